@@ -1,1 +1,1 @@
-"""Scripts that compare."""
+"""Benchmarks: scripts that compare settings, methods and peers."""

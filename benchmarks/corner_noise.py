@@ -1,4 +1,4 @@
-"""How well the detector finds and measures gates in rendered images, over their size; the model of `sim.view.projected`.
+"""Detection rates and corner errors of the detector on rendered images, by size of gate; the model of `sim.view.projected`.
 
 python benchmarks/corner_noise.py            prints the table
 python benchmarks/corner_noise.py --write    and makes it the simulator's, sim/view/corner_noise.yaml
@@ -7,7 +7,7 @@ python benchmarks/corner_noise.py --write    and makes it the simulator's, sim/v
 import sys
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would hide the rooms of their names
+    del sys.path[0]  # its scripts would shadow the packages of their names
 
 import argparse
 from dataclasses import replace
@@ -30,18 +30,20 @@ from vehicle.rotation import Array, from_euler, product
 from vehicle.vehicle import Vehicle, load_vehicle
 
 ROOT = Path(__file__).parent.parent
-SIDES_PX = (8.0, 10.0, 13.0, 17.0, 24.0, 34.0, 50.0, 75.0, 115.0, 200.0)
-HOLES = replace(ClassicalConfig(), refinement=replace(ClassicalConfig().refinement, side_min_px=np.inf))  # as projected
+SIDES_PX = (8.0, 10.0, 13.0, 17.0, 24.0, 34.0, 50.0, 75.0, 115.0, 200.0)  # sizes at which the noise is fitted
+HOLES = replace(
+    ClassicalConfig(), refinement=replace(ClassicalConfig().refinement, side_min_px=np.inf)
+)  # the visible hole, as projected
 FIT_FROM = CornerNoise(
     "", (SIDES_PX[0], SIDES_PX[-1]), *[(1.0, 1.0)] * 9
-)  # everything from the least size on is asked for
-SAME_GATE = 0.25  # of the side: centre and size of a detection and of the gate it is of
-WILD = 4.0  # times the robust standard deviation
+)  # ideal detection of all gates from the least size on
+SAME_GATE = 0.25  # fraction of the side within which centre and size of a detection match a gate
+WILD = 4.0  # robust standard deviations beyond which an error counts as gross
 COLUMNS = ("found", "cut_found", "swell_px", "swell_std_px", "corner_px", "wild", "wild_px", "sigma_px", "score")
 
 
 def pose(gate: Gate, tilt_deg: float, rng: np.random.Generator) -> tuple[Array, Array]:
-    """A body before a gate that looks about its way, 1.8 to 45 m off."""
+    """Draw a body pose 1.8 to 45 m in front of a gate, with the camera roughly towards it: p_wb (3,) m, q_wb (4,)."""
     back = float(np.exp(rng.uniform(np.log(1.8), np.log(45.0))))
     side, up = rng.uniform(-0.5, 0.5, 2) * back
     yaw, pitch = np.arctan2(-side, back), np.arctan2(up, back)
@@ -52,25 +54,25 @@ def pose(gate: Gate, tilt_deg: float, rng: np.random.Generator) -> tuple[Array, 
 
 
 def match(seen: Array, corners_px: Array) -> bool:
-    """Whether a detection's corners (4, 2) are those of a gate, grossly."""
+    """Check whether a detection's corners (4, 2) px match those of a gate in centre and size."""
     a, b = (np.linalg.norm(quad - np.roll(quad, 1, 0), axis=-1).mean() for quad in (seen, corners_px))
     return bool(max(np.linalg.norm(seen.mean(0) - corners_px.mean(0)), abs(a - b)) < SAME_GATE * b)
 
 
 def match_in_part(seen: Detection, corners_px: Array, visible: np.ndarray, side_px: float) -> bool:
-    """Whether a corner that a detection has in view is one of a gate's (4, 2) that are, grossly."""
+    """Check whether a visible corner of a detection is near a visible one of a gate's corners (4, 2) px."""
     apart = seen.corners_px[seen.visible][:, None] - corners_px[visible]
     return bool(np.linalg.norm(apart, axis=-1).min(initial=np.inf) < SAME_GATE * side_px)
 
 
 def aligned(seen: Array, corners_px: Array) -> Array:
-    """Errors (4, 2) of a detection in the order that fits best."""
+    """Return the errors (4, 2) px of a detection in the cyclic order that fits best."""
     return min((np.roll(seen, k, 0) - corners_px for k in range(4)), key=lambda e: float((e**2).sum()))
 
 
 def uncovered(seen: Visible, labels: Labels) -> np.ndarray:
-    """(K,) whether all corners of an opening that are in the image are free of walls and pillars, too."""
-    apart = np.linalg.norm(seen.corners_px.mean(1)[:, None] - labels.corners_px.mean(1), axis=-1)  # NaN behind the eye
+    """Return the mask (K,) of openings whose corners in the image are not occluded by walls and pillars either."""
+    apart = np.linalg.norm(seen.corners_px.mean(1)[:, None] - labels.corners_px.mean(1), axis=-1)  # NaN if behind
     theirs = np.nan_to_num(apart, nan=np.inf).argmin(1) if apart.size else np.zeros(len(apart), int)
     return np.asarray(labels.visible[theirs].sum(-1) >= seen.visible.sum(-1))
 
@@ -78,8 +80,8 @@ def uncovered(seen: Visible, labels: Labels) -> np.ndarray:
 def sample(
     track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int
 ) -> tuple[list[tuple], list[tuple], int]:
-    """Rows (side, corners, errors or None, sigma, score) of all gates wholly in so many images, rows (side, found) of those
-    that the images cut, without what a wall or pillar hides, and the number of false detections."""
+    """Return rows (side, corners, errors or None, sigma, score) of all gates entirely in the images, rows (side, found) of
+    those cut by the border, both without gates occluded by a wall or pillar, and the number of false detections."""
     rng, look = np.random.default_rng(seed), load_look(look_name)
     feed, detector = Feed(track, vehicle, look, seed), ColourDetector(vehicle.camera, HOLES)
     ideal = ProjectedCamera(track, vehicle.camera, look, seed, FIT_FROM)
@@ -116,7 +118,7 @@ def sample(
 
 
 def fit(rows: list[tuple], cut: list[tuple], source: str) -> CornerNoise:
-    """The noise of each size: rows count for the size that is nearest on the logarithmic scale."""
+    """Fit the noise at each size; rows count for the size nearest on the logarithmic scale."""
 
     def nearest(rows: list[tuple]) -> np.ndarray:
         return np.abs(np.log([row[0] for row in rows])[:, None] - np.log(SIDES_PX)).argmin(1)

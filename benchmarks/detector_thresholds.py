@@ -1,17 +1,17 @@
-"""How much the classical detector hangs on each of its thresholds: one at a time is set to 0.8 and 1.25 times its value.
+"""Sensitivity of the classical detector to its thresholds, each in turn set to 0.8 and 1.25 times its value.
 
 python benchmarks/detector_thresholds.py                         all tracks, look `race`
 python benchmarks/detector_thresholds.py --looks race mixed --frames 100
 
-Prints those that change the missed (from 12 px) or false gates of the set by more than one, or the median corner error by
-over 5 %, the worst first: the others are flat there. What is asked for and what is false stands in `benchmarks/shots.py`.
+Prints those that change the number of missed (from 12 px) or false gates by more than one, or the median corner error by more
+than a twentieth, the worst first; the others are flat. `benchmarks/shots.py` defines missed and false gates.
 """
 
 import sys
 from pathlib import Path
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    sys.path[0] = str(Path(__file__).parent.parent)  # its scripts would hide the rooms of their names
+    sys.path[0] = str(Path(__file__).parent.parent)  # its scripts would shadow the packages of their names
 
 import argparse
 import json
@@ -31,28 +31,28 @@ from tracks.track import load_track
 from vehicle.errors import exit_code
 from vehicle.vehicle import Vehicle, load_vehicle
 
-FACTORS = (0.8, 1.25)
-LEAST_PX = 12.0  # size of the openings whose recall is told
-ERROR_CHANGE = 0.05  # share of the median corner error worth a line
+FACTORS = (0.8, 1.25)  # on each threshold
+LEAST_PX = 12.0  # px, least size of the openings whose recall is reported
+ERROR_CHANGE = 0.05  # relative change of the median corner error that is reported
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What one configuration reaches."""
+    """Detection quality of one configuration."""
 
     demanded: int
     missed: int
     false: int
-    error_px: float  # median of the corners
+    error_px: float  # median corner error
 
     def differs(self, other: "Quality") -> bool:
-        """Whether it is worth a line."""
+        """Check whether the difference is large enough to report."""
         counts = abs(self.missed - other.missed) > 1 or abs(self.false - other.false) > 1
         return counts or abs(self.error_px / other.error_px - 1) > ERROR_CHANGE
 
 
 def varied(config: ClassicalConfig) -> Iterator[tuple[str, float, ClassicalConfig]]:
-    """Name, value and configuration, of each single number of each stage times each factor."""
+    """Yield name, value and configuration for every number of every stage times every factor."""
     for stage in fields(config):
         part = getattr(config, stage.name)
         for one in fields(part):
@@ -69,7 +69,7 @@ def varied(config: ClassicalConfig) -> Iterator[tuple[str, float, ClassicalConfi
 
 
 def quality(config: ClassicalConfig, vehicle: Vehicle, flights: list[list[BenchmarkShot]]) -> Quality:
-    """Over flights, each with a detector of its own."""
+    """Return the quality over all flights, each with a new detector."""
     demanded = missed = false = 0
     errors: list[np.ndarray] = []
     for shots in flights:

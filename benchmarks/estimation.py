@@ -1,15 +1,15 @@
-"""How far estimates are off at race speed, and what each trouble costs: python benchmarks/estimation.py --seeds 10
+"""Estimation errors at race speed, by source of error: python benchmarks/estimation.py --seeds 10
 
-Every estimator gets the same data (`troubles.py`). Attitude telemetry is left out unless a trouble says otherwise, as in the
-second qualifier. At a gate's plane counts the position to that gate as it stands. NEES (Bar-Shalom, Li and Kirubarajan 2001,
-sec. 5.4) is that of position, velocity and attitude; "all as doubted" draws all that the error-state filter holds for uncertain
-as it says, so there it should be 9 and the mean of the flights in its 95 % band.
+Every estimator receives the same data (`troubles.py`). Attitude telemetry is left out unless a row includes it, as in the
+second qualifier. Errors at a gate's plane are those of the position relative to the true gate. NEES (Bar-Shalom, Li and
+Kirubarajan 2001, sec. 5.4) is that of position, velocity and attitude; in "all as doubted" all uncertain states are drawn from
+the error-state filter's own prior, so that it should be 9 and the mean of the flights within its 95 % band.
 """
 
 import sys
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would hide the rooms of their names
+    del sys.path[0]  # its scripts would shadow the packages of their names
 
 import argparse
 import json
@@ -36,8 +36,8 @@ from perception.detection import Detection
 from tracks.track import Track
 from vehicle.rotation import Array, conjugate, log, normalised, product
 
-STATE_EVERY, NEES_EVERY = 3, 10  # samples between two states that are judged; states between two of the NEES
-TAKES = 20  # recorded flights of each track, which the seeds share
+STATE_EVERY, NEES_EVERY = 3, 10  # IMU samples between evaluated states; states between samples of the NEES
+TAKES = 20  # recorded flights per track, shared by the seeds
 TRACKS = ("vq1", "vq2", "splits_swift")
 BLIND = "dead reckoning"
 NAMES = (BLIND, *ESTIMATORS)
@@ -48,8 +48,8 @@ Case = tuple[str, str, int, str, tuple[str, ...]]  # track, trouble, seed, folde
 def fly(
     estimator: MapEstimator, associator: Associator, data: Data, centres: Array, crossings: np.ndarray, sees: bool
 ) -> tuple[dict[int, State], Array, Array, Array]:
-    """States from the release by the sample they are of, the position (G, 3) at the plane of each gate as it is believed to
-    lie to the map's gate, and what IMU samples and images cost, s."""
+    """Run an estimator on recorded data. Returns the states after the release by sample index, the estimated positions (G, 3)
+    m at the gates' planes in the map frame, and the CPU times of IMU samples and images, s."""
     states, at_gates, sample_s, image_s = dict[int, State](), [], [], []
     gates, released = {int(k): gate for gate, k in enumerate(crossings)}, False
     for k, sample in enumerate(data.samples):
@@ -71,7 +71,7 @@ def fly(
 
 
 def _look(estimator: MapEstimator, associator: Associator, t: float, detections: list[Detection]) -> float:
-    """What an image costs beside the association, s."""
+    """Process an image; return its CPU time without the association, s."""
     begin = time.thread_time()
     exposure = estimator.predict(t)
     predict_s = time.thread_time() - begin
@@ -85,7 +85,7 @@ def _look(estimator: MapEstimator, associator: Associator, t: float, detections:
 
 
 def judged(case: Case) -> list[dict]:
-    """The errors of every estimator on one flight."""
+    """Return the errors of every estimator on one flight."""
     track_name, trouble_name, seed, plans, names = case
     track, vehicle, record = flight(track_name, plans, seed % TAKES)
     trouble = next(trouble for trouble in TROUBLES if trouble.name == trouble_name)
@@ -100,7 +100,7 @@ def judged(case: Case) -> list[dict]:
         error = np.array([_error(state, record, k) for k, state in states.items()])
         p, v, attitude = (np.linalg.norm(error[:, 3 * i : 3 * i + 3], axis=1) for i in range(3))
         covs = [state.cov for state in states.values()]
-        # Each tenth state stands for itself: the errors between are nearly the same.
+        # Only every tenth state, since consecutive errors are correlated.
         nees = [float(e @ np.linalg.solve(cov, e)) for e, cov in list(zip(error, covs, strict=True))[::NEES_EVERY]]
         rows.append(
             {
@@ -116,13 +116,13 @@ def judged(case: Case) -> list[dict]:
 
 
 def _error(state: State, record: Record, k: int) -> Array:
-    """(9,) true minus estimated position, velocity and attitude, at sample k."""
+    """Return true minus estimated position, velocity and attitude (9,) at sample k."""
     turn = log(normalised(product(conjugate(state.q_wb), record.q[k])))
     return np.concatenate([record.p[k] - state.p_wb, record.v[k] - state.v_w, turn])
 
 
 def _in_gate_axes(track: Track, error_w: Array) -> list[list[float]]:
-    """Errors (G, 3) at the gates' planes: along the flight, right and down."""
+    """Return world errors (G, 3) at the gates' planes in gate axes: along the flight, right, down."""
     return [(gate.R_wg.T @ error).tolist() for gate, error in zip(track.gates, error_w, strict=False)]
 
 
@@ -131,7 +131,7 @@ def _rms(values: Array) -> float:
 
 
 def summary(rows: list[dict], names: tuple[str, ...]) -> list[dict]:
-    """One row per track, trouble and estimator: means over seeds, percentiles over seeds and gates, medians of the costs."""
+    """Return one row per track, trouble and estimator: means over seeds, percentiles over seeds and gates, median CPU times."""
     result = []
     for track, trouble, name in every(
         dict.fromkeys(r["track"] for r in rows), dict.fromkeys(r["trouble"] for r in rows), names
@@ -158,7 +158,7 @@ def summary(rows: list[dict], names: tuple[str, ...]) -> list[dict]:
 
 
 def _in_band(nees: Array) -> float:
-    """Share of the moments at which the mean of the flights, of NEES (flights, moments), lies in its 95 % band."""
+    """Return the fraction of times at which the mean over flights of NEES (flights, times) lies in its 95 % band."""
     n = len(nees)
     low, high = chi2.ppf([0.025, 0.975], 9 * n) / n
     mean = nees.mean(0)
@@ -194,7 +194,7 @@ def table(rows: list[dict]) -> str:
 
 
 def markdown(rows: list[dict], names: tuple[str, ...]) -> str:
-    """The table of the README: p95 at the gates' planes of each estimator, of the error-state filter across the flight too."""
+    """Return the table of the README: p95 at the gates' planes per estimator; of the error-state filter across the flight too."""
     tracks, troubles = list(dict.fromkeys(r["track"] for r in rows)), list(dict.fromkeys(r["trouble"] for r in rows))
     found = {(r["track"], r["trouble"], r["estimator"]): r for r in rows}
 
@@ -212,7 +212,7 @@ def markdown(rows: list[dict], names: tuple[str, ...]) -> str:
 
 
 def draw(path: Path, rows: list[dict], names: tuple[str, ...]) -> None:
-    """p95 at the gates by trouble, one panel per track."""
+    """Plot p95 at the gates by trouble, one panel per track."""
     tracks, troubles = list(dict.fromkeys(r["track"] for r in rows)), list(dict.fromkeys(r["trouble"] for r in rows))
     figure, axes = plt.subplots(
         1, len(tracks), figsize=(5 * len(tracks), 5), sharey=True, squeeze=False, layout="constrained"
@@ -230,7 +230,7 @@ def draw(path: Path, rows: list[dict], names: tuple[str, ...]) -> None:
 
 
 def run(cases: list[Case], workers: int, kept: Path, tell: Callable[[int, int], None]) -> list[dict]:
-    """Judges what `kept`, a file with a line for each case, does not hold yet, and adds it; returns the rows of all cases."""
+    """Evaluate the cases missing in `kept`, a file with a line per case, append them, and return the rows of all cases."""
     lines = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
     known = {tuple(line["case"]): line["rows"] for line in lines}
     missing = [case for case in cases if case[:3] not in known]
@@ -257,9 +257,9 @@ def main() -> None:
     a = parser.parse_args()
     names = tuple(a.estimators)
     for track in a.tracks:
-        flight(track, a.plans, 0)  # makes the plans before the workers want them
+        flight(track, a.plans, 0)  # makes the plans before the workers need them
     a.out.mkdir(parents=True, exist_ok=True)
-    # Seed by seed: wherever a run is stopped, all rows have as many.
+    # Seed by seed, so that an interrupted run has equally many flights in all rows.
     cases = [
         (track, trouble, seed, a.plans, names) for seed, track, trouble in every(range(a.seeds), a.tracks, a.troubles)
     ]

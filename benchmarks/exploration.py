@@ -1,15 +1,15 @@
-"""What an exploration finds of courses that nobody has told, and how far off its map is: beside the truth.
+"""Exploration of unknown courses: gates found, and errors of the resulting map against the truth.
 
 python benchmarks/exploration.py vq1 vq2 logs/courses/*.yaml --profiles dcl spec --worlds as_believed unknown:100
 
-In lock-step, by projected corners. A map is compared in the pad's own frame, turned about the vertical as fits best, since nobody
-tells north. Prints a line for each flight and writes exploration.json; the logs stay.
+In lock-step, with projected corners. A map is compared in the pad's frame after the best rotation about the vertical, since
+north is unobservable. Prints a line per flight and writes exploration.json; the logs are kept.
 """
 
 import sys
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would hide the rooms of their names
+    del sys.path[0]  # its scripts would shadow the packages of their names
 
 import argparse
 import json
@@ -25,8 +25,8 @@ from field.mapping.gates import map_gates, passed_in_order
 from field.mapping.sights import read_flight
 from link.profile import Profile, load_profile
 from perception.rims import GateAppearance
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.guidance.explorer import ExplorerStage
 from pilot.guidance.manoeuvres import parse_manoeuvres
 from pilot.make import make_explorer
@@ -41,53 +41,53 @@ from vehicle.rotation import Array, from_euler, matrix
 from vehicle.statistics import mahalanobis2
 from vehicle.vehicle import Vehicle, load_vehicle
 
-WITHIN_M, WITHIN_SHARE = 0.10, 0.001  # of a gate's place, and of its distance from the pad
+WITHIN_M, WITHIN_SHARE = 0.10, 0.001  # tolerance of a gate's position: m, plus a fraction of its distance from the pad
 
 
 @dataclass(frozen=True)
 class Explored:
-    """What came of one flight."""
+    """Result of one flight."""
 
     course: str
     profile: str
     world: str
     seed: int
-    gates: int  # of the course that can be seen
-    passed: int  # in the course's order, as the referee has it
-    margin_m: float  # least of those
-    crash: str  # what was touched, but for the ground at a landing
-    end: str  # as the explorer has it
+    gates: int  # number of visible gates of the course
+    passed: int  # gates passed in the course's order, by the referee
+    margin_m: float  # least margin of the gates passed
+    crash: str  # object hit; empty for the ground at a landing
+    end: str  # reason of the end given by the explorer
     time_s: float  # since GO
-    truth: "MapDeviation | None" = None  # of the gates that were flown through
-    map: str = ""  # why there is none
+    truth: "MapDeviation | None" = None  # map error of the gates flown through
+    map: str = ""  # why there is no map
 
 
 @dataclass(frozen=True)
 class MapDeviation:
-    """A map beside the truth, gate by gate in the course's order."""
+    """Errors of a map, gate by gate in the course's order."""
 
     off_m: list[float]
-    distance_m: list[float]  # from the pad
-    nees: list[float]  # squared, of the three coordinates of each
+    distance_m: list[float]  # distance of each gate from the pad
+    nees: list[float]  # NEES of each gate's position, 3 degrees of freedom
     yaw_deg: list[float]
-    scale: float  # share by which the map is too large
-    doubted: bool  # whether camera and IMU were left free
+    scale: float  # relative error of the map's scale
+    doubted: bool  # whether camera and IMU calibration were estimated
 
     @property
     def excess_m(self) -> float:
-        """By how much the worst gate is off, beyond what is allowed."""
+        """Error of the worst gate beyond the tolerance, m."""
         return max(off - WITHIN_M - WITHIN_SHARE * far for off, far in zip(self.off_m, self.distance_m, strict=True))
 
 
 def explore(
     track: Track, vehicle: Vehicle, profile: Profile, world: World, seed: int, excite: str, folder: Path
 ) -> tuple[Explored, Path]:
-    """Flies until the explorer is done; returns what came of it and the log."""
+    """Fly until the explorer is done; return the result and the path of the log."""
     manoeuvres = parse_manoeuvres(excite) if excite else None
     pilot, explorer = make_explorer(vehicle, profile, track.gates[0].opening_m, manoeuvres, seed)
     label = f"{track.name}-{profile.name}-{world.name.replace(':', '-')}-{seed}"
     log = FlightLog(folder / f"{label}.mcap")
-    eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
+    eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
     try:
         _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, Recorder(log), lambda pilot: None)
     finally:
@@ -104,16 +104,16 @@ def explore(
 
 
 def compared(gates: Sequence[MappedGate], world: World, doubted: bool) -> MapDeviation:
-    """Mapped gates beside the true ones that are nearest, none of them twice.
+    """Compare mapped gates with the nearest true ones, each used at most once.
 
     Raises:
-        UserError: one stands where no gate is left.
+        UserError: two mapped gates match the same true one.
     """
     true = world.track
     p = np.array([gate.p_w for gate in gates])
     places = np.array([gate.p_wg - true.start.p_wb for gate in true.gates])
     turn = np.zeros((3, 3))
-    for _ in range(3):  # which gate is which, and north, by turns
+    for _ in range(3):  # alternate between association and heading
         turn = _turned(p, places[_matched(p if not turn.any() else p @ turn.T, places)])
         k = _matched(p @ turn.T, places)
     off = p @ turn.T - places[k]
@@ -133,7 +133,7 @@ def compared(gates: Sequence[MappedGate], world: World, doubted: bool) -> MapDev
 
 
 def _matched(p: Array, places: Array) -> list[int]:
-    """The nearest place of each (N, 3)."""
+    """Return the index of the nearest place for each point (N, 3). Raises UserError where two share one."""
     k = [int(np.linalg.norm(places - one, axis=1).argmin()) for one in p]
     if len(set(k)) < len(k):
         raise UserError("two mapped gates stand at one true one")
@@ -141,13 +141,13 @@ def _matched(p: Array, places: Array) -> list[int]:
 
 
 def _turned(p: Array, places: Array) -> Array:
-    """(3, 3) turn about the vertical that brings p (N, 3) nearest to places, both about the pad."""
+    """Return the rotation (3, 3) about the vertical through the pad that best aligns p (N, 3) with places (N, 3)."""
     x, y = (p[:, :2] * places[:, :2]).sum(), (p[:, 0] * places[:, 1] - p[:, 1] * places[:, 0]).sum()
     return matrix(from_euler(0.0, 0.0, math.atan2(y, x)))
 
 
 def mapped(log: Path, vehicle: Vehicle, world: World, track: Track) -> tuple[MapDeviation | None, str]:
-    """The map of a log beside the truth, or why there is none."""
+    """Return the errors of a log's map, or None and the reason why there is no map."""
     first = track.gates[0]
     try:
         flight = read_flight(log, None)
@@ -160,7 +160,7 @@ def mapped(log: Path, vehicle: Vehicle, world: World, track: Track) -> tuple[Map
 
 
 def row(flown: Explored) -> str:
-    """In a line."""
+    """Return the result of a flight in one line."""
     found = flown.truth
     text = (
         f"{flown.course:12} {flown.profile:4} {flown.world:12} {flown.passed:2} of {flown.gates:2}, margin"
@@ -176,7 +176,7 @@ def row(flown: Explored) -> str:
 
 
 def summary(flights: Sequence[Explored]) -> str:
-    """Of all."""
+    """Return the summary of all flights."""
     maps = [flown.truth for flown in flights if flown.truth is not None]
     off = np.array([off for one in maps for off in one.off_m])
     far = np.array([far for one in maps for far in one.distance_m])

@@ -1,16 +1,16 @@
-"""What the error-state filter learns in unknown worlds, and whether it doubts as much as it errs, state by state:
+"""Observability and consistency of the error-state filter in unknown worlds, state by state:
 
     python benchmarks/filter_states.py --tracks vq1 vq2 --seeds 20
 
-NEES per degree of freedom (Bar-Shalom, Li and Kirubarajan 2001, sec. 5.4) should be 1. What is left of the prior's standard
-deviation at the end says how observable a state is; the shares say during which manoeuvre its variance, in logarithms, fell:
-straight on, or turning by more than `TURNING` mainly in roll, pitch or yaw. Worlds are those of `sim/worlds/unknown.yaml`.
+NEES per degree of freedom (Bar-Shalom, Li and Kirubarajan 2001, sec. 5.4) should be 1. The ratio of final to prior standard
+deviation indicates the observability of a state; the shares are those of the manoeuvres in the decrease of its log standard
+deviation: straight flight, or turning faster than `TURNING` mainly in roll, pitch or yaw. Worlds: `sim/worlds/unknown.yaml`.
 """
 
 import sys
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would hide the rooms of their names
+    del sys.path[0]  # its scripts would shadow the packages of their names
 
 import argparse
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from scipy.optimize import least_squares
 
 from benchmarks.campaign.choice import CONTROLLERS, SETTINGS, PreparedCourse
 from benchmarks.campaign.flight import LOOK, NoLog
-from benchmarks.campaign.measure import Judged
+from benchmarks.campaign.measure import EvaluationRecorder
 from benchmarks.campaign.prepare import prepare
 from estimation.eskf.error_state_estimator import ErrorStateEstimator
 from estimation.eskf.filter_state import FilterState
@@ -38,8 +38,8 @@ from estimation.eskf.states import (
 from link.profile import load_profile
 from perception.association import Associator
 from perception.rims import GateAppearance
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.flight import CommandRecord
 from pilot.make import make_racer
 from pilot.records.result import Verdict
@@ -53,8 +53,8 @@ from vehicle.rotation import Array, conjugate, exp, log, matrix, normalised, pro
 from vehicle.vehicle import load_vehicle
 
 MANOEUVRES = ("straight", "roll", "pitch", "yaw")
-TURNING = 1.5  # rad/s
-NEES_EVERY = 10  # commands: the errors between are nearly the same
+TURNING = 1.5  # rad/s, body rate above which a command counts as turning
+NEES_EVERY = 10  # commands between samples of the NEES, since consecutive errors are correlated
 NAMES = [
     "p",
     "v",
@@ -75,20 +75,20 @@ NAMES = [
     "readout",
     "lean",
 ]
-OF_CAMERA = ["yaw", "tilt", "roll", "focal", "centre", "radial", "arm", "delay", "readout"]
+OF_CAMERA = ["yaw", "tilt", "roll", "focal", "centre", "radial", "arm", "delay", "readout"]  # states of the camera
 
 
 @dataclass
 class LearnedStates:
-    """Of one flight: NEES per degree of freedom by state (M,), what is left of each sigma, and by what it fell."""
+    """Results of one flight by state: NEES per degree of freedom (M,), final over prior sigma, and its decrease by manoeuvre."""
 
     nees: dict[str, Array]
     left: dict[str, float]
-    fell: dict[str, Array]  # (4,) fall of ln sigma during each of `MANOEUVRES`
+    fell: dict[str, Array]  # (4,) decrease of ln sigma during each of `MANOEUVRES`
 
 
-class Watch(Judged):
-    """Keeps the whole filter at each command."""
+class FilterRecorder(EvaluationRecorder):
+    """Recorder that stores the state of the whole filter at each command."""
 
     def __init__(self, track, estimator: ErrorStateEstimator):
         super().__init__(NoLog(), track, estimator)  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ class Watch(Judged):
         self.sigmas: list[Array] = []
         self.exposures: list[
             tuple[float, float]
-        ] = []  # true time of each on the clock of the IMU, and after its stamp, s
+        ] = []  # time of exposure, and its offset from the image's stamp on the IMU's clock, s
 
     def step(self, step: CommandRecord) -> None:
         super().step(step)
@@ -107,9 +107,9 @@ class Watch(Judged):
 
 
 def constant_errors(world: World, seed: int) -> Nominal:
-    """The true values of what does not change in flight: those that the simulator draws, in the axes of the IMU."""
+    """Return the true values of the constant states, as the simulator draws them, in the axes of the IMU."""
     off, vehicle, rng = world.deviations, world.vehicle, np.random.default_rng([seed, 0])
-    turn = rotation_vector(off.imu.misalignment_deg)  # of the filter's axes, the IMU's, from the body's
+    turn = rotation_vector(off.imu.misalignment_deg)  # from the body's axes to the IMU's, the filter's
     bias_a = rng.normal(0, vehicle.imu.accel_bias_m_s2, 3) + off.imu.accel_bias_m_s2
     bias_g = rng.normal(0, vehicle.imu.gyro_bias_rad_s, 3) + off.imu.gyro_bias_rad_s
     blank, R_true = Nominal.at(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0])), matrix(exp(turn)).T
@@ -130,7 +130,7 @@ def constant_errors(world: World, seed: int) -> Nominal:
 
 
 def errors(belief: FilterState, known: Nominal, world: World, verdict: Verdict, delays: Array) -> Array:
-    """(N,) true minus estimated; gates, their edges and the map's scale are left out."""
+    """Return true minus estimated states (N,); the entries of gates, their edges and the map's scale are not valid."""
     assert verdict.t is not None and verdict.x is not None
     x, t = belief.x, belief.x.t
     true = np.array([np.interp(t, verdict.t, column) for column in verdict.x.T])
@@ -143,7 +143,7 @@ def errors(belief: FilterState, known: Nominal, world: World, verdict: Verdict, 
 
 
 def fly(course: PreparedCourse, setting: str, seed: int) -> LearnedStates | None:
-    """One flight in `unknown:SEED`; None where it ended on the pad."""
+    """Fly once in `unknown:SEED`; None where the flight ended on the pad."""
     told, track, vehicle = SETTINGS[setting], course.track, course.vehicle
     world, profile, noise, look = (
         resolve(f"unknown:{seed}", track, vehicle),
@@ -155,8 +155,8 @@ def fly(course: PreparedCourse, setting: str, seed: int) -> LearnedStates | None
     associator, controller = Associator(track.gates, vehicle.camera), CONTROLLERS["mpcc"](course)
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller)
     watch, eye = (
-        Watch(track, estimator),
-        open_eye(told.camera, LOOK, world, vehicle.camera, profile, seed, told.detector),
+        FilterRecorder(track, estimator),
+        open_perception(told.camera, LOOK, world, vehicle.camera, profile, seed, told.detector),
     )
     see, pace = eye.see, 1 + 1e-6 * world.deviations.link.imu_drift_ppm
 
@@ -196,13 +196,13 @@ def fly(course: PreparedCourse, setting: str, seed: int) -> LearnedStates | None
 
 
 def manoeuvre(omega: Array) -> int:
-    """Index into `MANOEUVRES`."""
+    """Return the index into `MANOEUVRES` for body rates omega (3,), rad/s."""
     axis = int(np.abs(omega).argmax())
     return 1 + axis if abs(omega[axis]) > TURNING else 0
 
 
 def table(flights: list[LearnedStates]) -> str:
-    """Markdown, a row for each state."""
+    """Return a Markdown table with a row per state."""
     lines = [
         f"| state | NEES / dof | left of the prior | {' | '.join(MANOEUVRES)} |",
         "|---" * (3 + len(MANOEUVRES)) + "|",

@@ -1,4 +1,4 @@
-"""Random courses, planned, and flown on the true state where they are certified: each is refused, or flown without contact.
+"""Fuzzing of the planner: each random course must be refused, or certified and flown on the true state without contact.
 
 python benchmarks/fuzz_plans.py --courses 200
 """
@@ -6,7 +6,7 @@ python benchmarks/fuzz_plans.py --courses 200
 import sys
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    sys.path[0] = sys.path[0].removesuffix("/benchmarks")  # this folder would hide the room `planner`
+    sys.path[0] = sys.path[0].removesuffix("/benchmarks")  # this folder would shadow the package `planner`
 
 import argparse
 import json
@@ -29,23 +29,23 @@ from tracks.track import Bounds, Obstacle, Start, Track
 from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle, load_vehicle
 
-PLACES_M = (8.0, 16.0)  # between two gates
-CONTROLLERS = ("mpcc", "tracking")
+PLACES_M = (8.0, 16.0)  # m, distance between consecutive gates
+CONTROLLERS = ("mpcc", "tracking")  # that fly the certified plans
 
 
 @dataclass(frozen=True)
 class FuzzResult:
-    """What came of one course."""
+    """Result for one course."""
 
     seed: int
     gates: int
     answer: str  # "certified", or why there is no plan
-    plan_s: float  # CPU
-    contradicted: str = ""  # by what a certified plan is
+    plan_s: float  # CPU time of planning
+    contradicted: str = ""  # fault found in a certified plan
 
 
 def random_track(seed: int) -> Track:
-    """Two to five gates of any facing, some in line, stacked, passed twice, or behind an obstacle."""
+    """Draw a course of two to six gates, some of any heading, in line, stacked, passed twice, or behind an obstacle."""
     rng = np.random.default_rng(seed)
     p, heading, gates = np.array([0.0, 0.0, -2.0]), 0.0, list[Gate]()
     while len(gates) < rng.integers(2, 6):
@@ -83,7 +83,7 @@ def _gate(p: np.ndarray, yaw_deg: float) -> Gate:
 
 
 def struck(plan: Plan, track: Track, vehicle: Vehicle) -> str:
-    """What the body, a box with its attitude, overlaps along the plan, by the simulator's own solids; empty for nothing."""
+    """Return the first overlap of the body's box with the simulator's solids along the plan; empty for none."""
     solids, body = Colliders(track), body_of(vehicle)
     _, x, _ = plan.dense(vehicle, 20)
     for state in x:
@@ -93,7 +93,7 @@ def struck(plan: Plan, track: Track, vehicle: Vehicle) -> str:
 
 
 def attempt(seed: int, vehicle: Vehicle, options: PlanOptions) -> FuzzResult:
-    """Plans, and tries to contradict, one random course."""
+    """Plan one random course, and test a certified plan for overlap and by flights."""
     track, begin = random_track(seed), time.process_time()
     try:
         plan, certificate = make_plan(track, vehicle, options)

@@ -1,13 +1,14 @@
-"""Gate margins of configurations side by side: python benchmarks/gate_margins.py tracks/vq1.yaml --settings 1 projected
+"""Comparison of gate margins between configurations: python benchmarks/gate_margins.py tracks/vq1.yaml --settings 1 projected
 
-Margin is Swift's: from the vehicle's centre to the closest point of the gate as it crosses the gate's plane. Flies through the
-engine of `race-bench`, prints each gate's mean and least margin, and compares every configuration with the first on common seeds.
+Margin as in Swift: distance from the vehicle's centre to the closest point of the gate as it crosses the gate's plane. Flies
+by the engine of `race-bench`, prints each gate's mean and the least margin, and compares every configuration with the first on
+common seeds.
 """
 
 import sys
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would hide the rooms of their names
+    del sys.path[0]  # its scripts would shadow the packages of their names
 
 import argparse
 
@@ -21,13 +22,13 @@ from vehicle.errors import exit_code
 
 
 def by_gate(rows: list[Row]) -> list[list[float]]:
-    """Margins at each gate of the course, over the flights that passed it."""
+    """Return the margins at each gate of the course over the flights that passed it, m."""
     gates = max(row.outcome.gates_total for row in rows)
     return [[row.outcome.margin_m[k] for row in rows if k < len(row.outcome.margin_m)] for k in range(gates)]
 
 
 def line(rows: list[Row]) -> str:
-    """Mean and least over all gates, and the narrowest gate."""
+    """Return mean and least margin over all gates, and the gate of the least, as text."""
     gates = by_gate(rows)
     passed = [m for some in gates for m in some]
     if not passed:

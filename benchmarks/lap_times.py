@@ -1,13 +1,13 @@
-"""Lap times of configurations side by side: python benchmarks/lap_times.py tracks/vq1.yaml --controllers tracking --seeds 20
+"""Comparison of lap times of configurations: python benchmarks/lap_times.py tracks/vq1.yaml --controllers tracking --seeds 20
 
-Flies through the engine of `race-bench`, prints race and lap times against the plan, where time is lost, and compares every
+Flies by the engine of `race-bench`, prints race and lap times against the plan and the time lost per leg, and compares every
 configuration with the first on common seeds.
 """
 
 import sys
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would hide the rooms of their names
+    del sys.path[0]  # its scripts would shadow the packages of their names
 
 import argparse
 from pathlib import Path
@@ -27,7 +27,7 @@ from vehicle.errors import exit_code
 
 
 def grouped(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
-    """Flights by course and configuration."""
+    """Group flights by course and configuration."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((course_of(row), name_of(row)), []).append(row)
@@ -35,7 +35,7 @@ def grouped(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
 
 
 def line(rows: list[Row]) -> str:
-    """Times of one configuration, of the flights that finished."""
+    """Return the times of one configuration over its finished flights, as text."""
     done = [row.outcome for row in rows if row.outcome.finished]
     text = f"finished {len(done)} of {len(rows)}"
     if not done:
@@ -52,7 +52,7 @@ def line(rows: list[Row]) -> str:
 
 
 def draw(path: Path, rows: list[Row], value, label: str) -> None:
-    """Dots, one column per course and configuration."""
+    """Plot values as dots, one column per course and configuration."""
     groups = grouped(rows)
     figure, axis = plt.subplots(figsize=(4 + len(groups), 4.5), layout="constrained")
     for k, some in enumerate(groups.values()):

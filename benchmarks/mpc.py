@@ -1,7 +1,7 @@
-"""How fast the controller is, and what it survives: python benchmarks/mpc.py [--starts 50] [--only timing|robustness]
+"""Timing and robustness of the controller: python benchmarks/mpc.py [--starts 50] [--only timing|robustness]
 
-Timing: whole ticks and solver along a race, for horizons, formulations and back-ends, beside IPOPT on the very same problem.
-Robustness: races on the true state from scattered starts, with a vehicle that differs from the one believed in. Their plans
+Timing: whole ticks and solver along a race, for horizons, formulations and back-ends, compared with IPOPT on the same problem.
+Robustness: races on the true state from scattered starts, with a vehicle that differs from the controller's model. Their plans
 keep OPTIONS.margin_m between the body and the openings' edges, so that a margin of 0.25 m is possible for the smallest body.
 """
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would hide the rooms of their names
+    del sys.path[0]  # its scripts would shadow the packages of their names
 
 import argparse
 import json
@@ -41,13 +41,13 @@ from sim.worlds.world import World
 from tracks.track import Track, load_track
 from vehicle.vehicle import Vehicle, load_vehicle
 
-HORIZONS = (10, 20, 40)
+HORIZONS = (10, 20, 40)  # steps
 BACK_ENDS = {"acados": AcadosSolver, "casadi": CasadiSolver}
 OPTIONS = PlanOptions(margin_m=0.25)
-FIRST_SEED = 5000  # of starts and gusts: tuned on no other
+FIRST_SEED = 5000  # first seed of starts and gusts; not used in tuning
 
 
-# name: (what differs, the command delay that is known and true or None for the vehicle's own)
+# name: (deviations, command delay of both model and plant in s, or None for the vehicle's own)
 def plant(**off: float) -> Deviations:
     return Deviations(plant=PlantDeviation(**off))
 
@@ -72,7 +72,7 @@ RACES = (("vq1", "dcl"), ("vq2", "dcl"), ("splits_swift", "swift"), ("splits_swi
 
 
 class Ipopt:
-    """The same problem by multiple shooting, solved to convergence from the last solution: the reference for time."""
+    """The same problem by multiple shooting, solved to convergence from the last solution: reference for the timing."""
 
     def __init__(self, problem: Problem, vehicle: Vehicle):
         s, horizon = problem.symbols, problem.settings.horizon
@@ -92,7 +92,7 @@ class Ipopt:
         self._low, self._high = np.append(-free, np.tile(low, n)), np.append(free, np.tile(high, n))
 
     def time_s(self, x0: np.ndarray, x: np.ndarray, u: np.ndarray, parameters: np.ndarray) -> float:
-        """s to solve from the guess x (N + 1, NX), u (N, NU)."""
+        """Return the time to solve from the guess x (N + 1, NX), u (N, NU), s."""
         guess = np.append(x.ravel(), u.ravel())
         begin = perf_counter()
         self._solve(
@@ -107,7 +107,7 @@ class Ipopt:
 
 
 class Recording:
-    """A solver that keeps some of its problems for another to solve."""
+    """Solver wrapper that stores every n-th problem for another solver."""
 
     def __init__(self, inner: Solver, every: int):
         self._inner, self._every, self._count = inner, every, 0
@@ -141,7 +141,7 @@ def race(
 
 
 def timing(plans: Path) -> list[dict]:
-    """Ticks of VQ1, ms."""
+    """Return the timing of ticks on VQ1, ms."""
     track, vehicle = load_track("tracks/vq1.yaml"), load_vehicle("dcl")
     plan = find_or_make_plan(plans, track, vehicle, OPTIONS, None)
     rows = []
@@ -156,7 +156,7 @@ def timing(plans: Path) -> list[dict]:
             flights = [race(problem, solver, plan, track, vehicle, AS_BELIEVED, FIRST_SEED + k) for k in range(2)]
             keys = ("solve_s", "step_s", "tick_s", "cpu_s")
             times = {key: np.concatenate([getattr(f, key) for f in flights]) * 1e3 for key in keys}
-            whole = times["tick_s"] - times["step_s"] + times["solve_s"]  # preparation and feedback
+            whole = times["tick_s"] - times["step_s"] + times["solve_s"]  # preparation and feedback phases
             if back_end == "acados":
                 ipopt = Ipopt(problem, vehicle)
                 slow = 1e3 * float(np.median([ipopt.time_s(*kept) for kept in solver.kept[:8]]))
@@ -177,7 +177,7 @@ def timing(plans: Path) -> list[dict]:
 
 
 def robustness(plans: Path, starts: int, controllers: list[str], cases: list[str]) -> list[dict]:
-    """Races of every controller in every case."""
+    """Return the results of races of every controller in every case."""
     rows = []
     print(f"{'':46s} {'done':>8s} {'time/plan':>10s} {'worst':>7s} {'margin m':>9s} {'rmse m':>7s}")
     for track_name, vehicle_name in RACES:
@@ -214,7 +214,7 @@ def robustness(plans: Path, starts: int, controllers: list[str], cases: list[str
 
 
 def draw(path: Path, rows: list[dict]) -> None:
-    """Share of finished races and time over the plan's, per case."""
+    """Plot the fraction of finished races and the time relative to the plan, per case."""
     figure, axes = plt.subplots(2, 1, figsize=(11, 7), layout="constrained", sharex=True)
     for track, vehicle, name in dict.fromkeys((r["track"], r["vehicle"], r["controller"]) for r in rows):
         mine = [r for r in rows if (r["track"], r["vehicle"], r["controller"]) == (track, vehicle, name)]

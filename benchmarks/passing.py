@@ -1,13 +1,13 @@
-"""Who passes whom: python benchmarks/passing.py vq1 --shares 0.8 0.9 --seeds 10
+"""Overtaking of a scripted rival: python benchmarks/passing.py vq1 --shares 0.8 0.9 --seeds 10
 
-A pilot on the true state against a scripted rival, a point that flies the same plan at a share of its pace, began it before GO,
-and yields to nobody. Starts are scattered, and so is the rival's lead. Prints a line for each share and writes passing.json.
+A pilot on the true state races a scripted rival, a point that follows the same plan at a fraction of its pace, with a lead at
+GO, and does not give way. Starts and leads are random. Prints a line per fraction and writes passing.json.
 """
 
 import sys
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would hide the rooms of their names
+    del sys.path[0]  # its scripts would shadow the packages of their names
 
 import argparse
 import json
@@ -21,7 +21,7 @@ from benchmarks.campaign.choice import PreparedCourse
 from benchmarks.campaign.prepare import prepare
 from benchmarks.true_state import COMMAND_TICKS, PHYSICS_HZ, SCATTER_M
 from estimation.estimator import State
-from estimation.rivals import ToldRivals
+from estimation.rivals import ReceivedRivals
 from link.messages import AttitudeTarget, RivalState
 from mpc.giving_way import P, V
 from mpc.make import make_controller
@@ -37,24 +37,24 @@ from vehicle.errors import exit_code
 from vehicle.files import write_file
 from vehicle.vehicle import load_vehicle
 
-LEADS_S = 0.1, 0.6  # of plan time, of the rival at GO
-BESIDE_M = 1.0  # of the line, where the pilot starts
-PATIENCE = 2.0  # times the plan's time
+LEADS_S = 0.1, 0.6  # bounds of the rival's lead at GO, in plan time
+BESIDE_M = 1.0  # m, offset of the pilot's start from the line
+PATIENCE = 2.0  # time limit over the plan's time
 
 
 @dataclass(frozen=True)
 class ScriptedDuel:
-    """What came of it."""
+    """Result of a duel."""
 
-    share: float | None  # of the plan's pace, that the rival flies; None: no rival
+    share: float | None  # fraction of the plan's pace at which the rival flies; None: no rival
     seed: int
     gates: int
-    time_s: float | None  # of the last gate, if that was passed
-    rival_s: float | None  # of the rival
-    least_m: float  # distance between both centres
-    lead_m: float  # at the end, of the pilot along the rival's way
+    time_s: float | None  # time of the last gate; None: not passed
+    rival_s: float | None  # time of the rival at the last gate
+    least_m: float  # least distance between the centres
+    lead_m: float  # final lead of the pilot along the rival's direction of flight
     touched: bool
-    margin_m: float  # least of the gates'
+    margin_m: float  # least gate margin
 
     @property
     def first(self) -> bool:
@@ -62,7 +62,7 @@ class ScriptedDuel:
 
 
 def duel(course: PreparedCourse, share: float | None, seed: int, until_s: float = np.inf) -> ScriptedDuel:
-    """Flies until the course is done, or until_s, on the true state."""
+    """Fly on the true state until the end of the course, or until until_s."""
     vehicle, plan = course.vehicle, course.plan
     track = place(course.track, 2, 2, 2 * BESIDE_M)
     rng, gates = np.random.default_rng(seed), track.course(plan.laps)
@@ -71,7 +71,10 @@ def duel(course: PreparedCourse, share: float | None, seed: int, until_s: float 
     lead_s = rng.uniform(*LEADS_S)
     line, controller = Reference(plan, vehicle, gates), make_controller("mpcc", plan, vehicle, track)
     watch = RivalWatch(
-        StartGrid(2, Known.TOLD, {}), vehicle.half_diagonal, PassingRoom(track, vehicle.half_diagonal), ToldRivals(2)
+        StartGrid(2, Known.TOLD, {}),
+        vehicle.half_diagonal,
+        PassingRoom(track, vehicle.half_diagonal),
+        ReceivedRivals(2),
     )
     limit_s = min(until_s, PATIENCE * plan.total_time)
     start = replace(track.start, position_m=(x + dx, y + dy, z))
@@ -84,7 +87,7 @@ def duel(course: PreparedCourse, share: float | None, seed: int, until_s: float 
             there = line.sample(np.array([share * t + lead_s]))[0]
             off = plant.truth.p_wb - there[P]
             least_m, lead_m = min(least_m, float(np.linalg.norm(off))), float(off @ there[V] / np.linalg.norm(there[V]))
-            watch.hear(RivalState(t, 1, tuple(there[P]), tuple(share * there[V])))
+            watch.receive(RivalState(t, 1, tuple(there[P]), tuple(share * there[V])))
         if count % COMMAND_TICKS == 0:
             state = State(t, now[:3], now[3:7], now[7:10], now[10:13], np.zeros((9, 9)), 0.0)
             progress = controller.progress
@@ -106,7 +109,7 @@ def duel(course: PreparedCourse, share: float | None, seed: int, until_s: float 
 
 
 def row(duels: Sequence[ScriptedDuel], alone: Sequence[ScriptedDuel]) -> str:
-    """In a line, beside flights of the same seeds alone."""
+    """Return the duels in one line, compared with flights of the same seeds without a rival."""
     both = [(a.time_s, b.time_s) for a, b in zip(duels, alone, strict=True) if a.time_s and b.time_s]
     lost = f"{np.mean([a - b for a, b in both]):+.3f} s" if both else "-"
     return (

@@ -1,22 +1,22 @@
-"""What the detectors find, and how well: on rendered flights along the plans, and on any folder of labelled images.
+"""Recall, precision and accuracy of the detectors, on rendered flights along the plans or on any folder of labelled images.
 
 python benchmarks/perception.py                                  both detectors, all tracks
-python benchmarks/perception.py --approaches                     gates from before them, near ones as many as far ones
+python benchmarks/perception.py --approaches                     approaches to gates, uniform in log range
 python benchmarks/perception.py --labels FOLDER                  a folder with images and labels.json (`detect-gates --json`)
 
-What counts as a gate to be found and what as a false sighting stands in `benchmarks/shots.py`. Precision is the share of true
-sightings among those that are true or false. A corner's error has a part that all four share: the shift of their middle, and
-the swell, by which all edges lie outside of the true ones; the rest is scatter. NEES of corners by the stated covariance should
-be 1.39 in the median and 2 in the mean. NEES of fixes is that of the position fix that the flight's associator makes of a
-sighting; with three dimensions its mean should be 3, give or take what the band says for as many sightings. A flight's images
-are drawn one after the other and shown to every detector; times are those of one core.
+`benchmarks/shots.py` defines which gates have to be found and which detections are false. Precision is the fraction of true
+detections among true and false ones. A corner's error has a part common to all four: the shift of their centre, and the swell,
+the common outward offset of all edges; the remainder is scatter. NEES of corners under the reported covariance should be 1.39
+in the median and 2 in the mean. NEES of fixes is that of the position fix computed from a detection by the associator; with
+three degrees of freedom its mean should be 3, within the band for the number of fixes. The images of a flight are rendered one
+after the other and passed to every detector; times are those of one core.
 """
 
 import sys
 from pathlib import Path
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    sys.path[0] = str(Path(__file__).parent.parent)  # its scripts would hide the rooms of their names
+    sys.path[0] = str(Path(__file__).parent.parent)  # its scripts would shadow the packages of their names
 
 import argparse
 import json
@@ -42,29 +42,29 @@ from vehicle.rotation import Array, exp, product
 from vehicle.vehicle import load_vehicle
 
 ROOT = Path(__file__).parent.parent
-SIZES_PX = (8.0, 12.0, 25.0, 60.0, 120.0, 1e4)
-RANGES_M = (0.0, 3.0, 6.0, 12.0, 25.0, 60.0)
-PRIOR_M, PRIOR_RAD = 0.5, 0.01  # standard deviation of the prior that the association is given
-SAME_GATE, SAME_PX = 0.25, 2.0  # share of the side, or px: a detection whose corners are all as near is of that opening
-OUTLIER = 5.0  # standard deviations, by the covariance that is stated, beyond which a corner is elsewhere
+SIZES_PX = (8.0, 12.0, 25.0, 60.0, 120.0, 1e4)  # limits of the rows by size of opening
+RANGES_M = (0.0, 3.0, 6.0, 12.0, 25.0, 60.0)  # limits of the rows by range
+PRIOR_M, PRIOR_RAD = 0.5, 0.01  # standard deviations of the prior for the association
+SAME_GATE, SAME_PX = 0.25, 2.0  # fraction of the side, or px, within which all corners of a detection match an opening
+OUTLIER = 5.0  # standard deviations of the reported covariance beyond which a corner is an outlier
 
 
 @dataclass(slots=True)
 class OpeningMatch:
-    """An opening, and what was found of it."""
+    """Opening and its detection, if any."""
 
     opening: Opening
     errors_px: Array | None = None  # (4, 2)
-    worst_px: float = np.nan  # of the corners asked
-    asked: np.ndarray | None = None  # (4,) the corners that the detection has seen and that lie ahead of the eye
+    worst_px: float = np.nan  # largest error of the corners compared
+    asked: np.ndarray | None = None  # (4,) corners compared: visible in the detection and ahead of the camera
     sigma_px: float = np.nan
-    astray: float = np.nan  # share of the corners asked that are farther off than their covariance allows
-    nees: Array | None = None  # (n,) of the corners asked
-    common: Array | None = None  # (3,) px: swell, shift and rms scatter of a coordinate, where all four were asked
+    astray: float = np.nan  # fraction of outliers among the corners compared
+    nees: Array | None = None  # (n,) NEES of the corners compared
+    common: Array | None = None  # (3,) px: swell, shift and rms scatter per coordinate, if all four are compared
 
 
 def hit(detection: Detection, opening: Opening) -> OpeningMatch | None:
-    """What a detection says of an opening, in the cyclic order that fits best; None if it is of another, grossly."""
+    """Match a detection with an opening, in the cyclic order that fits best; None where the corners are too far apart."""
     hits = []
     face_px = opening.near_face_px if detection.near_face else None
     truth_px = opening.corners_px if face_px is None else face_px
@@ -82,17 +82,17 @@ def hit(detection: Detection, opening: Opening) -> OpeningMatch | None:
 
 
 def _common(error_px: Array, truth_px: Array) -> Array:
-    """(3,) px: how far errors (4, 2) swell the true corners and shift them, and the rms of a coordinate of the rest."""
+    """Decompose errors (4, 2) px into swell and shift of the true corners and the rms of the rest per coordinate, (3,) px."""
     outward = truth_px - truth_px.mean(0)
-    outward /= np.linalg.norm(outward, axis=-1).mean() / np.sqrt(2)  # moves the edges of a square by 1
+    outward /= np.linalg.norm(outward, axis=-1).mean() / np.sqrt(2)  # moves the edges of a square by 1 px
     swell, shift = (error_px * outward).sum() / (outward**2).sum(), error_px.mean(0)
     rest = error_px - shift - swell * outward
-    return np.array([swell, np.linalg.norm(shift), np.sqrt((rest**2).sum() / 5)])  # of 8 numbers 3 are taken
+    return np.array([swell, np.linalg.norm(shift), np.sqrt((rest**2).sum() / 5)])  # 8 numbers less 3 fitted
 
 
 @dataclass
 class DetectionTally:
-    """What one detector did."""
+    """Statistics of one detector."""
 
     name: str
     detector: Detector
@@ -101,23 +101,23 @@ class DetectionTally:
     partial: list[OpeningMatch] = field(default_factory=list)
     true: int = 0
     false: int = 0
-    excused: int = 0  # of gates that are neither demanded nor partial
+    excused: int = 0  # detections of gates neither demanded nor partial
     images: int = 0
-    without: list[bool] = field(default_factory=list)  # images that show no gate
+    without: list[bool] = field(default_factory=list)  # whether each image is without a gate
     false_in_empty: int = 0
     ms: list[float] = field(default_factory=list)
     fixes: list[tuple[float, Array, float]] = field(
         default_factory=list
-    )  # range, position error and range error (4,), NEES
+    )  # range m, position and range error (4,) m, NEES
 
     def __add__(self, other: "DetectionTally") -> "DetectionTally":
-        """Both together, for the same detector."""
+        """Add the statistics of the same detector."""
         name = f"{self.name.split(', ')[0]}, all"
         sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)[3:]}
         return DetectionTally(name, self.detector, self.rng, **sums)
 
     def look(self, shot: BenchmarkShot, associator: Associator | None) -> tuple[list[Opening], list[Detection]]:
-        """Shows an image to the detector. Returns what it missed and what it saw that is none."""
+        """Run the detector on an image; return the missed openings and the false detections."""
         image = decode_image(shot.jpeg)
         start = time.thread_time()
         found = self.detector.detect(image)
@@ -157,7 +157,7 @@ class DetectionTally:
             self.fixes.append((fix.range_m, np.append(error, -error @ along), nees))
 
     def report(self) -> dict[str, object]:
-        """Prints the tables and returns their numbers."""
+        """Print the tables and return their numbers."""
         seen, (p50, p99) = self.true + self.false, np.percentile(self.ms, [50, 99])
         busy = np.median([ms for ms, empty in zip(self.ms, self.without, strict=True) if not empty] or [np.nan])
         precision = self.true / max(seen, 1)
@@ -214,7 +214,7 @@ class DetectionTally:
                 yield low, len(mine), p50, p95, bias, nees.mean()
 
     def _nees(self) -> dict[str, float]:
-        """Mean NEES of all fixes, the band in which it should lie in 95 of 100 cases, and the share of fixes within theirs."""
+        """Return the mean NEES of all fixes, its 95 % band, and the fraction of fixes below the 95 % quantile."""
         if not self.fixes:
             return {}
         nees = np.array([fix[2] for fix in self.fixes])
@@ -226,7 +226,7 @@ class DetectionTally:
 
 
 def drawn(shot: BenchmarkShot, missed: list[Opening], false: list[Detection]) -> np.ndarray:
-    """The image at twice its size with what was missed in yellow and what is none in blue."""
+    """Draw the image at twice its size with missed openings in yellow and false detections in blue."""
     image = cv2.resize(np.asarray(decode_image(shot.jpeg)), None, fx=2, fy=2)
     for one, bgr in [*((o, (0, 255, 255)) for o in missed), *((d, (255, 80, 0)) for d in false)]:
         cv2.polylines(image, [np.round(2 * one.corners_px + 0.5).astype(np.int32)], True, bgr, 1)
@@ -276,7 +276,7 @@ def main() -> None:
     tallies: dict[str, list[DetectionTally]] = {name: [] for name in detectors}
     for title, shots, associator in flights():
         for name in detectors:
-            detector = open_detector(name, vehicle.camera)  # one that has seen no other course
+            detector = open_detector(name, vehicle.camera)  # a new one per course
             tallies[name].append(DetectionTally(f"{name}, {title}", detector, np.random.default_rng(arguments.seed)))
         for n, shot in enumerate(shots):
             for name in detectors:

@@ -1,4 +1,4 @@
-"""How good and how fast the planner is: published problems beside published marks, and growth with the number of gates.
+"""Quality and speed of the planner: published problems with published results, and scaling with the number of gates.
 
 python benchmarks/planner.py --problems ../shared/data/planner_problem
 """
@@ -6,7 +6,7 @@ python benchmarks/planner.py --problems ../shared/data/planner_problem
 import sys
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # this file would hide the room of its name
+    del sys.path[0]  # this file would shadow the package of its name
 
 import argparse
 import json
@@ -30,7 +30,7 @@ from tracks.gate import Gate
 from tracks.track import Bounds, Start, Track
 from vehicle.vehicle import Vehicle, load_vehicle
 
-# Trajectory time / CPU s of peers on exactly these problems, one core: honest dynamics, then Euler steps that none could fly.
+# Trajectory time / CPU time, s, of peers on the same problems, one core. The last integrates by Euler steps: not feasible.
 PEERS = ("CPC", "TOGT AOS", "AOS + refine 0.01 s", "Fast-fly 0.3 m (Euler)")
 MARKS = {
     "uzh3": ("4.058 / 63.7", "4.197 / 0.42", "4.0453 / 17.8", "4.068 / 1.7"),
@@ -39,11 +39,11 @@ MARKS = {
     "fastfly7": ("-", "8.605 / 1.19", "8.2794 (0.02 s) / 15.8", "8.278 / 3.2"),
 }
 
-COUNTS = (7, 19, 57, 200)
+COUNTS = (7, 19, 57, 200)  # gates of the courses for scaling
 
 
 def measure(track: Track, vehicle: Vehicle, options: PlanOptions) -> dict:
-    """Time of the certified plan, CPU s of solving (set-up included, all processes), and the peak of memory so far in MiB."""
+    """Return time of the certified plan, CPU time of the solution (set-up included, all processes), s, and peak memory, MiB."""
     begin, wall = _cpu(), time.perf_counter()
     task = Task(track, vehicle, options)
     plan, effort = next(plans(resolve(task)))
@@ -64,7 +64,7 @@ def measure(track: Track, vehicle: Vehicle, options: PlanOptions) -> dict:
 
 
 def _cpu() -> float:
-    """s, of this process and of its children that have ended."""
+    """Return the CPU time of this process and of its finished children, s."""
     return sum(
         usage.ru_utime + usage.ru_stime
         for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -72,7 +72,7 @@ def _cpu() -> float:
 
 
 def winding(gates: int, seed: int) -> Track:
-    """A course of so many gates, 8 to 14 m apart, that winds by up to 50 degrees from each to the next."""
+    """Draw a course of `gates` gates, 8 to 14 m apart, with turns of up to 50 degrees between consecutive ones."""
     rng = np.random.default_rng(seed)
     p, heading, result = np.zeros(3), 0.0, []
     for _ in range(gates):

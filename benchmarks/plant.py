@@ -1,9 +1,9 @@
-"""How fast the plants step on one core, alone, in a batch, in the simulator, in an environment: python benchmarks/plant.py"""
+"""Speed of the plants on one core, alone, in a batch, in the simulator and in an environment: python benchmarks/plant.py"""
 
 import sys
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would hide the rooms of their names
+    del sys.path[0]  # its scripts would shadow the packages of their names
 
 import argparse
 import json
@@ -25,13 +25,13 @@ from tracks.track import Track, load_track
 from vehicle.dynamics import GRAVITY
 from vehicle.vehicle import Vehicle, load_vehicle
 
-HZ = 120
-CONTROL_HZ = 100  # of learned policies
+HZ = 120  # tick rate
+CONTROL_HZ = 100  # Hz, rate of learned policies
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 
 
 def best_us(step: Callable[[], object], calls: int, rounds: int = 7) -> float:
-    """The least mean time of a call over some rounds, which is the one least disturbed by others."""
+    """Return the least mean CPU time of a call over several rounds, us: the least disturbed by other processes."""
     step()
     times = []
     for _ in range(rounds):
@@ -47,7 +47,7 @@ def hover(vehicle: Vehicle) -> AttitudeTarget:
 
 
 def simulator_us(track: Track, vehicle: Vehicle) -> float:
-    """One `Simulator.tick` in flight, commands at 60 Hz, without images."""
+    """Return the time of one `Simulator.tick` in flight, with commands at 60 Hz and without images, us."""
     simulator = Simulator(as_believed(track, vehicle), load_profile("spec"), seed=0)
     simulator.command(Arm(True))
     target = hover(vehicle)
@@ -66,7 +66,7 @@ def simulator_us(track: Track, vehicle: Vehicle) -> float:
 
 
 def plant_us(track: Track, vehicle: Vehicle) -> float:
-    """One tick of the plant alone."""
+    """Return the time of one tick of the plant alone, us."""
     plant = make_plant(vehicle, track.start, natural(vehicle), Colliders(track))
     plant.place(track.gates[0].p_wg, np.array(LEVEL), np.zeros(3))
     plant.command(0.0, hover(vehicle))
@@ -74,7 +74,7 @@ def plant_us(track: Track, vehicle: Vehicle) -> float:
 
 
 def batch_us(track: Track, vehicle: Vehicle, setting: int, n: int) -> float:
-    """One tick of one vehicle in a batch."""
+    """Return the time of one tick per vehicle of a batch, us."""
     batch = Batch(vehicle, SETTINGS[setting], n, Colliders(track))
     batch.x[:, :3] = track.gates[0].p_wg
     omega, throttle = np.zeros((n, 3)), np.full(n, vehicle.throttle.throttle(GRAVITY))
@@ -82,7 +82,7 @@ def batch_us(track: Track, vehicle: Vehicle, setting: int, n: int) -> float:
 
 
 def steps_per_s(track: Track, vehicle: Vehicle, setting: int, n: int) -> float:
-    """Steps of 10 ms of all vehicles of a batch per second of one core, spread over the course, each with another command."""
+    """Return vehicle steps of 10 ms per second on one core, for a batch spread over the course with different commands."""
     rng, batch = np.random.default_rng(0), Batch(vehicle, SETTINGS[setting], n, Colliders(track))
     batch.x[:, :3] = rng.uniform(track.bounds.low_m, track.bounds.high_m, (n, 3))
     omega, throttle = rng.normal(0, 1, (n, 3)), vehicle.throttle.throttle(GRAVITY) * rng.uniform(0.9, 1.1, n)
@@ -96,7 +96,7 @@ def steps_per_s(track: Track, vehicle: Vehicle, setting: int, n: int) -> float:
 
 
 def print_throughput(track: Track, sizes: list[int]) -> list[dict[str, float | str]]:
-    """A line for each law of motion; also as rows."""
+    """Print a line per law of motion, and return the rows."""
     print(f"\nsteps of 10 ms per second and core\n{'law':10s} {'vehicle':8s}" + "".join(f"{n:>12d}" for n in sizes))
     rows: list[dict[str, float | str]] = []
     for law, name, setting in (("rates", "dcl", 1), ("grey-box", "kolibri", 3), ("grey-box", "swift", 3)):
@@ -108,7 +108,7 @@ def print_throughput(track: Track, sizes: list[int]) -> list[dict[str, float | s
 
 
 def environment_us(track: Track, vehicle: Vehicle, n: int) -> float:
-    """One step of 10 ms of one vehicle in an environment to learn in, observed and rewarded."""
+    """Return the time of one step of 10 ms per vehicle of a learning environment, with observation and reward, us."""
     environment = RacingEnvironment(vehicle, track, n, np.random.default_rng(0))
     environment.reset()
     action = np.tile([2 * GRAVITY / vehicle.thrust_max - 1, 0.0, 0.0, 0.0], (n, 1))

@@ -1,4 +1,4 @@
-"""Courses in the manner of the qualifiers on which nothing was tuned, as track files for `race-bench --tracks DIR/*.yaml`.
+"""Random courses similar to the qualifiers, not used in tuning, as track files for `race-bench --tracks DIR/*.yaml`.
 
 python benchmarks/random_courses.py --courses 12 --out logs/courses
 """
@@ -13,17 +13,17 @@ import numpy as np
 from tracks.track import VADR_FRAME, load_track
 from vehicle.config import write
 
-GATES = 6, 12
-FIRST_M = 11.0, 23.0  # from the pad, as on VQ2 and VQ1, straight ahead
-AIMED_DEG = 15.0  # between a gate's axis and the way to it, at most
-CLIMB = 0.22  # rise over run, at most
-LOWEST_M, HIGHEST_M = 1.45, 14.0  # centres over the pad
-ROOM_M, BELOW_M = 15.0, 0.5  # between gates and bounds, and from the pad to the floor
+GATES = 6, 12  # bounds of the number of gates
+FIRST_M = 11.0, 23.0  # m, distance of the first gate, straight ahead of the pad, as on VQ2 and VQ1
+AIMED_DEG = 15.0  # deg, largest angle between a gate's axis and the leg to it
+CLIMB = 0.22  # largest slope of a leg, rise over run
+LOWEST_M, HIGHEST_M = 1.45, 14.0  # m, bounds of the gate centres' height above the pad
+ROOM_M, BELOW_M = 15.0, 0.5  # m, distance from gates to bounds, and from pad to floor
 
 
 @dataclass(frozen=True)
 class Style:
-    """How far apart gates stand, m, and how sharply the course turns between two, deg at most."""
+    """Bounds of the distance between gates, m, and largest turn between consecutive gates, deg."""
 
     leg_m: tuple[float, float]
     turn_deg: float
@@ -33,7 +33,7 @@ STYLES = {"open": Style((20.0, 38.0), 25.0), "technical": Style((9.0, 16.0), 60.
 
 
 def random_course(seed: int, style: Style) -> dict[str, Any]:
-    """The fields of a track file."""
+    """Return the fields of a track file."""
     rng = np.random.default_rng(seed)
     heading, height, p, gates = 0.0, LOWEST_M, np.zeros(2), list[dict[str, Any]]()
     for k in range(rng.integers(*GATES, endpoint=True)):

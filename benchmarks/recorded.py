@@ -1,6 +1,6 @@
-"""A flight on the true state, recorded as the wire has it: IMU samples without noise on the real builds' beat, repeats
-included, exposures, attitudes, and the truth at each of them. Estimators are judged on such a record, so what integration
-makes of samples is part of the judgement.
+"""Recorded flight on the true state: noise-free IMU samples at the real builds' rates, repeats included, exposures,
+attitudes, and the truth at each of them. Estimators are evaluated on such records, so that integration errors due to sampling
+are included.
 """
 
 from dataclasses import dataclass, replace
@@ -22,21 +22,21 @@ from tracks.track import Track, load_track
 from vehicle.rotation import Array
 from vehicle.vehicle import ImuParameters, Vehicle, load_vehicle
 
-REST_S = 1.0  # on the pad
-# Of the physics: a multiple of the clock that stamps and of the commands' rate, so that no truth lies between two ticks.
+REST_S = 1.0  # s on the pad before the flight
+# Multiple of the stamping clock and of the command rate, so that every stamp falls on a tick.
 PHYSICS_HZ = 720.0
-ASTRAY_M, ASTRAY_S = 0.05, 0.5  # by which the controller's position errs, each axis, and for how long
+ASTRAY_M, ASTRAY_S = 0.05, 0.5  # std per axis and correlation time of the controller's position error
 IDEAL = ImuParameters(0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Record:
-    """What was sent, in N samples, and what was true."""
+    """Sensor data of one flight, N samples, with the truth."""
 
     samples: list[Imu]
-    fresh: np.ndarray  # (N,) bool, of the samples; the others repeat the values of the one before
-    t: Array  # (N,) s, of the samples
-    p: Array  # (N, 3) m, true then
+    fresh: np.ndarray  # (N,) bool; the other samples repeat the previous values
+    t: Array  # (N,) s, times of the samples
+    p: Array  # (N, 3) m, true position
     q: Array  # (N, 4)
     v: Array  # (N, 3) m/s
     exposures: list[tuple[float, Array, Array]]  # stamp s, p_wb, q_wb
@@ -45,12 +45,12 @@ class Record:
 
 @cache
 def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, Record]:
-    """One race of `dcl` at race speed, by the tracking controller on a state that errs a little, for each take otherwise.
+    """Fly one race of `dcl` at race speed, with the tracking controller on a slightly erroneous state, different per take.
 
-    So what integration makes of the samples differs from take to take as well.
+    Integration errors due to sampling thus differ between takes as well.
 
     Raises:
-        UserError: there is no such track, or no plan could be made.
+        UserError: unknown track, or no plan could be made.
     """
     track, vehicle = load_track(f"tracks/{name}.yaml"), load_vehicle("dcl")
     plan = find_or_make_plan(Path(plans), track, vehicle, PlanOptions(), None)
@@ -58,7 +58,7 @@ def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, Record]:
     simulator = Simulator(as_believed(track, replace(vehicle, imu=IDEAL)), profile, seed=0)
     controller = make_controller("tracking", plan, vehicle, track)
     rng, keep, off = np.random.default_rng([take, 6]), np.exp(-1 / (profile.command_hz * ASTRAY_S)), np.zeros(3)
-    rest_s = REST_S + rng.random() / profile.command_hz  # the beats of commands and samples shift against each other
+    rest_s = REST_S + rng.random() / profile.command_hz  # random phase of commands relative to samples
     samples, truth, exposures = list[Imu](), list[Array](), list[tuple[float, Array, Array]]()
 
     def tick() -> None:

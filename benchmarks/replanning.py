@@ -1,13 +1,14 @@
-"""Planning again in flight, with and without: python benchmarks/replanning.py vq1 --worlds unknown drag_scale=0.6 --seeds 100 110
+"""Flights with and without replanning: python benchmarks/replanning.py vq1 --worlds unknown drag_scale=0.6 --seeds 100 110
 
-By projected camera and IMU in lock-step, profile `dcl`, controller `mpcc`; a plan that is asked for comes after a fixed time of
-the simulator. `--latency` solves rests from all along the plan instead, for vehicles with other drag, and prints what they take.
+With projected camera and IMU in lock-step, profile `dcl`, controller `mpcc`; a requested plan arrives after a fixed simulated
+time. `--latency` instead replans the rest of the course from points all along the plan, for vehicles with other drag, and
+prints the CPU time.
 """
 
 import sys
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would hide the rooms of their names
+    del sys.path[0]  # its scripts would shadow the packages of their names
 
 import argparse
 import time
@@ -18,17 +19,17 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.campaign.flight import NoLog
-from benchmarks.campaign.measure import Judged
+from benchmarks.campaign.measure import EvaluationRecorder
 from estimation.registry import DEFAULT, make_estimator
 from link.profile import load_profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.flight import Replan
 from pilot.make import make_racer
 from pilot.replanning.handover import Replanning
-from pilot.replanning.planners import AtOnce
+from pilot.replanning.planners import InlinePlanner
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import find_or_make_plan
@@ -40,13 +41,13 @@ from tracks.track import Track, load_track
 from vehicle.errors import exit_code
 from vehicle.vehicle import Vehicle, load_vehicle
 
-FROM_S, EVERY_S = 0.6, 0.4  # of plan time, from where rests are timed
-DRAGS = (0.6, 0.8, 1.0, 1.3)
+FROM_S, EVERY_S = 0.6, 0.4  # s of plan time, first point and spacing of the points from which replanning is timed
+DRAGS = (0.6, 0.8, 1.0, 1.3)  # factors on the quadratic drag
 
 
 @dataclass(frozen=True)
 class Flight:
-    """What a row of the table is made of."""
+    """Result of one flight."""
 
     finished: bool
     time_s: float
@@ -55,21 +56,21 @@ class Flight:
 
 
 def fly(track: Track, vehicle: Vehicle, plan: Plan, world: World, seed: int, again: bool) -> Flight:
-    """One flight, with planning again or without."""
+    """Fly once, with replanning if `again`."""
     profile, associator = load_profile("dcl"), Associator(track.gates, vehicle.camera)
     estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
     controller = make_controller("mpcc", plan, vehicle, track)
-    replanning = Replanning(controller, plan, track, vehicle, PlanOptions(), AtOnce(vehicle)) if again else None
+    replanning = Replanning(controller, plan, track, vehicle, PlanOptions(), InlinePlanner(vehicle)) if again else None
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller, replanning=replanning)
-    eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
-    recorder = Judged(NoLog(), track, estimator)
+    eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
+    recorder = EvaluationRecorder(NoLog(), track, estimator)
     _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, recorder, lambda _: None)
     times, margins = verdict.gate_times_s or [np.nan], verdict.gate_margins_m or [np.nan]
     return Flight(verdict.status == "finished", times[-1], min(margins), pilot.guidance.passages.replans)
 
 
 def world_of(asked: str, seed: int, track: Track, vehicle: Vehicle) -> World:
-    """`drag_scale=0.6` and the like: that alone, of the plant; else a world's file with the flight's seed."""
+    """Return the world of a plant deviation such as `drag_scale=0.6`, or of a world's file with the flight's seed."""
     name, _, value = asked.partition("=")
     if not value:
         return resolve(f"{asked}:{seed}" if asked != "as_believed" else asked, track, vehicle)
@@ -78,7 +79,7 @@ def world_of(asked: str, seed: int, track: Track, vehicle: Vehicle) -> World:
 
 
 def row(name: str, flights: list[Flight], common: list[int]) -> str:
-    """One line of the table; times over the flights that finish with and without."""
+    """Return one line of the table; times are means over the flights that finish both with and without replanning."""
     asked = [one for flight in flights for one in flight.replans]
     taken = sum(one.taken_s is not None for one in asked)
     mean = np.mean([flights[k].time_s for k in common]) if common else np.nan
@@ -90,7 +91,7 @@ def row(name: str, flights: list[Flight], common: list[int]) -> str:
 
 
 def rests(track: Track, vehicle: Vehicle, plan: Plan) -> Iterator[tuple[float, int, bool]]:
-    """CPU s, iterations and success of rests from all along a plan."""
+    """Yield CPU time (s), iterations and success of replanning from points all along a plan."""
     replan, (t, x, _) = Replanner(vehicle), plan.dense(vehicle, 8)
     for from_s in np.arange(FROM_S, plan.total_time - FROM_S, EVERY_S):
         at = np.array([np.interp(from_s, t, column) for column in x.T])

@@ -1,16 +1,15 @@
-"""Where flights cross their gates, beside where `planner.doubt` says: python benchmarks/risk_calibration.py logs/vq1 logs/vq2
+"""Calibration of the gate crossings predicted by `planner.doubt`: python benchmarks/risk_calibration.py logs/vq1 logs/vq2
 
 Reads campaigns of `race-bench --worlds unknown`. Each crossing's offset from the planned one, right and down in the axes of the
-gate as it stands, over the standard deviation that is predicted towards that side: that should be standard normal. Prints how
-many lie within central intervals, with the binomial 95 % interval of their share (Clopper and Pearson 1934), and how many pass
-the one-sided quantiles towards the edges that the plan comes nearest to, which is what margins are for. Writes JSON and a
-reliability diagram.
+true gate, over the predicted standard deviation towards that side should be standard normal. Prints the fractions within
+central intervals, with their binomial 95 % intervals (Clopper and Pearson 1934), and the fractions beyond one-sided quantiles
+towards the edges nearest to the plan, on which the margins depend. Writes JSON and a reliability diagram.
 """
 
 import sys
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would hide the rooms of their names
+    del sys.path[0]  # its scripts would shadow the packages of their names
 
 import argparse
 from dataclasses import asdict, dataclass
@@ -37,18 +36,18 @@ from vehicle.errors import UserError, exit_code
 from vehicle.rotation import Array
 from vehicle.vehicle import load_vehicle
 
-LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # of central intervals
-TAILS = (0.16, 0.05, 0.01, 0.001)  # of one side
+LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # probabilities of central intervals
+TAILS = (0.16, 0.05, 0.01, 0.001)  # probabilities of one-sided tails
 AXES = ("right", "down")
 
 
 @dataclass(frozen=True)
 class Share:
-    """Of n crossings, one number for each axis, how many lie where they should with this probability."""
+    """Fraction of n offsets, one per crossing and axis, within a region of this predicted probability."""
 
     predicted: float
     flown: float
-    low: float  # 95 % interval of the share
+    low: float  # 95 % interval of the fraction
     high: float
     n: int
 
@@ -59,19 +58,19 @@ class Share:
 
 @dataclass(frozen=True)
 class GateSpread:
-    """At one gate, m, right and down."""
+    """Predicted and flown spread at one gate, m, right and down."""
 
-    sigma_more_m: list[float]  # predicted, to the right and down
-    sigma_less_m: list[float]  # to the left and up
-    estimate_sigma_m: list[float]  # of that, the estimate's
-    mean_m: list[float]  # flown, off the planned crossing
+    sigma_more_m: list[float]  # predicted standard deviation towards right and down
+    sigma_less_m: list[float]  # predicted standard deviation towards left and up
+    estimate_sigma_m: list[float]  # part of the estimation error in it
+    mean_m: list[float]  # flown, mean offset from the planned crossing
     std_m: list[float]
-    estimate_rms_m: list[float]  # of that, what the estimate had wrong
+    estimate_rms_m: list[float]  # flown, rms of the estimation error
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Of all flights of a plan."""
+    """Calibration over all flights of a plan."""
 
     name: str
     flights: int
@@ -83,13 +82,13 @@ class Calibration:
 
 
 def share(predicted: float, hits: Array) -> Share:
-    """Of hits (n,) of 0 and 1."""
+    """Return the fraction of hits (n,), 0 or 1, with its interval."""
     found = binomtest(int(hits.sum()), len(hits)).proportion_ci()
     return Share(predicted, float(hits.mean()), float(found.low), float(found.high), len(hits))
 
 
 def calibrate(name: str, rows: list[Row], crossings: tuple[Crossing, ...]) -> Calibration:
-    """Flights of one plan against its prediction."""
+    """Compare the flights of one plan with its prediction. Raises UserError where no gate was passed."""
     offs, outs, gates = [], [], []
     for k, one in enumerate(crossings):
         some = [row.outcome for row in rows if k < len(row.outcome.crossing_m)]
@@ -116,13 +115,13 @@ def calibrate(name: str, rows: list[Row], crossings: tuple[Crossing, ...]) -> Ca
 
 
 def of_campaign(folder: Path, tracks: dict[str, Track]) -> list[Calibration]:
-    """Every plan of a campaign.
+    """Return the calibration of every plan of a campaign.
 
     Args:
-        tracks: by name, those that are no courses of `tracks/`.
+        tracks: tracks by name that are not in `tracks/`.
 
     Raises:
-        UserError: no campaign, or one of other plans, tracks or vehicles than those that are here.
+        UserError: no campaign, or its plans, tracks or vehicles differ from the present ones.
     """
     groups: dict[tuple[str, str, int, str, str], list[Row]] = {}
     for row in Store.existing(folder).rows():
@@ -155,7 +154,7 @@ def report(one: Calibration) -> str:
 
 
 def draw(path: Path, found: list[Calibration]) -> None:
-    """The reliability diagram, and the spread at each gate, predicted and flown."""
+    """Plot the reliability diagram, and predicted against flown spread at each gate."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5.5), layout="constrained")
     left.plot([0, 1], [0, 1], color="black", linewidth=0.8)
     most = 0.0

@@ -1,12 +1,12 @@
-"""Images and what there is to see in them: drawn flights about a plan, or a folder with labels.
+"""Images with ground truth: rendered flights about a plan, or a folder with labels.
 
-The truth about an opening comes from the pinhole and from the depth of the drawn image, by these rules. Its size is the
-smaller of width and height as projected: the area over the longest side. It is
-- demanded: of 8 px or more, every corner 2 px or more inside the image, and nothing, be it wall, pillar or the frame of a
-  nearer gate, before any of the frame next to it: a detector should find it, and its corners are compared;
-- partial: of 25 px or more, with one corner to three in the image and free: what is found of it is told apart;
-- neither, as all others, too small, edge-on or covered: not asked for, and no false sighting if it is found.
-Every opening excuses one detection: a second one of the same gate is false.
+The truth of an opening is computed with the pinhole model and the depth of the rendered image. Its size is the smaller of
+projected width and height: area over longest side. An opening is
+- demanded: of 8 px or more, every corner 2 px or more inside the image, and no part of the frame around it occluded by a wall,
+  a pillar or a nearer gate: a detector should find it, and its corners are compared;
+- partial: of 25 px or more, with one to three corners in the image and not occluded: its detection is reported separately;
+- neither, if too small, edge-on or occluded: not required, and not a false detection if it is found.
+Every opening accounts for one detection: a second one of the same gate is false.
 """
 
 import json
@@ -34,38 +34,38 @@ from vehicle.errors import UserError
 from vehicle.rotation import Array, exp, from_euler, product
 from vehicle.vehicle import Vehicle
 
-DEMANDED_PX, PARTIAL_PX = 8.0, 25.0  # least size
-AHEAD_M = 0.1  # corners nearer to the image plane than this have no usable projection
-BORDER_PX = 2.0  # a corner nearer to the image's edge may be cut
-ALL_FREE = 0.99  # share of the frame that nothing stands before
-ASTRAY_M, ASTRAY_RAD = 0.5, 0.1  # standard deviation of a flight about its plan
-EMPTY_EVERY = 8  # every so many images the camera is turned to where there are no gates, if there is such a place
-TURNS = 24  # headings tried for that
-APPROACH_M, APPROACH_M_S = (1.9, 40.0), 15.0  # ranges, least and most, and greatest speed of an approach
-APPROACH_ASIDE, APPROACH_RAD = 0.5, 0.15  # aside of the gate's axis over the range; standard deviation of the aim
-ROLLING = 2  # iterations: a corner moves less than a pixel per row
-BOX = np.array(list(product_of((-1.0, 1.0), repeat=3)))  # its corners
+DEMANDED_PX, PARTIAL_PX = 8.0, 25.0  # px, least size
+AHEAD_M = 0.1  # m, least depth of a corner with a usable projection
+BORDER_PX = 2.0  # px, margin of the image's border within which a corner may be cut
+ALL_FREE = 0.99  # fraction of the frame that is not occluded, above which it counts as free
+ASTRAY_M, ASTRAY_RAD = 0.5, 0.1  # m and rad, standard deviations of a flight about its plan
+EMPTY_EVERY = 8  # images between those in which the camera is turned away from all gates, where possible
+TURNS = 24  # headings tried to turn away
+APPROACH_M, APPROACH_M_S = (1.9, 40.0), 15.0  # m and m/s, bounds of the range and largest speed of an approach
+APPROACH_ASIDE, APPROACH_RAD = 0.5, 0.15  # largest lateral offset over the range; std of the aim
+ROLLING = 2  # fixed-point iterations; a corner moves less than a pixel per row
+BOX = np.array(list(product_of((-1.0, 1.0), repeat=3)))  # corners of a box
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The truth about one gate in one image."""
+    """Ground truth of one gate in one image."""
 
-    corners_px: Array  # (4, 2) clockwise as seen, NaN behind the eye
-    visible: np.ndarray  # (4,) the corners that stand in the image with nothing before them
+    corners_px: Array  # (4, 2) clockwise in the image, NaN behind the camera
+    visible: np.ndarray  # (4,) corners in the image and not occluded
     demanded: bool
-    near_face_px: Array | None = None  # (4, 2) nominal corners of the near face's opening likewise; None: not known
+    near_face_px: Array | None = None  # (4, 2) nominal corners of the near face's opening likewise; None: unknown
 
     @property
     def size_px(self) -> float:
-        """The smaller of width and height; 0 of what is not all ahead."""
+        """Smaller of width and height, px; 0 unless all corners are ahead."""
         a, b = self.corners_px[2] - self.corners_px[0], self.corners_px[3] - self.corners_px[1]
         area = abs(a[0] * b[1] - a[1] * b[0]) / 2
         return float(np.nan_to_num(area / max(self.longest_px, 1e-9)))
 
     @property
     def longest_px(self) -> float:
-        """The longest side, or what is known of it."""
+        """Longest side with both corners ahead, px; 0 if there is none."""
         side = np.linalg.norm(self.corners_px - np.roll(self.corners_px, 1, 0), axis=-1)
         return float(np.nanmax(side)) if np.isfinite(side).any() else 0.0
 
@@ -76,11 +76,11 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkShot:
-    """One image with its truth; pose and course are None where nobody knows them."""
+    """Image with ground truth; pose and course are None where unknown."""
 
     jpeg: bytes
     openings: list[Opening]
-    empty: bool  # not even a piece of a gate's frame is in the image
+    empty: bool  # no part of a gate's frame is in the image
     pose: tuple[Array, Array] | None
     track: Track | None
 
@@ -88,7 +88,7 @@ class BenchmarkShot:
 def flight(
     plan: Plan, track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int
 ) -> Iterator[BenchmarkShot]:
-    """Images from about the plan, evenly over its time, as a pilot that flies it with errors would see them."""
+    """Yield images along the plan, uniform in time, with random errors of the pose."""
     rng, camera = np.random.default_rng([seed, 7]), vehicle.camera
     with closing(_Photographer(track, vehicle, load_look(look_name), seed)) as photographer:
         for n, t in enumerate(np.sort(rng.uniform(plan.t[0], plan.t[-1], frames))):
@@ -104,7 +104,7 @@ def flight(
 
 
 def approaches(track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int) -> Iterator[BenchmarkShot]:
-    """Images of gates from before them, evenly over the logarithm of the range, so that near ones are as many as far ones."""
+    """Yield images of gates from poses in front of them, uniform in the logarithm of the range."""
     rng = np.random.default_rng([seed, 11])
     with closing(_Photographer(track, vehicle, load_look(look_name), seed)) as photographer:
         gates = drawn_gates(track)
@@ -122,7 +122,7 @@ def approaches(track: Track, vehicle: Vehicle, look_name: str, seed: int, frames
 
 
 class _Photographer:
-    """Draws images with their truth."""
+    """Renderer of images with ground truth."""
 
     def __init__(self, track: Track, vehicle: Vehicle, look: Look, seed: int):
         self._track, self._camera, self._look = track, vehicle.camera, look
@@ -131,7 +131,7 @@ class _Photographer:
         self._rims = GateRims(drawn_gates(track), GateAppearance(depth_m=look.depth_m))
 
     def shot(self, exposure: Exposure) -> BenchmarkShot:
-        """The image of an exposure, and what it shows."""
+        """Return the image of an exposure with its ground truth."""
         camera, p_wb, q_wb = self._camera, exposure.p_wb, exposure.q_wb
         jpeg = self._feed.frame(exposure).jpeg
         self._depth.image(p_wb, q_wb, exposure.t)
@@ -144,7 +144,7 @@ class _Photographer:
         return BenchmarkShot(jpeg, openings, _empty(self._track, camera, p_wb, q_wb), (p_wb, q_wb), self._track)
 
     def _rolled(self, px: Array, labels: Labels, exposure: Exposure) -> Array:
-        """Where corners (K, 4, 2) of labelled gates are drawn in rows that are exposed one after the other."""
+        """Return the corners (K, 4, 2) px of labelled gates as displaced by the rolling shutter."""
         camera = self._camera
         eye_w, R_wc = camera.pose(exposure.p_wb, exposure.q_wb)
         depth_m = ((self._rims.p_wg[_nearest(labels, self._rims, exposure.p_wb)] - eye_w) @ R_wc[:, 2])[:, None, None]
@@ -158,7 +158,7 @@ class _Photographer:
         return rolled
 
     def _moved(self, point_w: Array, later_s: float, exposure: Exposure) -> Array:
-        """Pixel (2,) of a point (3,) so much later, NaN for what is not known."""
+        """Return the pixel (2,) of a point (3,) m at `later_s` after the exposure; NaN for an unknown point."""
         p_wb = exposure.p_wb + later_s * exposure.v_w
         eye_w, R_wc = self._camera.pose(p_wb, np.array(product(exposure.q_wb, exp(exposure.omega_b * later_s))))
         return self._camera.project((point_w - eye_w) @ R_wc)
@@ -169,20 +169,20 @@ class _Photographer:
 
 
 def _nearest(labels: Labels, rims: GateRims, p_wb: Array) -> Indices:
-    """Which (K,) gates were labelled: their ranges tell them apart."""
+    """Return the indices (K,) of the labelled gates, identified by their ranges."""
     range_m = np.linalg.norm(rims.p_wg - p_wb, axis=-1)
     return np.abs(range_m - labels.range_m[:, None]).argmin(-1) if len(labels.range_m) else np.zeros(0, int)
 
 
 def _near_faces(labels: Labels, rims: GateRims, camera: Camera, p_wb: Array, q_wb: Array) -> Array:
-    """Nominal corners (K, 4, 2) px of the near faces of labelled gates; NaN behind the eye."""
+    """Return the nominal corners (K, 4, 2) px of the near faces of labelled gates; NaN behind the camera."""
     eye_w, R_wc = camera.pose(p_wb, q_wb)
     gate = _nearest(labels, rims, p_wb)
     corners_c = (rims.near_face(gate, np.broadcast_to(eye_w, (len(gate), 3))) - eye_w) @ R_wc
     ahead = corners_c[..., 2:] > AHEAD_M
     px = np.where(ahead, camera.project(np.where(ahead, corners_c, 1.0)), np.nan)
     behind = ((eye_w - rims.p_wg[gate]) * rims.R_wg[gate][:, :, 0]).sum(-1) > 0
-    px[behind] = px[behind][:, ::-1]  # seen from behind it runs the other way round
+    px[behind] = px[behind][:, ::-1]  # seen from behind, the order is reversed
     return np.asarray(px)
 
 
@@ -199,14 +199,14 @@ def _openings(labels: Labels, near_faces_px: Array, camera: Camera) -> list[Open
 
 
 def _empty(track: Track, camera: Camera, p_wb: Array, q_wb: Array) -> bool:
-    """Whether all gates' frames lie beside the image or behind it, whatever may cover them."""
+    """Check whether all gates' frames lie outside the image or behind the camera, regardless of occlusion."""
     eye_w, R_wc = camera.pose(p_wb, q_wb)
     left, right = -camera.cx_px / camera.fx_px, (camera.width_px - camera.cx_px) / camera.fx_px
     top, bottom = -camera.cy_px / camera.fy_px, (camera.height_px - camera.cy_px) / camera.fy_px
     for gate in drawn_gates(track):
         box_g = np.array([gate.depth_m, gate.outer_m, gate.outer_m]) / 2 * BOX
         x, y, z = ((gate.p_wg + box_g @ gate.R_wg.T - eye_w) @ R_wc).T
-        # One side of the view's pyramid keeps all of it out.
+        # The whole box lies outside one plane of the frustum.
         out = ((x < left * z), (x > right * z), (y < top * z), (y > bottom * z), z < 0)
         if not any(side.all() for side in out):
             return False
@@ -214,7 +214,7 @@ def _empty(track: Track, camera: Camera, p_wb: Array, q_wb: Array) -> bool:
 
 
 def labelled(folder: Path) -> Iterator[BenchmarkShot]:
-    """Images with the labels beside them, all demanded. Raises UserError without labels."""
+    """Yield the images of a folder with its labels, all demanded. Raises UserError without labels."""
     try:
         labels = json.loads((folder / "labels.json").read_text())
     except (OSError, ValueError) as error:

@@ -1,9 +1,9 @@
-"""Which solver suits the planner's problem: IPOPT with its linear solvers, or FATROP, which factorises stage by stage.
+"""Comparison of solvers on the planner's problem: IPOPT with its linear solvers, and FATROP, which factorises stage by stage.
 
-FATROP (Vanroye et al., IROS 2023) wants s_0, u_0, s_1, u_1, ... and, per stage, the step's gap before the stage's constraints. So
-a leg's duration is a state here, constant in the leg, and its last interval has the next one as an input. All solve this one
-problem from the planner's first guess, on the first mesh and on one of half its spacing. Weights on changes of inputs are left
-out for all: they are no sum over stages.
+FATROP (Vanroye et al., IROS 2023) requires the order s_0, u_0, s_1, u_1, ... and, per stage, the dynamics gap before the
+stage's constraints. A leg's duration is therefore a state here, constant within the leg, and the leg's last interval has the
+next duration as an input. All solvers start from the planner's first guess, on the first mesh and on one of half its spacing.
+Weights on changes of inputs are left out: they are not a sum over stages.
 
 python benchmarks/solvers.py --problems ../shared/data/planner_problem
 """
@@ -11,7 +11,7 @@ python benchmarks/solvers.py --problems ../shared/data/planner_problem
 import sys
 
 if sys.path and sys.path[0].endswith("benchmarks"):
-    sys.path[0] = sys.path[0].removesuffix("/benchmarks")  # this folder would hide the room `planner`
+    sys.path[0] = sys.path[0].removesuffix("/benchmarks")  # this folder would shadow the package `planner`
 
 import argparse
 import json
@@ -55,7 +55,7 @@ SOLVERS = {
 
 @dataclass(frozen=True)
 class SolverCase:
-    """One course for one vehicle on one mesh, with the planner's first guess."""
+    """Course for one vehicle on one mesh, with the planner's first guess."""
 
     course: Course
     mesh: Mesh
@@ -64,15 +64,15 @@ class SolverCase:
 
 
 class Stages:
-    """The problem in stages: w holds s_k = (x_k, T_k) and u_k in turn, g the gap s_{k+1} - f_k before the stage's constraints."""
+    """Problem in stages: w alternates s_k = (x_k, T_k) and u_k, g has the gap s_{k+1} - f_k before the stage's constraints."""
 
     def __init__(self, case: SolverCase):
         chosen, mesh = case.course.task.model, case.mesh
         nodes = [len(fractions) for fractions in mesh]
         n, nx = sum(nodes), chosen.x.size
-        ends = np.cumsum(nodes)  # the stage in which a leg's gate is passed
+        ends = np.cumsum(nodes)  # stage at which each leg's gate is passed
         leg = np.repeat(np.arange(len(mesh)), nodes)
-        last = np.isin(np.arange(n) + 1, ends[:-1])  # intervals whose extra input is the next leg's duration
+        last = np.isin(np.arange(n) + 1, ends[:-1])  # intervals with the next leg's duration as an extra input
         self.nx, self.nu = [nx + 1] * (n + 1), [*(chosen.u.size + last).tolist(), 0]
         sizes = np.cumsum([0] + [size for stage in zip(self.nx, self.nu, strict=True) for size in stage])
         w = ca.MX.sym("w", int(sizes[-1]))
@@ -104,7 +104,7 @@ class Stages:
         self._variables(case, leg, last)
 
     def _passages(self, case: SolverCase, ends: Array, s: list) -> Iterator[tuple[int, list, Array, Array]]:
-        """(stage, expressions, low, high) of the gates' windows and of the views."""
+        """Yield (stage, expressions, low, high) of the gate windows and of the visibility constraints."""
         first, task = 0, case.course.task
         for leg, fractions, end in zip(case.course.legs, case.mesh, ends, strict=True):
             x = s[end]
@@ -120,7 +120,7 @@ class Stages:
             first = int(end)
 
     def _variables(self, case: SolverCase, leg: Array, last: Array) -> None:
-        """Guess and bounds, as in the planner's problem."""
+        """Set guess and bounds, as in the planner's problem."""
         chosen, T, space = case.course.task.model, case.start.durations, case.course.space
         high = chosen.x_high.copy()
         high[Q] = 1.1
@@ -166,7 +166,7 @@ class Stages:
 
 
 def _step(model: Model) -> ca.Function:
-    """One Runge-Kutta step with the derivatives by which CasADi differentiates what calls it, compiled."""
+    """Return a compiled Runge-Kutta step with the derivatives that CasADi needs to differentiate its callers."""
     *given, facts, end = step(model)
     end = ca.substitute(end, facts, ca.DM(flat(model.parameters)))
     function = ca.Function(f"step_{model.name}", given, [end])
@@ -175,7 +175,7 @@ def _step(model: Model) -> ca.Function:
 
 
 def prepare(track: Track, vehicle: Vehicle, options: PlanOptions) -> Iterator[SolverCase]:
-    """The case on the planner's first mesh and on one of half its spacing."""
+    """Yield the case on the planner's first mesh and on one of half its spacing."""
     task = Task(track, vehicle, options)
     course = resolve(task)
     point_mass, guess = solve_point_mass(course), guesses(options.see)[0]

@@ -1,6 +1,6 @@
-"""A recorded flight as an estimator hears of it, with one source of trouble each: IMU, attitude and the corners of gates.
+"""Sensor data of a recorded flight with one source of error each: IMU, attitude and corners of gates.
 
-Each is recorded once (`recorded.py`); a seed draws the sensors' errors, so that every estimator gets the same data.
+Flights are recorded once (`recorded.py`); a seed draws the sensor errors, so that every estimator receives the same data.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from link.messages import Attitude
 from link.messages import Imu as Sample
 from perception.detection import Detection
 from perception.rims import GateAppearance
-from pilot.drivers.eyes import detections
+from pilot.drivers.lockstep_perception import detections
 from sim.view.look import load_look
 from sim.view.projected import NOISE, CornerNoise, ProjectedCamera
 from tracks.track import Start, Track
@@ -25,28 +25,28 @@ from vehicle.config import load
 from vehicle.rotation import Array, exp, matrix
 from vehicle.vehicle import ImuParameters, Vehicle
 
-LATENCY_S = 0.024  # exposure to detections
-CAMERA_HZ = 30.0  # nominal, of the record
+LATENCY_S = 0.024  # s, from exposure to detections
+CAMERA_HZ = 30.0  # Hz, nominal rate of the record
 MEMS = ImuParameters(0.1, 0.3, 0.01, 0.02)
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """What goes wrong in one row of the table."""
+    """Sources of error of one row of the table."""
 
     name: str
     imu: ImuParameters | None = None  # None: the vehicle's own
     attitude: bool = False
     camera_hz: float = CAMERA_HZ
-    lost: float = 0.0  # share of the frames
+    lost: float = 0.0  # fraction of the frames lost
     late_s: float = LATENCY_S
-    tilt_deg: float = 0.0  # by which the camera's tilt differs from what is known
-    old_s: float = 0.0  # by which forces are older than their stamps
-    clock_s: float = 0.0  # by which the stamps of images are late
-    moved_m: float = 0.0  # by which each gate stands elsewhere than on the map, in a direction of its own
-    stretched: float = 0.0  # share by which the course is larger than on the map
-    false_hz: float = 0.0  # squares that are no gates
-    doubted: bool = False  # all that the error-state filter holds for uncertain is drawn as it says
+    tilt_deg: float = 0.0  # true minus modelled tilt of the camera
+    old_s: float = 0.0  # delay of the specific force relative to its stamp
+    clock_s: float = 0.0  # delay of the stamps of images
+    moved_m: float = 0.0  # distance of each gate from its place on the map, in a random direction
+    stretched: float = 0.0  # relative excess of the course's scale over the map's
+    false_hz: float = 0.0  # rate of false detections
+    doubted: bool = False  # draw all uncertain states from the error-state filter's prior
 
 
 TROUBLES = (
@@ -70,17 +70,17 @@ TROUBLES = (
 
 @dataclass(frozen=True)
 class Data:
-    """What the estimators are fed: the samples, each with an attitude and the image that arrives with it."""
+    """Input of the estimators: IMU samples, attitudes and images by the sample with which they arrive."""
 
     samples: list[Sample]
     attitudes: list[Attitude] | None
-    images: dict[int, tuple[float, list[Detection]]]  # by the sample before which it arrives: stamp and detections
-    start: Start  # the pad, as it is known
-    moved: Array  # (G, 3) m, by which each gate stands elsewhere than on the map
+    images: dict[int, tuple[float, list[Detection]]]  # by index of the first sample after arrival: stamp and detections
+    start: Start  # pose of the pad as given to the estimators
+    moved: Array  # (G, 3) m, true minus mapped position of each gate
 
 
 def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, seed: int) -> Data:
-    """One flight's data. A detector that states its noise rightly sees gates drawn with a common edge error."""
+    """Return one flight's data. The detector reports its noise correctly, apart from a common edge error of all gates."""
     rng, imu = np.random.default_rng([seed, 7]), trouble.imu or vehicle.imu
     tilt, late, old = np.random.default_rng([seed, 9]).normal(0, trouble.doubted, 3) * [
         np.degrees(STATES["tilt"].prior),
@@ -118,7 +118,7 @@ def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, s
 
 
 def _miscalibrated(camera: Camera, rng: np.random.Generator) -> Camera:
-    """Mount and lens as doubtful as the filter holds them, beside the tilt."""
+    """Return the camera with mount (tilt excepted) and lens drawn from the filter's prior."""
     yaw, roll = np.degrees([STATES["yaw"].prior, STATES["roll"].prior]) * rng.normal(0, 1, 2)
     focal, cx, cy = 1 + STATES["focal"].prior * rng.normal(), *(STATES["centre"].prior * rng.normal(0, 1, 2))
     return replace(
@@ -134,7 +134,7 @@ def _miscalibrated(camera: Camera, rng: np.random.Generator) -> Camera:
 
 
 def _skewed(samples: list[Sample], misaligned: float, rng: np.random.Generator) -> list[Sample]:
-    """The samples in axes, by scales and with biases as doubtful as the filter holds them."""
+    """Return the samples with misalignment, scales and biases drawn from the filter's prior."""
     R_sb = matrix(exp(misaligned * rng.normal(0, 1, 3))).T
     scale_a, scale_g = 1 + np.array([[STATES["s_a"].prior], [STATES["s_g"].prior]]) * rng.normal(0, 1, (2, 3))
     bias_a, bias_g = np.array([[STATES["b_a"].prior], [STATES["b_g"].prior]]) * rng.normal(0, 1, (2, 3))
@@ -149,7 +149,7 @@ def _skewed(samples: list[Sample], misaligned: float, rng: np.random.Generator) 
 
 
 def _shaken(record: Record, imu: ImuParameters) -> ImuParameters:
-    """With the vibration that the error-state filter allows for beside the sensors' noise, as noise of each fresh sample."""
+    """Return the IMU's noise increased by the vibration that the error-state filter models, per fresh sample."""
     root_hz = np.sqrt(record.fresh.sum() / (record.t[-1] - record.t[0]))
     return replace(
         imu,
@@ -159,7 +159,7 @@ def _shaken(record: Record, imu: ImuParameters) -> ImuParameters:
 
 
 def _noisy(record: Record, imu: ImuParameters, old_s: float, rng: np.random.Generator) -> list[Sample]:
-    """The samples with biases and noise, their forces, axes and all, of `old_s` before; a repeated one repeats its noise."""
+    """Return the samples with biases and noise, and forces delayed by `old_s`; repeated samples repeat their noise."""
     which, fresh_t = np.cumsum(record.fresh) - 1, record.t[record.fresh]
     accel, gyro = (np.array(values) for values in zip(*((s.accel, s.gyro) for s in record.samples), strict=True))
     accel = np.stack([np.interp(fresh_t - old_s, fresh_t, f) for f in accel[record.fresh].T], axis=1)[which]
@@ -172,7 +172,7 @@ def _noisy(record: Record, imu: ImuParameters, old_s: float, rng: np.random.Gene
 def _elsewhere(
     track: Track, imu: ImuParameters, trouble: Trouble, rng: np.random.Generator
 ) -> tuple[Start, Array, Array]:
-    """The pad as it is known, and by how much gates stand elsewhere (G, 3) and open wider (G,) than on the map, m."""
+    """Return the pad as given to the estimators, and the true gates' offsets (G, 3) and wider openings (G,), m, off the map."""
     direction = rng.normal(0, 1, (len(track.gates), 3))
     moved = trouble.moved_m * direction / np.linalg.norm(direction, axis=1)[:, None]
     sigma = trouble.doubted * np.array(
@@ -189,7 +189,7 @@ def _elsewhere(
 
 
 def _phantom(rng: np.random.Generator, vehicle: Vehicle) -> Detection:
-    """A square somewhere in the image."""
+    """Draw a false detection: a square at random in the image."""
     side = rng.uniform(15, 80)
     middle = rng.uniform([side, side], [vehicle.camera.width_px - side, vehicle.camera.height_px - side])
     corners = middle + side / 2 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) + rng.normal(0, 0.3, (4, 2))

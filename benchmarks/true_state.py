@@ -1,7 +1,7 @@
-"""One race on the true state: plant, referee and controller, without camera and IMU, as fast as the machine can.
+"""Race on the true state: plant, referee and controller, without camera and IMU, faster than real time.
 
-What flies is a world of its own, as in Sun et al. (T-RO 2022, table V) and Song et al. (Science Robotics 2023): starts
-scattered around the pad, delay, thrust, drag, gusts.
+The plant is that of a world with deviations, as in Sun et al. (T-RO 2022, table V) and Song et al. (Science Robotics 2023):
+starts scattered around the pad, delay, thrust, drag, gusts.
 """
 
 import time
@@ -20,24 +20,24 @@ from sim.worlds.forces import forces_of
 from sim.worlds.world import World
 from vehicle.vehicle import Vehicle
 
-PHYSICS_HZ, COMMAND_TICKS = 120.0, 2  # of physics between two commands: 60 Hz, as on the wire
-SCATTER_M = 0.25  # of the start, along both horizontal axes, uniform
-OVERDUE = 1.5  # of the plan's time
+PHYSICS_HZ, COMMAND_TICKS = 120.0, 2  # Hz, and ticks between commands: 60 Hz, as on the link
+SCATTER_M = 0.25  # m, bound of the start's uniform offset on both horizontal axes
+OVERDUE = 1.5  # time limit over the plan's time
 
 
 @dataclass
 class TrueStateFlight:
-    """What came of it. Margins as the referee measures them."""
+    """Result of a race. Margins as measured by the referee."""
 
     status: RunStatus
     cause: str
     time_s: float
     margins_m: list[float]
     errors_m: list[float] = field(default_factory=list)  # distance from the plan, at each command
-    step_s: list[float] = field(default_factory=list)  # of the controller, from state to command
-    tick_s: list[float] = field(default_factory=list)  # with the preparation of the next one
-    cpu_s: list[float] = field(default_factory=list)  # of that, without what others on the machine took
-    solve_s: list[float] = field(default_factory=list)  # of it, inside the solver
+    step_s: list[float] = field(default_factory=list)  # controller, from state to command
+    tick_s: list[float] = field(default_factory=list)  # including the preparation of the next step
+    cpu_s: list[float] = field(default_factory=list)  # CPU time of the whole tick, in this thread
+    solve_s: list[float] = field(default_factory=list)  # time inside the solver
     fallbacks: int = 0
 
     @property
@@ -63,9 +63,9 @@ def fly(
     by_rates: bool = True,
     patience: float = OVERDUE,
 ) -> TrueStateFlight:
-    """Flies one race. `vehicle` is what the controller believes in; commands are body rates, or attitudes.
+    """Fly one race. `vehicle`: the controller's model; `by_rates`: body-rate instead of attitude commands.
 
-    It has failed when it is not over after `patience` times the plan's time.
+    The race ends as a timeout after `patience` times the plan's time.
     """
     rng = np.random.default_rng(seed)
     track, flown = world.track, world.vehicle

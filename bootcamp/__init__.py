@@ -1,1 +1,1 @@
-"""Learning to fly: one command per step, a worker per stage, seeded scenarios. Begin with `api.py` and `examples/`."""
+"""Flight programming exercises: one command per step, a process per stage, seeded scenarios; begin with `api.py`."""

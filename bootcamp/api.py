@@ -1,6 +1,6 @@
-"""What a learner's program sees: `decide(report, pads)` is asked for one command per step.
+"""Interface of a learner's program: `decide(report, pads)` returns one command per step.
 
-Ground coordinates are metres north and east of where the flight began (on a course of gates: of the course's origin); images
+Ground coordinates are metres north and east of the start of the flight (on a course of gates: of the course's origin); images
 have north at the top while the drone hovers.
 """
 
@@ -13,7 +13,7 @@ from vehicle.camera import Camera
 
 
 class Status(enum.StrEnum):
-    """How the drone stands. It ends landed, or crashed."""
+    """Status of the drone. Landed and crashed are final."""
 
     HALTED = "halted"
     MOVING = "moving"
@@ -22,13 +22,13 @@ class Status(enum.StrEnum):
 
 
 class Location(NamedTuple):
-    """A place on the ground, m."""
+    """A place on the ground."""
 
-    north: float
-    east: float
+    north: float  # m
+    east: float  # m
 
     def distance(self, other: "Location") -> float:
-        """m."""
+        """Return the distance to another place, m."""
         return math.hypot(self.north - other.north, self.east - other.east)
 
 
@@ -36,7 +36,7 @@ class CourseGate(NamedTuple):
     """The centre of a gate's opening, and the direction of flight through it."""
 
     north: float  # m
-    east: float
+    east: float  # m
     height: float  # m above the ground
     heading: float  # rad, clockwise from north
 
@@ -52,13 +52,13 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Null:
-    """Does nothing, but lets time pass. Always legal."""
+    """Command without effect. Always legal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """Flies to a place so far north, east and up of here, m. Legal when halted, on a course of gates when moving too; to a
-    place inside the boundary."""
+    """Fly to a place relative to the drone, m north, east and up. Legal when halted, on a course of gates when moving as well;
+    the place must be inside the boundary."""
 
     north: float
     east: float
@@ -67,12 +67,12 @@ class Go:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Stops as soon as physics allows. Legal when moving, in a descent too."""
+    """Stop as soon as physics allows. Legal when moving, also in a descent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Land:
-    """Descends here and ends the flight. Legal when halted."""
+    """Descend here and end the flight. Legal when halted."""
 
 
 Command = Null | Go | Halt | Land
@@ -80,15 +80,15 @@ Command = Null | Go | Halt | Land
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Stands for what a program returned instead of a command; always ignored."""
+    """Substitute for a return value that is not a command; always ignored."""
 
     text: str
-    hint: str = ""  # what may be the mistake
+    hint: str = ""  # the likely mistake
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The drone after a step."""
+    """State of the drone after a step."""
 
     step: int
     t: float  # s, since the first step
@@ -97,16 +97,16 @@ class Report:
     height: float  # m above the ground
     speed: float  # m/s
     q_wb: tuple[float, float, float, float]  # attitude, wxyz body to world
-    destination: Location  # the position, when halted or landed
-    drift: float  # m off the straight line to the destination
+    destination: Location  # equal to the position when halted or landed
+    drift: float  # m, distance from the straight line to the destination
     waypoint: Location | None  # of the scenario
-    reached: bool  # whether the waypoint has been
+    reached: bool  # whether the waypoint has been reached
     seed: int
     camera: Camera  # K (3, 3) px, and R_bc (3, 3) from the camera's axes to the body's
     route: tuple[Location, ...] = ()  # places of the scenario not yet visited
     gates: tuple[CourseGate, ...] = ()  # of the course, in order
-    passed: int = 0  # of them
+    passed: int = 0  # number of gates passed
     has_image: bool = True  # whether this step's image arrived; else it is black
-    taken: int = 0  # commands so far
-    ignored: int = 0  # of them invalid
-    warning: str = ""  # why this step's command was ignored, or what was hit
+    taken: int = 0  # number of commands so far
+    ignored: int = 0  # number of invalid ones among them
+    warning: str = ""  # reason for ignoring this step's command, or the obstacle hit

@@ -1,4 +1,4 @@
-"""What flies to a place: the race simulator's vehicle, or a point at one speed. `Drone` knows them by `FlyingBody` alone."""
+"""Bodies that fly to a goal: the race simulator's vehicle, or a point at constant speed, both as `FlyingBody`."""
 
 import math
 from typing import Protocol
@@ -19,24 +19,21 @@ from sim.worlds.world import World, as_believed
 from vehicle.rotation import Array
 from vehicle.vehicle import load_vehicle
 
-UNDERGROUND_M = 0.1  # a descent heads for so far below the floor, and so touches it slowly
-TAKE_OFF_S = 60.0
-CRUISE = 0.92  # of the speed limit: what is asked for, so that overshoot and a tailwind of 7 m/s stay below the limit
-RESTRAINT = 4.0  # by how much less is asked for than CRUISE, over what a tailwind has added to it
-REST_M, REST_S = (
-    0.002,
-    0.2,
-)  # what has moved no corner by more for so long is at rest: rates never quite die out in contact
-HANGS_M_S, HANGS_M = 0.2, 1.0  # slower than this, so near its goal, it goes no nearer
-STANDING_M = 0.3  # below this height a touch of the bounds is one of the floor
+UNDERGROUND_M = 0.1  # m below the floor, the goal of a descent, for a slow touch-down (chosen)
+TAKE_OFF_S = 60.0  # s, greatest time of a take-off (chosen)
+CRUISE = 0.92  # -, commanded speed over the limit: overshoot and a tailwind of 7 m/s stay below the limit
+OVERSPEED_GAIN = 4.0  # -, reduction of the commanded speed per excess of the actual speed over it
+REST_M, REST_S = 0.002, 0.2  # change of pose (m or -) and time (s) that define rest: rates never vanish in contact
+HANGS_M_S, WIND_HOLD_M = 0.2, 1.0  # speed and distance to the goal below which wind is taken to hold the body off
+STANDING_M = 0.3  # m, height below which contact with the bounds is with the floor
 
 
 class FlyingBody(Protocol):
-    """A thing that flies to goals (3,) in the world, m, tick by tick."""
+    """Body that flies to goals (3,) m, world NED, tick by tick."""
 
-    hit: str  # what ended its flight, or ""
+    hit: str  # obstacle that ended the flight, or ""
     landed: bool  # at rest on the ground
-    per_step: int  # ticks
+    per_step: int  # ticks per step
 
     @property
     def t(self) -> float: ...
@@ -56,10 +53,10 @@ class FlyingBody(Protocol):
 
 
 class SimulatedBody:
-    """Tilts to accelerate, and needs a moment to stop. Wind leans on it, and it does not lean back by more than it must."""
+    """Vehicle of the race simulator with position control: it tilts to accelerate, takes time to stop, and drifts in wind."""
 
     def __init__(self, scenario: Scenario):
-        """Stands on the ground, armed: the simulator's plant and cascade, without sensors and referee, which nobody asks here."""
+        """Start on the ground, armed: the simulator's plant and control cascade, without sensors and referee."""
         profile, true = load_profile(PROFILE), _world(scenario)
         track, vehicle, forces = true.track, true.vehicle, forces_of(true, scenario.seed)
         self._hz, self._count = profile.physics_hz, 0
@@ -69,7 +66,7 @@ class SimulatedBody:
         self._cruise_m_s = CRUISE * scenario.world.speed_m_s
         self.per_step = ticks(1 / scenario.world.step_s, profile.physics_hz)
         self.hit, self.landed, self.touched = "", False, False
-        self._descending, self._still = False, 0  # ticks that it has been at rest
+        self._descending, self._still = False, 0  # ticks at rest
         self._rest_pose: Array | None = None
         self._goal_w = self.p_w
 
@@ -93,11 +90,11 @@ class SimulatedBody:
         self._goal_w, self._descending = goal_w, False
 
     def stop(self) -> Array:
-        """Brakes at once, without a jerk: v* = k_p (p* - p) = v. What wind holds off its goal stays where it hangs.
+        """Brake at once, without a jump of the commanded velocity: v* = k_p (p* - p) = v. If wind holds it off, keep its goal.
 
-        Returns where it heads for.
+        Returns the new goal (3,) m.
         """
-        hangs = np.linalg.norm(self.v_w) < HANGS_M_S and np.linalg.norm(self._goal_w - self.p_w) < HANGS_M
+        hangs = np.linalg.norm(self.v_w) < HANGS_M_S and np.linalg.norm(self._goal_w - self.p_w) < WIND_HOLD_M
         self.head_for(self._goal_w if hangs and not self._descending else self.p_w + self.v_w / KP_1_S)
         return self._goal_w
 
@@ -121,7 +118,7 @@ class SimulatedBody:
             self._settle()
 
     def _settle(self) -> None:
-        """Landed is not moved for a while."""
+        """Set `landed` after the pose has been constant for `REST_S`."""
         pose = self._plant.x[: Q.stop]
         moved = self._rest_pose is None or np.abs(pose - self._rest_pose).max() > REST_M
         self._rest_pose = pose.copy() if moved else self._rest_pose
@@ -129,10 +126,10 @@ class SimulatedBody:
         self.landed = self._still >= REST_S * self._hz
 
     def _set_point(self, p: Array, v: Array) -> PositionTarget:
-        """On the way, so near that the cascade asks for no more than the speed allowed."""
+        """Return a set point on the line to the goal, near enough for the cascade to command no more than the speed limit."""
         gap = self._goal_w - p
         length, excess = math.hypot(*gap), max(0.0, math.hypot(*v) - self._cruise_m_s)
-        reach_m = max(0.0, self._cruise_m_s - RESTRAINT * excess) / KP_1_S
+        reach_m = max(0.0, self._cruise_m_s - OVERSPEED_GAIN * excess) / KP_1_S
         n, e, d = (p + gap * min(1.0, reach_m / length) if length > 0 else p).tolist()
         return PositionTarget((n, e, d), UNASKED)
 
@@ -141,7 +138,7 @@ class SimulatedBody:
 
 
 class KinematicBody:
-    """Moves at the speed allowed or not at all: p' = p + v' dt (implicit Euler), and is put at its goal when it would pass it."""
+    """Point at the speed limit or at rest: p' = p + v' dt (implicit Euler), set to its goal instead of passing it."""
 
     hit = ""
     per_step = 1
@@ -158,7 +155,7 @@ class KinematicBody:
         self._goal_w, self._descending = goal_w, False
 
     def stop(self) -> Array:
-        """At once. Returns where it stands."""
+        """Stop at once; return the position (3,) m."""
         self.head_for(self.p_w)
         return self._goal_w
 
@@ -181,7 +178,7 @@ class KinematicBody:
 
 
 def make_body(scenario: Scenario) -> FlyingBody:
-    """The one that the world names."""
+    """Return the body named by the world."""
     kinds: dict[str, type[SimulatedBody] | type[KinematicBody]] = {
         SIMULATED: SimulatedBody,
         KINEMATIC: KinematicBody,
@@ -190,7 +187,7 @@ def make_body(scenario: Scenario) -> FlyingBody:
 
 
 def _world(scenario: Scenario) -> World:
-    """The simulator's world: calm, or with a wind from a direction of the seed's."""
+    """Return the simulator's world: calm, or with a wind in a direction drawn from the seed."""
     track, vehicle, conditions = scenario.track(), load_vehicle("dcl"), scenario.conditions
     if not conditions.wind_m_s and not conditions.gust_m_s:
         return as_believed(track, vehicle)

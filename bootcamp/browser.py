@@ -1,5 +1,4 @@
-"""The flight live in a browser, where there is no desktop: one page of our own, and images as a stream of JPEG
-(multipart/x-mixed-replace), which browsers show without a script."""
+"""Live view in a browser: one page, and images as a stream of JPEG (multipart/x-mixed-replace), shown without a script."""
 
 import html
 import threading
@@ -14,9 +13,9 @@ from vehicle.errors import UserError
 
 PORT = 8766
 ADDRESS = f"127.0.0.1:{PORT}"
-LINGER_S = 2.0  # after the last frame, for those that still read
-QUALITY = 85
-BOUNDARY = "frame"
+LINGER_S = 2.0  # s after the last frame for clients to finish reading (chosen)
+QUALITY = 85  # of 100, JPEG quality (chosen)
+BOUNDARY = "frame"  # separator of the stream's parts
 PAGE = Template("""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -35,10 +34,14 @@ POLICY = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; base-ur
 
 
 class BrowserView:
-    """Serves the newest frame to whoever asks. Nobody who reads slowly, or not at all, keeps the flight waiting."""
+    """Server of the newest frame. Slow clients do not delay the flight."""
 
     def __init__(self, address: str, title: str):
-        """Raises UserError for an address that is none, or is taken."""
+        """Start the server.
+
+        Raises:
+            UserError: the address is invalid or in use.
+        """
         host, port = parse_address(address, PORT)
         self._page = PAGE.substitute(title=html.escape(title)).encode()
         self._news = threading.Condition()
@@ -50,7 +53,7 @@ class BrowserView:
                 view.answer(self)
 
             def log_message(self, *_: object) -> None:
-                """Says nothing."""
+                """Suppress the server's log."""
 
         try:
             self._server = ThreadingHTTPServer((host, port), Handler)
@@ -67,7 +70,7 @@ class BrowserView:
             self._news.notify_all()
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
-        """One request, in a thread of its own."""
+        """Answer one request, in its own thread."""
         if request.path == "/":
             self._head(request, "text/html; charset=utf-8", len(self._page))
             request.wfile.write(self._page)
@@ -96,15 +99,15 @@ class BrowserView:
                     while self._number <= sent and not self._over:
                         self._news.wait()
                     jpeg, sent, over = self._jpeg, self._number, self._over
-                if not jpeg:  # over before it began
+                if not jpeg:  # closed before the first frame
                     return
                 head = f"Content-Type: image/jpeg\r\nContent-Length: {len(jpeg)}\r\n\r\n"
                 request.wfile.write(head.encode() + jpeg + f"\r\n--{BOUNDARY}\r\n".encode())
         except OSError:
-            return  # has seen enough
+            return  # the client has disconnected
 
     def close(self) -> None:
-        """Once more the last frame, for a moment, and the end. Browsers keep showing it."""
+        """Send the last frame once more and end all streams; browsers keep showing it."""
         with self._news:
             self._over = True
             self._news.notify_all()

@@ -1,4 +1,4 @@
-"""`bootcamp`: flies a learner's program and judges it, grades several over seeds, flies a log again, or draws a course."""
+"""Command `bootcamp`: fly and judge a learner's program, grade several over seeds, replay a log, or generate a course."""
 
 import argparse
 import os
@@ -31,24 +31,24 @@ EXIT = {ProgramEnd.ABORTED: 130}
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
-        prog="bootcamp", description="Flies a program that is asked for one command per step, and judges the flight."
+        prog="bootcamp", description="Fly a program that returns one command per step, and judge the flight."
     )
     add = arguments.add_argument
     add("program", nargs="?", type=Path, help="Python file with decide(report, pads)")
-    add("--scenario", help="what is flown (default: the program's SCENARIO)")
-    add("--seed", type=int, help="of all that is left to chance (default: drawn from the time; grades begin at 0)")
+    add("--scenario", help="name of the scenario (default: the program's SCENARIO)")
+    add("--seed", type=int, help="random seed (default: from the clock; grades start at 0)")
     add("--grade", nargs="+", type=Path, metavar="FILE", help="fly programs over seeds: a table, and a page in --logs")
-    add("--seeds", type=int, default=20, help="with --grade: how many (default: 20)")
-    add("--world", type=Path, default=FILE, metavar="YAML", help="a world file of your own, like bootcamp/world.yaml")
+    add("--seeds", type=int, default=20, help="with --grade: number of seeds (default: 20)")
+    add("--world", type=Path, default=FILE, metavar="YAML", help="world file, like bootcamp/world.yaml")
     add("--step", type=float, metavar="S", help="length of a step, a whole number of 1/120 s (default: the world's)")
-    add("--drone", choices=DRONES, help="kinematic: at full speed or still, without inertia (default: the world's)")
+    add("--drone", choices=DRONES, help="kinematic: full speed or standstill, without inertia (default: the world's)")
     add(
         "--camera",
         metavar="WxH",
-        help="size of its images, such as 1200x900, of the same ground (default: the world's)",
+        help="image size for the same field of view, such as 1200x900 (default: the world's)",
     )
     add("--map", type=Path, metavar="FOLDER", help="tiles of the ground: X_Y.png, default.png, boundary.png")
-    add("--realtime", action="store_true", help="steps by the wall clock (default: lock-step)")
+    add("--realtime", action="store_true", help="step with the wall clock (default: lock-step)")
     add("--window", action="store_true", help="show the flight in a window as well")
     add(
         "--browser",
@@ -58,11 +58,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help=f"show it in a browser (at {ADDRESS})",
     )
-    add("--race", action="store_true", help="after a course of gates that is done: plan it, and fly it by run-mpc")
-    add("--logs", type=Path, default=Path("logs"), help="folder of what the flight leaves")
+    add("--race", action="store_true", help="after passing a course of gates: plan it, and fly it with run-mpc")
+    add("--logs", type=Path, default=Path("logs"), help="folder for logs and films (default: logs)")
     add("--replay", type=Path, metavar="LOG", help="fly a log again and compare every bit")
-    add("--generate", metavar="seed=N", help="write a track of gates drawn from a seed, and end")
-    add("--gates", type=int, default=6, help="of the generated track (default: 6)")
+    add("--generate", metavar="seed=N", help="write a random track of gates and exit")
+    add("--gates", type=int, default=6, help="number of gates of the generated track (default: 6)")
     add_common(arguments, "the result")
     return arguments
 
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
             "one of a program, --grade, --replay and --generate is needed, e.g. bootcamp examples/waypoint.py --seed 7"
         )
     if arguments.replay is not None:
-        from bootcamp.record import replay  # brings the simulator, which every worker would load with this module
+        from bootcamp.record import replay  # imports the simulator, which every worker would load with this module
 
         steps = replay(arguments.replay)
         print(f"{arguments.replay}: {steps} steps, the same to the last bit")
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     world = world_of(arguments)
     if arguments.grade is not None:
         return _grade(arguments, world)
-    for line in hint_lines([arguments.program]):  # before anything of it runs
+    for line in hint_lines([arguments.program]):  # before the program runs
         remark(line)
     own = scenario_of(arguments.program)
     seed = time.time_ns() % 2**32 if arguments.seed is None else arguments.seed
@@ -107,7 +107,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def world_of(arguments: argparse.Namespace) -> Arena:
-    """The world file with what the command line changes of it. Raises UserError."""
+    """Return the world file with the changes of the command line.
+
+    Raises:
+        UserError: an option is out of range or malformed.
+    """
     world = load_world(arguments.world)
     changes: dict[str, Any] = {}
     if arguments.step is not None:
@@ -131,13 +135,17 @@ def world_of(arguments: argparse.Namespace) -> Arena:
 
 
 def _require_map(scenario: Scenario) -> None:
-    """Raises UserError for a map that lacks a tile, or has one that is no image: before anything flies."""
+    """Check the map before the flight.
+
+    Raises:
+        UserError: a tile is missing or is not an image.
+    """
     if scenario.world.map:
         make_floor(scenario)
 
 
 def _resized(camera: Camera, width: int, height: int) -> Camera:
-    """The same ground from left to right, in other pixels."""
+    """Return a camera with another image size that shows the same ground from left to right."""
     scale = width / camera.width_px
     fx, fy = camera.fx_px * scale, camera.fy_px * scale
     cx, cy = (width - 1) / 2, (height - 1) / 2
@@ -145,7 +153,7 @@ def _resized(camera: Camera, width: int, height: int) -> Camera:
 
 
 def fly(job: Job, json_file: Path | None = None) -> int:
-    """Flies, and leaves a report whatever happens, in `json_file` too. Returns the exit code: 0 once the goal is done."""
+    """Fly a job and write its report in any case, to `json_file` too; return the exit code, 0 if the goal was reached."""
     try:
         job.stem.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -172,7 +180,7 @@ def fly(job: Job, json_file: Path | None = None) -> int:
 
 
 def report(job: Job, outcome: ProgramOutcome, verdict: Judgement) -> dict[str, Any]:
-    """All that is known at the end of a flight, for JSON."""
+    """Return the result of a flight, for JSON."""
     last, scenario = outcome.report, job.scenario
     nearest = min((pad.distance(last.position) for pad in scenario.pads), default=None) if last else None
     return {
@@ -198,7 +206,7 @@ def report(job: Job, outcome: ProgramOutcome, verdict: Judgement) -> dict[str, A
 
 
 def told_of(outcome: ProgramOutcome, verdict: Judgement, path: Path) -> str:
-    """Three lines for the terminal."""
+    """Return a summary of three lines for the terminal."""
     cause = f" ({outcome.cause})" if outcome.cause else ""
     if outcome.report is None:
         return f"{outcome.end}{cause}: before the first step\nreport {path}"
@@ -209,10 +217,10 @@ def told_of(outcome: ProgramOutcome, verdict: Judgement, path: Path) -> str:
 
 
 def _grade(arguments: argparse.Namespace, world: Arena) -> int:
-    """Returns 0 when every program has done every seed."""
+    """Grade programs over seeds; return 0 if every program reached the goal for every seed."""
     if arguments.seeds < 1:
         raise UserError(f"--seeds {arguments.seeds}: one seed at least is needed")
-    from bootcamp.grade import HEAD, PATIENCE_S, Exam, Grade, grade, page, row, summary  # brings the simulator
+    from bootcamp.grade import HEAD, PATIENCE_S, Exam, Grade, grade, page, row, summary  # imports the simulator
 
     first, exams = arguments.seed or 0, list[Exam]()
     for line in hint_lines(arguments.grade):
@@ -239,7 +247,7 @@ def _grade(arguments: argparse.Namespace, world: Arena) -> int:
 
 
 def _race(scenario: Scenario, folder: Path) -> int:
-    """The same course, planned and flown by the racing stack."""
+    """Plan and fly the same course by the racing stack; return its exit code."""
     from field import run_mpc  # slow to load
 
     assert scenario.course is not None

@@ -1,4 +1,4 @@
-"""Main's part: starts the workers, watches them, and closes the flight down from START to END, whatever ended it."""
+"""Supervisor in main: start the workers, monitor them, and shut the flight down in the order of the ring."""
 
 import signal
 import time
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
 from bootcamp.api import Report, Status
-from bootcamp.desk import Desk, Failed, Tally
+from bootcamp.desk import CounterReport, Desk, Failed
 from bootcamp.edges import Mailbox, Queue
 from bootcamp.judge import ProgramEnd
 from bootcamp.loader import confine, process_context
@@ -24,32 +24,32 @@ NEXT = {
     "display": (),
 }
 WRITER = {sink: name for name, sinks in NEXT.items() for sink in sinks}
-LOOK_S = 0.1  # how often main looks at the lights
-PATIENCE_S = 30.0  # with a worker that is busy with one item
-GRACE_S = 10.0  # for one to end after its sentinel
-TRACEBACK_MAX = 20_000  # characters, the last; a message may be of any length
+LOOK_S = 0.1  # s, period of the watchdog (chosen)
+PATIENCE_S = 30.0  # s, greatest time of a worker on one item (chosen)
+GRACE_S = 10.0  # s for a worker to end after its sentinel (chosen)
+TRACEBACK_MAX = 20_000  # characters kept of a traceback, the last ones (chosen)
 
 
 @dataclass
 class ProgramOutcome:
-    """What main knows in the end."""
+    """Outcome of a program's flight."""
 
     end: ProgramEnd = ProgramEnd.ABORTED
     cause: str = ""
-    report: Report | None = None  # the last that came
-    counters: dict[str, dict[str, int]] = field(default_factory=dict)  # of each worker that could still tell
-    drained: dict[str, int] = field(default_factory=dict)  # items in the inboxes of workers that had ended
-    terminated: list[str] = field(default_factory=list)  # workers that did not end by themselves
+    report: Report | None = None  # the last one received
+    counters: dict[str, dict[str, int]] = field(default_factory=dict)  # of each worker that reported them
+    drained: dict[str, int] = field(default_factory=dict)  # items left in the inboxes of ended workers
+    terminated: list[str] = field(default_factory=list)  # workers that had to be killed
     traceback: str = ""
 
 
 class Crew:
-    """The workers of one flight. To be used once, from the main thread."""
+    """Workers of one flight. Use once, from the main thread."""
 
     def __init__(self, job: Job, patience_s: float = PATIENCE_S):
         context = process_context()
         kinds: dict[str, type[Queue]] = dict.fromkeys(STAGES, Mailbox if job.realtime else Queue)
-        kinds |= {"simulation": Queue, "display": Mailbox}  # no command is ever lost, no image ever waited for
+        kinds |= {"simulation": Queue, "display": Mailbox}  # commands are never lost, images never waited for
         self._patience_s, self._steps_max = patience_s, job.scenario.world.steps_max
         self._inboxes = {name: kind(context) for name, kind in kinds.items()}
         self._lights = context.RawArray("d", len(STAGES))
@@ -67,14 +67,14 @@ class Crew:
             line.close()
         self.outcome = ProgramOutcome()
         self._over = self._interrupted = False
-        self._reported = time.monotonic()  # the last step
+        self._reported = time.monotonic()  # s, monotonic time of the last step's report
 
     def fly(self, tell: Callable[[Report], None]) -> ProgramOutcome:
-        """Until the flight is over and every worker has ended. `tell` hears every report. Ctrl-C ends it in order."""
+        """Run until the flight is over and every worker has ended; `tell` receives every report. Ctrl-C ends it in order."""
         handlers = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             while not self._over:
-                self._hear(tell, LOOK_S)
+                self._receive(tell, LOOK_S)
                 self._look_around()
         finally:
             self._close(tell)
@@ -86,29 +86,29 @@ class Crew:
         self._interrupted = True
 
     def _end(self, end: ProgramEnd, cause: str) -> None:
-        """The first reason counts; who ends main ends workers with it, where a whole group of processes is told to end."""
+        """Record the reason of the end; the first one counts. An interrupt takes precedence, as it may kill workers as well."""
         if self._interrupted:
             end, cause = ProgramEnd.ABORTED, "interrupted"
         if not self._over:
             self._over, self.outcome.end, self.outcome.cause = True, end, cause
 
-    def _hear(self, tell: Callable[[Report], None], timeout_s: float) -> None:
-        """What the workers have to say."""
+    def _receive(self, tell: Callable[[Report], None], timeout_s: float) -> None:
+        """Process the workers' messages."""
         ready = wait(list(self._lines.values()), timeout_s)
         for name in [name for name, line in self._lines.items() if line in ready]:
             try:
                 while self._lines[name].poll():
                     self._take(name, self._lines[name].recv(), tell)
-            except (EOFError, OSError):  # it has ended, or broke off within a word
+            except (EOFError, OSError):  # it has ended, perhaps within a message
                 self._lines.pop(name).close()
                 self.processes[name].join(GRACE_S)
                 if name not in self.outcome.counters:
                     code = self.processes[name].exitcode
                     self._end(ProgramEnd.WORKER_DIED, f"worker {name} died (exit code {code})")
 
-    def _take(self, name: str, news: Report | Failed | Tally, tell: Callable[[Report], None]) -> None:
+    def _take(self, name: str, news: Report | Failed | CounterReport, tell: Callable[[Report], None]) -> None:
         match news:
-            case Tally():
+            case CounterReport():
                 self.outcome.counters[name] = news.counters
             case Failed():
                 self.outcome.traceback = self.outcome.traceback or news.traceback
@@ -124,7 +124,7 @@ class Crew:
                     self._end(ProgramEnd.TIMEOUT, f"not landed after {news.step} steps")
 
     def _look_around(self) -> None:
-        """The watchdog, for those that live but do not answer."""
+        """Check for an interrupt, and for workers that are alive but do not respond."""
         if self._interrupted:
             self._end(ProgramEnd.ABORTED, "interrupted")
         for name, since in zip(STAGES, self._lights, strict=True):
@@ -139,36 +139,36 @@ class Crew:
             )
 
     def _stands_still(self) -> bool:
-        """Whether an item was lost: every worker waits for the one before. None does after the first step but for its work."""
+        """Check whether an item was lost: after the first step all workers have been idle for `patience_s`."""
         begun = self.outcome.report is not None and self.outcome.report.step > 0
         return begun and not any(self._lights) and time.monotonic() - self._reported > self._patience_s
 
     def _close(self, tell: Callable[[Report], None]) -> None:
-        """From START to END: the sentinel behind all that its writer has sent, then the worker finishes and ends."""
+        """Shut down in the order of the ring: send each worker the sentinel after its writer's items, and wait for its end."""
         self._over = True
         for name, process in self.processes.items():
             self._inboxes[name].end()
             until = time.monotonic() + GRACE_S
             while process.is_alive() and time.monotonic() < until:
-                self._hear(tell, LOOK_S / 10)
+                self._receive(tell, LOOK_S / 10)
                 self._look_around()
                 self._drain()
             if process.is_alive():
                 process.kill()
                 self.outcome.terminated.append(name)
             process.join()
-        self._hear(tell, 0.0)
+        self._receive(tell, 0.0)
         self._drain()
         for inbox in self._inboxes.values():
             inbox.close()
 
     def _drain(self) -> None:
-        """Empties the inboxes of those that have ended, so that nobody waits for room there."""
+        """Empty the inboxes of ended workers, so that no writer waits for room there."""
         for name, process in self.processes.items():
             if process.is_alive():
                 continue
             if not self.processes[WRITER[name]].is_alive():
-                self._inboxes[name].end()  # what it left may be half an item, and only an end ends that
+                self._inboxes[name].end()  # an incomplete item ends only with the pipe
             if process.exitcode:
                 self._inboxes[name].abandon()
             elif taken := self._inboxes[name].empty():
@@ -176,7 +176,7 @@ class Crew:
 
 
 def _work(stage: Callable[[Job, Desk], None], job: Job, desk: Desk) -> None:
-    """A worker's life. Whatever happens in it, main hears of it."""
+    """Run a worker's stage; report any exception to main."""
     confine()
     desk.open()
     try:

@@ -1,4 +1,4 @@
-"""A worker's place: its edges, its line to main, its counters, and a light that shows when it is at work."""
+"""A worker's connections: its edges, its pipe to main, its counters, and a shared flag of when it became busy."""
 
 import contextlib
 import multiprocessing
@@ -11,44 +11,44 @@ from typing import Any
 
 from bootcamp.edges import NOTHING, POLL_S, Queue
 
-FLUSH_S = 5.0
+FLUSH_S = 5.0  # s for the last items to be fetched (chosen)
 
 
 @dataclass(frozen=True)
 class Failed:
-    """To main: an exception that nobody has caught."""
+    """Message to main: an uncaught exception."""
 
     cause: str  # one line
     traceback: str
 
 
 @dataclass(frozen=True)
-class Tally:
-    """To main, as the last word: what was counted."""
+class CounterReport:
+    """Last message to main: the worker's counters."""
 
     counters: dict[str, int]
 
 
 @dataclass
 class Desk:
-    """Made by main, used by one worker."""
+    """Connections of one worker, created by main."""
 
-    place: int  # its light's place
+    place: int  # index into `lights`
     source: Queue
     sinks: tuple[Queue, ...]
     status: Connection
-    lights: Any  # shared: since when each worker has been busy, monotonic s; 0 when idle
+    lights: Any  # shared: monotonic time (s) since which each worker has been busy; 0 when idle
     counters: Counter[str] = field(default_factory=Counter)
     nothing = NOTHING
 
     def open(self) -> None:
-        """In the worker's process, before anything else."""
+        """Close unused ends of the pipes, first thing in the worker's process."""
         self.source.keep_reader()
         for sink in self.sinks:
             sink.keep_writer()
 
     def get(self, timeout_s: float | None) -> Any:
-        """The next item; None at the sentinel, `nothing` after timeout_s. Without a limit waits as long as main lives."""
+        """Return the next item; None at the sentinel, `nothing` after timeout_s. Without a timeout wait as long as main lives."""
         if timeout_s is not None:
             return self.source.get(timeout_s)
         parent = multiprocessing.parent_process()
@@ -58,33 +58,33 @@ class Desk:
         return item
 
     def put(self, item: Any) -> None:
-        """To whoever comes next. Main empties or abandons the inbox of a worker that has ended, so the wait for room ends."""
+        """Send an item to the next workers, waiting for room. Main clears the inbox of a worker that has ended."""
         parent = multiprocessing.parent_process()
         for sink in self.sinks:
             while not sink.put(item, POLL_S) and (parent is None or parent.is_alive()):
                 pass
 
     def until_sentinel(self, last: Any) -> None:
-        """Leaves nobody waiting: takes and counts what still comes."""
+        """Receive and count further items up to the sentinel, so that no writer waits."""
         while last is not None:
             last = self.get(None)
             self.counters["commands after the end"] += last is not None
 
     def tell(self, news: Any) -> None:
-        """To main, which may be gone."""
+        """Send a message to main, if it still runs."""
         with contextlib.suppress(OSError):
             self.status.send(news)
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        """At work on one item."""
+        """Mark the worker as busy with one item."""
         self.lights[self.place] = time.monotonic()
         yield
         self.lights[self.place] = 0.0
 
     def leave(self) -> None:
-        """The last word."""
+        """Flush the sinks and report the counters."""
         for sink in self.sinks:
             sink.flush(FLUSH_S)
             self.counters["replaced by newer"] += sink.replaced
-        self.tell(Tally(dict(self.counters)))
+        self.tell(CounterReport(dict(self.counters)))

@@ -1,4 +1,4 @@
-"""What the drone sees, what was found in it, and a pane of information: as a film, and live in a window or in a browser."""
+"""Display of the camera image with detections and a pane of information: as a film, in a window or in a browser."""
 
 import contextlib
 import math
@@ -19,15 +19,15 @@ from vehicle.errors import UserError
 from vehicle.files import write_file
 from vehicle.film import Film
 
-PANE_PX, MAP_PX = 240, 200
+PANE_PX, MAP_PX = 240, 200  # px, width of the pane and side of the map
 INK, FOUND, ROUTE = (235, 235, 235), (0, 220, 255), (255, 190, 90)  # BGR
-LEVEL = (1.0, 0.0, 0.0, 0.0)
-SHOT_MARGIN = 1.25  # of the height from which the landing image just shows the target
-SHOT_MIN_M = 10.0
+LEVEL = (1.0, 0.0, 0.0, 0.0)  # q_wb, level and facing north
+SHOT_MARGIN = 1.25  # -, over the height from which the landing image just shows the target (chosen)
+SHOT_MIN_M = 10.0  # m, least height of the landing image (chosen)
 
 
 class Screen(Protocol):
-    """Something that shows frames."""
+    """Sink of frames."""
 
     def show(self, frame: Image, step: int) -> None: ...
     def close(self) -> None: ...
@@ -41,7 +41,7 @@ def compose(
     trail: list[Location],
     boundary_m: float,
 ) -> Image:
-    """The image with its boxes; to its left a pane with what is known, and a map of where the drone has been."""
+    """Return the image with its boxes, and to its left a pane with the report and a map of the path."""
     seen = image.copy()
     for box in boxes:
         left, top, right, bottom = (round(edge) for edge in box)
@@ -55,7 +55,7 @@ def compose(
 
 
 def ground_map(side_px: int, report: Report, trail: list[Location], boundary_m: float) -> Image:
-    """A map (side_px, side_px, 3) up to the boundary, north at its top: where the drone has been, and what its task names."""
+    """Draw a map (side_px, side_px, 3) BGR up to the boundary, north at the top: the path, and the task's places and gates."""
     drawn, scale = np.full((side_px, side_px, 3), 30, np.uint8), (side_px - 1) / (2 * boundary_m)
 
     def at(place: Location) -> list[int]:
@@ -67,7 +67,7 @@ def ground_map(side_px: int, report: Report, trail: list[Location], boundary_m: 
     for place in report.route:
         cv2.drawMarker(drawn, at(place), ROUTE, cv2.MARKER_DIAMOND, 8)
     for gate in report.gates:
-        across = 5 * np.array([math.cos(gate.heading), math.sin(gate.heading)])  # px east and south: along the opening
+        across = 5 * np.array([math.cos(gate.heading), math.sin(gate.heading)])  # px east and south, along the opening
         ends = (np.round(at(Location(gate.north, gate.east)) + sign * across).astype(int).tolist() for sign in (-1, 1))
         cv2.line(drawn, *ends, ROUTE, 2, cv2.LINE_AA)
     if report.waypoint is not None:
@@ -101,10 +101,14 @@ def _place(location: Location) -> str:
 
 
 class Window:
-    """A window of the desktop. One that was closed shows nothing, and nothing else happens."""
+    """Desktop window. Closing it does not affect the flight."""
 
     def __init__(self, title: str):
-        """Raises UserError where no window can be opened."""
+        """Open the window.
+
+        Raises:
+            UserError: no window can be opened.
+        """
         try:
             import tkinter
         except ImportError:
@@ -120,7 +124,7 @@ class Window:
 
     def show(self, frame: Image, step: int) -> None:
         ppm = b"P6 %d %d 255\n" % (frame.shape[1], frame.shape[0]) + frame[..., ::-1].tobytes()
-        with contextlib.suppress(self._tk.TclError):  # the user has closed it
+        with contextlib.suppress(self._tk.TclError):  # the user has closed the window
             self._photo = self._tk.PhotoImage(data=ppm, format="PPM", master=self._root)
             self._label.configure(image=self._photo)
             self._root.update()
@@ -131,7 +135,11 @@ class Window:
 
 
 def open_screens(stem: Path, step_s: float, window: bool, browser: str) -> list[Screen]:
-    """All that a flight is shown on. Raises UserError where one cannot be opened."""
+    """Open all screens of a flight: the film, and on request a window and a live view.
+
+    Raises:
+        UserError: one cannot be opened.
+    """
     screens: list[Screen] = [Film(stem.with_name(stem.name + ".webm"), step_s)]
     if window:
         screens.append(Window(stem.name))
@@ -141,14 +149,14 @@ def open_screens(stem: Path, step_s: float, window: bool, browser: str) -> list[
 
 
 def landing_image(scenario: Scenario, report: Report) -> Image:
-    """The ground about where it landed, from a height that shows the target; a line leads there."""
+    """Draw the ground about the landing place from above, high enough to show the target, with a line to it."""
     camera, here = scenario.world.camera, report.position
     target = target_of(scenario, here) or here
     north, east = ((a + b) / 2 for a, b in zip(here, target, strict=True))
     view = scenario.world.view_m
     away = max(
         abs(here.north - north) / view.north, abs(here.east - east) / view.east
-    )  # in images from the flight's height
+    )  # in units of the image's extent at the flight's height
     height = max(SHOT_MIN_M, 2 * SHOT_MARGIN * scenario.world.height_m * away)
     down = replace(scenario, world=replace(scenario.world, camera=replace(camera, tilt_deg=-90.0)))
     image = GroundCamera(down).image((north, east, -height), LEVEL)
@@ -163,5 +171,5 @@ def landing_image(scenario: Scenario, report: Report) -> Image:
 
 
 def screenshot(path: Path, frame: Image) -> None:
-    """Writes a PNG in one step."""
+    """Write a PNG atomically."""
     write_file(path, cv2.imencode(".png", frame)[1].tobytes())

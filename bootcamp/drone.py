@@ -1,4 +1,4 @@
-"""The drone of the bootcamp: a body behind four commands and three states, one step at a time."""
+"""Drone of the bootcamp: a body controlled by four commands, one step at a time."""
 
 import math
 from dataclasses import astuple
@@ -13,19 +13,19 @@ from bootcamp.world import KINEMATIC, LOSS
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 
-VISIT_M = 1.0  # a place of the route passed so near is visited
-HEIGHT_MIN_M = 1.0  # of a destination
-OVER = (Status.LANDED, Status.CRASHED)
+VISIT_M = 1.0  # m, distance within which a place of the route counts as visited
+HEIGHT_MIN_M = 1.0  # m, least height of a destination
+OVER = (Status.LANDED, Status.CRASHED)  # final states
 
 
 class Drone:
-    """Flies a scenario. The same seed and commands give the same bits."""
+    """Drone that flies a scenario; bit-identical for the same seed and commands."""
 
     def __init__(self, scenario: Scenario):
-        """Takes off; the first step begins halted at the flight's height.
+        """Take off; the first step begins halted at the flight's height.
 
         Raises:
-            UserError: a wind that it cannot stand against.
+            UserError: it does not settle after take-off, as the wind is too strong.
         """
         self.scenario, self._world = scenario, scenario.world
         self._body = make_body(scenario)
@@ -34,14 +34,14 @@ class Drone:
         self._step = self._taken = self._ignored = self._passed = 0
         self._reached = False
         self._head_for(np.array([*self._body.p_w[:2], -scenario.height_m]))
-        self._halting = True  # where the wind lets it
+        self._halting = True  # hover wherever the wind allows
         while self._status is Status.MOVING and self._body.t < TAKE_OFF_S:
             self._tick()
         if self._status is not Status.HALTED:
             raise UserError(f"{self._world.name}: no take-off within {TAKE_OFF_S:g} s, the wind may be too strong")
 
     def report(self, warning: str = "") -> Report:
-        """How it stands now."""
+        """Return the current report."""
         position, goal = self._position(), Location(*self._goal[:2].tolist())
         w, x, y, z = self._body.q_wb.tolist()
         moving = self._status is Status.MOVING
@@ -54,18 +54,18 @@ class Drone:
 
     @property
     def p_wb(self) -> Array:
-        """(3,) m, world NED."""
+        """Position (3,) m, world NED."""
         return self._body.p_w
 
     def digest(self) -> str:
-        """16 hex digits of every bit of the body's state that flies on."""
+        """Return a hash of the complete state of the flight, as 16 hex digits."""
         return sha256(self._body.bits() + repr(astuple(self.report())).encode()).hexdigest()[:16]
 
     def step(self, command: Command | Unreadable | None) -> Report:
-        """Takes a command and flies one step. An invalid one is ignored, counted, and said in the report's `warning`.
+        """Apply a command and fly one step. An invalid one is ignored, counted, and explained in the report's `warning`.
 
         Args:
-            command: None when none has come in time.
+            command: None if none arrived in time.
         """
         warning = ""
         if command is not None:
@@ -80,7 +80,7 @@ class Drone:
         return self.report(warning)
 
     def _refusal(self, command: Command | Unreadable) -> str:
-        """Why a command is invalid now, or ""."""
+        """Return the reason for which a command is invalid now, or ""."""
         halted = self._status is Status.HALTED
         match command:
             case Null():
@@ -121,7 +121,7 @@ class Drone:
                 self._head_for(
                     np.array([here[0] + command.north, here[1] + command.east, -self._hold_height - command.up])
                 )
-            case Halt() if not self._halting:  # once is enough
+            case Halt() if not self._halting:  # repeated halts have no effect
                 self._head_for(self._body.stop())
                 self._halting = True
             case Land():
@@ -131,18 +131,18 @@ class Drone:
 
     @property
     def _hold_height(self) -> float:
-        """m: what `up` counts from. A flight without `up` keeps its height whatever the wind does; a course counts from here."""
+        """Height (m) to which `Go.up` is relative: the present one on a course of gates, else that of the last destination."""
         return self._height if self._gates else -float(self._goal[2])
 
     def _head_for(self, goal_w: Array) -> None:
         self._goal, self._from = goal_w, self._body.p_w
         self._status = Status.MOVING
         self._halting = self._landing = False
-        self._since: float | None = None  # s: since when it has been there, and slow
+        self._since: float | None = None  # s, time since which it has been there, and slow
         self._body.head_for(goal_w)
 
     def _tick(self) -> None:
-        """One tick of the body, and what follows from it."""
+        """Advance the body by one tick, and update the status."""
         if self._status in OVER:
             return
         before = self._body.p_w
@@ -156,7 +156,7 @@ class Drone:
         self._watch(before, self._body.p_w)
 
     def _settle(self) -> None:
-        """Halted is slow for a while, and at the destination if there is one."""
+        """Set the status to halted after being slow for `settled_s`, at the destination unless halting."""
         gap = self._goal - self._body.p_w
         near = abs(gap[2]) if self._halting else np.linalg.norm(gap)
         there = near < self._world.acceptance_m and self._speed < self._world.arrived_m_s
@@ -166,7 +166,7 @@ class Drone:
             self._status = Status.HALTED
 
     def _watch(self, before: Array, after: Array) -> None:
-        """What was passed in a tick."""
+        """Record the waypoint, places and gates passed in a tick."""
         here, waypoint = Location(*after[:2].tolist()), self.scenario.waypoint
         if waypoint is not None and self._status is Status.HALTED:
             self._reached |= waypoint.distance(here) < 2 * self._world.acceptance_m
@@ -177,7 +177,7 @@ class Drone:
             self._passed += crossing is not None and crossing.margin > 0
 
     def _image_arrives(self) -> bool:
-        """Whether this step's image arrives: gaps of several steps are drawn from the seed."""
+        """Check whether this step's image arrives; gaps of several steps are drawn from the seed."""
         conditions = self.scenario.conditions
         if not conditions.lost:
             return True
@@ -196,7 +196,7 @@ class Drone:
         return float(np.linalg.norm(self._body.v_w))
 
     def _drift(self) -> float:
-        """m, from the straight line that this leg began with."""
+        """Return the distance (m) from the straight line of this leg."""
         leg, made = self._goal - self._from, self._body.p_w - self._from
         length = float(np.linalg.norm(leg))
         along = leg / length if length > 0 else np.zeros(3)

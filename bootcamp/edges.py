@@ -1,8 +1,8 @@
-"""What connects two workers: a queue of one, or a mailbox that keeps the newest.
+"""Connections between two processes: a queue of one item, or a mailbox that keeps the newest item.
 
-A queue of one never loses anything: who puts waits for room. In a mailbox who puts never waits: what was not fetched in
-time is replaced and counted. Each edge has one writer and one reader at a time, each with its own end of the pipe only, so that
-one that is killed within an item leaves nobody waiting. None is the sentinel: nothing follows.
+A queue of one loses nothing: `put` blocks until there is room. `put` to a mailbox never blocks: an item not fetched in time is
+replaced and counted. Each edge has one writer and one reader at a time, each with only its own end of the pipe open, so that a
+process killed in the middle of an item blocks no other. None is the sentinel: nothing follows.
 """
 
 import select
@@ -11,18 +11,18 @@ import threading
 from multiprocessing.context import BaseContext
 from typing import Any
 
-POLL_S = 0.1
+POLL_S = 0.1  # s, period of polling (chosen)
 
 
 class Nothing:
-    """What `get` returns when nothing has come."""
+    """Type of the value that `get` returns after its timeout."""
 
 
 NOTHING = Nothing()
 
 
 class Queue:
-    """Room for one item."""
+    """Queue of one item."""
 
     def __init__(self, context: BaseContext):
         self._reader, self._writer = context.Pipe(duplex=False)
@@ -30,15 +30,15 @@ class Queue:
         self.replaced = 0
 
     def keep_reader(self) -> None:
-        """In the process that reads, before it does."""
+        """Close the writing end, in the reading process before its first `get`."""
         self._writer.close()
 
     def keep_writer(self) -> None:
-        """In the process that writes, before it does."""
+        """Close the reading end, in the writing process before its first `put`."""
         self._reader.close()
 
     def put(self, item: Any, timeout_s: float | None = None) -> bool:
-        """Waits for room. False when there was none in time; where nobody reads any more, the item is lost."""
+        """Put an item, waiting for room; return False on timeout. Without a reader the item is lost."""
         if not self._room.acquire(timeout=timeout_s):
             return False
         if not self._send(item):
@@ -46,25 +46,27 @@ class Queue:
         return True
 
     def get(self, timeout_s: float) -> Any:
-        """The next item, or NOTHING; None as well when nobody writes any more."""
+        """Return the next item, NOTHING on timeout, or None at the sentinel or without a writer."""
         item = self._receive(timeout_s)
         if item is not NOTHING:
             self._room.release()
         return item
 
     def flush(self, timeout_s: float) -> None:
-        """Waits until all is on its way; a queue has nothing left behind."""
+        """Wait until all items are sent; a queue never holds any back."""
 
     def end(self) -> None:
-        """The sentinel, from main, once the writer has ended; it needs no room. A message that broke off ends as well."""
+        """Send the sentinel from main once the writer has ended, without waiting for room, and close the pipe."""
         if not self._writer.closed:
             if self._takes_more():
                 self._send(None)
             self._writer.close()
 
     def _takes_more(self) -> bool:
-        """Whether the pipe takes a sentinel at once. One full of half an item that nobody reads would hold main for ever: there
-        the end of the file tells the same."""
+        """Check whether the pipe accepts a sentinel without blocking.
+
+        A pipe full of an incomplete item that nobody reads would block main; there the end of file acts as the sentinel.
+        """
         if sys.platform == "win32":
             return True
         poll = select.poll()
@@ -72,14 +74,14 @@ class Queue:
         return bool(poll.poll(0))
 
     def empty(self) -> int:
-        """Takes all that is there, from main, once the reader has ended in order. Returns how much that was."""
+        """Discard all items from main once the reader has ended normally; return their number."""
         taken = 0
         while (item := self.get(0.0)) is not NOTHING and item is not None:
             taken += 1
         return taken
 
     def abandon(self) -> None:
-        """Nobody reads any more, from main, once the reader was killed: what is in the pipe may be half an item."""
+        """Close the reading end from main once the reader was killed: the pipe may hold an incomplete item."""
         if not self._reader.closed:
             self._reader.close()
             self._room.release()
@@ -103,16 +105,16 @@ class Queue:
 
 
 class Mailbox(Queue):
-    """Keeps the newest item until the reader asks: an item in the pipe is one that somebody waits for."""
+    """Mailbox that keeps the newest item until the reader requests one; only requested items enter the pipe."""
 
     def __init__(self, context: BaseContext):
         super().__init__(context)
-        self._room = context.Semaphore(0)  # released by the reader that wants an item
+        self._room = context.Semaphore(0)  # released by the reader to request an item
         self._asked = False
         self._thread: threading.Thread | None = None
 
     def put(self, item: Any, timeout_s: float | None = None) -> bool:
-        """Never waits."""
+        """Replace the item without blocking; return True."""
         if self._thread is None:
             self._slot, self._news = NOTHING, threading.Condition()
             self._thread = threading.Thread(target=self._deliver, name="mailbox", daemon=True)
@@ -133,7 +135,7 @@ class Mailbox(Queue):
         return item
 
     def flush(self, timeout_s: float) -> None:
-        """Waits until the last item put was fetched."""
+        """Wait until the last item put was fetched."""
         if self._thread is not None:
             with self._news:
                 self._news.wait_for(lambda: self._slot is NOTHING, timeout_s)

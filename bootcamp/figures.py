@@ -1,4 +1,4 @@
-"""`python -m bootcamp.figures [NAME ...]`: draws docs/bootcamp/NAME.png, of all lessons by default, and docs/bootcamp.png (NAME
+"""`python -m bootcamp.figures [NAME ...]`: draw docs/bootcamp/NAME.png, all lessons by default, and docs/bootcamp.png (NAME
 overview), from flights of the solutions."""
 
 import sys
@@ -21,15 +21,15 @@ from vehicle.files import write_file
 
 ROOT = Path(__file__).parent.parent
 SEED = 7
-SEEING = ("3_detect", "4_locate", "6_lost")  # shown when they first see a pad, the others after most of their way
+SEEING = ("3_detect", "4_locate", "6_lost")  # drawn at the first detection of a pad, the others at MOST of the flight
 OF_LOGIC = ("2_go", "6_lost", "7_route")  # flown without inertia, to save time
 OVERVIEW = "overview"
-MOST = 0.7
-EVERY = 5  # steps: images kept
+MOST = 0.7  # -, share of the flight at which a figure is drawn (chosen)
+EVERY = 5  # steps between the images kept
 
 
 def lesson_figure(path: Path, when_seen: bool) -> Image:
-    """What a flight shows at its telling moment, and beside it the map of its whole way."""
+    """Return the display at a characteristic moment of a flight, and beside it the map of its whole path."""
     world = replace(load_world(), drone=KINEMATIC if path.stem in OF_LOGIC else SIMULATED)
     scenario, kept, trail = make_scenario(load_program(path).scenario, SEED, world), list[SoloStep](), list[Location]()
 
@@ -56,7 +56,7 @@ def _fitted(image: Image, height_px: int) -> Image:
 
 
 def overview(scenario: Scenario, path: Path) -> Image:
-    """The figure of the README: a flight above its waypoint, pads found."""
+    """Return the figure of the README: a flight above its waypoint, with detected pads."""
     frames, trail = list[Image](), list[Location]()
 
     def look(step: SoloStep, drone: Drone) -> None:
@@ -69,7 +69,7 @@ def overview(scenario: Scenario, path: Path) -> Image:
 
 
 def run(names: list[str]) -> int:
-    """Writes those named, or all of them."""
+    """Write the figures named, or all of them; return the exit code."""
     lessons = {path.stem: path for path in sorted(ROOT.glob("examples/solutions/*.py"))}
     for name in names or [*lessons, OVERVIEW]:
         if name == OVERVIEW:

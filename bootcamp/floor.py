@@ -1,4 +1,4 @@
-"""The floor from above, north at its top: a painted meadow or tiles of a map, and on it boundary, pads and distractors."""
+"""Floor from above, north at the top: a painted meadow or tiles of a map, with boundary, pads and distractors."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,21 +15,21 @@ from vehicle.files import read_bytes
 from vehicle.image_file import IMAGE_BYTES, MOST_PX, decode_image
 from vehicle.rotation import Array
 
-PX_PER_M = 12
-RIM_M = 35.0  # painted beyond the boundary, so that a tilted camera still sees ground
-PATCHES = 60
+PX_PER_M = 12  # resolution of the floor's image (chosen)
+RIM_M = 35.0  # m painted beyond the boundary, for the view of a tilted camera
+PATCHES = 60  # number of patches on the meadow
 BLUE, WHITE, LINE = (200, 90, 20), (245, 245, 245), (60, 60, 200)  # BGR
-APART_M = 3.0  # from a distractor to pads and other distractors
-TRIES = 1000
+APART_M = 3.0  # m, least distance from a distractor to pads and other distractors (chosen)
+TRIES = 1000  # greatest number of draws of distractors
 Image = NDArray[np.uint8]
 Place = Callable[[float, float], tuple[int, int]]  # (north, east) in m to (column, row)
 
 
 def make_floor(scenario: Scenario) -> tuple[Image, Array]:
-    """The image, and the matrix (3, 3) from the ground (north, east, 1) to its pixels.
+    """Return the floor's image BGR, and the matrix (3, 3) from the ground (north, east, 1) to its pixels.
 
     Raises:
-        UserError: a map that cannot be read.
+        UserError: the map cannot be read.
     """
     half_m = scenario.world.boundary_m + RIM_M
     floor_px = np.array([[0, PX_PER_M, half_m * PX_PER_M], [-PX_PER_M, 0, half_m * PX_PER_M], [0, 0, 1.0]])
@@ -53,7 +53,7 @@ def make_floor(scenario: Scenario) -> tuple[Image, Array]:
 
 
 def _meadow(rng: np.random.Generator, side: int) -> Image:
-    """Green with grey and brown patches."""
+    """Draw a green meadow (side, side, 3) with grey and brown patches."""
     tint = np.stack(
         [rng.integers(50, 80, (90, 90)), rng.integers(95, 135, (90, 90)), rng.integers(70, 105, (90, 90))], -1
     )
@@ -66,8 +66,11 @@ def _meadow(rng: np.random.Generator, side: int) -> Image:
 
 
 def _tiled(scenario: Scenario, side: int, at: Place) -> Image:
-    """Tiles of one image's ground each: X_Y.png, X to the east and Y to the south, 0_0 about the start; default.png where there
-    is none; boundary.png where a tile's middle lies beyond the boundary."""
+    """Draw the floor from tiles, each the ground of one image.
+
+    X_Y.png is X tiles east and Y tiles south of the start; default.png replaces a missing one; boundary.png is used where a
+    tile's centre lies beyond the boundary.
+    """
     world, folder = scenario.world, Path(scenario.world.map)
     floor, view = np.zeros((side, side, 3), np.uint8), world.view_m
     reach = [int(np.ceil((world.boundary_m + RIM_M) / size + 0.5)) for size in view]
@@ -105,7 +108,7 @@ def _square(floor: Image, at: Place, middle: Location, side_m: float, colour: tu
 
 
 def _distract(floor: Image, at: Place, scenario: Scenario) -> None:
-    """Blue things within sight of the pads: discs, bars, squares too small, and squares without a ring."""
+    """Draw blue distractors in view of the pads: discs, bars, squares too small, and squares without a ring."""
     rng, side = np.random.default_rng([scenario.seed, DISTRACTORS]), scenario.world.pad_m
     reach, taken = 0.45 * np.array(scenario.world.view_m), list(scenario.pads)
     middle = np.array([scenario.world.ahead_m(scenario.conditions), 0.0])

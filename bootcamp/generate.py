@@ -1,4 +1,4 @@
-"""Courses drawn from a seed: gates in bounds, apart, and each within a turn and a climb of the one before that can be flown."""
+"""Courses drawn from a seed: gates within bounds, apart, and each within a flyable turn and climb from the one before."""
 
 import math
 from pathlib import Path
@@ -11,24 +11,24 @@ from tracks.track import Bounds, Start, Track
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 
-BOUNDS = Bounds((-60.0, -60.0, -16.0), (60.0, 60.0, 0.0))
-START = Start((-45.0, 0.0, -0.1), 0.0)
-OPENING_M, OUTER_M, DEPTH_M = 1.5, 2.72, 0.26
-LEG_M = (12.0, 25.0)  # from gate to gate
-TURN_RAD = math.radians(50)  # of a leg against the last
-YAW_RAD = math.radians(25)  # of a gate against the leg that leads to it
-HEIGHT_M = (2.5, 10.0)  # of an opening's centre
-CLIMB = 0.25  # height over length of a leg
-WALL_M = 6.0  # from a gate to the bounds
-APART_M = 10.0  # between any two gates
-TRIES, STARTS = 200, 200
+BOUNDS = Bounds((-60.0, -60.0, -16.0), (60.0, 60.0, 0.0))  # m, world NED (chosen)
+START = Start((-45.0, 0.0, -0.1), 0.0)  # m, world NED, and yaw in deg
+OPENING_M, OUTER_M, DEPTH_M = 1.5, 2.72, 0.26  # m, gates of the virtual qualifier
+LEG_M = (12.0, 25.0)  # m, range of the distance from gate to gate (chosen, as those below)
+TURN_RAD = math.radians(50)  # rad, greatest angle between successive legs
+YAW_RAD = math.radians(25)  # rad, greatest angle between a gate's axis and the leg to it
+HEIGHT_M = (2.5, 10.0)  # m, range of the height of an opening's centre
+CLIMB = 0.25  # -, greatest change of height over length of a leg
+WALL_M = 6.0  # m, least distance from a gate to the bounds
+APART_M = 10.0  # m, least distance between any two gates
+TRIES, STARTS = 200, 200  # greatest numbers of draws per walk, and of walks
 
 
 def generate_track(seed: int, count: int) -> Track:
-    """A course of `count` gates. The same seed gives the same course.
+    """Return a course of `count` gates, the same for the same seed.
 
     Raises:
-        UserError: a negative seed, no gate, or more gates than the bounds have room for.
+        UserError: the seed is negative, `count` is below 1, or the bounds have no room for so many gates.
     """
     if seed < 0 or count < 1:
         raise UserError(f"seed {seed}, {count} gates: the seed must not be negative, and one gate is needed")
@@ -41,7 +41,7 @@ def generate_track(seed: int, count: int) -> Track:
 
 
 def _walk(rng: np.random.Generator, count: int) -> list[Gate]:
-    """Gate after gate, until there are enough or the walk is stuck."""
+    """Draw gates one after the other, until there are `count` or the draws are used up."""
     gates: list[Gate] = []
     p, heading = START.p_wb, math.radians(START.yaw_deg)
     for _ in range(TRIES):
@@ -60,14 +60,18 @@ def _walk(rng: np.random.Generator, count: int) -> list[Gate]:
 
 
 def _free(centre: Array, gates: list[Gate]) -> bool:
-    """Whether a gate may stand there."""
+    """Check whether a gate may be placed at centre (3,) m."""
     within = (np.abs(centre[:2]) <= np.array(BOUNDS.high_m[:2]) - WALL_M).all()
     others = [gate.p_wg for gate in gates] + [START.p_wb]
     return bool(within) and min(float(np.linalg.norm(centre - other)) for other in others) >= APART_M
 
 
 def write_track(track: Track, folder: Path) -> Path:
-    """Writes the track's file, named as the track. Raises UserError when it cannot be written."""
+    """Write the track's file, named as the track; return its path.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
     path = folder / f"{track.name}.yaml"
     lines = [
         f"name: {track.name}",

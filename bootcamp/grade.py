@@ -1,4 +1,4 @@
-"""`bootcamp --grade`: programs over seeds, judged; a table for the terminal and a page for the browser."""
+"""`bootcamp --grade`: judge programs over seeds, with a table for the terminal and a page for the browser."""
 
 import base64
 import html
@@ -26,8 +26,8 @@ from bootcamp.solo import SoloStep, fly_alone
 from vehicle.errors import UserError
 from vehicle.process import shielded
 
-PATIENCE_S = 120.0  # for one step: on a machine whose cores are all busy even an import takes long
-SHOT_PX = 320  # width of a landing image on the page
+PATIENCE_S = 120.0  # s for one step, enough for an import on a fully loaded machine
+SHOT_PX = 320  # px, width of a landing image on the page
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class Exam:
 
 @dataclass(frozen=True)
 class Grade:
-    """How an exam went."""
+    """Result of an exam."""
 
     verdict: Judgement
-    warning: str = ""  # the last
+    warning: str = ""  # the last one
     image: bytes = b""  # JPEG of the landing
 
 
 def examine(exam: Exam, look: Callable[[SoloStep, Drone], None] = lambda step, drone: None) -> Grade:
-    """Flies it in this process. A program that cannot be loaded is not done."""
+    """Fly an exam in this process. A program that cannot be loaded fails it."""
     try:
         flight = fly_alone(exam.program, exam.scenario, look)
     except UserError as error:
@@ -68,16 +68,16 @@ def _failed(reason: str) -> Grade:
 class _Worker:
     process: BaseProcess
     line: Connection
-    light: Any  # shared: when it was last seen to begin a step, monotonic s; 0 while it loads
-    exam: int = -1  # under way
-    program: Path | None = None  # the only one that it runs: what one leaves behind must not touch another's grade
+    light: Any  # shared: monotonic time (s) at which the current step began; 0 while loading
+    exam: int = -1  # index of the current exam; -1: none
+    program: Path | None = None  # the only one that it runs: no side effects on another's grade
 
 
 def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable[[int, Grade], None]) -> list[Grade]:
-    """All grades, in the order of the exams. One that takes over `patience_s` for a step, or ends its process, is not done.
+    """Return all grades, in the order of the exams. A step over `patience_s` (s), or the end of the process, fails an exam.
 
     Args:
-        tell: hears of each as it comes.
+        tell: receives each exam's index and grade as it ends.
     """
     grades: dict[int, Grade] = {}
     waiting, crew = deque(range(len(exams))), list[_Worker]()
@@ -151,7 +151,7 @@ def _serve(line: Connection, light: Any) -> None:
 
 
 def row(exam: Exam, result: Grade) -> str:
-    """A line for the terminal."""
+    """Return a line for the terminal."""
     score = result.verdict.score
     return (
         f"{exam.program.stem:<16} {exam.scenario.seed:>6} {'done' if result.verdict.done else 'NOT':>5} {score.time_s:>7.1f} s"
@@ -163,7 +163,7 @@ HEAD = f"{'program':<16} {'seed':>6} {'':>5} {'time':>9} {'distance':>9} {'cmds'
 
 
 def summary(exams: Sequence[Exam], grades: Sequence[Grade]) -> list[str]:
-    """A line per program: how many of its seeds it does, and in what time."""
+    """Return a line per program: number of seeds done, and median time."""
     lines = []
     for path in dict.fromkeys(exam.program for exam in exams):
         own = [result.verdict for exam, result in zip(exams, grades, strict=True) if exam.program == path]
@@ -174,7 +174,7 @@ def summary(exams: Sequence[Exam], grades: Sequence[Grade]) -> list[str]:
 
 
 def page(exams: Sequence[Exam], grades: Sequence[Grade]) -> str:
-    """HTML: the table, times and distances over the seeds, and images of the landings."""
+    """Return HTML with the table, times and distances over the seeds, and images of the landings."""
     from field.page import html_page  # slow to load
 
     rows, shots, figures = list[str](), list[str](), list[dict[str, Any]]()

@@ -1,4 +1,4 @@
-"""The ground as the downward camera sees it, and back: the floor is a plane, so an image of it is one homography.
+"""Projection of the ground into the downward camera, and back: the floor is a plane, so its image is one homography.
 
 image ~ K R_cw [e_n  e_e  -p_wb] (north, east, 1)        (Hartley and Zisserman, Multiple View Geometry, 8.1.1)
 """
@@ -14,21 +14,25 @@ from bootcamp.world import NOISE
 from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix
 
-SPARE_PX = 64  # a field of noise is so much larger than the image, and shifted anew at every step
-BEYOND = (70, 80, 80)  # BGR, where nothing is painted
+SPARE_PX = 64  # px by which the noise field exceeds the image; it is shifted at random at every step
+BEYOND = (70, 80, 80)  # BGR, outside the floor
 
 
 class GroundCamera:
-    """Draws what the camera sees of the floor and its pads."""
+    """Renderer of the camera's view of the floor and its pads."""
 
     def __init__(self, scenario: Scenario):
-        """Raises UserError for a map that cannot be read."""
+        """Draw the floor.
+
+        Raises:
+            UserError: the map cannot be read.
+        """
         self.camera, self._seed = scenario.world.camera, scenario.seed
         floor, self._floor_px = make_floor(scenario)
         self._floor = cv2.cvtColor(
             floor, cv2.COLOR_BGR2BGRA
-        )  # warped 2.5 times as fast as three channels, to the same bits
-        self._noise: tuple[Image, Image] | None = None  # what is added and what is taken away
+        )  # four channels are warped 2.5 times as fast as three, with the same bits
+        self._noise: tuple[Image, Image] | None = None  # its positive part, and its negative part
         if scenario.conditions.noise:
             size = (self.camera.height_px + SPARE_PX, self.camera.width_px + SPARE_PX, 3)
             rng = np.random.default_rng([scenario.seed, NOISE])
@@ -37,7 +41,7 @@ class GroundCamera:
             self._noise = more, less
 
     def frame(self, p_wb: ArrayLike, report: Report) -> Image:
-        """What comes of the image at a step: noisy, and black where it is lost."""
+        """Return the image received at a step: with noise, and black if it is lost."""
         size = (self.camera.height_px, self.camera.width_px)
         if not report.has_image:
             return np.zeros((*size, 3), np.uint8)
@@ -51,7 +55,7 @@ class GroundCamera:
         return image
 
     def image(self, p_wb: ArrayLike, q_wb: ArrayLike) -> Image:
-        """The image (height, width, 3) BGR from a body at p_wb (3,) m with attitude q_wb (4,)."""
+        """Return the image (height, width, 3) BGR from a body at p_wb (3,) m with attitude q_wb (4,)."""
         ground_px = _homography(self.camera, np.asarray(p_wb, float), matrix(q_wb))
         H = ground_px @ np.linalg.inv(self._floor_px)
         size = (self.camera.width_px, self.camera.height_px)
@@ -61,7 +65,7 @@ class GroundCamera:
 
 
 def locate(box: Box, height_m: float, position: Location, q_wb: ArrayLike, camera: Camera) -> Location | None:
-    """Where the ray through the middle of a box meets the ground, or None if it never does."""
+    """Return the intersection of the ray through a box's centre with the ground; None if there is none."""
     u, v = (box.left + box.right) / 2, (box.top + box.bottom) / 2
     ray_c = np.array([(u - camera.cx_px) / camera.fx_px, (v - camera.cy_px) / camera.fy_px, 1.0])
     north, east, down = (matrix(q_wb) @ camera.R_bc @ ray_c).tolist()
@@ -72,6 +76,6 @@ def locate(box: Box, height_m: float, position: Location, q_wb: ArrayLike, camer
 
 
 def _homography(camera: Camera, p_wb: Array, R_wb: Array) -> Array:
-    """Ground (north, east, 1) to image (u, v, 1) up to scale, (3, 3)."""
+    """Return the homography (3, 3) from the ground (north, east, 1) to the image (u, v, 1)."""
     R_cw = camera.R_bc.T @ R_wb.T
     return camera.K @ np.column_stack([R_cw[:, :2], -R_cw @ p_wb])

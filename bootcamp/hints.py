@@ -1,4 +1,4 @@
-"""Usual mistakes, found by reading a program without running it."""
+"""Static analysis of a program for common mistakes, without running it."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -19,18 +19,18 @@ CHANGES = {
     "remove",
     "setdefault",
 }
-WORKERS = {"detect": "detection", "locate": "geolocation", "decide": "decision"}  # each in a process of its own
+WORKERS = {"detect": "detection", "locate": "geolocation", "decide": "decision"}  # each runs in its own process
 
 
 class Hint(NamedTuple):
-    """What to look at."""
+    """Line of a program, and what to check there."""
 
     line: int
     text: str
 
 
 def blanks(path: Path) -> list[Hint]:
-    """Places where a value is still `...`, each with the comment on its line. A function whose body is `...` is none."""
+    """Return the lines where a value is still `...`, with their comments. A body that is only `...` does not count."""
     tree, lines = _parsed(path)
     harmless = set[int]()
     for node in ast.walk(tree):
@@ -47,7 +47,7 @@ def blanks(path: Path) -> list[Hint]:
 
 
 def hints(path: Path) -> list[Hint]:
-    """What is probably meant otherwise. Nothing for a file that does not parse: that is told where it is run."""
+    """Return the probable mistakes in a program; none for a file that does not parse, which fails when it is run."""
     tree, _ = _parsed(path)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     found = [*_no_return(functions), *_loops(tree), *_shared(tree, functions)]
@@ -55,7 +55,7 @@ def hints(path: Path) -> list[Hint]:
 
 
 def hint_lines(programs: Sequence[Path]) -> list[str]:
-    """What `hints` says of them, as lines."""
+    """Return the hints on several programs, as lines of text."""
     return [f"hint: {path}:{hint.line}: {hint.text}" for path in programs for hint in hints(path)]
 
 
@@ -75,7 +75,7 @@ def _no_return(functions: dict[str, ast.FunctionDef]) -> Iterator[Hint]:
 
 
 def _ends(body: list[ast.stmt]) -> bool:
-    """Whether control never runs off the end of these statements."""
+    """Check whether control never reaches the end of these statements."""
     match body[-1] if body else None:
         case ast.Return() | ast.Raise():
             return True
@@ -94,7 +94,7 @@ def _ends(body: list[ast.stmt]) -> bool:
 
 
 def _any(case: ast.match_case) -> bool:
-    """Whether it matches whatever comes."""
+    """Check whether a case matches any subject."""
     return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None
 
 
@@ -107,7 +107,7 @@ def _loops(tree: ast.Module) -> Iterator[Hint]:
 
 
 def _shared(tree: ast.Module, functions: dict[str, ast.FunctionDef]) -> Iterator[Hint]:
-    """Globals that one worker changes and another one reads."""
+    """Yield hints on globals that one worker changes and another one reads."""
     stored = {name.id for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) for name in _targets(node)}
     used = {worker: _names(worker, functions, set()) & stored for worker in WORKERS if worker in functions}
     for writer in used:
@@ -126,14 +126,14 @@ def _targets(node: ast.Assign | ast.AnnAssign) -> Iterator[ast.Name]:
 
 
 def _names(name: str, functions: dict[str, ast.FunctionDef], seen: set[str]) -> set[str]:
-    """What a function names, and what those of the file that it calls do."""
+    """Return the names used in a function, and in the file's functions that it calls."""
     seen.add(name)
     names = {node.id for node in ast.walk(functions[name]) if isinstance(node, ast.Name)}
     return names.union(*(_names(other, functions, seen) for other in names & functions.keys() - seen))
 
 
 def _changed(name: str, functions: dict[str, ast.FunctionDef], seen: set[str]) -> set[tuple[str, int]]:
-    """Names whose objects a function changes, and the lines where it does."""
+    """Return the names whose objects a function changes, with line numbers."""
     seen.add(name)
     found = set[tuple[str, int]]()
     for node in ast.walk(functions[name]):

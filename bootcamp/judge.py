@@ -1,4 +1,4 @@
-"""Whether a flight did what its scenario asks, why, and at what cost."""
+"""Judgement of a flight by its scenario's goal: verdict, reasons and cost."""
 
 import enum
 import itertools
@@ -10,7 +10,7 @@ from bootcamp.scenario import Scenario
 
 
 class ProgramEnd(enum.StrEnum):
-    """How a flight ended."""
+    """Reason for the end of a flight."""
 
     LANDED = "landed"
     CRASHED = "crashed"
@@ -22,17 +22,17 @@ class ProgramEnd(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Score:
-    """What it cost."""
+    """Cost of a flight."""
 
     time_s: float = 0.0
     distance_m: float = 0.0  # over ground
-    commands: int = 0
-    warnings: int = 0
+    commands: int = 0  # given
+    warnings: int = 0  # commands ignored
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Done or not, and the reasons: all that was wrong, or what was reached."""
+    """Verdict of a flight, and its reasons: all failures, or the achievement."""
 
     done: bool
     reasons: tuple[str, ...]
@@ -43,16 +43,16 @@ class Judgement:
 
 
 class Judge:
-    """Sees every report of one flight."""
+    """Judge of one flight, by its reports."""
 
     def __init__(self, scenario: Scenario):
         self._scenario = scenario
         self._last: Report | None = None
         self._distance_m = 0.0
-        self._loops_m2 = {1: 0.0, -1: 0.0}  # swept about the start, clockwise and counter-clockwise
+        self._loops_m2 = {1: 0.0, -1: 0.0}  # area swept about the start, clockwise and counter-clockwise
 
     def see(self, report: Report) -> None:
-        """One step."""
+        """Process the report of one step."""
         if self._last is not None:
             a, b = self._last.position, report.position
             self._distance_m += a.distance(b)
@@ -61,7 +61,7 @@ class Judge:
         self._last = report
 
     def verdict(self, end: ProgramEnd, cause: str) -> Judgement:
-        """Once the flight is over."""
+        """Return the verdict after the end of the flight."""
         last = self._last
         score = Score()
         if last is not None:
@@ -76,7 +76,7 @@ class Judge:
         return Judgement(not missing, tuple(missing or [where]), score)
 
     def _landing(self, last: Report) -> tuple[str, bool]:
-        """Where it landed, in words, and whether that will do."""
+        """Return a description of the landing place, and whether it meets the goal."""
         place = target_of(self._scenario, last.position)
         if place is None:
             return "landed", True
@@ -86,7 +86,7 @@ class Judge:
         return (told, True) if away <= within else (f"{told}, which allows {within:g} m", False)
 
     def _missing(self, last: Report) -> list[str]:
-        """What had to happen, and did not."""
+        """Return the conditions of the goal that were not met."""
         goal, found = self._scenario.goal, list[str]()
         if goal.pass_gates and last.passed < len(last.gates):
             found.append(f"{last.passed} of {len(last.gates)} gates passed")
@@ -105,7 +105,7 @@ class Judge:
 
 
 def target_of(scenario: Scenario, position: Location) -> Location | None:
-    """Where to land, or None where anything will do."""
+    """Return the place to land at; None if any will do."""
     match scenario.goal.land:
         case "waypoint":
             return scenario.waypoint
@@ -117,6 +117,6 @@ def target_of(scenario: Scenario, position: Location) -> Location | None:
 
 
 def shortest_tour(start: Location, places: tuple[Location, ...]) -> float:
-    """m, from the start to all places in the best order, ending at the last."""
+    """Return the length (m) of the shortest path from the start through all places."""
     tours = ((start, *order) for order in itertools.permutations(places))
     return min((sum(a.distance(b) for a, b in itertools.pairwise(tour)) for tour in tours), default=math.inf)

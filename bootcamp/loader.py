@@ -1,4 +1,4 @@
-"""A program's first run, in a process of its own: whatever its statements do, they do not do it to main."""
+"""First run of a program, in a separate process, so that its statements cannot affect main."""
 
 import multiprocessing
 import signal
@@ -6,20 +6,20 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bootcamp.program import LOAD_S, STRIKES, TOLD_CODE, load_program, told
+from bootcamp.program import LOAD_S, TIMEOUTS_MAX, TOLD_CODE, load_program, told
 from vehicle.errors import UserError
 from vehicle.process import end_forked_copies, end_with_parent, leave, limit_memory, shielded
 
 if TYPE_CHECKING:  # Windows has no fork server
     from multiprocessing.context import ForkServerContext, SpawnContext
 
-MEMORY_BYTES = 4 << 30  # of one worker; with images of 4096 x 4096 the display takes the most, 1.4 GiB
-PRELOADED = "bootcamp.crew"  # brings all that workers need
-LONGEST_S = LOAD_S * (STRIKES + 1) + 60.0  # for the process to begin and the file to run; the latter is limited itself
+MEMORY_BYTES = 4 << 30  # limit of one worker; with images of 4096 x 4096 the display needs the most, 1.4 GiB
+PRELOADED = "bootcamp.crew"  # imports all modules that workers need
+LONGEST_S = LOAD_S * (TIMEOUTS_MAX + 1) + 60.0  # s to start the process and run the file
 
 
 def process_context() -> "SpawnContext | ForkServerContext":
-    """Where processes can be forked from a server that has loaded what all workers need, they start at once."""
+    """Return a fork-server context with preloaded modules, for fast starts, where available, else a spawn context."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -28,11 +28,11 @@ def process_context() -> "SpawnContext | ForkServerContext":
 
 
 def scenario_of(path: Path) -> str:
-    """The scenario that a program names, once it has proved that it can be loaded.
+    """Load a program in a separate process and return the name of its scenario.
 
     Raises:
-        UserError: it cannot, as of `load_program`, or it ends its own process.
-        SystemExit: it never ends, as its process has said itself.
+        UserError: it cannot be loaded, see `load_program`, or it ends its own process.
+        SystemExit: it does not end; its process has printed the error.
     """
     context = process_context()
     line, theirs = context.Pipe(duplex=False)
@@ -57,8 +57,8 @@ def scenario_of(path: Path) -> str:
 
 
 def confine() -> None:
-    """In a process that runs a learner's program, before anything else: it ends as main says, and takes nobody with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # main ends this process
+    """Confine a process before it runs a learner's program: ignore Ctrl-C, end with main, and limit memory."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # main terminates this process
     end_with_parent()
     end_forked_copies()
     limit_memory(MEMORY_BYTES)
@@ -70,7 +70,7 @@ def _load(path: Path, line: Connection) -> None:
         answer = "", load_program(path).scenario
     except UserError as error:
         answer = str(error), ""
-    except BaseException as error:  # such as a KeyboardInterrupt, which nobody's Ctrl-C is here
+    except BaseException as error:  # such as a KeyboardInterrupt raised by the program itself
         answer = f"{path}: {told(error)}", ""
     line.send(answer)
     leave(0)

@@ -1,4 +1,4 @@
-"""Landing pads in images: blue patches of about square shape, wholly visible."""
+"""Detection of landing pads: blue, roughly square, wholly visible patches."""
 
 import cv2
 import numpy as np
@@ -7,13 +7,13 @@ from bootcamp.api import Box
 from bootcamp.floor import Image
 
 BLUE_LOW, BLUE_HIGH = (95, 120, 80), (125, 255, 255)  # HSV of OpenCV, hue 0 to 179
-SIDE_MIN_PX = 10
-ASPECT_MAX = 1.8  # a tilted camera stretches squares
-FILLED_MIN = 0.4  # of the box, the ring excepted
+SIDE_MIN_PX = 10  # px, least side of a box (chosen)
+ASPECT_MAX = 1.8  # -, greatest ratio of sides: a tilted camera stretches squares (chosen)
+FILLED_MIN = 0.4  # -, least share of the box that the contour fills (chosen)
 
 
 def detect_pads(image: Image) -> list[Box]:
-    """The bounding boxes of all pads wholly inside an image (H, W, 3) BGR uint8, from left to right."""
+    """Return the bounding boxes of all pads wholly inside an image (H, W, 3) BGR uint8, from left to right."""
     mask = cv2.inRange(cv2.cvtColor(image, cv2.COLOR_BGR2HSV), np.array(BLUE_LOW), np.array(BLUE_HIGH))
     height, width = mask.shape
     boxes = []

@@ -1,5 +1,5 @@
-"""A learner's program: a Python file with `decide(report, pads)`, and if it likes `detect(image)`, `locate(box, report)` and
-`SCENARIO`. Whatever it does, what comes out of here is a command, boxes and places, or an error that names its line."""
+"""A learner's program: a Python file with `decide(report, pads)`, and optionally `detect(image)`, `locate(box, report)` and
+`SCENARIO`. Its results are validated commands, boxes and places, or an error that names its line."""
 
 import contextlib
 import dis
@@ -25,22 +25,22 @@ from bootcamp.hints import NO_RETURN, blanks
 from bootcamp.pads import detect_pads
 from vehicle.errors import UserError, one_line, say
 
-TEXT_MAX = 80  # of what is shown of an unreadable command
-BOXES_MAX = 1000
-NUMBER_MAX = 1e6  # of a box in px and a place in m: beyond, nothing can be drawn or flown to
-LOAD_S = 20.0  # for the statements of a file; functions run later
-STRIKES = 3  # of the limit, until a file that swallows it is given up
-ALL_LOCALS = ("locals", "vars", "dir", "eval", "exec", "sys", "inspect")  # names by which code reads arguments unnamed
-TOLD_CODE = 77  # exit code of a process that has said why it leaves
+TEXT_MAX = 80  # characters shown of an unreadable command
+BOXES_MAX = 1000  # greatest number of boxes used of an image
+NUMBER_MAX = 1e6  # greatest coordinate of a box in px or a place in m, beyond drawing and flying
+LOAD_S = 20.0  # s for the statements of a file; its functions run later
+TIMEOUTS_MAX = 3  # timeouts after which a file that catches the exception is terminated
+ALL_LOCALS = ("locals", "vars", "dir", "eval", "exec", "sys", "inspect")  # names that give access to unnamed arguments
+TOLD_CODE = 77  # exit code of a process that has already printed its error
 
 
 class StillRunning(BaseException):
-    """Struck a file that does not end."""
+    """Raised in a file whose statements do not end within `LOAD_S`."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """Its functions."""
+    """Functions of a program, and the name of its scenario."""
 
     decide: Callable[[Report, Sequence[Location]], Any]
     detect: Callable[[Image], Any]
@@ -49,11 +49,11 @@ class Program:
 
     @property
     def looks(self) -> bool:
-        """Whether any answer may depend on an image: `detect` or `locate` is its own, or `decide` reads pads."""
+        """Whether any command may depend on an image: `detect` or `locate` is its own, or `decide` reads pads."""
         return (self.detect, self.locate) != (detect_pads, _ours) or _reads_second(self.decide)
 
     def command(self, report: Report, pads: Sequence[Location]) -> Command | Unreadable:
-        """Asks for the next command. Raises whatever the program raises, but not what its answer does."""
+        """Return the next command. Raises whatever the program raises; an invalid return value is `Unreadable`."""
         said = self.decide(report, pads)
         try:
             return _command(said)
@@ -61,21 +61,21 @@ class Program:
             return Unreadable(f"{shown(said)} ({told(error)})")
 
     def boxes(self, image: Image) -> tuple[list[Box], int]:
-        """What it detects, and how much of its answer was no box of four finite numbers in the right order."""
+        """Return its detections in an image (H, W, 3) BGR, and the number of malformed boxes."""
         said = self.detect(image)
         answers = list(itertools.islice(said, BOXES_MAX)) if isinstance(said, list | tuple | np.ndarray) else [said]
         boxes = [box for answer in answers if (box := _box(answer)) is not None]
         return boxes, len(answers) - len(boxes)
 
     def places(self, boxes: Sequence[Box], report: Report) -> tuple[list[Location], int]:
-        """Where boxes lie on the ground, and how many of them nowhere."""
+        """Return the places of boxes on the ground, and the number of boxes without one."""
         found = [_location(self.locate(box, report)) for box in boxes]
         places = [place for place in found if place is not None]
         return places, len(found) - len(places)
 
 
 def _command(said: Any) -> Command | Unreadable:
-    """A command of our own making, whatever class or numbers the answer has."""
+    """Convert a return value to a command of the API's own types."""
     if isinstance(said, Go):
         numbers = (said.north, said.east, said.up)
         if any(isinstance(n, bool) or not isinstance(n, int | float | np.number) for n in numbers):
@@ -88,7 +88,7 @@ def _command(said: Any) -> Command | Unreadable:
 
 
 def _numbers(answer: Any, count: int) -> list[float] | None:
-    """Exactly so many numbers, none beyond NUMBER_MAX, or None."""
+    """Return exactly `count` numbers, none beyond NUMBER_MAX; None if the answer is otherwise."""
     try:
         numbers = [float(number) for number in itertools.islice(iter(answer), count + 1)]
     except Exception:
@@ -108,7 +108,7 @@ def _location(answer: Any) -> Location | None:
 
 
 def shown(value: Any) -> str:
-    """A value as text of bounded length, even where its own `__repr__` fails."""
+    """Return a value as text of bounded length, even if its own `__repr__` fails."""
     try:
         return one_line(repr(value)[: 2 * TEXT_MAX], TEXT_MAX)
     except Exception as error:
@@ -116,7 +116,7 @@ def shown(value: Any) -> str:
 
 
 def told(error: BaseException) -> str:
-    """An exception as one line, even where its own `__str__` fails."""
+    """Return an exception as one line, even if its own `__str__` fails."""
     try:
         return one_line(f"{type(error).__name__}: {error}")
     except Exception:
@@ -124,10 +124,10 @@ def told(error: BaseException) -> str:
 
 
 def load_program(path: Path) -> Program:
-    """Runs the file once.
+    """Run the file once and return its program.
 
     Raises:
-        UserError: no such file, an error in it, statements that do not end, a blank that is left, or no function `decide`.
+        UserError: the file is missing, fails, does not end, has a blank left to fill in, or has no function `decide`.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such program, see examples/")
@@ -155,13 +155,13 @@ def _ours(box: Box, report: Report) -> Location | None:
 
 
 def _reads_second(function: Callable[..., Any]) -> bool:
-    """Whether a function may read its second argument. Only Python code that loads neither that nor all locals does not."""
+    """Check whether a function may read its second argument: False only for Python code that loads neither it nor all locals."""
     if not isinstance(function, FunctionType) or function.__code__.co_argcount < 2:
         return True
     code = function.__code__
     loaded = set[Any]()
     for instruction in dis.get_instructions(code):
-        named = instruction.argval  # newer Pythons load two at once
+        named = instruction.argval  # newer Pythons load two names in one instruction
         loaded.update(named if isinstance(named, tuple) else (named,))
     return not loaded.isdisjoint({code.co_varnames[1], *ALL_LOCALS})
 
@@ -175,8 +175,10 @@ def _endless() -> str:
 
 @contextlib.contextmanager
 def _limited(path: Path) -> Iterator[None]:
-    """Strikes what runs inside after LOAD_S, several times, and in the end leaves the process, as one line says. Where
-    there are no timers (Windows), or in a thread, nothing strikes."""
+    """Raise `StillRunning` in the block every LOAD_S, and after `TIMEOUTS_MAX` times print the error and exit the process.
+
+    Without timers (Windows), or outside the main thread, there is no limit.
+    """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -185,7 +187,7 @@ def _limited(path: Path) -> Iterator[None]:
     def strike(_: int, frame: FrameType | None) -> None:
         nonlocal strikes
         strikes += 1
-        if strikes == STRIKES:
+        if strikes == TIMEOUTS_MAX:
             while frame is not None and frame.f_code.co_filename != str(path):
                 frame = frame.f_back
             say(f"error: {path}:{frame.f_lineno if frame else 1}: {_endless()}", sys.stderr)

@@ -1,6 +1,6 @@
-"""The log of a flight: the seed first, then each step's command and a digest of all that flew. `replay` flies it again.
+"""Log of a flight: the seed, then each step's command and a hash of the state. `replay` repeats the flight.
 
-JSON lines. Python writes floats so that reading gives the same bits.
+JSON lines; Python's floats survive writing and reading bit by bit.
 """
 
 import json
@@ -23,10 +23,14 @@ COMMANDS: dict[str, type[Command | Unreadable]] = {kind.__name__: kind for kind 
 
 
 class FlightRecord:
-    """Writes as the flight goes, line by line, so that nothing is lost with the process."""
+    """Writer of the log, line by line, so that nothing is lost if the process dies."""
 
     def __init__(self, path: Path, scenario: Scenario):
-        """Raises UserError when the file cannot be written."""
+        """Open the log and write its head.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: TextIO = path.open("w", encoding="utf-8", buffering=1)
@@ -35,7 +39,7 @@ class FlightRecord:
         self._write(seed=scenario.seed, scenario=scenario.name, world=asdict(scenario.world))
 
     def step(self, command: Command | Unreadable | None, report: Report, digest: str, image: Image) -> None:
-        """One step flown."""
+        """Write one step."""
         said = None if command is None else [type(command).__name__, asdict(command)]
         self._write(step=report.step, command=said, digest=digest, image=zlib.crc32(image.data), warning=report.warning)
 
@@ -47,10 +51,10 @@ class FlightRecord:
 
 
 def replay(path: Path) -> int:
-    """Flies a log's commands again. Returns the number of steps, all of them the same to the last bit.
+    """Repeat a log's flight; return the number of steps, all bit-identical.
 
     Raises:
-        UserError: no such log, a malformed line, or a step that differs.
+        UserError: the log is missing, a line is malformed, or a step differs.
     """
     lines = read_text(path).splitlines()
     if not lines:

@@ -1,4 +1,4 @@
-"""What is to be flown: fixed, or drawn from a seed, and when it is done."""
+"""Scenarios: layout, fixed or drawn from a seed, goal and conditions."""
 
 import math
 from collections.abc import Callable
@@ -18,28 +18,28 @@ from vehicle.config import load
 from vehicle.errors import UserError
 
 TASKS = Path(__file__).parent / "tasks.yaml"
-WALL_M = 5.0  # from the boundary of destinations to what the drone would crash into
-HEADROOM_M = 20.0
-PADS_MAX = 3
-APART_M = 1.0  # between the edges of two pads, along one axis at least
-TRIES = 1000
-GATE_COUNT = 4
-COURSE_HEIGHT_M = 5.0  # at which a course of gates begins
-ROUTE_COUNT, ROUTE_APART_M = 5, 15.0
+WALL_M = 5.0  # m from the boundary of destinations to the walls (chosen)
+HEADROOM_M = 20.0  # m from the flight's height to the ceiling (chosen)
+PADS_MAX = 3  # greatest number of pads
+APART_M = 1.0  # m, least gap between the edges of two pads along one of the axes (chosen)
+TRIES = 1000  # greatest number of draws of places
+GATE_COUNT = 4  # gates of a course
+COURSE_HEIGHT_M = 5.0  # m, height at which a course of gates begins
+ROUTE_COUNT, ROUTE_APART_M = 5, 15.0  # number of places of a route, and their least distance in m
 TARGETS = ("pad", "nearest_pad", "waypoint", "anywhere")
 
 
 @dataclass(frozen=True)
 class Goal:
-    """When a scenario is done: landed where, and what had to happen before."""
+    """Goal of a scenario: place of the landing, and conditions to meet before."""
 
     land: str  # one of TARGETS
-    within_m: float = 0.0  # of it; 0: anywhere
-    ignored_max: int | None = None  # commands
+    within_m: float = 0.0  # greatest distance of the landing from the target
+    ignored_max: int | None = None  # greatest number of ignored commands; None: any
     loop_m2: float = 0.0  # least area of either loop of a figure of eight
-    visit_all: bool = False  # places of the route
-    tour_max: float = 0.0  # length of the flight over the shortest tour; 0: any
-    pass_gates: bool = False
+    visit_all: bool = False  # whether to visit all places of the route
+    tour_max: float = 0.0  # -, greatest length of the flight over the shortest tour; 0: any
+    pass_gates: bool = False  # whether to pass all gates
 
     def __post_init__(self) -> None:
         if self.land not in TARGETS:
@@ -48,7 +48,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class ScenarioTask:
-    """An entry of `tasks.yaml`."""
+    """Entry of `tasks.yaml`."""
 
     name: str
     layout: str
@@ -58,14 +58,14 @@ class ScenarioTask:
 
 @dataclass(frozen=True)
 class TaskList:
-    """The file."""
+    """Contents of `tasks.yaml`."""
 
     tasks: tuple[ScenarioTask, ...]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One task as a seed draws it; all that a flight needs to know."""
+    """One task as drawn by a seed: the complete description of a flight."""
 
     name: str
     seed: int
@@ -78,7 +78,7 @@ class Scenario:
     course: Track | None = None  # of gates
 
     def track(self) -> Track:
-        """The room around it, with the gates if there are any, for the simulator."""
+        """Return the bounds of the flight with the gates, if any, as a track for the simulator."""
         wall = self.world.boundary_m + WALL_M
         bounds = Bounds((-wall, -wall, -self.world.height_m - HEADROOM_M), (wall, wall, 0.0))
         if self.course is not None:
@@ -87,7 +87,7 @@ class Scenario:
 
     @property
     def height_m(self) -> float:
-        """At which the flight begins."""
+        """Height at which the flight begins, m."""
         return self.world.height_m if self.course is None else COURSE_HEIGHT_M
 
     @property
@@ -102,15 +102,15 @@ def _pose(gate: Gate) -> CourseGate:
 
 @cache
 def tasks() -> dict[str, ScenarioTask]:
-    """The scenarios by name."""
+    """Return the scenarios by name."""
     return {task.name: task for task in load(TASKS, TaskList).tasks}
 
 
 def make_scenario(name: str, seed: int, world: Arena | None = None) -> Scenario:
-    """The scenario of a name.
+    """Return the scenario called `name`, drawn by a seed.
 
     Raises:
-        UserError: no such scenario, a negative seed, a world without room for it, or steps that the simulator cannot make.
+        UserError: there is no such scenario, the seed is negative, the world is too small, or the step is no multiple of a tick.
     """
     if name not in tasks():
         raise UserError(f"no scenario {name!r}; known: {', '.join(tasks())}")
@@ -126,12 +126,16 @@ def make_scenario(name: str, seed: int, world: Arena | None = None) -> Scenario:
 
 @cache
 def _physics_hz() -> float:
-    """Of the simulator's profile."""
+    """Return the physics rate of the simulator's profile, Hz."""
     return load_profile(PROFILE).physics_hz
 
 
 def _require_ticks(step_s: float) -> None:
-    """Raises UserError for a step that is no whole number of physics ticks."""
+    """Check the length of a step.
+
+    Raises:
+        UserError: the step is not a whole number of physics ticks.
+    """
     hz = _physics_hz()
     try:
         ticks(1 / step_s, hz)
@@ -142,7 +146,7 @@ def _require_ticks(step_s: float) -> None:
 
 
 def _pad_below(base: Scenario) -> Scenario:
-    """Nothing is left to chance."""
+    """Place a pad below the start; nothing is random."""
     return replace(base, pads=(Location(0.0, 0.0),))
 
 
@@ -152,13 +156,13 @@ def _ten_north(base: Scenario) -> Scenario:
 
 
 def _waypoint(base: Scenario) -> Scenario:
-    """A waypoint, with a pad there and where the flight began."""
+    """Draw a waypoint, with a pad there and one at the start."""
     waypoint = _draw_waypoint(base)
     return replace(base, waypoint=waypoint, pads=(Location(0.0, 0.0), waypoint))
 
 
 def _pads(base: Scenario) -> Scenario:
-    """A waypoint with 1 to 3 pads in sight of it."""
+    """Draw a waypoint with 1 to 3 pads in view of it."""
     waypoint = _draw_waypoint(base)
     world, rng = base.world, np.random.default_rng([base.seed, PADS])
     reach = _reach(world)
@@ -173,14 +177,14 @@ def _pads(base: Scenario) -> Scenario:
 
 
 def _pad_near(base: Scenario) -> Scenario:
-    """A pad that is in sight from the start."""
+    """Draw a pad that is in view from the start."""
     rng = np.random.default_rng([base.seed, PADS])
     middle = np.array([base.world.ahead_m(base.conditions), 0.0])
     return replace(base, pads=(Location(*(middle + 0.9 * rng.uniform(-1, 1, 2) * _reach(base.world)).tolist()),))
 
 
 def _strip(base: Scenario) -> Scenario:
-    """A straight line to search, out of two places, and a pad beside it that neither end shows."""
+    """Draw a straight line to search, given by two places, and a pad beside it that is in view from neither end."""
     rng, view = np.random.default_rng([base.seed, PADS]), base.world.view_m
     angle = rng.choice([0.0, 0.5, 1.0, 1.5]) * np.pi + np.pi / 2
     along, across = np.array([np.cos(angle), np.sin(angle)]), np.array([-np.sin(angle), np.cos(angle)])
@@ -191,7 +195,7 @@ def _strip(base: Scenario) -> Scenario:
 
 
 def _route(base: Scenario) -> Scenario:
-    """Places to visit in any order."""
+    """Draw places to visit in any order."""
     rng, places = np.random.default_rng([base.seed, ROUTE]), [Location(0.0, 0.0)]
     reach = base.world.boundary_m - 10
     for _ in range(TRIES):
@@ -208,7 +212,7 @@ def _course(base: Scenario) -> Scenario:
 
 
 def _reach(world: Arena) -> np.ndarray:
-    """How far from the image's middle a pad is wholly seen, north and east, m."""
+    """Return the greatest distances (2,) m, north and east, from the image's centre of a wholly visible pad."""
     reach = np.array(world.view_m) / 2 - world.pad_m / 2 - APART_M / 2
     if min(reach) <= 0:
         raise UserError(f"{FILE.name}: pads of {world.pad_m:g} m do not fit into the image")
@@ -216,7 +220,7 @@ def _reach(world: Arena) -> np.ndarray:
 
 
 def _draw_waypoint(base: Scenario) -> Location:
-    """At least one image from the start on each axis, and half an image from the boundary."""
+    """Draw a waypoint at least one image from the start on each axis, and half an image from the boundary."""
     view, boundary = np.array(base.world.view_m), base.world.boundary_m
     high = boundary - view / 2
     if (high <= view).any():

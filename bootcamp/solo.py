@@ -1,6 +1,6 @@
-"""A whole flight in one process, without workers or films: for grades, and for figures of the documents.
+"""Whole flight in one process, without workers or films, for grades and for figures of the documentation.
 
-What nobody reads is not drawn: drawing and detecting cost three times what flying does.
+Images are drawn on demand only: drawing and detecting cost three times as much as flying.
 """
 
 from collections.abc import Callable
@@ -19,37 +19,37 @@ from bootcamp.scenario import Scenario
 
 @dataclass
 class SoloStep:
-    """What a flight shows of a step."""
+    """Record of one step of a flight."""
 
     report: Report
     draw: Callable[[], Image]
-    boxes: list[Box] = field(default_factory=list)  # none where the program reads none
+    boxes: list[Box] = field(default_factory=list)  # empty if the program does not use images
     pads: list[Location] = field(default_factory=list)
-    command: Command | Unreadable | None = None  # that answers it; None at the end
+    command: Command | Unreadable | None = None  # answer to the report; None at the end
 
     @cached_property
     def image(self) -> Image:
-        """What the camera sees, drawn when it is first asked for."""
+        """Camera image (H, W, 3) BGR, drawn on first access."""
         return self.draw()
 
 
 @dataclass(frozen=True)
 class Flight:
-    """How it went."""
+    """Result of a flight."""
 
     end: ProgramEnd
     cause: str
     verdict: Judgement
     report: Report
-    warning: str  # the last
+    warning: str  # the last one
 
 
 def fly_alone(
     path: Path, scenario: Scenario, look: Callable[[SoloStep, Drone], None] = lambda step, drone: None
 ) -> Flight:
-    """Flies a program; `look` sees each step, once it is answered.
+    """Fly a program; `look` receives each step together with its command.
 
-    As with workers, detection, geolocation and decision have globals of their own each.
+    As with workers, detection, geolocation and decision each have their own globals.
 
     Raises:
         UserError: the program cannot be loaded.

@@ -1,7 +1,7 @@
-"""What each worker does with what comes to it. A ring: simulation, detection, geolocation, decision and back; and a display
-beside it, fed by a mailbox, which can slow nothing down.
+"""Work of each process. A ring: simulation, detection, geolocation, decision and back; and a display beside it, fed by a
+mailbox, which cannot delay the others.
 
-Every worker ends at the sentinel, and tells its counters when it does.
+Every worker ends at the sentinel, and then reports its counters.
 """
 
 import time
@@ -18,24 +18,24 @@ from bootcamp.ground import GroundCamera
 from bootcamp.program import load_program
 from bootcamp.scenario import Scenario
 
-HOLD_S = 2.0  # for which a film shows its last frame
+HOLD_S = 2.0  # s for which a film shows its last frame (chosen)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One flight; all that a worker needs to know."""
+    """Description of one flight, complete for every worker."""
 
     program: Path
     scenario: Scenario
     realtime: bool
     window: bool
     browser: str  # host:port of the live view, or ""
-    stem: Path  # of all files that the flight leaves
+    stem: Path  # common stem of all files of the flight
 
 
 @dataclass(slots=True)
 class Packet:
-    """What goes round, and grows on its way."""
+    """Item passed round the ring; each stage adds its result."""
 
     report: Report
     image: Image
@@ -44,8 +44,8 @@ class Packet:
 
 
 def simulation(job: Job, desk: Desk) -> None:
-    """In lock-step time stands until a command has come; in real time a step without one is flown without."""
-    from bootcamp.drone import Drone  # the simulator stays out of the other workers, which start sooner without it
+    """Fly the drone. In lock-step time waits for each command; in real time a step proceeds without a late one."""
+    from bootcamp.drone import Drone  # the other workers start sooner without the simulator
     from bootcamp.record import FlightRecord
 
     scenario = job.scenario
@@ -77,7 +77,7 @@ def simulation(job: Job, desk: Desk) -> None:
 
 
 def detection(job: Job, desk: Desk) -> None:
-    """The program's own detector, or ours."""
+    """Detect pads by the program's own detector, or the built-in one."""
     program = load_program(job.program)
 
     def detect(packet: Packet) -> None:
@@ -89,7 +89,7 @@ def detection(job: Job, desk: Desk) -> None:
 
 
 def geolocation(job: Job, desk: Desk) -> None:
-    """Boxes to places on the ground, by the drone's pose at the time of the image: the program's own way, or ours."""
+    """Locate boxes on the ground, given the drone's pose at the image: by the program's own function, or the built-in one."""
     program = load_program(job.program)
 
     def place(packet: Packet) -> None:
@@ -100,7 +100,7 @@ def geolocation(job: Job, desk: Desk) -> None:
 
 
 def decision(job: Job, desk: Desk) -> None:
-    """One command per step. In real time a report older than the last command's effect is passed over."""
+    """Decide one command per step. In real time, reports older than the effect of the last command are skipped."""
     program, sent = load_program(job.program), 0
     while (packet := desk.get(None)) is not None:
         if packet.report.taken < sent:
@@ -114,7 +114,7 @@ def decision(job: Job, desk: Desk) -> None:
 
 
 def display(job: Job, desk: Desk) -> None:
-    """Shows what comes; the last frame stays as a screenshot, after a landing one from above."""
+    """Show each packet; save the last frame as a screenshot, after a landing with a view from above."""
     packet, trail = None, list[Location]()
     screens = open_screens(job.stem, job.scenario.world.step_s, job.window, job.browser)
     try:
@@ -139,7 +139,7 @@ def display(job: Job, desk: Desk) -> None:
 def _show(
     screens: list[Screen], scenario: Scenario, packet: Packet, image: Image, trail: list[Location], step: int
 ) -> Image:
-    """A frame on all screens; returns it."""
+    """Show a frame on all screens and return it."""
     boxes = packet.boxes if image is packet.image else []
     frame = compose(image, packet.report, boxes, packet.pads, trail, scenario.world.boundary_m)
     for screen in screens:
@@ -148,7 +148,7 @@ def _show(
 
 
 def log_of(stem: Path) -> Path:
-    """The flight's log."""
+    """Return the path of the flight's log."""
     return stem.with_name(stem.name + ".log")
 
 
@@ -159,6 +159,6 @@ def _each(desk: Desk, work: Callable[[Any], None]) -> None:
         desk.put(packet)
 
 
-STAGES: dict[str, Callable[[Job, Desk], None]] = {  # START to END
+STAGES: dict[str, Callable[[Job, Desk], None]] = {  # in order of start and shutdown
     stage.__name__: stage for stage in (simulation, detection, geolocation, decision, display)
 }

@@ -1,4 +1,4 @@
-"""What all scenarios share: the `Arena` of `world.yaml` or of a file of one's own, and what makes flying there hard."""
+"""Parameters common to all scenarios: the `Arena` of `world.yaml` or another file, and the conditions of flight."""
 
 import math
 from dataclasses import dataclass
@@ -9,33 +9,33 @@ from vehicle.camera import Camera
 from vehicle.config import load
 
 FILE = Path(__file__).parent / "world.yaml"
-# One seed names a stream of its own for every thing left to chance.
+# Each random quantity has its own stream for a seed.
 WAYPOINT, PADS, FLOOR, GATES, ROUTE, DISTRACTORS, WIND, NOISE, LOSS = range(9)
 DRONES = SIMULATED, KINEMATIC = "simulated", "kinematic"
-PROFILE = "spec"  # of the simulator's wire, which nothing here sends over; it has the rate of the physics
-PX_MAX = 4096  # of a camera, each way
-STEP_MIN_S = 1 / 120  # of what flies simulated, and short enough for anybody
+PROFILE = "spec"  # link profile of the simulator; only its physics rate is used here
+PX_MAX = 4096  # px, greatest width and height of an image
+STEP_MIN_S = 1 / 120  # s, one tick of the simulated physics
 MOST = {
     "step_s": 1.0,
     "height_m": 200.0,
     "boundary_m": 200.0,
     "pad_m": 20.0,
     "steps_max": 100_000,
-}  # what can still be drawn
-HARDEST = {"wind_m_s": 20.0, "gust_m_s": 10.0, "noise": 100.0, "distractors": 100}
+}  # upper limits of what can be drawn
+HARDEST = {"wind_m_s": 20.0, "gust_m_s": 10.0, "noise": 100.0, "distractors": 100}  # upper limits (chosen)
 
 
 @dataclass(frozen=True)
 class WorldConditions:
-    """What makes a flight hard; the default is nothing."""
+    """Disturbances of a flight; none by default."""
 
-    wind_m_s: float = 0.0  # steady, its direction drawn from the seed
-    gust_m_s: float = 0.0  # standard deviation
-    noise: float = 0.0  # of a pixel, grey levels, standard deviation
-    distractors: int = 0  # blue things that are no pads
-    lost: float = 0.0  # share of the images that never arrive
-    lost_steps: int = 10  # length of a gap
-    camera_tilt_deg: float = -90.0  # up; -90 is straight down
+    wind_m_s: float = 0.0  # steady wind, its direction drawn from the seed
+    gust_m_s: float = 0.0  # standard deviation of gusts
+    noise: float = 0.0  # grey levels, standard deviation of a pixel
+    distractors: int = 0  # number of blue objects that are not pads
+    lost: float = 0.0  # -, share of images that are lost
+    lost_steps: int = 10  # steps per gap of lost images
+    camera_tilt_deg: float = -90.0  # positive up; -90 is straight down
 
     def __post_init__(self) -> None:
         for name, most in HARDEST.items():
@@ -51,23 +51,23 @@ class WorldConditions:
 
 @dataclass(frozen=True)
 class Arena:
-    """The world file."""
+    """Contents of a world file."""
 
     name: str
     source: str
-    step_s: float
+    step_s: float  # length of a step
     height_m: float  # of flight
-    boundary_m: float  # of destinations, north and east
-    speed_m_s: float  # of flight, at most
-    acceptance_m: float  # a destination so near is reached
-    arrived_m_s: float  # at less than this speed
-    settled_s: float  # for so long
+    boundary_m: float  # greatest north and east coordinate of a destination
+    speed_m_s: float  # greatest speed of flight
+    acceptance_m: float  # distance within which a destination is reached,
+    arrived_m_s: float  # ... below this speed,
+    settled_s: float  # ... for this time
     pad_m: float  # side of a landing pad
-    steps_max: int
+    steps_max: int  # steps after which a flight ends
     camera: Camera  # looks straight down
-    conditions: WorldConditions | None = None  # in the place of every scenario's own
-    drone: str = SIMULATED
-    map: str = ""  # folder of tiles; none: a painted floor
+    conditions: WorldConditions | None = None  # replaces every scenario's own
+    drone: str = SIMULATED  # one of DRONES
+    map: str = ""  # folder of tiles; empty for a painted floor
 
     def __post_init__(self) -> None:
         if not 0 < self.acceptance_m <= 1:
@@ -89,15 +89,19 @@ class Arena:
 
     @property
     def view_m(self) -> Location:
-        """How much ground the image shows from the flight's height."""
+        """Extent (m, north and east) of the ground in an image from the flight's height."""
         camera = self.camera
         return Location(self.height_m * camera.height_px / camera.fy_px, self.height_m * camera.width_px / camera.fx_px)
 
     def ahead_m(self, conditions: WorldConditions) -> float:
-        """How far north of a hovering drone the image's middle lies."""
+        """Return the distance (m) north of a hovering drone at which the image's centre lies."""
         return self.height_m * math.tan(math.radians(90 + conditions.camera_tilt_deg))
 
 
 def load_world(path: Path = FILE) -> Arena:
-    """Raises UserError when the file is missing or malformed."""
+    """Load a world file.
+
+    Raises:
+        UserError: the file is missing or malformed.
+    """
     return load(path, Arena)

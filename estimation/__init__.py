@@ -1,1 +1,1 @@
-"""Where the vehicle is, from the IMU and from gates seen."""
+"""State estimation of the vehicle from the IMU and from observed gates."""

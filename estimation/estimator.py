@@ -1,8 +1,8 @@
-"""What an estimator is: measurements in, each with its own time and perhaps late; the state of the vehicle out.
+"""Interfaces of the estimators: timed measurements in, possibly late; the state of the vehicle out.
 
-An image is used in two phases: `predict` tells where the vehicle was at the exposure, by which its detections are matched with
-gates, and `correct` uses the gates that were found. `DriftEstimator` (Swift's: odometry minus its drift) and
-`ErrorStateEstimator` (one filter for all) do so; `LandmarkEstimator` knows no map and makes one.
+An image is used in two phases: `predict` returns the state at the exposure, by which detections are associated with gates, and
+`correct` applies the gates found. `DriftEstimator` (Swift's: odometry minus its drift) and `ErrorStateEstimator` (one filter
+for all states) implement both; `LandmarkEstimator` needs no map and builds one.
 """
 
 from collections.abc import Sequence
@@ -19,36 +19,36 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array
 from vehicle.statistics import greatest_sigma
 
-# Of a position and a velocity that a simulator sends; their stamp is good to 1 ms.
+# Standard deviations of the position and velocity that a simulator sends, whose stamps are good to 1 ms (chosen).
 POSITION_SIGMA_M, VELOCITY_SIGMA_M_S = 0.02, 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The estimate at t; world NED, body FRD."""
+    """State estimate at t (s); world NED, body FRD."""
 
-    t: float
-    p_wb: Array
-    q_wb: Array
-    v_w: Array
-    omega_b: Array
-    cov: Array  # (9, 9) of position m, velocity m/s and attitude (rad, body axes)
-    drift: float  # m, size of the odometry's error as estimated
-    cov_to_gate: Array | None = None  # (3, 3) m^2, of the position to the gate seen last, where the map is in doubt
+    t: float  # s
+    p_wb: Array  # (3,) m
+    q_wb: Array  # (4,) wxyz, body to world
+    v_w: Array  # (3,) m/s
+    omega_b: Array  # (3,) rad/s
+    cov: Array  # (9, 9), of position (m), velocity (m/s) and attitude (rad, body axes)
+    drift: float  # m, estimated position error of the odometry
+    cov_to_gate: Array | None = None  # (3, 3) m^2, of the position relative to the gate used last; None: as cov_p
 
     @property
     def cov_p(self) -> Array:
-        """(3, 3) m^2."""
+        """Covariance (3, 3) m^2 of the position."""
         return self.cov[:3, :3]
 
     @property
     def sigma_attitude_rad(self) -> float:
-        """About the worst axis."""
+        """Standard deviation of the attitude about its worst axis, rad."""
         return greatest_sigma(self.cov[6:, 6:])
 
     @property
     def lost(self) -> bool:
-        """Whether the position is too doubtful to fly through a gate by it."""
+        """Whether the position is too uncertain to fly through a gate."""
         return not greatest_sigma(self.cov_p if self.cov_to_gate is None else self.cov_to_gate) < LOST_M
 
 
@@ -57,103 +57,103 @@ class ExposureState:
     """The predicted state for the association of an image."""
 
     stamp: float  # s, of the image
-    state: State  # at the exposure, in the map frame: about the gate used last, as the map has it
-    camera: Camera | None = None  # as calibrated in flight; None: the vehicle's
-    p_wb: Array | None = None  # (3,) m, where `Estimator.state` has it then; None: there too
+    state: State  # at the exposure, in the map frame: relative to the gate used last, at its place on the map
+    camera: Camera | None = None  # as calibrated in flight; None to use the vehicle's
+    p_wb: Array | None = None  # (3,) m, world NED, as in `Estimator.state`; None if equal to `state.p_wb`
 
 
 class Estimator(Protocol):
-    """The inertial part of all estimators. Nothing raises, whatever is fed; `health` counts what was refused."""
+    """Inertial part common to all estimators. Nothing raises, whatever the input; `health` counts rejected measurements."""
 
     health: Health
 
     @property
     def t(self) -> float:
-        """s, of the newest IMU sample."""
+        """Time of the newest IMU sample, s."""
 
     def imu(self, sample: Imu) -> bool:
-        """Take a sample; returns whether it was used."""
+        """Process an IMU sample; return whether it was used."""
 
     def attitude(self, sample: Attitude) -> bool:
-        """Take a measured attitude; returns whether it was used."""
+        """Process a measured attitude; return whether it was used."""
 
     def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
-        """Take position (3,) m and velocity (3,) m/s that a simulator sends for a time t; returns whether they were used.
+        """Process a position (3,) m and velocity (3,) m/s, world NED, sent by a simulator for time t; return whether it was used.
 
-        Images that are older than the newest position go unused.
+        Images older than the newest position are not used.
         """
 
     def coast(self, samples: Sequence[Imu]) -> None:
-        """Fly through a gap of the telemetry on samples, free of bias, that a model predicts; with the doubt that is due."""
+        """Bridge a telemetry gap by model-predicted, bias-free samples, with correspondingly greater process noise."""
 
-    def doubt_clock(self, sigma: float) -> None:
-        """Take the times of images to be off in common by a standard deviation of at least sigma (s)."""
+    def inflate_image_delay(self, sigma: float) -> None:
+        """Raise the standard deviation of the common offset of image times to at least sigma (s)."""
 
     def restart_rest(self) -> None:
-        """Forget what the rest on the pad has shown so far."""
+        """Discard the readings at rest on the pad collected so far."""
 
     def release(self) -> None:
-        """End the rest on the pad."""
+        """End the rest on the pad: the vehicle may move from now on."""
 
     def state(self) -> State:
-        """The estimate at the newest IMU sample."""
+        """Return the estimate at the newest IMU sample."""
 
 
 class MapEstimator(Estimator, Protocol):
-    """Localises the vehicle by the gates of a map, and owns where they stand off it."""
+    """Estimator that localises the vehicle by the gates of a map, and owns the estimated offsets of gates from the map."""
 
     def predict(self, stamp: float) -> ExposureState | None:
-        """The state at the exposure of an image; None, and counted, where that is too old or in the future."""
+        """Return the state at the exposure of an image; None, and counted in `health`, if it is too old or in the future."""
 
     def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
-        """Use the gates recognised in an image just predicted, and how many detections nothing explains.
+        """Apply the gates recognised in an image just predicted; `unexplained` counts detections associated with no gate.
 
         Returns the number of gates used.
         """
 
     def calibration(self) -> Camera | None:
-        """The camera as the flight has shown it, and how well; None from who does not ask."""
+        """Return the camera as calibrated in flight, with its standard deviations; None from estimators without calibration."""
 
     def refocus(self, scale: float) -> None:
-        """The focal length is that many times the camera's, as was seen at rest: far from what is believed of it."""
+        """Multiply the camera's focal length by `scale`, as measured at rest far from its nominal value."""
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
-        """(3,) m, world: by how much a gate of the track stands elsewhere than at_w (3,) on the map, as far as is known."""
+        """Return the estimated displacement (3,) m, world NED, of a gate from at_w (3,) m, its place on the map."""
 
-    def gate_doubt(self, gate: int, at_w: Array) -> Array | None:
-        """(3, 3) m^2, covariance of the position to this gate, seen or not; None from who does not know."""
+    def gate_covariance(self, gate: int, at_w: Array) -> Array | None:
+        """Return the covariance (3, 3) m^2 of the position relative to a gate, seen or not; None from estimators without one."""
 
     def relocate(self, gate: int, cov: Array) -> None:
-        """A gate of the map was put elsewhere, where it stands to within a covariance (3, 3) m^2: forget its offset."""
+        """Reset the offset of a gate that was moved on the map, where its place has covariance (3, 3) m^2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Landmark:
-    """A gate as known so far; it stands upright."""
+    """Estimate of an upright gate."""
 
     number: int  # in the order of discovery
-    p_w: Array  # (3,) m
-    cov: Array  # (3, 3) m^2
-    yaw: float  # rad, of the direction through it away from where it was first seen
-    seen: int  # in so many images
-    views: int  # from so many places apart, which agree
-    last_t: float  # s
+    p_w: Array  # (3,) m, centre
+    cov: Array  # (3, 3) m^2, of p_w
+    yaw: float  # rad, heading of the direction through it, away from where it was first seen
+    seen: int  # number of images in which it was observed
+    views: int  # number of distinct viewpoints among them
+    last_t: float  # s, exposure of the newest one
 
     @property
     def ahead(self) -> Array:
-        """(3,) the unit vector through it."""
+        """Unit vector (3,) through the gate, world NED."""
         return np.array([np.cos(self.yaw), np.sin(self.yaw), 0.0])
 
 
 class Mapper(Estimator, Protocol):
-    """Localises the vehicle among gates that no map tells of, and maps them."""
+    """Estimator that localises the vehicle among gates without a map, and maps them."""
 
     @property
     def landmarks(self) -> list[Landmark]:
-        """The confirmed ones, in the order of discovery."""
+        """Confirmed landmarks, in the order of discovery."""
 
     def see(self, t: float, detections: Sequence[Detection]) -> dict[int, int]:
-        """Use an image exposed at t (s): the landmark's number of every detection (by its index) that was used."""
+        """Use an image exposed at t (s); return the landmark's number for each used detection, by its index."""
 
     def at(self, t: float) -> State | None:
-        """The estimate at a time of the last half second, s."""
+        """Return the estimate at a time t (s) within the last half second; None outside."""

@@ -1,4 +1,4 @@
-"""An image corrects the estimate: the state at the exposure, the gates that its detections are, the correction."""
+"""Localisation by an image: predict to the exposure, associate detections with gates, correct the estimate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,28 +8,28 @@ from perception.association import Associator, GateSighting
 from perception.detection import Detection
 from perception.resting_focal import resting_focal
 
-FROM_PAD = 20  # images before GO that tell of the camera
+FROM_PAD = 20  # newest images from the pad by which the focal length is checked (chosen)
 
 
 @dataclass(frozen=True, slots=True)
 class Localised:
-    """What an image has told an estimator."""
+    """Result of using an image."""
 
-    used: int = 0  # gates
-    unexplained: int = 0  # detections
+    used: int = 0  # gates used for the correction
+    unexplained: int = 0  # detections associated with no gate
     sightings: list[GateSighting] = field(default_factory=list)  # of gates on the map
-    at: ExposureState | None = None  # before the correction; None where the image went unused
+    at: ExposureState | None = None  # predicted state, before the correction; None if the image was not used
 
     @property
     def recognised(self) -> int:
-        """Gates that the image showed, of the map or of the mapper's own; the filter may refuse some of the former."""
+        """Number of gates recognised in the image, on the map or mapped; the filter may reject some of the former."""
         return max(self.used, len(self.sightings))
 
 
 def localise(
     estimator: MapEstimator, associator: Associator, stamp: float, detections: Sequence[Detection]
 ) -> Localised:
-    """Correct an estimator by the detections of an image with this stamp, s."""
+    """Correct an estimator by the detections of an image stamped `stamp` (s)."""
     exposure = estimator.predict(stamp)
     if exposure is None:
         return Localised()
@@ -42,10 +42,10 @@ def localise(
 
 
 def refocused(estimator: MapEstimator, associator: Associator, from_pad: Sequence[Sequence[Detection]]) -> Associator:
-    """At the end of the rest, make an estimator and the associator of a camera whose focal length is far from what is believed.
+    """Correct a focal length far from its nominal value, at the end of the rest; return the associator for that camera.
 
     Args:
-        from_pad: the detections of the newest images from the pad, `FROM_PAD` at most.
+        from_pad: detections of the newest images from the pad, at most `FROM_PAD` images.
     """
     at, camera = estimator.state(), associator.camera
     scale = resting_focal(from_pad, associator.rims, camera, at.p_wb, at.q_wb)

@@ -14,18 +14,18 @@ from tracks.track import Start
 from vehicle.vehicle import Vehicle
 
 DRIFT = {"drift": STRAPDOWN_NOISE, "drift-swift": SWIFT_NOISE, "drift-released": RELEASED_NOISE}
-PUBLISHED = ("drift-swift", "drift-released")  # these localise by IPPE and perturbed corners
+PUBLISHED = ("drift-swift", "drift-released")  # estimators with position fixes by IPPE and perturbed corners
 ESTIMATORS = ("eskf", *DRIFT)
 DEFAULT = "eskf"
-IN_AIR_M_S = 20.0  # standard deviation of a velocity that is not known, each axis
+IN_AIR_M_S = 20.0  # standard deviation of an unknown initial velocity, each axis (chosen)
 
 
 def make_estimator(
     name: str, start: Start, vehicle: Vehicle, look: GateAppearance, in_air: bool = False
 ) -> MapEstimator:
-    """One of `ESTIMATORS` on its pad; `look` says how far drawn gates differ from ideal ones.
+    """Return one of `ESTIMATORS` at rest on the pad; `look` describes how drawn gates differ from ideal ones.
 
-    `in_air` says that it begins in flight instead, at a velocity that is not known; only `eskf` takes that into account.
+    With `in_air` it begins in flight instead, at an unknown velocity; only `eskf` takes this into account.
 
     Examples:
         >>> from gate_racer import make_estimator

@@ -1,11 +1,12 @@
-"""A gate that stands far from where the map has it: recognised by what it looks like and by what else it cannot be.
+"""Detection of gates displaced far from their place on the map.
 
-The association refuses a gate that stands metres off the map, and rightly: it might be another. But where an opening is seen
-whole, image after image, that no gate explains and that would fit one gate of the map if only that stood elsewhere,
+The association rejects a gate that stands metres off the map, as it might be another gate. An opening that is seen whole in
+consecutive images, is associated with no gate, and would fit one gate of the map at a displaced position,
 
     d = p_wb - p_fix,    d ~ N(0, reach^2) before,    C = (mean of C_fix^-1)^-1,    K = reach^2 (reach^2 + C)^-1,    d = K mean d
 
-it is that gate, moved by d; errors of the images in common are not averaged away. The estimator's offsets are for decimetres.
+is taken for that gate, moved by d; errors common to the images are not averaged away. The estimator's own gate offsets cover
+decimetres only.
 """
 
 from collections import deque
@@ -24,7 +25,7 @@ from vehicle.statistics import chi2_limit
 
 @dataclass(frozen=True, slots=True)
 class RelocationConfig:
-    """When a gate is taken to stand elsewhere. Set by hand on races in which one gate was moved by 2 m."""
+    """Thresholds for taking a gate as displaced, chosen on races in which one gate was moved by 2 m."""
 
     reach_m: float = 1.2  # standard deviation of a displacement, each axis
     images: int = 4  # in succession, that agree
@@ -36,7 +37,7 @@ class RelocationConfig:
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """A gate of the map stands so far from its place."""
+    """Displacement of a gate from its place on the map."""
 
     gate: int
     step_w: Array  # (3,) m
@@ -52,10 +53,10 @@ class _Evidence:
 
 
 class GateRelocator:
-    """Looks at what the association has left over."""
+    """Finds displaced gates among detections that the association left unexplained."""
 
     def __init__(self, associator: Associator, config: RelocationConfig | None = None):
-        """`associator`: of the whole map."""
+        """Use the camera and gate appearance of `associator`, which covers the whole map."""
         self._camera, self._appearance = associator.camera, associator.appearance
         self._config = config or RelocationConfig()
         self._evidence: dict[int, deque[_Evidence]] = {}
@@ -63,7 +64,7 @@ class GateRelocator:
     def look(
         self, found: Localised, detections: list[Detection], gates: Iterable[tuple[int, Gate]]
     ) -> Relocation | None:
-        """The first of some gates (index, as on the map) that an image, added to those before it, shows elsewhere."""
+        """Add an image to the evidence; return the first of `gates` (index, gate on the map) found displaced, or None."""
         if found.at is None:
             return None
         explained = {sighting.detection for sighting in found.sightings}
@@ -108,6 +109,6 @@ def _distance2(r: Array, S: Array) -> float:
 
 
 def displaced(gate: Gate, step_w: Array) -> Gate:
-    """The gate, elsewhere by (3,) m."""
+    """Return the gate displaced by step_w (3,) m, world NED."""
     x, y, z = (gate.p_wg + step_w).tolist()
     return replace(gate, centre_m=(x, y, z))

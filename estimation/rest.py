@@ -1,7 +1,7 @@
-"""What an IMU reads at rest: its mean tells the biases, its spread the noise.
+"""Statistics of an IMU at rest: the mean gives the biases, the standard deviation the noise.
 
-A vehicle's file states the noise of the vehicle as it is known. What a simulator sends may be several times that, and a filter
-that does not know trusts both its biases and its integration too much.
+A vehicle's file states the nominal noise. That of a simulator may be several times greater, and a filter with too small a noise
+is overconfident in both its biases and its integration.
 """
 
 import math
@@ -13,16 +13,16 @@ from estimation.imu import ImuReading
 from vehicle.rotation import Array, from_euler
 from vehicle.vehicle import ImuParameters
 
-FEWEST = 30  # measurements behind a spread: it is good to an eighth then
+FEWEST = 30  # samples for a noise estimate: a relative standard error of 1 / sqrt(2 n), about 1/8
 
 
 class Rest:
-    """Feed it every sample. Repeats of the last values are no measurements of their own, unless nothing else ever comes."""
+    """Running mean and variance of all samples. Repeats of the last values count only if no other values ever arrive."""
 
     def __init__(self) -> None:
         self._all = self._fresh = 0
         self._last = np.full(6, np.nan)
-        self._sum, self._squares = np.zeros(6), np.zeros(6)  # about the first one
+        self._sum, self._squares = np.zeros(6), np.zeros(6)  # relative to the first sample
         self._first = np.zeros(6)
 
     def add(self, reading: ImuReading) -> None:
@@ -38,17 +38,17 @@ class Rest:
 
     @property
     def samples(self) -> int:
-        """Measurements behind the mean."""
+        """Number of measurements in the mean."""
         return self._all if self._fresh == 1 else self._fresh
 
     @property
     def mean(self) -> tuple[Array, Array]:
-        """Accelerometer (3,) m/s^2 and gyro (3,) rad/s."""
+        """Mean specific force (3,) m/s^2 and angular rate (3,) rad/s, body FRD."""
         mean = self._first + self._sum / max(self._fresh, 1)
         return mean[:3], mean[3:]
 
     def noise(self, imu: ImuParameters) -> ImuParameters:
-        """An IMU whose noise is at least what was seen, all three axes together."""
+        """Return the IMU's parameters with noise no smaller than observed (root mean square over the three axes)."""
         n = self._fresh
         if n < FEWEST:
             return imu
@@ -61,6 +61,6 @@ class Rest:
 
 
 def levelled(accel: Array) -> Array:
-    """The attitude (4,) at rest, of yaw zero, from the specific force (3,) alone."""
+    """Return the attitude (4,) at rest with zero yaw, from the specific force (3,), body FRD, alone."""
     down_b = -np.asarray(accel) / max(float(np.linalg.norm(accel)), 1e-9)
     return from_euler(math.atan2(down_b[1], down_b[2]), -math.asin(max(-1.0, min(1.0, float(down_b[0])))), 0.0)

@@ -1,13 +1,13 @@
-"""Where the others of a race are: as told (`ToldRivals`), or tracked by what the camera shows of them (`SeenRivals`).
+"""States of the other vehicles in a race: as received (`ReceivedRivals`), or tracked by camera detections (`SeenRivals`).
 
-The tracker is a Kalman filter for each rival in the world, with Singer's manoeuvre model (1970), by axis
+The tracker is one Kalman filter per rival in the world frame, with Singer's manoeuvre model (1970), per axis
 
     d/dt (p, v, a) = (v, a, -a / tau + w),   E[w w'] = 2 sigma_a^2 / tau
 
-whose transition and noise come from one matrix exponential (Van Loan, 1978). A detection belongs to the track that it is
-nearest to by Mahalanobis' distance, or begins one (Bar-Shalom, Li and Kirubarajan, 2001, ch. 6 and 11.3). The error of a range
-lasts as long as the rival's attitude does, where the filter takes it for new in each image: a track is up to twice as far off as
-it says.
+whose transition and noise come from one matrix exponential (Van Loan, 1978). Detections are assigned to tracks by least
+Mahalanobis distance, or begin new ones (Bar-Shalom, Li and Kirubarajan, 2001, ch. 6 and 11.3). Range errors are correlated for
+as long as the rival keeps its attitude, while the filter takes them as white: the errors of a track are up to twice as large as
+its covariance states.
 """
 
 from collections.abc import Sequence
@@ -26,21 +26,21 @@ from vehicle.rotation import Array
 from vehicle.statistics import chi2_limit, greatest_sigma, mahalanobis2
 from vehicle.vehicle import Vector
 
-ACCELERATION_S = 0.05  # time constant of what is made of the velocities told
-MANOEUVRE_S = 0.3  # tau: a racing quadrotor turns its thrust over in about that
-MANOEUVRE_M_S2 = 20.0  # sigma_a, by the accelerations of plans: 15 to 25 m/s^2 rms
-FIRST_V_M_S = 5.0  # of a new track's velocity, from one's own: rivals fly the same course
-FALSE_ALARM = 1e-3  # share of true detections that a track refuses
-SURE = 2  # detections that make a track believed
-LOST_M = 1.0  # standard deviation of a place beyond which a track is dropped
-FIX = np.eye(3, 9)  # of the state (p, v, a), what is measured
+ACCELERATION_S = 0.05  # s, time constant of the acceleration differentiated from received velocities (chosen)
+MANOEUVRE_S = 0.3  # s, tau: a racing quadrotor reverses its thrust in about that time
+MANOEUVRE_M_S2 = 20.0  # m/s^2, sigma_a, by the accelerations of plans: 15 to 25 m/s^2 rms
+FIRST_V_M_S = 5.0  # m/s, standard deviation of a new track's velocity about the own one: rivals fly the same course
+FALSE_ALARM = 1e-3  # -, share of true detections that a track's gate rejects
+SURE = 2  # detections that confirm a track
+LOST_M = 1.0  # m, standard deviation of the position beyond which a track is dropped
+FIX = np.eye(3, 9)  # measurement matrix H of the position in the state (p, v, a)
 
 
 @dataclass(frozen=True, slots=True)
 class RivalEstimate:
-    """Where a rival was at a time, and how it moved; world NED."""
+    """Estimated state of a rival at t; world NED."""
 
-    number: int  # its place on the start, from 1; of one that was seen the number of its track, 0 and below
+    number: int  # received: its place on the start grid, from 1; seen: its track's number, 0 and below
     t: float  # s
     p_w: Array  # (3,) m
     v_w: Array  # (3,) m/s
@@ -49,28 +49,28 @@ class RivalEstimate:
 
 
 class RivalTracker(Protocol):
-    """What is known of the others. Nothing raises."""
+    """Estimator of the rivals' states. Nothing raises."""
 
-    def hear(self, told: RivalState) -> None:
-        """Take where one of them was, where somebody tells."""
+    def receive(self, told: RivalState) -> None:
+        """Process a rival's state as received from the simulator."""
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
-        """Take what an image exposed at t (s) shows, from p_wb (3,) m and the attitude of `at`."""
+        """Process the rivals detected in an image exposed at t (s), seen from p_wb (3,) m with the attitude of `at`."""
 
     def estimates(self) -> list[RivalEstimate]:
-        """The newest of all that are known."""
+        """Return the newest estimate of each known rival."""
 
 
-class ToldRivals(RivalTracker):
-    """Takes what it is told for true."""
+class ReceivedRivals(RivalTracker):
+    """Rivals' states as received, taken as exact."""
 
     def __init__(self, place: int):
-        """`place` of one's own on the start, from 1."""
+        """Ignore the states of `place`, the own one on the start grid, from 1."""
         self._place = place
         self._known: dict[int, RivalEstimate] = {}
 
-    def hear(self, told: RivalState) -> None:
-        """A place that there is not is not believed."""
+    def receive(self, told: RivalState) -> None:
+        """Store a received state; ignore places outside the start grid."""
         if told.place == self._place or not 1 <= told.place <= MOST:
             return
         v_w, a_w, last = np.array(told.v_w), np.zeros(3), self._known.get(told.place)
@@ -80,7 +80,7 @@ class ToldRivals(RivalTracker):
         self._known[told.place] = RivalEstimate(told.place, told.t, np.array(told.p_w), v_w, a_w, np.zeros((6, 6)))
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
-        """What is told is better."""
+        """Ignore detections: received states are exact."""
 
     def estimates(self) -> list[RivalEstimate]:
         return list(self._known.values())
@@ -88,7 +88,7 @@ class ToldRivals(RivalTracker):
 
 @dataclass(slots=True)
 class _Track:
-    """One rival, as its detections have it."""
+    """Track of one rival: its Kalman filter."""
 
     number: int
     t: float  # s
@@ -97,18 +97,18 @@ class _Track:
     seen: int = 1
 
     def advance(self, t: float) -> None:
-        """Predict to a later time."""
+        """Predict to a later time t (s)."""
         if t > self.t:
             transition, noise = singer(t - self.t)
             self.x, self.cov = transition @ self.x, transition @ self.cov @ transition.T + noise
             self.t = t
 
     def distance2(self, p_w: Array, cov: Array) -> float:
-        """Squared Mahalanobis distance of a place (3,) with its covariance (3, 3)."""
+        """Return the squared Mahalanobis distance of a position (3,) m with covariance (3, 3) m^2."""
         return mahalanobis2(p_w - self.x[:3], self.cov[:3, :3] + cov)
 
     def correct(self, p_w: Array, cov: Array) -> None:
-        """By a place (3,) with its covariance (3, 3); Joseph's form."""
+        """Correct by a position (3,) m with covariance (3, 3) m^2, in Joseph's form."""
         gain = np.linalg.solve(self.cov[:3, :3] + cov, self.cov[:3]).T
         rest = np.eye(9) - gain @ FIX
         self.x = self.x + gain @ (p_w - self.x[:3])
@@ -117,23 +117,23 @@ class _Track:
 
 
 class SeenRivals(RivalTracker):
-    """Tracks rivals by sight. One that is beside or behind is not in view: of it nothing is known."""
+    """Rivals tracked by camera detections; those beside or behind are out of view and stay unknown."""
 
     def __init__(self, camera: Camera, body_m: Vector):
-        """`body_m`: length, width and height of the rivals' bodies, as one's own."""
+        """Assume that rivals have the own body's size, `body_m`: length, width and height."""
         self._camera, self._ranging = camera, RivalRanging(camera, body_m)
         self._tracks: list[_Track] = []
         self._begun = 0
         singer(0.0)  # SciPy is slow to load, which must not be in flight
 
-    def hear(self, told: RivalState) -> None:
-        """Who flies by sight does not listen."""
+    def receive(self, told: RivalState) -> None:
+        """Ignore received states."""
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
-        """Detections correct the tracks that they belong to; others begin one.
+        """Correct tracks by the detections assigned to them, and begin new tracks from the others.
 
-        The error of one's own place is in both p_wb and the track, and cancels where they are compared; that of the attitude
-        turns what is seen about the camera.
+        The own position error is common to p_wb and the track, and cancels where they are compared; the attitude error rotates
+        detections about the camera.
         """
         p_wc, R_wc = self._camera.pose(p_wb, at.q_wb)
         fixes = []
@@ -157,11 +157,11 @@ class SeenRivals(RivalTracker):
         self._tracks = self._tracks[-MOST:]
 
     def _correct(self, fixes: Sequence[tuple[Array, Array]]) -> list[int]:
-        """Correct tracks by places with their covariances; returns the places that belong to none."""
+        """Correct tracks by positions with their covariances; return the indices of those assigned to no track."""
         left = set(range(len(fixes)))
         if self._tracks and fixes:
             limit = chi2_limit(3, FALSE_ALARM)
-            unseen = [limit] * len(self._tracks)  # a track may be of none that is seen
+            unseen = [limit] * len(self._tracks)  # a track may have no detection
             cost = np.array([[*(track.distance2(*fix) for fix in fixes), *unseen] for track in self._tracks])
             for i, k in enumerate(assign(cost).tolist()):
                 if k < len(fixes):
@@ -178,7 +178,7 @@ class SeenRivals(RivalTracker):
 
 
 def singer(dt: float) -> tuple[Array, Array]:
-    """Transition and noise (9, 9) of `_Track`'s state over dt (s)."""
+    """Return the transition and the process noise (9, 9) of `_Track`'s state over dt (s)."""
     from scipy.linalg import expm
 
     drift = np.array([[0, 1, 0], [0, 0, 1], [0, 0, -1 / MANOEUVRE_S]])

@@ -1,1 +1,1 @@
-"""Tools for the field: what a team measures on an unknown simulator before it races."""
+"""Tools for the field: measurements on an unknown simulator or aircraft before a race."""

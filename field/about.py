@@ -1,4 +1,4 @@
-"""`gate-racer`: what there is to fly, and what this machine has to fly it with."""
+"""`gate-racer`: lists of what can be flown, checks of this machine, and completion scripts."""
 
 import argparse
 import sys
@@ -18,7 +18,7 @@ from vehicle.config import names
 from vehicle.errors import say
 from vehicle.launch import COMMANDS, DISTRIBUTION
 
-FOLDERS = {  # what is known by name, and the option that takes it
+FOLDERS = {  # folder of the named files, by kind and option
     "tracks": tracks.track.FOLDER,
     "vehicles (--vehicle)": vehicle.vehicle.FOLDER,
     "wire profiles (--profile)": link.profile.FOLDER,

@@ -1,4 +1,4 @@
-"""A camera and its clock from what several flights have shown of them: their calibrations, weighted by how well each knew."""
+"""Camera and clock combined from the calibrations of several flights, weighted by their covariances."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,16 +10,16 @@ from vehicle.camera import Camera, CameraDoubt
 from vehicle.config import ConfigError, from_dict
 from vehicle.rotation import Array
 
-# Doubts of the filter are too small by up to 2 (docs/worlds.md: NEES of 3.9 per degree of freedom).
+# Factor on the filter's standard deviations, which are up to 2 too small (docs/worlds.md: NEES of 3.9 per degree of freedom).
 OVERCONFIDENCE = 2.0
-SIGNIFICANT = 2.0  # standard deviations by which a camera differs from the one believed
-# The doubt of each of `_values`: axes of one thing are known alike.
+SIGNIFICANT = 2.0  # standard deviations by which a camera must differ from its model
+# Standard deviation that applies to each of `_values`: the axes of one quantity share one.
 LENS = ("focal", "centre_px", "centre_px", "k1", "k2")
 DOUBT_OF = ("yaw_deg", "tilt_deg", "roll_deg", *LENS, "delay_s", "readout_s", *3 * ("position_m",))
 
 
 def camera_of(record: Record) -> Camera | None:
-    """The camera of a log's `/calibration`, with its doubt; None where there is none, or none that can be."""
+    """Return the camera of a log's `/calibration`, with its standard deviations; None where it is absent or invalid."""
     try:
         camera = from_dict(record.get("camera", {}), Camera, "/calibration")
     except ConfigError:
@@ -28,7 +28,7 @@ def camera_of(record: Record) -> Camera | None:
 
 
 def combined(cameras: Sequence[Camera], believed: Camera) -> Camera | None:
-    """The weighted mean of calibrations, with its doubt; None where it does not differ from the camera believed."""
+    """Return the weighted mean of calibrations, with its standard deviations; None if it does not differ from `believed`."""
     if not cameras:
         return None
     values, sigmas = (np.array([of(camera) for camera in cameras]) for of in (_values, _sigmas))
@@ -41,13 +41,13 @@ def combined(cameras: Sequence[Camera], believed: Camera) -> Camera | None:
 
 
 def _values(camera: Camera) -> Array:
-    """(13,): mount, logarithm of the focal length, principal point, distortion, times of exposure, place."""
+    """Return (13,): mount, logarithm of the focal length, principal point, distortion, exposure times, position."""
     mount, lens = (camera.yaw_deg, camera.tilt_deg, camera.roll_deg), (camera.cx_px, camera.cy_px, camera.k1, camera.k2)
     return np.array([*mount, np.log(camera.fx_px), *lens, camera.delay_s, camera.readout_s, *camera.p_bc_m])
 
 
 def _sigmas(camera: Camera) -> Array:
-    """(13,) likewise."""
+    """Return the standard deviations (13,) likewise."""
     return np.array([getattr(camera.doubt, name) for name in DOUBT_OF])
 
 

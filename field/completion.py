@@ -1,4 +1,4 @@
-"""What a shell completes: every command's options, and the names that they take, as a script by `shtab`."""
+"""Shell completion of every command, its options and known names, as a script by `shtab`."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -14,7 +14,7 @@ from vehicle.config import names
 from vehicle.errors import UserError
 
 SHELLS = ("bash", "zsh", "fish")
-FOLDERS = {  # where the names lie that an argument takes
+FOLDERS = {  # folders of the names of an argument
     "track": (tracks.track.FOLDER,),
     "vehicle": (vehicle.vehicle.FOLDER,),
     "profile": (link.profile.FOLDER, link.msp.profile.FOLDER),
@@ -25,10 +25,10 @@ ALSO = {"what": "track", "tracks": "track", "vehicles": "vehicle", "worlds": "wo
 
 
 def completion(shell: str, commands: Mapping[str, str]) -> str:
-    """A script for one of SHELLS.
+    """Return a script for one of SHELLS.
 
     Args:
-        commands: the module of each, which has a `parser`.
+        commands: module by command; each has a `parser`.
 
     Raises:
         UserError: shtab is not installed.
@@ -46,6 +46,6 @@ def completion(shell: str, commands: Mapping[str, str]) -> str:
             if kind in FOLDERS and action.choices is None:
                 action.choices = [known for folder in FOLDERS[kind] for known in names(folder)]
             elif action.type is Path:
-                action.complete = shtab.FILE  # as shtab asks for it
+                action.complete = shtab.FILE  # attribute name defined by shtab
         scripts.append(shtab.complete(parser, shell))
     return "\n".join(scripts)

@@ -1,4 +1,4 @@
-"""What runs of a course say of vehicle, camera and gates, and the change of each where it is significant."""
+"""Estimates of vehicle, camera and gates from runs of a course, and the significant changes of each."""
 
 import contextlib
 from collections.abc import Sequence
@@ -23,13 +23,14 @@ from vehicle.errors import UserError
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-THRUST, DRAG = 0.01, 0.03  # relative changes that are worth a plan
-# ... and that are believed: twice what public fits of one simulator differ by, 30 % of thrust and 0.034 to 0.076 1/m of drag.
+THRUST, DRAG = 0.01, 0.03  # relative changes above which a new plan is made
+# Largest plausible relative changes: twice the spread of public fits of one simulator, 30 % of thrust and drags of 0.034 to
+# 0.076 1/m.
 THRUST_MOST, DRAG_MOST = 0.6, 2.5
 Z95 = 1.96
-TELLING_THROTTLE = 0.15  # below it thrust is too small to compare
-MOVED_M, SIGMAS = 0.08, 3.0  # a gate stands elsewhere: by so much, and so surely
-NEAR_M = 2.0  # from where it is mapped
+TELLING_THROTTLE = 0.15  # throttle below which thrust is too small to compare
+MOVED_M, SIGMAS = 0.08, 3.0  # m and standard deviations by which a gate must be displaced
+NEAR_M = 2.0  # m from its position on the map
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,12 @@ class Change:
 
     @property
     def made(self) -> bool:
-        """Whether anything changes; one that nobody would believe is told of alone."""
+        """Whether a value changes; an implausible change is only reported."""
         return self.after != self.before
 
 
 def better_vehicle(runs: list[Run], vehicle: Vehicle, explored: Sequence[Path] = ()) -> tuple[Vehicle, list[Change]]:
-    """Thrust scaled and drag replaced, where the flights say so clearly."""
+    """Scale thrust and replace drag where the flights show a significant difference."""
     signals = []
     for log in [*(run.log for run in runs), *explored]:
         with contextlib.suppress(UserError):
@@ -81,7 +82,7 @@ def _change(what: str, before: str, after: str, why: str, believed: bool) -> Cha
 
 
 def _thrust_scale(fit: Fit, vehicle: Vehicle) -> tuple[float, float]:
-    """Fitted thrust over the vehicle's, and its 95 % half width, over all throttles that tell."""
+    """Return the fitted thrust over the vehicle's, and its 95 % half width, over all throttles large enough to compare."""
     ratios, weights = [], []
     for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True):
         if u > TELLING_THROTTLE:
@@ -94,7 +95,7 @@ def _thrust_scale(fit: Fit, vehicle: Vehicle) -> tuple[float, float]:
 
 
 def better_camera(runs: list[Run], vehicle: Vehicle) -> tuple[Vehicle, list[Change]]:
-    """The camera as the finished flights have shown it, where that differs surely."""
+    """Use the camera calibrated by the finished flights, where it differs significantly."""
     shown = [run.camera for run in runs if run.time_s is not None and run.camera is not None]
     camera = combined(shown, vehicle.camera)
     if camera is None or camera.doubt is None:
@@ -111,7 +112,7 @@ def better_camera(runs: list[Run], vehicle: Vehicle) -> tuple[Vehicle, list[Chan
 def better_track(
     runs: list[Run], track: Track, vehicle: Vehicle, plans: Path, explored: Sequence[Path] = ()
 ) -> tuple[Track, list[Change]]:
-    """Gates moved to where all flights together saw them, as `map-track` maps them; no matter which map was flown by."""
+    """Move gates to the positions seen by all flights together, as in `map-track`, whichever map was flown by."""
     flights = _readable([run.log for run in runs])
     size = next((gate for gate in track.gates if not gate.is_ball and gate.opening_m), None)
     if not flights or size is None:
@@ -147,7 +148,7 @@ def _readable(logs: Sequence[Path]) -> list[LoggedFlight]:
 
 
 def _moved(track: Track, moved: dict[int, Array], plans: Path) -> Track:
-    """The track with gates moved, as a file of its own."""
+    """Return the track with gates moved, stored as a new file."""
     file = load(track.file, TrackFile)
     entries = list(file.gates)
     for gate, off in moved.items():
@@ -163,7 +164,7 @@ def _moved(track: Track, moved: dict[int, Array], plans: Path) -> Track:
 
 
 def unused(plans: Path, name: str, end: str) -> Path:
-    """A file that is not there yet for what is improved."""
+    """Return an unused file name for an improved file."""
     number = 1
     while (path := plans / f"{name}-improved{number}{end}").exists():
         number += 1

@@ -1,4 +1,4 @@
-"""What a machine has to fly with: each thing tried, not asked for, and what mends it where it is missing."""
+"""Checks of a machine's fitness for flight: each thing is tried, and a remedy named where it is missing."""
 
 import os
 import sys
@@ -17,8 +17,8 @@ from vehicle.cache import cache_folder
 from vehicle.errors import UserError, one_line
 from vehicle.vehicle import load_vehicle
 
-CORES = 2  # pilot and perception; a simulator on the same machine wants one more
-EXTRAS = {  # by distribution
+CORES = 2  # pilot and perception; a simulator on the same machine needs one more
+EXTRAS = {  # use by distribution
     "foxglove-sdk": "--view",
     "cma": "tools/tune_mpc.py",
     "distributed": "race-bench --scheduler",
@@ -28,12 +28,12 @@ EXTRAS = {  # by distribution
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing of the machine."""
+    """Result of one check."""
 
     what: str
     good: bool
-    told: str  # what was found; where that is not good, what it costs and what mends it
-    needed: bool = False  # nothing flies without
+    told: str  # what was found; if not good, the cost and the remedy
+    needed: bool = False  # required for flight
 
     @property
     def line(self) -> str:
@@ -42,7 +42,7 @@ class Finding:
 
 
 def examine(folder: Path) -> list[Finding]:
-    """Everything that matters, the indispensable first; `folder` is where results would be written."""
+    """Run all checks, the required ones first; `folder`: where results would be written."""
     tried: list[Callable[[], Finding]] = [
         _python,
         _cache,
@@ -97,7 +97,7 @@ def _images() -> Finding:
 
         RenderedCamera(load_track("vq1"), load_vehicle("dcl").camera, load_look("race"), 0).close()
         return Finding("rendered images", True, "OpenGL off the screen draws them")
-    except Exception as error:  # drivers fail in ways of their own
+    except Exception as error:  # drivers raise various exceptions
         mends = "install EGL (tools/system-packages.sh names the packages), or fly --lockstep --camera projected"
         return Finding("rendered images", False, f"{one_line(str(error))}; {mends}")
 

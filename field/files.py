@@ -1,4 +1,4 @@
-"""From a fit to a vehicle: what the logs told replaces the base vehicle's facts, and a YAML file keeps them."""
+"""Vehicle files from fits: fitted parameters replace those of the base vehicle, and a YAML file stores them."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,11 +10,11 @@ from field.identify.fit import Fit
 from vehicle.config import write
 from vehicle.vehicle import ThrottleCurve, Vehicle
 
-RISE_M_S2 = 1e-3  # least step of a thrust curve from knot to knot, so that it inverts
+RISE_M_S2 = 1e-3  # m/s^2, least step of a thrust curve between knots, so that it is invertible
 
 
 def identified(fit: Fit, base: Vehicle, name: str, source: str) -> Vehicle:
-    """The base vehicle with everything that the logs told."""
+    """Return the base vehicle with all fitted parameters."""
     rate_lag = tuple(lag or kept for lag, kept in zip(fit.rate_lag_s, base.rate_lag_s, strict=True))
     linear, quadratic = fit.drag_linear_1_s, fit.drag_quadratic_1_m
     return replace(
@@ -31,7 +31,7 @@ def identified(fit: Fit, base: Vehicle, name: str, source: str) -> Vehicle:
 
 
 def _curve(fit: Fit, base: ThrottleCurve) -> ThrottleCurve:
-    """The fitted knots; beyond them the base curve, scaled to meet the nearest knot."""
+    """Return the fitted knots; beyond them the base curve, scaled to meet the nearest knot."""
     knots, thrust = np.array(fit.throttle), np.array([point.value for point in fit.thrust_m_s2])
     ends = []
     for u in (0.0, 1.0):
@@ -46,17 +46,17 @@ def _curve(fit: Fit, base: ThrottleCurve) -> ThrottleCurve:
 
 
 def write_vehicle(path: Path, vehicle: Vehicle) -> None:
-    """The YAML file that `load_vehicle` reads."""
+    """Write the YAML file for `load_vehicle`."""
     write_yaml(path, asdict(vehicle))
 
 
 def write_yaml(path: Path, fields: dict[str, Any]) -> None:
-    """A file of fields that the strict loader reads back: numbers of six digits, nothing that is absent."""
+    """Write fields to a file for the strict loader: numbers with six digits, no absent values."""
     write(path, _rounded(fields))
 
 
 def _rounded(value: Any) -> Any:
-    """Numbers of six digits."""
+    """Round numbers to six digits."""
     if isinstance(value, dict):
         return {key: _rounded(one) for key, one in value.items()}
     if isinstance(value, tuple | list):

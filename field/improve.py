@@ -1,9 +1,9 @@
-"""`run-mpc --improve`: what the last runs of a course say of vehicle, map and reserve, and what is changed for the next.
+"""`run-mpc --improve`: estimate vehicle, map and reserve from the last runs of a course, and change them for the next.
 
-The vehicle's thrust and drag are fitted to the runs; its camera is the mean of what the filter has made of it in each, and the
-next flight begins with that; a gate is moved to where the runs saw it; both only where the change is
-significant, and with the last exploration of the course (`run-mpc --explore`) beside the runs. The reserve is bisected between
-the fastest run that kept its margins and the boldest that did not.
+The vehicle's thrust and drag are fitted to the runs; its camera is the mean of the filter's calibrations, with which the next
+flight starts; a gate is moved to where the runs saw it; all only where the change is significant, and with the last
+exploration of the course (`run-mpc --explore`) in addition to the runs. The reserve is bisected between the fastest run that
+kept its margins and the boldest that did not.
 """
 
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
 
-CLEAR_M = 0.04  # beyond the body's half diagonal: the least margin of a good run
-STEP, HALVED, LEAST_STEP = 0.04, 0.5, 0.01  # of the reserve: bolder by, between good and bad, and not worth a plan
-RETREAT, LEAST, MOST = 0.06, 0.4, 0.97
+CLEAR_M = 0.04  # m beyond the body's half diagonal, least margin of a good run
+STEP, HALVED, LEAST_STEP = 0.04, 0.5, 0.01  # of the reserve: increment, bisection factor, smallest change worth a plan
+RETREAT, LEAST, MOST = 0.06, 0.4, 0.97  # decrement after a failure, and bounds of the reserve
 
 
 @dataclass(frozen=True)
 class Improvement:
-    """What to fly next, and why."""
+    """Next plan with its track and vehicle, the changes, and the best run so far."""
 
     track: Track
     vehicle: Vehicle
@@ -38,10 +38,10 @@ class Improvement:
 
 
 def improve(track: Track, vehicle: Vehicle, logs: Path, plans: Path, laps: int) -> Improvement:
-    """From the last runs to the next plan, stored in `plans` with its vehicle and track.
+    """Make the next plan from the last runs, and store it in `plans` with its vehicle and track.
 
     Raises:
-        UserError: no run of this track and vehicle, or no plan can be made.
+        UserError: no run of this track and vehicle exists, or no plan can be made.
     """
     runs = history(logs, plans, track.name, vehicle.name)
     if not runs:
@@ -67,7 +67,7 @@ def improve(track: Track, vehicle: Vehicle, logs: Path, plans: Path, laps: int) 
 
 
 def next_reserve(runs: list[Run], floor_m: float) -> tuple[float, str]:
-    """The reserve to fly next, and why."""
+    """Return the reserve to fly next, and the reason."""
     good = [run for run in runs if run.good(floor_m)]
     bad = [run for run in runs if not run.good(floor_m)]
     if not good:
@@ -96,7 +96,7 @@ def _planned(plans: Path, track: Track, vehicle: Vehicle, options: PlanOptions, 
 
 
 def told(improvement: Improvement) -> str:
-    """What was changed and why, a line each."""
+    """Return the changes and their reasons, a line each."""
     lines = [f"{c.what}: {c.before} -> {c.after} ({c.why})" for c in improvement.changes] or ["nothing to change"]
     best = improvement.best
     if best is not None:

@@ -1,7 +1,7 @@
-"""One HTML page with figures that opens from disk: nothing in its data can run, and it asks nothing of any network.
+"""A self-contained HTML page with figures: its data cannot execute, and it makes no network request.
 
-Data and Plotly, the largest part of a page, stand in it deflated, in base 85. A content security policy lets only the
-scripts run whose hashes it names (CSP level 3, 2.3.1), and forbids all connections.
+Data and Plotly, the largest part of a page, are deflated and encoded in base 85. A content security policy permits only
+scripts with the listed hashes (CSP level 3, 2.3.1), and forbids all connections.
 """
 
 import base64
@@ -28,7 +28,7 @@ POLICY = "; ".join(
         "form-action 'none'",
     )
 )
-IN_HTML = {ord("<"): ",", ord("&"): "."}  # of base 85, which has neither comma nor point: no tag, no comment
+IN_HTML = {ord("<"): ",", ord("&"): "."}  # base 85 has neither comma nor point: no tag, no comment
 
 
 def html_page(
@@ -39,13 +39,13 @@ def html_page(
     more: dict[str, Any] | None = None,
     scripts: Sequence[str] = (),
 ) -> str:
-    """The whole page.
+    """Return the whole page.
 
     Args:
         title: plain text.
-        above, below: HTML around the figures, whose texts the caller has escaped.
-        figures: each with a `title`, plotly's `data` and `layout`; with a `box`, it is drawn in the element of that id.
-        more: further data for `scripts`, which find it as `page.more`, and the figures drawn as the promise `drawn`.
+        above, below: HTML around the figures, with texts escaped by the caller.
+        figures: each with a `title`, plotly's `data` and `layout`; with a `box`, drawn in the element of that id.
+        more: further data for `scripts`, as `page.more`; the promise `drawn` resolves to the drawn figures.
     """
     plotly, packed_plotly = _plotly()
     own = "\n".join((DRAW, *scripts))
@@ -62,19 +62,19 @@ def html_page(
 
 
 def packed(text: str) -> str:
-    """A text as a page holds it."""
+    """Return a text in the encoding of a page."""
     return base64.b85encode(zlib.compress(text.encode(), 9)).decode().translate(IN_HTML)
 
 
 def unpacked(text: str) -> str:
-    """The text that `packed` was given."""
+    """Return the inverse of `packed`."""
     letters = {ord(new): chr(old) for old, new in IN_HTML.items()}
     return zlib.decompress(base64.b85decode(text.translate(letters))).decode()
 
 
 @cache
 def _plotly() -> tuple[str, str]:
-    """Plotly's script, and the same packed: 1.8 MB of 4.8."""
+    """Return Plotly's script, and the same packed: 1.8 MB of 4.8."""
     from plotly.offline import get_plotlyjs  # five megabytes that only a page needs
 
     script = get_plotlyjs()

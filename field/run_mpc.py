@@ -1,4 +1,4 @@
-"""`run-mpc` with `--improve`: what the field tools learn from earlier flights changes what is flown."""
+"""`run-mpc` with `--improve`: track, vehicle and plan improved by the field tools from earlier flights."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ from vehicle.vehicle import Vehicle
 
 
 def improved(track: Track, vehicle: Vehicle, plan: Plan, arguments: argparse.Namespace) -> tuple[Track, Vehicle, Plan]:
-    """Track, vehicle and plan as the last runs' logs say."""
+    """Return track, vehicle and plan improved from the last runs' logs."""
     from field.improve import improve, told  # slow to load
 
     better = improve(track, vehicle, arguments.log, arguments.plans, plan.laps)
@@ -23,7 +23,9 @@ def improved(track: Track, vehicle: Vehicle, plan: Plan, arguments: argparse.Nam
 def parser() -> argparse.ArgumentParser:
     arguments = pilot.arguments.parser()
     arguments.add_argument(
-        "--improve", action="store_true", help="let the last runs' logs change vehicle, map and reserve, and say why"
+        "--improve",
+        action="store_true",
+        help="update vehicle, map and reserve from the logs of the last runs, and print the reasons",
     )
     return arguments
 

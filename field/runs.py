@@ -1,4 +1,4 @@
-"""Earlier runs of a course, and explorations: what their logs say of plan, time, margins and camera."""
+"""Earlier runs of a course, and explorations: plan, time, margins and camera from their logs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,8 @@ from planner.plan import Plan, PlanError, read_plan
 from vehicle.camera import Camera
 from vehicle.files import FileError, read_json, reading
 
-LAST, EXPLORED = 4, 2  # runs that are looked at, and explorations, of which the newest of this course is used
-SAMPLES = ("/camera", "/imu", "/state", "/command", "/reference", "/truth", "/attitude")  # what a log holds most of
+LAST, EXPLORED = 4, 2  # runs in use, and explorations tried, of which the newest of this course is used
+SAMPLES = ("/camera", "/imu", "/state", "/command", "/reference", "/truth", "/attitude")  # the bulk of a log
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,15 @@ class Run:
     plan: Plan
     reserve: float
     time_s: float | None  # None: not finished
-    margin_m: float | None  # the least
-    camera: Camera | None = None  # as the filter has calibrated it
+    margin_m: float | None  # least margin of the flight
+    camera: Camera | None = None  # as calibrated by the filter
 
     def good(self, floor_m: float) -> bool:
         return self.time_s is not None and self.margin_m is not None and self.margin_m >= floor_m
 
 
 def history(logs: Path, plans: Path, track: str, vehicle: str) -> list[Run]:
-    """The last runs of a course, oldest first; those whose plan is gone, or that never flew, say nothing."""
+    """Return the last runs of a course, oldest first; runs without their plan, or that never flew, are skipped."""
     known = {}
     for path in sorted(plans.glob(f"{track}*.csv")):
         try:
@@ -57,12 +57,12 @@ def history(logs: Path, plans: Path, track: str, vehicle: str) -> list[Run]:
 
 
 def explorations(logs: Path) -> list[Path]:
-    """The last ones, newest first; of what course, only the gates in them tell."""
+    """Return the last explorations, newest first; their course is known by the gates in them only."""
     return sorted(logs.glob(f"{NAME}-*.mcap"), key=lambda path: path.stat().st_mtime, reverse=True)[:EXPLORED]
 
 
 def _ends(log: Path) -> tuple[Record, Record, Record]:
-    """What was flown, how it ended, and what camera it has shown; the last record of each."""
+    """Return the last records on the flight, its end, and its calibrated camera."""
     found: dict[str, Record] = {"/flight": {}, "/referee": {}, "/calibration": {}}
     for topic, record in read_records(log, without=SAMPLES):
         if topic in found:

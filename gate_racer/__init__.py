@@ -1,7 +1,7 @@
-"""Model-based optimal-control racing for autonomous drones: the names to write programs with. docs/api.md shows them at work.
+"""Model-based optimal-control racing for autonomous drones: the public names. docs/api.md documents them with examples.
 
-All else is found in the rooms, `planner`, `sim` and so on, and may move between versions.
-A name is loaded at its first use: the commands come through here, and answer Ctrl-C before anything large is loaded.
+All else is in the rooms, `planner`, `sim` and so on, and may change between versions.
+A name is loaded at its first use, since the commands import this package and must handle Ctrl-C before large modules load.
 """
 
 HOMES = {  # the module of each name, in the order in which they are learned
@@ -46,7 +46,11 @@ __all__ = ["__version__", *HOMES]
 
 
 def __getattr__(name: str) -> object:
-    """A name of HOMES, or the version; for `from gate_racer import name`."""
+    """Return a name of HOMES, or the version; for `from gate_racer import name`.
+
+    Raises:
+        AttributeError: any other name.
+    """
     if name == "__version__":
         from importlib.metadata import version
 

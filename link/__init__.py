@@ -1,1 +1,1 @@
-"""Bytes in, typed messages out, and back."""
+"""The link: bytes to typed messages, and back."""

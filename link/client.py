@@ -1,7 +1,7 @@
-"""The pilot's end of MAVLink 2: bytes of one datagram in, typed messages out, and back. VADR-TS-002, 4.3 to 4.5.
+"""The pilot's end of MAVLink 2: bytes of one datagram to typed messages, and back. VADR-TS-002, 4.3 to 4.5.
 
-No sockets, no clock. Whatever the bytes are, decoding never raises: what cannot be used is counted and dropped. Signs and
-gains of the wire end here: what comes out is NED, FRD, SI, whatever the profile.
+No sockets, no clock. Decoding never raises, whatever the bytes: unusable input is counted and dropped. Signs and gains of the
+wire are removed here: the output is NED, FRD, SI, for every profile.
 """
 
 from collections import deque
@@ -65,20 +65,20 @@ from link.race import RaceReader
 from link.signing import SigningKey
 from vehicle.rotation import from_euler
 
-MOST_ASKED = 16  # that are kept: a flood must not cost memory
+MOST_ASKED = 16  # TIMESYNC requests kept: a flood must not cost memory
 FRAMES = {
     TargetFrame.LOCAL: dialect.MAV_FRAME_LOCAL_NED,
     TargetFrame.OFFSET: dialect.MAV_FRAME_LOCAL_OFFSET_NED,
     TargetFrame.BODY: dialect.MAV_FRAME_BODY_NED,  # the one of VADR-TS-002, 3.8
 }
-LATEST_US = 1e16  # in the year 2286 of a Unix clock: later stamps are garbage, and overflow nanoseconds
+LATEST_US = 1e16  # us, year 2286 of a Unix clock: later stamps are invalid, and overflow nanoseconds
 
 
 class ClientCodec:
-    """Learns from the simulator's heartbeat whom to address."""
+    """Codec of the client. The target system and component are taken from the simulator's heartbeat."""
 
     def __init__(self, profile: Profile, counters: Counters | None = None, key: SigningKey | None = None):
-        """`profile` says which conventions to undo. `counters` may be the caller's own. With a key all must be signed."""
+        """Create it; `profile` defines the conventions, `counters` may be shared. With a key all messages must be signed."""
         self.profile = profile
         self.counters = counters if counters is not None else Counters()
         self._framing = Framing(*CLIENT, self.counters, key)
@@ -89,23 +89,23 @@ class ClientCodec:
             dialect.MAVLINK_MSG_ID_ATTITUDE: profile.attitude_hz,
         }
         self._streams = StreamRequests(wanted if profile.offboard is not None else {})
-        self._t = 0.0  # newest stamp of the simulator
+        self._t = 0.0  # s, newest stamp of the simulator
         self._asked: deque[int] = deque(maxlen=MOST_ASKED)  # ns, TIMESYNC requests to be answered
-        self._last_text = ""  # of the simulator: why it ends, if it does
+        self._last_text = ""  # newest STATUSTEXT: the reason if the simulator ends
 
     def decode(
         self, datagram: bytes, admits: Callable[[Any], bool] = lambda packet: True
     ) -> list[Telemetry | TimesyncReply]:
-        """The messages of a datagram. Those without a stamp of their own carry the newest seen, else 0.
+        """Return the messages of a datagram. Messages without a stamp get the newest one received, else 0.
 
         Args:
-            admits: whether a pymavlink message is of the simulator.
+            admits: predicate that accepts pymavlink messages of the simulator.
         """
         messages = (self._read(packet) for packet in self._framing.unpack(datagram) if admits(packet))
         return [message for message in messages if message is not None]
 
     def _read(self, message: Any) -> Telemetry | TimesyncReply | None:
-        self._streams.heard(message.get_msgId())
+        self._streams.received(message.get_msgId())
         match message:
             case dialect.MAVLink_heartbeat_message() if is_autopilot(message):
                 if message.system_status == dialect.MAV_STATE_POWEROFF:
@@ -154,7 +154,7 @@ class ClientCodec:
 
     @property
     def _acknowledged(self) -> tuple[int, ...]:
-        """The commands whose answers are read."""
+        """Commands whose acknowledgements are read."""
         return (ARM_COMMAND, MODE_COMMAND) if self.profile.offboard is not None else (ARM_COMMAND,)
 
     def _ack(self, message: Any) -> Ack | None:
@@ -162,11 +162,11 @@ class ClientCodec:
         if self.profile.offboard is None:
             return Ack(self._t, accepted)
         if message.result == IN_PROGRESS or message.target_system not in (0, CLIENT[0]):
-            return None  # not yet answered, or somebody else
+            return None  # in progress, or for another system
         return Ack(self._t, accepted, message.command, result=result_name(message.result))
 
     def _sound(self, *values: float) -> bool:
-        """Whether all are finite; if not, that counts."""
+        """Return whether all values are finite; count the message as invalid if not."""
         sound = finite(values)
         self.counters.invalid += not sound
         return sound
@@ -219,12 +219,12 @@ class ClientCodec:
         return Collision(self._t, Struck(message.id), impulse) if self._sound(impulse) else None
 
     def encode(self, command: Command, t: float) -> bytes:
-        """The datagram of a command with finite numbers; t in s of the simulator's clock stamps targets.
+        """Return the datagram of a command with finite numbers; t (s, simulator clock) stamps set-points.
 
-        Attitude, rates and thrust are always filled in; the type mask says which of the first two to ignore.
+        Attitude, rates and thrust are always filled in; the type mask marks attitude or rates as ignored.
         """
         match command:
-            case Arm():  # a flight ends in the air, where PX4 has to be forced
+            case Arm():  # a flight ends in the air, where PX4 only disarms if forced
                 forced = self.profile.offboard is not None and not command.arm
                 return self._long(ARM_COMMAND, float(command.arm), float(FORCE) if forced else 0.0)
             case EnterOffboard():
@@ -265,24 +265,24 @@ class ClientCodec:
         return self._framing.pack(target)
 
     def requests(self, now: float) -> list[bytes]:
-        """Asks for the streams that do not run as the profile wants them; `now` in s of any steady clock. Call it often."""
+        """Return requests for streams slower than in the profile; `now` in s of any monotonic clock. Call often."""
         return [self._long(SET_MESSAGE_INTERVAL, m, round(1e6 / hz)) for m, hz in self._streams.due(now)]
 
     def heartbeat(self) -> bytes:
-        """The client lives."""
+        """Return the client's heartbeat."""
         kind, autopilot, state = dialect.MAV_TYPE_GCS, dialect.MAV_AUTOPILOT_INVALID, dialect.MAV_STATE_ACTIVE
         return self._framing.pack(dialect.MAVLink_heartbeat_message(kind, autopilot, 0, 0, state, 3))
 
     def timesync(self, now: float) -> bytes:
-        """Asks for the simulator's time; `now` in s of the client's clock comes back in the `TimesyncReply`."""
+        """Return a TIMESYNC request; `now` (s, client's clock) is returned in the `TimesyncReply`."""
         return self._framing.pack(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
 
     def timesync_replies(self, now: float) -> list[bytes]:
-        """Answers to the simulator's TIMESYNC requests since the last call; `now` in s of the client's clock."""
-        asked, now_ns = list(self._asked), max(1, round(now * 1e9))  # 0 would make it a request
+        """Return the replies to the simulator's TIMESYNC requests since the last call; `now` in s of the client's clock."""
+        asked, now_ns = list(self._asked), max(1, round(now * 1e9))  # 0 would mark it as a request
         self._asked.clear()
         return [self._framing.pack(dialect.MAVLink_timesync_message(now_ns, ns)) for ns in asked]
 
     def hold(self, t: float) -> bytes:
-        """No command for the tick of stamp t (s): a simulator in lock-step may go on."""
+        """Return the message that lets a simulator in lock-step continue without a command for the tick stamped t (s)."""
         return self._framing.pack(dialect.MAVLink_system_time_message(0, milliseconds(t)))

@@ -1,21 +1,21 @@
-"""Map the stamps of one stream (video) onto the clock of another (IMU), from the times at which both arrive here.
+"""Map stamps of one stream (video) to the clock of another (IMU), from the times at which both arrive.
 
-A datagram stamped s arrives at r = s + o + d: o is the offset of its clock to the local one, d >= 0 its delay. Load and queues
-only ever add to d, and clocks of quartz drift by no more than `DRIFT`, so o + d_min is the lower envelope of r - s that rises by
-at most that rate (Moon, Skelly and Towsley, "Estimation and removal of clock skew from network delay measurements", 1999):
-delays that grow later on do not move it. For video and IMU together
+A datagram stamped s arrives at r = s + o + d, with o the offset of its clock to the local one and d >= 0 its delay. Load and
+queues only increase d, and quartz clocks drift by no more than `DRIFT`, so o + d_min is the lower envelope of r - s that
+rises by at most that rate (Moon, Skelly and Towsley, "Estimation and removal of clock skew from network delay measurements",
+1999): later growth of the delay does not move it. For video and IMU together
 
     t_imu = s_video + (o_video - o_imu),   o_video - o_imu = least_video - least_imu - (d_min_video - d_min_imu)
 
-where d_min_video is taken to be the nominal latency of the video. A TIMESYNC answer, asked at a, stamped s and received at r,
-measures d_min_imu: r - s = o_imu + d as with any datagram, s - a = -o_imu + d' on the way there, and half of the sum of the two
-least is the delay of one way. Where nobody answers, or nonsense, d_min_imu is 0.
+where d_min_video is assumed to be the nominal latency of the video. A TIMESYNC reply, requested at a, stamped s and received
+at r, measures d_min_imu: r - s = o_imu + d as with any datagram, s - a = -o_imu + d' on the outward way, and half of the sum
+of the two minima is the one-way delay. Without valid replies d_min_imu is 0.
 
-From `hold` on (in flight) the offset changes by at most `SLEW`, so that the error-state filter, which has the remaining error as
-a state, can follow it; only an error beyond what that state follows (`STEP_S`) is taken back at once. A datagram that is late
-by more than any delay known is held up, as where somebody's process stood still, unless all of `CONFIRM_S` are: then a
-clock was set. A simulator that cannot keep up loses time: r - s of all its streams rises for good
-by the same amount, which shifts both envelopes and leaves their difference as it is.
+From `hold` on (in flight) the offset changes by at most `SLEW`, so that the error-state filter, which has the remaining error
+as a state, can follow it; only an error beyond the range of that state (`STEP_S`) is corrected at once. A datagram later than
+any known delay is attributed to a suspended process, unless all in `CONFIRM_S` are late: then a clock was set. A simulator
+that cannot keep up loses time: r - s of all its streams rises permanently by the same amount, which shifts both envelopes and
+leaves their difference unchanged.
 """
 
 import math
@@ -23,65 +23,65 @@ from collections import deque
 
 from link.profile import Profile
 
-DRIFT = 1e-4  # s/s, between two quartz clocks: 50 ppm each, the usual tolerance
-SLEW = 2e-4  # s/s, of the offset in flight: faster than any drift, slower than what the filter's delay state follows
-WINDOW_S = 4.0  # over which the delay of TIMESYNC's requests is least
-SLIP_WINDOW_S, SLIP_S = 2.0, 0.1  # every delay of so long a time grown by so much: the simulator has lost time
-JUMP_S = 0.5  # a change of r - s beyond usual delays: a clock was set if r - s fell, and if it stays risen
-CONFIRM_S = 1.0  # for so long
-SURE_S = 5.0  # a rise beyond all delays
-STEP_S = 0.1  # error of the offset that is not left to `SLEW`,
-SETTLE_S = 1.0  # ... nor is any for so long after a step, or after a clock was set
-TRIP_S = 0.1  # a TIMESYNC answer that took longer tells nothing
-SAME_CLOCK_S = 0.5  # closer stamps than this are of one clock
+DRIFT = 1e-4  # s/s between two quartz clocks: 50 ppm each, the usual tolerance
+SLEW = 2e-4  # s/s, change of the offset in flight: faster than any drift, slower than the filter's delay state follows
+WINDOW_S = 4.0  # s, window of the least delay of TIMESYNC requests
+SLIP_WINDOW_S, SLIP_S = 2.0, 0.1  # s and s: if all delays in the window grew by SLIP_S, the simulator has lost time
+JUMP_S = 0.5  # s, change of r - s beyond usual delays: a clock was set if r - s fell, or if it stays high
+CONFIRM_S = 1.0  # s that a rise must last
+SURE_S = 5.0  # s, a rise beyond all delays
+STEP_S = 0.1  # s, offset error that is corrected at once instead of at `SLEW`
+SETTLE_S = 1.0  # s after a step, or after a clock was set, without the `SLEW` limit
+TRIP_S = 0.1  # s, longest round trip of a usable TIMESYNC reply
+SAME_CLOCK_S = 0.5  # s, largest difference of stamps of one clock
 SIGMA_S = (
-    0.025  # of the offset between two clocks: images took up to 47 ms at least on a machine that was busy throughout
+    0.025  # s, standard deviation of the offset between two clocks: images took up to 47 ms at least on a busy machine
 )
 
 
 class StreamClock:
-    """Feed it every stamp of the reference stream; it maps those of the other."""
+    """Clock model of two streams. Feed every stamp of the reference stream; it maps those of the other."""
 
     def __init__(self, latency_s: float, one_clock: bool = True):
-        """How the two streams relate.
+        """Create the model.
 
         Args:
-            latency_s: how much longer the other stream travels than the reference, nominally.
-            one_clock: whether stamps that nearly agree are of the same clock; else that is chance.
+            latency_s: nominal latency of the other stream minus that of the reference.
+            one_clock: treat stamps that nearly agree as of the same clock.
         """
         self._same_clock_s = SAME_CLOCK_S if one_clock else 0.0
         self._latency_s = latency_s
         self._reference, self._other = _LowerEnvelope(), _LowerEnvelope()
         self._recent, self._asked = _WindowMinimum(SLIP_WINDOW_S), _WindowMinimum(WINDOW_S)
-        self.nonsense = 0  # TIMESYNC answers that contradict the reference
-        self.slips = 0  # how often the reference's clock has lost time
+        self.nonsense = 0  # TIMESYNC replies that contradict the reference
+        self.slips = 0  # number of times the reference's clock has lost time
         self._newest: tuple[float, float] | None = None  # stamp and reception of the reference
         self._held: tuple[float, float] | None = None  # reception and offset of the last mapped stamp
         self._holding = False
         self._steps = 0
-        self._settled = -math.inf  # reception from which on the offset is slewed
+        self._settled = -math.inf  # reception from which on the change of the offset is limited
 
     @classmethod
     def of(cls, profile: Profile) -> "StreamClock":
-        """Of telemetry and video of a wire."""
+        """Create the model of telemetry and video of a profile."""
         return cls(profile.video_latency_s, profile.one_clock)
 
     @property
     def jumps(self) -> int:
-        """How often either clock was set, or turned out to be elsewhere."""
+        """Number of times either clock was set, or a step was corrected."""
         return self._reference.jumps + self._other.jumps + self._steps
 
     @property
     def sigma_s(self) -> float:
-        """Standard deviation of what was mapped last, s: common to all stamps, since d_min_video is not known; 0 of one clock."""
+        """Standard deviation (s) of the last mapped stamp: common to all, since d_min_video is unknown; 0 for one clock."""
         return SIGMA_S * math.sqrt(1 + self.jumps) if self._held is not None else 0.0
 
     def hold(self) -> None:
-        """Change the offset slowly from now on: the flight has begun."""
+        """Limit the change of the offset from now on: the flight has begun."""
         self._holding = True
 
     def reference(self, stamp: float, received: float) -> None:
-        """Take a datagram of the reference stream, `received` (s) on the local clock."""
+        """Process a datagram of the reference stream, `received` (s) on the local clock."""
         if self._reference.add(stamp, received):
             self._asked, self._recent = _WindowMinimum(WINDOW_S), _WindowMinimum(SLIP_WINDOW_S)
             self._settled = received + SETTLE_S
@@ -91,11 +91,11 @@ class StreamClock:
         if risen > SLIP_S and self._recent.full:
             self.slips += 1
             self._reference.shift(risen)
-            self._other.shift(risen)  # where that clock has gone on, its next stamp takes the shift back
+            self._other.shift(risen)  # if that clock has not lost time, its next stamp undoes the shift
             self._asked = _WindowMinimum(WINDOW_S)
 
     def timesync(self, asked: float, stamp: float, received: float) -> None:
-        """Take an answer to a TIMESYNC, asked and received (s) on the local clock. Nonsense is counted and dropped."""
+        """Process a TIMESYNC reply, requested and received (s) on the local clock. Contradictions are counted and dropped."""
         if self._newest is None:
             return
         least = self._reference.at(received)
@@ -107,15 +107,15 @@ class StreamClock:
 
     @property
     def delay_s(self) -> float:
-        """Least delay of the reference: measured by TIMESYNC, or else 0."""
+        """Least delay of the reference, s: measured by TIMESYNC, else 0."""
         if self._newest is None or self._newest[0] - self._asked.newest > WINDOW_S:
             return 0.0
         return max(0.5 * (self._reference.at(self._newest[1]) + self._asked.least), 0.0)
 
     def stream(self, stamp: float, received: float) -> float | None:
-        """Map a stamp of the other stream onto the reference's clock; None as long as there is no reference.
+        """Return a stamp of the other stream on the reference's clock; None until there is a reference.
 
-        Stamps within half a second of the reference's are of the same clock and come back unchanged.
+        Stamps within half a second of the reference's are of the same clock and are returned unchanged.
         """
         if self._other.add(stamp, received):
             self._settled = received + SETTLE_S
@@ -127,7 +127,7 @@ class StreamClock:
         return stamp + self._offset(received)
 
     def _offset(self, received: float) -> float:
-        """o_video - o_imu, s; slewed in flight."""
+        """Return o_video - o_imu, s, with limited change in flight."""
         offset = self._other.at(received) - self._reference.at(received) + self.delay_s - self._latency_s
         if self._holding and self._held is not None and received >= self._settled:
             before, held = self._held
@@ -146,22 +146,22 @@ class _LowerEnvelope:
 
     def __init__(self) -> None:
         self.jumps = 0
-        self._corner: tuple[float, float] | None = None  # reception and difference of the datagram that it rests on
-        self._risen: tuple[float, float, float] | None = None  # first reception of what stays late, and a corner for it
+        self._corner: tuple[float, float] | None = None  # reception and difference of the datagram that determines it
+        self._risen: tuple[float, float, float] | None = None  # first reception of a lasting rise, and a corner for it
 
     def at(self, received: float) -> float:
-        """Its value, s; 0 before the first datagram."""
+        """Return its value, s; 0 before the first datagram."""
         if self._corner is None:
             return 0.0
         return self._corner[1] + DRIFT * max(received - self._corner[0], 0.0)
 
     def shift(self, by: float) -> None:
-        """Raise it by a time that the stamping clock has lost, s."""
+        """Raise it by the time that the stamping clock has lost, s."""
         if self._corner is not None:
             self._corner = self._corner[0], self._corner[1] + by
 
     def add(self, stamp: float, received: float) -> bool:
-        """Take a datagram; whether it shows that a clock was set."""
+        """Process a datagram; return whether it shows that a clock was set."""
         difference, corner = received - stamp, (received, received - stamp)
         if self._corner is None:
             self._corner = corner
@@ -185,16 +185,16 @@ class _LowerEnvelope:
 
 
 class _WindowMinimum:
-    """The least value of the last few seconds."""
+    """Minimum over a sliding window."""
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
         self._begin = math.inf
-        self._candidates: deque[tuple[float, float]] = deque()  # time and value; both rise
+        self._candidates: deque[tuple[float, float]] = deque()  # time and value, both increasing
 
     @property
     def newest(self) -> float:
-        """Time of the last value, s; -inf before there is one."""
+        """Time of the last value, s; -inf before the first."""
         return self._candidates[-1][0] if self._candidates else -math.inf
 
     @property
@@ -203,15 +203,15 @@ class _WindowMinimum:
 
     @property
     def full(self) -> bool:
-        """Whether values have come for a whole window."""
+        """Whether values span a whole window."""
         return self.newest - self._begin >= self._window_s
 
     def add(self, t: float, value: float) -> None:
-        """Take a value of time t, s."""
+        """Add a value at time t, s."""
         self._begin = min(self._begin, t)
         candidates = self._candidates
         while candidates and candidates[-1][1] >= value:
-            candidates.pop()  # older and larger: never again the least
+            candidates.pop()  # older and larger: never the minimum again
         candidates.append((t, value))
         while candidates[0][0] < t - self._window_s:
             candidates.popleft()

@@ -1,7 +1,7 @@
-"""The little that MAVSDK, MAVProxy and QGroundControl ask of an autopilot before they let anyone fly: a mode that can be set,
-a version, a parameter, the state of health and a home. MAVLink's command, parameter and mode services.
+"""Minimal services that MAVSDK, MAVProxy and QGroundControl require of an autopilot before flight: a mode that can be set, a
+version, a parameter, the state of health and a home position. MAVLink's command, parameter and mode services.
 
-The vehicle follows whatever set-points arrive, in every mode; the mode is only kept and told.
+The vehicle follows set-points in every mode; the mode is only stored and reported.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from pymavlink.dialects.v20 import common as dialect
 
 from link.messages import GroundStatus
 
-PARAMETER = "SYSID_THISMAV"  # the only one, so that a download of all of them ends
+PARAMETER = "SYSID_THISMAV"  # the only one, so that a download of all parameters ends
 SET_MODE, REQUEST_MESSAGE = dialect.MAV_CMD_DO_SET_MODE, dialect.MAV_CMD_REQUEST_MESSAGE
 REQUEST_VERSION = dialect.MAV_CMD_REQUEST_AUTOPILOT_CAPABILITIES
 CAPABILITIES = (
@@ -29,8 +29,8 @@ NO_BATTERY = 0xFFFF, -1, -1  # mV, cA, %: not measured
 PARAMETER_INDEX_BY_NAME = -1
 
 
-class GroundDesk:
-    """Answers as one autopilot."""
+class GroundStationServices:
+    """Ground-station services of one autopilot."""
 
     def __init__(self, system: int):
         self._system = system
@@ -38,7 +38,7 @@ class GroundDesk:
         self.mode = 0  # HEARTBEAT.custom_mode, in PX4's form: main mode << 16 | sub-mode << 24
 
     def status(self, status: GroundStatus) -> list[Any]:
-        """SYS_STATUS, EXTENDED_SYS_STATE and HOME_POSITION."""
+        """Return SYS_STATUS, EXTENDED_SYS_STATE and HOME_POSITION."""
         self._home = status.home_w
         landed = dialect.MAV_LANDED_STATE_ON_GROUND if status.landed else dialect.MAV_LANDED_STATE_IN_AIR
         return [
@@ -48,7 +48,7 @@ class GroundDesk:
         ]
 
     def answers(self, message: Any) -> list[Any] | None:
-        """The packets that answer a packet; None when it is not the desk's business."""
+        """Return the packets that answer a packet; None if it is not one of these services."""
         match message:
             case dialect.MAVLink_command_long_message() if message.command == SET_MODE:
                 if not all(0 <= number <= 0xFF for number in (message.param2, message.param3)):  # False for NaN too
@@ -84,7 +84,7 @@ class GroundDesk:
         return dialect.MAVLink_autopilot_version_message(CAPABILITIES, 0, 0, 0, 0, nowhere, nowhere, nowhere, 0, 0, 1)
 
     def _home_position(self) -> Any:
-        """The pad; there is no geography in this world (VADR-TS-002, 3.3)."""
+        """Return the position of the pad; the world has no geodetic reference (VADR-TS-002, 3.3)."""
         assert self._home is not None
         return dialect.MAVLink_home_position_message(0, 0, 0, *self._home, (1.0, 0.0, 0.0, 0.0), 0.0, 0.0, 0.0)
 

@@ -1,4 +1,4 @@
-"""What both ends of the MAVLink 2 link share: ids, type masks and the checks of single fields. VADR-TS-002, 4.3 to 4.5."""
+"""Definitions shared by both ends of the MAVLink 2 link: ids, type masks and checks of single fields. VADR-TS-002, 4.3 to 4.5."""
 
 import math
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ IGNORE_RATE = (  # roll, pitch, yaw
     dialect.ATTITUDE_TARGET_TYPEMASK_BODY_PITCH_RATE_IGNORE,
     dialect.ATTITUDE_TARGET_TYPEMASK_BODY_YAW_RATE_IGNORE,
 )
-RATES_RAD_S = 16  # bit that the real builds since 3390 read as "rates are rad/s"; MAVLink leaves it free
+RATES_RAD_S = 16  # bit that the real builds since 3390 read as "rates are in rad/s"; unused in MAVLink
 THRUST_BODY = 32  # ATTITUDE_TARGET_TYPEMASK_THRUST_BODY_SET, which older definitions lack
 IGNORE_THRUST = dialect.ATTITUDE_TARGET_TYPEMASK_THROTTLE_IGNORE
 IGNORE_ATTITUDE = dialect.ATTITUDE_TARGET_TYPEMASK_ATTITUDE_IGNORE
-RIVAL = b"RIVAL"  # DEBUG_FLOAT_ARRAY: array_id is a place on the start; position (m, world NED) and velocity (m/s)
+RIVAL = b"RIVAL"  # DEBUG_FLOAT_ARRAY: array_id is the place on the start; position (m, world NED) and velocity (m/s)
 ACCEL_AND_GYRO = 0x3F  # HIGHRES_IMU.fields_updated
 UNMEASURED = [math.nan] * 7  # magnetometer, pressures, altitude, temperature
 
 
 def milliseconds(t: float) -> int:
-    """t in s as the 32-bit field of a stamp."""
+    """Return t (s) as the 32-bit field of a stamp."""
     return round(t * 1e3) & 0xFFFFFFFF
 
 
@@ -34,7 +34,7 @@ def finite(values: Sequence[float]) -> bool:
 
 
 def unit(q: Sequence[float]) -> Quaternion | None:
-    """q / |q|; None if it has no direction."""
+    """Return q / |q|; None if it is zero or not finite."""
     norm = math.hypot(*q)
     if not math.isfinite(norm) or norm < 1e-6:
         return None
@@ -42,5 +42,5 @@ def unit(q: Sequence[float]) -> Quaternion | None:
 
 
 def scaled(signs: Sequence[float], values: Sequence[float]) -> tuple[float, ...]:
-    """Values under a sign convention; the same again undoes it."""
+    """Apply a sign convention to values; applying it again undoes it."""
     return tuple(sign * value for sign, value in zip(signs, values, strict=True))

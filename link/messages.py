@@ -1,4 +1,4 @@
-"""What crosses the link, typed. Times are float64 seconds of the simulator's clock; each message carries its own.
+"""Typed messages of the link. Times are float64 seconds of the simulator's clock; each message carries its own.
 
 World NED, body FRD, quaternions wxyz body to world, SI.
 """
@@ -16,7 +16,7 @@ WARNING = 4  # MAV_SEVERITY, and all below is worse
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The simulator lives."""
+    """Heartbeat of the simulator."""
 
     t: float
     armed: bool
@@ -25,7 +25,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class StatusText:
-    """What an autopilot says to people (STATUSTEXT)."""
+    """Text of an autopilot for people (STATUSTEXT)."""
 
     t: float
     severity: int  # MAV_SEVERITY: 0 emergency to 7 debug
@@ -51,7 +51,7 @@ class Attitude:
 
 @dataclass(frozen=True, slots=True)
 class LocalPosition:
-    """One LOCAL_POSITION_NED sample: the truth, which only some builds tell."""
+    """One LOCAL_POSITION_NED sample: the true state, which only some builds send."""
 
     t: float
     p_wb: Vector
@@ -60,7 +60,7 @@ class LocalPosition:
 
 @dataclass(frozen=True, slots=True)
 class Odometry:
-    """One ODOMETRY sample: the truth likewise."""
+    """One ODOMETRY sample: also the true state."""
 
     t: float
     p_wb: Vector
@@ -80,7 +80,7 @@ class Motors:
 
 @dataclass(frozen=True, slots=True)
 class RaceStatus:
-    """How the race stands (ENCAPSULATED_DATA type 1). Times on the simulator's clock."""
+    """Status of the race (ENCAPSULATED_DATA type 1). Times on the simulator's clock."""
 
     t: float
     start: float | None  # when GO is or was scheduled
@@ -107,14 +107,14 @@ class MapGate:
 
 @dataclass(frozen=True, slots=True)
 class TrackMap:
-    """Where the gates stand (DATA_TRANSMISSION_HANDSHAKE, ENCAPSULATED_DATA type 2)."""
+    """Gate positions of the simulator (DATA_TRANSMISSION_HANDSHAKE, ENCAPSULATED_DATA type 2)."""
 
     t: float
     gates: tuple[MapGate, ...]
 
 
 class Struck(enum.IntEnum):
-    """What a vehicle collides with; the values are COLLISION.id."""
+    """Object that a vehicle collides with; the values are COLLISION.id."""
 
     GATE = 1001
     ENVIRONMENT = 1002
@@ -122,7 +122,7 @@ class Struck(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """The vehicle touches something during a tick (COLLISION)."""
+    """Contact of the vehicle during a tick (COLLISION)."""
 
     t: float
     struck: Struck
@@ -131,7 +131,7 @@ class Collision:
 
 @dataclass(frozen=True, slots=True)
 class RivalState:
-    """Where another vehicle of the race is, where somebody tells (DEBUG_FLOAT_ARRAY `RIVAL`, ours)."""
+    """State of another vehicle in the race, if reported (DEBUG_FLOAT_ARRAY `RIVAL`, an extension of this project)."""
 
     t: float  # s
     place: int  # on the start, from 1
@@ -141,7 +141,7 @@ class RivalState:
 
 @dataclass(frozen=True, slots=True)
 class HumanSticks:
-    """What a person at a transmitter asks for, who flies instead of the pilot."""
+    """Sticks of a person who flies instead of the pilot, as commands."""
 
     t: float  # s
     omega: Vector  # rad/s, body FRD
@@ -150,7 +150,7 @@ class HumanSticks:
 
 @dataclass(frozen=True, slots=True)
 class GroundStatus:
-    """What ground stations want to know once a second: SYS_STATUS, EXTENDED_SYS_STATE and HOME_POSITION."""
+    """Status for ground stations, once a second: SYS_STATUS, EXTENDED_SYS_STATE and HOME_POSITION."""
 
     t: float
     landed: bool
@@ -159,7 +159,7 @@ class GroundStatus:
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """The simulator ends: STATUSTEXT with the verdict, and a HEARTBEAT that says so (MAV_STATE_POWEROFF)."""
+    """End of the simulator: STATUSTEXT with the verdict, and a HEARTBEAT with MAV_STATE_POWEROFF."""
 
     t: float
     reason: str
@@ -176,7 +176,7 @@ class VideoFrame:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """The answer to a command: accepted, or else denied (`known`) or not supported."""
+    """Acknowledgement of a command: accepted, or else denied (`known`) or unsupported."""
 
     t: float
     accepted: bool
@@ -194,7 +194,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class AttitudeTarget:
-    """Command: SET_ATTITUDE_TARGET. The mode says which of attitude and body rates the receiver follows."""
+    """Command: SET_ATTITUDE_TARGET. The mode selects whether attitude or body rates are followed."""
 
     q_wb: Quaternion
     omega: Vector  # rad/s, body FRD
@@ -210,7 +210,7 @@ UNASKED: Axes = (None, None, None)
 
 
 class TargetFrame(enum.StrEnum):
-    """The axes of a `PositionTarget`, and where its positions begin."""
+    """Axes of a `PositionTarget`, and the origin of its positions."""
 
     LOCAL = "local"  # world NED, its origin
     OFFSET = "offset"  # world NED, where the vehicle is
@@ -219,7 +219,7 @@ class TargetFrame(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PositionTarget:
-    """Command: SET_POSITION_TARGET_LOCAL_NED. An axis of which nothing is asked holds still."""
+    """Command: SET_POSITION_TARGET_LOCAL_NED. An axis without a target holds still."""
 
     p: Axes  # m
     v: Axes  # m/s; feed-forward where there is a position too
@@ -230,7 +230,7 @@ class PositionTarget:
 
 
 class Fault(enum.StrEnum):
-    """Why a set-point or an arm command is dropped."""
+    """Reason why a set-point or an arm command is dropped."""
 
     MASK = "type mask"
     FRAME = "coordinate frame"
@@ -241,7 +241,7 @@ class Fault(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A set-point or command that is not carried out."""
+    """A set-point or command that is not executed."""
 
     fault: Fault
     reason: str
@@ -249,7 +249,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Command: back to the pad; with `race` the race starts anew, with its countdown."""
+    """Command: return to the pad; with `race` the race restarts with its countdown."""
 
     race: bool
 
@@ -261,33 +261,33 @@ class EnterOffboard:
 
 @dataclass(frozen=True, slots=True)
 class ClientHeartbeat:
-    """The client lives."""
+    """Heartbeat of the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The client has no command for the tick of this stamp (SYSTEM_TIME): in lock-step the simulator may go on."""
+    """The client has no command for the tick with this stamp (SYSTEM_TIME): in lock-step the simulator may continue."""
 
     t: float
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownCommand:
-    """A COMMAND_LONG or COMMAND_INT that the simulator does not carry out."""
+    """A COMMAND_LONG or COMMAND_INT that the simulator does not support."""
 
     command: int
 
 
 @dataclass(frozen=True, slots=True)
 class TimesyncRequest:
-    """One end asks for the other's time."""
+    """Request of one end for the other's time."""
 
     sent_ns: int  # of the asker's clock
 
 
 @dataclass(frozen=True, slots=True)
 class TimesyncReply:
-    """The simulator's time at its answer."""
+    """The simulator's time at its reply."""
 
     t: float
     sent: float  # s of the client's clock, when it asked

@@ -1,4 +1,4 @@
-"""The command-line options of whoever hears a simulator or a flight controller: where, whom, and by which key or consent."""
+"""Command-line options of the link to a simulator or flight controller: addresses, peer, signing key and consent."""
 
 import argparse
 import time
@@ -13,19 +13,19 @@ from link.sockets import listening_host, parse_address, parse_peer
 
 @dataclass(frozen=True)
 class Link:
-    """Where MAVLink, or MSP in its place, and video are heard, and of whom."""
+    """Addresses to receive MAVLink (or MSP in its place) and video on, and the permitted peer."""
 
     mavlink: Address
     video: Address
-    peer: Address | None = None  # as of `parse_peer`; None: whoever is on this machine, or reaches --listen
+    peer: Address | None = None  # as from `parse_peer`; None: any on this machine, or any that reaches --listen
     key: SigningKey | None = None
-    msp: str = ""  # as of `open_port`
-    consent: str = ""  # the page that was read, which that asks for
+    msp: str = ""  # as for `open_port`
+    consent: str = ""  # page read by the user, as `open_port` requires
 
 
 def add_link_arguments(arguments: argparse.ArgumentParser) -> None:
     arguments.add_argument(
-        "--peer", default="", metavar="HOST[:PORT]", help="hear this machine's simulator, and no other's"
+        "--peer", default="", metavar="HOST[:PORT]", help="accept messages from this machine's simulator only"
     )
     arguments.add_argument(
         "--listen",
@@ -37,28 +37,34 @@ def add_link_arguments(arguments: argparse.ArgumentParser) -> None:
         "--video", default="", metavar="HOST:PORT", help="video (default: port 5600 of the host of --listen)"
     )
     arguments.add_argument(
-        "--signing-key", type=Path, metavar="FILE", help="sign MAVLink with the passphrase in a file, and demand it"
+        "--signing-key",
+        type=Path,
+        metavar="FILE",
+        help="sign MAVLink with the passphrase in FILE, and refuse unsigned messages",
     )
 
 
 def add_msp_arguments(arguments: argparse.ArgumentParser, purpose: str) -> None:
-    """`purpose`: what is done with the flight controller."""
+    """Add the options; `purpose` says what is done with the flight controller."""
     help_text = f"{purpose}, on a serial port or tcp:HOST:PORT, see docs/betaflight.md"
     arguments.add_argument("--msp", default="", metavar="WHERE", help=help_text)
     arguments.add_argument(
-        CONSENT_OPTION, default="", metavar="PAGE", help=f"with --msp: {SAFETY_PAGE}, for what may be a real aircraft"
+        CONSENT_OPTION,
+        default="",
+        metavar="PAGE",
+        help=f"with --msp: {SAFETY_PAGE}, required for a port that may be a real aircraft",
     )
 
 
 def link_of(arguments: argparse.Namespace, mavlink_port: int, video_port: int) -> Link:
-    """What the options say, with a profile's ports.
+    """Return the link of the options, with the ports of a profile.
 
     Raises:
-        UserError: malformed addresses, an unknown host, or no key in the file.
+        UserError: malformed address, unknown host, or no key in the file.
     """
     peer = parse_peer(arguments.peer) if arguments.peer else None
     mavlink = parse_address(arguments.listen or listening_host(peer), mavlink_port)
     video = parse_address(arguments.video or mavlink[0], video_port)
     key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
-    given = vars(arguments)  # not every command speaks MSP
+    given = vars(arguments)  # some commands have no MSP options
     return Link(mavlink, video, peer, key, given.get("msp", ""), given.get("i_have_read", ""))

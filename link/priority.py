@@ -1,8 +1,8 @@
-"""Put what must not be late before everything else on this machine, as far as one is allowed to.
+"""Scheduling priority for time-critical threads, as far as the system permits.
 
-Linux allows it to root, or with `ulimit -e`; elsewhere nothing changes. Threads stay in the usual scheduling class: of two races
-on two cores by SCHED_FIFO, the kernel's guard against endless real-time threads stopped both simulators for 0.9 s in every second
-(0 of 2 finished); by niceness both finish.
+Linux permits it to root, or with `ulimit -e`; elsewhere nothing changes. Threads stay in the default scheduling class: with
+two races on two cores under SCHED_FIFO, the kernel's guard against endless real-time threads stopped both simulators for 0.9
+s in every second (0 of 2 finished); with niceness both finish.
 """
 
 import contextlib
@@ -11,17 +11,17 @@ import os
 import threading
 from collections.abc import Iterator
 
-PERIODIC, BESIDE = -20, -10  # niceness of what is due at fixed times, and of images and logs, which come after it
+PERIODIC, BESIDE = -20, -10  # niceness of periodic work, and of images and logs, which rank below
 
 
 @contextlib.contextmanager
 def real_time() -> Iterator[None]:
-    """Let this thread go before all others, and keep the garbage collector from long collections.
+    """Run this thread before all others, and prevent long garbage collections.
 
-    Its process' other threads are preferred as well, since one that holds the interpreter's lock holds up this one.
+    The other threads of the process get priority as well, since one that holds the interpreter lock blocks this one.
     """
     gc.collect()
-    gc.freeze()  # a full collection of all that is loaded takes longer than a tick
+    gc.freeze()  # a full collection of all loaded objects takes longer than a tick
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and thread.native_id is not None:
             prefer(thread.native_id)
@@ -34,7 +34,7 @@ def real_time() -> Iterator[None]:
 
 @contextlib.contextmanager
 def preferred(niceness: int = BESIDE) -> Iterator[None]:
-    """Let this thread, and what it starts inside, go before usual ones."""
+    """Run this thread, and threads started inside, before default ones."""
     before = os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
     prefer(niceness=niceness)
     try:
@@ -44,6 +44,6 @@ def preferred(niceness: int = BESIDE) -> Iterator[None]:
 
 
 def prefer(thread: int = 0, niceness: int = BESIDE) -> None:
-    """Let a thread of the system, or else this one and what it starts, go before usual ones."""
+    """Give a system thread, or else this one and those it starts, priority over default ones."""
     with contextlib.suppress(AttributeError, OSError):
         os.setpriority(os.PRIO_PROCESS, thread, niceness)

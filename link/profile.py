@@ -1,7 +1,7 @@
-"""A wire profile: the rates, ports and conventions of one simulator, from `link/profiles/*.yaml`.
+"""Wire profile: rates, ports and conventions of one simulator, from `link/profiles/*.yaml`.
 
-What differs between simulators is data here, and both ends read it: the simulator applies a convention to what it sends, the
-client its inverse to what it hears.
+Differences between simulators are data here, read by both ends: the simulator applies a convention to what it sends, the
+client its inverse to what it receives.
 """
 
 import math
@@ -16,12 +16,12 @@ from vehicle.errors import UserError
 Vector = tuple[float, float, float]
 FOLDER = Path(__file__).parent / "profiles"
 COMMANDS = ("attitude", "rates")
-PORTS_PER_COPTER, LAST_COPTER = 2, 250  # a port in and one out; MAVLink leaves the higher system ids to others
-LONGEST_PERIOD = 1000  # denominators of a `RateDivider`: rates are met to this fineness
+PORTS_PER_COPTER, LAST_COPTER = 2, 250  # one port in and one out; MAVLink reserves the higher system ids
+LONGEST_PERIOD = 1000  # largest denominator of a `RateDivider`: resolution of rates
 
 
 def ticks(slow_hz: float, fast_hz: float) -> int:
-    """How many fast ticks make a slow one.
+    """Return the number of fast ticks in a slow one.
 
     Raises:
         ValueError: the rates do not divide.
@@ -33,20 +33,20 @@ def ticks(slow_hz: float, fast_hz: float) -> int:
 
 
 class RateDivider:
-    """A rate on a faster integer clock, as even as the clock allows: 107 of 144 Hz has steps of one and of two."""
+    """A rate on a faster integer clock, as even as the clock allows: 107 of 144 Hz has steps of one and two ticks."""
 
     def __init__(self, hz: float, clock_hz: float):
-        """`hz` 0 never beats."""
+        """Create it; with `hz` 0 it never beats."""
         self._beats, self._steps = Fraction(hz / clock_hz).limit_denominator(LONGEST_PERIOD).as_integer_ratio()
 
     def __call__(self, n: int) -> bool:
-        """Whether it beats at the clock's step n."""
+        """Return whether it beats at the clock's step n."""
         return n * self._beats // self._steps > (n - 1) * self._beats // self._steps
 
 
 @dataclass(frozen=True)
 class RateGain:
-    """What the flight controller makes of commanded body rates: omega = sign * gain * u * (1 + growth * |u|), per axis."""
+    """The flight controller's response to commanded body rates: omega = sign * gain * u * (1 + growth * |u|), per axis."""
 
     sign: Vector
     gain: Vector
@@ -57,23 +57,23 @@ class RateGain:
             raise ValueError("gains must be positive and growth_s must not be negative")
 
     def to_body(self, u: Vector) -> Vector:
-        """Body rates in rad/s, FRD, that a command on the wire asks for."""
+        """Return the body rates, rad/s, FRD, for a command u on the wire."""
         x, y, z = (s * g * w * (1 + self.growth_s * abs(w)) for s, g, w in zip(self.sign, self.gain, u, strict=True))
         return x, y, z
 
     def to_wire(self, omega: Vector) -> Vector:
-        """The inverse of `to_body`."""
+        """Return the inverse of `to_body`."""
         x, y, z = (self._solved(s * w / g) for s, g, w in zip(self.sign, self.gain, omega, strict=True))
         return x, y, z
 
     def _solved(self, r: float) -> float:
-        """u of r = u (1 + k |u|), in the form that does not cancel for a small k."""
+        """Return u of r = u (1 + k |u|), in the form without cancellation for small k."""
         return 2 * r / (1 + math.sqrt(1 + 4 * self.growth_s * abs(r)))
 
 
 @dataclass(frozen=True)
 class Signs:
-    """What stands on the wire over the project's own axes (world NED, body FRD), factor by factor."""
+    """Signs of the wire relative to the project's axes (world NED, body FRD), by component."""
 
     gyro: Vector  # HIGHRES_IMU
     euler: Vector  # ATTITUDE: roll, pitch, yaw
@@ -90,25 +90,25 @@ class Signs:
 
 @dataclass(frozen=True)
 class RaceSchedule:
-    """A race with a countdown. Without this section arming starts the run, and nothing tells of the race."""
+    """A race with a countdown. Without this section arming starts the run, and no race status is sent."""
 
     status_hz: float  # ENCAPSULATED_DATA type 1
-    lobby_s: float  # from a client's first word to the countdown
-    countdown_s: float  # the start is published that long before GO
-    map_lead_s: float  # the gate map is sent once, that long before GO; 0: never
-    map_at_foot: bool  # whether the map's positions are the feet of the gates or the centres of their openings
+    lobby_s: float  # s from a client's first message to the countdown
+    countdown_s: float  # s before GO at which the start is published
+    map_lead_s: float  # s before GO at which the gate map is sent once; 0: never
+    map_at_foot: bool  # the map's positions are the feet of the gates instead of the centres of their openings
     disarm_at_go: bool
-    false_start: bool  # a control command in the countdown disqualifies, which no message tells
-    reset_command: int  # COMMAND_LONG: param1 0 respawns, 1 starts the race anew; 0: there is none
-    settle_s: float  # from a reset to the countdown
+    false_start: bool  # a control command in the countdown disqualifies, without any message
+    reset_command: int  # COMMAND_LONG: param1 0 respawns, 1 restarts the race; 0: not supported
+    settle_s: float  # s from a reset to the countdown
 
 
 @dataclass(frozen=True)
 class Failsafe:
-    """What happens once the client is silent. Without this section its last set-point acts for ever."""
+    """Response to a silent client. Without this section its last set-point acts for ever."""
 
-    after_s: float  # without HEARTBEAT and set-point
-    sink_m_s: float  # halted, the vehicle then sinks so fast
+    after_s: float  # s without HEARTBEAT and set-point
+    sink_m_s: float  # rate of descent after the vehicle has stopped
 
     def __post_init__(self) -> None:
         if self.after_s <= 0 or self.sink_m_s < 0:
@@ -117,10 +117,10 @@ class Failsafe:
 
 @dataclass(frozen=True)
 class OffboardRules:
-    """PX4's mode for set-points. With this section a stream of them, the mode and arming have to be asked for in this order."""
+    """Rules of PX4's OFFBOARD mode. With this section a set-point stream, the mode and arming must be requested in this order."""
 
-    stream_s: float  # of set-points, before the mode is granted
-    loss_s: float  # without a set-point, after which the mode is left
+    stream_s: float  # s of set-points before the mode is granted
+    loss_s: float  # s without a set-point, after which the mode is left
 
     def __post_init__(self) -> None:
         if min(self.stream_s, self.loss_s) <= 0:
@@ -129,49 +129,49 @@ class OffboardRules:
 
 @dataclass(frozen=True)
 class Profile:
-    """Rates in Hz, ports of UDP, times in s. A rate of 0 means that the message is not sent."""
+    """Rates in Hz, UDP ports, times in s. A rate of 0 means that the message is not sent."""
 
     name: str
     source: str
-    mavlink_port: int  # the client binds it
+    mavlink_port: int  # bound by the client
     simulator_port: int
-    video_port: int  # the client binds it
-    component: int  # the simulator's
+    video_port: int  # bound by the client
+    component: int  # component id of the simulator
     physics_hz: float
-    stamp_hz: float  # the clock whose steps pace and stamp telemetry and images
+    stamp_hz: float  # the clock whose steps schedule and stamp telemetry and images
     imu_hz: float
-    imu_fresh_hz: float  # samples between two of these repeat the last values under a new stamp
+    imu_fresh_hz: float  # rate of new samples; those in between repeat the last values under a new stamp
     attitude_hz: float
     motors_hz: float  # ACTUATOR_OUTPUT_STATUS
-    local_position_hz: float  # the true pose: only where the operator allows it
-    odometry_hz: float  # likewise
+    local_position_hz: float  # the true pose: only where the operator permits it
+    odometry_hz: float  # the true pose, likewise
     heartbeat_hz: float
     video_hz: float
-    video_copies: int  # how often every image is sent
-    video_epoch_s: float  # what the clock of the images' stamps shows when the simulator's clock is at 0
+    video_copies: int  # number of times every image is sent
+    video_epoch_s: float  # reading of the image clock when the simulator's clock is at 0
     video_stamp_ns: int  # resolution of those stamps
     collision_copies: int  # COLLISION messages for every tick of a contact
-    command_hz: float  # of the client
-    command_limit_hz: float  # strictly below this on the wire
+    command_hz: float  # rate of the client's set-points
+    command_limit_hz: float  # strict upper bound on the wire
     client_heartbeat_hz: float
-    rates_rad_s_bit: bool  # whether the client sets bit 16 of SET_ATTITUDE_TARGET's mask (128 + 16 = 144)
-    position_yaw: bool  # whether SET_POSITION_TARGET_LOCAL_NED turns the vehicle
-    ground_station: bool  # whether modes, parameters, version and status are there for MAVSDK and ground stations
-    timesync: bool  # whether requests are answered
+    rates_rad_s_bit: bool  # the client sets bit 16 of SET_ATTITUDE_TARGET's mask (128 + 16 = 144)
+    position_yaw: bool  # SET_POSITION_TARGET_LOCAL_NED controls yaw
+    ground_station: bool  # modes, parameters, version and status are provided for MAVSDK and ground stations
+    timesync: bool  # requests are answered
     signs: Signs
     rates: RateGain  # SET_ATTITUDE_TARGET, mask 128
-    rates_rad_s: RateGain  # likewise with bit 16, mask 144
+    rates_rad_s: RateGain  # rate gain with bit 16, mask 144
     video_latency_s: float  # exposure to complete frame at the client
     video_chunk_bytes: int  # payload of one datagram
     run_limit_s: float
     race: RaceSchedule | None = None
     failsafe: Failsafe | None = None
-    heartbeat_limit_hz: float = 2.0  # of the client, at least: VADR-TS-002, 4.4
-    timesync_hz: float = 0.0  # of the simulator's own requests
-    offboard: OffboardRules | None = None  # of PX4
+    heartbeat_limit_hz: float = 2.0  # least rate of the client: VADR-TS-002, 4.4
+    timesync_hz: float = 0.0  # rate of the simulator's own requests
+    offboard: OffboardRules | None = None  # rules of PX4's OFFBOARD; None: no such mode
     system: int = SIMULATOR_SYSTEM
-    one_clock: bool = True  # whether stamps of video and telemetry that nearly agree are of one clock
-    command: str = "rates"  # what SET_ATTITUDE_TARGET is best asked for here: rates, or attitude
+    one_clock: bool = True  # stamps of video and telemetry that nearly agree are of one clock
+    command: str = "rates"  # preferred use of SET_ATTITUDE_TARGET: rates or attitude
 
     def __post_init__(self) -> None:
         if self.command not in COMMANDS:
@@ -189,29 +189,29 @@ class Profile:
             raise ValueError("video_copies and video_stamp_ns must be at least 1")
 
     def of_copter(self, number: int) -> "Profile":
-        """The profile of one of several copters, 1 and up: its system id and its ports are its own.
+        """Return the profile of one of several copters, numbered from 1, with its own system id and ports.
 
         Raises:
-            UserError: no such copter.
+            UserError: the number is out of range.
         """
         if not 1 <= number <= LAST_COPTER:
             raise UserError(f"copter {number}: must lie between 1 and {LAST_COPTER}")
         further = PORTS_PER_COPTER * (number - 1)
-        heard, spoken_to = self.mavlink_port + further, self.simulator_port + further
-        return replace(self, system=number, mavlink_port=heard, simulator_port=spoken_to)
+        received, spoken_to = self.mavlink_port + further, self.simulator_port + further
+        return replace(self, system=number, mavlink_port=received, simulator_port=spoken_to)
 
     def gain(self, rad_s_bit: bool) -> RateGain:
-        """What body rates mean with bit 16 of the type mask as given."""
+        """Return the rate gain with bit 16 of the type mask as given."""
         return self.rates_rad_s if rad_s_bit else self.rates
 
     def video_stamp(self, t: float) -> int:
-        """`sim_time_ns` of an image exposed at t (s) of the simulator's clock."""
+        """Return `sim_time_ns` of an image exposed at t (s) of the simulator's clock."""
         stamp_ns = round(self.video_epoch_s * 1e9) + round(t * 1e9)
         return stamp_ns // self.video_stamp_ns * self.video_stamp_ns
 
 
 def load_profile(name: str) -> Profile:
-    """The profile of a name (`spec`) or of a YAML file's path.
+    """Load the profile of a name (`spec`) or of a YAML file's path.
 
     Raises:
         UserError: no such profile, or a malformed file.

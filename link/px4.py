@@ -1,4 +1,4 @@
-"""What PX4 adds to MAVLink: modes, streams that have to be asked for, refusals with their reasons, texts in chunks.
+"""PX4's additions to MAVLink: modes, streams on request, refusals with their reasons, texts in chunks.
 
 PX4 user guide, "Offboard Mode" and "MAVLink Messaging"; MAVLink, "Command Protocol" and STATUSTEXT.
 """
@@ -22,68 +22,68 @@ OFFBOARD, LAND = (6, 0), (4, 6)  # main and sub-mode
 RESULT = "MAV_RESULT_"
 IN_PROGRESS = dialect.MAV_RESULT_IN_PROGRESS
 CHUNK = 50  # characters of one STATUSTEXT
-CHUNKED = 1  # STATUSTEXT.id of a text that takes more; its first chunk tells it from the one before
+CHUNKED = 1  # STATUSTEXT.id of a text in several chunks; its first chunk separates it from the one before
 LONGEST_TEXT = 200
-ASK_S = 1.0  # between two looks at whether the streams run as asked
-TOO_SLOW = 0.7  # of the rate asked for; PX4 rounds intervals to those of its own sensors
+ASK_S = 1.0  # s between checks of the stream rates
+TOO_SLOW = 0.7  # fraction of the requested rate; PX4 rounds intervals to those of its sensors
 
 
 def custom_mode(main: int, sub: int) -> int:
-    """HEARTBEAT.custom_mode."""
+    """Return HEARTBEAT.custom_mode of a main and sub-mode."""
     return main << 16 | sub << 24
 
 
 def mode_name(custom: int) -> str:
-    """The name of a HEARTBEAT.custom_mode, as in QGroundControl's parameters: OFFBOARD, AUTO.LAND."""
+    """Return the name of a HEARTBEAT.custom_mode, as in QGroundControl's parameters: OFFBOARD, AUTO.LAND."""
     main, sub = custom >> 16 & 0xFF, custom >> 24 & 0xFF
     name = MAIN_MODES.get(main, f"mode {main}")
     return f"{name}.{AUTO_MODES.get(sub, sub)}" if main == LAND[0] else name
 
 
 def result_name(result: int) -> str:
-    """A COMMAND_ACK.result without its prefix, such as TEMPORARILY_REJECTED."""
+    """Return a COMMAND_ACK.result without its prefix, such as TEMPORARILY_REJECTED."""
     known = dialect.enums["MAV_RESULT"].get(result)
     return known.name.removeprefix(RESULT) if known is not None else f"result {result}"
 
 
 class StreamRequests:
-    """Counts what comes, and asks again for every stream that runs slower than wanted."""
+    """Message rate monitor, which requests streams that are slower than wanted."""
 
     def __init__(self, wanted_hz: Mapping[int, float]):
-        """Rates by message id; 0 asks for nothing."""
+        """Create it with rates by message id; 0 requests nothing."""
         self._wanted = {message: hz for message, hz in wanted_hz.items() if hz > 0}
         self.forget()
 
     def forget(self) -> None:
-        """Another autopilot speaks."""
-        self._heard: Counter[int] = Counter()
-        self._since: float | None = None  # s, when the count began
+        """Reset for another autopilot."""
+        self._received: Counter[int] = Counter()
+        self._since: float | None = None  # s, start of the count
 
-    def heard(self, message: int) -> None:
-        """A message of an id has come."""
+    def received(self, message: int) -> None:
+        """Count a message."""
         if message in self._wanted:
-            self._heard[message] += 1
+            self._received[message] += 1
 
     def due(self, now: float) -> list[tuple[int, float]]:
-        """Message ids and rates in Hz to ask for at `now`, s of any steady clock; call it often."""
+        """Return the message ids and rates (Hz) to request at `now`, s of any monotonic clock; call often."""
         first = self._since is None
         passed = 0.0 if self._since is None else now - self._since
         if not first and 0 <= passed < ASK_S:
             return []
-        slow = [(m, hz) for m, hz in self._wanted.items() if first or self._heard[m] < TOO_SLOW * hz * passed]
-        self._heard.clear()
+        slow = [(m, hz) for m, hz in self._wanted.items() if first or self._received[m] < TOO_SLOW * hz * passed]
+        self._received.clear()
         self._since = now
         return slow
 
 
 class TextReader:
-    """Joins the chunks of STATUSTEXT, one text at a time."""
+    """Joiner of STATUSTEXT chunks, one text at a time."""
 
     def __init__(self) -> None:
         self._id, self._chunks = 0, list[str]()
 
     def read(self, packet: Any) -> str | None:
-        """The text that a STATUSTEXT completes, as one line."""
+        """Return the text that a STATUSTEXT completes, as one line; else None."""
         text = str(packet.text)
         if packet.id == 0:
             return one_line(text, LONGEST_TEXT)
@@ -99,7 +99,7 @@ class TextReader:
 
 
 def text_packets(text: str, severity: int) -> list[Any]:
-    """STATUSTEXT in as many chunks as it takes."""
+    """Return STATUSTEXT in as many chunks as needed."""
     data = text.encode()
     if len(data) <= CHUNK:
         return [dialect.MAVLink_statustext_message(severity, data)]

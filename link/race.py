@@ -1,7 +1,7 @@
-"""What the real simulator hides in ENCAPSULATED_DATA: the race's status (type 1) and the map of the gates (type 2).
+"""The real simulator's use of ENCAPSULATED_DATA: the status of the race (type 1) and the map of the gates (type 2).
 
-The layouts are those observed: `<BQqqIq` for the status; for the map a DATA_TRANSMISSION_HANDSHAKE, then chunks behind
-`<BH` (type, number), which join to `<H` (count) and `<H9f` a gate (number, position, quaternion wxyz, width, height).
+The layouts are as observed: `<BQqqIq` for the status; for the map a DATA_TRANSMISSION_HANDSHAKE, then chunks with the header
+`<BH` (type, number), which join to `<H` (count) and `<H9f` per gate (number, position, quaternion wxyz, width, height).
 """
 
 import math
@@ -16,13 +16,13 @@ from link.messages import MapGate, RaceStatus, TrackMap
 STATUS, MAP = 1, 2
 STATUS_LAYOUT = struct.Struct("<BQqqIq")  # type, boot ms, start ms, finish ns, gate, last gate's race time ns
 CHUNK, COUNT, GATE = struct.Struct("<BH"), struct.Struct("<H"), struct.Struct("<H9f")
-DATA_BYTES = 253  # of one ENCAPSULATED_DATA
+DATA_BYTES = 253  # payload of one ENCAPSULATED_DATA
 CHUNK_BYTES = DATA_BYTES - CHUNK.size
-TRANSFER = 1  # number of the only kind of transfer
+TRANSFER = 1  # number of the only transfer
 
 
 def status_message(status: RaceStatus) -> Any:
-    """The packet of a status."""
+    """Return the packet of a status."""
     start = -1 if status.start is None else round(status.start * 1e3)
     finish, gate_time = (-1 if t is None else round(t * 1e9) for t in (status.finish, status.gate_time))
     data = STATUS_LAYOUT.pack(STATUS, round(status.t * 1e3), start, finish, status.gate, gate_time)
@@ -30,12 +30,12 @@ def status_message(status: RaceStatus) -> Any:
 
 
 def map_messages(track: TrackMap) -> list[Any]:
-    """The packets of a map."""
+    """Return the packets of a map."""
     data = COUNT.pack(len(track.gates))
     for gate in track.gates:
         data += GATE.pack(gate.number, *gate.p_w, *gate.q_wg, gate.width, gate.height)
     parts = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
-    kind = 0  # of no kind that MAVLink names
+    kind = 0  # no kind defined by MAVLink
     shake = dialect.MAVLink_data_transmission_handshake_message(
         kind, len(data), TRANSFER, 0, len(parts), CHUNK_BYTES, 0
     )
@@ -44,18 +44,18 @@ def map_messages(track: TrackMap) -> list[Any]:
 
 
 class RaceReader:
-    """The client's side: both kinds of packets, the second joined. Whatever the bytes say, it never raises."""
+    """Decoder of both packets on the client's end. Never raises, whatever the bytes."""
 
     def __init__(self) -> None:
         self._parts: dict[int, bytes] = {}
         self._expected = self._size = 0
 
     def handshake(self, message: Any) -> None:
-        """DATA_TRANSMISSION_HANDSHAKE: a map follows."""
+        """Start a map with DATA_TRANSMISSION_HANDSHAKE."""
         self._parts, self._expected, self._size = {}, message.packets, message.size
 
     def read(self, message: Any, t: float) -> RaceStatus | TrackMap | None:
-        """ENCAPSULATED_DATA. `t` (s) stamps a map, which has no stamp of its own. None: no news yet, or no meaning."""
+        """Decode ENCAPSULATED_DATA. `t` (s) stamps a map, which has no stamp of its own. None: incomplete or invalid."""
         data = bytes(message.data)
         if data[0] == STATUS:
             _, now, start, finish, gate, gate_time = STATUS_LAYOUT.unpack_from(data)

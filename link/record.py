@@ -1,6 +1,6 @@
-"""Records in an MCAP file, which Foxglove, PlotJuggler and Rerun open: JSON channels with their schemas, and raw bytes.
+"""Writer of MCAP files for Foxglove, PlotJuggler and Rerun: JSON channels with schemas, and raw bytes.
 
-Here they are written; `link.record_reader` reads them.
+`link.record_reader` reads them.
 """
 
 import json
@@ -15,10 +15,10 @@ NO_SCHEMA = 0
 
 
 class RecordFile:
-    """Writes records as they come. `close` makes the file complete; without it the file still holds what was written."""
+    """MCAP file open for writing. `close` completes the file; without it the file holds the records written so far."""
 
     def __init__(self, path: Path):
-        """Raises UserError when the file cannot be written."""
+        """Open the file. Raises UserError when it cannot be written."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("wb")
@@ -29,13 +29,13 @@ class RecordFile:
         self._writer.start(profile="", library="gate-racer")
 
     def json_channel(self, topic: str, name: str, schema: dict[str, Any]) -> int:
-        """A channel /topic of records under a JSON Schema."""
+        """Add a channel /topic of records with a JSON Schema."""
         text = json.dumps(schema).encode()
         schema_id = self._writer.register_schema(name=name, encoding="jsonschema", data=text)
         return self._writer.register_channel(topic=f"/{topic}", message_encoding="json", schema_id=schema_id)
 
     def raw_channel(self, topic: str, encoding: str) -> int:
-        """A channel /topic of bytes."""
+        """Add a channel /topic of bytes."""
         return self._writer.register_channel(topic=f"/{topic}", message_encoding=encoding, schema_id=NO_SCHEMA)
 
     @property
@@ -44,11 +44,11 @@ class RecordFile:
         return self._file.tell()
 
     def add(self, channel: int, t: float, record: dict[str, Any]) -> None:
-        """A JSON record at t, s; arrays may be numpy's."""
+        """Add a JSON record at t, s; arrays may be numpy's."""
         self.add_raw(channel, t, encoded(record))
 
     def add_raw(self, channel: int, t: float, data: bytes) -> None:
-        """Bytes at t, s."""
+        """Add bytes at t, s."""
         stamp = max(0, round(t * 1e9))
         self._writer.add_message(channel, stamp, data, stamp)
 
@@ -60,7 +60,7 @@ class RecordFile:
 
 
 def vector(n: int, description: str) -> dict[str, Any]:
-    """The schema of n numbers."""
+    """Return the schema of n numbers."""
     return {
         "type": "array",
         "items": {"type": "number"},
@@ -71,15 +71,15 @@ def vector(n: int, description: str) -> dict[str, Any]:
 
 
 def record(**properties: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a record at a time t."""
+    """Return the schema of a record at a time t."""
     return {"type": "object", "properties": {"t": {"type": "number", "description": "s"}, **properties}}
 
 
 def encoded(record: dict[str, Any]) -> bytes:
-    """A record as JSON; arrays may be numpy's."""
+    """Return a record as JSON; arrays may be numpy's."""
     return json.dumps(record, default=_plain).encode()
 
 
 def _plain(value: Any) -> Any:
-    """Numpy arrays and scalars as plain lists and numbers."""
+    """Return a numpy array or scalar as plain list or number."""
     return value.tolist()

@@ -1,7 +1,7 @@
-"""Records of an MCAP file, also of one that was cut off, damaged, or made to do harm.
+"""Reader of MCAP files, also of truncated, damaged or malicious ones.
 
-What is whole is read, whatever stands before it; what is not is counted. Format: mcap.dev/spec. A file is a row of records
-(opcode u8, length u64, content), most of them in compressed chunks with a CRC of their own.
+Intact parts are read, whatever precedes them; the rest is counted. Format: mcap.dev/spec. A file is a sequence of records
+(opcode u8, length u64, content), most of them in compressed chunks with a CRC.
 """
 
 import struct
@@ -20,31 +20,31 @@ from vehicle.files import CAUSES, FileError, parse_json
 
 MAGIC = b"\x89MCAP0\r\n"
 HEAD = struct.Struct("<BQ")  # opcode, length
-CHUNK = struct.Struct("<QQQI")  # first and last time, size unpacked, CRC of that
+CHUNK = struct.Struct("<QQQI")  # first and last time, uncompressed size and CRC
 CHANNEL, MESSAGE, CHUNK_OPCODE, DATA_END, FOOTER, LAST_OPCODE = 0x04, 0x05, 0x06, 0x0F, 0x02, 0x0F
 MESSAGE_HEAD = struct.Struct("<HIQQ")  # channel, number, times
 COMPRESSIONS = ("zstd", "lz4", "")
-CHUNK_BYTES = 64 << 20  # largest chunk, unpacked; ours have 1 MB and one record beyond
+CHUNK_BYTES = 64 << 20  # largest chunk, uncompressed; our own have 1 MB and one record more
 MOST_RATIO, FREE_BYTES = (
     100,
     16 << 20,
-)  # most that a file may unpack to: so many times its size, and so much beside; ours 12 times
-SEARCHED_BYTES = 1 << 20  # stride in the search for the next whole chunk
+)  # limit of the uncompressed size: ratio to the file size, plus bytes; our own have a ratio of 12
+SEARCHED_BYTES = 1 << 20  # block size of the search for the next intact chunk
 
 Record = dict[str, Any]
-Topics = dict[int, tuple[str, bool]]  # by channel: the topic, and whether its messages are JSON
+Topics = dict[int, tuple[str, bool]]  # by channel: topic, and whether its messages are JSON
 
 
 @dataclass
 class Losses:
-    """What of a file could not be read."""
+    """Parts of a file that could not be read."""
 
     counts: Counter[str] = field(default_factory=Counter)
     skipped_bytes: int = 0
     cut_off: bool = False
 
     def __str__(self) -> str:
-        """The losses in a line; empty if there are none."""
+        """Return the losses in a line; empty if there are none."""
         parts = [f"{count} {what}{'s' if count > 1 else ''} damaged" for what, count in self.counts.items()]
         if self.skipped_bytes:
             parts.append(f"{self.skipped_bytes / 1e3:.1f} kB unreadable")
@@ -54,7 +54,7 @@ class Losses:
 
 
 def tell_losses(path: Path, losses: Losses) -> None:
-    """A line on stderr, where there are any."""
+    """Print the losses to stderr, if any."""
     if str(losses):
         print(f"{path}: {losses}", file=sys.stderr)
 
@@ -65,15 +65,15 @@ def read_records(
     without: Collection[str] = (),
     report: Callable[[Path, Losses], None] = tell_losses,
 ) -> Iterator[tuple[str, Record]]:
-    """Topic and record of every JSON message, in the order written.
+    """Yield topic and record of every JSON message, in the order written.
 
     Args:
         only: topics to read; None reads all.
-        without: topics that are not even parsed.
-        report: is told at the end what was lost.
+        without: topics to skip unparsed.
+        report: called at the end with the losses.
 
     Raises:
-        FileError: the file cannot be read, or is no MCAP file.
+        FileError: the file cannot be read, or is not an MCAP file.
     """
     losses = Losses()
     for topic, data in _messages(path, losses, lambda topic: topic not in without and (only is None or topic in only)):
@@ -89,10 +89,10 @@ def read_records(
 
 
 def _messages(path: Path, losses: Losses, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """Topic and bytes of every JSON message of the topics that are wanted."""
+    """Yield topic and bytes of every JSON message of the wanted topics."""
     try:
         with path.open("rb") as file:
-            if not MAGIC.startswith(file.read(len(MAGIC))):  # a shorter one was cut off at once
+            if not MAGIC.startswith(file.read(len(MAGIC))):  # a shorter file was truncated within it
                 raise FileError(f"{path}: is no MCAP file")
             size = file.seek(0, 2)
             topics = _summary(file, size)
@@ -111,7 +111,7 @@ def _messages(path: Path, losses: Losses, wanted: Callable[[str], bool]) -> Iter
 
 
 def _summary(file: BinaryIO, size: int) -> Topics:
-    """The channels that a whole file lists once more at its end; a chunk that is lost may have held the first mention."""
+    """Return the channels that a complete file repeats at its end; the chunk with the first mention may be lost."""
     topics: Topics = {}
     footer = HEAD.size + 20
     file.seek(max(0, size - len(MAGIC) - footer))
@@ -127,7 +127,7 @@ def _summary(file: BinaryIO, size: int) -> Topics:
 
 
 def _records(file: BinaryIO, size: int, losses: Losses) -> Iterator[tuple[int, bytes]]:
-    """Opcode and content of every record that holds data, chunks opened, in a file positioned at the first."""
+    """Yield opcode and content of every data record, chunks opened, from a file positioned at the first."""
     room = FREE_BYTES + MOST_RATIO * size
     while True:
         at = file.tell()
@@ -150,7 +150,7 @@ def _records(file: BinaryIO, size: int, losses: Losses) -> Iterator[tuple[int, b
         unpacked = _unpacked(content, room)
         if unpacked is None:
             losses.counts["chunk"] += 1
-            found = _next_chunk(file, at + 1, size)  # its length may be what is wrong
+            found = _next_chunk(file, at + 1, size)  # its length may be the damaged part
             file.seek(at + HEAD.size + length if found is None else min(found, at + HEAD.size + length))
             continue
         room -= len(unpacked)
@@ -158,7 +158,7 @@ def _records(file: BinaryIO, size: int, losses: Losses) -> Iterator[tuple[int, b
 
 
 def _next_chunk(file: BinaryIO, at: int, size: int) -> int | None:
-    """Where the next record stands that looks like a chunk: by its opcode, its length and the name of a compression."""
+    """Return the position of the next record that looks like a chunk, by opcode, length and name of a compression."""
     marks = [len(name).to_bytes(4, "little") + name.encode() for name in COMPRESSIONS if name]
     to_mark = HEAD.size + CHUNK.size
     while at < size:
@@ -181,7 +181,7 @@ def _places(data: bytes, mark: bytes) -> Iterator[int]:
 
 
 def _unpacked(chunk: bytes, room: int) -> bytes | None:
-    """The records of a chunk; None where it is damaged, or larger than may be."""
+    """Return the uncompressed records of a chunk; None if it is damaged or too large."""
     try:
         _, _, length, crc = CHUNK.unpack_from(chunk)
         compression, at = _text(chunk, CHUNK.size)
@@ -201,7 +201,7 @@ def _unpacked(chunk: bytes, room: int) -> bytes | None:
 
 
 def _split(data: bytes, losses: Losses) -> Iterator[tuple[int, bytes]]:
-    """Opcode and content of records that stand one after the other."""
+    """Yield opcode and content of consecutive records."""
     at = 0
     while at + HEAD.size <= len(data):
         opcode, length = HEAD.unpack_from(data, at)
@@ -213,7 +213,7 @@ def _split(data: bytes, losses: Losses) -> Iterator[tuple[int, bytes]]:
 
 
 def _channel(content: bytes) -> Topics:
-    """A channel's topic and whether its messages are JSON; nothing where the record is malformed."""
+    """Return a channel's topic and whether its messages are JSON; empty if the record is malformed."""
     try:
         topic, at = _text(content, 4)
         encoding, _ = _text(content, at)

@@ -1,7 +1,7 @@
-"""The simulator's end of MAVLink 2: typed messages in, bytes out, and back. VADR-TS-002, 4.3 to 4.5.
+"""The simulator's end of MAVLink 2: bytes to typed messages, and back. VADR-TS-002, 4.3 to 4.5.
 
-No sockets, no clock. Whatever the bytes are, decoding never raises: what cannot be used is counted and dropped. The
-profile's signs and gains are applied to what is sent and undone in what is heard.
+No sockets, no clock. Decoding never raises, whatever the bytes: unusable input is counted and dropped. The profile's signs
+and gains are applied to outgoing and removed from incoming messages.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from pymavlink.dialects.v20 import common as dialect
 
 from link.framing import Counters, Framing
-from link.ground import GroundDesk
+from link.ground import GroundStationServices
 from link.mavlink import (
     ACCEL_AND_GYRO,
     RIVAL,
@@ -53,7 +53,7 @@ from link.signing import SigningKey
 from vehicle.rotation import to_euler
 
 Request = Command | ClientHeartbeat | Hold | TimesyncRequest | UnknownCommand
-HIT_IMPULSE = 1.0  # kg m/s; above it a collision is of threat level 2
+HIT_IMPULSE = 1.0  # kg m/s, above which a collision has threat level 2
 HIGH = dialect.MAV_COLLISION_THREAT_LEVEL_HIGH
 LOW = dialect.MAV_COLLISION_THREAT_LEVEL_LOW
 SETPOINTS = (dialect.MAVLink_set_attitude_target_message, dialect.MAVLink_set_position_target_local_ned_message)
@@ -61,22 +61,22 @@ STAMPED = (*SETPOINTS, dialect.MAVLink_system_time_message)
 
 
 class ServerCodec:
-    """Speaks as the profile's system and component."""
+    """Codec of the simulator, with the profile's system and component."""
 
-    def __init__(self, profile: Profile, key: SigningKey | None = None, desk: GroundDesk | None = None):
-        """`desk` answers ground stations; by default as the profile says."""
+    def __init__(self, profile: Profile, key: SigningKey | None = None, desk: GroundStationServices | None = None):
+        """Create it; `desk` serves ground stations; by default as in the profile."""
         self.profile = profile
         self.counters = Counters()
         self._framing = Framing(profile.system, profile.component, self.counters, key)
-        self._desk = desk or (GroundDesk(profile.system) if profile.ground_station else None)
+        self._desk = desk or (GroundStationServices(profile.system) if profile.ground_station else None)
         self._autopilot = dialect.MAV_AUTOPILOT_GENERIC if profile.offboard is None else dialect.MAV_AUTOPILOT_PX4
         self._replies: list[Any] = []
         self._refusals: list[Refusal] = []
-        self.answered_ms: int | None = None  # stamp of the last set-point or SYSTEM_TIME, right or wrong
-        self._gyro = (0.0, 0.0, 0.0)  # newest, for the rates in ATTITUDE
+        self.answered_ms: int | None = None  # stamp of the last set-point or SYSTEM_TIME, valid or not
+        self._gyro = (0.0, 0.0, 0.0)  # newest sample, for the rates in ATTITUDE
 
     def encode(self, message: Outgoing) -> list[bytes]:
-        """The datagrams of a message. A refused `Ack` is DENIED if the command is known, else UNSUPPORTED."""
+        """Return the datagrams of a message. A refused `Ack` is DENIED if the command is known, else UNSUPPORTED."""
         return [self._framing.pack(packet) for packet in self._packets(message)]
 
     def _packets(self, message: Outgoing) -> list[Any]:
@@ -120,7 +120,7 @@ class ServerCodec:
             case Farewell():
                 return _farewell(message)
             case HumanSticks():
-                return []  # MSP's alone
+                return []  # sent over MSP only
 
     def _odometry(self, message: Odometry) -> Any:
         signs = self.profile.signs
@@ -140,24 +140,24 @@ class ServerCodec:
         )
 
     def timesync_reply(self, request: TimesyncRequest, t: float) -> list[bytes]:
-        """The answer with the simulator's time t in s, where the profile has one."""
+        """Return the reply with the simulator's time t (s), if the profile has one."""
         if not self.profile.timesync:
             return []
-        answered_ns = max(1, round(t * 1e9))  # 0 would make it a request
+        answered_ns = max(1, round(t * 1e9))  # 0 would mark it as a request
         return [self._framing.pack(dialect.MAVLink_timesync_message(answered_ns, request.sent_ns))]
 
     def replies(self) -> list[bytes]:
-        """Datagrams that answer a ground station's questions since the last call."""
+        """Return the replies to a ground station since the last call."""
         packets, self._replies = self._replies, []
         return [self._framing.pack(packet) for packet in packets]
 
     def refusals(self) -> list[Refusal]:
-        """What was dropped since the last call, of set-points and arm commands."""
+        """Return the set-points and arm commands dropped since the last call."""
         refusals, self._refusals = self._refusals, []
         return refusals
 
     def decode(self, datagram: bytes) -> list[Request]:
-        """The messages of a datagram. An `UnknownCommand` is to be answered with `Ack(t, False, command, known=False)`."""
+        """Return the messages of a datagram. Answer an `UnknownCommand` with `Ack(t, False, command, known=False)`."""
         messages = (self._read(message) for message in self._framing.unpack(datagram))
         return [message for message in messages if message is not None]
 
@@ -185,7 +185,7 @@ class ServerCodec:
             case dialect.MAVLink_timesync_message() if message.tc1 == 0:
                 return TimesyncRequest(message.ts1)
             case dialect.MAVLink_timesync_message():
-                return None  # the answer to a request of ours
+                return None  # reply to our own request
             case dialect.MAVLink_system_time_message():
                 return Hold(message.time_boot_ms / 1e3)
         self.counters.unsupported += 1

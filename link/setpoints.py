@@ -1,7 +1,7 @@
-"""What SET_ATTITUDE_TARGET and SET_POSITION_TARGET_LOCAL_NED ask for, by type mask and frame. VADR-TS-002, 3.8 and 4.3.
+"""Decoding of SET_ATTITUDE_TARGET and SET_POSITION_TARGET_LOCAL_NED by type mask and frame. VADR-TS-002, 3.8 and 4.3.
 
-MAVLink defines the bits: ATTITUDE_TARGET_TYPEMASK, POSITION_TARGET_TYPEMASK, MAV_FRAME. Fields that a mask ignores may hold
-anything. What cannot be flown becomes a `Refusal` with its reason; docs/vadr.md lists how what is left open is read.
+MAVLink defines the bits: ATTITUDE_TARGET_TYPEMASK, POSITION_TARGET_TYPEMASK, MAV_FRAME. Ignored fields may hold anything.
+What cannot be flown becomes a `Refusal` with its reason; docs/vadr.md lists how ambiguities are resolved.
 """
 
 import struct
@@ -32,13 +32,13 @@ FRAMES = {
     dialect.MAV_FRAME_BODY_OFFSET_NED: TargetFrame.BODY,
     dialect.MAV_FRAME_BODY_FRD: TargetFrame.BODY,
 }
-HEADER_BYTES = 10  # of MAVLink 2, before the payload
+HEADER_BYTES = 10  # bytes of MAVLink 2 before the payload
 BODY_THRUST = struct.Struct("<3f")  # extension `thrust_body`, which older definitions of the message lack
 BODY_THRUST_AT = HEADER_BYTES + int(dialect.MAVLink_set_attitude_target_message.unpacker.size)
 
 
 def attitude_target(message: Any, profile: Profile) -> AttitudeTarget | Refusal:
-    """What a SET_ATTITUDE_TARGET asks for under a profile's gains."""
+    """Return the target of a SET_ATTITUDE_TARGET with a profile's gains."""
     mask = message.type_mask
     by_rates, no_thrust = bool(mask & IGNORE_ATTITUDE), bool(mask & IGNORE_THRUST and not mask & THRUST_BODY)
     if mask & ~ATTITUDE_BITS:
@@ -63,7 +63,7 @@ def attitude_target(message: Any, profile: Profile) -> AttitudeTarget | Refusal:
 
 
 def _thrust_body(message: Any) -> Vector:
-    """The extension field, -1..1 in body axes (FRD). MAVLink cuts zeros off a payload's end."""
+    """Return the extension field, -1..1, body FRD. MAVLink truncates trailing zeros of a payload."""
     payload = bytes(message.get_msgbuf() or b"")
     signature = int(dialect.MAVLINK_SIGNATURE_BLOCK_LEN) if payload[2:3] == b"\x01" else 0
     end = len(payload) - 2 - signature
@@ -73,7 +73,7 @@ def _thrust_body(message: Any) -> Vector:
 
 
 def position_target(message: Any) -> PositionTarget | Refusal:
-    """What a SET_POSITION_TARGET_LOCAL_NED asks for."""
+    """Return the target of a SET_POSITION_TARGET_LOCAL_NED."""
     mask, frame = message.type_mask, FRAMES.get(message.coordinate_frame)
     if frame is None:
         known = ", ".join(map(str, FRAMES))

@@ -1,5 +1,5 @@
-"""Addresses and bound UDP sockets. What arrives is stamped with the wall clock, read here alone: with the kernel's time of
-reception where it tells (Linux), since a loaded machine may read a datagram much later.
+"""Addresses and bound UDP sockets. Datagrams are stamped with their time of reception: the kernel's where available (Linux),
+since a loaded machine may read a datagram much later. The wall clock is read in this module only.
 """
 
 import errno
@@ -16,10 +16,10 @@ from vehicle.errors import UserError
 ANYWHERE = "0.0.0.0"
 LOOPBACK = "127.0.0.1"
 LARGEST_DATAGRAM = 65535
-MOST_AT_ONCE = 1024  # datagrams of one call, so that a flood cannot hold the caller
-TIMESTAMPNS = 35 if sys.platform == "linux" else None  # SO_TIMESTAMPNS, asm-generic/socket.h; Python does not name it
+MOST_AT_ONCE = 1024  # datagrams per call, so that a flood cannot block the caller
+TIMESTAMPNS = 35 if sys.platform == "linux" else None  # SO_TIMESTAMPNS, asm-generic/socket.h; not defined in Python
 TIMESPEC = struct.Struct("@ll")  # s and ns of CLOCK_REALTIME
-LONGEST_WAIT_S = 10.0  # in the socket's buffer; beyond, the wall clock was set meanwhile
+LONGEST_WAIT_S = 10.0  # longest time in the socket's buffer; beyond, the wall clock was set
 
 
 class LinkError(UserError):
@@ -27,10 +27,10 @@ class LinkError(UserError):
 
 
 def parse_address(text: str, default_port: int) -> Address:
-    """(host, port) of "HOST:PORT" or "HOST".
+    """Return (host, port) of "HOST:PORT" or "HOST".
 
     Raises:
-        LinkError: it is neither.
+        LinkError: the text is neither.
     """
     host, colon, digits = text.partition(":")
     port = int(digits) if digits.isascii() and digits.isdigit() else -1
@@ -42,28 +42,28 @@ def parse_address(text: str, default_port: int) -> Address:
 
 
 def parse_peer(text: str) -> Address:
-    """(host as a number, port) of "HOST" or "HOST:PORT"; port 0 stands for any.
+    """Return (numeric host, port) of "HOST" or "HOST:PORT"; port 0 stands for any.
 
     Raises:
-        LinkError: it is neither, or the host is not known.
+        LinkError: the text is neither, or the host is unknown.
     """
     return reachable(parse_address(text, 0), ANYWHERE)
 
 
 def listening_host(peer: Address | None) -> str:
-    """Where to listen for a simulator at `peer`, (host as a number, port): on loopback unless it is another machine."""
+    """Return the host to listen on for a simulator at `peer`, (numeric host, port): loopback unless it is another machine."""
     return LOOPBACK if peer is None or peer[0].startswith("127.") else ANYWHERE
 
 
 def reachable(address: Address, bound_host: str) -> Address:
-    """The address with its host as a number, checked against where the sending socket is bound.
+    """Return the address with a numeric host, checked against the host that the sending socket is bound to.
 
     Raises:
         LinkError: an unknown host, or another machine from a socket bound to loopback.
     """
     try:
         host = socket.gethostbyname(address[0])
-    except (OSError, UnicodeError):  # the latter for what cannot be a name, such as a..b
+    except (OSError, UnicodeError):  # UnicodeError for an impossible name, such as a..b
         raise LinkError(f"host {address[0]!r} is not known: expected a name or number such as 127.0.0.1") from None
     if bound_host.startswith("127.") and not host.startswith("127."):
         raise LinkError(f"{address[0]} is another machine, out of reach from {bound_host}: bind 0.0.0.0 instead")
@@ -71,13 +71,13 @@ def reachable(address: Address, bound_host: str) -> Address:
 
 
 def bind_udp(host: str, port: int) -> socket.socket:
-    """A UDP socket of its own at host:port; port 0 takes any free one.
+    """Return a UDP socket bound exclusively to host:port; port 0 takes any free one.
 
     Raises:
-        LinkError: another program has the port, or this machine has no such address.
+        LinkError: the port is in use, or this machine has no such address.
     """
     bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # Windows lets others share a port unless told not to
+    if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # Windows shares ports by default
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
     try:
         bound.bind((host, port))
@@ -95,7 +95,7 @@ def bind_udp(host: str, port: int) -> socket.socket:
 
 
 def drain(bound: socket.socket, timeout_s: float, failed: Callable[[], None]) -> Iterator[tuple[bytes, Address, float]]:
-    """Wait for a first datagram, then yield all that are there with sender and time of reception (monotonic, s)."""
+    """Wait for a first datagram, then yield all available with sender and time of reception (monotonic, s)."""
     if not select.select([bound], [], [], max(0.0, timeout_s))[0]:
         return
     for _ in range(MOST_AT_ONCE):
@@ -103,14 +103,14 @@ def drain(bound: socket.socket, timeout_s: float, failed: Callable[[], None]) ->
             datagram, ancillary, sender, received = _receive(bound)
         except BlockingIOError:
             return
-        except OSError:  # news of an earlier datagram that found nobody
+        except OSError:  # error report of an earlier datagram without receiver
             failed()
             continue
         yield datagram, sender, received - _waited_s(ancillary)
 
 
 def _receive(bound: socket.socket) -> tuple[bytes, list[tuple[int, int, bytes]], Address, float]:
-    """The next datagram, what the kernel says of it, its sender, and now (monotonic, s)."""
+    """Return the next datagram, its ancillary data, its sender, and the time now (monotonic, s)."""
     if TIMESTAMPNS is None:
         datagram, sender = bound.recvfrom(LARGEST_DATAGRAM)
         return datagram, [], sender, time.monotonic()
@@ -119,7 +119,7 @@ def _receive(bound: socket.socket) -> tuple[bytes, list[tuple[int, int, bytes]],
 
 
 def _waited_s(ancillary: list[tuple[int, int, bytes]]) -> float:
-    """How long ago the kernel received a datagram; 0 where it does not tell."""
+    """Return the time (s) since the kernel received a datagram; 0 where unavailable."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == TIMESTAMPNS and len(data) >= TIMESPEC.size:
             seconds, nanoseconds = TIMESPEC.unpack(data[: TIMESPEC.size])

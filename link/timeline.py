@@ -1,10 +1,10 @@
-"""Keep the simulator's time continuous for the pilot: drop stamps that cannot be true, follow a clock that was set.
+"""Keep the simulator's time continuous for the pilot: drop impossible stamps, and follow a clock that was set.
 
-HIGHRES_IMU paces the flight, so its stamps are the reference. A stamp that goes back, or ahead by more than the time that has
-passed here, is an outlier until `CONFIRM_S` of consistent samples have followed it; then the simulator's clock was set, and
-an offset keeps the pilot's time continuous: the first of those samples comes as long after the last good one as it took to
-arrive. All other messages of that clock get the same offset, or are dropped where they contradict it; of a race status only
-the differences of its times count then.
+HIGHRES_IMU paces the flight, so its stamps are the reference. A stamp that goes back, or ahead by more than the time elapsed
+locally, is an outlier until `CONFIRM_S` of consistent samples have followed it; then the simulator's clock was set, and an
+offset keeps the pilot's time continuous: the interval between the last good sample and the first of those is that of their
+receptions. All other messages of that clock get the same offset, or are dropped where they contradict it; of a race status
+only the differences of its times are used then.
 """
 
 from dataclasses import replace
@@ -12,12 +12,12 @@ from math import isfinite
 
 from link.messages import Ack, Collision, Farewell, Heartbeat, Imu, RaceStatus, StatusText, Telemetry, TrackMap
 
-STEP_S = 0.03  # between two samples: three of 107 Hz; a longer gap must show in the reception as well
-RATE = 0.5  # least ratio of passed to stamped time in a gap: a simulator may be twice as fast as real time
-CHAIN_S = 0.1  # most between two samples of a clock that was set
-CONFIRM_S = 0.1  # of consistent samples, by stamp and by reception, that show a clock that was set
-LEAST_STEP_S = 1e-3  # of the pilot's time over a change of the clock
-APART_S = 1.0  # most between the stamps of another message and of the newest sample: status is told 4 times a second
+STEP_S = 0.03  # s between two samples: three at 107 Hz; a longer gap must show in the reception as well
+RATE = 0.5  # least ratio of elapsed to stamped time in a gap: a simulator may be twice as fast as real time
+CHAIN_S = 0.1  # s, longest interval between two samples of a clock that was set
+CONFIRM_S = 0.1  # s of consistent samples, by stamp and by reception, that show a clock that was set
+LEAST_STEP_S = 1e-3  # s, least step of the pilot's time over a change of the clock
+APART_S = 1.0  # s, largest difference of another message's stamp from the newest sample's: status is sent at 4 Hz
 UNSTAMPED = (
     Heartbeat,
     Ack,
@@ -25,32 +25,32 @@ UNSTAMPED = (
     Collision,
     TrackMap,
     Farewell,
-)  # carry the newest stamp seen, whatever that was
+)  # get the newest stamp, whatever it is
 
 
 class Timeline:
-    """Feed it every message in the order of arrival; fly by what it returns."""
+    """Filter of messages: pass every message in order of arrival to `admit`, and use what it returns."""
 
     def __init__(self) -> None:
-        self.refused = 0  # messages with a stamp that cannot be true
-        self.clock_set = 0  # how often the simulator's clock was
-        self._ahead_s = 0.0  # of the wire's time over the pilot's
+        self.refused = 0  # messages with an impossible stamp
+        self.clock_set = 0  # number of times the simulator's clock was set
+        self._ahead_s = 0.0  # s, wire time minus the pilot's
         self._newest: tuple[float, float] | None = None  # wire stamp and reception of the newest good sample
-        self._doubtful: list[tuple[Imu, float]] = []  # samples of what may be a new time, with their reception
+        self._doubtful: list[tuple[Imu, float]] = []  # samples of a possibly new time, with their reception
 
     def to_wire(self, t: float) -> float:
-        """The simulator's time of a time of the pilot, s."""
+        """Return the simulator's time of a time of the pilot, s."""
         return t + self._ahead_s
 
     def to_pilot(self, t: float) -> float:
-        """The pilot's time of a time of the simulator, s."""
+        """Return the pilot's time of a time of the simulator, s."""
         return t - self._ahead_s
 
     def admit(self, message: Telemetry, received: float) -> list[Telemetry]:
-        """The messages to be used now, in order, on the pilot's time.
+        """Return the messages to be used now, in order, on the pilot's time.
 
         Args:
-            received: s, of any clock that never goes back.
+            received: s, of any monotonic clock.
         """
         if isinstance(message, Imu):
             return [_shifted(sample, self._ahead_s) for sample in self._samples(message, received)]
@@ -67,7 +67,7 @@ class Timeline:
         return []
 
     def _samples(self, sample: Imu, received: float) -> list[Imu]:
-        """The samples that are found to be good with this one, on the wire's time."""
+        """Return the samples accepted with this one, on the wire's time."""
         if not isfinite(sample.t):
             self.refused += 1
             return []
@@ -76,7 +76,7 @@ class Timeline:
             self._doubtful.clear()
             self._newest = sample.t, received
             return [sample]
-        if self._newest[0] == sample.t:  # a copy, which tells nothing of the clock
+        if self._newest[0] == sample.t:  # a copy, without information on the clock
             self.refused += 1
             return []
         doubtful = self._doubtful
@@ -89,13 +89,13 @@ class Timeline:
         return self._set_clock()
 
     def _follows(self, sample: Imu, received: float) -> bool:
-        """Whether a sample continues the present time."""
+        """Return whether a sample continues the current time."""
         assert self._newest is not None
         step, passed = sample.t - self._newest[0], received - self._newest[1]
         return 0.0 < step <= STEP_S or 0.0 < RATE * step <= passed
 
     def _set_clock(self) -> list[Imu]:
-        """The doubtful samples are good, on a clock that was set."""
+        """Accept the doubtful samples, on a clock that was set."""
         assert self._newest is not None
         (stamp, received), (first, first_received) = self._newest, self._doubtful[0]
         passed = max(first_received - received, LEAST_STEP_S)
@@ -108,7 +108,7 @@ class Timeline:
 
 
 def _shifted(message: Telemetry, by: float) -> Telemetry:
-    """A message with all its times on a clock that is `by` (s) behind."""
+    """Return a message with all its times on a clock that is `by` (s) behind."""
     if by == 0.0:
         return message
     if isinstance(message, RaceStatus):

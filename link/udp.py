@@ -1,4 +1,4 @@
-"""The client's sockets: MAVLink with one simulator, and the video that it sends."""
+"""The client's sockets: MAVLink with one simulator, and its video."""
 
 import math
 import socket
@@ -17,37 +17,37 @@ from link.sockets import LOOPBACK, bind_udp, drain
 from link.video import Reassembler, VideoCounters
 
 VIDEO_BUFFER_BYTES = 4 << 20  # some dozens of images
-MAVLINK_BUFFER_BYTES = 1 << 20  # a second of the most talkative profile, while this process is stopped
-TIMESYNC_S = 0.5
-LEAST_HEARTBEAT_HZ = 2.5  # VADR-TS-002 4.4 wants 2 Hz; the caller's loop may be 0.1 s late
+MAVLINK_BUFFER_BYTES = 1 << 20  # one second of the profile with the highest data rate, while this process is suspended
+TIMESYNC_S = 0.5  # s between TIMESYNC requests
+LEAST_HEARTBEAT_HZ = 2.5  # VADR-TS-002 4.4 requires 2 Hz; the caller's loop may be 0.1 s late
 
 
 @dataclass(slots=True)
 class ClientCounters(Counters):
-    """What a `MavlinkClient` has dropped, received or not sent."""
+    """Counts of messages that a `MavlinkClient` has dropped or not sent."""
 
-    foreign: int = 0  # datagrams and messages of others than the simulator
+    foreign: int = 0  # datagrams and messages of senders other than the simulator
     socket_errors: int = 0
-    rate_limited: int = 0  # set-points beyond the limit
-    unsent: int = 0  # commands without a simulator to go to, or not finite
+    rate_limited: int = 0  # set-points above the rate limit
+    unsent: int = 0  # commands without a known simulator, or not finite
 
 
 class RateGuard:
-    """Admits fewer than `limit_hz` events in any window of 1 s."""
+    """Rate limiter: admits fewer than `limit_hz` events in any window of 1 s."""
 
     def __init__(self, limit_hz: float):
-        self.most_1s = 0  # in any window so far
+        self.most_1s = 0  # largest number in any window so far
         self._limit = limit_hz
         self._recent: deque[float] = deque()
         self._count, self._first, self._last = 0, 0.0, 0.0
 
     @property
     def mean_hz(self) -> float:
-        """From the first to the last admitted."""
+        """Mean rate from the first to the last admitted event, Hz."""
         return (self._count - 1) / (self._last - self._first) if self._last > self._first else 0.0
 
     def admit(self, now: float) -> bool:
-        """Whether an event at `now` (s) may happen; if so it counts."""
+        """Return whether an event at `now` (s) is admitted; if so it is counted."""
         recent = self._recent
         while recent and recent[-1] > now:
             recent.pop()  # the clock was set back
@@ -63,15 +63,15 @@ class RateGuard:
 
 
 class MavlinkClient:
-    """The pilot's MAVLink socket. The simulator is the first autopilot heard, see `link.peer`; all others are ignored."""
+    """The pilot's MAVLink socket. The simulator is the first autopilot received, see `link.peer`; all others are ignored."""
 
     def __init__(
         self, host: str, port: int, profile: Profile, peer: Address | None = None, key: SigningKey | None = None
     ):
         """
         Args:
-            peer: where the simulator must be, as of `parse_peer`; None: anywhere.
-            key: with which all must be signed.
+            peer: required address of the simulator, as from `parse_peer`; None: anywhere.
+            key: signing key of all messages.
 
         Raises:
             LinkError: host:port cannot be bound.
@@ -85,59 +85,59 @@ class MavlinkClient:
         self.address: Address = self.socket.getsockname()
         self._codec = ClientCodec(profile, self.counters, key)
         knocked = self._wanted[0] or LOOPBACK, self._wanted[1] or profile.simulator_port
-        self._door = knocked if profile.offboard is not None else None  # PX4 speaks to those who have spoken
+        self._door = knocked if profile.offboard is not None else None  # PX4 only sends to clients that it has received
         self._guard = RateGuard(profile.command_limit_hz)
         self._heartbeat_s = 1 / max(profile.client_heartbeat_hz, LEAST_HEARTBEAT_HZ)
         self._heartbeat_due = self._timesync_due = -math.inf
 
     @property
     def peer(self) -> Address | None:
-        """The simulator's address, once it is known."""
+        """The simulator's address, once known."""
         return self._peer.address
 
     @property
     def where(self) -> str:
-        """Its port, for people."""
+        """The local port, human-readable."""
         return str(self.address[1])
 
     @property
     def knocking(self) -> Address | None:
-        """Where a simulator that does not speak first is asked to."""
+        """Address that is contacted first, for a simulator that does not send first; else None."""
         return self._door if self.peer is None else None
 
     @property
     def host(self) -> str:
-        """The simulator's host as far as it is known, else empty."""
+        """The simulator's host as far as known, else empty."""
         return self.peer[0] if self.peer is not None else self._wanted[0]
 
     def reconsider(self, now: float, complete: bool) -> bool:
-        """Whether the simulator is gone or another has taken its place, see `Peer.reconsider`; `now` monotonic, s."""
+        """Return whether the simulator was released or replaced, see `Peer.reconsider`; `now` monotonic, s."""
         return self._peer.reconsider(now, complete)
 
     @property
     def command_hz(self) -> float:
-        """Mean rate of the attitude targets sent."""
+        """Mean rate of the attitude targets sent, Hz."""
         return self._guard.mean_hz
 
     @property
     def command_hz_max_1s(self) -> int:
-        """Most attitude targets sent in any window of 1 s."""
+        """Largest number of attitude targets sent in any window of 1 s."""
         return self._guard.most_1s
 
     def receive(self, timeout_s: float) -> list[tuple[float, Telemetry | TimesyncReply]]:
-        """All that has come, with its time of reception (monotonic, s); waits at most timeout_s for the first datagram."""
-        heard: list[tuple[float, Telemetry | TimesyncReply]] = []
+        """Return all messages with their time of reception (monotonic, s); wait at most timeout_s for the first datagram."""
+        arrivals: list[tuple[float, Telemetry | TimesyncReply]] = []
         received = 0.0
         for datagram, sender, received in drain(self.socket, timeout_s, self._failed):
             if not self._peer.may_speak(sender):
                 self.counters.foreign += 1
                 continue
             messages = self._codec.decode(datagram, partial(self._admits, sender, received))
-            heard += [(received, message) for message in messages]
+            arrivals += [(received, message) for message in messages]
         for reply in self._codec.timesync_replies(received):
             if self.peer is not None:
                 self._transmit(reply)
-        return heard
+        return arrivals
 
     def _admits(self, sender: Address, received: float, packet: Any) -> bool:
         admitted = self._peer.admits(packet, sender, received)
@@ -145,9 +145,9 @@ class MavlinkClient:
         return admitted
 
     def send(self, command: Command, now: float, t: float) -> bool:
-        """Sends a command at `now` (monotonic, s), stamped t (s, simulator's clock). False, and counted, if it is held back.
+        """Send a command at `now` (monotonic, s), stamped t (s, simulator's clock). False, and counted, if it is withheld.
 
-        Held back are set-points beyond the rate limit or not finite, and everything before the simulator is known.
+        Withheld are set-points above the rate limit or not finite, and all commands before the simulator is known.
         """
         if self.peer is None or not finite(command):
             self.counters.unsent += 1
@@ -158,7 +158,7 @@ class MavlinkClient:
         return self._transmit(self._codec.encode(command, t))
 
     def keep_alive(self, now: float) -> None:
-        """Sends a heartbeat when one is due, and asks PX4 for its streams; call it often."""
+        """Send a heartbeat when one is due, and request PX4's streams; call often."""
         if (self.peer or self._door) is not None and now >= self._heartbeat_due:
             self._heartbeat_due = now + self._heartbeat_s
             self._transmit(self._codec.heartbeat())
@@ -167,13 +167,13 @@ class MavlinkClient:
                 self._transmit(request)
 
     def ask_time(self, now: float) -> None:
-        """Sends a TIMESYNC request when one is due; call it often. A simulator need not answer."""
+        """Send a TIMESYNC request when one is due; call often. A simulator need not reply."""
         if self.peer is not None and now >= self._timesync_due:
             self._timesync_due = now + TIMESYNC_S
             self._transmit(self._codec.timesync(now))
 
     def hold(self, t: float) -> None:
-        """Tells a simulator in lock-step that there is no command for the sample stamped t (s)."""
+        """Let a simulator in lock-step continue without a command for the sample stamped t (s)."""
         if self.peer is not None:
             self._transmit(self._codec.hold(t))
 
@@ -201,7 +201,7 @@ class MavlinkClient:
 
 
 def finite(command: Command) -> bool:
-    """Whether all its numbers are; a flight controller may do anything with those that are not."""
+    """Return whether all numbers of a command are finite; a flight controller's response to others is undefined."""
     values: tuple[float | None, ...] = ()
     if isinstance(command, AttitudeTarget):
         values = (*command.q_wb, *command.omega, command.throttle)
@@ -214,7 +214,7 @@ class VideoReceiver:
     """The pilot's video socket."""
 
     def __init__(self, host: str, port: int):
-        """Raises LinkError when host:port cannot be bound."""
+        """Bind the socket. Raises LinkError when host:port cannot be bound."""
         self.socket = bind_udp(host, port)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, VIDEO_BUFFER_BYTES)
@@ -223,8 +223,8 @@ class VideoReceiver:
         self._host = ""
         self._reassembler = Reassembler()
 
-    def hear_only(self, host: str) -> None:
-        """From now on only datagrams of a host (a number) count; empty for any."""
+    def accept_only(self, host: str) -> None:
+        """Accept only datagrams of a numeric host from now on; empty for any."""
         self._host = host
 
     @property
@@ -232,7 +232,7 @@ class VideoReceiver:
         return self._reassembler.counters
 
     def receive(self, timeout_s: float) -> list[tuple[VideoFrame, float]]:
-        """The frames completed, with the time (monotonic, s) of the datagram that did; waits at most timeout_s."""
+        """Return the frames completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
         frames = []
         for datagram, sender, received in drain(self.socket, timeout_s, self._failed):
             if self._host not in ("", sender[0]):

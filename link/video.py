@@ -1,4 +1,4 @@
-"""The vision stream, VADR-TS-002 4.6: JPEG images in chunks, each behind a 24-byte little-endian header."""
+"""The vision stream, VADR-TS-002 4.6: JPEG images in chunks, each with a 24-byte little-endian header."""
 
 import struct
 from collections import deque
@@ -9,14 +9,14 @@ from link.profile import Profile
 
 HEADER = struct.Struct("<IHHIIQ")  # frame_id, chunk_id, total_chunks, jpeg_size, payload_size, sim_time_ns
 MOST_CHUNKS = 0xFFFF
-RESTART_NS = 1_000_000_000  # a stamp older than this is no straggler: the stream has begun anew
-REMEMBERED = 16  # completed frames whose repeats are known; at 30 Hz they are younger than a restart
+RESTART_NS = 1_000_000_000  # ns, beyond which an older stamp means a restarted stream instead of a late chunk
+REMEMBERED = 16  # completed frames whose repeats are recognised; at 30 Hz they are more recent than a restart
 
 Key = tuple[int, int]  # frame_id, sim_time_ns
 
 
 def datagrams(frame: VideoFrame, profile: Profile) -> list[bytes]:
-    """All that a simulator sends of one image, whose `t` is on its clock: stamped, repeated as the profile says.
+    """Return all datagrams of one image, whose `t` is on the simulator's clock: stamped and repeated as in the profile.
 
     Raises:
         ValueError: as `chunks`.
@@ -25,7 +25,7 @@ def datagrams(frame: VideoFrame, profile: Profile) -> list[bytes]:
 
 
 def chunks(frame_id: int, t: float, jpeg: bytes, payload_bytes: int) -> list[bytes]:
-    """The datagrams of one image stamped t (s), each with at most payload_bytes of it.
+    """Return the datagrams of one image stamped t (s), each with at most payload_bytes of it.
 
     Raises:
         ValueError: an empty image, or one that needs more chunks than the header can count.
@@ -47,39 +47,39 @@ def _chunks(frame_id: int, stamp_ns: int, jpeg: bytes, payload_bytes: int) -> li
 
 @dataclass(slots=True)
 class VideoCounters:
-    """What a `Reassembler` has dropped: datagrams, but for `evicted`."""
+    """Counts of what a `Reassembler` has dropped: datagrams, except `evicted`."""
 
-    malformed: int = 0  # no header, or one that cannot be true
+    malformed: int = 0  # no header, or an impossible one
     inconsistent: int = 0  # contradicts the other chunks of its frame
     duplicate_chunk: int = 0
-    duplicate_frame: int = 0  # of a frame that is complete
-    stale: int = 0  # of a frame older than the newest complete one
-    evicted: int = 0  # frames given up incomplete
-    foreign: int = 0  # of other hosts than the simulator's
+    duplicate_frame: int = 0  # chunks of a completed frame
+    stale: int = 0  # chunks of a frame older than the newest complete one
+    evicted: int = 0  # frames dropped incomplete
+    foreign: int = 0  # datagrams from hosts other than the simulator's
 
 
 @dataclass(slots=True)
 class _Partial:
-    """A frame on its way."""
+    """An incomplete frame."""
 
     total_chunks: int
     jpeg_size: int
-    payloads: dict[int, bytes] = field(default_factory=dict)  # by chunk_id
-    size: int = 0  # of all payloads
+    payloads: dict[int, bytes] = field(default_factory=dict)  # payload by chunk_id
+    size: int = 0  # bytes of all payloads
 
 
 class Reassembler:
-    """Joins chunks to frames in any order, each frame once and never after a newer one."""
+    """Reassembly of chunks to frames in any order, each frame once and never after a newer one."""
 
     def __init__(self, max_frames: int = 8, max_frame_bytes: int = 1 << 20):
-        """At most max_frames incomplete frames are kept, none larger than max_frame_bytes."""
+        """Create it; at most max_frames incomplete frames are kept, none larger than max_frame_bytes."""
         self.counters = VideoCounters()
         self._max_frames, self._max_frame_bytes = max_frames, max_frame_bytes
-        self._partials: dict[Key, _Partial] = {}  # the first seen first
+        self._partials: dict[Key, _Partial] = {}  # in order of their first chunk
         self._completed: deque[Key] = deque(maxlen=REMEMBERED)
 
     def feed(self, datagram: bytes) -> VideoFrame | None:
-        """Takes one datagram. Returns the frame that it completes; its `t` is sim_time_ns, still on the video clock."""
+        """Process one datagram. Return the frame that it completes; its `t` is sim_time_ns, still on the video clock."""
         chunk = self._chunk(datagram)
         if chunk is None:
             return None
@@ -101,7 +101,7 @@ class Reassembler:
         return self._close(key, partial) if complete else None
 
     def _chunk(self, datagram: bytes) -> tuple[Key, int, int, int, bytes] | None:
-        """Key, chunk_id, total_chunks, jpeg_size and payload of a datagram worth keeping."""
+        """Return key, chunk_id, total_chunks, jpeg_size and payload of a usable datagram; else None."""
         if len(datagram) <= HEADER.size:
             self.counters.malformed += 1
             return None

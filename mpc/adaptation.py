@@ -1,15 +1,15 @@
-"""What the model gets wrong, estimated in flight: thrust scale, drag scale, lift and residual acceleration.
+"""Estimation of the model's errors in flight: thrust scale, drag scale, lift and residual acceleration.
 
-A Kalman filter on theta = (k_c, k_d, k_h, a_res). Between two commands the model flies from one estimate of the velocity towards
-the next; what it misses by is linear in theta:
+A Kalman filter on theta = (k_c, k_d, k_h, a_res). From one command to the next the model predicts the change of velocity; the
+error of that prediction is linear in theta:
 
     (v - v_model) / dt = R (0, 0, -1) (c dk_c + (v_x^2 + v_y^2) dk_h) + d_w dk_d + da_res + noise
 
-Scales and lift walk slowly (battery, payload, a drag that was measured wrongly) and last through turns; the residual (gusts, and
-what else there is) is forgotten within its correlation time. The residual model of Torrente et al. (Data-driven MPC, RA-L
-2021) and the scheduled thrust scale of Sun et al. (T-RO 2022, sec. V) in one small filter. Of the body rates, how late and how
-slowly they follow is learned by `response`; a residual of theirs is not: on 24 random courses that gained nothing, and by camera
-it follows what the gyro and the turns have wrong.
+Scales and lift are slow random walks (battery, payload, errors of the drag coefficients); the residual (gusts, other unmodelled
+forces) is a first-order Gauss-Markov process. The filter combines the residual model of Torrente et al. (Data-driven MPC, RA-L
+2021) with the scheduled thrust scale of Sun et al. (T-RO 2022, sec. V). Delay and lag of the body rates are estimated in
+`response`; a residual of the rates is not estimated: on 24 random courses it gained nothing, and with the camera it follows
+errors of the gyro and effects of the turns.
 """
 
 from dataclasses import dataclass
@@ -28,30 +28,30 @@ from vehicle.vehicle import Vehicle
 Q, V, W = (RATES_X[name].at for name in "qvw")
 LINEAR, QUADRATIC = PARAMETERS["drag_linear"].at, PARAMETERS["drag_quadratic"].at
 SCALE, LIFT, RESIDUAL = (PARAMETERS[name].at for name in ("thrust_scale", "lift", "residual"))
-DRAG_HIGH = 4.0  # -, greatest drag scale
+DRAG_HIGH = 4.0  # -, largest drag scale
 K_C, K_D, K_H, A = 0, 1, 2, slice(3, 6)
 VEHICLE = slice(K_C, K_D + 1)
 
 
 @dataclass(frozen=True)
 class Adaptation:
-    """How fast to believe what."""
+    """Tuning of the disturbance estimator: prior standard deviations, process noise, measurement noise and limits."""
 
-    thrust_sigma: float  # -, of the thrust scale before the flight
-    thrust_walk: float  # 1/sqrt(s), its random walk
-    drag_sigma: float  # -, of the drag scale before the flight
-    drag_walk: float  # 1/sqrt(s)
-    lift_sigma: float  # 1/m, of the lift before the flight
-    lift_walk: float  # 1/m/sqrt(s)
-    lift_high: float  # 1/m, greatest, of either sign
-    residual_sigma: float  # m/s^2, of the residual acceleration at any time
+    thrust_sigma: float  # -, prior std of the thrust scale
+    thrust_walk: float  # 1/sqrt(s), random walk of the thrust scale
+    drag_sigma: float  # -, prior std of the drag scale
+    drag_walk: float  # 1/sqrt(s), random walk of the drag scale
+    lift_sigma: float  # 1/m, prior std of the lift
+    lift_walk: float  # 1/m/sqrt(s), random walk of the lift
+    lift_high: float  # 1/m, largest magnitude of the lift
+    residual_sigma: float  # m/s^2, stationary std of the residual acceleration
     residual_s: float  # s, its correlation time
-    noise: float  # m/s^2, of the measured acceleration over one command period
-    noise_turning: float  # m/s^2 per rad/s of body-rate error: a rate loop at work takes thrust from the rotors
-    thrust_low: float  # -, least and greatest thrust scale
-    thrust_high: float
-    speed_min: float  # m/s, below which ground and pad disturb
-    gate: float  # m/s^2: an innovation above this is a jump of the estimate, not an acceleration
+    noise: float  # m/s^2, noise of the measured acceleration over one command period
+    noise_turning: float  # m/s^2 per rad/s of body-rate error: torque demand takes thrust from the rotors
+    thrust_low: float  # -, smallest thrust scale
+    thrust_high: float  # -, largest thrust scale
+    speed_min: float  # m/s, speed below which ground and pad disturb the estimate
+    gate: float  # m/s^2, innovation above which a jump of the state estimate is assumed, and the sample rejected
     response: ResponseAdaptation
 
     def __post_init__(self) -> None:
@@ -60,12 +60,16 @@ class Adaptation:
 
 
 def load_adaptation(path: str | Path = Path(__file__).parent / "adaptation.yaml") -> Adaptation:
-    """Raises UserError for a missing or malformed file."""
+    """Load the estimator's tuning.
+
+    Raises:
+        UserError: a missing or malformed file.
+    """
     return load(path, Adaptation)
 
 
 class DisturbanceEstimator:
-    """The filter. Its parameters are what the solver and the predictor fly by."""
+    """Kalman filter of the model's errors; solver and predictor use its `parameters`."""
 
     def __init__(self, vehicle: Vehicle, settings: Adaptation):
         self._nominal, s = nominal_parameters(vehicle), settings
@@ -80,20 +84,20 @@ class DisturbanceEstimator:
 
     @property
     def vehicle(self) -> tuple[Array, Array]:
-        """Scales (2,) of thrust and drag against the vehicle's file, and their covariance (2, 2)."""
+        """Scales (2,) of thrust and drag relative to the vehicle's file, and their covariance (2, 2)."""
         return self.theta[VEHICLE].copy(), self._P[VEHICLE, VEHICLE].copy()
 
-    def update(self, x: Array, missed_v: Array, u: Array, thrust: float, dt: float) -> None:
-        """One step.
+    def update(self, x: Array, velocity_error: Array, u: Array, thrust: float, dt: float) -> None:
+        """Predict and correct by one velocity prediction error.
 
         Args:
-            x: (14,) the state now.
-            missed_v: (3,) m/s, the estimated velocity minus the one that the model reached over dt.
+            x: (14,) the present state.
+            missed_v: (3,) m/s, the estimated velocity minus the model's prediction over dt.
             u: (4,) the input that acts.
             thrust: m/s^2, commanded thrust behind its lag.
             dt: s.
         """
-        self._innovation[:], self._x[:], self._u[:], self._thrust_dt[:] = missed_v / dt, x, u, (thrust, dt)
+        self._innovation[:], self._x[:], self._u[:], self._thrust_dt[:] = velocity_error / dt, x, u, (thrust, dt)
         self._filter()
         self.theta[:], self._P[:] = self._filter.results[0][0], self._filter.results[1]
         parameters, nominal = self.parameters, self._nominal
@@ -105,7 +109,7 @@ class DisturbanceEstimator:
 
 
 def _filter(s: Adaptation, vehicle: Vehicle) -> ca.Function:
-    """(theta, P, innovation, x, u, (thrust, dt)) -> theta and P one step later."""
+    """Build the filter step, (theta, P, innovation, x, u, (thrust, dt)) -> (theta, P)."""
     theta, P, innovation = ca.SX.sym("theta", 6), ca.SX.sym("P", 6, 6), ca.SX.sym("innovation", 3)
     x, u, thrust, dt = ca.SX.sym("x", RATES_X.size), ca.SX.sym("u", RATES_U.size), ca.SX.sym("c"), ca.SX.sym("dt")
     keep = ca.exp(-dt / s.residual_s)
@@ -128,8 +132,8 @@ def _filter(s: Adaptation, vehicle: Vehicle) -> ca.Function:
         ca.DM([s.thrust_high, DRAG_HIGH, s.lift_high, *[s.gate] * 3]),
     )
     after = ca.fmin(ca.fmax(before + K @ innovation, low), high)
-    heard = ca.logic_and(ca.sumsqr(x[V]) > s.speed_min**2, ca.sumsqr(innovation) < s.gate**2)
+    received = ca.logic_and(ca.sumsqr(x[V]) > s.speed_min**2, ca.sumsqr(innovation) < s.gate**2)
     spread_after = spread - K @ H @ spread
-    results = [ca.if_else(heard, after, before), ca.if_else(heard, spread_after, spread)]
+    results = [ca.if_else(received, after, before), ca.if_else(received, spread_after, spread)]
     given = [theta, P, innovation, x, u, ca.vertcat(thrust, dt)]
     return ca.Function("residuals", given, [ca.densify(r) for r in results])

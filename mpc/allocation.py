@@ -1,11 +1,11 @@
-"""What the rotors can follow of a command, where thrust and turning share their range: yaw gives way first, then the thrust.
+"""Saturation of commands where thrust and body torque share the rotors' range: yaw is reduced first, then the thrust.
 
-Turning asks for the share
+A change of body rates takes the fraction
 
-    r = sum_i |u_i - w_i| / (tau_i slew_i)    of what there is at half thrust,    and 2 - 2 c / c_max of it is left beside c
+    r = sum_i |u_i - w_i| / (tau_i slew_i)    of the torque at half thrust,    of which 2 - 2 c / c_max is left at thrust c
 
-(`vehicle.dynamics.authority`). A command that asks for more is not followed in any axis, and a vehicle at the limit of its thrust
-would never turn back. Roll and pitch steer the thrust, yaw does not: the order of Faessler, Falanga and Scaramuzza (Thrust
+(`vehicle.dynamics.authority`). A command beyond that is followed in no axis, and a vehicle at its thrust limit could not
+turn. Roll and pitch direct the thrust, yaw does not; hence the priorities of Faessler, Falanga and Scaramuzza (Thrust
 mixing, saturation, and body-rate control, RA-L 2017).
 """
 
@@ -16,18 +16,18 @@ from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 YAW, THRUST = 2, 3
-HALF = 1.0  # of what there is at half thrust: less thrust leaves no more
+HALF = 1.0  # -, largest fraction available: below half thrust it does not grow
 
 
 class Allocation:
-    """Of one vehicle."""
+    """Command saturation for one vehicle."""
 
     def __init__(self, vehicle: Vehicle):
         self._thrust_max = vehicle.thrust_max
-        self._reach = np.array(vehicle.rate_lag_s) * np.array(vehicle.slew_max)  # rad/s, that take all; infinite: none
+        self._reach = np.array(vehicle.rate_lag_s) * np.array(vehicle.slew_max)  # rad/s, rate error that takes it all
 
     def within(self, u: Array, w: Array) -> Array:
-        """The command (4,) in the place of u (4,), at body rates w (3,)."""
+        """Return the command (4,) nearest to u (4,) by these priorities, at body rates w (3,), rad/s."""
         off = u[:THRUST] - w
         asked = np.abs(off) / self._reach
         tilting, left = float(asked[:YAW].sum()), min(authority(u[THRUST], self._thrust_max), HALF)

@@ -1,4 +1,4 @@
-"""What a controller answers: a command and how it came about, and what the flight has shown of its vehicle."""
+"""Outputs of a controller: a command with its diagnostics, and the vehicle parameters estimated in flight."""
 
 import enum
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from vehicle.rotation import Array
 
 
 class Source(enum.StrEnum):
-    """Where a command comes from, best first."""
+    """Source of a command, in order of preference."""
 
     SOLVED = "solved"
     SHIFTED = "shifted previous solution"
@@ -18,25 +18,25 @@ class Source(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """One command in SI and how it came about."""
+    """One command, in SI units, with its source and diagnostics."""
 
-    u: Array  # (4,) body rates rad/s and thrust m/s^2
-    q_wb: Array  # (4,) the attitude, when the command acts, from which a loop on attitude would ask for these rates
+    u: Array  # (4,) body rates, rad/s, and specific thrust, m/s^2
+    q_wb: Array  # (4,) wxyz, attitude setpoint for which a proportional attitude loop commands these rates
     source: Source
-    reason: str  # why it is not a solution; empty when it is
-    status: int  # of the solver
-    solve_s: float  # of the solver, and
-    step_s: float  # of everything from the state to the command
-    theta: float  # s of plan time
+    reason: str  # why the solver's solution was not used; empty if it was
+    status: int  # status of the solver, 0 for success, -1 if it was not called
+    solve_s: float  # s, time of the solver
+    step_s: float  # s, time from the state to the command
+    theta: float  # s of plan time, progress
     reference: Array  # (14,) p, q, v, u of the plan at theta
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
-    """What a flight has shown of its vehicle, against the vehicle's file."""
+class EstimatedParameters:
+    """Parameters of the vehicle estimated in flight; scales are relative to the vehicle's file."""
 
-    thrust_scale: float
-    drag_scale: float
-    lift_1_m: float  # thrust gained per square of the speed across the rotors
-    delay_s: float  # from a command to where the IMU's stamps show it
-    rate_lag_scale: float
+    thrust_scale: float  # -
+    drag_scale: float  # -
+    lift_1_m: float  # 1/m, thrust gained per squared speed across the rotors
+    delay_s: float  # s, from a command to its effect by the IMU's timestamps
+    rate_lag_scale: float  # -

@@ -1,8 +1,8 @@
-"""From a state estimate to a command: predict over the delay, advance along the plan, solve, and never send garbage.
+"""Controller from state estimate to command: delay prediction, progress along the plan, solver, fall-backs.
 
-Between two commands the next problem is prepared (`prepare`), so that a command waits for the feedback phase only.
-Where no solution is to be had, in this order: the previous solution, as long as it reaches; a spare solver; the geometric
-controller, slowly along the plan; and braking, where there is no plan or no state.
+The next problem is prepared between two commands (`prepare`), so that a command waits for the feedback phase only.
+Fall-backs without a solution, in this order: the previous solution, for a few ticks; a spare solver; the geometric
+controller, slowly along the plan; and braking, if there is no plan or no state.
 """
 
 import math
@@ -14,8 +14,8 @@ import numpy as np
 from mpc import geometric
 from mpc.adaptation import Adaptation, DisturbanceEstimator
 from mpc.allocation import Allocation
-from mpc.control import Control, Learned, Source
-from mpc.giving_way import Tube, lead
+from mpc.control import Control, EstimatedParameters, Source
+from mpc.giving_way import AvoidanceTube, displace
 from mpc.model import PARAMETERS, unpack
 from mpc.predictor import Predictor
 from mpc.problem.problem import Problem
@@ -35,15 +35,15 @@ C, U_C = RATES_X["c"].at.start, REFERENCE["u_c"].at.start
 RESIDUAL = slice(NR + PARAMETERS["residual"].at.start, NP)
 SCALE, RATE_LAG = PARAMETERS["thrust_scale"].at.start, PARAMETERS["rate_lag"].at
 NX, NU = RATES_X.size, RATES_U.size
-LEARN_LIMIT_S = 0.1  # between two steps that can be compared
-SHIFTED_LIMIT = 6  # ticks flown on an old solution before something else is tried
+LEARN_LIMIT_S = 0.1  # s, longest interval between two steps from which parameters are estimated
+SHIFTED_LIMIT = 6  # most consecutive ticks flown on the previous solution
 LEVEL_Q = np.array([1.0, 0.0, 0.0, 0.0])
-MOVING_M_S = 1.0  # slower, pad and ground disturb what is compared
-STALE_S = 1.0  # age beyond which a state is no longer flown ahead to now by the model
+MOVING_M_S = 1.0  # m/s, speed below which pad and ground disturb the estimation of the rate response
+STALE_S = 1.0  # s, largest age of a state that the model still predicts to the present
 
 
 class Controller:
-    """Flies a plan. One call of `step` per command, and one of `prepare` after it, when there is time."""
+    """Predictive controller for a plan. Call `step` once per command, and `prepare` after it if time allows."""
 
     def __init__(
         self,
@@ -56,12 +56,12 @@ class Controller:
         spare: Solver | None = None,
         floor_m: float = math.inf,
     ):
-        """Begin at the start of a plan.
+        """Start at the beginning of a plan.
 
         Args:
-            course: the plan's gates in the order of flight, for the terms that know of gates.
-            spare: flies when the solver fails.
-            floor_m: world z of the floor, for the terms that know of it.
+            course: the plan's gates in the order of flight, for the terms that depend on gates.
+            spare: back-end used when the solver fails.
+            floor_m: m, world z of the floor (NED, down), for the floor constraint.
         """
         self._course, self._floor_m = course, floor_m
         self.reference = Reference(plan, vehicle, course, floor_m)
@@ -79,64 +79,64 @@ class Controller:
         self._fading = np.exp(-self._horizon / adaptation.residual_s)[:, None]
         self._parameters = np.zeros((horizon.steps + 1, NP))
         self._x0 = np.zeros(problem.x.size)
-        self._before: tuple[float, Array] | None = None  # time and state, thrust included, of the step before
-        self._last: tuple[float, Array, Array] | None = None  # time, x and u of the last good solution
+        self._before: tuple[float, Array] | None = None  # time, s, and state (14,) of the previous step
+        self._last: tuple[float, Array, Array] | None = None  # time, s, x and u of the last good solution
         self._warm = self._prepared = self._whole = False
-        self._others: Sequence[Tube] = ()  # whom the line is left to
-        self._due = 0.0  # the time for which `theta` is meant
+        self._others: Sequence[AvoidanceTube] = ()  # other vehicles that have priority
+        self._due = 0.0  # s, time to which `theta` refers
         self._failures, self._flies = 0, True
 
     @property
     def theta(self) -> float:
-        """s of plan time."""
+        """Progress, s of plan time."""
         return self.progress.theta
 
     @property
-    def learned(self) -> Learned:
-        """Up to now."""
+    def learned(self) -> EstimatedParameters:
+        """Vehicle parameters estimated so far."""
         thrust, drag, lift = self.disturbance.theta[:3].tolist()
-        return Learned(thrust, drag, lift, self.response.delay_s, self.response.lag_scale)
+        return EstimatedParameters(thrust, drag, lift, self.response.delay_s, self.response.lag_scale)
 
-    def believe_gate(self, number: int, offset_w: Array, sigma_m: float) -> None:
-        """A gate of the course, by its number, stands offset_w (3,) m off the map, in doubt by sigma_m across its opening."""
-        self.reference.belief.believe(number, offset_w, sigma_m)
+    def set_gate_offset(self, number: int, offset_w: Array, sigma_m: float) -> None:
+        """Set the offset of gate `number` from the map, offset_w (3,) m, world NED, and its std across the opening, sigma_m."""
+        self.reference.belief.set_offset(number, offset_w, sigma_m)
 
     def begin_at(self, p_w: Array) -> None:
-        """The course begins at p_w (3,) m, and comes to the plan's line at the first gate."""
-        self.reference.belief.begin(np.zeros(3))
-        self.reference.belief.begin(p_w - self.reference.sample(np.zeros(1))[0, P])
+        """Start the course at p_w (3,) m, world NED; it joins the plan's line at the first gate."""
+        self.reference.belief.set_start_offset(np.zeros(3))
+        self.reference.belief.set_start_offset(p_w - self.reference.sample(np.zeros(1))[0, P])
 
     def limit_pace(self, most: float) -> None:
-        """Fly no faster than at this pace, 1.0 as planned, until told otherwise."""
+        """Limit the pace to `most`, 1.0 as planned, until the next call."""
         self.progress.allowed = most
 
-    def give_way(self, tubes: Sequence[Tube]) -> None:
-        """Keep out of these tubes, until told otherwise."""
+    def give_way(self, tubes: Sequence[AvoidanceTube]) -> None:
+        """Set the tubes to keep clear of, until the next call."""
         self._others = tubes
 
     def look(self, worth_it: bool) -> None:
-        """Whether to fly no faster than lets the camera see what the plan has in view, until told otherwise."""
+        """Set whether the pace is limited to keep gates in view that the plan has in view, until the next call."""
         self.progress.looking = worth_it
 
     def sent(self, t: float, u: Array) -> None:
-        """Note an input (4,) of somebody else's, sent at t (s)."""
+        """Record an input (4,) sent at t, s, by another controller."""
         self._predictor.sent(t, u)
 
-    def only_watch(self) -> None:
-        """Somebody else flies: what is commanded here is not sent, and nothing is learned from it. Tell of his by `sent`."""
+    def set_passive(self) -> None:
+        """Stop recording own commands as sent: another controller flies, and its inputs are reported by `sent`."""
         self._flies = False
 
     def rejoin(self, theta: float, pace: float) -> None:
-        """Go on at another place of the plan, s of plan time: what was solved before is forgotten."""
+        """Continue at another point of the plan, theta in s of plan time, and discard previous solutions."""
         self.progress.theta, self.progress.pace = theta, pace
         self._before = self._last = None
         self._warm = self._prepared = False
         self._failures = 0
 
     def follow(self, plan: Plan, vehicle: Vehicle, theta: float) -> None:
-        """Go on by another plan through the same gates, made for that vehicle, from theta on (s of its time), at its own pace.
+        """Continue with another plan through the same gates, made for `vehicle`, from theta, s of its time, at pace 1.
 
-        It begins where the vehicle is, so that what was solved last stays the guess.
+        The plan begins at the vehicle's present state, so that the last solution stays the initial guess.
         """
         belief = self.reference.belief
         self.reference = Reference(plan, vehicle, self._course, self._floor_m)
@@ -145,7 +145,7 @@ class Controller:
         self._prepared = False
 
     def expected(self, t: float, ahead_s: float) -> Array | None:
-        """(14,) the state in which the command of `ahead_s` after t (s) will act, as last solved; None: none reaches so far."""
+        """Return the state (14,) of the last solution at t + ahead_s, s, when that command will act; None beyond its horizon."""
         if self._last is None or not self._warm:
             return None
         since, states, _ = self._last
@@ -157,11 +157,11 @@ class Controller:
         return np.asarray(x)
 
     def step(self, t: float, x: Array, dt: float, age: float = 0.0) -> Control:
-        """The command at time t from the state x (14,) of `age` s before; dt is the time until the next one, s."""
+        """Compute the command at t, s, from the state x (14,) at t - age; dt is the time until the next command, s."""
         begin = time.perf_counter()
         ahead, reason = self._ahead(t, x, age)
         late = t - self._due
-        if self._last is not None:  # the plan's time went on meanwhile
+        if self._last is not None:  # progress continues over a late call
             self.progress.theta += late * self.progress.pace
             self._prepared = self._prepared and abs(late) < dt / 2
         if not self._prepared:
@@ -184,13 +184,13 @@ class Controller:
         return Control(u, q_wb, source, reason, status, solve_s, time.perf_counter() - begin, theta, reference)
 
     def prepare(self) -> None:
-        """Sets and linearises the problem of the next step."""
+        """Set up and linearise the problem of the next step."""
         last = self._last[1] if self._warm and self._last else None
         rows = self.reference.sample(self._formulation.stages(self.progress, self._horizon, last))
         rows[:, PACE] = self.progress.pace
-        long = np.ones(len(rows))
+        length_ratio: Array | float = 1.0
         if self._others:
-            long = lead(rows, self._due + self._predictor.delay_s + self._horizon, self._others)
+            length_ratio = displace(rows, self._due + self._predictor.delay_s + self._horizon, self._others)
         self._whole = bool(np.isfinite(rows).all())
         parameters = self._parameters
         parameters[:, :NR], parameters[:, NR:] = rows, self.disturbance.parameters
@@ -198,13 +198,13 @@ class Controller:
         self._prepared = True
         if not self._whole:
             return
-        parameters[:, TARGET_PACE] = self.progress.look_ahead(parameters, long)
+        parameters[:, TARGET_PACE] = self.progress.look_ahead(parameters, length_ratio)
         if not self._warm:
             self._solver.start(*self._formulation.first_guess(rows))
         self._solver.prepare(parameters)
 
     def _ahead(self, t: float, x: Array, age: float) -> tuple[Array, str]:
-        """The state (14,) when a command of now acts, or what is wrong with it."""
+        """Return the predicted state (14,) when a command issued at t acts, and the reason why there is none, or ""."""
         if not np.isfinite(x).all():
             self._before = None
             return np.full(NX, np.nan), "the state is not finite"
@@ -215,7 +215,7 @@ class Controller:
         return self._predictor.ahead(t, x, self.disturbance.parameters, max(age, 0.0)), ""
 
     def _initial(self, ahead: Array) -> Array:
-        """The initial state of the problem; the quaternion of the same sign as the plan's."""
+        """Return the problem's initial state (NX,), its quaternion in the hemisphere of the plan's."""
         x0 = self._x0
         x0[:] = self._formulation.initial(ahead, self.progress)
         if self._parameters[0, REFERENCE["q"].at] @ ahead[Q] < 0:
@@ -223,7 +223,7 @@ class Controller:
         return x0
 
     def _fall_back(self, ahead: Array, solvable: bool) -> tuple[Source, Solve | None]:
-        """The best source of a command other than the solver, and the solution if there is one."""
+        """Return the best source of a command other than the solver, and its solution if it has one."""
         if self._last is not None and self._failures <= SHIFTED_LIMIT:
             return Source.SHIFTED, None
         if solvable and self._spare is not None:
@@ -236,7 +236,7 @@ class Controller:
         return (Source.GEOMETRIC if known else Source.LEVEL), None
 
     def _command(self, t: float, source: Source, solution: Solve | None, ahead: Array) -> tuple[Array, Array]:
-        """Input and attitude of a source, within the limits, and noted as sent."""
+        """Return input (4,) and attitude setpoint (4,) from a source, within the limits, and record the input as sent."""
         q_wb = ahead[Q] if np.isfinite(ahead).all() else LEVEL_Q
         if solution is not None:
             u = solution.u[0, :NU]
@@ -259,7 +259,7 @@ class Controller:
         return u, np.array(product(q_wb, exp(u[:3] / self._attitude_gain)))
 
     def _advance(self, t: float, ahead: Array, source: Source, solution: Solve | None, dt: float) -> None:
-        """Progress and pace at the time of the next command."""
+        """Advance progress and pace to the time of the next command."""
         progress, row = self.progress, self._parameters[0]
         if source is Source.GEOMETRIC:
             progress.slow_down(geometric.SLOW, geometric.SLOWING_S, dt)
@@ -269,11 +269,11 @@ class Controller:
         self._due = t + dt
 
     def coast(self, x: Array, begin: float, end: float) -> list[tuple[float, Array, Array]]:
-        """IMU readings that the model predicts from the state x (14,) at `begin`; see `Predictor.readings`."""
+        """Predict IMU readings from the state x (14,) at `begin`, s, until `end`; see `Predictor.readings`."""
         return self._predictor.readings(x, begin, end, self.disturbance.parameters)
 
     def _learn(self, t: float, x: Array) -> None:
-        """Compares where the model went since the step before with where the vehicle was at t."""
+        """Update the parameter estimates from the model's prediction error between the previous step and t."""
         before, model = self._before, self.disturbance.parameters
         now = x.copy()
         now[C] = thrust = self._predictor.thrust_at(t)
@@ -291,7 +291,7 @@ class Controller:
 
 
 def _fault(solution: Solve) -> str:
-    """Why a solution cannot be flown; empty when it can."""
+    """Return why a solution cannot be flown, or ""."""
     if solution.status:
         return f"solver status {solution.status}"
     return "" if np.isfinite(solution.u).all() and np.isfinite(solution.x).all() else "the solution is not finite"

@@ -1,10 +1,10 @@
-"""Where the gates of a plan are believed to stand, off their map, and how surely; and where that leads the plan's line.
+"""Estimated offsets of a plan's gates from the map, their uncertainty, and the resulting shift of the plan's line.
 
-Between two gates, at the share s of the plan's time from one to the next, the line is moved by
+Between gates k and k+1, at the fraction s of the plan's time from one to the next, the line is shifted by
 
     d(s) = o_k + (o_k+1 - o_k) (3 s^2 - 2 s^3)
 
-so that the second gate is headed for before the first one is passed. The course begins on the pad, unmoved unless that is said.
+with zero offset at the start, on the pad, unless another is set.
 """
 
 import numpy as np
@@ -13,28 +13,28 @@ from vehicle.rotation import Array
 
 
 class CourseBelief:
-    """Offsets and standard deviations of the gates, by their number in the plan. At first they stand on the map for sure."""
+    """Offsets and standard deviations of the gates, by their number in the plan; initially zero."""
 
     def __init__(self, gates_s: Array):
-        """`gates_s` (G,): s of plan time at which they are passed."""
+        """`gates_s` (G,): plan times at which the gates are passed, s."""
         self._knots_s = np.concatenate([[0.0], gates_s])
-        self._offsets = np.zeros((len(gates_s) + 1, 3))  # of the pad, and of the gates
+        self._offsets = np.zeros((len(gates_s) + 1, 3))  # m, of the pad and of the gates
         self._sigmas_m = np.zeros(len(gates_s) + 1)
 
-    def believe(self, number: int, offset_w: Array, sigma_m: float) -> None:
-        """Gate `number` stands offset_w (3,) m off the map, in doubt by sigma_m across its opening."""
+    def set_offset(self, number: int, offset_w: Array, sigma_m: float) -> None:
+        """Set the offset of gate `number` from the map, offset_w (3,) m, world NED, and its std across the opening, sigma_m."""
         self._offsets[number + 1], self._sigmas_m[number + 1] = offset_w, sigma_m
 
-    def begin(self, offset_w: Array) -> None:
-        """The course begins offset_w (3,) m off the plan's start."""
+    def set_start_offset(self, offset_w: Array) -> None:
+        """Set the offset of the start from the plan's, offset_w (3,) m, world NED."""
         self._offsets[0] = offset_w
 
     def take(self, other: "CourseBelief") -> None:
-        """What another plan's belief says of the same gates."""
+        """Copy the offsets of the same gates from another plan's estimate."""
         self._offsets[:], self._sigmas_m[:] = other._offsets, other._sigmas_m
 
     def line(self, theta: Array) -> tuple[Array, Array]:
-        """By how much the line is moved at theta (M,), s of plan time: m and m per s of plan time (M, 3)."""
+        """Return the shift of the line at theta (M,), s of plan time, and its derivative: m and m per s of plan time, (M, 3)."""
         knots_s, offsets = self._knots_s, self._offsets
         if len(knots_s) == 1:
             return np.zeros((len(theta), 3)), np.zeros((len(theta), 3))
@@ -45,6 +45,6 @@ class CourseBelief:
         return offsets[k] + step * (s * s * (3 - 2 * s)), step * (6 * s * (1 - s) / span_s)
 
     def gates(self, numbers: np.ndarray) -> tuple[Array, Array]:
-        """(M, 3) m and (M,) m of gates (M,), beyond the last one of that."""
+        """Return offsets (M, 3) m and standard deviations (M,) m of gates (M,); numbers past the last gate give the last."""
         k = np.minimum(numbers + 1, len(self._offsets) - 1)
         return self._offsets[k], self._sigmas_m[k]

@@ -1,4 +1,4 @@
-"""Room for others on the line: the reference is led aside, at each stage by as much as where the other will be asks for."""
+"""Avoidance of other vehicles: the reference is displaced at each stage, out of the tube around the other's predicted path."""
 
 import functools
 import math
@@ -12,46 +12,43 @@ from vehicle.rotation import Array
 
 P, V, A, GATE, ACROSS, DOWN = (REFERENCE[name].at for name in ("p", "v", "a", "gate", "across", "down"))
 UNBOUNDED: Array = np.array([[-np.inf] * 3, [np.inf] * 3])
-SHORTEST, LONGEST = (
-    0.6,
-    1.4,
-)  # of a parallel line beside the line: where its bend is as narrow as the step, there is none
-SMOOTH_S = 0.15  # time constant of steps: 0.8 m aside by about 12 m/s^2
-BINDING = 30.0  # weight of a row in an opening, beside one out of it
-OPEN = 0.01  # 1/m, of the axes of an opening, below which none binds
+SHORTEST, LONGEST = 0.6, 1.4  # bounds of the length ratio; with the bend's radius as step there is no parallel curve
+SMOOTH_S = 0.15  # s, time constant of displacements: 0.8 m take about 12 m/s^2
+BINDING = 30.0  # weight of a row in an opening, over that of others
+OPEN = 0.01  # 1/m, scale of an opening's axes below which it is no constraint
 ROUND = 4.0  # slope with which a step goes to none from the greatest, two radii
 
 
 @dataclass(frozen=True, slots=True)
-class Tube:
-    """Where somebody else will be: a moving bell, radius (1 - (s / length)^2)^2 wide at s m along one's own line.
+class AvoidanceTube:
+    """Predicted path of another vehicle, kept clear by a bell of half width radius (1 - (s / length)^2)^2 at s m along the line.
 
-    It is left and come back to without a bend, and holds a ball of its radius where it is twice as long.
+    The bell has zero slope at both ends, and contains a ball of its radius if `length_m` is at least twice the radius.
     """
 
     times: Array  # (K,) s, rising
-    p_w: Array  # (K, 3) m, centres then
-    radius_m: float  # across the line, to keep one's centre out of
-    length_m: float  # half of it, along the line
-    side_w: Array  # (3,) unit vector: the side on which to stay, at the first of the rows that are led
-    box_w: Array = field(default_factory=lambda: UNBOUNDED)  # (2, 3) m, least and greatest: out of which nothing is led
+    p_w: Array  # (K, 3) m, centres at these times
+    radius_m: float  # m, distance across the line that the own centre keeps
+    length_m: float  # m, half length along the line
+    side_w: Array  # (3,) unit vector, side on which to stay, given at the first reference row
+    box_w: Array = field(default_factory=lambda: UNBOUNDED)  # (2, 3) m, bounds of the reference
 
     def at(self, times: Array) -> Array:
-        """Centres (M, 3) at times (M,) s; before the first and after the last it stands."""
+        """Return centres (M, 3) at times (M,), s, held constant before the first and after the last."""
         return np.stack([np.interp(times, self.times, p) for p in self.p_w.T], axis=1)
 
 
 def carried(rows: Array, vector_w: Array) -> Array:
-    """A vector (3,) at the first of reference rows (M, NR), as it goes along with them (M, 3): see `parallel_frames`."""
+    """Transport a vector (3,) from the first reference row (M, NR) along the line, (M, 3), by `parallel_frames`."""
     frames = parallel_frames(rows)
     return np.asarray(frames @ (frames[0].T @ vector_w))
 
 
 def parallel_frames(rows: Array) -> Array:
-    """Axes (M, 3, 3), in columns, that go along with reference rows (M, NR), the first of them ahead.
+    """Return frames (M, 3, 3) along reference rows (M, NR), axes in columns, world NED, the first along the velocity.
 
-    They turn with the line, and never about it (the relatively parallel frame of Bishop, 1975): a side of the line stays the same
-    one through bends, and upside down.
+    They turn with the line and never about it (relatively parallel frame; Bishop, 1975), so that a side of the line stays the
+    same through bends and inverted flight.
     """
     v = rows[:, V]
     along = v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-6)
@@ -68,11 +65,11 @@ def parallel_frames(rows: Array) -> Array:
     return np.stack([along, across, np.cross(along, across)], axis=2)
 
 
-def aside(rows: Array, times: Array, tubes: Sequence[Tube], frames: Array | None = None) -> Array:
-    """Steps (M, 3) m that lead reference rows (M, NR), due at times (M,) s, out of the tubes.
+def aside(rows: Array, times: Array, tubes: Sequence[AvoidanceTube], frames: Array | None = None) -> Array:
+    """Return displacements (M, 3) m that take reference rows (M, NR), due at times (M,) s, out of the tubes.
 
-    They run across the line, and never out of the tubes' boxes, nor out of an opening or into the floor, where one binds.
-    `frames` (M, 3, 3): `parallel_frames` of these rows or of ones near them, where they are known.
+    They are perpendicular to the line and respect the tubes' boxes and, where one is a constraint, the opening or the floor.
+    `frames` (M, 3, 3): `parallel_frames` of these rows or of nearby ones, if known.
     """
     steps = np.zeros((len(rows), 3))
     if not tubes:
@@ -102,9 +99,11 @@ def aside(rows: Array, times: Array, tubes: Sequence[Tube], frames: Array | None
 
 
 def smoothed(steps: Array, weights: Array, step_s: float) -> Array:
-    """Steps (M, 3) m, step_s apart in time, that can be flown: near to `steps` (M, 3), by weights (M,), with little acceleration.
+    """Smooth displacements (M, 3) m, step_s (s) apart, with weights (M,): the minimum y (M, 3) of
 
-    Minimises sum w |y - steps|^2 + SMOOTH_S^4 |y''|^2 (Whittaker, 1923).
+        sum w |y - steps|^2 + SMOOTH_S^4 |y''|^2
+
+    (Whittaker, 1923), which bounds the lateral acceleration.
     """
     bending = (SMOOTH_S / step_s) ** 4 * _bending(len(steps))
     return np.asarray(np.linalg.solve(np.diag(weights) + bending, weights[:, None] * steps))
@@ -112,21 +111,21 @@ def smoothed(steps: Array, weights: Array, step_s: float) -> Array:
 
 @functools.cache
 def _bending(n: int) -> Array:
-    """Sum of squared second differences of n numbers, as a quadratic form (n, n)."""
+    """Return the sum of squared second differences of n numbers as a quadratic form (n, n)."""
     second = np.diff(np.eye(n), 2, axis=0)
     return np.asarray(second.T @ second)
 
 
 def binding(rows: Array) -> Array:
-    """Weights (M,) of reference rows (M, NR) in `smoothed`."""
+    """Return the weights (M,) of reference rows (M, NR) in `smoothed`: large where an opening is a constraint."""
     return np.where(np.abs(rows[:, ACROSS]).max(axis=1) > OPEN, BINDING, 1.0)
 
 
-def stretch(rows: Array, steps: Array) -> Array:
-    """How long the line through reference rows (M, NR), led aside by steps (M, 3) m, is beside the line itself, (M,).
+def length_ratios(rows: Array, steps: Array) -> Array:
+    """Return the length (M,) of the line displaced by steps (M, 3) m over that of the line of reference rows (M, NR).
 
-    The parallel line of a bend of curvature k is by 1 - k . step as long: shorter inside, longer outside. So much of the plan's
-    velocities and accelerations does it ask for, at the plan's pace; that steps grow and shrink is left out.
+    The curve parallel to a bend of curvature vector k has the ratio 1 - k . step: shorter inside, longer outside. At the plan's
+    pace its velocities and accelerations have the same ratio to the plan's; the derivatives of the steps are neglected.
     """
     v, a = rows[:, V], rows[:, A]
     square = np.maximum(np.einsum("ij,ij->i", v, v), 1.0)
@@ -134,14 +133,14 @@ def stretch(rows: Array, steps: Array) -> Array:
     return np.minimum(np.maximum(1 - bent / square, SHORTEST), LONGEST)
 
 
-def lead(rows: Array, times: Array, tubes: Sequence[Tube]) -> Array:
-    """Lead reference rows (M, NR), due at times (M,) s, out of the tubes, at the speeds of the line that this makes.
+def displace(rows: Array, times: Array, tubes: Sequence[AvoidanceTube]) -> Array:
+    """Displace reference rows (M, NR), due at times (M,) s, out of the tubes in place, with the speeds of a parallel curve.
 
-    Returns how long that is beside the line itself (M,).
+    Returns the ratio (M,) of `length_ratios`.
     """
     steps = smoothed(aside(rows, times, tubes), binding(rows), times[1] - times[0])
-    long = stretch(rows, steps)
+    ratios = length_ratios(rows, steps)
     rows[:, P] += steps
-    rows[:, V] *= long[:, None]
-    rows[:, A] *= long[:, None]
-    return long
+    rows[:, V] *= ratios[:, None]
+    rows[:, A] *= ratios[:, None]
+    return ratios

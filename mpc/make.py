@@ -1,4 +1,4 @@
-"""A controller by its name: settings, problem, solver and what is learned in flight, put together."""
+"""Factory of controllers by name: settings, problem, solver and estimators of the model's errors."""
 
 import sys
 
@@ -14,13 +14,13 @@ from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
 
-DEFAULT = "mpcc"  # the faster one at equal margins (benchmarks/README.md), and within a command by either solver
+DEFAULT = "mpcc"  # faster at equal margins (benchmarks/README.md), and within a command period with either solver
 
 
 def make_controller(name: str, plan: Plan, vehicle: Vehicle, track: Track, solver: str = AUTO) -> Controller:
-    """The controller of a name (tracking, mpcc) or of a settings file, for a plan of a track.
+    """Make the controller of a name (tracking, mpcc) or of a settings file, for a plan of a track.
 
-    The controller `auto` is mpcc; the solver `auto` is acados, or CasADi with a line that says so where acados is missing.
+    The controller `auto` is mpcc; the solver `auto` is acados, or CasADi, with a line on stderr, if acados is missing.
 
     Raises:
         UserError: no such controller or solver, a malformed file, or no usable solver.

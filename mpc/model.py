@@ -1,12 +1,12 @@
-"""The vehicle as the controller believes it: the `rates` model with a thrust scale, lift and what it does not explain.
+"""The controller's model of the vehicle: the `rates` model with a thrust scale, lift and a residual acceleration.
 
     dc/dt = (k u_c - c) / tau,    dw/dt = (u_w - w) / tau
     dv/dt = R (0, 0, -c - k_h (v_x^2 + v_y^2)) + drag + g + a_res
 
-The rotors' lift in translational flight, v in body axes, as in Faessler et al. (RA-L 2018) and Sun et al. (T-RO 2022, eq. 3).
+The lift is that of the rotors in translational flight, v in body FRD (Faessler et al., RA-L 2018; Sun et al., T-RO 2022, eq. 3).
 
-Everything that tells one vehicle from another, or today's from yesterday's (battery, payload, wind), is a parameter, so that
-one generated solver serves all of them.
+All that distinguishes vehicles, or one vehicle's condition from flight to flight (battery, payload, wind), is a parameter, so
+that one generated solver serves all of them.
 """
 
 from typing import NamedTuple
@@ -29,11 +29,11 @@ PARAMETERS = layout(
     residual=("x y z", "m/s^2", "acceleration that the model does not explain, world NED"),
 )
 Q, V = RATES_X["q"].at, RATES_X["v"].at
-LAGGED = RATES_X["w"].at.start  # body rates and thrust, which follow their commands
+LAGGED = RATES_X["w"].at.start  # first of the states with a first-order lag: body rates and thrust
 
 
 class ModelParameters(NamedTuple):
-    """`RatesParameters` and what is estimated in flight; scalars."""
+    """`RatesParameters` and the quantities estimated in flight; scalars, units as in `PARAMETERS`."""
 
     rate_lag: tuple
     thrust_lag: float
@@ -45,7 +45,7 @@ class ModelParameters(NamedTuple):
 
 
 def unpack(p) -> ModelParameters:
-    """From a vector (PARAMETERS.size,), symbolic or numeric."""
+    """Unpack a vector (PARAMETERS.size,), symbolic or numeric."""
 
     def scalars(name):
         at = PARAMETERS[name].at
@@ -63,7 +63,7 @@ def unpack(p) -> ModelParameters:
 
 
 def derivative(x, u, par: ModelParameters) -> list:
-    """dx/dt of x as RATES_X under u as RATES_U; scalars."""
+    """Return dx/dt for a state x (RATES_X) and an input u (RATES_U), as lists of scalars."""
     dx = list(rates(x, equilibrium(u, par), par))
     q, v = tuple(x[Q]), tuple(x[V])
     for i, (gained, a) in enumerate(zip(rotate(q, (0.0, 0.0, -lifted(q, v, par))), par.residual, strict=True)):
@@ -72,21 +72,21 @@ def derivative(x, u, par: ModelParameters) -> list:
 
 
 def equilibrium(u, par: ModelParameters) -> tuple:
-    """Body rates and thrust that an input leads to in the end."""
+    """Return the steady-state body rates, rad/s, and thrust, m/s^2, of a constant input."""
     return (*u[:3], par.thrust_scale * u[3])
 
 
 def lifted(q, v, par: ModelParameters):
-    """m/s^2 that flying across them adds to the rotors' thrust at attitude q and velocity v; scalars or arrays."""
+    """Return the translational lift, m/s^2, at attitude q (wxyz) and velocity v (world); scalars or arrays."""
     v_b = rotate(conjugate(q), v)
     return par.lift * (v_b[0] ** 2 + v_b[1] ** 2)
 
 
 def step(x, u, par: ModelParameters, dt) -> list:
-    """x as RATES_X after dt with the input held; scalars.
+    """Integrate a state x (RATES_X) over dt, s, under a constant input; lists of scalars.
 
     The lags are linear, so body rates and thrust have a closed form, however short the lag; position, attitude and velocity
-    are carried along these by one Runge-Kutta step, good to 1 mm and 1 cm/s over 0.05 s.
+    are integrated along these by one Runge-Kutta step, accurate to 1 mm and 1 cm/s over 0.05 s.
     """
     start = x[LAGGED:]
 
@@ -112,21 +112,21 @@ def step(x, u, par: ModelParameters, dt) -> list:
 
 
 def thrust_needed(q, v, a, par: ModelParameters) -> tuple:
-    """Specific thrust (3,), m/s^2 world, that accelerates by `a` (3,) at attitude q and velocity v; scalars or arrays."""
+    """Return the specific thrust (3,), m/s^2 world, for an acceleration a (3,) at attitude q, velocity v; scalars or arrays."""
     air = drag(q, v, par.drag_linear, par.drag_quadratic)
     return tuple(a[i] - (GRAVITY if i == 2 else 0.0) - air[i] - par.residual[i] for i in range(3))
 
 
 def nominal_parameters(vehicle: Vehicle) -> Array:
-    """(PARAMETERS.size,) before anything was learned in flight."""
+    """Return the parameters (PARAMETERS.size,) of the vehicle's file, before any estimation in flight."""
     par = vehicle.rates_parameters
     return np.array([*par.rate_lag, par.thrust_lag, *par.drag_linear, par.drag_quadratic, 1.0, 0.0, *np.zeros(3)])
 
 
 class Buffered:
-    """A CasADi function over fixed buffers: nothing is allocated in a call, which takes microseconds.
+    """A CasADi function over fixed buffers: a call allocates nothing and takes microseconds.
 
-    CasADi's columns are numpy's rows: an argument of (n, m) is an array (m, n); one that is sparse holds its entries only.
+    CasADi stores by columns, NumPy by rows: an (n, m) argument is an array (m, n); a sparse one holds its nonzeros only.
     """
 
     def __init__(self, function: ca.Function):
@@ -139,12 +139,12 @@ class Buffered:
             self._buffer.set_res(i, values.data)
 
     def __call__(self) -> None:
-        """`results` from `arguments`."""
+        """Evaluate `results` from `arguments`."""
         self._evaluate()
 
     @property
     def success(self) -> bool:
-        """Whether a solver's last call has succeeded."""
+        """Whether the last call of a solver succeeded."""
         return bool(self._buffer.stats()["success"])
 
 
@@ -153,7 +153,7 @@ def _room(pattern: ca.Sparsity) -> Array:
 
 
 class Integrator:
-    """One Runge-Kutta step of the model on numbers."""
+    """Numeric Runge-Kutta step of the model (`step`)."""
 
     def __init__(self) -> None:
         x, u = ca.SX.sym("x", RATES_X.size), ca.SX.sym("u", RATES_U.size)
@@ -164,7 +164,7 @@ class Integrator:
         self._after = self._step.results[0].ravel()
 
     def __call__(self, x: Array, dt: float) -> Array:
-        """x (14,) after dt seconds with the input `u` and the parameters `p` set before."""
+        """Return the state (14,) dt seconds after x (14,), under the input `u` and parameters `p` set before."""
         self._x[:], self._dt[0] = x, dt
         self._step()
         return self._after.copy()

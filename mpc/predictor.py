@@ -1,7 +1,7 @@
-"""What the vehicle will do before a command of now can act: the state one command delay ahead.
+"""Delay compensation: prediction of the state at the time at which a command issued now acts.
 
-Sun et al. (T-RO 2022, table V) lose 68 % of runs at 50 ms without it. The inputs already sent are known, so the model
-flies them; thrust, which no sensor gives, is carried along the same way.
+Sun et al. (T-RO 2022, table V) lose 68 % of runs at 50 ms without it. The model is integrated over the inputs already
+sent; thrust, which no sensor measures, is predicted in the same way.
 """
 
 from collections import deque
@@ -15,34 +15,34 @@ from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array, matrix
 from vehicle.vehicle import Vehicle
 
-MEMORY_S = 0.3  # inputs whose successors were sent so long before the state cannot matter any more
-LONGEST_STEP_S = 0.05  # of one step of the model
-SAMPLE_S, SLOPE_S = 0.01, 0.001  # between two predicted readings; over which a force is a change of velocity
+MEMORY_S = 0.3  # s, age of its successor at which a sent input is dropped: beyond delay, lags and the age of a state
+LONGEST_STEP_S = 0.05  # s, longest integration step
+SAMPLE_S, SLOPE_S = 0.01, 0.001  # s, between two predicted readings; s, of the finite difference for the acceleration
 C, Q, V, W = RATES_X["c"].at.start, RATES_X["q"].at, RATES_X["v"].at, RATES_X["w"].at
 G_W = np.array([0.0, 0.0, GRAVITY])
 THRUST_SCALE = PARAMETERS["thrust_scale"].at.start
 
 
 class Predictor:
-    """Remembers the inputs sent and the thrust that they have built up."""
+    """History of the inputs sent, with the commanded thrust behind its lag, and the prediction over it."""
 
     def __init__(self, vehicle: Vehicle):
         self.delay_s, self._lag = vehicle.command_delay_s, vehicle.thrust_lag_s
         self._sent: deque[tuple[float, Array]] = deque([(-inf, np.zeros(4))])  # (s, input)
-        self._thrust, self._thrust_time = 0.0, -inf  # as commanded, before the thrust scale
+        self._thrust, self._thrust_time = 0.0, -inf  # m/s^2, commanded, behind its lag, unscaled; s
         self._step = Integrator()
 
     @property
     def acting(self) -> Array:
-        """(4,) the input that acted last in what was flown last."""
+        """Input (4,) that acted last in the most recent prediction."""
         return self._step.u
 
     def sent(self, t: float, u: Array) -> None:
-        """Notes an input (4,) sent at t, s."""
+        """Record an input (4,) sent at t, s."""
         self._sent.append((t, u))
 
     def thrust_at(self, t: float) -> float:
-        """m/s^2: the commanded thrust behind its lag, through the inputs that have acted until t, which may not go back."""
+        """Return the commanded thrust behind its lag at t, s, in m/s^2. Call with non-decreasing times."""
         begin = self._thrust_time if self._thrust_time > -inf else t
         for start, stop, u in self._pieces(begin, t, self.delay_s):
             self._thrust = float(u[3] + (self._thrust - u[3]) * exp(-(stop - start) / self._lag))
@@ -51,13 +51,13 @@ class Predictor:
         return self._thrust
 
     def ahead(self, t: float, x: Array, parameters: Array, age: float = 0.0) -> Array:
-        """The state (14,) at t + delay from the one of `age` s before t, whose thrust entry is ignored."""
+        """Predict the state (14,) at t + delay from x (14,) at t - age; the thrust entry of x is ignored."""
         state = x.copy()
         state[C] = parameters[THRUST_SCALE] * self.thrust_at(t - age)
         return self.fly(state, t - age, t + self.delay_s, parameters)
 
     def fly(self, x: Array, begin: float, end: float, parameters: Array) -> Array:
-        """The state (14,) at `end` from the one at `begin`, by the inputs that act in between."""
+        """Predict the state (14,) at `end` from x (14,) at `begin`, s, under the inputs that act in between."""
         step = self._step
         step.p[:] = parameters
         for start, stop, u in self._pieces(begin, end, self.delay_s):
@@ -69,7 +69,7 @@ class Predictor:
         return x
 
     def readings(self, x: Array, begin: float, end: float, parameters: Array) -> list[tuple[float, Array, Array]]:
-        """What an IMU would read on the way of `fly`, every `SAMPLE_S` after `begin`, before `end`.
+        """Predict IMU readings along the trajectory of `fly`, every `SAMPLE_S` after `begin`, before `end`.
 
         Returns:
             (time s, specific force (3,) m/s^2, body rates (3,) rad/s), body FRD.
@@ -85,17 +85,17 @@ class Predictor:
         return readings
 
     def rates_after(self, w: Array, begin: float, end: float, delay_s: float, lag_s: Array) -> Array:
-        """Body rates (3,) at `end` from those at `begin`, behind another delay and lags (3,) than the vehicle's, s."""
+        """Predict body rates (3,), rad/s, at `end` from those at `begin`, for a given delay, s, and lags (3,), s."""
         for start, stop, u in self._pieces(begin, end, delay_s):
             w = u[:3] + (w - u[:3]) * np.exp((start - stop) / lag_s)
         return w
 
     def acting_at(self, t: float) -> Array:
-        """(4,) the input that acts at t."""
+        """Return the input (4,) that acts at t, s."""
         return next(u for sent, u in reversed(self._sent) if sent + self.delay_s <= t)
 
     def _pieces(self, begin: float, end: float, delay_s: float) -> Iterator[tuple[float, float, Array]]:
-        """(start, stop, input) of each stretch of held input between two times."""
+        """Yield (start, stop, input) of each interval of constant input between two times."""
         sent = self._sent
         for k, (at, u) in enumerate(sent):
             if at + delay_s >= end:

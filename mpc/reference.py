@@ -1,4 +1,4 @@
-"""The plan as the controller reads it: dense, continuous in attitude, and sampled by progress along it."""
+"""The plan as the controller's reference: dense, with continuous quaternions, sampled by progress along the plan."""
 
 import math
 
@@ -13,34 +13,35 @@ from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 PARTS = 8  # points per interval of the plan: 5 ms apart, so that linear interpolation is good to 0.2 mm
-HOLE_S = 0.5  # between two nodes of a plan, beyond which what lies between is missing
-TUNNEL_S = 0.06  # of plan time before and after a gate in which its opening binds
-OPEN_M = 1e3  # half width of an opening that does not bind
-CROSSING_M_S = 0.5  # least speed through an opening
-CLEAR_M = 0.1  # of the vehicle's body from the edge of an opening, beyond
-SURE = 2.0  # ... standard deviations of where it stands
-LOW_M = 1.0  # half width of the layer above the floor that binds a plan which flies in it
-ROOM_M = 0.1  # least half width, for openings hardly wider than the vehicle
+HOLE_S = 0.5  # s, node spacing of a plan above which the interval counts as missing (chosen)
+CORRIDOR_S = 0.06  # s of plan time before and after a gate during which its opening is a constraint
+OPEN_M = 1e3  # m, half width that stands for "no constraint"
+CROSSING_M_S = 0.5  # m/s, lower bound of the normal speed through an opening, against division by zero
+CLEAR_M = 0.1  # m, clearance of the vehicle's body from the edge of an opening, in addition to
+SURE = 2.0  # standard deviations of the gate's position
+LOW_M = 1.0  # m, half width of the layer above the floor to which low parts of a plan are constrained
+ROOM_M = 0.1  # m, least half width left to the vehicle's centre, for openings hardly wider than the vehicle
 P, Q, V, U_W, U_C, A = (REFERENCE[name].at for name in ("p", "q", "v", "u_w", "u_c", "a"))
 THETA, PACE, TARGET_PACE = (REFERENCE[name].at.start for name in ("theta", "pace", "target_pace"))
 LOOK, GATE, ACROSS, DOWN = (REFERENCE[name].at for name in ("look", "gate", "across", "down"))
-LINEAR = slice(0, V.stop)  # interpolated; what follows is held, as the inputs are
+LINEAR = slice(0, V.stop)  # columns interpolated linearly; the others are held over an interval, like the inputs
 
 
 class Reference:
-    """Samples of a plan at any progress theta, in s of plan time. After the end it flies straight on.
+    """Samples of a plan at any progress theta, in s of plan time; after its end the line is extended straight.
 
-    `belief` says where its gates stand; the floor does not move with them.
+    `belief` holds the estimated offsets of the gates, with which the line moves; the floor does not move.
     """
 
     def __init__(self, plan: Plan, vehicle: Vehicle, course: tuple[Gate, ...] = (), floor_m: float = math.inf):
         """Sample a plan densely.
 
         Args:
-            course: the plan's gates in the order of flight; without it no opening binds and nothing is looked at.
-            floor_m: world z of the floor.
+            course: the plan's gates in the order of flight; without it no opening is a constraint and the camera has
+                no gate to look at.
+            floor_m: m, world z of the floor (NED, down).
         """
-        with np.errstate(all="ignore"):  # where a part of the plan is missing there is nothing to integrate
+        with np.errstate(all="ignore"):  # missing parts of the plan hold NaN
             self._t, x, inputs = plan.dense(vehicle, PARTS)
         x[:-1][np.repeat(np.diff(plan.t) > HOLE_S, PARTS)] = np.nan
         model = plan.flight_model(vehicle)
@@ -57,28 +58,28 @@ class Reference:
         table[:, LOOK] = table[:, P] + table[:, V]
         table[:, ACROSS], table[:, DOWN] = np.eye(3)[1] / OPEN_M, np.eye(3)[2] / OPEN_M
         table[:, GATE] = table[:, P]
-        self._free = np.ones(len(self._t), bool)  # where no gate binds
+        self._free = np.ones(len(self._t), bool)  # where no opening is a constraint
         self._lowest_m = floor_m - vehicle.contact_radius_m
         self._gates_s = plan.gate_times_s
-        passed = self._gates_s[: len(course)]  # a stop behind them is no gate
+        passed = self._gates_s[: len(course)]  # a stop after the last gate is no gate
         self.belief = CourseBelief(passed)
-        self._ahead = passed.searchsorted(self._t, side="right")  # number of the gate flown to
-        self._binding = self._ahead.copy()  # number of the gate whose opening binds, where one does
-        self._rooms_m = np.full(len(passed) + 1, OPEN_M)  # half width that each leaves to the vehicle's centre
+        self._ahead = passed.searchsorted(self._t, side="right")  # number of the next gate
+        self._binding = self._ahead.copy()  # number of the gate whose opening is a constraint
+        self._rooms_m = np.full(len(passed) + 1, OPEN_M)  # m, half width left to the vehicle's centre
         if course:
             self._mark(passed, course, vehicle)
 
     def _mark(self, passed: Array, course: tuple[Gate, ...], vehicle: Vehicle) -> None:
-        """Where to look, and which opening binds."""
+        """Set the columns of the point to look at and of the opening that is a constraint."""
         for i, (t, gate) in enumerate(zip(passed, course, strict=True)):
             before = self._t < t if i == 0 else (self._t >= passed[i - 1]) & (self._t < t)
             self._table[before, LOOK] = gate.p_wg
             if gate.is_ball:
                 continue
-            near = np.abs(self._t - t) <= TUNNEL_S
+            near = np.abs(self._t - t) <= CORRIDOR_S
             self._rooms_m[i] = room = max(gate.half - vehicle.contact_radius_m - CLEAR_M, ROOM_M)
             self._table[near, GATE], self._free[near], self._binding[near] = gate.p_wg, False, i
-            # Along the plan's own direction onto the gate's plane, which may be crossed at any angle.
+            # Project along the plan's direction onto the gate's plane, which may be crossed at any angle.
             through, v = gate.R_wg[:, 0], self._table[near, V]
             slope = v @ gate.R_wg[:, 1:] / np.maximum(v @ through, CROSSING_M_S)[:, None]
             for k, side in enumerate((ACROSS, DOWN)):
@@ -86,15 +87,15 @@ class Reference:
 
     @property
     def gate_times_s(self) -> Array:
-        """(G,) s of plan time at which the gates of the course are passed."""
+        """Plan times (G,), s, at which the gates of the course are passed."""
         return self._gates_s
 
     def gate_time(self, number: int) -> float:
-        """s of plan time at which a gate of the course is passed."""
+        """Return the plan time, s, at which gate `number` of the course is passed."""
         return float(self._gates_s[number])
 
     def sample(self, theta: Array) -> Array:
-        """Rows (M, NR) as `REFERENCE` at theta (M,)."""
+        """Return rows (M, NR), laid out as `REFERENCE`, at theta (M,), s of plan time."""
         t, table = self._t, self._table
         k = np.minimum(np.maximum(t.searchsorted(theta, side="right") - 1, 0), len(t) - 2)
         s = np.minimum(np.maximum((theta - t[k]) / (t[k + 1] - t[k]), 0.0), 1.0)[:, None]
@@ -112,7 +113,7 @@ class Reference:
         return rows
 
     def _lead(self, rows: Array, k: np.ndarray) -> None:
-        """Move rows, of places k (M,) in the table, with the gates, and narrow openings by what is not known of their place."""
+        """Shift rows, at indices k (M,) of the table, with the gates, and narrow openings by their position uncertainty."""
         moved, moving = self.belief.line(rows[:, THETA])
         offsets, sigmas_m = self.belief.gates(self._binding[k])
         free, rooms_m = self._free[k, None], self._rooms_m[self._binding[k]]
@@ -126,12 +127,12 @@ class Reference:
 
     @staticmethod
     def _bind_floor(rows: Array, free: np.ndarray, lowest_m: float) -> None:
-        """Bind the free rows where the plan is low to a layer above z = lowest_m; not after its end, where nobody steers."""
+        """Constrain free rows of a low plan to a layer above z = lowest_m, except after its end, where it is not controlled."""
         low = free & (rows[:, P.start + 2] > lowest_m - 1.5 * LOW_M)
         rows[low, GATE.start + 2], rows[low, DOWN.start + 2] = lowest_m - LOW_M, 1 / LOW_M
 
     def distance(self, theta: float, p_w: Array) -> float:
-        """m between a position and the plan's line near theta."""
+        """Return the distance, m, from p_w (3,) to the plan's tangent at theta."""
         row = self.sample(np.array([theta]))[0]
         off, v = p_w - row[P], row[V]
         return float(np.linalg.norm(off - v * (off @ v) / max(v @ v, 1e-6)))

@@ -1,11 +1,11 @@
-"""How late and how slowly the body rates follow their commands, estimated in flight.
+"""Estimation in flight of the delay and lag with which the body rates follow their commands.
 
-A Kalman filter on theta = (delay, lag scale). From the rates at one command to those at the next the lags are linear,
+A Kalman filter on theta = (delay, lag scale). From one command to the next the rates follow a first-order lag,
 
     w(t + h) = u + (w(t) - u) exp(-h / (k tau)),    u as sent one delay before,
 
-so what they miss by is explained by both through the derivatives of that, taken by differences. The delay counts from where
-commands leave to where the IMU's stamps show them: all that a prediction has to bridge, whoever causes it.
+and the prediction error is linearised in theta by finite differences. The delay runs from the sending of a command to its effect
+by the IMU's timestamps: the whole delay that a prediction has to cover, whatever its cause.
 """
 
 from dataclasses import dataclass
@@ -16,24 +16,24 @@ from mpc.predictor import Predictor
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-STEP = np.array([1e-3, 0.02])  # s and -, of the differences
+STEP = np.array([1e-3, 0.02])  # s and -, steps of the finite differences
 DELAY, LAG = 0, 1
 
 
 @dataclass(frozen=True)
 class ResponseAdaptation:
-    """How fast to believe what."""
+    """Tuning of the response estimator: prior standard deviations, process noise, measurement noise and limits."""
 
-    delay_sigma: float  # s, before the flight
-    delay_walk: float  # s/sqrt(s)
-    delay_high: float  # s, greatest
-    lag_sigma: float  # -, of the lags' scale before the flight
-    lag_walk: float  # 1/sqrt(s)
-    lag_low: float  # -, least and greatest scale
-    lag_high: float
-    noise: float  # rad/s, of rates from command to command
-    noise_turning: float  # rad/s per rad/s of rate error: rotors near their limits turn more slowly than lags say
-    gate: float  # rad/s, beyond which something was hit
+    delay_sigma: float  # s, prior std of the delay
+    delay_walk: float  # s/sqrt(s), random walk of the delay
+    delay_high: float  # s, largest delay
+    lag_sigma: float  # -, prior std of the lag scale
+    lag_walk: float  # 1/sqrt(s), random walk of the lag scale
+    lag_low: float  # -, smallest lag scale
+    lag_high: float  # -, largest lag scale
+    noise: float  # rad/s, noise of the rates over one command period
+    noise_turning: float  # rad/s per rad/s of rate error: rotors near their limits respond more slowly than the lags
+    gate: float  # rad/s, innovation above which a collision is assumed, and the sample rejected
 
     def __post_init__(self) -> None:
         if min(self.noise, self.gate, self.lag_low) <= 0:
@@ -41,10 +41,10 @@ class ResponseAdaptation:
 
 
 class ResponseEstimator:
-    """The filter."""
+    """Kalman filter of delay and lag scale of the body rates."""
 
     def __init__(self, vehicle: Vehicle, predictor: Predictor, settings: ResponseAdaptation):
-        """Begin with what the vehicle's file says; `predictor` knows what was sent."""
+        """Start from the values of the vehicle's file; `predictor` holds the inputs sent."""
         self._settings = s = settings
         self._predictor, self._lag_s = predictor, np.array(vehicle.rate_lag_s)
         self._theta = np.array([vehicle.command_delay_s, 1.0])
@@ -60,11 +60,11 @@ class ResponseEstimator:
 
     @property
     def rate_lag_s(self) -> Array:
-        """(3,) s, per body axis."""
+        """Lags (3,), s, per body axis."""
         return np.asarray(self.lag_scale * self._lag_s)
 
     def update(self, begin: float, w_before: Array, end: float, w_now: Array) -> None:
-        """One step, from body rates (3,) at `begin` to those at `end`, s."""
+        """Correct by the change from body rates w_before (3,) at `begin` to w_now (3,) at `end`, s; rad/s."""
         s, theta, fly = self._settings, self._theta, self._predictor.rates_after
 
         def reached(at: Array) -> Array:

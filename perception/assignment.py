@@ -1,4 +1,4 @@
-"""One-to-one assignments of detections to gates that no rival comes near to."""
+"""One-to-one assignment of detections to gates, restricted to unambiguous pairs."""
 
 import math
 
@@ -7,18 +7,18 @@ import numpy as np
 from perception.common.types import Indices, compiled
 from vehicle.rotation import Array
 
-RIVAL = 2 * math.log(
-    20.0
-)  # -2 log likelihood; a rival less than 20 times less likely makes a pair ambiguous (chosen odds)
+RIVAL = 2 * math.log(20.0)  # -, -2 log of the least likelihood ratio of a pair to its alternatives (chosen odds)
 FORBIDDEN = 1e9  # cost of an impossible pair, above any sum of possible ones
 
 
 def unambiguous(cost: Array, unassigned: float) -> list[tuple[int, int]]:
-    """The pairs (row, column) of the likeliest one-to-one assignment that no rival assignment comes near to.
+    """Return the unambiguous pairs (row, column) of the likeliest one-to-one assignment.
+
+    A pair is unambiguous if the best assignment without it costs at least `RIVAL` more.
 
     Args:
         cost: (D, G), -2 log likelihood of each pair, infinite where impossible.
-        unassigned: what a row that is left out costs more than the dearest possible pair.
+        unassigned: cost of leaving a row unassigned, in excess of the most expensive possible pair.
     """
     possible = np.isfinite(cost)
     if not possible.any():
@@ -39,10 +39,10 @@ def unambiguous(cost: Array, unassigned: float) -> list[tuple[int, int]]:
 
 
 def assign(cost: Array) -> Indices:
-    """(D,) the column of each row in a one-to-one assignment of least sum.
+    """Return the column (D,) of each row in the one-to-one assignment of least total cost.
 
     Shortest augmenting paths (Jonker and Volgenant 1987) as in Crouse, "On implementing 2D rectangular assignment algorithms"
-    (2016). SciPy's would be the same, and half a second at the start of every process that sees.
+    (2016). SciPy's gives the same result, but costs half a second of import at the start of each process.
 
     Args:
         cost: (D, G), finite, D <= G.

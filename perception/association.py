@@ -1,8 +1,8 @@
-"""Which gate is it: detections and a prior in, position fixes of the vehicle out.
+"""Data association: from detections and a prior of the pose to identified gates and position fixes of the vehicle.
 
-The telemetry's attitude is far better than the tilt of a small square, so a fix keeps it and solves for the position alone
-(`position`). Fixes are assigned to gates by their Mahalanobis distance from the prior, all detections of an image at once, and
-a detection that could as well be another gate is refused.
+The telemetry's attitude is far more accurate than the tilt of a small square, so a fix keeps it and solves for the position
+alone (`position`). Fixes are assigned to gates by their Mahalanobis distance from the prior, all detections of an image at once,
+and an ambiguous detection is rejected.
 
     pairs by shape -> fixes -> Mahalanobis and reprojection gates -> assignment -> GateSighting
 """
@@ -23,64 +23,59 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array
 from vehicle.statistics import chi2_limit, greatest_sigma
 
-# The orders in which a quadrilateral, clockwise as seen, may run through a gate that is seen from the front or from behind.
+# Possible orders of a clockwise quadrilateral's corners, for a gate seen from the front and from behind.
 ORDERS = np.array([[(start + step * k) % 4 for k in range(4)] for step in (1, -1) for start in range(4)])
-FROM_FRONT = np.arange(len(ORDERS)) < 4
-UNSEEN_PX = 1e6  # standard deviation of a corner that nothing is known of: its information vanishes
-CERTAIN_M2 = 1e-9  # m^2, of a prior that claims to be certain, as a filter's may on the pad: it keeps an inverse
+FROM_FRONT = np.arange(len(ORDERS)) < 4  # orders of gates seen from the front
+UNSEEN_PX = 1e6  # px, standard deviation of an unobserved corner: its information vanishes
+CERTAIN_M2 = 1e-9  # m^2, least variance of a prior, so that it has an inverse
 
 
 @dataclass(frozen=True, slots=True)
 class AssociationConfig:
-    """Which fixes are believed. Set by hand on rendered flights with disturbed priors, except where a source is named."""
+    """Acceptance thresholds of fixes. Tuned on rendered flights with perturbed priors, except where a source is named."""
 
-    false_alarm: float = 1e-3  # share of true fixes that the prior may refuse (chosen)
-    misfit: float = 0.06  # most mean reprojection error over the diagonal, both in px (Swift's released code)
-    miss: float = (
-        0.25  # most distance between rays and corners over the opening: beyond it no order of the corners fits
-    )
-    reach_sigmas: float = 4.0  # standard deviations of the prior within which a cut opening is looked for
-    # What is not seen whole has less to contradict a wrong guess, and for a single corner nothing but the prior vouches: more of
-    # the true ones are refused.
+    false_alarm: float = 1e-3  # -, share of true fixes rejected by the prior (chosen)
+    misfit: float = 0.06  # -, greatest mean reprojection error over the diagonal, both in px (Swift's released code)
+    miss: float = 0.25  # -, greatest rms distance between rays and corners over the opening, for an order to fit
+    reach_sigmas: float = 4.0  # -, standard deviations of the prior within which a cut opening is matched
+    # A partial view has less redundancy against a wrong match, and a single corner has the prior alone: more of the true ones
+    # are rejected.
     part_false_alarm: float = 0.01
-    lone_false_alarm: float = 0.1
-    part_m: float = 1.5  # least range of what is seen in part: nearer, corners that are out of the image decide
-    lone_m: tuple[float, float] = (
-        2.5,
-        12.0,
-    )  # ranges of a lone corner; farther it tells nothing that the prior does not
+    lone_false_alarm: float = 0.1  # likewise of single corners
+    part_m: float = 1.5  # m, least range of a partial view: nearer, corners outside the image dominate
+    lone_m: tuple[float, float] = (2.5, 12.0)  # m, ranges of a single corner; farther it adds nothing to the prior
 
 
 @dataclass(frozen=True, slots=True)
 class GateSighting:
-    """One gate that was recognised: its corners as seen, and the position fix that they give.
+    """Gate recognised in an image: its measured corners, and the position fix that they give.
 
-    The fixes of one image share the error of its attitude; the corners do not know of it.
+    The fixes of one image have the attitude error in common; the corners and their covariances do not contain it.
     """
 
     t: float  # s, of exposure
     gate: int  # index into the associator's gates
-    p_wb: Array  # (3,) m
-    cov: Array  # (3, 3) m^2
-    range_m: float
+    p_wb: Array  # (3,) m, position fix, world NED
+    cov: Array  # (3, 3) m^2, of the fix
+    range_m: float  # from the fix to the gate's centre
     corners_px: Array  # (4, 2) in gate order
     cov_px: Array  # (4, 2, 2) px^2, of each corner
-    visible: Mask  # (4,) the rest is known in one direction only, as its covariance says
-    corners_w: Array  # (4, 3) m: what the corners are seen of, the rim of the visible hole
+    visible: Mask  # (4,) corners measured; the others are known in one direction at most, see cov_px
+    corners_w: Array  # (4, 3) m, world NED, of the rim that the corners show
     detection: int = -1  # index into the image's detections
 
 
 class Pairs(NamedTuple):
-    """Detections (N) that may be gates (N), with their corners in gate order."""
+    """Candidate pairs (N) of a detection and a gate, with corners in gate order."""
 
     detection: Indices  # (N,)
     gate: Indices  # (N,)
-    corners_px: Array  # (N, 4, 2) of the opening, as seen
-    ideal_px: Array  # (N, 8, 2) of the opening, then of the frame, as without distortion
+    corners_px: Array  # (N, 4, 2) of the opening, as measured
+    ideal_px: Array  # (N, 8, 2) of the opening, then of the frame, undistorted
     cov_px: Array  # (N, 8, 2, 2), of the corners alone
     visible: Mask  # (N, 4)
-    near_face: Mask  # (N,) the corners are those of the near face, else of the hole
-    start_w: Array  # (N, 3) m, where the corners say that the camera is
+    near_face: Mask  # (N,) corners are of the near face, else of the hole
+    start_w: Array  # (N, 3) m, world NED, initial camera position by the corners
 
     @property
     def whole(self) -> Mask:
@@ -88,12 +83,12 @@ class Pairs(NamedTuple):
 
     @property
     def lone(self) -> Mask:
-        """One corner only: these start from the prior."""
+        """Pairs with a single visible corner, whose position fix starts from the prior."""
         return np.asarray(self.visible.sum(-1) == 1)
 
 
 class Associator:
-    """Matches detections to the physical gates of a course; one that is passed several times is known by its first entry."""
+    """Associates detections with the physical gates of a course; a gate passed several times goes by its first entry."""
 
     def __init__(
         self,
@@ -113,15 +108,15 @@ class Associator:
         self.rims = GateRims([gate for _, gate in shown], self.appearance)
 
     def on(self, gates: Sequence[Gate]) -> "Associator":
-        """One like this for another map."""
+        """Return a copy for another map."""
         return Associator(gates, self.camera, self.appearance, self._config)
 
     def through(self, camera: Camera) -> "Associator":
-        """One like this for another camera."""
+        """Return a copy for another camera."""
         return Associator(self._gates, camera, self.appearance, self._config)
 
     def centre(self, gate: int) -> Array:
-        """(3,) m, world, of a gate by its index in the course."""
+        """Return the centre (3,) m, world NED, of a gate by its index in the course."""
         return np.asarray(self.rims.p_wg[self._index.index(gate)])
 
     def associate(
@@ -134,13 +129,13 @@ class Associator:
         sigma_attitude_rad: float,
         camera: Camera | None = None,
     ) -> tuple[list[GateSighting], int]:
-        """The fixes of one image, and how many openings, seen whole, nothing explains.
+        """Return the sightings in one image, and the number of whole openings associated with no gate.
 
         Args:
             t: s, of exposure.
             p_wb, cov_p: prior position (3,) m with covariance (3, 3) m^2, at t.
             q_wb: attitude (4,) at t, with an error of sigma_attitude_rad about each axis.
-            camera: as calibrated in flight, otherwise the vehicle's.
+            camera: as calibrated in flight; None for the vehicle's.
         """
         camera = camera or self.camera
         if not detections or not self._index:
@@ -166,7 +161,7 @@ class Associator:
             unexplained.discard(pair[0])
             if believed[k]:
                 gate = pairs.gate[k : k + 1]
-                once_more = gate, pairs.near_face[k : k + 1], likely_w[k : k + 1]  # from the likeliest place
+                once_more = gate, pairs.near_face[k : k + 1], likely_w[k : k + 1]  # from the posterior position
                 corners_w = self._openings(*once_more)[1][0]
                 corners = pairs.corners_px[k], cov_px[k, :4], pairs.visible[k], corners_w
                 fix_wb, range_k = fix.p_wc[k] - prior_w + p_wb, float(away_m[k])
@@ -182,10 +177,10 @@ class Associator:
         cov_p: Array,
         sigma_rad: float,
     ) -> Pairs:
-        """The N pairs whose visible corners fit in some order: whole openings in the best, cut ones in all that fit.
+        """Return the N pairs whose visible corners fit in some order: whole openings in the best one, cut ones in all that fit.
 
-        Of one visible corner nothing but the prior tells the place, so those are tried in all orders from there, and as any
-        gate ahead: the right one may be too near to be believed, but not to be a rival.
+        A single visible corner has its position from the prior alone, so it is tried in all orders from there, and as any gate
+        ahead: a gate too near to be accepted may still make the match ambiguous.
         """
         px, cov_px, visible = (
             np.array(column) for column in zip(*((d.corners_px, d.cov_px, d.visible) for d in detections), strict=True)
@@ -197,7 +192,7 @@ class Associator:
         alone = visible.sum(-1)[:, None, None] == 1
         p_wc = np.where(alone[..., None], prior_w, p_wc)
         before = ((p_wc - rims.p_wg) * rims.R_wg[:, :, 0]).sum(-1) < 0
-        right_way = before == FROM_FRONT[:, None]  # else a side would do for the opposite one
+        right_way = before == FROM_FRONT[:, None]  # else a gate could match its mirror image
         miss = np.where(right_way, miss, np.inf)
         range_m = np.linalg.norm(rims.p_wg - p_wc, axis=-1)
         fits = miss < self._config.miss * 2 * rims.half_m
@@ -217,7 +212,7 @@ class Associator:
     def _fixes(
         self, pairs: Pairs, range_m: Array, camera: Camera, R_wc: Array, cov_p: Array, sigma_attitude_rad: float
     ) -> tuple[PositionFix, Array]:
-        """The fixes (N) of the pairs, and the covariances (N, 8, 2, 2) px^2 of their corners with the walls of the gates."""
+        """Return the fixes (N) of the pairs, and the covariances (N, 8, 2, 2) px^2 of their corners, gate walls included."""
         openings = self._openings(pairs.gate, pairs.near_face, pairs.start_w)
         frames = self.rims.opening(pairs.gate, pairs.start_w, frame=True)
         rim_w, eight_w = (np.concatenate(pair, -2) for pair in zip(openings, frames, strict=True))
@@ -229,7 +224,7 @@ class Associator:
         return locate_camera(pairs.ideal_px, cov_px, *world, camera, information), cov_px
 
     def _openings(self, gate: Indices, near_face: Mask, p_w: Array) -> tuple[Array, Array]:
-        """World corners (N, 4, 3) of the rim of gates (N,) and of what is seen from p_w (N, 3): the hole, or the rim itself."""
+        """Return world corners (N, 4, 3) of the rim of gates (N,), and of the hole, or the near face, as seen from p_w (N, 3)."""
         rim_w, hole_w = self.rims.opening(gate, p_w)
         face_w, is_face = self.rims.near_face(gate, p_w), near_face[:, None, None]
         return np.where(is_face, face_w, rim_w), np.where(is_face, face_w, hole_w)
@@ -237,13 +232,13 @@ class Associator:
     def _reprojects(
         self, pairs: Pairs, fix: PositionFix, range_m: Array, camera: Camera, sigma_attitude_rad: float
     ) -> Mask:
-        """Which (N,) fixes explain their corners. A turned square misses its corners by half its diagonal times the angle."""
+        """Check which fixes (N,) reproject onto their corners, with a tolerance of half the diagonal times the attitude error."""
         diagonal_px = 2 * np.sqrt(2) * self.rims.half_m[pairs.gate] * camera.fx_px / range_m
         misfit = self._config.misfit + sigma_attitude_rad / 2
         return np.asarray(fix.reprojection_px < misfit * diagonal_px)
 
     def _believed(self, pairs: Pairs, d2: Array, range_m: Array, away_m: Array) -> Mask:
-        """Which (N,) pairs may be reported: all are rivals, but less is believed of what is seen in part."""
+        """Check which pairs (N,) may be reported, with tighter limits for partial views; all of them count as alternatives."""
         config = self._config
         believed = pairs.whole | ((d2 < chi2_limit(3, config.part_false_alarm)) & (away_m > config.part_m))
         nearest_m, farthest_m = config.lone_m
@@ -252,9 +247,9 @@ class Associator:
 
 
 def _best_orders(pairs: Pairs, cost: Array, detections: int) -> tuple[Array, dict[tuple[int, int], int]]:
-    """Costs (D, G) of detection i being gate j in its likeliest order, and which pair that is.
+    """Return the costs (D, G) of detection i being gate j in its likeliest order, and the index of that pair.
 
-    A cut opening that could as well be another part of the same gate gives no pair.
+    A cut opening that could as well be another part of the same gate has infinite cost.
     """
     table = np.full((detections, int(pairs.gate.max(initial=-1)) + 1), np.inf)
     best: dict[tuple[int, int], int] = {}
@@ -271,7 +266,7 @@ def _best_orders(pairs: Pairs, cost: Array, detections: int) -> tuple[Array, dic
 
 
 def _outer(detections: Sequence[Detection]) -> tuple[Array, Array]:
-    """Corners (D, 4, 2) and covariances (D, 4, 2, 2) of the frames; of those that were not seen the covariance is endless."""
+    """Return corners (D, 4, 2) and covariances (D, 4, 2, 2) px^2 of the frames; `UNSEEN_PX` for those not measured."""
     unseen = np.tile(UNSEEN_PX**2 * np.eye(2), (4, 1, 1))
     px = [d.corners_px if d.outer_px is None else d.outer_px for d in detections]
     return np.array(px), np.array([unseen if d.outer_cov_px is None else d.outer_cov_px for d in detections])

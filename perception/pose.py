@@ -1,7 +1,7 @@
-"""The pose of a square opening from its four corners, without a prior: IPPE.
+"""Pose of a square opening from its four corners, without a prior: IPPE.
 
-IPPE: Collins and Bartoli, "Infinitesimal Plane-based Pose Estimation" (2014). A small square leaves its tilt in doubt: two
-poses explain it almost equally well. Covariance from 20 perturbed corner sets: Swift (Nature 2023), methods.
+IPPE: Collins and Bartoli, "Infinitesimal Plane-based Pose Estimation" (2014). The tilt of a small square is ambiguous: two
+poses fit it almost equally well. Covariance from 20 perturbed corner sets: Swift (Nature 2023), Methods.
 Corners run top-left, top-right, bottom-right, bottom-left in gate axes.
 """
 
@@ -14,14 +14,14 @@ from perception.common.types import Mask
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
-PERTURBED = 20  # corner sets behind a sampled covariance (Swift, methods)
-# Gate axes, of half-side 1.
+PERTURBED = 20  # corner sets for a sampled covariance (Swift, Methods)
+# Corners in gate axes, for a half-side of 1.
 CORNERS = np.array([[0.0, -1.0, -1.0], [0.0, 1.0, -1.0], [0.0, 1.0, 1.0], [0.0, -1.0, 1.0]])
 
 
 @dataclass(frozen=True, slots=True)
 class GatePose:
-    """A gate in camera axes. `alternatives` are the other solutions of the same corners, without covariance of their own."""
+    """Pose of a gate in camera axes. `alternatives` are the other solutions for the same corners, without covariance."""
 
     p_cg: Array  # (3,) m
     R_cg: Array  # (3, 3)
@@ -30,7 +30,7 @@ class GatePose:
     alternatives: tuple["GatePose", ...] = ()
 
     def nearest(self, R_cg: Array) -> "GatePose":
-        """This pose or the alternative whose rotation is nearest to R_cg, with the covariance of this one."""
+        """Return the solution whose rotation is nearest to R_cg, with the covariance of this one."""
         best = max((self, *self.alternatives), key=lambda pose: float(np.trace(R_cg.T @ pose.R_cg)))
         return replace(best, cov_p=self.cov_p, alternatives=())
 
@@ -38,14 +38,14 @@ class GatePose:
 def gate_pose(
     corners_px: Array, sigma_px: float, opening_m: float, camera: Camera, rng: np.random.Generator
 ) -> GatePose | None:
-    """The better of the two IPPE poses of a square opening, or None if the corners allow none.
+    """Return the better-fitting of the two IPPE poses of a square opening; None if no pose fits the corners.
 
     Args:
         corners_px: (4, 2) in gate order.
         sigma_px: standard deviation of one corner coordinate, px.
         opening_m: side of the square, m.
     """
-    # The perturbations are made to have exactly the covariance that they stand for: then 20 are enough.
+    # The perturbations are whitened to have exactly the intended covariance, for which 20 suffice.
     noise = rng.standard_normal((PERTURBED, 8))
     noise = np.linalg.qr(noise - noise.mean(0))[0] * np.sqrt(PERTURBED - 1)
     sets = corners_px + sigma_px * np.vstack([np.zeros((1, 8)), noise]).reshape(-1, 4, 2)
@@ -56,20 +56,20 @@ def gate_pose(
     best, *others = poses
     apart = np.where(_ahead(R_cg[1:], p_cg[1:], opening_m), np.linalg.norm(p_cg[1:] - best.p_cg, axis=-1), np.inf)
     p = p_cg[1:][np.arange(PERTURBED), apart.argmin(-1)][np.isfinite(apart.min(-1))]
-    if len(p) <= best.p_cg.size:  # too few to span three axes
+    if len(p) <= best.p_cg.size:  # too few for three axes
         return None
-    # About the estimate, not about the mean of the sets: what the perturbations shift it by on average is error as well.
+    # About the estimate, not the mean of the sets: a mean shift by the perturbations is an error as well.
     return replace(best, cov_p=(p - best.p_cg).T @ (p - best.p_cg) / (len(p) - 1), alternatives=tuple(others))
 
 
 def both_poses(corners_px: Array, opening_m: float, camera: Camera) -> list[GatePose]:
-    """The IPPE poses of a square opening, the likelier first, without covariance; arguments as of `gate_pose`."""
+    """Return the IPPE poses of a square opening, better-fitting first, without covariance; arguments as of `gate_pose`."""
     return _likely(*ippe(corners_px, opening_m, camera), corners_px, opening_m, camera)
 
 
 def _likely(R_cg: Array, p_cg: Array, corners_px: Array, opening_m: float, camera: Camera) -> list[GatePose]:
-    """Those of both solutions (2, 3, 3), (2, 3) that lie ahead, the likelier first."""
-    with np.errstate(all="ignore"):  # of those that do not
+    """Return those of both solutions (2, 3, 3), (2, 3) that lie in front of the camera, better-fitting first."""
+    with np.errstate(all="ignore"):  # by solutions behind the camera
         corners_c = p_cg[:, None] + opening_m / 2 * CORNERS @ np.swapaxes(R_cg, -1, -2)
         error_px = np.linalg.norm(camera.project(corners_c) - corners_px, axis=-1).mean(-1)
     ahead = _ahead(R_cg, p_cg, opening_m)
@@ -78,24 +78,24 @@ def _likely(R_cg: Array, p_cg: Array, corners_px: Array, opening_m: float, camer
 
 
 def _ahead(R_cg: Array, p_cg: Array, opening_m: float) -> Mask:
-    """Whether all corners of gates (..., 3, 3), (..., 3) lie ahead, however they are turned; nonsense does not."""
-    reach = opening_m / np.sqrt(2)  # of a corner from the centre
+    """Check whether gates (..., 3, 3), (..., 3) lie in front of the camera at any rotation; False if not finite."""
+    reach = opening_m / np.sqrt(2)  # m, distance of a corner from the centre
     return np.asarray(np.isfinite(p_cg).all(-1) & np.isfinite(R_cg).all((-2, -1)) & (p_cg[..., 2] > reach))
 
 
 @np.errstate(all="ignore")
 def ippe(corners_px: Array, opening_m: float, camera: Camera) -> tuple[Array, Array]:
-    """Both poses of squares, from the derivative of each homography at its centre: R_cg (..., 2, 3, 3), p_cg (..., 2, 3).
+    """Return both poses of squares, from the derivative of each homography at its centre: R_cg (..., 2, 3, 3), p_cg (..., 2, 3).
 
     Args:
-        corners_px: (..., 4, 2) in gate order; nonsense gives nonsense or NaN.
+        corners_px: (..., 4, 2) in gate order; degenerate corners give arbitrary poses or NaN.
     """
     x = (corners_px - [camera.cx_px, camera.cy_px]) / [camera.fx_px, camera.fy_px]
     p, a, b, gh = square_homography(x)
     w = 1 + gh.sum(-1, keepdims=True) / 2
     centre = (p + (a + b) / 2) / w
     J = np.stack([a - centre * gh[..., :1], b - centre * gh[..., 1:]], -1) / (w * opening_m)[..., None]
-    # Turn the camera onto the centre; what is left of J is a shrunk 2 x 2 block of a rotation.
+    # Rotate the camera onto the centre; J is then a scaled 2 x 2 block of a rotation matrix.
     d = np.concatenate([centre, np.ones_like(w)], -1)
     d = d / np.linalg.norm(d, axis=-1, keepdims=True)
     e = d[..., :2]
@@ -116,7 +116,7 @@ def ippe(corners_px: Array, opening_m: float, camera: Camera) -> tuple[Array, Ar
     block = np.stack([np.concatenate([A, sign * tilt[..., None, :]], -2) for sign in (1.0, -1.0)], -3)
     y, z = np.moveaxis(R_v[..., None, :, :] @ block, -1, 0)  # (..., 2, 3): the gate's axes in the image plane
     R_cg = np.stack([np.cross(y, z), y, z], -1)
-    # The centre that fits best in the least squares of u z - x and v z - y.
+    # The centre by linear least squares of u z - x and v z - y.
     arm = opening_m / 2 * CORNERS @ np.swapaxes(R_cg, -1, -2)  # (..., 2, 4, 3)
     u = x[..., None, :, :]
     rows = np.stack([np.stack([np.ones_like(u[..., 0]), np.zeros_like(u[..., 0]), -u[..., 0]], -1),

@@ -1,4 +1,4 @@
-"""The detectors by name."""
+"""Registry of the detectors by name."""
 
 from collections.abc import Callable
 
@@ -21,10 +21,10 @@ DETECTORS: dict[str, Callable[[Camera], Detector]] = {CLASSICAL: ColourDetector,
 
 
 def open_detector(name: str, camera: Camera) -> Detector:
-    """The detector of a name.
+    """Return the detector called `name`, for the images of a camera.
 
     Raises:
-        UserError: no such name, or its files are missing.
+        UserError: there is no such detector, or its files are missing.
 
     Examples:
         >>> import numpy as np

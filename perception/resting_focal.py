@@ -1,8 +1,8 @@
-"""The focal length of a camera at rest, by the gates of a map that it shows from a known place.
+"""Focal length of a camera at rest, from the mapped gates in its images at a known pose.
 
-A field of view of 74 deg where 90 are believed puts every gate a third of its way off the axis from where it is expected, and a
-filter that believes the focal length to a percent takes each for none. A gate whose size differs by the same factor as its place
-from the image's middle tells the factor:   s = size / expected size,   |u - c - s (expected u - c)| small.
+A field of view of 74 deg instead of a nominal 90 moves every gate away from the axis by a third of its predicted offset, so that
+a filter with a prior of one percent on the focal length rejects each gate. A gate whose size and offset from the principal point
+differ from the prediction by one factor s gives it:   s = size / predicted size,   |u - c - s (predicted u - c)| small.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from vehicle.rotation import Array
 
 @dataclass(frozen=True, slots=True)
 class RestingFocalConfig:
-    """What is believed of a camera at rest. Chosen, but where a source is named."""
+    """Thresholds of the focal-length estimate. Chosen, except where a source is named."""
 
-    least: float = 0.6  # factor that is looked for, 118 deg wide where 90 are believed,
-    most: float = 1.7  # ... to 61 deg
-    as_believed: float = 0.095  # nearer to 1 nothing is wrong: a published map was 7.5 % too small, which looks alike
-    same: float = 0.05  # relative, of one factor seen in two gates, whose distances are known to 1 or 2 %
-    off_rad: float = 0.08  # by which a gate may stand beside its place: mount and pad, three sigma, both axes
-    images: int = 5  # at least, in which one factor explains the most gates, and more than half of all
+    least: float = 0.6  # -, smallest factor considered: 118 deg of view for a nominal 90
+    most: float = 1.7  # -, greatest factor considered: 61 deg
+    as_believed: float = 0.095  # -, deviation from 1 that is ignored: a published map was 7.5 % too small
+    same: float = 0.05  # -, relative difference of one factor by two gates, whose ranges are known to 1 or 2 %
+    off_rad: float = 0.08  # rad, greatest offset of a gate from its prediction: mount and pad, three sigma, both axes
+    images: int = 5  # least number of images with one agreed factor; also more than half of all
 
 
 def resting_focal(
@@ -36,10 +36,10 @@ def resting_focal(
     q_wb: Array,
     config: RestingFocalConfig | None = None,
 ) -> float | None:
-    """By what factor the focal length exceeds the camera's; None where it does not by much, or the images do not say.
+    """Return the ratio of the true focal length to the camera's; None if it is near 1, or the images are inconclusive.
 
     Args:
-        images: what a detector found in each, all taken from this place.
+        images: detections in each image, all taken from this pose.
         rims: of the map's gates.
         p_wb, q_wb: (3,) m and (4,), of the body at rest.
     """
@@ -58,7 +58,7 @@ def resting_focal(
 
 
 def _expected(rims: GateRims, camera: Camera, p_wb: Array, q_wb: Array) -> tuple[Array, Array]:
-    """Places (K, 2) px from the principal point and sizes (K,) px of the openings that lie ahead."""
+    """Predict offsets (K, 2) px from the principal point and sizes (K,) px of the openings ahead."""
     p_wc, R_wc = camera.pose(p_wb, q_wb)
     gates = np.arange(len(rims.p_wg))
     corners_c = (rims.opening(gates, np.tile(p_wc, (len(gates), 1)))[1] - p_wc) @ R_wc
@@ -70,7 +70,7 @@ def _expected(rims: GateRims, camera: Camera, p_wb: Array, q_wb: Array) -> tuple
 def _factors(
     detections: Sequence[Detection], centres: Array, sizes: Array, camera: Camera, config: RestingFocalConfig
 ) -> list[float]:
-    """Every factor that makes one of the gates wholly in view an expected one."""
+    """Return every factor that maps a predicted gate onto a gate wholly in view."""
     result = []
     for detection in detections:
         if not detection.visible.all():
@@ -83,7 +83,7 @@ def _factors(
 
 
 def _agreed(factors: list[float], config: RestingFocalConfig) -> float | None:
-    """The one with which most others agree; None where two that differ explain as much."""
+    """Return the factor with which most others agree; None if two different ones have equal support."""
     if not factors:
         return None
     ratio = np.array(factors) / np.array(factors)[:, None]
@@ -94,6 +94,6 @@ def _agreed(factors: list[float], config: RestingFocalConfig) -> float | None:
 
 
 def _size(px: Array) -> float:
-    """The root of the area of a quadrilateral (4, 2)."""
+    """Return the square root of the area of a quadrilateral (4, 2)."""
     (x0, y0), (x1, y1) = px[2] - px[0], px[3] - px[1]
     return float(np.sqrt(abs(x0 * y1 - y0 * x1) / 2))

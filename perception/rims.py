@@ -1,12 +1,11 @@
-"""Which rims of a deep gate a camera sees from where, and how the drawn gate differs from an ideal square.
+"""Visible rims of a gate with depth, as seen from a camera, and deviations of the drawn gate from an ideal square.
 
-The one convention of which corners are meant, for track, simulator, labels and detectors: a gate's frame has its origin in the
-middle between its faces, half its depth behind the nearer one, and that is where tracks and maps have it. A detection's corners
-are either those of the *hole* that is seen through, whose sides belong to one face or the other (`Detection.near_face` is False;
-so do the simulator's labels and projected corners), or the nominal ones of the *near face's* opening (`near_face` is True), which
-stand in the middle of the outline. Both are held against the world corners that `GateRims` has for them, in either case with the
-depth that is believed: where that is wrong by d, the hole misplaces the camera by up to d / 2 along the gate's axis, and the near
-face by d / 2 the other way.
+Convention of the corners, for track, simulator, labels and detectors: the gate frame has its origin midway between the faces,
+half the depth behind the nearer one; tracks and maps give this point. A detection's corners are either those of the visible
+*hole*, whose sides belong to one face or the other (`Detection.near_face` is False; so are the simulator's labels and projected
+corners), or the nominal ones of the *near face's* opening (`near_face` is True), in the middle of the outline. `GateRims` gives
+the world corners of both for the assumed depth: a depth error d shifts the camera by up to d / 2 along the gate's axis for the
+hole, and by d / 2 the other way for the near face.
 """
 
 from collections.abc import Sequence
@@ -20,27 +19,26 @@ from vehicle.camera import Camera
 from vehicle.doubt import Doubt
 from vehicle.rotation import Array
 
-NEAR_M = 0.2  # corners nearer to the image plane than this have no usable projection
+NEAR_M = 0.2  # m, least depth of a corner with a usable projection
 
 
 @dataclass(frozen=True, slots=True)
 class GateAppearance:
-    """How the drawn gate differs from an ideal square. Defaults: fits to about 50 gates in real frames.
+    """Deviations of the drawn gate from an ideal square. Defaults: fits to about 50 gates in real frames.
 
-    All edges of a gate may be drawn inside or outside of the nominal ones by the same amount, image after image, which no
-    averaging removes; `edge_offset_px` and `edge_offset_m` are its standard deviation. It keeps far gates from being believed
-    too much.
+    All edges of a gate may be drawn inside or outside of the nominal ones by the same amount in every image, which averaging
+    does not remove; `edge_offset_px` and `edge_offset_m` are its standard deviations. They bound the weight of distant gates.
     """
 
-    outline_m: float = 0.01  # how far the outline, which straddles the nominal edge, reaches into the opening
-    depth_m: float = 0.16  # between the front and the rear face
-    edge_offset_px: float = Doubt.edge_px
-    edge_offset_m: float = Doubt.edge_m
-    wall: float = 0.5  # standard deviation of where on a wall its edge is seen, over what shows of it; it may be dark
+    outline_m: float = 0.01  # m, reach into the opening of the outline, which straddles the nominal edge
+    depth_m: float = 0.16  # m, between the front and the rear face
+    edge_offset_px: float = Doubt.edge_px  # px, standard deviation common to all gates
+    edge_offset_m: float = Doubt.edge_m  # m, standard deviation of each gate by itself
+    wall: float = 0.5  # -, standard deviation of a visible edge's position on a wall, over the wall's visible width
 
 
 class GateRims:
-    """The rims of gates (G), each a frame around an opening, deep as their appearance says."""
+    """Rims of gates (G), each a frame around an opening, with the depth of their appearance."""
 
     def __init__(self, gates: Sequence[Gate], appearance: GateAppearance):
         self.p_wg = np.array([gate.p_wg for gate in gates]).reshape(-1, 3)
@@ -51,18 +49,18 @@ class GateRims:
         self._appearance = appearance
 
     def opening(self, gate: Indices, p_w: Array, frame: bool = False) -> tuple[Array, Array]:
-        """World corners (N, 4, 3) of two rectangles in the plane of gates (N,), as they are seen from p_w (N, 3).
+        """Return world corners (N, 4, 3) of two rectangles in the planes of gates (N,), as seen from p_w (N, 3).
 
-        The first is the rim of the near face. The second is the hole that is seen through: the near and the far face both cut
-        the view, and each side of the hole belongs to the one that reaches further in. With `frame` they are the outline of
-        the near face, and of all that the frame covers; there each side belongs to the face that reaches further out.
+        The first is the rim of the near face. The second is the visible hole: both faces bound the view, and each side of the
+        hole belongs to the face that reaches further in. With `frame` they are the outline of the near face and the silhouette
+        of the frame, each side of which belongs to the face that reaches further out.
         """
         look = self._appearance
         half = (self._half_outer_m[gate] if frame else self.half_m[gate] - look.outline_m)[:, None]
         c_g = ((p_w - self.p_wg[gate])[:, None] @ self.R_wg[gate])[:, 0]
-        # Nearer than a frame's depth the view is that from there: no image shows a whole opening at such a distance.
+        # The distance is clipped to the frame's depth: no image shows a whole opening from nearer.
         x = np.copysign(np.maximum(np.abs(c_g[:, :1]), look.depth_m), c_g[:, :1])
-        # Where the line of sight along a side of either face pierces the plane: y and z of (N, 2).
+        # Intersections of the lines of sight along the sides of both faces with the gate's plane: y and z, (N, 2).
         face = np.copysign(look.depth_m / 2, x)
         near, far = x / (x - face), x / (x + face)
         eye = c_g[:, 1:]
@@ -73,14 +71,14 @@ class GateRims:
         return rim, self._rectangle(gate, low, high)
 
     def near_face(self, gate: Indices, p_w: Array) -> Array:
-        """World corners (N, 4, 3) of the nominal opening in that face of gates (N,) which is nearer to p_w (N, 3)."""
+        """Return world corners (N, 4, 3) of the nominal opening in the face of gates (N,) nearer to p_w (N, 3)."""
         sight = p_w - self.p_wg[gate]
         x_w = self.R_wg[gate][:, :, 0]
         side = np.copysign(self._appearance.depth_m / 2, (sight * x_w).sum(-1))
         return np.asarray(self.corners_w[gate] + (side[:, None] * x_w)[:, None])
 
     def wall_cov_px2(self, rim_w: Array, seen_w: Array, p_w: Array, R_wc: Array, camera: Camera) -> Array:
-        """px^2 (N, M, 2, 2) of corners (N, M, 3): an edge may be seen anywhere on its wall, as that is lit."""
+        """Return covariances (N, M, 2, 2) px^2 of corners (N, M, 3): the visible edge on a wall depends on its lighting."""
         rim_c, seen_c = ((corners - p_w[:, None]) @ R_wc for corners in (rim_w, seen_w))
         for corners in (rim_c, seen_c):
             corners[..., 2] = np.maximum(corners[..., 2], NEAR_M)
@@ -88,7 +86,7 @@ class GateRims:
         return np.asarray(shift[..., :, None] * shift[..., None, :])
 
     def _rectangle(self, gate: Indices, low: Array, high: Array) -> Array:
-        """World corners (N, 4, 3) of rectangles in the planes of gates (N,) from y and z of two corners (N, 2)."""
+        """Return world corners (N, 4, 3) of rectangles in the planes of gates (N,) from y and z of two corners (N, 2)."""
         y = np.stack([low[:, 0], high[:, 0], high[:, 0], low[:, 0]], -1)
         z = np.stack([low[:, 1], low[:, 1], high[:, 1], high[:, 1]], -1)
         corners_g = np.stack([np.zeros_like(y), y, z], -1)

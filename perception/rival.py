@@ -1,8 +1,8 @@
-"""Another quadrotor in an image: the box around its outline, and where that puts it in the camera's axes.
+"""Detections of other quadrotors as bounding boxes, and their positions in camera axes.
 
-A box says where the rival is across the line of sight, and by its size how far away. How large a body looks hangs on its
-attitude, which the box does not tell; of what a box offers its longer side depends on that the least. Of a box that the image's
-edge cuts, the side along that edge tells the distance, and the opposite edge where it is.
+A box gives the rival's direction, and by its size the range. The apparent size depends on the body's attitude, which is unknown;
+the longer side of the box depends on it least. If the image border cuts a box, the side along that border gives the range, and
+the opposite edge the direction.
 """
 
 import math
@@ -14,25 +14,25 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array, exp, matrix, product
 from vehicle.vehicle import Vector
 
-STEEPEST_RAD = math.radians(80)  # tilt of a racing quadrotor
-TURNS, TILTS = 12, 6  # of the attitudes tried, all turns and directions of tilt alike
+STEEPEST_RAD = math.radians(80)  # rad, greatest tilt of a racing quadrotor (chosen)
+TURNS, TILTS = 12, 6  # numbers of yaw angles, of tilt directions as well, and of tilts sampled
 
 
 @dataclass(frozen=True, slots=True)
 class RivalDetection:
-    """Another vehicle as a detector reports it."""
+    """Detection of another vehicle."""
 
-    box_px: Array  # (4,) left, top, right and bottom of its outline, as far as that lies in the image
-    sigma_px: float  # standard deviation of each
-    cut: tuple[bool, bool, bool, bool]  # which of the four the image's edge cuts: one at most, or it is of no use
-    score: float  # 0..1: how sure it is that this is one
+    box_px: Array  # (4,) left, top, right and bottom of its outline within the image
+    sigma_px: float  # standard deviation of each side
+    cut: tuple[bool, bool, bool, bool]  # which of the four the image border cuts: more than one gives no position
+    score: float  # 0..1, confidence
 
 
 class RivalRanging:
-    """Places vehicles of a known size."""
+    """Monocular ranging of vehicles of known size."""
 
     def __init__(self, camera: Camera, body_m: Vector):
-        """`body_m`: length, width and height of the rivals' bodies."""
+        """Average the apparent size over attitudes; `body_m`: length, width and height of the rivals' bodies."""
         self._camera = camera
         sides_m = _sides(np.array(body_m))
         longer_m = sides_m.max(axis=1)
@@ -40,9 +40,9 @@ class RivalRanging:
         self._side_m, self._side_spread = float(sides_m.mean()), float(sides_m.std() / sides_m.mean())
 
     def place(self, seen: RivalDetection) -> tuple[Array, Array] | None:
-        """Position (3,) m in camera axes, and its covariance (3, 3) m^2; None where more than one edge is cut.
+        """Return the position (3,) m in camera axes RDF and its covariance (3, 3) m^2; None if more than one side is cut.
 
-        With the ray r = (x, y, 1) of the box's middle, its longer side s on the plane z = 1, and the mean length l of that side:
+        With the ray r = (x, y, 1) of the box's centre, its longer side s on the plane z = 1, and the mean length l of that side:
 
             p = z r,   z = l / s,   cov p = z^2 diag(sigma_x^2, sigma_y^2, 0) + sigma_z^2 r r',
             (sigma_z / z)^2 = spread^2 + 2 (sigma / s)^2
@@ -58,7 +58,7 @@ class RivalRanging:
         length_m, spread, side = self._longer_m, self._longer_spread, float(sides.max())
         if any(seen.cut):
             edge = seen.cut.index(True)
-            axis, before = edge % 2, edge < 2  # whether the part before the cut in the image's direction is missing
+            axis, before = edge % 2, edge < 2  # True if the low side is cut
             length_m, spread, side = self._side_m, self._side_spread, float(sides[1 - axis])
             middle[axis] = high[axis] - side / 2 if before else low[axis] + side / 2
             doubt[axis] = math.hypot(sigma, math.sqrt(2) * spread * side / 2)
@@ -68,7 +68,7 @@ class RivalRanging:
 
 
 def _sides(body_m: Array) -> Array:
-    """(N, 2) m, the sides of the box around a body's outline, in all attitudes that it may be seen in."""
+    """Return the sides (N, 2) m of the box around a body's outline, over all sampled attitudes."""
     signs = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
     sides = []
     for turn in np.linspace(0, 2 * math.pi, TURNS, endpoint=False):

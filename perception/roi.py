@@ -1,4 +1,4 @@
-"""Regions of interest: where in the next image the gates of a course will stand, and how their frames are built."""
+"""Regions of interest: predicted window of the course's gates in the next image."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,34 +14,32 @@ from vehicle.statistics import greatest_sigma
 
 @dataclass(frozen=True, slots=True)
 class RoiConfig:
-    """How wide windows are, and when the whole image is searched. Set by hand for races at up to 25 m/s, unless noted."""
+    """Size of windows, and times at which whole images are searched. Chosen for races at up to 25 m/s, unless noted."""
 
-    whole_every_s: float = 0.5  # between searches of whole images,
-    whole_for_s: float = 0.04  # ... and for how long: an image or two at 30 Hz (derived)
-    loss_s: float = 0.3  # without a gate recognised, after which whole images are searched
-    age_s: float = (
-        0.05  # a pose is so much older or younger than the image that it stands for: exposure to use (measured)
-    )
-    sigmas: float = 3.0  # standard deviations of the pose that a window reaches out
-    map_m: float = 0.5  # ... and what the gates may stand elsewhere than on the map
-    outline: float = 1.15  # of the frame: beyond it its end shows
-    least_px: float = LEAST_SIDE_PX  # openings that look smaller are not looked for; detectors find them from 8 px on
-    near_m: float = 0.3  # corners nearer to the image plane than this have no usable projection
-    passing_m: float = 8.0  # a gate with such corners that is farther off is beside or behind the camera
+    whole_every_s: float = 0.5  # s, period of searches of whole images
+    whole_for_s: float = 0.04  # s, duration of such a search: an image or two at 30 Hz (derived)
+    loss_s: float = 0.3  # s without a recognised gate after which whole images are searched
+    age_s: float = 0.05  # s, greatest time difference between pose and exposure (measured)
+    sigmas: float = 3.0  # -, margin of a window in standard deviations of the pose
+    map_m: float = 0.5  # m, margin for offsets of gates from the map
+    outline: float = 1.15  # -, size of the window over the frame's, so that the frame's end is in it
+    least_px: float = LEAST_SIDE_PX  # px, least side of an opening that is searched; detectors need about 8 px
+    near_m: float = 0.3  # m, least depth of a corner with a usable projection
+    passing_m: float = 8.0  # m, range beyond which a gate with a nearer corner is beside or behind the camera
 
 
 class SearchWindow(NamedTuple):
-    """Where to look for what, made of numbers only, to be put into shared memory. Without a region: in the whole image."""
+    """Search request for a detector, of numbers only for shared memory. Without a region it is the whole image."""
 
-    frame_ratio: float  # the frame's side over the opening's; 0: not known
+    frame_ratio: float  # the frame's side over the opening's; 0 if unknown
     left: int = 0  # px
-    top: int = 0
-    right: int = 0  # beyond its last column
-    bottom: int = 0
+    top: int = 0  # px
+    right: int = 0  # px, exclusive
+    bottom: int = 0  # px, exclusive
 
     @property
     def region(self) -> tuple[slice, slice] | None:
-        """Rows and columns, or None for the whole image."""
+        """Slices of rows and columns, or None for the whole image."""
         if self.right <= self.left or self.bottom <= self.top:
             return None
         return slice(self.top, self.bottom), slice(self.left, self.right)
@@ -49,7 +47,7 @@ class SearchWindow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PredictedPose:
-    """The state of the body at about the time of an image, with its doubt."""
+    """State of the body near the time of an image, with its uncertainty; world NED, body FRD."""
 
     p_wb: Array  # (3,) m
     q_wb: Array  # (4,)
@@ -60,7 +58,7 @@ class PredictedPose:
 
 
 class RoiPredictor:
-    """Search windows on the gates of a course."""
+    """Predictor of search windows on the gates of a course."""
 
     def __init__(self, gates: Sequence[Gate], camera: Camera, config: RoiConfig | None = None):
         self._camera, self._config = camera, config or RoiConfig()
@@ -73,17 +71,17 @@ class RoiPredictor:
 
     @property
     def whole_image(self) -> SearchWindow:
-        """A search of the whole image."""
+        """Search window over the whole image."""
         return SearchWindow(self._frame_ratio)
 
     def next_window(self, t: float, unseen_s: float, pose: PredictedPose) -> SearchWindow:
-        """For an image at about t: the whole image at intervals and after so long without a gate, else `predict`."""
+        """Return the window for an image near t (s): whole periodically or if no gate was seen for `unseen_s`, else `predict`."""
         if unseen_s > self._config.loss_s or t % self._config.whole_every_s < self._config.whole_for_s:
             return self.whole_image
         return self.predict(pose)
 
     def predict(self, pose: PredictedPose) -> SearchWindow:
-        """The least window that shows all gates of the course as long as the pose errs no more than it says."""
+        """Return the smallest window that contains all gates of the course in view, given the uncertainty of the pose."""
         camera, config = self._camera, self._config
         p_wc, R_wc = camera.pose(pose.p_wb, pose.q_wb)
         corners_c = (self._corners_w - p_wc) @ R_wc

@@ -1,4 +1,4 @@
-"""Each gate once: of detections of the same gate the one with most to show is kept."""
+"""Suppression of duplicates: of detections of the same gate the most complete one is kept."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from perception.detection import Detection
 
 
 def suppress_duplicates(found: list[Detection], same_gate: Callable[[Detection, Detection], bool]) -> list[Detection]:
-    """Detections without repeats, best first. More visible corners go first, and of as many the higher score."""
+    """Return detections without duplicates, best first. More visible corners take precedence, then the higher score."""
     kept: list[Detection] = []
     for one in sorted(found, key=lambda d: (-int(d.visible.sum()), -d.score)):
         if not any(same_gate(one, other) for other in kept):

@@ -1,1 +1,1 @@
-"""`run-mpc`: joins estimation, control and the link, and flies."""
+"""`run-mpc`: the pilot, which joins estimation, control and the link."""

@@ -1,4 +1,4 @@
-"""The command line of `run-mpc`, and which of its options go together."""
+"""The command line of `run-mpc` and the checks of its options against each other."""
 
 import argparse
 from pathlib import Path
@@ -23,27 +23,27 @@ VIEW = f"127.0.0.1:{VIEW_PORT}"
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
-        prog="run-mpc", description="Flies a track by camera and IMU. Without --live in the built-in simulator."
+        prog="run-mpc", description="Fly a track by camera and IMU, in the built-in simulator unless --live is given."
     )
-    arguments.add_argument("what", nargs="?", default="vq1", help="track, by name or YAML file, or plan (default: vq1)")
+    arguments.add_argument("what", nargs="?", default="vq1", help="track (name or YAML file) or plan (default: vq1)")
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
-    arguments.add_argument("--live", action="store_true", help="fly a simulator that runs elsewhere")
+    arguments.add_argument("--live", action="store_true", help="connect to a simulator in another process")
     add_link_arguments(arguments)
     add_msp_arguments(arguments, "with --live: fly a Betaflight (--profile betaflight)")
     arguments.add_argument(
         "--preflight",
         type=Path,
         metavar="FILE",
-        help="with --msp: start only if the aircraft is as preflight has found it; what may be real starts with it alone",
+        help="with --msp: start only if the aircraft matches this file of preflight; required for a real port",
     )
     arguments.add_argument(
-        "--shadow", action="store_true", help="with --msp: look on while a person flies, all but the sticks"
+        "--shadow", action="store_true", help="with --msp: run everything except stick output while a person flies"
     )
     arguments.add_argument(
         "--sitl",
         type=Path,
         metavar="PROGRAM",
-        help="with --profile betaflight and without --live: Betaflight's own program is the flight controller",
+        help="with --profile betaflight, without --live: use Betaflight's SITL program as the flight controller",
     )
     arguments.add_argument(
         "--vision", default="", metavar="URL", help=f"with --live: images from RflySim, such as {EXAMPLE}"
@@ -51,116 +51,114 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--lockstep",
         action="store_true",
-        help="simulator in this process, as fast as it goes; with --live a race-sim --lockstep",
+        help="run the simulator in this process, as fast as possible; with --live: connect to race-sim --lockstep",
     )
     arguments.add_argument(
         "--grid",
         default="",
         metavar="K/N[:M]",
-        help="with --live: place K of N on the start of a race of several, M m apart (default: 1), see race-sim --pilots",
+        help="with --live: start position K of N, M m apart (default: 1), see race-sim --pilots",
     )
     arguments.add_argument(
         "--rivals",
         choices=("unknown", "told"),
         default="unknown",
-        help="with --grid: told, give way to those whom race-sim --tell-rivals tells of (default: unknown)",
+        help="with --grid: told uses the rivals' states sent by race-sim --tell-rivals (default: unknown)",
     )
-    arguments.add_argument("--look", default="race", help="how the built-in simulator draws its world (default: race)")
+    arguments.add_argument("--look", default="race", help="rendering of the built-in simulator (default: race)")
     arguments.add_argument(
-        "--camera", default="rendered", help="with --lockstep: rendered, or projected corners without an image"
-    )
-    arguments.add_argument(
-        "--detector", choices=DETECTORS, default=CLASSICAL, help=f"what finds gates in images (default: {CLASSICAL})"
+        "--camera", default="rendered", help="with --lockstep: rendered, or projected (corners without an image)"
     )
     arguments.add_argument(
-        "--estimator", choices=ESTIMATORS, default=DEFAULT, help=f"what keeps the vehicle's state (default: {DEFAULT})"
+        "--detector", choices=DETECTORS, default=CLASSICAL, help=f"gate detector (default: {CLASSICAL})"
     )
     arguments.add_argument(
-        "--pose", action="store_true", help="use position and velocity where the simulator tells them (default: never)"
+        "--estimator", choices=ESTIMATORS, default=DEFAULT, help=f"state estimator (default: {DEFAULT})"
     )
+    arguments.add_argument("--pose", action="store_true", help="use position and velocity if the simulator sends them")
     arguments.add_argument(
         "--controller",
         default=AUTO,
-        help="mpcc or tracking, or a YAML file like theirs (default: auto, mpcc where acados solves, else tracking)",
+        help="mpcc, tracking, or a YAML file of settings (default: mpcc)",
     )
     arguments.add_argument(
         "--policy",
         default="",
         metavar="FILE",
-        help="fly by a learned policy, by name or .npz file, without a plan, see docs/learning.md",
+        help="fly a learned policy (name or .npz file) without a plan, see docs/learning.md",
     )
     arguments.add_argument(
         "--excite",
         nargs="?",
         const="all",
         metavar="WHAT",
-        help="fly what identify-vehicle wants to see instead of a race (default: all; else as it suggests);"
+        help="fly identification manoeuvres instead of a race (default: all; or those that identify-vehicle suggests);"
         " with --explore before the first gate",
     )
     arguments.add_argument(
         "--explore",
         action="store_true",
-        help="fly gate to gate by sight, slowly, and leave a log for map-track; the track is only the simulator's",
+        help="explore an unknown course by sight and write a log for map-track; the track is used by the simulator only",
     )
     arguments.add_argument(
         "--opening",
         type=float,
         default=VADR_FRAME.opening_m,
-        help=f"with --explore: side of the openings, m (default: {VADR_FRAME.opening_m:g})",
+        help=f"with --explore: side length of the openings, m (default: {VADR_FRAME.opening_m:g})",
     )
     arguments.add_argument(
         "--solver", choices=SOLVERS, default=AUTO, help="acados, or casadi, which needs no compiler (default: auto)"
     )
     arguments.add_argument(
-        "--command", choices=(AUTO, *COMMANDS), default=AUTO, help="what is sent (default: auto, as the profile says)"
+        "--command", choices=(AUTO, *COMMANDS), default=AUTO, help="kind of set-point (default: auto, from the profile)"
     )
     arguments.add_argument(
         "--view",
         nargs="?",
         const=VIEW,
         metavar="HOST:PORT",
-        help=f"show the flight live to Foxglove, by its WebSocket (default: {VIEW}; needs foxglove-sdk)",
+        help=f"stream the flight to Foxglove by WebSocket (default: {VIEW}; needs foxglove-sdk)",
     )
     arguments.add_argument(
         "--world",
         metavar="FILE[:SEED]",
-        help="how the built-in simulator differs from track and vehicle, see docs/worlds.md (default: as_believed)",
+        help="deviations of the simulated world from track and vehicle, see docs/worlds.md (default: as_believed)",
     )
-    arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
-    arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
-    arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
     arguments.add_argument(
-        "--uncertified", action="store_true", help="fly a plan that is not the one that was certified, or none that was"
+        "--seed", type=int, default=0, help="random seed of the simulator's noise and scenery (default: 0)"
     )
+    arguments.add_argument("--laps", type=int, default=1, help="number of laps (default: 1)")
+    arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans (default: plans)")
+    arguments.add_argument("--uncertified", action="store_true", help="fly a plan without a valid certificate")
     arguments.add_argument("--profile", default="spec", help="wire profile (default: spec)")
     arguments.add_argument(
-        "--no-check", action="store_true", help="start although the simulator contradicts profile or track"
+        "--no-check", action="store_true", help="start even if the simulator contradicts profile or track"
     )
     arguments.add_argument(
         "--no-retry",
         action="store_true",
-        help="do not fly a missed gate again, nor look for gates with a lost estimate",
+        help="do not repeat a missed gate or search for gates after losing the estimate",
     )
     arguments.add_argument(
         "--replan",
         action="store_true",
-        help="plan the rest again in flight when the vehicle proves better than its file, see docs/planning.md",
+        help="re-plan in flight if the vehicle performs better than its file, see docs/planning.md",
     )
-    arguments.add_argument("--timeout", type=float, default=60.0, help="s to wait for a simulator")
-    arguments.add_argument("--log", type=Path, default=Path("logs"), help="folder for log and plot")
+    arguments.add_argument("--timeout", type=float, default=60.0, help="time to wait for a simulator, s (default: 60)")
+    arguments.add_argument("--log", type=Path, default=Path("logs"), help="folder for log and plot (default: logs)")
     arguments.add_argument(
         "--log-limit",
         type=float,
         default=LIMIT_MB,
         metavar="MB",
-        help=f"of a flight's log; images end at 80 %% of it (default: {LIMIT_MB:g}, some seven minutes)",
+        help=f"maximum size of the log; images stop at 80 %% of it (default: {LIMIT_MB:g}, about seven minutes)",
     )
     add_common(arguments, "the result")
     return arguments
 
 
 def require_consistent(arguments: argparse.Namespace) -> None:
-    """Raises UserError where options contradict each other, before anything is read."""
+    """Check that the options do not contradict each other, before any file is read. Raises UserError where they do."""
     if arguments.camera != "rendered" and (arguments.live or not arguments.lockstep):
         raise UserError(f"--camera {arguments.camera}: only --lockstep in one process flies without images")
     if arguments.seed < 0:
@@ -199,7 +197,7 @@ def require_consistent(arguments: argparse.Namespace) -> None:
 
 
 def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None) -> None:
-    """Raises UserError where options do not fit the profile's kind."""
+    """Check that the options fit the kind of the profile, MAVLink or MSP. Raises UserError where they do not."""
     name = arguments.profile
     if arguments.preflight is not None and not arguments.msp:
         raise UserError("--preflight: needs --live and --msp WHERE, a flight controller to compare with the file")
@@ -227,7 +225,7 @@ def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None) -
 
 
 def _require_preflight(arguments: argparse.Namespace) -> None:
-    """Raises UserError for a flight of what may be an aircraft without consent, or without a file of what it is set to."""
+    """Check a flight of a possible real aircraft. Raises UserError without consent or without a preflight file."""
     require_consent(arguments.msp, arguments.i_have_read)
     if may_be_aircraft(arguments.msp) and arguments.preflight is None and not arguments.shadow:
         raise UserError(f"{arguments.msp} may be a real aircraft: run preflight --out FILE, then add --preflight FILE")

@@ -1,4 +1,4 @@
-"""`run-mpc`: flies a track, in the embedded simulator unless told otherwise."""
+"""`run-mpc`: fly a track, by default in the embedded simulator."""
 
 import argparse
 import sys
@@ -34,21 +34,21 @@ from vehicle.vehicle import Vehicle, load_vehicle
 if TYPE_CHECKING:
     from pilot.session import Session
 
-MODES = {  # --live, --lockstep
+MODES = {  # mode by (--live, --lockstep)
     (True, True): "live-lockstep",
     (True, False): "live",
     (False, True): "lockstep",
     (False, False): "embedded",
 }
-# From track, vehicle and plan, with the command line, to what is flown instead.
+# Replaces track, vehicle and plan by improved ones, given the command line.
 Improve = Callable[[Track, Vehicle, Plan, argparse.Namespace], tuple[Track, Vehicle, Plan]]
 
 
 def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle, camera: Camera) -> tuple[Track, Plan]:
-    """The track and its plan: the one given, which may have been made for another camera, the one stored, or a new one.
+    """Return the track and its plan: the one given (possibly made for another camera), the one stored, or a new one.
 
     Raises:
-        UserError: missing or malformed files, or a plan of another track or vehicle.
+        UserError: missing or malformed files, or a plan for another track or vehicle.
     """
     if Path(arguments.what).suffix != ".csv":
         track = load_track(arguments.what)
@@ -64,12 +64,12 @@ def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle, camera: Came
 
 
 def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
-    """Flies as the command line says; `improve` may change what is flown, and by which plan."""
-    arguments.lockstep |= not arguments.live and speaks_msp(arguments.profile)  # no other simulator speaks it in here
+    """Fly as the command line requests and return the exit code; `improve` may replace track, vehicle and plan."""
+    arguments.lockstep |= not arguments.live and speaks_msp(arguments.profile)  # no other embedded simulator speaks MSP
     require_consistent(arguments)
     session, link = _session(arguments, improve)
     from pilot.drivers.ending import exit_code_of
-    from pilot.guidance.exploration import explore, summary  # after the cheap checks: this loads solver and renderer
+    from pilot.guidance.exploration import explore, summary  # after the cheap checks: loads solver and renderer
     from pilot.records.result import table
     from pilot.run import excite, fly
 
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
 
 @dataclass(frozen=True)
 class _Wire:
-    """Over what is flown: a wire profile, made of MSP's where a flight controller speaks that, and RflySim's cameras if any."""
+    """Wire profile (derived from the MSP profile for a flight controller), and RflySim's cameras if any."""
 
     profile: Profile
     msp: BetaflightProfile | None
@@ -101,7 +101,7 @@ class _Wire:
 
 
 def _wire(arguments: argparse.Namespace, vehicle: Vehicle) -> _Wire:
-    """Raises UserError for options that contradict the wire, and a preflight of another aircraft."""
+    """Load the wire. Raises UserError for options that contradict it, and for a preflight file of another aircraft."""
     wire = load_wire(arguments.profile)
     msp = wire if isinstance(wire, BetaflightProfile) else None
     require_wire(arguments, msp)
@@ -117,7 +117,7 @@ def _wire(arguments: argparse.Namespace, vehicle: Vehicle) -> _Wire:
 
 
 def _place(arguments: argparse.Namespace, track: Track) -> tuple[Track, StartGrid | None]:
-    """The track from its place on the start."""
+    """Return the track with the start at its place on the grid, and the grid; None without --grid."""
     if not arguments.grid:
         return track, None
     number, of, spacing_m = parse_place(arguments.grid)
@@ -126,7 +126,7 @@ def _place(arguments: argparse.Namespace, track: Track) -> tuple[Track, StartGri
 
 
 def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["Session", Link]:
-    """What is to be flown, and over which sockets."""
+    """Return the session requested by the command line, and its sockets."""
     vehicle = load_vehicle(arguments.vehicle)
     wire = _wire(arguments, vehicle)
     profile, vision = wire.profile, wire.vision
@@ -186,7 +186,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
 
 
 def _replanned_by(arguments: argparse.Namespace, track: Track, vehicle: Vehicle, plan: Plan) -> PlanOptions:
-    """The options by which a plan is made again in flight: its own. Raises UserError for a plan of another model than `rates`."""
+    """Return the options to replan with in flight: the plan's own. Raises UserError for a plan of a model other than `rates`."""
     if plan.model != "rates":
         raise UserError(f"--replan: plans again by the rates model, and the plan is of the {plan.model} model")
     usual = PlanOptions(laps=plan.laps)
@@ -196,7 +196,7 @@ def _replanned_by(arguments: argparse.Namespace, track: Track, vehicle: Vehicle,
 
 
 def _require_fit(policy: Policy, track: Track, vehicle: Vehicle, command_hz: float, laps: int) -> None:
-    """Warns of another course than the policy was trained for; raises UserError where it cannot fly."""
+    """Warn of a course other than the one the policy was trained for. Raises UserError where the policy cannot fly."""
     policy.require(vehicle, command_hz)
     track.course(laps)
     if policy.warning(track):
@@ -204,7 +204,7 @@ def _require_fit(policy: Policy, track: Track, vehicle: Vehicle, command_hz: flo
 
 
 def _awaited(session: "Session", link: Link, peer: str) -> str:
-    """What a live flight waits for, and where."""
+    """Return the line that says what a live flight waits for, and where."""
     images, vision = f"video on {link.video[0]}:{link.video[1]}", session.vision
     if session.msp is not None:
         what = "flown by a person: no sticks are sent" if session.shadow else "handed over"

@@ -1,4 +1,4 @@
-"""`detect-gates`: what a detector finds in images, without track or prior. Prints it, and writes JSON and drawings.
+"""`detect-gates`: run a detector on images, without track or prior. Prints detections, and writes JSON and drawings.
 
 Pixel centres are at integers. Images that cannot be read, or are of another size than the camera's, give an empty list.
 """
@@ -29,24 +29,24 @@ from vehicle.vehicle import load_vehicle
 
 IMAGES = (".jpg", ".jpeg", ".png")
 SHIFT = 4  # fixed-point bits of drawn coordinates
-MAGNIFIED = 3
+MAGNIFIED = 3  # scale of drawn images
 GREEN, CYAN = (0, 255, 0), (255, 255, 0)
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        prog="detect-gates", description="Finds gates in images, folders of them or flight logs."
+        prog="detect-gates", description="Detect gates in images, folders of images or flight logs."
     )
     p.add_argument("what", nargs="+", type=Path, help="images (jpg, png), folders of them, or logs (mcap)")
     p.add_argument("--detector", default="classical", help=" or ".join(DETECTORS))
-    p.add_argument("--vehicle", default="dcl", help="name or YAML file; its camera took the images")
+    p.add_argument("--vehicle", default="dcl", help="name or YAML file of the vehicle whose camera took the images")
     p.add_argument(
         "--track",
         default="vq1",
-        help="name or YAML file; its gates' size makes the distances, and its frames are expected first (default: vq1)",
+        help="name or YAML file; its gate size is used for distances, and its frame shape as the initial guess (default: vq1)",
     )
     add_common(p, "what was found")
-    p.add_argument("--draw", type=Path, help="folder for images with the openings drawn in")
+    p.add_argument("--draw", type=Path, help="folder for annotated images")
     return p
 
 
@@ -79,10 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def images(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
-    """Names and bytes of all images, one after the other.
+    """Yield name and bytes of each image.
 
     Raises:
-        UserError: a source that is not there or holds no images.
+        UserError: a source does not exist or holds no images.
     """
     for file in _files(sources):
         if file.suffix == ".mcap":
@@ -92,7 +92,7 @@ def images(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def _files(sources: list[Path]) -> list[Path]:
-    """The files themselves. Raises UserError for a folder without images."""
+    """Return the image and log files of the sources. Raises UserError for a folder without images."""
     found: list[Path] = []
     for source in sources:
         files = sorted(f for f in source.iterdir() if f.suffix.lower() in IMAGES) if source.is_dir() else [source]
@@ -110,7 +110,7 @@ def _of_log(file: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def record(detection: Detection, opening_m: float, camera: Camera) -> dict[str, Any]:
-    """One gate as it goes into the JSON; the distance is null where corners are missing."""
+    """Return one gate's JSON record; the distance is null where corners are missing."""
     pose = None
     if detection.visible.all():
         rng = np.random.default_rng(0)
@@ -131,7 +131,7 @@ def brief(gate: dict[str, Any]) -> str:
 
 
 def draw(file: Path, image: np.ndarray, detections: list[Detection]) -> None:
-    """Writes the image, magnified, with the openings in green, frames in cyan and visible corners as dots."""
+    """Write the image, magnified, with the openings in green, frames in cyan and visible corners as dots."""
     big = cv2.resize(image, None, fx=MAGNIFIED, fy=MAGNIFIED, interpolation=cv2.INTER_NEAREST)
 
     def at(px: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a flight is made of: its phases and ends, what is seen, what is commanded, and the counts."""
+"""Data types of a flight: phases, end reasons, detections, commands and counters."""
 
 import enum
 from dataclasses import dataclass, field
@@ -23,69 +23,69 @@ class Phase(enum.StrEnum):
 
 
 class EndReason(enum.StrEnum):
-    """Why a flight ended. All but the first are aborts."""
+    """Reason for the end of a flight. All but the first are aborts."""
 
     FINISHED = "finished"
-    REFUSED = "refused"  # something contradicts profile or track before the start
+    REFUSED = "refused"  # something contradicts the profile or the track before the start
     INTERRUPTED = "interrupted"  # by a signal
-    NO_LINK = "no link"  # the simulator is silent, or was never complete
+    NO_LINK = "no link"  # the simulator is silent, or not all telemetry was received
     DISARMED = "disarmed"
-    LEFT_OFFBOARD = "left off-board"  # PX4 follows set-points no more
+    LEFT_OFFBOARD = "left off-board"  # PX4 no longer follows set-points
     RESTARTED = "restarted"  # the simulator began another race
     NOT_AIRBORNE = "not airborne"
     NO_SOLUTION = "no solution"
     PLAN_OVERRUN = "plan overrun"
     TIME_LIMIT = "time limit"
     NO_PERCEPTION = "no perception"
-    ERROR = "error"  # of the user's, met in flight, or internal
+    ERROR = "error"  # a user error met in flight, or an internal error
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a flight ended."""
+    """End of a flight."""
 
     reason: EndReason
-    cause: str = ""  # for people
+    cause: str = ""  # human-readable
 
 
 @dataclass(frozen=True, slots=True)
 class DetectedImage:
-    """What perception found in one image, at the time of exposure."""
+    """Detections in one image, at the time of exposure."""
 
-    t: float  # s
+    t: float  # s, simulator clock
     id: int
     detections: list[Detection]
     jpeg: bytes = b""
-    clock_sigma: float = 0.0  # s, of the time, in common with the other images
-    window: SearchWindow | None = None  # in which gates were looked for; None: nobody looked, corners were projected
+    clock_sigma: float = 0.0  # s, standard deviation of the clock offset, common to all images
+    window: SearchWindow | None = None  # region searched for gates; None: no search, corners were projected
     rivals: list[RivalDetection] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A gate flown again."""
+    """A gate flown again after a miss."""
 
-    gate: int  # of the course
-    time_s: float  # since GO, when that began
-    why: str  # for people
+    gate: int  # index in the course
+    time_s: float  # s since GO, start of the retry
+    why: str  # human-readable
 
 
 @dataclass(frozen=True, slots=True)
 class Replan:
-    """A plan asked for in flight. Times since GO; rests are of the flight from where it begins."""
+    """A plan requested in flight. Times in s since GO; remaining times are counted from the start of the requested plan."""
 
-    asked_s: float
-    taken_s: float | None  # None: it was not taken over
-    thrust: float  # the vehicle that it is for, against its file
-    drag: float
-    before_s: float  # the rest as planned before
-    after_s: float | None  # ... and anew; None: no answer came in time
-    solve_s: float | None
-    why: str  # why it was not taken over; empty where it was
+    asked_s: float  # s
+    taken_s: float | None  # s; None: not taken over
+    thrust: float  # thrust of the vehicle planned for, relative to its file
+    drag: float  # relative to its file
+    before_s: float  # s, remaining flight time by the previous plan
+    after_s: float | None  # s, remaining flight time by the new plan; None: no answer in time
+    solve_s: float | None  # s, solver time
+    why: str  # reason why it was not taken over; empty if taken over
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """Return a human-readable summary."""
         what = f"at {self.asked_s:.1f} s for thrust x{self.thrust:.2f}, drag x{self.drag:.2f}"
         if self.taken_s is None or self.after_s is None:
             return f"{what}, not taken over: {self.why}"
@@ -94,9 +94,9 @@ class Replan:
 
 @dataclass
 class Passages:
-    """The gates passed so far, by the pilot's own estimate."""
+    """Gates passed so far, according to the pilot's own estimate."""
 
-    times_s: list[float] = field(default_factory=list)  # since GO
+    times_s: list[float] = field(default_factory=list)  # s since GO
     margins_m: list[float] = field(default_factory=list)
     retries: list[Retry] = field(default_factory=list)
     replans: list[Replan] = field(default_factory=list)
@@ -111,15 +111,15 @@ class FlightCounters:
     rejected: int = 0
     fallbacks: int = 0
     fallback_reasons: dict[str, int] = field(default_factory=dict)  # reason to number of commands
-    late: int = 0  # commands that took longer than the time between two
-    lost: int = 0  # commands without knowing the position well enough to hit a gate
+    late: int = 0  # commands computed in more than a command period
+    lost: int = 0  # commands issued while the position was too uncertain to hit a gate
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRecord:
-    """One command with the state and control that led to it, for the log."""
+    """One command with the state and control behind it, for the log."""
 
     state: State
     control: Control
     target: AttitudeTarget
-    lands: bool = False  # after the flight proper
+    lands: bool = False  # issued by the landing, after the flight proper

@@ -1,7 +1,7 @@
-"""The handshake with a simulator: from its first message to an armed vehicle at GO, and whether it stays armed.
+"""The handshake with a simulator, from its first message to an armed vehicle at GO, and the watch over its arming.
 
-wait_link -> calibrate -> wait_go -> arm -> launch; a start of the race that disarms leads from launch back to arm. With PX4 the
-way to arm is a stream of set-points and the mode OFFBOARD (`pilot.offboard`), and leaving that mode ends the flight.
+wait_link -> calibrate -> wait_go -> arm -> launch; if the start of the race disarms, launch leads back to arm. With PX4,
+arming is preceded by a stream of set-points and the mode OFFBOARD (`pilot.offboard`), and leaving that mode ends the flight.
 """
 
 import numpy as np
@@ -13,37 +13,37 @@ from pilot.offboard import OffboardEntry
 from pilot.preflight import Preflight
 from pilot.rest import RestWatch
 
-REST_S = 1.0  # standing still, for the biases
-ARM_RETRY_S = 0.5
-GO_MARGIN_S = 0.12  # after a scheduled start: a command before it is a false start, which nobody reports
-UNANSWERED_S = 5.0  # of arming, after which a simulator is taken for one that knows no arming
-UNARMED_BEATS, UNARMED_S = 3, 0.3  # heartbeats in a row, over so long, that prove it disarmed: single ones may be old
-ATTITUDE_WAIT_S = 1.0  # for the first ATTITUDE; the gyro alone will do
-RESTART_S = 0.5  # by which the start of a new race differs from the old one's
+REST_S = 1.0  # s at rest, to estimate the IMU biases
+ARM_RETRY_S = 0.5  # s between arming commands
+GO_MARGIN_S = 0.12  # s after a scheduled start: a command before GO is an unreported false start
+UNANSWERED_S = 5.0  # s without an acknowledgement, after which the simulator is taken not to implement arming
+UNARMED_BEATS, UNARMED_S = 3, 0.3  # consecutive heartbeats and s that prove it disarmed: single ones may be stale
+ATTITUDE_WAIT_S = 1.0  # s to wait for the first ATTITUDE; the gyro alone suffices
+RESTART_S = 0.5  # s, least difference between start times of two races
 
 
 class Handshake:
-    """Hears all telemetry; `advance` leads through the phases before the flight."""
+    """State machine of the phases before the flight, driven by telemetry."""
 
     def __init__(self, profile: Profile, preflight: Preflight | None = None):
-        """`preflight` may refuse to start."""
+        """Create the handshake; `preflight` may refuse to start."""
         self._profile, self._preflight = profile, preflight
-        self.go_t: float | None = None  # s, GO, or the first command's time where no race is told of
+        self.go_t: float | None = None  # s, GO, or time of the first command if no race is announced
         self.forget()
 
     def forget(self) -> None:
-        """Start over: the simulator is gone, and another may speak, with a clock and a race of its own."""
+        """Reset for a new link: another simulator may follow, with its own clock and race."""
         self.phase = Phase.WAIT_LINK
-        self.end: End | None = None  # why the flight cannot begin, or must end
-        self._since = 0.0  # s, when the phase began
-        self._rest_t = 0.0  # s, when the rest on the pad began
-        self._heard: set[type] = set()
+        self.end: End | None = None  # reason why the flight cannot begin, or must end
+        self._since = 0.0  # s, start of the phase
+        self._rest_t = 0.0  # s, start of the rest on the pad
+        self._received: set[type] = set()
         self._armed = self._answered = self._beats_armed = False
-        self._unarmed_beats, self._unarmed_since = 0, 0.0  # heartbeats in a row that say so in flight
-        self._complete_but_attitude = np.inf  # s, when that was
-        self._counting_down = False  # a race was seen that had not started
-        self._scheduled: float | None = None  # s, when it is to
-        self._go: float | None = None  # s, when it did
+        self._unarmed_beats, self._unarmed_since = 0, 0.0  # consecutive disarmed heartbeats in flight
+        self._complete_but_attitude = np.inf  # s, time at which only ATTITUDE was missing
+        self._counting_down = False  # a race was received before its start
+        self._scheduled: float | None = None  # s, scheduled start
+        self._go: float | None = None  # s, actual start
         self._rest = RestWatch()
         self._next_arm = -np.inf
         rules = self._profile.offboard
@@ -53,30 +53,30 @@ class Handshake:
 
     @property
     def missing(self) -> list[str]:
-        """What the wait for the link still waits for."""
+        """Return the names of messages not yet received."""
         names: dict[type, str] = {Heartbeat: "HEARTBEAT", Imu: "HIGHRES_IMU", DetectedImage: "video"}
         names |= {Attitude: "ATTITUDE"} if self._profile.attitude_hz else {}
-        return [name for kind, name in names.items() if kind not in self._heard]
+        return [name for kind, name in names.items() if kind not in self._received]
 
     @property
     def refusal(self) -> str:
-        """What the autopilot refuses before the flight, and why as far as it says; empty if nothing is known."""
+        """Return what the autopilot refuses before the flight, with its reason if given; empty if nothing."""
         return self._offboard.refusal if self._offboard is not None else ""
 
     @property
     def remark(self) -> str:
-        """What differs from the track's file before the start, in a line; empty if nothing does. The flight goes on."""
+        """Return a line on what differs from the track file without preventing the flight; empty if nothing does."""
         return self._preflight.remark() if self._preflight is not None else ""
 
-    def hear(self, message: Telemetry | DetectedImage, t: float, airborne: bool) -> None:
-        """Take one message at time t (s); `airborne`: whether the launch has succeeded."""
-        self._heard.add(type(message))
+    def receive(self, message: Telemetry | DetectedImage, t: float, airborne: bool) -> None:
+        """Process one message at time t (s). `airborne`: the launch has succeeded."""
+        self._received.add(type(message))
         if self._offboard is not None and not isinstance(message, DetectedImage):
-            self._offboard.hear(message)
+            self._offboard.receive(message)
         if self._preflight is not None and self.go_t is None and not isinstance(message, DetectedImage):
-            self._preflight.hear(message)
+            self._preflight.receive(message)
         if isinstance(message, Heartbeat):
-            self._hear_heartbeat(message.armed, t, airborne)
+            self._receive_heartbeat(message.armed, t, airborne)
         elif isinstance(message, Ack) and message.command == ARM_COMMAND:
             self._armed = self._armed or (message.accepted and self.phase is Phase.ARM)
             self._answered = self._answered or message.known
@@ -86,11 +86,11 @@ class Handshake:
             self.end = End(EndReason.NO_LINK, f"the simulator has ended: {message.reason}")
 
     def rested_s(self, t: float) -> float:
-        """For how long the vehicle has rested on the pad at time t, s."""
+        """Return how long the vehicle has been at rest on the pad at time t, s."""
         return t - self._rest_t
 
     def disturbed(self, sample: Imu) -> bool:
-        """Whether a sample shows that the vehicle is moved during the calibration, which then starts over."""
+        """Return whether the sample shows motion during the calibration; the rest then starts over."""
         if self.phase is not Phase.CALIBRATE:
             self._rest.restart()
         if not self._rest.moved(sample):
@@ -102,14 +102,14 @@ class Handshake:
         return True
 
     def advance(self, t: float) -> list[Command]:
-        """Move on to the phase that is due at time t (s), and return the commands that it asks for."""
+        """Advance to the phase due at time t (s), and return its commands."""
         if self.phase is Phase.WAIT_LINK and self._linked(t):
             self._enter(Phase.CALIBRATE, t)
             self._rest_t = t
         if self.phase is Phase.CALIBRATE and t - self._since >= REST_S and self._may_start():
             self._enter(Phase.WAIT_GO, t)
         if self._go is None and self._scheduled is not None and t >= self._scheduled + GO_MARGIN_S:
-            self._go = self._scheduled  # statuses are rare: the next would come later
+            self._go = self._scheduled  # statuses are rare: the next one would come later
         if self.phase is Phase.WAIT_GO and (self._profile.race is None or self._go is not None) and self._may_start():
             self._enter(Phase.ARM, t)
         if self.phase is Phase.ARM:
@@ -122,14 +122,14 @@ class Handshake:
         return []
 
     def keep_alive(self, t: float) -> list[Command]:
-        """What has to be sent at time t (s) while there is no command for the vehicle."""
+        """Return the commands that keep the link alive at time t (s) while the vehicle is not commanded."""
         return self._offboard.idle(t) if self._offboard is not None else []
 
     def _enter(self, phase: Phase, t: float) -> None:
         self.phase, self._since = phase, t
 
     def _linked(self, t: float) -> bool:
-        """Whether all has been heard that is needed; an ATTITUDE that does not come need not be."""
+        """Return whether all required messages were received; ATTITUDE is waited for only briefly."""
         missing = self.missing
         if missing != ["ATTITUDE"]:
             return not missing
@@ -137,7 +137,7 @@ class Handshake:
         return t - self._complete_but_attitude > ATTITUDE_WAIT_S
 
     def _may_start(self) -> bool:
-        """End the flight before it begins where something contradicts profile or track."""
+        """Return whether the flight may begin; end it where something contradicts the profile or the track."""
         if self._preflight is not None and (why := self._preflight.contradiction()):
             self.end = End(EndReason.REFUSED, f"refused to start: {why}")
         return self.end is None
@@ -148,24 +148,24 @@ class Handshake:
         self._next_arm = t + ARM_RETRY_S
         return [Arm(True)]
 
-    def _hear_heartbeat(self, armed: bool, t: float, airborne: bool) -> None:
+    def _receive_heartbeat(self, armed: bool, t: float, airborne: bool) -> None:
         if self.phase is Phase.LAUNCH and self._offboard is not None and not self._offboard.entered:
             self.end = End(EndReason.LEFT_OFFBOARD, self._offboard.departure)
         lost, self._beats_armed = self._armed and not armed, self._beats_armed or armed
         launching = self.phase is Phase.LAUNCH and not airborne
         restarted = lost and launching and self._profile.race is not None
         if not (self._beats_armed or restarted):
-            return  # heartbeats that have never told of arming do not tell of its end
+            return  # this peer has never reported armed, so disarmed has no meaning
         if restarted:
             self._armed = False
-            self._enter(Phase.ARM, t)  # the race's start disarms: once more
+            self._enter(Phase.ARM, t)  # the start of the race disarms: arm once more
         elif lost and self.phase is Phase.LAUNCH:
             self._count_unarmed(t)
         else:
             self._armed, self._unarmed_beats = armed, 0
 
     def _count_unarmed(self, t: float) -> None:
-        """One more heartbeat in a row says that the vehicle in flight is not armed."""
+        """Count one more consecutive heartbeat that reports the vehicle disarmed in flight."""
         if not self._unarmed_beats:
             self._unarmed_since = t
         self._unarmed_beats += 1
@@ -173,7 +173,7 @@ class Handshake:
             self.end = End(EndReason.DISARMED, "the simulator disarmed the vehicle")
 
     def _follow_race(self, status: RaceStatus) -> None:
-        """GO is a scheduled start that has passed, and was seen ahead before: it may be of an old race."""
+        """Set GO to a scheduled start that has passed and was seen in advance: others may be of an old race."""
         if self.go_t is not None and self._is_other_race(status):
             self.end = End(EndReason.RESTARTED, "the race was started anew")
         elif not status.go:

@@ -1,8 +1,8 @@
-"""Pilots on the pad, one for each kind of guidance."""
+"""Factories of pilots on the pad, one for each kind of guidance."""
 
 from estimation.drift.landmark_estimator import LandmarkEstimator
 from estimation.estimator import MapEstimator, Mapper
-from estimation.rivals import SeenRivals, ToldRivals
+from estimation.rivals import ReceivedRivals, SeenRivals
 from link.profile import Profile
 from mpc.controller import Controller
 from mpc.policy.controller import PolicyController
@@ -46,25 +46,27 @@ def make_racer(
     shadow: bool = False,
     replanning: Replanning | None = None,
 ) -> Racer:
-    """A pilot that flies the controller's plan, and gates that it missed again if `retry`; at the end it may land.
+    """Create a pilot that flies the controller's plan.
 
-    A `shadow` looks on while a person flies: nothing is flown again, and nothing learned from commands that nobody carries out.
-
-    With a `replanning` the plan is made anew in flight where that is worth it.
-
-    With a place on the `grid` of a race of several it gives way to rivals as far as it knows of them.
-
-    `pose`, `preflight` and `by_rates` are those of `Pilot` and `Handshake`.
+    Args:
+        pose: see `Pilot`.
+        preflight: see `Handshake`.
+        by_rates: see `Pilot`.
+        retry: fly missed gates again.
+        lands: land after the end of the flight.
+        grid: place in a race of several pilots; rivals are given way to where they are known.
+        shadow: a person flies. No gate is flown again, and nothing is learned from commands that are not sent.
+        replanning: replaces the plan in flight where that saves time.
     """
     observer, period_s = GateObserver(associator, track.gates), 1 / profile.command_hz
     retries = GateRetries(track, track.course(laps), controller, vehicle) if retry and not shadow else None
     if shadow:
-        controller.only_watch()
+        controller.set_passive()
     radius_m = vehicle.half_diagonal
     watch = None
     if grid is not None and grid.known is not Known.UNKNOWN:
         seen = grid.known is Known.SEEN
-        tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ToldRivals(grid.place)
+        tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ReceivedRivals(grid.place)
         watch = RivalWatch(grid, radius_m, PassingRoom(track, radius_m), tracker)
     guidance = PlanFollower(
         track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries, watch, replanning
@@ -87,10 +89,10 @@ def make_learned(
     by_rates: bool = True,
     lands: bool = False,
 ) -> Racer:
-    """A pilot that flies by a learned policy, without a plan; the rest as of `make_racer`.
+    """Create a pilot that flies by a learned policy, without a plan. Other arguments as in `make_racer`.
 
     Raises:
-        UserError: a policy for another vehicle, or for another rate of commands than the profile's.
+        UserError: the policy was trained for another vehicle or another command rate.
     """
     policy.require(vehicle, profile.command_hz)
     controller, observer = PolicyController(policy, vehicle), GateObserver(associator, track.gates)
@@ -110,7 +112,7 @@ def make_exciter(
     pose: bool = False,
     preflight: Preflight | None = None,
 ) -> Racer:
-    """A pilot that flies manoeuvres within the room that a track has; the seed draws their order."""
+    """Create a pilot that flies manoeuvres within the bounds of the track; the seed draws their order."""
     excitation = Excitation(vehicle, track.start, track.bounds, manoeuvres, seed)
     guidance = Exciter(excitation, GateObserver(associator, track.gates))
     return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle, pose)
@@ -119,7 +121,7 @@ def make_exciter(
 def make_explorer(
     vehicle: Vehicle, profile: Profile, opening_m: float, manoeuvres: Manoeuvres | None = None, seed: int = 0
 ) -> tuple[Pilot[Mapper], Explorer]:
-    """A pilot that explores, and its guidance, which knows the gates' size and nothing else of the course.
+    """Create a pilot that explores, and its guidance, which is given the size of the gates but no course.
 
     Args:
         manoeuvres: flown before the first gate; the seed draws their order.

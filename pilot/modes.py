@@ -1,4 +1,4 @@
-"""A session flown in each of the modes: lock-step, embedded in real time, live, live in lock-step."""
+"""Run a session in each mode: lock-step, embedded in real time, live, live in lock-step."""
 
 import sys
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from perception.registry import open_detector
 from pilot.drivers.betaflight import fly_betaflight
 from pilot.drivers.embedded import EmbeddedSimulator
 from pilot.drivers.ending import AnyClient, forgiving, stop_motors
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.live import LiveDriver
 from pilot.drivers.lockstep import fly_lockstep, fly_lockstep_live
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.drivers.perception_process import PerceptionProcess, Receiver
 from pilot.flight import EndReason
 from pilot.pilot import AnyPilot
@@ -28,11 +28,11 @@ from pilot.session import Address, Session
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 
-SWITCH_S = 5e-4  # for which another thread (log, status) may hold the interpreter while the loop that flies wants it
+SWITCH_S = 5e-4  # s, longest hold of the interpreter by another thread (log, status) while the flight loop waits
 
 
 def flown(session: Session, pilot: AnyPilot, mode: str, link: Link, recorder: Recorder) -> tuple[LinkReport, Verdict]:
-    """The flight itself, into a log. Arguments and errors as of `pilot.run.fly`."""
+    """Fly and log. Arguments and errors as in `pilot.run.fly`."""
     assert recorder.console is not None
     status = StatusLine(recorder.console)
     if mode == "lockstep":
@@ -52,7 +52,9 @@ def flown(session: Session, pilot: AnyPilot, mode: str, link: Link, recorder: Re
 def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
     world, seed = session.world, session.seed
     assert world is not None
-    eye = open_eye(session.camera, session.look, world, session.vehicle.camera, session.profile, seed, session.detector)
+    eye = open_perception(
+        session.camera, session.look, world, session.vehicle.camera, session.profile, seed, session.detector
+    )
     try:
         if session.msp is not None:
             return fly_betaflight(
@@ -116,7 +118,7 @@ def _live_lockstep(
 
 
 def _client(session: Session, link: Link) -> AnyClient:
-    """Opens the line to a flight controller, or the MAVLink socket."""
+    """Open the serial line to a flight controller, or the MAVLink socket."""
     if session.msp is not None:
         hover = session.vehicle.throttle.throttle(GRAVITY)
         if session.shadow:
@@ -134,7 +136,7 @@ def _client(session: Session, link: Link) -> AnyClient:
 
 
 def _receiver(session: Session, video: Address) -> Callable[[], Receiver]:
-    """Opens the images' socket, maybe in another process."""
+    """Return a function that opens the image socket, possibly in another process."""
     return partial(VideoReceiver, *video) if session.vision is None else partial(VisionReceiver, session.vision)
 
 
@@ -147,7 +149,7 @@ def _drive(
     perception: PerceptionProcess,
     simulator: EmbeddedSimulator | None,
 ) -> LinkReport:
-    """The real-time flight; motors off at its end, whatever that was."""
+    """Fly in real time, and stop the motors at the end, however the flight ended."""
     driver = LiveDriver(pilot, client, perception, session.profile, recorder)
 
     def tell(pilot: AnyPilot) -> None:

@@ -1,4 +1,4 @@
-"""The pilot: a pure state machine. Timed messages in, commands out; no socket, thread or clock.
+"""The pilot: a pure state machine from timed messages to commands, without socket, thread or clock.
 
 wait_link -> calibrate -> wait_go -> arm (`Handshake`) -> launch -> race -> finished (`Guidance`), or aborted from anywhere.
 """
@@ -34,23 +34,23 @@ from pilot.handshake import Handshake
 from vehicle.rotation import matrix
 from vehicle.vehicle import ThrottleCurve
 
-AIRBORNE_M_S, AIRBORNE_M = 0.5, 0.3  # estimated speed, or way from the pad, at which the launch has succeeded
-LAUNCH_LIMIT_S = 3.0
-LEVEL_LIMIT_S = 2.0  # of flying without any solution
-COAST_S = 0.5  # flown on past the last gate, so that the simulator sees the finish too
-STOP_S = 5.0  # likewise to the plan's stop at most, before a landing
-GAP_S = 0.05  # without IMU, that the model flies through; three samples of 76 Hz
-# Ends after which somebody else steers, or nobody can.
+AIRBORNE_M_S, AIRBORNE_M = 0.5, 0.3  # m/s, estimated speed, or m from the pad, at which the launch has succeeded
+LAUNCH_LIMIT_S = 3.0  # s from the first command to take-off
+LEVEL_LIMIT_S = 2.0  # s of flight without any solution
+COAST_S = 0.5  # s flown past the last gate, so that the simulator registers the finish too
+STOP_S = 5.0  # s, longest flight on to the plan's stop before a landing
+GAP_S = 0.05  # s without IMU data, bridged by the model: three samples at 76 Hz
+# Ends after which somebody else is in control, or nobody can be.
 HANDS_OFF = EndReason.NO_LINK, EndReason.DISARMED, EndReason.LEFT_OFFBOARD
-# Ends that speak against the flyer: a person who flies instead goes on.
+# Ends of the automatic flyer only: a person in control flies on.
 OF_WHO_FLIES = EndReason.NOT_AIRBORNE, EndReason.NO_SOLUTION, EndReason.PLAN_OVERRUN
-EARLY = 8  # images that may wait for the IMU sample after their exposure
+EARLY = 8  # images buffered until the IMU sample after their exposure
 
 E = TypeVar("E", bound=Estimator)
 
 
 class Pilot(Generic[E]):
-    """Feed `hear` with everything that arrives; after each `Imu`, ask `act` for commands."""
+    """Racing pilot. Pass every message to `receive`; after each `Imu`, call `act` for commands."""
 
     def __init__(
         self,
@@ -64,14 +64,14 @@ class Pilot(Generic[E]):
         landing: Landing | None = None,
         shadow: bool = False,
     ):
-        """A pilot on the pad.
+        """Create a pilot on the pad.
 
         Args:
-            throttle: from thrust to what is commanded.
-            pose: whether position and velocity that the simulator tells are used.
-            by_rates: commands are body rates, no attitudes.
-            shadow: a person flies; what this one commands is not sent.
-            landing: what follows a flight's end, as long as it is ours to steer; else the motors stop in the air.
+            throttle: map from thrust (m/s^2) to the commanded throttle.
+            pose: use position and velocity where the simulator sends them.
+            by_rates: command body rates instead of attitudes.
+            shadow: a person flies; this pilot's commands are not sent.
+            landing: flown after the end of the flight while this pilot is in control; None: the motors stop in the air.
         """
         self.handshake, self.estimator, self.guidance = handshake, estimator, guidance
         self.pose, self._by_rates, self._shadow = pose, by_rates, shadow
@@ -80,22 +80,22 @@ class Pilot(Generic[E]):
         self.end: End | None = None
         self.last_command: CommandRecord | None = None
         self.last_sightings: list[GateSighting] = []
-        self._on_pad = deepcopy(estimator)  # which has heard nothing yet
+        self._on_pad = deepcopy(estimator)  # copy that has received nothing yet
         self._await_link()
 
     def _await_link(self) -> None:
-        """Nothing has been heard."""
+        """Reset the state of the flight to before the first message."""
         self._airborne = False
-        self._launch: State | None = None  # at the first command
-        self._end_t = 0.0  # s
+        self._launch: State | None = None  # state at the first command
+        self._end_t = 0.0  # s, time of the end
         self._next_command = -np.inf
         self._level_since: float | None = None
-        self._from_pad: deque[DetectedImage] = deque(maxlen=FROM_PAD)  # the newest before GO
-        self._early: deque[DetectedImage] = deque(maxlen=EARLY)  # exposed after the newest IMU sample
-        self._clock_sigma = 0.0  # s, of the images' times, as the estimator was told
+        self._from_pad: deque[DetectedImage] = deque(maxlen=FROM_PAD)  # newest images before GO
+        self._early: deque[DetectedImage] = deque(maxlen=EARLY)  # images exposed after the newest IMU sample
+        self._clock_sigma = 0.0  # s, standard deviation of the image clock passed to the estimator
 
     def forget_link(self) -> None:
-        """Before GO: the simulator is gone, and another may speak, with a clock and a race of its own."""
+        """Reset for a new link if GO has not passed: another simulator may follow, with its own clock and race."""
         if self.go_t is None and not self.over:
             self.estimator = deepcopy(self._on_pad)
             self.handshake.forget()
@@ -109,17 +109,17 @@ class Pilot(Generic[E]):
 
     @property
     def go_t(self) -> float | None:
-        """s, GO of the race, or the start of the flight where there is none."""
+        """Time of GO, s, or start of the flight if there is no race."""
         return self.handshake.go_t
 
     @property
     def cause(self) -> str:
-        """Why the flight ended, for people; empty as long as it has not, and after a plain finish."""
+        """Human-readable reason for the end; empty before the end and after a plain finish."""
         return self.end.cause if self.end is not None else ""
 
     @property
     def over(self) -> bool:
-        """Nothing more to do: aborted, or finished and flown on a little, and landed where that is asked for."""
+        """Whether nothing is left to do: aborted, or finished and flown past the last gate, and landed if requested."""
         if self.end is None or self._coasts:
             return False
         if self._landing is None or not self._airborne or self.end.reason in HANDS_OFF:
@@ -128,44 +128,44 @@ class Pilot(Generic[E]):
 
     @property
     def _coasts(self) -> bool:
-        """Finished, and not yet flown on: so far that others see the finish, or to where a landing begins."""
+        """Whether the vehicle, finished, still flies on: for others to register the finish, or to where a landing begins."""
         since = self.estimator.t - self._end_t
         onwards = since <= COAST_S if self._landing is None else since <= STOP_S and not self.guidance.rests
         return self.phase is Phase.FINISHED and onwards
 
     @property
     def _lands(self) -> bool:
-        """The flight has ended, and is landed from there."""
+        """Whether the flight has ended and the landing is in control."""
         return self._landing is not None and self.end is not None and not self._coasts
 
-    def hear(self, message: Telemetry | DetectedImage) -> None:
-        """Take one message, in the order of arrival."""
-        self.handshake.hear(message, self.estimator.t, self._airborne)
+    def receive(self, message: Telemetry | DetectedImage) -> None:
+        """Process one message, in order of arrival."""
+        self.handshake.receive(message, self.estimator.t, self._airborne)
         self._conclude(self.handshake.end)
         if isinstance(message, Imu):
-            self._hear_imu(message)
+            self._receive_imu(message)
         elif isinstance(message, Attitude):
             self.estimator.attitude(message)
         elif isinstance(message, LocalPosition | Odometry):
             if self.pose:
-                self._hear_pose(message)
+                self._receive_pose(message)
         elif isinstance(message, DetectedImage):
-            self._hear_image(message)
+            self._receive_image(message)
         elif isinstance(message, RivalState):
-            self.guidance.meet(message)
+            self.guidance.process_rival(message)
         elif isinstance(message, HumanSticks):
             u = np.array([*message.omega, self._throttle.thrust(message.throttle)])
-            self.guidance.flown_by(message.t, u)
+            self.guidance.process_human_input(message.t, u)
         if self.phase is Phase.RACE and not isinstance(message, DetectedImage):
-            self._conclude(self.guidance.hear(message))
+            self._conclude(self.guidance.receive(message))
 
     def abort(self, reason: EndReason, cause: str) -> None:
-        """End the flight, unless it has ended; what that means is the guidance's to say."""
+        """End the flight, unless it has ended; the guidance decides the resulting end."""
         if self.end is None:
             self._conclude(End(reason, cause))
 
     def act(self, now: float = -np.inf) -> list[Command]:
-        """The commands due; `now` (s) is the present where the newest IMU sample is known to be older."""
+        """Return the commands due. `now` (s): present time, where the newest IMU sample is known to be older."""
         t = max(self.estimator.t, now)
         if self.end is None:
             grounded = self.go_t is None
@@ -173,7 +173,7 @@ class Pilot(Generic[E]):
             self._conclude(self.handshake.end)
             if grounded and self.go_t is not None:
                 self.estimator.release()
-                self.guidance.rested(self._from_pad, self.estimator)
+                self.guidance.end_of_rest(self._from_pad, self.estimator)
             if self.handshake.phase is not Phase.LAUNCH:
                 self._launch = None
             if commands:
@@ -182,36 +182,36 @@ class Pilot(Generic[E]):
         return self._fly(t) if flying else []
 
     def prepare(self) -> None:
-        """What can be done for the next command before its state is known; to be called when commands have been sent."""
+        """Prepare the next command before its state is known; call after commands have been sent."""
         if self.last_command is not None and not self.over:
             self.guidance.prepare()
 
     def window(self) -> SearchWindow:
-        """Where the next image may show gates."""
+        """Return the region of the next image to search for gates."""
         last = self.last_command
         known = self.phase is Phase.RACE and last is not None and not last.state.lost
         return self.guidance.window(last.state if known and last is not None else None)
 
-    def _hear_imu(self, sample: Imu) -> None:
+    def _receive_imu(self, sample: Imu) -> None:
         if sample.t - self.estimator.t > GAP_S and self.last_command is not None:
             self.estimator.coast(self.guidance.bridge(self.estimator.state(), sample.t))
         if self.estimator.imu(sample) and self.handshake.disturbed(sample):
             self.estimator.restart_rest()
         if self._landing is not None:
-            self._landing.hear(sample)
+            self._landing.receive(sample)
         while self._early and self._early[0].t <= self.estimator.t:
             self._see(self._early.popleft())
 
-    def _hear_pose(self, message: LocalPosition | Odometry) -> None:
+    def _receive_pose(self, message: LocalPosition | Odometry) -> None:
         v_w = message.v_w if isinstance(message, LocalPosition) else matrix(message.q_wb) @ message.v_b
         self.estimator.position(message.t, np.array(message.p_wb), np.array(v_w))
 
-    def _hear_image(self, image: DetectedImage) -> None:
+    def _receive_image(self, image: DetectedImage) -> None:
         self.counters.frames += 1
         self.last_sightings = []
         if image.clock_sigma > self._clock_sigma:
             self._clock_sigma = image.clock_sigma
-            self.estimator.doubt_clock(self._clock_sigma)
+            self.estimator.inflate_image_delay(self._clock_sigma)
         if image.t > self.estimator.t + AHEAD_S:
             self._early.append(image)
         else:
@@ -234,14 +234,14 @@ class Pilot(Generic[E]):
             return self.handshake.keep_alive(t) if resting else []
         state = self.estimator.state()
         self._launch = self._launch or state
-        # Late telemetry must not be made up for by a burst, so the schedule starts anew after a gap.
+        # Late telemetry must not cause a burst of commands: the schedule restarts after a gap.
         due = self._next_command if t - self._next_command < period else t
         self._next_command = due + period
         self.counters.lost += state.lost
         if self.end is None:
             self._judge(state, t)
         if self.over or (self._shadow and not self._airborne):
-            return []  # a person takes the time he wants, and a pad that pushes would be learned as thrust
+            return []  # a person takes off at any time, and the pad's normal force would be learned as thrust
         control = self._steer(state, t)
         self._count(control, t)
         throttle = self._throttle.throttle(control.u[3])
@@ -256,7 +256,7 @@ class Pilot(Generic[E]):
         return self.guidance.step(state, t, left_s, self.estimator)
 
     def _judge(self, state: State, t: float) -> None:
-        """Follow launch, progress and limits by the estimate."""
+        """Update launch, progress and limits from the estimate."""
         assert self.go_t is not None and self._launch is not None
         if not self._airborne:
             way = state.p_wb - self._launch.p_wb
@@ -283,11 +283,11 @@ class Pilot(Generic[E]):
             self.abort(EndReason.NO_SOLUTION, cause)
 
     def _conclude(self, end: End | None) -> None:
-        """The first end counts; a person flies on where this one could not."""
+        """Record the first end; in a shadow flight ignore ends that concern the automatic flyer only."""
         if self._shadow and end is not None and end.reason in OF_WHO_FLIES:
             return
         if end is not None and self.end is None:
             self.end, self._end_t = self.guidance.conclude(end), self.estimator.t
 
 
-AnyPilot = Pilot[Any]  # whatever it is steered and estimated by
+AnyPilot = Pilot[Any]  # any guidance and estimator

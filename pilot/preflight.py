@@ -1,6 +1,6 @@
-"""Checks in the second of rest before a race: does what is heard contradict the wire profile or the track?
+"""Consistency checks of telemetry with the wire profile and the track, in the second of rest before a race.
 
-Only what cannot be true speaks against a start: noise, a tilted pad, or a message that does not come is no contradiction.
+Only the impossible prevents a start: noise, a tilted pad or a missing message is no contradiction.
 """
 
 import math
@@ -13,37 +13,37 @@ from tracks.track import Track
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, to_euler
 
-FEWEST = 50  # samples behind a mean
-GRAVITY_RANGE = 0.5  # of its length, relative
-REMARKABLE_RAD = 0.09  # between gravity and the track's file: 5 deg
-TILTED_RAD, SAME_RAD = 0.12, 0.05  # a mirrored angle: at least so large, and opposite to so much
-JUMP_S = 1.0  # between two stamps: the clock was set
-STRETCH = 20.0  # of IMU's stamps over its rate in the profile
-LEG_M, LEG = 3.0, 0.15  # how far legs of track and map may differ: absolute and relative
+FEWEST = 50  # least samples in a mean
+GRAVITY_RANGE = 0.5  # relative, tolerance of gravity's length
+REMARKABLE_RAD = 0.09  # rad (5 deg), remarkable angle between gravity and the track file
+TILTED_RAD, SAME_RAD = 0.12, 0.05  # rad; a mirrored angle is at least the first, and opposite within the second
+JUMP_S = 1.0  # s between two stamps that shows that the clock was set
+STRETCH = 20.0  # largest factor between the IMU rate by its stamps and by the profile
+LEG_M, LEG = 3.0, 0.15  # m and relative: largest difference between legs of track and map
 
 
 class Preflight:
-    """Hears everything up to the start."""
+    """Checks on all telemetry before the start."""
 
     def __init__(self, profile: Profile, track: Track):
         self._profile, self._track = profile, track
         self.forget()
 
     def forget(self) -> None:
-        """Another simulator speaks."""
-        self._told: dict[str, Array] = {}  # roll and pitch of each message that has an attitude
+        """Reset: another simulator is connected."""
+        self._told: dict[str, Array] = {}  # roll and pitch, rad, by message with an attitude
         self._race: RaceStatus | None = None
         self._map: TrackMap | None = None
         self.restart()
 
     def restart(self) -> None:
-        """The vehicle was moved, or the clock was set: the rest begins anew."""
+        """Restart the rest: the vehicle was moved, or the clock was set."""
         self._force, self._samples, self._stamps = np.zeros(3), 0, (0.0, 0.0)
 
-    def hear(self, message: Telemetry) -> None:
-        """Takes one message."""
+    def receive(self, message: Telemetry) -> None:
+        """Process one message."""
         if isinstance(message, Imu):
-            self._hear_imu(message)
+            self._receive_imu(message)
         elif isinstance(message, Attitude | Odometry):
             self._told[type(message).__name__.upper()] = np.array(to_euler(message.q_wb)[:2])
         elif isinstance(message, RaceStatus):
@@ -51,7 +51,7 @@ class Preflight:
         elif isinstance(message, TrackMap):
             self._map = message
 
-    def _hear_imu(self, sample: Imu) -> None:
+    def _receive_imu(self, sample: Imu) -> None:
         if not np.isfinite(sample.accel).all():
             return
         if self._samples and not 0 <= sample.t - self._stamps[1] < JUMP_S:
@@ -60,11 +60,11 @@ class Preflight:
         self._force, self._samples, self._stamps = self._force + sample.accel, self._samples + 1, (first, sample.t)
 
     def contradiction(self) -> str:
-        """Why not to start, in a line; empty if nothing speaks against it."""
+        """Return one line on why not to start; empty if nothing contradicts."""
         return self._clock() or self._gravity() or self._attitude() or self._countdown() or self._other_track()
 
     def remark(self) -> str:
-        """What differs from the track's file and is no reason not to start; empty if nothing does."""
+        """Return one line on what differs from the track file without preventing the start; empty if nothing does."""
         if self._samples < FEWEST:
             return ""
         felt, filed = self._felt(), np.array(to_euler(self._track.start.q_wb)[:2])
@@ -77,7 +77,7 @@ class Preflight:
         )
 
     def _felt(self) -> Array:
-        """(2,) rad, roll and pitch by gravity."""
+        """Return roll and pitch from gravity, (2,) rad."""
         x, y, z = self._force / self._samples
         return np.array([math.atan2(-y, -z), math.atan2(x, math.hypot(y, z))])
 
@@ -116,7 +116,7 @@ class Preflight:
         return ""
 
     def _other_track(self) -> str:
-        """Legs from gate to gate, since a map's origin may shift. A map without places is none."""
+        """Compare legs from gate to gate, since a map's origin may shift. A map without positions is ignored."""
         gates = [gate for gate in self._track.gates if not gate.is_ball]
         if self._map is None or len(gates) < 2 or not np.any([gate.p_w for gate in self._map.gates]):
             return ""

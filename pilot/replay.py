@@ -1,4 +1,4 @@
-"""`replay-flight`: perception and estimation once more on a flight log, compared with the estimate of then and the truth."""
+"""`replay-flight`: repeat perception and estimation on a flight log, compared with the estimate in flight and the truth."""
 
 import argparse
 import base64
@@ -30,26 +30,26 @@ from vehicle.files import reading, require_output
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-LOGGED = "logged"  # what was detected in flight, instead of a detector
+LOGGED = "logged"  # detections recorded in flight, instead of a detector
 SOURCES = (*DETECTORS, LOGGED)
 FLYING = ("launch", "race")
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The same flight estimated twice, at M times (s) of the simulator's clock."""
+    """The same flight estimated twice, at M times (s) of the simulator clock."""
 
-    t: Array  # (M,)
+    t: Array  # s, (M,)
     states: list[State]
-    logged_p: Array  # (M, 3), NaN where unknown
-    logged_q: Array  # (M, 4), likewise
-    truth_p: Array | None  # (M, 3), NaN where unknown
+    logged_p: Array  # m, (M, 3), world NED, NaN where unknown
+    logged_q: Array  # (M, 4), wxyz, NaN where unknown
+    truth_p: Array | None  # m, (M, 3), world NED, NaN where unknown
     counters: dict[str, float]
 
 
 @dataclass
 class Records:
-    """A log as it was written: (topic, record) in order of arrival, images with their bytes."""
+    """Records of a log: (topic, record) in order of arrival, images with their bytes."""
 
     about: dict[str, Any] = field(default_factory=dict)
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -57,10 +57,10 @@ class Records:
 
 
 def read_log(path: Path) -> Records:
-    """Reads a flight log; what is damaged is told and left out.
+    """Read a flight log; damaged records are reported and skipped.
 
     Raises:
-        UserError: no flight log, or one without the IMU's samples.
+        UserError: the file is no flight log or has no IMU samples.
     """
     log = Records()
     for topic, record in read_any_records(path):
@@ -76,7 +76,7 @@ def read_log(path: Path) -> Records:
 
 
 def images(log: Records, detector: Detector | None) -> Iterator[tuple[str, dict[str, Any], list[Detection]]]:
-    """The events; those of kind "image" with their detections, one for each frame, also where nothing was seen in it."""
+    """Yield all events; each image event with its detections, if any."""
     frame, number, seen = dict[str, Any](), None, list[Detection]()
     window: SearchWindow | None = None
     for topic, record in log.events:
@@ -111,7 +111,7 @@ def replay(
     detector: Detector | None,
     look: GateAppearance | None = None,
 ) -> Replay:
-    """Feeds the log to an estimator. Without a detector the detections of the flight serve."""
+    """Run an estimator on the log. Without a detector the detections of the flight are used."""
     associator = Associator(track.gates, vehicle.camera, look)
     phase, released, frames, sightings = "", False, 0, 0
     states, logged_p, logged_q = [], [], []
@@ -153,7 +153,7 @@ def _truth(log: Records, t: Array) -> Array | None:
 
 
 def judged(run: Replay) -> dict[str, Any]:
-    """The figures; lengths in m."""
+    """Return the figures of a replay; lengths in m."""
     p = np.array([state.p_wb for state in run.states]).reshape(-1, 3)
     result: dict[str, Any] = {"states": len(p), **run.counters}
     apart = np.linalg.norm(p - run.logged_p, axis=1)
@@ -170,7 +170,7 @@ def judged(run: Replay) -> dict[str, Any]:
 
 
 def _angle(q: Array, other: Array) -> float:
-    """rad between two attitudes (4,)."""
+    """Return the angle between two attitudes (4,), rad; NaN where the second is unknown."""
     return 2 * math.acos(min(1.0, abs(float(q @ other)))) if np.isfinite(other).all() else math.nan
 
 
@@ -180,7 +180,7 @@ def _rms(values: Array) -> float:
 
 
 def verdict(figures: dict[str, Any], name: str) -> str:
-    """One line."""
+    """Return the figures as one line."""
     parts = [f"{figures['gates_used']} gates in {figures['frames']} frames"]
     if "from_logged_rms_m" in figures:
         parts.append(f"{figures['from_logged_rms_m']:.3f} m rms from the log")
@@ -197,7 +197,7 @@ def verdict(figures: dict[str, Any], name: str) -> str:
 
 
 def draw(path: Path, run: Replay, title: str) -> None:
-    """Differences over time, with three standard deviations."""
+    """Plot the position differences over time, with three standard deviations."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -207,7 +207,7 @@ def draw(path: Path, run: Replay, title: str) -> None:
     sigma = np.sqrt([state.cov_p.diagonal() for state in run.states])
     reference = run.logged_p if run.truth_p is None else run.truth_p
     if not np.isfinite(reference).any():
-        reference = np.zeros_like(p)  # nothing to compare with: the path itself
+        reference = np.zeros_like(p)  # no reference: plot the path itself
     figure, axes = plt.subplots(3, 1, figsize=(10, 8), sharex=True)
     figure.subplots_adjust(left=0.08, right=0.97, bottom=0.07, top=0.94, hspace=0.1)
     for i, axis in enumerate(axes):
@@ -237,7 +237,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--track", help="name or YAML file (default: the log's)")
     arguments.add_argument("--vehicle", help="name or YAML file (default: the log's)")
-    arguments.add_argument("--out", type=Path, help="PNG and JSON go here, by this name (default: beside the log)")
+    arguments.add_argument("--out", type=Path, help="path without suffix for PNG and JSON (default: beside the log)")
     add_common(arguments, "the errors of both estimates")
     return arguments
 

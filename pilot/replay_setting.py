@@ -1,4 +1,4 @@
-"""What `replay-flight` takes for known: course, vehicle and the look of gates, of our own logs and of others."""
+"""Given quantities of `replay-flight`: course, vehicle and gate appearance, for our own logs and those of others."""
 
 import argparse
 from dataclasses import dataclass, field, replace
@@ -12,12 +12,12 @@ from tracks.track import Track, load_track, load_track_of
 from vehicle.files import file_name, reading, within
 from vehicle.vehicle import Vehicle, load_vehicle
 
-IMPORTED_VEHICLE = "swift"  # whose IMU's noise and agility are taken for a real racing quadrotor's
+IMPORTED_VEHICLE = "swift"  # its IMU noise and agility stand for those of a real racing quadrotor
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a replay takes for known."""
+    """Given quantities of a replay."""
 
     track: Track
     vehicle: Vehicle
@@ -26,7 +26,7 @@ class Setting:
 
 
 def setting_of_own(arguments: argparse.Namespace, about: dict[str, Any]) -> Setting:
-    """Track and vehicle as asked for, or as the log names them: then by name, or within the present folder."""
+    """Return track and vehicle as requested, or as named by the log: then by name, or within the current folder."""
     where = arguments.log
     with reading(where):
         name = file_name(about["track"], f"{where}: track")
@@ -35,7 +35,7 @@ def setting_of_own(arguments: argparse.Namespace, about: dict[str, Any]) -> Sett
 
 
 def setting_of_others(arguments: argparse.Namespace) -> Setting:
-    """Of a log of others: the folder's own course, or the track asked for, or none but the place of the start."""
+    """Return the setting for a foreign log: the folder's own course, the requested track, or the start position alone."""
     vehicle = load_vehicle(arguments.vehicle or IMPORTED_VEHICLE)
     if arguments.log.is_dir():
         with reading(arguments.log):

@@ -1,4 +1,4 @@
-"""Whether a vehicle on the pad is moved, however loud its IMU: means are compared, and what their noise explains is no motion."""
+"""Motion detection on the pad, robust to IMU noise: compares means, and allows for the difference that noise explains."""
 
 from collections import deque
 
@@ -7,24 +7,24 @@ import numpy as np
 from link.messages import Imu
 from vehicle.rotation import Array
 
-MOVED = np.array([1.5, 1.5, 1.5, 0.3, 0.3, 0.3])  # m/s^2 and rad/s: larger changes than these are no rest
-SAMPLES = 12  # of a mean: 0.1 to 0.2 s
-SURE = 5.0  # standard deviations of a difference of two means that are still noise
+MOVED = np.array([1.5, 1.5, 1.5, 0.3, 0.3, 0.3])  # m/s^2 and rad/s, largest change of the mean at rest
+SAMPLES = 12  # samples in a mean: 0.1 to 0.2 s
+SURE = 5.0  # standard deviations of the difference of two means that noise explains
 
 
 class RestWatch:
-    """Compares the newest samples with the first ones."""
+    """Comparison of the newest samples with the first ones."""
 
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        """The rest begins anew."""
+        """Restart the rest."""
         self._first = list[Array]()
         self._newest: deque[Array] = deque(maxlen=SAMPLES)
 
     def moved(self, sample: Imu) -> bool:
-        """Whether this sample and those just before it show a motion since the first ones."""
+        """Return whether this sample and those just before it show motion since the first ones."""
         row = np.array([*sample.accel, *sample.gyro])
         if len(self._first) < SAMPLES:
             self._first.append(row)
@@ -33,5 +33,5 @@ class RestWatch:
         steps = np.diff(first, axis=0) if len(first) > 1 else np.zeros((1, len(row)))
         noise = SURE * np.sqrt(
             (steps**2).mean(axis=0) / len(first)
-        )  # a step holds the noise of two samples, as two means do
+        )  # a difference holds the noise of two samples, as that of two means does
         return bool((np.abs(newest.mean(axis=0) - first.mean(axis=0)) > MOVED + noise).any())

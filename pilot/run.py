@@ -1,4 +1,4 @@
-"""One run of a session, from its settings to its result: log, verdict, JSON and plot, whatever ends it."""
+"""One run of a session, from its settings to its result (log, verdict, JSON and plot), however it ends."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -26,16 +26,16 @@ from vehicle.files import FileError, write_file
 
 
 def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], None]) -> FlightResult:
-    """Flies a plan, or by a policy, and returns the result. Whatever ends the flight, signals included, there is a result.
+    """Fly a plan or a policy, and return the result. However the flight ends, signals included, there is a result.
 
     Args:
         mode: "lockstep", "embedded", "live" or "live-lockstep".
         link: where to listen, and to whom, when live.
-        tell: is given the result, which is on the disk by then, before anything is drawn.
+        tell: called with the result once it is on disk, before anything is drawn.
 
     Raises:
         UserError: no solver, no camera, a port in use, no simulator within the time-out, or a contradiction before the start.
-            What there was of a flight is on the disk.
+            The part of the flight that was flown is on disk.
     """
     with session.planner(mode) as planner:
         outcome, pilot, recorder, verdict = _flown(session, mode, link, planner)
@@ -47,7 +47,7 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], 
 def _flown(
     session: Session, mode: str, link: Link, planner: RestPlanner | None
 ) -> tuple[FlightResult, AnyPilot, Recorder, Verdict]:
-    """The flight, its result on the disk. Raises as `fly`."""
+    """Fly, and write the result to disk. Raises as `fly`."""
     pilot, plan = session.pilot(planner), session.plan
     with interruptible(pilot):
         with recorded(session, pilot, mode) as recorder:
@@ -73,10 +73,10 @@ def _flown(
 
 
 def _draw(session: Session, pilot: AnyPilot, recorder: Recorder, verdict: Verdict) -> None:
-    """The plot beside the log. One that cannot be written is missed, and nothing else."""
+    """Plot the flight beside the log. A plot that cannot be written causes a warning only."""
     if not recorder.flight.t or pilot.go_t is None:
         return
-    from pilot.records.plot import draw_flight  # matplotlib stays out of the process until the flight is over
+    from pilot.records.plot import draw_flight  # matplotlib is not loaded until the flight is over
 
     plot = recorder.path.with_suffix(".png")
     try:
@@ -86,7 +86,7 @@ def _draw(session: Session, pilot: AnyPilot, recorder: Recorder, verdict: Verdic
 
 
 def excite(session: Session, mode: str, link: Link) -> tuple[Path, str]:
-    """Flies manoeuvres; the log, and why they were not flown to the end (empty if they were). Raises as `fly`."""
+    """Fly manoeuvres. Return the log, and why they were not completed (empty if they were). Raises as `fly`."""
     pilot = session.pilot()
     with interruptible(pilot), recorded(session, pilot, mode) as recorder:
         flown(session, pilot, mode, link, recorder)
@@ -95,7 +95,7 @@ def excite(session: Session, mode: str, link: Link) -> tuple[Path, str]:
 
 @contextmanager
 def recorded(session: Session, pilot: AnyPilot, mode: str) -> Iterator[Recorder]:
-    """A log of its own; what is missing in it is noted once it is closed. Raises UserError when it cannot be had."""
+    """Record into a new log; what is missing in it is noted when it is closed. Raises UserError where none can be opened."""
     console = Console()
     log = session.open_log(mode, console.say)
     recorder = Recorder(log, console)
@@ -112,12 +112,12 @@ def recorded(session: Session, pilot: AnyPilot, mode: str) -> Iterator[Recorder]
 
 
 def _planned_s(plan: Plan, track: Track) -> list[float]:
-    """When the plan passes each gate, s. A stop behind them is none."""
+    """Return the planned gate times, s, without a stop behind the gates."""
     return plan.gate_times_s[: len(track.course(plan.laps))].tolist()
 
 
 def log_verdict(log: Recorder | FlightLog, verdict: Verdict) -> None:
-    """The true path, where it is known, and the verdict."""
+    """Log the true path, where it is known, and the verdict."""
     if verdict.t is not None and verdict.x is not None:
         for t, x in zip(verdict.t.tolist(), verdict.x, strict=True):
             log.write("truth", t, p=x[:3], q=x[3:7], v=x[7:10], w=x[10:13])
@@ -134,16 +134,16 @@ def log_verdict(log: Recorder | FlightLog, verdict: Verdict) -> None:
 
 
 class UnwrittenError(UserError):
-    """A result that cannot be written, and stands in the message instead."""
+    """A result that cannot be written; the message contains it."""
 
     longest = 1 << 20
 
 
 def keep(session: Session, outcome: dict[str, Any]) -> None:
-    """Writes the result, if it is wanted, in one step.
+    """Write the result as JSON, atomically, if a file is requested.
 
     Raises:
-        UserError: it cannot be written; the error holds it, so that it is not lost.
+        UserError: the file cannot be written; the message holds the result.
     """
     path = session.json
     if path is None:

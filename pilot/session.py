@@ -1,4 +1,4 @@
-"""`Session`: what is to be flown, what the pilot believes of it, and where its traces go."""
+"""`Session`: settings of a run, the pilot's models included, and its output files."""
 
 import time
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from pilot.preflight import Preflight
 from pilot.records.flight_log import LIMIT_MB, SCHEMAS, FlightLog
 from pilot.records.view import LiveView
 from pilot.replanning.handover import Replanning
-from pilot.replanning.planners import AtOnce, PlannerProcess, RestPlanner
+from pilot.replanning.planners import InlinePlanner, PlannerProcess, RestPlanner
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.replanning import Rest
@@ -36,13 +36,13 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True)
 class Session:
-    """What is to be flown, and where its traces go."""
+    """Settings of a run, and its output files."""
 
     track: Track
     vehicle_name: str
     vehicle: Vehicle
     profile: Profile
-    plan: Plan | None  # None: the track is the simulator's alone, see `pilot.exploring`, or a policy flies
+    plan: Plan | None  # None: only the simulator has the track (`pilot.guidance.exploration`), or a policy flies
     laps: int
     seed: int
     log_folder: Path
@@ -53,26 +53,26 @@ class Session:
     estimator: str
     pose: bool
     controller: str
-    msp: BetaflightProfile | None = None  # the flight controller behind the profile, if it speaks MSP
-    preflight: Path | None = None  # the file that the aircraft must not contradict
+    msp: BetaflightProfile | None = None  # flight controller behind the profile, if it speaks MSP
+    preflight: Path | None = None  # file that the aircraft must not contradict
     shadow: bool = False  # a person flies
-    sitl: Path | None = None  # Betaflight's own program, the flight controller of the embedded simulator
-    vision: Vision | None = None  # of RflySim, in place of the video stream
-    check: bool = True  # whether contradictions before the start refuse it
-    manoeuvres: Manoeuvres | None = None  # to be flown instead of a plan
-    view: Address | None = None  # where the flight is shown live
-    world: World | None = None  # of a simulator of our own; the rest of the session is what the pilot believes
+    sitl: Path | None = None  # Betaflight's own program as flight controller of the embedded simulator
+    vision: Vision | None = None  # RflySim's camera, in place of the video stream
+    check: bool = True  # refuse to start on a contradiction
+    manoeuvres: Manoeuvres | None = None  # flown instead of a plan
+    view: Address | None = None  # address of the live view
+    world: World | None = None  # world of the embedded simulator; the rest of the session is the pilot's model
     solver: str = AUTO
     command: str = "rates"  # or attitude
     log_limit_mb: float = LIMIT_MB
     json: Path | None = None  # where the result is written
-    retry: bool = True  # whether a missed gate is flown again
-    grid: StartGrid | None = None  # of a race of several
-    policy: Policy | None = None  # flies in the place of plan and controller
-    replan: PlanOptions | None = None  # the plan's own, by which it is made again in flight; None: it stays as it is
+    retry: bool = True  # fly missed gates again
+    grid: StartGrid | None = None  # start grid of a race of several
+    policy: Policy | None = None  # flies in place of plan and controller
+    replan: PlanOptions | None = None  # options of the plan, to replan with in flight; None: no replanning
 
     def pilot(self, planner: RestPlanner | None = None) -> Racer:
-        """A pilot on the pad; without a planner its plan stays as it is. Raises UserError without a usable solver."""
+        """Create a pilot on the pad; without a planner its plan is fixed. Raises UserError without a usable solver."""
         associator = Associator(self.track.gates, self.vehicle.camera)
         estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.appearance)
         preflight = Preflight(self.profile, self.track) if self.check else None
@@ -92,11 +92,11 @@ class Session:
         )
 
     def planner(self, mode: str) -> AbstractContextManager[RestPlanner | None]:
-        """Who plans again in flight: beside the loop, or in lock-step while time stands; nobody, where it is not asked for."""
+        """Return the planner in flight: beside the loop, or in lock-step while time stands still; None if not requested."""
         if self.replan is None or self.plan is None:
             return nullcontext()
         if "lockstep" in mode:
-            return closing(AtOnce(self.vehicle))
+            return closing(InlinePlanner(self.vehicle))
         plan = self.plan
         first_s = float(plan.gate_times_s[0])
         x = plan.x[plan.gate_nodes[0]]
@@ -104,21 +104,21 @@ class Session:
 
     @property
     def described_world(self) -> dict[str, Any] | None:
-        """For log and result; None of a simulator elsewhere."""
+        """World for log and result; None for an external simulator."""
         return described(self.world) if self.world is not None else None
 
     def save_world(self, log: Path) -> None:
-        """Write the world beside a log, where it is known and not as believed."""
+        """Write the world beside a log, where it is known and not nominal."""
         if self.world is not None and not self.world.nominal:
             save(log.with_suffix(".world.yaml"), self.world)
 
     def open_log(self, mode: str, tell: Callable[[str], None]) -> FlightLog:
-        """A new log, and the live view of it. Raises UserError when either cannot be had."""
+        """Open a new log, and its live view if requested. Raises UserError where either cannot be opened."""
         view = LiveView(self.view, SCHEMAS, self.track, self.plan) if self.view is not None else None
         return FlightLog(self.log_path(), view, self.log_limit_mb, "lockstep" in mode, tell)
 
     def log_path(self) -> Path:
-        """A new file, named by track, time and seed."""
+        """Return the path of a new file, named by track, time and seed."""
         stem = f"{self.track.name}-{time.strftime('%Y%m%d-%H%M%S')}-seed{self.seed}"
         path, number = self.log_folder / f"{stem}.mcap", 1
         while path.exists():

@@ -1,1 +1,1 @@
-"""`plan-track`: the time-optimal trajectory through the gates, and the proof that it can be flown."""
+"""`plan-track`: the time-optimal trajectory through the gates, and the certificate that it can be flown."""

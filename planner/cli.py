@@ -1,4 +1,4 @@
-"""`plan-track`: plans a course and writes CSV, certificate and plot."""
+"""`plan-track`: plan a course and write CSV, certificate and plot."""
 
 import argparse
 import sys
@@ -24,7 +24,7 @@ from vehicle.vehicle import Vehicle, load_vehicle
 
 
 def progress_line(iteration: int, total_time: float) -> None:
-    """Rewrites one line on a terminal; silent when nobody watches."""
+    """Rewrite one line of progress on a terminal; print nothing if stderr is not a terminal."""
     if sys.stderr.isatty():
         print(f"\r  iteration {iteration:3d}  {total_time:8.3f} s", end="", file=sys.stderr, flush=True)
 
@@ -32,14 +32,14 @@ def progress_line(iteration: int, total_time: float) -> None:
 def parser() -> argparse.ArgumentParser:
     defaults = PlanOptions()
     arguments = argparse.ArgumentParser(
-        prog="plan-track", description="Time-optimal trajectory through the gates of a track."
+        prog="plan-track", description="Compute a time-optimal, certified trajectory through the gates of a track."
     )
     what = arguments.add_mutually_exclusive_group(required=True)
     what.add_argument("track", nargs="?", help="name or YAML file, e.g. vq1")
-    what.add_argument("--problem", help="published planning problem; its quad_*.yaml lies beside it")
+    what.add_argument("--problem", help="published planning problem, with its quad_*.yaml in the same folder")
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
     arguments.add_argument("--model", choices=MODELS, help=f"flight model (default: {defaults.model})")
-    arguments.add_argument("--laps", type=int, help=f"laps of a closed track (default: {defaults.laps})")
+    arguments.add_argument("--laps", type=int, help=f"number of laps (default: {defaults.laps})")
     arguments.add_argument(
         "--reserve", type=float, help=f"share of thrust and body rates to plan with (default: {defaults.reserve})"
     )
@@ -47,26 +47,31 @@ def parser() -> argparse.ArgumentParser:
         "--margin",
         dest="margin_m",
         type=float,
-        help=f"m kept beside the body at each gate (default: {defaults.margin_m})",
+        help=f"distance between body and frames, m (default: {defaults.margin_m})",
     )
     arguments.add_argument(
         "--risk",
         type=float,
         metavar="P",
-        help="most chance of touching anything: margins follow from it, gate by gate, unless --margin is given",
+        help="highest probability of any contact; sets the margin at each gate unless --margin is given",
     )
     arguments.add_argument(
-        "--doubt", type=Path, metavar="FILE", help="what is not known, for --risk (YAML; default: as after one day)"
+        "--doubt",
+        type=Path,
+        metavar="FILE",
+        help="standard deviations for --risk (YAML; default: as after one day of measuring)",
     )
     arguments.add_argument(
         "--see", type=float, help=f"share of each leg with the next gate in view (default: {defaults.see})"
     )
-    arguments.add_argument("--see-corners", action="store_true", help="all four corners of it, not only its centre")
-    arguments.add_argument("--flying-lap", action="store_true", help="the fastest lap that ends as it began")
-    arguments.add_argument("--start", type=Path, metavar="FILE", help="state to begin from (YAML) instead of the pad")
-    arguments.add_argument("--stop", type=_point, metavar="X,Y,Z", help="where to come to rest after the last gate")
     arguments.add_argument(
-        "--guesses", type=int, help="first guesses to try, side by side (default: 2, on a long course 1)"
+        "--see-corners", action="store_true", help="keep all four corners of the gate in view, not only its centre"
+    )
+    arguments.add_argument("--flying-lap", action="store_true", help="plan the fastest periodic lap")
+    arguments.add_argument("--start", type=Path, metavar="FILE", help="initial state (YAML) instead of the pad")
+    arguments.add_argument("--stop", type=_point, metavar="X,Y,Z", help="position of rest after the last gate")
+    arguments.add_argument(
+        "--guesses", type=int, help="number of initial guesses, solved in parallel (default: 2, on a long course 1)"
     )
     arguments.add_argument(
         "--limit",
@@ -75,21 +80,27 @@ def parser() -> argparse.ArgumentParser:
         metavar="S",
         help=f"CPU time for the search (default: {LIMIT_S:g}, or {LIMIT_PER_GATE_S:g} per gate)",
     )
-    arguments.add_argument("--warm", type=Path, metavar="PLAN", help="plan of a similar course to start from")
+    arguments.add_argument("--warm", type=Path, metavar="PLAN", help="warm-start from the plan of a similar course")
     arguments.add_argument(
         "--import",
         dest="peer",
         type=Path,
         metavar="CSV",
-        help="certify a trajectory of CPC, TOGT or Agilicious instead",
+        help="certify a trajectory of CPC, TOGT or Agilicious instead of planning",
     )
-    arguments.add_argument("--out", type=Path, default=Path("plans"), help="folder for CSV, JSON and PNG")
+    arguments.add_argument(
+        "--out", type=Path, default=Path("plans"), help="folder for CSV, JSON and PNG (default: plans)"
+    )
     add_common(arguments, "the certificate")
     return arguments
 
 
 def _point(text: str) -> tuple[float, float, float]:
-    """Raises UserError."""
+    """Parse X,Y,Z in metres.
+
+    Raises:
+        UserError: not three finite numbers.
+    """
     try:
         x, y, z = map(float, text.split(","))
     except ValueError:
@@ -100,7 +111,7 @@ def _point(text: str) -> tuple[float, float, float]:
 
 
 def _options(arguments: argparse.Namespace, track: Track) -> PlanOptions:
-    """What the command line asks; a peer's trajectory is judged by the vehicle's own limits unless it says otherwise."""
+    """Return the options of the command line; for a peer's trajectory the defaults are the vehicle's full limits."""
     if arguments.doubt and arguments.risk is None:
         raise UserError(
             f"--doubt {arguments.doubt}: says under which doubt a risk is counted; add --risk, such as 1e-3"
@@ -143,7 +154,7 @@ def run(arguments: argparse.Namespace) -> int:
         if output is not None:
             require_output(output, *inputs)
     if arguments.json:
-        require_output(arguments.json, arguments.warm)  # but a plan may take the place of the one that it begins from
+        require_output(arguments.json, arguments.warm)  # a plan may replace its own warm start
     if arguments.peer:
         task = Task(track, vehicle, options)
         plan = read_peer_plan(arguments.peer, task)
@@ -158,7 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not certificate.ok:
         raise UserError(f"{track.name}: no certified plan ({certificate.verdict}); nothing was written")
     write_plan(path, plan, vehicle, certificate.as_dict())
-    from planner.plot import draw_plan  # matplotlib takes longer to import than a small plan to solve
+    from planner.plot import draw_plan  # importing matplotlib takes longer than solving a small plan
 
     draw_plan(path.with_suffix(".png"), plan, track, vehicle, certificate.risk)
     remark(f"{certificate.status}: {path}, {path.with_suffix('.json').name}, {path.with_suffix('.png').name}")
@@ -166,7 +177,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _warm(path: Path, task: Task) -> Plan:
-    """A plan of this project, or a peer's trajectory."""
+    """Read the warm start: a plan of this project, or a peer's trajectory."""
     own = path.with_suffix(".json").exists()
     return read_plan(path) if own else read_peer_plan(path, task)
 

@@ -1,6 +1,6 @@
-"""Trajectories of peers as plans: the CSV files of CPC, TOGT and Agilicious, by the names of their columns.
+"""Import of published trajectories: the CSV files of CPC, TOGT and Agilicious, by the names of their columns.
 
-World z up and body FLU there, NED and FRD here; row k's rotor thrusts are held over [t_k, t_k+1] in both.
+Their frames, world z up and body FLU, are converted to NED and FRD; row k's rotor thrusts are held over [t_k, t_k+1] in both.
 """
 
 from itertools import pairwise
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.options import PlanOptions
-from planner.plan import COLUMNS, Effort, Plan, PlanError, numbers
+from planner.plan import COLUMNS, Plan, PlanError, SolverStatistics, numbers
 from planner.task import Task
 from tracks.gate import Gate
 from vehicle.dynamics import GRAVITY, ROTORS_X, drag
@@ -18,21 +18,21 @@ from vehicle.rotation import Array, exp, matrix, product
 from vehicle.vehicle import Vehicle
 
 AS_PUBLISHED = PlanOptions(model="rotors", reserve=1.0, margin_m=0.0, see=0.0, bounds_clear=False)
-IMPORTED = Effort("imported", True, 0, 0.0, 0.0, None, {})
-HALF_TURN = np.array([1.0, -1.0, -1.0])  # about x: FLU to FRD, and z up to z down
+IMPORTED = SolverStatistics("imported", True, 0, 0.0, 0.0, None, {})
+HALF_TURN = np.array([1.0, -1.0, -1.0])  # half turn about x: FLU to FRD, and z up to z down
 STATE = ROTORS_X.columns
 THRUSTS = ("u_1", "u_2", "u_3", "u_4")
-PASSED_M = 0.01  # outside an opening by no more than that, a gate counts as met; the certificate judges it
+PASSED_M = 0.01  # m outside an opening up to which its gate is taken as passed; the certificate checks the margin
 
 
 def read_peer_plan(path: Path, task: Task) -> Plan:
-    """A published trajectory as a plan through the track's gates.
+    """Read a published trajectory as a plan through the track's gates.
 
-    With rotor thrusts it is a plan of the `rotors` model; without (or all zero) of the `rates` model, whose commands follow
-    from the samples: u = (w_k+1 - w_k e) / (1 - e), e = exp(-dt / lag), and so for the thrust.
+    With rotor thrusts it is a plan of the `rotors` model; without them (or all zero) of the `rates` model, whose commands follow
+    from the samples: u = (w_k+1 - w_k e) / (1 - e), e = exp(-dt / lag), and likewise for the thrust.
 
     Raises:
-        PlanError: a missing or malformed file, or a gate that it does not pass.
+        PlanError: a missing or malformed file, or a gate that the trajectory does not pass.
     """
     (columns, ours), track, vehicle = _columns(path), task.track, task.vehicle
     t = columns["t"]
@@ -41,9 +41,9 @@ def read_peer_plan(path: Path, task: Task) -> Plan:
     if not ours:
         q = min(
             (q, q[:, [3, 0, 1, 2]]), key=lambda q: _turning_error(t, q, w)
-        )  # some write x, y, z, w under these names
+        )  # some files hold x, y, z, w under these names
         p, v, w, q = p * HALF_TURN, v * HALF_TURN, w * HALF_TURN, q * [1, 1, -1, -1]
-    q = q / np.linalg.norm(q, axis=1)[:, None]  # written with a few digits
+    q = q / np.linalg.norm(q, axis=1)[:, None]  # rounded in the file
     thrusts = np.column_stack([columns.get(name, 0 * t) for name in THRUSTS])
     if thrusts.any() and vehicle.rotors is not None:
         model, x, u = "rotors", np.hstack([p, q, v, w]), thrusts
@@ -52,7 +52,7 @@ def read_peer_plan(path: Path, task: Task) -> Plan:
     nodes = _gate_nodes(p, task.gates, path)
     if task.end_m is not None:
         nodes.append(len(t) - 1)
-    elif nodes[-1] < len(t) - 1:  # what follows the last gate is no part of the race
+    elif nodes[-1] < len(t) - 1:  # the race ends at the last gate
         t, x, u = t[: nodes[-1] + 1], x[: nodes[-1] + 1], u[: nodes[-1] + 1]
     u = np.vstack([u[:-1], u[-2]])
     return Plan(
@@ -71,7 +71,7 @@ def read_peer_plan(path: Path, task: Task) -> Plan:
 
 
 def _columns(path: Path) -> tuple[dict[str, Array], bool]:
-    """The named columns, and whether the file is of this project."""
+    """Read the named columns, and whether the file was written by this project."""
     try:
         rows = read_csv(path)
     except FileError as error:
@@ -88,13 +88,13 @@ def _columns(path: Path) -> tuple[dict[str, Array], bool]:
 
 
 def _turning_error(t: Array, q: Array, w: Array) -> float:
-    """How badly the attitudes q (M, 4) follow from the body rates w (M, 3)."""
+    """Return the inconsistency of attitudes q (M, 4) with body rates w (M, 3): sum of 1 - |cosine of the half angle|."""
     turned = np.array([product(a, exp(rate * dt)) for a, rate, dt in zip(q, w, np.diff(t), strict=False)])
     return float((1 - np.abs((turned * q[1:]).sum(axis=1))).sum())
 
 
 def _commanded(t: Array, p: Array, q: Array, v: Array, w: Array, vehicle: Vehicle) -> tuple[Array, Array]:
-    """States and inputs of the `rates` model along samples of the motion."""
+    """Return states and inputs of the `rates` model along samples of the motion."""
     acceleration = np.gradient(v, t, axis=0)
     par = vehicle.rates_parameters
     dragged = np.array([drag(q[k], v[k], par.drag_linear, par.drag_quadratic) for k in range(len(t))])
@@ -108,7 +108,11 @@ def _commanded(t: Array, p: Array, q: Array, v: Array, w: Array, vehicle: Vehicl
 
 
 def _gate_nodes(p: Array, course: tuple[Gate, ...], path: Path) -> list[int]:
-    """The row at which each gate is passed, in order."""
+    """Return the row at which each gate is passed, in order.
+
+    Raises:
+        PlanError: a gate is not passed.
+    """
     nodes, k = [], 0
     for i, gate in enumerate(course):
         near = _near(gate, p[k:])
@@ -125,7 +129,7 @@ def _gate_nodes(p: Array, course: tuple[Gate, ...], path: Path) -> list[int]:
 
 
 def _near(gate: Gate, p: Array) -> Array:
-    """(M - 1,) whether each step of a path passes an opening, or touches a ball."""
+    """Return for each step of a path, (M - 1,), whether it passes an opening or touches a ball."""
     if not gate.is_ball:
         found = [gate.crossing(a, b) for a, b in pairwise(p)]
         return np.array([crossing is not None and crossing.margin >= -PASSED_M for crossing in found])

@@ -1,6 +1,6 @@
-"""The two flight models of a plan: layouts, dynamics, limits, and what the optimiser needs to know of each.
+"""The two flight models of a plan: layouts, dynamics, limits, and the optimiser's settings for each.
 
-Both are integrated by Runge-Kutta steps with the quaternion normalised after each: without that the optimiser grows |q| to
+Both are integrated by Runge-Kutta steps, with the quaternion normalised after each; otherwise the optimiser increases |q| to
 gain thrust.
 """
 
@@ -17,15 +17,15 @@ from vehicle.layout import Layout
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-# Of the rotors' room beside the thrust, that a plan turns with; the rest is the controller's. Where the rotors have two thirds of
-# what is believed, 0.5 finishes VQ1 on the true state by both controllers, 0.7 by one, 1.0 by none.
+# Fraction of the torque left beside the thrust that a plan may use; the rest is for the controller. In a vehicle with two thirds
+# of the modelled torque, 0.5 finishes VQ1 on the true state with both controllers, 0.7 with one, 1.0 with none.
 TURNING = 0.5
-P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")  # p, q, v, w stand at the same places in both models
+P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")  # p, q, v, w have the same indices in both models
 
 
 @dataclass(frozen=True)
 class Model(ABC):
-    """A flight model of a vehicle, limited to a share `reserve` of its thrust and body rates."""
+    """Flight model of a vehicle, limited to the fraction `reserve` of its thrust and body rates."""
 
     vehicle: Vehicle
     reserve: float = 1.0
@@ -35,83 +35,83 @@ class Model(ABC):
     u: ClassVar[Layout]
     f: ClassVar[Callable[..., Any]]  # dx/dt (x, u, parameters)
     substeps: ClassVar[int]  # Runge-Kutta steps per interval
-    jump: ClassVar[float]  # share of an input's range; two intervals that differ by more are worth halving
-    nearby: ClassVar[float]  # barrier to begin with on a finer mesh: more blurs jumps, less takes more iterations
-    weight_level: ClassVar[Array]  # (NU,) s per unit^2 s: keeps free inputs still
-    weight_change: ClassVar[Array]  # (NU,) s per unit^2 of change between intervals
+    jump: ClassVar[float]  # -, change of an input over its range above which both intervals beside it are halved
+    nearby: ClassVar[float]  # initial barrier on a finer mesh: larger blurs jumps, smaller takes more iterations
+    weight_level: ClassVar[Array]  # (NU,) 1/unit^2, weight of the integral of u^2, which fixes free inputs
+    weight_change: ClassVar[Array]  # (NU,) s/unit^2, weight of the squared change between intervals
 
     @property
     @abstractmethod
     def parameters(self) -> Any:
-        """What `f` takes as its third argument."""
+        """Parameters, the third argument of `f`."""
 
     @property
     @abstractmethod
     def u_low(self) -> Array:
-        """(NU,)."""
+        """Lower bounds (NU,) of the inputs."""
 
     @property
     @abstractmethod
     def u_high(self) -> Array:
-        """(NU,)."""
+        """Upper bounds (NU,) of the inputs."""
 
     @property
     def x_high(self) -> Array:
-        """(NX,) of |x|; infinite where free."""
+        """Upper bounds (NX,) of |x|; infinite where free."""
         return np.full(self.x.size, np.inf)
 
     @cached_property
     def w_high(self) -> Array:
-        """(3,) rad/s of the body rates."""
+        """Largest body rates (3,), rad/s."""
         return self.reserve * np.array(self.vehicle.rate_max_rad_s)
 
     @property
     def speed_max(self) -> float:
-        """m/s; infinite where the vehicle names none."""
+        """Largest speed, m/s; infinite if the vehicle gives none."""
         return self.vehicle.speed_max_m_s
 
     @property
     def thrust_rate_max(self) -> float:
-        """m/s^3; infinite where only the lag limits it."""
+        """Largest rate of thrust, m/s^3; infinite if only the lag limits it."""
         return self.vehicle.thrust_rate_max_m_s3 or np.inf
 
     @property
     def slew_max(self) -> Array:
-        """(3,) rad/s^2 at half thrust; infinite where the rotors' thrusts are limited themselves, or nothing is known."""
+        """Angular accelerations (3,), rad/s^2, available at half thrust; infinite if unknown, or if rotor thrusts are limited."""
         return np.full(3, np.inf)
 
     def turning(self, c: Any) -> Any:
-        """Of `slew_max`, what a plan may turn with, all axes together, beside a thrust c (m/s^2)."""
+        """Return the fraction of `slew_max` that a plan may use at a thrust c, m/s^2, summed over the axes."""
         return TURNING * authority(c, self.vehicle.thrust_max)
 
     @abstractmethod
     def thrust_rates(self, before: Any, u: Any, dt: Any) -> Any:
-        """m/s^3, how fast the thrust changes with inputs u (NU, N) held for dt (NU, N) from states (NX, N); CasADi or numpy."""
+        """Return rates of thrust, m/s^3, under inputs u (NU, N) held for dt (NU, N) from states (NX, N); CasADi or NumPy."""
 
     @abstractmethod
     def state(self, p: Array, q: Array, v: Array, w: Array, c: Array) -> Array:
-        """(NX, N) from p (3, N), q (4, N), v (3, N), w (3, N) and thrust c (N,)."""
+        """Return states (NX, N) from p (3, N), q (4, N), v (3, N), w (3, N) and thrust c (N,), m/s^2."""
 
     @abstractmethod
     def commands(self, x: Array, u: Array) -> Array:
-        """(M, 4) body rates and thrust, as a flight controller takes them, of rows x (M, NX) and u (M, NU)."""
+        """Return the commands (M, 4) of a flight controller, body rates and thrust, from rows x (M, NX) and u (M, NU)."""
 
     @abstractmethod
     def _holding(self, w: Array, c: Array) -> Array:
-        """(NU, N) that hold body rates w (3, N) and thrust c (N,), m/s^2, wherever the limits lie."""
+        """Return inputs (NU, N) that hold body rates w (3, N) and thrust c (N,), m/s^2, regardless of limits."""
 
     def inputs(self, w: Array, c: Array) -> Array:
-        """(NU, N) that hold body rates w (3, N) and thrust c (N,), m/s^2, well within the limits."""
+        """Return inputs (NU, N) that hold body rates w (3, N) and thrust c (N,), m/s^2, clipped inside the limits."""
         span = self.u_high - self.u_low
         low, high = self.u_low + 0.01 * span, self.u_high - 0.01 * span
         return np.clip(self._holding(w, c), low[:, None], high[:, None])
 
     def derivative(self, x: Any, u: Any) -> Any:
-        """dx/dt; rows of x and u may be arrays."""
+        """Return dx/dt; rows of x and u may be arrays."""
         return self.f(x, u, self.parameters)
 
     def integrate(self, x: Array, u: Array, dt: Array, steps: int) -> Array:
-        """(NX, N) states dt (N,) later, from x (NX, N) with u (NU, N) held."""
+        """Integrate states x (NX, N) over dt (N,), s, with constant inputs u (NU, N); returns (NX, N)."""
         rows = list(x)
         for _ in range(steps):
             rows = rk4(self.f, rows, list(u), self.parameters, dt / steps)
@@ -121,13 +121,13 @@ class Model(ABC):
 
 
 class RatesModel(Model):
-    """State p, q, v, w, c; inputs commanded body rates and thrust, which w and c follow with a lag."""
+    """Model with state p, q, v, w, c and commanded body rates and thrust as inputs, which w and c follow with a lag."""
 
     name = "rates"
     x, u = RATES_X, RATES_U
     f = staticmethod(rates)
     substeps, jump, nearby = 2, 0.6, 3e-5
-    # Yaw is free almost everywhere, so the weight on rates decides it; it costs 1 % of time and halves the yaw rate.
+    # Yaw is almost free, so the weight on rates determines it, which costs 1 % of time and halves the yaw rate.
     weight_level, weight_change = np.array([1e-3, 1e-3, 1e-3, 0.0]), np.full(4, 1e-5)
 
     @property
@@ -147,7 +147,7 @@ class RatesModel(Model):
         return np.array(self.vehicle.slew_max)
 
     def thrust_rates(self, before: Any, u: Any, dt: Any) -> Any:
-        """The fastest in each interval (N,)."""
+        """Return the extreme rates of thrust (N,), m/s^3, at the beginning of each interval."""
         return (u[3, :] - before[C.start, :]) / self.parameters.thrust_lag
 
     def state(self, p: Array, q: Array, v: Array, w: Array, c: Array) -> Array:
@@ -161,7 +161,7 @@ class RatesModel(Model):
 
 
 class RotorsModel(Model):
-    """State p, q, v, w; inputs the thrusts of four rotors (CPC)."""
+    """Model with state p, q, v, w and the thrusts of four rotors, N, as inputs (CPC)."""
 
     name = "rotors"
     x, u = ROTORS_X, ROTORS_U
@@ -170,7 +170,11 @@ class RotorsModel(Model):
     weight_level, weight_change = np.zeros(4), np.full(4, 1e-7)
 
     def __post_init__(self) -> None:
-        """Raises UserError for a vehicle without rotor-level facts."""
+        """Check that the vehicle has rotor data.
+
+        Raises:
+            UserError: it has none.
+        """
         _ = self.vehicle.rotors_parameters
 
     @property
@@ -193,7 +197,7 @@ class RotorsModel(Model):
         return np.full(4, self.reserve * self.vehicle.rotors.thrust_max_n)
 
     def thrust_rates(self, before: Any, u: Any, dt: Any) -> Any:
-        """From each interval to the next (NU, N - 1), of four rotors that all change as fast as that one."""
+        """Return rates (NU, N - 1), m/s^3, between successive intervals, for each rotor as if all four changed at its rate."""
         return 4 * 4 / self.parameters.mass * 2 * (u[:, 1:] - u[:, :-1]) / (dt[:, 1:] + dt[:, :-1])
 
     def state(self, p: Array, q: Array, v: Array, w: Array, c: Array) -> Array:

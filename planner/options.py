@@ -1,4 +1,4 @@
-"""What a user may ask of a plan."""
+"""Options of a plan."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,12 +13,13 @@ from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 from vehicle.rotation import Array, from_euler
 
-RISK_LEAST, RISK_MOST = 1e-6, 0.2  # normal tails say nothing beyond, margins that nobody is sure of are none
+# Range of the risk: normal tails are not meaningful below the least; above the most, margins give no assurance (chosen).
+RISK_LEAST, RISK_MOST = 1e-6, 0.2
 
 
 @dataclass(frozen=True)
 class Initial:
-    """A state to plan from, and the gate to fly to first: the schema of the file of `--start`. World NED, body FRD."""
+    """Initial state of a plan and number of the first gate: the schema of the `--start` file. World NED, body FRD."""
 
     position_m: Vector
     velocity_m_s: Vector = (0.0, 0.0, 0.0)
@@ -26,7 +27,7 @@ class Initial:
     pitch_deg: float = 0.0
     yaw_deg: float = 0.0
     rates_rad_s: Vector = (0.0, 0.0, 0.0)
-    thrust_m_s2: float = GRAVITY  # at rest the clock starts when the motors just carry the vehicle
+    thrust_m_s2: float = GRAVITY  # m/s^2; at rest, time starts at hover thrust
     next_gate: int = 0
 
     @cached_property
@@ -42,8 +43,8 @@ class Initial:
 class PlanOptions:
     """Settings of `plan-track`.
 
-    `reserve` keeps thrust and body rates for the controller, `margin_m` lies between the contact radius and each opening's
-    edge, and the next gate's centre stays in the camera's view over the fraction `see` of each leg.
+    `reserve` is the fraction of thrust and body rates that the plan may use, the rest is for the controller; `margin_m` is the
+    distance between contact radius and each opening's edge; the next gate's centre is in view over the fraction `see` of a leg.
 
     Examples:
         >>> from gate_racer import PlanOptions
@@ -57,18 +58,18 @@ class PlanOptions:
     reserve: float = 0.9
     margin_m: float = 0.15
     see: float = 0.5
-    see_corners: bool = False  # the four corners of the opening too, not only its centre
-    bounds_clear: bool = True  # the body, not only its centre, stays inside the track's bounds
-    flying_lap: bool = False  # the fastest lap that ends in the state it began with, at the last gate
-    risk: float | None = None  # most, of touching a frame or a solid over the whole flight; None: not counted
-    # Instead of `margin_m` per gate of the flight and edge of its opening, as `Gate.edges` has them: what a risk came to.
+    see_corners: bool = False  # whether the opening's four corners stay in view, not only its centre
+    bounds_clear: bool = True  # whether the body, not only its centre, stays inside the track's bounds
+    flying_lap: bool = False  # whether to plan the fastest periodic lap, from the last gate to itself
+    risk: float | None = None  # largest probability of a collision over the whole flight; None: not evaluated
+    # m, margins replacing `margin_m` per gate of the flight and edge of its opening (`Gate.edges`), derived from a risk.
     edge_margins_m: tuple[tuple[float, ...], ...] | None = None
-    solid_margins_m: tuple[tuple[str, float], ...] = ()  # likewise of solids, by their names
-    doubt: Doubt = field(default_factory=Doubt)  # under which a risk is counted
-    start: Initial | None = None  # instead of the track's pad
-    stop_m: Vector | None = None  # where to come to rest, instead of the track's own end
-    limit_s: float | None = None  # CPU time for the search; None: `Task.limit_s`
-    guesses: int | None = None  # first guesses to try, in processes side by side; None: 2, but 1 on a long course
+    solid_margins_m: tuple[tuple[str, float], ...] = ()  # m, likewise per solid, by name
+    doubt: Doubt = field(default_factory=Doubt)  # uncertainty model for the risk
+    start: Initial | None = None  # initial state instead of the track's pad
+    stop_m: Vector | None = None  # m, final position at rest instead of the track's end
+    limit_s: float | None = None  # s, CPU time of the search; None: `Task.limit_s`
+    guesses: int | None = None  # number of initial guesses, in parallel processes; None: 2, 1 on a long course
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:

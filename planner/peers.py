@@ -1,4 +1,4 @@
-"""What peers publish, read as ours: their planning problems. World z up and body FLU there, NED and FRD here."""
+"""Reader of published planning problems (world z up, body FLU), converted to world NED, body FRD."""
 
 import math
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from vehicle.rotation import to_euler
 from vehicle.vehicle import Rotors, Vehicle, load_vehicle
 
 Quaternion = tuple[float, float, float, float]
-REACH_M = 100.0  # the files bound nothing but the floor
+REACH_M = 100.0  # m, half size of the bounds, since the files give the floor only (chosen)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class _Quad:
 
 
 def read_problem(path: str | Path) -> tuple[Track, Vehicle, PlanOptions]:
-    """A planning problem and the quadrotor in the `quad_*.yaml` beside it: waypoints passed within a tolerance, hover at the end.
+    """Read a planning problem and the quadrotor in the `quad_*.yaml` beside it: waypoints with a tolerance, hover at the end.
 
     Raises:
         ConfigError: a missing or malformed file.
@@ -86,7 +86,7 @@ def read_problem(path: str | Path) -> tuple[Track, Vehicle, PlanOptions]:
 
 
 def _ned(p: Vector) -> Vector:
-    """World z up to z down, and body FLU to FRD: the same half turn about x."""
+    """Convert a vector from world z up to z down, or body FLU to FRD: a half turn about x."""
     return (p[0], -p[1], -p[2])
 
 
@@ -95,7 +95,7 @@ def _frd(q: Quaternion) -> Quaternion:
 
 
 def _vehicle(quad: _Quad, name: str) -> Vehicle:
-    """The quadrotor in the body of `cpc`, whose camera and lags play no part in a rotor-level plan."""
+    """Return the vehicle `cpc` with this quadrotor's rotors; camera and lags do not enter a rotor-level plan."""
     a, c = quad.moment_arm, quad.torque_coeff
     # Rotors 1 front right, 2 rear left, 3 rear right, 4 front left, as in rpg_time_optimal and TOGT.
     rotors = Rotors(quad.mass, quad.inertia, (a, -a, -a, a), (a, -a, a, -a), (c, c, -c, -c), quad.thrust_max)

@@ -1,7 +1,7 @@
-"""`Plan`: a trajectory with the inputs that fly it, and its file.
+"""`Plan`: a trajectory with its inputs, and its file format.
 
 CSV columns follow CPC, TOGT and Agilicious: t, p, q (wxyz), v, w, a, then the inputs; row k's inputs are held over
-[t_k, t_k+1]. World NED, body FRD, SI. What a CSV cannot say (track, vehicle, gate rows, proof) stands in the JSON beside it.
+[t_k, t_k+1]. World NED, body FRD, SI. Metadata (track, vehicle, gate rows, certificate) is in the JSON file beside it.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ from vehicle.files import CAUSES, FileError, read_csv, read_json, write_file
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-ACCELERATION = ("a_x", "a_y", "a_z")  # m/s^2, world NED, for readers; derived from the rest
-NUMBER_MOST = 1e9  # of a file: squares of what is larger overflow sooner or later
-AT_PAD = 0.1  # m and m/s within which a plan begins at rest on the pad
-BODY = 13  # entries of p, q, v, w, with which both states begin
+ACCELERATION = ("a_x", "a_y", "a_z")  # m/s^2, world NED; derived columns, for readers of the file
+NUMBER_MOST = 1e9  # largest magnitude accepted from a file, so that products cannot overflow (chosen)
+AT_PAD = 0.1  # m and m/s, tolerance of a start at rest on the pad (chosen)
+BODY = 13  # number of entries of p, q, v, w, which come first in both states
 COLUMNS = {
     name: ("t", *model.x.columns[:BODY], *ACCELERATION, *model.x.columns[BODY:], *model.u.columns)
     for name, model in MODELS.items()
@@ -32,8 +32,8 @@ COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Effort:
-    """How a plan was come by."""
+class SolverStatistics:
+    """Solver statistics of a plan."""
 
     solver_status: str
     success: bool
@@ -41,16 +41,16 @@ class Effort:
     build_s: float
     solve_s: float
     point_mass_bound_s: float | None
-    guesses_s: dict[str, float | None]  # per first guess, the time of its coarse optimum; None: it led to none
+    guesses_s: dict[str, float | None]  # s, per initial guess the time of its coarse optimum; None without one
 
 
 class PlanError(UserError):
-    """A plan that cannot be read, or that belongs to something else."""
+    """A plan that cannot be read, or that is of another track or vehicle."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """N intervals of the `rates` or `rotors` model. `gate_nodes[i]` is the node at which gate i of the course is passed.
+    """Trajectory of N intervals of the `rates` or `rotors` model; gate i of the course is passed at node `gate_nodes[i]`.
 
     Examples:
         >>> from gate_racer import Plan
@@ -61,34 +61,38 @@ class Plan:
     """
 
     track_name: str
-    track_file: str  # where it was read from
+    track_file: str  # path of the track's file
     track_hash: str
     vehicle_name: str
     vehicle_hash: str
     model: str
     laps: int
     t: Array  # (N + 1,) s
-    x: Array  # (N + 1, NX) as RATES_X or ROTORS_X
-    u: Array  # (N + 1, 4) as RATES_U or ROTORS_U; the last row repeats the one before
+    x: Array  # (N + 1, NX), RATES_X or ROTORS_X
+    u: Array  # (N + 1, 4), RATES_U or ROTORS_U; the last row repeats the previous one
     gate_nodes: tuple[int, ...]
 
     @property
     def total_time(self) -> float:
-        """s, to the last gate, or to rest where the course ends so."""
+        """Time in s to the last gate, or to rest if the course ends at rest."""
         return float(self.t[-1])
 
     @property
     def gate_times_s(self) -> Array:
-        """(G,) s, at which each gate of the course is passed, and the stop behind them reached, if there is one."""
+        """Times (G,), s, at which the gates of the course are passed and the final stop, if any, is reached."""
         return self.t[list(self.gate_nodes)]
 
     @cached_property
     def hash(self) -> str:
-        """16 hex digits of the trajectory itself."""
+        """Hash of the trajectory, 16 hex digits."""
         return hashlib.sha256(np.hstack([self.t[:, None], self.x, self.u]).tobytes()).hexdigest()[:16]
 
     def require(self, track: Track, vehicle: Vehicle) -> None:
-        """Raises PlanError when this plan is not a race of this vehicle on this track, from rest on the pad."""
+        """Check that the plan is of this vehicle and track and begins at rest on the pad.
+
+        Raises:
+            PlanError: it is not.
+        """
         if self.track_hash != track.hash:
             raise PlanError(
                 f"the plan was made for track {self.track_name} ({self.track_hash}), not for {track.name} ({track.hash});"
@@ -104,11 +108,11 @@ class Plan:
             raise PlanError("the plan does not begin at rest on the track's pad, so it cannot be raced")
 
     def flight_model(self, vehicle: Vehicle) -> Model:
-        """The model that it is a trajectory of, with the vehicle's own limits."""
+        """Return the flight model of this trajectory, with the vehicle's full limits."""
         return MODELS[self.model](vehicle)
 
     def dense(self, vehicle: Vehicle, parts: int) -> tuple[Array, Array, Array]:
-        """The trajectory at `parts` points per interval, by the dynamics with the inputs held.
+        """Sample the trajectory at `parts` points per interval, by integration with constant inputs.
 
         Returns:
             t (M,), x (M, NX) and u (M, 4), M = N * parts + 1.
@@ -126,21 +130,21 @@ class Plan:
 
 
 def accelerations(plan: Plan, vehicle: Vehicle) -> Array:
-    """(N + 1, 3) m/s^2, world NED, at the nodes."""
+    """Return accelerations (N + 1, 3), m/s^2, world NED, at the nodes."""
     return np.array(plan.flight_model(vehicle).derivative(list(plan.x.T), list(plan.u.T))[7:10]).T
 
 
 def seal(about: dict[str, Any]) -> str:
-    """16 hex digits of everything that a plan's JSON says."""
+    """Return the hash, 16 hex digits, of all entries of a plan's JSON except the seal itself."""
     said = {name: value for name, value in about.items() if name != "seal"}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def require_certified(path: str | Path, plan: Plan) -> None:
-    """Refuses a plan, read from this path, that is not the one that was certified.
+    """Check that a plan read from this path is the one that was certified.
 
     Raises:
-        PlanError: its rows or its certificate were changed, or it never was certified; with the way to a new one.
+        PlanError: rows or certificate were changed, or it was never certified; the message says how to make a new plan.
     """
     about = json.loads(Path(path).with_suffix(".json").read_text(encoding="utf-8"))
     if about.get("status") != "certified":
@@ -160,9 +164,9 @@ def require_certified(path: str | Path, plan: Plan) -> None:
 
 
 def write_plan(path: Path, plan: Plan, vehicle: Vehicle, certificate: dict[str, Any]) -> None:
-    """Writes the CSV at `path` and the certificate beside it, each in one step so that none is ever half written.
+    """Write the CSV at `path` and the certificate beside it, each atomically.
 
-    Numbers are written in full, so that the plan read back is the plan certified.
+    Numbers are written with full precision, so that the plan read back is the certified one.
     """
     a_w = accelerations(plan, vehicle)
     table = np.hstack([plan.t[:, None], plan.x[:, :BODY], a_w, plan.x[:, BODY:], plan.u])
@@ -181,10 +185,10 @@ def write_plan(path: Path, plan: Plan, vehicle: Vehicle, certificate: dict[str, 
 
 
 def numbers(rows: list[list[str]], least: int) -> Array:
-    """(M, columns) of a CSV file whose first row holds its columns' names, `t` among them.
+    """Parse the rows of a CSV file into an array (M, columns); the first row holds the columns' names, `t` among them.
 
     Raises:
-        ValueError: a row has other columns or a cell no number, with both; time does not rise; fewer than `least` rows.
+        ValueError: a row of wrong length, a cell that is no number, time that does not increase, or fewer than `least` rows.
     """
     names, table = rows[0], np.empty((len(rows) - 1, len(rows[0])))
     for k, row in enumerate(rows[1:], start=1):
@@ -211,10 +215,10 @@ def numbers(rows: list[list[str]], least: int) -> Array:
 
 
 def read_plan(path: str | Path) -> Plan:
-    """Reads a CSV and its JSON.
+    """Read a plan from its CSV and the JSON beside it.
 
     Raises:
-        PlanError: one of them is missing or malformed.
+        PlanError: one of the files is missing or malformed.
 
     Examples:
         >>> from gate_racer import read_plan

@@ -1,4 +1,4 @@
-"""From a track and a vehicle to a certified plan: what `plan-track` does, for any caller."""
+"""Planning from track and vehicle to a certified plan, the core of `plan-track`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +20,8 @@ from vehicle.files import FileError, read_json
 from vehicle.process import never_swallowed
 from vehicle.vehicle import Vehicle
 
-REPLAN = 0.25  # of a search's CPU time, for a plan again with other margins
-UNCOMPILED = 8.0  # times as long a search takes without a C compiler
+REPLAN = 0.25  # -, CPU time limit of a solve with updated margins, as a fraction of the search's (chosen)
+UNCOMPILED = 8.0  # -, factor by which the time limit grows without a C compiler
 
 
 def make_plan(
@@ -31,14 +31,14 @@ def make_plan(
     progress: Progress = None,
     warm: Plan | None = None,
 ) -> tuple[Plan, Certificate]:
-    """Solves and certifies, until a solution passes. The caller must look at `Certificate.ok`.
+    """Solve and certify until a solution passes. The caller must check `Certificate.ok`.
 
     Args:
-        warm: a plan of a similar course, to start from.
+        warm: a plan of a similar course, for a warm start.
 
     Raises:
-        UserError: the course contradicts the vehicle, or cannot be flown at all.
-        KeyboardInterrupt: Ctrl-C struck, at whatever depth.
+        UserError: the course contradicts the vehicle, or cannot be flown.
+        KeyboardInterrupt: on Ctrl-C, also while a solver runs.
 
     Examples:
         >>> from gate_racer import make_plan
@@ -52,7 +52,7 @@ def make_plan(
 
 
 def _solved(task: Task, progress: Progress, warm: Plan | None) -> tuple[Plan, Certificate]:
-    """The first solution that is certified, or the best that is not."""
+    """Return the first certified solution, or the best uncertified one, with its certificate."""
     first = None
     deadline = Deadline.after(task.limit_s * (1.0 if find_compiler() else UNCOMPILED))
     with never_swallowed():
@@ -66,7 +66,7 @@ def _solved(task: Task, progress: Progress, warm: Plan | None) -> tuple[Plan, Ce
 
 
 def _at_risk(task: Task, progress: Progress, warm: Plan | None) -> tuple[Plan, Certificate]:
-    """The plan of the risk asked for, and its certificate, which counts the risk again."""
+    """Return the plan for the requested risk and its certificate, in which the risk is evaluated again."""
     found: dict[str, tuple[Certificate, PlanOptions]] = {}
 
     def solve(options: PlanOptions, warm: Plan | None) -> Plan | None:
@@ -87,7 +87,7 @@ def _at_risk(task: Task, progress: Progress, warm: Plan | None) -> tuple[Plan, C
 
 
 def plan_path(folder: Path, track: Track, vehicle: Vehicle, options: PlanOptions) -> Path:
-    """Where a plan lives: `plans/vq1.csv`, `plans/vq1-swift.csv`, `plans/figure8-3laps.csv`, `plans/figure8-flying.csv`."""
+    """Return a plan's path: `plans/vq1.csv`, `plans/vq1-swift.csv`, `plans/figure8-3laps.csv`, `plans/figure8-flying.csv`."""
     parts = [track.name] + ([vehicle.name] if vehicle.name != "dcl" else [])
     parts += [f"{options.laps}laps"] if options.laps > 1 else []
     parts += ["flying"] if options.flying_lap else []
@@ -103,13 +103,13 @@ def find_or_make_plan(
     progress: Progress,
     uncertified: bool = False,
 ) -> Plan:
-    """The stored plan when it is of this very track and vehicle, else a new one, stored.
+    """Return the stored plan if it was made for exactly this track and vehicle, else make and store a new one.
 
     Args:
-        uncertified: take a stored plan that was changed, or a new one that fails its certificate, all the same.
+        uncertified: accept a stored plan that was changed, or a new one that fails its certificate.
 
     Raises:
-        UserError: the stored plan is not the one that was certified, the course cannot be flown, or the new plan fails.
+        UserError: the stored plan is not the certified one, the course cannot be flown, or the new plan fails.
     """
     path = plan_path(folder, track, vehicle, options)
     stored = _stored(path, track, vehicle, options)
@@ -126,7 +126,7 @@ def find_or_make_plan(
 
 
 def options_of(path: Path, laps: int) -> PlanOptions:
-    """The options by which the plan at a path was made, as its certificate has them; the usual ones where there is none.
+    """Return the options with which the plan at a path was made, from its certificate; the defaults if there is none.
 
     Raises:
         UserError: the certificate's options are malformed.
@@ -139,7 +139,7 @@ def options_of(path: Path, laps: int) -> PlanOptions:
 
 
 def _stored(path: Path, track: Track, vehicle: Vehicle, options: PlanOptions) -> Plan | None:
-    """The plan at a path, if it can be read and is of this track, vehicle and number of laps."""
+    """Return the plan at a path if it can be read and matches this track, vehicle and number of laps, else None."""
     try:
         plan = read_plan(path)
         plan.require(track, vehicle)

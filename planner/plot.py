@@ -1,4 +1,4 @@
-"""The plot of a plan: top and side view coloured by speed, and profiles over time."""
+"""Plot of a plan: top and side view coloured by speed, and profiles over time."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,15 +20,15 @@ from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-SIGMAS = 3.0  # of the tube of doubt
-PANELS, PANEL_IN = 8, 1.9  # crossings beside each other, and the height of a row in inches
-# Of a figure of five rows; a layout that matplotlib finds costs as long as all the drawing.
+SIGMAS = 3.0  # standard deviations drawn around a crossing
+PANELS, PANEL_IN = 8, 1.9  # crossings per row; inches, height of a row
+# Fixed layout of a figure with five rows, since matplotlib's automatic layout takes as long as all of the drawing.
 MARGINS = {"left": 0.07, "right": 0.88, "bottom": 0.04, "top": 0.96, "hspace": 0.3}
 VIEWS = ((0, 1, "x north [m]", "y east [m]"), (0, 2, "x north [m]", "z down [m]"))
 
 
 def draw_gates(axes: Axes, track: Track, i: int, j: int) -> None:
-    """Openings (thick) and frames (thin) of all gates, projected on world axes i and j."""
+    """Draw openings (thick) and frames (thin) of all gates, projected on world axes i and j."""
     for number, gate in enumerate(track.gates):
         if gate.is_ball:
             axes.add_patch(plt.Circle((gate.p_wg[i], gate.p_wg[j]), gate.half, fill=False, color="tab:red"))
@@ -43,7 +43,7 @@ def draw_gates(axes: Axes, track: Track, i: int, j: int) -> None:
 
 
 def draw_path(axes: Axes, p: Array, speed: Array, i: int, j: int) -> LineCollection:
-    """A path p (M, 3) on world axes i and j, coloured by speed (M,) in m/s."""
+    """Draw a path p (M, 3), m, on world axes i and j, coloured by speed (M,), m/s."""
     points = p[:, [i, j]]
     lines = LineCollection(np.stack([points[:-1], points[1:]], 1), cmap="viridis", linewidth=2.5)
     lines.set_array(speed[:-1])
@@ -55,12 +55,12 @@ def draw_path(axes: Axes, p: Array, speed: Array, i: int, j: int) -> LineCollect
 
 
 def add_speed_bar(axes: Axes, lines: LineCollection) -> None:
-    """The colours of `draw_path`, beside it."""
+    """Add the colour bar of `draw_path`."""
     axes.figure.colorbar(lines, cax=axes.inset_axes((1.02, 0.0, 0.02, 1.0)), label="speed [m/s]")
 
 
 def draw_crossing(axes: Axes, gate: Gate, crossed_m: Array, risk: GateRisk, radius_m: float) -> None:
-    """A gate's opening as the pilot sees it, the body's ball where the plan crosses it, and three sigma of that ball's place."""
+    """Draw an opening in flight direction, the body's sphere at the planned crossing, and the 3-sigma set of its position."""
     outline = gate.outline_m
     axes.plot(*np.vstack([outline, outline[:1]]).T, color="tab:red", linewidth=2.0)
     angle = np.linspace(0, 2 * np.pi, 120)
@@ -74,7 +74,7 @@ def draw_crossing(axes: Axes, gate: Gate, crossed_m: Array, risk: GateRisk, radi
 
 
 def draw_tube(figure: SubFigure, plan: Plan, gates: Sequence[Gate], risk: FlightRisk, radius_m: float) -> None:
-    """All crossings of a flight, with the risk of each."""
+    """Draw all crossings of a flight, with the risk of each."""
     figure.suptitle(f"{SIGMAS:g} sigma of where the gates are crossed, risk {risk.total:.1e} in all", fontsize=10)
     passed = [(i, gate) for i, gate in enumerate(gates) if not gate.is_ball]
     rows = -(-len(passed) // PANELS)
@@ -89,7 +89,7 @@ def draw_tube(figure: SubFigure, plan: Plan, gates: Sequence[Gate], risk: Flight
 
 
 def draw_plan(path: Path, plan: Plan, track: Track, vehicle: Vehicle, risk: FlightRisk | None = None) -> None:
-    """Writes the PNG; with a risk, the tube of doubt at the gates too."""
+    """Write the PNG; with a risk, also the uncertainty of the gate crossings."""
     t, x, inputs = plan.dense(vehicle, 4)
     model = plan.flight_model(vehicle)
     u, lagging = model.commands(x, inputs), "c" in model.x

@@ -1,8 +1,8 @@
-"""The rest of a plan again, from a state on it: warm, on a coarse mesh, in a fraction of a second, while the vehicle flies on.
+"""Replanning in flight: the rest of a plan from a state near it, warm-started on a coarse mesh, in a fraction of a second.
 
-What was planned is the first guess, and the barrier begins small. On the coarse mesh the rest of an unchanged course comes out
-within 1 % of the refined plan's time; its defects are below what a controller corrects in any case, and are checked together with
-what may be touched.
+The old plan is the initial guess, and the barrier starts small. On the coarse mesh the rest of an unchanged course comes within
+1 % of the refined plan's time; its defects are small against what a controller corrects, and are checked together with the
+gate passages and clearances.
 """
 
 import time
@@ -29,34 +29,34 @@ from vehicle.errors import UserError
 from vehicle.rotation import Array, to_euler
 from vehicle.vehicle import Vehicle
 
-# A barrier of 1e-3: from 1e-4 and 1e-5 a gate 2 m elsewhere takes more iterations than are left, from 1e-2 nearly anything.
+# Initial barrier 1e-3: with 1e-4 or 1e-5 a gate moved by 2 m needs more than the allowed iterations, with 1e-2 almost any change.
 NEARBY = from_nearby(1e-3) | {"ipopt.tol": COARSE_TOLERANCE, "ipopt.max_iter": 60}
-ON_PLANE_M = 0.05  # of a gate, where a plan passes it
-PARTS = 8  # points per interval, at which a new plan is checked
-DEFECT_M = 0.05  # of an interval, between the integration of the mesh and a fine one: a tenth of the room in an opening
+ON_PLANE_M = 0.05  # m, distance from a gate's plane within which a plan's gate node passes it
+PARTS = 8  # points per interval at which a new plan is checked
+DEFECT_M = 0.05  # m, largest difference of the mesh's integration to a finer one: a tenth of the room in an opening
 
 
 @dataclass(frozen=True)
 class Rest:
-    """What is asked for: the gates that a plan of the `rates` model has not passed at `from_s`, from another state on."""
+    """Replanning request: the gates that a plan of the `rates` model has not passed at `from_s`, from a new state."""
 
     plan: Plan
     from_s: float  # s of plan time
-    x: Array  # (14,) as RATES_X, then
-    track: Track  # as believed: gates may stand elsewhere than the plan has them
-    vehicle: Vehicle  # as believed
-    options: PlanOptions  # by which the plan was made
+    x: Array  # (14,) RATES_X, state at that time
+    track: Track  # with the estimated gate poses, which may differ from the plan's
+    vehicle: Vehicle  # with the estimated parameters
+    options: PlanOptions  # options of the plan
 
 
 @dataclass(frozen=True)
-class Replanned:
-    """What came of it. The caller must look at `ok`."""
+class ReplanResult:
+    """Result of replanning. The caller must check `ok`."""
 
-    plan: Plan  # as before up to `from_s`, in the same plan time, and anew from there; without a solution as before
-    status: str  # empty, or what is wrong with it
-    rest_s: float  # s of flight from there to the end
+    plan: Plan  # unchanged up to `from_s`, in the same plan time, then new; the old plan if there is no solution
+    status: str  # reason of failure; empty if there is none
+    rest_s: float  # s, flight time from `from_s` to the end
     iterations: int
-    solve_s: float
+    solve_s: float  # s, wall time
 
     @property
     def ok(self) -> bool:
@@ -64,13 +64,13 @@ class Replanned:
 
 
 class Replanner:
-    """Holds what all rests have in common. Whatever the vehicle's parameters are, its flight is the same machine code."""
+    """Replanner with the compiled dynamics, which serve all requests, since the vehicle's parameters are arguments."""
 
     def __init__(self, vehicle: Vehicle):
         self._flight = flight_block(RatesModel(vehicle))
 
-    def __call__(self, rest: Rest) -> Replanned:
-        """Solves the rest. Nothing is raised: what cannot be planned from there says so in its status."""
+    def __call__(self, rest: Rest) -> ReplanResult:
+        """Solve a request. Nothing is raised: a failure is reported in the status."""
         begin, iterations = time.perf_counter(), 0
         plan, left_s = rest.plan, rest.plan.total_time - rest.from_s
         try:
@@ -84,13 +84,17 @@ class Replanner:
                 faults = _faults(part, task)
                 status, left_s = "; ".join(faults[:1]), part.total_time
                 plan = plan if faults else _joined(plan, rest.from_s, part)
-        except (UserError, ValueError, ArithmeticError, RuntimeError) as error:  # the last as CasADi refuses numbers
+        except (UserError, ValueError, ArithmeticError, RuntimeError) as error:  # RuntimeError is CasADi's
             status = str(error).splitlines()[-1]
-        return Replanned(plan, status, left_s, iterations, time.perf_counter() - begin)
+        return ReplanResult(plan, status, left_s, iterations, time.perf_counter() - begin)
 
 
 def _task(rest: Rest) -> Task:
-    """Raises UserError where nothing can be planned from such a state."""
+    """Return the task of a request.
+
+    Raises:
+        UserError: no plan is possible from such a state.
+    """
     first = int(rest.plan.gate_times_s.searchsorted(rest.from_s, side="right"))
     roll, pitch, yaw = (degrees(angle) for angle in to_euler(rest.x[Q]))
     p_w, v_w, omega_b = (_vector(rest.x[part]) for part in (P, V, W))
@@ -101,7 +105,7 @@ def _task(rest: Rest) -> Task:
 
 
 def _begun(rest: Rest) -> float:
-    """The share of the way to the next gate, in time, that the plan has flown."""
+    """Return the fraction in time of the way to the next gate that the plan has already flown."""
     ends = np.append(0.0, rest.plan.gate_times_s)
     k = int(ends.searchsorted(rest.from_s, side="right"))
     return float((rest.from_s - ends[k - 1]) / (ends[k] - ends[k - 1]))
@@ -113,7 +117,7 @@ def _vector(a: Array) -> Vector:
 
 
 def _rest_of(rest: Rest, x0: Array | None) -> Plan:
-    """The plan from there on, begun in the state x0 (14,), its quaternions of the same sign."""
+    """Return the rest of the plan, with initial state x0 (14,) and quaternions in its hemisphere."""
     assert x0 is not None, "a rest has a start"
     plan, k = rest.plan, int(rest.plan.t.searchsorted(rest.from_s, side="right"))
     return replace(
@@ -126,10 +130,10 @@ def _rest_of(rest: Rest, x0: Array | None) -> Plan:
 
 
 def _led(plan: Plan, gates: tuple[Gate, ...]) -> Plan:
-    """The plan led to the middle of each gate that it does not pass: a guess that need not be flyable.
+    """Shift the plan to the centre of each gate that it does not pass: an initial guess, not necessarily feasible.
 
-    Between gates the line is led as by a controller (`mpc.course_belief`); from the plan itself, a gate 1.3 m elsewhere is not
-    reached within the iterations.
+    Between gates the shift is that of the controller (`mpc.course_belief`). Without it, a gate moved by 1.3 m is not reached
+    within the allowed iterations.
     """
     steps = np.zeros((len(plan.gate_nodes) + 1, 3))
     for i, (gate, node) in enumerate(zip(gates, plan.gate_nodes, strict=False)):
@@ -147,7 +151,7 @@ def _led(plan: Plan, gates: tuple[Gate, ...]) -> Plan:
 
 
 def _coarse(course: Course, plan: Plan) -> tuple[Mesh, Point]:
-    """The first mesh of a course, and a plan of its legs on it."""
+    """Return the first mesh of a course, and a plan interpolated on it."""
     fine, point = of_plan(plan, course)
     ends = np.append(0.0, np.cumsum(point.durations))
     paths = [_at(plan, np.linspace(a, b, len(part) + 1))[P] for a, b, part in zip(ends, ends[1:], fine, strict=False)]
@@ -158,14 +162,14 @@ def _coarse(course: Course, plan: Plan) -> tuple[Mesh, Point]:
 
 
 def _at(plan: Plan, t: Array) -> Array:
-    """(NX, M) states at times t (M,), s, between its nodes in straight lines."""
+    """Return states (NX, M) at times t (M,), s, by linear interpolation."""
     x = np.array([np.interp(t, plan.t, column) for column in plan.x.T])
     x[Q] /= np.linalg.norm(x[Q], axis=0)
     return x
 
 
 def _faults(part: Plan, task: Task) -> list[str]:
-    """Sentences on what the flight does that it must not, between nodes too: the certificate's own passages and solids."""
+    """Return violations, as sentences: defects, and the certificate's checks of gate passages and clearances."""
     t, x, _ = part.dense(task.vehicle, PARTS)
     t, p_w = beyond(ReplayedPath(t, x, np.zeros(0)), task)
     ends = task.model.integrate(part.x[:-1].T, part.u[:-1].T, np.diff(part.t), PARTS)[P].T
@@ -175,14 +179,14 @@ def _faults(part: Plan, task: Task) -> list[str]:
 
 
 def _signed(x: Array, like: Array) -> Array:
-    """States (N, NX) with quaternions of the sign by which they go on from another state (NX,)."""
+    """Return states (N, NX) with quaternion signs continuous with the state `like` (NX,)."""
     x = x.copy()
     x[:, Q] *= -1.0 if x[0, Q] @ like[Q] < 0 else 1.0
     return x
 
 
 def _joined(plan: Plan, from_s: float, part: Plan) -> Plan:
-    """A plan up to a time, and another one from there on."""
+    """Join a plan up to `from_s` with another from there on."""
     k = int(plan.t.searchsorted(from_s, side="left"))
     return replace(
         part,

@@ -1,4 +1,4 @@
-"""What a plan is asked to do, as optimiser and certificate both read it: the gates in order, the start, what is kept clear."""
+"""Task of a plan, shared by optimiser and certificate: the gates in order, the start, and the clearances."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,17 +13,17 @@ from vehicle.errors import UserError
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-# s of CPU time, ten times what hard courses take (a gate 1 km away 5 s, a figure of eight of six gates 10 s): machines differ.
-TURNING = 2.0  # times the most body rate that is commanded, of a start that was thrown about
+TURNING = 2.0  # -, largest body rate of a start over the largest commanded rate, for starts after a disturbance
+# CPU time in s, ten times that of hard courses (a gate 1 km away 5 s, a figure of eight of six gates 10 s), for slower machines.
 LIMIT_S, LIMIT_PER_GATE_S = 60.0, 15.0
 
 
 @dataclass(frozen=True)
 class Task:
-    """A course for a vehicle under options.
+    """Course, vehicle and options of a plan.
 
     Raises:
-        UserError: the course does not allow what the options ask.
+        UserError: the options do not suit the course.
     """
 
     track: Track
@@ -61,26 +61,26 @@ class Task:
 
     @property
     def first(self) -> int:
-        """The gate to fly to first."""
+        """Number in the course of the first gate to pass."""
         return self.options.start.next_gate if self.options.start is not None else 0
 
     @cached_property
     def gates(self) -> tuple[Gate, ...]:
-        """In the order of flight."""
+        """Gates of the flight, in order."""
         return self.track.course(self.options.laps)[self.first :]
 
     def number(self, i: int) -> int:
-        """The index in the track's list of the gate that is passed as number i."""
+        """Return the index in the track's list of the i-th gate of the flight."""
         return (self.first + i) % len(self.track.gates)
 
     @cached_property
     def landmarks(self) -> tuple[int, ...]:
-        """Per gate of the flight, the index in the track of the thing that it is in the world."""
+        """Per gate of the flight, the index in the track of the physical gate, which repeated gates share."""
         return tuple(self.track.landmarks[self.number(i)] for i in range(len(self.gates)))
 
     @cached_property
     def begin(self) -> Initial | None:
-        """The state before the first leg; None for a flying lap, which begins as it ends."""
+        """State at the start of the first leg; None for a flying lap, whose start equals its end."""
         if self.options.flying_lap:
             return None
         pad = self.track.start
@@ -88,21 +88,21 @@ class Task:
 
     @property
     def end_m(self) -> Vector | None:
-        """Where to come to rest, world NED; None where the flight ends in its last gate."""
+        """Position in m, world NED, at which the flight comes to rest; None if it ends in its last gate."""
         return None if self.options.flying_lap else self.options.stop_m or self.track.end_m
 
     @cached_property
     def model(self) -> Model:
-        """The flight model, with the limits that the options leave.
+        """Flight model, with its limits reduced by the reserve.
 
         Raises:
-            UserError: `rotors` for a vehicle that has none.
+            UserError: `rotors` for a vehicle without rotor data.
         """
         return MODELS[self.options.model](self.vehicle, self.options.reserve)
 
     @cached_property
     def x0(self) -> Array | None:
-        """(NX,) the state that a plan begins in; None where it begins as it ends."""
+        """Initial state (NX,) of the plan; None for a flying lap."""
         model = self.model
         if self.begin is None:
             return None
@@ -111,21 +111,21 @@ class Task:
         return model.state(p, q, v, w, np.array([self.begin.thrust_m_s2])).ravel()
 
     def view_range_m(self, gate: Gate) -> float:
-        """From farther away a gate counts as neither seen nor unseen: no detector finds it, wherever the camera looks."""
+        """Return the range, m, beyond which a gate is too small to detect, so that visibility is not evaluated."""
         return self.vehicle.camera.range_m(2 * gate.half)
 
     @property
     def limit_s(self) -> float:
-        """CPU time for the search for a plan."""
+        """CPU time limit of the search, s."""
         return self.options.limit_s or max(LIMIT_S, LIMIT_PER_GATE_S * len(self.gates))
 
     @property
     def keep_m(self) -> float:
-        """From the vehicle's centre to the edge of an opening. A ball is a window for the centre already."""
+        """Distance in m from the vehicle's centre to the edge of an opening. (A ball constrains the centre itself.)"""
         return self.vehicle.contact_radius_m + self.options.margin_m
 
     def keeps_m(self, i: int) -> Array:
-        """(E,) from the vehicle's centre to each edge of the opening that is passed as number i."""
+        """Return the distances (E,), m, from the vehicle's centre to each edge of the i-th opening of the flight."""
         given, gate = self.options.edge_margins_m, self.gates[i]
         if gate.is_ball:
             return np.zeros(0)
@@ -133,16 +133,16 @@ class Task:
         return self.vehicle.contact_radius_m + margins
 
     def clear_m(self, solid: str) -> float:
-        """From the vehicle's centre to the solid of that name."""
+        """Return the distance in m from the vehicle's centre to the named solid."""
         margin = dict(self.options.solid_margins_m).get(solid, self.options.margin_m)
         return self.vehicle.contact_radius_m + margin
 
     @property
     def passage_m(self) -> float:
-        """Before and behind a gate's plane, over which the vehicle flies inside the opening's prism."""
+        """Distance in m before and behind a gate's plane within which the vehicle stays inside the opening's prism."""
         return max(self.vehicle.body_m) + self.options.margin_m
 
     @property
     def body_m(self) -> float:
-        """From the vehicle's centre to the walls of that prism: half of its greatest side."""
+        """Distance in m from the vehicle's centre to the walls of that prism: half of the body's largest dimension."""
         return max(self.vehicle.body_m) / 2

@@ -1,1 +1,1 @@
-"""The simulator: it speaks VADR-TS-002 and stands in for the closed one."""
+"""Simulator that speaks VADR-TS-002, as a stand-in for the competition's closed one."""

@@ -1,4 +1,4 @@
-"""`race-sim`: the simulator in a terminal."""
+"""Command line of the simulator, `race-sim`."""
 
 import argparse
 import contextlib
@@ -136,7 +136,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 class Narrator:
-    """One status line while it runs, one line per finished run."""
+    """Terminal output: a status line during a run, and one line per finished run."""
 
     def __init__(self, file: Path | None):
         self._file, self._ticks, self._told = file, 0, False
@@ -159,7 +159,7 @@ class Narrator:
             print(f"\r{line}", end="", file=sys.stderr, flush=True)
 
     def _object(self, referee: Referee) -> None:
-        """One line for every rule of the interface that is broken, the first time in a run."""
+        """Print one line for each rule of the interface at its first violation in a run."""
         self._objected &= referee.violations.keys()
         for rule in referee.violations.keys() - self._objected:
             violation = referee.violations[rule]
@@ -181,10 +181,10 @@ class Narrator:
 
 
 def _desk(arguments: argparse.Namespace, profile: Profile) -> tuple[Address, Callable[[], CopterSimImu | None]]:
-    """Where sensors are asked for, and what opens CopterSim's IMU beside it.
+    """Return the address of the sensor requests, and the function that opens CopterSim's IMU.
 
     Raises:
-        UserError: no such protocol or option, or a place for images, which each sensor brings with it.
+        UserError: unknown protocol or option, or --video, since each sensor's request has its own address.
     """
     if arguments.video:
         raise UserError("--video: in the RflySim protocol the client's requests say where frames go")
@@ -200,7 +200,7 @@ def _desk(arguments: argparse.Namespace, profile: Profile) -> tuple[Address, Cal
 
 
 def residual_of(arguments: argparse.Namespace, vehicle: Vehicle) -> ResidualAcceleration | None:
-    """What --residual adds. Raises UserError for a file of another vehicle or plant, or without acceleration."""
+    """Return the residual of --residual. Raises UserError for a file of another vehicle or plant, or without acceleration."""
     if arguments.residual is None:
         return None
     residuals = Residuals.load(arguments.residual)

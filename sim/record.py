@@ -1,4 +1,4 @@
-"""The simulator's own record of its runs (MCAP): the truth, the commands it took, the verdicts, and every byte of MAVLink."""
+"""The simulator's own log of its runs (MCAP): truth, commands received, verdicts, and every MAVLink byte."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -28,20 +28,20 @@ SCHEMAS = {
 
 
 class SimulatorRecord:
-    """A `sim.wire.station.Recorder`. Topics /truth, /command, /contact, /referee, and /sent and /heard as raw MAVLink 2."""
+    """A `sim.wire.station.TrafficRecorder`: topics /truth, /command, /contact, /referee; /sent and /heard as raw MAVLink 2."""
 
     def __init__(self, path: Path):
-        """Raises UserError when the file cannot be written."""
+        """Open the file. Raises UserError when it cannot be written."""
         self._file = RecordFile(path)
         self._channels = {name: self._file.json_channel(name, f"race_sim.{name}", s) for name, s in SCHEMAS.items()}
-        self._sent, self._heard = (self._file.raw_channel(name, "mavlink2") for name in ("sent", "heard"))
+        self._sent, self._received = (self._file.raw_channel(name, "mavlink2") for name in ("sent", "heard"))
         self._verdict: tuple[str, int] = ("", 0)
 
     def sent(self, t: float, datagram: bytes) -> None:
         self._file.add_raw(self._sent, t, datagram)
 
-    def heard(self, t: float, datagram: bytes) -> None:
-        self._file.add_raw(self._heard, t, datagram)
+    def received(self, t: float, datagram: bytes) -> None:
+        self._file.add_raw(self._received, t, datagram)
 
     def commanded(self, t: float, command: Command) -> None:
         self._file.add(

@@ -1,12 +1,12 @@
-"""The referee: times the run, measures gate margins, and ends it at the first contact. GO is the moment of arming.
-A contact with a rival ends nothing by itself: whoever it throws off the course ends there.
+"""Referee: times the run, measures gate margins, and ends the run at the first contact. GO is the time of arming.
+A contact with a rival does not end the run by itself; a later contact or miss that it causes does.
 
-Gates count in their order. A gate that is passed before its turn, or against its direction, is a miss at once, whatever lies
-between; what was passed last, and the same frame used again, are not held against anyone. Breaches of the interface are
-counted; a strict referee disqualifies for the first.
+Gates count in their order. Passing a later gate of the lap ahead, or the due gate in the wrong direction, is a miss. Exempt
+are the gate passed last and further gates of the same frame. Violations of the interface are counted; a strict referee
+disqualifies at the first.
 
-Margin is the distance from the vehicle's centre to the nearest edge of the opening as it crosses the gate's plane,
-found on the straight line between two ticks, so that it is not quantised.
+Margin is the distance from the vehicle's centre to the nearest edge of the opening where it crosses the gate's plane,
+interpolated linearly between two ticks, so that it is not quantised.
 """
 
 import enum
@@ -19,7 +19,7 @@ from tracks.track import Track
 
 
 class RunStatus(enum.StrEnum):
-    """How a run stands or ended."""
+    """Status of a run."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -33,7 +33,7 @@ class RunStatus(enum.StrEnum):
 
 @dataclass
 class Race:
-    """The result so far. Times in s since GO."""
+    """Result of the run so far. `go_t`: s, simulator clock. Gate times in s since GO."""
 
     status: RunStatus = RunStatus.WAITING
     go_t: float | None = None
@@ -48,10 +48,10 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule of the interface that the client has broken, as the first time, and how often."""
+    """Violated rule of the interface: time and reason of the first violation, and their number."""
 
     rule: str
-    t: float  # s of the simulator's clock
+    t: float  # s, simulator clock
     reason: str
     count: int = 1
 
@@ -60,33 +60,33 @@ class Violation:
 
 
 class Referee:
-    """Watches the truth, one tick after the other."""
+    """Judge of a run, from the true state at every tick."""
 
     def __init__(self, track: Track, laps: int, limit_s: float, strict: bool = False):
-        """`strict`: whether a breach of the interface disqualifies."""
+        """Set up for `laps` laps and a time limit, s. `strict`: a violation of the interface disqualifies."""
         self.course = track.course(laps)
         self.race = Race()
-        self.violations: dict[str, Violation] = {}  # of this run and the wait before it, by rule
+        self.violations: dict[str, Violation] = {}  # by rule, in this run and the wait before it
         self._limit_s, self._strict = limit_s, strict
         self._ahead = tuple(self._later(k, len(track.gates)) for k in range(len(self.course)))
         self._before: Truth | None = None
 
     def go(self, t: float) -> None:
-        """Starts the clock."""
+        """Start the run at time t, s."""
         self.race = Race(RunStatus.RUNNING, go_t=t)
         self._before = None
 
     def forget(self) -> None:
-        """The vehicle was put elsewhere: the step to there is no flight."""
+        """Discard the last state after the vehicle was moved, so that the displacement is not judged as flight."""
         self._before = None
 
     def prepare(self) -> None:
-        """Another run is to come."""
+        """Wait for another run; clears the violations."""
         self.race.status = RunStatus.WAITING
         self.violations.clear()
 
     def note(self, rule: str, t: float, reason: str) -> None:
-        """The client has broken a rule of the interface at t (s); once the run is over that does not matter."""
+        """Count a violation of `rule` at time t, s; ignored once the run is over."""
         if self.race.over:
             return
         known = self.violations.get(rule)
@@ -95,12 +95,12 @@ class Referee:
             self.race.status, self.race.cause = RunStatus.DISQUALIFIED, str(self.violations[rule])
 
     def abort(self, cause: str) -> None:
-        """Ends the run for a reason of the pilot's or the operator's."""
+        """End the run on behalf of the pilot or the operator."""
         if self.race.status is RunStatus.RUNNING:
             self.race.status, self.race.cause = RunStatus.ABORTED, cause
 
     def watch(self, truth: Truth, contacts: tuple[Contact, ...]) -> None:
-        """Judges the step from the last tick to this one, in which these things were hit."""
+        """Judge the step from the last tick to this one, with its contacts."""
         race, before = self.race, self._before
         self._before = truth
         solid = [contact for contact in contacts if contact.kind is not ColliderKind.RIVAL]
@@ -115,7 +115,7 @@ class Referee:
     def _gates(self, a: Truth, b: Truth) -> None:
         race = self.race
         passed = len(race.gate_times_s)
-        if passed == len(self.course):  # a room without gates
+        if passed == len(self.course):  # a track without gates
             return
         due = self.course[passed]
         crossing = due.crossing(a.p_wb, b.p_wb)
@@ -137,7 +137,7 @@ class Referee:
                 self._miss(f"gate {early} was passed before gate {passed}")
 
     def _later(self, due: int, lap: int) -> tuple[int, ...]:
-        """The gates that must not be passed while one is due: the lap ahead, but for its own frame and the one passed last."""
+        """Return the gates of the lap ahead whose passing is a miss while `due` is next: other frames than it and the last."""
         near = [self.course[k] for k in (due - 1, due) if k >= 0]
         ahead = range(due + 1, min(due + lap, len(self.course)))
         return tuple(k for k in ahead if not any(self.course[k].same_frame(gate) for gate in near))
@@ -150,7 +150,7 @@ class Referee:
 
 
 def _through(gate: Gate, a: Truth, b: Truth) -> bool:
-    """Whether the step from a to b passes the opening in the direction of flight."""
+    """Check whether the step from a to b passes the opening in the direction of flight."""
     crossing = gate.crossing(a.p_wb, b.p_wb)
     return crossing is not None and crossing.margin > 0
 

@@ -1,4 +1,4 @@
-"""What the simulator knows of a run once it is over: the referee's verdict and the true path."""
+"""Report of a run: the referee's verdict and the true path."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ from vehicle.rotation import Array
 
 @dataclass(frozen=True)
 class RunReport:
-    """Times in s; `go_t` on the simulator's clock, gates since GO. Path: t (M,), x (M, 14). Violations in the order met."""
+    """Verdict and path t (M,), x (M, 14) of a run. `go_t` and t: s, simulator clock. Gate times: s since GO. Margins: m."""
 
     status: str
     cause: str
@@ -28,7 +28,7 @@ class RunReport:
 
 
 def report(simulator: Simulator) -> RunReport:
-    """The run as it stands now."""
+    """Return the report of the current run."""
     race = simulator.referee.race
     return RunReport(
         status=race.status.value,
@@ -44,14 +44,14 @@ def report(simulator: Simulator) -> RunReport:
 
 
 def write_report(path: Path, result: RunReport) -> None:
-    """Writes JSON in one step."""
+    """Write the report as JSON, atomically."""
     fields = {**result.__dict__, "t": result.t.tolist(), "x": result.x.tolist()}
     fields["violations"] = [asdict(violation) for violation in result.violations]
     write_file(path, json.dumps(fields))
 
 
 def read_report(path: Path) -> RunReport:
-    """Reads what `write_report` wrote. Raises FileError."""
+    """Read a file of `write_report`. Raises FileError."""
     fields = read_json(path)
     with reading(path):
         path_t, path_x = np.array(fields["t"], float), np.array(fields["x"], float).reshape(-1, 14)

@@ -1,4 +1,4 @@
-"""What the vehicle feels: IMU with noise, bias and the errors of its world, and the attitude telemetry."""
+"""IMU with noise, bias and the deviations of its world, and the attitude telemetry."""
 
 from collections import deque
 
@@ -12,17 +12,17 @@ from vehicle.rotation import Array, exp, matrix, product
 from vehicle.vehicle import Vehicle
 
 NO_ERRORS = ImuDeviation()
-OLDEST_S = 0.05  # forces older than that are not kept
+OLDEST_S = 0.05  # s, length of the history of specific forces
 
 
 class Sensors:
-    """Draws the biases once and the noise at every sample from its own random stream.
+    """IMU and attitude of one vehicle; biases are drawn once, noise at every sample, from one random stream.
 
     measured = (1 + scale) R_sb true + bias + noise
     """
 
     def __init__(self, vehicle: Vehicle, rng: np.random.Generator, errors: ImuDeviation = NO_ERRORS):
-        """`errors`: what the vehicle's file does not say."""
+        """Draw the biases. `errors`: deviations from the vehicle's file."""
         self._imu, self._rng, self._age_s = vehicle.imu, rng, errors.accel_age_s
         self._accel_bias = rng.normal(0.0, self._imu.accel_bias_m_s2, 3) + errors.accel_bias_m_s2
         self._gyro_bias = rng.normal(0.0, self._imu.gyro_bias_rad_s, 3) + errors.gyro_bias_rad_s
@@ -35,26 +35,26 @@ class Sensors:
         self._forces: deque[tuple[float, Array]] = deque()  # time and specific force, body axes
 
     def follow(self, truth: Truth) -> None:
-        """Notes the force of a tick, which later samples may show."""
+        """Store the specific force of a tick, for samples that lag it."""
         if self._age_s:
             self._forces.append((truth.t, truth.accel_b))
             while self._forces[0][0] < truth.t - OLDEST_S:
                 self._forces.popleft()
 
     def _force(self, truth: Truth) -> Array:
-        """Specific force (3,) as old as it is felt."""
+        """Return the specific force (3,), m/s^2, body FRD, delayed by the accelerometer's lag."""
         if not self._forces:
             return truth.accel_b
         t, forces = zip(*self._forces, strict=True)
         return np.array([np.interp(truth.t - self._age_s, t, axis) for axis in np.transpose(forces)])
 
     def imu(self, truth: Truth) -> Imu:
-        """One HIGHRES_IMU sample at the truth's time."""
+        """Return one HIGHRES_IMU sample at the time of `truth`."""
         accel = self._accel_axes @ self._force(truth) + self._accel_bias + self._rng.normal(0.0, self._accel_noise, 3)
         gyro = self._gyro_axes @ truth.x[W] + self._gyro_bias + self._rng.normal(0.0, self._gyro_noise, 3)
         return Imu(truth.t, tuple(accel.tolist()), tuple(gyro.tolist()))
 
     def attitude(self, truth: Truth) -> Attitude:
-        """One ATTITUDE sample; the real simulator's carries no noise."""
+        """Return one ATTITUDE sample; noise-free, as in the real simulator."""
         w, x, y, z = (float(part) for part in product(truth.q_wb, self._told_turn))
         return Attitude(truth.t, (w, x, y, z))

@@ -1,6 +1,6 @@
-"""The simulator without sockets or clocks: one `tick` is one physics step, and returns what the wire would carry.
+"""Simulator core without sockets or clocks: one `tick` is one physics step, and returns the messages to be sent.
 
-Images are not drawn here: a tick may ask for an `Exposure`, which the driver's camera turns into a `Frame`.
+Images are not rendered here: a tick may return an `Exposure`, which the driver's camera turns into a `Frame`.
 """
 
 from collections import deque
@@ -23,8 +23,8 @@ from link.messages import (
     Telemetry,
 )
 from link.profile import Profile, RateDivider
-from sim.heat.encounter import Knock
-from sim.heat.traffic import Around, Rival
+from sim.heat.encounter import StateChange
+from sim.heat.traffic import Rival, TrafficView
 from sim.physics.contact import Body, ColliderKind, Colliders, Contact
 from sim.physics.plant import Residual, Truth
 from sim.physics.residual import together
@@ -36,7 +36,7 @@ from sim.telemetry import Reporter
 from sim.wire.position import PositionControl
 from sim.wire.race import RaceClock, track_map
 from sim.worlds.forces import forces_of
-from sim.worlds.video import VideoPath
+from sim.worlds.video import VideoTransport
 from sim.worlds.world import World
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
@@ -49,13 +49,13 @@ STRUCK = {
 }
 
 
-RIVALS_HZ = 40.0  # of what is told of them
-GROUNDED = (RunStatus.CRASHED, RunStatus.DISQUALIFIED)  # ends that stop the motors
+RIVALS_HZ = 40.0  # Hz, rate of the reports on rivals
+GROUNDED = (RunStatus.CRASHED, RunStatus.DISQUALIFIED)  # final statuses in which the motors are stopped
 
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """The camera opens its shutter: image number, time of its middle, pose and motion then, and the frame's way."""
+    """Image to be rendered: number, mid-exposure time t (s), pose and motion (world NED, body FRD), stamp and delay."""
 
     id: int
     t: float
@@ -63,14 +63,14 @@ class Exposure:
     q_wb: Array
     v_w: Array
     omega_b: Array
-    stamp: float  # s, of the frame, on the simulator's clock as the video has it
-    late_s: float  # by which the frame takes longer to the client than the profile says
-    rivals: tuple[Rival, ...] = ()  # then
+    stamp: float  # s, time stamp of the frame, simulator clock with the deviations of the video path
+    late_s: float  # s, transport delay of the frame beyond the profile's
+    rivals: tuple[Rival, ...] = ()  # at mid-exposure
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What one physics step sends, and what it touched."""
+    """Messages, exposure and contacts of one physics step."""
 
     t: float
     telemetry: list[Outgoing]
@@ -79,7 +79,7 @@ class Tick:
 
 
 class Simulator:
-    """Plant, sensors and referee on one integer tick clock. The same seed gives the same ticks.
+    """Plant, sensors and referee on one integer tick clock. Deterministic for a seed.
 
     Examples:
         >>> from gate_racer import Simulator
@@ -99,20 +99,20 @@ class Simulator:
         setting: Setting | None = None,
         residual: Residual | None = None,
         strict: bool = False,
-        around: Around | None = None,
+        around: TrafficView | None = None,
         motors: MotorSource | None = None,
     ):
-        """Without a setting the most that is known of the vehicle flies.
+        """Set up one vehicle in its world; without a setting, with the most detailed plant that it supports.
 
         Args:
-            pose: whether LOCAL_POSITION_NED and ODOMETRY tell the truth.
-            residual: an acceleration that no model knows, beside the world's wind and battery.
-            strict: whether a breach of the interface disqualifies.
-            around: the other vehicles of a race of several (`sim.heat`).
-            motors: what turns the rotors in place of the commands (`sim.betaflight.sitl`).
+            pose: whether LOCAL_POSITION_NED and ODOMETRY with the true pose are sent.
+            residual: unmodelled acceleration, in addition to the world's wind and battery.
+            strict: whether a violation of the interface disqualifies.
+            around: other vehicles of a heat (`sim.heat`).
+            motors: source of the motor outputs that replaces the commands (`sim.betaflight.sitl`).
 
         Raises:
-            UserError: the vehicle cannot fly in this setting.
+            UserError: the vehicle does not support this setting.
         """
         track, vehicle, off = world.track, world.vehicle, world.deviations
         self.profile, self.world = profile, world
@@ -123,22 +123,22 @@ class Simulator:
         self._position = PositionControl(vehicle, profile.position_yaw)
         sensors = Sensors(vehicle, np.random.default_rng([seed, 0]), off.imu)
         self._reporter = Reporter(profile, vehicle, track.start, sensors, pose, off.link.imu_drift_ppm)
-        self._video = VideoPath(off.link, profile.video_hz, np.random.default_rng([seed, 3]))
+        self._video = VideoTransport(off.link, profile.video_hz, np.random.default_rng([seed, 3]))
         self._delay_ticks = round(off.link.telemetry_delay_s * profile.physics_hz)
-        self._coming: deque[list[Outgoing]] = deque()  # of the last ticks, not yet at the client
+        self._coming: deque[list[Outgoing]] = deque()  # messages of the last ticks, in transit
         self.referee = Referee(track, laps, profile.run_limit_s, strict)
         self.clock = RaceClock(profile.race)
         self._status = RateDivider(profile.race.status_hz if profile.race else 0.0, profile.stamp_hz)
         self._told = RateDivider(RIVALS_HZ, profile.physics_hz)
         self.count = self.resets = 0
-        # For the others of a race of several: an arm command is kept until all have sent one.
+        # In a heat an arm command is held until every vehicle has received one.
         self.waits = self.ready = False
         self._answers: list[Ack] = []
-        self.path: list[tuple[float, Array]] = []  # truth of the run, (t, x)
+        self.path: list[tuple[float, Array]] = []  # true path of the run: time in s, state (14,) as RATES_X
 
     @property
     def t(self) -> float:
-        """s on the simulator's clock."""
+        """Time on the simulator's clock, s."""
         return self.count / self.profile.physics_hz
 
     @property
@@ -155,21 +155,21 @@ class Simulator:
 
     @property
     def body(self) -> Body:
-        """What collides."""
+        """Colliding box of the vehicle."""
         return self._plant.body
 
-    def strike(self, knock: Knock, contact: Contact) -> None:
-        """Something that moves has hit it; told of with the next tick."""
+    def strike(self, knock: StateChange, contact: Contact) -> None:
+        """Apply a collision with a moving vehicle; its contact is reported with the next tick."""
         self._plant.knock(knock.shift_w, knock.dv_w, knock.domega_b)
         self._struck.append(contact)
 
     def command(self, command: Command | ClientHeartbeat) -> None:
-        """Takes a command at the present tick. Whatever comes tells that a client is there."""
+        """Accept a command at the current tick. Any message marks the client as present."""
         if not self.referee.race.over:
             self.clock.schedule(self.t)
         match command:
             case ClientHeartbeat() | EnterOffboard():
-                return  # the mode is the station's business
+                return  # the mode is handled by the station
             case Arm():
                 self._arm(command.arm)
             case Reset():
@@ -187,7 +187,7 @@ class Simulator:
                 self._plant.command(self.t, command)
 
     def halt(self, sink_m_s: float) -> None:
-        """Comes to a stop and sinks so fast until the next set-point: the failsafe."""
+        """Failsafe: stop and descend at `sink_m_s` until the next set-point."""
         self._position.follow(PositionTarget(UNASKED, (0.0, 0.0, sink_m_s)), self._plant.truth)
 
     def _arm(self, arm: bool) -> None:
@@ -213,7 +213,7 @@ class Simulator:
         self._plant.disarm()
 
     def _reset(self, race: bool) -> None:
-        """The client's own reset, which only a race takes and nothing else even answers."""
+        """Reset at the client's request; ignored without a reply unless the profile has a race and its GO has passed."""
         if self.profile.race is None or not self.clock.gone(self.t):
             return
         self._respawn()
@@ -230,13 +230,13 @@ class Simulator:
         self.resets += 1
 
     def reset(self) -> None:
-        """Puts the vehicle back on its pad for another run; the clock goes on."""
+        """Return the vehicle to its pad for another run; the clock continues."""
         self._respawn()
         self.clock.cancel()
         self.referee.prepare()
 
     def tick(self) -> Tick:
-        """Advances one physics step."""
+        """Advance one physics step and return its output."""
         self.count += 1
         if self._position.active:
             self._plant.command(self.t, self._position.target(self._plant.truth))
@@ -266,7 +266,7 @@ class Simulator:
         return Tick(self.t, arrived, exposure, contacts)
 
     def _start(self) -> None:
-        """GO, once its time has come."""
+        """Start the run when the race clock reaches GO."""
         race = self.profile.race
         if race is None or self.referee.race.status is not RunStatus.WAITING or not self.clock.gone(self.t):
             return
@@ -276,7 +276,7 @@ class Simulator:
         self._go(self.clock.go_t)
 
     def _race_news(self) -> list[Telemetry]:
-        """Map and status, where the profile has them."""
+        """Return the track map and the race status that are due, if the profile has a race."""
         race, news = self.profile.race, list[Telemetry]()
         if race is None:
             return news

@@ -1,7 +1,7 @@
-"""What the vehicle tells, and when: every message on its own beat of the profile's stamping clock.
+"""Telemetry schedule: every message at its own rate, a divider of the profile's stamping clock.
 
-The physics run at their own rate; a message carries the state at its stamp, between two ticks where the clocks differ. IMU
-samples may repeat the values of the one before under a new stamp, as the real simulator's do.
+A message carries the state at its time stamp, interpolated between physics ticks where the two clocks differ. IMU samples
+may repeat the previous values under a new stamp, as in the real simulator.
 """
 
 from dataclasses import replace
@@ -17,22 +17,23 @@ from tracks.track import Start
 from vehicle.rotation import matrix, normalised
 from vehicle.vehicle import Vehicle
 
-GROUND_HZ = 1.0
+GROUND_HZ = 1.0  # Hz, rate of the ground station's status (chosen)
 Reported = Sensed | Heartbeat | GroundStatus | TimesyncRequest
-IDLE = 0.05  # of armed motors, as observed
+IDLE = 0.05  # motor output, 0..1, of armed motors at rest, as observed
 
 
 class Reporter:
-    """Asked at every tick, in order."""
+    """Schedules the messages of one vehicle; call `report` at every tick, in order."""
 
     def __init__(
         self, profile: Profile, vehicle: Vehicle, start: Start, sensors: Sensors, pose: bool, drift_ppm: float = 0.0
     ):
-        """What is told of a vehicle that starts there.
+        """Set up the rates of a vehicle's messages.
 
         Args:
-            pose: whether the true pose is told as well, at the profile's rates.
-            drift_ppm: of the clock that stamps IMU and attitude.
+            start: the vehicle's start, reported as its reference position.
+            pose: whether the true pose is sent as well, at the profile's rates.
+            drift_ppm: drift of the clock that stamps IMU and attitude.
         """
         self._profile, self._vehicle, self._start, self._sensors = profile, vehicle, start, sensors
         self._steps, self._ticks = (Fraction(profile.stamp_hz) / Fraction(profile.physics_hz)).as_integer_ratio()
@@ -52,13 +53,13 @@ class Reporter:
         self._before: Truth | None = None
 
     def stamps(self, tick: int) -> range:
-        """The steps of the stamping clock that fall into the tick."""
+        """Return the steps of the stamping clock within a tick."""
         return range((tick - 1) * self._steps // self._ticks + 1, tick * self._steps // self._ticks + 1)
 
     def report(
         self, tick: int, truth: Truth, armed: bool, landed: bool, resets: int
     ) -> tuple[list[Reported], list[tuple[int, Truth]]]:
-        """Messages of the tick, and its exposures: number and truth at the stamp."""
+        """Return the messages of a tick and its exposures: image number and true state at the stamp."""
         messages: list[Reported] = []
         exposures = []
         self._sensors.follow(truth)
@@ -95,7 +96,7 @@ class Reporter:
         return replace(self._sample, t=truth.t * self._pace)
 
     def _at(self, t: float, truth: Truth) -> Truth:
-        """The truth between the last tick and this one."""
+        """Return the true state at time t, s, interpolated between the last tick and this one."""
         before = self._before
         if before is None or t >= truth.t - 1e-9:
             return replace(truth, t=t)
@@ -105,7 +106,7 @@ class Reporter:
         return replace(truth, t=t, x=x, accel_b=before.accel_b + s * (truth.accel_b - before.accel_b))
 
     def forget(self) -> None:
-        """The vehicle was moved: nothing lies between where it was and where it is."""
+        """Discard the last state after the vehicle was moved, so that no sample is interpolated across the jump."""
         self._before = None
 
 

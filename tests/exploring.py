@@ -4,8 +4,8 @@ from pathlib import Path
 
 from estimation.estimator import Mapper
 from link.profile import Profile
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.guidance.explorer import Explorer
 from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.make import make_explorer
@@ -31,7 +31,7 @@ def explored(
     pilot, explorer = make_explorer(vehicle, profile, track.gates[0].opening_m, wanted, seed)
     log = FlightLog(folder / f"{track.name}.mcap")
     world = as_believed(track, flown or vehicle)
-    eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
+    eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
     _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, Recorder(log), lambda pilot: None)
     log.close()
     return pilot, explorer, verdict, log.path

@@ -94,7 +94,7 @@ def test_ctrl_c_ends_every_command_in_order(files, after_s):
 
 
 SILENT = (
-    "import time; from vehicle.sign_of_life import SignOfLife; SignOfLife('plan-track'); time.sleep(4); print('done')"
+    "import time; from vehicle.progress_dots import ProgressDots; ProgressDots('plan-track'); time.sleep(4); print('done')"
 )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.conftest import ROOT
 from tests.processes import few_images
 
-SEED, GATES = "48", "2"
+SEED, GATES, IMAGES_HZ = "48", "2", 6.0
 
 
 def free_ports(count):
@@ -28,7 +28,7 @@ def test_from_an_unknown_simulator_to_a_clean_race_near_the_plan_of_somebody_who
     command = [sys.executable, ROOT / "examples/unknown_simulator.py", "--seed", SEED, "--gates", GATES]
     active = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
-        [*command, "--profile", few_images("dcl", tmp_path), "--out", tmp_path, "--ports", *free_ports(3)],
+        [*command, "--profile", few_images("dcl", tmp_path, IMAGES_HZ), "--out", tmp_path, "--ports", *free_ports(3)],
         cwd=ROOT,
         env=active,
         capture_output=True,

@@ -9,8 +9,8 @@ from link.messages import Imu
 from link.profile import Profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import EmbeddedLink, fly_link
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.make import make_racer
 from pilot.records.recorder import Recorder
 from planner.plan import Plan
@@ -48,23 +48,23 @@ class TroubledWire(EmbeddedLink):
         self._troubles = troubles
 
     def tick(self, expected):
-        heard = super().tick(expected)
+        received = super().tick(expected)
         trouble = next((one for one in self._troubles if one.strikes(self.t)), None)
         if trouble is None:
-            return heard
+            return received
         if trouble.frozen:
             images = self.images
             while trouble.strikes(self.t):
-                heard += super().tick(expected)
+                received += super().tick(expected)
                 images += self.images
             self.images = images
-            return heard
+            return received
         if trouble.no_images:
             self.images = []
         if trouble.no_telemetry:
             return []
         ahead = trouble.imu_ahead_s
-        return [replace(m, t=m.t + ahead) if isinstance(m, Imu) else m for m in heard]
+        return [replace(m, t=m.t + ahead) if isinstance(m, Imu) else m for m in received]
 
 
 def fly(
@@ -82,7 +82,7 @@ def fly(
     controller = make_controller("mpcc", plan, vehicle, track, "auto")
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller, 1)
     world = resolve(NOMINAL, track, vehicle)
-    eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
+    eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
     simulator = Simulator(world, profile, seed, laps=1, strict=strict)
     fly_link(pilot, profile, TroubledWire(simulator, eye, troubles), Recorder(NoLog()), lambda _: None, [])
     return simulator.referee.race, pilot.cause

@@ -1,6 +1,6 @@
-"""Writes docs/api.md, the public names with their docstrings: python -m tools.api_page
+"""Write docs/api.md, the public names with their docstrings: python -m tools.api_page
 
-Read from the text of the modules, by the table in gate_racer/__init__.py; nothing of them is loaded.
+They are read from the modules' source, by the table in gate_racer/__init__.py, without importing them.
 """
 
 import ast
@@ -24,14 +24,14 @@ This page is made from the docstrings: `python -m tools.api_page`.
 
 
 def definition(name: str) -> ast.FunctionDef | ast.ClassDef:
-    """A public name where it is defined."""
+    """Return the definition of a public name."""
     text = ROOT.joinpath(*HOMES[name].split(".")).with_suffix(".py").read_text(encoding="utf-8")
     body = ast.parse(text).body
     return next(node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name)
 
 
 def signature(node: ast.FunctionDef | ast.ClassDef) -> str:
-    """As a call is written; of a class without an own `__init__` its fields."""
+    """Return the signature as in a call; the fields of a class without its own `__init__`."""
     if isinstance(node, ast.FunctionDef):
         return f"{node.name}({', '.join(_arguments(node.args))}) -> {ast.unparse(node.returns) if node.returns else 'None'}"
     made = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
@@ -50,7 +50,11 @@ def _arguments(given: ast.arguments) -> list[str]:
 
 
 def example(name: str) -> str:
-    """The example of a docstring, as doctest runs it. Raises ValueError where there is none."""
+    """Return the example of a docstring, for doctest.
+
+    Raises:
+        ValueError: the docstring has no example.
+    """
     _, found, code = (ast.get_docstring(definition(name)) or "").partition("Examples:\n")
     if not found:
         raise ValueError(f"{name}: its docstring has no example")

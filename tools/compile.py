@@ -1,8 +1,8 @@
-"""Compiles what Numba compiles at its first use, so that whatever follows finds it: a minute of one core in a new checkout."""
+"""Compile all Numba functions in advance, so that later programs find them cached: a minute of one core in a new checkout."""
 
 import numpy as np
 
-import pilot.cli  # noqa: F401  what sees and estimates is compiled at import
+import pilot.cli  # noqa: F401  perception and estimation compile at import
 from link.profile import load_profile
 from sim.physics.batch import Batch
 from sim.physics.contact import Colliders

@@ -1,9 +1,9 @@
-"""Carries the simulator's UDP between machines. Run it where the simulator runs; needs nothing but Python.
+"""Relay of the simulator's UDP between machines. Run it on the simulator's machine; it needs Python only.
 
     python relay.py 192.168.1.20
 
-The AI Grand Prix simulator talks to 127.0.0.1 only. This takes the client's place there (ports 14550 and 5600), passes everything
-on to the machine that flies, and passes that machine's commands back to the simulator.
+The AI Grand Prix simulator communicates with 127.0.0.1 only. The relay acts as its client there (ports 14550 and 5600), forwards
+everything to the machine that flies, and that machine's commands back to the simulator.
 """
 
 import argparse
@@ -11,12 +11,12 @@ import contextlib
 import selectors
 import socket
 
-MAVLINK, VIDEO = 14550, 5600
-DATAGRAM = 65535
+MAVLINK, VIDEO = 14550, 5600  # UDP ports of the simulator's client
+DATAGRAM = 65535  # bytes, greatest size of a datagram
 
 
 class Relay:
-    """Two sockets: one as the client towards the simulator, one towards the machine that flies."""
+    """Relay of one port by two sockets: one as the simulator's client, one towards the machine that flies."""
 
     def __init__(self, target: str, port: int, local: str = "127.0.0.1", local_port: int | None = None):
         self.target = (target, port)
@@ -24,11 +24,11 @@ class Relay:
         self.near.bind((local, port if local_port is None else local_port))
         self.far.bind(("0.0.0.0", 0))
         self.simulator: tuple[str, int] | None = None
-        self.lost = 0  # datagrams that the network did not take
-        self._out = 0  # of these, since it last took one
+        self.lost = 0  # datagrams that could not be sent
+        self._out = 0  # those since the last one sent
 
     def pass_on(self, arrived: socket.socket) -> None:
-        """Moves one datagram to the other side. A network that is gone costs datagrams, and is told of once."""
+        """Forward one datagram to the other side. A failed network loses datagrams, and is reported once."""
         try:
             datagram, sender = arrived.recvfrom(DATAGRAM)
             if arrived is self.near:
@@ -38,9 +38,9 @@ class Relay:
                 self.near.sendto(datagram, self.simulator)
             else:
                 return
-        except ConnectionError:  # nobody listens there (yet)
+        except ConnectionError:  # no receiver there (yet)
             return
-        except OSError as error:  # ENETUNREACH, EHOSTUNREACH, ENOBUFS, ...: a cable, a router, a sleeping radio
+        except OSError as error:  # ENETUNREACH, EHOSTUNREACH, ENOBUFS and others of a failed network
             self.lost, self._out = self.lost + 1, self._out + 1
             if self._out == 1:
                 print(f"{self._name}: {error.strerror}; datagrams are lost until the network is back", flush=True)

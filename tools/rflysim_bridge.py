@@ -1,8 +1,8 @@
-"""Hears the sensors of a Config.json; publishes them to ROS 2 where rclpy is installed, and tells of every stream's health.
+"""Receive the sensors of a Config.json, publish them to ROS 2 where rclpy is installed, and report every stream's health.
 
-Topics are /rflysim/sensorN/img_rgb and so on; `--topic 1=/camera/image` gives those of a TypeID another name, `--prefix /uav2`
-sets a vehicle apart. `--imu HOST` asks CopterSim there for its IMU, which goes to /rflysim/imu. With ROS, gimbals take orders on
-/rflysim/sensorN/camera/ctrl and ai_ctrl and answer on status. Without rclpy it only listens and reports.
+Topics are /rflysim/sensorN/img_rgb and so on; `--topic 1=/camera/image` renames those of a TypeID, `--prefix /uav2` is the name
+space of a vehicle. `--imu HOST` requests the IMU from CopterSim there, published on /rflysim/imu. With ROS, gimbals take commands
+on /rflysim/sensorN/camera/ctrl and ai_ctrl and publish their status. Without rclpy it only receives and reports.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from link.peer import Address
 from link.rflysim.clouds import LAYOUTS, Cloud
 from link.rflysim.config import load_sensors
 from link.rflysim.copter import LAST_COPTER, ImuSample, imu_port
-from link.rflysim.desk import HEARTBEAT_PORT, GimbalDesk, HeartbeatEar, ImuEar
+from link.rflysim.desk import HEARTBEAT_PORT, GimbalClient, HeartbeatReceiver, ImuReceiver
 from link.rflysim.gimbal import MASKS, STATE_PORT, GimbalOrder
 from link.rflysim.ros import (
     box_order,
@@ -42,18 +42,22 @@ from link.rflysim.vision import parse_server
 from link.sockets import LinkError, parse_address
 from vehicle.errors import UserError, exit_code
 
-Start = Callable[[float], float]  # from a sample's time, s, to when the simulation began, s since 1970; or to 0
-REPORT_S = 2.0
-POLL_S = 0.1
-QUEUE = 5
-IMU_HZ = 200
+Start = Callable[[float], float]  # from a sample's time (s) to the start of the simulation (s since 1970), or to 0
+REPORT_S = 2.0  # s between two reports
+POLL_S = 0.1  # s, greatest wait for a sample
+QUEUE = 5  # depth of ROS queues
+IMU_HZ = 200  # requested rate of the IMU
 
 
 class RosNode:
-    """Publishes what RflySim sends, and passes orders on to its gimbals."""
+    """ROS node that publishes RflySim's sensors and forwards commands to its gimbals."""
 
     def __init__(self, names: dict[int, str], prefix: str, ned: bool):
-        """Raises UserError without rclpy."""
+        """Create the node.
+
+        Raises:
+            UserError: rclpy is not installed.
+        """
         try:
             self._rclpy = importlib.import_module("rclpy")
         except ImportError:
@@ -63,8 +67,12 @@ class RosNode:
         self._names, self._prefix, self._ned = names, prefix, ned
         self._publishers: dict[str, tuple] = {}
 
-    def serve(self, desk: GimbalDesk, package: str) -> None:
-        """Listens for orders; `package` defines CameraCtrl, CameraAICtrl and CameraStatus. Raises UserError without it."""
+    def serve(self, desk: GimbalClient, package: str) -> None:
+        """Subscribe to gimbal commands; `package` defines CameraCtrl, CameraAICtrl and CameraStatus.
+
+        Raises:
+            UserError: there is no such package.
+        """
         try:
             types = importlib.import_module(f"{package}.msg")
         except ImportError:
@@ -72,28 +80,28 @@ class RosNode:
         kinds = (types.CameraCtrl, "ctrl", gimbal_order), (types.CameraAICtrl, "ai_ctrl", box_order)
         for kind, what, order_of in kinds:
             for seq_id, gimbal in desk.gimbals.items():
-                heard = partial(_order, desk, seq_id, order_of)
-                self._node.create_subscription(kind, gimbal_topic(gimbal, what, self._prefix), heard, QUEUE)
+                received = partial(_order, desk, seq_id, order_of)
+                self._node.create_subscription(kind, gimbal_topic(gimbal, what, self._prefix), received, QUEUE)
 
     def listen(self) -> None:
-        """Hands what was ordered to whom it is for."""
+        """Process received commands."""
         self._rclpy.spin_once(self._node, timeout_sec=0.0)
 
-    def answer(self, desk: GimbalDesk, package: str, receiver: SensorReceiver, t: float) -> None:
-        """Publishes the states of gimbals at t, s; they bring no time of their own."""
+    def answer(self, desk: GimbalClient, package: str, receiver: SensorReceiver, t: float) -> None:
+        """Publish the states of gimbals, stamped t (s), as they carry no time."""
         for state in desk.states():
             if gimbal := desk.gimbals.get(state.seq_id):
                 status = camera_status(state, t, gimbal, receiver.health(state.seq_id), self._prefix)
                 self._send(gimbal_topic(gimbal, "status", self._prefix), f"{package}/CameraStatus", status)
 
     def feel(self, samples: list[ImuSample], start: Start) -> None:
-        """Publishes IMU samples."""
+        """Publish IMU samples."""
         for sample in samples:
             values = imu(sample, start(sample.t), frame("imu_flu", self._prefix))
             self._send(f"{self._prefix}/rflysim/imu", "sensor_msgs/Imu", values)
 
     def publish(self, sample: Sample, start: float) -> None:
-        """The sample's message, and the odometry that a cloud brings; `start` of the simulation, s."""
+        """Publish the sample's message, and the odometry in a cloud; `start` of the simulation, s."""
         values = message(sample, start, self._prefix)
         if values is not None:
             self._send(topic(sample.sensor, self._names, self._prefix), message_type(sample.sensor), values)
@@ -114,8 +122,8 @@ class RosNode:
         self._rclpy.shutdown()
 
 
-def _order(desk: GimbalDesk, seq_id: int, order_of: Callable[[dict], GimbalOrder], asked: Any) -> None:
-    """Never raises, whatever was asked."""
+def _order(desk: GimbalClient, seq_id: int, order_of: Callable[[dict], GimbalOrder], asked: Any) -> None:
+    """Forward a command to a gimbal; an invalid one is reported and ignored."""
     try:
         desk.order(seq_id, order_of(fields(asked)))
     except (ValueError, KeyError) as error:
@@ -154,10 +162,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def topics(pairs: list[str]) -> dict[int, str]:
-    """Names by TypeID.
+    """Return topic names by TypeID.
 
     Raises:
-        UserError: not TYPE=NAME, or no such type.
+        UserError: a pair is not TYPE=NAME, or there is no such type.
     """
     names = {}
     for pair in pairs:
@@ -194,18 +202,18 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _report(receiver: SensorReceiver, ear: ImuEar | None) -> None:
+def _report(receiver: SensorReceiver, ear: ImuReceiver | None) -> None:
     now = time.monotonic()
     print(*receiver.report(now), *([ear.report(now)] if ear is not None else []), sep="\n", flush=True)
 
 
-def _imu(arguments: argparse.Namespace) -> ImuEar:
+def _imu(arguments: argparse.Namespace) -> ImuReceiver:
     host, port = parse_address(arguments.imu, imu_port(arguments.copter))
-    return ImuEar(host, IMU_HZ, arguments.copter, port)
+    return ImuReceiver(host, IMU_HZ, arguments.copter, port)
 
 
 def _nothing(samples: list[Sample], felt: list[ImuSample]) -> None:
-    """What is done without ROS."""
+    """Do nothing: the work without ROS."""
 
 
 def _ros(
@@ -215,12 +223,12 @@ def _ros(
     server: Address,
     receiver: SensorReceiver,
 ) -> Callable[[list[Sample], list[ImuSample]], None]:
-    """What is done in ROS with the samples of one moment; `stack` closes what it needs."""
+    """Return the function that publishes the samples of one moment to ROS; `stack` closes its resources."""
     sensors = [stream.sensor for stream in receiver.streams]
     start = _start(arguments, stack, server)
     desk = None
     if any(sensor.type_id == GIMBAL for sensor in sensors):
-        desk = stack.enter_context(closing(GimbalDesk(sensors, server, MASKS[arguments.masks], arguments.state_port)))
+        desk = stack.enter_context(closing(GimbalClient(sensors, server, MASKS[arguments.masks], arguments.state_port)))
         node.serve(desk, arguments.gimbal_messages)
 
     def work(samples: list[Sample], felt: list[ImuSample]) -> None:
@@ -237,14 +245,14 @@ def _ros(
 
 
 def _start(arguments: argparse.Namespace, stack: ExitStack, server: Address) -> Start:
-    """When the simulation began, as stamps want it."""
+    """Return the function that gives the start of the simulation, by `--stamps`."""
     if arguments.stamps == "simulation":
         return lambda t: 0.0
     try:
-        ear = HeartbeatEar(server, arguments.copter, arguments.heartbeat_port)
-    except LinkError as error:  # another program hears CopterSim: the first frame has to do
+        ear = HeartbeatReceiver(server, arguments.copter, arguments.heartbeat_port)
+    except LinkError as error:  # another program uses the port: fall back to the first frame
         print(f"{error}; times are guessed by the first frame", file=sys.stderr, flush=True)
-        ear = HeartbeatEar(server, arguments.copter, 0)
+        ear = HeartbeatReceiver(server, arguments.copter, 0)
     stack.enter_context(closing(ear))
 
     def start(t: float) -> float:

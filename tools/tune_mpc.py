@@ -1,10 +1,11 @@
-"""Tunes a controller's weights: python -m tools.tune_mpc tracking [--budget 150] [--seed 0]
+"""Tune a controller's weights: python -m tools.tune_mpc tracking [--budget 150] [--seed 0]
 
-CMA-ES (Hansen, 2016) on the logarithms of the weights, by races on the true state. Courses, vehicles and what the controller
-does not know of them are drawn from seeds, none of the project's tracks is among them, and every generation flies others, so
-that there is nothing to learn by heart. Old and new weights then meet on courses that neither has seen.
+CMA-ES (Hansen, 2016) on the logarithms of the weights, by races on the true state. Courses, vehicles and model errors are drawn
+from seeds, none of the project's tracks is among them, and every generation flies others, against overfitting. Old and new
+weights are then compared on held-out courses.
 
-Score of a race: time over the plan's, plus what the least margin falls short of MARGIN_M; CRASH for a race that ends early.
+Score of a race: relative excess of time over the plan's, plus SHORT times the shortfall of the least margin from MARGIN_M; CRASH
+for a race that ends early.
 """
 
 import argparse
@@ -34,28 +35,28 @@ from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle, load_vehicle
 
 VEHICLES = ("dcl", "kolibri", "swift")
-LONGEST_M, GATES = 180.0, 6  # of a course: races of some seconds
-MARGIN_M, SHORT = 0.3, 2.0  # least margin wanted, and what a metre less costs
-CRASH = 1.0
-SPREAD, HELD_OUT = 0.4, 10_000  # of the first generation's logarithms; first seed that is never tuned on
-FIXED = ("velocity", "gate_visibility")  # left as they are
-FRACTIONS = ("headroom", "thrust_share")  # settings tuned beside the weights, kept below 1
+LONGEST_M, GATES = 180.0, 6  # greatest length and number of gates of a course, for races of a few seconds
+MARGIN_M, SHORT = 0.3, 2.0  # m, least margin without penalty, and penalty per metre below it (chosen)
+CRASH = 1.0  # score of a race that ends early (chosen)
+SPREAD, HELD_OUT = 0.4, 10_000  # standard deviation of the first generation's logarithms; first held-out seed
+FIXED = ("velocity", "gate_visibility")  # weights that are not tuned
+FRACTIONS = ("headroom", "thrust_share")  # settings tuned in addition, limited to 1
 
 
 @dataclass(frozen=True)
 class TuningRace:
-    """All that is drawn from one seed."""
+    """Race drawn from one seed."""
 
     seed: int
     track: Track
-    vehicle: Vehicle  # as believed
+    vehicle: Vehicle  # the controller's model
     plan: Plan
     world: World
 
 
 @cache
 def race(seed: int) -> TuningRace | None:
-    """None where the course cannot be flown."""
+    """Draw a race from a seed; None if the course is too long or has no certified plan."""
     rng = np.random.default_rng(seed)
     whole = random_track(rng)
     track = replace(whole, gates=whole.gates[:GATES])
@@ -76,7 +77,7 @@ def race(seed: int) -> TuningRace | None:
 
 
 def races(first: int, count: int) -> Iterator[TuningRace]:
-    """So many flyable ones from a seed on."""
+    """Yield `count` flyable races, from seed `first` on."""
     while count:
         found = race(first)
         if found is not None:
@@ -86,7 +87,7 @@ def races(first: int, count: int) -> Iterator[TuningRace]:
 
 
 def score(settings: Settings, flown: list[TuningRace]) -> float:
-    """Mean over the races; less is better."""
+    """Return the mean score over races; less is better."""
     problem, total = Problem(settings), 0.0
     for one in flown:
         course = one.track.course(one.plan.laps)
@@ -101,12 +102,12 @@ def score(settings: Settings, flown: list[TuningRace]) -> float:
 
 
 def tuned(settings: Settings) -> list[str]:
-    """Names of what is tuned."""
+    """Return the names of the tuned parameters."""
     return [k for k, v in vars(settings.weights).items() if v and k not in FIXED] + list(FRACTIONS)
 
 
 def with_values(settings: Settings, logs: np.ndarray) -> Settings:
-    """Settings with these logarithms of the factors to the old values."""
+    """Return settings with old values multiplied by factors, given by their logarithms."""
     values = {}
     for name, log in zip(tuned(settings), logs, strict=True):
         if name in FRACTIONS:
@@ -118,7 +119,7 @@ def with_values(settings: Settings, logs: np.ndarray) -> Settings:
 
 
 def tune(settings: Settings, budget: int, count: int, seed: int) -> Settings:
-    """The best of about `budget` scores of `count` races each."""
+    """Return the optimised settings after about `budget` scores of `count` races each."""
     names = tuned(settings)
     search = cma.CMAEvolutionStrategy(np.zeros(len(names)), SPREAD, {"seed": seed + 1, "verbose": -9})
     first = 1000 * seed
@@ -132,11 +133,11 @@ def tune(settings: Settings, budget: int, count: int, seed: int) -> Settings:
         found = {k: getattr(mean if k in FRACTIONS else mean.weights, k) for k in names}
         text = "  ".join(f"{name} {value:.3g}" for name, value in found.items())
         print(f"{search.result.evaluations:4d}  {min(scores):.3f} to {max(scores):.3f}  {text}", flush=True)
-    return with_values(settings, search.mean)  # of noisy scores the mean is a better guess than the best
+    return with_values(settings, search.mean)  # scores are noisy: the mean of the search is better than its best sample
 
 
 def write(path: Path, settings: Settings, note: str) -> None:
-    """The file with new values, its comments kept and a note on top."""
+    """Write the file with new values, its comments kept and a note on top."""
     text = re.sub(r"\A(#.*\n)*", "", path.read_text(encoding="utf-8"))
     for name in tuned(settings):
         value = getattr(settings if name in FRACTIONS else settings.weights, name)

@@ -1,1 +1,1 @@
-"""The courses and their geometry."""
+"""Courses and their geometry."""

@@ -1,4 +1,4 @@
-"""Where several vehicles stand before a race: side by side across the start's heading, around the track's own place."""
+"""Starting grid of several vehicles: a row normal to the start's heading, centred on the track's start."""
 
 import math
 import re
@@ -8,15 +8,15 @@ from tracks.track import Start, Track
 from vehicle.errors import UserError
 from vehicle.vehicle import Vector
 
-SPACING_M = 1.0  # from one vehicle to the next
-MOST = 8  # vehicles of one race
+SPACING_M = 1.0  # m, default distance between neighbours (chosen)
+MOST = 8  # largest number of vehicles in a race (chosen)
 
 
 def parse_place(text: str) -> tuple[int, int, float]:
-    """Number, how many, spacing in m, of "2/4" or "2/4:1.5".
+    """Parse a place, "2/4" or "2/4:1.5", into number, number of vehicles and spacing, m.
 
     Raises:
-        UserError: it is neither.
+        UserError: another format.
     """
     found = re.fullmatch(r"(\d+)/(\d+)(?::(\d+(?:\.\d+)?))?", text)
     if found is None:
@@ -25,7 +25,7 @@ def parse_place(text: str) -> tuple[int, int, float]:
 
 
 def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M, ahead_m: float = 0.0) -> Track:
-    """The course as vehicle `number` (1 to `of`, from left to right) starts it, ahead_m in front of the others' row.
+    """Return the track with the start of vehicle `number` (1 to `of`, from left to right), ahead_m in front of the row.
 
     Raises:
         UserError: there is no such place, or it lies outside the bounds.
@@ -49,6 +49,10 @@ def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M, ahea
 
 
 def others(track: Track, number: int, of: int, spacing_m: float = SPACING_M) -> dict[int, Vector]:
-    """m, world: where the other vehicles of a race stand, by their numbers, seen from vehicle `number`; as `place` refuses."""
+    """Return the start positions, m, world NED, of all vehicles but `number`, by number.
+
+    Raises:
+        UserError: as `place`.
+    """
     starts = {k: place(track, k, of, spacing_m).start for k in range(1, of + 1) if k != number}
     return {k: start.position_m for k, start in starts.items()}

@@ -1,8 +1,8 @@
-"""What a policy observes and commands (Swift: Kaufmann et al., Nature 620:982, 2023, Methods, "Observations, actions, rewards").
+"""Observations and actions of a policy (Swift: Kaufmann et al., Nature 620:982, 2023, Methods, "Observations, actions, rewards").
 
-An observation (31,) is position, velocity and rotation matrix, the corners of the next gate's opening from the vehicle in body
-axes (the paper does not say in which), and the last action. An action (4,) in -1..1 is mass-normalised thrust from none to the
-most there is, and body rates from the least to the most. `sim.environment` makes the same of many vehicles at once.
+An observation (31,) is position, velocity and rotation matrix, the corners of the next gate's opening relative to the vehicle in
+body FRD (the paper does not state the axes), and the last action. An action (4,) in -1..1 is mass-normalised thrust from zero to
+the largest, and body rates between their limits. `sim.environment` computes the same for many vehicles at once.
 """
 
 from dataclasses import dataclass
@@ -32,13 +32,13 @@ P, Q, V = (RATES_X[name].at for name in "pqv")
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """What observations and actions are scaled by, so that both stay within about -1..1."""
+    """Scaling of observations and actions to about -1..1."""
 
-    middle_m: Array  # (3,) of the bounds, world NED
-    half_m: Array  # (3,) of the bounds' sides
-    speed_m_s: float
-    thrust_max_m_s2: float
-    rate_max_rad_s: Array  # (3,)
+    middle_m: Array  # (3,) m, centre of the bounds, world NED
+    half_m: Array  # (3,) m, half sides of the bounds
+    speed_m_s: float  # m/s
+    thrust_max_m_s2: float  # m/s^2
+    rate_max_rad_s: Array  # (3,) rad/s
 
     @classmethod
     def of(cls, track: Track, vehicle: Vehicle) -> "Scaling":
@@ -48,21 +48,21 @@ class Scaling:
 
     @cached_property
     def reach_m(self) -> float:
-        """What corners are scaled by."""
+        """Scale of the corners, m."""
         return float(np.linalg.norm(self.half_m))
 
     @cached_property
     def hover(self) -> Array:
-        """(4,) the action that carries the weight, level."""
+        """Action (4,) of hover: thrust equal to weight, zero body rates."""
         return np.array([2 * GRAVITY / self.thrust_max_m_s2 - 1, 0.0, 0.0, 0.0])
 
     def observation(self, x: Array, corners_w: Array, action: Array) -> Array:
-        """(31,) in a state x (>= 10,) as RATES_X, with corners (4, 3) m of the next gate and the last action (4,)."""
+        """Return the observation (31,) of a state x (>= 10,) RATES_X, the next gate's corners (4, 3), m, and last action (4,)."""
         R_wb = matrix(x[Q])
         corners_b = (corners_w - x[P]) @ R_wb
         place, motion = (x[P] - self.middle_m) / self.half_m, x[V] / self.speed_m_s
         return np.concatenate([place, motion, R_wb.ravel(), corners_b.ravel() / self.reach_m, action])
 
     def input(self, action: Array) -> Array:
-        """(4,) body rates, rad/s, and thrust, m/s^2, as RATES_U, of an action (4,)."""
+        """Return the input (4,), RATES_U, body rates, rad/s, and thrust, m/s^2, of an action (4,)."""
         return np.append(action[1:] * self.rate_max_rad_s, 0.5 * (action[0] + 1) * self.thrust_max_m_s2)

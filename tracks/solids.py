@@ -1,4 +1,4 @@
-"""The solids of a course as oriented boxes: the frames of its gates, whole or bar by bar, and the posts that carry them."""
+"""Solids of a course as oriented boxes: gate frames, bar by bar, the posts that carry them, and obstacles."""
 
 from typing import NamedTuple
 
@@ -8,18 +8,18 @@ from tracks.gate import Gate
 from tracks.track import Obstacle, Track
 from vehicle.rotation import Array, from_euler, matrix
 
-SAME_LEVEL = 0.25  # of a frame's side: a gate lower than that is one that another may stand on
+SAME_LEVEL = 0.25  # -, height difference over the frame's side above which a gate may stand on the lower one (chosen)
 
 
 class SolidBox(NamedTuple):
-    """An oriented box: world points are centre + axes @ p, |p| <= half."""
+    """Oriented box: world points centre + axes @ p with |p| <= half."""
 
-    centre: Array  # (3,) m, world
-    axes: Array  # (3, 3) box to world
-    half: Array  # (3,) m
+    centre: Array  # (3,) m, world NED
+    axes: Array  # (3, 3) rotation, box to world
+    half: Array  # (3,) m, half sides
 
     def distance(self, p_w: Array) -> Array:
-        """(...) m from points (..., 3) to its surface; 0 inside."""
+        """Return distances (...), m, from world points (..., 3) to its surface; 0 inside."""
         beyond = np.abs((p_w - self.centre) @ self.axes) - self.half
         return np.linalg.norm(np.maximum(beyond, 0.0), axis=-1)
 
@@ -30,7 +30,7 @@ def of_obstacle(obstacle: Obstacle) -> SolidBox:
 
 
 def bars(gate: Gate) -> list[SolidBox]:
-    """The four bars between opening and outer square, as deep as the frame."""
+    """Return the four bars between opening and outer square, as deep as the frame."""
     inner, outer, depth = gate.opening_m / 2, gate.outer_m / 2, gate.depth_m / 2
     middle, width = (outer + inner) / 2, (outer - inner) / 2
     parts = []
@@ -44,7 +44,7 @@ def bars(gate: Gate) -> list[SolidBox]:
 
 
 def stand(track: Track, index: int) -> SolidBox | None:
-    """The post below a gate's frame, upright from the floor; none where the frame stands on another one or on the floor."""
+    """Return the vertical post below a gate's frame; None if the frame stands on another one or on the floor, or has no post."""
     gate, floor = track.gates[index], track.bounds.high_m[2]
     if not gate.has_frame or gate.stand_m <= 0:
         return None

@@ -1,4 +1,4 @@
-"""`Track`: a course as its YAML file says it, checked. World NED, metres, origin as the file says."""
+"""`Track`: a course from its YAML file, checked. World NED, metres, with the file's origin."""
 
 import hashlib
 import math
@@ -15,22 +15,22 @@ from vehicle.config import load, named_path
 from vehicle.errors import UserError
 from vehicle.rotation import Array, from_euler
 
-FRAME_MOST_M = 100.0  # of a gate: no vehicle that is planned for needs more
+FRAME_MOST_M = 100.0  # m, largest length of a gate's frame (chosen)
 FOLDER = Path(__file__).parent
 
 
 class TrackError(UserError):
-    """A track that contradicts itself."""
+    """A track with inconsistent data."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """The pose at rest before the race; a negative pitch is nose down, a positive roll right side down."""
+    """Pose at rest before the race; negative pitch is nose down, positive roll right side down."""
 
-    position_m: Vector
-    yaw_deg: float
-    pitch_deg: float = 0.0
-    roll_deg: float = 0.0
+    position_m: Vector  # m, world NED
+    yaw_deg: float  # deg
+    pitch_deg: float = 0.0  # deg
+    roll_deg: float = 0.0  # deg
 
     @cached_property
     def p_wb(self) -> Array:
@@ -43,57 +43,57 @@ class Start:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The box that must not be left; in NED `high_m[2]` is the floor."""
+    """Box that must not be left, world NED; `high_m[2]` is the floor."""
 
-    low_m: Vector
-    high_m: Vector
+    low_m: Vector  # m
+    high_m: Vector  # m
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """A solid box that must not be touched, along the world's axes."""
+    """Solid box that must not be touched, aligned with the world's axes."""
 
-    low_m: Vector
-    high_m: Vector
+    low_m: Vector  # m
+    high_m: Vector  # m
 
     def distance(self, p_w: ArrayLike) -> Array:
-        """(...) m from points (..., 3) to its surface; 0 inside."""
+        """Return distances (...), m, from points (..., 3) to its surface; 0 inside."""
         p = np.asarray(p_w, float)
         return np.linalg.norm(np.maximum(np.maximum(self.low_m - p, p - self.high_m), 0.0), axis=-1)
 
 
 @dataclass(frozen=True)
 class GateFrame:
-    """The size shared by all square gates of a course."""
+    """Dimensions shared by all square gates of a course."""
 
-    opening_m: float
-    outer_m: float
-    depth_m: float
-    stand_m: float = 0.0  # width of a post from the floor to the frame, as deep as that; 0: the frame hangs free
+    opening_m: float  # m, side of the opening
+    outer_m: float  # m, outer side of the frame
+    depth_m: float  # m
+    stand_m: float = 0.0  # m, width of a post from the floor to the frame, as deep as the frame; 0 without a post
 
 
-VADR_FRAME = GateFrame(1.5, 2.72, 0.26)  # of VADR-TS-002, with the outer side as the simulator sends it
+VADR_FRAME = GateFrame(1.5, 2.72, 0.26)  # m, VADR-TS-002; the outer side is that sent by the simulator
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the file's gate list: a square gate by its centre or its base, a polygon, or a ball."""
+    """Entry of the file's gate list: a square gate by its centre or its base, a polygon, or a ball; fields as in `Gate`."""
 
     centre_m: Vector | None = None
-    base_m: Vector | None = None
+    base_m: Vector | None = None  # m, foot of the gate
     yaw_deg: float | None = None
     pitch_deg: float = 0.0
     radius_m: float | None = None
     polygon_m: tuple[tuple[float, float], ...] | None = None
     tunnel_m: float = 0.0
     visible: bool = True
-    cov_m2: tuple[Vector, Vector, Vector] | None = None  # of a mapped gate's centre; nobody flies by it
-    sigma_yaw_deg: float | None = None
+    cov_m2: tuple[Vector, Vector, Vector] | None = None  # m^2, covariance of a mapped gate's centre; for information
+    sigma_yaw_deg: float | None = None  # deg, standard deviation of a mapped gate's yaw; for information
 
 
 @dataclass(frozen=True)
 class TrackFile:
-    """The schema of a track file."""
+    """Schema of a track file."""
 
     name: str
     source: str
@@ -101,7 +101,7 @@ class TrackFile:
     bounds: Bounds
     gates: tuple[Entry, ...]
     frame: GateFrame | None = None
-    centre_above_base_m: float | None = None  # calibration: published positions may name the foot of a gate
+    centre_above_base_m: float | None = None  # m, height of the centre above `base_m`; calibrated
     closed: bool = False
     end_m: Vector | None = None
     obstacles: tuple[Obstacle, ...] = ()
@@ -109,7 +109,7 @@ class TrackFile:
 
 @dataclass(frozen=True)
 class Track:
-    """A course. `closed` courses may be flown for several laps; `end_m` is where to come to rest, if anywhere."""
+    """Course. A `closed` one may be flown for several laps; `end_m`, if given, is the final position at rest, m, world NED."""
 
     name: str
     start: Start
@@ -117,12 +117,12 @@ class Track:
     gates: tuple[Gate, ...]
     closed: bool
     end_m: Vector | None
-    file: str = ""  # where it was read from
+    file: str = ""  # path of its file
     obstacles: tuple[Obstacle, ...] = ()
 
     @cached_property
     def landmarks(self) -> tuple[int, ...]:
-        """Per gate of the list, the first one that is the same thing in the world: a course may pass a gate several times."""
+        """Per gate of the list, the index of the first that is the same physical gate, which a course may pass several times."""
         firsts: list[int] = []
         for i, gate in enumerate(self.gates):
             firsts.append(next((k for k in sorted(set(firsts)) if gate.same_frame(self.gates[k])), i))
@@ -130,14 +130,14 @@ class Track:
 
     @cached_property
     def hash(self) -> str:
-        """16 hex digits that change with anything that is flown."""
+        """Hash of the course, 16 hex digits, without the file's path."""
         return hashlib.sha256(repr(astuple(replace(self, file=""))).encode()).hexdigest()[:16]
 
     def course(self, laps: int) -> tuple[Gate, ...]:
-        """The gates of so many laps, in order.
+        """Return the gates of a number of laps, in order.
 
         Raises:
-            TrackError: more than one lap of a course that does not close.
+            TrackError: less than one lap, or more than one of a course that is not closed.
         """
         if laps < 1:
             raise TrackError(f"{self.name}: {laps} laps asked for, at least 1 is needed")
@@ -147,7 +147,7 @@ class Track:
 
 
 def load_track(name: str | Path) -> Track:
-    """Reads and checks the track of a name (`vq1`) or of a YAML file's path.
+    """Load and check the track of a name (`vq1`) or of a YAML file's path.
 
     Raises:
         UserError: no such track, a malformed file, or a course that contradicts itself.
@@ -185,7 +185,7 @@ def load_track(name: str | Path) -> Track:
 
 
 def load_track_of(name: str, instead: str | Path | None = None) -> Track:
-    """The track that a log or plan names, one's own in the folder `tracks` or a shipped one; or `instead`, where that is given.
+    """Load the track named in a log or plan, from the user's folder `tracks` or shipped; or `instead`, if given.
 
     Raises:
         UserError: as `load_track`.
@@ -197,7 +197,11 @@ def load_track_of(name: str, instead: str | Path | None = None) -> Track:
 
 
 def _require_apart(gates: tuple[Gate, ...], path: str | Path) -> None:
-    """A course may use a gate several times, either way, but no gate may stand inside another's opening."""
+    """Check that no gate stands inside another's opening; the same gate may be used several times, in either direction.
+
+    Raises:
+        TrackError: one does.
+    """
     for i, gate in enumerate(gates):
         for k, other in enumerate(gates[:i]):
             if gate.is_ball or other.is_ball or gate.same_frame(other):
@@ -247,7 +251,7 @@ def _gate(entry: Entry, file: TrackFile, where: str) -> Gate:
 
 
 def _convex_around_origin(corners: tuple[tuple[float, float], ...]) -> bool:
-    """Whether every corner turns the same way and the origin lies strictly inside."""
+    """Check whether a polygon is convex and the origin lies strictly inside."""
     p = np.array(corners)
     along = np.roll(p, -1, axis=0) - p
     after = np.roll(along, -1, axis=0)

@@ -1,1 +1,1 @@
-"""What flies: its parameters, rotations, equations of motion and camera."""
+"""The vehicle: parameters, rotations, equations of motion and camera; and utilities that all rooms share."""

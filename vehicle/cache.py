@@ -1,8 +1,8 @@
-"""What was compiled on this machine, kept for the next time: folders that are whole, unchanged and the user's own.
+"""Cache of code compiled on this machine: folders that are complete, unchanged and writable by the user alone.
 
-Code from here is loaded into the process. So an entry counts only if its manifest's SHA-256 fit every file, and if nobody
-else could have written it; what does not count is built anew, with a line that says why. Entries are built beside their
-place under names of their own and put there in one step, under a lock: builders at the same time do no harm.
+Code from here is loaded into the process. So an entry is valid only if every file matches its SHA-256 in the manifest and no
+other user could have written it; an invalid one is rebuilt, with a line that says why. Entries are built in a temporary folder
+and moved into place atomically under a lock, so that concurrent builders do no harm.
 """
 
 import contextlib
@@ -23,12 +23,16 @@ from vehicle.files import FileError, read_bytes, read_json
 
 MANIFEST = "manifest.json"
 LOCK = ".lock"
-MANIFEST_BYTES, FILE_BYTES = 1 << 20, 256 << 20  # largest; a compiled solver has 2 MB
+MANIFEST_BYTES, FILE_BYTES = 1 << 20, 256 << 20  # bytes, largest manifest and file; a compiled solver has 2 MB
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_folder() -> Path:
-    """The folder of all entries, the user's alone. Raises FileError when there can be none, or somebody else owns it."""
+    """Return the folder of all entries, writable by the user alone.
+
+    Raises:
+        FileError: it cannot be created, or other users can write to it.
+    """
     folder = user_cache_path("gate-racer")
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -42,11 +46,11 @@ def cache_folder() -> Path:
 
 
 def entry(name: str, build: Callable[[Path], None]) -> Path:
-    """The folder of an entry, built if there is none that counts.
+    """Return the folder of an entry, built if there is no valid one.
 
     Args:
-        name: of the entry, with a hash of everything that it depends on.
-        build: fills an empty folder, whose files are moved to `cache_folder() / name` afterwards; what it raises is passed on.
+        name: name of the entry, with a hash of everything that it depends on.
+        build: fills an empty folder, which is moved to `cache_folder() / name` afterwards; its exceptions are passed on.
 
     Raises:
         FileError: the cache cannot be used.
@@ -64,7 +68,7 @@ def entry(name: str, build: Callable[[Path], None]) -> Path:
 
 
 def _install(place: Path, build: Callable[[Path], None]) -> None:
-    """Builds beside the place and moves it there; what stands in the way is moved aside first."""
+    """Build in a temporary folder and move it into place; an invalid entry there is removed first."""
     draft = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
     try:
         build(draft)
@@ -74,7 +78,7 @@ def _install(place: Path, build: Callable[[Path], None]) -> None:
         sums = {path.relative_to(draft).as_posix(): _sha256(path) for path in files}
         (draft / MANIFEST).write_text(json.dumps(sums), encoding="utf-8")
         (draft / MANIFEST).chmod(0o600)
-        # Between a look and a move another process could put a whole entry there, and its user would lose it.
+        # Without the lock, another process could install a valid entry between check and move, and lose it.
         with FileLock(place.parent / LOCK), contextlib.suppress(OSError):
             if _fault(place) is not None:
                 old = Path(tempfile.mkdtemp(prefix=".old-", dir=place.parent))
@@ -87,7 +91,7 @@ def _install(place: Path, build: Callable[[Path], None]) -> None:
 
 
 def _fault(place: Path) -> str | None:
-    """Why an entry does not count; None if it does."""
+    """Return why an entry is invalid, or None."""
     if not place.is_dir() or place.is_symlink():
         return "is no folder"
     try:
@@ -108,7 +112,7 @@ def _fault(place: Path) -> str | None:
 
 
 def _others(path: Path) -> str:
-    """Who else could have written a file; empty if nobody."""
+    """Return why another user could have written a file, or ""."""
     if os.name == "nt":
         return ""
     about = path.stat()

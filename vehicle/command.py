@@ -1,7 +1,7 @@
-"""What all command lines have in common: `--quiet`, `--json FILE`, and what goes to which stream.
+"""Common parts of all command lines: `--quiet`, `--json FILE`, and the use of stdout and stderr.
 
-stdout has what was found, stderr how it goes: progress, remarks and errors. `--quiet` leaves of stderr the errors alone;
-`--json -` leaves of stdout the JSON alone, and the rest of it goes to stderr.
+Results go to stdout; progress, remarks and errors go to stderr. With `--quiet` only errors are left on stderr; with `--json -`
+only the JSON is left on stdout, and its other content goes to stderr.
 """
 
 import argparse
@@ -24,27 +24,32 @@ from vehicle.files import write_file
 from vehicle.launch import QUIET
 
 STDOUT = Path("-")
-OUT, ERR = 1, 2  # file descriptors, which libraries and other processes write to
+OUT, ERR = 1, 2  # file descriptors, to which libraries and child processes write
 
 
 def add_common(parser: argparse.ArgumentParser, result: str, *also: str, within: bool = False) -> None:
-    """The options of every command.
+    """Add the options that every command has.
 
     Args:
-        result: what `--json` writes.
+        result: description of what `--json` writes.
         also: other names of `--json`.
-        within: it is a sub-command, before whose name they may stand too.
+        within: whether this is a sub-command; the options may then also precede its name.
     """
     add, unless_given = parser.add_argument, argparse.SUPPRESS
     if not within:
         parser.set_defaults(quiet=False, json=None)
-    add(QUIET, action="store_true", default=unless_given, help="no progress and no remarks; errors are told")
-    told = f"write {result} here; - is stdout, and then it has nothing else"
+    add(
+        QUIET,
+        action="store_true",
+        default=unless_given,
+        help="print no progress and no remarks, only results and errors",
+    )
+    told = f"write {result} to FILE; with - to stdout, and all other output to stderr"
     add("--json", *also, dest="json", type=Path, default=unless_given, metavar="FILE", help=told)
 
 
 def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> int:
-    """Parses the command line and runs it. Returns the exit code."""
+    """Parse the command line and run it. Returns the exit code."""
 
     def performed() -> int:
         arguments = parser.parse_args()
@@ -59,20 +64,20 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
 
 
 def remark(text: str) -> None:
-    """A line on stderr that `--quiet` leaves out."""
+    """Print a line on stderr that `--quiet` suppresses."""
     say(text, sys.stderr)
 
 
 def complain(text: str) -> None:
-    """Lines on stderr that `--quiet` leaves in."""
+    """Print lines on stderr, even with `--quiet`."""
     say(text, getattr(sys.stderr, "loud", sys.stderr))
 
 
 def write_json(path: Path | None, result: Any) -> None:
-    """Writes dataclasses, arrays, paths and what JSON has itself; numbers that are not finite as null. No path, no file.
+    """Write a result of dataclasses, arrays, paths and JSON types; non-finite numbers become null. Nothing if path is None.
 
     Raises:
-        FileError: it cannot be written.
+        FileError: the file cannot be written.
     """
     if path is not None:
         write_file(path, json.dumps(_plain(result), indent=2, allow_nan=False) + "\n")
@@ -93,7 +98,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Hushed(io.TextIOBase):
-    """stderr for somebody who wants to hear of errors only. It has no descriptor that one could write to past it."""
+    """stderr that discards all but `complain`; it has no descriptor, so that it cannot be bypassed."""
 
     def __init__(self, loud: TextIO):
         self.loud = loud
@@ -104,7 +109,7 @@ class _Hushed(io.TextIOBase):
 
 @contextlib.contextmanager
 def _alone_on_stdout() -> Iterator[Path]:
-    """A file whose content goes to stdout at the end; what is printed there meanwhile, by whomever, goes to stderr."""
+    """Context with a file whose content is printed to stdout at the end; other output to stdout goes to stderr meanwhile."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "result.json"
         try:
@@ -117,7 +122,7 @@ def _alone_on_stdout() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def descriptor_aside(descriptor: int, other: int) -> Iterator[None]:
-    """What libraries and other processes write to a file descriptor, past Python, goes to another one."""
+    """Context in which a file descriptor is redirected to another one, also for libraries and child processes."""
     kept = os.dup(descriptor)
     try:
         os.dup2(other, descriptor)

@@ -1,4 +1,4 @@
-"""The strict loader: YAML file in, frozen dataclass out, or one line that names file and path of what is wrong."""
+"""Strict loader from a YAML file to a frozen dataclass; errors name the file and the path of the field."""
 
 import math
 import reprlib
@@ -18,27 +18,28 @@ from vehicle.errors import UserError
 from vehicle.files import FileError, read_text
 
 T = TypeVar("T")
-# The parser takes 0.1 ms a value and more: what may begin one is counted beforehand. A mapped gate has 30 such marks.
+# Largest file, bytes, and number of marks that may begin a value, counted beforehand, since the parser takes at least 0.1 ms per
+# value. A mapped gate has 30 marks.
 YAML_BYTES, MARKS = 256 << 10, 20_000
-NODES, DEPTH = 50_000, 32  # most values of a file once aliases are written out, and levels; tracks have 400 and 6
-PARSED = 64  # documents that are kept: a command reads its vehicle several times, and each takes tens of milliseconds
-NUMBER_DIGITS = 400  # a float64 written out has 309 digits before the point
+NODES, DEPTH = 50_000, 32  # most values of a file with aliases expanded, and levels of nesting; tracks have 400 and 6
+PARSED = 64  # documents cached, since a command reads its vehicle several times, each in tens of milliseconds
+NUMBER_DIGITS = 400  # most digits of a number; a float64 has up to 309 before the point
 KINDS = ("map", "seq", "str", "int", "float", "bool", "null")
 
 
 class ConfigError(FileError):
-    """A file that cannot be read as what it should be."""
+    """A file that is missing or does not match its schema."""
 
 
 def load(path: str | Path, cls: type[T]) -> T:
-    """Reads a YAML file into the dataclass `cls`.
+    """Read a YAML file into the dataclass `cls`.
 
     Args:
         path: the file.
         cls: a (nested) dataclass; every key must be a field, every number finite.
 
     Raises:
-        ConfigError: the file is missing, is no YAML, or holds a misspelt, duplicate, missing or malformed field.
+        ConfigError: the file is missing, is not YAML, or holds a misspelt, duplicate, missing or malformed field.
     """
     try:
         data = deepcopy(_parse(read_text(Path(path), YAML_BYTES), str(path)))
@@ -51,7 +52,11 @@ def load(path: str | Path, cls: type[T]) -> T:
 
 @lru_cache(PARSED)
 def _parse(text: str, where: str) -> Any:
-    """Plain dictionaries, lists, texts and numbers of a YAML document that stays within the limits; not to be changed."""
+    """Parse a YAML document within the limits into plain dictionaries, lists, strings and numbers; cached, so do not modify.
+
+    Raises:
+        ConfigError: invalid YAML, or a limit is exceeded.
+    """
     if sum(map(text.count, ",:[{-?")) > MARKS:
         raise ConfigError(f"{where}: has more than {MARKS} values")
     yaml = YAML(typ="safe", pure=True)
@@ -72,17 +77,17 @@ def _parse(text: str, where: str) -> Any:
         LookupError,
         TypeError,
         ValueError,
-    ) as error:  # of a parser that meets what it did not expect
+    ) as error:  # raised by the parser on unexpected input
         raise ConfigError(f"{where}: not valid YAML ({error})") from None
 
 
 def _require_modest(root: Node, where: str) -> None:
-    """Limits what a document becomes once its aliases are written out, before anything is built of it.
+    """Check the size of a document with its aliases expanded, before it is constructed.
 
     Raises:
-        ConfigError: it is too deep or too large, has a tag, or a scalar that is no text, number or flag.
+        ConfigError: it is too deep or too large, has a tag, or a scalar other than a string, number or flag.
     """
-    sizes: dict[int, int] = {}  # of each node, once all below it are counted
+    sizes: dict[int, int] = {}  # number of values per node, with all below it
 
     def size(node: Node, depth: int) -> int:
         place = f"{where}:{node.start_mark.line + 1}"
@@ -105,15 +110,15 @@ def _require_modest(root: Node, where: str) -> None:
 
 
 def names(folder: Path) -> list[str]:
-    """What `named_path` finds there."""
+    """Return the names that `named_path` finds in a folder."""
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
 def named_path(name: str, folder: Path, what: str) -> Path:
-    """A YAML file by its own path, or by its name in a folder.
+    """Return the path of a YAML file given by its path, or by its name in a folder.
 
     Raises:
-        UserError: no such name; the message lists the known.
+        UserError: no such name; the message lists the known ones.
     """
     if Path(name).suffix in (".yaml", ".yml"):
         return Path(name)
@@ -123,7 +128,7 @@ def named_path(name: str, folder: Path, what: str) -> Path:
 
 
 def load_named(name: str, folder: Path, cls: type[T], what: str) -> T:
-    """Like `load`, from a file's path or from the name of one in a folder.
+    """Load a file given by its path, or by its name in a folder, as `load` does.
 
     Raises:
         UserError: no such name, or a malformed file.
@@ -132,7 +137,7 @@ def load_named(name: str, folder: Path, cls: type[T], what: str) -> T:
 
 
 def write(path: Path, fields: dict[str, Any]) -> None:
-    """Writes fields as YAML that the loader reads back to the same numbers; what is None is left out."""
+    """Write fields as YAML that the loader reads back to the same numbers; None is omitted."""
     yaml = YAML()
     yaml.default_flow_style, yaml.width = None, 120
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +152,11 @@ def _plain(value: Any) -> Any:
 
 
 def from_dict(data: dict[str, Any], cls: type[T], where: str) -> T:
-    """Like `load`, from a mapping already read; `where` stands for the file in messages."""
+    """Structure a mapping into the dataclass `cls`, as `load` does; `where` names the file in messages.
+
+    Raises:
+        ConfigError: a misspelt, missing or malformed field.
+    """
     try:
         return _CONVERTER.structure(data, cls)
     except Exception as error:
@@ -156,7 +165,7 @@ def from_dict(data: dict[str, Any], cls: type[T], where: str) -> T:
 
 
 def shown(value: Any) -> str:
-    """A value as a message can hold it: short, whatever it is."""
+    """Return a short representation of any value, for messages."""
     return reprlib.repr(value)
 
 
@@ -209,11 +218,11 @@ _CONVERTER = _converter()
 
 
 def _first_cause(error: BaseException, path: str = "") -> tuple[str, str]:
-    """Descends to the first leaf of a cattrs error tree, collecting the path (`gates[2].yaw_deg`)."""
+    """Descend to the first leaf of a cattrs error tree; returns its path (`gates[2].yaw_deg`) and its message."""
     if isinstance(error, BaseExceptionGroup):
-        # A misspelt field is missing as well; the spelling is the cause to name.
+        # A misspelt field is also missing; report the spelling.
         inner = next((e for e in error.exceptions if isinstance(e, ForbiddenExtraKeysError)), error.exceptions[0])
-        for note in getattr(inner, "__notes__", ()):  # others' are plain strings
+        for note in getattr(inner, "__notes__", ()):  # notes of other origin are plain strings
             if isinstance(note, AttributeValidationNote):
                 path += f".{note.name}" if path else note.name
             elif isinstance(note, IterableValidationNote):

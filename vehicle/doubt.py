@@ -1,7 +1,7 @@
-"""`Doubt`: how well a vehicle, its sensors and its course are known after one day with them, as standard deviations.
+"""`Doubt`: uncertainty of vehicle, sensors and course after one day with them, as standard deviations.
 
-One table for whoever has to know: the flight's filter begins with it (`estimation.eskf.states`), and a plan of a given risk
-keeps its margins by it (`planner.doubt`). It is a belief: `sim/worlds/unknown.yaml` draws what is true, likewise but for itself.
+It is the prior of the flight's filter (`estimation.eskf.states`) and of the margins of a plan with a given risk
+(`planner.doubt`). The truth of a simulated flight is drawn independently, by the similar table `sim/worlds/unknown.yaml`.
 """
 
 import math
@@ -12,63 +12,63 @@ DEG = math.radians(1.0)
 
 @dataclass(frozen=True)
 class Doubt:
-    """Standard deviations of one unknown each, of a vector on each axis. The IMU's noise stands in the vehicle's file.
+    """Prior standard deviations, of vectors on each axis. The IMU's noise is in the vehicle's file.
 
     Raises:
         ValueError: a standard deviation is not positive.
     """
 
-    # The pad and the rest on it.
-    pad_m: float = 0.1  # place of the pad, the origin of a map
-    pad_m_s: float = 0.005
-    pad_yaw: float = DEG  # rad: a vehicle put down by hand
+    # The pad, and the vehicle at rest on it.
+    pad_m: float = 0.1  # m, position of the pad, the origin of a map
+    pad_m_s: float = 0.005  # m/s, velocity at rest
+    pad_yaw: float = DEG  # rad, of a vehicle placed by hand
     pad_lean: float = (
         20 * DEG
-    )  # rad: gravity tells it; the qualifier's pad is pitched by 17.8 deg, of which no file tells
-    # The IMU, beyond what the vehicle's file says of it: a consumer part.
+    )  # rad, tilt, which gravity measures; the qualifier's pad is pitched by 17.8 deg, which no file states
+    # The IMU, in addition to the vehicle's file: a consumer part.
     accel_bias_m_s2: float = 0.05
     gyro_bias_rad_s: float = 0.005
-    accel_delay_s: float = 0.005  # forces in simulators are half a step to a step old
-    accel_scale: float = 0.005
-    gyro_scale: float = 0.005
-    accel_walk: float = 0.01  # m/s^1.5: 1 mg per root Hz, vibration included
-    gyro_walk: float = 0.0002  # rad/s^0.5
-    misaligned: float = 0.3 * DEG  # rad, of the IMU's axes from the body's: a board in its frame
-    # -, of an axis' change from sample to sample: how well the mean between two is known. Measured on flights as the real
-    # builds send them, at 76 fresh samples a second: 0.053 to 0.076 for rates, 0.045 to 0.086 for forces.
+    accel_delay_s: float = 0.005  # s; specific force in simulators is half a step to a step old
+    accel_scale: float = 0.005  # -
+    gyro_scale: float = 0.005  # -
+    accel_walk: float = 0.01  # m/s^1.5, velocity random walk: 1 mg per root Hz, vibration included
+    gyro_walk: float = 0.0002  # rad/s^0.5, angle random walk
+    misaligned: float = 0.3 * DEG  # rad, of the IMU's axes from the body's, by mounting
+    # -, error of the mean between two samples over their difference. Measured on flights with the real builds' data rate, 76
+    # fresh samples per second: 0.053 to 0.076 for rates, 0.045 to 0.086 for specific forces.
     between: float = 0.065
-    # The camera, where its file has no `doubt`.
-    yaw: float = 0.5 * DEG  # rad, of the mount: by hand, as the roll
-    tilt: float = DEG
-    roll: float = 0.5 * DEG
-    arm_m: float = 0.02  # the specification has the camera at the origin of bodies of 0.28 m
-    focal: float = 0.01  # relative: a calibration without a board
-    centre_px: float = 2.5  # the usual offset of a sensor under its lens
+    # The camera, if its file has no `doubt`.
+    yaw: float = 0.5 * DEG  # rad, of the mount, aligned by hand
+    tilt: float = DEG  # rad
+    roll: float = 0.5 * DEG  # rad
+    arm_m: float = 0.02  # m; the specification has the camera at the origin of bodies of 0.28 m
+    focal: float = 0.01  # -, relative, of a calibration without a target
+    centre_px: float = 2.5  # px, typical offset of a sensor from its lens
     radial: tuple[float, float] = (
         0.01,
         0.002,
-    )  # k1, k2: what a wrong focal length leaves, 3 px in the corners of the image
-    delay_s: float = 0.01  # of exposures after their stamps
-    readout_s: float = 0.006  # from the first row to the last: none in a simulator, 5 to 20 ms in the cameras of drones
-    # The detector: see `perception.rims.GateAppearance` of what no averaging removes.
-    corner_px: float = 0.25  # of one coordinate of one corner, misses and gross errors included
-    cut_px: float = 1.0  # ... of an opening that the image cuts: sides are short, and not always found
-    edge_px: float = 1.0  # by which all edges of all gates are drawn outside of the true ones
-    edge_m: float = 0.01  # likewise, of each gate by itself
-    wall_m: float = 0.08  # along the depth of a frame, of where its edges are seen: half of 0.16 m, as fitted to frames
-    # The vehicle and the air: widths of what public teams disagree about.
+    )  # -, k1 and k2, the effect of a wrong focal length, 3 px in the corners of the image
+    delay_s: float = 0.01  # s, exposure after its timestamp
+    readout_s: float = 0.006  # s, from the first row to the last: zero in a simulator, 5 to 20 ms in drones' cameras
+    # The detector; for systematic errors, which averaging does not reduce, see `perception.rims.GateAppearance`.
+    corner_px: float = 0.25  # px, of one coordinate of one corner, outliers included
+    cut_px: float = 1.0  # px, likewise, of an opening cut by the image border: sides are short, and may be missed
+    edge_px: float = 1.0  # px, common offset of all edges of all gates, outward
+    edge_m: float = 0.01  # m, likewise, independent per gate
+    wall_m: float = 0.08  # m, along a frame's depth, of the line seen as its edge: half of 0.16 m, fitted to images
+    # The vehicle and the air: the spread of the published values of teams.
     thrust: float = (
-        0.05  # relative: fits of the same builds disagree by 20 to 30 % above half throttle, by some about hover
+        0.05  # -, relative: fits of the same builds differ by 20 to 30 % above half throttle, by a few percent at hover
     )
-    drag: float = 0.2  # relative
-    response_s: float = 0.01  # of a response later than believed: command delay 8 ms, lags of 25 and 30 ms 20 %
+    drag: float = 0.2  # -, relative
+    response_s: float = 0.01  # s, total delay of the response: command delay 8 ms, and 20 % of lags of 25 and 30 ms
     lift_1_m: float = (
-        0.01  # thrust gained per square of the speed across the rotors, where a vehicle's aerodynamics are known
+        0.01  # 1/m, thrust gained per squared speed across the rotors, for vehicles with an aerodynamic model
     )
-    wind_m_s: float = 1.0  # north and east
+    wind_m_s: float = 1.0  # m/s, north and east
     # The course.
-    scale: float = 0.008  # of the map: one that a simulator told was 0.77 % too large
-    map_m: float = 0.15  # of each gate off the map by itself; unsurveyed, 0.4 m in all
+    scale: float = 0.008  # -, of the map; one sent by a simulator was 0.77 % too large
+    map_m: float = 0.15  # m, of each gate's offset from the map, independent part; 0.4 m in all if unsurveyed
     map_turn: float = 1.5 * DEG  # rad, of each gate, about each of two axes
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The equations of motion, written once for numpy and CasADi.
+"""Equations of motion, written once for NumPy and CasADi.
 
 `rates`: mass-normalised thrust and body rates follow their commands with first-order lags (what a racing flight
 controller gives; Foehn et al., Agilicious, Science Robotics 2022, sec. "Control").
@@ -35,7 +35,7 @@ ROTORS_U = layout(f=("1 2 3 4", "N", "rotor thrusts"))
 
 
 class RatesParameters(NamedTuple):
-    """Scalars of the `rates` model."""
+    """Parameters of the `rates` model, scalars."""
 
     rate_lag: tuple[float, float, float]  # s, per body axis
     thrust_lag: float  # s
@@ -44,7 +44,7 @@ class RatesParameters(NamedTuple):
 
 
 class RotorsParameters(NamedTuple):
-    """Scalars of the `rotors` model."""
+    """Parameters of the `rotors` model, scalars."""
 
     mass: float  # kg
     inertia: tuple[float, float, float]  # kg m^2, principal
@@ -59,43 +59,43 @@ Parameters = TypeVar("Parameters", RatesParameters, RotorsParameters)
 
 
 def flat(parameters: Parameters) -> list[Any]:
-    """All numbers of a model's parameters, in order."""
+    """Flatten a model's parameters to a list of numbers, in order."""
     return [x for one in parameters for x in (one if isinstance(one, tuple) else (one,))]
 
 
 def shaped(numbers: Sequence[Any], like: Parameters) -> Parameters:
-    """Parameters of the same model from their numbers, or symbols, in the order of `flat`."""
+    """Rebuild parameters of the same model as `like` from numbers or symbols in the order of `flat`."""
     rest = iter(numbers)
     return type(like)._make(tuple(next(rest) for _ in one) if isinstance(one, tuple) else next(rest) for one in like)
 
 
 def drag(q: Scalars, v: Scalars, linear: Scalars, quadratic: Any) -> Vector3:
-    """Aerodynamic acceleration in world axes, m/s^2: -R diag(linear) R' v - quadratic |v| v."""
+    """Return the acceleration by drag, world axes, m/s^2: -R diag(linear) R' v - quadratic |v| v."""
     v_b = rotate((q[0], -q[1], -q[2], -q[3]), v)
     d = rotate(q, (linear[0] * v_b[0], linear[1] * v_b[1], linear[2] * v_b[2]))
-    # The small term keeps the square root differentiable at rest; it moves |v| by less than 1e-4 m/s.
+    # The small term keeps the square root differentiable at rest; it changes |v| by at most 1e-4 m/s.
     k = quadratic * (v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + 1e-8) ** 0.5
     return (-d[0] - k * v[0], -d[1] - k * v[1], -d[2] - k * v[2])
 
 
 def translation(q: Scalars, v: Scalars, c: Any, linear: Scalars, quadratic: Any) -> Vector3:
-    """dv/dt in world axes, m/s^2, of the mass-normalised thrust c with drag and gravity."""
+    """Return dv/dt in world axes, m/s^2, under the mass-normalised thrust c, drag and gravity."""
     t = rotate(q, (0.0, 0.0, -c))
     d = drag(q, v, linear, quadratic)
     return (t[0] + d[0], t[1] + d[1], t[2] + d[2] + GRAVITY)
 
 
 def authority(c: Any, thrust_max: float) -> Any:
-    """Of the slew at half thrust, what is left above a thrust c, both in m/s^2: rotors at their most cannot turn the vehicle."""
+    """Return the angular acceleration left at a thrust c, m/s^2, over that at half thrust: saturated rotors give no torque."""
     return 2.0 - 2.0 * c / thrust_max
 
 
 def rates(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
-    """dx/dt of the `rates` model.
+    """Return dx/dt of the `rates` model.
 
     Args:
-        x: 14 scalars as `RATES_X`.
-        u: 4 scalars as `RATES_U`.
+        x: 14 scalars, `RATES_X`.
+        u: 4 scalars, `RATES_U`.
         par: `RatesParameters` (or anything with its fields).
     """
     q = (x[3], x[4], x[5], x[6])
@@ -122,11 +122,11 @@ def rates(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
 
 
 def rotors(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
-    """dx/dt of the `rotors` model.
+    """Return dx/dt of the `rotors` model.
 
     Args:
-        x: 13 scalars as `ROTORS_X`.
-        u: 4 rotor thrusts in N as `ROTORS_U`.
+        x: 13 scalars, `ROTORS_X`.
+        u: 4 rotor thrusts, N, `ROTORS_U`.
         par: `RotorsParameters`.
     """
     q = (x[3], x[4], x[5], x[6])
@@ -156,7 +156,7 @@ def rotors(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
 
 
 def rk4(f: Callable[[Any, Any, Any], Any], x: Scalars, u: Scalars, par: Any, dt: Any) -> list[Any]:
-    """One classical Runge-Kutta step of length dt with the input held; scalars in, list of scalars out."""
+    """Integrate by one classical Runge-Kutta step of length dt with constant input; scalars in, list of scalars out."""
     n = len(x)
     k1 = f(x, u, par)
     k2 = f([x[i] + dt / 2 * k1[i] for i in range(n)], u, par)

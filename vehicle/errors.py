@@ -1,4 +1,4 @@
-"""Errors that a user can cause, and the one place where they become a line and an exit code."""
+"""Errors that a user can cause, and their conversion to one line and an exit code."""
 
 import contextlib
 import os
@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
-LONGEST = 600  # characters of a message; the longest of the project's own has 400
+LONGEST = 600  # characters, longest message; the project's longest has 400
 
 
 class UserError(Exception):
-    """Something the user can mend. The message names what, where, and what would be right.
+    """Error that the user can correct. The message says what is wrong, where, and what would be right.
 
     Examples:
         >>> from gate_racer import UserError
@@ -25,14 +25,14 @@ class UserError(Exception):
 
 
 def exit_code(main: Callable[[], int | None]) -> int:
-    """Runs a command line. Returns 0 or its code; 2 with one line on stderr after a `UserError`; 130 after Ctrl-C."""
+    """Run a command line. Returns 0 or its code; 2 with one line on stderr after a `UserError`; 130 after Ctrl-C."""
     _open_standard_streams()
     try:
         return main() or 0
     except UserError as error:
         say(f"error: {one_line(str(error), error.longest)}", sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of our output has closed it
         _drop(sys.stdout)
         return 0
     except KeyboardInterrupt:
@@ -41,7 +41,7 @@ def exit_code(main: Callable[[], int | None]) -> int:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Prints to stdout or another stream, and goes on where nobody reads it any more, or the disk behind it is full."""
+    """Print to stdout or another stream; if it is closed or the disk is full, discard this and all further output."""
     stream = stream or sys.stdout
     try:
         print(text, file=stream, flush=True)
@@ -50,20 +50,20 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    """Sends what is printed from now on nowhere, so that the interpreter's last flush fails no more."""
+    """Redirect a stream to the null device, so that the interpreter's final flush does not fail."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _open_standard_streams() -> None:
-    """A process may be started with stdout or stderr closed; the next file opened would stand in their place."""
+    """Open closed standard streams on the null device, since the next file opened would take their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # the lowest free number is its own, unless an import has taken that
+        if getattr(sys, name) is None:  # opens the lowest free descriptor, usually its own
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, closefd=False))
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
-    """A message as one line of bounded length that no control character of a file's content can bend."""
+    """Format a message as one line of bounded length, without control characters."""
     text = " ".join(text.split())
     text = "".join(c if c.isprintable() else "?" for c in text)
     return text if len(text) <= longest else f"{text[:longest]} ..."

@@ -1,8 +1,7 @@
-"""Files from anywhere, read tolerantly and written safely.
+"""Reading of untrusted files and atomic writing.
 
-Whatever a file holds, a reader answers with its content or with one `FileError` that names the file: sizes, depths and the
-lengths of numbers are limited before anything is built of them. What is written appears whole or not at all, and never in
-place of a file that was read.
+A reader returns a file's content or raises one `FileError` that names the file: sizes, depths and the lengths of numbers are
+limited before anything is constructed. Files are written completely or not at all, and never over a command's own input.
 """
 
 import contextlib
@@ -25,25 +24,29 @@ from vehicle.errors import UserError
 
 TEXT_BYTES = (
     32 << 20
-)  # largest CSV or JSON file: a true path of ten minutes has 20 MB, and empty lists take 24 times their text
-ARRAY_BYTES = 64 << 20  # largest .npz file, unpacked; 1000 samples of a residual take 0.2 MB
-JSON_DEPTH = 64  # nested lists and objects; the deepest file of the project has 6
-FIELDS = 4 << 20  # of a CSV file, 100 bytes of memory each
+)  # bytes, largest CSV or JSON file: a true path of ten minutes has 20 MB, and empty lists take 24 times their text
+ARRAY_BYTES = 64 << 20  # bytes, largest .npz file, unpacked; 1000 samples of a residual take 0.2 MB
+JSON_DEPTH = 64  # most nested lists and objects; the deepest file of the project has 6
+FIELDS = 4 << 20  # most fields of a CSV file, with 100 bytes of memory each
 CAUSES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)  # of malformed content
 
 
 class FileError(UserError):
-    """A file that cannot be read as what it should be, or not be written."""
+    """A file that is missing, malformed, or cannot be written."""
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """The whole of a regular file. Raises FileError when it is missing, unreadable, something else, or larger than `most`."""
+    """Read a regular file of at most `most` bytes.
+
+    Raises:
+        FileError: it is missing, unreadable, no regular file, or larger.
+    """
     try:
         with open(path, "rb", opener=_opener) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise FileError(f"{path}: is no file")
             data = file.read(most + 1)
-    except (OSError, ValueError) as error:  # a name may hold what no file system takes
+    except (OSError, ValueError) as error:  # ValueError: a name that no file system accepts
         raise FileError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if len(data) > most:
         raise FileError(f"{path}: is larger than {most >> 10} kB, the most that is read of such a file")
@@ -51,12 +54,16 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def _opener(path: str, flags: int) -> int:
-    """Opens without waiting: a pipe that nobody writes into would hold the program for ever."""
+    """Open without blocking, since a pipe without a writer would block forever."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def read_text(path: Path, most: int = TEXT_BYTES) -> str:
-    """A UTF-8 file, with or without a byte-order mark. Raises FileError as `read_bytes`, and for other encodings."""
+    """Read a UTF-8 file, with or without a byte-order mark.
+
+    Raises:
+        FileError: as `read_bytes`, or another encoding.
+    """
     try:
         return read_bytes(path, most).decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -64,12 +71,20 @@ def read_text(path: Path, most: int = TEXT_BYTES) -> str:
 
 
 def read_json(path: Path, most: int = TEXT_BYTES) -> Any:
-    """A JSON file. Raises FileError."""
+    """Read a JSON file.
+
+    Raises:
+        FileError: as `read_text` and `parse_json`.
+    """
     return parse_json(read_text(path, most), str(path))
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """JSON whose nesting is limited, and by Python the length of numbers. Raises FileError, which names `where`."""
+    """Parse JSON of limited nesting; Python limits the length of numbers.
+
+    Raises:
+        FileError: malformed; the message begins with `where`.
+    """
     try:
         value = json.loads(text)
         marks = (b"[", b"{") if isinstance(text, bytes) else ("[", "{")
@@ -85,7 +100,7 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def _shallow(value: Any) -> bool:
-    """Whether lists and objects are nested at most JSON_DEPTH levels."""
+    """Check whether lists and objects are nested at most JSON_DEPTH levels."""
     level = [value]
     for _ in range(JSON_DEPTH + 1):
         level = [
@@ -101,10 +116,10 @@ def _shallow(value: Any) -> bool:
 
 
 def read_csv(path: Path, most: int = TEXT_BYTES) -> list[list[str]]:
-    """Rows of a CSV file without blank lines and comments (#), fields without blanks around them.
+    """Read the rows of a CSV file without blank lines and comments (#), fields stripped of blanks.
 
     Raises:
-        FileError: as `read_text`, or more fields than are read.
+        FileError: as `read_text`, or more than FIELDS fields.
     """
     text = io.StringIO(read_text(path, most), newline=None)
     lines = (line for line in text if line.strip() and not line.startswith("#"))
@@ -121,7 +136,11 @@ def read_csv(path: Path, most: int = TEXT_BYTES) -> list[list[str]]:
 
 
 def read_arrays(path: Path, most: int = ARRAY_BYTES) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file of at most `most` bytes, unpacked. Raises FileError."""
+    """Read the arrays of an .npz file of at most `most` bytes, unpacked.
+
+    Raises:
+        FileError: missing, malformed or larger.
+    """
     data = read_bytes(path, most)
     with reading(path, "no .npz file"):
         try:
@@ -136,7 +155,7 @@ def read_arrays(path: Path, most: int = ARRAY_BYTES) -> dict[str, np.ndarray]:
 
 @contextlib.contextmanager
 def reading(path: Path | str, what: str = "malformed") -> Iterator[None]:
-    """What goes wrong inside with the content of a file is told as a FileError: `PATH: malformed (...)`."""
+    """Context that converts errors from a file's content to a FileError: `PATH: malformed (...)`."""
     try:
         yield
     except UserError:
@@ -148,7 +167,7 @@ def reading(path: Path | str, what: str = "malformed") -> Iterator[None]:
 
 
 def file_name(name: Any, where: str) -> str:
-    """A name from inside a file, once it cannot lead out of a folder.
+    """Check a name from a file's content, for use as a file name within a folder.
 
     Raises:
         FileError: it holds anything but letters, digits, '_', '.', '+' and '-', or begins with a dot.
@@ -159,10 +178,10 @@ def file_name(name: Any, where: str) -> str:
 
 
 def within(path: Any, where: str) -> str:
-    """A path from inside a file, once it does not lead out of the present folder.
+    """Check that a path from a file's content lies within the working directory.
 
     Raises:
-        FileError: it does, or is none.
+        FileError: it does not, or is no path.
     """
     with contextlib.suppress(OSError, RuntimeError, TypeError, ValueError):
         if Path(path).resolve().is_relative_to(Path.cwd().resolve()):
@@ -171,11 +190,15 @@ def within(path: Any, where: str) -> str:
 
 
 def require_output(path: Path, *inputs: Path | str | None) -> None:
-    """Raises FileError when `path` is one of the files that are read, by whatever name, or a folder."""
+    """Check that an output path is neither a folder nor one of the inputs, under any name.
+
+    Raises:
+        FileError: it is.
+    """
     if path.is_dir():
         raise FileError(f"{path}: is a folder, the name of a file is needed")
     for other in inputs if path.exists() else ():
-        with contextlib.suppress(OSError, ValueError):  # an input that is none, such as a name that is no path
+        with contextlib.suppress(OSError, ValueError):  # an input may be a name that is no path
             if other is not None and path.samefile(other):
                 raise FileError(
                     f"{path}: is an input of this command ({other}) and would be overwritten; choose another name"
@@ -183,7 +206,7 @@ def require_output(path: Path, *inputs: Path | str | None) -> None:
 
 
 def write_file(path: Path, data: str | bytes) -> None:
-    """Writes a file in one step: it is there whole or not at all, whoever else writes it at the same time.
+    """Write a file atomically, also with concurrent writers.
 
     Raises:
         FileError: it cannot be written.
@@ -197,7 +220,7 @@ def write_file(path: Path, data: str | bytes) -> None:
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Writes an .npz file as `write_file` does."""
+    """Write an .npz file, as `write_file` does."""
     data = io.BytesIO()
     np.savez(data, allow_pickle=False, **arrays)
     write_file(path, data.getvalue())
@@ -205,7 +228,11 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 @contextlib.contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """A name of its own beside `path`, of the same ending, that takes its place at the end. Raises OSError."""
+    """Context with a temporary file beside `path`, of the same suffix, that replaces it at the end.
+
+    Raises:
+        OSError: it cannot be created or moved.
+    """
     handle, name = tempfile.mkstemp(prefix=f".{path.stem[:100]}-", suffix=path.suffix, dir=path.parent)
     os.close(handle)
     draft = Path(name)

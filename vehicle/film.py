@@ -1,4 +1,4 @@
-"""Films that every browser plays."""
+"""Video files that every browser plays."""
 
 import os
 from pathlib import Path
@@ -11,22 +11,26 @@ from vehicle.errors import UserError
 
 
 class Film:
-    """A WebM film (VP8) with the flight's own time: a frame that was left out stays on for longer.
+    """WebM video (VP8) in real time of the flight: over skipped steps the next frame is repeated.
 
-    Every browser plays it. Of what OpenCV's wheels can write, MPEG-4 in MP4 plays in none; H.264 is left out of them for its
-    patents; VP9 plays as well, but takes 0.17 s of CPU time a frame, and VP8 0.05.
+    Of the formats that OpenCV's wheels write, browsers do not play MPEG-4 in MP4; H.264 is not included for patent reasons; VP9
+    plays too, but takes 0.17 s of CPU time per frame, VP8 0.05 s.
     """
 
     def __init__(self, path: Path, step_s: float):
-        """`step_s`: of the film's time, between two frames."""
+        """`step_s`: s, time between two frames."""
         self._path, self._hz, self._shown = path, 1 / step_s, 0
         self._writer: cv2.VideoWriter | None = None
 
     def show(self, frame: np.ndarray, step: int) -> None:
-        """A frame (H, W, 3) BGR uint8, all of one size, from a step on. Raises UserError where no film can be written."""
+        """Append a frame (H, W, 3), BGR uint8, of constant size, up to a step.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
         if self._writer is None:
             size = (frame.shape[1], frame.shape[0])
-            # FFmpeg remarks, past OpenCV's own log levels, that WebM spells its codec otherwise.
+            # FFmpeg warns, regardless of OpenCV's log level, about the codec's tag in WebM.
             with Path(os.devnull).open("wb") as nowhere, descriptor_aside(ERR, nowhere.fileno()):
                 self._writer = cv2.VideoWriter(str(self._path), cv2.VideoWriter.fourcc(*"VP80"), self._hz, size)
             if not self._writer.isOpened():
@@ -36,6 +40,6 @@ class Film:
         self._shown = step + 1
 
     def close(self) -> None:
-        """Ends the film; without a frame there is no file."""
+        """Close the file; without a frame none is written."""
         if self._writer is not None:
             self._writer.release()

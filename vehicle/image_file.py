@@ -1,6 +1,6 @@
-"""JPEG and PNG images, decoded only once their headers say what was to be expected.
+"""Decoding of JPEG and PNG images after a check of their headers.
 
-A header of some bytes may claim an image of gigabytes: size, depth and number of scans are read from it beforehand.
+A header of a few bytes may claim an image of gigabytes, so size, depth and number of scans are checked beforehand.
 JPEG: ITU T.81, annex B (markers); PNG: ISO 15948, 11.2.2 (IHDR).
 """
 
@@ -10,17 +10,17 @@ import zlib
 import cv2
 import numpy as np
 
-IMAGE_BYTES = 32 << 20  # largest encoded image: a frame of 4K as PNG
-MOST_PX = 4096 * 4096  # of an image whose size nobody states
-MOST_SCANS = 40  # of a progressive JPEG, each of which takes as long as the whole image; encoders write about 10
+IMAGE_BYTES = 32 << 20  # bytes, largest encoded image: a 4K frame as PNG
+MOST_PX = 4096 * 4096  # pixels, largest image without an expected size (chosen)
+MOST_SCANS = 40  # most scans of a progressive JPEG, each as slow to decode as the whole image; encoders write about 10
 JPEG_BEGIN, JPEG_END, PNG_BEGIN = b"\xff\xd8\xff", b"\xff\xd9", b"\x89PNG\r\n\x1a\n"
-FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive; encoders of cameras write no others
+FRAMES = (0xC0, 0xC1, 0xC2)  # frame types: baseline, extended, progressive; camera encoders write no others
 NO_LENGTH = {0x01, *range(0xD0, 0xD8)}  # markers without a segment
 SCAN, END = 0xDA, 0xD9
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Width and height in px as the header says; None where the bytes are no whole JPEG, and no PNG, that a camera sends."""
+    """Return width and height, px, from the header; None unless the bytes are a complete, supported JPEG or a PNG."""
     if data.startswith(JPEG_BEGIN):
         return _jpeg_size(data)
     if data.startswith(PNG_BEGIN):
@@ -29,10 +29,10 @@ def image_size(data: bytes) -> tuple[int, int] | None:
 
 
 def decode_image(data: bytes, size: tuple[int, int] | None = None, flag: int = cv2.IMREAD_COLOR) -> np.ndarray | None:
-    """The image (H, W, 3) BGR uint8, or as `flag` of OpenCV says; None where the bytes are none.
+    """Decode an image (H, W, 3), BGR uint8, or as OpenCV's `flag` selects; None if the bytes are not an image.
 
     Args:
-        size: width and height in px that it must have; None takes up to MOST_PX.
+        size: required width and height, px; None accepts up to MOST_PX.
     """
     stated = image_size(data) if len(data) <= IMAGE_BYTES else None
     if stated is None or (stated != size if size else stated[0] * stated[1] > MOST_PX):
@@ -44,13 +44,13 @@ def decode_image(data: bytes, size: tuple[int, int] | None = None, flag: int = c
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    """By the segments up to the first scan, which all have to be whole; the end of the image has to be there as well."""
+    """Read the size from the segments before the first scan, which must be complete, as must the end of the image."""
     if data.count(bytes([0xFF, SCAN])) > MOST_SCANS or data.rfind(JPEG_END) < 0:
         return None
     size, at = None, 2
     while at + 4 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
-        if marker == 0xFF:  # filling
+        if marker == 0xFF:  # fill byte
             at += 1
             continue
         if marker in NO_LENGTH:
@@ -62,7 +62,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
             return None
         if marker == SCAN:
             return size
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame: not tables, not reserved
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame header, not a table or reserved
             if size is not None or marker not in FRAMES or len(body) < 6:
                 return None
             bits, height, width, components = struct.unpack_from(">BHHB", body)

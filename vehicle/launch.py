@@ -1,6 +1,6 @@
-"""Where every command begins: nothing else is loaded yet, so that Ctrl-C is answered and a wait is shown from the start.
+"""Entry point of all commands, which loads other modules late, so that Ctrl-C works and progress is shown from the start.
 
-Each command stands by its own name, and behind `gate-racer`: `gate-racer run-mpc vq1` is `run-mpc vq1`.
+Each command exists under its own name and as a sub-command: `gate-racer run-mpc vq1` is `run-mpc vq1`.
 """
 
 import _signal  # what `signal` wraps, without the twenty modules that it imports first
@@ -33,7 +33,7 @@ COMMANDS = {  # the module of each, which has a `main`
 
 
 def launch(module: str, name: str) -> int:
-    """Loads a module and runs its `main`. Returns the exit code; 130 after Ctrl-C at any moment."""
+    """Load a module and run its `main`. Returns the exit code; 130 after Ctrl-C at any time."""
     _signal.signal(_signal.SIGINT, _leave)
     for variable in ONE_THREAD:
         os.environ.setdefault(variable, "1")
@@ -41,7 +41,7 @@ def launch(module: str, name: str) -> int:
     import sys
 
     from vehicle.errors import exit_code, say
-    from vehicle.sign_of_life import SignOfLife
+    from vehicle.progress_dots import ProgressDots
 
     if sys.argv[1:] == ["--version"]:
         from importlib.metadata import version
@@ -52,7 +52,7 @@ def launch(module: str, name: str) -> int:
     tell = sys.unraisablehook
     sys.unraisablehook = lambda told: _strike_again() if told.exc_type is KeyboardInterrupt else tell(told)
     silent = QUIET in sys.argv or sys.stdout is None or sys.stderr is None
-    sign = None if silent else SignOfLife(name)
+    sign = None if silent else ProgressDots(name)
 
     def run() -> int | None:
         main = importlib.import_module(module).main
@@ -72,13 +72,13 @@ def launch(module: str, name: str) -> int:
 
 
 def _leave(*_: object) -> None:
-    """Ends at once: nothing is begun yet, and extension modules make anything of an exception that strikes while they load."""
+    """Exit at once: nothing has started yet, and extension modules do not handle an exception reliably while they load."""
     os.write(2, b"interrupted\n")
     os._exit(INTERRUPTED)
 
 
 def _strike_again() -> None:
-    """Interrupts anew, a moment later: Python drops what is raised in a callback of its own, such as those of imports."""
+    """Interrupt again after a moment: Python drops exceptions raised in its internal callbacks, such as those of imports."""
 
     def strike() -> None:
         time.sleep(AGAIN_S)
@@ -95,7 +95,7 @@ def _command(name: str) -> Callable[[], int]:
 
 
 def gate_racer() -> int:
-    """Runs the command that the first argument names; `list`, `doctor` and `--help` are answered by `field.about`."""
+    """Run the command named by the first argument; `list`, `doctor` and `--help` are handled by `field.about`."""
     import sys
 
     name = sys.argv[1] if len(sys.argv) > 1 else ""

@@ -1,4 +1,4 @@
-"""The order of a state or input vector, stated once: slices, column names, units and frames come from here."""
+"""Layouts of state and input vectors: slices, column names, units and frames, defined once."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -6,16 +6,16 @@ from functools import cached_property
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One named block of a vector."""
+    """Named block of a vector."""
 
     at: slice
-    columns: tuple[str, ...]  # as in CSV headers and logs, e.g. p_x
+    columns: tuple[str, ...]  # names of its entries in CSV headers and logs, e.g. p_x
     unit: str
-    frame: str
+    frame: str  # frame or description
 
 
 class Layout(dict[str, Field]):
-    """Name to `Field`, in order; `x[RATES_X["v"].at]` is the velocity."""
+    """Ordered mapping of names to `Field`; `x[RATES_X["v"].at]` is the velocity."""
 
     @cached_property
     def size(self) -> int:
@@ -27,7 +27,7 @@ class Layout(dict[str, Field]):
 
 
 def layout(**fields: tuple[str, str, str]) -> Layout:
-    """Builds a layout from name=(component suffixes, unit, frame); no suffix means a scalar."""
+    """Build a layout from name=(component suffixes, unit, frame); no suffix means a scalar."""
     result, start = Layout(), 0
     for name, (suffixes, unit, frame) in fields.items():
         columns = tuple(f"{name}_{suffix}" for suffix in suffixes.split()) or (name,)

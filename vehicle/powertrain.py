@@ -1,7 +1,7 @@
-"""What the grey-box model of the simulator needs to know of a vehicle beyond its rotors: optional sections of its YAML file.
+"""Parameters of the simulator's grey-box model beyond the rotors: optional sections of a vehicle's YAML file.
 
-Names and equation numbers as in Swift (Kaufmann et al., Nature 620:982, 2023, Methods), which gives the form and no
-numbers. None of this but the mixer, which the planner leaves room for, is known to planner, controller or estimator.
+Names and equation numbers as in Swift (Kaufmann et al., Nature 620:982, 2023, Methods), which gives the form but no
+values. Planner, controller and estimator use none of these but the mixer, whose limits the planner respects.
 """
 
 from dataclasses import dataclass, replace
@@ -11,10 +11,10 @@ Vector = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class ContactParameters:
-    """How the body answers a blow: Newton's restitution and Coulomb's friction."""
+    """Contact of the body: Newton's restitution and Coulomb's friction."""
 
-    restitution: float  # 0..1
-    friction: float
+    restitution: float  # -, 0..1
+    friction: float  # -, coefficient
 
     def __post_init__(self) -> None:
         if not 0 <= self.restitution <= 1 or self.friction < 0:
@@ -23,24 +23,24 @@ class ContactParameters:
 
 @dataclass(frozen=True)
 class Mixer:
-    """How thrust and turning share the rotors; see `sim.physics.mixer`."""
+    """Sharing of the rotors' range by thrust and torque; see `sim.physics.mixer`."""
 
-    slew_max_rad_s2: Vector  # of one axis alone, at half thrust
-    lift_m_s2: float  # that turning adds at most where less thrust is commanded
+    slew_max_rad_s2: Vector  # rad/s^2, of one axis alone, at half thrust
+    lift_m_s2: float  # m/s^2, thrust up to which torque demand raises a lower commanded thrust
 
     def __post_init__(self) -> None:
         if min(self.slew_max_rad_s2) <= 0 or self.lift_m_s2 < 0:
             raise ValueError("slew_max_rad_s2 must be positive and lift_m_s2 must not be negative")
 
     def scaled(self, by: float) -> "Mixer":
-        """With rotors that turn the vehicle so many times as fast."""
+        """Return the mixer with its angular accelerations scaled."""
         x, y, z = (by * one for one in self.slew_max_rad_s2)
         return replace(self, slew_max_rad_s2=(x, y, z))
 
 
 @dataclass(frozen=True)
 class SpeedMap:
-    """Steady motor speed over command u (DShot units, 0..2048) and voltage U, eq. (6)."""
+    """Steady-state motor speed as a function of command u (DShot units, 0..2048) and voltage U, eq. (6)."""
 
     offset_rad_s: float
     volt: float  # rad/s per V
@@ -51,13 +51,13 @@ class SpeedMap:
 
 @dataclass(frozen=True)
 class MotorParameters:
-    """Four equal motors with their propellers, eq. (1), (4) and (6); the drag torque is in `rotors.torque_m`."""
+    """Four equal motors with propellers, eq. (1), (4) and (6); the drag torque is in `rotors.torque_m`."""
 
-    thrust_n_s2: float  # c_l of eq. (4), N per (rad/s)^2
-    time_constant_s: float  # k_mot of eq. (1)
-    inertia_kg_m2: float  # J_m+p of eq. (3)
-    speed_min_rad_s: float  # when armed
-    speed_max_rad_s: float
+    thrust_n_s2: float  # N per (rad/s)^2, c_l of eq. (4)
+    time_constant_s: float  # s, k_mot of eq. (1)
+    inertia_kg_m2: float  # kg m^2, J_m+p of eq. (3)
+    speed_min_rad_s: float  # rad/s, idle speed when armed
+    speed_max_rad_s: float  # rad/s
     speed: SpeedMap
     power_linear: float  # W per rad/s, one motor: eq. (5) with an efficiency that depends on the speed
     power_cubic: float  # W per (rad/s)^3
@@ -72,23 +72,23 @@ class MotorParameters:
 
 @dataclass(frozen=True)
 class Battery:
-    """A pack of equal cells in series: Bauersfeld and Scaramuzza, RA-L 2022 (Swift's reference 46).
+    """Battery pack of equal cells in series (Bauersfeld and Scaramuzza, RA-L 2022; Swift's reference 46).
 
-    Open-circuit voltage is a cubic in the energy drawn; two lags carry the sag under power.
+    The open-circuit voltage is a cubic in the energy drawn; two first-order lags model the sag under power.
     """
 
     cells: int
-    capacity_ah: float
-    start_v: float  # of the pack at rest, before the run
-    nominal_v: float  # of the pack, at which the vehicle's throttle curve holds
-    full_v: float  # u_0, one cell
+    capacity_ah: float  # Ah
+    start_v: float  # V, of the pack at rest, before the run
+    nominal_v: float  # V, of the pack, for which the vehicle's throttle curve holds
+    full_v: float  # V, u_0, one cell
     energy_linear: float  # V per kJ/Ah, one cell
-    energy_square: float
-    energy_cube: float
-    power_v: float  # V of slow sag per W/Ah, one cell
-    slow_s: float  # time constant of the slow sag
-    fast_s: float  # time constant of the ohmic drop
-    resistance_ohm: float  # one cell
+    energy_square: float  # V per (kJ/Ah)^2, one cell
+    energy_cube: float  # V per (kJ/Ah)^3, one cell
+    power_v: float  # V per W/Ah, slow sag, one cell
+    slow_s: float  # s, time constant of the slow sag
+    fast_s: float  # s, time constant of the ohmic drop
+    resistance_ohm: float  # ohm, one cell
 
     def __post_init__(self) -> None:
         if min(self.cells, self.capacity_ah, self.slow_s, self.fast_s, self.nominal_v) <= 0:
@@ -99,34 +99,34 @@ class Battery:
 
 @dataclass(frozen=True)
 class FlightControllerParameters:
-    """Betaflight's rate loop with its usual integer gains, and its motor output range."""
+    """Betaflight's rate loop, with gains in its integer units, and motor output range."""
 
     kp: Vector
     ki: Vector
     kd: Vector
-    integral_limit: float  # of the motor range, each axis
+    integral_limit: float  # -, fraction of the motor range, each axis
     throttle_min_pwm: float  # us, idle when armed
     throttle_max_pwm: float  # us
-    dshot_offset: float  # idle share of the DShot range
-    gyro_lowpass_hz: float
-    dterm_lowpass_hz: float
+    dshot_offset: float  # -, idle fraction of the DShot range
+    gyro_lowpass_hz: float  # Hz
+    dterm_lowpass_hz: float  # Hz
 
 
 @dataclass(frozen=True)
 class SideForce:
-    """Summands of f_x (v = v_x) or f_y (v = v_y), m/s^2; W is the mean squared motor speed, (rad/s)^2."""
+    """Coefficients of the terms of f_x (v = v_x) or f_y (v = v_y), m/s^2; W is the mean squared motor speed, (rad/s)^2."""
 
     offset: float = 0.0
     v: float = 0.0
     v_sqr: float = 0.0
     w: float = 0.0
     v_w: float = 0.0
-    v_abs: float = 0.0  # of v |v|, Swift's form of the square
+    v_abs: float = 0.0  # coefficient of v |v|, Swift's form of the square
 
 
 @dataclass(frozen=True)
 class Lift:
-    """Summands of f_z, m/s^2. v_xy is the speed in the rotor plane."""
+    """Coefficients of the terms of f_z, m/s^2. v_xy is the speed in the rotor plane."""
 
     vz: float = 0.0
     vz_sqr: float = 0.0
@@ -137,12 +137,12 @@ class Lift:
     vxy_w: float = 0.0
     vz_w: float = 0.0
     vxy_vz_w: float = 0.0
-    vz_abs: float = 0.0  # of v_z |v_z|
+    vz_abs: float = 0.0  # coefficient of v_z |v_z|
 
 
 @dataclass(frozen=True)
 class SideTorque:
-    """Summands of tau_x (v = v_y) or tau_y (v = v_x), rad/s^2."""
+    """Coefficients of the terms of tau_x (v = v_y) or tau_y (v = v_x), rad/s^2."""
 
     offset: float = 0.0
     v: float = 0.0
@@ -150,13 +150,13 @@ class SideTorque:
     w: float = 0.0
     v_w: float = 0.0
     v_sqr_w: float = 0.0
-    v_abs: float = 0.0  # of v |v|
-    v_abs_w: float = 0.0  # of v |v| W
+    v_abs: float = 0.0  # coefficient of v |v|
+    v_abs_w: float = 0.0  # coefficient of v |v| W
 
 
 @dataclass(frozen=True)
 class YawTorque:
-    """Summands of tau_z, rad/s^2."""
+    """Coefficients of the terms of tau_z, rad/s^2."""
 
     offset: float = 0.0
     vx: float = 0.0
@@ -165,11 +165,11 @@ class YawTorque:
 
 @dataclass(frozen=True)
 class Aero:
-    """The grey-box polynomial of Swift's Methods, per mass and per inertia; summands left out are zero.
+    """Grey-box polynomial of Swift's Methods, per mass and per inertia; omitted coefficients are zero.
 
-    In body FLU (x forward, y left, z up), as such polynomials are published. Squares come in both published forms: v |v| (Swift),
-    which turns with the wind, and v^2 (Kolibri), which only a vehicle that is not symmetric has. An `offset` is what was
-    identified in flight, so it fades to nothing as the rotors stop.
+    Axes are body FLU (x forward, y left, z up), as published. Squares come in both published forms: v |v| (Swift), odd in v, and
+    v^2 (Kolibri), which occurs only in asymmetric vehicles. An `offset` was identified in flight, so it fades to zero as the
+    rotors stop.
     """
 
     fx: SideForce

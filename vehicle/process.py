@@ -1,4 +1,4 @@
-"""Child processes and Ctrl-C: whose business it is, that none is lost, and ends for processes in any state."""
+"""Child processes: handling of Ctrl-C in parent and children, and termination of processes in any state."""
 
 import contextlib
 import multiprocessing
@@ -12,21 +12,21 @@ from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import NoReturn
 
-AGAIN_S = 2.0  # between two strikes of one Ctrl-C
-TERMINATE_S = 0.5  # of patience with one that was told to end; a process that was stopped does not hear it
+AGAIN_S = 2.0  # s, interval at which an interrupt is repeated (chosen)
+TERMINATE_S = 0.5  # s, wait after SIGTERM before SIGKILL (chosen); a stopped process does not receive SIGTERM
 
 
 @contextlib.contextmanager
 def shielded() -> Iterator[None]:
-    """Processes begun inside never see Ctrl-C, not even while they load: they inherit that it is blocked.
+    """Context in which started processes inherit a blocked SIGINT, so that Ctrl-C never reaches them.
 
-    Another thread may still take the signal for this process, so it is also held back until all of them have begun:
-    one that is left half begun would read the end of its file.
+    Another thread may still receive the signal for this process, so it is also deferred until all of them have started;
+    an interrupted start would leave a child that reads an unexpected end of file.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # begun inside, it would unblock the signal
+    resource_tracker.ensure_running()  # started inside, it would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with _held_back():
@@ -37,7 +37,7 @@ def shielded() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _held_back() -> Iterator[None]:
-    """Ctrl-C that strikes inside is raised at the end. Outside of the main thread nothing is ever raised."""
+    """Context that defers Ctrl-C to its end; in threads other than the main thread it does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -53,11 +53,11 @@ def _held_back() -> Iterator[None]:
 
 @contextlib.contextmanager
 def never_swallowed() -> Iterator[None]:
-    """Ctrl-C ends what is inside, though CasADi and compilers drop an exception that strikes within them: it strikes until it is
-    heard.
+    """Context that Ctrl-C ends reliably: CasADi and compilers may drop the exception, so it is raised repeatedly until it takes
+    effect.
 
     Raises:
-        KeyboardInterrupt: one struck inside.
+        KeyboardInterrupt: after Ctrl-C inside.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -70,7 +70,7 @@ def never_swallowed() -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
         raise KeyboardInterrupt
 
-    again = getattr(signal, "SIGALRM", None)  # Windows has none: there the end of what is inside tells
+    again = getattr(signal, "SIGALRM", None)  # Windows has none: raised at the end instead
     handlers = {number: signal.signal(number, strike) for number in (signal.SIGINT, again) if number is not None}
     try:
         yield
@@ -84,28 +84,28 @@ def never_swallowed() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """From here on this process ends, at whatever it is, when the one that started it has: killed, it can tell nobody."""
+    """End this process as soon as its parent has ended, since a killed parent cannot notify it."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_leave_after, args=(parent,), name="end with parent", daemon=True).start()
 
 
 def leave(code: int) -> NoReturn:
-    """Ends this process at once, its output flushed: threads and exit handlers that foreign code left behind hold nobody up."""
+    """Flush the output and exit at once, without waiting for threads and exit handlers of foreign code."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or None
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # the stream is closed, or None
             stream.flush()
     os._exit(code)
 
 
 def end_forked_copies() -> None:
-    """From here on a copy of this process that foreign code forks ends at once: it would read and write the same pipes."""
+    """Make forks of this process by foreign code exit at once, since they would share its pipes."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=partial(os._exit, 1))
 
 
 def limit_memory(most_bytes: int) -> None:
-    """From here on more than that is a MemoryError here, and no trouble for all others; on Windows nothing limits it."""
+    """Limit the memory of this process, bytes; beyond it MemoryError is raised. Without effect on Windows."""
     try:
         import resource
     except ImportError:
@@ -121,7 +121,7 @@ def _leave_after(parent: BaseProcess) -> None:
 
 
 def end(process: BaseProcess, patience_s: float) -> None:
-    """Waits for a process that has been asked to end, terminates it after patience_s, and at last kills it."""
+    """Wait patience_s, s, for a process that was requested to end, then terminate it, then kill it."""
     process.join(patience_s)
     if process.is_alive():
         process.terminate()

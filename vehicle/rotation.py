@@ -1,7 +1,7 @@
-"""Rotations. Quaternions are wxyz, Hamilton, body to world; `R_wb` turns body axes into world axes.
+"""Rotations. Quaternions are wxyz, Hamilton, body to world; `R_wb` rotates vectors from body to world axes.
 
-`product`, `rotate` and `rate` take and return tuples of scalars, so that one text serves numpy and CasADi;
-a scalar may also be an array, which then works element by element.
+`product`, `rotate` and `rate` take and return tuples of scalars, so that the same code serves NumPy and CasADi;
+a scalar may also be an array, for elementwise operation.
 """
 
 import math
@@ -17,7 +17,7 @@ Quaternion = tuple[Any, Any, Any, Any]
 
 
 def product(a: Scalars, b: Scalars) -> Quaternion:
-    """Hamilton product a * b of two wxyz quaternions (4 scalars each)."""
+    """Return the Hamilton product a * b of two wxyz quaternions (4 scalars each)."""
     return (
         a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
         a[0] * b[1] + a[1] * b[0] + a[2] * b[3] - a[3] * b[2],
@@ -27,7 +27,7 @@ def product(a: Scalars, b: Scalars) -> Quaternion:
 
 
 def rotate(q: Scalars, v: Scalars) -> Vector3:
-    """v turned by q, both as scalars: `v_w` from `q_wb` and `v_b`; the vector part of q (0, v) q*."""
+    """Rotate v (3 scalars) by q (4 scalars), such as `v_w` from `q_wb` and `v_b`: the vector part of q (0, v) q*."""
     # (s^2 - u.u) v + 2 (u.v) u + 2 s (u x v), with q = (s, u)
     a = q[0] * q[0] - q[1] * q[1] - q[2] * q[2] - q[3] * q[3]
     b = 2 * (q[1] * v[0] + q[2] * v[1] + q[3] * v[2])
@@ -40,7 +40,7 @@ def rotate(q: Scalars, v: Scalars) -> Vector3:
 
 
 def rate(q: Scalars, w: Scalars) -> Quaternion:
-    """dq/dt = q * (0, w/2) for body rates w in rad/s."""
+    """Return dq/dt = q * (0, w/2) for body rates w, rad/s."""
     return (
         0.5 * (-q[1] * w[0] - q[2] * w[1] - q[3] * w[2]),
         0.5 * (q[0] * w[0] + q[2] * w[2] - q[3] * w[1]),
@@ -50,13 +50,13 @@ def rate(q: Scalars, w: Scalars) -> Quaternion:
 
 
 def conjugate(q: Scalars) -> Quaternion:
-    """The inverse of a unit quaternion."""
+    """Return the conjugate, the inverse of a unit quaternion."""
     return (q[0], -q[1], -q[2], -q[3])
 
 
 def matrix(q: ArrayLike) -> Array:
-    """R_wb (3, 3) of one unit quaternion q_wb."""
-    w, x, y, z = np.asarray(q, float).tolist()  # products of Python's floats cost a third of numpy's
+    """Return R_wb (3, 3) of one unit quaternion q_wb (4,)."""
+    w, x, y, z = np.asarray(q, float).tolist()  # arithmetic on Python's floats takes a third of NumPy's time
     return np.array(
         [
             [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
@@ -67,9 +67,9 @@ def matrix(q: ArrayLike) -> Array:
 
 
 def from_matrix(R: ArrayLike) -> Array:
-    """The unit quaternion with non-negative w of a rotation matrix (3, 3).
+    """Return the unit quaternion (4,) with non-negative w of a rotation matrix (3, 3).
 
-    Every column of 4 q q' is a multiple of q, and the one with the largest diagonal the best conditioned (Markley, "Unit
+    Every column of 4 q q' is a multiple of q; the one with the largest diagonal entry is best conditioned (Markley, "Unit
     Quaternion from Rotation Matrix", JGCD 2008).
     """
     (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = np.asarray(R, float).tolist()
@@ -84,7 +84,7 @@ def from_matrix(R: ArrayLike) -> Array:
 
 
 def from_euler(roll: float, pitch: float, yaw: float) -> Array:
-    """q_wb of the aerospace sequence yaw (z), pitch (y), roll (x), in rad."""
+    """Return q_wb (4,) of the aerospace sequence yaw (z), pitch (y), roll (x), rad."""
     cr, sr = math.cos(roll / 2), math.sin(roll / 2)
     cp, sp = math.cos(pitch / 2), math.sin(pitch / 2)
     cy, sy = math.cos(yaw / 2), math.sin(yaw / 2)
@@ -99,10 +99,10 @@ def from_euler(roll: float, pitch: float, yaw: float) -> Array:
 
 
 def to_euler(q: ArrayLike) -> tuple[float, float, float]:
-    """(roll, pitch, yaw) in rad of q_wb; pitch in [-pi/2, pi/2]."""
+    """Return (roll, pitch, yaw), rad, of q_wb (4,); pitch in [-pi/2, pi/2]."""
     w, x, y, z = np.asarray(q, float)
     sine = max(-1.0, min(1.0, 2 * (w * y - x * z)))
-    if abs(sine) > 1 - 1e-12:  # straight up or down only yaw minus roll is defined
+    if abs(sine) > 1 - 1e-12:  # at a vertical attitude only yaw minus or plus roll is defined
         return 0.0, math.asin(sine), 2 * math.atan2(z, w)
     return (
         math.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y)),
@@ -112,14 +112,14 @@ def to_euler(q: ArrayLike) -> tuple[float, float, float]:
 
 
 def exp(phi: ArrayLike) -> Array:
-    """The quaternion of a rotation vector phi (3,) in rad."""
+    """Return the quaternion (4,) of a rotation vector phi (3,), rad."""
     phi = np.asarray(phi, float)
     angle = math.sqrt(phi @ phi)
     return np.array([math.cos(angle / 2), *((math.sin(angle / 2) / angle if angle > 1e-12 else 0.5) * phi)])
 
 
 def log(q: ArrayLike) -> Array:
-    """The rotation vector (3,) in rad, of angle at most pi, of a unit quaternion."""
+    """Return the rotation vector (3,), rad, of angle at most pi, of a unit quaternion (4,)."""
     q = np.asarray(q, float)
     q = q if q[0] >= 0 else -q
     s = math.sqrt(q[1:] @ q[1:])
@@ -127,20 +127,20 @@ def log(q: ArrayLike) -> Array:
 
 
 def normalised(q: ArrayLike) -> Array:
-    """q / |q|."""
+    """Return q / |q|."""
     q = np.asarray(q, float)
     return q / math.sqrt(q @ q)
 
 
 def between(q0: ArrayLike, q1: ArrayLike, s: float) -> Array:
-    """The shortest-path interpolation from q0 (s = 0) to q1 (s = 1); extrapolates outside."""
+    """Interpolate along the shortest path from q0 (s = 0) to q1 (s = 1), or extrapolate."""
     return normalised(product(np.asarray(q0), exp(s * log(product(conjugate(q0), q1)))))
 
 
 def aligned(down: Scalars, heading: Scalars) -> Array:
-    """q_wb with the body's z axis along the unit vector `down` (3) and its x axis as near to `heading` (3) as that allows."""
+    """Return q_wb (4,) with the body z axis along the unit vector `down` (3) and the x axis as near as possible to `heading`."""
     right = _cross(down, heading)
-    if math.hypot(*right) < 1e-3:  # the heading is that very axis: any other will do
+    if math.hypot(*right) < 1e-3:  # heading parallel to down: any other direction
         right = _cross(down, (1.0, 0.1, 0.0))
     length = math.hypot(*right)
     right = right[0] / length, right[1] / length, right[2] / length
@@ -148,5 +148,5 @@ def aligned(down: Scalars, heading: Scalars) -> Array:
 
 
 def _cross(a: Scalars, b: Scalars) -> Vector3:
-    """a x b, at a tenth of what `np.cross` costs."""
+    """Return a x b, in a tenth of the time of `np.cross`."""
     return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])

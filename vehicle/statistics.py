@@ -1,4 +1,4 @@
-"""Residuals against their covariance, the one test by which all measurements are accepted (Bar-Shalom et al. 2001, sec. 5.4)."""
+"""Chi-square test of residuals against their covariance, which gates all measurements (Bar-Shalom et al. 2001, sec. 5.4)."""
 
 import math
 from functools import cache
@@ -9,25 +9,25 @@ from vehicle.rotation import Array
 
 
 def mahalanobis2(r: Array, S: Array) -> float:
-    """Squared distance r' S^-1 r of a residual (M,): chi-square with M degrees of freedom if all is as modelled.
+    """Return the squared Mahalanobis distance r' S^-1 r of a residual (M,), chi-square with M degrees of freedom.
 
     Raises:
-        numpy.linalg.LinAlgError: S (M, M) is no covariance.
+        numpy.linalg.LinAlgError: S (M, M) is not positive definite.
     """
     whitened = np.linalg.solve(np.linalg.cholesky(S), r)
     return float(whitened @ whitened)
 
 
 def greatest_sigma(cov: Array) -> float:
-    """Standard deviation along the worst direction of a covariance (M, M); infinite where that is no number."""
+    """Return the largest standard deviation over all directions of a covariance (M, M); infinite if it is not finite."""
     return math.sqrt(max(float(np.linalg.eigvalsh(cov)[-1]), 0.0)) if np.isfinite(cov).all() else math.inf
 
 
 @cache
 def chi2_limit(dof: int, false_alarm: float) -> float:
-    """The squared distance that a share `false_alarm` of true residuals with `dof` degrees of freedom exceeds, to 1e-12 of it.
+    """Return the chi-square quantile exceeded with probability `false_alarm`, for `dof` degrees of freedom, to 1e-12 relative.
 
-    By bisection of the survival function; SciPy's inverse would be a quarter of a second at the start of every process.
+    By bisection of the survival function; importing SciPy's inverse takes a quarter of a second at the start of every process.
     """
     low, high = 0.0, 1.0
     while chi2_survival(dof, high) > false_alarm:
@@ -39,7 +39,7 @@ def chi2_limit(dof: int, false_alarm: float) -> float:
 
 
 def chi2_survival(dof: int, d2: float) -> float:
-    """The share of squared distances with `dof` degrees of freedom beyond `d2` (Abramowitz and Stegun 1964, 26.4.4, 26.4.5)."""
+    """Return the chi-square survival function at d2, for `dof` degrees of freedom (Abramowitz and Stegun 1964, 26.4.4-5)."""
     h = d2 / 2
     total, term = (
         (0.0, math.exp(-h)) if dof % 2 == 0 else (math.erfc(math.sqrt(h)), math.exp(-h) * 2 * math.sqrt(h / math.pi))

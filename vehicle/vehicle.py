@@ -1,4 +1,4 @@
-"""`Vehicle`: everything that is known of what flies, from one YAML file. Every limit lives here and nowhere else."""
+"""`Vehicle`: all parameters of a vehicle, from one YAML file. Every limit is defined here and nowhere else."""
 
 import hashlib
 import math
@@ -21,10 +21,10 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class ThrottleCurve:
-    """Static thrust over throttle, piecewise linear between measured points, so that it inverts exactly."""
+    """Static thrust over throttle, piecewise linear between measured points, hence exactly invertible."""
 
-    command: tuple[float, ...]  # 0..1
-    thrust_m_s2: tuple[float, ...]
+    command: tuple[float, ...]  # -, throttle 0..1
+    thrust_m_s2: tuple[float, ...]  # m/s^2, specific thrust
 
     def __post_init__(self) -> None:
         if len(self.command) != len(self.thrust_m_s2) or len(self.command) < 2:
@@ -36,44 +36,44 @@ class ThrottleCurve:
             raise ValueError("command must run from 0 to 1 and thrust must not be negative")
 
     def thrust(self, command: float) -> float:
-        """Thrust in m/s^2 for a throttle, which is clipped to 0..1."""
+        """Return the specific thrust, m/s^2, for a throttle, which is clipped to 0..1."""
         return _interpolated(command, self.command, self.thrust_m_s2)
 
     def throttle(self, thrust: float) -> float:
-        """Throttle 0..1 for a thrust in m/s^2, clipped to what the vehicle can give."""
+        """Return the throttle, 0..1, for a specific thrust, m/s^2, which is clipped to the vehicle's range."""
         return _interpolated(thrust, self.thrust_m_s2, self.command)
 
 
 def _interpolated(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
-    """`np.interp` of one number, at a third of its cost; the same bits."""
+    """Compute `np.interp` for one number at a third of its cost, bit by bit the same."""
     if x <= xs[0]:
         return ys[0]
     if x >= xs[-1]:
         return ys[-1]
-    k = bisect_right(xs, x, 1, len(xs) - 1)  # a NaN stays one
+    k = bisect_right(xs, x, 1, len(xs) - 1)  # NaN propagates
     return (ys[k] - ys[k - 1]) / (xs[k] - xs[k - 1]) * (float(x) - xs[k - 1]) + ys[k - 1]
 
 
 @dataclass(frozen=True)
 class ImuParameters:
-    """Noise of one sample (standard deviation) and spread of the constant bias."""
+    """Standard deviations of the noise of one sample and of the constant bias, per axis."""
 
-    accel_noise_m_s2: float
-    accel_bias_m_s2: float
-    gyro_noise_rad_s: float
-    gyro_bias_rad_s: float
+    accel_noise_m_s2: float  # m/s^2
+    accel_bias_m_s2: float  # m/s^2
+    gyro_noise_rad_s: float  # rad/s
+    gyro_bias_rad_s: float  # rad/s
 
 
 @dataclass(frozen=True)
 class Rotors:
-    """What the rotor-level model needs besides mass-normalised facts."""
+    """Parameters of the rotor-level model besides the mass-normalised ones."""
 
     mass_kg: float
     inertia_kg_m2: Vector
-    x_m: tuple[float, float, float, float]
-    y_m: tuple[float, float, float, float]
-    torque_m: tuple[float, float, float, float]  # yaw torque per thrust, signed by the sense of rotation
-    thrust_max_n: float  # one rotor
+    x_m: tuple[float, float, float, float]  # m, rotor positions, forward of the centre
+    y_m: tuple[float, float, float, float]  # m, rotor positions, right of the centre
+    torque_m: tuple[float, float, float, float]  # m, yaw torque per thrust, signed by the sense of rotation
+    thrust_max_n: float  # N, one rotor
 
     def __post_init__(self) -> None:
         if min(self.mass_kg, self.thrust_max_n, *self.inertia_kg_m2) <= 0:
@@ -82,29 +82,29 @@ class Rotors:
 
 @dataclass(frozen=True)
 class Vehicle:
-    """Parameters in SI with the unit in the name; body FRD. `rotors` is present when that model is supported.
+    """Parameters of a vehicle in SI, with the unit in the name; body FRD. `rotors` is present if that model is supported.
 
-    `motors`, `battery`, `flight_controller` and `aero` are there together, for the simulator's grey-box model.
+    `motors`, `battery`, `flight_controller` and `aero` are present together, for the simulator's grey-box model.
     """
 
     name: str
     source: str
-    body_m: Vector  # length, width, height
-    contact_radius_m: float  # around the body's centre: what keeps clear of this keeps clear of the body
+    body_m: Vector  # m, length, width, height
+    contact_radius_m: float  # m, radius of the sphere about the centre that contains the body for collision avoidance
     throttle: ThrottleCurve
-    thrust_lag_s: float
-    rate_max_rad_s: Vector
-    rate_lag_s: Vector
-    drag_linear_1_s: Vector
-    drag_quadratic_1_m: float
-    speed_max_m_s: float
-    command_delay_s: float
+    thrust_lag_s: float  # s, first-order lag
+    rate_max_rad_s: Vector  # rad/s, per body axis
+    rate_lag_s: Vector  # s, first-order lag, per body axis
+    drag_linear_1_s: Vector  # 1/s, per body axis
+    drag_quadratic_1_m: float  # 1/m, isotropic
+    speed_max_m_s: float  # m/s
+    command_delay_s: float  # s, from a command to its first effect
     camera: Camera
     imu: ImuParameters
     contact: ContactParameters
-    attitude_gain_1_s: float = 8.0  # of the flight controller's loop from attitude error to body rates; assumed, usual
-    thrust_rate_max_m_s3: float | None = None  # None: the lag alone limits it
-    mixer: Mixer | None = None  # None: rates do not depend on the thrust
+    attitude_gain_1_s: float = 8.0  # 1/s, flight controller's gain from attitude error to body rates; a typical value
+    thrust_rate_max_m_s3: float | None = None  # m/s^3; None if only the lag limits it
+    mixer: Mixer | None = None  # None if body rates do not depend on thrust
     rotors: Rotors | None = None
     motors: MotorParameters | None = None
     battery: Battery | None = None
@@ -127,17 +127,17 @@ class Vehicle:
 
     @property
     def thrust_max(self) -> float:
-        """m/s^2."""
+        """Largest specific thrust, m/s^2."""
         return self.throttle.thrust_m_s2[-1]
 
     @property
     def thrust_min(self) -> float:
-        """m/s^2."""
+        """Smallest specific thrust, m/s^2."""
         return self.throttle.thrust_m_s2[0]
 
     @property
     def slew_max(self) -> Vector:
-        """rad/s^2 of each body axis alone, at half thrust; infinite where the mixer is not known."""
+        """Largest angular accelerations, rad/s^2, of each body axis alone at half thrust; infinite without a mixer."""
         return self.mixer.slew_max_rad_s2 if self.mixer else (math.inf,) * 3
 
     @property
@@ -146,7 +146,11 @@ class Vehicle:
         return self.motors is not None
 
     def require_grey_box(self) -> tuple[MotorParameters, Battery, FlightControllerParameters, Aero]:
-        """Raises UserError when this vehicle has no grey-box facts."""
+        """Return the sections of the grey-box model.
+
+        Raises:
+            UserError: the vehicle has none.
+        """
         if self.motors is None or self.battery is None or self.flight_controller is None or self.aero is None:
             raise UserError(
                 f"vehicle {self.name}: has no `motors`, `battery`, `flight_controller` and `aero` sections,"
@@ -156,7 +160,7 @@ class Vehicle:
 
     @property
     def half_diagonal(self) -> float:
-        """m, from the centre to a corner of the body."""
+        """Distance from the centre to a corner of the body, m."""
         return math.sqrt(sum(side * side for side in self.body_m)) / 2
 
     @cached_property
@@ -165,7 +169,11 @@ class Vehicle:
 
     @cached_property
     def rotors_parameters(self) -> RotorsParameters:
-        """Raises UserError when this vehicle has no rotor-level facts."""
+        """Parameters of the `rotors` model.
+
+        Raises:
+            UserError: the vehicle has no `rotors` section.
+        """
         r = self.rotors
         if r is None:
             raise UserError(f"vehicle {self.name}: has no `rotors` section, so only the `rates` model can be used")
@@ -175,12 +183,12 @@ class Vehicle:
 
     @cached_property
     def hash(self) -> str:
-        """16 hex digits that change with any parameter; not with the prose of `source`."""
+        """Hash of all parameters, 16 hex digits, without the text of `source`."""
         return hashlib.sha256(repr(astuple(replace(self, source=""))).encode()).hexdigest()[:16]
 
 
 def load_vehicle(name: str) -> Vehicle:
-    """The vehicle of a name (`dcl`) or of a YAML file's path.
+    """Load the vehicle of a name (`dcl`) or of a YAML file's path.
 
     Raises:
         UserError: no such vehicle, or a malformed file.

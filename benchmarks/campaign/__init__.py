@@ -1,1 +1,1 @@
-"""`race-bench`: many flights over settings, seeds and tracks, from one laptop to a cluster."""
+"""Monte-Carlo campaigns, `race-bench`: flights over settings, seeds and tracks, on one machine or a cluster."""

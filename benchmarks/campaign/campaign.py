@@ -1,4 +1,4 @@
-"""A campaign from its choices to a complete file: prepare, fly what is missing, keep each outcome at once."""
+"""Execution of a campaign: prepare the courses, fly the missing cases, and store each outcome at once."""
 
 import hashlib
 import json
@@ -35,12 +35,12 @@ def campaign(
     retry: bool = False,
     residuals: Residuals | None = None,
 ) -> tuple[Store, list[str]]:
-    """Flies all cases that the folder's file does not hold yet; with `retry` those that failed too.
+    """Fly all cases that the folder's file does not contain; with `retry` those that failed as well.
 
-    `residuals` are those of the file that `choice.residual` names.
+    `residuals`: contents of the file that `choice.residual` names.
 
     Returns:
-        The campaign's file, which may hold more, and the ids of the cases asked for, in that order.
+        The campaign's file, which may contain further cases, and the ids of the requested cases, in order.
 
     Raises:
         UserError: unknown names, no plan, a file of another commit, or no scheduler.
@@ -53,11 +53,11 @@ def campaign(
         if (simulated := SETTINGS[name].simulated) is not None:
             make_plant(
                 vehicle, loaded[0].start, simulated
-            )  # refuses what it does not know of a vehicle, before any flight
+            )  # raises before any flight where the vehicle lacks parameters
         if residuals is not None:
             residuals.require(vehicle, SETTINGS[name].flown(vehicle), f"--residual {choice.residual}")
     for track, vehicle, world in product(loaded, vehicles, cells_of(choice.worlds)):
-        resolve(asked_for(world, 0), track, vehicle)  # likewise
+        resolve(asked_for(world, 0), track, vehicle)  # raises before any flight
     store = Store(folder / FILE)
     store.require({**machine(), **{f"gates:{track.name}": _outlines(track) for track in loaded}}, "commit")
     done = {name for name, status in store.done().items() if not (retry and status == "failed")}
@@ -83,7 +83,7 @@ def campaign(
 
 
 def worst(rows: list[Row], count: int) -> list[Row]:
-    """Those that got least far, then those that passed an edge most closely."""
+    """Return the `count` worst flights: by course completed, then by least gate margin."""
     flown = [row for row in rows if row.outcome.status != "failed"]
     return sorted(flown, key=lambda r: (r.outcome.finished, r.outcome.share, min(r.outcome.margin_m, default=0.0)))[
         :count
@@ -93,7 +93,7 @@ def worst(rows: list[Row], count: int) -> list[Row]:
 def fly_again(
     rows: list[Row], tracks: list[str], folder: Path, uncertified: bool = False, residuals: Residuals | None = None
 ) -> None:
-    """Logs and plots of flights, into the campaign's folder: a case is a pure function, so nothing had to be kept of it."""
+    """Repeat flights to write their logs and plots into the campaign's folder; cases are deterministic."""
     by_name = {track.name: track for track in map(load_track, tracks)}
     for row in rows:
         case, log_path = row.case, log_of(folder, row)
@@ -111,12 +111,12 @@ def fly_again(
 
 
 def log_of(folder: Path, row: Row) -> Path:
-    """Where the log of a flight lies, once it has been flown again."""
+    """Return the path of a flight's log, which exists once it has been repeated."""
     return folder / "worst" / f"{re.sub('[/:]', '-', row.case.id)}.mcap"
 
 
 def commit() -> str:
-    """Of the program, with a mark of its own for changes that are not committed."""
+    """Return the program's commit, with a hash of uncommitted changes."""
 
     def git(*arguments: str) -> bytes:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True).stdout
@@ -129,7 +129,7 @@ def commit() -> str:
 
 
 def machine() -> dict[str, str]:
-    """Commit and machine, which every table names."""
+    """Return commit, machine and Python version, for the tables."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]

@@ -1,4 +1,4 @@
-"""A case: one flight of a campaign, named by its inputs and its seed, and what came of it."""
+"""Case: one flight of a campaign, named by its inputs and its seed, and its outcome."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from vehicle.rotation import Array
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One flight. With its `Course` it says all that there is to fly."""
+    """Inputs of one flight; with its `PreparedCourse` they determine it."""
 
     track: str
     vehicle: str
@@ -18,8 +18,8 @@ class Case:
     estimator: str
     seed: int
     world: str = NOMINAL  # see `worlds.asked`
-    plan: str = ""  # what it asks for other than `PlanOptions` does, see `choice.plan_options`
-    residual: str = ""  # name of a residual file: what flies has its acceleration too, and a noisy setting its errors
+    plan: str = ""  # plan options other than the defaults, see `choice.plan_options`
+    residual: str = ""  # name of a residual file, for the plant's acceleration and for the errors of noisy settings
 
     @property
     def id(self) -> str:
@@ -31,38 +31,36 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The figures of a flight. Times in s, lengths in m; None: not known."""
+    """Figures of a flight. Times in s, lengths in m; None: unknown."""
 
-    status: str  # as the referee's, or "failed": could not be flown
-    cause: str = ""  # in the words of whoever ended it
-    rule: str = ""  # which rule of `flight.why` explains the end
+    status: str  # the referee's status, or "failed": could not be flown
+    cause: str = ""  # reason given by the component that ended the flight
+    rule: str = ""  # rule of `measure.why` that explains the end
     gates_total: int = 0
     planned_s: float | None = None
     bound_s: float | None = None
     race_s: float | None = None
-    lap_s: list[float] = field(default_factory=list)  # complete laps; the first from GO
+    lap_s: list[float] = field(default_factory=list)  # complete laps, the first from GO
     gate_s: list[float] = field(default_factory=list)  # since GO
     planned_gate_s: list[float] = field(default_factory=list)
-    margin_m: list[float] = field(default_factory=list)  # from the centre to the closest point of each gate passed
-    tracking_m: float | None = None  # rms
-    estimate_m: float | None = None  # rms
-    # Error of the position to each gate passed, at its plane; to a trigger that nothing shows there is none.
+    margin_m: list[float] = field(default_factory=list)  # vehicle's centre to each gate's nearest edge
+    tracking_m: float | None = None  # rms distance from the plan
+    estimate_m: float | None = None  # rms position error of the estimate
+    # Error of the position relative to each visible gate passed, at its plane.
     at_gates_m: list[float] = field(default_factory=list)
-    # Where each gate's plane was crossed: right and down of the opening's centre, in the axes of the gate as it stands.
+    # Crossing point of each gate's plane, right and down of the opening's centre, in the axes of the true gate.
     crossing_m: list[tuple[float, float]] = field(default_factory=list)
     misjudged_m: list[tuple[float, float]] = field(
         default_factory=list
-    )  # of that, position error to the gate, NaN: unknown
-    nees: float | None = (
-        None  # mean, of position, velocity and attitude: 9 for a filter that knows what it does not know
-    )
+    )  # error of the estimated crossing, NaN: unknown
+    nees: float | None = None  # mean NEES of position, velocity and attitude; 9 for a consistent filter
     solve_p50_ms: float | None = None
     solve_p99_ms: float | None = None
     fallbacks: int = 0
     frames: int = 0
     sightings: int = 0
     rejected: int = 0
-    flown_s: float = 0.0  # simulated
+    flown_s: float = 0.0  # simulated time
     cpu_s: float = 0.0
 
     @property
@@ -71,13 +69,13 @@ class Outcome:
 
     @property
     def share(self) -> float:
-        """Of the course, completed."""
+        """Fraction of the course completed."""
         return len(self.gate_s) / self.gates_total if self.gates_total else 0.0
 
 
 @dataclass(frozen=True)
 class Flown:
-    """Outcome and true path: (M, 5) time since GO, position in world NED, speed."""
+    """Outcome and true path (M, 5): time since GO (s), position (m, world NED), speed (m/s)."""
 
     outcome: Outcome
     path: Array

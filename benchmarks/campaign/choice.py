@@ -1,4 +1,4 @@
-"""What a campaign can be made of: settings, controllers and estimators by name. A new one is one line here."""
+"""Registry of a campaign's axes: settings, controllers and estimators by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,27 +27,27 @@ from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
 
-USUAL = "usual"  # the plan that `PlanOptions` gives by itself
-# What a plan may be asked for, as in `plan-track`.
+USUAL = "usual"  # the plan with the default `PlanOptions`
+# Plan options by their names in `plan-track`.
 PLAN = {"reserve": "reserve", "margin": "margin_m", "see": "see", "risk": "risk"}
-NO_ESTIMATOR = "given"  # the state is: there is nothing to estimate
+NO_ESTIMATOR = "given"  # the state is given to the controller, without an estimator
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedCourse:
-    """What the cases of one track, vehicle and number of laps share; small, and sent to every worker."""
+    """Data shared by the cases of one track, vehicle and number of laps; sent to every worker."""
 
     track: Track
     vehicle: Vehicle
     plan: Plan
-    gates_s: tuple[float, ...]  # planned times of the gates
-    bound_s: float | None  # of a point mass
-    errors: ObservationModel | None  # for noisy settings: what the estimator gets wrong here
-    residual: ResidualAcceleration | None = None  # what flies has it too
+    gates_s: tuple[float, ...]  # planned gate times since GO
+    bound_s: float | None  # lower bound of the race time, of a point mass
+    errors: ObservationModel | None  # observation errors, for noisy settings
+    residual: ResidualAcceleration | None = None  # residual acceleration of the plant
 
 
 def plan_options(text: str, laps: int) -> PlanOptions:
-    """Of `reserve=1,margin=0,see=0`, or USUAL or nothing. Raises UserError."""
+    """Parse plan options such as `reserve=1,margin=0,see=0`; USUAL or an empty text for the defaults. Raises UserError."""
     asked: dict[str, float] = {}
     for part in text.split(",") if text not in ("", USUAL) else ():
         name, _, value = part.partition("=")
@@ -63,7 +63,7 @@ def plan_options(text: str, laps: int) -> PlanOptions:
 
 
 def plan_name(text: str) -> str:
-    """Of a case, one for all ways to say the same; empty for the usual plan."""
+    """Return the canonical name of plan options; empty for the defaults. Raises UserError."""
     options, usual = plan_options(text, 1), PlanOptions()
     asked = {name: getattr(options, field) for name, field in PLAN.items()}
     differ = {name: value for name, value in asked.items() if value != getattr(usual, PLAN[name])}
@@ -72,19 +72,19 @@ def plan_name(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FlightConditions:
-    """What flies and what the controller is told of it: by camera, or else the state itself."""
+    """Plant and inputs of the pilot: IMU and camera, or the state itself."""
 
-    simulated: Setting | None = None  # None: the most that is known of the vehicle
+    simulated: Setting | None = None  # None: the most detailed plant of the vehicle
     camera: str = ""
     profile: str = "spec"
-    detector: str = CLASSICAL  # of images
+    detector: str = CLASSICAL  # detector for rendered images
 
     @property
     def given(self) -> bool:
         return not self.camera
 
     def flown(self, vehicle: Vehicle) -> Setting:
-        """With the plant that flies this vehicle."""
+        """Return the setting with the plant for this vehicle."""
         return self.simulated or setting.natural(vehicle)
 
     @property
@@ -93,7 +93,7 @@ class FlightConditions:
 
     @property
     def random(self) -> bool:
-        """Whether a seed changes anything."""
+        """Whether the seed has an effect."""
         return self.noisy or not self.given
 
 
@@ -125,7 +125,7 @@ ESTIMATORS: dict[str, Callable[[PreparedCourse], MapEstimator]] = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a campaign is made of; every list by names that exist."""
+    """Axes of a campaign, as lists of known names."""
 
     vehicles: list[str]
     settings: list[str]
@@ -134,12 +134,12 @@ class Choice:
     laps: int
     seeds: int
     worlds: list[str]
-    uncertified: bool = False  # fly plans that are not the ones that were certified
+    uncertified: bool = False  # accept plans that differ from the certified ones
     plans: tuple[str, ...] = (USUAL,)
     residual: str = ""  # name of the residual file
 
     def __post_init__(self) -> None:
-        """Raises UserError for an unknown name."""
+        """Check names and numbers. Raises UserError for an unknown name."""
         flown = [name for name in self.controllers if not name.endswith(".npz")]
         options = ("settings", self.settings, SETTINGS), ("estimators", self.estimators, ESTIMATORS)
         for option, names, known in (*options, ("controllers", flown, (*CONTROLLERS, *policy.names()))):
@@ -158,7 +158,7 @@ class Choice:
             load_worlds(world if world != FACTORS else UNKNOWN)
 
     def cases(self, track: str, vehicle: str) -> list[Case]:
-        """All of one track and vehicle. Nothing is random without noise, camera and deviations, so that is flown once."""
+        """Return all cases of one track and vehicle; without noise, camera and deviations there is a single seed."""
         found = {}
         worlds = cells_of(self.worlds)
         plans = dict.fromkeys(map(plan_name, self.plans))

@@ -1,4 +1,4 @@
-"""`race-bench`: flies a campaign or races of several, reports on it, compares two, learns residual models."""
+"""Command line of campaigns, `race-bench`: fly, report, compare, race several pilots, fit residual models."""
 
 import argparse
 import hashlib
@@ -25,59 +25,57 @@ from vehicle.errors import UserError
 
 
 def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None:
-    """The options that say what is flown, and where."""
+    """Add the options of a campaign's axes and of its execution."""
     add = arguments.add_argument
     add("--vehicles", nargs="+", default=["dcl"], metavar="NAME", help="names or YAML files (default: dcl)")
-    known = f"of {', '.join(SETTINGS)}, or a range such as 1-4 (default: {' '.join(settings)})"
+    known = f"from {', '.join(SETTINGS)}, or a range such as 1-4 (default: {' '.join(settings)})"
     add("--settings", nargs="+", default=settings, metavar="S", help=known)
     for option, names in (("--controllers", CONTROLLERS), ("--estimators", ESTIMATORS)):
-        also = ", or a learned policy by its name or .npz file" if names is CONTROLLERS else ""
-        add(option, nargs="+", default=[next(iter(names))], metavar="NAME", help=f"of {', '.join(names)}{also}")
+        also = ", or a learned policy (name or .npz file)" if names is CONTROLLERS else ""
+        add(option, nargs="+", default=[next(iter(names))], metavar="NAME", help=f"from {', '.join(names)}{also}")
     add(
         "--worlds",
         nargs="+",
         default=[NOMINAL],
         metavar="W",
-        help="files or names of worlds, drawn by each flight's seed; factors: each of unknown's alone (default: as_believed)",
+        help="names or files, drawn with the flight's seed; factors: each factor of unknown alone (default: as_believed)",
     )
     add(
         "--plans",
         nargs="+",
         default=[USUAL],
         metavar="P",
-        help=f"what plans are made with, such as reserve=1,margin=0,see=0, the time-optimal one (default: {USUAL})",
+        help=f"options of the plans, such as reserve=1,margin=0,see=0 for the time-optimal plan (default: {USUAL})",
     )
     add(
         "--residual",
         type=Path,
         metavar="FILE",
-        help="what flies has the acceleration of this file too, and noisy settings its errors; see fit-residuals and make-errors",
+        help="residual file: its acceleration acts on the plant, its errors on the observation; see fit-residuals, make-errors",
     )
-    add("--laps", type=int, default=1, help="laps of closed tracks (default: 1)")
-    add("--seeds", type=int, default=10, help="flights of each configuration in which anything is random (default: 10)")
+    add("--laps", type=int, default=1, help="number of laps (default: 1)")
+    add("--seeds", type=int, default=10, help="flights per configuration with random elements (default: 10)")
     add("--workers", type=int, default=os.cpu_count() or 1, help="processes on this machine (default: one per core)")
-    add("--scheduler", default="", metavar="tcp://HOST:PORT", help="fly on the workers of this Dask scheduler instead")
+    add("--scheduler", default="", metavar="tcp://HOST:PORT", help="fly on the workers of this Dask scheduler")
     out = Path("logs") / f"campaign-{commit()}"
-    add("--out", type=Path, default=out, help="folder; a campaign begun there goes on (default: logs/campaign-COMMIT)")
-    add("--uncertified", action="store_true", help="fly plans in its folder that are not the ones that were certified")
-    add("--retry", action="store_true", help="fly cases that failed once more")
+    add("--out", type=Path, default=out, help="folder; continues a campaign in it (default: logs/campaign-COMMIT)")
+    add("--uncertified", action="store_true", help="fly plans without a valid certificate")
+    add("--retry", action="store_true", help="repeat failed cases")
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = argparse.ArgumentParser(prog="race-bench", description="Flies campaigns; a stopped one goes on.")
+    arguments = argparse.ArgumentParser(prog="race-bench", description="Fly campaigns, and continue interrupted ones.")
     arguments.add_argument("--tracks", nargs="+", default=["vq1"], metavar="TRACK", help="names or YAML files")
     add_choices(arguments, ["projected"])
     arguments.add_argument("--worst", type=int, default=3, help="worst flights to log and draw (default: 3)")
     rivals.add_options(arguments)
     commands = arguments.add_subparsers(dest="command", metavar="")
-    versus = commands.add_parser(
-        "compare", help="two campaigns: differences on common seeds, and whether they are real"
-    )
-    versus.add_argument("a", type=Path, help="folder or file of the one")
-    versus.add_argument("b", type=Path, help="and of the other")
+    versus = commands.add_parser("compare", help="compare two campaigns on their common seeds, with significance")
+    versus.add_argument("a", type=Path, help="first campaign, folder or file")
+    versus.add_argument("b", type=Path, help="second campaign")
     fit_residuals.add_parser(commands)
     make_errors.add_parser(commands)
-    again = commands.add_parser("report", help="tables and report of a campaign once more")
+    again = commands.add_parser("report", help="write tables and report of a campaign again")
     again.add_argument("folder", type=Path)
     add_common(arguments, "the tables")
     for command in commands.choices.values():
@@ -86,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def expand(settings: list[str]) -> list[str]:
-    """Names, with ranges such as 1-4 written out."""
+    """Return the names with ranges such as 1-4 expanded."""
     found: list[str] = []
     for name in settings:
         span = re.fullmatch(r"(\d)-(\d)", name)
@@ -95,7 +93,7 @@ def expand(settings: list[str]) -> list[str]:
 
 
 def residuals_of(path: Path | None) -> tuple[str, Residuals | None]:
-    """Name, which changes with the content, and content of a residual file. Raises UserError."""
+    """Return name, with a hash of the content, and content of a residual file. Raises UserError."""
     if path is None:
         return "", None
     residuals = Residuals.load(path)
@@ -103,7 +101,7 @@ def residuals_of(path: Path | None) -> tuple[str, Residuals | None]:
 
 
 def fly(arguments: argparse.Namespace, tracks: list[str]) -> tuple[Store, list[Row]]:
-    """The campaign's file and the rows that were asked for, in that order. Raises UserError for what cannot be flown."""
+    """Fly a campaign; return its file and the requested rows, in order. Raises UserError for invalid options."""
     a = arguments
     name, residuals = residuals_of(a.residual)
     what = (a.vehicles, expand(a.settings), a.controllers, a.estimators, a.laps, a.seeds, a.worlds)
@@ -120,12 +118,12 @@ def fly(arguments: argparse.Namespace, tracks: list[str]) -> tuple[Store, list[R
 
 
 def write_cases(path: Path, rows: list[Row]) -> None:
-    """Every case with its outcome."""
+    """Write every case with its outcome as JSON."""
     path.write_text(json.dumps([asdict(row.case) | asdict(row.outcome) for row in rows], indent=2), encoding="utf-8")
 
 
 def write(store: Store, json_file: Path | None) -> None:
-    """Tables and report beside the store, and the tables once more where they are wanted; the table to the terminal."""
+    """Write tables and report beside the store, the tables to `json_file` too, and print the table."""
     folder, rows, about = store.path.parent, store.rows(), store.about()
     found, cost = cells(rows), costs(rows)
     text = f"commit {about.get('commit', '?')}, {about.get('machine', '?')}\n\n{markdown(found)}"

@@ -1,8 +1,8 @@
-"""Two campaigns side by side: differences on common seeds, and whether they are real.
+"""Comparison of two campaigns: paired differences on common seeds and their significance.
 
 Times and margins: mean of the paired differences with a bootstrap interval, Wilcoxon's signed-rank test. Finishing: McNemar's
-exact test on the seeds where only one of the two finished. All p-values of a comparison are Holm's, so that many cells do not
-make one of them significant by chance.
+exact test on the seeds on which only one of the two finished. All p-values of a comparison are corrected for multiple tests
+by Holm's method.
 """
 
 from collections import defaultdict
@@ -17,8 +17,8 @@ from benchmarks.campaign.store import Row
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 
-ALPHA = 0.05
-LEAST_PAIRS = 6  # fewer cannot reach ALPHA in a two-sided signed-rank test
+ALPHA = 0.05  # significance level, after correction
+LEAST_PAIRS = 6  # pairs; with fewer a two-sided signed-rank test cannot reach ALPHA
 TREATMENTS = (
     "vehicle",
     "laps",
@@ -28,12 +28,12 @@ TREATMENTS = (
     "world",
     "plan",
     "residual",
-)  # what may differ between the two
+)  # fields of a case that may differ between the two campaigns
 
 
 @dataclass(frozen=True)
 class Difference:
-    """B minus A in one cell. `p` after Holm's correction; None where too few pairs can tell."""
+    """Difference B minus A of one figure in one cell. `p` after Holm's correction; None with too few pairs."""
 
     cell: str
     figure: str
@@ -43,7 +43,7 @@ class Difference:
     low: float
     high: float
     p: float | None
-    better: int  # sign of an improvement
+    better: int  # sign of an improvement of B over A
 
     @property
     def mean(self) -> float:
@@ -69,7 +69,7 @@ FIGURES: dict[str, tuple[Callable[[Outcome], float | None], int]] = {
 
 
 def treatment(a: list[Row], b: list[Row]) -> tuple[str, ...]:
-    """The fields in which the two differ as a whole: one value in A, another in B."""
+    """Return the fields with one value in all of A and another in all of B."""
     found = []
     for name in TREATMENTS:
         values = [{getattr(row.case, name) for row in rows} for rows in (a, b)]
@@ -79,10 +79,10 @@ def treatment(a: list[Row], b: list[Row]) -> tuple[str, ...]:
 
 
 def compare(a: list[Row], b: list[Row]) -> tuple[tuple[str, ...], list[Difference]]:
-    """What differs by intent, and the differences on common seeds.
+    """Return the fields that differ by intent, and the differences on common seeds.
 
     Raises:
-        UserError: no case has its counterpart.
+        UserError: no case has a counterpart.
     """
     varied = treatment(a, b)
 
@@ -93,7 +93,7 @@ def compare(a: list[Row], b: list[Row]) -> tuple[tuple[str, ...], list[Differenc
 
 
 def against_first(rows: list[Row], figures: tuple[str, ...]) -> tuple[tuple[str, ...], list[Difference]] | None:
-    """Every configuration of one campaign against the first on its course, in these figures; None if there is only one."""
+    """Compare every configuration of a campaign with the first on its course, in these figures; None if there is only one."""
     courses: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Row]]] = {}
     for row in rows:
         c = row.case
@@ -110,7 +110,7 @@ def against_first(rows: list[Row], figures: tuple[str, ...]) -> tuple[tuple[str,
 
 
 def _paired_up(a: list[Row], b: list[Row], varied: tuple[str, ...]) -> list[tuple[str, list[tuple[Outcome, Outcome]]]]:
-    """Outcomes of the same case in both, by what their cells are called; what could not be flown has no counterpart."""
+    """Return pairs of outcomes of the same case in both campaigns, by cell; cases that could not be flown are left out."""
 
     def key(case: Case) -> tuple[Any, ...]:
         return tuple(getattr(case, name) for name in ("track", *TREATMENTS, "seed") if name not in varied)
@@ -135,8 +135,8 @@ def _cell(name: str, pairs: list[tuple[Outcome, Outcome]]) -> list[Difference]:
 
 
 def _difference(name: str, figure: str, known: Array, p: float, better: int) -> Difference:
-    """Of pairs (n, 2), with the 95 % interval of their mean difference by resampling pairs."""
-    from scipy.stats import bootstrap  # slow to load, and most campaigns compare nothing
+    """Return the difference of pairs (n, 2), with the 95 % bootstrap interval of the mean difference."""
+    from scipy.stats import bootstrap  # slow to import, and needed for comparisons only
 
     gaps, (a, b) = known[:, 1] - known[:, 0], known.mean(axis=0)
     low = high = float(gaps[0])
@@ -149,22 +149,22 @@ def _difference(name: str, figure: str, known: Array, p: float, better: int) -> 
 
 
 def _mcnemar(done: Array) -> float:
-    """Exact: of the pairs (n, 2) of 0 and 1 that differ, either kind is as likely if nothing is different."""
-    from scipy.stats import binomtest  # likewise
+    """Return the p-value of McNemar's exact test on pairs (n, 2) of 0 and 1: discordant pairs are binomial with p = 1/2."""
+    from scipy.stats import binomtest  # slow to import
 
     only_a, only_b = (int((done[:, i] > done[:, 1 - i]).sum()) for i in (0, 1))
     return float(binomtest(only_b, only_a + only_b).pvalue) if only_a + only_b else 1.0
 
 
 def _signed_rank(known: Array) -> float:
-    from scipy.stats import wilcoxon  # likewise
+    from scipy.stats import wilcoxon  # slow to import
 
     gaps = known[:, 1] - known[:, 0]
     return float(wilcoxon(gaps, zero_method="zsplit").pvalue) if np.any(gaps) and len(gaps) >= LEAST_PAIRS else 1.0
 
 
 def _holm(found: list[Difference]) -> list[Difference]:
-    """Holm's step-down correction over all tests made."""
+    """Apply Holm's step-down correction over all tests."""
     tested = sorted((d for d in found if d.p is not None), key=lambda d: d.p or 0.0)
     adjusted, worst = {}, 0.0
     for rank, d in enumerate(tested):
@@ -175,7 +175,7 @@ def _holm(found: list[Difference]) -> list[Difference]:
 
 
 def table(varied: tuple[str, ...], found: list[Difference]) -> str:
-    """Markdown."""
+    """Return the comparison as a Markdown table."""
     lines = [f"differs by intent: {', '.join(varied) or 'nothing but the program'}; B minus A on common seeds", ""]
     lines += [
         "| cell | figure | pairs | A | B | B - A [95 %] | p (Holm) | verdict |",

@@ -1,4 +1,4 @@
-"""`race-bench fit-residuals`: learns what odometry and plant get wrong from flight logs with truth (Swift, eq. 10 and 11)."""
+"""`race-bench fit-residuals`: residual models of odometry and plant from flight logs with truth (Swift, eq. 10 and 11)."""
 
 import argparse
 from pathlib import Path
@@ -9,7 +9,7 @@ import numpy as np
 from link.messages import AttitudeTarget
 from link.record_reader import Record, read_records
 from sim.physics.observation import SAMPLES, ObservationModel
-from sim.physics.residual import NEIGHBOURS, ResidualAcceleration, Residuals, lacking
+from sim.physics.residual import NEIGHBOURS, ResidualAcceleration, Residuals, residual_accelerations
 from sim.physics.setting import SETTINGS, natural
 from vehicle.command import remark, write_json
 from vehicle.errors import UserError
@@ -22,7 +22,7 @@ COMPONENTS = {"position": "m", "velocity": "m/s", "attitude": "rad"}
 
 
 def add_parser(commands: Any) -> None:
-    """The sub-command, to those of `race-bench`."""
+    """Add the sub-command to those of `race-bench`."""
     add = commands.add_parser(NAME, help="what odometry and plant get wrong, from flight logs with truth").add_argument
     add("logs", nargs="+", type=Path, metavar="LOG", help="of run-mpc or race-bench, with truth (.mcap)")
     add("--vehicle", default="dcl", help="name or YAML file of what flew (default: dcl)")
@@ -37,7 +37,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Writes a residual file and says what is in it. Raises UserError for logs that nothing can be learned from."""
+    """Fit the models, write the residual file and print a summary. Raises UserError for logs without usable data."""
     vehicle = load_vehicle(arguments.vehicle)
     require_output(arguments.out, *arguments.logs, arguments.vehicle)
     if arguments.out.suffix != ".npz":
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
             commands = [
                 (r["t"], AttitudeTarget(tuple(r["q"]), tuple(r["w"]), r["throttle"])) for r in records["command"]
             ]
-            lacked.append(lacking(t, x, commands, vehicle, setting))
+            lacked.append(residual_accelerations(t, x, commands, vehicle, setting))
             if len(state) > 1:
                 x, errors = odometry_errors(truth, state)
                 seen.append((x, errors, np.full(len(x), flight)))
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def read(path: Path) -> dict[str, list[Record]]:
-    """The records of the channels truth, command and state. Raises UserError when one of the first two is missing."""
+    """Return the records of the channels truth, command and state. Raises UserError when one of the first two is missing."""
     records: dict[str, list[Record]] = {"truth": [], "command": [], "state": []}
     for topic, record in read_records(path, only=[f"/{name}" for name in records]):
         records[topic.strip("/")].append(record)
@@ -88,7 +88,7 @@ def read(path: Path) -> dict[str, list[Record]]:
 
 
 def odometry_errors(truth: list[Record], state: list[Record]) -> tuple[Array, Array]:
-    """True states (N, 10) p, q, v and errors (N, 9) of the estimate, both at the times of the estimate."""
+    """Return true states (N, 10) p, q, v and errors (N, 9), estimated minus true, both at the times of the estimates."""
     t = np.array([r["t"] for r in truth])
     x, errors = [], []
     for seen in state:
@@ -103,7 +103,7 @@ def odometry_errors(truth: list[Record], state: list[Record]) -> tuple[Array, Ar
 
 
 def table(model: ObservationModel, errors: Array) -> str:
-    """A line for each kind of error: rms, and what of its variance is of all passes of the course, of each, and noise."""
+    """Return one line per kind of error: rms, and the shares of its variance common to all passes, of each pass, and noise."""
     lines = []
     for k, (name, unit) in enumerate(COMPONENTS.items()):
         of = slice(3 * k, 3 * k + 3)

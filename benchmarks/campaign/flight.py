@@ -1,4 +1,4 @@
-"""Flies one case. A pure function of case and course: the same inputs give the same flight, here or on another worker."""
+"""Flight of one case: a pure function of case and course, reproducible on any worker."""
 
 import time
 from math import ceil
@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.campaign.case import Case, Flown, Outcome
 from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, FlightConditions, PreparedCourse
-from benchmarks.campaign.measure import Judged, measure
+from benchmarks.campaign.measure import EvaluationRecorder, measure
 from benchmarks.campaign.steering import steering
 from benchmarks.campaign.worlds import asked
 from estimation.estimator import State
@@ -19,8 +19,8 @@ from link.profile import Profile, load_profile
 from mpc.policy.policy import load_policy
 from perception.association import Associator
 from pilot.drivers.betaflight import fly_betaflight
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.flight import CommandRecord, FlightCounters
 from pilot.make import make_learned, make_racer
 from pilot.records.result import Verdict
@@ -34,11 +34,11 @@ from sim.worlds.distribution import described, resolve
 from sim.worlds.world import World
 from vehicle.rotation import Array
 
-LOOK = "race"
+LOOK = "race"  # look of all flights
 
 
 class NoLog:
-    """Takes records as a `FlightLog` does, and drops them."""
+    """`FlightLog` that discards its records."""
 
     def write(self, channel: str, t: float, **fields: Any) -> None:
         pass
@@ -51,7 +51,7 @@ class NoLog:
 
 
 def attempt(case: Case, course: PreparedCourse) -> Flown:
-    """The flight, or why it could not be flown: whatever a case raises is its own result and no one else's."""
+    """Fly a case; any exception becomes its outcome `failed`, so that the campaign continues."""
     try:
         return fly(case, course, NoLog())
     except Exception as error:
@@ -60,7 +60,7 @@ def attempt(case: Case, course: PreparedCourse) -> Flown:
 
 
 def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) -> Flown:
-    """Flies into a log; draws the flight if asked."""
+    """Fly a case and write its log; with `plot` also draw the flight there."""
     begin, told = time.process_time(), SETTINGS[case.setting]
     world = resolve(asked(case.world, case.seed), course.track, course.vehicle)
     log.write("flight", 0.0, track=case.track, vehicle=case.vehicle, world=described(world), seed=case.seed)
@@ -77,8 +77,8 @@ def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) 
 
 def _by_sight(
     case: Case, course: PreparedCourse, told: FlightConditions, world: World, log: Any
-) -> tuple[Judged, FlightCounters, Verdict, float]:
-    """IMU and camera only: the pilot in lock-step with its simulator."""
+) -> tuple[EvaluationRecorder, FlightCounters, Verdict, float]:
+    """Fly with IMU and camera only: the pilot in lock-step with its simulator."""
     wire, vehicle = load_wire(told.profile), course.vehicle
     profile = wire if isinstance(wire, Profile) else wire.wire
     estimator, associator = ESTIMATORS[case.estimator](course), Associator(course.track.gates, vehicle.camera)
@@ -87,8 +87,8 @@ def _by_sight(
         pilot = make_racer(*parts, CONTROLLERS[case.controller](course), case.laps)
     else:
         pilot = make_learned(*parts, load_policy(case.controller), case.laps)
-    recorder = Judged(log, course.track, estimator)
-    eye = open_eye(told.camera, LOOK, world, vehicle.camera, profile, case.seed, told.detector)
+    recorder = EvaluationRecorder(log, course.track, estimator)
+    eye = open_perception(told.camera, LOOK, world, vehicle.camera, profile, case.seed, told.detector)
     try:
         flight = (eye, case.seed, case.laps, recorder, lambda _: None, told.simulated, course.residual)
         if isinstance(wire, Profile):
@@ -102,9 +102,9 @@ def _by_sight(
 
 def _by_state(
     case: Case, course: PreparedCourse, told: FlightConditions, world: World, log: Any
-) -> tuple[Judged, FlightCounters, Verdict, float]:
-    """The paper's settings: the controller is given the state, as it is or with one realisation of the errors."""
-    profile, tally, recorder = load_profile(told.profile), FlightCounters(), Judged(log, course.track, None)
+) -> tuple[EvaluationRecorder, FlightCounters, Verdict, float]:
+    """Fly in the paper's settings: the controller receives the true state, or the state with one realisation of the errors."""
+    profile, tally, recorder = load_profile(told.profile), FlightCounters(), EvaluationRecorder(log, course.track, None)
     simulator = Simulator(world, profile, case.seed, case.laps, setting=told.simulated, residual=course.residual)
     steers = steering(case.controller, course, case.laps, profile.command_hz)
     errors = None
@@ -132,7 +132,7 @@ def _by_state(
 
 
 def _told(t: float, x: Array, errors: Realisation | None) -> State:
-    """What the controller is given of the state x (14,)."""
+    """Return the state that the controller receives for the true state x (14,)."""
     if errors is None:
         return State(t, x[P], x[Q], x[V], x[W], np.zeros((9, 9)), 0.0)
     seen = errors.observe(x)

@@ -1,4 +1,4 @@
-"""`race-bench make-errors`: a residual file whose odometry errs as much as a published one, or as one likes."""
+"""`race-bench make-errors`: residual file with odometry errors of published or given size."""
 
 import argparse
 from pathlib import Path
@@ -17,11 +17,13 @@ from vehicle.rotation import Array
 from vehicle.vehicle import load_vehicle
 
 NAME = "make-errors"
-LENGTH_M = 10.0  # about from gate to gate, where drift is corrected (a guess)
+LENGTH_M = (
+    10.0  # correlation length of the errors: about the distance between gates, where drift is corrected (a guess)
+)
 
 
 def add_parser(commands: Any) -> None:
-    """The sub-command, to those of `race-bench`."""
+    """Add the sub-command to those of `race-bench`."""
     add = commands.add_parser(NAME, help="observation errors of a chosen size, for --residual").add_argument
     add("track", help="name or YAML file of the course")
     add("--vehicle", default="dcl", help="name or YAML file of what will fly (default: dcl)")
@@ -32,7 +34,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Writes a residual file and says what is in it. Raises UserError."""
+    """Write the residual file and print a summary. Raises UserError."""
     vehicle, track = load_vehicle(arguments.vehicle), load_track(arguments.track)
     require_output(arguments.out, Path(arguments.vehicle), Path(arguments.track))
     if arguments.out.suffix != ".npz":
@@ -49,7 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def sizes(text: str) -> tuple[float, float, float]:
-    """Standard deviations of position, velocity and attitude. Raises UserError."""
+    """Return the standard deviations of position (m), velocity (m/s) and attitude (rad) on each axis. Raises UserError."""
     if text in (known := odometry_errors()):
         return known[text].position_m, known[text].velocity_m_s, known[text].attitude_rad
     try:
@@ -64,7 +66,7 @@ def sizes(text: str) -> tuple[float, float, float]:
 
 
 def way(track: Track) -> Array:
-    """(SAMPLES, 3) points, evenly spaced on straight lines from the start through the gates."""
+    """Return points (SAMPLES, 3) m, evenly spaced on straight lines from the start through the gates."""
     corners = np.array(
         [track.start.p_wb, *(gate.p_wg for gate in track.gates), *([track.gates[0].p_wg] if track.closed else [])]
     )

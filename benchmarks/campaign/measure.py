@@ -1,4 +1,4 @@
-"""From a flight to its figures, and to the rule that explains a flight that did not finish."""
+"""Figures of a flight, and the rule that explains why it did not finish."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,20 +17,20 @@ from sim.worlds.world import World
 from tracks.track import Track
 from vehicle.rotation import Array, conjugate, log, normalised, product
 
-LAST_S = 0.5  # before the end, in which the cause is sought
-NEES_EVERY = 10  # commands: the errors between are nearly the same
-PATH_HZ = 30.0  # of the path that is kept
+LAST_S = 0.5  # s before the end in which the cause is sought (chosen)
+NEES_EVERY = 10  # commands between samples of the NEES, since consecutive errors are correlated
+PATH_HZ = 30.0  # Hz, rate of the stored path
 
 
-class Judged(Recorder):
-    """A recorder that also keeps what estimates are judged by."""
+class EvaluationRecorder(Recorder):
+    """Recorder that also stores the estimates for their evaluation."""
 
     def __init__(self, log: Any, track: Track, estimator: MapEstimator | None):
-        """`estimator` is None where the state is given."""
+        """Set up the recorder; `estimator` is None where the state is given."""
         super().__init__(log)
         self._gates, self._estimator = track.gates, estimator
         self.states: list[State] = []
-        self.offsets: list[Array] = []  # (G, 3) m, by which each gate is thought to stand elsewhere than on the map
+        self.offsets: list[Array] = []  # (G, 3) m, estimated offset of each gate from the map, world
 
     def step(self, step: CommandRecord) -> None:
         super().step(step)
@@ -40,7 +40,7 @@ class Judged(Recorder):
         self.offsets.append(np.array(known).reshape(-1, 3))
 
     def off_gates(self, world: World, truth: Array) -> Array:
-        """(N, G, 3) errors of the positions to each gate, at each command; truth (N, 3), NaN where it is not known."""
+        """Return the errors (N, G, 3) m of the positions relative to each gate, per command; truth (N, 3), NaN if unknown."""
         believed = np.array([gate.p_wg for gate in self._gates]).reshape(-1, 3) + np.array(self.offsets)
         stand = np.array([gate.p_wg for gate in world.track.gates]).reshape(-1, 3)
         return np.asarray((np.array(self.flight.p)[:, None] - believed) - (truth[:, None] - stand))
@@ -49,13 +49,13 @@ class Judged(Recorder):
 def measure(
     course: PreparedCourse,
     world: World,
-    recorder: Judged,
+    recorder: EvaluationRecorder,
     tally: FlightCounters,
     verdict: Verdict,
     flown_s: float,
     cpu_s: float,
 ) -> Flown:
-    """Everything that tables and reports need of a flight."""
+    """Compute the figures of a flight for tables and reports."""
     flight = recorder.flight
     t = np.array(flight.t)
     off = lost = astray = np.full(len(t), np.nan)
@@ -70,7 +70,7 @@ def measure(
         passed = np.searchsorted(verdict.t[0] + np.array(gate_s), t) % gates
         astray = np.linalg.norm(np.array(flight.p) - truth, axis=1)
         lost = np.linalg.norm(relative[np.arange(len(t)), passed], axis=1)
-        if any(flight.theta):  # else a policy flew, by no plan
+        if any(flight.theta):  # zero throughout when a policy flew, without a plan
             off[known] = off_path(Reference(course.plan, course.vehicle), np.array(flight.theta)[known], truth[known])
         off_w = [
             np.array([np.interp(verdict.t[0] + at, t[known], axis) for axis in relative[known, k % gates].T])
@@ -114,13 +114,13 @@ def measure(
 
 
 def _crossings(verdict: Verdict, world: World) -> list[tuple[float, float]]:
-    """Right and down of each opening's centre, m, where the true path crosses the plane of the gate as it stands."""
+    """Return the crossing points of the true path with the true gates' planes, m right and down of each opening's centre."""
     assert verdict.t is not None and verdict.x is not None
     since_go, gates, found = verdict.t - verdict.t[0], world.track.gates, []
     for k, at in enumerate(verdict.gate_times_s):
         p_g = gates[k % len(gates)].local(verdict.x[:, :3])
         forward = np.flatnonzero((p_g[:-1, 0] < 0) & (p_g[1:, 0] >= 0))
-        if not len(forward):  # a ball, touched before its middle
+        if not len(forward):  # a ball, passed before its centre plane
             forward = np.array([min(int(since_go.searchsorted(at)), len(p_g) - 2)])
         before, after = p_g[forward[np.abs(since_go[forward] - at).argmin()] + np.arange(2)]
         share = float(np.clip(before[0] / (before[0] - after[0]), 0.0, 1.0)) if before[0] != after[0] else 0.0
@@ -130,7 +130,7 @@ def _crossings(verdict: Verdict, world: World) -> list[tuple[float, float]]:
 
 
 def _across(off_w: list[Array], world: World) -> list[tuple[float, float]]:
-    """Vectors (3,) of the world, one per gate passed, right and down in the axes of these gates."""
+    """Project world vectors (3,), one per gate passed, on the right and down axes of these gates."""
     gates, found = world.track.gates, []
     for k, off in enumerate(off_w):
         _, right, down = (off @ gates[k % len(gates)].R_wg).tolist()
@@ -139,11 +139,11 @@ def _across(off_w: list[Array], world: World) -> list[tuple[float, float]]:
 
 
 def why(outcome: Outcome, off: Array, lost: Array, half_m: float, planned: bool = True) -> str:
-    """The first rule that holds.
+    """Return the first rule that applies.
 
     Args:
-        off, lost: at the end, distances in m from the plan, and by which the place of the next gate is misjudged.
-        planned: whether a plan was flown, and not a policy.
+        off, lost: distances from the plan, and errors of the position relative to the next gate, m, at the end.
+        planned: whether a plan was flown instead of a policy.
     """
     if outcome.finished:
         return ""
@@ -159,7 +159,7 @@ def why(outcome: Outcome, off: Array, lost: Array, half_m: float, planned: bool 
 
 
 def _nees(states: list[State], verdict: Verdict) -> float | None:
-    """Mean normalised estimation error squared of position, velocity and attitude (Bar-Shalom, Li and Kirubarajan 2001, 5.4)."""
+    """Return the mean NEES of position, velocity and attitude (Bar-Shalom, Li and Kirubarajan 2001, 5.4)."""
     if verdict.t is None or verdict.x is None or len(verdict.t) < 2:
         return None
     found = []
@@ -174,7 +174,7 @@ def _nees(states: list[State], verdict: Verdict) -> float | None:
 
 
 def path_of(verdict: Verdict) -> Array:
-    """(M, 5) time since GO, position and speed of the true path, thinned."""
+    """Return the downsampled true path (M, 5): time since GO (s), position (m, world NED), speed (m/s)."""
     if verdict.t is None or verdict.x is None or len(verdict.t) < 2:
         return np.empty((0, 5))
     every = max(1, round(1 / (PATH_HZ * np.diff(verdict.t).mean())))

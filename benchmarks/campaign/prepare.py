@@ -1,4 +1,4 @@
-"""What the cases of a track and vehicle share, made once and kept in the campaign's folder: plan, bound, observation errors."""
+"""Preparation of a course, once per campaign folder: plan, bound and observation errors, shared by its cases."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,12 +23,12 @@ from vehicle.files import read_arrays, read_json, reading, write_arrays
 from vehicle.rotation import Array, conjugate, log, product
 from vehicle.vehicle import Vehicle
 
-ROLLOUTS = 3  # as many as the paper's
-ROLLOUT_SEED = 1_000_000  # far from any that a campaign counts up to
+ROLLOUTS = 3  # flights to learn from, as in the paper
+ROLLOUT_SEED = 1_000_000  # outside the range of a campaign's seeds
 
 
 class Estimates(NoLog):
-    """Keeps the states that the pilot believed in and those that were true, by time."""
+    """Log that stores only estimated and true states, by time."""
 
     def __init__(self) -> None:
         self.believed: dict[float, Any] = {}
@@ -51,14 +51,14 @@ def prepare(
     plan_asked: str = "",
     residuals: Residuals | None = None,
 ) -> PreparedCourse:
-    """Plan and bound; with `noisy` the observation errors too.
+    """Prepare plan and bound; with `noisy` the observation errors too.
 
     Args:
-        plan_asked: as `plan_options` reads it; errors are learned from flights of the usual plan all the same.
-        residuals: their acceleration flies along, and their errors, if they have any, are those of noisy settings.
+        plan_asked: plan options as in `plan_options`; errors are learned from flights of the default plan in any case.
+        residuals: residual acceleration of the plant and, if present, observation errors for noisy settings.
 
     Raises:
-        UserError: no plan can be made, or no flight that the errors could be learned from.
+        UserError: no plan can be made, or no flight is available to learn the errors from.
     """
     course = _course(track, vehicle, laps, folder / plan_asked, tell, uncertified, plan_asked)
     errors, acceleration = (residuals.observation, residuals.acceleration) if residuals else (None, None)
@@ -77,7 +77,7 @@ def _course(
     uncertified: bool,
     asked: str,
 ) -> PreparedCourse:
-    """Without observation errors."""
+    """Prepare the course without observation errors."""
     options = plan_options(asked, laps)
     path = plan_path(folder, track, vehicle, options)
     if not path.exists():
@@ -89,7 +89,7 @@ def _course(
 
 
 def _errors(course: PreparedCourse, plan: Path, laps: int, tell: Callable[[str], None]) -> ObservationModel:
-    """Learned from vision-only flights of the course, as the paper learns from real rollouts, and kept beside its plan."""
+    """Learn observation errors from vision-only flights, as the paper from real rollouts, cached beside the plan."""
     path = plan.with_suffix(".errors.npz")
     if not path.exists():
         tell(f"learning observation errors from {ROLLOUTS} vision-only flights: {path.stem}")
@@ -100,9 +100,9 @@ def _errors(course: PreparedCourse, plan: Path, laps: int, tell: Callable[[str],
 
 
 def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) -> tuple[Array, Array, Indices]:
-    """True states (N, 10), errors (N, 9), observed minus true, and the number (N,) of the flight.
+    """Return true states (N, 10), errors (N, 9), observed minus true, and flight numbers (N,) of vision-only flights.
 
-    Of the controller's own model, since a flight that ends early teaches nothing of the rest of the course.
+    They are flown with the controller's own model, since a flight that ends early has no data on the rest of the course.
     """
     states, errors, flights = [], [], []
     for k in range(ROLLOUTS):

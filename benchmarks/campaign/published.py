@@ -1,4 +1,4 @@
-"""Rows of papers, to stand beside ours, marked, with what differs."""
+"""Published results, marked as such, with their differences in conditions."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,19 +8,19 @@ from vehicle.config import load
 
 @dataclass(frozen=True)
 class Published:
-    """One row: figures by setting."""
+    """Row of a publication: figures by setting."""
 
     track: str
     name: str
     source: str
     differs: str
-    lap_s: dict[str, float | None]  # fastest
+    lap_s: dict[str, float | None]  # fastest lap
     completed_percent: dict[str, float | None]
 
 
 @dataclass(frozen=True)
 class RealFlights:
-    """What a pilot has flown on the track itself; medians of time trials."""
+    """Results of a pilot on the real track; medians of time trials."""
 
     track: str
     pilot: str
@@ -32,7 +32,7 @@ class RealFlights:
 
 @dataclass(frozen=True)
 class OdometryErrors:
-    """Standard deviations of one axis."""
+    """Standard deviations of an odometry's errors on each axis."""
 
     name: str
     source: str
@@ -43,7 +43,7 @@ class OdometryErrors:
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """The schema of `published.yaml`."""
+    """Schema of `published.yaml`."""
 
     rows: tuple[Published, ...]
     real: tuple[RealFlights, ...]
@@ -51,17 +51,17 @@ class PublishedFile:
 
 
 def published(track: str) -> list[Published]:
-    """The rows of a track."""
+    """Return the published rows of a track."""
     return [row for row in _file().rows if row.track == track]
 
 
 def real_flights(track: str) -> list[RealFlights]:
-    """Those on a track, humans' and others'."""
+    """Return the real flights on a track, by humans and by autonomous systems."""
     return [flights for flights in _file().real if flights.track == track]
 
 
 def odometry_errors() -> dict[str, OdometryErrors]:
-    """Of all sources, by name."""
+    """Return the odometry errors of all sources, by name."""
     return {errors.name: errors for errors in _file().odometry}
 
 

@@ -1,6 +1,6 @@
-"""One HTML file that opens from disk: tables, paths, margins per gate, time lost per leg, and the worst runs.
+"""Report of a campaign in one HTML file: tables, paths, margins per gate, time lost per leg, and the worst runs.
 
-Plotly draws; its script is written into the file, so that no network is needed.
+Plots use Plotly, whose script is embedded, so that the file needs no network.
 """
 
 import html
@@ -18,12 +18,12 @@ from field.page import html_page
 from sim.worlds.world import NOMINAL
 from vehicle.files import write_file
 
-PATHS = 6  # drawn of each configuration, the worst
-WORST = 20  # rows of the list
+PATHS = 6  # worst paths drawn per configuration
+WORST = 20  # rows of the list of worst flights
 
 
 def write_report(folder: Path, about: dict[str, str], rows: list[Row], found: list[Cell]) -> None:
-    """Writes report.html into the campaign's folder."""
+    """Write report.html into the campaign's folder."""
     figures = [
         figure for name in dict.fromkeys(course_of(row) for row in rows) for figure in _figures(name, about, rows)
     ]
@@ -45,7 +45,7 @@ def name_of(row: Row) -> str:
 
 
 def _figures(course: str, about: dict[str, str], rows: list[Row]) -> list[dict[str, Any]]:
-    """Paths, margins and time lost of one course."""
+    """Return the figures of one course: paths, margins and time lost."""
     group = [row for row in rows if course_of(row) == course]
     gates = json.loads(about.get(f"gates:{group[0].case.track}", "[]"))
     by_name: dict[str, list[Row]] = {}
@@ -83,7 +83,7 @@ SCENE = {
 
 
 def lost_s(row: Row) -> list[float]:
-    """s by which each leg took longer than planned."""
+    """Return the time lost against the plan on each leg, s."""
     flown = np.diff([0.0, *row.outcome.gate_s])
     return (flown - np.diff([0.0, *row.outcome.planned_gate_s])[: len(flown)]).round(4).tolist()
 
@@ -94,7 +94,7 @@ def _box(name: str, x: list[str], y: list[float]) -> dict[str, Any]:
 
 
 def _paths(by_name: dict[str, list[Row]], gates: list[Any]) -> list[dict[str, Any]]:
-    """Lines coloured by speed, and the gates' outlines."""
+    """Return paths coloured by speed, and the gates' outlines."""
     data: list[dict[str, Any]] = []
     shown = [(name, row) for name, some in by_name.items() for row in worst(some, PATHS) if len(row.path)]
     fastest = max((float(row.path[:, 4].max()) for _, row in shown), default=1.0)
@@ -114,7 +114,7 @@ def _paths(by_name: dict[str, list[Row]], gates: list[Any]) -> list[dict[str, An
 
 
 def _worst(folder: Path, rows: list[Row]) -> str:
-    """A table, with links to what was logged."""
+    """Return a table of the worst flights, with links to their logs and plots."""
     failed = [row for row in rows if row.outcome.status == "failed"]
     lines = ["<tr><th>flight<th>status<th>why<th>gates<th>least margin m<th>log, plot</tr>"]
     for row in [*failed, *worst(rows, WORST)][:WORST]:
@@ -129,7 +129,7 @@ def _worst(folder: Path, rows: list[Row]) -> str:
 
 
 def _html(text: str) -> str:
-    """Our own Markdown: headings, tables, lists and paragraphs."""
+    """Convert the subset of Markdown used by the tables to HTML: headings, tables and paragraphs."""
     out, in_table = [], False
     for line in text.splitlines():
         if in_table and not line.startswith("|"):

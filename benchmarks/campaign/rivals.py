@@ -1,8 +1,8 @@
-"""Races of several (`race-bench --rivals GRID`): who is first, and how often they touch.
+"""Races of several pilots (`race-bench --rivals GRID`): ranks and contacts.
 
-Who races is data: a grid's file (benchmarks/campaign/grids) lists kinds of pilots, and all pairings of them are flown, in
-lock-step by IMU and projected corners. Places on the start are turned by one from seed to seed, so that everybody stands
-everywhere, in front too (`--ahead`). A line is told for each race, and a table for each pairing; all races are written to
+A grid's file (benchmarks/campaign/grids) lists kinds of pilots, and all pairings of them are flown, in lock-step with IMU and
+projected corners. Places on the start rotate by one from seed to seed, so that every pilot has every place, including the one
+in front (`--ahead`). One line is printed per race and one table per pairing; all races are written to
 rivals-TRACK-VEHICLE-GRID.json.
 """
 
@@ -23,8 +23,8 @@ from estimation.registry import DEFAULT, make_estimator
 from link.profile import Profile, load_profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.heat import Entry, fly_heat
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.guidance.rivals import Known, StartGrid
 from pilot.make import make_racer
 from pilot.records.flight_log import FlightLog
@@ -45,7 +45,7 @@ FLOWN = "projected", "dcl-projected"  # settings
 
 @dataclass(frozen=True)
 class Entrant:
-    """One kind of pilot."""
+    """Kind of pilot."""
 
     name: str
     plan: str = ""  # as race-bench --plans reads it, such as reserve=0.65
@@ -59,7 +59,7 @@ class Entrant:
 
 @dataclass(frozen=True)
 class Grid:
-    """Who races, and how many at once."""
+    """Pilots of a set of races, and the number in each race."""
 
     pilots: tuple[Entrant, ...]
     at_once: int = 2
@@ -72,12 +72,12 @@ class Grid:
 
 
 def grids() -> list[str]:
-    """Names of those that come with this."""
+    """Return the names of the grids that are included."""
     return sorted(path.stem for path in GRIDS.glob("*.yaml"))
 
 
 def load_grid(name: str) -> Grid:
-    """A grid by its name or the path of a file. Raises ConfigError, and UserError where there is none of that name."""
+    """Load a grid by name or path. Raises ConfigError, and UserError for an unknown name."""
     known = grids()
     if not name.endswith(".yaml") and name not in known:
         raise UserError(f"no grid {name!r}; known: {', '.join(known)}, or the path of a YAML file")
@@ -86,7 +86,7 @@ def load_grid(name: str) -> Grid:
 
 @dataclass(frozen=True)
 class Race:
-    """What came of one race of several."""
+    """Result of one race of several pilots."""
 
     seed: int
     names: list[str]  # of the pilots, by their place on the start
@@ -96,13 +96,13 @@ class Race:
 
     @property
     def leaders(self) -> list[str]:
-        """Who was first at each gate."""
+        """Name of the first pilot at each gate."""
         gates = max(standing.gates for standing in self.order)
         first = [min((one.gate_times_s[k], one.pilot) for one in self.order if k < one.gates)[1] for k in range(gates)]
         return [self.names[pilot - 1] for pilot in first]
 
     def standing(self, name: str) -> Standing:
-        """A pilot's result."""
+        """Return the result of a pilot."""
         return next(one for one in self.order if self.names[one.pilot - 1] == name)
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ class Race:
 def race(
     pilots: Sequence[tuple[Entrant, PreparedCourse]], profile: Profile, world: str, seed: int, setup: HeatSetup
 ) -> Race:
-    """One race in lock-step, of pilots in the order of their places; `world` as `race-bench --worlds` names it."""
+    """Fly one race in lock-step; pilots in the order of their places, `world` as in `race-bench --worlds`."""
     track, vehicle = pilots[0][1].track, pilots[0][1].vehicle
     heat = Heat(resolve(asked(world, seed), track, vehicle), profile, seed, setup)
     entries = []
@@ -134,7 +134,7 @@ def race(
         others = {i: one.told.start.position_m for i, one in enumerate(heat.worlds, 1) if i != k}
         start = StartGrid(k, Known(entrant.rivals), others)
         pilot = make_racer(told, vehicle, profile, estimator, associator, follow, setup.laps, grid=start)
-        eye = open_eye("projected", LOOK, here, vehicle.camera, profile, own)
+        eye = open_perception("projected", LOOK, here, vehicle.camera, profile, own)
         entries.append(Entry(pilot, eye, Recorder(cast(FlightLog, NoLog()))))
     fly_heat(heat, entries, lambda _: None)
     go_t = min((s.referee.race.go_t or 0.0 for s in heat.simulators), default=0.0)
@@ -143,7 +143,7 @@ def race(
 
 
 def table(names: Sequence[str], races: Sequence[Race]) -> str:
-    """A pairing in a line, and one for each pilot."""
+    """Return one line for a pairing and one for each of its pilots."""
     contacts = np.array([len(one.touched_s) for one in races])
     whole = sum(all(standing.status == "finished" for standing in one.order) for one in races)
     lines = [
@@ -163,7 +163,7 @@ def table(names: Sequence[str], races: Sequence[Race]) -> str:
 
 
 def add_options(arguments: argparse.ArgumentParser) -> None:
-    """What a race of several is asked for, beside what every campaign is."""
+    """Add the options of races of several pilots."""
     add = arguments.add_argument_group(
         "races of several, by projected corners and the grid's own controllers"
     ).add_argument
@@ -181,10 +181,10 @@ def add_options(arguments: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, settings: Sequence[str]) -> int:
-    """Fly all pairings on all tracks, by all vehicles, settings and worlds.
+    """Fly all pairings over all tracks, vehicles, settings and worlds.
 
     Raises:
-        UserError: there is no such grid, course or plan, a setting has no projected camera, or no seeds are asked for.
+        UserError: unknown grid, course or plan, a setting without projected camera, or fewer than one seed.
     """
     if arguments.seeds < 1:
         raise UserError(f"--seeds {arguments.seeds}: at least 1 is needed")

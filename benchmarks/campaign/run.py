@@ -1,6 +1,6 @@
-"""Carries the cases to processes of this machine, or to the workers of a Dask scheduler, and brings back what they flew.
+"""Distribution of cases over processes of this machine or workers of a Dask scheduler.
 
-A case knows nothing of where it runs. What a lost worker had in hand is flown again elsewhere.
+The result of a case does not depend on where it runs. Cases of a lost worker are flown again by another.
 """
 
 import multiprocessing
@@ -21,21 +21,21 @@ from vehicle.errors import UserError
 from vehicle.launch import ONE_THREAD
 from vehicle.process import end_with_parent, shielded
 
-Work = Callable[[Case, Any], Flown]  # of a case and its course
+Work = Callable[[Case, Any], Flown]  # (case, course) -> result
 Job = tuple[Case, Any]
-LINE_S = 0.5  # between two renewals of the progress
-CONNECT_S = 10.0  # for a scheduler to answer
+LINE_S = 0.5  # s between updates of the progress line
+CONNECT_S = 10.0  # s, time limit for a scheduler to answer
 
 
 def lost(course: Any, reason: str) -> Flown:
-    """Of a case that takes every worker down with it."""
+    """Return the result of a case whose worker died."""
     return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
 
 
 def in_processes(work: Work, jobs: list[Job], workers: int) -> Iterator[tuple[Case, Flown]]:
-    """Outcomes as they come, from so many processes of this machine.
+    """Yield results as they complete, from `workers` processes of this machine.
 
-    When a process dies, the pool cannot say which case it was, so that those in hand are flown again one by one.
+    When a process dies, the pool does not report which case it had, so that the pending ones are repeated one by one.
     """
     waiting, suspects = deque(jobs), deque[Job]()
     while waiting or suspects:
@@ -46,8 +46,8 @@ def in_processes(work: Work, jobs: list[Job], workers: int) -> Iterator[tuple[Ca
         try:
             while queue or flying:
                 while queue and len(flying) < (1 if alone else workers):
-                    with shielded():  # the first one starts the processes
-                        future = pool.submit(work, *queue[0])  # may find the pool broken: nothing is taken off before
+                    with shielded():  # the first submission starts the processes
+                        future = pool.submit(work, *queue[0])  # may raise: the job stays in the queue
                     flying[future] = queue.popleft()
                 for future in wait(flying, return_when=FIRST_COMPLETED).done:
                     flown = future.result()
@@ -63,14 +63,14 @@ def in_processes(work: Work, jobs: list[Job], workers: int) -> Iterator[tuple[Ca
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
-    """Fresh processes, since CasADi, numba and OpenGL do not survive a fork; one thread each, since they fill the machine."""
+    """Return a pool of spawned processes, since CasADi, numba and OpenGL do not survive a fork, with one thread each."""
     for name in ONE_THREAD:
-        os.environ[name] = "1"  # read by the children as they start
+        os.environ[name] = "1"  # read by the children at start
     return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin)
 
 
 def _begin() -> None:
-    """In a new process: Ctrl-C is the parent's business, and with the parent it ends, even if that is killed."""
+    """Initialise a worker process: ignore Ctrl-C, which the parent handles, and end with the parent, even if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
 
@@ -80,10 +80,10 @@ def _itself(course: Any) -> Any:
 
 
 def on_cluster(work: Work, jobs: list[Job], address: str) -> Iterator[tuple[Case, Flown]]:
-    """Outcomes as they come, from the workers of a Dask scheduler, which gives a lost worker's cases to others.
+    """Yield results as they complete, from the workers of a Dask scheduler, which reassigns a lost worker's cases.
 
     Raises:
-        UserError: Dask is not installed, or there is no scheduler.
+        UserError: Dask is not installed, or no scheduler answers.
     """
     try:
         from distributed import Client, as_completed
@@ -94,7 +94,7 @@ def on_cluster(work: Work, jobs: list[Job], address: str) -> Iterator[tuple[Case
     except (OSError, ValueError) as error:
         raise UserError(f"--scheduler {address}: no scheduler answers ({error}); start one: dask scheduler") from None
     with client:
-        # As results of a task of their own, courses are sent once, and made again when the worker that holds one is lost.
+        # As results of their own tasks, courses are sent once, and recreated when the worker that has one is lost.
         courses = {
             id(course): client.submit(_itself, course, pure=False) for course in {id(c): c for _, c in jobs}.values()
         }
@@ -107,7 +107,7 @@ def on_cluster(work: Work, jobs: list[Job], address: str) -> Iterator[tuple[Case
 
 
 class CampaignProgress:
-    """One line: how many of all, how many failed, how long still."""
+    """Progress line: cases done, failed, and time left."""
 
     def __init__(self, total: int):
         self._total, self._done, self._failed = total, 0, 0

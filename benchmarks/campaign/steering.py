@@ -1,4 +1,4 @@
-"""What turns states that are given into commands: a controller along its plan, or a policy from gate to gate."""
+"""Commands from given states: by a controller along its plan, or by a policy from gate to gate."""
 
 from typing import Protocol, cast
 
@@ -17,14 +17,14 @@ from vehicle.rotation import Array
 
 
 class Steering(Protocol):
-    """Asked for one command after the other."""
+    """Source of commands for given states."""
 
     def step(self, state: State, dt: float) -> tuple[Control, str]:
-        """The command in a state, dt (s) before the next, and why the flight should end (empty: it should not)."""
+        """Return the command in a state, dt (s) before the next, and the reason to end the flight (empty: none)."""
 
 
 class ByPlan:
-    """The controller of a name, by its plan's time."""
+    """Controller by name, along its plan."""
 
     def __init__(self, name: str, course: PreparedCourse):
         self._controller = CONTROLLERS[name](course)
@@ -37,7 +37,7 @@ class ByPlan:
 
 
 class ByPolicy:
-    """A policy, which counts its gates by the states that it is given."""
+    """Policy by name, with gate passages judged from the given states."""
 
     def __init__(self, name: str, course: PreparedCourse, laps: int, command_hz: float):
         policy, track = load_policy(name), course.track
@@ -52,12 +52,12 @@ class ByPolicy:
 
 
 class _AsMapped:
-    """Of an estimator what guidance asks for where the state is given: the gates stand as on the map."""
+    """The part of `MapEstimator` that guidance uses, for a given state: gates without offsets from the map."""
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         return np.zeros(3)
 
 
 def steering(name: str, course: PreparedCourse, laps: int, command_hz: float) -> Steering:
-    """Of a controller or policy by its name. Raises UserError for a policy that does not fit."""
+    """Return the controller or policy of a name. Raises UserError for a policy that does not fit vehicle or rate."""
     return ByPlan(name, course) if name in CONTROLLERS else ByPolicy(name, course, laps, command_hz)

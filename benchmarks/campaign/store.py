@@ -1,4 +1,4 @@
-"""The campaign's file: one SQLite database, to which every outcome is committed as it comes."""
+"""Campaign file: one SQLite database, to which every outcome is committed as it completes."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from vehicle.files import reading
 from vehicle.rotation import Array
 
 FILE = "campaign.sqlite"
-PATH_BYTES = 16 << 20  # largest true path, unpacked: 20 bytes a sample, 2 MB for ten minutes at 200 Hz
+PATH_BYTES = 16 << 20  # bytes, largest uncompressed true path; 20 per sample, 2.4 MB for ten minutes at 200 Hz
 SCHEMA = """
 create table if not exists about (key text primary key, value text not null);
 create table if not exists cases (
@@ -28,7 +28,7 @@ create table if not exists cases (
 
 @dataclass(frozen=True)
 class Row:
-    """One finished case."""
+    """Completed case."""
 
     case: Case
     outcome: Outcome
@@ -36,10 +36,10 @@ class Row:
 
 
 class Store:
-    """What has been flown. Only the process that was asked for the campaign writes."""
+    """Store of a campaign's outcomes. Only the main process writes."""
 
     def __init__(self, path: Path):
-        """Opens the file, or makes it. Raises UserError when it is no campaign."""
+        """Open or create the file. Raises UserError when it is not a campaign."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         try:
@@ -50,19 +50,19 @@ class Store:
 
     @classmethod
     def existing(cls, path: Path) -> "Store":
-        """Of a file, or of the folder that holds it. Raises UserError when there is none."""
+        """Open an existing campaign by its file or folder. Raises UserError when there is none."""
         path = path / FILE if path.is_dir() else path
         if not path.is_file():
             raise UserError(f"{path}: there is no campaign; make one with race-bench --out {path.parent}")
         return cls(path)
 
     def about(self) -> dict[str, str]:
-        """Where the campaign was flown, and with what."""
+        """Return the campaign's commit, machine and other metadata."""
         with self._reading():
             return dict(self._db.execute("select key, value from about"))
 
     def require(self, about: dict[str, str], must: str) -> None:
-        """Notes what the campaign is flown with. Raises UserError when it was begun with another `must`."""
+        """Store the campaign's metadata. Raises UserError when it was begun with another value of the key `must`."""
         before = self.about().get(must)
         if before not in (None, about[must]):
             raise UserError(
@@ -72,19 +72,19 @@ class Store:
             self._db.executemany("insert or replace into about values (?, ?)", about.items())
 
     def done(self) -> dict[str, str]:
-        """Status by id."""
+        """Return the status of all stored cases by id."""
         with self._reading():
             return dict(self._db.execute("select id, status from cases"))
 
     def add(self, case: Case, flown: Flown) -> None:
-        """Keeps a flight for good."""
+        """Commit the result of a case."""
         path = zlib.compress(flown.path.astype(np.float32).tobytes())
         texts = (case.id, json.dumps(asdict(case)), flown.outcome.status, json.dumps(asdict(flown.outcome)))
         with self._db:
             self._db.execute("insert or replace into cases values (?, ?, ?, ?, ?)", (*texts, path))
 
     def rows(self) -> list[Row]:
-        """All, in the order of their names."""
+        """Return all rows in the order of their ids."""
         with self._reading():
             return list(self._rows())
 
@@ -102,7 +102,7 @@ class Store:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """Damage that shows while rows are read is told as `vehicle.files.reading` does."""
+        """Convert errors of damaged data to UserError, as `vehicle.files.reading` does."""
         with reading(self.path, "a damaged campaign"):
             try:
                 yield

@@ -1,4 +1,4 @@
-"""What every table says of flights that differ in their seed only."""
+"""Summary of flights that differ in their seed only, common to all tables."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from benchmarks.campaign.case import Case
 from benchmarks.campaign.store import Row
 
-CONFIDENCE = 0.95
+CONFIDENCE = 0.95  # of the interval of the finish rate
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Which configuration, in which world, and how many of its flights finished."""
+    """Configuration, world, and number of finished flights."""
 
     track: str
     vehicle: str
@@ -24,21 +24,21 @@ class Summary:
     residual: str
     flights: int
     finished: int
-    finished_low: float  # Wilson's interval of the share that finishes
+    finished_low: float  # Wilson interval of the finish rate, 95 %
     finished_high: float
-    causes: dict[str, int]  # of the ends without a finish, most frequent first
+    causes: dict[str, int]  # number of unfinished flights by cause, most frequent first
 
 
 def flown_by(one: Case | Summary) -> str:
-    """Who flies, in words: what does not stand in the heading of a table."""
+    """Return controller, estimator and options as text, for the rows of a table."""
     more = f", plan {one.plan}" if one.plan else ""
     more += f", residual {one.residual}" if one.residual else ""
     return f"{one.controller}, state {one.estimator}{more}"
 
 
 def summary(rows: list[Row]) -> Summary:
-    """Of all flights of one configuration in one world."""
-    from scipy.stats import binomtest  # half a second to load, which no flight waits for
+    """Summarise all flights of one configuration in one world."""
+    from scipy.stats import binomtest  # imported late: takes 0.5 s, and flights do not need it
 
     case, flown = rows[0].case, [row.outcome for row in rows]
     finished = sum(o.finished for o in flown)

@@ -1,4 +1,4 @@
-"""Tables in the form of the papers: rows controllers and estimators, columns settings; Markdown for people, JSON for programs."""
+"""Result tables in the papers' form: rows are controllers and estimators, columns are settings; as Markdown and JSON."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from benchmarks.campaign.summary import Summary, flown_by, summary
 from benchmarks.campaign.worlds import WorldCost
 from sim.worlds.world import NOMINAL
 
-ABOUT = ("track", "vehicle", "laps", "world")  # what a table shares
+ABOUT = ("track", "vehicle", "laps", "world")  # fields common to a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,17 @@ class Spread:
 
 @dataclass(frozen=True)
 class Cell(Summary):
-    """All flights of one configuration in one setting. Times in s, margins and errors in m."""
+    """Figures of all flights of one configuration in one setting. Times in s, margins and errors in m."""
 
-    completed: float  # mean share of the track
-    failed: int  # could not be flown at all
-    race: Spread | None  # of those that finished, as are the next five
+    completed: float  # mean fraction of the course
+    failed: int  # number that could not be flown
+    race: Spread | None  # of finished flights, as the next five
     first_lap: Spread | None
     flying_lap: Spread | None  # best of each flight
     fastest_lap: float | None
     to_plan: Spread | None
     to_bound: Spread | None
-    margin: Spread | None  # over all gates passed in all flights, as in Swift
+    margin: Spread | None  # over all gate passages of all flights, as in Swift
     tracking: Spread | None
     estimate: Spread | None
     solve_p50_ms: Spread | None
@@ -60,7 +60,7 @@ class Cell(Summary):
 
 
 def cells(rows: list[Row]) -> list[Cell]:
-    """One for each configuration and world, in the order of the settings; single factors stand in `worlds` only."""
+    """Return one cell per configuration and world, in the order of the settings; single factors are in `worlds` only."""
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         c = row.case
@@ -73,7 +73,7 @@ def cells(rows: list[Row]) -> list[Cell]:
 
 
 def cell(rows: list[Row]) -> Cell:
-    """The figures of flights that differ in their seed only."""
+    """Return the figures of flights that differ in their seed only."""
     all_flown = [row.outcome for row in rows]
     done = [o for o in all_flown if o.finished]
     laps = [lap for o in done for lap in o.lap_s]
@@ -111,7 +111,7 @@ def _spread(value: Spread | None, form: str = ".3f", scale: float = 1.0) -> str:
 
 
 def _sure(c: Cell) -> str:
-    """The interval, where another seed could have ended otherwise."""
+    """Return the confidence interval of the finish rate, where the seed has an effect."""
     low, high = 100 * c.finished_low, 100 * c.finished_high
     return f" [{low:.0f}, {high:.0f} %]" if SETTINGS[c.setting].random else ", nothing random"
 
@@ -133,7 +133,7 @@ FIGURES: dict[str, Callable[[Cell], str]] = {
 
 
 def markdown(found: list[Cell]) -> str:
-    """One table for each track, vehicle, number of laps and world, with published rows and what ended the other flights."""
+    """Return one table per track, vehicle, number of laps and world, with published rows and causes of unfinished flights."""
     blocks = []
     for about in dict.fromkeys(tuple(getattr(c, name) for name in ABOUT) for c in found):
         group = [c for c in found if tuple(getattr(c, name) for name in ABOUT) == about]
@@ -176,7 +176,7 @@ def _table(group: list[Cell]) -> list[str]:
 
 
 def _real(track: str) -> list[str]:
-    """What pilots have flown on the real track."""
+    """Return the rows of flights on the real track."""
     flights = real_flights(track)
     head = ["", "| *published*, in reality | lap s, median | three laps s, median | best race s |", "|---|---|---|---|"]
     rows = [f"| {f.pilot} ({f.source}) | {f.lap_s:.2f} | {f.three_laps_s:.2f} | {f.best_race_s:.3f} |" for f in flights]
@@ -194,5 +194,5 @@ def _notes(group: list[Cell]) -> list[str]:
 
 
 def as_json(about: dict[str, str], found: list[Cell], cost: list[WorldCost]) -> dict[str, Any]:
-    """The same for programs."""
+    """Return tables and metadata as JSON-compatible data."""
     return {"about": about, "cells": [asdict(c) for c in found], "worlds": [asdict(c) for c in cost]}

@@ -1,7 +1,7 @@
-"""Worlds as an axis of a campaign: what each deviation from what is believed costs.
+"""Worlds as an axis of a campaign: the cost of each deviation from the pilot's models.
 
-A cell's world is `as_believed`, the name of a file whose factors the seed of each flight draws jointly, or FILE:FACTOR+ for one
-factor alone (`sim.worlds.distribution`).
+A cell's world is `as_believed`, the name of a file whose factors are drawn jointly with each flight's seed, or FILE:FACTOR+ for
+one factor alone (`sim.worlds.distribution`).
 """
 
 from collections.abc import Iterable
@@ -17,11 +17,11 @@ from sim.worlds.distribution import load_worlds
 from sim.worlds.world import NOMINAL
 
 UNKNOWN, FACTORS = "unknown", "factors"
-ABOUT = ("track", "vehicle", "laps", "setting", "controller", "estimator", "plan", "residual")  # what a table shares
+ABOUT = ("track", "vehicle", "laps", "setting", "controller", "estimator", "plan", "residual")  # common to a table
 
 
 def cells_of(worlds: Iterable[str]) -> list[str]:
-    """The cells' worlds, `factors` written out."""
+    """Return the worlds of the cells, with `factors` expanded."""
     found: list[str] = []
     for world in worlds:
         alone = [f"{UNKNOWN}:{one.of}{sign}" for one in load_worlds(UNKNOWN).factors for sign in one.signs]
@@ -30,24 +30,24 @@ def cells_of(worlds: Iterable[str]) -> list[str]:
 
 
 def asked(world: str, seed: int) -> str:
-    """As `sim.worlds.distribution.resolve` wants it."""
+    """Return the name of a cell's world with its seed, for `sim.worlds.distribution.resolve`."""
     name, *factor = world.split(":")
     return ":".join([name, str(seed), *factor])
 
 
 @dataclass(frozen=True)
 class WorldCost(Summary):
-    """All flights of one configuration in one world. Times in s, lengths in m."""
+    """Figures of all flights of one configuration in one world. Times in s, lengths in m."""
 
-    race_s: float | None  # median of those that finished
-    slower: float | None  # against as believed, relative
-    margin_m: float | None  # least, over all gates passed in all flights
-    at_gates_p95_m: float | None  # of the estimate's errors at the gates' planes
+    race_s: float | None  # median of finished flights
+    slower: float | None  # relative to the world without deviations
+    margin_m: float | None  # least over all gate passages of all flights
+    at_gates_p95_m: float | None  # 95th percentile of the position errors relative to gates, at their planes
     nees: float | None  # mean
 
 
 def costs(rows: list[Row]) -> list[WorldCost]:
-    """One for each configuration and world, in the order in which they were first flown."""
+    """Return the costs per configuration and world, grouped by configuration, the world without deviations first."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in sorted(rows, key=lambda r: r.case.world != NOMINAL):
         groups.setdefault((*_about(row.case), row.case.world), []).append(row)
@@ -79,7 +79,7 @@ def _cost(rows: list[Row], nominal_s: float | None) -> WorldCost:
 
 
 def markdown(found: list[WorldCost]) -> str:
-    """One table for each configuration, a row for each world."""
+    """Return one table per configuration, with a row per world."""
     blocks = []
     for about in dict.fromkeys(map(_about, found)):
         of_world = [c for c in found if _about(c) == about]

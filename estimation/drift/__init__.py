@@ -1,1 +1,1 @@
-"""Odometry by the IMU alone, and linear filters for its drift: with a map, and without."""
+"""Inertial odometry, and linear filters for its drift, with and without a map."""

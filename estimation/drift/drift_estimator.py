@@ -1,4 +1,4 @@
-"""Swift's way: odometry, less the drift that gates show. Attitude comes from gyro and telemetry alone."""
+"""Swift's estimator: inertial odometry minus the drift measured by gates. Attitude comes from gyro and telemetry alone."""
 
 from collections.abc import Sequence
 
@@ -16,15 +16,15 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array
 from vehicle.statistics import chi2_limit, mahalanobis2
 
-ATTITUDE_SIGMA_RAD = 0.01  # of the odometry, about each axis
-LIMIT = chi2_limit(3, 1e-3)  # -, squared distance beyond which a fix is no measurement
+ATTITUDE_SIGMA_RAD = 0.01  # standard deviation of the odometry's attitude about each axis (chosen)
+LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which a fix is rejected
 
 
 class DriftEstimator:
-    """See `estimation.estimator.MapEstimator`."""
+    """Swift's drift estimator; implements `estimation.estimator.MapEstimator`."""
 
     def __init__(self, start: Start, noise: DriftNoise, fix: PoseFix | None = None):
-        """`fix` localises by a sighting in a way of its own; None: as the association did."""
+        """Start at rest on the pad. `fix` computes the position fix of a sighting; None to use that of the association."""
         self._fix = fix
         self.health = Health()
         self.odometry = InertialOdometry(start.p_wb, start.q_wb)
@@ -57,8 +57,8 @@ class DriftEstimator:
         self.drift.update(t, (pose.p_w - p_wb)[None], POSITION_SIGMA_M**2 * np.eye(3)[None])
         return True
 
-    def doubt_clock(self, sigma: float) -> None:
-        pass  # the delay of images is no state
+    def inflate_image_delay(self, sigma: float) -> None:
+        pass  # the image delay is not estimated
 
     def restart_rest(self) -> None:
         self.odometry.restart_rest()
@@ -71,19 +71,19 @@ class DriftEstimator:
         return self._state(self.odometry.pose)
 
     def calibration(self) -> Camera | None:
-        return None  # the camera is believed
+        return None  # the camera is not calibrated in flight
 
     def refocus(self, scale: float) -> None:
-        pass  # the camera is the associator's
+        pass  # the camera belongs to the associator
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
-        return np.zeros(3)  # the map is believed
+        return np.zeros(3)  # the map is taken as exact
 
-    def gate_doubt(self, gate: int, at_w: Array) -> Array | None:
+    def gate_covariance(self, gate: int, at_w: Array) -> Array | None:
         return None
 
     def relocate(self, gate: int, cov: Array) -> None:
-        pass  # offsets are no states
+        pass  # gate offsets are not estimated
 
     def _state(self, pose: Pose) -> State:
         x, P = self.drift.at(pose.t)
@@ -122,7 +122,7 @@ class DriftEstimator:
                 nis.append(d2 / 3)
         self.health.gates_refused += len(sightings) - len(nis)
         used = self._update(t, np.array(drifts), np.array(covariances), nis)
-        if self.health.doubtful(t, used, unexplained + len(sightings)):
+        if self.health.should_inflate(t, used, unexplained + len(sightings)):
             self.drift.doubt(DOUBT_P, DOUBT_V)
         return used
 

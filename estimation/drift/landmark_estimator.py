@@ -1,13 +1,13 @@
-"""Where the vehicle is among gates that no map tells of: Swift's drift filter, with the gates as unknowns beside the drift.
+"""Localisation among gates without a map: Swift's drift filter, with the gates as unknowns beside the drift.
 
-The attitude comes from gyro and ATTITUDE and is good to a few milliradians; with it, localisation and mapping are linear. A gate
-seen at z_w = R_wb (p_bc + R_bc p_cg) from an odometry that is at p and off by d stands at m with
+The attitude comes from gyro and ATTITUDE and is accurate to a few milliradians; given it, localisation and mapping are linear. A
+gate observed at z_w = R_wb (p_bc + R_bc p_cg) from odometry position p with drift d stands at m with
 
-    p + z_w = m + d + R_wb (theta x z_b),   d' = d_v,   d_v' = R_wb d_a,   d_a a slow walk (what biases and an attitude that
-    leans feign in body axes, near hovering),   theta the small constant turn by which the camera's mount is not as the file says,
+    p + z_w = m + d + R_wb (theta x z_b),   d' = d_v,   d_v' = R_wb d_a,   d_a a random walk (apparent acceleration in body
+    axes by biases and attitude errors, near hover),   theta the small constant misalignment of the camera's mount,
 
-which a Kalman filter solves for (d, d_v, d_a, theta, m_1 .. m_n) (Smith, Self and Cheeseman 1990). World NED with its origin
-where the vehicle has stood; north is that of ATTITUDE, or else where the vehicle has looked.
+which a Kalman filter solves for (d, d_v, d_a, theta, m_1 .. m_n) (Smith, Self and Cheeseman 1990). World NED with its origin at
+the vehicle's resting place; north is that of ATTITUDE, or the vehicle's heading at rest if none is received.
 """
 
 import math
@@ -31,46 +31,44 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix
 from vehicle.statistics import chi2_limit, mahalanobis2
 
-DRIFT, MOUNT, FIRST = 9, slice(9, 12), 12  # p, v and a of the drift come first in the state, then theta, then landmarks
-ACCEL_PSD = 1e-4  # m^2/s^3, white noise of the acceleration
-WALK_PSD = 4e-4  # m^2/s^5, of the accelerations that tilt errors and biases feign
-FIRST_A = 0.05  # m/s^2, of those at the start
-FIRST_MOUNT = math.radians(
-    1.5
-)  # of each angle: of a mount as files and probe-link leave it, and an ATTITUDE that leans
-APART_M = 2.0  # gates stand farther apart than that,
-ROUGH = 0.15  # and than this share of the distance at which one is seen, which also sets two views of one gate apart
-CONFIRMED = 4  # sightings that make a gate
-FORGET_S = 1.5  # without further sightings, after which what is not confirmed was none
-REST_KEPT = 400  # samples at rest that are remembered
-RECOVERY_S = 2.0  # in which a drift beyond its covariance has come about
-LIMIT = chi2_limit(3, 1e-3)  # -, squared distance beyond which a gate is another one
+DRIFT, MOUNT, FIRST = 9, slice(9, 12), 12  # layout of the state: p, v and a of the drift, theta, landmarks
+ACCEL_PSD = 1e-4  # m^2/s^3, white acceleration noise
+WALK_PSD = 4e-4  # m^2/s^5, random walk of the apparent acceleration by tilt errors and biases
+FIRST_A = 0.05  # m/s^2, its standard deviation at the start
+FIRST_MOUNT = math.radians(1.5)  # rad, standard deviation of each angle: mount as configured, and ATTITUDE's lean
+APART_M = 2.0  # m, least distance between two gates
+ROUGH = 0.15  # -, likewise as a share of the viewing distance; also separates two views of one gate
+CONFIRMED = 4  # sightings that confirm a landmark
+FORGET_S = 1.5  # s without a sighting after which an unconfirmed landmark is dropped
+REST_KEPT = 400  # newest samples at rest that are kept
+RECOVERY_S = 2.0  # s in which a drift beyond its covariance is assumed to have grown
+LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which a fix is of another gate
 
 
 @dataclass(slots=True)
 class _Track:
-    """What is kept of a landmark beside the filter's state."""
+    """Data of a landmark beside the filter's state."""
 
     number: int
-    first_way: Array  # (2,) horizontal line of sight when first seen
-    axis: Array  # (2,) weighted sum of directions through it
-    view_p_w: Array  # (3,) m, of the vehicle at the newest of its views
-    seen: int = 0
-    views: int = 1  # from places apart
-    last_t: float = 0.0  # s
+    first_way: Array  # (2,) unit, horizontal line of sight when first seen
+    axis: Array  # (2,) weighted sum of the horizontal directions through it
+    view_p_w: Array  # (3,) m, vehicle at the newest distinct viewpoint
+    seen: int = 0  # images in which it was observed
+    views: int = 1  # distinct viewpoints
+    last_t: float = 0.0  # s, exposure of the newest image
 
 
 class LandmarkEstimator:
-    """See `estimation.estimator.Mapper`."""
+    """Linear SLAM with gates as landmarks; implements `estimation.estimator.Mapper`."""
 
     def __init__(self, camera: Camera, opening_m: float, look: GateAppearance):
         self.health = Health()
         self._camera, self._opening_m, self._look = camera, opening_m, look
         self._odometry = InertialOdometry(np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))
         self._rest: deque[Imu] = deque(maxlen=REST_KEPT)
-        self._told = False  # whether ATTITUDE was heard
+        self._told = False  # whether ATTITUDE was received
         self._x, self._P = np.zeros(FIRST), np.zeros((FIRST, FIRST))
-        self._t: float | None = None  # of the filter: the last exposure
+        self._t: float | None = None  # s, of the filter's state: the last exposure
         self._tracks: list[_Track] = []
         self._numbers = 0
 
@@ -95,18 +93,18 @@ class LandmarkEstimator:
         return used
 
     def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
-        """Never used: the map would inherit it."""
+        """Refuse the position: its errors would enter the map."""
         return False
 
-    def doubt_clock(self, sigma: float) -> None:
-        pass  # the delay of images is no state
+    def inflate_image_delay(self, sigma: float) -> None:
+        pass  # the image delay is not estimated
 
     def restart_rest(self) -> None:
         self._rest.clear()
         self._odometry.restart_rest()
 
     def release(self) -> None:
-        if not self._told and self._rest:  # the rest once more, from the attitude that gravity tells
+        if not self._told and self._rest:  # replay the rest from the attitude that gravity gives
             self._odometry = InertialOdometry(
                 np.zeros(3), levelled(np.mean([sample.accel for sample in self._rest], axis=0))
             )
@@ -178,11 +176,11 @@ class LandmarkEstimator:
         self._P[a, a] += WALK_PSD * dt * np.eye(3)
 
     def _assigned(self, pose: Pose, fixes: dict[int, GateFix]) -> dict[int, int]:
-        """Landmark (by its place in the state) of each fix that one explains."""
+        """Assign fixes to landmarks; return the landmark's place in the state for each assigned fix."""
         rows = sorted(fixes)
         if not rows or not self._tracks:
             return {}
-        cost = np.full((len(rows), len(self._tracks) + len(rows)), FORBIDDEN)  # a fix may be of no landmark
+        cost = np.full((len(rows), len(self._tracks) + len(rows)), FORBIDDEN)  # a fix may have no landmark
         for r, i in enumerate(rows):
             for k in range(len(self._tracks)):
                 H, innovation = self._innovation(pose, fixes[i], k)
@@ -216,19 +214,19 @@ class LandmarkEstimator:
             track.views, track.view_p_w = track.views + 1, p_w
 
     def _near(self, pose: Pose, fix: GateFix) -> Indices:
-        """The landmarks (K,) that stand too near to what was seen to be another gate."""
+        """Return the landmarks (K,) so near to a fix that it cannot be another gate."""
         reach = max(APART_M, ROUGH * float(np.linalg.norm(fix.z_w)))
         off = pose.p_w + fix.z_w - self._x[:3] - self._x[FIRST:].reshape(-1, 3)
         return np.flatnonzero(np.linalg.norm(off, axis=1) < reach)
 
     def _recover(self, pose: Pose, fix: GateFix, k: int) -> None:
-        """What can only be this landmark, and does not lie where it should, shows a drift beyond its covariance: doubt that."""
+        """Inflate the drift's covariance where a fix that can only be of landmark k misses it."""
         _, off = self._innovation(pose, fix, k)
         self._P[:3, :3] += float(off @ off) * np.eye(3)
         self._P[3:6, 3:6] += float(off @ off) / RECOVERY_S**2 * np.eye(3)
 
     def _discover(self, t: float, pose: Pose, fix: GateFix) -> int:
-        """m = p + z - d - R_wb (theta x z_b) joins the state."""
+        """Augment the state by m = p + z - d - R_wb (theta x z_b); return its place among the landmarks."""
         n = len(self._x)
         G = np.eye(n + 3, n)
         G[n:, :3], G[n:, MOUNT] = -np.eye(3), -_turned(pose, fix.z_w)
@@ -245,7 +243,7 @@ class LandmarkEstimator:
         return len(self._tracks) - 1
 
     def _forget(self, t: float) -> None:
-        """Drops what was seen too seldom to be a gate."""
+        """Drop unconfirmed landmarks that were not seen for `FORGET_S`."""
         kept = [k for k, track in enumerate(self._tracks) if track.seen >= CONFIRMED or t - track.last_t < FORGET_S]
         if len(kept) < len(self._tracks):
             rows = [*range(FIRST), *(FIRST + 3 * k + i for k in kept for i in range(3))]
@@ -254,12 +252,12 @@ class LandmarkEstimator:
 
 
 def _turned(pose: Pose, z_w: Array) -> Array:
-    """(3, 3) by which a turn theta of the mount moves what is seen at z_w (3,): R_wb (theta x z_b) = -[z_w]x R_wb theta."""
+    """Return the Jacobian (3, 3) of a fix z_w (3,) by the mount's rotation: R_wb (theta x z_b) = -[z_w]x R_wb theta."""
     return np.cross(matrix(pose.q_wb), z_w, axisa=0, axisc=0)
 
 
 def _growth(dt: float, pose: Pose) -> Array:
-    """F (9, 9) of the drift over dt, s, with the attitude of a pose."""
+    """Return F (9, 9) of the drift over dt (s), with the attitude of a pose."""
     F, R_wb = np.eye(DRIFT), matrix(pose.q_wb)
     F[:3, 3:6], F[3:6, 6:9], F[:3, 6:9] = dt * np.eye(3), dt * R_wb, dt * dt / 2 * R_wb
     return F

@@ -1,9 +1,9 @@
-"""Strap-down odometry: attitude from gyro and ATTITUDE, velocity and position by integrating specific force.
+"""Strap-down odometry: attitude from gyro and ATTITUDE, velocity and position by integration of specific force.
 
     q' = q * (0, (omega - b_g) / 2),   v' = R_wb (f - b_a) + g,   p' = v
 
-Biases are the mean readings at rest on the pad, whose pose the track knows. A short history answers for the past,
-since images arrive late.
+Biases are the mean readings at rest on the pad, whose pose the track gives. A short history covers the past, since images
+arrive late.
 """
 
 from collections import deque
@@ -16,27 +16,27 @@ from link.messages import Attitude, Imu
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, between, conjugate, exp, log, matrix, normalised, product
 
-G_W = np.array([0.0, 0.0, GRAVITY])
-ATTITUDE_GAIN = 0.2  # share of the difference that one ATTITUDE sample corrects; its stamp is only good to 1 ms
-HISTORY_S = 0.5
+G_W = np.array([0.0, 0.0, GRAVITY])  # m/s^2, world NED
+ATTITUDE_GAIN = 0.2  # share of the difference corrected per ATTITUDE sample, whose stamp is good to 1 ms only (chosen)
+HISTORY_S = 0.5  # s, length of the history
 
 
 @dataclass(frozen=True, slots=True)
 class Pose:
     """Odometry at one time; world NED, body FRD."""
 
-    t: float
-    p_w: Array
-    v_w: Array
-    q_wb: Array
-    omega_b: Array
+    t: float  # s
+    p_w: Array  # (3,) m
+    v_w: Array  # (3,) m/s
+    q_wb: Array  # (4,) wxyz, body to world
+    omega_b: Array  # (3,) rad/s
 
 
 class InertialOdometry:
-    """Feed it every `Imu` and `Attitude`; ask it for now (`pose`) or for the last half second (`at`)."""
+    """Strap-down integration of every `Imu` and `Attitude`; `pose` is the newest one, `at` covers the last half second."""
 
     def __init__(self, p_w: Array, q_wb: Array):
-        """Starts at rest at a known pose. `release` ends the rest."""
+        """Start at rest at a known pose, until `release`."""
         self.pose = Pose(0.0, np.array(p_w), np.zeros(3), np.array(q_wb), np.zeros(3))
         self.rest_samples = 0
         self.rejected = self.gaps = 0
@@ -44,12 +44,12 @@ class InertialOdometry:
         self._accel_sum, self._gyro_sum, self._accel_bias, self._gyro_bias = (np.zeros(3) for _ in range(4))
         self._force_w = np.zeros(3)
         self._last: Imu | None = None
-        self._same_from = 0.0  # stamp of the first of the samples whose values are the newest one's
-        self._anchor: tuple[Pose, Array] | None = None  # pose and force at the first of several samples of equal values
+        self._same_from = 0.0  # s, stamp of the first sample with the newest sample's values
+        self._anchor: tuple[Pose, Array] | None = None  # pose and force before a run of repeated samples
         self._history: deque[Pose] = deque()
 
     def release(self) -> None:
-        """From here on the vehicle may move; the biases are what rest has shown."""
+        """End the rest: set the biases to the mean errors at rest."""
         self._at_rest = False
         if self.rest_samples:
             q = self.pose.q_wb
@@ -57,12 +57,12 @@ class InertialOdometry:
             self._accel_bias = self._accel_sum / self.rest_samples + matrix(q).T @ G_W
 
     def restart_rest(self) -> None:
-        """Forgets what rest has shown so far."""
+        """Discard the readings at rest collected so far."""
         self.rest_samples = 0
         self._accel_sum, self._gyro_sum = np.zeros(3), np.zeros(3)
 
     def imu(self, sample: Imu) -> bool:
-        """Integrates to the sample's time. Returns whether it was used: not when repeated, old or absurd."""
+        """Integrate to the sample's time; return whether it was used: not if it is old or implausible."""
         accel, gyro = np.array(sample.accel), np.array(sample.gyro)
         if not plausible(sample) or sample.t <= self.pose.t:
             self.rejected += 1
@@ -86,17 +86,17 @@ class InertialOdometry:
         return True
 
     def coast(self, sample: Imu) -> None:
-        """Integrates to a sample, free of bias, that a model predicts."""
+        """Integrate to a model-predicted, bias-free sample."""
         self._anchor = None
         if not self._at_rest and plausible(sample) and sample.t > self.pose.t:
             self._integrate(sample.t, sample.t - self.pose.t, np.array(sample.accel), np.array(sample.gyro))
             self._history.append(self.pose)
 
     def _bridge_repeats(self, t: float, repeated: bool, dt: float) -> float:
-        """The step to integrate, s. A sample that repeats the last one's values under a new stamp is no measurement.
+        """Return the step to integrate, s. A sample that repeats the last values under a new stamp is not a measurement.
 
-        Such steps are flown with the old values for the time being; the next true sample integrates anew from where they began.
-        Equal values for longer than that are true: a vehicle at rest, without noise.
+        Such steps use the old values provisionally; the next fresh sample integrates again from where they began. Equal values
+        for longer than `REPEATS_S` are true readings: a vehicle at rest, without noise.
         """
         if not repeated and self._anchor is not None:
             (self.pose, self._force_w), self._anchor = self._anchor, None
@@ -118,7 +118,7 @@ class InertialOdometry:
         self.pose = Pose(t, last.p_w + dt * last.v_w + 0.5 * dt * dt * a_w, last.v_w + dt * a_w, q, omega)
 
     def attitude(self, sample: Attitude) -> bool:
-        """Draws the attitude towards the telemetry's. Returns whether it was used."""
+        """Correct the attitude towards the telemetry's; return whether it was used."""
         q = np.array(sample.q_wb)
         past = self.at(sample.t)
         if not np.isfinite(q).all() or past is None or abs(q @ q - 1) > 1e-2:
@@ -131,7 +131,7 @@ class InertialOdometry:
         return True
 
     def at(self, t: float) -> Pose | None:
-        """The odometry at a time within the history (interpolated, or extrapolated by a few ms); None outside."""
+        """Return the odometry at t (s), interpolated or extrapolated by at most 50 ms; None outside the history."""
         history = self._history
         if not history or not history[0].t - 1e-9 <= t <= history[-1].t + 0.05:
             return None

@@ -1,8 +1,8 @@
-"""Where a gate's pose says that the vehicle is: IPPE, with a covariance from perturbed corners, as Swift has it (Methods).
+"""Position fix of the vehicle from a gate's pose: IPPE, with a covariance from perturbed corners, as in Swift (Methods).
 
     p_wb = p_wg - R_wb (p_bc + R_bc p_cg),   R = R_wc cov(p_cg) R_wc'
 
-The attitude is the odometry's, which is far better than that of a small square: the rotation that IPPE finds goes unused.
+The attitude is the odometry's, far more accurate than that of a small square: the rotation from IPPE is not used.
 """
 
 import math
@@ -17,15 +17,15 @@ from vehicle.rotation import Array
 
 
 class PoseFix:
-    """Fixes by gates whose four corners are seen; others give none, as in the released code."""
+    """Position fixes by gates with four visible corners; others give none, as in the released code."""
 
     def __init__(self, camera: Camera, rng: np.random.Generator):
-        """`rng` draws the perturbations."""
+        """Draw the perturbations of corners from `rng`."""
         self._camera, self._rng = camera, rng
         self._pinhole = replace(camera, k1=0.0, k2=0.0)
 
     def __call__(self, sighting: GateSighting, q_wb: Array) -> tuple[Array, Array] | None:
-        """Position (3,) m of the vehicle with attitude q_wb (4,), and covariance (3, 3) m^2; None without a pose."""
+        """Return the position (3,) m of a vehicle with attitude q_wb (4,), and its covariance (3, 3) m^2; None without a pose."""
         if not sighting.visible.all():
             return None
         corners_w, corners_px = sighting.corners_w, self._camera.pinhole(sighting.corners_px)

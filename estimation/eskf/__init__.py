@@ -1,1 +1,1 @@
-"""The error-state filter: IMU, gates, attitude and position in one state."""
+"""Error-state Kalman filter of the vehicle, its sensors and the gates' offsets."""

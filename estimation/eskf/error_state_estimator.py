@@ -1,4 +1,4 @@
-"""The error-state filter at work on IMU, gates and, where it is sent, attitude."""
+"""Estimator by the error-state filter: IMU, gate corners and, where sent, attitude and position."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -42,20 +42,20 @@ from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, from_euler, matrix, product
 from vehicle.statistics import chi2_limit, mahalanobis2
 
-AHEAD_S = 0.03  # s, how far an exposure may lie ahead of the newest reading: so far constant rates will do
-ATTITUDE_LIMIT = chi2_limit(3, 1e-3)  # -, squared distance beyond which an attitude is an outlier
-ATTITUDES_KEPT = 100  # 1 to 2 s of them
-SIGMA_REFOCUSED = 0.03  # -, of a focal length seen from the pad: pad and map are known to 1 or 2 % of a gate's distance
-READINGS_KEPT = 60  # 0.25 to 0.5 s, about an exposure whose time is in doubt
+AHEAD_S = 0.03  # s, greatest lead of an exposure over the newest reading, bridged by constant rates
+ATTITUDE_LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which an attitude is an outlier
+ATTITUDES_KEPT = 100  # newest attitudes, 1 to 2 s
+SIGMA_REFOCUSED = 0.03  # -, of a focal length measured from the pad: pad and map are known to 1 or 2 % of the range
+READINGS_KEPT = 60  # newest readings, 0.25 to 0.5 s: they span the uncertainty of an exposure's time
 
 
 class ErrorStateEstimator:
-    """See `estimation.estimator.MapEstimator`."""
+    """Error-state Kalman filter on a known map; implements `estimation.estimator.MapEstimator`."""
 
     def __init__(
         self, start: Start, camera: Camera, noise: Noise, look: GateAppearance, agility: Agility | None = None
     ):
-        """Without an agility no sample is taken for a spike."""
+        """Start at rest on the pad. Without `agility` no IMU sample is rejected as a spike."""
         self.health = Health()
         self._camera, self._noise, self._start = camera, noise, start
         reading = ImuReading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
@@ -78,10 +78,10 @@ class ErrorStateEstimator:
 
     @property
     def _state(self) -> FilterState:
-        """At the last exposure."""
+        """Filter state at the last exposure."""
         return self._propagator.state
 
-    def doubt_clock(self, sigma: float) -> None:
+    def inflate_image_delay(self, sigma: float) -> None:
         more = sigma**2 - self._clock_sigma**2
         if more > 0:
             cov = self._state.cov.copy()
@@ -99,14 +99,14 @@ class ErrorStateEstimator:
         if not self._rest.samples:
             return
         self._noise = self._propagator.noise = replace(self._noise, imu=self._rest.noise(self._noise.imu))
-        self._stand_up()
+        self._level()
         self._update(*measurements.at_rest(*self._rest.mean, self._rest.samples, self._noise.imu))
         if self._attitudes:
-            self._hear_attitude(self._attitudes[-1])
+            self._correct_attitude(self._attitudes[-1])
         self._attitudes.clear()
 
-    def _stand_up(self) -> None:
-        """Set roll and pitch to what gravity says at rest; only the yaw is the file's. The doubt is about these axes."""
+    def _level(self) -> None:
+        """Set roll and pitch by gravity at rest; only the yaw is the track file's. The covariance refers to these axes."""
         x, cov, q_level = self._state.x, self._state.cov.copy(), levelled(self._rest.mean[0])
         q_wb = np.array(product(from_euler(0.0, 0.0, np.radians(self._start.yaw_deg)), q_level))
         cov[THETA, THETA] = pad_attitude(self._noise, q_wb)
@@ -118,12 +118,12 @@ class ErrorStateEstimator:
             return False
         raw = ImuReading(sample.t, np.array(sample.accel), np.array(sample.gyro))
         spikes = self._samples.spikes
-        readings, guessed_from = self._samples.heard(raw, self.t)
+        readings, guessed_from = self._samples.accept(raw, self.t)
         self.health.samples_refused += self._samples.spikes - spikes
         self._recent.extend(readings)
         self._propagator.forget(guessed_from)
         if self._at_rest:
-            for reading in readings if readings[-1] is raw else ():  # the others stand in for none
+            for reading in readings if readings[-1] is raw else ():  # substitutes are not measurements
                 self._rest.add(reading)
             self._propagator.stand(sample.t, readings[-1])
             return True
@@ -165,13 +165,13 @@ class ErrorStateEstimator:
     def state(self) -> State:
         present = self.present()
         cov = present.cov[POSE, POSE].copy()
-        cov[THETA, THETA] += self._noise.misaligned**2 * EYE3  # the filter's axes are the IMU's
+        cov[THETA, THETA] += self._noise.misaligned**2 * EYE3  # the filter estimates the IMU's axes, not the body's
         x, to_gate = present.x, self._offsets.cov_on_map(present.x, present.cov)[P, P]
         drift = float(np.linalg.norm(self._corrected))
         return State(x.t, x.p_wb, x.q_wb, x.v_w, x.rates(present.reading), cov, drift, to_gate)
 
     def present(self) -> FilterState:
-        """All states and their covariance at the newest IMU sample."""
+        """Return all states and their covariance at the newest IMU sample."""
         return self._propagator.present()
 
     def predict(self, stamp: float) -> ExposureState | None:
@@ -184,12 +184,12 @@ class ErrorStateEstimator:
         return ExposureState(stamp, self._on_map(), calibrated(self._camera, self._state.x), self._state.x.p_wb)
 
     def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
-        if self._state.reading.t != exposure.state.t:  # moved on since
+        if self._state.reading.t != exposure.state.t:  # the filter has moved on since the prediction
             self.health.images_late += 1
             return 0
         used = self._see(exposure.stamp, sightings)
         whole = sum(bool(sighting.visible.all()) for sighting in sightings)
-        if self.health.doubtful(exposure.stamp, used, unexplained + whole):
+        if self.health.should_inflate(exposure.stamp, used, unexplained + whole):
             for what, sigma in ((P, DOUBT_P), (V, DOUBT_V)):
                 self._propagator.correct(inflate_covariance(self._state, what, sigma))
         return used
@@ -207,43 +207,45 @@ class ErrorStateEstimator:
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         return self._offsets.offset(gate, at_w, self._state.x)
 
-    def gate_doubt(self, gate: int, at_w: Array) -> Array:
+    def gate_covariance(self, gate: int, at_w: Array) -> Array:
         return self._offsets.doubt(gate, at_w, self._state.cov)
 
     def relocate(self, gate: int, cov: Array) -> None:
         self._propagator.correct(self._offsets.relocate(gate, cov, self._state))
 
     def _step(self, t: float) -> bool:
-        """Move the state by one reading until t, and correct it by attitudes from before; False at t."""
+        """Move the state by one reading, at most to t (s), and correct it by attitudes up to then; return False at t."""
         if not self._propagator.step(t):
             return False
         while self._attitudes and self._attitudes[0].t <= self._state.reading.t:
-            self._hear_attitude(self._attitudes.popleft())
+            self._correct_attitude(self._attitudes.popleft())
         return True
 
     def _advance(self, t: float) -> None:
-        """Move the state to t, not beyond the present."""
+        """Move the state to t (s), not beyond the newest reading."""
         while self._step(t):
             pass
 
     def _on_map(self) -> State:
-        """The state for the association: the position in the map frame, where the next gate is in doubt anew; the doubt in the
-        camera and its delay is part of the pose's, as far as it turns the image."""
+        """Return the state for the association: position in the map frame, with the next gate's own offset in its covariance.
+
+        The uncertainty of the camera and of its delay is added to the pose's, as far as it rotates the image.
+        """
         x, cov, reading = self._state.x, self._state.cov, self._state.reading
         omega, doubt = x.rates(reading), self._offsets.cov_on_map(x, cov)
         doubt[P, P] += self._noise.map_m**2 * EYE3
         doubt[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
-        by_row = (cov[READOUT, READOUT] + x[READOUT] ** 2) / 12  # s^2, of a gate's place on the rolling shutter
+        by_row = (cov[READOUT, READOUT] + x[READOUT] ** 2) / 12  # s^2, of a row's exposure on the rolling shutter
         doubt[THETA, THETA] += (cov[DELAY, DELAY] + by_row) * np.outer(omega, omega)
         turns = self._turns
         doubt[THETA, THETA] += turns @ cov @ turns.T - cov[THETA, THETA]
-        # A larger image turns its edges by so much at 45 deg off the axis.
+        # A relative error of the focal length shifts image points 45 deg off the axis by as much, as a tangent.
         doubt[THETA, THETA] += cov[FOCAL, FOCAL] * EYE3
         drift = float(np.linalg.norm(self._corrected))
         return State(reading.t, self._offsets.on_map(x), x.q_wb, x.v_w, omega, doubt, drift)
 
     def _see(self, stamp: float, sightings: Sequence[GateSighting]) -> int:
-        """Correct by the gates that pass the test, all in one update; returns their number."""
+        """Correct by the gates that pass the chi-square test, in one update; return their number."""
         near = sorted(sightings, key=lambda sighting: sighting.range_m)[:GATES_KEPT]
         if not near:
             return 0
@@ -267,13 +269,13 @@ class ErrorStateEstimator:
         return len(nis)
 
     def _sigma_turn(self) -> Array:
-        """(3,) rad by which constant rates are wrong between the state's time and where the exposure may be."""
+        """Return the error (3,) rad of constant rates between the state's time and the uncertain time of exposure."""
         t, sigma = self._state.reading.t, float(np.sqrt(self._state.cov[DELAY, DELAY]))
         gyro = [reading.gyro for reading in self._recent if abs(reading.t - t) < 2 * sigma]
         return 0.5 * sigma * np.ptp(gyro, axis=0) if gyro else np.zeros(3)
 
-    def _hear_attitude(self, sample: Attitude) -> bool:
-        """Use an attitude from just before the state's time."""
+    def _correct_attitude(self, sample: Attitude) -> bool:
+        """Correct by an attitude measured just before the state's time; return whether it was used."""
         x, reading = self._state.x, self._state.reading
         measure, R = measurements.attitude(np.array(sample.q_wb), reading.t - sample.t, x.rates(reading))
         try:
@@ -283,7 +285,7 @@ class ErrorStateEstimator:
             return False
         if not likely:
             self.health.samples_refused += 1
-            # One is an outlier, many are right.
+            # A single one is an outlier; repeated ones are right.
             self._propagator.correct(inflate_covariance(self._state, THETA, measurements.ATTITUDE_SIGMA))
             return False
         return self._update(measure, R)

@@ -1,11 +1,11 @@
-"""The error-state Kalman filter: the covariance of the strap-down error and its corrections.
+"""Error-state Kalman filter: propagation of the covariance of the strap-down error, and its updates.
 
     P <- F P F' + Q,   S = H P H' + R,   K = P H' S^-1
     P <- (I - K H) P (I - K H)' + K R K' = A + (K R - A H') K',   A = P - K H P   (Joseph's form, N^2 M flops instead of N^3)
 
-The update is iterated (Bell and Cathey 1993): the measurement is linearised anew where the last correction leads,
-dx <- K (r + H dx), which a first gate after a blind stretch needs. After it the attitude error is counted
-from the new attitude, G = I - [theta]x / 2 (Sola 2017, eq. 287).
+The update is iterated (Bell and Cathey 1993): the measurement is relinearised at the last corrected state, dx <- K (r + H dx),
+which the first gate after a blind interval needs. Afterwards the attitude error is expressed about the new attitude,
+G = I - [theta]x / 2 (Sola 2017, eq. 287).
 """
 
 from collections.abc import Callable
@@ -18,35 +18,33 @@ from estimation.eskf.strapdown import carried, transition
 from estimation.imu import ImuReading
 from vehicle.rotation import Array
 
-ITERATIONS = 3  # of an update, at most
-SETTLED = (
-    0.02  # standard deviations: a correction that changes less is final, and so is one within `linear` of its state
-)
+ITERATIONS = 3  # greatest number of iterations of an update
+SETTLED = 0.02  # standard deviations, change below which the iteration ends; so does one within `StateBlock.linear`
 LINEAR = column("linear")
 
-Residual = Callable[[Nominal], tuple[Array, Array]]  # residual (M,) and H (M, N) at a state
+Residual = Callable[[Nominal], tuple[Array, Array]]  # state -> residual (M,) and H (M, N)
 
 
 @dataclass(frozen=True, slots=True)
 class FilterState:
-    """A state and the covariance (N, N) of its error, at one reading's time."""
+    """Nominal state and the covariance (N, N) of its error, at the time of `reading`."""
 
     x: Nominal
-    cov: Array
-    reading: ImuReading
+    cov: Array  # (N, N), in the order of `states.STATES`
+    reading: ImuReading  # at the time of x
 
 
 def propagate(state: FilterState, x: Nominal, reading: ImuReading, growth: Array) -> FilterState:
-    """Move to a later reading, where integration leads to x, and variances grow by the diagonal (N,) of Q."""
+    """Propagate to a later reading, at which integration gives x; `growth` (N,) is the diagonal of Q."""
     F = transition(state.x, state.reading, reading)
     return FilterState(x, carried(F, state.cov, growth), reading)
 
 
 def update(state: FilterState, measure: Residual, R: Array) -> FilterState:
-    """Correct by a measurement with covariance R (M, M).
+    """Update by a measurement with covariance R (M, M).
 
     Raises:
-        numpy.linalg.LinAlgError: singular S, or a correction that is no number.
+        numpy.linalg.LinAlgError: S is singular, or the correction is not finite.
     """
     x, error, fine = state.x, np.zeros(N), np.maximum(LINEAR, SETTLED * np.sqrt(state.cov.diagonal()))
     for _ in range(ITERATIONS):
@@ -68,7 +66,7 @@ def update(state: FilterState, measure: Residual, R: Array) -> FilterState:
 
 
 def inflate_covariance(state: FilterState, what: slice, sigma: float) -> FilterState:
-    """Add the variance sigma^2 to three errors, each for itself."""
+    """Add the variance sigma^2 to each of the three errors in `what`, uncorrelated."""
     cov = state.cov.copy()
     cov[what, what] += sigma**2 * EYE3
     return FilterState(state.x, cov, state.reading)

@@ -1,12 +1,13 @@
-"""Where the map stands in the world, gate by gate. A map may be wrong: each gate stands by m off where the scaled map has it.
+"""Offsets of the gates from the map: gate k stands at its place on the scaled map plus m_k, world NED.
 
-Offsets along a course are taken for a Gauss-Markov process from gate to gate, m_k = m_k-1 / 2 + n, n ~ N(0, sigma^2), and the
-pad, m = 0, is where it begins. A gate first seen continues that of the nearest one in the course that has a slot, d gates away:
+Offsets along a course are modelled as a Gauss-Markov process from gate to gate, m_k = m_k-1 / 2 + n, n ~ N(0, sigma^2), which
+begins at the pad with m = 0. A gate seen for the first time is initialised from the nearest gate in the course that has a slot,
+d gates away:
 
     m = s m_near + n',   s = 2^-d,   n' ~ N(0, sigma^2 (1 - s^2) / (1 - 1/4))
 
-So a map that is bent is followed as it is flown, and a gate that stands wrong by itself is found by looking at it. The state has
-slots for a few gates at a time; when all are taken, the gate that was used least recently gives its own away.
+A distorted map is thus followed along the course, and a single displaced gate is estimated once it is seen. The state has slots
+for a few gates at a time; when all are taken, the least recently used gate loses its own.
 """
 
 from collections.abc import Sequence
@@ -17,41 +18,41 @@ from estimation.eskf.filter_state import FilterState
 from estimation.eskf.states import EDGE_M, EYE3, GATES, GATES_KEPT, POSE, SCALE, TURN, Nominal, P
 from vehicle.rotation import Array
 
-SHARED = 0.5  # -, of the offset of the gate before: a map drawn from gate to gate
-PAD = -1  # as a gate's index
+SHARED = 0.5  # -, share of the previous gate's offset: a map measured from gate to gate (chosen)
+PAD = -1  # index of the pad in the course
 
 
 def block(slot: int) -> slice:
-    """Of a gate's offset in the error state."""
+    """Return the slice of the error state with the gate offset in `slot`."""
     return slice(GATES.start + 3 * slot, GATES.start + 3 * slot + 3)
 
 
 class GateOffsets:
-    """Gates by their index in the course, the one that was used least recently first."""
+    """Slots of gates, by their index in the course, in order of use."""
 
     def __init__(self, sigma_m: float, turn_sigma: float, edge_sigma_m: float, pad_w: Array):
-        """On a map scaled about the pad (3,): standard deviations of a gate's own offset, each axis, its turn and its edges."""
+        """Set the standard deviations of a gate's own offset (each axis), rotation and edges, and the pad's place (3,) m."""
         self._sigma_m, self._turn_sigma, self._edge_sigma_m, self._pad_w = sigma_m, turn_sigma, edge_sigma_m, pad_w
         self._slot_of: dict[int, int] = {}
         self._last: int | None = None  # slot of the gate used last
 
     def slots(self, gates: Sequence[int]) -> np.ndarray:
-        """Those of gates (G,) that have one."""
+        """Return the slots (G,) of gates that all have one."""
         return np.array([self._slot_of[gate] for gate in gates])
 
     def offset(self, gate: int, at_w: Array, x: Nominal) -> Array:
-        """(3,) m, by which a gate stands elsewhere than at_w (3,) on the map: as far as is known, if it has not been seen."""
+        """Return the displacement (3,) m of a gate from at_w (3,) m on the map, extrapolated if it has no slot."""
         near, shared = self._nearest(gate)
         own = np.zeros(3) if near is None else shared * x.gates[near]
         return np.asarray(own + x[SCALE] * (at_w - self._pad_w))
 
     def on_map(self, x: Nominal) -> Array:
-        """(3,) m, the position in the map frame: as the map has the gate used last about the vehicle."""
+        """Return the position (3,) m in the map frame: relative to the gate used last, at its place on the map."""
         p_wb = x.p_wb - x[SCALE] * (x.p_wb - self._pad_w)
         return np.asarray(p_wb if self._last is None else p_wb - x.gates[self._last])
 
     def cov_on_map(self, x: Nominal, cov: Array) -> Array:
-        """Covariance (9, 9) of the position in the map frame, of velocity and attitude: p - scale (p - pad) - gate."""
+        """Return the covariance (9, 9) of map-frame position p - scale (p - pad) - gate, velocity and attitude."""
         last, from_pad = self._last, x.p_wb - self._pad_w
         rows = cov[POSE].copy()
         rows[P] -= np.outer(from_pad, cov[SCALE])
@@ -64,7 +65,7 @@ class GateOffsets:
         return about
 
     def doubt(self, gate: int, at_w: Array, cov: Array) -> Array:
-        """Covariance (3, 3) m^2 of the position to a gate that the map has at at_w (3,), whether it has been seen or not."""
+        """Return the covariance (3, 3) m^2 of the position relative to a gate at at_w (3,) m on the map, seen or not."""
         near, shared = self._nearest(gate)
         H = np.zeros((3, len(cov)))
         H[:, P], H[:, SCALE] = EYE3, self._pad_w - at_w
@@ -73,11 +74,11 @@ class GateOffsets:
         return np.asarray(H @ cov @ H.T + self._own_variance(shared) * EYE3)
 
     def _own_variance(self, shared: float) -> float:
-        """m^2, of a gate's offset beyond the share that it has of another one's."""
+        """Return the variance (m^2) of a gate's offset beyond the `shared` part of another's."""
         return self._sigma_m**2 * (1 - shared**2) / (1 - SHARED**2)
 
     def _nearest(self, gate: int) -> tuple[int | None, float]:
-        """Slot of the gate with a slot that is nearest in the course, None for the pad, and the share of its offset."""
+        """Return the slot of the nearest gate in the course that has one (None for the pad), and the share of its offset."""
         near = min((PAD, *self._slot_of), key=lambda known: abs(known - gate))
         return self._slot_of.get(near), SHARED ** abs(near - gate)
 
@@ -92,18 +93,18 @@ class GateOffsets:
         return state
 
     def relocate(self, gate: int, cov: Array, state: FilterState) -> FilterState:
-        """Begin a gate anew that stands on the map to within a covariance (3, 3) m^2, whatever its neighbours are off."""
+        """Reset a gate whose place on the map has covariance (3, 3) m^2, independent of its neighbours' offsets."""
         if gate not in self._slot_of:
             self._slot_of[gate] = self._free_slot([gate])
         return self._begin(self._slot_of[gate], None, 0.0, cov, state)
 
     def _free_slot(self, kept: Sequence[int]) -> int:
-        """One that no gate has, or that of a gate which is not to be kept."""
+        """Return an unused slot, or free that of the least recently used gate outside `kept`."""
         slot = len(self._slot_of)
         return slot if slot < GATES_KEPT else self._slot_of.pop(next(old for old in self._slot_of if old not in kept))
 
     def _begin(self, slot: int, near: int | None, shared: float, own_cov: Array, state: FilterState) -> FilterState:
-        """Continue a share of the offset in the slot `near`, and be off by oneself with a covariance (3, 3) m^2."""
+        """Initialise `slot` with a share of the offset in slot `near`, and an own part of covariance (3, 3) m^2."""
         x, cov, own, edge = state.x, state.cov.copy(), block(slot), EDGE_M.start + slot
         turn = slice(TURN.start + 2 * slot, TURN.start + 2 * slot + 2)
         values = x.values.copy()
@@ -122,5 +123,5 @@ class GateOffsets:
         return FilterState(Nominal(x.t, x.q_wb, values), cov, state.reading)
 
     def used(self, gate: int) -> None:
-        """Make it the last one to be given up."""
+        """Mark a gate as most recently used: it becomes the reference of the map frame."""
         self._last = self._slot_of[gate] = self._slot_of.pop(gate)

@@ -1,13 +1,13 @@
-"""Which IMU samples are measurements: not those that repeat the last one, nor those that no vehicle could have felt.
+"""Selection of IMU samples that are measurements: neither repeats of the last one, nor spikes beyond the vehicle's dynamics.
 
-Repeats: the real builds send 120 samples a second, of which 76 are fresh. A repeat is no measurement. For the time being the
-readings go on as the last two true ones have changed. Equal values for longer than that are true: a vehicle at rest.
+Repeats: the real builds send 120 samples a second, of which 76 are fresh. A repeat is not a measurement: a reading extrapolated
+from the last two fresh ones replaces it provisionally. Equal values for longer are true: a vehicle at rest.
 
 Spikes: rates and forces follow commands with first-order lags, so from one sample to the next they change by no more than
-(greatest value / lag) dt and some noise. One that changes by more is held back, and the last one stands in for it. If the next
-one is near the one held back, the change was true and both count; otherwise it was a fault, and is refused.
+(greatest value / lag) dt and some noise. One that changes by more is held back, and the last one is used in its place. If the
+next one agrees with the one held back, the change was true and both are used; otherwise it was a fault, and is rejected.
 
-Either way the next measurement is integrated anew from the last one.
+In either case the next measurement is integrated again from the last one.
 """
 
 from dataclasses import dataclass, replace
@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from estimation.imu import REPEATS_S, ImuReading
 from vehicle.vehicle import Vehicle
 
-# rad/s, m/s^2: changes within noise and vibration, six standard deviations of a poor IMU.
+# rad/s and m/s^2: changes within noise and vibration, six standard deviations of a low-grade IMU.
 NOISE_GYRO, NOISE_ACCEL = 0.3, 5.0
 
 
 @dataclass(frozen=True)
 class Agility:
-    """How fast readings can change."""
+    """Greatest rates of change of IMU readings."""
 
     gyro: tuple[float, float, float]  # rad/s^2, about each axis
     accel: float  # m/s^3
@@ -32,7 +32,7 @@ class Agility:
         return cls((x, y, z), vehicle.thrust_max / vehicle.thrust_lag_s)
 
     def allows(self, a: ImuReading, b: ImuReading) -> bool:
-        """Whether a vehicle can feel b after a."""
+        """Check whether the change from reading a to b is within the vehicle's dynamics."""
         dt = b.t - a.t
         turned = zip((b.gyro - a.gyro).tolist(), self.gyro, strict=True)
         pushed = (b.accel - a.accel).tolist()
@@ -42,18 +42,18 @@ class Agility:
 
 
 class ImuSamples:
-    """Feed it every reading, in order."""
+    """Filter of repeats and spikes. Pass every reading, in order."""
 
     def __init__(self, first: ImuReading, agility: Agility | None):
-        """Without an agility nothing is taken for a spike."""
-        self._before, self._last = replace(first, t=first.t - 2 * REPEATS_S), first  # the last two that were measured
-        self._standing = first  # the last one, where repeats are true
+        """Start from a `first` reading. Without `agility` no reading is rejected as a spike."""
+        self._before, self._last = replace(first, t=first.t - 2 * REPEATS_S), first  # the last two fresh readings
+        self._standing = first  # the last reading, true repeats included
         self._agility = agility
-        self._held_back: ImuReading | None = None  # until the next one tells whether it was a spike
-        self.spikes = 0  # refused
+        self._held_back: ImuReading | None = None  # until the next reading decides whether it was a spike
+        self.spikes = 0  # readings rejected
 
-    def heard(self, reading: ImuReading, now: float) -> tuple[list[ImuReading], float]:
-        """The readings to fly with, and the time after which what was flown until now was a guess, s."""
+    def accept(self, reading: ImuReading, now: float) -> tuple[list[ImuReading], float]:
+        """Return the readings to integrate, and the time (s) after which those integrated so far were provisional."""
         last, held_back = self._last, self._held_back
         if _equal(reading, last):
             self._refuse()
@@ -70,7 +70,7 @@ class ImuSamples:
         return [replace(last, t=reading.t)], now
 
     def _confirmed(self, held_back: ImuReading, reading: ImuReading) -> bool:
-        """Whether a later reading says that the one held back was true: a mere repeat does so after a while only."""
+        """Check whether a later reading confirms the one held back; a repeat of it does so after `REPEATS_S` only."""
         assert self._agility is not None
         if _equal(reading, held_back):
             return reading.t - held_back.t > REPEATS_S
@@ -85,13 +85,13 @@ class ImuSamples:
         return reading
 
     def _going_on(self, reading: ImuReading) -> ImuReading:
-        """What stands in for a repeat."""
+        """Return the reading that replaces a repeat."""
         before, last = self._before, self._last
         apart = last.t - before.t
         if reading.t - last.t > REPEATS_S or apart > REPEATS_S:
             self._standing = reading
             return reading
-        # No farther than the two are apart.
+        # Extrapolated by at most the interval between the two.
         return replace(before.until(last, min(reading.t, last.t + apart)), t=reading.t)
 
 

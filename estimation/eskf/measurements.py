@@ -1,4 +1,4 @@
-"""Measurements beside corners: rest on the pad, an attitude, a position; each as residual and covariance."""
+"""Measurements other than corners: rest on the pad, attitude, position; each as residual function and covariance."""
 
 import numpy as np
 
@@ -10,13 +10,16 @@ from vehicle.rotation import Array, conjugate, log, matrix, product
 from vehicle.rotation import exp as turned
 from vehicle.vehicle import ImuParameters
 
-ATTITUDE_SIGMA = 0.002  # rad, about each axis: telemetry has no noise, but is rounded and integrated in steps
-STAMP_SIGMA_S = 0.003  # s, between an attitude and the gyro, which may be half a step older
-VARIANCE_FLOOR = 1e-10  # (m/s^2)^2, (rad/s)^2: for an IMU without noise
+ATTITUDE_SIGMA = 0.002  # rad, about each axis: telemetry is noise-free, but rounded and integrated in steps
+STAMP_SIGMA_S = 0.003  # s, of an attitude relative to the gyro, which may be half a step older
+VARIANCE_FLOOR = 1e-10  # (m/s^2)^2 and (rad/s)^2, least variance, for an IMU without noise
 
 
 def at_rest(accel: Array, gyro: Array, samples: int, imu: ImuParameters) -> tuple[Residual, Array]:
-    """Mean readings (3,) at rest measure the biases; the accelerometer's and the attitude errors share theirs."""
+    """Return the measurement of the biases by mean readings (3,) at rest, m/s^2 and rad/s, body FRD.
+
+    The accelerometer's mean observes its bias and the attitude error in common.
+    """
 
     def measure(x: Nominal) -> tuple[Array, Array]:
         up_b, gain = -matrix(x.q_wb).T @ [0.0, 0.0, GRAVITY], 1 / (1 - x[S_A])
@@ -30,9 +33,9 @@ def at_rest(accel: Array, gyro: Array, samples: int, imu: ImuParameters) -> tupl
 
 
 def attitude(q_measured: Array, later_s: float, omega: Array) -> tuple[Residual, Array]:
-    """An attitude (4,) of a moment `later_s` before the state's; omega (3,) rad/s turns it on.
+    """Return the measurement by an attitude (4,) from `later_s` before the state, propagated by omega (3,) rad/s.
 
-    It is turned from the true one: q * exp(lean).
+    Its systematic error is a state: q_measured = q * exp(lean).
     """
     q_measured = np.array(product(q_measured, turned(omega * later_s)))
 
@@ -47,7 +50,7 @@ def attitude(q_measured: Array, later_s: float, omega: Array) -> tuple[Residual,
 
 
 def position(p_wb: Array, v_w: Array, later_s: float) -> tuple[Residual, Array]:
-    """A position (3,) and a velocity (3,) of a moment `later_s` before the state's."""
+    """Return the measurement by a position (3,) m and a velocity (3,) m/s, world NED, from `later_s` before the state."""
     measured, H = np.concatenate([p_wb + later_s * v_w, v_w]), np.eye(6, N)
     R = np.diag(np.repeat([POSITION_SIGMA_M, VELOCITY_SIGMA_M_S], 3) ** 2)
     return lambda x: (measured - np.concatenate([x.p_wb, x.v_w]), H), R

@@ -1,4 +1,4 @@
-"""What the error-state filter knows at the start, P0, and what its errors grow by, Q; both from the table of its states."""
+"""Initial covariance P0 and process noise Q of the error-state filter, both from the table of its states."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,27 +39,27 @@ PAD_SIGMA_TILT, PAD_SIGMA_YAW = KNOWN.pad_lean, KNOWN.pad_yaw  # rad
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard deviations. Those of the IMU's readings stand in the vehicle's file, those of the states in their table."""
+    """Standard deviations: of the IMU's readings from the vehicle's file, of the states from their table."""
 
     imu: ImuParameters
     states: Mapping[str, StateBlock] = field(default_factory=lambda: STATES)
-    # As `vehicle.doubt` has them.
+    # See `vehicle.doubt` for quantity and unit of these.
     between: float = KNOWN.between
     misaligned: float = KNOWN.misaligned
     map_m: float = KNOWN.map_m
     map_turn: float = KNOWN.map_turn
-    coast_accel: float = 1.5  # m/s^1.5, of a model that flies through a gap of the telemetry
+    coast_accel: float = 1.5  # m/s^1.5, of the model that bridges a telemetry gap (chosen)
     coast_gyro: float = 0.15  # rad/s^0.5, likewise
 
     @cached_property
     def walks(self) -> Array:
-        """(N,) growth of variances per second."""
+        """Growth of the variances per second, (N,)."""
         return column("walk", self.states) ** 2
 
     def growth(self, a: ImuReading, b: ImuReading) -> Array:
-        """Diagonal (N,) of Q from one reading to the next. Position follows from the velocity with the next step.
+        """Return the diagonal (N,) of Q from reading a to b. Velocity noise reaches the position with the next step.
 
-        A part of a step between two samples, of length h, has its share of the whole one's variance.
+        A part dt of an interval h between two samples contributes its share dt / h of the whole variance.
         """
         dt = b.t - a.t
         h = max(b.step, dt)
@@ -73,7 +73,7 @@ class Noise:
 
 
 def of_camera(doubt: CameraDoubt | None) -> dict[str, StateBlock]:
-    """The table of states for a camera that is known so well."""
+    """Return the table of states with the priors of a camera's calibration; `STATES` if `doubt` is None."""
     if doubt is None:
         return STATES
     yaw, tilt, roll = np.radians([doubt.yaw_deg, doubt.tilt_deg, doubt.roll_deg]).tolist()
@@ -84,7 +84,7 @@ def of_camera(doubt: CameraDoubt | None) -> dict[str, StateBlock]:
 
 
 def doubt_in(cov: Array) -> CameraDoubt:
-    """How well a camera is known by a covariance (N, N); of axes that are estimated apart, the worst one's."""
+    """Return the camera's standard deviations by a covariance (N, N); of several axes the greatest."""
     sigma = np.sqrt(cov.diagonal())
     yaw, tilt, roll = np.degrees(sigma[[YAW, TILT, ROLL]]).tolist()
     position, centre, (k1, k2) = float(sigma[ARM].max()), float(sigma[CENTRE].max()), sigma[RADIAL].tolist()
@@ -93,7 +93,7 @@ def doubt_in(cov: Array) -> CameraDoubt:
 
 
 def prior(noise: Noise, look: GateAppearance, q_wb: Array) -> Array:
-    """P0 (N, N) on the pad, for an attitude (4,). Gates and their edges get theirs when they are first seen."""
+    """Return P0 (N, N) on the pad at attitude q_wb (4,). Gates and their edges get theirs when first seen."""
     imu, sigma = noise.imu, column("prior", noise.states)
     sigma[B_A] = np.hypot(imu.accel_bias_m_s2, sigma[B_A])
     sigma[B_G] = np.hypot(imu.gyro_bias_rad_s, sigma[B_G])
@@ -104,7 +104,7 @@ def prior(noise: Noise, look: GateAppearance, q_wb: Array) -> Array:
 
 
 def pad_attitude(noise: Noise, q_wb: Array) -> Array:
-    """Covariance (3, 3) of the IMU's attitude on the pad, about its axes."""
+    """Return the covariance (3, 3) rad^2 of the IMU's attitude on the pad, about its own axes."""
     R_wb = matrix(q_wb)
     doubt = R_wb.T @ np.diag([PAD_SIGMA_TILT, PAD_SIGMA_TILT, PAD_SIGMA_YAW]) ** 2 @ R_wb
     return np.asarray(doubt + noise.misaligned**2 * EYE3)
@@ -115,7 +115,7 @@ def pad_attitude(noise: Noise, q_wb: Array) -> Array:
     cache=True,
 )
 def _growth(dt, h, between, accel, gyro, coast_accel, coast_gyro, walks, accel_a, gyro_a, accel_b, gyro_b):
-    """Diagonal (N,) of Q from variances; velocity and attitude stand at 3 and 6."""
+    """Return the diagonal (N,) of Q from variances; velocity begins at 3, attitude at 6."""
     q, df, dw = dt * walks, accel_b - accel_a, gyro_b - gyro_a
     for k in range(3):
         q[3 + k] += dt * (h * (accel + between * (df @ df) / 3) + coast_accel)

@@ -1,7 +1,7 @@
-"""Where the error-state filter stands in time: at the last exposure. The readings since then lead to the present.
+"""Time management of the error-state filter: its state at the last exposure, and the IMU readings since then.
 
-An image moves the state along them to the time of its own exposure, corrects it there, and the present follows anew. Without
-images it keeps `BEHIND_S` behind the present, so that each IMU sample costs the same.
+An image moves the state along them to its own exposure and corrects it there; the present is then integrated again. Without
+images the state stays `BEHIND_S` behind the present, so that each IMU sample costs the same.
 """
 
 from collections import deque
@@ -16,48 +16,48 @@ from estimation.eskf.strapdown import integrated
 from estimation.imu import ImuReading
 from vehicle.rotation import Array
 
-BEHIND_S = 0.4  # s, how late an image may be when no newer one was used: up to 0.26 s were seen on a busy machine
+BEHIND_S = 0.4  # s, greatest age of an image when no newer one was used: up to 0.26 s was measured on a busy machine
 
 
 class Propagator:
-    """Feed it readings (`append`); move its state on (`advance`), and correct it there (`correct`)."""
+    """Delayed filter state: `append` readings, `step` the state along them, and `correct` it there."""
 
     def __init__(self, state: FilterState, noise: Noise):
         self.noise = noise
         self._state = state
-        self._since = deque[tuple[Nominal, ImuReading]]()  # the way to the present, step by step
-        self._stale = False  # whether the way begins at a state that was corrected since
+        self._since = deque[tuple[Nominal, ImuReading]]()  # integrated states up to the present, step by step
+        self._stale = False  # whether the state was corrected after these were integrated
 
     @property
     def state(self) -> FilterState:
-        """At the last exposure, or later."""
+        """Filter state at the last exposure, or later."""
         return self._state
 
     def correct(self, state: FilterState) -> None:
-        """Replace the state at its own time; the present follows."""
+        """Replace the state at its own time; the present is integrated again when needed."""
         self._stale |= state.x is not self._state.x
         self._state = state
 
     def stand(self, t: float, reading: ImuReading) -> None:
-        """Stay where the state is until t."""
+        """Hold the state at rest until t (s)."""
         x = self._state.x
         self._state = FilterState(Nominal(t, x.q_wb, x.values), self._state.cov, reading)
 
     @property
     def now(self) -> tuple[Nominal, ImuReading]:
-        """The state at the newest reading."""
+        """Nominal state at the newest reading, and that reading."""
         if self._stale:
             self._replay()
         return self._since[-1] if self._since else (self._state.x, self._state.reading)
 
     @property
     def t(self) -> float:
-        """s, of the newest reading."""
+        """Time of the newest reading, s."""
         return self._since[-1][1].t if self._since else self._state.reading.t
 
     @property
     def behind(self) -> bool:
-        """Whether the state lies farther behind the present than it need."""
+        """Whether the state is more than `BEHIND_S` behind the present."""
         return self.t - self._state.reading.t > BEHIND_S
 
     def append(self, reading: ImuReading) -> None:
@@ -66,12 +66,12 @@ class Propagator:
         self._since.append((integrated(x, last, reading), reading))
 
     def forget(self, t: float) -> None:
-        """Drop the readings after t (s): they were guesses."""
+        """Drop the readings after t (s), which were provisional."""
         while self._since and self._since[-1][1].t > t:
             self._since.pop()
 
     def step(self, t: float) -> bool:
-        """Move the state by one reading, or by the part of it until t (s); False where there is none before t."""
+        """Move the state by one reading, or by the part of it up to t (s); return False if there is none before t."""
         if not self._since or t <= self._state.reading.t:
             return False
         x, reading = self._since[0]
@@ -86,7 +86,7 @@ class Propagator:
         return True
 
     def present(self) -> FilterState:
-        """All states and their covariance at the newest reading: F in one stride, Q step by step."""
+        """Return all states and their covariance at the newest reading: F over the whole interval, Q summed over its steps."""
         x, reading = self.now
         if not self._since:
             return self._state

@@ -1,12 +1,12 @@
-"""Where the corners of gates should appear in an image, and how that depends on the error state.
+"""Predicted corners of gates in an image, and their Jacobian with respect to the error state.
 
     p_c = R_cb (p_b - p_bc - arm),  p_b = R_wb' (p_corner - p_wb),  R_cb = (Rz(yaw) Ry(tilt) R_bc Rz(roll))'
     px = (1 + focal) f (1 + k1 r^2 + k2 r^4) (x_c, y_c) / z_c + centre + (edge_px + f edge_m / z_c) * outward + later * dpx/ddelay
     dp_c/dp = -R_cb R_wb',  dp_c/dtheta = R_cb [p_b]x,  dp_c/d(yaw, tilt, roll) = R_cb [p_b - p_bc - arm]x (axis of each)
 
-`outward` moves every edge of an opening by one pixel: drawn gates differ from ideal squares in that way, by pixels that all
-share (edge_px), and each by a length of its own (edge_m). A gate turns about its own vertical and horizontal axis (turn), to
-first order. An exposure later than the pose, by delta, is flown to: p + delta v, q * exp(delta omega);
+`outward` moves every edge of an opening by one pixel: drawn gates differ from ideal squares in that way, by an offset in pixels
+common to all (edge_px), and by a length of each gate's own (edge_m). A gate rotates about its own vertical and horizontal axis
+(turn), to first order. The pose is propagated to an exposure that is later by delta: p + delta v, q * exp(delta omega);
 dpx/ddelay = dpx/dp v + dpx/dtheta omega.
 A rolling shutter exposes row v of h later = readout ((v + 1/2) / h - 1/2) than the middle one. Radial distortion is Brown's
 (1971), r = |(x_c, y_c)| / z_c, as of `vehicle.camera`.
@@ -47,43 +47,43 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix, product
 from vehicle.statistics import chi2_limit, mahalanobis2
 
-FALSE_ALARM = 1e-3  # share of true gates that the test refuses
-EACH = np.arange(4)  # corner of a gate
+FALSE_ALARM = 1e-3  # -, share of true gates that the chi-square test rejects
+EACH = np.arange(4)  # corners of a gate
 NO_TURN = np.zeros(3)  # rad
 MOUNT = [YAW, TILT, ROLL]
-NEAR_M = 0.2  # corners nearer to the image's plane than this have no usable projection
+NEAR_M = 0.2  # m, least depth of a corner with a usable projection
 
 
 @dataclass(frozen=True, slots=True)
 class CameraContext:
-    """How the camera sits and moves at the exposure."""
+    """Camera model and motion at the exposure."""
 
     camera: Camera
     omega_b: Array  # (3,) rad/s
-    delay: float  # s, of the exposure after its stamp, for which the pose holds
-    sigma_turn: Array  # (3,) rad, error of the turn from the pose to the exposure, as its time is in doubt
-    pad_w: Array  # (3,) m, from where the course may be larger than its map
+    delay: float  # s, of the exposure after its stamp, assumed for the pose
+    sigma_turn: Array  # (3,) rad, standard deviation of the rotation from the pose to the uncertain time of exposure
+    pad_w: Array  # (3,) m, world NED, the point about which the map is scaled
 
 
 class Measured(NamedTuple):
-    """M coordinates of the usable corners of G gates."""
+    """Measured coordinates (M) of the usable corners of G gates, linearised at x."""
 
     slots: np.ndarray  # (G,) of the gates in `Nominal.gates`
-    seen_px: Array  # (G, 4, 2)
-    corners_w: Array  # (G, 4, 3) m
-    used: np.ndarray  # (G, 4) bool
-    R: Array  # (M, M) px^2, in blocks of a gate each
-    x: Nominal  # where they were linearised first
-    r: Array  # (M,) px, seen minus expected at x
-    H: Array  # (M, N), Jacobian of what is expected at x
+    seen_px: Array  # (G, 4, 2), measured corners
+    corners_w: Array  # (G, 4, 3) m, by the map
+    used: np.ndarray  # (G, 4) bool, corners that are measured
+    R: Array  # (M, M) px^2, block-diagonal by gate
+    x: Nominal  # first point of linearisation
+    r: Array  # (M,) px, measured minus predicted at x
+    H: Array  # (M, N), Jacobian of the prediction at x
 
     def blocks(self) -> list[slice]:
-        """The rows of each gate."""
+        """Return the rows of each gate."""
         ends = [0, *np.cumsum(2 * self.used.sum(1)).tolist()]
         return [slice(first, last) for first, last in pairwise(ends)]
 
     def of(self, gates: Sequence[int]) -> "Measured":
-        """What belongs to some of the gates, in their order."""
+        """Return the measurements of some of the gates, in their order."""
         blocks = self.blocks()
         rows = np.concatenate([np.arange(blocks[k].start, blocks[k].stop) for k in gates])
         return self._replace(
@@ -98,14 +98,14 @@ class Measured(NamedTuple):
 
 
 def project(x: Nominal, context: CameraContext, slots: np.ndarray, corners_w: Array) -> tuple[Array, Array, Array]:
-    """Corners of gates as they should be seen.
+    """Predict the corners of gates in the image.
 
     Args:
         slots: (G,) of the gates in `Nominal.gates`.
         corners_w: (G, 4, 3) m, by the map.
 
     Returns:
-        px (G, 4, 2), its Jacobian (G, 4, 2, N) by the error of x, and the depth (G, 4) m.
+        px (G, 4, 2), its Jacobian (G, 4, 2, N) with respect to the error of x, and the depth (G, 4) m.
     """
     camera, delta, G = context.camera, x[DELAY] - context.delay, len(slots)
     R_wb = matrix(product(x.q_wb.tolist(), turn(*(delta * context.omega_b).tolist())))
@@ -125,7 +125,7 @@ def project(x: Nominal, context: CameraContext, slots: np.ndarray, corners_w: Ar
     along, by_tangent, r2 = distorted(tangent, np.array([camera.k1, camera.k2]) + x[RADIAL], camera.reach_r2)
     from_axis = focal * along
     ideal = (from_axis + [camera.cx_px, camera.cy_px] + x[CENTRE]).reshape(G, 4, 2)
-    # The rows of d tangent/dp_c are (1, 0, -x) / z and (0, 1, -y) / z; times R_cb, and as the lens bends them:
+    # The rows of d tangent/dp_c are (1, 0, -x) / z and (0, 1, -y) / z; times R_cb and the lens's Jacobian:
     by_b = (R_cb[:2] - tangent[..., None] * R_cb[2]) / z[:, None, None]
     by_b = focal[:, None] * (by_tangent @ by_b)  # (4 G, 2, 3)
     by_p = -by_b.reshape(-1, 3) @ R_wb.T
@@ -137,7 +137,7 @@ def project(x: Nominal, context: CameraContext, slots: np.ndarray, corners_w: Ar
         J[rows, GATES.start + 3 * slot : GATES.start + 3 * slot + 3] = -by_p[rows]
         J[rows, TURN.start + 2 * slot : TURN.start + 2 * slot + 2] = on_turn[k]
     J[:, SCALE] = -(by_p * np.repeat(away, 8, axis=0)).sum(1)
-    J[:, THETA] = theta = (by_b @ (p_b @ CROSS).reshape(-1, 3, 3)).reshape(-1, 3)  # their cross product
+    J[:, THETA] = theta = (by_b @ (p_b @ CROSS).reshape(-1, 3, 3)).reshape(-1, 3)  # by_b times [p_b]x
     J[:, MOUNT] = (by_b @ ((from_camera @ CROSS).reshape(-1, 3, 3) @ axes)).reshape(-1, 3)
     J[:, ARM] = -by_b.reshape(-1, 3)
     J[:, FOCAL] = (nominal * along).ravel()
@@ -154,7 +154,7 @@ def project(x: Nominal, context: CameraContext, slots: np.ndarray, corners_w: Ar
 
 
 def distorted(tangent: Array, k: Array, reach_r2: float) -> tuple[Array, Array, Array]:
-    """Tangents (n, 2) behind the lens, their derivatives (n, 2, 2), and r^2 (n,), beyond whose reach the factor stays."""
+    """Return distorted tangents (n, 2), their Jacobian (n, 2, 2), and r^2 (n,) clipped to `reach_r2`."""
     r2 = (tangent * tangent).sum(-1)
     bends, r2 = r2 < reach_r2, np.minimum(r2, reach_r2)
     factor = 1 + r2 * (k[0] + k[1] * r2)
@@ -164,7 +164,7 @@ def distorted(tangent: Array, k: Array, reach_r2: float) -> tuple[Array, Array, 
 
 
 def mounted(camera: Camera, x: Nominal) -> tuple[Array, Array]:
-    """R_cb (3, 3) of the camera as it sits, and in columns (3, 3) the axes of yaw, tilt and roll in the body's."""
+    """Return R_cb (3, 3) of the camera as mounted by x, and the axes of yaw, tilt and roll as columns (3, 3), body FRD."""
     s, c = math.sin(x[YAW]), math.cos(x[YAW])
     yawed = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
     s, c = math.sin(x[TILT]), math.cos(x[TILT])
@@ -175,7 +175,7 @@ def mounted(camera: Camera, x: Nominal) -> tuple[Array, Array]:
 
 
 def calibrated(camera: Camera, x: Nominal) -> Camera:
-    """The camera as a state has it; without those of its lens where they fold the image."""
+    """Return the camera with the calibration in x; with nominal distortion where the estimated one would fold the image."""
     R_cb, _ = mounted(camera, x)
     arm, (cx, cy), (k1, k2) = camera.p_bc + x[ARM], x[CENTRE], x[RADIAL]
     turned = replace(
@@ -195,7 +195,7 @@ def calibrated(camera: Camera, x: Nominal) -> Camera:
 
 
 def turns(camera: Camera) -> Array:
-    """(3, N) the turn in body axes that each error gives a ray near the axis, to first order."""
+    """Return the rotation (3, N) rad, body FRD, of a ray near the optical axis by each error, to first order."""
     by = np.zeros((3, N))
     right, down, forward = camera.R_bc.T
     by[:, THETA], by[2, YAW], by[1, TILT], by[:, ROLL] = np.eye(3), 1.0, 1.0, forward
@@ -204,7 +204,7 @@ def turns(camera: Camera) -> Array:
 
 
 def swept(corners: Array) -> Array:
-    """(G, 4, 3, 2) how corners (G, 4, 3) about an opening's middle move as it turns about its vertical and horizontal axis."""
+    """Return the Jacobian (G, 4, 3, 2) of corners (G, 4, 3) about their centre by a gate's vertical and horizontal rotation."""
     right = corners[:, 1] + corners[:, 2] - corners[:, 0] - corners[:, 3]
     down = corners[:, 2] + corners[:, 3] - corners[:, 0] - corners[:, 1]
     axes = np.stack([down, right], axis=1)
@@ -213,20 +213,20 @@ def swept(corners: Array) -> Array:
 
 
 def outward(px: Array) -> Array:
-    """Steps (..., 4, 2) of corners that move every edge of a square outward by one pixel."""
+    """Return the displacements (..., 4, 2) of corners that move every edge of a square outward by one pixel."""
     middle = px - 0.25 * px.sum(-2, keepdims=True)
-    reach = np.sqrt((middle * middle).sum(-1)).sum(-1)  # four times the corners' mean distance from the middle
+    reach = np.sqrt((middle * middle).sum(-1)).sum(-1)  # four times the corners' mean distance from their centre
     return middle * (4 * math.sqrt(2) / np.maximum(reach, 1e-9))[..., None, None]
 
 
 def stack(sightings: Sequence[GateSighting], slots: np.ndarray, x: Nominal, context: CameraContext) -> Measured:
-    """The corners of some gates. One out of the image is known across its edge only, as its covariance says."""
+    """Stack the corners of sighted gates. One outside the image is known across an edge only, by its covariance."""
     corners_w = np.array([sighting.corners_w for sighting in sightings])
     seen = np.array([sighting.corners_px for sighting in sightings])
     cov = np.array([sighting.cov_px for sighting in sightings])
     px, J, depth = project(x, context, slots, corners_w)
     used = (depth > NEAR_M) & np.isfinite(seen).all(-1) & np.isfinite(cov).all((-2, -1))
-    by_turn = J[..., THETA].reshape(-1, 8, 3) * context.sigma_turn  # it moves all corners of a gate together
+    by_turn = J[..., THETA].reshape(-1, 8, 3) * context.sigma_turn  # a rotation moves all corners of a gate together
     of_gate = by_turn @ by_turn.swapaxes(-1, -2)
     of_gate.reshape(-1, 4, 2, 4, 2)[:, EACH, :, EACH] += cov.swapaxes(0, 1)
     R = np.zeros((8 * len(slots), 8 * len(slots)))
@@ -239,7 +239,7 @@ def stack(sightings: Sequence[GateSighting], slots: np.ndarray, x: Nominal, cont
 
 
 def residual(x: Nominal, context: CameraContext, measured: Measured) -> tuple[Array, Array]:
-    """Seen minus expected (M,) px, and the Jacobian H (M, N) of what is expected."""
+    """Return the reprojection residual (M,) px, measured minus predicted, and the Jacobian H (M, N) of the prediction."""
     if x is measured.x:
         return measured.r, measured.H
     px, J, _ = project(x, context, measured.slots, measured.corners_w)
@@ -247,7 +247,7 @@ def residual(x: Nominal, context: CameraContext, measured: Measured) -> tuple[Ar
 
 
 def passing(cov: Array, measured: Measured) -> tuple[dict[int, float], int]:
-    """The gates whose residual is likely, each with its NIS, and how many have no covariance to judge by."""
+    """Return the gates that pass the chi-square test, each with its NIS, and the number with a singular covariance."""
     S = measured.H @ cov @ measured.H.T + measured.R
     nis, singular = {}, 0
     for k, rows in enumerate(measured.blocks()):

@@ -1,6 +1,6 @@
-"""The states of the error-state filter, in one table, and where the filter stands.
+"""Table of the states of the error-state filter, and its nominal state.
 
-An error is the true value less the estimate, and theta with q = q_est * exp(theta) (Sola, "Quaternion kinematics for the
+An error is the true value minus the estimate, and theta with q = q_est * exp(theta) (Sola, "Quaternion kinematics for the
 error-state Kalman filter", 2017). State, error and covariance go by the same names: x[ACCEL_DELAY], cov[THETA, THETA].
 """
 
@@ -17,7 +17,7 @@ from vehicle.doubt import Doubt
 from vehicle.layout import layout
 from vehicle.rotation import Array, conjugate, log, product
 
-GATES_KEPT = 6  # gates whose offsets are estimated at a time
+GATES_KEPT = 6  # gates whose offsets are estimated at a time (chosen)
 XYZ = "x y z"
 EACH_GATE = " ".join(str(k) for k in range(GATES_KEPT))
 KNOWN = Doubt()
@@ -28,21 +28,19 @@ class StateBlock(NamedTuple):
 
     axes: str
     unit: str
-    about: str  # frame or meaning
-    prior: float | tuple[float, ...] = (
-        0.0  # standard deviation at the start; 0: set where it is known, see `noise.prior`
-    )
-    walk: float = 0.0  # growth of the standard deviation, unit per root of a second
-    # A correction that moves no corner a metre away by more than what linearisation gets right to 0.1 px, f (dx / z)^2.
+    about: str  # frame or definition
+    prior: float | tuple[float, ...] = 0.0  # standard deviation at the start; 0: set elsewhere, see `noise.prior`
+    walk: float = 0.0  # random walk, unit per root second
+    # Greatest correction whose linearisation error at corners 1 m away, f (dx / z)^2, is below 0.1 px.
     linear: float = math.inf
 
 
-# Priors are as wide as what a team does not know of a simulator after one day, see `vehicle.doubt`.
+# Priors are the uncertainty of a team after one day with a simulator, see `vehicle.doubt`.
 STATES: dict[str, StateBlock] = {
     "p": StateBlock(XYZ, "m", "world NED", KNOWN.pad_m, linear=0.02),
     "v": StateBlock(XYZ, "m/s", "world NED", KNOWN.pad_m_s, KNOWN.accel_walk),
     "theta": StateBlock(XYZ, "rad", "body FRD", walk=KNOWN.gyro_walk, linear=0.004),
-    # Beyond what the vehicle's file says of both biases.
+    # In addition to the vehicle file's standard deviations of both biases.
     "b_a": StateBlock(XYZ, "m/s^2", "accelerometer bias, body FRD", KNOWN.accel_bias_m_s2, walk=0.001),
     "b_g": StateBlock(XYZ, "rad/s", "gyro bias, body FRD", KNOWN.gyro_bias_rad_s, walk=0.0001),
     "accel_delay": StateBlock("", "s", "of the forces behind their stamps", KNOWN.accel_delay_s),
@@ -59,7 +57,7 @@ STATES: dict[str, StateBlock] = {
     ),
     "scale": StateBlock("", "-", "by which the course, seen from the pad, exceeds its map", KNOWN.scale, linear=5e-4),
     "edge_m": StateBlock(EACH_GATE, "m", "by which the edges of the gates in `GateOffsets` lie outside of the map's"),
-    # A map's gates are turned by up to 1.5 deg, which two sides of an opening show as a difference in size.
+    # A rotated gate (1.5 deg on the map, one sigma) shows two opposite sides of its opening in different size.
     "turn": StateBlock(
         " ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in ("yaw", "pitch")),
         "rad",
@@ -72,7 +70,7 @@ STATES: dict[str, StateBlock] = {
     ),
     "centre": StateBlock("u v", "px", "of the principal point from its nominal place", KNOWN.centre_px, linear=1.0),
     "arm": StateBlock(XYZ, "m", "body FRD, of the camera from its nominal place", KNOWN.arm_m, linear=0.02),
-    # Two sigma of what the filters of autopilots lean in turns, and follow the turns of a lap.
+    # Prior: two sigma of the lean of autopilots' attitude filters in turns; the walk follows the turns of a lap.
     "lean": StateBlock(
         XYZ, "rad", "body FRD, by which a measured attitude is turned from the true one", math.radians(1.0), 2e-3
     ),
@@ -89,8 +87,8 @@ RADIAL = ERROR["radial"].at
 ACCEL_DELAY, TILT, DELAY = (ERROR[name].at.start for name in ("accel_delay", "tilt", "delay"))
 EDGE_PX, SCALE = (ERROR[name].at.start for name in ("edge_px", "scale"))
 YAW, ROLL, FOCAL, READOUT = (ERROR[name].at.start for name in ("yaw", "roll", "focal", "readout"))
-POSE = slice(0, THETA.stop)  # errors that grow by others: position, velocity and attitude
-MOVING = slice(0, S_G.stop)  # ... and those by which they grow; what follows is of the camera, the clocks and the map
+POSE = slice(0, THETA.stop)  # errors propagated by others: position, velocity and attitude
+MOVING = slice(0, S_G.stop)  # these and the errors that drive them; the rest: camera, clocks and map
 N = ERROR.size
 # [b]x = (b CROSS) as a matrix (3, 3).
 CROSS = np.array([[0, 0, 0, 0, 0, -1, 0, 1, 0], [0, 0, 1, 0, 0, 0, -1, 0, 0], [0, -1, 0, 1, 0, 0, 0, 0, 0]], float)
@@ -98,7 +96,7 @@ EYE3 = np.eye(3)
 
 
 def column(name: str, states: Mapping[str, StateBlock] = STATES) -> Array:
-    """(N,) `prior`, `walk` or `linear` of all states."""
+    """Return `prior`, `walk` or `linear` (by `name`) of all states, (N,)."""
     values = np.empty(N)
     for block, field in ERROR.items():
         values[field.at] = getattr(states[block], name)
@@ -106,21 +104,21 @@ def column(name: str, states: Mapping[str, StateBlock] = STATES) -> Array:
 
 
 def varied(**changes: dict[str, Any]) -> dict[str, StateBlock]:
-    """`STATES` with other values in some blocks, as in varied(focal={"prior": 0.0})."""
+    """Return `STATES` with changes in some blocks, as in varied(focal={"prior": 0.0})."""
     return STATES | {name: STATES[name]._replace(**values) for name, values in changes.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Nominal:
-    """What the error is an error of: an attitude, and all other states, each under the name of its error: x[B_A]."""
+    """Nominal state: an attitude, and all other states, each under the name of its error: x[B_A]."""
 
-    t: float
-    q_wb: Array  # (4,)
-    values: Array  # (N,); the three of the attitude's error stay 0
+    t: float  # s
+    q_wb: Array  # (4,) wxyz, body to world
+    values: Array  # (N,); the three of theta stay 0
 
     @classmethod
     def at(cls, t: float, p_wb: Array, v_w: Array, q_wb: Array, **others: ArrayLike) -> "Nominal":
-        """Position (3,) m and velocity (3,) m/s in the world; any other states by their names in `STATES`, else 0."""
+        """Return the state at position (3,) m and velocity (3,) m/s, world NED; others by their names in `STATES`, else 0."""
         values = np.zeros(N)
         values[P], values[V] = p_wb, v_w
         for name, value in others.items():
@@ -140,33 +138,33 @@ class Nominal:
 
     @property
     def gates(self) -> Array:
-        """(GATES_KEPT, 3) m, world."""
+        """Gate offsets (GATES_KEPT, 3) m, world NED."""
         return self.values[GATES].reshape(-1, 3)
 
     @property
     def turns(self) -> Array:
-        """(GATES_KEPT, 2) rad, of the gates about their vertical and horizontal axes."""
+        """Rotations (GATES_KEPT, 2) rad of the gates about their vertical and horizontal axes."""
         return self.values[TURN].reshape(-1, 2)
 
     def rates(self, reading: ImuReading) -> Array:
-        """(3,) rad/s, true body rates behind a reading."""
+        """Return the body rates (3,) rad/s of a reading, corrected by the estimated bias and scale."""
         return np.asarray((1 - self[S_G]) * (reading.gyro - self[B_G]))
 
     def plus(self, error: Array) -> "Nominal":
-        """The state that an error (N,) of this one means."""
+        """Return this state corrected by an error (N,)."""
         q = np.array(product(self.q_wb.tolist(), turn(*error[THETA].tolist())))
         values = self.values + error
         values[THETA] = 0.0
         return Nominal(self.t, q / math.sqrt(q @ q), values)
 
     def minus(self, other: "Nominal") -> Array:
-        """The error (N,) of another state when this one is true: the inverse of `plus`."""
+        """Return the error (N,) of another state with respect to this one: the inverse of `plus`."""
         error = self.values - other.values
         error[THETA] = log(product(conjugate(other.q_wb), self.q_wb))
         return np.asarray(error)
 
     def having(self, **others: ArrayLike) -> "Nominal":
-        """This one with other values of the states of these names in `STATES`."""
+        """Return a copy with other values of the states named as in `STATES`."""
         values = self.values.copy()
         for name, value in others.items():
             values[ERROR[name].at] = value
@@ -174,13 +172,13 @@ class Nominal:
 
 
 def turn(x: float, y: float, z: float) -> tuple[float, float, float, float]:
-    """exp of a rotation vector in rad, in scalars."""
+    """Return the quaternion wxyz of a rotation vector (rad), in scalars."""
     angle = math.sqrt(x * x + y * y + z * z)
     s = math.sin(angle / 2) / angle if angle > 1e-9 else 0.5
     return math.cos(angle / 2), s * x, s * y, s * z
 
 
 def cross(a: Array) -> Array:
-    """The matrix [a]x (3, 3)."""
+    """Return the cross-product matrix [a]x (3, 3)."""
     x, y, z = a.tolist()
     return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])

@@ -1,12 +1,12 @@
-"""One step of strap-down integration between two IMU readings a and b, and how its errors grow.
+"""One step of strap-down integration between two IMU readings a and b, and the propagation of its errors.
 
     omega = (1 - s_g) (gyro - b_g),   f = (1 - s_a) (accel - b_a),   f' = f - delay omega x f
     E = exp(dt (omega_a + omega_b) / 2),   q_b = q_a * E
     v_b = v_a + R_a ((dt / 2 - delay) f'_a + (dt / 2 + delay) E f'_b) + dt g,   p_b = p_a + dt (v_a + v_b) / 2
 
-Each axis has a scale s of its own. A force may be older than its stamp by a `delay`, as where a simulator takes the change of
-velocity over its last step for it: through each turn of 1 rad at 30 m/s^2, 4 ms make 0.1 m/s. The errors grow as in Sola
-(2017), sec. 5; here for the trapezoid, exact to first order. Compiled, as every IMU sample asks for both.
+Each axis has its own scale error s. A force may be older than its stamp by `delay`, as in simulators that differentiate the
+velocity over their last step: over a turn of 1 rad at 30 m/s^2, 4 ms amount to 0.1 m/s. The errors propagate as in Sola (2017),
+sec. 5; here for the trapezoidal rule, exact to first order. Compiled, as both run for every IMU sample.
 """
 
 import math
@@ -19,7 +19,7 @@ from estimation.imu import ImuReading
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array
 
-# The columns of F again: Numba's cache notices changes of this file alone, so they may not come from another.
+# Columns of F, repeated here: Numba's cache tracks changes of this file only, so they cannot be imported.
 P, V, THETA, B_A, B_G, S_A, S_G = (slice(i, i + 3) for i in (0, 3, 6, 9, 12, 16, 19))
 ACCEL_DELAY = 15
 assert [ERROR[name].at.start for name in ("p", "v", "theta", "b_a", "b_g", "accel_delay", "s_a", "s_g")] == [
@@ -31,7 +31,7 @@ SIGNATURE = "(float64, float64, float64[::1], float64[::1], float64[::1], float6
 
 
 def integrated(x: Nominal, a: ImuReading, b: ImuReading) -> Nominal:
-    """The state at b from that at a."""
+    """Integrate the state from a to b."""
     values = x.values.copy()
     values[POSE.start : THETA.start], q = _integrated(
         b.t - a.t, GRAVITY, x.q_wb, values[MOVING], a.accel, a.gyro, b.accel, b.gyro
@@ -40,13 +40,13 @@ def integrated(x: Nominal, a: ImuReading, b: ImuReading) -> Nominal:
 
 
 def transition(x: Nominal, a: ImuReading, b: ImuReading) -> Array:
-    """F (9, 22): the errors in `POSE` at b by those in `MOVING` at a, for x at a; all other errors stay."""
+    """Return F (9, 22), from the errors in `MOVING` at a to those in `POSE` at b, for x at a; other errors are constant."""
     F: Array = _transition(b.t - a.t, GRAVITY, x.q_wb, x.values[MOVING], a.accel, a.gyro, b.accel, b.gyro)
     return F
 
 
 def carried(F: Array, cov: Array, q: Array) -> Array:
-    """F P F' + Q (N, N) of a covariance, for the rows F (9, 22) that are not the identity's and the diagonal q (N,) of Q."""
+    """Return F P F' + Q (N, N) for the rows F (9, 22) that differ from the identity and the diagonal q (N,) of Q."""
     grown: Array = _carried(F, cov, q)
     return grown
 
@@ -85,7 +85,7 @@ def _matrix(q):
 
 @njit("Tuple((float64[::1], float64[::1]))" + SIGNATURE, cache=True)
 def _integrated(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
-    """Position and velocity (6,) and attitude (4,) at b, of errors x (22,) at a."""
+    """Return position and velocity (6,) and attitude (4,) at b, from the states x (22,) and attitude q (4,) at a."""
     delay = x[ACCEL_DELAY]
     w0, w1 = (1 - x[S_G]) * (gyro_a - x[B_G]), (1 - x[S_G]) * (gyro_b - x[B_G])
     f0, f1 = (1 - x[S_A]) * (accel_a - x[B_A]), (1 - x[S_A]) * (accel_b - x[B_A])

@@ -1,1 +1,1 @@
-"""`identify-vehicle`: the vehicle behind a log."""
+"""`identify-vehicle`: system identification from flight logs."""

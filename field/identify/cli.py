@@ -16,14 +16,14 @@ from vehicle.vehicle import FOLDER, load_vehicle
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
-        prog="identify-vehicle", description="Fits thrust curve, drag, delay and lags to flight logs."
+        prog="identify-vehicle", description="Fit thrust curve, drag, delay and lags to flight logs."
     )
     arguments.add_argument(
         "logs", nargs="+", type=Path, help="MCAP, CSV (t, throttle, v_z, ...), .ulg, .bbl, .tlog, .bin"
     )
-    arguments.add_argument("--base", default="dcl", help="vehicle whose other facts are kept (default: dcl)")
-    arguments.add_argument("--linear-drag", action="store_true", help="look for drag in proportion to speed as well")
-    arguments.add_argument("--name", default="identified", help="of the new vehicle (default: identified)")
+    arguments.add_argument("--base", default="dcl", help="vehicle that supplies all other parameters (default: dcl)")
+    arguments.add_argument("--linear-drag", action="store_true", help="also fit drag proportional to speed")
+    arguments.add_argument("--name", default="identified", help="name of the new vehicle (default: identified)")
     arguments.add_argument("--out", type=Path, help="file to write (default: NAME.yaml)")
     add_common(arguments, "what was fitted, with 95 % half widths")
     return arguments
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def table(fit: Fit) -> str:
-    """All that was fitted, a line each, with 95 % half widths."""
+    """Return all fitted parameters, a line each, with 95 % half widths."""
     lines = [f"thrust at {u:5.3f}   {_told(c)} m/s^2" for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True)]
     for axis, drag in zip("xyz", fit.drag_linear_1_s or (), strict=False):
         lines.append(f"drag {axis}            {_told(drag)} 1/s")

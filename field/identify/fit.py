@@ -1,4 +1,4 @@
-"""The vehicle behind a log, by regression: thrust curve, drag, delay and lags of the `rates` model, with how sure each is.
+"""System identification by regression: thrust curve, drag, delay and lags of the `rates` model, with 95 % half widths.
 
     f_b = -lag_tau[ c(u(t - delay)) ] e_z - (diag(d) + k |v|) v_b          specific force, body FRD
     omega_b = lag_tau_i[ g_i omega_cmd(t - delay) ]                        per axis
@@ -17,28 +17,28 @@ from link.logs.rows import SignalError
 from pilot.guidance.manoeuvres import THROTTLES, Manoeuvres
 from vehicle.rotation import Array
 
-KNOTS = THROTTLES  # of the curve
-KNOT_SAMPLES, KNOT_LEAST = 12.0, 5.0  # sum of weights that a knot needs to be known, and to be fitted at all
+KNOTS = THROTTLES  # knots of the thrust curve
+KNOT_SAMPLES, KNOT_LEAST = 12.0, 5.0  # sum of weights required for a well-known knot, and to fit a knot at all
 BEND_M_S2 = (
-    1.0  # how far a knot may lie off the line between its neighbours: parts what only a throttle between two tells
+    1.0  # m/s^2, prior on a knot's deviation from the line between its neighbours, where only their mean is excited
 )
 BLOCK_S = (
-    0.1  # every fourth block of this length is held out; shorter than a step of the throttle, so that each is fitted
+    0.1  # s, every fourth block of this length is held out; shorter than a throttle step, so that each step is fitted
 )
-HOLD_OUT = 4
+HOLD_OUT = 4  # every fourth block
 DELAYS_S = np.arange(0.0, 0.13, 0.01)
 LAG_MIN_S, LAG_MAX_S = 2e-3, 0.3
-MOVING_RAD_S = 0.05  # a commanded rate that says something of its axis
-MOVING_M_S = 3.0  # a speed that says something of drag
+MOVING_RAD_S = 0.05  # commanded rate above which an axis is excited
+MOVING_M_S = 3.0  # speed above which drag is excited
 Z95 = 1.96
-AFTER_S = 0.3  # for which a command may still act
-STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # how well stamps are known, and forces
-ANYWHERE = (-1.0, -1.0)
+AFTER_S = 0.3  # s for which a command may still act
+STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forces, m/s^2
+ANYWHERE = (-1.0, -1.0)  # no start: search from a grid
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and its 95 % half width."""
+    """An estimate and its 95 % half width."""
 
     value: float
     half_width: float
@@ -46,9 +46,9 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a log tells. None where it tells nothing."""
+    """Fit to logs. None for a parameter that was not excited."""
 
-    throttle: tuple[float, ...]  # knots that the log reaches
+    throttle: tuple[float, ...]  # knots within the range of the logs
     thrust_m_s2: tuple[Estimate, ...]
     drag_linear_1_s: tuple[Estimate, Estimate, Estimate] | None
     drag_quadratic_1_m: Estimate | None
@@ -56,24 +56,24 @@ class Fit:
     thrust_lag_s: float
     rate_gain: tuple[Estimate | None, Estimate | None, Estimate | None]
     rate_lag_s: tuple[float | None, float | None, float | None]
-    residual_m_s2: float  # rms on what was fitted
-    hold_out_m_s2: float  # rms on what was not
+    residual_m_s2: float  # rms on the fitted samples
+    hold_out_m_s2: float  # rms on the held-out samples
     t: Array  # (M,) s
     predicted_b: Array  # (M, 3) m/s^2
     measured_b: Array  # (M, 3)
-    wanted: tuple[str, ...]  # manoeuvres that would tell more
+    wanted: tuple[str, ...]  # manoeuvres that would excite the rest
 
 
 def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
-    """Fits all logs at once.
+    """Fit all logs at once.
 
     Args:
-        linear_drag: whether to look for drag in proportion to the speed, per body axis, beside the quadratic one.
+        linear_drag: also fit drag proportional to the speed, per body axis.
 
     Raises:
-        SignalError: the logs do not move the throttle enough to fit anything.
+        SignalError: the throttle varies too little for a fit.
     """
-    from scipy.optimize import minimize  # slow to load, and most who know a `Fit` make none
+    from scipy.optimize import minimize  # slow to load, and most users of a `Fit` make none
 
     valid = [log.valid for log in logs]
     knots = _reached(logs, valid, KNOT_LEAST)
@@ -86,7 +86,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     drags = (3 if linear_drag else 0) + 1 if moving > MOVING_M_S else 0
 
     def force(delay: float, lag: float) -> tuple[Array, Array]:
-        """Design matrix (3 M, knots + drags) and measured forces (3 M,) of all samples."""
+        """Return design matrix (3 M, knots + drags) and measured forces (3 M,) of all samples."""
         parts = [_force_rows(log, knots, delay, lag, drags) for log in logs]
         return np.vstack([A for A, _ in parts]), np.concatenate([f for _, f in parts])
 
@@ -116,7 +116,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     def fitted(rows: np.ndarray) -> Array:
         return _solve(np.vstack([A_w[rows], smooth]), np.concatenate([f_w[rows], np.zeros(len(smooth))]))
 
-    held_out = (A @ fitted(mask) - f)[unseen]  # what the rest has foretold of it
+    held_out = (A @ fitted(mask) - f)[unseen]  # residual on the held-out samples
     x = fitted(whole)
     residual = A @ x - f
     half = _half_widths(A_w[whole], residual[whole] * weight[whole], smooth)
@@ -140,8 +140,8 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
 
 
 def lagged(u: Array, delay: float, lag: float) -> Array:
-    """u (N, ...) on the even clock, `delay` s later and through a first-order lag, both in s."""
-    from scipy.signal import lfilter  # likewise
+    """Return u (N, ...) on the uniform time grid, delayed by `delay` s and filtered by a first-order lag of `lag` s."""
+    from scipy.signal import lfilter  # slow to load
 
     shift = delay / STEP_S
     whole, part = int(shift), shift - int(shift)
@@ -153,7 +153,7 @@ def lagged(u: Array, delay: float, lag: float) -> Array:
 
 
 def hats(u: Array, knots: Array) -> Array:
-    """(N, K) weights of the knots for piecewise linear interpolation at u (N,), constant beyond the ends."""
+    """Return the weights (N, K) of the knots for piecewise linear interpolation at u (N,), constant beyond the ends."""
     return np.column_stack([np.interp(u, knots, row) for row in np.eye(len(knots))])
 
 
@@ -168,21 +168,21 @@ def _force_rows(log: Signals, knots: Array, delay: float, lag: float, drags: int
 
 
 def _solve(A: Array, f: Array) -> Array:
-    """Least squares with thrust and drag not negative."""
-    from scipy.optimize import lsq_linear  # likewise
+    """Solve least squares with nonnegative thrust and drag."""
+    from scipy.optimize import lsq_linear  # slow to load
 
     return lsq_linear(A, f, bounds=(0.0, np.inf), method="bvls").x
 
 
 def _weights(predicted: Array) -> Array:
-    """Of each row: stamps of commands and samples err by some ms, which shows where the force changes fast."""
+    """Return the weight of each row: stamps err by some ms, which increases the error where the force changes fast."""
     slope: Array = np.gradient(predicted.reshape(-1, 3), STEP_S, axis=0)  # type: ignore[assignment]
     slope = slope.reshape(-1)
     return 1.0 / np.sqrt(1.0 + (STAMP_S * slope / FORCE_M_S2) ** 2)
 
 
 def _straight(knots: Array, columns: int) -> Array:
-    """(K - 2, columns): how far each inner knot of the curve lies off the line between its neighbours."""
+    """Return (K - 2, columns): deviation of each inner knot of the curve from the line between its neighbours."""
     rows = np.zeros((max(0, len(knots) - 2), columns))
     for k, (a, b, c) in enumerate(zip(knots, knots[1:], knots[2:], strict=False)):
         rows[k, k : k + 3] = -(c - b) / (c - a), 1.0, -(b - a) / (c - a)
@@ -190,7 +190,7 @@ def _straight(knots: Array, columns: int) -> Array:
 
 
 def _half_widths(A: Array, residual: Array, prior: Array | None = None) -> Array:
-    """(K,) 95 % half widths; residuals that hang together count as fewer samples."""
+    """Return 95 % half widths (K,); correlated residuals count as fewer samples."""
     r = residual - residual.mean()
     rho = float(np.clip((r[3:] @ r[:-3]) / max(r @ r, 1e-12), 0.0, 0.999))
     variance = float((r @ r) / max(1, len(r) - A.shape[1])) * (1 + rho) / (1 - rho)
@@ -201,8 +201,8 @@ def _half_widths(A: Array, residual: Array, prior: Array | None = None) -> Array
 def _rates(
     logs: list[Signals], used: list[np.ndarray], delay: float
 ) -> tuple[tuple[Estimate | None, Estimate | None, Estimate | None], tuple[float | None, float | None, float | None]]:
-    """Gains and lags of the three axes, where rates were commanded and measured."""
-    from scipy.optimize import minimize  # likewise
+    """Return gains and lags of the three axes, where rates were commanded and measured."""
+    from scipy.optimize import minimize  # slow to load
 
     gains: list[Estimate | None] = []
     lags: list[float | None] = []
@@ -244,25 +244,25 @@ def _three(x: Array, half: Array, at: int) -> tuple[Estimate, Estimate, Estimate
 
 
 def _reached(logs: list[Signals], used: list[np.ndarray], least: float) -> Array:
-    """The knots at which the logs hold enough samples."""
+    """Return the knots at which the logs hold enough samples."""
     weight = sum(hats(log.throttle[m], np.array(KNOTS)).sum(axis=0) for log, m in zip(logs, used, strict=True))
     return np.array(KNOTS)[np.asarray(weight) >= least]
 
 
 def _explained(log: Signals, knots: Array) -> np.ndarray:
-    """What is valid but for what still follows a throttle beyond all knots."""
+    """Return the mask of valid samples, except those still affected by a throttle beyond all knots."""
     beyond = (log.throttle < knots[0]) | (log.throttle > knots[-1])
     after = np.convolve(beyond, np.ones(round(AFTER_S / STEP_S)))[: len(beyond)] > 0
     return log.valid & ~after
 
 
 def _block(log: Signals) -> np.ndarray:
-    """Whether a sample is held out, to be foretold by the rest."""
+    """Return the mask of samples held out for validation."""
     return ((log.t - log.t[0]) // BLOCK_S) % HOLD_OUT == HOLD_OUT - 1
 
 
 def _wanted(knots: Array, drags: int, gains: tuple[Estimate | None, ...]) -> tuple[str, ...]:
-    """What would tell what these logs do not, and how to fly it."""
+    """Return the manoeuvres that would excite the remaining parameters, and how to fly them."""
     throttles = tuple(u for u in KNOTS if u not in knots)
     axes = tuple(axis for axis, gain in enumerate(gains) if gain is None)
     if not (throttles or axes or not drags):

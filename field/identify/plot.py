@@ -1,4 +1,4 @@
-"""The plot of a fit: thrust curve with its 95 % band, and measured against predicted force."""
+"""The plot of a fit: thrust curve with its 95 % band, and measured and predicted force."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from vehicle.vehicle import Vehicle
 
 
 def draw_fit(path: Path, fit: Fit, base: Vehicle) -> None:
-    """Writes the PNG."""
+    """Write the PNG."""
     figure, axes = plt.subplots(4, 1, figsize=(10, 12), height_ratios=[2, 1, 1, 1])
     figure.subplots_adjust(left=0.08, right=0.97, bottom=0.05, top=0.97, hspace=0.2)
     values = [point.value for point in fit.thrust_m_s2]
@@ -28,7 +28,7 @@ def draw_fit(path: Path, fit: Fit, base: Vehicle) -> None:
         axis.plot(samples, fit.measured_b[:, i], linewidth=0.8, label="measured")
         axis.plot(samples, fit.predicted_b[:, i], linewidth=0.8, label="fitted")
         axis.set(ylabel=f"force {name} [m/s²]")
-    axes[1].legend(loc="upper right")  # the best place costs a look at every sample
+    axes[1].legend(loc="upper right")  # the best place would be searched over every sample
     axes[3].set(xlabel="time of the logs, one after the other [s]")
     for axis in axes:
         axis.grid(alpha=0.3)

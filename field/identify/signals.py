@@ -1,4 +1,4 @@
-"""`Signals`: what a log of any kind tells of a vehicle's motion and of its commands, on one even clock."""
+"""`Signals`: a vehicle's motion and commands from a log of any kind, on a uniform time grid."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,12 +11,12 @@ from vehicle.dynamics import GRAVITY
 from vehicle.files import reading
 from vehicle.rotation import Array, matrix
 
-STEP_S = 0.01  # of the even clock: finer than any lag of interest
-STANDING_M_S = 0.3  # slower than that it may stand on something, whose force no command explains
-PUSHED_M_S2 = 1.0  # off gravity: a force that no stand gives
-LONGEST_S = 4 * 3600.0  # of a log: more is not laid on an even clock
+STEP_S = 0.01  # s, grid spacing: finer than any lag of interest
+STANDING_M_S = 0.3  # speed below which it may rest on a support, whose force no command explains
+PUSHED_M_S2 = 1.0  # deviation from gravity that shows flight
+LONGEST_S = 4 * 3600.0  # s, longest log for the grid
 LEAST_SAMPLES = 20
-GAP_S = 0.1  # without samples for longer, the time between is not used
+GAP_S = 0.1  # s, gaps in the samples above this are not used
 DOWN = np.array([0.0, 0.0, 1.0])
 
 
@@ -26,20 +26,20 @@ class Signals:
 
     source: str
     t: Array  # (N,) s
-    throttle: Array  # (N,) 0..1, as commanded at that time
+    throttle: Array  # (N,) 0..1, command at that time
     omega_cmd: Array  # (N, 3) rad/s, NaN where attitudes were commanded
     force_b: Array  # (N, 3) specific force, m/s^2
     omega_b: Array  # (N, 3) rad/s, NaN where unknown
     v_b: Array  # (N, 3) m/s
     valid: np.ndarray  # (N,)
-    note: str = ""  # what of the log was not used
+    note: str = ""  # part of the log that was not used
 
 
 def read_signals(path: Path) -> Signals:
-    """One log.
+    """Read one log.
 
     Raises:
-        UserError: it cannot be read, or lacks commands or motion.
+        UserError: the log cannot be read, or lacks commands or motion.
     """
     log = read_log_signals(path)
     with reading(path):
@@ -88,7 +88,7 @@ def _even(rows: Rows, source: str) -> Signals:
 
 
 def _airborne(force_b: Array) -> np.ndarray:
-    """Where (N,) no velocity is known: from the first to the last force that no stand gives."""
+    """Return where (N,) it flies, without velocity: from the first to the last force that differs from rest."""
     pushed = np.flatnonzero(np.abs(np.linalg.norm(_smooth(force_b), axis=1) - GRAVITY) > PUSHED_M_S2)
     inside = np.zeros(len(force_b), bool)
     if len(pushed):
@@ -108,5 +108,5 @@ def _covered(samples: list[tuple[float, Array]], t: Array) -> np.ndarray:
 
 
 def _smooth(v: Array) -> Array:
-    """Means over five samples: differences of a sampled velocity are rough."""
+    """Return means over five samples, since differences of a sampled velocity are noisy."""
     return np.column_stack([np.convolve(np.pad(column, 2, mode="edge"), np.ones(5) / 5, "valid") for column in v.T])

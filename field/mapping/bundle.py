@@ -1,4 +1,4 @@
-"""The least-squares problem of a map, see `field.mapping.gates`, and its solution by Gauss and Newton, reweighted (Cauchy)."""
+"""The least-squares problem of a map, see `field.mapping.gates`, and its solution by reweighted Gauss-Newton (Cauchy)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ import numpy as np
 from estimation.eskf.reprojection import NEAR_M as NEAR_DEPTH_M
 from estimation.eskf.reprojection import CameraContext, calibrated, outward, project
 from estimation.eskf.states import DELAY, EDGE_PX, TILT, P
-from field.mapping.doubt import LEAN_IN_SHARED, SHARED, M, MapDoubt
+from field.mapping.doubt import LEAN_IN_SHARED, SHARED, M, MapPriors
 from field.mapping.trajectory import N, StateChain, solve
 from perception.association import Associator, GateSighting
 from perception.rims import GateAppearance, GateRims
@@ -18,16 +18,16 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array, exp, from_euler, matrix, product
 from vehicle.statistics import greatest_sigma
 
-# Of each step: how much of the priors below; None: which gate is which is told as before.
+# Factor on the priors below at each step; None: keep the association of the previous step.
 DOUBTS = (1.0, None, 0.1, None)
-PRIOR_M, PRIOR_RAD = 0.5, 0.02  # how far off the trajectory may be when gates are recognised
-SHARED_PX = 0.25  # by which a detector's edges lie outward, of one image: large, as light and size share it over many
-ROBUST = 2.0  # residuals beyond so many sigmas count less
-X, YAW, PITCH = slice(0, 3), 3, 4  # a gate's unknowns
+PRIOR_M, PRIOR_RAD = 0.5, 0.02  # standard deviations of the trajectory for the association
+SHARED_PX = 0.25  # px, common outward error of the edges in one image: large, since light and size are common to many
+ROBUST = 2.0  # sigmas, scale of the Cauchy weight
+X, YAW, PITCH = slice(0, 3), 3, 4  # unknowns of a gate
 BLOCK = 5
-COMMON = 2 + M  # the swell of all openings, how much deeper all frames are, and what all states share
-DEEPER_M = 0.02  # the step by which it is measured what a frame's depth does to its hole
-NO_PLACE = np.zeros(1, int)  # a gate's offset is part of its own place here
+COMMON = 2 + M  # edge offset of all openings, excess depth of all frames, and the parameters shared by all states
+DEEPER_M = 0.02  # m, finite difference of a frame's depth for its effect on the visible opening
+NO_PLACE = np.zeros(1, int)  # a gate's offset is part of its position here
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class MappedGate:
     yaw: float  # rad
     cov: Array  # (5, 5)
     sightings: int
-    pitch: float = 0.0  # rad, up: gates are thought to stand upright, and do so to a degree or two
+    pitch: float = 0.0  # rad, up: nominally 0, true to a degree or two
 
     @property
     def sigma_m(self) -> float:
-        """Standard deviation of the centre along its worst direction."""
+        """Standard deviation of the centre along its worst direction, m."""
         return greatest_sigma(self.cov[X, X])
 
     @property
@@ -52,19 +52,19 @@ class MappedGate:
 
 @dataclass(frozen=True)
 class Sight:
-    """One opening in one image, recognised."""
+    """One recognised opening in one image."""
 
     chain: int
     state: int
     gate: int
     seen_px: Array  # (4, 2) in the order of the gate's corners
-    white: Array  # (8, 8) square root of the corners' information
-    hole_g: Array  # (4, 3) m, what is seen of the opening, in gate axes
-    by_depth_g: Array  # (4, 3) how that changes with the depth of the frame
+    white: Array  # (8, 8) square root of the corners' information matrix
+    hole_g: Array  # (4, 3) m, visible corners of the opening, gate frame
+    by_depth_g: Array  # (4, 3) derivative with respect to the depth of the frame
 
 
 class Bundle:
-    """The problem and where its solution stands."""
+    """The problem and its current estimate."""
 
     def __init__(
         self,
@@ -73,14 +73,14 @@ class Bundle:
         camera: Camera,
         frame: GateFrame,
         look: GateAppearance,
-        doubt: MapDoubt,
+        doubt: MapPriors,
     ):
         self.chains, self.gates = chains, gates
         self.swell_m, self.deeper_m, self.shared = 0.0, 0.0, chains[0].states[0][SHARED]
         self._camera, self._frame, self._look, self._doubt = camera, frame, look, doubt
 
     def solve(self) -> tuple[Array, list[Sight]]:
-        """The covariance of gates, swell, depth and what all states share, and what they were estimated from."""
+        """Return the covariance of gates, edge offset, depth and shared parameters, and the sightings used."""
         sights: list[Sight] = []
         for doubt in DOUBTS:
             sights = sights if doubt is None else self.recognised(doubt)
@@ -88,7 +88,7 @@ class Bundle:
         return cov, sights
 
     def recognised(self, doubt: float) -> list[Sight]:
-        """Which gate each opening is, by the present map and trajectories."""
+        """Associate openings with gates by the current map and trajectories."""
         f = self._frame
         known = [
             Gate(
@@ -122,7 +122,9 @@ class Bundle:
         return sights
 
     def residual(self, sight: Sight) -> tuple[Array, Array, Array]:
-        """Seen minus expected (4, 2) px, and its Jacobians: (4, 2, N) by state, (4, 2, BLOCK + COMMON) by gate and common."""
+        """Return the reprojection residual, measured minus predicted corners, (4, 2) px, and its Jacobians with respect to
+        the state (4, 2, N), and to the gate and the common parameters (4, 2, BLOCK + COMMON).
+        """
         chain, gate = self.chains[sight.chain], self.gates[sight.gate]
         x = chain.states[sight.state]
         R_gw = matrix(from_euler(0.0, gate.pitch, gate.yaw)).T
@@ -139,12 +141,12 @@ class Bundle:
         return sight.seen_px - px - self.swell_m * G[..., BLOCK], J[..., :N], G
 
     def _step(self, sights: list[Sight]) -> Array:
-        """One step of Gauss and Newton; returns the covariance of the gates' unknowns, then swell, depth and `SHARED`."""
+        """Take one Gauss-Newton step; return the covariance of the gates' unknowns, then edge offset, depth and `SHARED`."""
         normals = [chain.normal(self._doubt, self._look) for chain in self.chains]
         n = BLOCK * len(self.gates) + COMMON
         A, a = np.zeros((n, n)), np.zeros(n)
         E = [np.zeros((len(chain.states), N, n)) for chain in self.chains]
-        A.flat[:: n + 1] = 1e-6  # a gate that nothing shows any more stays
+        A.flat[:: n + 1] = 1e-6  # regularises gates without sightings
         common = slice(n - COMMON, n)
         known = np.r_[self._doubt.swell_m, self._doubt.depth_m, self._doubt.shared] ** -2.0
         A[common, common] += np.diag(known)
@@ -169,7 +171,7 @@ class Bundle:
             A[np.ix_(at, at)] += weight * G.T @ G
             a[at] += weight * G.T @ r
             E[sight.chain][sight.state][:, at] += weight * J.T @ G
-        # The states first: (A - E' B^-1 E) dg = a - E' B^-1 b, then B dx = b - E dg.
+        # Eliminate the states: (A - E' B^-1 E) dg = a - E' B^-1 b, then B dx = b - E dg.
         eliminated = []
         for normal, blocks in zip(normals, E, strict=True):
             e = blocks.reshape(-1, n)
@@ -191,13 +193,13 @@ class Bundle:
 
 
 def _seen(rims: GateRims, gate: int, near_face: bool, p_w: Array) -> Array:
-    """(4, 3) m, world: the corners of a gate as a detection from p_w (3,) means them."""
+    """Return the corners of a gate to which a detection from p_w (3,) m refers, (4, 3) m, world NED."""
     at, eye_w = np.array([gate]), p_w[None]
     return rims.near_face(at, eye_w)[0] if near_face else rims.opening(at, eye_w)[1][0]
 
 
 def _white(one: GateSighting) -> Array:
-    """(8, 8): the corners err each for itself, and all outward together."""
+    """Return the whitening matrix (8, 8): independent errors of the corners, and a common outward error."""
     shared = SHARED_PX * outward(one.corners_px).ravel()
     R = np.outer(shared, shared)
     for k in range(4):
@@ -206,5 +208,5 @@ def _white(one: GateSighting) -> Array:
 
 
 def block(gate: int) -> slice:
-    """Where a gate's unknowns are."""
+    """Return the slice of a gate's unknowns."""
     return slice(BLOCK * gate, BLOCK * (gate + 1))

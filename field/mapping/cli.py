@@ -1,4 +1,4 @@
-"""`map-track`: where the gates of a course stand, from flights past them: their images, their IMU and nothing else."""
+"""`map-track`: positions of a course's gates from flights past them, by images and IMU alone."""
 
 import argparse
 import math
@@ -25,35 +25,45 @@ from vehicle.files import require_output
 from vehicle.rotation import from_euler, matrix, to_euler
 from vehicle.vehicle import load_vehicle
 
-ROOM_M = 12.0  # around gates and start, to the sides and up, unless somebody measures the room
-BELOW_M = 0.1  # below the lowest of frames and start: the floor may begin there
-DOUBT_M, DOUBT_DEG = 1.0, 5.0  # standard deviations beyond which a gate is not known
+ROOM_M = 12.0  # m around gates and start, to the sides and up, assumed for the bounds
+BELOW_M = 0.1  # m below the lowest of frames and start: the floor may begin there
+DOUBT_M, DOUBT_DEG = 1.0, 5.0  # standard deviations above which a gate is refused
 
 
 def parser() -> argparse.ArgumentParser:
     f = VADR_FRAME
     arguments = argparse.ArgumentParser(
         prog="map-track",
-        description="Maps the gates that recorded flights have passed; the first one tells their order.",
+        description="Map the gates passed in recorded flights; the first flight determines their order.",
     )
     arguments.add_argument(
         "log",
         nargs="+",
         type=Path,
-        help="of run-mpc (MCAP), best of --explore, or TII-RATM; from one pad",
+        help="logs of run-mpc (MCAP, preferably --explore) or TII-RATM, all from the same pad",
     )
-    arguments.add_argument("--gates", type=int, required=True, metavar="N", help="how many gates there are")
-    arguments.add_argument("--opening", type=float, default=f.opening_m, help=f"m (default: {f.opening_m:g})")
-    arguments.add_argument("--outer", type=float, default=f.outer_m, help=f"of the frames, m (default: {f.outer_m:g})")
-    arguments.add_argument("--depth", type=float, default=f.depth_m, help=f"of the frames, m (default: {f.depth_m:g})")
+    arguments.add_argument("--gates", type=int, required=True, metavar="N", help="number of gates")
+    arguments.add_argument(
+        "--opening", type=float, default=f.opening_m, help=f"side length of the openings, m (default: {f.opening_m:g})"
+    )
+    arguments.add_argument(
+        "--outer", type=float, default=f.outer_m, help=f"outer side length of the frames, m (default: {f.outer_m:g})"
+    )
+    arguments.add_argument(
+        "--depth", type=float, default=f.depth_m, help=f"depth of the frames, m (default: {f.depth_m:g})"
+    )
     arguments.add_argument(
         "--start",
         default="0,0,0",
         metavar="X,Y,Z[,YAW]",
-        help="of the pad, m and deg (default: the origin, yaw as told)",
+        help="pose of the pad, m and deg (default: the origin, with the received yaw)",
     )
-    arguments.add_argument("--vehicle", default="dcl", help="whose camera and IMU it was (default: dcl)")
-    arguments.add_argument("--detector", choices=DETECTORS, help="looks at the images anew (default: as logged)")
+    arguments.add_argument(
+        "--vehicle", default="dcl", help="vehicle with the camera and IMU of the logs (default: dcl)"
+    )
+    arguments.add_argument(
+        "--detector", choices=DETECTORS, help="detect gates in the images again (default: use the logged detections)"
+    )
     arguments.add_argument("--out", type=Path, required=True, help="track file to write, e.g. tracks/found.yaml")
     add_common(arguments, "the gates with their doubt, and camera and IMU as they turned out")
     return arguments
@@ -93,10 +103,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def known(found: Map, passed: list[MappedGate], count: int) -> list[MappedGate]:
-    """The first `count` gates of the course.
+    """Return the first `count` gates of the course.
 
     Raises:
-        MapError: there are fewer, or one is not known well enough.
+        MapError: there are fewer gates, or one is too uncertain.
     """
     if len(found.gates) < count:
         raise MapError(
@@ -118,7 +128,7 @@ def known(found: Map, passed: list[MappedGate], count: int) -> list[MappedGate]:
 
 
 def moved(gate: MappedGate, start: Start, found: Map) -> MappedGate:
-    """From the pad's frame, in which the map was made, to where the pad stands."""
+    """Transform a gate from the pad's frame, in which the map was made, to the start."""
     turn = math.radians(start.yaw_deg) - _own_yaw(found)
     R = matrix(from_euler(0.0, 0.0, turn))
     cov = gate.cov.copy()
@@ -129,7 +139,7 @@ def moved(gate: MappedGate, start: Start, found: Map) -> MappedGate:
 
 
 def _own_yaw(found: Map) -> float:
-    """rad, of the vehicle on the pad in the map's own frame."""
+    """Return the yaw (rad) of the vehicle on the pad in the frame of the map."""
     return to_euler(found.chains[0].states[0].q_wb)[2]
 
 
@@ -153,7 +163,7 @@ def _start(numbers: list[float], found: Map) -> Start:
 def track_fields(
     gates: list[MappedGate], start: Start, frame: GateFrame, name: str, logs: list[Path], cut: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """The track file: gates with their covariances, and a room around them that nobody has measured; marked if logs were cut."""
+    """Return the track file: gates with covariances, and assumed bounds around them; truncated logs are marked."""
     centres = np.array([gate.p_w for gate in gates])
     points = np.vstack([centres - frame.outer_m / 2, centres + frame.outer_m / 2, start.p_wb])
     low, high = points.min(axis=0) - ROOM_M, points.max(axis=0) + [ROOM_M, ROOM_M, BELOW_M]
@@ -179,7 +189,7 @@ def track_fields(
 
 
 def table(gates: list[MappedGate], found: Map) -> str:
-    """One line per gate, and what the camera turned out to be."""
+    """Return one line per gate, and the estimated camera parameters."""
     lines = [
         f"gate {i}: ({g.p_w[0]:8.2f}, {g.p_w[1]:7.2f}, {g.p_w[2]:7.2f}) m +- {g.sigma_m:.2f},"
         f" yaw {math.degrees(g.yaw):6.1f} +- {g.sigma_yaw_deg:.1f} deg, seen {g.sightings} times"

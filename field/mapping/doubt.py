@@ -1,8 +1,8 @@
-"""What is known of camera and IMU while gates are mapped: all that the files say, or as little as of an unknown simulator.
+"""Prior uncertainty of camera and IMU for mapping: either of the vehicle's file, or of an unknown simulator.
 
-Openings of known size tell ranges as far as the focal length is known, and the IMU tells lengths as far as its scale is. Turns
-that ATTITUDE tells show the focal length. Where the files are right, to free all this would only cost certainty, so it is first
-left free, and held as told unless it turns out to be otherwise.
+Openings of known size give ranges as accurate as the focal length, and the IMU gives lengths as accurate as its scale.
+Rotations in ATTITUDE make the focal length observable. Where the files are right, free parameters would only reduce accuracy,
+so all are estimated first, and then held at the files' values unless they differ significantly.
 """
 
 from dataclasses import dataclass, replace
@@ -16,38 +16,38 @@ from vehicle.rotation import Array
 from vehicle.statistics import chi2_limit
 from vehicle.vehicle import Vehicle
 
-# What all states of all flights share, by its place in the error state: the camera, and how ATTITUDE leans.
+# Parameters shared by all states of all flights, by index in the error state: the camera, and the tilt error of ATTITUDE.
 SHARED = np.r_[YAW, ROLL, FOCAL, CENTRE, ARM, LEAN, RADIAL, READOUT]
 M = len(SHARED)
 LEAN_IN_SHARED = slice(int(np.flatnonzero(LEAN.start == SHARED)[0]), int(np.flatnonzero(LEAN.start == SHARED)[0]) + 3)
-ACCEL_WALK, EDGE_WALK = 0.005, 0.01  # as in the filter's noise, but of a slow flight
-IMU_SCALE = 1e-4  # relative: where the files are right sensors are true to scale, and so is the map
-SIZE_SIGMA_M = 0.003  # how well it is known there where the edges of all gates lie
+ACCEL_WALK, EDGE_WALK = 0.005, 0.01  # random walks as in the filter's noise, for a slow flight
+IMU_SCALE = 1e-4  # relative: scale error of sensors where the files are right, and so of the map
+SIZE_SIGMA_M = 0.003  # m, standard deviation of the gates' common edge offset in that case
 DEPTH_SIGMA_M = (
-    0.05  # of frames: boxes fitted to real ones are 0.16 m deep, the wire says 0.26 m, physical ones may have 0.14 m
+    0.05  # m, of frames: boxes fitted to real ones are 0.16 m deep, the wire says 0.26 m, physical ones may have 0.14
 )
-PAD_SIGMA_RAD = 0.01  # of the attitude on the pad that is told
-HELD = 1e-3  # of its prior, by which a thing that is as told may differ
-FALSE_ALARM = 1e-3  # how often files that are right would be doubted,
-OVERCONFIDENT = 2.0  # were the covariances not too small by so many standard deviations
+PAD_SIGMA_RAD = 0.01  # standard deviation of the reported attitude on the pad
+HELD = 1e-3  # factor on the prior of a parameter that is held
+FALSE_ALARM = 1e-3  # rate at which correct files would be rejected with correct covariances
+OVERCONFIDENT = 2.0  # factor by which the standard deviations are too small
 
 
 @dataclass(frozen=True)
-class MapDoubt:
-    """Standard deviations of everything but the gates and the trajectories."""
+class MapPriors:
+    """Standard deviations of all parameters except gates and trajectories."""
 
     noise: Noise
-    shared: Array  # (M,) of `SHARED`
+    shared: Array  # (M,) in the order of `SHARED`
     swell_m: float
     depth_m: float
-    pitch_rad: float  # of each gate
+    pitch_rad: float  # pitch of each gate
     pad_rad: float
 
 
-def as_told(vehicle: Vehicle) -> MapDoubt:
-    """Camera and IMU are what the vehicle's file says, but for the camera's tilt and clock."""
+def as_told(vehicle: Vehicle) -> MapPriors:
+    """Return the uncertainty for a camera and IMU as in the vehicle's file, except the camera's tilt and clock."""
     scale = {"prior": IMU_SCALE}
-    return MapDoubt(
+    return MapPriors(
         Noise(vehicle.imu, varied(s_a=scale, s_g=scale, v={"walk": ACCEL_WALK}, edge_px={"walk": EDGE_WALK})),
         HELD * column("prior")[SHARED],
         SIZE_SIGMA_M,
@@ -57,8 +57,8 @@ def as_told(vehicle: Vehicle) -> MapDoubt:
     )
 
 
-def unknown(vehicle: Vehicle, look: GateAppearance) -> MapDoubt:
-    """As little is known of them as the error-state filter assumes."""
+def unknown(vehicle: Vehicle, look: GateAppearance) -> MapPriors:
+    """Return the uncertainty for an unknown camera and IMU, as assumed by the error-state filter."""
     states = varied(v={"walk": ACCEL_WALK}, edge_px={"walk": EDGE_WALK})
     bias = {"accel_bias_m_s2": states["b_a"].prior, "gyro_bias_rad_s": states["b_g"].prior}
     imu = replace(
@@ -66,9 +66,9 @@ def unknown(vehicle: Vehicle, look: GateAppearance) -> MapDoubt:
     )
     shared = column("prior", states)[SHARED]
     pad_rad = float(np.hypot(PAD_SIGMA_RAD, shared[LEAN_IN_SHARED][0]))
-    return MapDoubt(Noise(imu, states), shared, look.edge_offset_m, DEPTH_SIGMA_M, KNOWN.map_turn, pad_rad)
+    return MapPriors(Noise(imu, states), shared, look.edge_offset_m, DEPTH_SIGMA_M, KNOWN.map_turn, pad_rad)
 
 
 def differs(shared: Array, cov: Array) -> bool:
-    """Whether what came out for `SHARED` (M,), with its covariance (M, M), is not what was told."""
+    """Return whether the estimate of `SHARED` (M,), with covariance (M, M), differs significantly from the file."""
     return float(shared @ np.linalg.solve(cov, shared)) > OVERCONFIDENT**2 * chi2_limit(M, FALSE_ALARM)

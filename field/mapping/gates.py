@@ -1,11 +1,12 @@
-"""Where the gates stand, from what a camera saw on flights and the IMU: one robust least-squares problem.
+"""Positions of the gates from images and IMU of flights: one robust least-squares problem.
 
     minimise  sum rho( |corner seen - project(x_k, corner of gate g)|^2 )  +  the chain of each flight  +  priors
 
-over all states x_k of the flights (`field.mapping.trajectory`; camera tilt, clock offset and the edges' error are part of them),
-each gate's centre, yaw and pitch, the errors of their common size and depth, and what is not known else (`field.mapping.doubt`):
-bundle adjustment with square landmarks of known size (Triggs et al. 2000), by Gauss and Newton, reweighted (Cauchy), the states
-eliminated first. The pad is the origin, so nothing is free. Gates stand nearly upright.
+over all states x_k of the flights (`field.mapping.trajectory`; camera tilt, clock offset and edge offset are part of them),
+each gate's centre, yaw and pitch, the errors of their common size and depth, and the other uncertain parameters
+(`field.mapping.doubt`): bundle adjustment with square landmarks of known size (Triggs et al. 2000), by reweighted
+Gauss-Newton (Cauchy), with the states eliminated first. The pad is the origin, which fixes the gauge. Gates are almost
+upright.
 """
 
 import math
@@ -26,32 +27,32 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-LEAST_SIGHTINGS = 4  # of a gate
-MOST_STATES = 2000  # of a flight
-NEAR_M = 3.0  # from its centre a gate is flown through
-SAME_M = 2.0  # gates nearer to each other than that are one, first seen from two places or on two flights
+LEAST_SIGHTINGS = 4  # sightings required of a gate
+MOST_STATES = 2000  # states per flight
+NEAR_M = 3.0  # m from its centre, within which a gate is flown through
+SAME_M = 2.0  # m: gates closer than this are one gate, seen first from two places or on two flights
 
 
 @dataclass(frozen=True)
 class Map:
-    """All gates that were seen well, and what the camera turned out to be."""
+    """All gates with enough sightings, and the estimated camera."""
 
     gates: list[MappedGate]
     chains: list[StateChain]
     tilt_deg: float
-    delay_s: float  # of the exposure after its stamp
-    swell_m: float  # by which the gates' edges lie outside of the nominal ones
-    deeper_m: float  # by which the frames' depth exceeds the nominal one
-    residual_px: float  # median distance of a corner from where it should be seen
-    doubted: bool  # whether camera and IMU turned out to be other than the vehicle's file says
-    focal: float  # share by which the focal length exceeds that of the file
+    delay_s: float  # s, exposure minus stamp
+    swell_m: float  # outward offset of the gates' edges from the nominal ones
+    deeper_m: float  # excess of the frames' depth over the nominal one
+    residual_px: float  # median distance between measured and predicted corners
+    doubted: bool  # camera and IMU differ from the vehicle's file
+    focal: float  # relative excess of the focal length over the file's
 
 
 def map_gates(flights: Sequence[LoggedFlight], vehicle: Vehicle, frame: GateFrame, look: GateAppearance) -> Map:
-    """Estimates all gates that the flights saw often enough.
+    """Estimate all gates with enough sightings.
 
     Raises:
-        MapError: there are none, or a flight shares none with the first.
+        MapError: no gate was found, or a flight shares none with the first.
     """
     chains, gates = [], list[MappedGate]()
     for flight in flights:
@@ -77,7 +78,7 @@ def map_gates(flights: Sequence[LoggedFlight], vehicle: Vehicle, frame: GateFram
 
 
 def _map(bundle: Bundle, cov: Array, sights: Sequence[Sight], camera: Camera, doubted: bool) -> Map:
-    """What was solved, without gates that were seen too seldom."""
+    """Return the solution without gates that were seen too seldom."""
     counts = [sum(sight.gate == g for sight in sights) for g in range(len(bundle.gates))]
     gates = [
         replace(gate, cov=cov[block(g), block(g)], sightings=counts[g])
@@ -92,12 +93,12 @@ def _map(bundle: Bundle, cov: Array, sights: Sequence[Sight], camera: Camera, do
 
 
 def _stands(p_w: Array, gates: Sequence[MappedGate]) -> bool:
-    """Whether one of the gates stands there already."""
+    """Return whether a gate is already near p_w."""
     return any(np.linalg.norm(p_w - gate.p_w) < SAME_M for gate in gates)
 
 
 def passed_in_order(found: Map, frame: GateFrame) -> list[MappedGate]:
-    """The gates that the first flight has flown through, in that order, each turned the way of its first passing."""
+    """Return the gates flown through by the first flight, in order, each oriented along its first passage."""
     passed = []
     p = found.chains[0].path()[1]
     for gate in found.gates:

@@ -19,7 +19,7 @@ VIEWS = ((1, 0, "east [m]", "north [m]"), (0, 2, "north [m]", "down [m]"))
 
 
 def draw_map(path: Path, gates: list[MappedGate], found: Map, start: Start, frame: GateFrame) -> None:
-    """Writes the PNG; gates in the track's axes."""
+    """Write the PNG; gates in the track's frame."""
     figure, axes = plt.subplots(1, len(VIEWS), figsize=(14, 7))
     figure.subplots_adjust(left=0.05, right=0.98, bottom=0.07, top=0.97, wspace=0.15)
     turn = math.radians(start.yaw_deg) - to_euler(found.chains[0].states[0].q_wb)[2]

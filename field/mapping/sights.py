@@ -1,4 +1,4 @@
-"""`LoggedFlight`: what a log holds for a map: the IMU at rest and in flight, attitudes, and openings in images."""
+"""`LoggedFlight`: data of a log for a map: the IMU at rest and in flight, attitudes, and openings in images."""
 
 import base64
 from bisect import bisect_right
@@ -16,11 +16,11 @@ from pilot.records.imported import is_imported, read_any_records
 from vehicle.errors import UserError
 from vehicle.files import reading
 
-GAP_S = 5 * LONGEST_STEP_S  # without IMU samples, after which dead reckoning is lost
+GAP_S = 5 * LONGEST_STEP_S  # s without IMU samples, after which dead reckoning is lost
 
 
 class MapError(UserError):
-    """What cannot be known from these flights."""
+    """A map that cannot be estimated from these flights."""
 
 
 @dataclass(frozen=True)
@@ -33,28 +33,28 @@ class LoggedImage:
 
 @dataclass
 class LoggedFlight:
-    """One log, from rest on the pad, which the first command ends, to its end; without samples that repeat the last one."""
+    """One log, from the rest on the pad, which the first command ends, to its end; without repeated samples."""
 
     path: Path
     rest: list[Imu] = field(default_factory=list)
     readings: list[ImuReading] = field(default_factory=list)  # in flight
     attitudes: list[Attitude] = field(default_factory=list)
     images: list[LoggedImage] = field(default_factory=list)  # in flight, in order
-    events: list[Imu | Attitude | LoggedImage] = field(default_factory=list)  # of all times, as they arrived
-    released: float = 0.0  # s, when the rest ended
-    cut: str = ""  # why the log was not used to its end
+    events: list[Imu | Attitude | LoggedImage] = field(default_factory=list)  # of all times, in order of arrival
+    released: float = 0.0  # s, end of the rest
+    cut: str = ""  # reason why the log was not used to its end
 
     def attitude_before(self, t: float) -> Attitude | None:
-        """The newest attitude that is not newer than t."""
+        """Return the newest attitude at or before t; None without one."""
         k = bisect_right(self.attitudes, t, key=lambda told: told.t) - 1
         return self.attitudes[k] if k >= 0 else None
 
 
 def read_flight(path: Path, detector: Detector | None) -> LoggedFlight:
-    """Reads a log; its own detections are used, or those of a detector in its images.
+    """Read a log, with its own detections or those of a detector on its images.
 
     Raises:
-        UserError: no MCAP file.
+        UserError: not an MCAP file.
         MapError: IMU samples, a flight or openings are missing.
     """
     if is_imported(path) and (detector or not path.is_dir()):
@@ -124,7 +124,7 @@ def _take(flight: LoggedFlight, sample: Imu, flying: bool) -> None:
 
 
 def rest_of(flight: LoggedFlight) -> Rest:
-    """What the IMU read before the flight. Raises MapError without any rest."""
+    """Return the statistics of the IMU before the flight. Raises MapError without any rest."""
     if not flight.rest:
         raise MapError(f"{flight.path}: holds no IMU samples at rest, so neither level nor biases are known")
     rest = Rest()

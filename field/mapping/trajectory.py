@@ -1,10 +1,10 @@
-"""A flight as a chain of states at its images, tied by the IMU: the error-state filter's model, all of it at once.
+"""A flight as a chain of states at its images, connected by the IMU: the error-state filter's model, solved as a batch.
 
     x_k+1 (+) d_k+1 = f(x_k) (+) (F_k d_k + w_k),   w_k ~ N(0, Q_k)
 
-f integrates the readings between two images from x_k, F and Q are the products of `strapdown.transition` and of the
-filter's noise along them (preintegration; Forster et al. 2017, here without the closed form: readings are few). The normal
-matrix of the corrections d is block tridiagonal, so banded, and is solved by LAPACK.
+f integrates the readings between two images from x_k; F and Q are the products of `strapdown.transition` and of the filter's
+noise along them (preintegration; Forster et al. 2017, here without the closed form, since readings are few). The normal
+matrix of the corrections d is block tridiagonal, hence banded, and is factorised by LAPACK.
 """
 
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ from estimation.eskf.strapdown import integrated, transition
 from estimation.estimator import State
 from estimation.imu import ImuReading
 from estimation.rest import Rest, levelled
-from field.mapping.doubt import SHARED, MapDoubt
+from field.mapping.doubt import SHARED, MapPriors
 from field.mapping.sights import LoggedFlight, LoggedImage, rest_of
 from link.messages import Attitude, Imu
 from perception.rims import GateAppearance
@@ -47,32 +47,32 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array, conjugate, exp, log, matrix, product
 
 PAD_SIGMA_P, PAD_SIGMA_V = 1e-3, 2e-3  # m, m/s: the pad is the map's origin
-NORTH_SIGMA = 1e-3  # rad: where nobody tells north, the nose on the pad does
-ATTITUDE_SIGMA = 0.0005  # rad: the telemetry has no noise; its stamps have
-N = GATES.start  # errors of a state; what the filter has behind them, gates and scale, are unknowns of the map here
-FLOOR = 1e-10  # variances below this are no knowledge: position follows velocity within a step
+NORTH_SIGMA = 1e-3  # rad: without a heading, the yaw on the pad defines the world frame
+ATTITUDE_SIGMA = 0.0005  # rad: the telemetry has no noise, but its stamps have
+N = GATES.start  # errors of a state; the filter's further errors, gates and scale, are unknowns of the map here
+FLOOR = 1e-10  # least variances: position follows velocity exactly within a step
 BAND = 2 * N  # diagonals of the normal matrix at and below the main one
 
 
 @dataclass(frozen=True)
 class StateChain:
-    """K states of one flight, at its readings nearest to images, and what was measured there but for the gates."""
+    """K states of one flight, at its readings nearest to images, and their measurements except the gates."""
 
     flight: LoggedFlight
     states: tuple[Nominal, ...]
-    at: tuple[ImuReading, ...]  # the reading at each state
+    at: tuple[ImuReading, ...]  # reading at each state
     between: tuple[tuple[ImuReading, ...], ...]  # readings after each state up to the next one, or to the end: K
-    images: tuple[LoggedImage, ...]  # of the states after the first, which is at rest
-    told: bool  # whether attitudes were
+    images: tuple[LoggedImage, ...]  # images of the states after the first, which is at rest
+    told: bool  # attitudes were received
 
     def moved(self, d: Array, shared: Array) -> "StateChain":
-        """After corrections d (K, N) of the states, and of what they share (M,)."""
+        """Apply corrections d (K, N) of the states, and of the shared parameters (M,)."""
         errors = np.zeros((len(d), ERROR.size))
         errors[:, :N], errors[:, SHARED] = d, shared
         return replace(self, states=tuple(x.plus(error) for x, error in zip(self.states, errors, strict=True)))
 
     def path(self) -> tuple[Array, Array]:
-        """Times (M,) s and positions (M, 3) m at the states and at all readings between them."""
+        """Return times (M,) s and positions (M, 3) m at the states and at all readings between them."""
         rows = []
         for x, last, between in zip(self.states, self.at, self.between, strict=True):
             rows.append((x.t, x.p_wb))
@@ -82,11 +82,11 @@ class StateChain:
         return np.array([t for t, _ in rows]), np.array([p for _, p in rows])
 
     def omega(self, k: int) -> Array:
-        """(3,) rad/s at state k."""
+        """Return the body rates (3,) rad/s at state k."""
         return self.states[k].rates(self.at[k])
 
-    def normal(self, doubt: MapDoubt, look: GateAppearance) -> "ChainNormal":
-        """The normal matrix and its right sides."""
+    def normal(self, doubt: MapPriors, look: GateAppearance) -> "ChainNormal":
+        """Return the normal matrix and its right-hand sides."""
         normal = ChainNormal.zero(len(self.states))
         D, L, b = normal.D, normal.L, normal.b
         rest = rest_of(self.flight)
@@ -116,8 +116,8 @@ class StateChain:
         Q.flat[:: N + 1] += FLOOR
         return x, F, Q
 
-    def _at_rest(self, at_rest: Rest, doubt: MapDoubt, look: GateAppearance, normal: "ChainNormal") -> None:
-        """What is known before the flight: the pad, mean readings at rest, the camera and the look of gates."""
+    def _at_rest(self, at_rest: Rest, doubt: MapPriors, look: GateAppearance, normal: "ChainNormal") -> None:
+        """Add the priors of the first state: the pad, mean readings at rest, the camera and the appearance of gates."""
         x, noise, D, b = self.states[0], doubt.noise, normal.D, normal.b
         imu = noise.imu
         accel, gyro = at_rest.mean
@@ -136,19 +136,19 @@ class StateChain:
         b[0] += weighted.T @ r
         if self.told:
             self._attitude(0, normal)
-        else:  # yaw: the turn about the world's vertical, in body axes
+        else:  # yaw: the rotation about the world's vertical, in body axes
             down_b = -np.asarray(accel) / np.linalg.norm(accel)
             D[0][THETA, THETA] += np.outer(down_b, down_b) / NORTH_SIGMA**2
 
     def _pad(self) -> Nominal:
-        """The first guess of the state at rest."""
+        """Return the first guess of the state at rest."""
         accel, gyro = rest_of(self.flight).mean
         told = self.flight.attitude_before(self.flight.released) if self.told else None
         q = levelled(accel) if told is None else np.array(told.q_wb)
         return Nominal.at(self.states[0].t, np.zeros(3), np.zeros(3), q, b_g=gyro)
 
     def _attitude(self, k: int, normal: "ChainNormal") -> None:
-        """The newest attitude told before state k."""
+        """Add the newest attitude received before state k."""
         x, omega = self.states[k], self.omega(k)
         told = self.flight.attitude_before(x.t)
         if told is None or x.t - told.t > 0.05:
@@ -165,14 +165,14 @@ class StateChain:
 
 
 class ChainNormal(NamedTuple):
-    """The normal equations of K states, and of the lean of the attitudes that are told (its Jacobian is 1 to first order)."""
+    """Normal equations of K states, and of the tilt error of the received attitudes (with a Jacobian of 1 to first order)."""
 
     D: Array  # (K, N, N) diagonal blocks
-    L: Array  # (K - 1, N, N) below them
-    b: Array  # (K, N) right sides
+    L: Array  # (K - 1, N, N) blocks below the diagonal
+    b: Array  # (K, N) right-hand sides
     with_lean: Array  # (K, N, 3)
     by_lean: Array  # (3, 3)
-    of_lean: Array  # (3,) right side
+    of_lean: Array  # (3,) right-hand side
 
     @classmethod
     def zero(cls, K: int) -> "ChainNormal":
@@ -183,7 +183,7 @@ class ChainNormal(NamedTuple):
 def first_guess(
     flight: LoggedFlight, camera: Camera, opening_m: float, look: GateAppearance, most: int
 ) -> tuple[StateChain, LandmarkEstimator]:
-    """The chain and the gates as the explorer's own filter sees them; at most `most` images are taken, evenly spread."""
+    """Return the chain, and the gates from the explorer's filter; at most `most` images are used, evenly spread."""
     front = LandmarkEstimator(camera, opening_m, look)
     spacing = (flight.readings[-1].t - flight.released) / most
     times = [reading.t for reading in flight.readings]
@@ -216,7 +216,7 @@ def _nominal(s: State, gyro_bias: Array) -> Nominal:
 def _spread(
     flight: LoggedFlight, times: list[float]
 ) -> tuple[tuple[ImuReading, ...], tuple[tuple[ImuReading, ...], ...]]:
-    """The readings at the times of the states, interpolated, and those after each up to the next."""
+    """Return the readings at the times of the states, interpolated, and those after each up to the next."""
     readings = flight.readings
     stamps = np.array([reading.t for reading in readings])
 
@@ -240,8 +240,8 @@ def _spread(
 
 
 def solve(D: Array, L: Array, right: Array) -> Array:
-    """The block tridiagonal system with diagonal blocks D (K, N, N), L (K - 1, N, N) below, for right sides (K N, M)."""
-    from scipy.linalg import cho_solve_banded, cholesky_banded  # slow to load, and only a map needs it
+    """Solve the block tridiagonal system with diagonal blocks D (K, N, N), L (K - 1, N, N) below, for right sides (K N, M)."""
+    from scipy.linalg import cho_solve_banded, cholesky_banded  # slow to load, and only needed for maps
 
     K = len(D)
     band = np.zeros((BAND, K * N))

@@ -1,1 +1,1 @@
-"""`preflight`: an aircraft on the ground against the files by which it is to fly."""
+"""`preflight`: checks of an aircraft on the ground against the files for its flight."""

@@ -1,4 +1,4 @@
-"""What an aircraft on the ground says of itself, against profile and vehicle: line by line of a table."""
+"""Checks of an aircraft on the ground against profile and vehicle, a table line each."""
 
 import math
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from vehicle.errors import UserError
 from vehicle.rotation import Array, to_euler
 from vehicle.vehicle import ImuParameters
 
-SIGMAS = 3.0  # of a bias, which the vehicle's file gives as a standard deviation
-ATTITUDE_RAD = math.radians(5.0)  # between what the flight controller says and where gravity points
-GRAVITY_SHARE = 0.03  # of its length: accelerometers that were never calibrated
-LOUDER = 3.0  # than the vehicle's file says, which is no reason yet
-LATE = 1.5  # than one interval of sticks, at the 95th percentile
-FEWEST = 20  # samples behind a mean
+SIGMAS = 3.0  # standard deviations of a bias, by the vehicle's file
+ATTITUDE_RAD = math.radians(5.0)  # largest difference between the reported attitude and gravity
+GRAVITY_SHARE = 0.03  # relative error of gravity: accelerometers that were never calibrated
+LOUDER = 3.0  # factor on the noise in the vehicle's file, up to which it is accepted
+LATE = 1.5  # factor on the interval between sticks, at the 95th percentile
+FEWEST = 20  # least samples in a mean
 MODES = {"arm": ARM, "angle": ANGLE, "override": OVERRIDE}
 
 
 def set_up(found: AircraftConstants, profile: BetaflightProfile) -> list[Check]:
-    """How it is set, against the profile."""
+    """Compare the configuration with the profile."""
     tuning, receiver, throttle = found.tuning, found.receiver, profile.throttle
     checks = [firmware_check(found.firmware), *rate_checks(profile.rates, found.rates)]
     checks += [
@@ -43,17 +43,19 @@ def set_up(found: AircraftConstants, profile: BetaflightProfile) -> list[Check]:
 
 
 def _switch(name: str, expected: AuxRange, found: AircraftConstants) -> Check:
-    """A mode that several ranges switch on, or none, is not the profile's."""
+    """Compare the switch of a mode; a mode with several ranges, or none, differs from the profile."""
     ranges = [f"AUX{r.channel} {r.low_us}..{r.high_us}" for r in found.modes if r.mode == MODES[name]]
     return same(
         f"switch: {name}", f"AUX{expected.channel} {expected.low_us}..{expected.high_us}", ", ".join(ranges) or "none"
     )
 
 
-def rested(heard: Sequence[Message], profile: BetaflightProfile) -> AtRest:
-    """Means and noise of what was polled. Raises UserError with too few samples."""
-    samples = [imu(profile, raw, 0.0) for raw in heard if isinstance(raw, RawImu)]
-    tilts = [to_euler(np.array(attitude(profile, raw, 0.0).q_wb))[:2] for raw in heard if isinstance(raw, RawAttitude)]
+def rested(received: Sequence[Message], profile: BetaflightProfile) -> AtRest:
+    """Return means and noise of the polled samples. Raises UserError with too few samples."""
+    samples = [imu(profile, raw, 0.0) for raw in received if isinstance(raw, RawImu)]
+    tilts = [
+        to_euler(np.array(attitude(profile, raw, 0.0).q_wb))[:2] for raw in received if isinstance(raw, RawAttitude)
+    ]
     if min(len(samples), len(tilts)) < FEWEST:
         raise UserError(
             f"only {min(len(samples), len(tilts))} answers with IMU and attitude, {FEWEST} are needed: --seconds"
@@ -70,7 +72,7 @@ def _mean(samples: Array) -> Vector:
 
 
 def at_rest(found: AtRest, noise: ImuParameters) -> list[Check]:
-    """What lies still, against the vehicle: gravity, bias, noise, and whether attitude and accelerometer mean the same."""
+    """Compare an aircraft at rest with the vehicle: gravity, bias, noise, and consistency of attitude and accelerometer."""
     x, y, z = found.accel_m_s2
     roll, pitch = math.atan2(-y, -z), math.atan2(x, math.hypot(y, z))
     off = SIGMAS * noise.accel_bias_m_s2 + GRAVITY_SHARE * GRAVITY
@@ -87,7 +89,7 @@ def at_rest(found: AtRest, noise: ImuParameters) -> list[Check]:
 
 
 def line_check(profile: BetaflightProfile, interval_p95_s: float) -> Check:
-    """Whether the line sustains what a flight needs: an answer for each beat of the sticks."""
+    """Check that the line sustains a reply for each beat of the sticks, as a flight requires."""
     return _at_most("answers beside sticks, p95 ms", 1e3 * LATE / profile.stick_hz, 1e3 * interval_p95_s)
 
 

@@ -1,7 +1,7 @@
-"""`preflight`: reads an aircraft's constants into one file, compares them with profile and vehicle, and refuses what is not safe.
+"""`preflight`: read an aircraft's configuration into a file, compare it with profile and vehicle, and refuse unsafe states.
 
-Nothing is set and nothing is armed. Neutral sticks go out for a while, since they share the line; only if the flight controller
-has said that it is disarmed and that nobody has switched the override on.
+Nothing is configured or armed. Neutral sticks are sent for a while, since they share the line; only after the flight
+controller has reported that it is disarmed and that the override is off.
 """
 
 import argparse
@@ -38,29 +38,25 @@ SHORTEST_S, LONGEST_S = 1.0, 600.0
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog="preflight",
-        description="Reads a Betaflight on the ground, compares it with profile and vehicle, and writes what a start relies on.",
+        description="Read a Betaflight at rest, compare it with profile and vehicle, and write a file for run-mpc --preflight.",
     )
     add_msp_arguments(arguments, "the flight controller")
     arguments.add_argument("--profile", default=DEFAULT, help=f"MSP profile, name or YAML file (default: {DEFAULT})")
     arguments.add_argument("--vehicle", default="archer", help="name or YAML file (default: archer)")
-    arguments.add_argument("--seconds", type=float, default=3.0, help="how long to measure, each way (default: 3)")
-    arguments.add_argument(
-        "--out", type=Path, help="write the file for run-mpc --preflight here (YAML), if nothing differs"
-    )
+    arguments.add_argument("--seconds", type=float, default=3.0, help="duration of each measurement, s (default: 3)")
+    arguments.add_argument("--out", type=Path, help="file to write for run-mpc --preflight if nothing differs (YAML)")
     arguments.add_argument(
         "--rehearse",
         action="store_true",
-        help="propellers off: then rehearse the handover with the person at the transmitter, stick by stick",
+        help="propellers off: also rehearse the hand-over with the person at the transmitter, stick by stick",
     )
-    arguments.add_argument(
-        "--limit", type=float, default=120.0, help="with --rehearse: s after which it is given up (default: 120)"
-    )
+    arguments.add_argument("--limit", type=float, default=120.0, help="with --rehearse: time limit, s (default: 120)")
     add_common(arguments, "what was read, and the checks")
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 1 where something differs, and then writes nothing. Raises UserError for what is refused."""
+    """Run the preflight. Returns 1 if something differs, without writing a file. Raises UserError for a refusal."""
     _require_consistent(arguments)
     profile, vehicle = load_betaflight(arguments.profile), load_vehicle(arguments.vehicle)
     port = open_port(arguments.msp, profile.baud, arguments.i_have_read)
@@ -100,12 +96,12 @@ def _require_consistent(arguments: argparse.Namespace) -> None:
 def read(
     port: Port, profile: BetaflightProfile, vehicle: Vehicle, seconds: float
 ) -> tuple[PreflightFile, LinkFigures, LinkFigures, list[Check]]:
-    """What the file will hold, the line's figures alone and beside sticks, and all checks. Raises UserError for a refusal."""
+    """Return the contents of the file, the line's figures alone and with sticks, and all checks. Raises UserError if refused."""
     require_alone(port)
     constants = read_steady(MspLine(port, profile, stick_hz=0.0), profile)
-    alone, heard = sustain(port, profile, 0.0, seconds)
+    alone, received = sustain(port, profile, 0.0, seconds)
     beside, _ = sustain(port, profile, profile.stick_hz, seconds)
-    rest = rested([message for kind in heard.values() for message in kind], profile)
+    rest = rested([message for kind in received.values() for message in kind], profile)
     figures = LineFigures(beside.interval_mean_s, beside.interval_p95_s, beside.timeouts)
     checks = [*set_up(constants, profile), *at_rest(rest, vehicle.imu), line_check(profile, beside.interval_p95_s)]
     file = PreflightFile(constants, profile_named(profile), vehicle_named(vehicle), rest, figures)
@@ -113,7 +109,7 @@ def read(
 
 
 def _rehearsed(port: Port, profile: BetaflightProfile, limit_s: float) -> bool:
-    """Whether a rehearsal went as it should, with an aircraft that is set up as the profile says, the channel map above all."""
+    """Return whether a rehearsal succeeded. The checks must have passed before, above all that of the channel map."""
     rehearsal = rehearse(MspLine(port, profile, profile.stick_hz), profile, limit_s, say, time.monotonic)
     print(table(rehearsal.checks))
     if rehearsal.cause:

@@ -1,7 +1,7 @@
-"""`preflight --rehearse`: the handover, with propellers off. A person arms, hands over, takes back, disarms; this end looks on.
+"""`preflight --rehearse`: the hand-over, without propellers. A person arms, hands over, takes back, disarms.
 
-While handed over each stick moves by 20 us in turn, and has to show on its own channel. The throttle stays below where motors
-begin to turn faster all the time. Whoever holds the transmitter ends it whenever he takes back.
+While handed over each stick moves by 20 us in turn, and must appear on its own channel. The throttle stays below the value at
+which motors speed up. Taking back ends the rehearsal at any time.
 """
 
 import enum
@@ -12,15 +12,15 @@ from link.msp.line import MspLine, neutral
 from link.msp.messages import Channels, Message, StatusEx
 from link.msp.profile import LOW_US, MID_US, OWN_ORDER, BetaflightProfile
 
-STEP_US = 20
-SAME_US = 5  # that a channel may be off: rounding
-MOVE_S = 1.0  # for a stick to show
-POLL_S = 0.02
+STEP_US = 20  # us, movement of a stick
+SAME_US = 5  # us, tolerance of a channel: rounding
+MOVE_S = 1.0  # s allowed for a movement to appear
+POLL_S = 0.02  # s
 NAMES = dict(zip(OWN_ORDER, ("roll", "pitch", "yaw", "throttle"), strict=True))
 
 
 class Stage(enum.Enum):
-    """What is waited for, in words for the person with the transmitter."""
+    """Stage of the rehearsal, with its instruction to the person at the transmitter."""
 
     ARM = "propellers off, throttle low: arm"
     HAND_OVER = "hand over: switch the override on"
@@ -31,27 +31,27 @@ class Stage(enum.Enum):
 
 
 class Rehearsal:
-    """Feed `hear`; send `sticks`. Times in s of one steady clock."""
+    """State machine of the rehearsal: pass messages to `receive`, and send `sticks`. Times in s of one monotonic clock."""
 
     def __init__(self, profile: BetaflightProfile, begin: float):
         self._profile, self._begin = profile, begin
         self.stage, self.cause = Stage.ARM, ""
         self.checks: list[Check] = []
         self._armed = self._handed_over = False
-        self._moved, self._moved_t = OWN_ORDER[0], begin  # the stick that is off its rest, and since when
+        self._moved, self._moved_t = OWN_ORDER[0], begin  # the stick that is displaced, and since when
         self._left = list(OWN_ORDER)
 
     @property
     def sticks(self) -> tuple[int, ...]:
-        """In the order of the receiver's map. Before the handover roll is already off, so that it shows when sticks act."""
+        """Sticks in the order of the receiver's map. Before the hand-over roll is already displaced, to show when sticks act."""
         rest = neutral(self._profile)
         if self.stage in (Stage.TAKE_BACK, Stage.DISARM, Stage.OVER):
             return rest
         at = self._profile.channel(self._moved)
         return tuple(us + STEP_US * (k == at) for k, us in enumerate(rest))
 
-    def hear(self, message: Message, t: float) -> None:
-        """Take an answer, sampled at t."""
+    def receive(self, message: Message, t: float) -> None:
+        """Process a message, sampled at t."""
         if isinstance(message, StatusEx):
             self._armed = message.armed
         elif isinstance(message, Channels):
@@ -66,12 +66,12 @@ class Rehearsal:
             self._follow(message, t)
 
     def give_up(self, limit_s: float) -> None:
-        """Nothing came of it within so many seconds."""
+        """End the rehearsal after a time-out."""
         if self.stage is not Stage.OVER:
             self._end(f"waited {limit_s:g} s in vain: {self.stage.value}")
 
     def _follow(self, message: Message, t: float) -> None:
-        """The next stage, if it has come."""
+        """Advance to the next stage if due."""
         if self.stage is Stage.ARM and self._armed:
             self.stage = Stage.HAND_OVER
         if self.stage is Stage.HAND_OVER and self._handed_over and self._armed:
@@ -88,7 +88,7 @@ class Rehearsal:
             self._end("taken back before every stick was tried")
 
     def _watch(self, told: Channels, t: float) -> None:
-        """Whether the stick that was moved shows, alone, on its channel."""
+        """Check that the displaced stick appears on its channel alone."""
         off = {
             letter: us - (LOW_US if letter == "T" else MID_US) for letter, us in zip(OWN_ORDER, told.us, strict=False)
         }
@@ -123,10 +123,10 @@ class Rehearsal:
 def rehearse(
     line: MspLine, profile: BetaflightProfile, limit_s: float, say: Callable[[str], None], clock: Callable[[], float]
 ) -> Rehearsal:
-    """Streams sticks over a line until it is over, telling the person what comes next. Neutral sticks are sent last.
+    """Stream sticks over a line until the rehearsal is over, with instructions to the person. Neutral sticks are sent last.
 
     Raises:
-        LinkError: the line is gone.
+        LinkError: the line failed.
     """
     rehearsal, until, told = Rehearsal(profile, clock()), clock() + limit_s, None
     try:
@@ -136,7 +136,7 @@ def rehearse(
                 say(f"{told.value} ...")
             line.sticks = rehearsal.sticks
             for sampled, message in line.exchange(POLL_S):
-                rehearsal.hear(message, sampled)
+                rehearsal.receive(message, sampled)
             if clock() > until:
                 rehearsal.give_up(limit_s)
     finally:

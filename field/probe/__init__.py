@@ -1,1 +1,1 @@
-"""`probe-link`: what a simulator says at rest and shows on a short flight, against a wire profile."""
+"""`probe-link`: conventions of a simulator at rest and on a short flight, compared with a wire profile."""

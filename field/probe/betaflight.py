@@ -1,7 +1,7 @@
-"""`probe-link --msp`: reads a flight controller over MSP at rest, compares it with a profile, and measures its line.
+"""`probe-link --msp`: read a flight controller over MSP at rest, compare it with a profile, and measure its line.
 
-Nothing is set and nothing is armed. Neutral sticks go out for a while, since they share the line; only if the flight controller
-has said that it is disarmed and that nobody has switched the override on.
+Nothing is configured or armed. Neutral sticks are sent for a while, since they share the line; only after the flight
+controller has reported that it is disarmed and that the override is off.
 """
 
 import argparse
@@ -26,34 +26,34 @@ from vehicle.command import remark, write_json
 from vehicle.dynamics import GRAVITY
 
 DEFAULT = "betaflight"
-FIRMWARE = "BTFL 4.4"  # by which the messages were written down
+FIRMWARE = "BTFL 4.4"  # version for which the messages are implemented
 GRAVITY_M_S2, TURN_DEG_S = 0.6, 3.0  # tolerances at rest
 AXES = "roll", "pitch", "yaw"
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a flight controller says that it is, and how it is set."""
+    """Identity and rate curves of a flight controller."""
 
     firmware: str
     board: str
     api: str
-    rates: RateCurves | None  # None: not told, or of a kind that is not known here
+    rates: RateCurves | None  # None: not available, or of an unknown kind
 
 
 def probe_msp(arguments: argparse.Namespace) -> int:
-    """Prints what was found; 1 if it differs from the profile. Raises UserError: no consent, no answer, or armed."""
+    """Print the result; return 1 if it differs from the profile. Raises UserError: no consent, no reply, or armed."""
     profile = load_betaflight(DEFAULT if arguments.profile == "auto" else arguments.profile)
     port = open_port(arguments.msp, profile.baud, arguments.i_have_read)
     try:
         line = MspLine(port, profile, stick_hz=0.0)
         found = identify(line)
         require_safe(line, profile)
-        alone, heard = sustain(port, profile, 0.0, arguments.seconds)
+        alone, received = sustain(port, profile, 0.0, arguments.seconds)
         beside, _ = sustain(port, profile, profile.stick_hz, arguments.seconds)
     finally:
         port.close()
-    checks = [*compare(found, profile), *at_rest(heard, profile)]
+    checks = [*compare(found, profile), *at_rest(received, profile)]
     print(f"{found.firmware}, MSP {found.api}, board {found.board}; against profile {profile.name}:")
     print(table(checks))
     print(f"the line alone: {described(alone)}")
@@ -70,7 +70,7 @@ def probe_msp(arguments: argparse.Namespace) -> int:
 
 
 def identify(line: MspLine) -> Identity:
-    """Raises LinkError when nothing answers."""
+    """Read the identity. Raises LinkError without a reply."""
     firmware, api = firmware_of(line), told(line, Code.API_VERSION)
     board, tuning = told(line, Code.BOARD_INFO), told(line, Code.RC_TUNING)
     return Identity(
@@ -84,28 +84,28 @@ def identify(line: MspLine) -> Identity:
 def sustain(
     port: Port, profile: BetaflightProfile, stick_hz: float, seconds: float
 ) -> tuple[LinkFigures, dict[type[Message], list[Message]]]:
-    """What the line sustains beside so many neutral sticks, and what came."""
-    line, heard = MspLine(port, profile, stick_hz), defaultdict[type[Message], list[Message]](list)
+    """Measure the line with neutral sticks at stick_hz; return its figures, and the messages by type."""
+    line, received = MspLine(port, profile, stick_hz), defaultdict[type[Message], list[Message]](list)
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         for _, message in line.exchange(left):
-            heard[type(message)].append(message)
-    return line.scheduler.figures, heard
+            received[type(message)].append(message)
+    return line.scheduler.figures, received
 
 
 def compare(found: Identity, profile: BetaflightProfile) -> list[Check]:
-    """What it says of itself against the profile."""
+    """Compare the identity with the profile."""
     return [firmware_check(found.firmware), *rate_checks(profile.rates, found.rates)]
 
 
 def firmware_check(found: str) -> Check:
-    """Another firmware is no fault by itself: nobody has held its messages against ours."""
+    """Check the firmware: another version is unknown, since its messages were not verified."""
     known = CheckVerdict.PASS if found.startswith(FIRMWARE) else CheckVerdict.UNKNOWN
     return Check("firmware", f"{FIRMWARE}.x", found, known)
 
 
 def rate_checks(expected: RateCurves, found: RateCurves | None) -> list[Check]:
-    """Kind and figures of the curves; None: not told, or of a kind that is not known here."""
+    """Compare kind and parameters of the curves; None: not available, or of an unknown kind."""
     if found is None:
         return [Check("rate curves", expected.kind, "unknown", CheckVerdict.DIFFERS)]
     pairs = zip(AXES, expected.axes, found.axes, strict=True)
@@ -119,9 +119,9 @@ def _rates(one: AxisRates) -> str:
     return f"{one.rc_rate}/{one.rate}/{one.expo}/{one.limit_deg_s}"
 
 
-def at_rest(heard: dict[type[Message], list[Message]], profile: BetaflightProfile) -> list[Check]:
-    """Gravity and turn of a level aircraft that stands still: mean of the samples."""
-    samples = [imu(profile, raw, 0.0) for raw in heard.get(RawImu, []) if isinstance(raw, RawImu)]
+def at_rest(received: dict[type[Message], list[Message]], profile: BetaflightProfile) -> list[Check]:
+    """Check gravity and rotation of a level aircraft at rest, by the means of the samples."""
+    samples = [imu(profile, raw, 0.0) for raw in received.get(RawImu, []) if isinstance(raw, RawImu)]
     if not samples:
         return [number("specific force down, m/s^2", -GRAVITY, None, GRAVITY_M_S2)]
     down = float(np.mean([sample.accel[2] for sample in samples]))
@@ -133,6 +133,6 @@ def at_rest(heard: dict[type[Message], list[Message]], profile: BetaflightProfil
 
 
 def described(figures: LinkFigures) -> str:
-    """One line of figures."""
+    """Return the figures as one line."""
     mean, p95 = 1e3 * figures.interval_mean_s, 1e3 * figures.interval_p95_s
     return f"{figures.answers} answers, one in {mean:.1f} ms, p95 {p95:.1f} ms, {figures.timeouts} lost"

@@ -1,4 +1,4 @@
-"""One line of a probe's table: what was expected, what was found, and how the two compare."""
+"""One line of a probe's table: expected and measured value, and the verdict."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,7 +21,7 @@ class Check:
 
 
 def same(name: str, expected: object, found: object) -> Check:
-    """Passes where both are equal."""
+    """Return a check that passes if both are equal."""
     verdict = CheckVerdict.PASS if expected == found else CheckVerdict.DIFFERS
     return Check(name, _shown(expected), _shown(found), verdict)
 
@@ -31,7 +31,7 @@ def _shown(value: object) -> str:
 
 
 def number(name: str, expected: float, told: float | None, tolerance: float) -> Check:
-    """A measured number against an expected one; None was not measured."""
+    """Return a check of a measured number against an expected one; None: not measured."""
     if told is None:
         return Check(name, f"{expected:.4g}", "-", CheckVerdict.UNKNOWN)
     same = abs(told - expected) <= tolerance
@@ -39,5 +39,5 @@ def number(name: str, expected: float, told: float | None, tolerance: float) -> 
 
 
 def table(checks: list[Check]) -> str:
-    """One line per check."""
+    """Return one line per check."""
     return "\n".join(f"  {c.verdict:8s} {c.name:32s} expected {c.expected:>14s}  found {c.found}" for c in checks)

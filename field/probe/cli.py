@@ -1,4 +1,4 @@
-"""`probe-link`: what an unknown simulator sends and how it answers, against a wire profile."""
+"""`probe-link`: behaviour of an unknown simulator, compared with a wire profile."""
 
 import argparse
 import sys
@@ -26,25 +26,27 @@ MAVLINK_PORT, VIDEO_PORT = 14550, 5600
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog="probe-link",
-        description="Listens to a simulator at rest, then flies a probe flight, and says how it differs from a wire profile.",
+        description="Measure a simulator at rest and in a short probe flight, and report the differences from a wire profile.",
     )
     arguments.add_argument(
         "--profile", default="auto", help="profile to compare with (default: auto, the nearest known)"
     )
-    arguments.add_argument("--seconds", type=float, default=5.0, help="how long to listen (default: 5)")
     arguments.add_argument(
-        "--wait", type=float, default=20.0, help="how long to wait for a first message (default: 20)"
+        "--seconds", type=float, default=5.0, help="duration of the measurement at rest, s (default: 5)"
+    )
+    arguments.add_argument(
+        "--wait", type=float, default=20.0, help="time to wait for the first message, s (default: 20)"
     )
     add_link_arguments(arguments)
     arguments.add_argument(
         "--lockstep",
         action="store_true",
-        help="of a race-sim --lockstep, whose time waits; latencies do not show there",
+        help="connect to race-sim --lockstep; latencies cannot be measured then",
     )
     add_msp_arguments(arguments, "read a Betaflight at rest instead")
-    arguments.add_argument("--no-fly", action="store_true", help="only listen: motors stay off")
-    arguments.add_argument("--vehicle", default="dcl", help="vehicle to compare the motion with (default: dcl)")
-    arguments.add_argument("--out", type=Path, help="write the profile that was found here (YAML)")
+    arguments.add_argument("--no-fly", action="store_true", help="measure at rest only, motors off")
+    arguments.add_argument("--vehicle", default="dcl", help="vehicle with which the motion is compared (default: dcl)")
+    arguments.add_argument("--out", type=Path, help="write the measured profile to this file (YAML)")
     add_common(arguments, "the checks")
     return arguments
 
@@ -64,23 +66,23 @@ def run(arguments: argparse.Namespace) -> int:
     timing, whom = (known[0].physics_hz, known[0].video_latency_s), (asked.peer, asked.key)
     ends = asked.mavlink, asked.video
     with LockstepRawLink(*ends, *timing, *whom) if arguments.lockstep else UdpRawLink(*ends, *whom) as link:
-        heard = listen(link, arguments.seconds, arguments.wait, not arguments.no_fly)
-        profile = best(heard, known)
-        checks, found = probe(heard, profile)
+        received = listen(link, arguments.seconds, arguments.wait, not arguments.no_fly)
+        profile = best(received, known)
+        checks, found = probe(received, profile)
         if found.race is not None:
-            check, race = probe_map(heard, found.race, vehicle.camera)
+            check, race = probe_map(received, found.race, vehicle.camera)
             checks, found = [*checks, check], replace(found, race=race)
         why = "the motors stayed off" if arguments.no_fly else ""
         flown: list[Check] = []
         if not arguments.no_fly:
-            flown, found, why = fly_probe(link, heard, profile, vehicle, found)
+            flown, found, why = fly_probe(link, received, profile, vehicle, found)
     checks = _merged(checks, flown or unflown())
     print(f"against profile {profile.name}:")
     print(table(checks))
-    print(jitter(heard))
-    others = sorted(set(heard.messages) - {"HEARTBEAT", "HIGHRES_IMU", "ATTITUDE"})
+    print(jitter(received))
+    others = sorted(set(received.messages) - {"HEARTBEAT", "HIGHRES_IMU", "ATTITUDE"})
     print(
-        f"also heard: {', '.join(f'{kind} {len(heard[kind]) / heard.seconds:.1f} Hz' for kind in others) or 'nothing'}"
+        f"also heard: {', '.join(f'{kind} {len(received[kind]) / received.seconds:.1f} Hz' for kind in others) or 'nothing'}"
     )
     write_json(arguments.json, {"profile": profile.name, "checks": checks, "flown": bool(flown), "cause": why})
     if why:
@@ -93,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _merged(rest: list[Check], flown: list[Check]) -> list[Check]:
-    """What a rest leaves open is told by the flight alone."""
+    """Return all checks; those of the flight replace those at rest."""
     again = {check.name for check in flown}
     return [*(check for check in rest if check.name not in again), *flown]
 

@@ -1,4 +1,4 @@
-"""The findings of a flight against a wire profile and a vehicle: lines of the table, and the profile with what was found."""
+"""Comparison of a flight's findings with a wire profile and a vehicle: table lines, and the profile with measured values."""
 
 import math
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from field.probe.flight_script import LEGACY, RAD_S
 from link.profile import Profile, RateGain
 from vehicle.vehicle import Vehicle
 
-GAIN, GROWTH = 0.05, 0.02  # relative; s/rad
-HOVER, DELAY_S, LAG = 0.05, 0.008, 0.25  # relative, absolute, relative
-SLOPE, TILT_DEG, SHIFT_S = 0.1, 1.5, 0.008
-BANK = 0.3
+GAIN, GROWTH = 0.05, 0.02  # tolerances: relative; s/rad
+HOVER, DELAY_S, LAG = 0.05, 0.008, 0.25  # tolerances: relative, absolute, relative
+SLOPE, TILT_DEG, SHIFT_S = 0.1, 1.5, 0.008  # tolerances: relative, deg, s
+BANK = 0.3  # tolerance, relative
 
 
 def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: Profile) -> tuple[list[Check], Profile]:
-    """All checks against a profile, and the profile found `so_far` with what the flight adds."""
+    """Return all checks against a profile, and the profile `so_far` extended by the flight."""
     checks = [
         _signs("signs of the gyro", profile.signs.gyro, found.gyro),
         _signs("signs of ATTITUDE's angles", profile.signs.euler, found.euler),
@@ -69,7 +69,7 @@ def _camera(found: Findings, profile: Profile, vehicle: Vehicle) -> list[Check]:
 
 
 def _vehicle(found: Findings, vehicle: Vehicle) -> list[Check]:
-    """What belongs into a vehicle's file; `identify-vehicle` measures it better."""
+    """Compare parameters of the vehicle's file; `identify-vehicle` measures them more accurately."""
     hover = vehicle.throttle.throttle(9.80665)
     delays = [fit.delay_s for fit in found.rates if fit is not None]
     delay = sum(delays) / len(delays) if delays else None
@@ -100,7 +100,7 @@ def _signs(name: str, expected: Sequence[float], told: Sequence[float | None]) -
 
 
 def _filled(told: Signs, known: Sequence[float]) -> tuple[float, float, float]:
-    """What was told, and elsewhere what is known."""
+    """Return the measured signs, and known ones in place of the missing."""
     a, b, c = (float(mine if sign is None else sign) for sign, mine in zip(told, known, strict=True))
     return a, b, c
 
@@ -124,7 +124,7 @@ def _rounded(gain: RateGain) -> RateGain:
 
 
 def _bit(legacy: RateGain | None, rad_s: RateGain | None) -> bool | None:
-    """Whether bit 16 brings rates nearer to rad/s; it is left away where it changes nothing."""
+    """Return whether bit 16 brings rates closer to rad/s; False if it changes nothing."""
     if legacy is None or rad_s is None:
         return None if legacy is None and rad_s is None else rad_s is not None
     return _oddness(rad_s) + 0.03 < _oddness(legacy)

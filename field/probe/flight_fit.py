@@ -1,4 +1,4 @@
-"""What a flight has shown: signs by regression between witnesses, gains, lags and delays by least squares. Wire units."""
+"""Findings of a flight: signs by correlation of independent sensors, gains, lags and delays by least squares. Wire units."""
 
 import math
 from collections.abc import Sequence
@@ -15,37 +15,37 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array, conjugate, exp, from_euler, log, normalised, product, to_euler
 
 KINDS = (LEGACY, RAD_S)
-SETTLED_S = 0.3  # after the flight's end, or after attitude mode, that rates are not used
-TELLING = 0.5  # correlation from which a sign is believed
-MOVED_RAD, MOVED_RAD_S = 0.03, 0.1  # spread below which a signal tells no sign
-GROWS = 0.015  # s/rad: a smaller growth is none
-POORLY = 0.3  # share of unexplained motion above which an axis was not understood
+SETTLED_S = 0.3  # s after attitude mode for which rates are not used
+TELLING = 0.5  # correlation above which a sign is accepted
+MOVED_RAD, MOVED_RAD_S = 0.03, 0.1  # standard deviation below which a signal gives no sign
+GROWS = 0.015  # s/rad: smaller growth counts as none
+POORLY = 0.3  # share of unexplained motion above which the fit of an axis is rejected
 SHIFTS_S = np.arange(-0.06, 0.0601, 0.001)
 Signs = tuple[float | None, float | None, float | None]
 
 
 @dataclass(frozen=True)
 class Findings:
-    """None where the flight has not told."""
+    """Findings of a probe flight. None where the flight gives no result."""
 
-    gyro: Signs  # on the wire over body FRD
+    gyro: Signs  # sign of the wire relative to body FRD
     rates: tuple[
         Fitted | None, Fitted | None, Fitted | None
     ]  # per axis, gains of `KINDS`, gyro on the wire over command
     thrust: Fitted | None  # near hover, m/s^2 per throttle
     hover: float | None
-    camera_slope: float | None  # turn that the camera saw over what the gyro felt
+    camera_slope: float | None  # rotation by the camera over that by the gyro
     camera_tilt_deg: float | None
-    video_shift_s: float | None  # by which images were exposed later than supposed
+    video_shift_s: float | None  # exposure later than nominal
     euler: Signs
     euler_rates: Signs
     odometry_q: tuple[float, float, float, float] | None
     odometry_rates: Signs
-    fresh: float | None  # share of IMU samples with news
+    fresh: float | None  # share of IMU samples with new values
     bank: float | None
 
     def gain(self, kind: int) -> RateGain | None:
-        """What the flight controller makes of one kind of command; None where an axis is missing."""
+        """Return the rate gain of one kind of command; None where an axis is missing."""
         k, pairs = KINDS.index(kind), list(zip(self.rates, self.gyro, strict=True))
         if any(fit is None or sign is None or abs(fit.gain[k]) < 0.1 for fit, sign in pairs):
             return None
@@ -56,7 +56,7 @@ class Findings:
 
 
 def findings(series: Series, rest: RestMean, notes: Notes, camera: Camera) -> Findings:
-    """Everything that a probe flight tells."""
+    """Return all findings of a probe flight."""
     gyro, nothing = _three(list(notes.signs), tuple(why or None for why in notes.why)), (None, None, None)
     found = Findings(gyro, nothing, None, None, None, None, None, nothing, nothing, None, nothing, None, notes.bank)
     begin, end = series.marks.get("flight", (0.0, 0.0))
@@ -84,7 +84,7 @@ def findings(series: Series, rest: RestMean, notes: Notes, camera: Camera) -> Fi
 def _rates(
     series: Series, t: Array, rates: Array, used: np.ndarray
 ) -> tuple[Fitted | None, Fitted | None, Fitted | None]:
-    """Per axis: growth of the gains first, from all axes together; then gains, delay and lag under it."""
+    """Fit each axis: growth of the gains first, from all axes together; then gains, delay and lag with that growth."""
     asked = [commands(series.sent, t, axis, KINDS) for axis in range(3)]
     free = [one.fit(rates[:, axis], used, None) for axis, one in enumerate(asked)]
     growth = []
@@ -102,7 +102,7 @@ def _rates(
 
 
 def _thrust(series: Series, t: Array, accel: Array, used: np.ndarray) -> Fitted | None:
-    """Slope of thrust over throttle, its delay and lag. Held throttles would tell the curve: that is for identify-vehicle."""
+    """Fit slope of thrust over throttle, delay and lag. The whole curve requires held throttles, see identify-vehicle."""
     asked = commands(series.sent, t, None, ())
     middle = float(np.median(asked.u))
     centred = replace(asked, u=asked.u - middle)
@@ -114,7 +114,7 @@ def _thrust(series: Series, t: Array, accel: Array, used: np.ndarray) -> Fitted 
 def _camera(
     series: Series, t: Array, rates: Array, notes: Notes, camera: Camera
 ) -> tuple[float | None, float | None, float | None]:
-    """Time shift, slope and tilt under which the camera's turns agree best with the gyro's."""
+    """Return time shift, slope and tilt (deg) that best align the camera's rotations with the gyro's."""
     if len(series.turns) < 30 or not all(notes.why):
         return None, None, None
     spans = np.array([row[:2] for row in series.turns])
@@ -145,7 +145,7 @@ def _camera(
 
 
 def _sign(told: Array, true: Array, least: float) -> float | None:
-    """Whether two signals (N,) move together; None if they hardly move, or not together."""
+    """Return the sign of the correlation of two signals (N,); None if they hardly vary, or are uncorrelated."""
     a, b = told - told.mean(), true - true.mean()
     if b.std() < least or a.std() < least / 3:
         return None
@@ -154,13 +154,13 @@ def _sign(told: Array, true: Array, least: float) -> float | None:
 
 
 def _three(signs: Sequence[float | None], known: Sequence[object]) -> Signs:
-    """The signs, unknown where something else is."""
+    """Return the signs, None where `known` is None."""
     a, b, c = (sign if other is not None else None for sign, other in zip(signs, known, strict=True))
     return a, b, c
 
 
 def _attitude(series: Series, rest: RestMean, t: Array, true: Array, gyro: Signs) -> tuple[Signs, Signs]:
-    """ATTITUDE against the attitude that gravity at rest and the gyro since then give."""
+    """Compare ATTITUDE with the attitude integrated from gravity at rest and the gyro."""
     rows = [row for row in series.attitude if t[0] <= row[0] <= t[-1]]
     if len(rows) < 50:
         return (None, None, None), (None, None, None)
@@ -180,7 +180,7 @@ def _attitude(series: Series, rest: RestMean, t: Array, true: Array, gyro: Signs
 def _odometry(
     series: Series, t: Array, true: Array, gyro: Signs
 ) -> tuple[tuple[float, float, float, float] | None, Signs]:
-    """The flips of the quaternion under which it turns as the gyro says, and the signs of its rates."""
+    """Return the signs of the quaternion under which it rotates as the gyro, and the signs of its rates."""
     rows = [row for row in series.odometry if t[0] <= row[0] <= t[-1]]
     if len(rows) < 50 or None in gyro:
         return None, (None, None, None)

@@ -1,4 +1,4 @@
-"""What a probe flight hears and sees, on one clock: samples, attitudes, turns of the camera, and what ends it for them."""
+"""Observations of a probe flight on one clock: samples, attitudes and camera rotations, and conditions that end the flight."""
 
 import math
 from typing import Any
@@ -12,35 +12,35 @@ from link.messages import VideoFrame
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
-SPIN_RAD_S, SPIN_S = 7.0, 0.4
+SPIN_RAD_S, SPIN_S = 7.0, 0.4  # body rate and duration that end the flight
 OVERTURNED = 0.2  # cosine of the tilt
-VIDEO_LATENCY_S = 0.0135  # until it is measured
-SILENCE_S = 0.5
-WINDOW_S, FELL_BEHIND_S = 1.0, 0.004
+VIDEO_LATENCY_S = 0.0135  # nominal, until it is measured
+SILENCE_S = 0.5  # s without telemetry that ends the flight
+WINDOW_S, FELL_BEHIND_S = 1.0, 0.004  # window of the clock offset, and its increase that shows a slow simulator
 
 
 class FlightObserver:
-    """Feed `hear` and `see`; `over` once the flight has got out of hand or was stopped."""
+    """Observer of a probe flight: pass messages to `receive` and images to `see`; `over` is set when the flight must end."""
 
     def __init__(self, rest: RestMean, camera: Camera, signs: tuple[float, float, float]):
-        """`signs` of the gyro are believed until shown."""
+        """Create it; `signs` of the gyro are assumed until measured."""
         self.notes, self.series = Notes(signs=signs), Series()
         self.motion = Motion(rest, signs)
         self.over = False
         self.offset_s = rest.offset_s
         self._rest, self._camera = rest, camera
         self._image: tuple[float, np.ndarray] | None = None
-        self._t = self._heard_t = self._window_end = -math.inf
-        self._fastest = math.inf  # arrival less stamp, in the present window
-        self._video_offset = 0.0  # of the images' stamps, as `offset_s`
+        self._t = self._received_t = self._window_end = -math.inf
+        self._fastest = math.inf  # least arrival minus stamp in the current window
+        self._video_offset = 0.0  # s, offset of the image stamps, like `offset_s`
         self._news = self._was_armed = False
         self._spinning_since: float | None = None
 
-    def hear(self, arrival: float, message: Any) -> None:
-        """A pymavlink message. Broken ones are passed over."""
+    def receive(self, arrival: float, message: Any) -> None:
+        """Process a pymavlink message. Invalid ones are ignored."""
         kind = message.get_type()
         if kind == "HIGHRES_IMU":
-            self._hear_imu(arrival, message)
+            self._receive_imu(arrival, message)
         elif kind == "ATTITUDE":
             row = np.array(
                 [message.roll, message.pitch, message.yaw, message.rollspeed, message.pitchspeed, message.yawspeed]
@@ -57,13 +57,13 @@ class FlightObserver:
             self._was_armed = is_armed(message)
 
     def _local(self, arrival: float, stamp: float) -> float:
-        """A stamp on the local clock; the arrival, where it is of another clock than the IMU's."""
+        """Return a stamp on the local clock; the arrival, if its clock is not the IMU's."""
         t = stamp + self.offset_s
         return t if abs(arrival - t) < SILENCE_S else arrival
 
-    def _hear_imu(self, arrival: float, message: Any) -> None:
+    def _receive_imu(self, arrival: float, message: Any) -> None:
         values, stamp = np.array(imu_values(message)), message.time_usec * 1e-6
-        self._heard_t = arrival
+        self._received_t = arrival
         self._follow_clock(arrival, arrival - stamp)
         t = stamp + self.offset_s
         if t <= self._t or not np.isfinite(values).all():
@@ -76,7 +76,7 @@ class FlightObserver:
             self._watch(t, values[3:])
 
     def _follow_clock(self, arrival: float, late: float) -> None:
-        """A simulator that cannot keep up lets its clock fall behind; one that is set, leap."""
+        """Update the clock offset: it increases if the simulator is too slow, and jumps if its clock was set."""
         self._fastest = min(self._fastest, late)
         if arrival > self._window_end:
             if math.isfinite(self._window_end) and self._fastest > self.offset_s + FELL_BEHIND_S:
@@ -87,7 +87,7 @@ class FlightObserver:
         self.offset_s = min(self.offset_s, late)
 
     def _watch(self, t: float, gyro: Array) -> None:
-        """Ends what has got out of hand."""
+        """End the flight if it spins or overturns."""
         if float(np.abs(gyro).max()) < SPIN_RAD_S:
             self._spinning_since = None
         elif self._spinning_since is None:
@@ -98,7 +98,7 @@ class FlightObserver:
             self.stop("it turns over")
 
     def see(self, arrival: float, frame: VideoFrame) -> None:
-        """An image: how far the camera has turned since the last one."""
+        """Process an image: estimate the camera's rotation since the previous one."""
         late = arrival - frame.t - self._video_offset
         if late < 0 or late > SILENCE_S:  # the fastest so far, or the clock was set
             self._video_offset += late
@@ -110,10 +110,10 @@ class FlightObserver:
                 self.turned(before[0], t, turn)
 
     def turned(self, begin: float, end: float, turn: Array) -> None:
-        """The camera turned by a rotation vector (3,), body axes, between two local times."""
+        """Record a camera rotation vector (3,), body FRD, between two local times."""
         self.series.turns.append((begin, end, turn))
 
     def stop(self, why: str) -> None:
-        """Ends the flight at once."""
+        """End the flight at once."""
         if not self.over:
             self.over, self.notes.end = True, why

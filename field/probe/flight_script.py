@@ -1,8 +1,8 @@
-"""The probe flight: a short flight that makes an unknown simulator show its signs, gains and delays, without believing any.
+"""The probe flight: a short flight that makes an unknown simulator's signs, gains and delays observable, assuming none.
 
-Pure, like the pilot: messages in, orders out. What is flown is the generator `_script`, one order a step. Nothing is levelled
-or braked about an axis before camera or gravity have shown which way the gyro counts there; until then angles are held
-where they are, which needs no more than the sign of the gyro over the command, and that a first doublet tells.
+Pure, like the pilot: messages in, commands out. The flight is the generator `_script`, one command per step. No axis is
+levelled or braked before camera or gravity have determined the sign of its gyro; until then angles are held, which requires
+only the sign of the gyro relative to the command, measured by a first doublet.
 """
 
 import math
@@ -20,29 +20,29 @@ from vehicle.rotation import Array, conjugate, from_euler, log, product, to_eule
 
 LEGACY, RAD_S, ATTITUDE = 128, 144, 7  # type masks: rates, rates with bit 16, attitude
 COMMAND_HZ = 60.0
-FIRST, SWING_S = 0.4, 0.18  # amplitude on the wire of a first doublet, and how long one side of it lasts
-FAST_RAD_S = (3.0, 3.0, 2.0)  # of the doublets that show how gains grow
-FAST_S = 0.2
-DEAF = 0.1  # less rate than that per commanded rate: the axis does not follow
-LIFT_FROM, LIFT_TO, LIFT_RAMP = 0.1, 0.8, 0.35  # throttle, and its rise per s
+FIRST, SWING_S = 0.4, 0.18  # amplitude on the wire of a first doublet, and s, duration of each side
+FAST_RAD_S = (3.0, 3.0, 2.0)  # amplitude of the doublets that show the growth of the gains
+FAST_S = 0.2  # s, duration of each side
+DEAF = 0.1  # measured over commanded rate, below which the axis does not respond
+LIFT_FROM, LIFT_TO, LIFT_RAMP = 0.1, 0.8, 0.35  # throttle, and its rate of increase, 1/s
 HEIGHT_M = 1.5
-SLOPE_NEAR_HOVER = 0.7  # relative change of throttle for one of thrust: thrust goes with throttle to the power of 1.4
+SLOPE_NEAR_HOVER = 0.7  # relative change of throttle over that of thrust: thrust goes with throttle to the power of 1.4
 BRAKE_M_S2 = 4.0
-BANK_RAD = 0.15  # asked for in attitude mode
+BANK_RAD = 0.15  # command in attitude mode
 Orders = Generator[Order, None, None]
 
 
 class ProbeFlight(FlightObserver):
-    """Feed `hear` and `see`; ask `act` for the orders that are due, until `over`."""
+    """Script of the probe flight: pass messages to `receive`, images to `see`, and call `act` for commands until `over`."""
 
     def __init__(
         self, rest: RestMean, camera: Camera, mask: int, signs: tuple[float, float, float], euler: Array | None
     ):
         """
         Args:
-            mask: the kind of rate command to fly by.
-            signs: of the gyro, believed until shown.
-            euler: what ATTITUDE said at rest (3,), rad on the wire; None without.
+            mask: type mask of the rate commands.
+            signs: assumed signs of the gyro, until measured.
+            euler: ATTITUDE at rest (3,), rad on the wire; None without.
         """
         super().__init__(rest, camera, signs)
         self._mask, self._euler = mask, euler
@@ -53,9 +53,9 @@ class ProbeFlight(FlightObserver):
         self._script_left = self._script()
 
     def act(self, now: float) -> Order | None:
-        """The order that is due, if any."""
+        """Return the command that is due, if any."""
         if self.over or not self._news or now < self._due:
-            if now - self._heard_t > SILENCE_S and math.isfinite(self._heard_t):
+            if now - self._received_t > SILENCE_S and math.isfinite(self._received_t):
                 self.stop(f"no HIGHRES_IMU for {SILENCE_S:g} s")
             return None
         self._news, self._due = False, max(self._due + 1 / COMMAND_HZ, now)
@@ -66,7 +66,7 @@ class ProbeFlight(FlightObserver):
         self.series.sent.append((now, order))
         return order
 
-    # The script. `self._t` is the newest sample's time, on which everything is paced.
+    # The script. `self._t` is the newest sample's time, which sets the pace.
 
     def _script(self) -> Orders:
         yield from self._lift()
@@ -94,7 +94,7 @@ class ProbeFlight(FlightObserver):
         yield from self._land()
 
     def _lift(self) -> Orders:
-        """Throttle up until the accelerometer no longer shows the pad."""
+        """Increase throttle until the accelerometer no longer shows the pad."""
         begin, throttle, moved = self._t, LIFT_FROM, 0
         limit = max(0.5, 5 * self._rest.spread)
         while throttle < LIFT_TO:
@@ -104,7 +104,7 @@ class ProbeFlight(FlightObserver):
             moved = moved + 1 if float(np.linalg.norm(force - self._rest.force_b)) > limit else 0
             if moved >= 2:
                 self._lift_t, self.notes.lifted = self._t, True
-                self._hover = throttle - 0.07 * LIFT_RAMP  # what it felt was asked for that long before
+                self._hover = throttle - 0.07 * LIFT_RAMP  # the measured force was commanded that long before
                 self.series.marks["flight"] = (self._t, math.inf)
                 self.motion.begin()
                 self._asked = 1.2 * GRAVITY
@@ -113,7 +113,7 @@ class ProbeFlight(FlightObserver):
         self.notes.end = f"it does not lift off with throttle {LIFT_TO:g}"
 
     def _first(self, axis: int) -> Orders:
-        """A first doublet: does the axis follow, and which way does the gyro count?"""
+        """Fly a first doublet: determine whether the axis responds, and the sign of the gyro."""
         begin = self._t
         for mask in dict.fromkeys((self._mask, RAD_S, LEGACY)):
             yield from self._doublet(mask, axis, FIRST, SWING_S)
@@ -127,7 +127,7 @@ class ProbeFlight(FlightObserver):
         self._decide(axis, begin)
 
     def _swing(self, mask: int, axis: int) -> Orders:
-        """A small and a fast doublet of one kind of command."""
+        """Fly a small and a fast doublet with one kind of command."""
         begin = self._t
         yield from self._doublet(mask, axis, FIRST, SWING_S)
         yield from self._fly(0.12, lambda: self._rates())
@@ -138,7 +138,7 @@ class ProbeFlight(FlightObserver):
         yield from self._hold(0.35)
 
     def _doublet(self, mask: int, axis: int, size: float, side_s: float) -> Orders:
-        """One way and back: it ends where it began, whatever sign and gain are."""
+        """Command a rate one way and back: it ends where it began, for any sign and gain."""
         for sign in (1.0, -1.0):
             rates = np.zeros(3)
             rates[axis] = sign * size
@@ -151,7 +151,7 @@ class ProbeFlight(FlightObserver):
         yield from self._hold(0.25)
 
     def _attitude_mode(self) -> Orders:
-        """The present attitude, then a small bank; left at once where it turns instead. Needs a heading to ask for."""
+        """Command the present attitude, then a small bank; stop at once if it spins. Requires a heading."""
         if not self.series.attitude or not self.notes.why[ROLL]:
             return
         begin = self._t
@@ -171,11 +171,11 @@ class ProbeFlight(FlightObserver):
             self.notes.bank = None
 
     def _hold(self, seconds: float) -> Orders:
-        """Level and still where the signs are known, and back to the height of the flight."""
+        """Level and stop about axes with known signs, and return to the height of the flight."""
         yield from self._fly(seconds, lambda: self._rates(), steer=True)
 
     def _land(self) -> Orders:
-        """Down slowly until something pushes back, the start is reached, or it takes too long."""
+        """Descend slowly until contact, until the start height is reached, or until a time-out."""
         begin = self._t
         while self._t - begin < 5.0:
             self._steer(sink=0.8)
@@ -188,7 +188,7 @@ class ProbeFlight(FlightObserver):
         for _ in range(6):
             yield Order(self._mask, (0.0, 0.0, 0.0), 0.0)
 
-    # Control: what is asked for, in wire units.
+    # Control: commands in wire units.
 
     def _fly(self, seconds: float, rates: Any, mask: int | None = None, steer: bool = False) -> Orders:
         begin = self._t
@@ -198,7 +198,7 @@ class ProbeFlight(FlightObserver):
             yield Order(mask or self._mask, rates(), self._throttle())
 
     def _steer(self, sink: float | None = None) -> None:
-        """Thrust for the height; follows the hover throttle while nothing else is asked for."""
+        """Update the thrust for the height, and adapt the hover throttle."""
         height, v_z = -self.motion.p_w[2], self.motion.v_w[2]
         wanted = sink if sink is not None else float(np.clip(0.8 * (height - HEIGHT_M), -0.8, 0.8))
         thrust = (GRAVITY - 2.0 * (wanted - v_z)) / max(self.motion.down, 0.6)
@@ -210,7 +210,7 @@ class ProbeFlight(FlightObserver):
         return float(np.clip(self._hover * (1 + SLOPE_NEAR_HOVER * (self._asked / GRAVITY - 1)), 0.02, 0.9))
 
     def _rates(self) -> tuple[float, float, float]:
-        """Rates on the wire that hold or bring about the attitude wanted, about the axes that are known to follow."""
+        """Return the rates on the wire that hold or reach the desired attitude, about the axes with a known response."""
         known = np.array([bool(why) for why in self.notes.why])
         brake = np.clip(-1.2 * self.motion.v_w - 0.5 * self.motion.p_w, -BRAKE_M_S2, BRAKE_M_S2)
         roll, pitch = self._rest.tilt
@@ -224,7 +224,7 @@ class ProbeFlight(FlightObserver):
         return float(wire[0]), float(wire[1]), float(wire[2])
 
     def _decide(self, axis: int, begin: float) -> None:
-        """Which way the gyro counts about an axis: by the camera; else, in pitch, by ATTITUDE, whose sign a tilted pad shows."""
+        """Determine the sign of the gyro about an axis: by the camera; else, in pitch, by ATTITUDE and a tilted pad."""
         signs, why = self.motion.signs.copy(), list(self.notes.why)
         if sign := by_camera(self.series, self._rest, axis, begin, self._t):
             signs[axis], why[axis] = sign, "camera"

@@ -1,4 +1,4 @@
-"""The flight over the link, in real time: arms, flies the script, stops the motors whatever happened, reads what it showed."""
+"""The probe flight over the link, in real time: arm, fly the script, stop the motors in any case, evaluate."""
 
 from collections.abc import Sequence
 
@@ -10,36 +10,36 @@ from field.probe.flight_checks import flight_checks
 from field.probe.flight_fit import findings
 from field.probe.flight_script import LEGACY, RAD_S, ProbeFlight
 from field.probe.motion import Order, rest_of
-from field.probe.raw_link import Heard, RawLink, is_armed
+from field.probe.raw_link import RawLink, ReceivedMessages, is_armed
 from link.profile import Profile
 from pilot.drivers.ending import as_ctrl_c
 from vehicle.vehicle import Vehicle
 
-ARM_LIMIT_S = 3.0
-LONGEST_S = 45.0
-STOPS = 5  # orders to stop, as UDP may lose one
-STOP_S = 0.1
+ARM_LIMIT_S = 3.0  # s
+LONGEST_S = 45.0  # s
+STOPS = 5  # repetitions of the stop command, as UDP may lose datagrams
+STOP_S = 0.1  # s between them
 
 
 def fly_probe(
-    link: RawLink, heard: Heard, profile: Profile, vehicle: Vehicle, so_far: Profile
+    link: RawLink, received: ReceivedMessages, profile: Profile, vehicle: Vehicle, so_far: Profile
 ) -> tuple[list[Check], Profile, str]:
-    """Flies, compares with a profile, and adds to what was found so far.
+    """Fly, compare with a profile, and extend the profile found so far.
 
-    The text says why there was no flight, or why it ended early; it is empty if all went well.
+    The text says why there was no flight, or why it ended early; empty if all went well.
     """
-    rest = rest_of(heard)
-    if not heard.go:
+    rest = rest_of(received)
+    if not received.go:
         return [], so_far, "no start of a race came: begin one, and probe before its countdown"
     if rest is None or not rest.still:
         return [], so_far, "it does not rest, or the accelerometer does not show gravity"
-    if not heard.images and not heard["ATTITUDE"]:
+    if not received.images and not received["ATTITUDE"]:
         return [], so_far, "with neither images nor ATTITUDE nothing shows which way it turns"
-    told = heard["ATTITUDE"]
+    told = received["ATTITUDE"]
     euler = np.mean([[m.roll, m.pitch, m.yaw] for _, m in told], axis=0) if told else None
     mask = RAD_S if profile.rates_rad_s_bit else LEGACY
     flight = ProbeFlight(rest, vehicle.camera, mask, profile.signs.gyro, euler)
-    flown = Heard(0.0)
+    flown = ReceivedMessages(0.0)
     try:
         with as_ctrl_c():
             _arm(link, flown)
@@ -50,8 +50,8 @@ def fly_probe(
     return checks, found, flight.notes.end
 
 
-def _arm(link: RawLink, flown: Heard) -> None:
-    """Asks until the heartbeat says armed. A simulator that never says so is flown all the same."""
+def _arm(link: RawLink, flown: ReceivedMessages) -> None:
+    """Request arming until the heartbeat reports it. A simulator that never does is flown as well."""
     begin = link.now()
     while (now := link.now()) - begin < ARM_LIMIT_S:
         link.keep_alive(now)
@@ -61,12 +61,12 @@ def _arm(link: RawLink, flown: Heard) -> None:
             return
 
 
-def _fly(link: RawLink, flown: Heard, flight: ProbeFlight) -> None:
+def _fly(link: RawLink, flown: ReceivedMessages, flight: ProbeFlight) -> None:
     begin = link.now()
     while not flight.over and link.now() - begin < LONGEST_S:
         messages, frames = link.poll(flown, 0.01)
         for arrival, message in messages:
-            flight.hear(arrival, message)
+            flight.receive(arrival, message)
         for arrival, frame in frames[-1:]:
             flight.see(arrival, frame)
         now = link.now()
@@ -76,8 +76,8 @@ def _fly(link: RawLink, flown: Heard, flight: ProbeFlight) -> None:
             link.send(_target(link.target, order, now - flight.offset_s))
 
 
-def _stop(link: RawLink, flown: Heard, mask: int) -> None:
-    """Motors off, said more than once."""
+def _stop(link: RawLink, flown: ReceivedMessages, mask: int) -> None:
+    """Stop the motors, with repetitions."""
     for _ in range(STOPS):
         link.send(_target(link.target, Order(mask, (0.0, 0.0, 0.0), 0.0), 0.0))
         link.arm(link.now(), False)

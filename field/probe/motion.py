@@ -1,4 +1,4 @@
-"""What is heard in flight, on one clock and still in the wire's signs, and the motion that it means so far."""
+"""Signals of a probe flight, on one clock and in the wire's signs, and the motion integrated from them."""
 
 import math
 from dataclasses import dataclass, field
@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from estimation.imu import LONGEST_STEP_S, REPEATS_S
-from field.probe.raw_link import Heard
+from field.probe.raw_link import ReceivedMessages
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, exp, from_euler, matrix, normalised, product
 
 G_W = np.array([0.0, 0.0, GRAVITY])
-STILL_M_S2 = 0.5  # spread of a reading at rest
-TILTED_RAD = 0.05  # a pad tilted by less says nothing of signs
+STILL_M_S2 = 0.5  # standard deviation of a reading at rest
+TILTED_RAD = 0.05  # tilt of the pad below which it gives no signs
 
 
 @dataclass(frozen=True)
 class Order:
-    """One SET_ATTITUDE_TARGET, as it stands on the wire."""
+    """One SET_ATTITUDE_TARGET, in wire units."""
 
     mask: int
     rates: tuple[float, float, float]
@@ -27,16 +27,16 @@ class Order:
 
 @dataclass(frozen=True)
 class RestMean:
-    """What the rest before the flight has shown. Times: local = stamp + offset."""
+    """Means over the rest before the flight. Times: local = stamp + offset."""
 
-    offset_s: float  # of the telemetry's stamps
+    offset_s: float  # s, of the telemetry's stamps
     force_b: Array  # (3,) mean accelerometer reading, m/s^2
     spread: float  # m/s^2, standard deviation of the worst axis
-    gyro: Array  # (3,) mean, in the wire's signs
+    gyro: Array  # (3,) rad/s, mean, in the wire's signs
 
     @property
     def still(self) -> bool:
-        """Whether it stood, the right way up and with gravity in m/s^2."""
+        """Whether it was at rest, upright and with gravity in m/s^2."""
         return self.spread < STILL_M_S2 and abs(self.weight - GRAVITY) < 1.0 and self.force_b[2] < 0
 
     @property
@@ -45,14 +45,14 @@ class RestMean:
 
     @property
     def tilt(self) -> tuple[float, float]:
-        """Roll and pitch that gravity shows, rad."""
+        """Roll and pitch from gravity, rad."""
         x, y, z = self.force_b
         return math.atan2(-y, -z), math.asin(max(-1.0, min(1.0, x / max(self.weight, 1e-9))))
 
 
-def rest_of(heard: Heard) -> RestMean | None:
-    """From the samples at rest; None without any."""
-    rows = heard["HIGHRES_IMU"]
+def rest_of(received: ReceivedMessages) -> RestMean | None:
+    """Return the means over the samples at rest; None with too few."""
+    rows = received["HIGHRES_IMU"]
     values = np.array([imu_values(m) for _, m in rows]).reshape(-1, 6)
     sound = np.isfinite(values).all(axis=1)
     if sound.sum() < 10:
@@ -63,23 +63,23 @@ def rest_of(heard: Heard) -> RestMean | None:
 
 
 def imu_values(m: object) -> tuple[float, ...]:
-    """Accelerometer and gyro of a HIGHRES_IMU."""
+    """Return accelerometer and gyro of a HIGHRES_IMU."""
     return tuple(getattr(m, name) for name in ("xacc", "yacc", "zacc", "xgyro", "ygyro", "zgyro"))
 
 
 @dataclass
 class Series:
-    """All of a probe flight, times in s of the local clock; vectors as the wire has them."""
+    """Time series of a probe flight, times in s of the local clock; vectors as on the wire."""
 
     imu: list[tuple[float, Array, Array]] = field(default_factory=list)  # accelerometer, gyro
     attitude: list[tuple[float, Array, Array]] = field(default_factory=list)  # Euler angles, their rates
     odometry: list[tuple[float, Array, Array]] = field(default_factory=list)  # quaternion, rates
-    turns: list[tuple[float, float, Array]] = field(default_factory=list)  # of the camera: from, to, rotation vector
+    turns: list[tuple[float, float, Array]] = field(default_factory=list)  # camera: begin, end, rotation vector
     sent: list[tuple[float, Order]] = field(default_factory=list)
-    marks: dict[str, tuple[float, float]] = field(default_factory=dict)  # when what was flown
+    marks: dict[str, tuple[float, float]] = field(default_factory=dict)  # begin and end of manoeuvres
 
     def between(self, begin: float, end: float) -> tuple[Array, Array, Array]:
-        """(N,) times, (N, 3) accelerometer and (N, 3) gyro of a stretch."""
+        """Return times (N,), accelerometer (N, 3) and gyro (N, 3) of an interval."""
         rows = [row for row in self.imu if begin <= row[0] <= end]
         t = np.array([row[0] for row in rows])
         accel, gyro = (np.array([row[k] for row in rows]).reshape(-1, 3) for k in (1, 2))
@@ -88,31 +88,31 @@ class Series:
 
 @dataclass
 class Notes:
-    """What the flight itself has found, for the table."""
+    """Results obtained during the flight, for the table."""
 
-    signs: tuple[float, float, float] = (1.0, 1.0, 1.0)  # of the gyro on the wire over body FRD
-    why: tuple[str, str, str] = ("", "", "")  # which witness told each; empty: none
+    signs: tuple[float, float, float] = (1.0, 1.0, 1.0)  # gyro on the wire relative to body FRD
+    why: tuple[str, str, str] = ("", "", "")  # sensor that determined each sign; empty: none
     lifted: bool = False
     hover: float | None = None  # throttle
-    bank: float | None = None  # angle reached over angle asked for in attitude mode
-    end: str = ""  # why it ended early
+    bank: float | None = None  # bank angle reached over commanded, in attitude mode
+    end: str = ""  # reason for an early end
 
 
 class Motion:
-    """Attitude (yaw 0 at the start), velocity and place since lift-off, under the gyro signs believed at present."""
+    """Attitude (yaw 0 at the start), velocity and position since lift-off, for the gyro signs assumed at present."""
 
     def __init__(self, rest: RestMean, signs: tuple[float, float, float]):
         self._rest, self.signs = rest, np.array(signs, float)
         self.begin()
 
     def begin(self) -> None:
-        """At rest, at the origin."""
+        """Reset to rest at the origin."""
         self.q_wb = from_euler(*self._rest.tilt, 0.0)
         self.v_w, self.p_w, self.omega_b = np.zeros(3), np.zeros(3), np.zeros(3)
         self._last: tuple[float, Array] | None = None  # time and force of the newest sample
 
     def imu(self, t: float, accel: Array, gyro: Array) -> None:
-        """One strap-down step; what rest shows beyond gravity is the accelerometer's error. Repeated values are no sample."""
+        """Integrate one sample, corrected by the accelerometer's error at rest. Repeated values are ignored."""
         omega_b = self.signs * (gyro - self._rest.gyro)
         force_b = accel - self._rest.force_b * (1 - GRAVITY / self._rest.weight)
         last = self._last
@@ -132,7 +132,7 @@ class Motion:
         self.omega_b, self._last = omega_b, (t, force_b)
 
     def anew(self, rows: list[tuple[float, Array, Array]], signs: Array) -> None:
-        """All since lift-off under other signs."""
+        """Integrate all samples since lift-off again, with other signs."""
         self.signs = signs
         self.begin()
         for row in rows:

@@ -1,7 +1,7 @@
-"""How the camera turned between two images, from the motion of corners in them: the one witness of rotation that no sign
-convention of telemetry can touch.
+"""Camera rotation between two images, by optical flow of corners: the only measurement of rotation that no sign
+convention of telemetry affects.
 
-A camera that turns by theta (RDF axes) moves the point of rays (x, y, 1) by (Longuet-Higgins and Prazdny 1980, eq. 2.6)
+A camera that rotates by theta (RDF axes) moves the point of rays (x, y, 1) by (Longuet-Higgins and Prazdny 1980, eq. 2.6)
 
     dx = x y theta_x - (1 + x^2) theta_y + y theta_z,    dy = (1 + y^2) theta_x - x y theta_y - x theta_z
 """
@@ -14,19 +14,19 @@ from vehicle.image_file import decode_image
 from vehicle.rotation import Array
 
 CORNERS, QUALITY, APART_PX = 150, 0.01, 7
-FEWEST = 12  # corners behind a turn
-WINDOW_PX, LEVELS = 15, 3  # of the pyramids in which corners are followed
-HALF = 2  # images are looked at in half size
-ROUNDS = 6  # of reweighting: parallax and things that move are outliers
+FEWEST = 12  # least corners for a rotation
+WINDOW_PX, LEVELS = 15, 3  # window and levels of the pyramid for tracking
+HALF = 2  # images are processed in half size
+ROUNDS = 6  # iterations of reweighting: parallax and moving objects are outliers
 
 
 def half_size(jpeg: bytes, camera: Camera) -> np.ndarray | None:
-    """The camera's image in grey and half size; None if the bytes are none of its size."""
+    """Return the camera's image in grey and half size; None if the bytes are not an image of its size."""
     return decode_image(jpeg, (camera.width_px, camera.height_px), cv2.IMREAD_REDUCED_GRAYSCALE_2)
 
 
 def turn_between(a: np.ndarray, b: np.ndarray, camera: Camera) -> Array | None:
-    """Rotation vector (3,) in rad and body axes FRD from image a to b (both `half_size`); None where too little is seen."""
+    """Return the rotation vector (3,) rad, body FRD, from image a to b (both `half_size`); None with too few corners."""
     if a.shape != b.shape:
         return None
     corners = cv2.goodFeaturesToTrack(a, CORNERS, QUALITY, APART_PX)

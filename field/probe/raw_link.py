@@ -1,4 +1,4 @@
-"""The raw link: every message as it stands on the wire, with its time of arrival. No convention is applied."""
+"""The raw link: messages as on the wire, with their time of arrival. No convention is applied."""
 
 import math
 from abc import ABC, abstractmethod
@@ -17,26 +17,26 @@ from link.signing import SigningKey
 from link.sockets import LinkError
 from link.video import HEADER, Reassembler
 
-HEARTBEAT_S = 0.25  # between our own
-TIMESYNC_S = 0.5
-ARM_S = 0.5
-POLL_S = 0.05
-AFTER_GO_S = 0.4  # of listening: does it disarm?
+HEARTBEAT_S = 0.25  # s between heartbeats
+TIMESYNC_S = 0.5  # s between requests
+ARM_S = 0.5  # s between arm commands
+POLL_S = 0.05  # s
+AFTER_GO_S = 0.4  # s of listening after GO, to see whether it disarms
 GROUND_STATION, NO_AUTOPILOT = dialect.MAV_TYPE_GCS, dialect.MAV_AUTOPILOT_INVALID
 HANDSHAKE, RACE = "DATA_TRANSMISSION_HANDSHAKE", "ENCAPSULATED_DATA"
 
 
 @dataclass
-class Heard:
-    """What came in a while. Times of arrival in s of the local clock."""
+class ReceivedMessages:
+    """Messages received in an interval. Times of arrival in s of the local clock."""
 
     seconds: float
     messages: dict[str, list[tuple[float, Any]]] = field(default_factory=dict)  # by type: arrival, pymavlink message
     images: list[tuple[float, int, int]] = field(default_factory=list)  # arrival of a last chunk, frame_id, sim_time_ns
-    frames: list[tuple[float, VideoFrame]] = field(default_factory=list)  # the newest complete ones
+    frames: list[tuple[float, VideoFrame]] = field(default_factory=list)  # newest complete frames
     race: list[tuple[float, RaceStatus]] = field(default_factory=list)
     map: tuple[float, TrackMap] | None = None
-    armed_early: bool | None = None  # whether arming before a start was published worked; None: not tried
+    armed_early: bool | None = None  # arming succeeded before a start was published; None: not tried
     chunk_bytes: int = 0
     malformed: int = 0
     components: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -46,18 +46,18 @@ class Heard:
 
     @property
     def go(self) -> bool:
-        """Whether a start that was seen ahead is over; True as well where nothing tells of races."""
+        """Whether a start that was announced has passed; True as well if no race is reported."""
         seen = [status for _, status in self.race]
         return not seen or (seen[-1].go and any(not status.go for status in seen))
 
 
 class RawLink(ABC):
-    """One end of a raw link. Knows the simulator by its first HEARTBEAT, see `link.peer`, and sends nothing before."""
+    """One end of a raw link. The simulator is the sender of the first HEARTBEAT, see `link.peer`; nothing is sent before."""
 
     FRAMES_KEPT = 3
 
     def __init__(self, peer: Address | None = None, key: SigningKey | None = None) -> None:
-        """`peer` is where the simulator must be, as of `link.sockets.parse_peer`; with a key all must be signed."""
+        """Create it; `peer`: required address, as from `link.sockets.parse_peer`; with a key all messages must be signed."""
         self._counters = Counters()
         self._framing = Framing(*CLIENT, self._counters, key)
         self._race, self._images = RaceReader(), Reassembler()
@@ -67,18 +67,18 @@ class RawLink(ABC):
 
     @property
     def peer(self) -> Address | None:
-        """The simulator's address, once it is known."""
+        """The simulator's address, once known."""
         return self._peer.address
 
     @abstractmethod
     def now(self) -> float:
-        """s, of the local clock that stamps arrivals."""
+        """Return the time of the local clock that stamps arrivals, s."""
 
     @abstractmethod
     def poll(
-        self, heard: Heard, timeout_s: float = POLL_S
+        self, received: ReceivedMessages, timeout_s: float = POLL_S
     ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
-        """Adds what has come to `heard`, and returns it: messages and complete images with their times of arrival."""
+        """Receive into `received`, and return the new messages and complete images with their times of arrival."""
 
     @abstractmethod
     def _transmit(self, datagram: bytes, peer: Address) -> None: ...
@@ -86,10 +86,10 @@ class RawLink(ABC):
     @property
     @abstractmethod
     def address(self) -> str:
-        """Where it listens for MAVLink."""
+        """The local address for MAVLink."""
 
     def keep_alive(self, now: float) -> None:
-        """Heartbeats, and questions for the time."""
+        """Send heartbeats and TIMESYNC requests."""
         if now - self._said > HEARTBEAT_S:
             self._said = now
             self.send(dialect.MAVLink_heartbeat_message(GROUND_STATION, NO_AUTOPILOT, 0, 0, 0, 3))
@@ -98,88 +98,88 @@ class RawLink(ABC):
             self.send(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
 
     def send(self, message: Any) -> None:
-        """A pymavlink message to the simulator, if it is known."""
+        """Send a pymavlink message to the simulator, if known."""
         if self.peer is not None:
             self._transmit(self._framing.pack(message), self.peer)
 
     def arm(self, now: float, arm: bool = True) -> None:
-        """Arms at once, or again after a while; disarms at once."""
+        """Arm, with repeats at intervals; or disarm at once."""
         if not arm or now - self._armed > ARM_S:
             self._armed = now
             parameters = (float(arm), *[0.0] * 6)
             self.send(dialect.MAVLink_command_long_message(*self.target, ARM_COMMAND, 0, *parameters))
 
     def _arrival(self, messages: list[Any]) -> float:
-        """When they came, by the local clock."""
+        """Return the time of arrival of messages, on the local clock."""
         return self.now()
 
-    def _messages(self, heard: Heard, data: bytes, sender: Address) -> list[tuple[float, Any]]:
-        """Those of a MAVLink datagram that are the simulator's."""
+    def _messages(self, received: ReceivedMessages, data: bytes, sender: Address) -> list[tuple[float, Any]]:
+        """Return the simulator's messages in a MAVLink datagram."""
         if not self._peer.may_speak(sender):
             return []
         unpacked = [packet for packet in self._framing.unpack(data) if self._peer.admits(packet, sender, self.now())]
         now = self._arrival(unpacked)
         messages = [(now, message) for message in unpacked]
-        heard.malformed = self._counters.malformed
+        received.malformed = self._counters.malformed
         for _, message in messages:
             self.target = message.get_srcSystem(), message.get_srcComponent()
-            heard.messages.setdefault(message.get_type(), []).append((now, message))
-            heard.components[self.target] += 1
+            received.messages.setdefault(message.get_type(), []).append((now, message))
+            received.components[self.target] += 1
             if message.get_type() == HANDSHAKE:
                 self._race.handshake(message)
             elif message.get_type() == RACE and isinstance(news := self._race.read(message, now), RaceStatus):
-                heard.race.append((now, news))
+                received.race.append((now, news))
             elif message.get_type() == RACE and isinstance(news, TrackMap):
-                heard.map = (now, news)
+                received.map = (now, news)
         return messages
 
-    def _image(self, heard: Heard, now: float, data: bytes) -> list[tuple[float, VideoFrame]]:
-        """The image that a datagram of the video stream completes."""
+    def _image(self, received: ReceivedMessages, now: float, data: bytes) -> list[tuple[float, VideoFrame]]:
+        """Return the image that a datagram of the video stream completes."""
         if len(data) >= HEADER.size:
             frame_id, chunk_id, total, _, payload, stamp_ns = HEADER.unpack_from(data)
-            heard.chunk_bytes = max(heard.chunk_bytes, payload)
+            received.chunk_bytes = max(received.chunk_bytes, payload)
             if chunk_id == total - 1:
-                heard.images.append((now, frame_id, stamp_ns))
+                received.images.append((now, frame_id, stamp_ns))
         frame = self._images.feed(data)
         if frame is None:
             return []
-        heard.frames = [*heard.frames[1 - self.FRAMES_KEPT :], (now, frame)]
+        received.frames = [*received.frames[1 - self.FRAMES_KEPT :], (now, frame)]
         return [(now, frame)]
 
 
-def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -> Heard:
-    """Waits for a first message, then notes everything for so many seconds. Says no more than heartbeats and TIMESYNC.
+def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -> ReceivedMessages:
+    """Wait for a first message, then record everything for `seconds`. Sends heartbeats and TIMESYNC only.
 
     Args:
-        to_fly: whether to stay until the start of a race that is announced, at most wait_s longer, and to arm while
-            there is a race without a start yet: does its start disarm?
+        to_fly: wait for the start of an announced race, at most wait_s longer, and arm while
+            there is a race without a start yet, to test whether its start disarms
 
     Raises:
-        LinkError: nothing came in time.
+        LinkError: no message arrived in time.
     """
-    heard, begin = Heard(seconds), link.now()
+    received, begin = ReceivedMessages(seconds), link.now()
     while link.peer is None:
         if link.now() - begin > wait_s:
             raise LinkError(f"no MAVLink within {wait_s:g} s on {link.address}: is the simulator in a race?")
-        link.poll(heard)
-    heard.images.clear()
+        link.poll(received)
+    received.images.clear()
     begin = link.now()
     go_t = math.inf
     while (now := link.now()) < begin + seconds or (
         to_fly and now < go_t + AFTER_GO_S and now < begin + seconds + wait_s
     ):
-        link.poll(heard)
-        go_t = min(go_t, now) if heard.go else math.inf
+        link.poll(received)
+        go_t = min(go_t, now) if received.go else math.inf
         link.keep_alive(now)
-        if to_fly and heard.race and heard.race[-1][1].start is None:
-            heard.armed_early = bool(heard.armed_early)
+        if to_fly and received.race and received.race[-1][1].start is None:
+            received.armed_early = bool(received.armed_early)
             link.arm(now)
-        if heard.armed_early is False and heard["HEARTBEAT"] and is_armed(heard["HEARTBEAT"][-1][1]):
-            heard.armed_early = True
-    heard.seconds = now - begin
-    return heard
+        if received.armed_early is False and received["HEARTBEAT"] and is_armed(received["HEARTBEAT"][-1][1]):
+            received.armed_early = True
+    received.seconds = now - begin
+    return received
 
 
 def is_armed(heartbeat: Any) -> bool:
-    """Whether a HEARTBEAT says that the motors may turn."""
+    """Return whether a HEARTBEAT reports the vehicle armed."""
     return bool(heartbeat.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED)

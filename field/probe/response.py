@@ -1,8 +1,8 @@
-"""How a command is followed: after a delay, through a first-order lag, with a gain for each kind of command.
+"""Response to commands: a delay, a first-order lag, and a gain for each kind of command.
 
     y = lag[ sum_m a_m u_m(t - delay) + b_m u_m |u_m| (t - delay) ]
 
-Commands are held from order to order. a and b are linear least squares for given delay and lag (variable projection).
+Commands are held constant in between. a and b are linear least squares for given delay and lag (variable projection).
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from field.probe.motion import Order
 from vehicle.rotation import Array
 
 GRID_S = 0.002
-BEFORE_S = 0.4  # of commands that still act when the stretch begins
+BEFORE_S = 0.4  # s of commands before the interval that still act in it
 DELAYS_S, LAGS_S = np.arange(0.0, 0.16, 0.01), (0.01, 0.03, 0.06, 0.1)
 USUAL_LAG_S = 0.03
 LONGEST_S = 0.3
@@ -21,7 +21,7 @@ LONGEST_S = 0.3
 
 @dataclass(frozen=True)
 class Fitted:
-    """Gains of each kind of command, and how late they act."""
+    """Gains of each kind of command, delay and lag."""
 
     gain: tuple[float, ...]  # a_m
     growth: tuple[float, ...]  # b_m / a_m
@@ -32,15 +32,15 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Commands:
-    """What was asked for on a fine clock, to be followed at the times t."""
+    """Commands on a fine time grid, and the times t of the response."""
 
     t: Array  # (N,) s
     grid: Array  # (G,) s
     u: Array  # (G, M), one column for each kind
 
     def followed(self, delay: float, lag: float, growth: tuple[float, ...] | None) -> Array:
-        """(N, M) responses of unit gain; with None (N, 2 M), to the commands and to their squares with their signs."""
-        from scipy.signal import lfilter  # slow to load, and most who know `Commands` follow none
+        """Return the responses (N, M) of unit gain; with `growth` None (N, 2 M), to the commands and to their signed squares."""
+        from scipy.signal import lfilter  # slow to load, and rarely needed
 
         square = self.u * np.abs(self.u)
         u = np.column_stack([self.u, square]) if growth is None else self.u + square * np.array(growth)
@@ -50,7 +50,7 @@ class Commands:
         return np.column_stack([np.interp(self.t, self.grid, column) for column in response.T])
 
     def quick_gain(self, measured: Array) -> float:
-        """The gain of a single kind for the delay that suits best; 0 where it explains less than half."""
+        """Return the gain of a single kind for the best delay; 0 if it explains less than half."""
         best, gain = 0.5 * float(measured @ measured), 0.0
         for delay in DELAYS_S:
             c = self.followed(delay, USUAL_LAG_S, (0.0,))[:, 0]
@@ -62,12 +62,12 @@ class Commands:
         return gain
 
     def fit(self, measured: Array, used: np.ndarray, growth: tuple[float, ...] | None) -> Fitted | None:
-        """The best of all delays and lags on the samples used; None where there is nothing to follow.
+        """Return the best fit over delays and lags on the samples used; None without excitation.
 
         Args:
-            growth: of each kind where it is known; None to find it.
+            growth: growth of each kind if known; None to fit it.
         """
-        from scipy.optimize import minimize  # likewise
+        from scipy.optimize import minimize  # slow to load
 
         y, M = measured[used], self.u.shape[1]
         if used.sum() < 30 or float(y @ y) < 1e-9 or not np.abs(self.u).max():
@@ -87,7 +87,7 @@ class Commands:
 
 
 def commands(sent: list[tuple[float, Order]], t: Array, axis: int | None, masks: tuple[int, ...]) -> Commands:
-    """What was asked for, at the times t (N,): rates about an axis by each kind of command, or with None throttle by any."""
+    """Return the commands for the times t (N,): rates about an axis by kind of command, or for axis None throttle of any kind."""
     grid = np.arange(t[0] - BEFORE_S, t[-1] + GRID_S, GRID_S)
     rows = sent or [(0.0, Order(0, (0.0, 0.0, 0.0), 0.0))]
     stamps = np.array([row[0] for row in rows])

@@ -1,4 +1,4 @@
-"""What a stretch of a probe flight says: does an axis follow, and which way does the gyro count? Wire units; 0 says nothing."""
+"""Tests on an interval of a probe flight: whether an axis responds, and the sign of its gyro. Wire units; 0: undecided."""
 
 import math
 
@@ -9,12 +9,12 @@ from field.probe.response import commands
 from vehicle.rotation import Array
 
 ROLL, PITCH, YAW = range(3)
-AGREEMENT = 0.6  # correlation of camera and gyro that decides a sign
+AGREEMENT = 0.6  # correlation of camera and gyro required for a sign
 FEWEST_TURNS, FEWEST_SAMPLES = 5, 10
 
 
 def ratio_of(series: Series, rest: RestMean, mask: int, axis: int, begin: float, end: float) -> float:
-    """Gyro over command of one kind; 0 where nothing follows."""
+    """Return gyro over command of one kind; 0 without a response."""
     t, _, gyro = series.between(begin, end)
     if len(t) < FEWEST_SAMPLES:
         return 0.0
@@ -22,7 +22,7 @@ def ratio_of(series: Series, rest: RestMean, mask: int, axis: int, begin: float,
 
 
 def by_camera(series: Series, rest: RestMean, axis: int, begin: float, end: float) -> float:
-    """Sign of the gyro over the turns that the camera saw."""
+    """Return the sign of the gyro relative to the camera's rotations; 0 if undecided."""
     turns = [row for row in series.turns if row[0] >= begin]
     if len(turns) < FEWEST_TURNS:
         return 0.0
@@ -34,7 +34,7 @@ def by_camera(series: Series, rest: RestMean, axis: int, begin: float, end: floa
 
 
 def by_gravity(series: Series, rest: RestMean, euler: Array | None, begin: float, end: float) -> float:
-    """Sign of the gyro in pitch over ATTITUDE's, whose own sign a tilted pad shows: `euler` (3,) is what it said there."""
+    """Return the sign of the gyro in pitch by ATTITUDE's, whose sign follows from `euler` (3,), its value on a tilted pad."""
     pitch, rows = rest.tilt[PITCH], [row for row in series.attitude if row[0] >= begin]
     tilted = euler is not None and min(abs(pitch), 2 * abs(euler[PITCH])) > TILTED_RAD
     if euler is None or not tilted or len(rows) < FEWEST_SAMPLES:
@@ -46,7 +46,7 @@ def by_gravity(series: Series, rest: RestMean, euler: Array | None, begin: float
 
 
 def yaw_sign(series: Series, rest: RestMean, gyro_sign: float, begin: float, end: float) -> float:
-    """Sign of ATTITUDE's yaw, by the turns felt since `begin`."""
+    """Return the sign of ATTITUDE's yaw, by the gyro since `begin`."""
     rows = [row for row in series.attitude if row[0] >= begin]
     told = np.unwrap([row[1][YAW] for row in rows])
     if len(rows) < FEWEST_SAMPLES:
@@ -57,7 +57,7 @@ def yaw_sign(series: Series, rest: RestMean, gyro_sign: float, begin: float, end
 
 
 def _turned(series: Series, rest: RestMean, spans: Array, axis: int, end: float) -> Array:
-    """What the gyro integrates to over each span (N, 2), rad on the wire."""
+    """Return the integral of the gyro over each span (N, 2), rad on the wire."""
     t, _, gyro = series.between(float(spans.min()) - 0.1, end)
     rate = gyro[:, axis] - rest.gyro[axis]
     angle = np.concatenate([[0.0], np.cumsum(np.diff(t) * 0.5 * (rate[1:] + rate[:-1]))])

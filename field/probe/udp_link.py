@@ -1,4 +1,4 @@
-"""Raw links over UDP: in the time of this machine, and in that of a simulator in lock-step."""
+"""Raw links over UDP: in real time, and with a simulator in lock-step."""
 
 import contextlib
 import math
@@ -11,20 +11,20 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from field.probe.raw_link import POLL_S, Heard, RawLink
+from field.probe.raw_link import POLL_S, RawLink, ReceivedMessages
 from link.messages import VideoFrame
 from link.peer import Address
 from link.signing import SigningKey
 from link.sockets import LARGEST_DATAGRAM, LinkError, bind_udp
 
-SILENT_S = 10.0  # of a simulator in lock-step, after which it is gone
+SILENT_S = 10.0  # s of silence, after which a simulator in lock-step counts as lost
 
 
 class UdpRawLink(RawLink):
-    """Both sockets."""
+    """Raw link in real time."""
 
     def __init__(self, mavlink: Address, video: Address, peer: Address | None = None, key: SigningKey | None = None):
-        """Where to listen; `peer` and `key` as of `RawLink`. Raises LinkError when a port is taken."""
+        """Bind both sockets; `peer` and `key` as for `RawLink`. Raises LinkError when a port is in use."""
         super().__init__(peer, key)
         self._link = bind_udp(*mavlink)
         try:
@@ -51,15 +51,15 @@ class UdpRawLink(RawLink):
         return f"{host}:{port}"
 
     def poll(
-        self, heard: Heard, timeout_s: float = POLL_S
+        self, received: ReceivedMessages, timeout_s: float = POLL_S
     ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
         select.select([self._link, self._video], [], [], timeout_s)
-        messages = [one for data, sender in _all(self._link) for one in self._messages(heard, data, sender)]
-        frames = [one for data in self._video_datagrams() for one in self._image(heard, self.now(), data)]
+        messages = [one for data, sender in _all(self._link) for one in self._messages(received, data, sender)]
+        frames = [one for data in self._video_datagrams() for one in self._image(received, self.now(), data)]
         return messages, frames
 
     def _video_datagrams(self) -> Iterator[bytes]:
-        """Those of the simulator's host."""
+        """Yield the datagrams from the simulator's host."""
         for data, sender in _all(self._video):
             if self.peer is None or sender[0] == self.peer[0]:
                 yield data
@@ -70,9 +70,9 @@ class UdpRawLink(RawLink):
 
 
 class LockstepRawLink(UdpRawLink):
-    """Of a simulator whose time stands until every IMU sample is answered (`race-sim --lockstep`). Its time is the clock.
+    """Raw link to a simulator whose time stands until every IMU sample is answered (`race-sim --lockstep`), on its clock.
 
-    Images come with the tick that exposes them, and are heard as much later as they nominally travel.
+    Images arrive with the tick of their exposure, and are delivered after their nominal latency.
     """
 
     def __init__(
@@ -84,20 +84,20 @@ class LockstepRawLink(UdpRawLink):
         peer: Address | None = None,
         key: SigningKey | None = None,
     ):
-        """As `UdpRawLink`. Raises LinkError when a port is taken."""
+        """Bind both sockets, as `UdpRawLink`. Raises LinkError when a port is in use."""
         super().__init__(mavlink, video, peer, key)
         self._physics_hz, self._latency_s = physics_hz, latency_s
-        self._t, self._stamp_ms = 0.0, -1  # of the newest sample: its tick, and what it is stamped
-        self._coming: deque[tuple[float, bytes]] = deque()  # datagrams of images, and when they are heard
+        self._t, self._stamp_ms = 0.0, -1  # newest sample: its tick, and its stamp
+        self._coming: deque[tuple[float, bytes]] = deque()  # image datagrams and their times of delivery
 
     def now(self) -> float:
         return self._t
 
     def poll(
-        self, heard: Heard, timeout_s: float = POLL_S
+        self, received: ReceivedMessages, timeout_s: float = POLL_S
     ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
-        """All up to the next IMU sample. Raises LinkError when none comes."""
-        if self._stamp_ms >= 0:  # after whatever was sent: the last sample is answered
+        """Return all messages up to the next IMU sample. Raises LinkError when none arrives."""
+        if self._stamp_ms >= 0:  # answers the last sample, after all commands were sent
             self.send(dialect.MAVLink_system_time_message(0, self._stamp_ms))
         begin = time.monotonic()
         messages: list[tuple[float, Any]] = []
@@ -105,15 +105,15 @@ class LockstepRawLink(UdpRawLink):
             if time.monotonic() - begin > SILENT_S:
                 raise LinkError(f"no simulator in lock-step within {SILENT_S:g} s on {self.address}")
             select.select([self._link], [], [], timeout_s)
-            messages += [one for data, sender in _all(self._link) for one in self._messages(heard, data, sender)]
+            messages += [one for data, sender in _all(self._link) for one in self._messages(received, data, sender)]
         self._coming += [(self._t + self._latency_s, data) for data in self._video_datagrams()]
         frames: list[tuple[float, VideoFrame]] = []
         while self._coming and self._coming[0][0] <= self._t:
-            frames += self._image(heard, *self._coming.popleft())
+            frames += self._image(received, *self._coming.popleft())
         return messages, frames
 
     def _arrival(self, messages: list[Any]) -> float:
-        """The tick that sent the newest IMU sample."""
+        """Return the tick that sent the newest IMU sample."""
         for message in messages:
             if message.get_type() == "HIGHRES_IMU":
                 self._stamp_ms = round(message.time_usec * 1e-3)
@@ -122,9 +122,9 @@ class LockstepRawLink(UdpRawLink):
 
 
 def _all(bound: socket.socket) -> Iterator[tuple[bytes, Address]]:
-    """The datagrams that are there, and their senders."""
+    """Yield the available datagrams and their senders."""
     while True:
         try:
             yield bound.recvfrom(LARGEST_DATAGRAM)
-        except OSError:  # all is read, or an earlier datagram of ours found nobody
+        except OSError:  # all is read, or an error report of an earlier datagram without receiver
             return

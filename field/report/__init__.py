@@ -1,1 +1,1 @@
-"""`fly-report`: one flight, or several compared, on one page that opens from disk."""
+"""`fly-report`: one flight, or a comparison of several, as a self-contained HTML page."""

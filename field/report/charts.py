@@ -11,8 +11,8 @@ from mpc.control import Source
 from vehicle.rotation import Array
 
 Figure = dict[str, Any]
-Quantity = tuple[str, str, str, list[Figure]]  # title, name of the axis, unit, lines
-MOST_POINTS = 800  # of a line; a chart is about as many pixels wide
+Quantity = tuple[str, str, str, list[Figure]]  # title, label of the axis, unit, lines
+MOST_POINTS = 800  # per line; a chart is about as many pixels wide
 TIME = "time since GO [s]"
 GATE_LINE = {"color": "#999", "width": 1, "dash": "dot"}
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2")
@@ -21,7 +21,7 @@ PLAIN = {"displayModeBar": False}
 
 
 def time_charts(flight: ReportedFlight) -> list[Figure]:
-    """Over the time since GO; what the log does not hold is left out."""
+    """Return the charts over the time since GO; quantities missing in the log are omitted."""
     state, reference, command = flight.state, flight.reference, flight.command
     behind = (np.array([0.0, *flight.gate_times_s[: len(flight.lost_s)]]), np.array([0.0, *flight.lost_s]))
     away, ranges = off_path(flight), (flight.sighting.t, flight.sighting["range_m"])
@@ -76,7 +76,7 @@ def time_charts(flight: ReportedFlight) -> list[Figure]:
 
 
 def charts(quantities: list[Quantity], axis: str, span: list[float], gates: Array) -> list[Figure]:
-    """A chart for every quantity that has points; `gates` (G,) on the common axis."""
+    """Return a chart for every quantity with points; `gates` (G,) on the common axis."""
     marks = [
         {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": GATE_LINE, "layer": "below"}
         for x in gates.tolist()
@@ -116,14 +116,14 @@ def charts(quantities: list[Quantity], axis: str, span: list[float], gates: Arra
 
 
 def line(x: Array, y: Array, name: str, **more: Any) -> Figure:
-    """A trace of y (N,) over x (N,) with its extremes, in at most MOST_POINTS; numbers that are none are gaps."""
+    """Return a trace of y (N,) over x (N,) with its extremes, in at most MOST_POINTS; values not finite are gaps."""
     keep = thinned(y)
     values = [round(float(v), 4) if np.isfinite(v) else None for v in y[keep]]
     return {"x": np.round(x[keep], 3).tolist(), "y": values, "name": name, "mode": "lines", **more}
 
 
 def thinned(y: Array) -> NDArray[np.intp]:
-    """Rows, rising, that keep the least and the largest of each stretch of y (N,)."""
+    """Return the rows, ascending, that keep minimum and maximum of each interval of y (N,)."""
     if len(y) <= MOST_POINTS:
         return np.arange(len(y))
     finite = np.where(np.isfinite(y), y, 0.0)
@@ -140,13 +140,13 @@ def _rate(series: TimeSeries, name: str) -> Figure:
 
 
 def _asked(flight: ReportedFlight, ours: Array, theirs: Array) -> list[Figure]:
-    """What was commanded, and beside it what a person asked for who flew instead."""
+    """Return the traces of the commands and, if a person flew instead, of the person's sticks."""
     human = [line(flight.sticks.t, theirs, "the person's sticks", line={"color": PLAN_COLOUR})] if len(theirs) else []
     return [line(flight.command.t, ours, "commanded"), *human]
 
 
 def _axes(flight: ReportedFlight) -> list[Quantity]:
-    """Body rates axis by axis, where a person flew."""
+    """Return the body rates by axis, if a person flew."""
     ours, theirs = flight.command["w"], flight.sticks["w"]
     return [
         (f"{name} rate asked for", f"{name} rate", "rad/s", _asked(flight, ours[:, k], theirs[:, k]))
@@ -156,7 +156,7 @@ def _axes(flight: ReportedFlight) -> list[Quantity]:
 
 
 def _link(flight: ReportedFlight) -> list[Figure]:
-    """Counters of the link that are not zero at the end."""
+    """Return the counters of the link that are not zero at the end."""
     if not flight.link:
         return []
     t = np.array([row[0] for row in flight.link])

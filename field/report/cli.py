@@ -1,4 +1,4 @@
-"""`fly-report`: one flight on one page that opens from disk, or several compared, with everything that their logs tell."""
+"""`fly-report`: one flight, or a comparison of several, as a self-contained HTML page with all data of the logs."""
 
 import argparse
 import sys
@@ -18,26 +18,31 @@ from vehicle.errors import UserError
 from vehicle.files import reading, require_output, write_file
 from vehicle.rotation import Array
 
-SLOWER = 0.1, 20.0  # of a film, times
+SLOWER = 0.1, 20.0  # range of a film's slow-down factor
 
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog="fly-report",
-        description="One HTML page about one flight, or about several of one track against the first.",
+        description="Write one HTML page about a flight, or comparing several flights of one track with the first.",
     )
-    arguments.add_argument("log", type=Path, nargs="+", help="of run-mpc (MCAP), or of others; several: with the first")
+    arguments.add_argument(
+        "log",
+        type=Path,
+        nargs="+",
+        help="flight log (MCAP of run-mpc, or another format); further logs are compared with the first",
+    )
     arguments.add_argument("--track", type=Path, help="name or YAML file (default: the log's)")
     arguments.add_argument(
-        "--plans", type=Path, default=Path("plans"), help="where plans of old logs lie (default: plans)"
+        "--plans", type=Path, default=Path("plans"), help="folder of the plans of older logs (default: plans)"
     )
     arguments.add_argument(
         "--out", type=Path, help="page to write (default: the log's name with .html, or -compared.html)"
     )
     arguments.add_argument(
-        "--film", type=Path, metavar="FILE.webm", help="film the flight too: images, detections, map and estimate"
+        "--film", type=Path, metavar="FILE.webm", help="also write a film with images, detections, map and estimate"
     )
-    arguments.add_argument("--slower", type=float, default=1.0, help="times slower than flown (default: 1)")
+    arguments.add_argument("--slower", type=float, default=1.0, help="slow-motion factor of the film (default: 1)")
     add_common(arguments, "figures and findings of the flights")
     return arguments
 
@@ -65,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _require_one_to_film(arguments: argparse.Namespace) -> None:
-    """Raises UserError for a film of several flights, of a name that no player knows, or of another speed than can be seen."""
+    """Check the options of a film. Raises UserError for several flights, an unknown format, or a speed out of range."""
     if arguments.film and (len(arguments.log) > 1 or arguments.film.suffix != ".webm"):
         raise UserError(f"--film {arguments.film}: films one flight, into a file that ends in .webm")
     if not SLOWER[0] <= arguments.slower <= SLOWER[1] or (arguments.slower != 1 and not arguments.film):
@@ -83,7 +88,7 @@ def _summary(flight: ReportedFlight) -> dict[str, Any]:
 
 
 def _with_plan(flight: ReportedFlight, folder: Path) -> ReportedFlight:
-    """With the planned times of the very plan that was flown, if its log does not tell them and it is still there."""
+    """Return the flight with the planned gate times of its plan, from the folder if the log lacks them and the plan exists."""
     if len(flight.planned_s):
         return flight
     planned = _gate_times_s(folder, flight.track, str(flight.about.get("plan_hash")))

@@ -1,7 +1,7 @@
-"""Several flights of one track over their progress along the course.
+"""Comparison of several flights of one track by their progress along the course.
 
-Progress is measured in metres of the first flight's way: at each gate it is the same for all, and on a leg it grows with
-the share of the leg that a flight has covered. So the difference in time at a gate is the difference of the gate's times.
+Progress is measured in metres of the first flight's path: at each gate it is equal for all, and on a leg it is proportional
+to the share of the leg that a flight has covered. The difference in time at a gate is thus that of the gate times.
 """
 
 from dataclasses import dataclass
@@ -20,23 +20,23 @@ PROGRESS = "progress along the course [m]"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Flights at equal progress. Rows of the grid a flight has not come to are NaN."""
+    """Flights at equal progress. Rows of the grid that a flight has not reached are NaN."""
 
     names: list[str]
-    gates_m: Array  # (G,) progress at the gates that the first flight has passed
-    grid_m: Array  # (N,) rising, the gates among it
+    gates_m: Array  # (G,) progress at the gates passed by the first flight
+    grid_m: Array  # (N,) ascending, gates included
     t: Array  # (flights, N) s since GO
     p: Array  # (flights, N, 3) m, world NED
     speed: Array  # (flights, N) m/s
 
     @property
     def later_s(self) -> Array:
-        """(flights, N) s after the first flight."""
+        """Time after the first flight, (flights, N) s."""
         return self.t - self.t[0]
 
 
 def compare(flights: list[ReportedFlight]) -> Comparison:
-    """Over the legs that the first has flown to their gates.
+    """Compare flights on the legs completed by the first.
 
     Raises:
         UserError: the flights are of different tracks, or the first has passed no gate.
@@ -60,7 +60,7 @@ def compare(flights: list[ReportedFlight]) -> Comparison:
 
 
 def _legs(flight: ReportedFlight) -> list[tuple[tuple[Array, Array], float]]:
-    """Of each leg flown to its gate: times (n,) with the distances covered since its beginning (n,), m, and its length, m."""
+    """Return for each completed leg times (n,) s with distances covered since its start (n,) m, and its length, m."""
     path, found = flight.path_flown, []
     for begin, end in zip([0.0, *flight.gate_times_s], flight.gate_times_s, strict=False):
         t = np.array([begin, *path.t[(path.t > begin) & (path.t < end)], end])
@@ -70,14 +70,14 @@ def _legs(flight: ReportedFlight) -> list[tuple[tuple[Array, Array], float]]:
 
 
 def _positions(path: TimeSeries, t: Array) -> Array:
-    """(n, 3) at times t (n,); a path that ends a tick before its last gate goes on straight."""
+    """Return positions (n, 3) at times t (n,); a path that ends a tick before its last gate is extrapolated."""
     p, last = path["p"], path.t[-1] - path.t[-2]
     beyond = np.maximum(t - path.t[-1], 0.0) / last
     return path.at("p", t) + beyond[:, None] * (p[-1] - p[-2])
 
 
 def _at(flight: ReportedFlight, gates_m: Array, grid_m: Array) -> tuple[Array, Array, Array]:
-    """Times, positions and speeds of a flight at the progress of the grid (N,)."""
+    """Return times, positions and speeds of a flight at the progress of the grid (N,)."""
     t = np.full(len(grid_m), np.nan)
     begins_m = np.array([0.0, *gates_m[:-1]])
     for (times, covered), begin, end in zip((leg for leg, _ in _legs(flight)), begins_m, gates_m, strict=False):
@@ -91,7 +91,7 @@ def _at(flight: ReportedFlight, gates_m: Array, grid_m: Array) -> tuple[Array, A
 
 
 def compared_charts(flights: list[ReportedFlight], found: Comparison) -> list[Figure]:
-    """Differences of time, and speeds and heights, over the progress."""
+    """Return charts of differences in time, speeds and heights over the progress."""
 
     def lines(rows: Array) -> list[Figure]:
         return [line(found.grid_m, row, name) for row, name in zip(rows, found.names, strict=True)]
@@ -117,7 +117,7 @@ def _margins(flight: ReportedFlight, found: Comparison, k: int) -> Figure:
 
 
 def compared_findings(flights: list[ReportedFlight], found: Comparison) -> list[FlightFinding]:
-    """Where each flight has lost or won the most against the first; progress takes the place of time."""
+    """Return where each flight has lost or won the most against the first; positions are progress instead of time."""
     texts, first = [], flights[0].gate_times_s
     for name, flight in zip(found.names[1:], flights[1:], strict=True):
         n = min(len(first), len(flight.gate_times_s))

@@ -1,4 +1,4 @@
-"""A film of a flight: images, what was detected in them, where map and estimate put the gates, and the course from above."""
+"""Film of a flight: images with detections and predicted gates, and the course from above."""
 
 from pathlib import Path
 
@@ -17,15 +17,15 @@ FILM_HZ = 30.0
 MAP_PX, EDGE_PX, LINE_PX = 360, 30, 22
 PAPER, INK, GATE, FLOWN = (24, 20, 18), (235, 235, 235), (90, 190, 255), (255, 190, 90)  # BGR
 DETECTED, EXPECTED = (90, 230, 90), (90, 190, 255)
-SIGMAS, ROUND = 3.0, 24  # of the ellipse of doubt, and its corners
-SHIFT = 4  # bits of a pixel's fraction, as OpenCV draws
+SIGMAS, ROUND = 3.0, 24  # scale of the uncertainty ellipse, and its number of corners
+SHIFT = 4  # fractional bits of pixel coordinates in OpenCV
 
 
 def write_film(path: Path, flight: ReportedFlight, track: Track, slower: float = 1.0) -> int:
-    """Films a flight from its log, `slower` times as long as it was. Returns the number of images in it.
+    """Film a flight from its log, `slower` times slower than flown. Return the number of its images.
 
     Raises:
-        UserError: no image in the log, or no film can be written.
+        UserError: the log has no image, or no film can be written.
     """
     images = [(t, pixels) for t, data in flight.images if (pixels := decode_image(data)) is not None]
     if not images:
@@ -50,7 +50,7 @@ def write_film(path: Path, flight: ReportedFlight, track: Track, slower: float =
 def _draw_openings(
     pixels: np.ndarray, size: list[int], detected: list[list[list[float]]], expected: list[list[list[float]]]
 ) -> None:
-    """Openings given in the px of an image of `size`, into an image of any."""
+    """Draw openings, given in px of an image of `size`, into an image of any size."""
     scale = np.array(pixels.shape[1::-1]) / size
     for corners, colour, width in [(c, EXPECTED, 1) for c in expected] + [(c, DETECTED, 2) for c in detected]:
         _polygon(pixels, np.array(corners) * scale - 0.5, colour, width)
@@ -64,7 +64,7 @@ def _polygon(
 
 
 class MapView:
-    """The course from above, north up: the way planned and flown, and the estimate with its doubt."""
+    """The course from above, north up: planned and flown path, and the estimate with its uncertainty."""
 
     def __init__(self, flight: ReportedFlight, track: Track):
         self._flight, self._flown = flight, flight.path_flown
@@ -79,7 +79,7 @@ class MapView:
             _polygon(self._paper, self._px(rim), GATE, 2)
 
     def at(self, t: float) -> np.ndarray:
-        """(MAP_PX, MAP_PX, 3) BGR, at t s since GO."""
+        """Return the view (MAP_PX, MAP_PX, 3) BGR at t s since GO."""
         view, flight, state = self._paper.copy(), self._flight, self._flight.state
         way = self._flown["p"][self._flown.t <= t]
         if len(way) > 1:
@@ -96,6 +96,6 @@ class MapView:
         return view
 
     def _px(self, p_w: Array) -> Array:
-        """(N, 2) px of places (N, 2 or more), world NED: east to the right, north up."""
+        """Return pixels (N, 2) of positions (N, 2 or more), world NED: east to the right, north up."""
         north, east = ((p_w[:, :2] - self._middle) * self._scale).T
         return np.column_stack([MAP_PX / 2 + east, MAP_PX / 2 - north])

@@ -1,4 +1,4 @@
-"""What happened in a flight, in figures and sentences: nothing but what its log shows."""
+"""Findings on a flight, as figures and sentences, from its log alone."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,28 +11,28 @@ from mpc.control import Source
 from sim.worlds.deviations import AS_BELIEVED
 from vehicle.rotation import Array
 
-# From here on a figure is worth a sentence: judgements, not measurements.
-LOST_S = 0.03  # on a leg
+# Thresholds above which a figure is reported in a sentence: chosen, not measured.
+LOST_S = 0.03  # s on a leg
 WORST_LEGS = 3
-SLOW_PACE = 0.97  # of the plan's
-CEILING, CEILING_SHARE = 0.8, 0.1  # throttle that may be a limit, and share of a leg's commands there
-UNLIKE = 0.02  # of the vehicle's file
+SLOW_PACE = 0.97  # fraction of the plan's pace
+CEILING, CEILING_SHARE = 0.8, 0.1  # throttle that may be a limit, and share of a leg's commands at it
+UNLIKE = 0.02  # relative to the vehicle's file
 CORRECTED_M, LEG_CORRECTED_M, OFF_PATH_M, OFF_TRUTH_M = 0.1, 0.3, 0.5, 0.1
 UNSEEN_S, FEW_IMAGES_HZ = 0.5, 20.0
-SILENT_PERIODS = 2.5  # without a command
+SILENT_PERIODS = 2.5  # command periods without a command
 UNKNOWN = "not in the log"
 
 
 @dataclass(frozen=True)
 class FlightFinding:
-    """A sentence, and the time that it is about, s since GO."""
+    """A sentence, and the time that it refers to, s since GO."""
 
     text: str
     t: float | None = None
 
 
 def figures(flight: ReportedFlight) -> dict[str, str]:
-    """The flight in a few figures, by their names."""
+    """Return key figures of the flight by name."""
     n = len(flight.gate_times_s)
     total = f" of {len(flight.planned_s)}" if len(flight.planned_s) else ""
     finished = flight.status == "finished" and n > 0
@@ -58,7 +58,7 @@ def figures(flight: ReportedFlight) -> dict[str, str]:
 
 
 def differences(flight: ReportedFlight) -> dict[str, str]:
-    """What the world has that nobody was told of, by section, where the log tells."""
+    """Return the world's deviations from the pilot's model, by section, if logged."""
     found = {}
     sections, neutral = (flight.about.get("world") or {}).get("deviations") or {}, asdict(AS_BELIEVED)
     for section, values in sections.items():
@@ -73,7 +73,7 @@ def differences(flight: ReportedFlight) -> dict[str, str]:
 
 
 def findings(flight: ReportedFlight) -> list[FlightFinding]:
-    """Sentences, the most important first."""
+    """Return all findings, the most important first."""
     parts = (
         _end(flight),
         _losses(flight),
@@ -106,7 +106,7 @@ def _losses(flight: ReportedFlight) -> list[FlightFinding]:
 
 
 def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
-    """What else the log shows on a leg that took longer than planned."""
+    """Return the finding on a leg that took longer than planned, with possible causes in the log."""
     shown = []
     if leg.least_pace is not None and leg.least_pace < SLOW_PACE:
         shown.append(f"pace down to {leg.least_pace:.2f}")
@@ -190,7 +190,7 @@ def _sight(flight: ReportedFlight) -> list[FlightFinding]:
 
 
 def _unseen(flight: ReportedFlight, begin: float, end: float) -> tuple[float, float]:
-    """When the longest time without a gate recognised began, and how long it was, s, within [begin, end]."""
+    """Return start and duration, s, of the longest time without a recognised gate within [begin, end]."""
     seen = flight.sighting.t[within(flight.sighting.t, begin, end)]
     t = np.array([begin, *seen, max(begin, end)])
     k = int(np.argmax(np.diff(t)))
@@ -228,7 +228,7 @@ def _commands(flight: ReportedFlight) -> list[FlightFinding]:
 
 
 def _vehicle(flight: ReportedFlight) -> dict[str, str]:
-    """What was learned of it, and beside that what is true of the world, where the log tells."""
+    """Return the parameters estimated in flight, with the true ones of the world if logged."""
     names = {"thrust_scale": "thrust learned", "drag_scale": "drag learned", "rate_lag_scale": "rate lags learned"}
     plant = ((flight.about.get("world") or {}).get("deviations") or {}).get("plant") or {}
     found = {}
@@ -242,7 +242,7 @@ def _vehicle(flight: ReportedFlight) -> dict[str, str]:
 
 
 def _largest(flight: ReportedFlight, t: Array, values: Array) -> str:
-    """The largest of values in m, when and where; empty where there is none."""
+    """Return the largest of values in m, with time and place; empty if there is none."""
     if not np.isfinite(values).any():
         return ""
     k = int(np.nanargmax(values))
@@ -254,7 +254,7 @@ def _rounded(value: Any) -> str:
 
 
 def _percent(scale: float, less: str) -> str:
-    """A scale as difference in percent, in words."""
+    """Return a scale as a difference in per cent, in words."""
     return f"{abs(100 * (scale - 1)):.0f} % {less if scale < 1 else 'more'}"
 
 

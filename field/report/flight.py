@@ -1,4 +1,4 @@
-"""A flight as its log tells it: series over the time since GO, and what was noted once. World NED, body FRD, SI."""
+"""A flight as read from its log: series over the time since GO, and single records. World NED, body FRD, SI."""
 
 import base64
 import binascii
@@ -21,13 +21,13 @@ from vehicle.files import file_name, reading, within
 from vehicle.rotation import Array
 from vehicle.vehicle import load_vehicle
 
-IGNORED = ("/imu", "/attitude")  # most of a log, and not on the page
+IGNORED = ("/imu", "/attitude")  # the bulk of a log, not on the page
 Image = tuple[float, bytes]  # s since GO, JPEG
 
 
 @dataclass(frozen=True)
 class TimeSeries:
-    """Columns over time. `t` (N,) s since GO, rising; a column is (N,) or (N, n)."""
+    """Columns over time. `t` (N,) s since GO, ascending; a column is (N,) or (N, n)."""
 
     t: Array
     columns: dict[str, Array]
@@ -39,7 +39,7 @@ class TimeSeries:
         return self.columns[name]
 
     def at(self, name: str, t: Array) -> Array:
-        """A column at times t (M,), between its rows; beyond the ends as there."""
+        """Return a column interpolated at times t (M,), constant beyond the ends."""
         column = self.columns[name]
         if column.ndim == 1:
             return np.interp(t, self.t, column)
@@ -48,29 +48,29 @@ class TimeSeries:
 
 @dataclass(frozen=True)
 class ReportedFlight:
-    """Times in s since GO. Gates count from 0 in the order of flight, over all laps."""
+    """A logged flight. Times in s since GO. Gates count from 0 in the order of flight, over all laps."""
 
     path: Path
-    about: Record  # of the channel `flight`
+    about: Record  # record of the channel `flight`
     status: str
     cause: str
     gate_times_s: Array  # (G,)
     gate_margins_m: Array  # (G,)
-    planned_s: Array  # (all gates,), or (0,) where the log does not tell
+    planned_s: Array  # (all gates,), or (0,) if not logged
     state: TimeSeries  # p, q, v, w, sigma_p
     reference: TimeSeries  # theta, p, v
     command: TimeSeries  # w, throttle, solve_ms
-    sticks: TimeSeries  # w, throttle, of a person who flew instead
-    sources: tuple[str, ...]  # of each command
+    sticks: TimeSeries  # w, throttle of a person who flew instead
+    sources: tuple[str, ...]  # source of each command
     truth: TimeSeries  # p
     sighting: TimeSeries  # gate, range_m
     fallbacks: tuple[tuple[float, str, str], ...]  # time, source, reason
     images: tuple[Image, ...]
-    detections: tuple[tuple[float, Array], ...]  # time, corners (4, 2) px; in the order of time
-    camera: Camera | None  # as the flight has shown it, else as believed; None where it is not known
-    learned: Record  # empty where nothing was
-    replans: tuple[Record, ...]  # plans that were asked for in flight
-    counters: Record  # empty where the log does not tell
+    detections: tuple[tuple[float, Array], ...]  # time, corners (4, 2) px; in order of time
+    camera: Camera | None  # as calibrated in flight, else as modelled; None where unknown
+    learned: Record  # empty where nothing was estimated
+    replans: tuple[Record, ...]  # plans requested in flight
+    counters: Record  # empty if not logged
     link: tuple[tuple[float, dict[str, float]], ...]  # counters of the link over time
 
     @property
@@ -79,22 +79,22 @@ class ReportedFlight:
 
     @property
     def world(self) -> str:
-        """Its name, or empty where nobody here knows it."""
+        """Name of the world; empty where it is unknown."""
         return str((self.about.get("world") or {}).get("name", ""))
 
     @property
     def path_flown(self) -> TimeSeries:
-        """The truth where it is known, else the estimate: p."""
+        """The true path where known, else the estimate: p."""
         return self.truth if len(self.truth) > 1 else self.state
 
     @property
     def lost_s(self) -> Array:
-        """(G,) s later than planned at each gate passed; (0,) where the plan is not known."""
+        """Delay relative to the plan at each gate passed, (G,) s; (0,) without a plan."""
         n = min(len(self.gate_times_s), len(self.planned_s))
         return self.gate_times_s[:n] - self.planned_s[:n]
 
     def where(self, t: float) -> str:
-        """A time's place on the course, in words."""
+        """Return the place of a time on the course, in words."""
         passed = int(np.searchsorted(self.gate_times_s, t, side="right"))
         return (
             self.leg_name(passed) if passed < len(self.gate_times_s) else f"after gate {passed - 1}" if passed else ""
@@ -102,12 +102,12 @@ class ReportedFlight:
 
     @staticmethod
     def leg_name(gate: int) -> str:
-        """The way to a gate, in words."""
+        """Return the name of the leg to a gate."""
         return f"between gates {gate - 1} and {gate}" if gate else "before gate 0"
 
 
 def read_logged_flight(path: Path, report: Callable[[Path, Losses], None] = tell_losses) -> ReportedFlight:
-    """The flight in an MCAP log of `run-mpc`, or in a log of others as far as that tells.
+    """Read the flight in an MCAP log of `run-mpc`, or in a foreign log as far as it has the data.
 
     Raises:
         UserError: the file cannot be read, is no such log, or holds no flight.
@@ -155,13 +155,13 @@ def _flight(path: Path, log: dict[str, list[Record]]) -> ReportedFlight:
 
 
 def _rising(rows: list[Record], strictly: bool = True) -> list[Record]:
-    """In the order of time, one of each."""
+    """Return the rows in order of time, without duplicates if `strictly`."""
     rows = sorted((row for row in rows if np.isfinite(row["t"])), key=lambda row: row["t"])
     return [row for k, row in enumerate(rows) if not (strictly and k and row["t"] == rows[k - 1]["t"])]
 
 
 def _series(rows: Sequence[Record], go: float, **sizes: int) -> TimeSeries:
-    """Columns of these sizes. Raises ValueError for a row of another size."""
+    """Return columns of these sizes. Raises ValueError for a row of another size."""
     columns = {}
     for name, size in sizes.items():
         column = np.array([row[name] for row in rows], float)
@@ -178,7 +178,7 @@ def _corners(row: Record) -> Array:
 
 
 def _camera(log: dict[str, list[Record]]) -> Camera | None:
-    """Of the calibration in flight, else of the vehicle's file if that is at hand."""
+    """Return the camera of the calibration in flight, else of the vehicle's file if available."""
     if log["/calibration"]:
         return camera_of(log["/calibration"][-1])
     name = log["/flight"][0].get("vehicle")

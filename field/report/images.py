@@ -1,4 +1,4 @@
-"""Thumbnails of a flight's camera, of bounded total size: one just before each gate, and as many others as there is room for."""
+"""Thumbnails of a flight's camera, of bounded total size: one just before each gate, and others as space permits."""
 
 import base64
 
@@ -9,13 +9,13 @@ from field.report.flight import Image, ReportedFlight
 from vehicle.image_file import decode_image
 
 WIDTH_PX, QUALITY = 320, 70
-MOST_IMAGES = 400  # that are looked at, evenly in time
-BUDGET_BYTES = 700_000  # of all; in the page, which is to stay below 3 MB, a third more
-BEFORE_S = 0.15  # a gate, in its last good image
+MOST_IMAGES = 400  # images considered, evenly in time
+BUDGET_BYTES = 700_000  # bytes of all thumbnails; base 64 adds a third, and the page is to stay below 3 MB
+BEFORE_S = 0.15  # s before a gate, last image in which it is in view
 
 
 def thumbnails(flight: ReportedFlight) -> tuple[list[tuple[float, str]], list[int | None]]:
-    """Times (s since GO) and JPEGs (base 64), in order of time; and for each gate passed which one shows it."""
+    """Return times (s since GO) and JPEGs (base 64), in order of time; and the index for each gate passed, or None."""
     images = flight.images
     stamps = np.array([t for t, _ in images])
     before = [int(k) - 1 for k in np.searchsorted(stamps, flight.gate_times_s - BEFORE_S)]
@@ -36,7 +36,7 @@ def thumbnails(flight: ReportedFlight) -> tuple[list[tuple[float, str]], list[in
 
 
 def _thumbnail(image: Image) -> bytes | None:
-    """None where the bytes are no image."""
+    """Return a thumbnail; None if the bytes are not an image."""
     pixels = decode_image(image[1])
     if pixels is None:
         return None

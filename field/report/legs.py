@@ -1,4 +1,4 @@
-"""What a flight's log shows leg by leg and instant by instant: pace, corrections, distances from the path and from the truth."""
+"""Figures of a logged flight by leg and by time: pace, corrections, distances from the path and from the truth."""
 
 from dataclasses import dataclass
 
@@ -8,23 +8,23 @@ from numpy.typing import NDArray
 from field.report.flight import ReportedFlight
 from vehicle.rotation import Array
 
-NEAR_CEILING = 0.005  # of the throttle, within which it is at its highest
-PACE_OVER_S = 0.1
+NEAR_CEILING = 0.005  # tolerance of the throttle to its maximum
+PACE_OVER_S = 0.1  # s, interval of the pace
 
 
 @dataclass(frozen=True)
 class FlownLeg:
-    """The way to one gate. Times in s since GO."""
+    """The leg to one gate. Times in s since GO."""
 
     gate: int
     begin_s: float
     end_s: float
-    planned_s: float | None  # how long it should have taken
+    planned_s: float | None  # planned duration
     margin_m: float | None
-    mean_pace: float | None  # s of plan per s
-    least_pace: float | None  # over a tenth of a second
+    mean_pace: float | None  # s of plan time per s
+    least_pace: float | None  # least over intervals of a tenth of a second
     least_pace_t: float
-    at_ceiling: float  # share of the commands with the throttle at its highest of the flight
+    at_ceiling: float  # share of commands with the throttle at the maximum of the flight
 
     @property
     def lost_s(self) -> float | None:
@@ -32,7 +32,7 @@ class FlownLeg:
 
 
 def legs(flight: ReportedFlight) -> list[FlownLeg]:
-    """Of every gate passed."""
+    """Return the leg of every gate passed."""
     highest = ceiling(flight)
     t, pace = paces(flight)
     planned = np.diff(flight.planned_s, prepend=0.0)
@@ -58,12 +58,12 @@ def legs(flight: ReportedFlight) -> list[FlownLeg]:
 
 
 def ceiling(flight: ReportedFlight) -> float:
-    """The highest throttle of the flight, 0..1; a limit where much of the flight is there."""
+    """Return the highest throttle of the flight, 0..1; a limit if much of the flight is at it."""
     return float(flight.command["throttle"].max(initial=0.0))
 
 
 def paces(flight: ReportedFlight) -> tuple[Array, Array]:
-    """Times (N,) s since GO and s of plan per s there (N,), over a tenth of a second; (0,) where the log has too little."""
+    """Return times (N,) s since GO and the pace there (N,), s of plan per s over a tenth of a second; (0,) without data."""
     reference = flight.reference
     if len(reference) < 2:
         return np.empty(0), np.empty(0)
@@ -74,14 +74,14 @@ def paces(flight: ReportedFlight) -> tuple[Array, Array]:
 
 
 def corrections(flight: ReportedFlight) -> tuple[Array, Array]:
-    """Times (N,) s since GO, and by how much the estimate of the position moved there beyond its own velocity (N,), m."""
+    """Return times (N,) s since GO, and the step of the position estimate beyond its velocity (N,), m."""
     state = flight.state
     step = np.diff(state["p"], axis=0) - (state["v"][1:] + state["v"][:-1]) / 2 * np.diff(state.t)[:, None]
     return state.t[1:], np.linalg.norm(step, axis=1)
 
 
 def off_path(flight: ReportedFlight) -> tuple[Array, Array]:
-    """Times (N,) s since GO, and how far the estimate is from the path that the plan has asked for until then (N,), m."""
+    """Return times (N,) s since GO, and the estimate's distance from the path commanded within 0.5 s (N,), m."""
     state, wanted = flight.state, flight.reference
     if len(wanted) < 2:
         return np.empty(0), np.empty(0)
@@ -98,7 +98,7 @@ def off_path(flight: ReportedFlight) -> tuple[Array, Array]:
 
 
 def estimate_errors(flight: ReportedFlight) -> tuple[Array, Array]:
-    """Times (N,) s since GO, and how far the estimate is from the truth (N,), m; (0,) where nobody knows the truth."""
+    """Return times (N,) s since GO, and the error of the position estimate (N,), m; (0,) without truth."""
     state, truth = flight.state, flight.truth
     if len(truth) < 2:
         return np.empty(0), np.empty(0)
@@ -108,5 +108,5 @@ def estimate_errors(flight: ReportedFlight) -> tuple[Array, Array]:
 
 
 def within(t: Array, begin: float, end: float) -> NDArray[np.bool_]:
-    """(N,) which of the times t (N,) lie in [begin, end)."""
+    """Return the mask (N,) of the times t (N,) in [begin, end)."""
     return (t >= begin) & (t < end)

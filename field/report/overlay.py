@@ -1,4 +1,4 @@
-"""Over a camera image: the openings detected in it, and where the gates of the map stand in it, seen from the estimate."""
+"""Overlay of a camera image: detected openings, and the gates of the map projected from the estimate."""
 
 from typing import Any
 
@@ -10,15 +10,15 @@ from tracks.track import Track
 from vehicle.camera import Camera
 from vehicle.rotation import Array, between
 
-SAME_IMAGE_S = 1e-3  # detections carry the stamp of their image
-NEAR_M = 0.2  # depth below which a corner is not drawn
+SAME_IMAGE_S = 1e-3  # detections have the stamp of their image
+NEAR_M = 0.2  # m, depth below which a corner is not drawn
 
 
 def overlays(flight: ReportedFlight, track: Track, stamps: list[float]) -> dict[str, Any]:
-    """For the images of these times (s since GO) their size and two lists, each with an entry for every image.
+    """Return the size of the images, and two lists with an entry for each image at these times (s since GO).
 
-    `detected` has openings, `expected` pairs of a gate's number and its opening: corners in px, the middle of the first pixel
-    at 0.5 as SVG counts. Empty where the camera is not known.
+    `detected` holds openings, `expected` pairs of a gate's number and its opening: corners in px, with the centre of the
+    first pixel at 0.5 as in SVG. Empty without a camera.
     """
     camera = flight.camera
     if camera is None:
@@ -34,7 +34,7 @@ def overlays(flight: ReportedFlight, track: Track, stamps: list[float]) -> dict[
 
 
 def _expected(flight: ReportedFlight, track: Track, camera: Camera, t: float) -> list[tuple[int, Array]]:
-    """Numbers of the gates in view at t, and the corners (4, 2) px of their openings by map and estimate."""
+    """Return the numbers of the gates in view at t, and the projected corners (4, 2) px of their openings."""
     state, exposed = flight.state, np.array([t + camera.delay_s])
     k = int(np.clip(np.searchsorted(state.t, exposed[0]) - 1, 0, len(state) - 2))
     share = float(np.clip((exposed[0] - state.t[k]) / (state.t[k + 1] - state.t[k]), 0.0, 1.0))
@@ -49,7 +49,7 @@ def _expected(flight: ReportedFlight, track: Track, camera: Camera, t: float) ->
 
 
 def _outline(gate: Gate) -> Array:
-    """World corners (4, 3) of the opening, or of a square as wide as what is no square."""
+    """Return the corners (4, 3) m, world NED, of the opening, or of a square as wide as a ball."""
     return gate.corners(2 * gate.half if gate.is_ball else None)
 
 

@@ -1,4 +1,4 @@
-"""The HTML pages: figures and findings on top, then charts beside the path and the camera, with one cursor through all."""
+"""The HTML pages: figures and findings, then charts beside path and camera image, with a common cursor."""
 
 import html
 from pathlib import Path
@@ -29,7 +29,7 @@ HELP = "Move over a chart to move the cursor, click to hold it or let it go; arr
 
 
 def flight_page(flight: ReportedFlight, track: Track) -> str:
-    """One flight over its time."""
+    """Return the page of one flight over time."""
     about = flight.about
     heading = f"{flight.track}, {about.get('vehicle')}, profile {about.get('profile')}, seed {about.get('seed')}: {flight.status}"
     told = findings(flight)
@@ -58,7 +58,7 @@ def flight_page(flight: ReportedFlight, track: Track) -> str:
 
 
 def compared_page(flights: list[ReportedFlight], track: Track) -> str:
-    """Several flights over their progress. Raises UserError as `compare`."""
+    """Return the page of several flights over their progress. Raises UserError as `compare`."""
     found = compare(flights)
     told = compared_findings(flights, found)
     charts, paths = compared_charts(flights, found), path_figures(flights, found.names, track)
@@ -77,12 +77,12 @@ _STYLED = f"<style>{STYLE}</style>"
 
 
 def _start(told: list[FlightFinding]) -> float:
-    """Where the cursor stands at first: at the worst of what is told."""
+    """Return the initial position of the cursor: the first finding with a time."""
     return next((finding.t for finding in told if finding.t is not None), 0.0)
 
 
 def _cursor(x: Array, p: Array, gates: Array, unit: str, start: float) -> dict[str, Any]:
-    """What the cursor needs: its instants x (N,), and the positions there (flights, N, 3) as east, north, up."""
+    """Return the data of the cursor: its positions x (N,), and those of the flights (flights, N, 3) as east, north, up."""
     places = [[_numbers(axis, 2) for axis in (one[:, [1, 0, 2]] * [1, 1, -1]).T] for one in p]
     return {"x": _numbers(x, 3), "places": places, "gates": _numbers(gates, 3), "unit": unit, "start": start}
 
@@ -92,7 +92,7 @@ def _numbers(values: Array, digits: int) -> list[float | None]:
 
 
 def _linked(charts: list[Figure], camera: bool) -> str:
-    """Where charts and path are drawn."""
+    """Return the elements in which charts and path are drawn."""
     left = "".join(
         f"<h3>{_safe(chart['title'])} <output></output></h3><div class='chart' id='{chart['box']}'></div>"
         for chart in charts
@@ -114,7 +114,7 @@ def _tiles(values: dict[str, str]) -> str:
 
 
 def _list(told: list[FlightFinding]) -> str:
-    """Findings; one that is about a time leads the cursor there."""
+    """Return findings as a list; one with a time is a link that moves the cursor there."""
     texts = [
         _safe(finding.text)
         if finding.t is None
@@ -160,7 +160,7 @@ def _world(flight: ReportedFlight) -> str:
 
 
 def _flight_table(flights: list[ReportedFlight], found: Comparison) -> str:
-    """The figures of every flight, side by side."""
+    """Return the figures of every flight, side by side."""
     told = [figures(flight) for flight in flights]
     keys = dict.fromkeys(key for one in told for key in one)
     rows = [
@@ -171,7 +171,7 @@ def _flight_table(flights: list[ReportedFlight], found: Comparison) -> str:
 
 
 def _gate_table(flights: list[ReportedFlight], found: Comparison) -> str:
-    """Times, differences and margins at every gate that the first flight has passed."""
+    """Return times, differences and margins at every gate passed by the first flight."""
     first = flights[0]
     head = ["gate"]
     for k, name in enumerate(found.names):
@@ -195,7 +195,7 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def _strip(flight: ReportedFlight, shown: list[int | None]) -> str:
-    """An image from just before each gate, which leads the cursor there."""
+    """Return an image from just before each gate, as links that move the cursor there."""
     parts = [
         f"<figure><img data-image='{k}' data-x='{t:.3f}' alt='gate {gate}'>"
         f"<figcaption>gate {gate}, {t:.3f} s</figcaption></figure>"

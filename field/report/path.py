@@ -1,4 +1,4 @@
-"""The path among the gates, in space and from above, with a mark for each flight where the cursor stands."""
+"""The path among the gates, in 3-D and from above, with a marker for each flight at the cursor."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ LONGEST, TICKS = 2.4, 10  # extent of the course in plotly's units, and ticks al
 
 
 def path_figures(flights: list[ReportedFlight], names: list[str], track: Track) -> list[Figure]:
-    """In space and from above. `mark` is the trace of the first flight's mark; those of the others follow."""
+    """Return the figures in 3-D and from above. `mark` is the index of the first flight's marker trace; the others follow."""
     lines: list[tuple[str, Array, str]] = []
     if len(flights) == 1 and len(flights[0].reference):
         lines.append(("plan", flights[0].reference["p"], PLAN_COLOUR))
@@ -50,7 +50,7 @@ def path_figures(flights: list[ReportedFlight], names: list[str], track: Track) 
 
 
 def _trace(p: Array, name: str, space: bool, **more: Any) -> Figure:
-    """Of positions (N, 3) in NED: east, north and up, which is right-handed as plotly's axes are."""
+    """Return a trace of positions (N, 3) in NED as east, north, up, right-handed like plotly's axes."""
     kept = p[np.linspace(0, len(p) - 1, min(len(p), MOST_POINTS)).astype(int)]
     east, north, up = (
         [round(v, 2) if np.isfinite(v) else None for v in axis.tolist()] for axis in (kept[:, [1, 0, 2]] * [1, 1, -1]).T
@@ -70,7 +70,7 @@ def _coloured_by_speed(flight: ReportedFlight) -> Figure:
 
 
 def _space_layout(p: Array) -> Figure:
-    """To scale, whatever is longest filling the view, of positions (N, 3) in NED."""
+    """Return the layout of positions (N, 3) in NED, to scale, with the longest extent filling the view."""
     extents = np.maximum(np.nanmax(p, axis=0) - np.nanmin(p, axis=0), 1.0)[[1, 0, 2]]
     ratio = dict(zip("xyz", (LONGEST * extents / extents.max()).tolist(), strict=True))
     axes = {

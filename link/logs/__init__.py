@@ -1,1 +1,1 @@
-"""Logs of the field, as typed signals: what pilots' tools, autopilots and motion capture have written."""
+"""Readers of logs from pilots' tools, autopilots and motion capture, as typed signals."""

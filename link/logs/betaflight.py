@@ -10,7 +10,7 @@
 | `motors`    | motor[0..n]                      | from `motorOutput` low to high                                    |
 | `voltage`   | vbatLatest                       | 0.01 V                                                            |
 
-Position and velocity are not in it: GPS frames are stepped over, they are too coarse and late for a vehicle's dynamics.
+Position and velocity are not available: GPS frames are skipped, since they are too coarse and late for a vehicle's dynamics.
 """
 
 import math
@@ -24,8 +24,8 @@ from vehicle.dynamics import GRAVITY
 from vehicle.files import read_bytes
 from vehicle.rotation import Array
 
-FRD = np.array([1.0, -1.0, -1.0])  # from x forward, y left, z up
-HIGH_RESOLUTION = 10.0  # by which rates and sticks are larger then
+FRD = np.array([1.0, -1.0, -1.0])  # factors on axes x forward, y left, z up
+HIGH_RESOLUTION = 10.0  # factor on rates and sticks in that mode
 QUATERNION_PARTS, THROTTLE_PARTS, VOLTAGE_V = 32767.0, 1000.0, 0.01
 STICK_LOW_US, STICK_US = 1000.0, 1000.0
 LEAST_FRAMES = 2
@@ -40,11 +40,11 @@ SOURCES = {
 
 
 def betaflight_signals(path: Path) -> LoggedSignals:
-    """The longest flight of a file.
+    """Return the signals of the longest flight in a file.
 
     Raises:
-        FileError: it cannot be read.
-        SignalError: it holds no flight.
+        FileError: the file cannot be read.
+        SignalError: the file holds no flight.
     """
     held = [flight for flight in flights(read_bytes(path, LOG_BYTES)) if len(flight.values) >= LEAST_FRAMES]
     if not held:
@@ -88,7 +88,7 @@ def _rows(flight: BlackboxFlight) -> Rows:
 
 
 def _columns(flight: BlackboxFlight, name: str, count: int) -> Array | None:
-    """(N, count) of the fields NAME[0] to NAME[count - 1]; None where one was not logged."""
+    """Return the fields NAME[0] to NAME[count - 1], (N, count); None where one was not logged."""
     columns = [flight.column(f"{name}[{k}]") for k in range(count)]
     known = [column for column in columns if column is not None]
     return np.column_stack(known) if known and len(known) == count else None

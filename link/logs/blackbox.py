@@ -1,10 +1,10 @@
-"""Frames of a Betaflight blackbox log (.bbl, .bfl), as the firmware wrote them: whole numbers by the names of its fields.
+"""Frames of a Betaflight blackbox log (.bbl, .bfl), as the firmware wrote them: integers by field name.
 
-A file holds flights, one after the other: header lines in text, then frames, each a letter and its fields. The header names
-the fields of every kind of frame, how each is encoded, and from what it is predicted: I-frames stand alone, P-frames are
-differences from the two main frames before, S- and G-frames are of slow values and GPS, and E-frames are events.
-Format: betaflight.com/docs/development/Blackbox-Internals. A frame that no other follows is damaged; then P-frames
-are left out up to the next I-frame.
+A file holds consecutive flights: header lines in text, then frames, each a letter and its fields. The header gives the names
+of the fields of every kind of frame, their encoding, and their predictor: I-frames are independent, P-frames are differences
+from the two main frames before, S- and G-frames hold slow values and GPS, and E-frames are events. Format:
+betaflight.com/docs/development/Blackbox-Internals. A frame that is not followed by another is damaged; then P-frames are
+dropped up to the next I-frame.
 """
 
 import re
@@ -17,13 +17,13 @@ import numpy as np
 from link.logs.blackbox_encodings import DECODERS, EVENTS, FrameError, signed
 from vehicle.rotation import Array
 
-START = b"H Product:Blackbox"  # the first line of a flight
+START = b"H Product:Blackbox"  # first line of a flight
 KINDS = b"IPGHSE"
 KIND = re.compile(b"[" + KINDS + b"]")
 END_OF_LOG = 255  # event
-LINE_BYTES = 16 << 10  # longest line of a header
-FIELDS_MOST = 256  # of a frame
-TIME_LEAP_US = 10_000_000  # most between a frame and the one that it is predicted from
+LINE_BYTES = 16 << 10  # longest header line
+FIELDS_MOST = 256  # most fields of a frame
+TIME_LEAP_US = 10_000_000  # us, longest time between a frame and the one that predicts it
 
 Values = list[int]
 
@@ -37,7 +37,7 @@ class FrameLayout:
     groups: tuple[tuple[Callable[[bytes, int, int], tuple[Values, int]], int], ...]  # decoder, number of fields
 
     def read(self, data: bytes, at: int) -> tuple[Values, int]:
-        """Values before prediction, and where the next frame begins. Raises IndexError at the end, FrameError."""
+        """Return the values before prediction, and where the next frame begins. Raises IndexError at the end, and FrameError."""
         values: Values = []
         for decode, count in self.groups:
             part, at = decode(data, at, count)
@@ -51,21 +51,21 @@ class BlackboxFlight:
 
     headers: dict[str, str]
     names: tuple[str, ...]
-    values: Array  # (N, fields) of main frames, whole numbers
-    damaged: int  # stretches of the file that are no frames
+    values: Array  # (N, fields) of main frames, integers
+    damaged: int  # number of damaged parts of the file
 
     def column(self, name: str) -> Array | None:
-        """(N,) of a field, e.g. `gyroADC[0]`; None where it was not logged."""
+        """Return a field (N,), e.g. `gyroADC[0]`; None where it was not logged."""
         return self.values[:, self.names.index(name)] if name in self.names else None
 
     def number(self, header: str, otherwise: float) -> float:
-        """The first number of a header line."""
+        """Return the first number of a header line."""
         text = self.headers.get(header, "").split(",")[0]
         return float(text) if text else otherwise
 
 
 def flights(data: bytes) -> Iterator[BlackboxFlight]:
-    """All flights of a file that name their main fields."""
+    """Yield all flights of a file whose header defines the main fields."""
     begin = data.find(START)
     while begin >= 0:
         end = data.find(START, begin + 1)
@@ -78,7 +78,7 @@ def flights(data: bytes) -> Iterator[BlackboxFlight]:
 
 
 def _headers(data: bytes) -> tuple[dict[str, str], int]:
-    """Header lines by name, and where they end."""
+    """Return header lines by name, and the position behind them."""
     headers, at = {}, 0
     while data[at : at + 2] == b"H ":
         end = data.find(b"\n", at, at + LINE_BYTES)
@@ -91,7 +91,7 @@ def _headers(data: bytes) -> tuple[dict[str, str], int]:
 
 
 def _layouts(headers: dict[str, str]) -> dict[int, FrameLayout]:
-    """Layouts by the letter of the frame. P-frames have the names of I-frames. Raises ValueError for what contradicts itself."""
+    """Return layouts by letter of the frame; P-frames use the names of I-frames. Raises ValueError for an inconsistent header."""
     layouts = {}
     for kind in "IPSGH":
         names = headers.get(f"Field {'I' if kind == 'P' else kind} name")
@@ -107,7 +107,7 @@ def _layouts(headers: dict[str, str]) -> dict[int, FrameLayout]:
 
 
 def _groups(codes: list[int]) -> tuple[tuple[Callable[[bytes, int, int], tuple[Values, int]], int], ...]:
-    """Fields that are written together. Raises ValueError for an encoding that is not known."""
+    """Return the groups of fields that are encoded together. Raises ValueError for an unknown encoding."""
     groups, k = [], 0
     while k < len(codes):
         if codes[k] not in DECODERS:
@@ -122,7 +122,7 @@ def _groups(codes: list[int]) -> tuple[tuple[Callable[[bytes, int, int], tuple[V
 
 
 def _frames(data: bytes, at: int, headers: dict[str, str], layouts: dict[int, FrameLayout]) -> BlackboxFlight:
-    """The main frames from `at` on."""
+    """Return the main frames from `at` on."""
     intra = layouts[ord("I")]
     predict = Prediction(intra.names, headers)
     rows: list[Values] = []
@@ -140,7 +140,7 @@ def _frames(data: bytes, at: int, headers: dict[str, str], layouts: dict[int, Fr
             if after < len(data) and data[after] not in KINDS:
                 raise FrameError
         except IndexError:
-            damaged += 1  # cut off
+            damaged += 1  # truncated
             break
         except (FrameError, KeyError):
             damaged += whole
@@ -162,7 +162,7 @@ def _unknown(data: bytes, at: int) -> int:
 
 
 class Prediction:
-    """Values of main frames from what was written of them and the two frames before."""
+    """Predictor of main frames from the encoded values and the two previous frames."""
 
     def __init__(self, names: tuple[str, ...], headers: dict[str, str]):
         self._time = names.index("time")
@@ -173,11 +173,11 @@ class Prediction:
         self._before: Values = []
 
     def forget(self) -> None:
-        """Without a frame before, P-frames tell nothing."""
+        """Reset: P-frames cannot be decoded without a previous frame."""
         self._last = []
 
     def __call__(self, kind: int, predictors: tuple[int, ...], values: Values) -> Values:
-        """The frame, as it was logged; empty where it cannot be known. Raises ValueError for an unknown predictor."""
+        """Return the frame as logged; empty where it cannot be decoded. Raises ValueError for an unknown predictor."""
         last, before = self._last, self._before
         if kind == ord("I"):
             last = before = [0] * len(values)
@@ -190,7 +190,7 @@ class Prediction:
                 value += last[k]
             elif predictor == 3:
                 total = last[k] + before[k]
-                value += (total + (total < 0)) >> 1  # towards zero, as C divides
+                value += (total + (total < 0)) >> 1  # rounds towards zero, as in C
             elif predictor == 2:
                 value += 2 * last[k] - before[k]
             elif predictor == 5:
@@ -215,7 +215,7 @@ class Prediction:
 
 
 def header_float(text: str, otherwise: float) -> float:
-    """A number that the header writes as the bits of a float, e.g. 0x3f800000."""
+    """Return a number that the header stores as the bits of a float, e.g. 0x3f800000."""
     try:
         return float(struct.unpack("<f", struct.pack("<I", int(text, 16)))[0])
     except (ValueError, struct.error):

@@ -1,29 +1,29 @@
-"""How the fields of Betaflight's blackbox are written: each decoder takes bytes, a place and a number of fields.
+"""Field encodings of Betaflight's blackbox: each decoder takes bytes, a position and a number of fields.
 
-It returns that many values and the place behind them, raises IndexError at the end of the file, and FrameError for what
-the firmware never writes. Format: betaflight.com/docs/development/Blackbox-Internals.
+It returns that many values and the position behind them, raises IndexError at the end of the file, and FrameError for bytes
+that the firmware never writes. Format: betaflight.com/docs/development/Blackbox-Internals.
 """
 
 from collections.abc import Callable
 
-VB_BYTES = 5  # most of a variable-byte number: 32 bit, 7 in each
+VB_BYTES = 5  # longest variable-byte number: 32 bit, 7 per byte
 END_TEXT = b"End of log\0"
 
 Decoded = tuple[list[int], int]
 
 
 class FrameError(Exception):
-    """No frame stands here."""
+    """The bytes are not a frame."""
 
 
 def signed(value: int, bits: int) -> int:
-    """The lowest bits of a number, in two's complement."""
+    """Return the lowest bits of a number, in two's complement."""
     half = 1 << (bits - 1)
     return (value + half) % (2 * half) - half
 
 
 def unsigned_vb(data: bytes, at: int, count: int = 1) -> Decoded:
-    """Seven bits a byte, the lowest first; the eighth says that more follow."""
+    """Decode seven bits per byte, the lowest first; the eighth marks that more follow."""
     byte = data[at]
     if byte < 0x80:
         return [byte], at + 1
@@ -38,19 +38,19 @@ def unsigned_vb(data: bytes, at: int, count: int = 1) -> Decoded:
 
 
 def signed_vb(data: bytes, at: int, count: int = 1) -> Decoded:
-    """As unsigned, of a zigzag: 0, -1, 1, -2, 2."""
+    """Decode an unsigned number as zigzag: 0, -1, 1, -2, 2."""
     (value,), at = unsigned_vb(data, at)
     return [(value >> 1) ^ -(value & 1)], at
 
 
 def neg_14bit(data: bytes, at: int, count: int = 1) -> Decoded:
-    """The negative of 14 bits, written as unsigned."""
+    """Decode an unsigned number as the negative of 14 bits."""
     (value,), at = unsigned_vb(data, at)
     return [-signed(value, 14)], at
 
 
 def tag8_8svb(data: bytes, at: int, count: int) -> Decoded:
-    """A byte whose bits say which of up to eight fields are not zero; a field alone has no such byte."""
+    """Decode a byte of flags for up to eight nonzero fields, then these fields; a single field has no such byte."""
     if count == 1:
         return signed_vb(data, at)
     tag, at, values = data[at], at + 1, []
@@ -63,7 +63,7 @@ def tag8_8svb(data: bytes, at: int, count: int) -> Decoded:
 
 
 def tag2_3s32(data: bytes, at: int, count: int) -> Decoded:
-    """Three fields of 2, 4 or 6 bit each, as the upper two bits say; or of one to four bytes each, the lowest first."""
+    """Decode three fields of 2, 4 or 6 bit each, by the upper two bits; or of one to four bytes each, the lowest first."""
     lead = data[at]
     kind = lead >> 6
     if kind == 0:
@@ -76,14 +76,14 @@ def tag2_3s32(data: bytes, at: int, count: int) -> Decoded:
         at, values = at + 1, []
         for k in range(3):
             size = (lead >> (2 * k) & 3) + 1
-            data[at + size - 1]  # or the file ends here
+            data[at + size - 1]  # raises IndexError at the end of the file
             values.append(int.from_bytes(data[at : at + size], "little", signed=True))
             at += size
     return values[:count], at
 
 
 def tag8_4s16(data: bytes, at: int, count: int) -> Decoded:
-    """Four fields of 0, 1, 2 or 4 nibbles, two bits of the first byte each; the nibbles follow, the upper first."""
+    """Decode four fields of 0, 1, 2 or 4 nibbles, two bits of the first byte each; the nibbles follow, the upper first."""
     tag, nibbles, values = data[at], 2 * (at + 1), []
     for k in range(4):
         size = (0, 1, 2, 4)[tag >> (2 * k) & 3]
@@ -97,7 +97,7 @@ def tag8_4s16(data: bytes, at: int, count: int) -> Decoded:
 
 
 def null(data: bytes, at: int, count: int) -> Decoded:
-    """Not written."""
+    """Return 0 for a field that is not written."""
     return [0], at
 
 
@@ -120,7 +120,7 @@ def _end(data: bytes, at: int) -> int:
     return at + len(END_TEXT)
 
 
-# By the number in the header: decoder, and the most fields that it writes together.
+# Decoder and the most fields that it decodes together, by the number in the header.
 DECODERS: dict[int, tuple[Callable[[bytes, int, int], Decoded], int]] = {
     0: (signed_vb, 1),
     1: (unsigned_vb, 1),
@@ -130,7 +130,7 @@ DECODERS: dict[int, tuple[Callable[[bytes, int, int], Decoded], int]] = {
     8: (tag8_4s16, 4),
     9: (null, 1),
 }
-# By the number of the event, where it ends: sync beep, adjustment, resume, disarm, flight mode, end of the log.
+# Function that skips an event, by its number: sync beep, adjustment, resume, disarm, flight mode, end of the log.
 EVENTS: dict[int, Callable[[bytes, int], int]] = {
     0: _numbers(1),
     13: _adjustment,

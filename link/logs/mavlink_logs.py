@@ -1,4 +1,4 @@
-"""Signals of the logs that ground stations and ArduPilot write: MAVLink's .tlog and DataFlash's .bin.
+"""Signals of logs of ground stations and ArduPilot: MAVLink's .tlog and DataFlash's .bin.
 
 | signal      | .tlog                                 | .bin, of the first IMU and the first filter   |
 |-------------|---------------------------------------|-----------------------------------------------|
@@ -10,7 +10,7 @@
 | `throttle`  | SET_ATTITUDE_TARGET thrust            | CTUN ThO                                      |
 | `omega_cmd` | SET_ATTITUDE_TARGET body_roll_rate..  | -                                             |
 
-What is broken is stepped over a byte at a time, as far as the next record that looks whole.
+Damaged bytes are skipped one at a time, up to the next record that looks intact.
 """
 
 import struct
@@ -26,16 +26,16 @@ from link.logs.rows import LOG_BYTES, LoggedSignals, Rows, add
 from vehicle.files import read_bytes
 from vehicle.rotation import from_euler
 
-STAMP = struct.Struct(">Q")  # us, before each packet of a .tlog
+STAMP = struct.Struct(">Q")  # us, in front of each packet of a .tlog
 MAGICS = {dialect.PROTOCOL_MARKER_V1: 8, dialect.PROTOCOL_MARKER_V2: 12}  # bytes around the payload
-HEAD, HEAD_BYTES = b"\xa3\x95", 3  # of a DataFlash record; its type follows
+HEAD, HEAD_BYTES = b"\xa3\x95", 3  # start of a DataFlash record; its type follows
 FORMAT_TYPE, FORMAT = 0x80, struct.Struct("<BB4s16s64s")  # type, length, name, kinds of the fields, their names
 TLOG_SOURCES = {
     **dict.fromkeys(("force", "omega"), "HIGHRES_IMU"),
     **{"q": "ATTITUDE", "p": "LOCAL_POSITION_NED", "v": "LOCAL_POSITION_NED", "throttle": "SET_ATTITUDE_TARGET"},
 }
 DATAFLASH_SOURCES = {"force": "IMU", "omega": "IMU", "q": "ATT", "p": "XKF1", "v": "XKF1", "throttle": "CTUN"}
-# Kinds of DataFlash fields: letter, code of struct, factor.
+# DataFlash field types: letter, struct code, factor.
 KINDS: dict[str, tuple[str, float]] = {
     **{letter: (letter, 1.0) for letter in "bBhHiIfdqQ"},
     **{"a": ("64s", 1.0), "n": ("4s", 1.0), "N": ("16s", 1.0), "Z": ("64s", 1.0), "M": ("b", 1.0), "g": ("e", 1.0)},
@@ -44,7 +44,7 @@ KINDS: dict[str, tuple[str, float]] = {
 
 
 def tlog_messages(path: Path) -> Iterator[tuple[float, Any]]:
-    """Time (s) and pymavlink message of every packet of the common dialect. Raises FileError."""
+    """Yield time (s) and pymavlink message of every packet of the common dialect. Raises FileError."""
     data, at, mavlink = read_bytes(path, LOG_BYTES), 0, dialect.MAVLink(None)
     while at + STAMP.size + min(MAGICS.values()) <= len(data):
         begin = at + STAMP.size
@@ -58,7 +58,7 @@ def tlog_messages(path: Path) -> Iterator[tuple[float, Any]]:
         try:
             message = mavlink.decode(bytearray(data[begin : begin + size]))
         except (dialect.MAVError, struct.error, TypeError, ValueError):
-            # Of another dialect, if a packet follows where this one says that it ends; else it is none.
+            # Another dialect if a packet follows at its stated end; else not a packet.
             after = begin + size + STAMP.size
             at = begin + size if data[after : after + 1] in (b"\xfd", b"\xfe") else at + 1
             continue
@@ -67,7 +67,7 @@ def tlog_messages(path: Path) -> Iterator[tuple[float, Any]]:
 
 
 def dataflash_messages(path: Path) -> Iterator[tuple[float, str, SimpleNamespace]]:
-    """Time (s since the start), name and fields of every record with a time. Raises FileError."""
+    """Yield time (s since the start), name and fields of every record with a time. Raises FileError."""
     data, at = read_bytes(path, LOG_BYTES), 0
     formats = {FORMAT_TYPE: ("FMT", FORMAT, ("Type", "Length", "Name", "Format", "Columns"), (1.0,) * 5)}
     while (at := data.find(HEAD, at)) >= 0 and at + HEAD_BYTES <= len(data):
@@ -91,7 +91,7 @@ def dataflash_messages(path: Path) -> Iterator[tuple[float, str, SimpleNamespace
 
 
 def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes) -> dict[int, Any]:
-    """The layout of a type of record; nothing where it contradicts itself."""
+    """Return the layout of a record type; empty if it is inconsistent."""
     texts = [raw.split(b"\0")[0].decode("ascii", "replace") for raw in (name, letters, columns)]
     names = tuple(texts[2].split(","))
     if kind == FORMAT_TYPE or not texts[0] or len(names) != len(texts[1]) or not set(texts[1]) <= KINDS.keys():
@@ -102,7 +102,7 @@ def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes)
 
 
 def tlog_signals(path: Path) -> LoggedSignals:
-    """HIGHRES_IMU, ATTITUDE, LOCAL_POSITION_NED and SET_ATTITUDE_TARGET. Raises FileError."""
+    """Return the signals of HIGHRES_IMU, ATTITUDE, LOCAL_POSITION_NED and SET_ATTITUDE_TARGET. Raises FileError."""
     rows: Rows = {}
     for t, m in tlog_messages(path):
         match m.get_type():
@@ -122,7 +122,7 @@ def tlog_signals(path: Path) -> LoggedSignals:
 
 
 def dataflash_signals(path: Path) -> LoggedSignals:
-    """IMU, ATT, XKF1 and CTUN of ArduPilot. Raises FileError."""
+    """Return the signals of ArduPilot's IMU, ATT, XKF1 and CTUN. Raises FileError."""
     rows: Rows = {}
     for t, name, m in dataflash_messages(path):
         if name == "IMU" and getattr(m, "I", 0) == 0:

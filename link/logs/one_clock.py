@@ -1,4 +1,4 @@
-"""What of a log one clock has stamped: logs hold stamps that are no times, and clocks that were set meanwhile."""
+"""Selection of samples on one clock: logs hold invalid stamps, and clocks that were set during the log."""
 
 from itertools import pairwise
 
@@ -7,12 +7,12 @@ import numpy as np
 from link.logs.rows import Rows
 from vehicle.rotation import Array
 
-SHUFFLED_S, LEAP_S = 0.05, 20.0  # stamps may come out of order by so much; a longer pause is another clock
-LATEST_S = 1e10  # beyond it a stamp is no time, in whatever epoch
+SHUFFLED_S, LEAP_S = 0.05, 20.0  # s, largest disorder of stamps; s, pause beyond which the clock was set
+LATEST_S = 1e10  # s, largest valid stamp, in any epoch
 
 
 def finite(rows: Rows) -> Rows:
-    """Without what no clock and no sensor gives: stamps that are no number, values of another width than their like."""
+    """Return the rows without invalid samples: stamps that are no time, values of another shape, values not finite."""
     for name, samples in rows.items():
         width = next((value.shape for _, value in samples), ())
         sound = [(t, value) for t, value in samples if abs(t) < LATEST_S and value.shape == width]
@@ -21,7 +21,7 @@ def finite(rows: Rows) -> Rows:
 
 
 def one_clock(rows: Rows) -> tuple[Rows, str]:
-    """The longest part of a log whose clock was not set meanwhile, in the order of time, and a line about the rest."""
+    """Return the longest part of a log without a change of the clock, in order of time, and a line on the rest."""
     parts = {name: _stretches(samples) for name, samples in rows.items() if samples}
     if all(len(part) == 1 for part in parts.values()):
         return rows | {name: part[0] for name, part in parts.items()}, ""
@@ -37,7 +37,7 @@ def one_clock(rows: Rows) -> tuple[Rows, str]:
 
 
 def _stretches(samples: list[tuple[float, Array]]) -> list[list[tuple[float, Array]]]:
-    """Parts between which time runs back or leaps."""
+    """Split samples where time runs back or leaps."""
     cuts = [k for k, (a, b) in enumerate(pairwise(samples), 1) if not -SHUFFLED_S < b[0] - a[0] < LEAP_S]
     parts = [samples[a:b] for a, b in pairwise([0, *cuts, len(samples)])]
     return [sorted(part, key=lambda sample: sample[0]) for part in parts]

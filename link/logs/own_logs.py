@@ -9,7 +9,7 @@ from link.record_reader import read_records
 from vehicle.files import read_csv
 from vehicle.rotation import from_euler, matrix
 
-# What public logs call the columns of `csv_signals`.
+# Column names of public logs, mapped to those of `csv_signals`.
 NAMES = {
     **dict.fromkeys(("t_s", "time_s", "time"), "t"),
     **dict.fromkeys(("cmd_thrust", "thrust_cmd", "thrust"), "throttle"),
@@ -21,13 +21,13 @@ ANGLES, BODY_VELOCITY = {"roll", "pitch", "yaw"}, {"u_b", "v_b", "w_b"}
 
 
 def mcap_signals(path: Path) -> LoggedSignals:
-    """`run-mpc`'s records of state, command and IMU, or those of `race-sim --record`."""
+    """Return the signals of `run-mpc`'s records of state, command and IMU, or of those of `race-sim --record`."""
     rows: Rows = {}
     losses: list[str] = []
     for topic, record in read_records(path, without=("/camera",), report=lambda _, lost: losses.append(str(lost))):
         if topic in ("/state", "/truth"):
             if topic == "/truth" and "accel" not in record:
-                continue  # the referee's truth beside a pilot's log: a pilot never has it
+                continue  # the referee's truth in a pilot's log, which a pilot never has
             for name, key in (("p", "p"), ("v", "v"), ("q", "q"), ("omega", "w"), ("force", "accel")):
                 if key in record:
                     add(rows, name, record["t"], *record[key])
@@ -46,9 +46,10 @@ def mcap_signals(path: Path) -> LoggedSignals:
 
 
 def csv_signals(path: Path) -> LoggedSignals:
-    """Columns t, throttle, v_z; and where there are: v_x, v_y, q_w..q_z or roll, pitch, yaw, a_x.. (body), w_x.., w_cmd_x..
+    """Return the columns t, throttle, v_z and, where present, v_x, v_y, q_w..q_z or roll, pitch, yaw, a_x.. (body), w_x..,
+    w_cmd_x..
 
-    They may have the names of `NAMES` as well. The velocity may be in body axes, where the attitude is told.
+    Names of `NAMES` are accepted as well. The velocity may be in body axes if the attitude is given.
     """
     names, *table = read_csv(path) or [[]]
     given = {NAMES.get(name, name): k for k, name in enumerate(names) if name}

@@ -7,9 +7,9 @@
         *_cam_ts_sync.csv      time and name of each image
         labels_*/<image>.txt   a line per gate: class, box, then x, y, visible of four inner corners, over the image's size
 
-Its body is x forward, y left, z up, its world z up; both are turned about x into ours. `drone_rot` is written by columns. The
-axes of its IMU are not published: they are found as those, with their signs, by which it turns and is pushed as the motion
-capture moves. Corners are freed from the lens by its own five coefficients.
+Its body axes are x forward, y left, z up, its world is z up; both are rotated about x into FRD and NED. `drone_rot` is stored
+by columns. The axes of its IMU are not published: they are identified, with their signs, by correlation with the motion
+capture. Corners are undistorted with the five published coefficients.
 """
 
 import csv
@@ -30,11 +30,11 @@ from vehicle.dynamics import GRAVITY
 from vehicle.files import read_arrays, read_bytes, read_json, read_text, reading
 from vehicle.rotation import Array
 
-CSV_BYTES = 512 << 20  # largest table: 124 columns at 500 Hz have 1 MB a second
-IMAGE_PX = 640, 480  # of the data set's camera
-TURNED = np.array([1.0, -1.0, -1.0])  # from z up to z down, world and body
-SMOOTH_S = 0.06  # over which the motion capture is differentiated
-LEAST_LIKENESS = 0.5  # cosine of a sensor's axis and the motion capture; noise of 500 Hz differences costs some
+CSV_BYTES = 512 << 20  # largest table: 124 columns at 500 Hz have 1 MB per second
+IMAGE_PX = 640, 480  # image size of the data set's camera
+TURNED = np.array([1.0, -1.0, -1.0])  # factors from z up to z down, for world and body
+SMOOTH_S = 0.06  # s, window over which the motion capture is differentiated
+LEAST_LIKENESS = 0.5  # cosine of a sensor axis and the motion capture; noise of 500 Hz differences reduces it
 IMU, POSITION = ("accel", "gyro"), tuple(f"drone_{axis}" for axis in "xyz")
 ROTATION = tuple(f"drone_rot[{k}]" for k in range(9))
 GATES, MARKERS, VISIBLE = 4, 4, 2
@@ -42,22 +42,22 @@ GATES, MARKERS, VISIBLE = 4, 4, 2
 
 @dataclass(frozen=True)
 class LabelledImage:
-    """The gates of one image."""
+    """Labelled gates of one image."""
 
     t: float  # s
-    corners_px: tuple[Array, ...]  # per gate (4, 2), as without distortion; pixel centres at integers
+    corners_px: tuple[Array, ...]  # per gate (4, 2), undistorted; pixel centres at integers
     visible: tuple[np.ndarray, ...]  # per gate (4,)
 
 
 @dataclass(frozen=True)
 class RatmFlight:
-    """World NED, body FRD, times in s since the first row."""
+    """Signals of a flight. World NED, body FRD, times in s since the first row."""
 
     t: Array  # (N,)
     force_b: Array  # (N, 3) m/s^2
     omega_b: Array  # (N, 3) rad/s
     p_wb: Array  # (N, 3) m, motion capture
-    R_wb: Array  # (N, 3, 3), likewise
+    R_wb: Array  # (N, 3, 3), body to world, motion capture
     markers_w: Array  # (G, 4, 3) m, inner corners of the gates, in any order
     images: tuple[LabelledImage, ...]
     camera: Camera
@@ -67,7 +67,7 @@ def read_ratm(folder: Path) -> RatmFlight:
     """Read one flight's folder.
 
     Raises:
-        UserError: something of the layout is missing or malformed.
+        UserError: part of the layout is missing or malformed.
     """
     table = _table(_only(folder, "*hz_freq_sync.csv"), (*_names(*IMU), *POSITION, *ROTATION, *_markers()))
     with reading(folder):
@@ -105,7 +105,7 @@ def _only(folder: Path, pattern: str) -> Path:
 
 
 def _table(path: Path, wanted: Sequence[str]) -> dict[str, Array]:
-    """Columns by name, with `timestamp` in us. Raises FileError, or SignalError that names a missing column."""
+    """Return columns by name, with `timestamp` in us. Raises FileError, or SignalError that names a missing column."""
     with reading(path):
         rows = csv.reader(io.TextIOWrapper(io.BytesIO(read_bytes(path, CSV_BYTES)), "utf-8-sig"))
         names = [name.strip() for name in next(rows, [])]
@@ -120,8 +120,8 @@ def _table(path: Path, wanted: Sequence[str]) -> dict[str, Array]:
 
 
 def _moved(t: Array, p_wb: Array, R_wb: Array) -> tuple[Array, Array]:
-    """Specific force (N, 3) and rates (N, 3), body axes, of the motion capture."""
-    from scipy.signal import savgol_filter  # slow to load, and few read such a folder
+    """Return specific force (N, 3) m/s^2 and rates (N, 3) rad/s, body FRD, from the motion capture."""
+    from scipy.signal import savgol_filter  # slow to load, and rarely needed
     from scipy.spatial.transform import Rotation
 
     step = float(np.median(np.diff(t)))
@@ -134,8 +134,8 @@ def _moved(t: Array, p_wb: Array, R_wb: Array) -> tuple[Array, Array]:
 
 
 def _turns(true: Array, measured: Array, where: str) -> Array:
-    """(3, 3) signed permutation from the gyro's axes to the body's. Raises SignalError where an axis follows nothing."""
-    from scipy.optimize import linear_sum_assignment  # likewise
+    """Return the signed permutation (3, 3) from the gyro's axes to the body's. Raises SignalError for an uncorrelated axis."""
+    from scipy.optimize import linear_sum_assignment  # slow to load
 
     both = _likeness(true, measured)
     body, sensor = linear_sum_assignment(-np.abs(both))
@@ -150,9 +150,9 @@ def _turns(true: Array, measured: Array, where: str) -> Array:
 
 
 def _pushes(true: Array, measured: Array, turns: Array) -> Array:
-    """(3, 3) from the accelerometer's axes to the body's: those of the gyro, with signs of their own.
+    """Return the matrix (3, 3) from the accelerometer's axes to the body's: the gyro's permutation, with signs of its own.
 
-    A quadrotor is pushed along z. Where that is all, x points ahead, and y to the side that a right-handed frame has it on.
+    The thrust acts along z. Where other axes are not excited, x is taken as forward, and y completes a right-handed frame.
     """
     likeness = np.diagonal(_likeness(true, measured @ np.abs(turns).T))
     along_z = np.sign(likeness[2])
@@ -161,14 +161,14 @@ def _pushes(true: Array, measured: Array, turns: Array) -> Array:
 
 
 def _likeness(a: Array, b: Array) -> Array:
-    """(3, 3) cosines between the axes of signals (N, 3); about zero, not the mean, as steady turns count."""
+    """Return the cosines (3, 3) between the axes of signals (N, 3); about zero, not the mean, since steady turns count."""
     size = np.linalg.norm(a, axis=0)[:, None] * np.linalg.norm(b, axis=0)
     return np.asarray(a.T @ b / np.maximum(size, 1e-12))
 
 
 def _camera(folder: Path) -> tuple[Camera, Array, Array]:
-    """The camera, without distortion, and its matrix and coefficients as calibrated."""
-    from scipy.spatial.transform import Rotation  # likewise
+    """Return the undistorted camera, and its calibrated matrix and coefficients."""
+    from scipy.spatial.transform import Rotation  # slow to load
 
     kind, course = _kind(folder)
     calibration = next((up / "camera_calibration" for up in folder.resolve().parents if
@@ -194,7 +194,7 @@ def _camera(folder: Path) -> tuple[Camera, Array, Array]:
 
 
 def _kind(folder: Path) -> tuple[str, str]:
-    """`a` or `p` and the course of a flight, from its folder's name."""
+    """Return `a` or `p` and the course of a flight, from its folder's name."""
     parts = folder.resolve().name.split("-")
     if len(parts) != 3 or parts[0] != "flight" or parts[1][-1:] not in ("a", "p"):
         raise SignalError(f"{folder}: flights of TII-RATM are called flight-<number><a or p>-<course>")
@@ -207,7 +207,7 @@ def _fits(path: Path, kind: str, course: str) -> bool:
 
 
 def _images(folder: Path, first_us: float, K: Array, dist: Array) -> tuple[LabelledImage, ...]:
-    """Every image with its labels, none where no gate was labelled."""
+    """Return every image with its labels; without gates where none was labelled."""
     path = _only(folder, "*_cam_ts_sync.csv")
     labels = next((one for one in sorted(folder.glob("labels_*")) if one.is_dir()), None)
     if labels is None:
@@ -226,7 +226,7 @@ def _images(folder: Path, first_us: float, K: Array, dist: Array) -> tuple[Label
 
 
 def _labels(path: Path, K: Array, dist: Array) -> list[tuple[Array, np.ndarray]]:
-    """Corners (4, 2) px without distortion and whether each was seen, of every gate in an image."""
+    """Return undistorted corners (4, 2) px and their visibility, for every gate in an image."""
     gates = []
     with reading(path):
         for line in read_text(path).splitlines():

@@ -1,4 +1,4 @@
-"""`read_log_signals`: the signals of a log of any kind, by the ending of its name."""
+"""`read_log_signals`: the signals of a log of any kind, selected by file suffix."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +9,7 @@ from link.logs.one_clock import finite, one_clock
 from link.logs.rows import LoggedSignals, SignalError
 from vehicle.files import reading
 
-# Module and function of each kind; loaded when one is read, as pymavlink alone takes half a second.
+# Module and function by suffix; loaded when needed, since pymavlink alone takes half a second.
 READERS = {
     ".mcap": ("own_logs", "mcap_signals"),
     ".csv": ("own_logs", "csv_signals"),
@@ -19,14 +19,14 @@ READERS = {
     ".bbl": ("betaflight", "betaflight_signals"),
     ".bfl": ("betaflight", "betaflight_signals"),
 }
-AUTOPILOT = (".tlog", ".bin", ".ulg", ".bbl", ".bfl")  # of flights that this project has not flown
+AUTOPILOT = (".tlog", ".bin", ".ulg", ".bbl", ".bfl")  # logs of autopilots, whatever flew them
 
 
 def read_log_signals(path: Path) -> LoggedSignals:
-    """Read one log; what of it is damaged is left out and noted.
+    """Read one log; damaged parts are skipped and noted.
 
     Raises:
-        UserError: its name ends in nothing known, or it cannot be read.
+        UserError: unknown suffix, or the file cannot be read.
     """
     if path.suffix.lower() not in READERS:
         raise SignalError(f"{path}: logs end in {', '.join(READERS)}")

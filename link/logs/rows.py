@@ -1,4 +1,4 @@
-"""What a log holds of a vehicle's signals: per signal its rows, each with its own time.
+"""Vehicle signals of a log: rows by signal, each with its own time.
 
 | signal      | shape  | unit, frame                                        |
 |-------------|--------|----------------------------------------------------|
@@ -24,7 +24,7 @@ from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 
-REST_SAMPLES, REST_M_S2 = 40, 0.5  # of a rest: how many, and how even and near to gravity
+REST_SAMPLES, REST_M_S2 = 40, 0.5  # samples in a rest at least; its largest standard deviation and error of gravity
 LOG_BYTES = 512 << 20  # largest log; an hour of ArduPilot at 400 Hz has 400 MB
 
 WORDS = {
@@ -36,23 +36,23 @@ WORDS = {
     "throttle": "commanded throttle",
 }
 
-Rows = dict[str, list[tuple[float, Array]]]  # per signal, (t, value), t in s of the log's own clock
+Rows = dict[str, list[tuple[float, Array]]]  # (t, value) by signal, t in s of the log's own clock
 
 
 class SignalError(UserError):
-    """A log that cannot be used."""
+    """A log without the required signals, or unreadable."""
 
 
 @dataclass(frozen=True)
 class LoggedSignals:
-    """What a log holds. A signal that it lacks has no rows."""
+    """Signals of a log. A signal that it lacks has no rows."""
 
     rows: Rows
-    note: str = ""  # what of it was damaged
-    sources: Mapping[str, str] = field(default_factory=dict)  # what the log calls a signal, to name what is missing
+    note: str = ""  # damage found
+    sources: Mapping[str, str] = field(default_factory=dict)  # name in the log by signal, to report what is missing
 
     def require(self, path: Path, names: Sequence[str], command: str) -> None:
-        """Raises SignalError that names the first signal missing, and what the log would call it."""
+        """Check that the signals exist. Raises SignalError that names the first missing one, and its name in the log."""
         for name in names:
             if not self.rows.get(name):
                 called = f" ({self.sources[name]})" if name in self.sources else ""
@@ -71,7 +71,7 @@ def extend(rows: Rows, name: str, t: Array, values: Array) -> None:
 
 
 def calibrated(rows: Rows) -> Rows:
-    """Without the accelerometer's error along gravity, where a rest before the first command shows it."""
+    """Return the rows without the accelerometer's error along gravity, if a rest before the first command shows it."""
     begin = rows["throttle"][0][0] if rows.get("throttle") else -np.inf
     rest = np.array([value for t, value in rows.get("force", []) if t < begin])
     if len(rest) < REST_SAMPLES or rest.std(axis=0).max() > REST_M_S2:
@@ -85,7 +85,7 @@ def calibrated(rows: Rows) -> Rows:
 
 
 def fresh(rows: Rows) -> Rows:
-    """Without samples that only repeat the last values under a new stamp, as the real builds' and many logs' do."""
+    """Return the rows without samples that repeat the last values under a new stamp, as in the real builds and many logs."""
     news = {}
     for name in ("force", "omega", "v"):
         samples = rows.get(name, [])
@@ -94,7 +94,7 @@ def fresh(rows: Rows) -> Rows:
 
 
 def interpolated(samples: list[tuple[float, Array]], t: Array) -> Array:
-    """(N, n) of a signal, quaternions not normalised, at times t (N,), held beyond its ends."""
+    """Return a signal (N, n) at times t (N,), quaternions not normalised, held constant beyond its ends."""
     stamps, values = np.array([s for s, _ in samples]), np.array([v for _, v in samples])
     if values.shape[1] == 4:  # quaternions: the same sign throughout
         flips = np.cumprod(np.append(1.0, np.where((values[1:] * values[:-1]).sum(axis=1) < 0, -1.0, 1.0)))

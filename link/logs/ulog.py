@@ -1,4 +1,4 @@
-"""Signals of PX4's ULog files (.ulg). PX4's own axes are ours: body FRD, world NED, quaternions wxyz.
+"""Signals of PX4's ULog files (.ulg). PX4's axes are those of this project: body FRD, world NED, quaternions wxyz.
 
 | signal      | topic: fields                                     | unit, and what becomes of it                 |
 |-------------|---------------------------------------------------|----------------------------------------------|
@@ -16,7 +16,7 @@
 | `motors`    | actuator_motors: control[0..3]                    | 0..1                                         |
 | `voltage`   | battery_status: voltage_v                         | V                                            |
 
-Times are `timestamp_sample` where a topic has it, when the sensor was read, else `timestamp`: us since PX4 began.
+Times are `timestamp_sample` (the sensor's sampling) where a topic has it, else `timestamp`: us since PX4 started.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from vehicle.files import CAUSES, read_bytes
 from vehicle.rotation import Array
 
 XYZ = ("xyz[0]", "xyz[1]", "xyz[2]")
-# Of each signal the topics in the order of preference, with their fields and a factor.
+# Topics by signal in order of preference, with fields and a factor.
 TOPICS: dict[str, tuple[tuple[str, tuple[str, ...], float], ...]] = {
     "force": (
         ("sensor_combined", tuple(f"accelerometer_m_s2[{k}]" for k in range(3)), 1.0),
@@ -60,18 +60,18 @@ TOPICS: dict[str, tuple[tuple[str, tuple[str, ...], float], ...]] = {
 NAMES = sorted({topic for choices in TOPICS.values() for topic, _, _ in choices})
 SOURCES = {signal: " or ".join(topic for topic, _, _ in choices) for signal, choices in TOPICS.items()}
 
-STALLED_READS = 140_000  # without a step ahead: over damage pyulog goes byte by byte, up to 64 kB back each time
-MOST_VOLUME, FREE_BYTES = 64, 64 << 20  # read at most so many times the file, and so much beside
+STALLED_READS = 140_000  # reads without progress: over damage pyulog goes byte by byte, up to 64 kB back each time
+MOST_VOLUME, FREE_BYTES = 64, 64 << 20  # bound of the bytes read: ratio to the file, plus bytes
 
 Table = Mapping[str, Array]
 
 
 def ulog_signals(path: Path) -> LoggedSignals:
-    """All signals of a log, each of the first instance of its topic.
+    """Return all signals of a log, each from the first instance of its topic.
 
     Raises:
-        FileError: it cannot be read.
-        SignalError: it is no ULog file.
+        FileError: the file cannot be read.
+        SignalError: the file is not an ULog file.
     """
     tables, corrupt = _tables(path)
     rows: Rows = {}
@@ -80,7 +80,7 @@ def ulog_signals(path: Path) -> LoggedSignals:
             table = tables.get(topic, {})
             if table.keys() >= {*names, "timestamp"}:
                 stamps = table.get("timestamp_sample", table["timestamp"])
-                with np.errstate(invalid="ignore", over="ignore"):  # of damaged values
+                with np.errstate(invalid="ignore", over="ignore"):  # damaged values
                     values = factor * np.column_stack([table[name].astype(float) for name in names])
                 extend(rows, signal, stamps * 1e-6, values)
                 break
@@ -88,7 +88,7 @@ def ulog_signals(path: Path) -> LoggedSignals:
 
 
 class _Finite(io.BytesIO):
-    """A file whose reader gets an EOFError when it goes in circles, as pyulog does at the end of some damaged files."""
+    """File that raises EOFError on endless reading, since pyulog loops at the end of some damaged files."""
 
     def __init__(self, data: bytes):
         super().__init__(data)
@@ -105,9 +105,9 @@ class _Finite(io.BytesIO):
 
 
 def _tables(path: Path) -> tuple[dict[str, Table], bool]:
-    """Columns of the topics wanted by their names, and whether the file is damaged."""
+    """Return the columns of the wanted topics by name, and whether the file is damaged."""
     data = read_bytes(path, LOG_BYTES)
-    said = io.StringIO()  # of what is damaged, line by line
+    said = io.StringIO()  # pyulog's messages on damage, line by line
     try:
         with contextlib.redirect_stdout(said):
             log = ULog(_Finite(data), NAMES)

@@ -1,1 +1,1 @@
-"""The MultiWii serial protocol (MSP) as Betaflight speaks it: frames, messages, sticks and the order of requests."""
+"""The MultiWii serial protocol (MSP) of Betaflight: frames, messages, sticks and the schedule of requests."""

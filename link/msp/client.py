@@ -1,8 +1,8 @@
-"""The pilot's end of a Betaflight, with the face of `link.udp.MavlinkClient`: polls become telemetry, targets become sticks.
+"""The pilot's end of a Betaflight link, with the interface of `link.udp.MavlinkClient`: polls to telemetry, targets to sticks.
 
-MSP has no clock: times are of this computer, from the client's beginning on, when the sample left the flight controller. Nobody
-arms over MSP: asking for it is answered by whether the pilot has armed and handed over. Sticks go out on their beat from the
-beginning, neutral until the first target; the newest target is repeated as long as the client is called.
+MSP has no clock: times are of this computer, from the client's start, at which the sample left the flight controller. MSP
+cannot arm: an arm command is acknowledged by whether the person has armed and handed over. Sticks are sent on their beat from
+the start, neutral until the first target; the newest target is repeated as long as the client is called.
 """
 
 import math
@@ -33,23 +33,23 @@ from link.sockets import LinkError
 from link.udp import RateGuard, finite
 from vehicle.rotation import to_euler
 
-HEARTBEAT_S = 0.25
+HEARTBEAT_S = 0.25  # s between heartbeats
 
 
 @dataclass(slots=True)
 class MspCounters(CodecCounters):
-    """What an `MspClient` has dropped or not sent."""
+    """Counts of what an `MspClient` has dropped or not sent."""
 
-    unsent: int = 0  # commands that MSP cannot carry, not finite, or of the mode that is not switched on
-    timeouts: int = 0  # requests without an answer
-    missed_beats: int = 0  # sticks that this computer was too late for
-    undated: int = 0  # ... and answers
+    unsent: int = 0  # commands that MSP cannot carry, not finite, or for a mode that is not on
+    timeouts: int = 0  # requests without a reply
+    missed_beats: int = 0  # stick frames skipped because this computer was late
+    undated: int = 0  # replies dropped because their sampling time is unknown
 
 
 class MspClient:
-    """One flight controller on one port, which is closed with the client. Call `receive` or `keep_alive` every few ms."""
+    """One flight controller on one port, which the client closes. Call `receive` or `keep_alive` every few ms."""
 
-    peer: Address | None = None  # there are no addresses on a line
+    peer: Address | None = None  # a serial line has no addresses
     knocking: Address | None = None
     host = ""
 
@@ -60,56 +60,56 @@ class MspClient:
         clock: Callable[[], float] = time.monotonic,
         shadow: bool = False,
     ):
-        """`clock`: s, steady, and the one by which the port waits. A `shadow` sends no sticks, and tells of the person's."""
+        """Create it; `clock`: s, monotonic, also that of the port's waits. A `shadow` sends no sticks, and reads the person's."""
         self.counters = MspCounters()
-        self.socket: Any = port  # what a loop waits for: by its descriptor
+        self.socket: Any = port  # for `select`, by its descriptor
         self.address: Address = profile.name, profile.baud
         self.where = f"the line of {profile.name}"
         self._profile = profile
         self._line = MspLine(port, profile, 0.0 if shadow else profile.stick_hz, self.counters, clock)
         self._shadow, self._gyro = shadow, (0.0, 0.0, 0.0)
-        self._guard = RateGuard(math.inf)  # counts alone: the line carries the newest target on its own beat
+        self._guard = RateGuard(math.inf)  # counts only: the line sends the newest target on its own beat
         self._clock, self._epoch = clock, clock()
         self._armed = self._handed_over = self._angle = False
-        self._asked = self._gone = False  # for arming or its end; the line
+        self._asked = self._gone = False  # arming or disarming was requested; the line has failed
         self._heartbeat_due = -math.inf
         self._throttle = 0.0
 
     @property
     def handed_over(self) -> bool:
-        """Whether the pilot has armed and switched the override on: sticks act. For a shadow, whether he has armed."""
+        """Whether the person has armed and switched the override on, so that sticks act. For a shadow: whether armed."""
         return self._armed and (self._handed_over or self._shadow)
 
     @property
     def command_hz(self) -> float:
-        """Mean rate of the targets taken; the line carries the newest of them at the profile's `stick_hz`."""
+        """Mean rate of the accepted targets, Hz; the line sends the newest at the profile's `stick_hz`."""
         return self._guard.mean_hz
 
     @property
     def command_hz_max_1s(self) -> int:
-        """Most targets taken in any window of 1 s."""
+        """Largest number of accepted targets in any window of 1 s."""
         return self._guard.most_1s
 
     def reconsider(self, now: float, complete: bool) -> bool:
-        """A line has one end: nobody takes its place."""
+        """Return False: the other end of a line cannot be replaced."""
         return False
 
     def receive(self, timeout_s: float) -> list[tuple[float, Telemetry | TimesyncReply]]:
-        """All that has come, with its time of reception (s of the clock); waits at most timeout_s.
+        """Return all messages with their time of reception (s of the clock); wait at most timeout_s.
 
-        A line that goes after the sticks were handed over is silent: what that means is the pilot's business.
+        A line that fails after the hand-over is silent; the pilot detects that as loss of the link.
 
         Raises:
-            LinkError: the line is gone before.
+            LinkError: the line failed before the hand-over.
         """
-        heard: list[tuple[float, Telemetry | TimesyncReply]] = []
+        arrivals: list[tuple[float, Telemetry | TimesyncReply]] = []
         for sampled, message in self._exchange(timeout_s):
             received, t = self._clock(), sampled - self._epoch
-            heard += [(received, told) for told in self._read(message, t)]
+            arrivals += [(received, told) for told in self._read(message, t)]
         scheduler = self._line.scheduler
         self.counters.timeouts, self.counters.missed_beats = scheduler.timeouts, scheduler.missed_beats
         self.counters.undated = self._line.undated
-        return heard
+        return arrivals
 
     def _exchange(self, timeout_s: float) -> list[tuple[float, Message]]:
         if self._gone:
@@ -140,18 +140,18 @@ class MspClient:
         return []
 
     def _human(self, told: Channels, t: float) -> HumanSticks:
-        """What the person asks for. In angle mode the flight controller asks for the rates: those that it turns with."""
+        """Return the person's sticks as commands. In angle mode, where they are angles, the rates are the measured ones."""
         asked = asked_by(self._profile, told.us)
         return HumanSticks(t, self._gyro if self._angle else asked.turn, asked.throttle)
 
     def _follow_mode(self, angle: bool) -> None:
-        """Centre the sticks when the pilot changes the mode: rates would act as angles, or angles as rates."""
+        """Centre the sticks when the person changes the mode: rates would act as angles, or angles as rates."""
         if angle is not self._angle:
             self._angle = angle
             self._line.sticks = sticks_by_rates(self._profile, (0.0, 0.0, 0.0), self._throttle)
 
     def _state(self, t: float) -> list[Telemetry]:
-        """The answer to what was asked, and a heartbeat now and then."""
+        """Return the acknowledgement of an arm command, and a heartbeat at intervals."""
         told: list[Telemetry] = [Ack(t, self.handed_over)] if self._asked else []
         self._asked = False
         if t >= self._heartbeat_due:
@@ -160,9 +160,9 @@ class MspClient:
         return told
 
     def send(self, command: Command, now: float, t: float) -> bool:
-        """Takes a command at `now` (s of the clock); its sticks go out on the next beat. False, and counted, if it is held back.
+        """Accept a command at `now` (s of the clock); its sticks follow on the next beat. False, and counted, if withheld.
 
-        Disarming is beyond MSP: it is a low throttle with centred sticks, and the pilot's business.
+        MSP cannot disarm: the command gives low throttle and centred sticks; disarming is left to the person.
         """
         match command:
             case Arm():
@@ -179,7 +179,7 @@ class MspClient:
         return False
 
     def _fits(self, target: AttitudeTarget) -> bool:
-        """Whether it is finite, and of the mode that the pilot has switched on."""
+        """Return whether a target is finite, and for the mode that the person has switched on."""
         return finite(target) and (self._shadow or target.by_rates is not self._angle)
 
     def _sticks(self, target: AttitudeTarget) -> tuple[int, ...]:
@@ -189,7 +189,7 @@ class MspClient:
         return sticks_by_angles(self._profile, float(roll), float(pitch), target.omega[2], self._throttle)
 
     def keep_alive(self, now: float) -> None:
-        """Sends what is due; call it often. Raises LinkError as `receive`."""
+        """Send what is due; call often. Raises LinkError as `receive`."""
         try:
             if not self._gone:
                 self._line.send_due(now)
@@ -199,10 +199,10 @@ class MspClient:
                 raise
 
     def ask_time(self, now: float) -> None:
-        """MSP has no clock to ask for."""
+        """Do nothing: MSP has no clock."""
 
     def hold(self, t: float) -> None:
-        """No lock-step on a line."""
+        """Do nothing: a line has no lock-step."""
 
     def __enter__(self) -> "MspClient":
         return self
@@ -211,5 +211,5 @@ class MspClient:
         self.close()
 
     def close(self) -> None:
-        """The last sticks act on in the flight controller: the pilot has to take over before."""
+        """Close the port. The last sticks stay in effect in the flight controller: the person must take over before."""
         self.socket.close()

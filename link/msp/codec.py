@@ -1,6 +1,6 @@
-"""The companion computer's end of MSP: requests as bytes, bytes as typed answers. No ports and no clock.
+"""The companion computer's end of MSP: requests to bytes, bytes to typed replies. No ports and no clock.
 
-Whatever comes, decoding never raises: what cannot be used is counted and dropped.
+Decoding never raises: unusable input is counted and dropped.
 """
 
 from collections.abc import Sequence
@@ -13,52 +13,52 @@ from link.msp.multiple import split_multiple
 
 @dataclass(slots=True)
 class CodecCounters(ParserCounters):
-    """What the client's end has dropped."""
+    """Counts of what the client's end has dropped."""
 
-    malformed: int = 0  # answers whose payload does not fit
-    refused: int = 0  # requests that were answered by an error
+    malformed: int = 0  # replies with an invalid payload
+    refused: int = 0  # requests answered by an error
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer: what was asked, what it holds, and its length on the wire."""
+    """One reply: the command, its messages, and its length on the wire."""
 
     command: int
-    messages: tuple[Message, ...]  # several of MULTIPLE_MSP, none of an acknowledgement
+    messages: tuple[Message, ...]  # several for MULTIPLE_MSP, none for an acknowledgement
     wire_bytes: int
     refused: bool = False
 
 
 class MspCodec:
-    """Asks and reads. An answer to MULTIPLE_MSP does not say what it holds, so what was asked last is kept."""
+    """Encoder of requests and decoder of replies. A reply to MULTIPLE_MSP is read by the last request, as it has no names."""
 
     def __init__(self, counters: CodecCounters | None = None) -> None:
-        """`counters` may be the caller's own."""
+        """Create it; `counters` may be shared."""
         self.counters = counters if counters is not None else CodecCounters()
         self._parser = Parser((Direction.ANSWER, Direction.ERROR), self.counters)
         self._asked: tuple[Code, ...] = ()
 
     def request(self, code: Code) -> bytes:
-        """Asks for one message."""
+        """Return a request for one message."""
         return pack(Frame(code))
 
     def poll(self, codes: Sequence[Code]) -> bytes:
-        """Asks for several messages in one answer, or for a single one by its own command."""
+        """Return a request for several messages in one reply, or for a single one by its own command."""
         if len(codes) == 1:
             return self.request(codes[0])
         self._asked = tuple(codes)
         return pack(Frame(Code.MULTIPLE_MSP, bytes(codes)))
 
     def sticks(self, us: Sequence[int]) -> bytes:
-        """SET_RAW_RC: channels in us, in the order of the receiver's map."""
+        """Return SET_RAW_RC: channels in us, in the order of the receiver's map."""
         return pack(Frame(Code.SET_RAW_RC, Channels(tuple(us)).encode()))
 
     def feed(self, data: bytes) -> list[Answer]:
-        """The answers that these bytes complete."""
+        """Return the replies that these bytes complete."""
         return self._read(self._parser.feed(data))
 
     def give_up(self) -> list[Answer]:
-        """No answer came in time: what has begun is no frame."""
+        """Discard the start of an incomplete frame after a time-out, and return replies found behind it."""
         return self._read(self._parser.give_up())
 
     def _read(self, frames: list[Frame]) -> list[Answer]:
@@ -80,7 +80,7 @@ class MspCodec:
         return Answer(frame.command, tuple(sound), length)
 
     def _several(self, payload: bytes) -> list[Message | None]:
-        """What was asked, as far as it fitted into the answer."""
+        """Return the requested messages, as far as they fitted into the reply."""
         parts = split_multiple(payload)
         if parts is None or len(parts) > len(self._asked):
             return []

@@ -1,4 +1,4 @@
-"""What is set up in a flight controller and stays so: read over a line, and compared with what was read before."""
+"""Configuration of a flight controller: read over the line, and compared with an earlier reading."""
 
 from dataclasses import asdict, dataclass
 from typing import TypeVar
@@ -11,15 +11,15 @@ from link.msp.settings import ModeRange, ModeRanges, RcTuning, RxConfig, RxMap
 from link.sockets import LinkError
 from vehicle.errors import UserError
 
-ASK_S, TRIES = 0.5, 3  # for one answer
-ARM, ANGLE, OVERRIDE = 0, 1, 50  # permanent numbers of modes: `src/main/msp/msp_box.c`
+ASK_S, TRIES = 0.5, 3  # s to wait for a reply, and number of attempts
+ARM, ANGLE, OVERRIDE = 0, 1, 50  # permanent mode numbers: `src/main/msp/msp_box.c`
 
 M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True)
 class AircraftConstants:
-    """Everything that a flight controller tells of how it is set up, in the units of its messages."""
+    """Configuration of a flight controller, in the units of its messages."""
 
     firmware: str
     api: str
@@ -33,23 +33,23 @@ class AircraftConstants:
 
     @property
     def rates(self) -> RateCurves | None:
-        """None of a kind that is not known here."""
+        """Rate curves; None for an unknown kind."""
         return rates_of(self.tuning)
 
     def switched(self, mode: int, us: tuple[int, ...]) -> bool:
-        """Whether channels, four sticks and then AUX1, have a mode on."""
+        """Return whether channels (us; four sticks, then AUX1) switch a mode on."""
         ranges = (one for one in self.modes if one.mode == mode and STICKS + one.channel <= len(us))
         return any(one.low_us <= us[STICKS + one.channel - 1] < one.high_us for one in ranges)
 
 
 def told(line: MspLine, code: Code) -> Message | None:
-    """One message of several tries; None where it is refused or does not come."""
+    """Request one message with repeats; None if it is refused or does not come."""
     answers = (line.ask(code, ASK_S) for _ in range(TRIES))
     return next((answer for answer in answers if answer is not None), None)
 
 
 def firmware_of(line: MspLine) -> str:
-    """Name and version. Raises LinkError when nothing answers."""
+    """Return name and version of the firmware. Raises LinkError without a reply."""
     variant = told(line, Code.FC_VARIANT)
     if not isinstance(variant, FcVariant):
         raise LinkError("no answer to MSP_FC_VARIANT: is this a UART with MSP, at the baud rate of the profile?")
@@ -60,7 +60,7 @@ def firmware_of(line: MspLine) -> str:
 
 
 def read_constants(line: MspLine) -> AircraftConstants:
-    """Raises UserError for what is not told, LinkError when nothing answers."""
+    """Read the configuration. Raises UserError for messages that are not available, LinkError without a reply."""
     firmware = firmware_of(line)
     api, board = _required(line, Code.API_VERSION, ApiVersion), _required(line, Code.BOARD_INFO, BoardInfo)
     status = _required(line, Code.STATUS_EX, StatusEx)
@@ -85,7 +85,7 @@ def _required(line: MspLine, code: Code, kind: type[M]) -> M:
 
 
 def require_safe(line: MspLine, profile: BetaflightProfile, constants: AircraftConstants | None = None) -> None:
-    """Raises UserError for what is armed or handed over, by the profile's switch or the aircraft's own, or does not say."""
+    """Check that the aircraft is disarmed and not handed over, by the profile's and its own switch. Raises UserError if not."""
     status, channels = told(line, Code.STATUS_EX), told(line, Code.RC)
     if not isinstance(status, StatusEx) or not isinstance(channels, Channels):
         raise UserError("the flight controller does not say whether it is armed: nothing more is sent")
@@ -97,7 +97,7 @@ def require_safe(line: MspLine, profile: BetaflightProfile, constants: AircraftC
 
 
 def rates_of(tuning: RcTuning) -> RateCurves | None:
-    """The curves as they are set; None of a kind that is not known here."""
+    """Return the configured rate curves; None for an unknown kind."""
     t, kinds = tuning, {code: kind for kind, code in RATES_TYPE.items()}
     try:
         roll = AxisRates(t.rc_rate_roll, t.rate_roll, t.expo_roll, t.limit_roll_deg_s)
@@ -109,7 +109,7 @@ def rates_of(tuning: RcTuning) -> RateCurves | None:
 
 
 def changes(before: AircraftConstants, now: AircraftConstants) -> list[str]:
-    """What differs, by name: `tuning.rate_roll was 75, is 80`."""
+    """Return the differences by name: `tuning.rate_roll was 75, is 80`."""
     old, new = _leaves(asdict(before)), _leaves(asdict(now))
     names = [*old, *(name for name in new if name not in old)]
     return [
@@ -118,7 +118,7 @@ def changes(before: AircraftConstants, now: AircraftConstants) -> list[str]:
 
 
 def _leaves(value: object, name: str = "") -> dict[str, object]:
-    """Names with dots, as `modes.0.low_us`, and what stands there."""
+    """Return values by dotted name, such as `modes.0.low_us`."""
     if isinstance(value, dict):
         items = list(value.items())
     elif isinstance(value, tuple | list):

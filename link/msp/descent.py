@@ -1,12 +1,12 @@
-"""The way down when nobody flies: brake, sink slowly, throttle low on the ground. Answers in, sticks out.
+"""Emergency descent without a pilot: brake, sink slowly, low throttle on the ground. Replies in, sticks out.
 
-    v' = g + R f - v / FORGET_S                                          velocity, from the pad on, with
-    h' = -v_z + L1 (h_baro - h),   v_z' = ... - L2 (h_baro - h)          where an altitude is polled
-    a = -v_xy / BRAKE_S, (V_SINK - v_z) / SINK_S                         asked for, each clipped; no sinking while fast
-    c = (g - a_z) / cos(lean),   s = k c / g,   k' = GAIN (c - f) / g    throttle over the hover's
+    v' = g + R f - v / FORGET_S                                          velocity, integrated from the pad
+    h' = -v_z + L1 (h_baro - h),   v_z' = ... - L2 (h_baro - h)          if altitude is polled
+    a = -v_xy / BRAKE_S, (V_SINK - v_z) / SINK_S                         commanded, each limited; no sinking while fast
+    c = (g - a_z) / cos(tilt),   s = k c / g,   k' = GAIN (c - f) / g    throttle relative to hover
 
-By an IMU alone v is good to some m/s, which brakes and does not hold a place. On the ground the force f is g whatever s is, so
-that k falls, and s to its least.
+From the IMU alone v is accurate to some m/s, which suffices to brake but not to hold a position. On the ground the force f is
+g whatever s is, so that k decreases, and s reaches its minimum.
 """
 
 import math
@@ -20,46 +20,46 @@ from link.msp.units import attitude, imu
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, matrix
 
-TURN_1_S, TURN_RAD_S = 3.5, 4.0  # rate per angle, and the most of it
-STEEP = 0.5  # cosine of the lean beyond which the thrust would push aside: the least of it, till the vehicle is upright
-BRAKE_S, BRAKE_M_S2 = 1.0, 5.0
-FAST_M_S = 3.0  # over ground: height is held meanwhile, as far as is felt
-V_SINK_M_S, SINK_S, DOWN_M_S2, UP_M_S2 = 1.5, 1.0, 3.0, 4.0
-FORGET_S = 10.0
-GAIN_1_S = 3.0
-L1, L2 = 1.4, 1.0  # 1/s, 1/s^2: an observer of 1 rad/s, damped by 0.7, for a barometer with 0.4 m of noise
-LEAST, MOST = 0.4, 1.8  # of the hover's throttle
-LANDED_S = 1.0  # at the least throttle, upright
-LIMIT_S = 60.0  # after which the throttle is low whatever was felt
-LONGEST_S = 0.5  # between two samples, over which the force is taken to change evenly
+TURN_1_S, TURN_RAD_S = 3.5, 4.0  # attitude gain, and greatest body rate
+STEEP = 0.5  # cosine of the tilt beyond which the throttle is at its minimum until the vehicle is upright
+BRAKE_S, BRAKE_M_S2 = 1.0, 5.0  # time constant and greatest deceleration
+FAST_M_S = 3.0  # horizontal speed above which height is held
+V_SINK_M_S, SINK_S, DOWN_M_S2, UP_M_S2 = 1.5, 1.0, 3.0, 4.0  # sink rate, time constant, greatest accelerations
+FORGET_S = 10.0  # time constant of the leaky integration
+GAIN_1_S = 3.0  # adaptation gain of the throttle
+L1, L2 = 1.4, 1.0  # 1/s, 1/s^2: observer at 1 rad/s, damping 0.7, for a barometer with 0.4 m of noise
+LEAST, MOST = 0.4, 1.8  # relative to the hover throttle
+LANDED_S = 1.0  # s at the least throttle, upright
+LIMIT_S = 60.0  # s, after which the throttle is low whatever was measured
+LONGEST_S = 0.5  # s, longest step, over which the force is assumed to change linearly
 G_W = np.array([0.0, 0.0, GRAVITY])
 
 
 class Descent:
-    """Feed `hear` all the way; ask for `sticks` from when on the vehicle is to come down. Times in s of one steady clock."""
+    """Descent controller. Pass all messages to `receive`; call `sticks` from `begin` on. Times in s of one monotonic clock."""
 
     def __init__(self, profile: BetaflightProfile, hover: float):
-        """`hover`: the throttle, 0..1, that carries the vehicle, as far as is known."""
+        """Create it; `hover`: hover throttle, 0..1, as far as known."""
         self._profile, self._hover = profile, hover
-        self.over = False  # the motors are off, or the pilot has taken over
+        self.over = False  # the motors are off, or the person has taken over
         self._R_wb, self._v_w = np.eye(3), np.zeros(3)
-        self._h: float | None = None  # m, up, by the barometer's reckoning
+        self._h: float | None = None  # m, height above the barometer's zero
         self._trim, self._share = 1.0, 1.0
         self._angle = self._landed = self._armed = False
         self._begun: float | None = None
         self._felt_t: float | None = None
         self._a_w = np.zeros(3)
-        self._carried_t = 0.0  # when the throttle last was more than the least
+        self._carried_t = 0.0  # last time with more than the least throttle
 
-    def hear(self, message: Message, t: float) -> None:
-        """Take an answer, sampled at t."""
+    def receive(self, message: Message, t: float) -> None:
+        """Process a message, sampled at t."""
         match message:
             case RawAttitude():
                 self._R_wb = matrix(attitude(self._profile, message, t).q_wb)
             case RawImu():
                 self._feel(np.array(imu(self._profile, message, t, spinning=self._armed).accel), t)
             case Altitude():
-                self._hear_altitude(message.altitude_cm / 100)
+                self._receive_altitude(message.altitude_cm / 100)
             case StatusEx():
                 self._armed = message.armed
                 self.over |= not message.armed
@@ -68,12 +68,12 @@ class Descent:
                 self._angle = self._profile.aux.angle.on(message.us)
 
     def begin(self, t: float) -> None:
-        """From here on the vehicle is ours to bring down."""
+        """Start the descent at t."""
         self._begun = self._carried_t = t
         self.over, self._trim = False, 1.0
 
     def sticks(self, t: float) -> tuple[int, ...]:
-        """Channels in us at t, in the order of the receiver's map."""
+        """Return channels in us at t, in the order of the receiver's map."""
         self._landed |= self._begun is not None and t - self._begun > LIMIT_S
         throttle = 0.0 if self._landed else self._share * self._hover
         if self._angle:
@@ -81,14 +81,14 @@ class Descent:
         return sticks_by_rates(self._profile, (0.0, 0.0, 0.0) if self._landed else self._turn(), throttle)
 
     def _turn(self) -> tuple[float, float, float]:
-        """Body rates that lead the thrust to where it is wanted, by the shortest way."""
+        """Return body rates that rotate the thrust to the commanded direction, the shortest way."""
         x, y, z = (self._R_wb.T @ (self._asked() - G_W)).tolist()
         across = math.hypot(x, y)
         rate = min(TURN_1_S * math.atan2(across, -z), TURN_RAD_S) / max(across, 1e-9)
         return rate * y, -rate * x, 0.0
 
     def _asked(self) -> Array:
-        """(3,) m/s^2, world, by which to change the velocity."""
+        """Return the commanded acceleration (3,) m/s^2, world NED."""
         v = self._v_w
         speed, sink = math.hypot(v[0], v[1]), V_SINK_M_S
         share = min(1.0, BRAKE_M_S2 * BRAKE_S / max(speed, 1e-9)) / BRAKE_S
@@ -96,7 +96,7 @@ class Descent:
             sink = 0.0
         return np.array([-share * v[0], -share * v[1], min(max((sink - v[2]) / SINK_S, -UP_M_S2), DOWN_M_S2)])
 
-    def _hear_altitude(self, h: float) -> None:
+    def _receive_altitude(self, h: float) -> None:
         dt, off = 1 / self._profile.stick_hz, h - (h if self._h is None else self._h)
         self._h = h - off + L1 * off * dt
         self._v_w[2] -= L2 * off * dt
@@ -114,7 +114,7 @@ class Descent:
             self._drive(float(f_b[2]), dt, t)
 
     def _drive(self, push: float, dt: float, t: float) -> None:
-        """The throttle after dt (s) of a specific force `push` (m/s^2) along the body's z."""
+        """Update the throttle after dt (s) with a specific force `push` (m/s^2) along body z."""
         upright = float(self._R_wb[2, 2])
         if upright < STEEP:
             self._share, self._carried_t = LEAST, t

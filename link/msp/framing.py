@@ -1,9 +1,9 @@
-"""MSP frames, version 1 and 2: packed, and found again in a stream of bytes that may hold anything.
+"""MSP frames, version 1 and 2: packing, and search in a byte stream with arbitrary content.
 
     v1: $ M direction size command payload xor                     size 255: jumbo, the size follows the command in 16 bit
     v2: $ X direction flag command(16) size(16) payload crc        all numbers little endian
 
-The checksum of version 1 is the XOR of all from the size on, that of version 2 is CRC-8/DVB-S2 of all from the flag on.
+The checksum of version 1 is the XOR of all bytes from the size on, that of version 2 is CRC-8/DVB-S2 of all from the flag on.
 Betaflight 4.4, `src/main/msp/msp_serial.c`; the wiki of iNav, "MSP V2".
 """
 
@@ -16,18 +16,18 @@ from operator import xor
 
 MARK = ord("$")
 V1, V2 = ord("M"), ord("X")
-JUMBO = 255  # the size byte of a longer version 1 frame; as a command it announces a version 2 frame inside of one
-LONGEST_PAYLOAD = 1024  # taken from a stream; Betaflight's answers have some hundred bytes
+JUMBO = 255  # size byte of a longer version 1 frame; as a command it announces an embedded version 2 frame
+LONGEST_PAYLOAD = 1024  # largest accepted payload; Betaflight's replies have some hundred bytes
 POLYNOMIAL = 0xD5  # x^8 + x^7 + x^6 + x^4 + x^2 + 1
 HEADER_V1, HEADER_JUMBO, HEADER_V2 = struct.Struct("<xxxBB"), struct.Struct("<xxxBBH"), struct.Struct("<xxxBHH")
 
 
 class Direction(enum.IntEnum):
-    """Where a frame goes, and whether it refuses."""
+    """Direction of a frame, and whether it is an error."""
 
-    REQUEST = ord("<")  # to the flight controller
+    REQUEST = ord("<")  # sent to the flight controller
     ANSWER = ord(">")
-    ERROR = ord("!")  # from the flight controller: it does not know or do what was asked
+    ERROR = ord("!")  # error from the flight controller: it does not support or execute the request
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +38,18 @@ class Frame:
     payload: bytes = b""
     direction: Direction = Direction.REQUEST
     version: int = 1
-    flag: int = 0  # of version 2 alone
+    flag: int = 0  # version 2 only
 
 
 @dataclass(slots=True)
 class ParserCounters:
-    """What a parser has dropped."""
+    """Counts of what a parser has dropped."""
 
     stray: int = 0  # bytes outside of frames
-    checksum: int = 0  # frames with a wrong one
-    oversized: int = 0  # frames longer than `LONGEST_PAYLOAD`, or of an embedded version
-    incomplete: int = 0  # frames whose rest never came
-    direction: int = 0  # sound frames that go the other way: an echo
+    checksum: int = 0  # frames with a wrong checksum
+    oversized: int = 0  # frames longer than `LONGEST_PAYLOAD`, or of the embedded version
+    incomplete: int = 0  # frames that were never completed
+    direction: int = 0  # valid frames in the other direction: an echo
 
 
 def _table() -> tuple[int, ...]:
@@ -63,20 +63,20 @@ CRC_OF_BYTE = _table()
 
 
 def crc8(data: bytes) -> int:
-    """CRC-8/DVB-S2."""
+    """Return the CRC-8/DVB-S2."""
     return reduce(lambda crc, byte: CRC_OF_BYTE[crc ^ byte], data, 0)
 
 
 def xor8(data: bytes) -> int:
-    """XOR of all bytes."""
+    """Return the XOR of all bytes."""
     return reduce(xor, data, 0)
 
 
 def pack(frame: Frame) -> bytes:
-    """The bytes of a frame.
+    """Return the bytes of a frame.
 
     Raises:
-        ValueError: no such version, or a command, flag or payload that it cannot carry.
+        ValueError: unknown version, or a command, flag or payload out of range.
     """
     size = len(frame.payload)
     if size > 0xFFFF:
@@ -96,24 +96,24 @@ def pack(frame: Frame) -> bytes:
 
 
 class Parser:
-    """Finds frames in a stream, however it is cut into pieces. Never raises; what is no frame is counted.
+    """Frame search in a stream, however it is split. Never raises; other bytes are counted.
 
-    After a broken frame the search goes on behind its first byte, so that no sound frame is lost with it.
+    After a broken frame the search continues behind its first byte, so that no valid frame is lost with it.
     """
 
     def __init__(self, expected: Collection[Direction], counters: ParserCounters | None = None):
-        """`expected`: directions that are for this end."""
+        """Create it; `expected`: directions that this end receives."""
         self.counters = counters if counters is not None else ParserCounters()
-        self.stray = b""  # bytes outside of frames, of the last `feed`
+        self.stray = b""  # bytes outside of frames in the last `feed`
         self._expected, self._buffer = frozenset(expected), bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that these bytes complete."""
+        """Return the frames that these bytes complete."""
         self._buffer += data
         return self._search()
 
     def give_up(self) -> list[Frame]:
-        """No more bytes will come for what has begun: frames that stand behind its first byte."""
+        """Discard the first byte of an incomplete frame, and return the frames found behind it."""
         if not self._buffer:
             return []
         self.counters.incomplete += 1
@@ -142,7 +142,7 @@ class Parser:
         return frames
 
     def _first(self) -> tuple[int, Frame | None]:
-        """How many bytes at the start of the buffer are done with, and the frame that they are; 0 while more are needed."""
+        """Return the number of bytes at the start of the buffer to remove, and their frame if any; 0 while more are needed."""
         buffer = self._buffer
         if len(buffer) > 1 and buffer[1] not in (V1, V2):
             return 1, None
@@ -175,7 +175,7 @@ class Parser:
         return self._whole(HEADER_V2.size, size, Frame(command, b"", Direction(buffer[2]), 2, flag))
 
     def _whole(self, begin: int, size: int, head: Frame) -> tuple[int, Frame | None]:
-        """The frame with its payload, once it is there and its checksum is right."""
+        """Return the frame with its payload, once it is complete and its checksum is correct."""
         end, buffer = begin + size, self._buffer
         if len(buffer) <= end:
             return 0, None

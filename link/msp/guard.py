@@ -1,8 +1,8 @@
-"""A process between the pilot and the line, which goes on streaming when the pilot dies: it owns the port and passes bytes on.
+"""Guard process between the pilot and the line: it owns the port, relays bytes, and goes on streaming if the pilot dies.
 
-SET_RAW_RC has no time-out: without a stream the last sticks act for ever (docs/safety.md). Once the pilot's sticks have carried
-the vehicle, the only way out is down: if they fail to come for `SILENT_S`, or the pilot's end is closed with the throttle up, the
-guard flies a `Descent`, and gives the line back to nobody. It hears no signals that are meant for the pilot.
+SET_RAW_RC has no time-out: without a stream the last sticks stay in effect for ever (docs/safety.md). Once the pilot's sticks
+have lifted the vehicle, the only safe response is a descent: if they are missing for `SILENT_S`, or the pilot's end is closed
+with the throttle up, the guard flies a `Descent`, and does not return control. It ignores signals meant for the pilot.
 """
 
 import contextlib
@@ -26,19 +26,19 @@ from link.msp.profile import MID_US, STICKS, BetaflightProfile
 from link.sockets import LinkError
 from vehicle.process import end, shielded
 
-POLL = "attitude", "raw_imu", "altitude", "status_ex", "rc"  # by the guard, in one request
-HELD_S = 0.1  # without sticks, after which the vehicle turns no further: a body rate that acts on throws it over
-SILENT_S = 0.25  # after which nobody flies: garbage collection and a busy machine take less
-WAIT_S = 0.02
-BEGIN_S = 60.0  # for the process to open the port, on a machine that is busy with other things
+POLL = "attitude", "raw_imu", "altitude", "status_ex", "rc"  # polled by the guard, in one request
+HELD_S = 0.1  # s without sticks, after which they are centred: a body rate that persists would flip the vehicle
+SILENT_S = 0.25  # s without sticks, after which the pilot counts as lost: garbage collection and load take less
+WAIT_S = 0.02  # s, longest wait for bytes
+BEGIN_S = 60.0  # s for the process to open the port on a busy machine
 
 
 class StickWatch:
-    """What the pilot has last asked for and what it was answered, read from the bytes that pass."""
+    """Monitor of the pilot's last sticks and the replies, read from the relayed bytes."""
 
     def __init__(self, profile: BetaflightProfile, hover: float):
         self.descent = Descent(profile, hover)
-        self.carries = False  # the last sticks hold the vehicle in the air: to leave them so would be a fly-away
+        self.carries = False  # the last sticks keep the vehicle in the air: to leave them would be a fly-away
         self._requests, self._answers = Parser((Direction.REQUEST,)), MspCodec()
         self._polled = profile.polled
         self._answers.poll(self._polled)  # as the pilot does
@@ -46,7 +46,7 @@ class StickWatch:
         self._centred, self._held_t = neutral(profile), 0.0
 
     def said(self, data: bytes, t: float) -> None:
-        """Bytes of the pilot on their way to the line at t."""
+        """Process bytes from the pilot at t."""
         for frame in self._requests.feed(data):
             sticks = Channels.decode(frame.payload) if frame.command == Code.SET_RAW_RC else None
             if sticks is not None and len(sticks.us) > self._throttle:
@@ -55,28 +55,28 @@ class StickWatch:
                 self._last_t, self._centred = t, tuple(us if k == self._throttle else MID_US for k in range(STICKS))
 
     def answered(self, data: bytes, t: float) -> None:
-        """Bytes of the line."""
+        """Process bytes from the line at t."""
         for answer in self._answers.feed(data):
             for message in answer.messages:
-                self.descent.hear(message, t)
+                self.descent.receive(message, t)
 
     def held(self, t: float) -> bytes:
-        """Now and then, where the pilot's sticks fail to come: some that hold attitude and throttle, and the pilot's request."""
+        """Return, at intervals while the pilot's sticks are missing, centred sticks at the last throttle, and a request."""
         if not self.carries or t - max(self._last_t, self._held_t) < HELD_S:
             return b""
         self._held_t = t
         return self._answers.sticks(self._centred) + self._answers.poll(self._polled)
 
     def silent(self, t: float) -> bool:
-        """Whether the vehicle has been left in the air."""
+        """Return whether the pilot has left the vehicle in the air."""
         return self.carries and t - self._last_t > SILENT_S
 
 
 class GuardedPort(SocketPort):
-    """A `Port` behind a guard of its own. Leaving it waits for the guard, if that has a vehicle to bring down."""
+    """`Port` behind its own guard process. A process exit waits for a guard that flies a descent."""
 
     def __init__(self, where: str, profile: BetaflightProfile, hover: float, consent: str = ""):
-        """Arguments as of `open_port`; `hover`: the throttle that carries the vehicle. Raises LinkError as `open_port`."""
+        """Open the port. Arguments as in `open_port`; `hover`: hover throttle. Raises LinkError as `open_port`."""
         ours, theirs = socket.socketpair()
         context = multiprocessing.get_context("spawn")
         told, tell = context.Pipe(duplex=False)
@@ -120,7 +120,7 @@ def _guard(
 
 
 def relay(pilot: socket.socket, port: Port, watch: StickWatch) -> None:
-    """Passes bytes on both ways until the pilot is gone or silent. Raises LinkError once the line is gone."""
+    """Relay bytes both ways until the pilot's end is closed or silent. Raises LinkError if the line fails."""
     pilot.setblocking(False)
     ends: list[socket.socket | int] = [pilot, port.fileno()]
     while not watch.silent(time.monotonic()):
@@ -136,7 +136,7 @@ def relay(pilot: socket.socket, port: Port, watch: StickWatch) -> None:
             port.write(said)
         if port.fileno() in ready and (answered := port.read(0.0)):
             watch.answered(answered, time.monotonic())
-            with contextlib.suppress(OSError):  # who does not read is silent soon
+            with contextlib.suppress(OSError):  # a pilot that does not read is soon detected as silent
                 pilot.send(answered)
         port.write(watch.held(time.monotonic()))
 
@@ -144,15 +144,15 @@ def relay(pilot: socket.socket, port: Port, watch: StickWatch) -> None:
 def bring_down(
     port: Port, profile: BetaflightProfile, descent: Descent, clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Streams a descent until the motors are off or the pilot has taken over. Raises LinkError once the line is gone."""
+    """Stream a descent until the motors are off or the person has taken over. Raises LinkError if the line fails."""
     line = MspLine(port, replace(profile, poll=POLL), profile.stick_hz, clock=clock)
     descent.begin(clock())
     line.sticks = descent.sticks(clock())
     port.write(line.codec.sticks(line.sticks))
     until = clock() + profile.poll_timeout_s
     while (left := until - clock()) > 0:
-        port.read(left)  # what the pilot has asked for is no answer to us
+        port.read(left)  # a reply to the pilot's last request
     while not descent.over:
         for sampled, message in line.exchange(WAIT_S):
-            descent.hear(message, sampled)
+            descent.receive(message, sampled)
         line.sticks = descent.sticks(clock())

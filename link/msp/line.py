@@ -1,4 +1,4 @@
-"""Sticks and requests over one port: what is due is sent, what comes is read and dated."""
+"""Sticks and requests over one port: scheduling, sending, and stamping of replies."""
 
 import time
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from link.msp.ports import Port
 from link.msp.profile import LOW_US, MID_US, BetaflightProfile
 from link.msp.schedule import PollScheduler
 
-LATE_S = 0.06  # between two readings, after which nobody knows how long an answer has waited: it is not dated
-BITS_PER_BYTE = 10  # on the line: one start bit, eight of data, one stop bit
+LATE_S = 0.06  # s between two reads, beyond which the waiting time of a reply is unknown: it is not stamped
+BITS_PER_BYTE = 10  # on the line: one start bit, eight data bits, one stop bit
 
 
 class MspLine:
-    """Streams `sticks` on their beat and polls as fast as the line allows. Call `exchange` often."""
+    """Line with `sticks` streamed on their beat and polls as fast as it permits. Call `exchange` often."""
 
     def __init__(
         self,
@@ -24,30 +24,30 @@ class MspLine:
         counters: CodecCounters | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """The port stays the caller's.
+        """Create it; the caller keeps ownership of the port.
 
         Args:
-            stick_hz: 0 only asks.
-            counters: the caller's own, if any.
-            clock: s, steady, and the one by which the port waits.
+            stick_hz: 0 sends requests only.
+            counters: may be shared.
+            clock: s, monotonic, also that of the port's waits.
         """
         self.codec, self.scheduler = MspCodec(counters), PollScheduler(stick_hz, profile.poll_timeout_s)
         self._clock = clock
         self.sticks = neutral(profile)
         self._port, self._profile, self._timeouts = port, profile, 0
-        self._read_t = clock()  # when there was nothing left to read
-        self.undated = 0  # answers that were dropped, since the caller came too late for them
+        self._read_t = clock()  # time at which nothing was left to read
+        self.undated = 0  # replies dropped because the caller was late
 
     def exchange(self, timeout_s: float) -> list[tuple[float, Message]]:
-        """Sends what is due and waits at most so long for bytes. Messages with the time of their sampling (s of the clock).
+        """Send what is due, wait at most timeout_s for bytes, and return messages with their sampling time (s of the clock).
 
         Raises:
-            LinkError: the line is gone.
+            LinkError: the line failed.
         """
         now = self._clock()
         self.send_due(now)
         data, late = self._port.read(min(timeout_s, self.scheduler.next_s(now))), now - self._read_t > LATE_S
-        heard, received = list[tuple[float, Message]](), self._clock()
+        arrivals, received = list[tuple[float, Message]](), self._clock()
         self._read_t = received
         for answer in self.codec.feed(data):
             if answer.command == Code.SET_RAW_RC:
@@ -57,12 +57,12 @@ class MspLine:
                 self.undated += 1
                 continue
             sampled = received - answer.wire_bytes * BITS_PER_BYTE / self._profile.baud
-            heard += [(sampled, message) for message in answer.messages]
+            arrivals += [(sampled, message) for message in answer.messages]
         self.send_due(self._clock())
-        return heard
+        return arrivals
 
     def ask(self, code: Code, timeout_s: float) -> Message | None:
-        """One message, before anything is polled; None if it is refused or does not come."""
+        """Request one message, before anything is polled; None if it is refused or does not come."""
         self._port.write(self.codec.request(code))
         until = self._clock() + timeout_s
         while (left := until - self._clock()) > 0:
@@ -72,12 +72,12 @@ class MspLine:
         return None
 
     def rest(self) -> None:
-        """Sends neutral sticks, now and on every beat to come."""
+        """Send neutral sticks, now and on every following beat."""
         self.sticks = neutral(self._profile)
         self._port.write(self.codec.sticks(self.sticks))
 
     def send_due(self, now: float) -> None:
-        """Sends what is due at `now` (s of the clock)."""
+        """Send what is due at `now` (s of the clock)."""
         if self.scheduler.sticks_due(now):
             self._port.write(self.codec.sticks(self.sticks))
         if self.scheduler.poll_due(now):
@@ -88,5 +88,5 @@ class MspLine:
 
 
 def neutral(profile: BetaflightProfile) -> tuple[int, ...]:
-    """Centred sticks and a low throttle, in the order of the receiver's map."""
+    """Return centred sticks and low throttle, in the order of the receiver's map."""
     return tuple(LOW_US if letter == "T" else MID_US for letter in profile.channel_map)

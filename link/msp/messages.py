@@ -1,6 +1,6 @@
-"""What Betaflight says over MSP, typed, in the wire's own units. Betaflight 4.4 (API 1.45), `src/main/msp/msp.c`.
+"""Messages of Betaflight over MSP, typed, in the units of the wire. Betaflight 4.4 (API 1.45), `src/main/msp/msp.c`.
 
-Each message has `encode`, and `decode`, which gives None where the payload is too short; what newer firmware appends is ignored.
+Each message has `encode`, and `decode`, which returns None for a short payload; appended fields of newer firmware are ignored.
 """
 
 import enum
@@ -14,7 +14,7 @@ Counts = tuple[int, int, int]
 
 
 class Code(enum.IntEnum):
-    """Commands of MSP that are used here."""
+    """Commands of MSP in use here."""
 
     API_VERSION = 1
     FC_VARIANT = 2
@@ -35,7 +35,7 @@ class Code(enum.IntEnum):
 
 
 class DisableFlag(enum.IntFlag):
-    """Why the flight controller does not arm: STATUS_EX, `armingDisableFlags_e` of `runtime_config.h`."""
+    """Reasons for which the flight controller does not arm: STATUS_EX, `armingDisableFlags_e` of `runtime_config.h`."""
 
     NO_GYRO = 1 << 0
     FAILSAFE = 1 << 1
@@ -67,7 +67,7 @@ class DisableFlag(enum.IntFlag):
 
 @dataclass(frozen=True)
 class ApiVersion(Fixed):
-    """The protocol; 1.45 of Betaflight 4.4."""
+    """Version of the protocol; 1.45 for Betaflight 4.4."""
 
     LAYOUT = struct.Struct("<3B")
     protocol: int
@@ -77,7 +77,7 @@ class ApiVersion(Fixed):
 
 @dataclass(frozen=True)
 class FcVersion(Fixed):
-    """The firmware's version."""
+    """Version of the firmware."""
 
     LAYOUT = struct.Struct("<3B")
     major: int
@@ -87,7 +87,7 @@ class FcVersion(Fixed):
 
 @dataclass(frozen=True)
 class RawImu(Fixed):
-    """Counts in Betaflight's axes: x forward, y left, z up. `accel` 512 per g, `gyro` of the sensor's own scale."""
+    """Counts in Betaflight's axes: x forward, y left, z up. `accel`: 512 per g; `gyro`: scale of the sensor."""
 
     LAYOUT = struct.Struct("<9h")
     accel_x: int
@@ -142,7 +142,7 @@ class Analog(Fixed):
 
 @dataclass(frozen=True)
 class FcVariant:
-    """Four letters: BTFL of Betaflight."""
+    """Four letters: BTFL for Betaflight."""
 
     name: str
 
@@ -156,7 +156,7 @@ class FcVariant:
 
 @dataclass(frozen=True)
 class BoardInfo:
-    """The board: four letters, revision, kind, capabilities, and the name of the target. What follows is not read."""
+    """The board: four letters, revision, kind, capabilities, and the name of the target. Later fields are ignored."""
 
     board: str
     revision: int = 0
@@ -183,7 +183,7 @@ class BoardInfo:
 
 @dataclass(frozen=True)
 class StatusEx:
-    """STATUS_EX. Of the modes' bits the first is ARM; the others stand in the order in which they are set up."""
+    """STATUS_EX. The first mode bit is ARM; the others are in the order of configuration."""
 
     cycle_us: int
     i2c_errors: int
@@ -194,9 +194,9 @@ class StatusEx:
     profiles: int
     rate_profile: int
     disabled: DisableFlag
-    disable_flags: int = 26  # how many there are
+    disable_flags: int = 26  # number of flags
     more_modes: bytes = b""
-    config: int = 0  # bit 0: a reboot is needed
+    config: int = 0  # bit 0: a reboot is required
 
     BEGIN: ClassVar[struct.Struct] = struct.Struct("<HHHIBHBBB")
     END: ClassVar[struct.Struct] = struct.Struct("<BIB")
@@ -225,9 +225,9 @@ class StatusEx:
 
 @dataclass(frozen=True)
 class Channels:
-    """RC: what the flight controller flies by, in us: roll, pitch, yaw, throttle, AUX1 and so on.
+    """RC channels that the flight controller uses, in us: roll, pitch, yaw, throttle, AUX1 and so on.
 
-    In SET_RAW_RC the first four stand in the order of the receiver's map instead, AETR if nothing was changed.
+    In SET_RAW_RC the first four are in the order of the receiver's map instead, by default AETR.
     """
 
     us: tuple[int, ...]
@@ -263,7 +263,7 @@ KINDS: dict[int, type[Message]] = {
 
 
 def decode(command: int, payload: bytes) -> Message | None:
-    """The message of an answer; None where it is not known or too short."""
+    """Return the message of a reply; None if it is unknown or too short."""
     kind = KINDS.get(command)
     return kind.decode(payload) if kind is not None else None
 

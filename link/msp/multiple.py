@@ -1,10 +1,10 @@
-"""MULTIPLE_MSP: several answers in one frame, which saves a wait for each. Betaflight 4.4, `src/main/msp/msp.c`."""
+"""MULTIPLE_MSP: several replies in one frame, which saves a round trip for each. Betaflight 4.4, `src/main/msp/msp.c`."""
 
 from collections.abc import Sequence
 
 
 def split_multiple(payload: bytes) -> list[bytes] | None:
-    """The payloads in an answer to MULTIPLE_MSP, each with its size before it; None where the sizes do not fit."""
+    """Return the payloads in a reply to MULTIPLE_MSP, each preceded by its size; None if the sizes are inconsistent."""
     parts, at = list[bytes](), 0
     while at < len(payload):
         end = at + 1 + payload[at]
@@ -16,5 +16,5 @@ def split_multiple(payload: bytes) -> list[bytes] | None:
 
 
 def join_multiple(parts: Sequence[bytes]) -> bytes:
-    """The inverse of `split_multiple`."""
+    """Return the inverse of `split_multiple`."""
     return b"".join(bytes((len(part),)) + part for part in parts)

@@ -1,7 +1,7 @@
-"""Where MSP runs: a serial port, a pseudo-terminal, or TCP (Betaflight's simulator listens on 5761).
+"""Ports for MSP: a serial port, a pseudo-terminal, or TCP (Betaflight's simulator listens on 5761).
 
-Nothing is opened that may be an aircraft unless the caller has consented: a pseudo-terminal or this machine's own TCP ports
-need no consent, a serial port or another machine does. See docs/safety.md.
+A port that may be an aircraft is opened with the caller's consent only: a pseudo-terminal or this machine's own TCP ports
+need none, a serial port or another machine does. See docs/safety.md.
 """
 
 import contextlib
@@ -18,24 +18,24 @@ from link.sockets import LinkError, parse_address
 SITL_PORT = 5761
 SAFETY_PAGE = "docs/safety.md"
 CONSENT_OPTION = "--i-have-read"
-AT_ONCE = 4096  # bytes of one read
-CONNECT_S = 3.0
-STUCK_S = 0.5  # without a byte that the other end takes
+AT_ONCE = 4096  # bytes per read
+CONNECT_S = 3.0  # s to connect
+STUCK_S = 0.5  # s without progress of a write
 
 
 class Port(Protocol):
-    """A line of bytes both ways."""
+    """A bidirectional byte stream."""
 
     def read(self, timeout_s: float) -> bytes:
-        """What has come; waits at most so long for the first byte. Raises LinkError once the line is gone."""
+        """Return the bytes received; wait at most timeout_s for the first. Raises LinkError once the line has failed."""
         ...
 
     def write(self, data: bytes) -> None:
-        """Sends all of it. Raises LinkError once the line is gone."""
+        """Send all bytes. Raises LinkError once the line has failed."""
         ...
 
     def fileno(self) -> int:
-        """What `select` waits for."""
+        """Return the descriptor for `select`."""
         ...
 
     def close(self) -> None: ...
@@ -45,7 +45,7 @@ class TerminalPort:
     """A pseudo-terminal, by its descriptor."""
 
     def __init__(self, descriptor: int, name: str):
-        """Takes the descriptor over."""
+        """Take ownership of the descriptor."""
         self._descriptor, self._name = descriptor, name
         os.set_blocking(descriptor, False)
 
@@ -67,7 +67,7 @@ class SocketPort:
     """A connected socket."""
 
     def __init__(self, connected: socket.socket, name: str):
-        """Takes the socket over."""
+        """Take ownership of the socket."""
         self._socket, self._name = connected, name
         connected.setblocking(False)
 
@@ -115,7 +115,7 @@ class SerialPort:
     """A serial port, by pyserial."""
 
     def __init__(self, device: str, baud: int):
-        """Raises LinkError: no pyserial, or no such port."""
+        """Open the port. Raises LinkError without pyserial, or without such a port."""
         try:
             import serial
         except ImportError:
@@ -148,14 +148,14 @@ class SerialPort:
 
 
 def open_port(where: str, baud: int, consent: str = "") -> Port:
-    """The port of a device (`/dev/pts/3`, `/dev/ttyTHS1`, `COM3`) or of `tcp:HOST:PORT`.
+    """Open the port of a device (`/dev/pts/3`, `/dev/ttyTHS1`, `COM3`) or of `tcp:HOST:PORT`.
 
     Args:
-        baud: of a serial port.
-        consent: the page that the caller has read.
+        baud: bit/s of a serial port.
+        consent: page that the caller has read.
 
     Raises:
-        LinkError: it may be an aircraft and there is no consent, or it cannot be opened.
+        LinkError: the port may be an aircraft and there is no consent, or cannot be opened.
     """
     require_consent(where, consent)
     if where.startswith("tcp:"):
@@ -164,14 +164,14 @@ def open_port(where: str, baud: int, consent: str = "") -> Port:
 
 
 def may_be_aircraft(where: str) -> bool:
-    """Whether something else than this machine's own pseudo-terminals and TCP ports. Raises LinkError: malformed."""
+    """Return whether a port is not one of this machine's pseudo-terminals and TCP ports. Raises LinkError for a malformed one."""
     if where.startswith("tcp:"):
         return not _is_local(parse_address(where.removeprefix("tcp:"), SITL_PORT)[0])
     return not _is_pseudo_terminal(where)
 
 
 def require_consent(where: str, consent: str) -> None:
-    """Raises LinkError for what may be an aircraft, unless its page on safety has been read."""
+    """Check the consent for a possible aircraft. Raises LinkError unless its page on safety has been read."""
     if may_be_aircraft(where) and consent != SAFETY_PAGE:
         raise LinkError(f"{where} may be a real aircraft: read {SAFETY_PAGE}, then add {CONSENT_OPTION} {SAFETY_PAGE}")
 
@@ -181,7 +181,7 @@ def _is_local(host: str) -> bool:
 
 
 def _is_pseudo_terminal(where: str) -> bool:
-    """Whether a path leads to one; links are followed."""
+    """Return whether a path leads to a pseudo-terminal; links are followed."""
     return Path(where).resolve().parent == Path("/dev/pts")
 
 

@@ -1,6 +1,6 @@
-"""The file of a preflight: what an aircraft's constants were, under one hash, and whether a start may rely on it.
+"""Preflight file: an aircraft's configuration under one hash, and the checks of a flight against it.
 
-A flight reads the constants again, over the line that it will fly by, and refuses where anything has changed since.
+Before a flight the configuration is read again, over the line of the flight, and any change since prevents the start.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ from vehicle.config import load, write
 from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
 
-LISTEN_S = 0.5  # for bytes that nobody asked for
-SHOWN = 3  # changes that a refusal names
+LISTEN_S = 0.5  # s to listen for unsolicited bytes
+SHOWN = 3  # changes listed in a refusal
 
 
 @dataclass(frozen=True)
 class Named:
-    """A profile or a vehicle: its name, and a hash of all that it says but its `source`."""
+    """A profile or vehicle: its name, and a hash of its contents except `source`."""
 
     name: str
     hash: str
@@ -31,11 +31,11 @@ class Named:
 
 @dataclass(frozen=True)
 class AtRest:
-    """Means of what was measured on the ground, motors off. Body FRD; rad."""
+    """Means measured on the ground with the motors off. Body FRD; rad."""
 
     accel_m_s2: tuple[float, float, float]  # specific force
     gyro_rad_s: tuple[float, float, float]
-    accel_noise_m_s2: float  # standard deviation, of the axis that has most
+    accel_noise_m_s2: float  # standard deviation on the noisiest axis
     gyro_noise_rad_s: float
     roll_rad: float
     pitch_rad: float
@@ -43,7 +43,7 @@ class AtRest:
 
 @dataclass(frozen=True)
 class LineFigures:
-    """Between two answers, beside sticks as in flight."""
+    """Intervals between replies, with sticks as in flight."""
 
     interval_mean_s: float
     interval_p95_s: float
@@ -52,7 +52,7 @@ class LineFigures:
 
 @dataclass(frozen=True)
 class PreflightFile:
-    """All of it; `sha256` is of everything else."""
+    """Contents of the file; `sha256` covers all other fields."""
 
     constants: AircraftConstants
     profile: Named
@@ -63,29 +63,29 @@ class PreflightFile:
 
     @property
     def digest(self) -> str:
-        """What `sha256` has to be."""
+        """Expected value of `sha256`."""
         return hashlib.sha256(json.dumps(asdict(replace(self, sha256="")), sort_keys=True).encode()).hexdigest()
 
 
 def profile_named(profile: BetaflightProfile) -> Named:
-    """A profile as the file names it."""
+    """Return a profile as named in the file."""
     told = repr(astuple(replace(profile, source="")))
     return Named(profile.name, hashlib.sha256(told.encode()).hexdigest()[:16])
 
 
 def vehicle_named(vehicle: Vehicle) -> Named:
-    """A vehicle as the file names it."""
+    """Return a vehicle as named in the file."""
     return Named(vehicle.name, vehicle.hash)
 
 
 def write_preflight(path: Path, file: PreflightFile) -> str:
-    """Writes it under its hash, which is returned."""
+    """Write the file with its hash, and return the hash."""
     write(path, asdict(replace(file, sha256=file.digest)))
     return file.digest
 
 
 def load_preflight(path: Path) -> PreflightFile:
-    """Raises UserError: malformed, or its hash is not that of what it says."""
+    """Read the file. Raises UserError if it is malformed, or its hash does not match."""
     file = load(path, PreflightFile)
     if file.sha256 != file.digest:
         raise UserError(f"{path}: sha256: is not the hash of this file, which was changed by hand: run preflight again")
@@ -93,7 +93,7 @@ def load_preflight(path: Path) -> PreflightFile:
 
 
 def require_meant(path: Path, file: PreflightFile, profile: BetaflightProfile, vehicle: Vehicle) -> None:
-    """Raises UserError where a flight by another profile or vehicle is to rely on the file."""
+    """Check that the file was made for this profile and vehicle. Raises UserError if not."""
     for what, was, given in (
         ("profile", file.profile, profile_named(profile)),
         ("vehicle", file.vehicle, vehicle_named(vehicle)),
@@ -104,7 +104,7 @@ def require_meant(path: Path, file: PreflightFile, profile: BetaflightProfile, v
 
 
 def require_alone(port: Port, listen_s: float = LISTEN_S) -> None:
-    """Raises UserError where bytes come that nobody has asked for. What an earlier program has left on the line is dropped."""
+    """Check that the line is idle; bytes left by an earlier program are dropped. Raises UserError for unsolicited bytes."""
     while port.read(0.0):
         pass
     until = time.monotonic() + listen_s
@@ -116,11 +116,11 @@ def require_alone(port: Port, listen_s: float = LISTEN_S) -> None:
 
 
 def read_steady(line: MspLine, profile: BetaflightProfile) -> AircraftConstants:
-    """The constants, read twice from an aircraft that is safe.
+    """Return the configuration, read twice from an aircraft that is safe.
 
     Raises:
-        UserError: armed, handed over, not told, or different the second time.
-        LinkError: nothing answers.
+        UserError: armed, handed over, not available, or different in the second reading.
+        LinkError: no reply.
     """
     require_safe(line, profile)
     first = read_constants(line)
@@ -131,7 +131,7 @@ def read_steady(line: MspLine, profile: BetaflightProfile) -> AircraftConstants:
 
 
 def require_unchanged(port: Port, path: Path, file: PreflightFile, profile: BetaflightProfile) -> None:
-    """Reads the aircraft again. Raises UserError where it is not as the file says, and as `require_alone`, `read_steady`."""
+    """Check the aircraft against the file. Raises UserError where it differs, and as `require_alone`, `read_steady`."""
     require_alone(port)
     found = read_steady(MspLine(port, profile, stick_hz=0.0), profile)
     if differing := changes(file.constants, found):

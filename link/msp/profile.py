@@ -1,7 +1,7 @@
-"""A Betaflight over MSP as data: line, counts, signs, rates and channels, from `link/msp/profiles/*.yaml`.
+"""Profile of a Betaflight over MSP: line, counts, signs, rates and channels, from `link/msp/profiles/*.yaml`.
 
-It is a file of its own kind, since nothing of MAVLink's (ports of UDP, streams that are pushed, type masks) is there. Both ends
-read it: the simulated flight controller applies what the client undoes.
+It is a separate kind of file, since MAVLink's parameters (UDP ports, pushed streams, type masks) do not apply. Both ends read
+it: the simulated flight controller applies the conventions, the client their inverse.
 """
 
 import math
@@ -24,17 +24,17 @@ FOLDER = Path(__file__).parent / "profiles"
 LOW_US, MID_US, HIGH_US = 1000, 1500, 2000  # a stick's travel: Betaflight's PWM_RANGE and `mid_rc`
 STICKS = 4  # flight channels, before AUX1
 LEAST_MAP = "AETR"
-OWN_ORDER = "AERT"  # in which the flight controller itself tells the sticks: MSP_RC
-AXES = "AER"  # roll, pitch, yaw: the letters of their channels
-THROTTLE_POINTS = 11  # of Betaflight's table, a tenth of the stick apart
+OWN_ORDER = "AERT"  # order in which the flight controller reports the sticks: MSP_RC
+AXES = "AER"  # channel letters of roll, pitch, yaw
+THROTTLE_POINTS = 11  # Betaflight's table, at intervals of a tenth of the stick
 PEEK_BYTES = 256 << 10
-LIKE = "spec"  # the wire of VADR-TS-002, whose form of images and limits hold where MSP has none of its own
-LEAST_PHYSICS_HZ = 240.0  # of set-points' filter and plant
+LIKE = "spec"  # the profile of VADR-TS-002, for the video format and the limits that MSP does not define
+LEAST_PHYSICS_HZ = 240.0  # least rate for the set-point filter and the plant
 
 
 @dataclass(frozen=True)
 class MspSigns:
-    """What stands on the wire over the project's own axes (world NED, body FRD), factor by factor."""
+    """Signs of the wire relative to the project's axes (world NED, body FRD), by component."""
 
     accel: Vector
     gyro: Vector
@@ -48,7 +48,7 @@ class MspSigns:
 
 @dataclass(frozen=True)
 class ThrottleStick:
-    """From the throttle channel to 0..1: Betaflight's `thr_mid` and `thr_expo` in per cent, linear between eleven points."""
+    """Map from the throttle channel to 0..1: Betaflight's `thr_mid` and `thr_expo` in per cent, linear between eleven points."""
 
     min_check_us: int
     mid: int
@@ -59,18 +59,18 @@ class ThrottleStick:
             raise ValueError("min_check_us must lie in 1000..1499, mid in 1..99, expo in 0..99")
 
     def throttle(self, us: float) -> float:
-        """Throttle 0..1 of a channel in us, clipped."""
+        """Return the throttle, 0..1, of a channel in us, clipped."""
         return float(np.interp((us - self.min_check_us) / (HIGH_US - self.min_check_us), *self._curve()))
 
     def us(self, throttle: float) -> float:
-        """The inverse of `throttle`; 0 leads to the stick's very low end, which alone allows arming."""
+        """Return the inverse of `throttle`; 0 maps to the lowest stick position, which alone permits arming."""
         if throttle <= 0:
             return float(LOW_US)
         stick, out = self._curve()
         return self.min_check_us + float(np.interp(throttle, out, stick)) * (HIGH_US - self.min_check_us)
 
     def _curve(self) -> tuple[list[float], list[float]]:
-        """Stick and throttle, 0..1, of the table."""
+        """Return stick and throttle, 0..1, of the table."""
         sticks, e = [k / (THROTTLE_POINTS - 1) for k in range(THROTTLE_POINTS)], self.expo / 100
         mid = self.mid / 100
         spans = [(1 - mid) if stick > mid else mid for stick in sticks]
@@ -80,7 +80,7 @@ class ThrottleStick:
 
 @dataclass(frozen=True)
 class AuxRange:
-    """An AUX channel, 1 and up, and the range in us in which its mode is on."""
+    """An AUX channel, numbered from 1, and the range in us in which its mode is on."""
 
     channel: int
     low_us: int
@@ -91,31 +91,31 @@ class AuxRange:
             raise ValueError("channel must lie in 1..14 and low_us below high_us")
 
     def on(self, channels: Sequence[float]) -> bool:
-        """Whether channels in us, four sticks and then AUX1, have it switched on."""
+        """Return whether channels (us; four sticks, then AUX1) switch it on."""
         at = STICKS + self.channel - 1
         return at < len(channels) and self.low_us <= channels[at] < self.high_us
 
 
 @dataclass(frozen=True)
 class AuxModes:
-    """The switches of the safety pilot's transmitter."""
+    """Switches of the safety pilot's transmitter."""
 
     arm: AuxRange
     angle: AuxRange
-    override: AuxRange  # MSP OVERRIDE: the masked channels are the companion computer's
+    override: AuxRange  # MSP OVERRIDE: the companion computer sets the masked channels
 
 
 @dataclass(frozen=True)
 class ReceiverFailsafe:
-    """A receiver without pulses. SET_RAW_RC has no time-out, so sticks that stop to come are none."""
+    """Fail-safe of the receiver. SET_RAW_RC has no time-out, so missing sticks do not trigger it."""
 
-    signal_loss_s: float  # the last pulses act on for so long
+    signal_loss_s: float  # s for which the last pulses stay in effect
     motors_off_s: float
 
 
 @dataclass(frozen=True)
 class Barometer:
-    """What spinning propellers make of it."""
+    """Effect of spinning propellers on the barometer."""
 
     fall_m: float
     noise_m: float
@@ -131,7 +131,7 @@ class BetaflightProfile:
     baud: int
     serial_task_hz: float
     stick_hz: float
-    video_hz: float  # of the camera beside it
+    video_hz: float  # rate of the camera in parallel
     poll: tuple[str, ...]
     poll_timeout_s: float
     accel_counts_per_g: float
@@ -145,7 +145,7 @@ class BetaflightProfile:
     aux: AuxModes
     valid_us: tuple[int, int]
     smoothing_hz: float
-    boot_s: float  # from power on, before which nothing arms
+    boot_s: float  # s from power-on, before which it cannot arm
     failsafe: ReceiverFailsafe
     barometer: Barometer
     accel_loss_m_s2: float
@@ -166,17 +166,17 @@ class BetaflightProfile:
 
     @property
     def polled(self) -> tuple[Code, ...]:
-        """What one request asks for."""
+        """Messages of one poll request."""
         return tuple(Code[name.upper()] for name in self.poll)
 
     @property
     def smoothing_delay_s(self) -> float:
-        """By which the set-points' filter lags: three equal poles that are at -3 dB together at `smoothing_hz`."""
+        """Delay of the set-point filter, s: three equal poles with -3 dB in total at `smoothing_hz`."""
         return 3 * pole_s(self.smoothing_hz)
 
     @property
     def wire(self) -> Profile:
-        """What pilot and simulator ask of any wire: sticks set the pace, nothing tells of a race, no clock is common."""
+        """Equivalent wire profile for pilot and simulator: sticks set the pace, no race status, no common clock."""
         like, whole = load_profile(LIKE), math.ceil(LEAST_PHYSICS_HZ / self.stick_hz)
         return replace(
             like,
@@ -192,26 +192,26 @@ class BetaflightProfile:
         )
 
     def channel(self, letter: str) -> int:
-        """Where a stick (A, E, T or R) stands in SET_RAW_RC, from 0."""
+        """Return the index of a stick (A, E, T or R) in SET_RAW_RC, from 0."""
         return self.channel_map.index(letter)
 
 
 def pole_s(cutoff_hz: float) -> float:
-    """Time constant of each pole of Betaflight's PT3 filter, which together pass the cut-off at -3 dB."""
+    """Return the time constant (s) of each pole of Betaflight's PT3 filter, which has -3 dB in total at the cut-off."""
     return math.sqrt(2 ** (1 / 3) - 1) / (2 * math.pi * cutoff_hz)
 
 
 def load_betaflight(name: str) -> BetaflightProfile:
-    """The profile of a name (`betaflight`) or of a YAML file's path.
+    """Load the profile of a name (`betaflight`) or of a YAML file's path.
 
     Raises:
-        UserError: no such profile, or a malformed file.
+        UserError: unknown profile, or a malformed file.
     """
     return load_named(name, FOLDER, BetaflightProfile, "MSP profile")
 
 
 def speaks_msp(name: str) -> bool:
-    """Whether a profile, by name or path, is one of this kind; what cannot be read is left to the other kind's reader."""
+    """Return whether a profile, by name or path, is an MSP profile; False for an unreadable file."""
     path = Path(name)
     if path.suffix not in (".yaml", ".yml"):
         return name in names(FOLDER)
@@ -222,5 +222,5 @@ def speaks_msp(name: str) -> bool:
 
 
 def load_wire(name: str) -> Profile | BetaflightProfile:
-    """A profile of either kind. Raises UserError as their readers do."""
+    """Load a profile of either kind. Raises UserError as their readers."""
     return load_betaflight(name) if speaks_msp(name) else load_profile(name)

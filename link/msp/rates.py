@@ -1,13 +1,13 @@
 """Betaflight's rate curves, from a stick's deflection to a body rate, and their inverse. Betaflight 4.4, `src/main/fc/rc.c`.
 
-With deflection x in -1..1, e = expo / 100 and numbers as they are set (per cent, or 10 deg/s):
+With deflection x in -1..1, e = expo / 100 and parameters as configured (per cent, or 10 deg/s):
 
     betaflight   200 r x' / max(1 - |x| s, 0.01),   x' = x (e |x|^3 + 1 - e),  s = rate / 100,
                  r = rc_rate / 100, and 14.54 (r - 2) more above 2
     actual       10 rc_rate x + max(10 rate - 10 rc_rate, 0) |x| (e x^5 + (1 - e) x)
     quick        2 rc_rate x / max(1 - y f, 0.01),  y = e |x|^3 + (1 - e) |x|,  f = 1 - 2 rc_rate / max(10 rate, 2 rc_rate)
 
-Each is odd and rises strictly up to the limit, so that it has one inverse, found to the last bits.
+Each is odd and strictly increasing up to the limit, so that it has a unique inverse, computed to machine precision.
 """
 
 import math
@@ -15,18 +15,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-LARGEST_DEG_S = 1998.0  # that Betaflight lets through
-STEEPEST = 0.01  # the least that a curve is divided by
-FINENESS = 1e-15  # of a deflection: a few roundings of 1
+LARGEST_DEG_S = 1998.0  # largest rate in Betaflight
+STEEPEST = 0.01  # least denominator of a curve
+FINENESS = 1e-15  # resolution of the deflection: a few roundings of 1
 
 
 RatesKind = Literal["betaflight", "actual", "quick"]
-RATES_TYPE: dict[RatesKind, int] = {"betaflight": 0, "actual": 3, "quick": 4}  # of RC_TUNING
+RATES_TYPE: dict[RatesKind, int] = {"betaflight": 0, "actual": 3, "quick": 4}  # codes in RC_TUNING
 
 
 @dataclass(frozen=True)
 class AxisRates:
-    """One axis as it is set in Betaflight: whole numbers of 0 to 255, expo of 0 to 100."""
+    """Parameters of one axis as configured in Betaflight: integers of 0 to 255, expo of 0 to 100."""
 
     rc_rate: int
     rate: int
@@ -66,7 +66,7 @@ CURVES: dict[RatesKind, Callable[[float, AxisRates], float]] = {
 
 @dataclass(frozen=True)
 class RateCurves:
-    """The three axes of one kind."""
+    """Rate curves of the three axes, of one kind."""
 
     kind: RatesKind
     roll: AxisRates
@@ -78,18 +78,18 @@ class RateCurves:
         return self.roll, self.pitch, self.yaw
 
     def rate(self, axis: int, deflection: float) -> float:
-        """Body rate in rad/s, signed as the stick, of a deflection, which is clipped to -1..1."""
+        """Return the body rate (rad/s, sign of the stick) of a deflection, which is clipped to -1..1."""
         x, settings = min(abs(deflection), 1.0), self.axes[axis]
         degrees = min(CURVES[self.kind](x, settings), float(settings.limit_deg_s))
         return math.copysign(math.radians(degrees), deflection)
 
     def deflection(self, axis: int, rate: float) -> float:
-        """The inverse of `rate`, clipped to -1..1 for rates in rad/s that the curve does not reach."""
+        """Return the inverse of `rate`, clipped to -1..1 for rates (rad/s) beyond the curve."""
         settings, curve = self.axes[axis], CURVES[self.kind]
         wanted = min(math.degrees(abs(rate)), float(settings.limit_deg_s))
         if wanted >= curve(1.0, settings):
             return math.copysign(1.0, rate)
-        # Bisection: every curve rises. SciPy's root finder would be loaded at the first stick, half a second into a flight.
+        # Bisection: every curve is increasing. SciPy's root finder would be loaded at the first stick, in flight.
         low, high = 0.0, 1.0
         while high - low > FINENESS:
             x = (low + high) / 2
@@ -97,5 +97,5 @@ class RateCurves:
         return math.copysign((low + high) / 2, rate)
 
     def full(self, axis: int) -> float:
-        """Body rate of a full stick, rad/s."""
+        """Return the body rate of a full stick, rad/s."""
         return self.rate(axis, 1.0)

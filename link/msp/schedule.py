@@ -1,8 +1,8 @@
-"""Who may speak when on one slow line: sticks on their beat, and a request as soon as the one before is answered.
+"""Schedule of one slow line: sticks on their beat, and a request as soon as the previous one is answered.
 
-Betaflight carries out one command in each run of its serial task, 100 in a second at best, sticks and requests alike: what
-sticks leave is what requests get. Beside 40 Hz of sticks that is a request every 17 ms. Pure: time comes by argument, in s of
-any steady clock.
+Betaflight executes one command in each run of its serial task, at most 100 per second, sticks and requests alike: the
+capacity left by sticks goes to requests. Beside 40 Hz of sticks that is a request every 17 ms. Pure: time is an argument, in
+s of any monotonic clock.
 """
 
 import math
@@ -11,42 +11,42 @@ from dataclasses import dataclass
 
 import numpy as np
 
-KEPT = 1000  # newest answers that the figures are of
-LATE_BEATS = 1.0  # behind by more than this many beats of the sticks, the lost ones are not made up for
+KEPT = 1000  # newest replies used for the figures
+LATE_BEATS = 1.0  # beats of delay, beyond which missed sticks are skipped
 
 
 @dataclass(frozen=True, slots=True)
 class LinkFigures:
-    """What the line sustains. Intervals between answers in s; nan before there were two."""
+    """Figures of a line. Intervals between replies in s; nan before there were two."""
 
     answers: int
     timeouts: int
     sticks: int
-    missed_beats: int  # of the sticks: the caller came too late
+    missed_beats: int  # stick frames skipped because the caller was late
     interval_mean_s: float
     interval_p95_s: float
     round_trip_mean_s: float
 
 
 class PollScheduler:
-    """At most one request is under way. Ask `sticks_due` and `poll_due` often; each is to be sent when it says so."""
+    """Scheduler with at most one pending request. Call `sticks_due` and `poll_due` often, and send when they return True."""
 
     def __init__(self, stick_hz: float, timeout_s: float):
-        """`stick_hz` 0 sends no sticks. `timeout_s`: after which a request counts as lost."""
+        """Create it; `stick_hz` 0 sends no sticks; `timeout_s`: time after which a request counts as lost."""
         if stick_hz < 0 or timeout_s <= 0:
             raise ValueError("stick_hz must not be negative and timeout_s must be positive")
         self._beat_s = 1 / stick_hz if stick_hz else math.inf
         self._timeout_s = timeout_s
         self._stick_due: float | None = None
-        self._asked: float | None = None  # when the request under way was sent
-        self._poll_due = -math.inf  # when it will count as lost
+        self._asked: float | None = None  # time of the pending request
+        self._poll_due = -math.inf  # time at which it counts as lost
         self._answered: float | None = None
         self._intervals: deque[float] = deque(maxlen=KEPT)
         self._round_trips: deque[float] = deque(maxlen=KEPT)
         self.answers = self.timeouts = self.sticks = self.missed_beats = self.unasked = 0
 
     def sticks_due(self, now: float) -> bool:
-        """Whether sticks are to be sent now; if so, they count as sent."""
+        """Return whether sticks are to be sent now; if so, they count as sent."""
         if math.isinf(self._beat_s):
             return False
         if self._stick_due is None:
@@ -62,17 +62,17 @@ class PollScheduler:
         return True
 
     def poll_due(self, now: float) -> bool:
-        """Whether a request is to be sent now; if so, it counts as sent."""
+        """Return whether a request is to be sent now; if so, it counts as sent."""
         if self._asked is not None and now < self._poll_due:
             return False
         if self._asked is not None:
             self.timeouts += 1
-            self._answered = None  # the gap is a loss and no interval
+            self._answered = None  # the gap is a loss, not an interval
         self._asked, self._poll_due = now, now + self._timeout_s
         return True
 
     def answer(self, now: float) -> float | None:
-        """An answer has come. Returns how long it took, s; None, and counted, if nothing was asked."""
+        """Record a reply, and return its round trip, s; None, and counted, without a pending request."""
         if self._asked is None:
             self.unasked += 1
             return None
@@ -85,14 +85,14 @@ class PollScheduler:
         return took
 
     def next_s(self, now: float) -> float:
-        """How long the caller may wait for bytes before something is due, s."""
+        """Return how long the caller may wait for bytes before something is due, s."""
         poll = 0.0 if self._asked is None else self._poll_due - now
         stick = 0.0 if self._stick_due is None else self._stick_due - now
         return max(0.0, min(poll, math.inf if math.isinf(self._beat_s) else stick))
 
     @property
     def figures(self) -> LinkFigures:
-        """Of the newest answers."""
+        """Figures of the newest replies."""
         p95 = float(np.percentile(self._intervals, 95)) if self._intervals else math.nan
         mean, trip = _mean(self._intervals), _mean(self._round_trips)
         return LinkFigures(self.answers, self.timeouts, self.sticks, self.missed_beats, mean, p95, trip)

@@ -1,16 +1,16 @@
-"""How a Betaflight is set up, as it says over MSP: rates, receiver, channels, switches. Betaflight 4.4, `src/main/msp/msp.c`."""
+"""Messages on a Betaflight's configuration: rates, receiver, channels, switches. Betaflight 4.4, `src/main/msp/msp.c`."""
 
 import struct
 from dataclasses import astuple, dataclass
 from typing import ClassVar, Self
 
-LETTERS = "AERT1234"  # in whose order a receiver's map is told: roll, pitch, yaw, throttle, AUX1 to AUX4
-FIRST_US, STEP_US, STEPS = 900, 25, 48  # of a mode's range
-SLOTS = 20  # of mode ranges, most of them empty
+LETTERS = "AERT1234"  # order in which a receiver's map is sent: roll, pitch, yaw, throttle, AUX1 to AUX4
+FIRST_US, STEP_US, STEPS = 900, 25, 48  # encoding of a mode's range
+SLOTS = 20  # mode ranges, most of them empty
 
 
 class Fixed:
-    """A message of numbers in fixed places."""
+    """A message of numbers in a fixed layout."""
 
     LAYOUT: ClassVar[struct.Struct]
 
@@ -24,7 +24,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class RcTuning(Fixed):
-    """Rates as they are set: per cent and 10 deg/s, by the kind of curve `rates_type` (0 Betaflight, 3 actual, 4 quick)."""
+    """Rates as configured: per cent and 10 deg/s, for the curve `rates_type` (0 Betaflight, 3 actual, 4 quick)."""
 
     LAYOUT = struct.Struct("<8BH6B3HB")
     rc_rate_roll: int
@@ -50,7 +50,7 @@ class RcTuning(Fixed):
 
 @dataclass(frozen=True)
 class RxConfig(Fixed):
-    """The receiver, in us: a stick's ends and middle, and between which pulses count. What follows is not read."""
+    """The receiver, in us: ends and centre of a stick, and limits of valid pulses. Later fields are ignored."""
 
     LAYOUT = struct.Struct("<B3HB2H")
     serial_rx: int
@@ -64,13 +64,13 @@ class RxConfig(Fixed):
 
 @dataclass(frozen=True)
 class RxMap:
-    """The order in which the receiver has its channels: AETR1234 if nothing was changed."""
+    """Channel order of the receiver: by default AETR1234."""
 
     letters: str
 
     @classmethod
     def decode(cls, payload: bytes) -> Self | None:
-        """On the wire stands the place of each of `LETTERS`."""
+        """Decode the position of each of `LETTERS`."""
         places = payload[: len(LETTERS)]
         if sorted(places) != list(range(len(LETTERS))):
             return None
@@ -82,7 +82,7 @@ class RxMap:
 
 @dataclass(frozen=True)
 class ModeRange:
-    """A mode is on while an AUX channel (1 and up) lies from `low_us` to below `high_us`. `mode` is its permanent number."""
+    """Range of an AUX channel (from 1), `low_us` to below `high_us`, that switches a mode on. `mode` is its permanent number."""
 
     mode: int
     channel: int
@@ -103,7 +103,7 @@ class ModeRange:
 
 @dataclass(frozen=True)
 class ModeRanges:
-    """All that is set up; a slot whose range is empty holds nothing."""
+    """All configured mode ranges; a slot with an empty range is unused."""
 
     ranges: tuple[ModeRange, ...]
 

@@ -1,6 +1,6 @@
-"""What is asked of the vehicle, as stick positions in us, and back. The flight controller's rate curves are undone exactly.
+"""Conversion of commands to stick positions in us, and back. The flight controller's rate curves are inverted exactly.
 
-In rate mode sticks mean body rates, in angle mode roll and pitch angles beside a yaw rate. Body FRD, rad, rad/s, throttle 0..1.
+In rate mode sticks command body rates, in angle mode roll and pitch angles and a yaw rate. Body FRD, SI, throttle 0..1.
 """
 
 import math
@@ -15,14 +15,14 @@ TRAVEL_US = HIGH_US - MID_US
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What sticks ask for. `turn` holds body rates, or in angle mode roll and pitch angles and the yaw rate."""
+    """Command of the sticks. `turn` holds body rates, or in angle mode roll and pitch angles and the yaw rate."""
 
     turn: Vector
     throttle: float
 
 
 def sticks_by_rates(profile: BetaflightProfile, omega: Vector, throttle: float) -> tuple[int, ...]:
-    """Channels in us, in the order of the receiver's map, for body rates; what a full stick does not reach is clipped."""
+    """Return channels in us, in the order of the receiver's map, for body rates; rates beyond a full stick are clipped."""
     roll, pitch, yaw = (profile.rates.deflection(axis, rate) for axis, rate in enumerate(omega))
     return _channels(profile, (roll, pitch, yaw), throttle)
 
@@ -30,19 +30,19 @@ def sticks_by_rates(profile: BetaflightProfile, omega: Vector, throttle: float) 
 def sticks_by_angles(
     profile: BetaflightProfile, roll: float, pitch: float, yaw_rate: float, throttle: float
 ) -> tuple[int, ...]:
-    """Channels likewise, for angle mode; angles beyond the limit are clipped."""
+    """Return channels likewise, for angle mode; angles beyond the limit are clipped."""
     limit = math.radians(profile.angle_limit_deg)
     return _channels(profile, (roll / limit, pitch / limit, profile.rates.deflection(2, yaw_rate)), throttle)
 
 
 def asked_rates(profile: BetaflightProfile, us: Sequence[float]) -> Asked:
-    """What channels mean in rate mode: the inverse of `sticks_by_rates`, as the flight controller reads them."""
+    """Return the command of channels in rate mode: the inverse of `sticks_by_rates`, as the flight controller reads them."""
     roll, pitch, yaw = (profile.rates.rate(axis, x) for axis, x in enumerate(_deflections(profile, us)))
     return Asked((roll, pitch, yaw), profile.throttle.throttle(us[profile.channel("T")]))
 
 
 def asked_angles(profile: BetaflightProfile, us: Sequence[float]) -> Asked:
-    """What channels mean in angle mode."""
+    """Return the command of channels in angle mode."""
     limit = math.radians(profile.angle_limit_deg)
     roll, pitch, yaw = _deflections(profile, us)
     turn = roll * limit, pitch * limit, profile.rates.rate(2, yaw)
@@ -50,7 +50,7 @@ def asked_angles(profile: BetaflightProfile, us: Sequence[float]) -> Asked:
 
 
 def asked_by(profile: BetaflightProfile, own_us: Sequence[float]) -> Asked:
-    """As `asked_rates`, of channels as the flight controller tells them (MSP_RC): in its own order, not the map's."""
+    """Return `asked_rates` for channels as the flight controller reports them (MSP_RC): in its own order, not the map's."""
     return asked_rates(profile, [own_us[OWN_ORDER.index(letter)] for letter in profile.channel_map])
 
 
@@ -63,7 +63,7 @@ def _channels(profile: BetaflightProfile, deflections: Vector, throttle: float) 
 
 
 def _deflections(profile: BetaflightProfile, us: Sequence[float]) -> Vector:
-    """Deflections about the body axes, -1..1."""
+    """Return deflections about the body axes, -1..1."""
     x, y, z = (
         sign * min(max((us[profile.channel(letter)] - MID_US) / TRAVEL_US, -1.0), 1.0)
         for letter, sign in zip(AXES, profile.signs.sticks, strict=True)

@@ -1,4 +1,4 @@
-"""Counts of the wire and SI units, both ways: signs and gains of a profile begin and end here. Body FRD, world NED."""
+"""Conversion between counts of the wire and SI units, with the signs and gains of a profile. Body FRD, world NED."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ DDEG = math.radians(0.1)
 
 
 def imu(profile: BetaflightProfile, raw: RawImu, t: float, spinning: bool = False) -> Imu:
-    """A sample at t (s) of the counts; `spinning` propellers make gravity read low, which is made up for."""
+    """Return the sample at t (s) of the counts; with `spinning` propellers the reduced reading of gravity is corrected."""
     accel = scaled(profile.signs.accel, [count / profile.accel_counts_per_g * GRAVITY for count in raw.accel])
     gyro = scaled(profile.signs.gyro, [math.radians(count / profile.gyro_counts_per_deg_s) for count in raw.gyro])
     x, y, z = accel
@@ -23,21 +23,21 @@ def imu(profile: BetaflightProfile, raw: RawImu, t: float, spinning: bool = Fals
 
 
 def raw_imu(profile: BetaflightProfile, accel: Vector, gyro: Vector) -> RawImu:
-    """The counts of a specific force in m/s^2 and body rates in rad/s, clipped to 16 bit."""
+    """Return the counts of a specific force (m/s^2) and body rates (rad/s), clipped to 16 bit."""
     force = scaled(profile.signs.accel, [a / GRAVITY * profile.accel_counts_per_g for a in accel])
     turn = scaled(profile.signs.gyro, [math.degrees(w) * profile.gyro_counts_per_deg_s for w in gyro])
     return RawImu(*(min(max(round(count), -LARGEST - 1), LARGEST) for count in (*force, *turn)))
 
 
 def attitude(profile: BetaflightProfile, raw: RawAttitude, t: float) -> Attitude:
-    """A sample at t (s); its heading is known to a whole degree."""
+    """Return the sample at t (s); its heading is quantised to a degree."""
     euler = raw.roll_ddeg * DDEG, raw.pitch_ddeg * DDEG, math.radians(raw.heading_deg)
     w, x, y, z = from_euler(*scaled(profile.signs.euler, euler)).tolist()
     return Attitude(t, (w, x, y, z))
 
 
 def raw_attitude(profile: BetaflightProfile, q_wb: Array) -> RawAttitude:
-    """The angles of an attitude (4,), wxyz."""
+    """Return the angles of an attitude (4,), wxyz."""
     roll, pitch, yaw = scaled(profile.signs.euler, to_euler(q_wb))
     return RawAttitude(round(roll / DDEG), round(pitch / DDEG), round(math.degrees(yaw)) % 360)
 

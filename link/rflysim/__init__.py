@@ -1,4 +1,4 @@
-"""The vision protocol of the RflySim platform: what its RflySim3D and CopterSim send and take, as typed messages.
+"""The vision protocol of the RflySim platform: messages of RflySim3D and CopterSim, typed.
 
 Little-endian, no padding. World NED, body FRD, image BGR.
 """

@@ -1,4 +1,4 @@
-"""What no server answers: both ends look for it before anybody waits for frames."""
+"""Checks of sensor requests that no server can serve, made by both ends before any wait for frames."""
 
 from link.rflysim.images import JPEG, PNG, RAW
 from link.rflysim.request import SensorRequest
@@ -7,14 +7,14 @@ from link.rflysim.sensors import DEPTH, DEPTH_CLOUD, FISHEYE, LIDAR, LIDAR_WORLD
 MODES = JPEG, RAW, PNG
 SHARED_MEMORY = 0
 UDP_MODES = f"set {JPEG} for JPEG by UDP, {RAW} for raw or {PNG} for PNG"
-ON_GROUND, EARTH_FIXED, ON_SENSOR = 2, 3, 4  # TargetMountType; no copter carries the first and the last
+ON_GROUND, EARTH_FIXED, ON_SENSOR = 2, 3, 4  # TargetMountType; the first and the last are not carried by a copter
 WHOLE_TURN_DEG = 360.0
-# Places in otherParams that hold lengths or steps; of all other rays the first does, their range.
+# Indices in otherParams of lengths or steps; for all other rays the first, their range.
 MEASURES = {DEPTH: (0, 1, 2), DEPTH_CLOUD: (0, 1)}
 
 
 def fault(sensor: SensorRequest) -> tuple[str, str] | None:
-    """The field of Config.json that asks for what cannot be, and what would be right; None if there is none."""
+    """Return the invalid field of a Config.json entry and what would be right; None if all are valid."""
     kind = SENSORS[sensor.type_id].kind if sensor.type_id in SENSORS else None
     if kind is None:
         return "TypeID", f"no sensor {sensor.type_id}; known: {', '.join(map(str, SENSORS))}"
@@ -46,7 +46,7 @@ def _camera_fault(sensor: SensorRequest) -> tuple[str, str] | None:
 
 
 def _angles_fault(sensor: SensorRequest) -> tuple[str, str] | None:
-    """Angles of a scanning LiDAR that would send all rays one way."""
+    """Check the angles of a scanning LiDAR, which must not send all rays in one direction."""
     left, right, low, high = sensor.other[2:6]
     across = left < right <= left + WHOLE_TURN_DEG or sensor.width_px == 1
     up = -90.0 <= low < high <= 90.0 or (low == high and sensor.height_px == 1)

@@ -1,8 +1,8 @@
-"""Point clouds, with the odometry that comes in them, in the layouts of the document, of 4.12 and of the SDK up to 3.07.
+"""Point clouds, with the vehicle's odometry in them, in the layouts of the document, of 4.12 and of the SDK up to 3.07.
 
-No version is on the wire; the layout follows from the length. With a copter number and float32: 36 + stride N, the count N at
-byte 32. Without, and int16 fractions of the range: 28 + stride N, the count at byte 24. A payload of the first kind never passes
-for the second: there byte 24 is a float.
+No version is transmitted; the layout is inferred from the length. With a copter number and float32: 36 + stride N, the count
+N at byte 32. Without, and int16 fractions of the range: 28 + stride N, the count at byte 24. A payload of the first kind is
+never mistaken for the second: there byte 24 is a float.
 """
 
 import enum
@@ -19,13 +19,13 @@ from link.rflysim.sensors import DEPTH_CLOUD
 
 PREFIX = struct.Struct("<2i6fi")  # copter, axis_type, x, y, z, roll, pitch, yaw, N
 OLD_PREFIX = struct.Struct("<6fi")  # x, y, z, roll, pitch, yaw, N
-FULL_SCALE = 32767  # int16 of a point at the range, otherParams[0]
+FULL_SCALE = 32767  # int16 value of a point at the range, otherParams[0]
 LOCAL, WORLD = 0, 1  # axis_type
-LOCK_AFTER = 5  # clouds of one layout in a row, after which no other is looked for
+LOCK_AFTER = 5  # consecutive clouds of one layout, after which the layout is fixed
 
 
 class CloudLayout(enum.Enum):
-    """Name, type and number of the values of a point, of which the fourth is the segment or padding."""
+    """Name, type and number of values of a point, of which the fourth is the segment or padding."""
 
     XYZ_SEG = "xyzseg_f32", "<f4", 4
     XYZ = "xyz_f32", "<f4", 3
@@ -50,7 +50,7 @@ class CloudLayout(enum.Enum):
         return self.value[2]
 
     def size(self, points: int) -> int:
-        """Bytes of a payload."""
+        """Return the bytes of a payload."""
         return (OLD_PREFIX if self.old else PREFIX).size + points * self.columns * self.dtype.itemsize
 
 
@@ -59,19 +59,19 @@ LAYOUTS = {layout.label: layout for layout in CloudLayout}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cloud:
-    """Points in the sensor's axes (`SENSORS`), m, and the pose of the vehicle when they were measured, world NED."""
+    """Points in the sensor's axes (`SENSORS`), m, and the pose of the vehicle at the measurement, world NED."""
 
     p_wb: Vector
     rpy: Vector  # rad
     points: NDArray[np.float32]  # (N, 3)
-    segments: NDArray[np.float32] | None  # (N,) labels; the SDK scales them like metres
-    copter: int | None  # None where the layout does not tell
-    axes: int | None  # of the pose: LOCAL or WORLD
+    segments: NDArray[np.float32] | None  # (N,) labels; scaled by the SDK like metres
+    copter: int | None  # None where the layout has none
+    axes: int | None  # axes of the pose: LOCAL or WORLD
     layout: CloudLayout
 
 
 def decode_cloud(payload: bytes, sensor: SensorRequest, layout: CloudLayout | None = None) -> Cloud:
-    """The cloud of a LiDAR or depth cloud in a given layout, or in the one that fits.
+    """Decode the cloud of a LiDAR or depth camera in a given layout, or in the one that fits.
 
     Raises:
         MalformedError: no layout fits, or the pose is not finite.
@@ -98,10 +98,10 @@ def decode_cloud(payload: bytes, sensor: SensorRequest, layout: CloudLayout | No
 
 
 def detect(payload: bytes, type_id: int) -> CloudLayout:
-    """The layout whose length fits.
+    """Return the layout whose length fits.
 
     Raises:
-        MalformedError: there is none.
+        MalformedError: no layout fits.
     """
     depth = type_id == DEPTH_CLOUD
     candidates = (CloudLayout.XYZ, CloudLayout.XYZ_PAD) if depth else (CloudLayout.XYZ_SEG, CloudLayout.XYZ)
@@ -115,7 +115,7 @@ def detect(payload: bytes, type_id: int) -> CloudLayout:
 
 
 def encode_cloud(cloud: Cloud, range_m: float = 0.0) -> bytes:
-    """The payload; the int16 layouts need the sensor's range (otherParams[0])."""
+    """Return the payload; the int16 layouts need the sensor's range (otherParams[0])."""
     pose, number = (*cloud.p_wb, *cloud.rpy), len(cloud.points)
     layout = cloud.layout
     numbers = pose if layout.old else (cloud.copter or 0, cloud.axes or LOCAL, *pose)
@@ -132,15 +132,15 @@ def encode_cloud(cloud: Cloud, range_m: float = 0.0) -> bytes:
 
 
 class CloudReader:
-    """Reads the clouds of one stream; after a few of one layout it looks for no other."""
+    """Reader of the clouds of one stream; after a few of one layout the layout is fixed."""
 
     def __init__(self, sensor: SensorRequest, layout: CloudLayout | None = None):
-        """`layout` settles it from the start."""
-        self.layout = layout  # once it is settled
+        """Create it; `layout` fixes the layout from the start."""
+        self.layout = layout  # once it is fixed
         self._sensor, self._last, self._alike = sensor, layout, 0
 
     def read(self, payload: bytes) -> Cloud:
-        """Raises MalformedError as `decode_cloud`."""
+        """Decode a cloud. Raises MalformedError as `decode_cloud`."""
         cloud = decode_cloud(payload, self._sensor, self.layout)
         if self.layout is None and len(cloud.points):
             self._alike = self._alike + 1 if cloud.layout is self._last else 1

@@ -1,6 +1,6 @@
-"""Config.json: the sensors of a vehicle. JSON with // and # comments; a bad entry is an error that names file and path.
+"""Config.json: the sensors of a vehicle. JSON with // and # comments; errors of an entry name file and path.
 
-With `EularOrQuat` (as it is spelt) an entry needs SensorAngQuat and 16 otherParams; without, exactly 8.
+With `EularOrQuat` (sic) an entry requires SensorAngQuat and 16 otherParams; without, exactly 8.
 """
 
 import math
@@ -39,10 +39,10 @@ FINENESS_PX = 6  # digits: FOV 90 must give the same focal length on every machi
 
 
 def load_sensors(path: str | Path) -> tuple[SensorRequest, ...]:
-    """The sensors of a Config.json, all in the current form if one of them is.
+    """Load the sensors of a Config.json, all in the current form if one of them is.
 
     Raises:
-        ConfigError: the file is missing, no such JSON, or has a bad entry.
+        ConfigError: the file is missing, is not such JSON, or has an invalid entry.
     """
     try:
         data = parse_json(without_comments(read_text(Path(path), CONFIG_BYTES)), str(path))
@@ -55,7 +55,7 @@ def load_sensors(path: str | Path) -> tuple[SensorRequest, ...]:
     for number, entry in enumerate(entries):
         where = f"{path}: VisionSensors[{number}]"
         sensor = _sensor(entry, where)
-        if sensors and sensor.seq_id == 0:  # counted on, as the platform does
+        if sensors and sensor.seq_id == 0:  # assigned consecutively, as by the platform
             sensor = replace(sensor, seq_id=_word(sensors[-1].seq_id + 1, f"{where}.SeqID"))
         if any(sensor.seq_id == other.seq_id for other in sensors):
             raise ConfigError(f"{where}.SeqID: {sensor.seq_id} is that of an earlier sensor")
@@ -70,7 +70,7 @@ def load_sensors(path: str | Path) -> tuple[SensorRequest, ...]:
 
 
 def without_comments(text: str) -> str:
-    """JSON text with // and # comments made blank, outside of strings; lines keep their numbers."""
+    """Return JSON text with // and # comments blanked, outside of strings; line numbers are kept."""
     kept, in_string, at = [], False, 0
     while at < len(text):
         two = text[at : at + 2]
@@ -137,7 +137,7 @@ def _word(value: Any, where: str) -> int:
 def _number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == math.inf:
         raise ConfigError(f"{where}: expected a finite number, found {shown(value)}")
-    if abs(value) > FLOAT32_MAX:  # whole numbers of any length among them, which no float holds
+    if abs(value) > FLOAT32_MAX:  # includes integers too large for a float
         raise ConfigError(f"{where}: expected a number of 32 bit, at most 3.4e38, found {shown(value)}")
     return float(value)
 
@@ -153,10 +153,10 @@ def _numbers(value: Any, length: int, where: str) -> tuple[float, ...]:
 
 
 def pinhole(sensor: SensorRequest) -> Camera:
-    """The intrinsics of an entry on a level mount: square pixels, CameraFOV across, fx = W / (2 tan(FOV/2)), centre W/2, H/2.
+    """Return the intrinsics of an entry on a level mount: square pixels, fx = W / (2 tan(CameraFOV/2)), centre W/2, H/2.
 
     Raises:
-        ConfigError: a field of view that is none.
+        ConfigError: invalid field of view.
     """
     if not 0 < sensor.fov_deg < 180:
         raise ConfigError(
@@ -169,13 +169,13 @@ def pinhole(sensor: SensorRequest) -> Camera:
 
 
 def camera_of(sensor: SensorRequest, radians: bool = False) -> Camera:
-    """The camera of an entry as the pilot has it.
+    """Return the camera model of an entry for the pilot.
 
     Args:
-        radians: the unit of SensorAngEular, which is degrees in 4.12 and in real files, radians in documents of 3.06.
+        radians: unit of SensorAngEular: degrees in 4.12 and in real files, radians in documents of 3.06.
 
     Raises:
-        ConfigError: a camera that cannot be flown by: not fixed to the vehicle, rolled or turned.
+        ConfigError: the camera is unsuitable for flight: not fixed to the vehicle, rolled or yawed.
     """
     camera, where = pinhole(sensor), f"sensor {sensor.seq_id}"
     if sensor.mount_type not in ON_VEHICLE:
@@ -187,7 +187,7 @@ def camera_of(sensor: SensorRequest, radians: bool = False) -> Camera:
 
 
 def mount_deg(sensor: SensorRequest, radians: bool = False) -> tuple[float, float, float]:
-    """Roll, pitch and yaw of the mount in degrees, from whichever of Euler angles and quaternion counts."""
+    """Return roll, pitch and yaw of the mount in degrees, from the Euler angles or the quaternion, whichever applies."""
     if sensor.by_quat is not None and sensor.by_quat > 0.5:
         if abs(math.hypot(*sensor.quat) - 1) > UNIT_TOLERANCE:
             raise ConfigError(f"sensor {sensor.seq_id}: SensorAngQuat: must have length 1, found {sensor.quat}")
@@ -198,6 +198,6 @@ def mount_deg(sensor: SensorRequest, radians: bool = False) -> tuple[float, floa
 
 
 def looks_like_radians(sensor: SensorRequest) -> bool:
-    """Whether the mount's angles, taken for degrees, are so small that radians may be meant."""
+    """Return whether the mount's angles, taken as degrees, are so small that radians may be meant."""
     size = max(map(abs, sensor.euler))
     return 0 < size <= 2 * math.pi and not (sensor.by_quat or 0) > 0.5

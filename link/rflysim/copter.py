@@ -1,4 +1,4 @@
-"""What CopterSim and RflySim3D say besides frames: IMU, heartbeat, console commands, poses of cameras, and absolute time."""
+"""Messages of CopterSim and RflySim3D besides frames: IMU, heartbeat, console commands, camera poses, and absolute time."""
 
 import math
 import struct
@@ -14,15 +14,15 @@ IMU, IMU_REQUEST, HEARTBEAT = struct.Struct("<2id6f"), struct.Struct("<4H4B6f"),
 CAMERA = struct.Struct("<5i11fd")
 COMMANDS = (struct.Struct("<i52s"), struct.Struct("<i252s"))
 CLEAR_COMMAND = "RflyClearCapture"  # releases all sensors
-NUMBERED_IMU_PORT, IMU_REQUEST_PORT = 31000, 30100  # of copter 1: the next one is 1, or 2, further
-LAST_COPTER = 1000  # whose ports are still ports of UDP
-IMAGE_DELAY_S, IMU_DELAY_S = 0.010, 0.005  # assumed on the way where no heartbeat tells when the simulation began
-HERE_DELAY_S = 0.010  # of the heartbeat itself, between two computers
+NUMBERED_IMU_PORT, IMU_REQUEST_PORT = 31000, 30100  # ports of copter 1: those of the next are higher by 1 and by 2
+LAST_COPTER = 1000  # last copter whose ports are valid UDP ports
+IMAGE_DELAY_S, IMU_DELAY_S = 0.010, 0.005  # assumed latencies where no heartbeat gives the start of the simulation
+HERE_DELAY_S = 0.010  # assumed latency of the heartbeat between two computers
 
 
 @dataclass(frozen=True, slots=True)
 class ImuSample:
-    """One sample, body FRD; t in s since CopterSim began."""
+    """One sample, body FRD; t in s since CopterSim started."""
 
     number: int
     t: float
@@ -34,29 +34,29 @@ class ImuSample:
 
     @property
     def imu(self) -> Imu:
-        """As from HIGHRES_IMU."""
+        """The sample as from HIGHRES_IMU."""
         return Imu(self.t, self.accel, self.gyro)
 
 
 def imu_port(copter: int) -> int:
-    """Where the CopterSim of a copter is asked for its IMU."""
+    """Return the port on which a copter's CopterSim receives requests for its IMU."""
     return IMU_REQUEST_PORT + 2 * (copter - 1)
 
 
 def decode_imu(datagram: bytes) -> ImuSample:
-    """Raises MalformedError."""
+    """Decode an IMU sample. Raises MalformedError."""
     _, number, t, *numbers = _unpacked(IMU, IMU_SUM, datagram, "an IMU sample")
     return ImuSample(number, t, (numbers[0], numbers[1], numbers[2]), (numbers[3], numbers[4], numbers[5]))
 
 
 def flu(frd: Vector) -> Vector:
-    """A vector from front-right-down to front-left-up axes, or back."""
+    """Return a vector converted from front-right-down to front-left-up axes, or back."""
     return frd[0], -frd[1], -frd[2]
 
 
 @dataclass(frozen=True, slots=True)
 class ImuRequest:
-    """Asks CopterSim for IMU samples at rate_hz to host:port."""
+    """Request to CopterSim for IMU samples at rate_hz to address:port."""
 
     rate_hz: int
     port: int
@@ -69,17 +69,17 @@ class ImuRequest:
 
 
 def decode_imu_request(datagram: bytes) -> ImuRequest:
-    """Raises MalformedError."""
+    """Decode an IMU request. Raises MalformedError."""
     _, kind, rate, port, a, b, c, d, *numbers = _unpacked(IMU_REQUEST, REQUEST_SUM, datagram, "an IMU request")
     return ImuRequest(rate, port, (a, b, c, d), kind, tuple(numbers))
 
 
 @dataclass(frozen=True, slots=True)
 class CopterHeartbeat:
-    """CopterSim lives. Times in ms since 1970 on its own clock."""
+    """Heartbeat of CopterSim. Times in ms since 1970 on its own clock."""
 
     copter: int
-    start_ms: int  # of the simulation
+    start_ms: int  # start of the simulation
     now_ms: int
     count: int
 
@@ -87,24 +87,24 @@ class CopterHeartbeat:
         return HEARTBEAT.pack(HEARTBEAT_SUM, self.copter, self.start_ms, self.now_ms, self.count)
 
     def start(self, received: float, same_host: bool) -> float:
-        """When the simulation began, s since 1970 on this computer's clock; `received` likewise."""
+        """Return the start of the simulation, s since 1970 on this computer's clock; `received` likewise."""
         if same_host:
             return self.start_ms / 1e3
         return received - (self.now_ms - self.start_ms) / 1e3 - HERE_DELAY_S
 
 
 def decode_heartbeat(datagram: bytes) -> CopterHeartbeat:
-    """Raises MalformedError."""
+    """Decode a heartbeat. Raises MalformedError."""
     return CopterHeartbeat(*_unpacked(HEARTBEAT, HEARTBEAT_SUM, datagram, "a heartbeat")[1:])
 
 
 def start_without_heartbeat(received: float, t: float, delay_s: float) -> float:
-    """The same, guessed from the first datagram of a stream, stamped t and so long on its way."""
+    """Return the start as estimated from the first datagram of a stream, stamped t (s), with a latency delay_s."""
     return received - t - delay_s
 
 
 def encode_command(text: str) -> bytes:
-    """A console command of RflySim3D. Raises ValueError when it is too long."""
+    """Encode a console command of RflySim3D. Raises ValueError if it is too long."""
     data = text.encode()
     for layout in COMMANDS:
         if len(data) <= layout.size - 5:  # check_sum and a final zero
@@ -113,7 +113,7 @@ def encode_command(text: str) -> bytes:
 
 
 def decode_command(datagram: bytes) -> str:
-    """Raises MalformedError."""
+    """Decode a console command. Raises MalformedError."""
     layout = {layout.size: layout for layout in COMMANDS}.get(len(datagram), COMMANDS[0])
     text = _unpacked(layout, COMMAND_SUM, datagram, "a command")[1]
     return text.split(b"\0")[0].decode(errors="replace")
@@ -121,7 +121,7 @@ def decode_command(datagram: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CameraPose:
-    """Where a camera of RflySim3D is, as it answers on request ("CameraData")."""
+    """Pose of a camera of RflySim3D, sent on request ("CameraData")."""
 
     seq_id: int
     type_id: int
@@ -139,7 +139,7 @@ class CameraPose:
 
 
 def decode_camera(datagram: bytes) -> CameraPose:
-    """Raises MalformedError."""
+    """Decode a camera's pose. Raises MalformedError."""
     _, seq, kind, height, width, fov, *numbers, t = _unpacked(CAMERA, CAMERA_SUM, datagram, "a camera's pose")
     p, euler = (numbers[0], numbers[1], numbers[2]), (numbers[3], numbers[4], numbers[5])
     quat = numbers[6], numbers[7], numbers[8], numbers[9]

@@ -1,4 +1,4 @@
-"""What passes between a team's program and RflySim besides frames: orders to gimbals, their states, and CopterSim's IMU."""
+"""Communication with RflySim besides frames: commands to gimbals, their states, and CopterSim's IMU."""
 
 import contextlib
 import math
@@ -26,13 +26,13 @@ from link.rflysim.sensors import GIMBAL
 from link.rflysim.stream import StreamHealth
 from link.sockets import bind_udp, drain, reachable
 
-STATE_GROUP = "224.0.0.10"  # RflySim3D and CopterSim tell states and heartbeats to everybody
+STATE_GROUP = "224.0.0.10"  # RflySim3D and CopterSim multicast states and heartbeats
 HEARTBEAT_PORT = 20005
-ASK_S = 1.0  # a CopterSim whose samples have stopped is asked again so often
+ASK_S = 1.0  # s between requests to a CopterSim whose samples have stopped
 
 
-class _Desk:
-    """A bound socket, whom it asks, and what it counts."""
+class _RequestSocket:
+    """A bound socket, its server, and counters."""
 
     def __init__(self, server: Address, port: int):
         self._server = reachable(server, "0.0.0.0")
@@ -42,11 +42,11 @@ class _Desk:
 
     @property
     def port(self) -> int:
-        """Where is listened."""
+        """The local port."""
         return self._socket.getsockname()[1]
 
     def _join(self) -> None:
-        """Hear the group too; a network without multicast still brings what is sent here alone."""
+        """Join the multicast group; a network without multicast still delivers unicast datagrams."""
         with contextlib.suppress(OSError):
             group = struct.pack("4s4s", socket.inet_aton(STATE_GROUP), socket.inet_aton("0.0.0.0"))
             self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
@@ -64,8 +64,8 @@ class _Desk:
         self._socket.close()
 
 
-class GimbalDesk(_Desk):
-    """Takes orders for the gimbals of a Config.json, and hears what they say of themselves."""
+class GimbalClient(_RequestSocket):
+    """Commands to the gimbals of a Config.json, and their reported states."""
 
     def __init__(
         self,
@@ -74,18 +74,18 @@ class GimbalDesk(_Desk):
         masks: Mapping[str, int | None] = DOCUMENT,
         port: int = STATE_PORT,
     ):
-        """Raises LinkError when the port is in use, or the server is not known."""
+        """Bind the port. Raises LinkError when the port is in use, or the server is unknown."""
         self.gimbals = {sensor.seq_id: sensor for sensor in sensors if sensor.type_id == GIMBAL}
         super().__init__(server, port)
         self._masks = masks
         self._join()
 
     def order(self, seq_id: int, order: GimbalOrder) -> None:
-        """Sends an order. Raises ValueError when the numbering of its bits has no place for it."""
+        """Send a command. Raises ValueError when the mask numbering has no bit for it."""
         self._send(gimbal_request(self.gimbals[seq_id], order, dict(self._masks)).encode())
 
     def states(self) -> Iterator[GimbalState]:
-        """What has come. Replies of other kinds share the port and are told apart by their length."""
+        """Yield the states received. Replies of other kinds share the port and differ in length."""
         for datagram, _, _ in drain(self._socket, 0.0, self._failed):
             if len(datagram) == MASKED.size:
                 try:
@@ -94,20 +94,20 @@ class GimbalDesk(_Desk):
                     self.malformed += 1
 
 
-class HeartbeatEar(_Desk):
-    """Hears when the simulation began, s since 1970: from CopterSim's heartbeats, or guessed from the first frame."""
+class HeartbeatReceiver(_RequestSocket):
+    """Start time of the simulation, s since 1970: from CopterSim's heartbeats, or estimated from the first frame."""
 
     def __init__(self, server: Address, copter: int = 1, port: int = HEARTBEAT_PORT):
-        """Raises LinkError when the port is in use, or the server is not known."""
+        """Bind the port. Raises LinkError when the port is in use, or the server is unknown."""
         super().__init__(server, port)
         self._join()
         self._copter = copter
         self._start: float | None = None
-        self._t = -math.inf  # of the last sample
-        self.told = False  # by a heartbeat
+        self._t = -math.inf  # s, of the last sample
+        self.told = False  # the start is from a heartbeat
 
     def listen(self, wall_minus_monotonic_s: float) -> None:
-        """Take what has come."""
+        """Process the received heartbeats."""
         for datagram, sender, received in drain(self._socket, 0.0, self._failed):
             try:
                 beat = decode_heartbeat(datagram)
@@ -119,48 +119,51 @@ class HeartbeatEar(_Desk):
                 self._start, self.told = beat.start(received + wall_minus_monotonic_s, here), True
 
     def start(self, t: float, arrival: float) -> float:
-        """When the simulation began; t of a sample, s, that arrived then, s since 1970. Time that goes back means anew."""
+        """Return the start of the simulation, for a sample stamped t (s), received at `arrival` (s since 1970).
+
+        A stamp that runs back is taken as a restart, unless heartbeats are received.
+        """
         anew, self._t = t < self._t - RESTART_S, t
         if self._start is None or (anew and not self.told):
             self._start = start_without_heartbeat(arrival, t, IMAGE_DELAY_S)
         return self._start
 
 
-class ImuEar(_Desk):
-    """Samples of one copter, asked for until they come."""
+class ImuReceiver(_RequestSocket):
+    """IMU samples of one copter, requested until they arrive."""
 
     def __init__(self, host: str, rate_hz: int, copter: int = 1, ask_port: int | None = None, port: int | None = None):
-        """Ports are those of the copter's number unless told. Raises LinkError as `bind_udp` and `reachable` do."""
+        """Bind the port; by default ports follow the copter's number. Raises LinkError as `bind_udp` and `reachable`."""
         ask_port = imu_port(copter) if ask_port is None else ask_port
         super().__init__((host, ask_port), NUMBERED_IMU_PORT + copter - 1 if port is None else port)
         self._request = ImuRequest(rate_hz, self.port, _own_address(self._server)).encode()
         self.health = StreamHealth()
-        self._heard = self._asked = float("-inf")
+        self._received = self._asked = float("-inf")
 
     def samples(self) -> Iterator[ImuSample]:
-        """What has come; asks again after a silence. Call it often."""
+        """Yield the samples received; request them again after a silence. Call often."""
         for datagram, _, received in drain(self._socket, 0.0, self._failed):
             try:
                 sample = decode_imu(datagram)
             except MalformedError:
                 self.malformed += 1
                 continue
-            self._heard = received
+            self._received = received
             self.health.saw(received)
             yield sample
         now = time.monotonic()
-        if now - max(self._heard, self._asked) > ASK_S:
+        if now - max(self._received, self._asked) > ASK_S:
             self._asked = now
             self._send(self._request)
 
     def report(self, now: float) -> str:
-        """A line: what came of it, or what did not."""
+        """Return a line on the state of the stream."""
         trouble = f", {self.malformed} malformed" if self.malformed else ""
         return f"IMU on port {self.port}: {self.health.report(now, 'sample', self._server)}{trouble}"
 
 
 def _own_address(server: Address) -> tuple[int, int, int, int]:
-    """This machine's number on the way to the server, which no datagram leaves for."""
+    """Return this machine's address on the route to the server; no datagram is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(server)

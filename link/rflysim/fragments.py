@@ -1,4 +1,4 @@
-"""Frames cut into datagrams, and put together again whatever the network did: by source and frame, by `pkg_id` within it."""
+"""Fragmentation of frames into datagrams, and reassembly by source, frame and `pkg_id`, whatever the network did."""
 
 from collections import deque
 from collections.abc import Hashable
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from link.rflysim.header import NUMBERED, PLAIN, Header, decode_header
 from link.rflysim.malformed import MalformedError
 
-CHUNK_BYTES = 60_000  # as the SDK cuts; 1400 suits WSL and real networks
-RESTART_S = 1.0  # a stamp older than this is no straggler: the simulation has begun anew
-REMEMBERED = 64  # complete frames whose repeats are known, and how far back a frame_id is a straggler's
-MOST_SOURCES = 8
+CHUNK_BYTES = 60_000  # as in the SDK; 1400 suits WSL and real networks
+RESTART_S = 1.0  # s, beyond which an older stamp means a restarted simulation instead of a late datagram
+REMEMBERED = 64  # complete frames whose repeats are recognised, and the range of late frame_ids
+MOST_SOURCES = 8  # senders with incomplete frames
 
-Key = int | float  # frame_id, or the stamp of the generation without
+Key = int | float  # frame_id, or the stamp in the older generation
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One frame of a sensor, whole but not decoded."""
+    """One complete frame of a sensor, not decoded."""
 
     t: float  # s of simulation time
     frame_id: int | None
@@ -25,7 +25,7 @@ class Payload:
 
 
 def fragments(payload: Payload, chunk_bytes: int = CHUNK_BYTES) -> list[bytes]:
-    """The datagrams of a frame. As from the SDK, a whole multiple of chunk_bytes ends in one that is only a header."""
+    """Return the datagrams of a frame. As in the SDK, a multiple of chunk_bytes ends with a datagram that is only a header."""
     size = PLAIN.size if payload.frame_id is None else NUMBERED.size
     parts, datagrams = len(payload.data) // chunk_bytes + 1, []
     for part in range(parts):
@@ -37,19 +37,19 @@ def fragments(payload: Payload, chunk_bytes: int = CHUNK_BYTES) -> list[bytes]:
 
 @dataclass(slots=True)
 class FragmentCounters:
-    """What a `FragmentReassembler` has done with what came: datagrams, but for `complete` and `evicted`."""
+    """Counts of a `FragmentReassembler`: datagrams, except `complete` and `evicted`."""
 
     complete: int = 0  # frames
-    evicted: int = 0  # frames given up incomplete
-    duplicate: int = 0  # of a fragment that is there, or of a frame that was complete
-    malformed: int = 0  # no header, or one that cannot be true
+    evicted: int = 0  # frames dropped incomplete
+    duplicate: int = 0  # repeated fragments, or fragments of a completed frame
+    malformed: int = 0  # no header, or an impossible one
     inconsistent: int = 0  # contradicts the other fragments of its frame
-    late: int = 0  # of a frame older than the newest complete one
+    late: int = 0  # fragments of a frame older than the newest complete one
 
 
 @dataclass(slots=True)
 class _PartialFrame:
-    """A frame on its way."""
+    """An incomplete frame."""
 
     header: Header
     since: float
@@ -58,22 +58,22 @@ class _PartialFrame:
     stated: int | None = None  # bytes of the frame, where pkg_len means those
 
     def lengths(self) -> tuple[int, ...]:
-        """What a pkg_len of the whole frame may be: data alone, with one header, or with all of them."""
+        """Return the possible pkg_len of the whole frame: data alone, with one header, or with all of them."""
         header = self.header.size
         return self.size, self.size + header, self.size + header * self.header.parts
 
 
 @dataclass(slots=True)
 class _Source:
-    """One sender and what it has under way; the oldest frame first."""
+    """One sender and its incomplete frames, the oldest first."""
 
     partials: dict[Key, _PartialFrame] = field(default_factory=dict)
     completed: deque[Key] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-    newest: Header | None = None  # complete
+    newest: Header | None = None  # newest complete frame
 
 
 class FragmentReassembler:
-    """Joins fragments to frames in any order, each frame once and never after a newer one. Never raises."""
+    """Reassembly of fragments to frames in any order, each frame once and never after a newer one. Never raises."""
 
     def __init__(
         self,
@@ -82,18 +82,18 @@ class FragmentReassembler:
         max_parts: int = 1 << 15,
         timeout_s: float = 0.5,
     ):
-        """Memory is bounded: so many incomplete frames of each of a few sources, none larger than that.
+        """Create it. Memory is bounded: at most max_frames incomplete frames of max_frame_bytes, for each of a few sources.
 
         Args:
-            timeout_s: after which an incomplete frame is given up.
+            timeout_s: s, after which an incomplete frame is dropped.
         """
-        self.counters, self.reason = FragmentCounters(), ""  # why the last datagram was malformed
+        self.counters, self.reason = FragmentCounters(), ""  # reason why the last datagram was malformed
         self._max_frames, self._max_frame_bytes, self._max_parts = max_frames, max_frame_bytes, max_parts
         self._timeout_s = timeout_s
-        self._sources: dict[Hashable, _Source] = {}  # the one silent for longest first
+        self._sources: dict[Hashable, _Source] = {}  # the source silent for longest first
 
     def feed(self, datagram: bytes, source: Hashable, now: float) -> Payload | None:
-        """Takes one datagram at `now` (s, steady). `source` names sender and local port. Returns the frame that it completes."""
+        """Process one datagram at `now` (s, monotonic). `source`: sender and local port. Return the frame that it completes."""
         try:
             header = decode_header(datagram)
             chunk = datagram[header.size :]
@@ -134,7 +134,7 @@ class FragmentReassembler:
         return self._close(stream, key, partial)
 
     def _require(self, header: Header, length: int) -> None:
-        """`pkg_len` is the datagram's length, as every known sender has it, or the whole frame's, as in the document."""
+        """Check that `pkg_len` is the datagram's length, as with all known senders, or the whole frame's, as in the document."""
         data = length - header.size
         if header.length != length and (header.length < data or (header.parts == 1 and header.length != data)):
             raise MalformedError(f"pkg_len {header.length} in a datagram of {length} bytes")
@@ -154,7 +154,7 @@ class FragmentReassembler:
             self._give_up(stream, key)
 
     def _wanted(self, stream: _Source, key: Key, header: Header) -> bool:
-        """Whether a frame may still be delivered; if not, that counts."""
+        """Return whether a frame may still be delivered; count it if not."""
         newest = stream.newest
         if newest is None or not _straggles(header, newest):
             return True
@@ -185,10 +185,10 @@ class FragmentReassembler:
 
 
 def _straggles(header: Header, newest: Header) -> bool:
-    """Whether a frame is the newest or comes after it though it is older, and not from a simulation begun anew."""
+    """Return whether a frame is not newer than the newest one, and not from a restarted simulation."""
     if (header.frame_id is None) != (newest.frame_id is None) or newest.t - header.t > RESTART_S:
         return False
     if header.frame_id is None or newest.frame_id is None:
         return header.t <= newest.t
     behind = (newest.frame_id - header.frame_id) & 0xFFFFFFFF  # the count wraps
-    return behind < REMEMBERED and header.t <= newest.t  # a later exposure with a lower number: counted anew
+    return behind < REMEMBERED and header.t <= newest.t  # a later exposure with a lower number: the count restarted

@@ -1,4 +1,4 @@
-"""Gimbals: orders by bit mask, in the numbering of the document or of SDK 3.06, and the state that comes back."""
+"""Gimbals: commands by bit mask, in the numbering of the document or of SDK 3.06, and the reported state."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -8,29 +8,29 @@ from link.rflysim.request import STATE_SUM, Floats, SensorRequest, decode_reques
 from link.rflysim.sensors import GIMBAL
 
 STATE_PORT = 20006
-PIXEL_BOX = 2  # GimbalOrder.box: what is at pixel
+PIXEL_BOX = 2  # GimbalOrder.box: the object at `pixel`
 
 
 @dataclass(frozen=True, slots=True)
 class GimbalOrder:
-    """What to change; None leaves it."""
+    """Changes to a gimbal; None leaves a value."""
 
     focal: float | None = None
     centre: bool | None = None
     rates: tuple[float, float] | None = None  # pitch, yaw, rad/s
-    zoom: float | None = None  # over the base
+    zoom: float | None = None  # relative to the base
     zoom_base: float | None = None  # 4 to 1000
-    track: int | None = None  # copter
+    track: int | None = None  # copter to track
     ranging: bool | None = None
     light: int | None = None  # 0 RGB, 1 thermal, 2 grey infrared
-    box: int | None = None  # 1: all copters; 2: what is at pixel
-    pixel: tuple[float, float] | None = None  # of `box`
+    box: int | None = None  # 1: all copters; 2: the object at `pixel`
+    pixel: tuple[float, float] | None = None  # for `box`
     fov_deg: float | None = None
     euler: Floats | None = None  # (3,)
     quat: Floats | None = None  # (4,)
 
 
-# Bits of the mask. None: carried without a bit. Absent: this numbering has no such order.
+# Bits of the mask. None: transmitted without a bit. Absent: not in this numbering.
 DOCUMENT: dict[str, int | None] = {
     "focal": 4, "centre": 5, "rates": 6, "zoom": 7, "track": 8, "ranging": 9, "light": 10, "box": 11, "zoom_base": 13,
     "fov_deg": None, "euler": None, "quat": None,
@@ -40,7 +40,7 @@ SDK306: dict[str, int | None] = {
     "track": 14, "ranging": 15, "light": 16,
 }  # fmt: skip
 MASKS = {"document": DOCUMENT, "sdk306": SDK306}
-PLACES = {  # of the values in otherParams
+PLACES = {  # indices of the values in otherParams
     "focal": (0,), "centre": (1,), "rates": (2, 3), "zoom": (4,), "zoom_base": (5,), "track": (5,), "ranging": (6,),
     "light": (7,), "box": (8,), "pixel": (9, 10),
 }  # fmt: skip
@@ -50,10 +50,10 @@ KINDS: dict[str, type] = {"centre": bool, "track": int, "ranging": bool, "light"
 
 
 def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: dict[str, int | None]) -> SensorRequest:
-    """The request that carries an order; `gimbal` is the sensor's entry.
+    """Return the request that carries a command; `gimbal` is the sensor's entry.
 
     Raises:
-        ValueError: the numbering has no such order, or two that share a place are asked for at once.
+        ValueError: the numbering has no such command, or two commands share an index.
     """
     if order.zoom_base is not None and order.track is not None:
         raise ValueError("zoom_base and track share otherParams[5]: order one after the other")
@@ -84,10 +84,10 @@ def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: dict[str, i
 
 
 def read_order(request: SensorRequest, before: SensorRequest, masks: dict[str, int | None]) -> GimbalOrder:
-    """What a request with a mask orders. Attitude and field of view are in every request: they count where they change.
+    """Return the command in a request with a mask. Attitude and field of view are in every request: only changes count.
 
     Args:
-        before: the request that made the gimbal, or carried the last order.
+        before: the request that created the gimbal, or carried the last command.
     """
     said: dict[str, Any] = {}
     for name, bit in masks.items():
@@ -106,7 +106,7 @@ def read_order(request: SensorRequest, before: SensorRequest, masks: dict[str, i
 
 @dataclass(frozen=True, slots=True)
 class GimbalState:
-    """What a gimbal says of itself."""
+    """State reported by a gimbal."""
 
     seq_id: int
     copter: int
@@ -122,7 +122,7 @@ class GimbalState:
     range_m: float
 
     def encode(self) -> bytes:
-        """The datagram of 148 bytes."""
+        """Return the datagram of 148 bytes."""
         told = self.focal, *self.rates, self.fx_px, self.fy_px, self.width_px, self.height_px, self.range_m
         nowhere = (0.0, 0.0, 0.0)
         return SensorRequest(
@@ -132,10 +132,10 @@ class GimbalState:
 
 
 def decode_state(datagram: bytes) -> GimbalState:
-    """The state in a datagram of 148 bytes, under either checksum.
+    """Decode the state in a datagram of 148 bytes, with either checksum.
 
     Raises:
-        MalformedError: it is none.
+        MalformedError: the datagram is not a gimbal state.
     """
     request = decode_request(datagram)
     if request.mask is None:

@@ -1,6 +1,6 @@
-"""The header of a datagram in its two generations, which `check_sum` tells apart ("1.1 Communication Packet Header").
+"""Header of a datagram in its two generations, distinguished by `check_sum` ("1.1 Communication Packet Header").
 
-The type of the sensor is not on the wire: it follows from the port and the Config.json.
+The sensor type is not transmitted: it follows from the port and the Config.json.
 """
 
 import struct
@@ -12,12 +12,12 @@ PLAIN_SUM, NUMBERED_SUM = 1234567890, 1234567893
 PLAIN = struct.Struct("<4id")  # check_sum, pkg_len, pkg_id, pkg_num, time_stamp
 NUMBERED = struct.Struct("<6id")  # check_sum, pkg_len, pkg_id, pkg_num, frame_id, reserved, time_stamp
 CHECK_SUM = struct.Struct("<i")
-STAMP_MAX_S = 9e9  # s; whoever counts nanoseconds in 64 bit holds no more
+STAMP_MAX_S = 9e9  # s, largest time of a nanosecond count in 64 bit
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """`length` is that of the datagram with its header; a frame_id of None makes it the older generation."""
+    """Header; `length` is that of the datagram including the header; frame_id None: older generation."""
 
     length: int
     part: int  # pkg_id
@@ -39,10 +39,10 @@ class Header:
 
 
 def decode_header(datagram: bytes) -> Header:
-    """The header of a datagram, with all that can be checked without its neighbours but for `length`.
+    """Decode the header of a datagram, and check all except `length`.
 
     Raises:
-        MalformedError: it has none, or one that cannot be true.
+        MalformedError: no header, or an impossible one.
     """
     if len(datagram) < CHECK_SUM.size:
         raise MalformedError(f"{len(datagram)} bytes are shorter than a header")

@@ -1,4 +1,4 @@
-"""Images as they cross the wire: JPEG, PNG or bare pixels. The first bytes tell the first two; depth never is a JPEG."""
+"""Images on the wire: JPEG, PNG or raw pixels. The first bytes identify the first two; depth is never JPEG."""
 
 import cv2
 import numpy as np
@@ -12,16 +12,16 @@ from vehicle.image_file import JPEG_BEGIN, PNG_BEGIN, decode_image, image_size
 Image = np.ndarray  # (H, W, 3) or (H, W) of 8 bit, (H, W) of 16 bit for depth
 
 JPEG, RAW, PNG = 1, 2, 3  # SendProtocol[0]
-METRES_PER_COUNT = 0.001  # where otherParams[2] is 0
+METRES_PER_COUNT = 0.001  # default, where otherParams[2] is 0
 NO_DEPTH = 65535
 LOSSLESS_FAST = [cv2.IMWRITE_PNG_COMPRESSION, 1]
 
 
 def decode_payload(payload: bytes, sensor: SensorRequest) -> Image:
-    """(H, W, 3) BGR of 8 bit, (H, W) grey of 8 bit or (H, W) depth of 16 bit, as the sensor's type says.
+    """Return (H, W, 3) BGR of 8 bit, (H, W) grey of 8 bit or (H, W) depth of 16 bit, by the sensor's type.
 
     Raises:
-        MalformedError: no image, or not of that size and type.
+        MalformedError: not an image, or of another size or type.
     """
     kind = SENSORS[sensor.type_id]
     if is_raw(payload, sensor):
@@ -46,13 +46,13 @@ def decode_payload(payload: bytes, sensor: SensorRequest) -> Image:
 
 
 def is_raw(payload: bytes, sensor: SensorRequest) -> bool:
-    """Whether a payload is bare pixels: of just their size, and not said to be compressed and looking like it."""
+    """Return whether a payload is raw pixels: of exactly their size, and in mode RAW or without the start of JPEG or PNG."""
     size = sensor.width_px * sensor.height_px * SENSORS[sensor.type_id].bytes_per_pixel
     return len(payload) == size and (sensor.mode == RAW or not payload.startswith((JPEG_BEGIN, PNG_BEGIN)))
 
 
 def encode_payload(image: Image, mode: int, quality: int = 95) -> bytes:
-    """The payload of an image; depth goes as PNG where JPEG is asked for.
+    """Return the payload of an image; depth is sent as PNG where JPEG is requested.
 
     Raises:
         ValueError: a mode that is not JPEG, RAW or PNG.
@@ -70,28 +70,28 @@ def encode_payload(image: Image, mode: int, quality: int = 95) -> bytes:
 
 
 def metres_per_count(sensor: SensorRequest) -> float:
-    """The unit of a depth image."""
+    """Return the unit of a depth image, m."""
     return sensor.other[2] or METRES_PER_COUNT
 
 
 def depth_m(counts: Image, sensor: SensorRequest) -> NDArray[np.float32]:
-    """(H, W) m; NaN where the sensor saw nothing."""
+    """Return the depth (H, W) m; NaN where the sensor measured nothing."""
     metres = counts.astype(np.float32) * np.float32(metres_per_count(sensor))
     metres[counts == NO_DEPTH] = np.nan
     return metres
 
 
 def depth_counts(metres: NDArray[np.floating], sensor: SensorRequest) -> NDArray[np.uint16]:
-    """The inverse of `depth_m`; what is not finite or too far is told as nothing."""
+    """Return the inverse of `depth_m`; values not finite or too far become `NO_DEPTH`."""
     counts = np.nan_to_num(np.round(metres / metres_per_count(sensor)), nan=NO_DEPTH, posinf=NO_DEPTH)
     return np.clip(counts, 0, NO_DEPTH).astype(np.uint16)
 
 
 def image_file(payload: bytes, sensor: SensorRequest) -> bytes:
-    """A colour or grey frame as something every image library opens: itself, or PNG for bare pixels.
+    """Return a colour or grey frame as a common image file: unchanged, or PNG for raw pixels.
 
     Raises:
-        MalformedError: no image of the sensor's size.
+        MalformedError: not an image of the sensor's size.
     """
     if is_raw(payload, sensor):
         return encode_payload(decode_payload(payload, sensor), PNG)

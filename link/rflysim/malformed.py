@@ -1,5 +1,5 @@
-"""What a decoder raises on bytes that cannot be true. The receiver catches it, counts it and tells its reason once."""
+"""Exception of decoders for invalid bytes. The receiver catches it, counts it and reports its reason once."""
 
 
 class MalformedError(ValueError):
-    """A payload that is not what its sensor sends; the message says why."""
+    """A payload that does not match its sensor; the message gives the reason."""

@@ -1,4 +1,4 @@
-"""The small payloads: rangefinder, boxes ("simple vision") and spots ("simple LiDAR")."""
+"""Small payloads: rangefinder, boxes ("simple vision") and spots ("simple LiDAR")."""
 
 import math
 import struct
@@ -14,12 +14,12 @@ BOX, SPOT = struct.Struct("<i5f"), struct.Struct("<i3f")
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a laser hit. World NED, m, but for the mount."""
+    """Hit of a laser. World NED, m, except the mount."""
 
     distance_m: float
     copter: int
     origin_w: Vector
-    euler: Vector  # of the mount: roll, pitch, yaw
+    euler: Vector  # roll, pitch, yaw of the mount
     hit_w: Vector
     target_w: Vector  # centre of the box that was hit
 
@@ -28,7 +28,7 @@ class Range:
 
 
 def decode_range(payload: bytes) -> Range:
-    """Raises MalformedError on another length or a distance that is none."""
+    """Decode a range. Raises MalformedError for another length or an invalid distance."""
     if len(payload) != RANGE.size:
         raise MalformedError(f"a range has {RANGE.size} bytes, not {len(payload)}")
     distance, copter, *numbers = RANGE.unpack(payload)
@@ -40,7 +40,7 @@ def decode_range(payload: bytes) -> Range:
 
 @dataclass(frozen=True, slots=True)
 class BoundingBox:
-    """One object in an image, px."""
+    """Bounding box of one object in an image, px."""
 
     copter: int
     credibility: float
@@ -53,7 +53,7 @@ class BoundingBox:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """One object and where it is, m."""
+    """Position of one object, m."""
 
     copter: int
     p: Vector
@@ -63,17 +63,17 @@ class Spot:
 
 
 def decode_boxes(payload: bytes) -> list[BoundingBox]:
-    """Raises MalformedError when count and length differ."""
+    """Decode boxes. Raises MalformedError when count and length differ."""
     return [BoundingBox(n, c, (u, v), (x, y)) for n, c, u, v, x, y in _items(payload, BOX)]
 
 
 def decode_spots(payload: bytes) -> list[Spot]:
-    """Raises MalformedError when count and length differ."""
+    """Decode spots. Raises MalformedError when count and length differ."""
     return [Spot(n, (x, y, z)) for n, x, y, z in _items(payload, SPOT)]
 
 
 def encode_items(items: list[BoundingBox] | list[Spot]) -> bytes:
-    """The payload of either list."""
+    """Return the payload of either list."""
     return COUNT.pack(len(items)) + b"".join(item.encode() for item in items)
 
 

@@ -1,7 +1,7 @@
-"""`SensorRequest`: the VisionSensorReq that makes, moves or steers a sensor, in its three lengths; also one entry of Config.json.
+"""`SensorRequest`: the VisionSensorReq that creates, moves or controls a sensor, in three lengths; also an entry of Config.json.
 
-The length follows from the content: 92 bytes (`<16H15f`), 144 with the choice of Euler angles or quaternion (`<16H28f`),
-148 with the bit mask of a gimbal (`<2HI14H28f`), which its state comes back in as well.
+The length follows from the content: 92 bytes (`<16H15f`), 144 with the choice of Euler angles or quaternion (`<16H28f`), 148
+with the bit mask of a gimbal (`<2HI14H28f`), in which its state is reported as well.
 """
 
 import math
@@ -13,8 +13,8 @@ from link.rflysim.malformed import MalformedError
 OLD, CURRENT, MASKED = struct.Struct("<16H15f"), struct.Struct("<16H28f"), struct.Struct("<2HI14H28f")
 REQUEST_SUM, STATE_SUM = 12345, 12346
 OLD_PARAMETERS, PARAMETERS = 8, 16
-FIRST_PORT = 9999  # of the sensor of SeqID 0 whose SendProtocol names none
-REQUEST_PORT = 20010  # of RflySim3D's window 0
+FIRST_PORT = 9999  # port of the sensor with SeqID 0 whose SendProtocol has none
+REQUEST_PORT = 20010  # port of RflySim3D's window 0
 HERE = ((0, 0, 0, 0), (127, 0, 0, 1))  # addresses in a request that stand for its sender's
 
 Vector = tuple[float, float, float]
@@ -24,7 +24,7 @@ IDENTITY = (1.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class SensorRequest:
-    """As the fields stand on the wire; units are the platform's. `by_quat` None makes it an old one, `mask` that of a gimbal."""
+    """Fields as on the wire, in the platform's units. `by_quat` None: the old form; `mask`: for a gimbal."""
 
     seq_id: int
     type_id: int
@@ -38,28 +38,28 @@ class SensorRequest:
     position_m: Floats  # (3,) in the carrier's axes, FRD
     euler: Floats  # (3,) roll, pitch, yaw
     other: Floats  # (8,) or (16,), by the sensor's type
-    by_quat: float | None = None  # above 0.5 the quaternion counts
+    by_quat: float | None = None  # above 0.5 the quaternion is used
     quat: Floats = IDENTITY  # (4,) w, x, y, z
     mask: int | None = None
     check_sum: int = REQUEST_SUM
 
     @property
     def port(self) -> int:
-        """Where its frames go."""
+        """Port to which its frames are sent."""
         return self.send[5] or FIRST_PORT + self.seq_id
 
     @property
     def mode(self) -> int:
-        """How images are sent: 1 JPEG, 2 raw, 3 PNG; 0 would be shared memory."""
+        """Image mode: 1 JPEG, 2 raw, 3 PNG; 0 would be shared memory."""
         return self.send[0]
 
     def current(self) -> "SensorRequest":
-        """The same in the current form."""
+        """Return the same request in the current form."""
         filled = (*self.other, *[0.0] * (PARAMETERS - len(self.other)))
         return self if self.by_quat is not None else replace(self, by_quat=0.0, other=filled)
 
     def encode(self) -> bytes:
-        """The datagram."""
+        """Return the datagram."""
         about = (self.type_id, self.copter, self.mount_type, self.width_px, self.height_px, self.rate_hz, *self.send)
         if self.by_quat is None:
             numbers = (self.fov_deg, *self.position_m, *self.euler, *self.other)
@@ -71,15 +71,15 @@ class SensorRequest:
 
 
 def reply_host(address: tuple[int, ...], sender: str) -> str:
-    """Where the answers to a request go: the four numbers in it, or the host that it came from."""
+    """Return the host for the answers to a request: the address in it, or the sender."""
     return sender if address in HERE else ".".join(map(str, address))
 
 
 def decode_request(datagram: bytes) -> SensorRequest:
-    """The request, or gimbal state, that a datagram holds.
+    """Decode the request, or gimbal state, in a datagram.
 
     Raises:
-        MalformedError: neither of the three lengths, another check_sum than 12345 or 12346, or not finite.
+        MalformedError: none of the three lengths, a check_sum other than 12345 or 12346, or values not finite.
     """
     layout = {s.size: s for s in (OLD, CURRENT, MASKED)}.get(len(datagram))
     if layout is None:

@@ -1,6 +1,6 @@
-"""Samples as plain dictionaries with the field names of ROS 2 messages, whether ROS is there or not; `fill` makes messages.
+"""Samples as dictionaries with the field names of ROS 2 messages, without ROS installed; `fill` converts them to messages.
 
-World axes are ROS's east-north-up unless NED is asked for, body axes front-left-up (REP 103); every header names its frame.
+World axes are ROS's east-north-up unless NED is requested, body axes front-left-up (REP 103); every header names its frame.
 """
 
 import math
@@ -24,45 +24,45 @@ from vehicle.rotation import Array, from_euler, from_matrix, matrix
 Message = dict[str, Any]
 
 FLOAT32 = 7  # PointField.datatype
-INT32_MAX = 2**31 - 1  # of a message's field, such as the seconds of a stamp
-GYRO_VARIANCE = 0.001  # (rad/s)^2, as the SDK says
+INT32_MAX = 2**31 - 1  # largest value of a message's field, such as the seconds of a stamp
+GYRO_VARIANCE = 0.001  # (rad/s)^2, as in the SDK
 ENU_FROM_NED = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
 FRD_FROM_FLU = np.diag([1.0, -1.0, -1.0])
 RESOLUTION, FOV, ATTITUDE, ZOOM = 1, 2, 4, 8  # CameraCtrl.ctrl_type
-CENTI = 100  # CameraCtrl and CameraStatus count hundredths of a degree
-FOV_DEG = 0.01, 179.0  # of any camera
+CENTI = 100  # CameraCtrl and CameraStatus are in hundredths of a degree
+FOV_DEG = 0.01, 179.0  # deg, bounds of the field of view
 TO_GROUND, TO_AIRCRAFT = 0, 2  # CameraStatus.type
 PLANE_TO_CAM_VALID, NED_TO_CAM_VALID = 1, 2  # CameraParams.att_type_valid_mask
-WHOLE_ZOOM = 0x7FFFFFFF  # and its negative: double, or half, what it is
+WHOLE_ZOOM = 0x7FFFFFFF  # this value doubles the zoom, its negative halves it
 
 
 def topic(sensor: SensorRequest, names: Mapping[int, str] | None = None, prefix: str = "") -> str:
-    """The topic of a sensor: /rflysim/sensorN/..., or of your own by TypeID, with {seq} for N; behind a vehicle's prefix."""
+    """Return the topic of a sensor: /rflysim/sensorN/..., or from `names` by TypeID, with {seq} for N; after a prefix."""
     default = "/rflysim/sensor{seq}/" + SENSORS[sensor.type_id].topic
     return prefix + (names or {}).get(sensor.type_id, default).replace("{seq}", str(sensor.seq_id))
 
 
 def odometry_topic(cloud: Cloud, prefix: str = "") -> str:
-    """Of the odometry in a cloud."""
+    """Return the topic of the odometry in a cloud."""
     return f"{prefix}/rflysim/uav{cloud.copter or 1}/{'global' if cloud.axes == WORLD else 'local'}/odom"
 
 
 def header(t: float, frame_id: str) -> Message:
-    """std_msgs/Header at t, s; what its 32 bit cannot hold becomes the nearest that they can."""
+    """Return std_msgs/Header at t, s; stamps beyond 32 bit are clipped."""
     sec, nanosec = divmod(round(min(max(t, -INT32_MAX), INT32_MAX) * 1e9), 1_000_000_000)
     return {"stamp": {"sec": sec, "nanosec": nanosec}, "frame_id": frame_id}
 
 
 def frame(name: str, prefix: str = "") -> str:
-    """A frame_id behind a vehicle's prefix, without the slash that TF 2 refuses: uav1/sensor0_optical."""
+    """Return a frame_id after a vehicle's prefix, without the slash that TF 2 refuses: uav1/sensor0_optical."""
     return f"{prefix.strip('/')}/{name}" if prefix.strip("/") else name
 
 
 def message(sample: Sample, start: float = 0.0, prefix: str = "") -> Message | None:
-    """sensor_msgs/Image, sensor_msgs/PointCloud2 or std_msgs/Float32 of a sample; None where ROS has no message for it.
+    """Return sensor_msgs/Image, sensor_msgs/PointCloud2 or std_msgs/Float32 of a sample; None without a matching message.
 
     Args:
-        start: of the simulation, s since 1970; 0 leaves stamps in simulation time.
+        start: start of the simulation, s since 1970; 0 for stamps in simulation time.
     """
     sensor, t, value = sample.sensor, start + sample.t, sample.value
     match value:
@@ -76,12 +76,12 @@ def message(sample: Sample, start: float = 0.0, prefix: str = "") -> Message | N
 
 
 def gimbal_topic(sensor: SensorRequest, what: str, prefix: str = "") -> str:
-    """Of a gimbal: what is "ctrl", "ai_ctrl" or "status"."""
+    """Return a topic of a gimbal: `what` is "ctrl", "ai_ctrl" or "status"."""
     return f"{prefix}/rflysim/sensor{sensor.seq_id}/camera/{what}"
 
 
 def message_type(sensor: SensorRequest) -> str:
-    """Package and name of what `message` returns; empty where there is none."""
+    """Return package and name of the message of `message`; empty if there is none."""
     kinds = {
         SensorKind.IMAGE: "sensor_msgs/Image",
         SensorKind.CLOUD: "sensor_msgs/PointCloud2",
@@ -104,7 +104,7 @@ def _image(image: np.ndarray, sensor: SensorRequest, t: float, prefix: str) -> M
 
 
 def _cloud(cloud: Cloud, sensor: SensorRequest, t: float, prefix: str) -> Message:
-    """Points stay in the axes they come in: those of the sensor, or world NED (type 21)."""
+    """Return a cloud with its points in their original axes: those of the sensor, or world NED (type 21)."""
     world = SENSORS[sensor.type_id].axes == "ned"
     names, columns = ["x", "y", "z"], [cloud.points]
     if cloud.segments is not None:
@@ -125,10 +125,10 @@ def _cloud(cloud: Cloud, sensor: SensorRequest, t: float, prefix: str) -> Messag
 
 
 def odometry(cloud: Cloud, t: float, ned: bool = False) -> Message:
-    """nav_msgs/Odometry of the pose in a cloud. Velocity is not on the wire: the twist is 0 and both covariances begin with -1.
+    """Return nav_msgs/Odometry of the pose in a cloud. Velocity is not transmitted: its twist is 0; covariances begin with -1.
 
     Args:
-        ned: world NED and body FRD in place of ROS's ENU and FLU.
+        ned: world NED and body FRD instead of ROS's ENU and FLU.
     """
     p, R = np.array(cloud.p_wb), matrix(from_euler(*cloud.rpy))
     if not ned:
@@ -147,7 +147,7 @@ def odometry(cloud: Cloud, t: float, ned: bool = False) -> Message:
 
 
 def imu(sample: ImuSample, start: float = 0.0, frame: str = "imu_flu") -> Message:
-    """sensor_msgs/Imu, front-left-up; the orientation is not on the wire."""
+    """Return sensor_msgs/Imu, front-left-up; the orientation is not transmitted."""
     variance = np.diag([GYRO_VARIANCE] * 3).ravel().tolist()
     return {
         "header": header(start + sample.t, frame),
@@ -161,10 +161,10 @@ def imu(sample: ImuSample, start: float = 0.0, frame: str = "imu_flu") -> Messag
 
 
 def gimbal_order(ctrl: Message) -> GimbalOrder:
-    """What a CameraCtrl asks for. Attitude and field of view come in hundredths of a degree, rates too.
+    """Return the command of a CameraCtrl. Attitude, field of view and rates are in hundredths of a degree.
 
     Raises:
-        ValueError: `ctrl_type` asks for what one order cannot carry.
+        ValueError: `ctrl_type` requests what one command cannot carry.
     """
     kind, others = ctrl["ctrl_type"], [*ctrl.get("others", ()), *[0] * 5][:5]
     if kind & RESOLUTION:
@@ -186,7 +186,7 @@ def gimbal_order(ctrl: Message) -> GimbalOrder:
 
 
 def box_order(ctrl: Message) -> GimbalOrder:
-    """What a CameraAICtrl asks for: 0 boxes around all, 1 around what is at the pixel."""
+    """Return the command of a CameraAICtrl: 0 boxes around all, 1 around the object at the pixel."""
     if ctrl["ctrl_id"] == 0:
         return GimbalOrder(box=1)
     u, v = ctrl["pixel_pos"][:2]
@@ -196,7 +196,7 @@ def box_order(ctrl: Message) -> GimbalOrder:
 def camera_status(
     state: GimbalState, t: float, gimbal: SensorRequest, health: StreamHealth, prefix: str = ""
 ) -> Message:
-    """CameraStatus, with CameraParams: what the state, the request that made the gimbal and its frames tell; all else is 0."""
+    """Return CameraStatus, with CameraParams, from the state, the gimbal's first request and its frames; the rest is 0."""
     roll, pitch, yaw = (_int32(CENTI * angle) for angle in state.euler)
     pitch_rate, yaw_rate = (_int32(CENTI * math.degrees(rate)) for rate in state.rates)
     gaps = health.longest_gap_s, health.shortest_gap_s, health.gap_s
@@ -220,7 +220,7 @@ def camera_status(
 
 
 def _half_width(fov_deg: float) -> float:
-    """Of what is seen at a distance of 1; the ratio of two is a zoom."""
+    """Return half the width seen at a distance of 1; the ratio of two is a zoom."""
     return math.tan(math.radians(min(max(fov_deg, FOV_DEG[0]), FOV_DEG[1])) / 2)
 
 
@@ -238,7 +238,7 @@ def _camera_params(state: GimbalState, gimbal: SensorRequest) -> Message:
 
 
 def fill(target: Any, values: Message) -> Any:
-    """Writes a dictionary into a ROS message of the same fields, and returns it."""
+    """Write a dictionary into a ROS message with the same fields, and return it."""
     for name, value in values.items():
         current = getattr(target, name)
         if isinstance(value, dict):
@@ -251,25 +251,25 @@ def fill(target: Any, values: Message) -> Any:
 
 
 def fields(source: Any) -> Message:
-    """The fields of a ROS message by name, one level deep."""
+    """Return the fields of a ROS message by name, one level deep."""
     return {name: getattr(source, name) for name in source.get_fields_and_field_types()}
 
 
 def _element(target: Any, field: str) -> Any:
-    """An empty message of what a field is a sequence of, as rosidl spells it: "sequence<sensor_msgs/PointField>"."""
+    """Return an empty element of a sequence field, whose type rosidl spells "sequence<sensor_msgs/PointField>"."""
     package, name = target.get_fields_and_field_types()[field].split("<")[1].split(">")[0].split(",")[0].split("/")
     return getattr(import_module(f"{package}.msg"), name)()
 
 
 def _octets(values: np.ndarray) -> "array[int]":
-    """Bytes as rclpy takes them at once; anything else it checks one by one, which costs 100 ms an image."""
+    """Return bytes in the form that rclpy copies at once; other sequences are checked per element, 100 ms per image."""
     octets = array("B")
     octets.frombytes(np.ascontiguousarray(values).data.cast("B"))
     return octets
 
 
 def _int32(value: float) -> int:
-    """Rounded into the range of the field, which a message checks."""
+    """Return the value rounded and clipped to the field's range, which a message checks."""
     return round(min(max(value, -INT32_MAX), INT32_MAX))
 
 

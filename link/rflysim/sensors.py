@@ -1,11 +1,11 @@
-"""The sensors of the platform: what `TypeID` says of encoding, topic and axes. Topics as meant, not as misspelt."""
+"""Sensors of the platform: encoding, topic and axes by `TypeID`. Topics are spelt correctly where the platform's are not."""
 
 import enum
 from dataclasses import dataclass
 
 
 class SensorKind(enum.Enum):
-    """How a payload is read."""
+    """Format of a payload."""
 
     IMAGE = "image"
     RANGE = "range"
@@ -16,17 +16,17 @@ class SensorKind(enum.Enum):
 
 @dataclass(frozen=True)
 class SensorType:
-    """One line of the table."""
+    """One row of the table."""
 
     name: str
     kind: SensorKind
     topic: str  # below /rflysim/sensorN/
-    encoding: str = ""  # of sensor_msgs/Image
-    axes: str = ""  # of a cloud's points: "flu" of the sensor, or "ned" of the world
+    encoding: str = ""  # for sensor_msgs/Image
+    axes: str = ""  # axes of a cloud's points: "flu" of the sensor, or "ned" of the world
 
     @property
     def channels(self) -> int:
-        """Of an image."""
+        """Channels of an image."""
         return 3 if self.encoding == "bgr8" else 1
 
     @property
@@ -55,4 +55,4 @@ SENSORS: dict[int, SensorType] = {
     INFRARED_GREY: SensorType("grey infrared camera", SensorKind.IMAGE, "img_Infrared_Gray", "mono8"),
     INFRARED: SensorType("infrared camera", SensorKind.IMAGE, "img_Infrared", "bgr8"),
 }
-FLYABLE = (RGB,)  # pinholes in colour, fixed to the vehicle: the others are no camera that the pilot knows
+FLYABLE = (RGB,)  # colour pinhole cameras fixed to the vehicle, the only kind that the pilot supports

@@ -1,4 +1,4 @@
-"""One sensor's stream: datagrams in, decoded samples out; what cannot be used is counted and told of once."""
+"""Stream of one sensor: datagrams in, decoded samples out; unusable input is counted and reported once."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable
@@ -15,21 +15,21 @@ from link.rflysim.sensors import SENSORS, SensorKind
 
 Value = Image | Cloud | Range | list[BoundingBox] | list[Spot]
 Tell = Callable[[str], None]
-MOST_TOPICS = 20  # of one stream
+MOST_TOPICS = 20  # per stream
 MILESTONES = {10**n for n in range(7)}
 
 
 @dataclass(slots=True)
 class StreamCounters(FragmentCounters):
-    """Adds the frames that came whole and yet could not be read."""
+    """Counters of fragments, and of frames that were complete but could not be decoded."""
 
     unreadable: int = 0
-    foreign: int = 0  # datagrams of other hosts than the server's
+    foreign: int = 0  # datagrams from hosts other than the server
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """What a sensor saw at t (s, simulation time)."""
+    """Measurement of a sensor at t (s, simulation time)."""
 
     sensor: SensorRequest
     t: float
@@ -37,14 +37,14 @@ class Sample:
     value: Value
 
 
-class Teller:
-    """Says each thing when it happens first, for the tenth time, for the hundredth ...; and `MOST_TOPICS` things at most."""
+class RateLimitedReporter:
+    """Reporter of events at their first, tenth, hundredth ... occurrence, for at most `MOST_TOPICS` topics."""
 
     def __init__(self, tell: Tell, name: str):
         self._tell, self._name, self._times = tell, name, Counter[str]()
 
     def __call__(self, topic: str, text: str) -> None:
-        """Something on a topic has happened."""
+        """Count an event on a topic, and report it if due."""
         if topic not in self._times and len(self._times) == MOST_TOPICS:
             return
         self._times[topic] += 1
@@ -54,17 +54,19 @@ class Teller:
             self._tell(f"rflysim: {self._name}: {text}{often}")
 
 
-class Joined:
-    """The reassembly of one stream, with its account: what every use of a stream begins with."""
+class ReassembledStream:
+    """Reassembly of one stream, with counters and reports; common to all uses of a stream."""
 
     def __init__(self, sensor: SensorRequest, tell: Tell):
         self.sensor, self.counters = sensor, StreamCounters()
-        self.say = Teller(tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}")
+        self.say = RateLimitedReporter(
+            tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}"
+        )
         self._reassembler = FragmentReassembler()
         self._reassembler.counters = self.counters
 
     def feed(self, datagram: bytes, source: Hashable, now: float) -> Payload | None:
-        """As `FragmentReassembler.feed`."""
+        """Process a datagram, as `FragmentReassembler.feed`."""
         before = self.counters.malformed
         payload = self._reassembler.feed(datagram, source, now)
         if self.counters.malformed > before:
@@ -74,27 +76,27 @@ class Joined:
         return payload
 
     def unreadable(self, error: MalformedError) -> None:
-        """A frame came whole but says nothing."""
+        """Count and report a frame that was complete but could not be decoded."""
         self.counters.unreadable += 1
         self.say("unreadable", f"a frame is dropped: {error}; more of the kind are only counted")
 
 
 class Stream:
-    """Decodes."""
+    """Decoder of one stream."""
 
     def __init__(self, sensor: SensorRequest, tell: Tell, layout: CloudLayout | None = None):
-        """`layout` of a cloud; detected when it is not given."""
-        self.joined = Joined(sensor, tell)
+        """Create it; `layout` of a cloud, detected by default."""
+        self.joined = ReassembledStream(sensor, tell)
         self.sensor, self.counters, self.health = sensor, self.joined.counters, StreamHealth()
         self._clouds = CloudReader(sensor, layout)
 
     def update(self, sensor: SensorRequest) -> None:
-        """The same sensor with other parameters; frames of the old size that are on their way are unreadable."""
+        """Change the sensor's parameters; frames of the old size still on their way are unreadable."""
         self.sensor = self.joined.sensor = sensor
         self._clouds = CloudReader(sensor, self._clouds.layout)
 
     def feed(self, datagram: bytes, source: Hashable, now: float) -> Sample | None:
-        """Takes a datagram at `now` (s, steady); returns the sample that it completes."""
+        """Process a datagram at `now` (s, monotonic); return the sample that it completes."""
         payload = self.joined.feed(datagram, source, now)
         if payload is None:
             return None
@@ -125,14 +127,14 @@ class Stream:
 
 
 class StreamHealth:
-    """Rate, longest gap and age of a stream, in times of arrival."""
+    """Rate, gaps and age of a stream, by times of arrival."""
 
     def __init__(self) -> None:
         self.frames, self.longest_gap_s, self.shortest_gap_s, self.gap_s = 0, 0.0, 0.0, 0.0
         self._first = self._last = 0.0
 
     def saw(self, now: float) -> None:
-        """A frame came at `now`, s."""
+        """Record a frame at `now`, s."""
         if self.frames:
             self.gap_s = max(now - self._last, 0.0)
             self.longest_gap_s = max(self.longest_gap_s, self.gap_s)
@@ -144,16 +146,16 @@ class StreamHealth:
 
     @property
     def hz(self) -> float:
-        """Mean rate so far."""
+        """Mean rate so far, Hz."""
         return (self.frames - 1) / (self._last - self._first) if self._last > self._first else 0.0
 
     def report(self, now: float, what: str, server: Address) -> str:
-        """What came of a stream of `what` from a server, in words."""
+        """Return a line on the state of a stream of `what` from a server."""
         age = self.age(now)
         if age is None:
             return f"no {what} yet from {server[0]}:{server[1]}"
         return f"{self.frames} {what}s, {self.hz:.1f} Hz, gap {self.longest_gap_s:.2f} s, age {age:.2f} s"
 
     def age(self, now: float) -> float | None:
-        """s since the last frame, which may have come after `now`; None before the first."""
+        """Return the time (s) since the last frame, at least 0; None before the first."""
         return max(now - self._last, 0.0) if self.frames else None

@@ -1,4 +1,4 @@
-"""The client's sockets: asks RflySim3D for its sensors and hears them, each on the port that its entry names."""
+"""The client's sockets: request RflySim3D's sensors and receive them, each on the port of its entry."""
 
 import contextlib
 import ipaddress
@@ -15,48 +15,50 @@ from link.rflysim.clouds import CloudLayout
 from link.rflysim.copter import CLEAR_COMMAND, encode_command
 from link.rflysim.request import SensorRequest
 from link.rflysim.sensors import SENSORS
-from link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Teller
+from link.rflysim.stream import RateLimitedReporter, Sample, Stream, StreamHealth, Tell
 from link.sockets import LinkError, bind_udp, drain, reachable
 from vehicle.errors import say
 
 BUFFER_BYTES = 8 << 20
-ASK_S = 1.0  # a sensor that does not send is asked for so often
-SILENCE_S, SILENT_FRAMES = 0.5, 5  # after which it does not send: at least so long, and so many frames
-NO_ANSWER_S = 3.0  # of asking, after which that is told
-LAPSES = 3  # silences of a sensor that had sent, after which somebody else may have it
-UPDATES = 2  # a changed request is sent again so often: nothing confirms it
+ASK_S = 1.0  # s between requests to a silent sensor
+SILENCE_S, SILENT_FRAMES = 0.5, 5  # s and frame periods without a frame, after which a sensor is silent
+NO_ANSWER_S = 3.0  # s of unanswered requests, after which they are reported
+LAPSES = 3  # interruptions of a sensor, after which another client is suspected
+UPDATES = 2  # repeats of a changed request: nothing acknowledges it
 
 
 def to_stderr(line: str) -> None:
-    """Says a line, and goes on where nobody reads it any more."""
+    """Print a line to stderr; continue if stderr is closed."""
     say(line, sys.stderr)
 
 
-class Ear:
-    """One bound port and the request that makes its sensor send."""
+class SensorSocket:
+    """One bound port and the request that starts its sensor."""
 
     def __init__(self, sensor: SensorRequest, server: Address, tell: Tell = to_stderr, host: str = "0.0.0.0"):
-        """Raises LinkError when the port is in use or the server's name is not known."""
+        """Bind the port. Raises LinkError when the port is in use or the server's name is unknown."""
         self.server = reachable(server, host)
         self._sensor, self._request = sensor, sensor.encode()
         self._anyone = ipaddress.ip_address(
             self.server[0]
-        ).is_multicast  # who is asked then answers from its own address
+        ).is_multicast  # a server addressed by multicast answers from its own address
         self.socket = bind_udp(host, sensor.port)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         self.port: int = self.socket.getsockname()[1]
         self.socket_errors = self.foreign = 0
-        self._say = Teller(tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}")
-        self._heard = self._asked = -math.inf
-        self._silent_since: float | None = None  # asking in vain since then
+        self._say = RateLimitedReporter(
+            tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}"
+        )
+        self._received = self._asked = -math.inf
+        self._silent_since: float | None = None  # start of unanswered requests
         self._repeats = self._lapses = 0
         self.ask(time.monotonic())
 
     def ask(self, now: float) -> None:
-        """Asks for the sensor, if it is silent or was changed, once in a while; call it often."""
+        """Request the sensor at intervals while it is silent or was changed; call often."""
         patience_s = max(SILENCE_S, SILENT_FRAMES / max(self._sensor.rate_hz, 1))
-        silent = now - self._heard > patience_s
+        silent = now - self._received > patience_s
         if silent and self._silent_since is None:
             self._silent_since = now
             self._count_lapse()
@@ -68,13 +70,13 @@ class Ear:
                 self._complain()
 
     def _count_lapse(self) -> None:
-        self._lapses += self._heard > -math.inf
+        self._lapses += self._received > -math.inf
         if self._lapses >= LAPSES:
             self._say("lapses", f"stops again and again: another client may ask for SeqID {self._sensor.seq_id} too")
 
     def _complain(self) -> None:
         host, port = self.server
-        if self._heard > -math.inf:
+        if self._received > -math.inf:
             self._say("stopped", f"no more frames from {host}:{port}; still asking")
         else:
             self._say(
@@ -82,15 +84,15 @@ class Ear:
                 f"no answer from {host}:{port}: is RflySim3D there, and has it refused this sensor? still asking",
             )
 
-    def heard(self, now: float) -> None:
-        """The sensor sends."""
-        self._heard, self._silent_since = now, None
+    def received(self, now: float) -> None:
+        """Record a frame of the sensor."""
+        self._received, self._silent_since = now, None
 
     def update(self, sensor: SensorRequest) -> None:
-        """Asks for the same sensor with other parameters.
+        """Request the same sensor with other parameters.
 
         Raises:
-            ValueError: another sensor, or another port.
+            ValueError: the sensor or the port differs.
         """
         before = self._sensor
         if (sensor.seq_id, sensor.type_id, sensor.port) != (before.seq_id, before.type_id, before.port):
@@ -100,7 +102,7 @@ class Ear:
         self._send(self._request)
 
     def drain(self, timeout_s: float) -> Iterator[tuple[bytes, Address, float]]:
-        """What is there of the server's host, with sender and time of reception."""
+        """Yield the datagrams of the server's host, with sender and time of reception."""
         for datagram, sender, received in drain(self.socket, timeout_s, self._failed):
             if self._anyone or sender[0] == self.server[0]:
                 yield datagram, sender, received
@@ -117,13 +119,13 @@ class Ear:
         self.socket_errors += 1
 
     def close(self) -> None:
-        """Releases the sensor and the port. RflySim3D itself releases all sensors, and who still needs one asks again."""
+        """Release the sensor and the port. RflySim3D releases all sensors; clients that still need one request it again."""
         self._send(encode_command(CLEAR_COMMAND))
         self.socket.close()
 
 
 class SensorReceiver:
-    """All sensors of a Config.json."""
+    """Receiver of all sensors of a Config.json."""
 
     def __init__(
         self,
@@ -132,33 +134,33 @@ class SensorReceiver:
         tell: Tell = to_stderr,
         layout: CloudLayout | None = None,
     ):
-        """Raises LinkError when a port is in use."""
+        """Bind the ports. Raises LinkError when a port is in use."""
         self.streams = [Stream(sensor, tell, layout) for sensor in sensors]
-        self._ears: list[Ear] = []
+        self._ears: list[SensorSocket] = []
         try:
-            self._ears += (Ear(sensor, server, tell) for sensor in sensors)
+            self._ears += (SensorSocket(sensor, server, tell) for sensor in sensors)
         except LinkError:
             self.close()
             raise
 
     def receive(self, timeout_s: float) -> list[tuple[Sample, float]]:
-        """The samples completed, with the time (monotonic, s) of the datagram that did; waits at most timeout_s."""
+        """Return the samples completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
         samples = []
         select.select([ear.socket for ear in self._ears], [], [], max(0.0, timeout_s))
         for ear, stream in zip(self._ears, self.streams, strict=True):
             for datagram, sender, received in ear.drain(0.0):
                 sample = stream.feed(datagram, (sender, ear.port), received)
                 if sample is not None:
-                    ear.heard(received)
+                    ear.received(received)
                     samples.append((sample, received))
             ear.ask(time.monotonic())
         return samples
 
     def update(self, sensor: SensorRequest) -> None:
-        """Changes a sensor's parameters while it sends: size, rate, field of view, mount, ...
+        """Change a sensor's parameters while it sends: size, rate, field of view, mount, ...
 
         Raises:
-            ValueError: there is no sensor of that SeqID, TypeID and port.
+            ValueError: no sensor has that SeqID, TypeID and port.
         """
         for ear, stream in zip(self._ears, self.streams, strict=True):
             if stream.sensor.seq_id == sensor.seq_id:
@@ -168,11 +170,11 @@ class SensorReceiver:
         raise ValueError(f"there is no sensor {sensor.seq_id} to change")
 
     def health(self, seq_id: int) -> StreamHealth:
-        """Of a sensor of the configuration."""
+        """Return the stream health of a sensor of the configuration."""
         return next(stream.health for stream in self.streams if stream.sensor.seq_id == seq_id)
 
     def report(self, now: float) -> list[str]:
-        """A line for each sensor: what came of it, or what did not."""
+        """Return a line for each sensor on the state of its stream."""
         lines = []
         for ear, stream in zip(self._ears, self.streams, strict=True):
             stream.counters.foreign = ear.foreign

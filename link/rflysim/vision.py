@@ -1,4 +1,4 @@
-"""Flying by a camera of RflySim: what `rflysim://HOST:PORT?config=Config.json` means, and its images as `link.udp` has them."""
+"""Flight by a camera of RflySim: the URL `rflysim://HOST:PORT?config=Config.json`, and its images as from `link.udp`."""
 
 from dataclasses import dataclass
 from time import monotonic
@@ -11,8 +11,8 @@ from link.rflysim.images import image_file
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import REQUEST_PORT, SensorRequest
 from link.rflysim.sensors import FLYABLE, RGB, SENSORS
-from link.rflysim.stream import Joined, StreamCounters, Tell
-from link.rflysim.udp import Ear, to_stderr
+from link.rflysim.stream import ReassembledStream, StreamCounters, Tell
+from link.rflysim.udp import SensorSocket, to_stderr
 from link.sockets import LinkError, parse_address
 from vehicle.camera import Camera
 from vehicle.config import ConfigError
@@ -25,7 +25,7 @@ EXAMPLE = f"{SCHEME}://127.0.0.1:{REQUEST_PORT}?config=Config.json"
 
 @dataclass(frozen=True)
 class Vision:
-    """Whom to ask, and the camera to fly by."""
+    """Server, and the camera for flight."""
 
     server: Address
     sensor: SensorRequest
@@ -34,14 +34,14 @@ class Vision:
 
 
 def parse_server(url: str) -> tuple[Address, dict[str, str]]:
-    """Address and options of `rflysim`, `rflysim://HOST:PORT` or `rflysim://HOST:PORT?NAME=VALUE&...`.
+    """Parse address and options of `rflysim`, `rflysim://HOST:PORT` or `rflysim://HOST:PORT?NAME=VALUE&...`.
 
     Raises:
-        LinkError: it is none of these.
+        LinkError: the text is none of these.
     """
     try:
         parts = urlsplit(url if "://" in url else f"{url}://", allow_fragments=False)
-    except ValueError:  # brackets that do not close
+    except ValueError:  # unmatched brackets
         raise LinkError(f"vision {url!r}: expected something like {EXAMPLE}") from None
     if parts.scheme != SCHEME or parts.path not in ("", "/"):
         raise LinkError(f"vision {url!r}: expected something like {EXAMPLE}")
@@ -52,11 +52,11 @@ def parse_server(url: str) -> tuple[Address, dict[str, str]]:
 
 
 def parse_vision(url: str) -> Vision:
-    """The camera that an URL names: `config` is a Config.json, `sensor` a SeqID (default: the first colour camera), `angles`
+    """Return the camera of a URL: `config` is a Config.json, `sensor` a SeqID (default: the first colour camera), `angles`
     the unit of its SensorAngEular, deg or rad.
 
     Raises:
-        UserError: a malformed URL or file, or no camera that can be flown by.
+        UserError: malformed URL or file, or no camera suitable for flight.
     """
     server, options = parse_server(url)
     for name in options:
@@ -93,17 +93,20 @@ def _chosen(sensors: tuple[SensorRequest, ...], seq_id: str, path: str) -> Senso
 
 
 class VisionReceiver:
-    """Hears one camera; in place of `link.udp.VideoReceiver`."""
+    """Receiver of one camera, in place of `link.udp.VideoReceiver`."""
 
     def __init__(self, vision: Vision, tell: Tell = to_stderr):
-        """Raises LinkError when the port is in use or the server is not known."""
-        self._joined, self._ear = Joined(vision.sensor, tell), Ear(vision.sensor, vision.server, tell)
+        """Bind the port. Raises LinkError when the port is in use or the server is unknown."""
+        self._joined, self._ear = (
+            ReassembledStream(vision.sensor, tell),
+            SensorSocket(vision.sensor, vision.server, tell),
+        )
         self.socket = self._ear.socket
         self.address: Address = self.socket.getsockname()
         self._frames = 0
 
-    def hear_only(self, host: str) -> None:
-        """Nothing changes: images come from the server's host alone, wherever the telemetry comes from."""
+    def accept_only(self, host: str) -> None:
+        """Do nothing: images are accepted from the server's host only, wherever the telemetry comes from."""
 
     @property
     def counters(self) -> StreamCounters:
@@ -111,13 +114,13 @@ class VisionReceiver:
         return self._joined.counters
 
     def receive(self, timeout_s: float) -> list[tuple[VideoFrame, float]]:
-        """The frames completed, with the time (monotonic, s) of the datagram that did; waits at most timeout_s."""
+        """Return the frames completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
         frames: list[tuple[VideoFrame, float]] = []
         for datagram, sender, now in self._ear.drain(timeout_s):
             payload = self._joined.feed(datagram, (sender, self.address[1]), now)
             if payload is None:
                 continue
-            self._ear.heard(now)
+            self._ear.received(now)
             try:
                 data = image_file(payload.data, self._joined.sensor)
             except MalformedError as error:

@@ -1,1 +1,1 @@
-"""A learned policy in the place of a plan and a controller: its network, its file, and commands by it."""
+"""Learned policies, which replace plan and controller: network, file format, and commands."""

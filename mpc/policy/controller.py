@@ -1,4 +1,4 @@
-"""From a state and the next gate to a command, by a policy."""
+"""Controller that commands by a learned policy, from the state and the next gate."""
 
 import time
 
@@ -16,14 +16,14 @@ P, Q, V = (RATES_X[name].at for name in "pqv")
 
 
 class PolicyController:
-    """One call of `step` per command. It remembers nothing but its last action."""
+    """Policy in the loop; call `step` once per command. Its only memory is the last action."""
 
     def __init__(self, policy: Policy, vehicle: Vehicle):
         self._policy, self._attitude_gain = policy, vehicle.attitude_gain_1_s
         self._action = policy.scaling.hover
 
     def step(self, x: Array, gate: Gate) -> Control:
-        """The command for a state x (14,) as RATES_X and the next gate, both in the map frame. It brakes without a state."""
+        """Compute the command for a state x (14,), RATES_X, and the next gate, in the map frame; hover if x is not finite."""
         begin = time.perf_counter()
         if not np.isfinite(x).all():
             u, q_wb = geometric.brake(x), np.array([1.0, 0.0, 0.0, 0.0])

@@ -1,4 +1,4 @@
-"""A policy's network and its file, an .npz that needs nothing but NumPy to fly.
+"""Network of a policy and its .npz file; inference needs NumPy only.
 
 | array | shape | what |
 |---|---|---|
@@ -29,36 +29,36 @@ from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 FOLDER = Path(__file__).parent
-SLOPE = 0.2  # of a layer below zero: Swift
-BYTES = 4 << 20  # of a file, unpacked; two layers of 128 take 90 kB, of 512 1.2 MB
+SLOPE = 0.2  # -, negative slope of the leaky ReLU, as in Swift
+BYTES = 4 << 20  # bytes, largest unpacked file; two layers of 128 take 90 kB, of 512 1.2 MB
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]  # weights (out, in), biases (out,)
 SCALING = [field.name for field in fields(Scaling)]
 
 
 @dataclass(frozen=True)
 class About:
-    """What a policy was trained for, and how."""
+    """Provenance of a policy: track, vehicle, command rate and training."""
 
     track: str
     track_hash: str
     vehicle: str
     vehicle_hash: str
     command_hz: float
-    settings: tuple[int, ...]  # of Swift's, that flew in training
-    steps: int
+    settings: tuple[int, ...]  # settings of Swift's plant used in training
+    steps: int  # steps of training, over all vehicles
     seed: int
 
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """Maps an observation to an action."""
+    """Network from observation to action, with its scaling and provenance."""
 
     about: About
     scaling: Scaling
     layers: Sequence[Layer]  # weights (out, in) and biases (out,), float32
 
     def act(self, observation: Array) -> Array:
-        """(4,) action in -1..1 of an observation (31,)."""
+        """Return the action (4,), in -1..1, for an observation (31,)."""
         h: NDArray[np.float32] = observation.astype(np.float32)
         for weight, bias in self.layers[:-1]:
             h = weight @ h + bias
@@ -67,7 +67,11 @@ class Policy:
         return np.tanh(weight @ h + bias).astype(float)
 
     def require(self, vehicle: Vehicle, command_hz: float) -> None:
-        """Raises UserError for another vehicle, or another rate of commands, than it was trained for."""
+        """Check that vehicle and command rate are those of the training.
+
+        Raises:
+            UserError: another vehicle or command rate.
+        """
         if vehicle.hash != self.about.vehicle_hash:
             asked, known = f"{vehicle.name} ({vehicle.hash})", f"{self.about.vehicle} ({self.about.vehicle_hash})"
             raise UserError(
@@ -79,19 +83,19 @@ class Policy:
             )
 
     def warning(self, track: Track) -> str:
-        """What is to be said of another course than it was trained for; empty for that one."""
+        """Return a warning if the track is not that of the training, or ""."""
         if track.hash == self.about.track_hash:
             return ""
         return f"the policy was trained for {self.about.track} ({self.about.track_hash}), not for {track.name} ({track.hash})"
 
 
 def names() -> list[str]:
-    """Of the shipped policies."""
+    """Return the names of the shipped policies."""
     return sorted(path.stem for path in FOLDER.glob("*.npz"))
 
 
 def load_policy(name: str) -> Policy:
-    """The policy of a name, or of an .npz file's path.
+    """Load the policy of a name, or of an .npz file's path.
 
     Raises:
         UserError: no such policy, or a malformed file.
@@ -115,7 +119,11 @@ def load_policy(name: str) -> Policy:
 
 
 def write_policy(path: Path, policy: Policy) -> None:
-    """Raises FileError when it cannot be written."""
+    """Write a policy to an .npz file.
+
+    Raises:
+        FileError: the file cannot be written.
+    """
     arrays = {"about": np.array(json.dumps(asdict(policy.about)))}
     arrays |= {key: np.array(getattr(policy.scaling, key)) for key in SCALING}
     for k, (weight, bias) in enumerate(policy.layers):
@@ -124,7 +132,11 @@ def write_policy(path: Path, policy: Policy) -> None:
 
 
 def _check(scaling: Scaling, layers: Sequence[Layer]) -> None:
-    """Raises ValueError where shapes or numbers are not those of a policy."""
+    """Check shapes and values of a policy.
+
+    Raises:
+        ValueError: a layer or a scaling does not fit.
+    """
     columns = OBSERVATION.size
     for k, (weight, bias) in enumerate(layers):
         rows = ACTION.size if k == len(layers) - 1 else len(bias)

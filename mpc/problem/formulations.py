@@ -1,13 +1,13 @@
-"""The two formulations over one model, as objects: each owns its layouts, costs, limits, first guess and drive of progress.
+"""The two formulations over one model: each owns its layouts, costs, limits, initial guess and law of progress.
 
-Tracking (Foehn et al.; Sun et al., T-RO 2022, eq. 14-19): the plan, sampled by progress along it, is followed in all its states.
+Tracking (Foehn et al.; Sun et al., T-RO 2022, eq. 14-19): all states of the plan, sampled by progress along it, are tracked.
 
     minimise  sum_k |p - p_r|^2 + |2 vec(q_r^-1 q)|^2 + |v - v_r|^2 + |u - u_r|^2, weighted
 
 Contouring (MPCC; Romero et al., T-RO 2022; MPCC++, RSS 2024): progress along the plan is a state that the solver drives.
 
     minimise  sum_k |e_contour|^2 + |e_lag|^2 + |pace_max - pace|^2 + |u - u_r|^2, weighted,
-    softly within each gate's opening; at the end of the horizon near the plan's own state.
+    with each gate's opening as a soft constraint, and a terminal cost on the deviation from the plan's state.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +31,7 @@ V, W, C = (RATES_X[name].at for name in "vwc")
 
 
 def joined(first: Layout, second: Layout) -> Layout:
-    """One layout after the other."""
+    """Concatenate two layouts."""
     fields = {}
     for name, field in {**first, **second}.items():
         suffixes = [column.removeprefix(name + "_") for column in field.columns if column != name]
@@ -40,7 +40,7 @@ def joined(first: Layout, second: Layout) -> Layout:
 
 
 class Formulation(ABC):
-    """What a controller minimises, over which states and inputs; those of the vehicle come first in both."""
+    """Optimal-control formulation: states, inputs and costs; the vehicle's states and inputs come first."""
 
     name: ClassVar[str]
     x: ClassVar[Layout] = RATES_X
@@ -48,26 +48,26 @@ class Formulation(ABC):
 
     @abstractmethod
     def costs(self, w: terms.Weights) -> tuple[terms.Cost, ...]:
-        """Of each stage, and of the end."""
+        """Return the cost terms of the stages and of the end."""
 
     def gate_corridor(self, w: terms.Weights) -> terms.GateCorridor | None:
-        """The soft constraint, where there is one."""
+        """Return the soft constraint, or None."""
         return None
 
     def progress_after(self, s: Stage, dt: float) -> list[ca.SX]:
-        """The states beyond the vehicle's, dt later."""
+        """Return the states beyond the vehicle's, dt (s) later."""
         return []
 
     def progress_input_limits(self, pace_change_max: float) -> list[float]:
-        """Greatest magnitudes of the inputs beyond the vehicle's."""
+        """Return the largest magnitudes of the inputs beyond the vehicle's."""
         return []
 
     def initial(self, ahead: Array, progress: PlanProgress) -> Array:
-        """(x.size,) the state to solve from, with the vehicle's (14,)."""
+        """Return the initial state (x.size,) from the vehicle's predicted state (14,)."""
         return ahead
 
     def first_guess(self, rows: Array) -> tuple[Array, Array]:
-        """x (N + 1, x.size) and u (N, u.size): the reference (N + 1, NR) itself."""
+        """Return the initial guess, x (N + 1, x.size) and u (N, u.size), from the reference (N + 1, NR)."""
         x, u = np.zeros((len(rows), self.x.size)), np.zeros((len(rows) - 1, self.u.size))
         x[:, : V.stop], x[:, W], x[:, C] = rows[:, : V.stop], rows[:, U_W], rows[:, U_C]
         u[:, :NU] = rows[:-1, U_W.start : U_C.stop]
@@ -75,19 +75,19 @@ class Formulation(ABC):
 
     @abstractmethod
     def stages(self, progress: PlanProgress, times: Array, last: Array | None) -> Array:
-        """(N + 1,) s of plan time at which the stages are expected, `times` (N + 1,) s from now.
+        """Return the plan times (N + 1,), s, of the stages, which lie `times` (N + 1,), s, ahead.
 
         Args:
-            last: (N + 1, x.size) the last solution, where the solver goes on from it.
+            last: (N + 1, x.size), the last solution; None for a cold start.
         """
 
     @abstractmethod
     def drive(self, progress: PlanProgress, solution: Solve, row: Array, v_w: Array, dt: float) -> None:
-        """The pace dt later, from a solution, the plan's row (NR,) here and the vehicle's velocity (3,)."""
+        """Update the pace over dt, s, from a solution, the plan's row (NR,) at the present progress and the velocity v_w (3,)."""
 
 
 def _input_costs(w: terms.Weights) -> tuple[terms.Cost, ...]:
-    """Common to both."""
+    """Return the costs of inputs and visibility, which both formulations share."""
     return (
         terms.Rates(w.rates),
         terms.Thrust(w.thrust),
@@ -97,7 +97,7 @@ def _input_costs(w: terms.Weights) -> tuple[terms.Cost, ...]:
 
 
 class Tracking(Formulation):
-    """The plan's own states, at a pace that follows the vehicle."""
+    """Tracking of the plan's states, at a pace that follows the vehicle's."""
 
     name = "tracking"
 
@@ -117,7 +117,7 @@ class Tracking(Formulation):
 
 
 class Contouring(Formulation):
-    """The plan's line, at the pace that the solver chooses."""
+    """Contouring control along the plan's line, at a pace chosen by the solver."""
 
     name = "mpcc"
     x: ClassVar[Layout] = joined(RATES_X, layout(theta=("", "s", "progress"), pace=("", "-", "d(progress)/dt")))

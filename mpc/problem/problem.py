@@ -1,6 +1,6 @@
-"""The optimal-control problem of a controller, stated once for every back-end: state, cost, constraints, limits.
+"""The optimal-control problem of a controller, in one form for all back-ends: state, cost, constraints, limits.
 
-References and model parameters enter as stage parameters: one generated solver serves every vehicle, plan and set of weights.
+References and model parameters are stage parameters, so that one generated solver serves every vehicle, plan and set of weights.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Symbols:
     x: ca.SX
     u: ca.SX
     p: ca.SX
-    after: ca.SX  # x one step of the horizon later
+    after: ca.SX  # successor of x, one step of the horizon later
     y: ca.SX  # stage residual
     y_end: ca.SX  # terminal residual
     h: ca.SX  # soft constraints, -1 <= h <= 1, at every stage
@@ -35,7 +35,7 @@ class Symbols:
 
 @dataclass(frozen=True)
 class Problem:
-    """A formulation with its settings."""
+    """Optimal-control problem of a formulation with its settings."""
 
     settings: Settings
 
@@ -61,7 +61,7 @@ class Problem:
 
     @cached_property
     def _vectors(self) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """State, input and stage parameters."""
+        """Symbols of state, input and stage parameters."""
         return ca.SX.sym("x", self.x.size), ca.SX.sym("u", self.u.size), ca.SX.sym("p", NP)
 
     @cached_property
@@ -71,7 +71,7 @@ class Problem:
 
     @cached_property
     def symbols(self) -> Symbols:
-        """Model, residuals and constraints as functions of state, input and stage parameters."""
+        """Model, residuals and constraints as expressions in state, input and stage parameters."""
         (x, u, p), stage = self._vectors, self._stage
         dt = self.settings.horizon.step_s
         after = step(ca.vertsplit(x)[: RATES_X.size], ca.vertsplit(u), stage.model, dt)
@@ -82,9 +82,9 @@ class Problem:
 
     @cached_property
     def _weighted(self) -> tuple[list[tuple[terms.Cost, float]], list[tuple[terms.Cost, float]]]:
-        """Terms of the stages and of the end with their weights, those of weight zero left out.
+        """Stage and terminal terms with their weights, without those of weight zero.
 
-        At the end the plan's own velocity is the set from which the rest of the race can be flown.
+        The terminal velocity is weighted towards the plan's, from which the rest of the race is known to be feasible.
         """
         end = self.settings.weights.end_velocity
         stage = [(term, term.weight) for term in self.formulation.costs(self.settings.weights)]
@@ -93,7 +93,7 @@ class Problem:
 
     @cached_property
     def weights(self) -> tuple[Array, Array]:
-        """Diagonals of the stage's and the terminal weight."""
+        """Diagonals of the stage and the terminal weight matrix."""
         stage, end = (
             np.concatenate([np.full(term.residual(self._stage).numel(), weight) for term, weight in weighted])
             for weighted in self._weighted
@@ -101,10 +101,10 @@ class Problem:
         return stage, end
 
     def input_limits(self, vehicle: Vehicle) -> tuple[Array, Array]:
-        """Lower and upper bounds of the inputs.
+        """Return lower and upper bounds (u.size,) of the inputs.
 
-        Neither the whole thrust nor none: rotors at their limits cannot turn the vehicle, so its rate loop would take thrust or
-        add it instead.
+        Thrust keeps a margin to both of its limits: saturated rotors give no torque, so the rate loop would change the thrust
+        instead.
         """
         rate, share = np.array(vehicle.rate_max_rad_s), self.settings.thrust_share
         least, most = max(vehicle.thrust_min, (1 - share) * vehicle.thrust_max), share * vehicle.thrust_max

@@ -1,4 +1,4 @@
-"""The file of a controller: formulation, horizon, weights and shares."""
+"""Settings of a controller, from its YAML file: formulation, horizon, weights and limits."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,8 @@ CONTROLLERS = tuple(FORMULATIONS)
 
 @dataclass(frozen=True)
 class Horizon:
-    steps: int
-    step_s: float
+    steps: int  # number of intervals N
+    step_s: float  # s
 
     def __post_init__(self) -> None:
         if self.steps < 2 or self.step_s <= 0:
@@ -24,15 +24,15 @@ class Horizon:
 
 @dataclass(frozen=True)
 class Settings:
-    """The file `mpc/<controller>.yaml`."""
+    """Contents of `mpc/<controller>.yaml`."""
 
     controller: str
     horizon: Horizon
     weights: Weights
-    pace_max: float  # -, of progress against the plan's
-    pace_change_max: float  # 1/s
-    thrust_share: float  # -, of the greatest thrust, may be commanded; the rest, above and below, turns the vehicle
-    headroom: float  # -, of that thrust is for the plan's line, the rest for what comes between
+    pace_max: float  # -, largest d(progress)/dt, 1 as planned
+    pace_change_max: float  # 1/s, largest rate of change of the pace
+    thrust_share: float  # -, largest commanded thrust over the vehicle's; the same margin is kept above zero
+    headroom: float  # -, fraction of that thrust available for the plan's line; the rest is for feedback
 
     def __post_init__(self) -> None:
         if self.controller not in CONTROLLERS:
@@ -44,7 +44,7 @@ class Settings:
 
 
 def load_settings(controller: str = "tracking") -> Settings:
-    """Settings of a controller by name, or from a YAML file.
+    """Load the settings of a controller by name, or from a YAML file.
 
     Raises:
         UserError: unknown controller, or a missing or malformed file.

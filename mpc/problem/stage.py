@@ -1,4 +1,4 @@
-"""One stage of the horizon: what is given there, as a layout, and everything in it as symbols."""
+"""One stage of the horizon: the layout of its reference, and its quantities as symbols."""
 
 from dataclasses import dataclass
 
@@ -40,5 +40,5 @@ class Stage:
 
     @property
     def pace(self) -> ca.SX:
-        """d(progress)/dt: the solver's where it has one, else the one that is given."""
+        """d(progress)/dt: the state where the formulation has one, else the stage parameter."""
         return self.x.get("pace", self.p["pace"])

@@ -1,7 +1,7 @@
-"""What the controller wants and what it must not do, as small objects. A problem is a list of them.
+"""Cost and constraint terms of the optimal-control problem, which is a list of them.
 
-A `Cost` is a weighted squared residual; a `Soft` is a constraint -1 <= h <= 1 that may be broken at a price.
-A weight's unit is that of one over the squared residual, and stands beside it in the YAML of the formulation.
+A `Cost` is a weighted squared residual; `GateCorridor` is a soft constraint -1 <= h <= 1 with a penalty on its violation.
+A weight has the unit of the inverse squared residual, given beside it in the YAML of the formulation.
 """
 
 from abc import ABC, abstractmethod
@@ -14,28 +14,28 @@ from mpc.model import lifted, thrust_needed
 from mpc.problem.stage import Stage
 from vehicle.rotation import conjugate, product, rotate
 
-STILL_M_S = 0.5  # below this speed of the plan its direction fades out
-FALLING_M_S2 = 1.0  # below this thrust its direction fades into the plan's
+STILL_M_S = 0.5  # m/s, speed of the plan below which its direction fades to zero
+FALLING_M_S2 = 1.0  # m/s^2, thrust below which its direction fades to the plan's
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Each multiplies a squared residual. Zero leaves the term out."""
+    """Weights of the squared residuals; zero omits the term."""
 
-    rates: float  # 1/(rad/s)^2, of the input
-    thrust: float  # 1/(m/s^2)^2, of the input
+    rates: float  # 1/(rad/s)^2, input deviation from the plan's body rates
+    thrust: float  # 1/(m/s^2)^2, input deviation from the plan's thrust
     attitude: float  # 1/rad^2
-    gate_visibility: float  # -, of a sine
-    rate_tracking: float = 0.0  # 1/(rad/s)^2, of the input beyond the rates flown
+    gate_visibility: float  # -, sine of the gate's azimuth from the camera
+    rate_tracking: float = 0.0  # 1/(rad/s)^2, commanded minus actual body rates
     position: float = 0.0  # 1/m^2
     velocity: float = 0.0  # 1/(m/s)^2
     contour: float = 0.0  # 1/m^2
     lag: float = 0.0  # 1/m^2
     progress: float = 0.0  # -
     pace_rate: float = 0.0  # s^2
-    end_velocity: float = 0.0  # 1/(m/s)^2, at the end of the horizon only
-    gate_corridor: float = 0.0  # -, of the violation in half widths
-    gate_corridor_price: float = 0.0  # -
+    end_velocity: float = 0.0  # 1/(m/s)^2, least weight of the terminal velocity
+    gate_corridor: float = 0.0  # -, quadratic penalty of the violation in half widths
+    gate_corridor_price: float = 0.0  # -, linear penalty of the violation in half widths
 
     def __post_init__(self) -> None:
         if min(astuple(self)) < 0:
@@ -44,7 +44,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Cost(ABC):
-    """weight * |residual|^2, in every stage and, when `at_end`, at the end of the horizon."""
+    """Cost weight * |residual|^2 in every stage and, if `at_end`, at the end of the horizon."""
 
     weight: float
     at_end: ClassVar[bool] = True
@@ -54,13 +54,13 @@ class Cost(ABC):
 
 
 class InputCost(Cost):
-    """At the end of the horizon there is no input."""
+    """Cost of the input, of which there is none at the end of the horizon."""
 
     at_end = False
 
 
 def path(s: Stage) -> tuple[ca.SX, ca.SX]:
-    """Error from the plan at the state's own progress, and the plan's direction there: second order about the parameters."""
+    """Return the position error at the state's progress and the plan's direction there, the plan expanded to second order."""
     ahead = s.x["theta"] - s.p["theta"]
     error = s.x["p"] - (s.p["p"] + ahead * s.p["v"] + 0.5 * ahead**2 * s.p["a"])
     v = s.p["v"] + ahead * s.p["a"]
@@ -68,16 +68,16 @@ def path(s: Stage) -> tuple[ca.SX, ca.SX]:
 
 
 def thrust(s: Stage) -> ca.SX:
-    """Specific thrust (3,), world, that flies the plan's line at the given pace under the present model.
+    """Return the specific thrust (3,), m/s^2 world, for the plan's line at the given pace under the estimated model.
 
-    Time scaled by the pace scales velocities by it and accelerations by its square (Hollerbach, 1984).
+    Scaling time by the pace scales velocities by the pace and accelerations by its square (Hollerbach, 1984).
     """
     pace, (q, v, a) = s.p["pace"], (ca.vertsplit(s.p[name]) for name in "qva")
     return ca.vertcat(*thrust_needed(q, [pace * one for one in v], [pace**2 * one for one in a], s.model))
 
 
 def attitude(s: Stage) -> list[ca.SX]:
-    """The plan's attitude, turned the shortest way so that it gives that thrust."""
+    """Return the plan's attitude, rotated the shortest way so that the body's thrust axis aligns with `thrust`."""
     q, needed = ca.vertsplit(s.p["q"]), thrust(s)
     before = ca.vertcat(*rotate(q, (0.0, 0.0, -1.0)))
     after = needed + FALLING_M_S2**2 * before / (ca.norm_2(needed) + FALLING_M_S2)
@@ -92,7 +92,7 @@ class Position(Cost):
 
 
 class AttitudeError(Cost):
-    """Twice the vector part of the error's quaternion: the rotation vector, for small errors."""
+    """Attitude error: twice the vector part of the error quaternion, the rotation vector to first order."""
 
     def residual(self, s: Stage) -> ca.SX:
         turn = product(conjugate(attitude(s)), ca.vertsplit(s.x["q"]))
@@ -100,7 +100,7 @@ class AttitudeError(Cost):
 
 
 class Velocity(Cost):
-    """Towards the plan's velocity, times the pace at which progress runs."""
+    """Velocity error against the plan's velocity, scaled by the pace."""
 
     def residual(self, s: Stage) -> ca.SX:
         return s.x["v"] - s.p["v"] * s.pace
@@ -119,24 +119,24 @@ class Thrust(InputCost):
 
 
 class RateTracking(InputCost):
-    """Rates asked for beyond those flown: the rate loop meets them with the rotors that make the thrust."""
+    """Commanded minus actual body rates: the torque for them comes from the rotors that also give the thrust."""
 
     def residual(self, s: Stage) -> ca.SX:
         return s.u["u_w"] - s.x["w"]
 
 
 class GateVisibility(InputCost):
-    """Sine of the angle between the vertical plane of the camera's axis and the next gate: a matter of yaw."""
+    """Sine of the angle between the camera's vertical plane and the direction of the next gate, controlled by yaw."""
 
     def residual(self, s: Stage) -> ca.SX:
         to_gate = s.p["look"] - s.x["p"]
-        distance = ca.sqrt(ca.sumsqr(to_gate) + 1.0)  # m; fades out when the gate is reached
+        distance = ca.sqrt(ca.sumsqr(to_gate) + 1.0)  # m; the 1 m^2 fades the term out near the gate
         aside = rotate(conjugate(ca.vertsplit(s.x["q"])), ca.vertsplit(to_gate))[1]
         return aside / distance
 
 
 class Contour(Cost):
-    """Distance from the plan's line: Romero et al. (MPCC, T-RO 2022, eq. 9)."""
+    """Contour error, the deviation across the plan's line (Romero et al., MPCC, T-RO 2022, eq. 9)."""
 
     def residual(self, s: Stage) -> ca.SX:
         error, along = path(s)
@@ -144,7 +144,7 @@ class Contour(Cost):
 
 
 class Lag(Cost):
-    """Distance along the plan's line between the vehicle and its progress: what makes progress mean the vehicle's own."""
+    """Lag error, the deviation along the plan's line, which ties progress to the vehicle's position."""
 
     def residual(self, s: Stage) -> ca.SX:
         error, along = path(s)
@@ -152,14 +152,14 @@ class Lag(Cost):
 
 
 class Progress(Cost):
-    """Short of the fastest pace that the thrust allows here."""
+    """Pace minus the largest pace that the thrust limit allows."""
 
     def residual(self, s: Stage) -> ca.SX:
         return s.x["pace"] - s.p["target_pace"]
 
 
 class PaceRate(InputCost):
-    """Change of pace."""
+    """Rate of change of the pace."""
 
     def residual(self, s: Stage) -> ca.SX:
         return s.u["u_pace"]
@@ -167,10 +167,10 @@ class PaceRate(InputCost):
 
 @dataclass(frozen=True)
 class GateCorridor:
-    """Within the opening while near its gate; the stage parameters hold its axes over its half width."""
+    """Soft constraint to the opening of a gate near it; the stage parameters hold the opening's axes over its half width."""
 
-    weight: float  # of the squared violation
-    price: float  # of the violation itself
+    weight: float  # -, quadratic penalty of the violation
+    price: float  # -, linear penalty of the violation
     size: int = 2
 
     def value(self, s: Stage) -> ca.SX:

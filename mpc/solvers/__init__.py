@@ -1,1 +1,1 @@
-"""Back-ends that solve a problem: acados, and CasADi alone."""
+"""Solver back-ends: acados, and CasADi alone."""

@@ -1,6 +1,6 @@
-"""The acados back-end: a problem as SQP_RTI on HPIPM, generated and compiled once per machine.
+"""The acados back-end: SQP_RTI on HPIPM, generated and compiled once per machine.
 
-Two distributions of acados work: one of today that a user has built (`tools/build-acados.sh`; ACADOS_SOURCE_DIR set and
+Two distributions of acados are supported: a recent one built by the user (`tools/build-acados.sh`; ACADOS_SOURCE_DIR set and
 `acados_template` importable), and the wheel `comma-deps-acados`, unpacked into `acados-wheel` of the virtual environment.
 """
 
@@ -39,7 +39,7 @@ from vehicle.vehicle import Vehicle
 
 WHEEL = Path(sys.prefix) / "acados-wheel"
 TICK = Path(__file__).with_name("tick.c")
-JSON = "ocp.json"  # acados's own description of a problem
+JSON = "ocp.json"  # acados's description of a problem
 
 
 class AcadosMissingError(UserError):
@@ -47,7 +47,7 @@ class AcadosMissingError(UserError):
 
 
 def import_template() -> ModuleType:
-    """Finds acados and returns its template module.
+    """Find acados and import its template module.
 
     Raises:
         AcadosMissingError: none is installed.
@@ -71,10 +71,10 @@ def import_template() -> ModuleType:
         sys.path.append(str(WHEEL))
     try:
         for library in LIBRARIES:
-            # The generated solver finds these by name only, so they have to be in the process before it.
+            # The generated solver refers to these by name only, so they must be loaded before it.
             ctypes.CDLL(str(next((install / "lib").glob(library + ".*"))), mode=ctypes.RTLD_GLOBAL)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # escapes in the wheel's own sources
+            warnings.simplefilter("ignore")  # invalid escape sequences in the wheel's sources
             return importlib.import_module("acados.acados_template")
     except (OSError, StopIteration, ImportError) as error:
         raise AcadosMissingError(f"acados in {WHEEL} cannot be loaded ({error}); run `make setup` again") from None
@@ -88,10 +88,10 @@ def _require_runs(folder: Path) -> None:
 
 
 class AcadosSolver:
-    """One real-time iteration per tick. Keeps the last solution as the start of the next."""
+    """acados solver with one real-time iteration per tick, each warm-started from the last solution."""
 
     def __init__(self, problem: Problem, vehicle: Vehicle):
-        """Loads the solver, generating and compiling it when this machine has not yet done so.
+        """Load the solver, generated and compiled on first use.
 
         Raises:
             AcadosMissingError: no acados, or its code cannot be compiled.
@@ -108,7 +108,7 @@ class AcadosSolver:
             if problem.gate_corridor:
                 _price(solver, k, problem.gate_corridor.size, problem.gate_corridor.weight, problem.gate_corridor.price)
         solver.cost_set(steps, "W", np.diag(weights_end))
-        # The buffers of every call of `tick.c`: allocated here, never in flight.
+        # Buffers for all calls of `tick.c`, so that nothing is allocated in flight.
         self._x0 = np.zeros(problem.x.size)
         self._p = np.zeros((steps + 1, NP))
         self._x, self._u = np.zeros((steps + 1, problem.x.size)), np.zeros((steps, problem.u.size))
@@ -122,17 +122,17 @@ class AcadosSolver:
         )
 
     def start(self, x: Array, u: Array) -> None:
-        """Sets the first guess: x (N + 1, NX), u (N, NU)."""
+        """Set the initial guess: x (N + 1, NX), u (N, NU)."""
         self._x[:], self._u[:] = x, u
         self._start()
 
     def prepare(self, parameters: Array) -> None:
-        """Linearises and condenses about the last solution, with stage parameters (N + 1, NP)."""
+        """Linearise and condense about the last solution. `parameters`: (N + 1, NP), one row per stage."""
         self._p[:] = parameters
         self._prepare()
 
     def solve(self, x0: Array) -> Solve:
-        """The prepared problem from x0 (NX,)."""
+        """Solve the prepared problem from the initial state x0 (NX,)."""
         begin = time.perf_counter()
         self._x0[:] = x0
         status = self._feedback()
@@ -141,12 +141,12 @@ class AcadosSolver:
 
 @cache
 def _silence() -> None:
-    """Sends what C code prints nowhere: acados tells of every failed iteration on stdout, and its status is enough.
+    """Discard the C library's stdout, where acados prints every failed iteration; its status is reported in `Solve`.
 
-    Python's own streams do not pass through the C library's.
+    Python's streams do not use the C library's and are unaffected.
     """
     c = ctypes.CDLL(None)
-    with contextlib.suppress(ValueError, AttributeError):  # a C library whose stdout is no variable of that name
+    with contextlib.suppress(ValueError, AttributeError):  # C libraries in which stdout is not a variable
         c.fopen.restype, c.fopen.argtypes = ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_char_p]
         stdout = ctypes.c_void_p.in_dll(c, "stdout")
         c.fflush(None)
@@ -154,7 +154,7 @@ def _silence() -> None:
 
 
 def _bound(solver, name: str, arrays: tuple[Array, ...]):
-    """A C function with its arguments, which stay where they are."""
+    """Bind a C function to its argument buffers, which must not move."""
     function = getattr(solver.shared_lib, name)
     function.argtypes, function.restype = [ctypes.c_void_p] * (1 + len(arrays)), ctypes.c_int
     arguments = [ctypes.c_void_p(a.ctypes.data) for a in arrays]
@@ -163,18 +163,18 @@ def _bound(solver, name: str, arrays: tuple[Array, ...]):
 
 
 def _price(solver, stage: int, n: int, weight: float, price: float) -> None:
-    """What it costs to break the soft constraints of a stage."""
+    """Set the quadratic and linear penalties of a stage's soft constraints."""
     for name, value in (("Zl", weight), ("Zu", weight), ("zl", price), ("zu", price)):
         solver.cost_set(stage, name, np.full(n, value))
 
 
 def _is_new(ocp) -> bool:
-    """Whether this acados is told by the problem itself where its code goes, as 0.6 is, and not by arguments."""
+    """Check whether this acados (0.6 or later) takes the folder of generated code from the problem, not by argument."""
     return hasattr(ocp, "code_gen_options")
 
 
 def _formulate(template: ModuleType, problem: Problem, folder: Path):
-    """The optimal-control problem in acados's words."""
+    """Formulate the problem as an `AcadosOcp`, with generated code under `folder`."""
     s, horizon = problem.symbols, problem.settings.horizon
     nx, nu, ny, ny_end, nh = s.x.numel(), s.u.numel(), s.y.numel(), s.y_end.numel(), s.h.numel()
     model = template.AcadosModel()
@@ -203,7 +203,7 @@ def _formulate(template: ModuleType, problem: Problem, folder: Path):
     options.tf = horizon.steps * horizon.step_s
     options.nlp_solver_type, options.qp_solver = "SQP_RTI", "PARTIAL_CONDENSING_HPIPM"
     options.hessian_approx, options.integrator_type = "GAUSS_NEWTON", "DISCRETE"
-    # Races take 3 to 10 iterations, a guess far off 22; the limit guards the tick: what it breaks off is still an iterate.
+    # Races take 3 to 10 QP iterations, a poor guess 22. The limit bounds the tick's time; a truncated solve is still an iterate.
     options.qp_solver_cond_N, options.qp_solver_iter_max = min(5, horizon.steps), 25
     options.qp_tol, options.hpipm_mode, options.qp_solver_warm_start = 1e-6, "SPEED", 0
     options.ext_fun_compile_flags = "-O3"
@@ -217,7 +217,7 @@ def _formulate(template: ModuleType, problem: Problem, folder: Path):
 
 
 def _write_tick(problem: Problem, code: Path) -> None:
-    """`tick.c` under the name of this problem, beside the generated code."""
+    """Write `tick.c`, with this problem's name, beside the generated code."""
     text = re.sub(r"NAME_N([XUP])", rf"{problem.name.upper()}_N\1", TICK.read_text(encoding="utf-8"))
     code.mkdir(parents=True)
     (code / "tick.c").write_text(text.replace("NAME", problem.name), encoding="utf-8")
@@ -229,7 +229,7 @@ def _write_tick(problem: Problem, code: Path) -> None:
 
 
 def _load(problem: Problem):
-    """The compiled solver from the cache, or a new one. Everything that the code depends on is in the cache's key."""
+    """Load the compiled solver from the cache, or build it. The cache key covers everything that the code depends on."""
     template = import_template()
     s, settings = problem.symbols, problem.settings
     text = ca.Function("key", [s.x, s.u, s.p], [s.after, s.y, s.y_end, s.h]).serialize()
@@ -249,10 +249,10 @@ def _load(problem: Problem):
 
 
 def _build(problem: Problem, draft: Path, folder: Path) -> None:
-    """Generates and compiles in a process of its own: acados calls its tools by os.system, which loses a Ctrl-C.
+    """Generate and compile in a subprocess: acados runs its tools by os.system, which ignores Ctrl-C.
 
     Raises:
-        AcadosMissingError: that failed.
+        AcadosMissingError: generation or compilation failed.
     """
     command, job = [sys.executable, "-m", "mpc.solvers.acados"], pickle.dumps((problem.settings, draft, folder))
     with subprocess.Popen(
@@ -269,7 +269,7 @@ def _build(problem: Problem, draft: Path, folder: Path) -> None:
 
 
 def _generate(settings: Settings, draft: Path, folder: Path) -> None:
-    """Generates and compiles in the folder `draft`, which will be moved to `folder`."""
+    """Generate and compile in the folder `draft`, which is moved to `folder` afterwards."""
     template, problem = import_template(), Problem(settings)
     _write_tick(problem, draft / "c")
     with contextlib.redirect_stdout(io.StringIO()):

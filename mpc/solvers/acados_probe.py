@@ -1,7 +1,7 @@
-"""Whether acados's libraries run on this processor: a process of its own tries, and dies in our place if they do not.
+"""Probe, in a subprocess, whether acados's libraries run on this processor.
 
 BLASFEO's kernels are compiled for one processor (the wheel's for Haswell: AVX2 and FMA); another one ends the process with
-SIGILL, and a truncated library with SIGBUS. The answer is kept with the compiled solvers.
+SIGILL, and a truncated library with SIGBUS. The result is cached with the compiled solvers.
 """
 
 import ctypes
@@ -16,18 +16,18 @@ LIBRARIES = ("libqpOASES_e", "libblasfeo", "libhpipm", "libacados")  # in the or
 ORDER, MATRIX_BYTES = (
     24,
     512,
-)  # of the matrices multiplied: beyond the size of any kernel; more than a blasfeo_dmat takes
-LONGEST_S = 30.0  # for a process that takes 0.1 s
+)  # order of the test matrices, above any kernel's; bytes of a buffer, more than sizeof(blasfeo_dmat)
+LONGEST_S = 30.0  # s, time limit of a process that takes 0.1 s
 ANSWER = "answer.txt"
 
 
 def require_runs(folder: Path) -> None:
-    """Tries the libraries of a folder, once for each processor and version of them.
+    """Check that the libraries of a folder run, once per processor and library version.
 
     Raises:
         OSError: they do not run here; the message says why.
     """
-    from vehicle.cache import entry  # the child needs nothing of it
+    from vehicle.cache import entry  # here, since the child process does without it
 
     def answered(draft: Path) -> None:
         (draft / ANSWER).write_text(_tried(folder), encoding="utf-8")
@@ -45,14 +45,14 @@ def _libraries(folder: Path) -> list[Path]:
 
 
 def _processor() -> str:
-    """What tells processors with different instructions apart."""
+    """Return a text that identifies the processor's instruction set."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
     return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
 
 
 def _tried(folder: Path) -> str:
-    """Why the libraries do not run; empty if they do."""
+    """Return why the libraries do not run, or ""."""
     command = [sys.executable, __file__, str(folder)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=LONGEST_S, text=True, check=False)
@@ -68,11 +68,11 @@ def _tried(folder: Path) -> str:
 
 
 def _multiply(folder: Path) -> None:
-    """D = C + A B^T by BLASFEO, of matrices of ones."""
+    """Compute D = C + A B^T with BLASFEO for matrices of ones, and check one entry."""
     loaded = {path.name.split(".")[0]: ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL) for path in _libraries(folder)}
     blasfeo = loaded.get("libblasfeo")
     if blasfeo is None or not hasattr(blasfeo, "blasfeo_dgemm_nt"):
-        return  # linked into another library: nothing to call
+        return  # linked statically into another library, nothing to call
     n, one, at = ctypes.c_int(ORDER), ctypes.c_double(1.0), ctypes.c_int(0)
     matrices = [ctypes.create_string_buffer(MATRIX_BYTES) for _ in range(4)]
     for matrix in matrices:

@@ -1,12 +1,12 @@
-"""The portable back-end: the same real-time iteration with CasADi alone, where acados cannot be had. It needs no compiler.
+"""The portable back-end: the same real-time iteration with CasADi alone, for machines without acados or a compiler.
 
-One Gauss-Newton step per tick by multiple shooting. `prepare` linearises the dynamics and squares the residuals in one mapped
-CasADi function over all stages and condenses, x_k = Phi_k x_0 + Gamma_k u + gamma_k (Bock and Plitt, 1984), so that `solve`
-is left with a small dense quadratic programme in the inputs, and in the slacks s >= 0 of the soft constraints:
+One Gauss-Newton step per tick by multiple shooting. `prepare` evaluates the Jacobians and Gauss-Newton Hessians in one mapped
+CasADi function over all stages and condenses, x_k = Phi_k x_0 + Gamma_k u + gamma_k (Bock and Plitt, 1984), which leaves
+`solve` a small dense quadratic programme in the inputs and in the slacks s >= 0 of the soft constraints:
 
     minimise 1/2 u'Hu + g'u + weight/2 s's + price 1's,   limits on u,   -1 - s <= h <= 1 + s
 
-All variables are steps from the last solution.
+All variables are increments from the last solution.
 """
 
 import time
@@ -20,18 +20,18 @@ from mpc.solvers.solver import Solve
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-PLUGIN = "daqp"  # DAQP (Arnstroem et al., 2022), a dual active-set method, comes with CasADi
+PLUGIN = "daqp"  # DAQP (Arnstroem et al., 2022), a dual active-set method shipped with CasADi
 
 
 class CasadiSolver:
-    """Behind the interface of `Solver`."""
+    """`Solver` on CasADi and DAQP."""
 
     def __init__(self, problem: Problem, vehicle: Vehicle):
         N, nx, nu, nh = problem.settings.horizon.steps, problem.x.size, problem.u.size, problem.symbols.h.numel()
         self._x, self._u = np.zeros((N + 1, nx)), np.zeros((N, nu))
         self._low, self._high = problem.input_limits(vehicle)
         self._linearise, self._square_end = _stages(problem), _end(problem)
-        # Condensed: Phi, gamma and Gamma; rows of Gamma per state, columns per input of any stage.
+        # Condensing matrices Phi, gamma and Gamma; Gamma has a row per state and a column per input of all stages.
         self._phi, self._gamma = np.zeros((N + 1, nx, nx)), np.zeros((N + 1, nx))
         self._phi[0], self._by_u = np.eye(nx), np.zeros((N + 1, nx, N, nu))
         soft = N * nh
@@ -56,11 +56,11 @@ class CasadiSolver:
             self._uba[:soft], self._lba[soft:] = np.inf, -np.inf
 
     def start(self, x: Array, u: Array) -> None:
-        """Sets the first guess: x (N + 1, NX), u (N, NU)."""
+        """Set the initial guess: x (N + 1, NX), u (N, NU)."""
         self._x[:], self._u[:] = x, u
 
     def prepare(self, parameters: Array) -> None:
-        """Linearises and condenses about the last solution, with stage parameters (N + 1, NP)."""
+        """Linearise and condense about the last solution. `parameters`: (N + 1, NP), one row per stage."""
         stage, end, (N, nu), nx = self._linearise, self._square_end, self._u.shape, self._x.shape[1]
         for values, given in zip(stage.arguments, (self._x[:-1], self._u, parameters[:-1]), strict=True):
             values[:] = given
@@ -79,7 +79,7 @@ class CasadiSolver:
         self._limit(h, C[:, :, :nx])
 
     def _square(self, H: Array, g: Array, H_end: Array, g_end: Array) -> None:
-        """The condensed cost: Hessian now, gradient as far as it does not depend on the state."""
+        """Condense the cost: its Hessian, and the part of its gradient that does not depend on the initial state."""
         (N, nu), nx, n = self._u.shape, self._x.shape[1], self._u.size
         by_u = self._by_u.reshape(N + 1, nx, n)
         Q = np.concatenate((H[:, :nx, :nx], H_end[None]))
@@ -97,7 +97,7 @@ class CasadiSolver:
         self._by_x0 = along @ self._phi.reshape(-1, nx) + (S @ self._phi[:-1]).reshape(n, nx)
 
     def _limit(self, h: Array, C: Array) -> None:
-        """Bounds of the inputs; rows of the soft constraints."""
+        """Set the bounds of the inputs and the rows of the soft constraints."""
         N, nx, n, soft = len(self._u), self._x.shape[1], self._u.size, h.size
         self._lbx[:n], self._ubx[:n] = (self._low - self._u).ravel(), (self._high - self._u).ravel()
         self._A[:n, :soft] = self._A[:n, soft:] = (C @ self._by_u.reshape(N + 1, -1, n)[:-1]).reshape(soft, n).T
@@ -105,7 +105,7 @@ class CasadiSolver:
         self._rows = (h + (C @ self._gamma[:-1, :, None])[..., 0]).ravel()
 
     def solve(self, x0: Array) -> Solve:
-        """The prepared problem from x0 (NX,)."""
+        """Solve the prepared problem from the initial state x0 (NX,)."""
         begin = time.perf_counter()
         (N, nu), n, step = self._u.shape, self._u.size, x0 - self._x[0]
         self._g[:n] = self._g0 + self._by_x0 @ step
@@ -120,7 +120,7 @@ class CasadiSolver:
 
 
 def _stages(problem: Problem) -> Buffered:
-    """(x, u, p) of all stages -> the state after each, its Jacobian, Hessian and gradient of the cost, constraints and theirs."""
+    """Build (x, u, p) of all stages -> successor state, its Jacobian, cost Hessian, gradient, constraints, their Jacobian."""
     s, horizon, w = problem.symbols, problem.settings.horizon, ca.DM(problem.weights[0])
     z = ca.vertcat(s.x, s.u)
     J = ca.jacobian(s.y, z)
@@ -136,7 +136,7 @@ def _stages(problem: Problem) -> Buffered:
 
 
 def _end(problem: Problem) -> Buffered:
-    """(x, p) of the end -> Hessian and gradient of its cost."""
+    """Build (x, p) of the end -> Hessian and gradient of the terminal cost."""
     s, w = problem.symbols, ca.DM(problem.weights[1])
     J = ca.jacobian(s.y_end, s.x)
     return Buffered(ca.Function("end", [s.x, s.p], [ca.densify(J.T @ ca.diag(w) @ J), ca.densify(J.T @ (w * s.y_end))]))

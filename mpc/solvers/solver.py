@@ -1,4 +1,4 @@
-"""What every back-end does: prepare a problem between two commands, solve it when the state is known."""
+"""Interface of the back-ends: prepare a problem between two commands, solve it when the state is known."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,16 +10,16 @@ AUTO, SOLVERS = "auto", ("auto", "acados", "casadi")
 
 @dataclass(frozen=True)
 class Solve:
-    """One solution: states and inputs along the horizon, and how it ended (0 = success)."""
+    """One solution: states and inputs along the horizon, and the solver's status."""
 
     x: Array  # (N + 1, NX)
     u: Array  # (N, NU)
-    status: int
-    solve_s: float  # from the state to the solution
+    status: int  # 0 for success
+    solve_s: float  # s, time of the feedback phase, from the state to the solution
 
 
 class Solver(Protocol):
-    """A back-end: acados, or anything that solves the same problem."""
+    """Real-time-iteration back-end of a `Problem`."""
 
     def start(self, x: Array, u: Array) -> None: ...
     def prepare(self, parameters: Array) -> None: ...

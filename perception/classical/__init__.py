@@ -1,1 +1,1 @@
-"""The classical detector: gates by the colour and the proportion of their frames; `detector.py` shows its stages in order."""
+"""Classical detector: gates by the colour and the proportions of their frames; `detector.py` has its stages in order."""

@@ -1,6 +1,6 @@
-"""Shares of the gates' colour on the frame about an opening, and beyond the frame's end.
+"""Shares of gate-coloured samples on the frame about an opening, and beyond the frame's end.
 
-Lettering and checkers are holes within a frame that goes on; white lamps have the shape of a gate without its colour.
+Lettering and checkers are holes within a continuous frame; white lamps have a gate's shape without its colour.
 """
 
 import numpy as np
@@ -13,9 +13,9 @@ from vehicle.rotation import Array
 
 
 def colour_shares(image: Image, openings: Array, silhouettes: Array, config: ColourConfig) -> tuple[Array, Array]:
-    """Shares (Q, 4) of gate-coloured samples beside each side of openings (Q, 4, 2): on the frame, and beyond its silhouette.
+    """Return shares (Q, 4) of gate-coloured samples beside each side of openings (Q, 4, 2): on the frame, and beyond it.
 
-    A side of which nothing is in the image counts as coloured on the frame and free beyond it.
+    A side wholly outside the image counts as coloured on the frame and free beyond it.
     """
     across = np.array(config.on_frame)[:, None, None]
     on_frame = openings[:, None] + across * (silhouettes - openings)[:, None]
@@ -32,7 +32,7 @@ def colour_shares(image: Image, openings: Array, silhouettes: Array, config: Col
 
 
 def colour_by_scale(image: Image, openings: Array, scales: Array, config: ColourConfig) -> tuple[Array, Array]:
-    """Samples in the image, and those of them in the gates' colour, (Q, 4, S) each, on the sides of concentric squares.
+    """Count samples in the image, and gate-coloured ones among them, (Q, 4, S) each, on the sides of concentric squares.
 
     The squares are `scales` (S,) times as large as the openings (Q, 4, 2).
     """

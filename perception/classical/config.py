@@ -1,8 +1,8 @@
-"""Every threshold of the classical detector, stage by stage, with quantity, unit and source.
+"""Thresholds of the classical detector, stage by stage, with quantity, unit and source.
 
 Sources: *measured* on the public frames of AI Grand Prix builds; *derived* from geometry, sampling or quantisation;
 *tuned*: set by hand for recall and precision of `benchmarks/perception.py` on rendered flights, and checked on real frames.
-Levels are of 255. Ratios are dimensionless. RED over green is the excess that colour subsampling and lamps leave to gates.
+Levels are of 255. Ratios are dimensionless. Red over green is red - green, which chroma subsampling and lamps leave to gates.
 """
 
 from dataclasses import dataclass
@@ -14,117 +14,102 @@ from perception.common.preprocessing import EXPOSURE, GATE_REGION, ExposureConfi
 
 @dataclass(frozen=True, slots=True)
 class SceneConfig:
-    """Channels in which gates shine, and when the second one is asked."""
+    """Channels in which gates are bright, and conditions for using the second one."""
 
-    red_min: int = (
-        140  # threshold of the red channel; gates have 234 to 255, corridor and lit floor under 110 (measured)
-    )
-    red_over_green_min: int = (
-        60  # ... of red over green; unwashed gates have over 130, wood and skin under 50 (measured)
-    )
-    glow_over_blue: int = (
-        85  # green over blue; the gates' outline has as much, their glow on the floor over 150 (measured)
-    )
-    # A background of the gates' own hue is taken away: what is no narrower than this is no side of a frame, px (tuned).
+    red_min: int = 140  # threshold of red; gates have 234 to 255, corridor and lit floor under 110 (measured)
+    red_over_green_min: int = 60  # likewise of red over green; gates over 130, wood and skin under 50 (measured)
+    glow_over_blue: int = 85  # green - blue; the gates' outline has as much, the glow on the floor over 150 (measured)
+    # px; wider areas of the gates' own hue are background, as no side of a frame is so wide (tuned).
     background_width_px: int = 100
-    background_every_px: int = 4  # sampling of that search (tuned: its cost)
-    # The first look may have missed something when so much more of the image is as bright as a gate than is of its colour,
-    # or so little of what has the colour is bright; and so many gate-coloured pixels are left unexplained (tuned).
+    background_every_px: int = 4  # px, sampling step of that search (tuned: its cost)
+    # The second channel is used if the share of bright pixels exceeds that of gate-coloured ones by bright_share, or the ratio
+    # of bright to gate-coloured pixels is below dim_share; and unexplained_px gate-coloured pixels remain (tuned).
     bright_share: float = 0.02
     dim_share: float = 0.5
     unexplained_px: int = 150
-    explained_ratio: float = 1.1  # of the silhouette: what a found gate explains, its outline and glow included (tuned)
+    explained_ratio: float = 1.1  # -, size explained by a gate over its silhouette: outline and glow included (tuned)
 
 
 @dataclass(frozen=True, slots=True)
 class ColourConfig:
-    """What has the gates' colour, and where about an opening it is asked."""
+    """Limits of the gates' colour, and positions of its samples about an opening."""
 
-    red_min: float = 140.0  # as of the scene
-    red_over_green_min: float = 25.0  # half of a gate washed out to pink has over 40, lamps and lettering 0 (measured)
-    red_over_yellow: float = (
-        0.6  # red over green per green over blue; gates 5, orange ones 0.8, glow under 0.5 (measured)
-    )
-    samples: int = 12  # on each side of a square (tuned: cost)
+    red_min: float = 140.0  # as in `SceneConfig`
+    red_over_green_min: float = 25.0  # half of an overexposed, pink gate has over 40, lamps and lettering 0 (measured)
+    red_over_yellow: float = 0.6  # (red - green) / (green - blue); gates 5, orange ones 0.8, glow under 0.5 (measured)
+    samples: int = 12  # per side of a square (tuned: cost)
     on_frame: tuple[float, ...] = (0.28, 0.45, 0.63)  # squares on the frame, over its width: clear of its edges
     beyond: tuple[float, ...] = (1.14, 1.28)  # squares beyond the frame, over its size: clear of its outline
 
 
 @dataclass(frozen=True, slots=True)
 class ProposalConfig:
-    """Quadrilaterals around holes of the mask, and within its connected components. Tuned, except where a source is named."""
+    """Proposal of quadrilaterals by holes and connected components of the mask. Tuned, except where a source is named."""
 
-    lines_px: tuple[int, ...] = (0, 4)  # trial by trial: lines up to so wide (borders of the corridor) are wiped out
-    side_min_px: float = (
-        8.0  # shortest side of an opening; the profiles across a shorter one reach its other side (derived)
-    )
-    cut_min_px: float = 20.0  # longest side of a hole that the image's border cuts
-    image_share_max: float = 0.95  # of the image, of a hole: a larger one is what surrounds all gates
-    candidates: int = 64  # at most, the largest first; no image of a course has more, and cost is bounded
-    filled_min: float = 0.7  # share of a quadrilateral that its hole or component fills
-    aspect_max: float = 15.0  # longest over shortest side; a steeper slant leaves no measurable hole
-    bend: float = 0.03  # of the circumference: what a polygon may stray from the hull of a cut hole
+    lines_px: tuple[int, ...] = (0, 4)  # widths of lines (the corridor's borders) that are erased, one trial each
+    side_min_px: float = 8.0  # least side of an opening; profiles across a shorter one reach its other side (derived)
+    cut_min_px: float = 20.0  # least extent of a hole cut by the image border
+    image_share_max: float = 0.95  # -, greatest share of the image: a larger hole surrounds all gates
+    candidates: int = 64  # greatest number, the largest first; more than any image of a course has, with bounded cost
+    filled_min: float = 0.7  # -, least share of a quadrilateral filled by its hole or component
+    aspect_max: float = 15.0  # -, greatest ratio of longest to shortest side; beyond it no hole is measurable
+    bend: float = 0.03  # -, greatest deviation of a polygon from the hull of a cut hole, over its circumference
     same_px: float = 1.0  # candidates whose centres and radii differ by less lead to the same edges
-    border_px: float = 2.5  # a side of a hole as near to the image's border is that border
-    coloured_sides_min: int = 2  # sides with enough of the gates' colour beside them
-    background_slack: float = 1.5  # times the colour beyond the frame that verification allows: nothing is measured yet
+    border_px: float = 2.5  # a side of a hole nearer to the image border is that border
+    coloured_sides_min: int = 2  # least number of sides with the gates' colour beside them
+    background_slack: float = 1.5  # -, times verification's limit of colour beyond the frame, before any measurement
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementConfig:
-    """Which measured openings go on. Tuned."""
+    """Acceptance of measured openings. Tuned."""
 
-    sides_min: int = 2  # measured sides: fewer have no corner
-    skew_max: float = 0.1  # of the mean side: corners farther from a square's, beyond perspective, are none
+    sides_min: int = 2  # least number of measured sides: fewer have no corner
+    skew_max: float = 0.1  # -, greatest skew beyond that of perspective, over the mean side
 
 
 @dataclass(frozen=True, slots=True)
 class HypothesisConfig:
-    """Sides that are not seen, by the width of the frame. Tuned."""
+    """Prediction of unmeasured sides by the width of the frame. Tuned."""
 
-    across: tuple[float, float, int] = (0.11, 2.7, 48)  # first and last sample, over the frame's width, and how many
-    along: tuple[float, float, int] = (0.15, 0.85, 9)  # first and last profile along a side, over its length
-    agree: float = 0.15  # of a bar's width: profiles that differ by more do not see the same end
-    # A side of a gate behind stands nearer than the frame beside its opposite says, by this factor.
+    across: tuple[float, float, int] = (0.11, 2.7, 48)  # first and last sample over the frame's width, and number
+    along: tuple[float, float, int] = (0.15, 0.85, 9)  # first and last profile along a side over its length, and number
+    agree: float = 0.15  # -, greatest relative difference between profiles that show the same end of a bar
+    # -, least ratio of the size predicted by the frame's width to the measured one, for a side of a gate behind.
     occluder_width_ratio: float = 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceConfig:
-    """Where the silhouette must stand, and what the image can show. Tuned, except where a source is named."""
+    """Limits of the silhouette's position and visibility. Tuned, except where a source is named."""
 
-    border_px: float = 2.0  # a corner nearer to the image's border may be cut (derived: half a JPEG chroma block)
-    samples_along: int = 21  # places on a side that are asked whether the image holds them
-    shown_min: float = 0.25  # share of them in an image that shows the side
-    shown_border: float = 0.5  # of the frame's width: an edge nearer to the image's border has no profile to be seen on
-    silhouette_miss: float = 0.16  # of the frame's width: how far an edge of the silhouette may stand from its place
-    silhouette_miss_px: float = 1.2  # ... and at least this: one pixel of staircase and the edge's own error (derived)
-    depth_scale: tuple[float, float] = (
-        -1.0,
-        0.6,
-    )  # gates may be flat, or deeper than drawn, by such shares of the depth
-    doubt_background: float = 0.3  # share of the gates' colour beyond the frame that makes a side doubtful
+    border_px: float = 2.0  # a corner nearer to the image border may be cut (derived: half a JPEG chroma block)
+    samples_along: int = 21  # points on a side by which its visibility is checked
+    shown_min: float = 0.25  # -, least share of them within the image, for a visible side
+    shown_border: float = 0.5  # -, over the frame's width: an edge nearer to the image border has no complete profile
+    silhouette_miss: float = 0.16  # -, greatest position error of a silhouette's edge over the frame's width
+    silhouette_miss_px: float = 1.2  # ... and at least this: quantisation to pixels and the edge's own error (derived)
+    depth_scale: tuple[float, float] = (-1.0, 0.6)  # -, range of (true - drawn depth) / drawn depth; -1: a flat gate
+    doubt_background: float = 0.3  # -, share of the gates' colour beyond the frame above which a side is uncertain
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationConfig:
-    """What a hypothesis must show to be a gate. Tuned."""
+    """Criteria by which a hypothesis is accepted as a gate. Tuned."""
 
-    coloured_min: float = 0.5  # share of the gates' colour on the frame beside each measured side
-    coloured_min_fits: float = (
-        0.2  # ... beside a side whose silhouette stands in its place: light may have washed it white
-    )
-    # Mean share of the gates' colour beyond the frame: other gates may stand behind some sides. The second view sees lettering
-    # as holes, and allows less.
+    coloured_min: float = 0.5  # -, least share of the gates' colour on the frame beside each measured side
+    coloured_min_fits: float = 0.2  # ... beside a side whose silhouette fits: the frame may be overexposed to white
+    # -, greatest mean share of the gates' colour beyond the frame: other gates may be behind some sides. In the second view
+    # lettering forms holes, so its limit is lower.
     background_max: float = 0.6
     background_max_second: float = 0.3
-    full: float = 0.8  # share on the frame, and ...
-    free: float = 0.1  # ... beyond it, that show the frame's end as well as an edge does
-    three_sides: int = 3  # sides that must be in order where a fourth is washed white or hidden
-    score_min: float = 0.4  # what is less sure is left out
+    full: float = 0.8  # -, least share on the frame, and ...
+    free: float = 0.1  # ... greatest share beyond it, that show the frame's end as well as an edge does
+    three_sides: int = 3  # sides that must fit where a fourth is overexposed or hidden
+    score_min: float = 0.4  # -, least score of a detection
 
     def background_limit(self, first_view: bool) -> float:
-        """Most mean share of the gates' colour beyond the frame."""
+        """Return the greatest mean share of the gates' colour beyond the frame."""
         return self.background_max if first_view else self.background_max_second
 
 
@@ -133,65 +118,59 @@ RIM_LINES = LineFitConfig()
 
 @dataclass(frozen=True, slots=True)
 class RefinementConfig:
-    """When the rim of the near face is told from the hole."""
+    """Conditions for measuring the rim of the near face instead of the hole."""
 
-    side_min_px: float = (
-        60.0  # of the hole: at smaller ones rims are under 0.6 px apart, outlines under 0.8 px wide (derived)
-    )
-    sides_min: int = 3  # on which the outline is seen; the depth is the same on all
-    miss_px: float = 1.0  # how far the outline may stand from its place, and ...
-    # Shares by which gates may be deeper or flatter than drawn: from 0.1 m to 0.3 m; anybody tells 0.14 to 0.26 m.
+    side_min_px: float = 60.0  # least side of the hole: below, the rims' gap is under 0.6, outlines 0.8 (derived)
+    sides_min: int = 3  # least number of sides with a visible outline; the depth is the same on all
+    miss_px: float = 1.0  # greatest position error of the outline
+    # -, range of (true - drawn depth) / drawn depth: 0.1 m to 0.3 m; sources state 0.14 to 0.26 m.
     depth_range: tuple[float, float] = (-0.4, 0.9)
-    gap_share_min: float = 0.5  # of the gaps between both rims, on the sides where the outline is seen (a majority)
-    # ... and share of a gap by which it may differ from the others': the hole that the pose is read off is not quite a square
-    # (derived: the two faces cut different sides of it).
+    gap_share_min: float = 0.5  # -, least share of the rims' gaps on sides with a visible outline (a majority)
+    # -, error of a gap over the gap: the hole that gives the pose is not quite a square (derived: its sides belong to both
+    # faces).
     gap_doubt: float = 0.3
-    square_doubt: float = 0.1  # of a side: how well three sides tell the fourth, twice (rendered)
-    outline_doubt: float = 0.1  # standard deviation of the nominal edge within the outline, over its width (a guess)
+    square_doubt: float = 0.1  # -, of a side, two standard deviations of the fourth side predicted by three (rendered)
+    outline_doubt: float = 0.1  # -, standard deviation of the nominal edge within the outline, over its width (guess)
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicateConfig:
-    """Which detections are one gate. Tuned."""
+    """Criteria for duplicate detections of one gate. Tuned."""
 
-    overlap: float = 0.5  # of two openings' joint area: no two gates show theirs at places that overlap more
-    corner_px: float = 2.0  # no two gates share a corner
+    overlap: float = 0.5  # -, intersection over union above which two openings are the same
+    corner_px: float = 2.0  # distance of corners below which two openings are the same
 
 
 @dataclass(frozen=True, slots=True)
 class StyleConfig:
-    """How an unknown style of gates is read off an image, and adopted. Tuned."""
+    """Identification and adoption of an unknown style of gates. Tuned."""
 
-    every_px: int = 3  # sampling of rows and columns for the histogram of hues
-    bins: int = 32  # of the histogram
-    saturation_min: int = 90  # of a pixel that tells its hue
-    chroma_min: int = 40  # of such a pixel
-    weight_min: float = 10.0  # fully coloured pixels of a hue worth a look, and ...
-    weight_share: float = 0.02  # ... their share of all
-    hues_max: int = 2  # hues worth a look
-    same_hue_deg: float = 50.0  # a hue as near to that of a style is found in that style
-    same_ratio: float = 0.08  # frames whose silhouette ratios differ by a smaller share have the same
-    openings: int = 12  # so many, the largest, are asked for their frame
-    scales: tuple[float, float, int] = (
-        1.08,
-        3.0,
-        32,
-    )  # first, last and number of squares at which a frame's end is sought
-    on_frame_min: float = 0.7  # share of a side's samples that show the colour before the frame's end
-    beyond_max: float = 0.3  # ... and after it
+    every_px: int = 3  # px, sampling step of rows and columns for the histogram of hues
+    bins: int = 32  # bins of the histogram
+    saturation_min: int = 90  # of 255, least saturation of a pixel with a defined hue
+    chroma_min: int = 40  # of 255, least chroma of such a pixel
+    weight_min: float = 10.0  # fully coloured pixels, least weight of a hue that is tried, and ...
+    weight_share: float = 0.02  # ... least share of all
+    hues_max: int = 2  # greatest number of hues tried
+    same_hue_deg: float = 50.0  # hues nearer than this belong to one style
+    same_ratio: float = 0.08  # -, relative difference below which silhouette ratios are equal
+    openings: int = 12  # number of openings, the largest, whose frame is examined
+    scales: tuple[float, float, int] = (1.08, 3.0, 32)  # first, last and number of squares searched for a frame's end
+    on_frame_min: float = 0.7  # -, least share of a side's samples with the colour before the frame's end
+    beyond_max: float = 0.3  # -, greatest share after it
     before_end: float = 0.95  # squares up to this multiple of the ratio are on the frame,
-    beyond_from: float = 1.1  # ... from this one on beyond it,
-    beyond_to: float = 1.3  # ... and up to this
-    ratios: tuple[float, float] = (1.2, 2.8)  # silhouette over hole that gates may have
-    alike: float = 0.15  # of the frame's width: sides that differ by more are not of one frame
+    beyond_from: float = 1.1  # ... from this multiple on beyond it,
+    beyond_to: float = 1.3  # ... up to this one
+    ratios: tuple[float, float] = (1.2, 2.8)  # -, range of silhouette over hole
+    alike: float = 0.15  # -, greatest difference between sides of one frame, over its width
     sure_score: float = 0.6  # least score, and ...
-    sure_px: float = 14.0  # ... least size of a gate that tells the style of the others
-    retry_images: int = 10  # while no gate is surely seen, one image in so many is asked for other styles
+    sure_px: float = 14.0  # ... least size of a gate by which the style of the others is decided
+    retry_images: int = 10  # images between searches for other styles while no gate is seen with high confidence
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicalConfig:
-    """The configuration of all stages, in the order in which an image meets them."""
+    """Configuration of all stages, in order of processing."""
 
     exposure: ExposureConfig = EXPOSURE
     region: RegionConfig = GATE_REGION

@@ -1,4 +1,4 @@
-"""Openings that the border of the image cuts: the sides that are left, and a square's guess at the others."""
+"""Openings cut by the image border: their remaining sides, and the others guessed as those of a square."""
 
 from math import dist
 
@@ -12,9 +12,9 @@ from vehicle.rotation import Array
 
 
 def cut_quadrilateral(contour: Image, width: int, height: int, config: ProposalConfig) -> Array | None:
-    """A quadrilateral (4, 2) on the sides that the border has left of a hole, or None if fewer than two are left.
+    """Return a quadrilateral (4, 2) on the sides of a hole that are not cut by the border; None if fewer than two remain.
 
-    What is missing is guessed as if the opening were a square seen from straight before it.
+    Missing sides are guessed as for a square seen frontally.
     """
     polygon = _polygon(contour, width, height, config)
     if polygon is None:
@@ -34,7 +34,7 @@ def cut_quadrilateral(contour: Image, width: int, height: int, config: ProposalC
 
 
 def _polygon(contour: Image, width: int, height: int, config: ProposalConfig) -> Array | None:
-    """The polygon (P, 2) about a hole, clockwise, or None if that fills the image or is no polygon."""
+    """Return the clockwise polygon (P, 2) around a hole; None if it fills the image or the hole is too ragged."""
     hull = cv2.convexHull(contour, clockwise=True)
     hull_px = cv2.contourArea(hull)
     if len(hull) < 4 or hull_px > config.image_share_max * width * height:
@@ -47,20 +47,20 @@ def _polygon(contour: Image, width: int, height: int, config: ProposalConfig) ->
 
 
 def _from_widest_gap(free: Indices, sides: int) -> Indices:
-    """The numbers of the free sides of a polygon in order, beginning after the widest gap."""
+    """Return the indices of a polygon's free sides in order, beginning after the widest gap."""
     follows = np.append(free[1:], free[0] + sides) - free
     return np.asarray(free[(follows.argmax() + 1 + np.arange(len(free))) % len(free)])
 
 
 def _on_three_sides(a: Array, b: Array) -> Array:
-    """A quad (4, 2) on three consecutive sides from a to b (3, 2)."""
+    """Return a quad (4, 2) on three consecutive sides from a to b (3, 2)."""
     left, right = (b[0] + a[1]) / 2, (b[1] + a[2]) / 2
     side = dist(left, right)
     return np.array([_reach(left, a[0], side), left, right, _reach(right, b[2], side)])
 
 
 def _on_two_sides(a: Array, b: Array) -> Array:
-    """A quad (4, 2) on two sides from a to b (2, 2): a parallelogram if they meet, else between them."""
+    """Return a quad (4, 2) on two sides from a to b (2, 2): a parallelogram if they meet, else the quad between them."""
     length = np.hypot(*(b - a).T)
     if (b[0] == a[1]).all():
         one, other = (_reach(a[1], end, float(length.max())) for end in (a[0], b[1]))
@@ -72,5 +72,5 @@ def _on_two_sides(a: Array, b: Array) -> Array:
 
 
 def _reach(p: Array, toward: Array, length: float) -> Array:
-    """From p (2,) through `toward` (2,), at least as far as that."""
+    """Return the point at distance `length` from p (2,) through `toward` (2,), not nearer than that."""
     return p + (toward - p) * max(1.0, length / max(dist(p, toward), 1.0))

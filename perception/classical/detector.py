@@ -1,8 +1,8 @@
-"""The classical detector, stage by stage: an image in, the corners of every opening out, wholly or partly in view.
+"""Classical detector, stage by stage: image in, corners of every opening out, wholly or partly in view.
 
-The red channel stays near 255 on a gate, on its white lettering and on both seen through the cyan corridor of light, and low
-in the corridor, so an opening is a dark hole in a bright region. White lamps make such holes as well; the colour of the ring
-around a hole and the silhouette of the frame tell them apart.
+The red channel is near 255 on a gate and its white lettering, also through the cyan corridor of light, and low in the corridor,
+so an opening is a dark hole in a bright region. White lamps form such holes as well; the colour of the ring around a hole and the
+silhouette of the frame discriminate them.
 
     scene -> propose -> measure -> complete -> gather -> verify -> refine -> report
 """
@@ -31,14 +31,14 @@ from perception.suppression import suppress_duplicates
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
-IMAGE_ORIGIN_PX = np.zeros(2)
+IMAGE_ORIGIN_PX = np.zeros(2)  # origin of a whole image
 
 
 class ColourDetector:
-    """Finds gates by the style of their frames. `refused` counts the images that had the wrong form.
+    """Gate detector by the style of the frames. `refused` counts images of the wrong form.
 
-    As long as no gate of the expected style was surely seen, and when none is seen any more, an image is asked for other
-    styles. Gates of the style that was surely seen first, or twice when no other was, are looked for from then on.
+    Until a gate of the expected style is seen with high confidence, and when none is seen any more, images are searched for
+    other styles. A style seen with high confidence first, or twice in the absence of the present one, is adopted.
     """
 
     def __init__(self, camera: Camera, config: ClassicalConfig | None = None):
@@ -48,10 +48,9 @@ class ColourDetector:
         self._tracker = StyleTracker(FrameStyle(), self._config.style)
 
     def detect(self, image: Image | None, window: SearchWindow | None = None) -> list[Detection]:
-        """All gates in an image (H, W, 3) BGR with openings of at least 8 px, best first.
+        """Return all gates in an image (H, W, 3) BGR with openings of at least 8 px, best first.
 
-        In a search window only gates of the known style, if it limits the search: what its edges cut is taken as cut by the
-        image.
+        If a search window has a region, only gates of the present style within it; its edges count as the image border.
         """
         shape = (self.camera.height_px, self.camera.width_px, 3)
         if image is None or image.shape != shape or image.dtype != np.uint8:
@@ -69,7 +68,7 @@ class ColourDetector:
         return self._of_other_styles(image, found) if self._tracker.others_due(found) else found
 
     def _of_other_styles(self, image: Image, found: list[Detection]) -> list[Detection]:
-        """The gates of another style that is surely seen, if it takes the place of the present one or that shows none."""
+        """Return the gates of another style if it replaces the present one or `found` is empty, else `found`."""
         tracker = self._tracker
         for style in possible_styles(image, tracker.style, tracker.expected, self.camera, self._config):
             others = self._find(image, style)
@@ -88,7 +87,7 @@ class ColourDetector:
 def find_gates(
     image: Image, style: FrameStyle, origin_px: Array, camera: Camera, config: ClassicalConfig
 ) -> list[Detection]:
-    """The gates of a style in the part of a camera's image that begins at origin_px (2,), best first."""
+    """Return the gates of a style in the part of a camera's image that begins at origin_px (2,), best first."""
     scene = PreparedImage.prepare(image, style.hue_deg, style.own_background, config)
     if scene.empty:
         return []
@@ -102,7 +101,7 @@ def find_gates(
 
 
 def _find_in_view(scene: PreparedImage, view: View, model: GateModel, config: ClassicalConfig) -> list[Detection]:
-    """The openings that show as dark holes in a view, best first."""
+    """Return the openings that appear as dark holes in a view, best first."""
     quads = propose(scene, view, model, config)
     if not len(quads):
         return []

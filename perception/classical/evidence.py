@@ -1,4 +1,4 @@
-"""Stage 4, gather: what the image says about each hypothesis, measured but not judged."""
+"""Stage 4, gather: measurements of colour and silhouette about each hypothesis, without a decision."""
 
 from dataclasses import dataclass
 
@@ -17,21 +17,21 @@ from vehicle.rotation import Array
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Hypotheses (R) side by side with what was seen of them. Side k runs from corner k to corner k + 1."""
+    """Hypotheses (R) and the measurements about them. Side k runs from corner k to corner k + 1."""
 
-    opening: QuadEdges  # a side that may be a nearer gate's does not count as measured
+    opening: QuadEdges  # sides that may be a nearer gate's do not count as measured
     silhouette: QuadEdges  # as measured in the image
     visible: Mask  # (R, 4) corners between measured sides, in the image
     on_frame: Array  # (R, 4) share of the gates' colour on the frame beside each side
     beyond: Array  # (R, 4) ... and beyond the frame
-    fits: Mask  # (R, 4) the silhouette was seen where the opening says
-    shown: Mask  # (R, 4) the image holds enough of where the silhouette should stand
-    middle_inside: Mask  # (R, 4) the image holds the middle of the silhouette's side
-    silhouette_inside: Mask  # (R,) the image holds all of its corners
+    fits: Mask  # (R, 4) the silhouette was measured at its predicted position
+    shown: Mask  # (R, 4) enough of the predicted silhouette lies within the image
+    middle_inside: Mask  # (R, 4) the midpoint of the silhouette's side lies within the image
+    silhouette_inside: Mask  # (R,) all of its corners lie within the image
     suspect: Mask  # (R, 4) sides that may be those of a gate behind
-    replaced: Mask  # (R, 4) sides put in the place of such
-    source: Indices  # (R,) the measured opening that each hypothesis was made of
-    first_view: bool
+    replaced: Mask  # (R, 4) sides predicted in place of suspect ones
+    source: Indices  # (R,) the measured opening that each hypothesis derives from
+    first_view: bool  # see `View.first`
 
 
 def gather(
@@ -69,24 +69,24 @@ def gather(
 def _stands_in_place(
     silhouette: QuadEdges, expected_px: Array, width_px: Array, extent_px: Array, config: EvidenceConfig
 ) -> Mask:
-    """Which sides (R, 4) of silhouettes were seen where they are expected, (R, 4, 2).
+    """Check which sides (R, 4) of silhouettes were measured at their predicted positions (R, 4, 2).
 
     Args:
         width_px: (R, 1) of the frames.
-        extent_px: (R, 4) how far the depth of the gates pushes the silhouette out.
+        extent_px: (R, 4) outward displacement of the silhouette by the gates' depth.
     """
     off = silhouette.corners_px - expected_px
     miss_px = ((off + off[:, NEXT]) / 2 * silhouette.outward).sum(-1)
     most_px = np.maximum(config.silhouette_miss * width_px, config.silhouette_miss_px)
     near = silhouette.measured & (np.abs(miss_px) < most_px + extent_px)
-    # The gate may be flat or deeper than drawn, but it is so on all sides: least squares over those that are near.
+    # The gate may be flatter or deeper than drawn, equally on all sides: least squares over the sides that are near.
     scale = (near * miss_px * extent_px).sum(-1) / np.maximum((near * extent_px**2).sum(-1), 1e-9)
     scale = np.clip(scale, *config.depth_scale)
     return np.asarray(near & (np.abs(miss_px - scale[:, None] * extent_px) < most_px))
 
 
 def _is_shown(quads: Array, image: Image, border_px: Array, config: EvidenceConfig) -> Mask:
-    """Of which sides (R, 4) of quads (R, 4, 2) an image holds enough, border_px (R, 1) from its border, to be seen."""
+    """Check which sides (R, 4) of quads (R, 4, 2) are visible: enough of them lies border_px (R, 1) within the image."""
     t = np.linspace(0.0, 1.0, config.samples_along)[:, None]
     along = quads[..., None, :] + t * (quads[:, NEXT] - quads)[..., None, :]
     return np.asarray(is_inside(along, image, border_px[..., None, None]).mean(-1) > config.shown_min)

@@ -1,7 +1,7 @@
-"""Stage 3, complete: what the sides that are not seen must be, by the width of the frame and by the other three.
+"""Stage 3, complete: predict unmeasured sides from the width of the frame and from the other three sides.
 
-A side may be out of the image, or what is seen in its place may be that of a gate behind. Three sides make a square in one way
-only. With fewer of them the width of the frame, which is the same on all sides, tells the opening's size.
+A side may be outside the image, or be mistaken for that of a gate behind. Three sides determine the fourth of a square. With
+fewer, the width of the frame, which is equal on all sides, gives the opening's size.
 """
 
 from typing import NamedTuple
@@ -20,24 +20,24 @@ from vehicle.rotation import Array
 
 
 class Hypotheses(NamedTuple):
-    """Openings (R), the measured ones first, then what they may be instead."""
+    """Hypotheses of openings (R), the measured ones first, then alternatives to them."""
 
     edges: QuadEdges
     suspect: Mask  # (R, 4) measured sides that may be those of a gate behind
-    replaced: Mask  # (R, 4) sides put in the place of such
-    source: Indices  # (R,) the measured opening that each was made of
+    replaced: Mask  # (R, 4) sides predicted in place of suspect ones
+    source: Indices  # (R,) the measured opening that each derives from
 
     def select(self, which: Indices) -> "Hypotheses":
-        """Those of the hypotheses."""
+        """Return a subset of the hypotheses."""
         return Hypotheses(self.edges.select(which), self.suspect[which], self.replaced[which], self.source[which])
 
 
 def complete(view: View, edges: QuadEdges, model: GateModel, config: HypothesisConfig) -> Hypotheses:
-    """Put the sides of openings (Q) that were not measured where the frame beside their opposites says.
+    """Place the unmeasured sides of openings (Q) by the width of the frame beside the opposite sides.
 
-    Each opening once more for each suspect side, with that side put and no longer measured; and once more those of which three
-    sides are left, with the fourth where these say: near a gate the frame is not as wide on all sides, and may not be in the
-    image.
+    Each suspect side adds a hypothesis with that side predicted instead of measured; hypotheses with three measured sides add
+    one with the fourth side predicted from these: near a gate the apparent frame width differs between sides, and the frame
+    may be outside the image.
     """
     opposite_says_px = _size_beside_opposite(view, edges, model, config)
     suspect = edges.measured & _stands_nearer(edges.corners_px, opposite_says_px, model, config)
@@ -51,7 +51,7 @@ def complete(view: View, edges: QuadEdges, model: GateModel, config: HypothesisC
 
 
 def _size_beside_opposite(view: View, edges: QuadEdges, model: GateModel, config: HypothesisConfig) -> Array:
-    """Sizes (Q, 4) px of the openings across each side by the width of the frame beside the opposite one; NaN if unknown."""
+    """Return sizes (Q, 4) px of the openings across each side by the frame's width beside the opposite one; NaN if unknown."""
     px = edges.corners_px
     about_px = model.frame_width_px(px)[:, 0]
     along, across = np.linspace(*config.along), np.linspace(*config.across)
@@ -62,7 +62,7 @@ def _size_beside_opposite(view: View, edges: QuadEdges, model: GateModel, config
 
 
 def _stands_nearer(quads: Array, opposite_says_px: Array, model: GateModel, config: HypothesisConfig) -> Mask:
-    """Which sides (Q, 4) stand nearer to their opposites than the frame there says, with the depth of the gate allowed for."""
+    """Find sides (Q, 4) nearer to their opposites than predicted by the frame's width there, allowing for the gate's depth."""
     a, b = quads, quads[:, NEXT]
     middle = (a + b) / 2
     size_px = ((middle - middle[:, OPPOSITE]) * outward_normals(a, b)).sum(-1)
@@ -71,7 +71,7 @@ def _stands_nearer(quads: Array, opposite_says_px: Array, model: GateModel, conf
 
 
 def _placed(edges: QuadEdges, replaced: Mask, opposite_says_px: Array) -> QuadEdges:
-    """The openings (R) with the sides that are replaced or were not measured as far from their opposites as these say."""
+    """Return the openings (R) with replaced and unmeasured sides at the predicted distance from their opposites."""
     a, b = edges.corners_px, edges.corners_px[:, NEXT]
     middle, across = (a + b) / 2, outward_normals(a, b)[:, OPPOSITE]
     put = ((~edges.measured | replaced) & np.isfinite(opposite_says_px))[..., None]
@@ -83,10 +83,10 @@ def _placed(edges: QuadEdges, replaced: Mask, opposite_says_px: Array) -> QuadEd
 
 
 def _with_fourth_sides(found: Hypotheses, as_measured_px: Array, model: GateModel) -> Hypotheses:
-    """All hypotheses, and once more those with three measured sides, with the fourth where a square has it.
+    """Return all hypotheses, and copies of those with three measured sides, with the fourth side completing a square.
 
     Args:
-        as_measured_px: (R, 4, 2) corners on the lines as they were measured, before any side was put.
+        as_measured_px: (R, 4, 2) corners on the measured lines, before any side was replaced.
     """
     which = np.flatnonzero(found.edges.measured.sum(-1) == 3)
     if not len(which):
@@ -106,17 +106,17 @@ def _with_fourth_sides(found: Hypotheses, as_measured_px: Array, model: GateMode
 
 @np.errstate(all="ignore")
 def fourth_sides(quads: Array, camera: Camera) -> Array:
-    """Ends (Q, 4, 2, 2) px of each side of quads (Q, 4, 2) as the three others tell it; NaN where no square explains them.
+    """Return the ends (Q, 4, 2, 2) px of each side of quads (Q, 4, 2) by the three others; NaN where no square fits them.
 
-    The two sides next to it meet in the image of their direction v, and the plane through the eye and the opposite side, of
-    normal n, holds that side, which is at right angles to v: its direction is n x v. As long as it is, along v, a square is.
+    The two adjacent sides meet in the vanishing point of their direction v. The plane through the eye and the opposite side, of
+    normal n, contains that side, which is perpendicular to v: its direction is n x v, its length that of the sides along v.
     """
     x = (quads - [camera.cx_px, camera.cy_px]) / [camera.fx_px, camera.fy_px]
     x = np.concatenate([x, np.ones_like(x[..., :1])], -1)
     base, end = (
         x[:, OPPOSITE],
         x[:, PREVIOUS],
-    )  # of the opposite side; from there the others lead to the ends of this side
+    )  # of the opposite side; the adjacent sides lead from there to the ends of this side
     to_base, to_end = x[:, NEXT], x
     v = _cross(_cross(to_base, base), _cross(to_end, end))
     n = _cross(base, end)
@@ -138,5 +138,5 @@ def fourth_sides(quads: Array, camera: Camera) -> Array:
 
 
 def _cross(a: Array, b: Array) -> Array:
-    """a x b (..., 3); NumPy's own is slow on a few."""
+    """Return a x b (..., 3); NumPy's is slow for few vectors."""
     return a[..., [1, 2, 0]] * b[..., [2, 0, 1]] - a[..., [2, 0, 1]] * b[..., [1, 2, 0]]

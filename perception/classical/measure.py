@@ -1,4 +1,4 @@
-"""Stage 2, measure: the sides of proposed openings to a fraction of a pixel, and only those whose corners may be a square's."""
+"""Stage 2, measure: sub-pixel sides of proposed openings, restricted to those that may be projections of a square."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from vehicle.rotation import Array
 
 
 def measure(view: View, quads: Array, model: GateModel, config: ClassicalConfig) -> QuadEdges:
-    """The measured openings of quads (Q, 4, 2) px that have enough sides and no more skew than perspective makes."""
+    """Measure quads (Q, 4, 2) px; return those with enough sides and no more skew than perspective allows."""
     edges = fit_edges(view.opening, quads, model.ratio, config.opening_edges, wide=view.first)
     enough = edges.measured.sum(-1) >= config.measurement.sides_min
     square = _excess_skew(edges, model.camera.fx_px) < config.measurement.skew_max
@@ -20,7 +20,7 @@ def measure(view: View, quads: Array, model: GateModel, config: ClassicalConfig)
 
 
 def _excess_skew(edges: QuadEdges, focal_px: float) -> Array:
-    """How far (Q,) quads are from a parallelogram beyond what perspective can do, over the mean side; 0 if sides are missing."""
+    """Return the skew (Q,) of quads beyond that of perspective, over the mean side; 0 if sides are unmeasured."""
     side_px = side_lengths(edges.corners_px)
     excess_px = np.maximum(skew_px(edges.corners_px) - side_px.max(-1) ** 2 / (2 * focal_px), 0.0)
     return np.where(edges.measured.all(-1), excess_px / side_px.mean(-1), 0.0)

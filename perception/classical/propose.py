@@ -1,8 +1,8 @@
 """Stage 1, propose: quadrilaterals around the dark holes of a bright mask, and within its connected components.
 
-A hole gives the opening itself; what covers a part of it, a gate behind or the corridor of light, spoils the hole but seldom
-the frame's silhouette around it, which a square of known proportion stands in. A hole cut by the border of the image gives the
-sides that are left (`cut_holes`). Quadrilaterals run clockwise as seen (u right, v down).
+A hole is the opening itself; a gate behind or the corridor of light may distort the hole, but rarely the frame's silhouette,
+which gives the opening by its known proportion. A hole cut by the image border gives its remaining sides (`cut_holes`).
+Quadrilaterals run clockwise as seen (u right, v down).
 """
 
 import cv2
@@ -19,7 +19,7 @@ from vehicle.rotation import Array
 
 
 def propose(scene: PreparedImage, view: View, model: GateModel, config: ClassicalConfig) -> Array:
-    """Quadrilaterals (Q, 4, 2) px that may be openings, the largest first, with the gates' colour about them."""
+    """Return quadrilaterals (Q, 4, 2) px that may be openings, surrounded by the gates' colour, the largest first."""
     quads = _of_mask(scene.mask(view), model.ratio, view.first, config.proposal) + scene.box_origin_px
     if not len(quads):
         return quads
@@ -32,20 +32,20 @@ def propose(scene: PreparedImage, view: View, model: GateModel, config: Classica
 
 
 def whole_holes(mask: Image, most: int, config: ProposalConfig) -> Array:
-    """The largest quadrilaterals (Q <= most, 4, 2) that are holes of a mask (H, W), none cut by its border."""
+    """Return the largest quadrilaterals (Q <= most, 4, 2) that are holes of a mask (H, W), none cut by its border."""
     framed = cv2.copyMakeBorder(mask, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=0)
     return _largest(_of_holes(framed, False, config), most, config)
 
 
 def is_measurable(quads: Array, config: ProposalConfig) -> Mask:
-    """Which of quads (Q, 4, 2) are convex, clockwise, large enough and not absurdly long."""
+    """Check which quads (Q, 4, 2) are convex, clockwise, large enough and within the greatest aspect ratio."""
     side_px = side_lengths(quads)
     long_enough = side_px.min(-1) >= config.side_min_px
     return np.asarray(is_convex(quads) & long_enough & (side_px.max(-1) <= config.aspect_max * side_px.min(-1)))
 
 
 def _of_mask(mask: Image, ratio: float, lines_shine: bool, config: ProposalConfig) -> Array:
-    """Quadrilaterals (Q, 4, 2) of a mask (H, W); lines in the way are in the mask if they shine, else they cut it."""
+    """Return the quadrilaterals (Q, 4, 2) of a mask (H, W), after erasing bright lines from it or closing dark ones."""
     quads: list[Array] = []
     wipe = cv2.MORPH_OPEN if lines_shine else cv2.MORPH_CLOSE
     for width in config.lines_px:
@@ -78,7 +78,7 @@ def _of_holes(rimmed: Image, cut: bool, config: ProposalConfig) -> list[Array]:
 
 
 def _of_components(mask: Image, ratio: float, config: ProposalConfig) -> list[Array]:
-    """Openings within the silhouettes that are connected components of a mask."""
+    """Return the openings within silhouettes that are connected components of a mask."""
     silhouettes = []
     for contour in cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)[0]:
         if len(contour) >= 4 and min(cv2.boundingRect(contour)[2:]) >= ratio * config.side_min_px:
@@ -89,9 +89,9 @@ def _of_components(mask: Image, ratio: float, config: ProposalConfig) -> list[Ar
 
 
 def _quadrilateral(contour: Image, config: ProposalConfig) -> Array | None:
-    """The tight quadrilateral (4, 2) around a contour, clockwise, or None if the contour has another shape.
+    """Return the tight clockwise quadrilateral (4, 2) around a contour; None if the contour has another shape.
 
-    Sides are extended until four are left, so that a corner hidden behind something is restored (Low and Ilie, 2003).
+    Sides of the hull are extended until four remain, which restores an occluded corner (Low and Ilie, 2003).
     """
     hull = cv2.convexHull(contour)
     if len(hull) < 4:
@@ -103,7 +103,7 @@ def _quadrilateral(contour: Image, config: ProposalConfig) -> Array | None:
 
 
 def _largest(quads: list[Array], most: int, config: ProposalConfig) -> Array:
-    """The measurable ones of quads (4, 2), the largest first: (Q <= most, 4, 2)."""
+    """Return the measurable ones of quads (4, 2), the largest first: (Q <= most, 4, 2)."""
     found = np.array(quads).reshape(-1, 4, 2)
     found = found[is_measurable(found, config)]
     size = np.linalg.norm(found[:, :2] - found[:, 2:], axis=-1).sum(-1)
@@ -111,7 +111,7 @@ def _largest(quads: list[Array], most: int, config: ProposalConfig) -> Array:
 
 
 def _distinct(quads: Array, config: ProposalConfig) -> Array:
-    """The quads (Q, 4, 2) without those that repeat an earlier one."""
+    """Return the quads (Q, 4, 2) without those that repeat an earlier one."""
     if not len(quads):
         return quads
     centre, size = quads.mean(1), np.linalg.norm(quads - quads.mean(1, keepdims=True), axis=-1).mean(-1)

@@ -1,8 +1,8 @@
-"""Stage 6, refine: near a gate, the rim of its near face instead of the hole that both faces leave.
+"""Stage 6, refine: for nearby gates, the rim of the near face instead of the hole bounded by both faces.
 
-The hole mixes the rims of two faces, and moves over the gate with the eye. Where the outline that the gates carry on their edges
-is seen about the near face, that face's rim is measured instead: a rigid square, for whose place no depth has to be assumed.
-The outline straddles the nominal edge, so its middle is that edge; no symmetric blur moves it.
+The hole mixes the rims of two faces, and moves on the gate with the viewpoint. Where the outline on the gate's edges is visible
+about the near face, that face's rim is measured instead: a rigid square, whose position needs no assumption about the depth.
+The outline straddles the nominal edge, so its centre line is that edge, unaffected by symmetric blur.
 """
 
 from typing import NamedTuple
@@ -22,22 +22,22 @@ from perception.pose import CORNERS, ippe
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
-PLACES = [0, 1, 2, 3]
+PLACES = [0, 1, 2, 3]  # indices of the corners
 
 
 class Rims(NamedTuple):
-    """The corners that the accepted hypotheses (N) are reported by."""
+    """Corners reported for the accepted hypotheses (N)."""
 
     corners_px: Array  # (N, 4, 2)
-    cov_px2: Array  # (N, 4, 2, 2)
-    visible: Mask  # (N, 4) they lie in the image and were measured there
-    near_face: Mask  # (N,) they are those of the near face's opening, in the middle of the outline; else of the hole
+    cov_px2: Array  # (N, 4, 2, 2) px^2
+    visible: Mask  # (N, 4) corners that lie in the image and were measured there
+    near_face: Mask  # (N,) corners of the near face's opening, in the middle of the outline; else of the hole
 
 
 def refine(
     scene: PreparedImage, evidence: Evidence, accepted: Indices, model: GateModel, config: ClassicalConfig
 ) -> Rims:
-    """The holes of the accepted hypotheses (N), replaced by the rims of near faces where these are seen."""
+    """Return the holes of the accepted hypotheses (N), replaced by the rims of near faces where these are measured."""
     limits = config.refinement
     opening = evidence.opening.select(accepted)
     cov_px2, none = opening.cov_px2(config.opening_edges.floor_px), np.zeros(len(accepted), bool)
@@ -48,7 +48,7 @@ def refine(
         return rims
     holes = opening.corners_px[which]
     gaps_px = rim_gaps_px(holes + model.origin_px, model.camera)
-    # A rim beyond the frame is that of a pose that cannot be; NaN is not less.
+    # A rim beyond the frame means an impossible pose; False for NaN.
     known = (gaps_px < model.frame_width_px(holes)[..., None]).all((-1, -2))
     which, holes, gaps_px = which[known], holes[known], gaps_px[known]
     faces = _near_faces(holes, gaps_px)
@@ -70,9 +70,9 @@ def refine(
 
 @np.errstate(all="ignore")
 def rim_gaps_px(holes: Array, camera: Camera) -> Array:
-    """How far (Q, 4, 2 ends) px the near face's rim stands outside of the sides of holes (Q, 4, 2); NaN where no pose fits.
+    """Return the gaps (Q, 4, 2 ends) px from the sides of holes (Q, 4, 2) outward to the near face's rim; NaN without a pose.
 
-    The pose is that of the hole as a plane square, by IPPE; a side that the near face makes has no gap.
+    The pose is that of the hole as a plane square, by IPPE; a side formed by the near face has no gap.
     """
     R_cg, p_cg = ippe(holes, 1.0, camera)  # (Q, 2, 3, 3), (Q, 2, 3), in units of the hole's side
     corners_c = p_cg[..., None, :] + CORNERS / 2 @ np.swapaxes(R_cg, -1, -2)  # (Q, 2, 4, 3)
@@ -87,7 +87,7 @@ def rim_gaps_px(holes: Array, camera: Camera) -> Array:
 
 
 def _near_faces(holes: Array, gaps_px: Array) -> Array:
-    """Nominal openings (Q, 4, 2) of near faces whose holes stand so far outside of the holes (Q, 4, 2) that are seen through."""
+    """Return nominal openings (Q, 4, 2) of near faces whose holes lie outward of the visible holes (Q, 4, 2) by the gaps."""
     outward = outward_normals(holes, holes[:, NEXT])
     start = holes + gaps_px[..., :1] * outward
     end = holes[:, NEXT] + gaps_px[..., 1:] * outward
@@ -95,7 +95,7 @@ def _near_faces(holes: Array, gaps_px: Array) -> Array:
 
 
 def _fit(scene: PreparedImage, holes: Array, faces: Array, gaps_px: Array, config: ClassicalConfig) -> LineFits:
-    """The outlines on the edges of near faces (Q, 4, 2) about holes (Q, 4, 2)."""
+    """Fit the outlines on the edges of near faces (Q, 4, 2) about holes (Q, 4, 2)."""
     outward, gap_px = outward_normals(faces, faces[:, NEXT]), gaps_px.mean(-1)
     middles = (holes + holes[:, NEXT] - faces - faces[:, NEXT]) / 2
     width_px = DRAWN_GATE.outline_width_ratio * side_lengths(faces)
@@ -112,12 +112,12 @@ def _fit(scene: PreparedImage, holes: Array, faces: Array, gaps_px: Array, confi
 
 
 def _depths(lines: LineFits, gaps_px: Array, config: RefinementConfig) -> tuple[Array, Mask]:
-    """By what share (Q,) gates are deeper than drawn, and which lines (Q, 4) agree on it: the depth is the same on all sides.
+    """Return relative excess depths (Q,) of gates over the drawn one, and the lines (Q, 4) consistent with a common depth.
 
-    What rings about the edges of a flat gate, or of one that carries no outline, stands at the hole, or where no gap is.
+    Ringing about the edges of a flat gate, or of one without outline, appears at the hole, or where there is no gap.
     """
     ends, measured = lines.place_px, lines.measured
-    unit = (config.miss_px / config.depth_range[1]) ** 2  # px^2: a gap that shows no more than the least depth
+    unit = (config.miss_px / config.depth_range[1]) ** 2  # px^2, regularisation: a gap too small to show the depth
     most_px = config.miss_px + config.gap_doubt * gaps_px.mean(-1)
     for _ in range(2):
         weight = measured[..., None] * gaps_px
@@ -138,9 +138,9 @@ def _completed(
     model: GateModel,
     config: RefinementConfig,
 ) -> tuple[Array, Array]:
-    """Nominal openings (Q, 4, 2) of near faces, and standard deviations (Q, 4, 2) px across their sides.
+    """Return nominal openings (Q, 4, 2) of near faces, and standard deviations (Q, 4, 2) px across their sides.
 
-    A side that was not seen stands where the depth has it that the others show, or makes a square with them.
+    An unmeasured side is placed by the depth that the others show, or completes a square with them.
     """
     outward = outward_normals(faces, faces[:, NEXT])
     place_px = np.where(measured[..., None], lines.place_px, deeper[:, None, None] * gaps_px)
@@ -153,9 +153,9 @@ def _completed(
 
 
 def _squared(faces: Array, measured: Mask, model: GateModel, config: RefinementConfig) -> Array:
-    """The openings (Q, 4, 2), with a side that was not measured where the three others make a square, if that is elsewhere.
+    """Return the openings (Q, 4, 2), with an unmeasured side moved to complete a square if it is far from there.
 
-    Then the hole's side, from which it was put, is that of something behind.
+    In that case the hole's side by which it was placed belongs to an object behind.
     """
     which = np.flatnonzero(measured.sum(-1) == 3)
     if not len(which):
@@ -164,7 +164,7 @@ def _squared(faces: Array, measured: Mask, model: GateModel, config: RefinementC
     ends_px = fourth_sides(faces[which] + model.origin_px, model.camera)[np.arange(len(which)), side] - model.origin_px
     for q, k, ends in zip(which, side, ends_px, strict=True):
         pair = [k, NEXT[k]]
-        elsewhere_px = np.linalg.norm(ends - faces[q, pair], axis=-1).max()  # NaN is not
+        elsewhere_px = np.linalg.norm(ends - faces[q, pair], axis=-1).max()  # False below for NaN
         if elsewhere_px > config.square_doubt * side_lengths(faces[q]).max():
             faces[q, pair] = ends
     return faces

@@ -1,4 +1,4 @@
-"""Stage 7, report: accepted hypotheses as detections, each corner with the covariance of the lines that meet in it."""
+"""Stage 7, report: accepted hypotheses as detections, each corner with the covariance of its two lines' intersection."""
 
 import cv2
 import numpy as np
@@ -13,7 +13,7 @@ from vehicle.rotation import Array
 
 
 def report(evidence: Evidence, accepted: Indices, score: Array, rims: Rims, config: ClassicalConfig) -> list[Detection]:
-    """The accepted hypotheses, best first, with corners in the order of the image; silhouettes only where all of them is seen."""
+    """Return the accepted hypotheses, best first, with corners in image order; a silhouette only if wholly visible."""
     silhouette = evidence.silhouette
     silhouette_cov_px2 = silhouette.cov_px2(config.silhouette_edges.floor_px)
     found = []
@@ -35,7 +35,7 @@ def report(evidence: Evidence, accepted: Indices, score: Array, rims: Rims, conf
 
 
 def is_same_gate(a: Detection, b: Detection, config: DuplicateConfig) -> bool:
-    """Whether two detections are of one opening: they overlap, or share a corner."""
+    """Check whether two detections are of one opening: they overlap, or share a corner."""
     quads = [detection.corners_px.astype(np.float32) for detection in (a, b)]
     both = cv2.intersectConvexConvex(*quads)[0]
     either = cv2.contourArea(quads[0]) + cv2.contourArea(quads[1]) - both

@@ -1,7 +1,7 @@
-"""The image made ready: gates are red and bright in it, whatever their colour and light.
+"""Image preparation: hue rotation and exposure normalisation, so that gates of any colour are red and bright.
 
-Thresholds are made for red to orange gates; for others the colours are turned about their grey axis until the gates are red.
-Then the image is stretched to the exposure of the real simulator, so that the thresholds hold in a dim hall and in haze as well.
+Thresholds apply to red and orange gates; for others the colours are rotated about the grey axis until the gates are red. Then the
+image is normalised to the exposure of the real simulator, so that the thresholds hold in dim light and in haze as well.
 """
 
 from functools import lru_cache
@@ -15,30 +15,30 @@ from perception.common.preprocessing import PixelBox, gate_region, normalise_exp
 from perception.common.types import Image
 from vehicle.rotation import Array, exp, matrix
 
-RED_DEG = 5.0  # hue that the thresholds are made for: that of the real simulator's gates (measured)
+RED_DEG = 5.0  # hue of the real simulator's gates, to which the thresholds apply (measured)
 
 
 class View(NamedTuple):
-    """A channel (H, W) in which gates shine."""
+    """Channels (H, W) in which gates are bright."""
 
-    opening: Image  # openings are dark in it
-    silhouette: Image  # ... and so is what surrounds the frame
-    threshold: int  # above it a gate shines
-    first: bool  # lettering and the corridor's lines shine with the gates; in the second view they cut them
+    opening: Image  # channel with dark openings
+    silhouette: Image  # channel with dark surroundings of the frame
+    threshold: int  # level above which a pixel may be a gate's
+    first: bool  # lettering and the corridor's lines are as bright as the gates; in the second view they are dark
 
 
 class PreparedImage(NamedTuple):
-    """An image whose gates are red and bright."""
+    """Image in which gates are red and bright."""
 
     image: Image  # (H, W, 3) BGR
     red: View
-    red_over_green: View  # before bright backgrounds, and of dark gates, which the red does not show; JPEG blurs it
+    red_over_green: View  # for bright backgrounds and dark gates, invisible in the red; blurred by JPEG
     region: Image  # (H, W) 255 where gates may be, else 0
-    box: PixelBox  # ... and its bounding box
+    box: PixelBox  # bounding box of the region
 
     @classmethod
     def prepare(cls, image: Image, hue_deg: float, own_background: bool, config: ClassicalConfig) -> "PreparedImage":
-        """Make an image (H, W, 3) BGR ready for gates of a hue, perhaps before a background that is a paler shade of it."""
+        """Prepare an image (H, W, 3) BGR for gates of a hue; `own_background` for a background in a paler shade of it."""
         image = image if hue_deg == RED_DEG else cv2.transform(image, _hue_turn(hue_deg))
         image = _foreground(image, config.scene) if own_background else image
         image = normalise_exposure(image, config.exposure)
@@ -47,23 +47,23 @@ class PreparedImage(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing in it can be a gate."""
+        """Whether no part of the image can be a gate."""
         return not self.box.width
 
     @property
     def box_origin_px(self) -> Array:
-        """Where (2,) the masks begin."""
+        """Origin (2,) px of the masks in the image."""
         return np.array(self.box[:2], float)
 
     def mask(self, view: View) -> Image:
-        """(h, w) of the box: 255 where a gate shines in a view, else 0."""
+        """Return a mask (h, w) of the box: 255 where a gate is bright in a view, else 0."""
         u, v, w, h = self.box
         part = np.s_[v : v + h, u : u + w]
         shines = _above(view.opening[part], view.threshold)
         return np.asarray(cv2.bitwise_and(shines, self.region[part]))
 
     def leaves_unexplained(self, silhouettes: list[Array], config: SceneConfig) -> bool:
-        """Whether the second view may show gates that the first, which found these silhouettes (4, 2), has missed."""
+        """Check whether the second view may show gates missed in the first, given the silhouettes (4, 2) px found there."""
         rest = _above(self.red_over_green.opening, self.red_over_green.threshold)
         coloured_px = cv2.countNonZero(rest)
         for silhouette in silhouettes:
@@ -79,9 +79,9 @@ def _above(channel: Image, threshold: int) -> Image:
 
 
 def _views(image: Image, config: SceneConfig) -> tuple[View, View]:
-    """The red of an image (H, W, 3) BGR, and its red over green.
+    """Return the views by red and by red over green of an image (H, W, 3) BGR.
 
-    Gates stand on a yellow glow of theirs, which is taken from the red before the silhouette is looked for.
+    Gates cast a yellow glow on the floor, which is subtracted from the red for the silhouette.
     """
     blue, green, red = cv2.split(image)
     glow = cv2.subtract(cv2.subtract(green, blue), config.glow_over_blue)
@@ -91,7 +91,7 @@ def _views(image: Image, config: SceneConfig) -> tuple[View, View]:
 
 
 def _foreground(image: Image, config: SceneConfig) -> Image:
-    """Nothing but the red over green of an image (H, W, 3) BGR, as far as it is more than that of the wide areas around."""
+    """Return the red over green of an image (H, W, 3) BGR in excess of its wide surroundings, as the red channel."""
     over = cv2.subtract(image[..., 2], image[..., 1])
     height, width = over.shape
     step = config.background_every_px
@@ -105,6 +105,6 @@ def _foreground(image: Image, config: SceneConfig) -> Image:
 
 @lru_cache(maxsize=64)
 def _hue_turn(hue_deg: float) -> Array:
-    """The rotation (3, 3) of BGR about the grey axis, along which hues run from red to blue to green, that makes a hue red."""
+    """Return the rotation (3, 3) of BGR about the grey axis that turns a hue to red; hues run from red to blue to green."""
     angle = np.radians(hue_deg - RED_DEG)
     return matrix(exp(np.full(3, angle / np.sqrt(3))))

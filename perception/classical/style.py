@@ -1,4 +1,4 @@
-"""What the gates of a course have in common, and how it is read off an image of gates of an unknown kind."""
+"""Style common to the gates of a course, and its identification from an image of unknown gates."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ from vehicle.rotation import Array
 
 @dataclass(frozen=True, slots=True)
 class FrameStyle:
-    """How gates are painted and built."""
+    """Colour and proportions of gates."""
 
     hue_deg: float = RED_DEG  # green is at 120, blue at 240
-    ratio: float = DRAWN_GATE.silhouette_ratio  # silhouette over hole, as they are seen
-    own_background: bool = False  # they stand before a paler shade of their own hue, or are too dark to shine
+    ratio: float = DRAWN_GATE.silhouette_ratio  # apparent silhouette over hole
+    own_background: bool = False  # background in a paler shade of the gates' hue, or gates too dark for the red view
 
     @classmethod
     def of_frame(cls, frame_ratio: float) -> "FrameStyle":
-        """Red, with a nominal frame over opening."""
+        """Return the style of red gates with a nominal frame over opening."""
         return cls(ratio=DRAWN_GATE.silhouette_ratio_of(frame_ratio))
 
     def like(self, other: "FrameStyle", config: StyleConfig) -> bool:
-        """Whether gates of both may be the same."""
+        """Check whether two styles may be the same."""
         same_hue = _hue_distance_deg(self.hue_deg, other.hue_deg) < config.same_hue_deg
         same_ratio = abs(self.ratio / other.ratio - 1) < config.same_ratio
         return self.own_background == other.own_background and same_hue and same_ratio
@@ -41,7 +41,7 @@ class FrameStyle:
 def possible_styles(
     image: Image, last: FrameStyle, likely: FrameStyle, camera: Camera, config: ClassicalConfig
 ) -> Iterator[FrameStyle]:
-    """Styles besides the last of which there seems to be a frame in the image; of the likely style's ratio where that fits."""
+    """Yield styles other than `last` with a frame in the image, with the ratio of `likely` where it fits."""
     hues = (last.hue_deg, *_other_hues(image, last, config.style))
     for own_background, hue_deg in product((False, True), hues):
         scene = PreparedImage.prepare(image, hue_deg, own_background, config)
@@ -54,7 +54,7 @@ def possible_styles(
 
 
 def ratio_of(detection: Detection, camera: Camera) -> float:
-    """Silhouette over hole of a gate of which both were seen, as from straight before it."""
+    """Return the frontal silhouette over hole of a gate with both measured."""
     assert detection.outer_px is not None
     quads = np.stack([detection.corners_px, detection.outer_px])
     model = GateModel(camera, np.zeros(2), DRAWN_GATE.silhouette_ratio)
@@ -63,7 +63,7 @@ def ratio_of(detection: Detection, camera: Camera) -> float:
 
 
 def _ratio_in(scene: PreparedImage, camera: Camera, config: ClassicalConfig) -> float | None:
-    """Silhouette over hole of the first frame in the views of a scene, or None."""
+    """Return silhouette over hole of the first frame in the views of a scene, or None."""
     model = GateModel(camera, np.zeros(2), DRAWN_GATE.silhouette_ratio)
     for view in (scene.red, scene.red_over_green):
         holes = whole_holes(scene.mask(view), config.style.openings, config.proposal) + scene.box_origin_px
@@ -74,17 +74,17 @@ def _ratio_in(scene: PreparedImage, camera: Camera, config: ClassicalConfig) -> 
 
 
 def _ratio_about(image: Image, openings: Array, extent_px: Array, config: ClassicalConfig) -> float | None:
-    """Silhouette over hole of the frame in the gates' colour about the first of openings (Q, 4, 2) that has one all around.
+    """Return silhouette over hole for the first of openings (Q, 4, 2) with a gate-coloured frame all around, or None.
 
-    It is read off those sides across which the depth of the gate, extent_px (Q, 4), shows less.
+    It is measured across the pair of sides with the smaller extent of the gate's depth, extent_px (Q, 4).
     """
     style = config.style
     scales = np.geomspace(*style.scales)
     asked, coloured = colour_by_scale(image, openings, scales, config.colour)  # (Q, 4, S)
-    # The farthest coloured square within which nearly all is coloured: lettering leaves gaps.
+    # The outermost coloured square within which most samples are coloured: lettering leaves gaps.
     mostly = 2 * coloured > np.maximum(asked, 1)
     filled = coloured.cumsum(-1) > style.on_frame_min * np.maximum(asked.cumsum(-1), 1)
-    end = (np.arange(1, len(scales)) * (mostly & filled)[..., :-1]).max(-1)  # (Q, 4): the one beyond
+    end = (np.arange(1, len(scales)) * (mostly & filled)[..., :-1]).max(-1)  # (Q, 4), index of the next square
     at = scales[end]
     size_px, depth_px = _sizes(openings), _across(extent_px)
     both = (np.maximum(at[:, :2], at[:, 2:]) * size_px - depth_px) / (size_px + depth_px)
@@ -102,7 +102,7 @@ def _ratio_about(image: Image, openings: Array, extent_px: Array, config: Classi
 
 
 def _other_hues(image: Image, style: FrameStyle, config: StyleConfig) -> list[float]:
-    """Hues (deg) of which an image (H, W, 3) BGR shows most, besides that of a style."""
+    """Return the most frequent hues (deg) of an image (H, W, 3) BGR other than that of a style."""
     step = config.every_px
     hue, saturation, value = cv2.split(cv2.cvtColor(image[::step, ::step], cv2.COLOR_BGR2HSV_FULL))
     chroma = cv2.multiply(saturation, value, scale=1 / 255)
@@ -125,10 +125,10 @@ def _hue_distance_deg(a_deg: float, b_deg: float) -> float:
 
 
 def _sizes(quads: Array) -> Array:
-    """(Q, 2) px from the middle of side 0 of quads (Q, 4, 2) to that of side 2, and from that of side 1 to that of side 3."""
+    """Return distances (Q, 2) px between the midpoints of sides 0 and 2, and of sides 1 and 3, of quads (Q, 4, 2)."""
     return np.asarray(np.linalg.norm(quads[:, :2] + quads[:, 1:3] - quads[:, 2:] - quads[:, [3, 0]], axis=-1) / 2)
 
 
 def _across(extent_px: Array) -> Array:
-    """(Q, 2) how far the depth of gates reaches in the same directions, for its extents (Q, 4) across the sides."""
+    """Return the depth's extents (Q, 2) px in the same two directions, from its extents (Q, 4) across the sides."""
     return (extent_px[:, :2] + extent_px[:, 2:]) / 2

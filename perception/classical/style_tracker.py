@@ -1,4 +1,4 @@
-"""Which style of gates is looked for: the expected one until another is surely seen, first or twice."""
+"""Selection of the gate style to detect: the expected one until another is confirmed."""
 
 import numpy as np
 
@@ -8,23 +8,23 @@ from perception.detection import Detection
 
 
 class StyleTracker:
-    """The style of the gates, from image to image."""
+    """Current style of the gates, tracked over images."""
 
     def __init__(self, expected: FrameStyle, config: StyleConfig):
         self.config = config
         self.expected = self.style = expected
-        self._confirmed = False  # a gate of the style was surely seen
-        self._candidate_style: FrameStyle | None = None  # surely seen once since no gate of the style is
-        self._unsure = 0  # images since a gate was surely seen
+        self._confirmed = False  # whether a gate of the style was seen with high confidence
+        self._candidate_style: FrameStyle | None = None  # another style, seen once with high confidence since then
+        self._unsure = 0  # images since a gate of the style was seen with high confidence
 
     def expect(self, style: FrameStyle) -> None:
-        """Begin anew with another style, if it is one."""
+        """Restart with another style, if it differs from the expected one."""
         if style != self.expected:
             self.expected = self.style = style
             self._confirmed = False
 
     def sure(self, found: list[Detection]) -> list[Detection]:
-        """Those that are seen so well that others must be of their style."""
+        """Return the detections with high confidence, by which the style of the others is decided."""
         config = self.config
         return [
             one
@@ -35,7 +35,7 @@ class StyleTracker:
         ]
 
     def others_due(self, found: list[Detection]) -> bool:
-        """Take note of what was found of the present style; whether the image should be asked for others."""
+        """Record the detections of the present style; return whether to search the image for other styles."""
         if self.sure(found):
             self._confirm(self.style)
             return False
@@ -45,7 +45,7 @@ class StyleTracker:
         return not self._confirmed or self._candidate_style is not None or due
 
     def adopts(self, style: FrameStyle, found: list[Detection]) -> bool:
-        """Take note of a style that was surely seen where `found` is of the present one; whether it takes that one's place."""
+        """Record another style seen with high confidence, where the present one gave `found`; return whether it is adopted."""
         first = not (self._confirmed or found)
         again = self._candidate_style is not None and style.like(self._candidate_style, self.config)
         if first or again:

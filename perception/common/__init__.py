@@ -1,1 +1,1 @@
-"""Parts that the classical and the learned detector share: geometry of quadrilaterals, sub-pixel edges, covariances."""
+"""Parts common to the classical and the learned detector: geometry of quadrilaterals, sub-pixel edges, covariances."""

@@ -1,4 +1,4 @@
-"""Covariance of corners in which two measured lines meet."""
+"""Covariance of corners at the intersection of two measured lines."""
 
 import numpy as np
 
@@ -6,19 +6,17 @@ from perception.common.quadrilateral import NEXT, PREVIOUS
 from perception.common.types import Mask
 from vehicle.rotation import Array
 
-UNSEEN_PX = (
-    30.0  # least standard deviation of a side that is not seen, px; a guess of magnitude: far above any measured one
-)
-PARALLEL_PX = 10 * UNSEEN_PX  # standard deviation along a line of a corner without a second line, px
+UNSEEN_PX = 30.0  # px, least standard deviation of an unmeasured side (guess: far above any measured one)
+PARALLEL_PX = 10 * UNSEEN_PX  # px, standard deviation along a line of a corner without a second line
 
 
 def corner_covariance_px2(corners_px: Array, measured: Mask, sigma_px: Array) -> Array:
-    """Covariances (..., 4, 2, 2) px^2 of the corners (..., 4, 2) in which the lines of the sides meet.
+    """Return covariances (..., 4, 2, 2) px^2 of corners (..., 4, 2) at the intersections of the sides' lines.
 
-    A line holds a corner across itself: the information of both adds up.
+    Each line constrains a corner across itself; the information of both adds up.
 
     Args:
-        measured: (..., 4); a side that was not is known to about its length.
+        measured: (..., 4); the standard deviation of an unmeasured side is about its length.
         sigma_px: (..., 4, 2) standard deviations across the measured lines, at their starts and ends.
     """
     along = corners_px[..., NEXT, :] - corners_px

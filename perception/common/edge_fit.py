@@ -1,8 +1,8 @@
-"""Sub-pixel edges of bright-framed quadrilaterals, many at a time.
+"""Sub-pixel edges of bright-framed quadrilaterals, in batches.
 
-Across each side the image is sampled on short profiles; each gives the place where the brightness passes half-way between its
-own two sides, which a symmetric blur does not move. A robust line through these places replaces the side, and neighbouring
-lines meet in the corners.
+Across each side the image is sampled on short profiles; each gives the position at which the brightness crosses half-way between
+its two ends, which a symmetric blur does not move. A robust line through these positions replaces the side, and neighbouring
+lines intersect in the corners.
 """
 
 from dataclasses import dataclass
@@ -22,58 +22,58 @@ class EdgePass:
     """One pass of profiles across the sides."""
 
     reach_px: float  # least half-length of a profile, px
-    reach_ratio: float  # ... as a share of the frame's width: large candidates are off by more px
+    reach_ratio: float  # -, likewise over the frame's width: large candidates have larger errors in px
     profiles: int  # on each side
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeFitConfig:
-    """How edges are sought and what makes a line. Tuned on rendered flights and real frames, except where a source is named."""
+    """Parameters of edge search and line fit. Tuned on rendered flights and real frames, except where a source is named."""
 
     passes: tuple[EdgePass, ...]
-    reach_ratio_max: float  # half-length of a profile over the frame's width, at most: the frame's other edge stays out
+    reach_ratio_max: float  # -, greatest half-length over the frame's width: excludes the frame's other edge
     bright_inside: bool = False  # whether the image is bright inside the quadrilaterals instead of outside
-    end_share: float = 0.1  # of a side, left out at either end: there the neighbouring edge blurs into the profile
-    step_px: float = 0.5  # between samples of a profile: the sampling theorem for edges of one pixel
-    contrast: float = 50.0  # grey levels between the two ends of a profile that make an edge
-    inlier_px: float = 0.8  # from the line; a staircase of whole pixels stays within 0.5 (derived)
-    agree_share: float = 0.25  # least share of a side's profiles, in the image or not, that lie on its line
-    support_min: float = 0.3  # least share of a side's profiles in the image that do
-    # What all profiles of a side have in common, px (standard deviation): blur, compression, the drawn edge itself. By the
-    # errors of rendered corners, whose median is 0.1 px, with room for edges drawn otherwise.
+    end_share: float = 0.1  # -, share of a side left out at either end, blurred by the neighbouring edge
+    step_px: float = 0.5  # px between samples of a profile: the sampling theorem for edges of one pixel
+    contrast: float = 50.0  # grey levels, least difference between the two ends of a profile
+    inlier_px: float = 0.8  # greatest distance of an inlier from the line; quantisation gives up to 0.5 (derived)
+    agree_share: float = 0.25  # -, least share of inliers among a side's profiles, in the image or not
+    support_min: float = 0.3  # -, least share of inliers among a side's profiles in the image
+    # px, standard deviation of the error common to all profiles of a side: blur, compression, the drawn edge itself. By the
+    # errors of rendered corners, whose median is 0.1 px, with a reserve for edges drawn differently.
     floor_px: float = 0.15
 
 
 OPENING_EDGES = EdgeFitConfig(passes=(EdgePass(6.0, 0.34, 16), EdgePass(3.0, 0.0, 32)), reach_ratio_max=0.57)
-# Where the silhouette stands changes with the slant, so its one pass reaches farther.
+# The silhouette's position changes with the viewing angle, so its single pass reaches farther.
 SILHOUETTE_EDGES = EdgeFitConfig(passes=(EdgePass(6.0, 0.57, 32),), reach_ratio_max=0.8, bright_inside=True)
 
 
 class QuadEdges(NamedTuple):
-    """Quadrilaterals (Q) by their measured sides. Side k runs from corner k to corner k + 1."""
+    """Quadrilaterals (Q) with measured sides. Side k runs from corner k to corner k + 1."""
 
     corners_px: Array  # (Q, 4, 2)
     outward: Array  # (Q, 4, 2) unit normals of the sides
-    ends_px: Array  # (Q, 4, 2) standard deviation of each line across itself, at its start and end
-    measured: Mask  # (Q, 4) whether the line was seen
+    ends_px: Array  # (Q, 4, 2) px, standard deviation of each line across itself, at its start and end
+    measured: Mask  # (Q, 4) sides with a fitted line
     support: Array  # (Q, 4) share of the profiles in the image that agree with the line
 
     def select(self, which: Indices | Mask) -> "QuadEdges":
-        """Those of the quadrilaterals."""
+        """Return a subset of the quadrilaterals."""
         ends_px, measured, support = self.ends_px[which], self.measured[which], self.support[which]
         return QuadEdges(self.corners_px[which], self.outward[which], ends_px, measured, support)
 
     def cov_px2(self, floor_px: float) -> Array:
-        """Covariances (Q, 4, 2, 2) px^2 of the corners; floor_px is common to all profiles of a side."""
+        """Return covariances (Q, 4, 2, 2) px^2 of the corners; floor_px is the error common to all profiles of a side."""
         return corner_covariance_px2(self.corners_px, self.measured, np.hypot(floor_px, self.ends_px))
 
 
 def fit_edges(channel: Image, quads: Array, ratio: float, config: EdgeFitConfig, wide: bool = True) -> QuadEdges:
-    """Fit the sides of quads (Q, 4, 2) in a one-channel image; a side with too little to see keeps its place.
+    """Fit the sides of quads (Q, 4, 2) in a one-channel image; a side with too few edges keeps its position.
 
     Args:
         ratio: silhouette over hole of the frames.
-        wide: False keeps to the least reach, where lettering spoils the frame.
+        wide: False to use the least reach, where lettering interrupts the frame.
     """
     for edge_pass in config.passes:
         edges = _fit_once(channel, quads, edge_pass, ratio, config, wide)
@@ -97,7 +97,7 @@ def _fit_once(
     level, slope, ends_px, agree, inside = found[..., 0], found[..., 1], found[..., 2:4], found[..., 4], found[..., 5]
     start = quads + (level - slope * 0.5)[..., None] * outward
     end = start + side_px[..., None] * along + slope[..., None] * outward
-    # A pixel tells once: of a short side many profiles see the same ones.
+    # Profiles on a short side share pixels, and their errors: count each pixel once.
     ends_px = ends_px * np.sqrt(np.maximum(profiles / ((1 - 2 * config.end_share) * side_px), 1.0))[..., None]
     support = agree / np.maximum(inside, 1)
     measured = (agree >= int(config.agree_share * profiles)) & (support > config.support_min)
@@ -107,7 +107,7 @@ def _fit_once(
 def _reach_px(
     quads: Array, side_px: Array, edge_pass: EdgePass, ratio: float, config: EdgeFitConfig, wide: bool
 ) -> Array:
-    """Half-lengths (Q,) of profiles, positive if the bright end lies outward; the frame's width is taken where it is flattest."""
+    """Return half-lengths (Q,) px of profiles, positive if the bright end lies outward, by the frame's least width."""
     diagonal = quads[:, 2:] - quads[:, :2]
     area = np.abs(diagonal[:, 0, 0] * diagonal[:, 1, 1] - diagonal[:, 0, 1] * diagonal[:, 1, 0]) / 2
     width_px = area / side_px.max(-1) * (ratio - 1) / 2 / (ratio if config.bright_inside else 1.0)

@@ -1,7 +1,7 @@
-"""The drawn gate as an image sees it: how far its depth reaches, where its silhouette stands about an opening.
+"""Projection model of the drawn gate: extent of its depth, and silhouette of its frame about an opening.
 
-The *opening* is the hole that is seen through, the *silhouette* all that the frame covers. Both are seen between the near and
-the far face of a frame of known depth.
+The *opening* is the visible hole, the *silhouette* the whole area that the frame covers. Both lie between the near and the far
+face of a frame of known depth.
 """
 
 from dataclasses import dataclass
@@ -22,21 +22,21 @@ from vehicle.rotation import Array
 
 @dataclass(frozen=True, slots=True)
 class DrawnGate:
-    """Proportions of the gates that the real simulator draws, over the side of the opening. Dimensionless.
+    """Proportions of the gates drawn by the real simulator, over the side of the opening. Dimensionless.
 
     Source: boxes fitted to about 50 gates in public frames of AI Grand Prix builds 3364 to 3391.
     """
 
-    depth_ratio: float = 0.16 / 1.5  # between the faces; the wire says 0.26 m, which fits clearly worse
+    depth_ratio: float = 0.16 / 1.5  # between the faces; the telemetry's 0.26 m fits clearly worse
     # Silhouette over hole, relative to the nominal frame over opening: the outline, 2 cm wide, straddles the nominal edges and
-    # leaves 1.48 m of 1.50 m; the depth of the frame does a little more.
+    # leaves 1.48 m of 1.50 m; the depth of the frame adds a little.
     outline_ratio: float = 1.037
-    frame_ratio: float = 2.72 / 1.5  # nominal frame over opening, on the wire
+    frame_ratio: float = 2.72 / 1.5  # nominal frame over opening, by telemetry
     outline_width_ratio: float = 0.02 / 1.5  # of the orange line that straddles the nominal edges of both faces
 
     @property
     def silhouette_ratio(self) -> float:
-        """Silhouette over hole."""
+        """Side of the silhouette over that of the hole."""
         return self.frame_ratio * self.outline_ratio
 
     @property
@@ -50,7 +50,7 @@ class DrawnGate:
         return 1 + self.outline_width_ratio
 
     def silhouette_ratio_of(self, frame_ratio: float) -> float:
-        """Silhouette over hole of gates with another frame over opening."""
+        """Return silhouette over hole for gates with another frame over opening."""
         return self.outline_ratio * frame_ratio
 
 
@@ -59,22 +59,22 @@ DRAWN_GATE = DrawnGate()
 
 @dataclass(frozen=True, slots=True)
 class GateModel:
-    """Gates of one proportion in the part of a camera's image that begins at origin_px (2,)."""
+    """Model of gates of one proportion in the part of a camera's image that begins at origin_px (2,)."""
 
     camera: Camera
     origin_px: Array  # (2,) position of the part's first pixel in the camera's image
     ratio: float  # silhouette over hole
 
     def depth_extent_px(self, openings: Array) -> Array:
-        """How far (Q, 4) px the depth of gates reaches across each side of openings (Q, 4, 2) seen at a slant."""
+        """Return the extent (Q, 4) px of the gates' depth across each side of obliquely seen openings (Q, 4, 2)."""
         cx_px, cy_px = self.camera.cx_px - self.origin_px[0], self.camera.cy_px - self.origin_px[1]
         return DRAWN_GATE.depth_ratio * rod_extent_px(openings, self.camera.fx_px, self.camera.fy_px, cx_px, cy_px)
 
     def silhouettes(self, openings: Array, depth_extent_px: Array) -> Array:
-        """Silhouettes (Q, 4, 2) of the frames about openings (Q, 4, 2).
+        """Return silhouettes (Q, 4, 2) of the frames about openings (Q, 4, 2).
 
-        An opening is seen between the near and the far face, so that its sides stand in by half of the depth's extent (Q, 4),
-        and the silhouette's out.
+        An opening is bounded by the near and the far face, so its sides lie inward by half of the depth's extent (Q, 4), and the
+        silhouette's outward.
         """
         square = enlarged(openings, self.ratio)
         end = square[:, NEXT]
@@ -82,5 +82,5 @@ class GateModel:
         return intersect_lines(square + out_px[..., None] * outward_normals(square, end), end - square)
 
     def frame_width_px(self, openings: Array) -> Array:
-        """Widths (Q, 1) px of the frames about openings (Q, 4, 2), where they look widest."""
+        """Return the greatest apparent widths (Q, 1) px of the frames about openings (Q, 4, 2)."""
         return np.asarray((self.ratio - 1) / 2 * side_lengths(openings).max(-1, keepdims=True))

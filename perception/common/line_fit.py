@@ -1,8 +1,8 @@
-"""Thin bright lines along the sides of quadrilaterals, found by a template that knows what lies beside them.
+"""Thin bright lines along the sides of quadrilaterals, fitted by a template that models their surroundings.
 
-An edge of a line that is about as wide as the blur stands where the blur puts it, but its middle stays. The template is a
-line between a face, a wall behind it and the hole that the wall ends at, blurred by a Gaussian; the levels are by least squares
-(a matched filter), the place and the blur by search.
+Blur displaces the edges of a line that is about as wide as the blur, but not its centre. The template is a line between a face, a
+wall behind it and the hole at the wall's end, blurred by a Gaussian; the levels follow by least squares (a matched filter),
+position and blur by search.
 """
 
 import math
@@ -16,54 +16,50 @@ from perception.common.sampling import robust_line
 from perception.common.types import Float32, Image, Mask, compiled
 from vehicle.rotation import Array
 
-STEP_PX = 0.5  # of coarse search and of samples: the sampling theorem for edges of one pixel
-FINE_PX = np.arange(-0.8, 0.81, 0.4)  # places about a coarse one, which is found to its step
-FLAT = 3.0  # standard deviations from a step beyond which it is taken for level
-RIDGE = 1e-3  # keeps the levels where the hole lies beyond the profile
+STEP_PX = 0.5  # px, step of the coarse search and of samples: the sampling theorem for edges of one pixel
+FINE_PX = np.arange(-0.8, 0.81, 0.4)  # px, positions of the fine search about the coarse one
+FLAT = 3.0  # -, standard deviations from a blurred step beyond which it is constant
+RIDGE = 1e-3  # -, regularisation of the levels where the hole lies outside the profile
 
 
 @dataclass(frozen=True, slots=True)
 class LineFitConfig:
-    """How lines are sought and what makes one."""
+    """Parameters of line search and acceptance."""
 
-    blurs_px: tuple[float, ...] = (
-        0.5,
-        0.8,
-        1.2,
-    )  # from a pixel's own (derived) to that of coarse JPEG and soft engines
-    segments: int = 8  # of a side, each with a place of its own,
-    profiles: int = 4  # ... on each: their median leaves lettering out
-    end_share: float = 0.1  # of a side, left out at either end
-    beyond_px: float = 3.0  # by which a profile reaches beyond where its line may be: the width of a blurred line
-    inlier_px: float = 0.8  # from the straight line through the places
-    agree_min: int = 5  # segments that lie on it
-    height: float = 10.0  # grey levels above the face: the noise of JPEG is under 5 (measured)
-    misfit: float = 0.4  # rms of what the template leaves, over the height
-    floor_px: float = 0.1  # standard deviation of what all profiles of a side have in common
+    blurs_px: tuple[float, ...] = (0.5, 0.8, 1.2)  # from a pixel's own (derived) to strong JPEG and soft rendering
+    segments: int = 8  # segments of a side, each with its own position
+    profiles: int = 4  # profiles per segment: their median rejects lettering
+    end_share: float = 0.1  # -, share of a side left out at either end
+    beyond_px: float = 3.0  # px of a profile beyond the line's search range: the width of a blurred line
+    inlier_px: float = 0.8  # px, greatest distance of an inlier from the straight line
+    agree_min: int = 5  # least number of inlier segments
+    height: float = 10.0  # grey levels, least height above the face: JPEG noise is under 5 (measured)
+    misfit: float = 0.4  # -, greatest rms residual of the template over the height
+    floor_px: float = 0.1  # px, standard deviation of the error common to all profiles of a side
 
 
 class LineFits(NamedTuple):
-    """Lines (Q, 4) by their places across the sides, outward of where they were expected."""
+    """Fitted lines (Q, 4), by their outward displacement from the expected position across the sides."""
 
-    place_px: Array  # (Q, 4, 2) at the start and the end of each side
-    sigma_px: Array  # (Q, 4, 2) standard deviations likewise
-    measured: Mask  # (Q, 4)
+    place_px: Array  # (Q, 4, 2) px, at the start and the end of each side
+    sigma_px: Array  # (Q, 4, 2) px, standard deviations likewise
+    measured: Mask  # (Q, 4) sides with an accepted line
 
 
 def fit_lines(
     channel: Image, start: Array, outward: Array, reach_px: Array, width_px: Array, wall_px: Array, hole_px: Array,
     config: LineFitConfig,
 ) -> LineFits:  # fmt: skip
-    """Fit a line about each side of quads.
+    """Fit a line near each side of quads.
 
     Args:
-        channel: (H, W) uint8, in which the lines shine.
-        start: (Q, 4, 2, 2) both ends of the sides, where the middles of the lines are expected.
+        channel: (H, W) uint8, in which the lines are bright.
+        start: (Q, 4, 2, 2) both ends of the sides, the expected centres of the lines, px.
         outward: (Q, 4, 2) unit normals.
-        reach_px: (Q, 4) by which a line may stand elsewhere.
-        width_px: (Q, 4) of the lines.
-        wall_px: (Q, 4) by which the line goes on over the wall.
-        hole_px: (Q, 4) place of the hole's edge, outward of the expected middle, so negative.
+        reach_px: (Q, 4) greatest displacement of a line.
+        width_px: (Q, 4) width of the lines.
+        wall_px: (Q, 4) width by which the line continues on the wall.
+        hole_px: (Q, 4) position of the hole's edge, outward of the expected centre, so negative.
     """
     place, sigma = np.zeros((*reach_px.shape, 2)), np.ones((*reach_px.shape, 2))
     measured = np.zeros(reach_px.shape, bool)
@@ -87,7 +83,7 @@ def _fit_line(
     template: tuple[float, float, float],
     config: LineFitConfig,
 ) -> tuple[float, float, float, float, float] | None:
-    """What `robust_line` says of the line along one side with such ends (2, 2); None where no line is seen."""
+    """Return the result of `robust_line` for the line along one side with ends (2, 2) px; None if there is no line."""
     s = np.linspace(config.end_share - 0.5, 0.5 - config.end_share, config.segments * config.profiles)
     x = np.arange(-reach_px - config.beyond_px, reach_px + config.beyond_px, STEP_PX)
     feet = ends[0] + (s[:, None] + 0.5) * (ends[1] - ends[0])
@@ -108,7 +104,7 @@ def _fit_line(
 
 
 def _sampled(channel: Float32, feet: Array, outward: Array, x: Array) -> tuple[Array, Mask]:
-    """Profiles (P, n) at x (n,) outward of feet (P, 2), and which of them lie in the image."""
+    """Return profiles (P, n) at x (n,) outward of feet (P, 2), and a mask of those within the image."""
     px = (feet[:, None] + x[:, None] * outward).astype(np.float32)
     limit = np.array([channel.shape[1], channel.shape[0]]) - 1
     known = ((px >= 0) & (px <= limit)).all((-1, -2))
@@ -118,7 +114,7 @@ def _sampled(channel: Float32, feet: Array, outward: Array, x: Array) -> tuple[A
 
 @compiled()
 def _step(x: float, sigma: float) -> float:
-    """A step from 0 to 1 at x = 0, blurred by a Gaussian."""
+    """Return a step from 0 to 1 at x = 0, blurred by a Gaussian."""
     z = x / sigma
     if z < -FLAT:
         return 0.0
@@ -129,9 +125,9 @@ def _step(x: float, sigma: float) -> float:
 def _misfit(
     profile: Array, x: Array, x0: float, sigma: float, width: float, wall: float, hole: float
 ) -> tuple[float, float]:
-    """The rms by which a line at x0 does not explain a profile at x (n,), and the line's greatest height.
+    """Return the rms residual of a profile at x (n,) for a line at x0, and the line's greatest height.
 
-    Face 1, line c and hole d have levels of their own, by least squares about the means.
+    Face 1, line c and hole d have separate levels, by least squares about the means.
     """
     n, inner = len(x), x0 - width / 2 - wall
     outer, rear = x0 + width / 2, min(hole + wall, inner)  # the line at the far end of the wall ends there
@@ -153,7 +149,7 @@ def _misfit(
 def _best_line(
     profile: Array, x: Array, at: Array, sigma: float, width: float, wall: float, hole: float
 ) -> tuple[float, float, float]:
-    """Which of the places `at`, evenly spaced, explains a profile best, to a fraction of their spacing; misfit and height."""
+    """Return the best-fitting of evenly spaced positions `at`, refined to a fraction of their spacing; misfit and height."""
     misfit, height = np.empty(len(at)), np.empty(len(at))
     for i in range(len(at)):
         misfit[i], height[i] = _misfit(profile, x, at[i], sigma, width, wall, hole)
@@ -167,7 +163,7 @@ def _best_line(
 
 @compiled("f8[:](f8[:,:], f8[:], f8[:], f8, f8, f8, f8)")
 def _places(profiles: Array, x: Array, at: Array, sigma: float, width: float, wall: float, hole: float) -> Array:
-    """Where lines explain profiles (P, n) best, likewise."""
+    """Return the best-fitting positions (P,) for profiles (P, n), likewise."""
     places = np.empty(len(profiles))
     for p in range(len(profiles)):
         places[p] = _best_line(profiles[p], x, at, sigma, width, wall, hole)[0]

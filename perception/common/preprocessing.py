@@ -1,4 +1,4 @@
-"""Light and whereabouts: an image stretched to the exposure that thresholds are made for, and the part that may show gates."""
+"""Preprocessing: normalisation of an image to the exposure of the thresholds, and the region that may contain gates."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,26 +11,24 @@ from perception.common.types import Image
 
 @dataclass(frozen=True, slots=True)
 class ExposureConfig:
-    """What tells the light of an image. Levels are of 255; set by hand on real frames and rendered looks, but where noted."""
+    """Parameters of the exposure estimate. Levels are of 255; tuned on real and rendered frames, except where noted."""
 
-    every_px: int = 4  # sampling of rows and columns: 14,400 samples of an image tell its light well enough
-    saturation: float = 0.45  # least share of the red that green lacks in a sample that may be a lit gate
+    every_px: int = 4  # px, sampling step of rows and columns: 14,400 samples of an image suffice
+    saturation: float = 0.45  # -, least (red - green) / red of a sample that may be a lit gate
     red_min: int = 60  # least red of such a sample
-    samples_min: int = 12  # so many of them tell the light
-    gate: float = 250.0  # red of a lit gate after the stretch; in real frames it has 234 to 255 (measured)
-    span_min: float = (
-        75.0  # least red of a lit gate over black before the stretch, so that noise is not stretched to gates
-    )
-    tolerance: float = 0.1  # a stretch by less is left out: it changes nothing
+    samples_min: int = 12  # least number of such samples
+    gate: float = 250.0  # red of a lit gate after normalisation; 234 to 255 in real frames (measured)
+    span_min: float = 75.0  # least red of a lit gate over black before it, so that noise is not amplified to gates
+    tolerance: float = 0.1  # -, relative change below which normalisation is skipped
 
 
 @dataclass(frozen=True, slots=True)
 class RegionConfig:
-    """Where gates may be. Set by hand on real frames: wide enough to hold all of their gates."""
+    """Parameters of the region that may contain gates. Tuned on real frames to contain all of their gates."""
 
-    cell_px: int = 8  # resolution of the search
-    red_over_green: int = 8  # mean of 255 in a cell that may show a gate
-    grow_cells: int = 5  # width of the dilation: washed out, a frame is white in part
+    cell_px: int = 8  # px, resolution of the search
+    red_over_green: int = 8  # of 255, least mean in a cell that may show a gate
+    grow_cells: int = 5  # cells, width of the dilation: an overexposed frame is partly white
 
 
 EXPOSURE = ExposureConfig()
@@ -38,16 +36,16 @@ GATE_REGION = RegionConfig()
 
 
 class PixelBox(NamedTuple):
-    """A rectangle of pixels."""
+    """Rectangle of pixels, from its top left at (u, v)."""
 
-    u: int
-    v: int
-    width: int
-    height: int
+    u: int  # px
+    v: int  # px
+    width: int  # px
+    height: int  # px
 
 
 def normalise_exposure(image: Image, config: ExposureConfig) -> Image:
-    """Stretch an image (H, W, 3) BGR so that what is vividly red is as bright as a gate of the real simulator."""
+    """Scale an image (H, W, 3) BGR so that saturated red is as bright as a gate of the real simulator."""
     step = config.every_px
     red, green = (image[::step, ::step, k].astype(np.float32) for k in (2, 1))
     vivid = np.sort(red[(red > config.red_min) & (green < (1 - config.saturation) * red)])
@@ -63,7 +61,7 @@ def normalise_exposure(image: Image, config: ExposureConfig) -> Image:
 
 
 def gate_region(red_over_green: Image, config: RegionConfig) -> tuple[Image, PixelBox]:
-    """Where gates may be, by red over green (H, W): a mask of 0 and 255 and its bounding box, empty where there are none."""
+    """Return a mask (0 or 255) of where gates may be, by red over green (H, W), and its bounding box, empty if there is none."""
     height, width = red_over_green.shape
     size = max(width // config.cell_px, 1), max(height // config.cell_px, 1)
     cells = cv2.resize(red_over_green, size, interpolation=cv2.INTER_AREA)

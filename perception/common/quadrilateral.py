@@ -1,7 +1,7 @@
-"""Images of squares: the homography onto a quadrilateral, concentric squares, sides and the lines through them.
+"""Projections of squares: the homography onto a quadrilateral, concentric squares, sides and the lines through them.
 
 Quadrilaterals (..., 4, 2) px run clockwise as seen (u right, v down); side k runs from corner k to the next, so the outward
-normal of a side (du, dv) is (dv, -du). Compiled: an image asks for some hundred of them in small batches.
+normal of a side (du, dv) is (dv, -du). Compiled, as each image needs some hundred of them in small batches.
 """
 
 import numpy as np
@@ -9,12 +9,12 @@ import numpy as np
 from perception.common.types import Image, Mask, compiled
 from vehicle.rotation import Array
 
-PREVIOUS, NEXT, OPPOSITE = [3, 0, 1, 2], [1, 2, 3, 0], [2, 3, 0, 1]  # neighbours of a corner or side
-PARALLELOGRAM = np.array([0.5, -0.5, 0.5, -0.5])  # weights of the corners; their sum vanishes for a parallelogram
+PREVIOUS, NEXT, OPPOSITE = [3, 0, 1, 2], [1, 2, 3, 0], [2, 3, 0, 1]  # indices relative to a corner or side
+PARALLELOGRAM = np.array([0.5, -0.5, 0.5, -0.5])  # weights of the corners; zero sum for a parallelogram
 
 
 def square_homography(quads: Array) -> tuple[Array, Array, Array, Array]:
-    """The maps (u, v) -> (p + u a + v b) / (1 + g u + h v) of the unit square onto quads (..., 4, 2).
+    """Return the homographies (u, v) -> (p + u a + v b) / (1 + g u + h v) from the unit square to quads (..., 4, 2).
 
     Heckbert, "Fundamentals of texture mapping and image warping" (1989), section 2.2.3.
 
@@ -27,17 +27,17 @@ def square_homography(quads: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def concentric(quads: Array, scales: Array) -> Array:
-    """Images (Q, S, 4, 2) of squares concentric with those that quads (Q, 4, 2) show, `scales` (S,) times as large."""
+    """Return projections (Q, S, 4, 2) of squares concentric with those of quads (Q, 4, 2), `scales` (S,) times as large."""
     return _concentric(np.asarray(quads, float), np.asarray(scales, float))
 
 
 def enlarged(quads: Array, scale: float) -> Array:
-    """Images (Q, 4, 2) of the concentric squares that are `scale` times as large as those of quads (Q, 4, 2)."""
+    """Return projections (Q, 4, 2) of squares concentric with those of quads (Q, 4, 2), `scale` times as large."""
     return concentric(quads, np.array([scale]))[:, 0]
 
 
 def rod_extent_px(quads: Array, fx_px: float, fy_px: float, cx_px: float, cy_px: float) -> Array:
-    """How far (Q, 4) px a rod upright on a square, as long as its side, reaches across each side of quads (Q, 4, 2).
+    """Return the extent (Q, 4) px, across each side of quads (Q, 4, 2), of a rod normal to the square and as long as its side.
 
     A square with the axes r1, r2 and the normal n, at z along the ray (x, 1), has the sides A = (f/z) [I | -x] [r1 r2], and
     its rod is m = (f/z) [I | -x] n. Since r1, r2 and n are orthonormal, m m' = (f/z)^2 (I + x x') - A A', where (f/z)^2
@@ -47,39 +47,39 @@ def rod_extent_px(quads: Array, fx_px: float, fy_px: float, cx_px: float, cy_px:
 
 
 def outward_normals(start: Array, end: Array) -> Array:
-    """Unit normals (..., 2) of sides from start to end (..., 2), outward of what runs clockwise."""
+    """Return outward unit normals (..., 2) of sides from start to end (..., 2) of clockwise quadrilaterals."""
     along = end - start
     length = np.maximum(np.sqrt((along * along).sum(-1)), 1e-9)
     return np.asarray(np.stack([along[..., 1], -along[..., 0]], -1) / length[..., None])
 
 
 def side_lengths(quads: Array) -> Array:
-    """Lengths (..., 4) of the sides of quads (..., 4, 2)."""
+    """Return the lengths (..., 4) of the sides of quads (..., 4, 2)."""
     return np.asarray(np.linalg.norm(quads[..., NEXT, :] - quads, axis=-1))
 
 
 def is_convex(quads: Array) -> Mask:
-    """Which of quads (..., 4, 2) are convex and run clockwise."""
+    """Check which quads (..., 4, 2) are convex and clockwise."""
     along = quads[..., NEXT, :] - quads
     after = along[..., NEXT, :]
     return np.asarray((along[..., 0] * after[..., 1] - along[..., 1] * after[..., 0] > 0).all(-1))
 
 
 def skew_px(quads: Array) -> Array:
-    """How far (...) quads (..., 4, 2) are from a parallelogram: half of |c0 - c1 + c2 - c3|.
+    """Return the deviation (...) of quads (..., 4, 2) from a parallelogram: half of |c0 - c1 + c2 - c3|.
 
-    A square of side s px is s / f of its distance wide, so perspective alone makes at most s^2 / (2 f).
+    A square of side s px is s / f of its distance wide, so perspective alone contributes at most s^2 / (2 f).
     """
     return np.asarray(np.linalg.norm(PARALLELOGRAM @ quads, axis=-1))
 
 
 def first_corner(quad: Array) -> int:
-    """Index of the corner of a quad (4, 2) that is nearest to the image's top left, where its order begins."""
+    """Return the index of the corner of a quad (4, 2) nearest to the image's top left, the first in order."""
     return int(quad.sum(-1).argmin())
 
 
 def is_inside(px: Array, image: Image, border_px: float | Array) -> Mask:
-    """Which places (..., 2) are at least border_px from the edges of an image (H, W) or (H, W, 3)."""
+    """Check which points (..., 2) are at least border_px from the borders of an image (H, W) or (H, W, 3)."""
     limit = np.array([image.shape[1], image.shape[0]]) - 1 - border_px
     return np.asarray(((px >= border_px) & (px <= limit)).all(-1))
 
@@ -141,7 +141,7 @@ def _rod_extent_px(quads: Array, fx: float, fy: float, cx: float, cy: float) -> 
 
 @compiled("f8[:,:,:](f8[:,:,:], f8[:,:,:])")
 def intersect_lines(point: Array, direction: Array) -> Array:
-    """Corners (Q, 4, 2) where line k - 1 meets line k: points (Q, 4, 2) on and directions of the four lines."""
+    """Return the corners (Q, 4, 2) where line k - 1 meets line k, from points (Q, 4, 2) on the lines and their directions."""
     px = np.empty_like(point)
     for q in range(len(point)):
         for k in range(4):

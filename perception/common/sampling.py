@@ -1,7 +1,7 @@
-"""Compiled sampling of images: edges across the sides of quadrilaterals, shares of a colour on them, widths of bright bars.
+"""Compiled sampling of images: edges across the sides of quadrilaterals, colour counts on them, widths of bright bars.
 
-An image asks for some thousand samples in small batches: NumPy spends more time on being called than on them. These functions
-call each other, and the cache of compiled code watches one file: so they stay in one.
+Each image needs some thousand samples in small batches, for which NumPy's call overhead exceeds the work. These functions call
+each other, and the cache of compiled code tracks one file only, so they stay in one.
 """
 
 import numpy as np
@@ -9,16 +9,14 @@ import numpy as np
 from perception.common.types import Image, compiled
 from vehicle.rotation import Array
 
-QUANTISATION_PX = 1 / np.sqrt(
-    12.0
-)  # standard deviation of an edge whose pixels are either in or out: uniform over 1 px
-DARK_SHARE = 8  # the dark level of a profile is the quantile 1 / DARK_SHARE of all samples, taken in its darker half
-FEWEST_WIDTHS = 3  # profiles that make a bar's width; fewer have no majority
+QUANTISATION_PX = 1 / np.sqrt(12.0)  # px, standard deviation of an edge quantised to pixels: uniform over 1 px
+DARK_SHARE = 8  # the dark level of a profile is its quantile 1 / DARK_SHARE, taken in the half at the dark end
+FEWEST_WIDTHS = 3  # least number of agreeing profiles for a bar's width; fewer have no majority
 
 
 @compiled()
 def sample(channel: Image, u: float, v: float) -> float:
-    """Interpolate an image (H, W) bilinearly between its pixels, and continue it beyond its border."""
+    """Interpolate an image (H, W) bilinearly at (u, v), with border pixels replicated."""
     height, width = channel.shape
     u, v = min(max(u, 0.0), width - 1.0), min(max(v, 0.0), height - 1.0)
     i, j = min(int(v), height - 2), min(int(u), width - 2)
@@ -29,7 +27,7 @@ def sample(channel: Image, u: float, v: float) -> float:
 
 @compiled()
 def smallest(x: Array, k: int) -> float:
-    """The k-th smallest of x, from 0; k is small."""
+    """Return the k-th smallest of x, from 0; k is small."""
     least = np.full(k + 1, np.inf)  # ascending
     for value in x:
         i = k
@@ -42,15 +40,15 @@ def smallest(x: Array, k: int) -> float:
 
 @compiled()
 def half_height(profile: Array, contrast: float) -> float:
-    """Index at which a profile (n,), bright at first, falls through half height; NaN where it has less than that contrast."""
+    """Return the index at which a profile (n,), bright first, falls through half height; NaN if its contrast is too low."""
     n = len(profile)
     high = profile[: n // 4].mean()
-    # The dark side is the darker part: another gate may shine just inside the edge.
+    # The dark level is a low quantile: another gate may be visible just inside the edge.
     low = smallest(profile[n // 2 :], n // DARK_SHARE)
     if high - low <= contrast:
         return np.nan
     half = (high + low) / 2
-    # The first fall, seen from the frame: what else shines inside the opening lies beyond it.
+    # The first fall from the frame inward: other bright objects inside the opening lie beyond it.
     for i in range(1, n):
         if profile[i] < half:
             return float(i - 1 + min(max((profile[i - 1] - half) / max(profile[i - 1] - profile[i], 1.0), 0.0), 1.0))
@@ -61,22 +59,22 @@ def half_height(profile: Array, contrast: float) -> float:
 
 @compiled()
 def median(x: Array, n: int) -> float:
-    """The median of the first n of x; 0 of none."""
+    """Return the median of the first n of x; 0 if n is 0."""
     if n == 0:
         return 0.0
     ordered = np.sort(x[:n])
     return float((ordered[(n - 1) // 2] + ordered[n // 2]) / 2)
 
 
-@compiled("UniTuple(f8, 5)(f8[:], f8[:], f8)")  # named, since Python calls it too: in flight it is too late to compile
+@compiled("UniTuple(f8, 5)(f8[:], f8[:], f8)")  # explicit, as Python calls it too: no compilation in flight
 def robust_line(s: Array, d: Array, inlier_px: float) -> tuple[float, float, float, float, float]:
-    """A robust line d = level + slope s through points s, d (P,), of which some are NaN; s runs about 0.
+    """Fit a robust line d = level + slope s through points s, d (P,), some of which may be NaN; s is centred on 0.
 
-    The median of slopes over half the line finds the points that agree (Theil, 1950; Sen, 1968, with all pairs), least
-    squares uses them.
+    The median of slopes over half the line selects the inliers (Theil, 1950; Sen, 1968, with all pairs), to which least
+    squares is applied.
 
     Returns:
-        level and slope (px), standard deviation at s = -1/2 and s = 1/2 (px), and how many points agree.
+        level and slope (px), standard deviations at s = -1/2 and s = 1/2 (px), and the number of inliers.
     """
     P = len(s)
     x, known = np.empty(P), 0
@@ -84,7 +82,7 @@ def robust_line(s: Array, d: Array, inlier_px: float) -> tuple[float, float, flo
         known += np.isfinite(d[i])
     if known < P // 4:
         return 0.0, 0.0, QUANTISATION_PX, QUANTISATION_PX, 0.0
-    n, half = 0, P // 2  # close pairs say nothing about the slope
+    n, half = 0, P // 2  # close pairs carry no information on the slope
     for i in range(P - half):
         slope = (d[i + half] - d[i]) / (s[i + half] - s[i])
         if np.isfinite(slope):
@@ -96,7 +94,7 @@ def robust_line(s: Array, d: Array, inlier_px: float) -> tuple[float, float, flo
     level = median(x, n)
     agree, s_sum, d_sum = 0, 0.0, 0.0
     for i in range(P):
-        x[i] = abs(d[i] - level - slope * s[i]) < inlier_px  # NaN does not
+        x[i] = abs(d[i] - level - slope * s[i]) < inlier_px  # False for NaN
         if x[i]:
             agree, s_sum, d_sum = agree + 1, s_sum + s[i], d_sum + d[i]
     s_mean, d_mean = s_sum / max(agree, 1), d_sum / max(agree, 1)
@@ -134,13 +132,13 @@ def fit_sides(
         start: (Q, 4, 2) corners, px; side k runs from corner k to corner k + 1.
         outward: (Q, 4, 2) unit normals.
         reach: (Q,) px from a side to the ends of profiles across it, positive if the bright end lies outward.
-        s: (P,) places of the profiles along a side, -1/2 to 1/2.
-        n: samples of a profile.
-        contrast: least difference of its two ends, grey levels.
-        inlier_px: most distance from its line of a point that agrees.
+        s: (P,) positions of the profiles along a side, -1/2 to 1/2.
+        n: number of samples of a profile.
+        contrast: least difference between the two ends of a profile, grey levels.
+        inlier_px: greatest distance of an inlier from its line.
 
     Returns:
-        (Q, 4, 6): what `robust_line` returns, outward of the side, and how many profiles lie in the image.
+        (Q, 4, 6): the result of `robust_line`, outward of the side, and the number of profiles within the image.
     """
     height, width = channel.shape
     found = np.empty((len(start), 4, 6))
@@ -169,16 +167,16 @@ def fit_sides(
 
 @compiled("f8[:,:,:,:](u1[:,:,:], f8[:,:,:,:], i8, f8, f8, f8)")
 def count_red(image: Image, quads: Array, samples: int, bright: float, over_green: float, redder: float) -> Array:
-    """Count the samples on the sides of quads that lie in an image, and those of them that are red.
+    """Count the samples on the sides of quads that lie in an image, and the red ones among them.
 
     Args:
         image: (H, W, 3) BGR uint8.
         quads: (Q, S, 4, 2) px.
-        samples: on each side, both ends among them.
-        bright, over_green, redder: what the red and its excess over green are more than, and the latter over green's over blue.
+        samples: number on each side, both ends included.
+        bright, over_green, redder: lower limits of red, of red - green, and of (red - green) / (green - blue).
 
     Returns:
-        (2, Q, 4, S)
+        (2, Q, 4, S): counts of samples within the image, and of red ones.
     """
     Q, S = quads.shape[:2]
     height, width = image.shape[:2]
@@ -211,15 +209,15 @@ def bar_widths(
     across: Array,
     agree: float,
 ) -> Array:
-    """Measure how wide (Q, 4) px what shines beyond the sides of quads is, across them; NaN where its end does not show.
+    """Measure the widths (Q, 4) px of bright bars outward of the sides of quads; NaN where a bar's end is not visible.
 
     Args:
-        channel: (H, W) uint8; what is over the threshold shines.
+        channel: (H, W) uint8; bright means above the threshold.
         start, outward: (Q, 4, 2) corners and unit normals.
-        about: (Q,) px that a bar is about as wide as.
-        along: (P,) places of the profiles along a side, 0 to 1.
-        across: (n,) of the samples on them, over `about`.
-        agree: most deviation from the median, over it, of profiles that see the same end.
+        about: (Q,) approximate widths of bars, px.
+        along: (P,) positions of the profiles along a side, 0 to 1.
+        across: (n,) positions of the samples on them, over `about`.
+        agree: greatest relative deviation from the median of profiles that show the same end.
     """
     height, width = channel.shape
     widths, found = np.full((len(start), 4), np.nan), np.empty(len(along))

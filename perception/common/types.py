@@ -18,6 +18,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def compiled(signature: str | None = None) -> Callable[[Function], Function]:
     """Compile a function by Numba, at import for an explicit signature, and cache the machine code.
 
-    The cache watches the function's own file only: compiled functions that call each other stay in one file.
+    The cache tracks the function's own file only: compiled functions that call each other stay in one file.
     """
     return cast(Callable[[Function], Function], njit(signature, cache=True))

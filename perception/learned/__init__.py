@@ -1,1 +1,1 @@
-"""The learned detector: a network proposes gates, the image's edges verify them; `detector.py` shows its stages in order."""
+"""Learned detector: a network proposes gates, measured edges verify them; `detector.py` has its stages in order."""

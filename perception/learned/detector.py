@@ -1,8 +1,8 @@
-"""The learned detector, stage by stage: that of Swift (Nature 2023) at half resolution, on the CPU, with measured edges.
+"""Learned detector, stage by stage: that of Swift (Nature 2023) at half resolution, on the CPU, with measured edges.
 
-The network turns the part of an image in which anything is redder than green into maps of corners and edges. Maps propose
-gates, and the image decides: the edges between the corners are measured in it, and a frame must end about them as far one way
-as the other.
+The network maps the part of an image that is redder than green to heat maps of corners and fields of edges. These propose gates,
+which the image verifies: the edges between the corners are measured in it, and the frame around them must be equally wide on all
+sides.
 
     preprocess -> maps -> group corners -> measure edges -> verify
 """
@@ -27,10 +27,14 @@ from vehicle.camera import Camera
 
 
 class LearnedDetector:
-    """Finds gates wholly or partly in view, two corners at least. `refused` counts the images that had the wrong form."""
+    """Gate detector by a network, for gates with at least two visible corners. `refused` counts images of the wrong form."""
 
     def __init__(self, camera: Camera, config: LearnedConfig | None = None):
-        """Raises UserError when the network's file is missing or another's."""
+        """Load the network.
+
+        Raises:
+            UserError: the network's file is missing or has the wrong outputs.
+        """
         self.refused = 0
         self.camera = camera
         self._config = config or LearnedConfig()
@@ -38,7 +42,7 @@ class LearnedDetector:
         self._network = GateNetwork(self._shape)
 
     def detect(self, image: Image | None, window: SearchWindow | None = None) -> list[Detection]:
-        """All gates in an image (H, W, 3) BGR, or at least in the search window, best first."""
+        """Return all gates in an image (H, W, 3) BGR, or at least in the search window, best first."""
         if not isinstance(image, np.ndarray) or image.shape != self._shape or image.dtype != np.uint8:
             self.refused += 1
             return []
@@ -50,21 +54,21 @@ class LearnedDetector:
         if not groups:
             return []
         measured = measure(red, groups, card, self.camera.fx_px, config)
-        # Beside narrower frames than the usual their depth shows as much.
+        # The depth of frames narrower than usual appears as wide as theirs.
         frame_ratio = window.frame_ratio if window is not None else 0.0
         ratio = max(DRAWN_GATE.silhouette_ratio_of(frame_ratio), DRAWN_GATE.silhouette_ratio)
         found = verify(red, measured, ratio, card, config)
         return suppress_duplicates(found, lambda a, b: is_same_gate(a, b, config.acceptance))
 
     def _reddish(self, image: Image, red: Image, window: SearchWindow | None) -> PixelBox:
-        """The part of the image, or of its window, in which gates may be."""
+        """Return the part of the image, or of its window, in which gates may be."""
         region = window.region if window is not None else None
         rows, columns = region or (slice(0, image.shape[0]), slice(0, image.shape[1]))
         box = gate_region(cv2.subtract(red[rows, columns], image[rows, columns, 1]), self._config.region)[1]
         return box._replace(u=box.u + columns.start, v=box.v + rows.start)
 
     def _propose(self, image: Image, box: PixelBox) -> list[CornerGroup]:
-        """Groups of corners about a box of the image, in map pixels of the whole image."""
+        """Return groups of corners in and around a box of the image, in map pixels of the whole image."""
         u, v, w, h = padded(box, image.shape[1], image.shape[0])
         groups = group_corners(self._network.maps(image[v : v + h, u : u + w]), self._config.heatmaps)
         likely = [group for group in groups if group.score >= self._network.card.score]

@@ -1,7 +1,7 @@
-"""Measure: how far the bright frame about an opening reaches, side by side, and which sides go on beyond their frame.
+"""Measure: extent of the bright frame about an opening, side by side, and sides that continue beyond their frame.
 
-A frame is as wide on all sides, whatever its proportion; so seen from the opening's centre it ends at the same multiple of
-the opening.
+A frame is equally wide on all sides, whatever its proportion; so, scaled about the opening's centre, it ends at the same multiple
+of the opening.
 """
 
 import cv2
@@ -14,11 +14,11 @@ from vehicle.rotation import Array
 
 
 def frame_ends(image: Image, quads: Array, config: FrameEndConfig) -> tuple[Array, Array]:
-    """Find where the frames about quads (Q, 4, 2) end in a one-channel image in which they shine.
+    """Find where the frames about quads (Q, 4, 2) end in a one-channel image in which they are bright.
 
     Returns:
         (Q, 4) multiples of the opening, infinite where the frame does not end and NaN where the image ends before it; and
-        the share (Q, 4) of each side's places in the image where the frame shines and the inside does not.
+        the share (Q, 4) of each side's samples in the image at which the frame is bright and the inside is not.
     """
     scales = 1 + config.first * config.growth ** np.arange(config.squares)
     places = np.linspace(*config.places)
@@ -50,7 +50,7 @@ def frame_ends(image: Image, quads: Array, config: FrameEndConfig) -> tuple[Arra
 
 
 def goes_on(image: Image, quads: Array, config: FrameEndConfig) -> Mask:
-    """Which sides (Q, 4) of quads (Q, 4, 2) are part of a longer edge: it goes on where their own frame has ended."""
+    """Find sides (Q, 4) of quads (Q, 4, 2) that are part of a longer edge, which continues past the end of their own frame."""
     along, beyond = quads[:, NEXT] - quads, np.array(config.beyond)
     outward = config.beside * np.stack([along[..., 1], -along[..., 0]], -1)
     at = np.stack([-beyond, 1 + beyond])[..., None] * along[..., None, None, :] + quads[..., None, None, :]

@@ -1,8 +1,8 @@
-"""Verify: what the widths of a frame say about the quadrilateral that it surrounds.
+"""Verify: consistency of a quadrilateral with the apparent widths of the frame around it.
 
-A side that is another gate's edge has cut the opening: its frame goes on, and the opposite one, measured by what is left of
-the opening, seems too wide. A slant widens frames as well, since it shows their depth, but no more than it flattens the opening.
-Where frames end, `ends` (Q, 4), comes from `frame_ends`.
+A side that is another gate's edge cuts the opening: its frame continues, and the opposite frame, measured relative to the rest of
+the opening, appears too wide. An oblique view widens frames as well, since it shows their depth, but no more than it flattens the
+opening. The frames' ends, `ends` (Q, 4), are those of `frame_ends`.
 """
 
 import numpy as np
@@ -14,11 +14,11 @@ from vehicle.rotation import Array
 
 
 def occluded_sides(ends: Array, quads: Array, longer: Mask, ratio: float, config: FrameWidthConfig) -> Mask:
-    """Which sides (Q, 4) of quads (Q, 4, 2) may be the edge of another gate, by where the frames end, (Q, 4).
+    """Find sides (Q, 4) of quads (Q, 4, 2) that may be the edge of another gate, by the frames' ends (Q, 4).
 
     Args:
-        longer: (Q, 4) whether they are part of a longer edge.
-        ratio: so many times a frame is as large as its opening.
+        longer: (Q, 4) sides that are part of a longer edge.
+        ratio: silhouette over hole of the frames.
     """
     width = np.where(np.isnan(ends), np.inf, ends - 1)
     facing = width[:, OPPOSITE]
@@ -29,9 +29,10 @@ def occluded_sides(ends: Array, quads: Array, longer: Mask, ratio: float, config
 
 
 def is_even(ends: Array, quads: Array, hidden: Mask, ratio: float, config: FrameWidthConfig) -> Mask:
-    """Which quads (Q, 4, 2) a frame may be about that is `ratio` times as large, by where it ends, (Q, 4).
+    """Check which quads (Q, 4, 2) are consistent with a frame `ratio` times as large that ends at (Q, 4).
 
-    It is as wide across as upright, or widened by other gates, beside a side that is `hidden` (Q, 4), or by a slant.
+    The frame is equally wide in both directions, or widened by other gates beside a `hidden` side (Q, 4), or by an oblique
+    view.
     """
     width, apart = np.where(np.isnan(ends), np.inf, ends - 1), _apart(quads)
     least = np.minimum(width[:, :2], width[:, 2:])
@@ -50,7 +51,7 @@ def is_even(ends: Array, quads: Array, hidden: Mask, ratio: float, config: Frame
 
 
 def fitting_share(ends: Array, quads: Array, ratio: float, config: FrameWidthConfig) -> Array:
-    """Share (Q,) of the sides of quads (Q, 4, 2) beside which a frame that ends there, (Q, 4), is as wide as it should be."""
+    """Return the share (Q,) of the sides of quads (Q, 4, 2) beside which a frame ending at (Q, 4) has its expected width."""
     width = ends - 1
     known, frame, wall = (
         ~np.isnan(width),
@@ -63,26 +64,26 @@ def fitting_share(ends: Array, quads: Array, ratio: float, config: FrameWidthCon
 
 
 def guess_is_even(ends: Array, ratio: float, config: FrameWidthConfig) -> Mask:
-    """Which squares (Q,), guessed on a side, a frame may be about that ends there, (Q, 4): as `is_even`, of an unknown slant."""
+    """Check which squares (Q,) guessed on one side fit a frame ending at (Q, 4): as `is_even`, for an unknown view angle."""
     low, high = (share * (ratio - 1) for share in config.guess)
     width = ends - 1
     return np.asarray((np.nanmin(width, -1, initial=np.inf) > low) & ((width > high).sum(-1) < 2))
 
 
 def _frame(width: Array, ratio: float, config: FrameWidthConfig) -> Array:
-    """How wide (Q, 1) frames are that seem to be as wide as (Q, 4) beside their sides: what these agree on, or as expected."""
+    """Return the widths (Q, 1) of frames: the apparent ones (Q, 4) if these agree, else the expected one."""
     alike = width.max(-1) < config.alike * width.min(-1)
     return np.where(alike, width.min(-1), ratio - 1)[:, None]
 
 
 def _wall(quads: Array, config: FrameWidthConfig) -> Array:
-    """Shares (Q, 2) of openings (Q, 4, 2) that their depth hides between the sides 0 and 2, and 1 and 3, by their slant."""
+    """Return the parts (Q, 2) of openings (Q, 4, 2) hidden by their depth between sides 0 and 2, and 1 and 3."""
     apart = _apart(quads)
-    slant = np.sqrt(np.maximum((apart.max(-1, keepdims=True) / apart) ** 2 - 1, 0.0))  # its tangent
+    slant = np.sqrt(np.maximum((apart.max(-1, keepdims=True) / apart) ** 2 - 1, 0.0))  # tangent of the view angle
     return np.asarray(np.minimum(config.depth * slant, config.flattest))
 
 
 def _apart(quads: Array) -> Array:
-    """How far (Q, 2) px the sides 0 and 2, and 1 and 3, of quads (Q, 4, 2) are apart."""
+    """Return the distances (Q, 2) px between sides 0 and 2, and 1 and 3, of quads (Q, 4, 2)."""
     side = np.linalg.norm(quads[:, NEXT] - quads, axis=-1)
     return np.asarray(np.maximum((side[:, [1, 0]] + side[:, [3, 2]]) / 2, 1e-9))

@@ -16,41 +16,41 @@ from perception.learned.config import HeatmapConfig
 from perception.learned.network import CORNERS
 from vehicle.rotation import Array
 
-STEP = np.array([-1, 0, 1])  # to the neighbours of a pixel
-EPS = 1e-4  # below any probability that counts: logarithms stay finite
+STEP = np.array([-1, 0, 1])  # offsets to the neighbours of a pixel
+EPS = 1e-4  # -, below any relevant probability: keeps logarithms finite
 
 
 @dataclass(frozen=True, slots=True)
 class CornerGroup:
-    """What may be a gate, of two to four corners; NaN where a corner was not found."""
+    """Candidate gate of two to four corners; NaN for a corner that was not found."""
 
     at: Array  # (4, 2) map pixels
     height: Array  # (4,) of the peaks, 0 where there is none
-    score: float  # 0..1, mean height of its peaks and alignment of its edges
+    score: float  # 0..1, mean over the heights of its peaks and the alignments of its edges
 
 
 @dataclass(frozen=True, slots=True)
 class CornerPeaks:
-    """The peaks of all heat maps together."""
+    """Peaks of the sum of the heat maps."""
 
-    at: Array  # (P, 2)
-    height: Array  # (P,)
-    named: Array  # (P, 4) what each heat map has of it
+    at: Array  # (P, 2) map pixels
+    height: Array  # (P,) probability
+    named: Array  # (P, 4) probability in each heat map
 
 
 def group_corners(maps: Float32, config: HeatmapConfig) -> list[CornerGroup]:
-    """All that may be gates of two corners or more in maps (12, h, w), those with most to show first.
+    """Return candidate gates of two corners or more in maps (12, h, w), the best supported first.
 
-    They may share corners: which of them are gates the image tells (`measure`, `verify`). Near 45 deg of roll the maps
-    share a corner, and an edge, between two names. So gates are put together without names: the sums over maps know corners
-    and edges whole, and edges run clockwise about every gate.
+    Candidates may share corners; `measure` and `verify` decide by the image. Near 45 deg of roll the probability of a corner,
+    and of an edge, is split between two maps. So gates are grouped independently of names: the sums over maps contain whole
+    corners and edges, and edges run clockwise about every gate.
     """
     peaks = _peaks(maps[:CORNERS], config)
     edges = _edges(maps[CORNERS:].reshape(CORNERS, 2, *maps.shape[1:]), peaks, config)
     found = []
     for chain, aligned in _joined(edges, peaks, config):
         at, height = np.full((4, 2), np.nan), np.zeros(4)
-        named = (np.arange(4)[:, None] + np.arange(len(chain))) % 4  # what its corners may be called
+        named = (np.arange(4)[:, None] + np.arange(len(chain))) % 4  # possible names of its corners
         name = named[peaks.named[chain, named].sum(-1).argmax()]
         at[name], height[name] = peaks.at[chain], peaks.height[chain]
         total = float(height.sum() + sum(aligned))
@@ -59,7 +59,7 @@ def group_corners(maps: Float32, config: HeatmapConfig) -> list[CornerGroup]:
 
 
 def _peaks(log_odds: Float32, config: HeatmapConfig) -> CornerPeaks:
-    """Local maxima of the heat maps' sum, from their log-odds (4, h, w), to a fraction of a pixel."""
+    """Return local maxima of the heat maps' sum, from their log-odds (4, h, w), with sub-pixel positions."""
     v, u = np.nonzero(log_odds.max(0) > np.log(config.peak_min / (1 - config.peak_min)))
     if len(v) > config.crowd:
         return CornerPeaks(np.empty((0, 2)), np.empty(0), np.empty((0, 4)))
@@ -67,13 +67,13 @@ def _peaks(log_odds: Float32, config: HeatmapConfig) -> CornerPeaks:
     near = log_odds[:, np.clip(v[:, None, None] + STEP[:, None], 0, h - 1), np.clip(u[:, None, None] + STEP, 0, w - 1)]
     each = 1 / (1 + np.exp(-near.astype(float)))  # (4, n, 3, 3) about each
     heat, named = np.minimum(each.sum(0), 1.0), each[:, :, 1, 1].T
-    inside = (u > 0) & (u < w - 1) & (v > 0) & (v < h - 1)  # at the border nobody knows whether it is a corner or a cut
+    inside = (u > 0) & (u < w - 1) & (v > 0) & (v < h - 1)  # at the border a peak may be a cut edge
     top = inside & (heat[:, 1, 1] >= heat.max((1, 2))) & (heat[:, 1, 1] > config.above_mean * heat.mean((1, 2)))
     u, v, heat, named = u[top], v[top], heat[top], named[top]
     order = np.argsort(-heat[:, 1, 1], kind="stable")[: config.peaks]
     u, v, heat, named = u[order], v[order], heat[order], named[order]
     apart = np.hypot(u[:, None] - u, v[:, None] - v)
-    lone = ~np.tril(apart < config.apart, -1).any(1)  # what is as high as 1 is a plain
+    lone = ~np.tril(apart < config.apart, -1).any(1)  # sums clipped at 1 form plateaus
     u, v, heat, named = u[lone], v[lone], heat[lone], named[lone]
     log = np.log(heat + EPS)  # a Gaussian's logarithm is a parabola
     centre, offset = log[:, 1, 1], []
@@ -84,12 +84,12 @@ def _peaks(log_odds: Float32, config: HeatmapConfig) -> CornerPeaks:
 
 
 def _edges(fields: Float32, peaks: CornerPeaks, config: HeatmapConfig) -> list[tuple[float, int, int]]:
-    """Pairs (aligned, i, j) of peaks by the line integral of the fields (4, 2, h, w) from i to j, the best first.
+    """Return pairs (aligned, i, j) of peaks by the line integral of the fields (4, 2, h, w) from i to j, the best first.
 
-    The sum of the four fields is asked, and the sums of neighbours where one of them is beyond doubt: where edges of two
-    gates meet, the sum of all may vanish, but no more than two names, neighbours, are ever in doubt. `aligned` is the share of
-    the field that points from i to j; the order counts the heights of the peaks as well, so that a false peak on the way does
-    not take the place of a corner.
+    The sum of the four fields is used, and the sums of two neighbours where one of these is unambiguous: where edges of two
+    gates meet, the sum of all may vanish, but an edge is ambiguous between at most two neighbouring names. `aligned` is the
+    mean component of the field from i to j; the order includes the heights of the peaks, so that a false peak on the edge does
+    not replace a corner.
     """
     at = peaks.at
     if len(at) < 2:
@@ -117,7 +117,7 @@ def _edges(fields: Float32, peaks: CornerPeaks, config: HeatmapConfig) -> list[t
 def _joined(
     edges: list[tuple[float, int, int]], peaks: CornerPeaks, config: HeatmapConfig
 ) -> list[tuple[list[int], list[float]]]:
-    """Rings of four peaks, clockwise, chains of three of which no ring has all, edges of no ring; how aligned they are."""
+    """Return clockwise rings of four peaks, chains of three not within a ring, and edges of no ring, with edge alignments."""
     onward: dict[int, dict[int, float]] = {}
     for aligned, a, b in edges:
         ways = onward.setdefault(a, {})
@@ -137,7 +137,7 @@ def _joined(
 
 
 def _rings(onward: dict[int, dict[int, float]]) -> Iterator[tuple[int, int, int, int]]:
-    """All rings of four different peaks, each once."""
+    """Yield all rings of four different peaks, each once."""
     none: dict[int, float] = {}
     for a, starts in onward.items():
         for b in starts:
@@ -149,7 +149,7 @@ def _rings(onward: dict[int, dict[int, float]]) -> Iterator[tuple[int, int, int,
 
 
 def _turns_right(px: Array, config: HeatmapConfig) -> bool:
-    """Whether a way through points (n, 2) bends well clockwise as seen (v down) at each of them."""
+    """Check whether a path through points (n, 2) turns clockwise as seen (v down) by more than `bend_min` at each of them."""
     way = np.diff(px, axis=0)
     way /= np.maximum(np.linalg.norm(way, axis=-1, keepdims=True), 1e-9)
     return bool((way[:-1, 0] * way[1:, 1] - way[:-1, 1] * way[1:, 0] > config.bend_min).all())

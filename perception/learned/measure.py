@@ -1,6 +1,6 @@
-"""Measure: the edges between the proposed corners in the image, which is finer than the maps.
+"""Measure: edges between the proposed corners, in the image, whose resolution exceeds that of the maps.
 
-What a group of corners lacks is guessed from a square: three corners make a parallelogram, two a square upon their side.
+Missing corners of a group are guessed: three corners complete to a parallelogram, two to a square on their side.
 """
 
 from dataclasses import replace
@@ -19,32 +19,32 @@ from vehicle.rotation import Array
 
 
 class EdgeStart(NamedTuple):
-    """Quads (Q) about whose sides edges are looked for."""
+    """Quads (Q) near whose sides edges are searched."""
 
     corners_px: Array  # (Q, 4, 2)
-    mapped: Mask  # (Q, 4) corners that the maps show; the others are guessed
-    nearby: Mask  # (Q,) whether the guessed ones stand for the direction of a side only
+    mapped: Mask  # (Q, 4) corners found in the maps; the others are guessed
+    nearby: Mask  # (Q,) guessed corners represent only the direction of a side
     sigma_px: Array  # (Q, 4) standard deviation of a coordinate
-    guess_px: Array  # (Q, 1) ... of a corner that is guessed
-    score: Array  # (Q,) of the maps
+    guess_px: Array  # (Q, 1) ... of a guessed corner
+    score: Array  # (Q,) by the maps
 
 
 class MeasuredQuads(NamedTuple):
-    """Quads (Q) of which edges were seen."""
+    """Quads (Q) with measured edges."""
 
     corners_px: Array  # (Q, 4, 2)
     cov_px: Array  # (Q, 4, 2, 2) px^2
-    found: Mask  # (Q, 4) the corners that are where they seem, unless another gate's edge makes them
-    asked: Mask  # (Q, 4) the sides that were looked for
-    guessed: Mask  # (Q,) what is but a square upon a side
-    guess_px: Array  # (Q, 1) standard deviation of a corner that is guessed
+    found: Mask  # (Q, 4) corners that are measured, unless another gate's edge forms them
+    asked: Mask  # (Q, 4) sides that were searched for
+    guessed: Mask  # (Q,) squares guessed on a single side
+    guess_px: Array  # (Q, 1) standard deviation of a guessed corner
     score: Array  # (Q,)
 
 
 def measure(
     red: Image, groups: list[CornerGroup], card: NetworkCard, focal_px: float, config: LearnedConfig
 ) -> MeasuredQuads:
-    """What of all groups an image (H, W), in which gates shine, has enough edges of."""
+    """Measure groups in an image (H, W) in which gates are bright; return those with enough edges."""
     limits = config.measurement
     start = _start(groups, card, focal_px, limits)
     mapped, nearby = start.mapped, ~start.mapped & start.nearby[:, None]
@@ -54,13 +54,13 @@ def measure(
     most_px = np.where(mapped, np.maximum(limits.moved_px, limits.moved_side * side_px), 2 * start.guess_px)
     measured = edges.measured & (edges.support > limits.support_min)
     clear = (measured & (edges.support > limits.support_clear)).sum(-1)
-    # A corner is where both of its sides are, unless that is far from where the map has it.
+    # A corner is the intersection of its sides, unless that is far from its position in the map.
     fits = measured & measured[:, PREVIOUS] & ((clear == 4)[:, None] | (moved_px < most_px))
     corners_px = np.where(fits[..., None], edges.corners_px, start.corners_px)
     onward = nearby & (measured | measured[:, PREVIOUS]) & ~fits
     beside = _beside(corners_px, mapped)
     corners_px = np.where(onward[..., None], beside + (edges.corners_px - beside) / limits.nearby, corners_px)
-    # Of a whole gate one side, or a corner, may be lost in what shines behind it; then the map knows its ends.
+    # One side or corner of a whole gate may merge with a bright background; its ends are then those of the map.
     trusted = mapped.all(-1) & ((fits.sum(-1) == 3) | (clear == 3))
     mapped_cov = start.sigma_px[..., None, None] ** 2 * np.eye(2)
     cov_px = np.where((fits | onward)[..., None, None], edges.cov_px2(config.edges.floor_px), mapped_cov)
@@ -78,15 +78,15 @@ def measure(
 
 
 def excess_skew_px(quads: Array, focal_px: float, config: GroupMeasurementConfig) -> Array:
-    """How far (Q,) quads (Q, 4, 2) are from a parallelogram beyond what perspective, and their size, can do."""
+    """Return the skew (Q,) px of quads (Q, 4, 2) beyond that of perspective and a tolerance relative to their size."""
     side_px = side_lengths(quads).max(-1)
     return np.asarray(skew_px(quads) - side_px**2 / (2 * focal_px) - config.skew_side * side_px)
 
 
 def completed(px: Array, config: GroupMeasurementConfig) -> tuple[Array, float]:
-    """Corners (4, 2) with those that are NaN guessed, and how sure the guess is, px.
+    """Return corners (4, 2) px with guesses in place of NaN, and the guesses' standard deviation, px.
 
-    Three corners make a parallelogram; two, which are neighbours, make a square upon the side between them.
+    Three corners complete to a parallelogram; two neighbouring ones to a square on the side between them.
     """
     px, seen = px.copy(), np.isfinite(px[:, 0])
     side_px = max(np.linalg.norm(a - b) for a in px[seen] for b in px[seen])
@@ -102,9 +102,9 @@ def completed(px: Array, config: GroupMeasurementConfig) -> tuple[Array, float]:
 
 
 def _start(groups: list[CornerGroup], card: NetworkCard, focal_px: float, config: GroupMeasurementConfig) -> EdgeStart:
-    """Where the edges of groups are looked for.
+    """Return the quads near which the edges of groups are searched.
 
-    How a pair goes on is a guess, from which a slant leads away: its gate is looked for as a square, and near by.
+    The continuation of a pair is a guess that an oblique view falsifies: its gate is searched as a square, and as a smaller one.
     """
     found = [part for group in groups for part in _parts(group, focal_px, config)]
     pairs = [group for group in found if (group.height > 0).sum() == 2]
@@ -121,7 +121,7 @@ def _start(groups: list[CornerGroup], card: NetworkCard, focal_px: float, config
 
 
 def _parts(group: CornerGroup, focal_px: float, config: GroupMeasurementConfig) -> list[CornerGroup]:
-    """The group itself; or, when its corners are no square's, all that is left when one of them is taken for another's."""
+    """Return the group itself, or, if its corners cannot be a square's, its four subsets with one corner left out."""
     if not group.height.all() or excess_skew_px(to_image(group.at)[None], focal_px, config)[0] < config.skew_px:
         return [group]
     others = ~np.eye(4, dtype=bool)
@@ -129,10 +129,10 @@ def _parts(group: CornerGroup, focal_px: float, config: GroupMeasurementConfig) 
 
 
 def _beside(px: Array, known: Mask) -> Array:
-    """For each corner of quads (Q, 4, 2) the one before it if that is known (Q, 4), else the one after it."""
+    """Return for each corner of quads (Q, 4, 2) the previous one if it is known (Q, 4), else the next one."""
     return np.where(known[:, PREVIOUS, None], px[:, PREVIOUS], px[:, NEXT])
 
 
 def _inward(way: Array) -> Array:
-    """A step along an edge, turned into the opening: clockwise as seen, v down."""
+    """Return a step along an edge rotated into the opening, clockwise as seen (v down)."""
     return np.array([-way[1], way[0]])

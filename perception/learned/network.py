@@ -1,7 +1,7 @@
-"""The network: a part of an image in, maps of its corners and edges at half its resolution out. OpenCV runs it on the CPU.
+"""Network: part of an image in, maps of its corners and edges at half the resolution out, run by OpenCV on the CPU.
 
 Map k < 4 holds the log-odds of corner k (top-left, top-right, bottom-right, bottom-left as seen), maps 4 + 2k and 5 + 2k the
-unit vector along the edge from corner k to the next. How it was made stands in `gate_net.yaml` and `tools/training`.
+unit vector along the edge from corner k to the next. Its training is described in `gate_net.yaml` and `tools/training`.
 """
 
 from dataclasses import dataclass
@@ -18,22 +18,22 @@ from vehicle.rotation import Array
 
 NET = Path(__file__).parent / "gate_net.onnx"
 CARD = NET.with_suffix(".yaml")
-CORNERS, FIELDS = 4, 8  # maps
-STRIDE = 2  # image pixels per pixel of the maps
-PART = 32  # map pixels: the network halves its maps five times
+CORNERS, FIELDS = 4, 8  # numbers of maps
+STRIDE = 2  # image pixels per map pixel
+PART = 32  # map pixels, divisor of map sizes: the network halves its maps five times
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkCard:
-    """What is known about the network's file."""
+    """Provenance and calibration of the network's file."""
 
-    source: str
-    command: str  # how it was made
-    peak: tuple[float, ...]  # heights of a corner's peak, rising, and
-    sigma_px: tuple[float, ...]  # ... standard deviation of a coordinate of its place, from held-out frames
-    score: float  # least score of what may be a gate, for the image to be asked,
-    sure: float  # ... and of a whole gate that is reported, times the share of its sides that was seen
-    sure_part: float  # ... and of one in part
+    source: str  # origin of the weights
+    command: str  # command of the training
+    peak: tuple[float, ...]  # heights of a corner's peak, increasing, and
+    sigma_px: tuple[float, ...]  # ... standard deviation of a coordinate of its position, from held-out frames
+    score: float  # least score of a group to be measured in the image
+    sure: float  # least score of a whole gate, times the measured share of its sides
+    sure_part: float  # likewise of a partly visible one
 
     def __post_init__(self) -> None:
         if len(self.peak) != len(self.sigma_px) or list(self.peak) != sorted(set(self.peak)) or min(self.sigma_px) <= 0:
@@ -41,10 +41,14 @@ class NetworkCard:
 
 
 class GateNetwork:
-    """The shipped network, for images (H, W, 3) of one size."""
+    """Shipped network, for images (H, W, 3) of one size."""
 
     def __init__(self, shape: tuple[int, int, int]):
-        """Raises UserError when the network's file is missing or another's."""
+        """Load the network and its card.
+
+        Raises:
+            UserError: the network's file is missing or has the wrong outputs.
+        """
         self.card = load(CARD, NetworkCard)
         try:
             self._net = cv2.dnn.readNetFromONNX(str(NET))
@@ -55,15 +59,15 @@ class GateNetwork:
             raise UserError(f"{NET}: gives {maps.shape[0]} maps where {CORNERS + FIELDS} are needed")
 
     def maps(self, image: Image) -> Float32:
-        """The maps (12, H / 2, W / 2) of an image (H, W, 3)."""
+        """Return the maps (12, H / 2, W / 2) of an image (H, W, 3) BGR."""
         self._net.setInput(blocks(image))
         return np.asarray(self._net.forward()[0][:, : image.shape[0] // STRIDE, : image.shape[1] // STRIDE])
 
 
 def blocks(image: Image) -> Float32:
-    """What the network sees of an image (H, W, 3): 2 x 2 blocks as channels (1, 12, h, w), -0.5 to 0.5.
+    """Return the network's input for an image (H, W, 3) BGR: 2 x 2 blocks as channels (1, 12, h, w), -0.5 to 0.5.
 
-    Map sizes h and w are multiples of 2^5, as the network halves them five times; what the image lacks is 0.
+    Map sizes h and w are multiples of 2^5, as the network halves them five times; the padding is 0.
     """
     h, w = image.shape[0] // STRIDE, image.shape[1] // STRIDE
     x = image[: STRIDE * h, : STRIDE * w].reshape(h, STRIDE, w, STRIDE, 3).transpose(4, 1, 3, 0, 2).reshape(-1, h, w)
@@ -74,7 +78,7 @@ def blocks(image: Image) -> Float32:
 
 
 def padded(box: PixelBox, width: int, height: int) -> PixelBox:
-    """The part of an image about a box that costs the network no more than the box does."""
+    """Return the part of an image that contains a box, enlarged to the sizes to which the network pads anyway."""
     parts = []
     for start, size, most in ((box.u, box.width, width), (box.v, box.height, height)):
         length = min(-(-size // (STRIDE * PART)) * STRIDE * PART, most)
@@ -85,10 +89,10 @@ def padded(box: PixelBox, width: int, height: int) -> PixelBox:
 
 
 def to_image(at: Array) -> Array:
-    """Map to image pixels: map pixel i covers image pixels 2 i and 2 i + 1, so its centre is 2 i + 0.5."""
+    """Convert map to image pixels: map pixel i covers image pixels 2 i and 2 i + 1, so its centre is 2 i + 0.5."""
     return STRIDE * at + (STRIDE - 1) / 2
 
 
 def to_map(px: Array) -> Array:
-    """Image to map pixels."""
+    """Convert image to map pixels."""
     return (px - (STRIDE - 1) / 2) / STRIDE

@@ -1,4 +1,4 @@
-"""Verify and report: a frame must surround what was measured, and no corner may be another gate's."""
+"""Verify and report: a frame must surround the measured opening, and no corner may be another gate's."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from perception.learned.network import NetworkCard
 
 
 def verify(red: Image, quads: MeasuredQuads, ratio: float, card: NetworkCard, config: LearnedConfig) -> list[Detection]:
-    """Those of the quads with a frame about them, `ratio` times as large, in an image (H, W) in which gates shine."""
+    """Return the quads surrounded by a frame `ratio` times as large, in an image (H, W) in which gates are bright."""
     if not len(quads.score):
         return []
     limits, widths = config.acceptance, config.frame_widths
@@ -21,7 +21,7 @@ def verify(red: Image, quads: MeasuredQuads, ratio: float, card: NetworkCard, co
     ends, shines = (np.where(quads.asked, x, np.nan) for x in frame_ends(red, corners_px, config.frame_ends))
     longer = goes_on(red, corners_px, config.frame_ends)
     hidden = occluded_sides(ends, corners_px, longer, ratio, widths) & ~quads.guessed[:, None]
-    covered = hidden | hidden[:, PREVIOUS]  # its corners
+    covered = hidden | hidden[:, PREVIOUS]  # corners of hidden sides
     seen = quads.found & ~covered & is_inside(corners_px, red, limits.border_px)
     guess_cov = quads.guess_px[..., None, None] ** 2 * np.eye(2)
     cov_px = np.where(covered[..., None, None], guess_cov, quads.cov_px)
@@ -42,6 +42,6 @@ def verify(red: Image, quads: MeasuredQuads, ratio: float, card: NetworkCard, co
 
 
 def is_same_gate(a: Detection, b: Detection, config: AcceptanceConfig) -> bool:
-    """Whether two gates are one: whole ones share two corners, others one."""
+    """Check whether two detections are of one gate: whole ones share two corners, others one."""
     near = np.linalg.norm(a.corners_px[a.visible][:, None] - b.corners_px[b.visible], axis=-1) < config.same_px
     return int(near.any(1).sum()) >= (2 if a.visible.all() and b.visible.all() else 1)

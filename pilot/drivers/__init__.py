@@ -1,1 +1,1 @@
-"""What runs a pilot: lock-step, in real time, over a network; and how every flight ends."""
+"""Drivers of a pilot: lock-step, in real time, over a network; and the end of every flight."""

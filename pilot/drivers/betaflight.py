@@ -10,8 +10,8 @@ from link.msp.client import MspClient
 from link.msp.profile import BetaflightProfile
 from perception.roi import SearchWindow
 from pilot.drivers.embedded import referees_verdict
-from pilot.drivers.eyes import Eye
 from pilot.drivers.lockstep import fly_link, rates
+from pilot.drivers.lockstep_perception import LockstepPerception
 from pilot.flight import DetectedImage
 from pilot.pilot import AnyPilot
 from pilot.records.recorder import Recorder
@@ -29,7 +29,7 @@ def fly_betaflight(
     pilot: AnyPilot,
     world: World,
     profile: BetaflightProfile,
-    eye: Eye,
+    eye: LockstepPerception,
     seed: int,
     laps: int,
     recorder: Recorder,
@@ -38,12 +38,14 @@ def fly_betaflight(
     residual: Residual | None = None,
     sitl: Path | None = None,
 ) -> tuple[LinkReport, Verdict]:
-    """Flies the simulated aircraft until the pilot is done, as `fly_lockstep` does without a flight controller.
+    """Fly the simulated aircraft until the pilot is done, as `fly_lockstep` does without a flight controller.
 
-    With `sitl`, Betaflight's own program, that is the flight controller. Raises UserError as `sim.betaflight.sitl.firmware`.
+    `sitl`: Betaflight's own program as flight controller. Raises UserError as `sim.betaflight.sitl.firmware`.
     """
-    with firmware(sitl, profile, world.vehicle) if sitl is not None else contextlib.nullcontext() as flown_by:
-        station = BetaflightStation(world, profile, seed, laps, setting, residual=residual, sitl=flown_by)
+    with (
+        firmware(sitl, profile, world.vehicle) if sitl is not None else contextlib.nullcontext() as process_human_input
+    ):
+        station = BetaflightStation(world, profile, seed, laps, setting, residual=residual, sitl=process_human_input)
         link, sent = BetaflightLink(station, profile, eye), list[float]()
         fly_link(pilot, profile.wire, link, recorder, status, sent)
         link.send(Arm(False), link.t)
@@ -52,9 +54,11 @@ def fly_betaflight(
 
 
 class BetaflightLink:
-    """A `LockstepLink` that moves on by physics steps. All that passes the line takes its time there."""
+    """`LockstepLink` that advances by physics steps. Every message takes its transmission time on the line."""
 
-    def __init__(self, station: BetaflightStation, profile: BetaflightProfile, eye: Eye, shadow: bool = False):
+    def __init__(
+        self, station: BetaflightStation, profile: BetaflightProfile, eye: LockstepPerception, shadow: bool = False
+    ):
         self._port, self._eye = StationPort(station), eye
         self._step_s = 1 / profile.wire.physics_hz
         self.client = MspClient(self._port, profile, self._port.clock, shadow)
@@ -63,27 +67,27 @@ class BetaflightLink:
         self.late_s = 0.0
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
-        """What the line brings within one physics step."""
-        heard, end = list[Telemetry](), self.t + self._step_s
+        """Return what the line delivers within one physics step."""
+        received, end = list[Telemetry](), self.t + self._step_s
         while self._port.t < end - 1e-9:
             news = (message for _, message in self.client.receive(end - self._port.t))
-            heard += [message for message in news if not isinstance(message, TimesyncReply)]
+            received += [message for message in news if not isinstance(message, TimesyncReply)]
         self.t = self.now = self._port.t
-        for message in heard:
+        for message in received:
             if isinstance(message, Imu):
                 self._eye.refer(message.t, self.t)
         self.images, self.late_s = [], 0.0
         for exposure in self._port.exposures():
             self.images += self._eye.see(exposure, self.t, window())
             self.late_s = exposure.late_s
-        return heard
+        return received
 
     def hold_clock(self) -> None:
         self._eye.hold()
 
     def send(self, command: Command, t: float) -> None:
-        """A command; its sticks leave on the next beat."""
+        """Pass on a command; its sticks are sent on the next beat of the schedule."""
         self.client.send(command, self.t, t)
 
     def hold(self, t: float) -> None:
-        """A line waits for nobody."""
+        """Do nothing: the line does not wait for an answer."""

@@ -1,4 +1,4 @@
-"""The embedded simulator: `race-sim` as a child process on free loopback ports, asked for its verdict once all is over."""
+"""The embedded simulator: `race-sim` as a child process on free loopback ports, whose verdict is read at the end."""
 
 import contextlib
 import subprocess
@@ -14,11 +14,11 @@ from sim.worlds.distribution import save
 from sim.worlds.world import World
 from vehicle.errors import UserError
 
-STOP_S = 5.0
+STOP_S = 5.0  # s to wait for the process at each step of the shutdown
 
 
 class EmbeddedSimulator:
-    """Starts on entering, ends on leaving."""
+    """Child process that starts on entering the context and ends on leaving it."""
 
     def __init__(
         self,
@@ -32,14 +32,14 @@ class EmbeddedSimulator:
         client: int,
         video: int,
     ):
-        """What flies there.
+        """Set up the simulator.
 
         Args:
-            vehicle: name or file of the believed vehicle, from which the world differs.
-            pose: whether it tells the true pose.
+            vehicle: name or file of the pilot's vehicle model, from which the world differs.
+            pose: send the true pose.
             client, video: the pilot's loopback ports.
         """
-        self.trouble = ""  # what it had to say, once it has ended
+        self.trouble = ""  # stderr of the simulator, once it has ended
         self._folder = TemporaryDirectory()
         self._report, true = (Path(self._folder.name) / name for name in ("report.json", "world.yaml"))
         save(true, world)
@@ -67,7 +67,7 @@ class EmbeddedSimulator:
         self._folder.cleanup()
 
     def require_alive(self) -> None:
-        """Raises UserError with the simulator's own words when it could not start."""
+        """Raise UserError with the simulator's own message if it could not start."""
         if self._process.poll() not in (None, 0):
             assert self._process.stderr is not None
             raise UserError(
@@ -75,7 +75,7 @@ class EmbeddedSimulator:
             )
 
     def verdict(self, pilot: AnyPilot) -> Verdict | None:
-        """Waits for the end of the run; None if the simulator has nothing to tell."""
+        """Wait for the end of the run and return the referee's verdict; None without a report."""
         self._stop(patient=True)
         return referees_verdict(read_report(self._report), pilot) if self._report.exists() else None
 
@@ -96,7 +96,7 @@ class EmbeddedSimulator:
 
 
 def referees_verdict(told: RunReport, pilot: AnyPilot) -> Verdict:
-    """The referee's word. A pilot that thinks it has finished while the referee still waits has missed a gate."""
+    """Return the referee's verdict. A pilot that has finished by its estimate while the referee still waits has missed a gate."""
     status, cause = told.status, told.cause
     if status == "aborted" and pilot.phase is Phase.FINISHED:
         status, cause = "missed_gate", f"gate {len(told.gate_times_s)} was not passed"

@@ -1,5 +1,5 @@
-"""However a flight ends, its motors stop: signals abort it in order, what nobody foresaw becomes an abort, and whoever listens is
-told to disarm more than once, since UDP may lose a datagram.
+"""End of a flight: the motors stop however it ends. Signals abort the flight in order, unexpected exceptions become an abort,
+and the simulator is disarmed repeatedly, since UDP may lose a datagram.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ from pilot.records.scoreboard import Scoreboard
 from vehicle.errors import UserError
 
 AnyClient = MavlinkClient | MspClient
-CAUSES = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}  # the last is not known to Windows
-DISARMS, DISARM_S = 5, 1.0  # at least so many times, and until it is confirmed at most so long
-REPEAT_S = 0.05  # between two
-SILENCE_S = 1.0  # without IMU in flight, after which the flight is given up
-FINISH_S = 5.0  # real builds may tell of a finish so late
+CAUSES = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}  # SIGHUP does not exist on Windows
+DISARMS, DISARM_S = 5, 1.0  # least number of disarm commands, and s to repeat them until acknowledged
+REPEAT_S = 0.05  # s between two disarm commands
+SILENCE_S = 1.0  # s without IMU in flight, after which it is aborted
+FINISH_S = 5.0  # s, latest report of a finish by real builds
 
 
 def exit_code_of(cause: str) -> int | None:
-    """The shell's code where a signal is a flight's cause of end."""
+    """Return the shell's exit code if a signal ended the flight; else None."""
     for name, text in CAUSES.items():
         if cause == text:
             return 128 + getattr(signal, name)
@@ -36,14 +36,14 @@ def exit_code_of(cause: str) -> int | None:
 
 @contextlib.contextmanager
 def interruptible(pilot: AnyPilot) -> Iterator[None]:
-    """Signals that would end the process abort the flight instead: an exception could strike anywhere."""
+    """Abort the flight on signals that would end the process: an exception could strike anywhere."""
     with _handled(lambda cause: pilot.abort(EndReason.INTERRUPTED, cause)):
         yield
 
 
 @contextlib.contextmanager
 def as_ctrl_c() -> Iterator[None]:
-    """Signals that would end the process raise KeyboardInterrupt, so that it leaves by its `finally`."""
+    """Raise KeyboardInterrupt on signals that would end the process, so that `finally` blocks run."""
 
     def interrupt(cause: str) -> NoReturn:
         raise KeyboardInterrupt(cause)
@@ -54,7 +54,7 @@ def as_ctrl_c() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handled(handler: Callable[[str], None]) -> Iterator[None]:
-    """Signals call a handler with their cause."""
+    """Handle signals by calling `handler` with their cause."""
     before: dict[int, Any] = {}
     try:
         for name, cause in CAUSES.items():
@@ -69,7 +69,7 @@ def _handled(handler: Callable[[str], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def forgiving(pilot: AnyPilot, recorder: Recorder) -> Iterator[None]:
-    """What nobody foresaw ends the flight, and not the account of it."""
+    """Turn an unexpected exception into an abort, so that the result is still recorded."""
     try:
         yield
     except UserError:
@@ -79,7 +79,7 @@ def forgiving(pilot: AnyPilot, recorder: Recorder) -> Iterator[None]:
         recorder.note("internal error", traceback.format_exc())
 
 
-Admit = Callable[[Telemetry, float], list[Telemetry]]  # of a message and its reception: what is to be heard of it
+Admit = Callable[[Telemetry, float], list[Telemetry]]  # (message, s of reception) to the messages to process
 
 
 def stop_motors(
@@ -89,24 +89,24 @@ def stop_motors(
     admit: Admit = lambda message, received: [message],
     lockstep: bool = False,
 ) -> None:
-    """Disarms until that is confirmed, and hears on until the simulator has told how the race ended. Never raises.
+    """Disarm until acknowledged, and listen on until the simulator has reported the end of the race. Never raises.
 
     Args:
-        admit: brings messages onto the pilot's clock.
-        lockstep: whether the simulator's time stands until it is told to go on.
+        admit: converts messages to the pilot's clock.
+        lockstep: the simulator's time stands until it is answered.
     """
     begin, end_t, sent, confirmed = time.monotonic(), pilot.estimator.t, 0, client.peer is None
     while (age := time.monotonic() - begin) < FINISH_S:
         disarming = age < DISARM_S and (sent < DISARMS or not confirmed)
         if not (disarming or _race_open(pilot, recorder.scoreboard, age, end_t)):
             return
-        with contextlib.suppress(Exception):  # nothing may keep the next one from being sent
+        with contextlib.suppress(Exception):  # no error may prevent the next disarm command
             if disarming:
                 sent += 1
                 client.send(Arm(False), time.monotonic(), end_t)
-            for received, message in _heard(client, REPEAT_S):
+            for received, message in _received(client, REPEAT_S):
                 for good in admit(message, received):
-                    recorder.heard(good)
+                    recorder.received(good)
                 if lockstep and isinstance(message, Imu):
                     client.hold(message.t)
                 confirmed |= isinstance(message, Ack) and message.command == ARM_COMMAND and message.accepted
@@ -114,15 +114,15 @@ def stop_motors(
 
 
 def _race_open(pilot: AnyPilot, board: Scoreboard, age: float, end_t: float) -> bool:
-    """Whether a status may come, `age` s after the end at end_t, that changes the verdict."""
+    """Return whether a status that changes the verdict may still come, `age` s after the end at end_t (s)."""
     told = board.race(pilot.go_t)
     if told is None or told.finished:
         return False
     return pilot.phase is Phase.FINISHED or (age < DISARM_S and told.newest <= end_t)
 
 
-def _heard(client: AnyClient, seconds: float) -> Iterator[tuple[float, Telemetry]]:
-    """All that comes in so many seconds, with its time of reception."""
+def _received(client: AnyClient, seconds: float) -> Iterator[tuple[float, Telemetry]]:
+    """Yield all messages received within `seconds`, with the time of reception."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         for received, message in client.receive(left):

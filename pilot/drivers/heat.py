@@ -1,12 +1,12 @@
-"""The lock-step driver of a race of several: pilots and simulators in one process, tick by tick, the same for the same seed."""
+"""The lock-step driver of a race of several: pilots and simulators in one process, tick by tick, deterministic for a seed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from link.messages import Arm
 from pilot.drivers.embedded import referees_verdict
-from pilot.drivers.eyes import Eye
 from pilot.drivers.lockstep import EmbeddedLink, steps
+from pilot.drivers.lockstep_perception import LockstepPerception
 from pilot.pilot import AnyPilot
 from pilot.records.recorder import Recorder
 from pilot.records.result import Verdict
@@ -16,15 +16,15 @@ from sim.report import report
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Who flies one of a heat's vehicles, by which eye, and into which log."""
+    """Pilot of one of a heat's vehicles, its camera and its log."""
 
     pilot: AnyPilot
-    eye: Eye
+    eye: LockstepPerception
     recorder: Recorder
 
 
 def fly_heat(heat: Heat, entries: Sequence[Entry], tell: Callable[[Heat], None]) -> list[Verdict]:
-    """Flies until every pilot is done; whoever is done before disarms, falls, and stays in the others' way.
+    """Fly until every pilot is done; a pilot that is done earlier disarms, falls, and remains an obstacle.
 
     Args:
         entries: one for each of the heat's vehicles, in their order.

@@ -1,4 +1,4 @@
-"""The real-time driver: UDP in, UDP out, perception in a second process. Telemetry sets the pace; the wall clock only guards."""
+"""The real-time driver: UDP in and out, perception in a second process. Telemetry sets the pace, the wall clock the time-outs."""
 
 import math
 import time
@@ -19,13 +19,13 @@ from pilot.pilot import GAP_S, AnyPilot
 from pilot.records.recorder import Recorder
 from pilot.records.result import LinkReport
 
-POLL_S, FLIGHT_POLL_S = 0.05, 0.008  # longest wait for news, before GO and in flight
-LINK_RECORD_S = 0.5
-SLOW = 0.75  # of the wanted command rate: a machine that reaches less is too slow
+POLL_S, FLIGHT_POLL_S = 0.05, 0.008  # s, longest wait for messages, before GO and in flight
+LINK_RECORD_S = 0.5  # s between link records
+SLOW = 0.75  # fraction of the requested command rate below which the machine is too slow
 
 
 class LiveDriver:
-    """One flight over a network."""
+    """Driver of one flight over a network."""
 
     def __init__(
         self,
@@ -39,16 +39,16 @@ class LiveDriver:
         self._profile, self._clock = profile, StreamClock.of(profile)
         self._video: dict[str, int] = {}  # counters of the video link
         self._skipped = 0
-        self._frozen_s = 0.0  # longest silence of the perception process
+        self._frozen_s = 0.0  # s, longest silence of the perception process
         self._timeline = Timeline()
-        self._silent_s = 0.0  # longest time without IMU in flight
+        self._silent_s = 0.0  # s, longest time without IMU in flight
         self._last_imu = self._last_record = -math.inf  # s, local clock
 
     def fly(self, timeout_s: float, status: Callable[[AnyPilot], None]) -> LinkReport:
-        """Flies until the pilot is done.
+        """Fly until the pilot is done.
 
         Raises:
-            LinkError: no complete link within timeout_s, naming what is missing.
+            LinkError: no complete link within timeout_s; the message names what is missing.
         """
         pilot, begin = self._pilot, time.monotonic()
         with real_time():
@@ -62,16 +62,16 @@ class LiveDriver:
                 self._record(now)
                 self._recorder.phase(pilot)
                 status(pilot)
-        pilot.abort(EndReason.NO_LINK, f"no IMU sample for {SILENCE_S:g} s")  # changes nothing once it is over
+        pilot.abort(EndReason.NO_LINK, f"no IMU sample for {SILENCE_S:g} s")  # no effect once it is over
         self._note_troubles()
         return self.wire()
 
     def admit(self, message: Telemetry, received: float) -> list[Telemetry]:
-        """What is to be heard of a message, on the pilot's clock; received in s, local clock."""
+        """Return the messages to process in its place, on the pilot's clock; received in s, local clock."""
         return self._timeline.admit(message, received)
 
     def _note_troubles(self) -> None:
-        """Tell of what the flight has survived."""
+        """Report the troubles that the flight has survived."""
         if times := self._timeline.clock_set:
             self._recorder.note("clock", f"the simulator's clock was set {times} times")
         if self._silent_s > GAP_S:
@@ -83,7 +83,7 @@ class LiveDriver:
             )
 
     def wire(self) -> LinkReport:
-        """How the link has done so far."""
+        """Return the link's report so far."""
         client = self._client
         dropped = self._skipped + self._video.get("evicted", 0)
         counters = {f"mavlink_{name}": count for name, count in asdict(client.counters).items()}
@@ -93,7 +93,7 @@ class LiveDriver:
         return LinkReport(client.command_hz, client.command_hz_max_1s, dropped, counters)
 
     def _command(self, fresh: bool) -> None:
-        """Act on every new IMU sample; and on without any when they fail to come."""
+        """Act on every new IMU sample, and without one when samples are overdue."""
         pilot, commands = self._pilot, list[Command]()
         age = time.monotonic() - self._last_imu
         if pilot.go_t is None:
@@ -108,7 +108,7 @@ class LiveDriver:
                 self._recorder.step(pilot.last_command)
 
     def _listen(self) -> bool:
-        """Hand on all that has come; whether a new IMU sample was among it."""
+        """Pass on all received messages; return whether a new IMU sample was among them."""
         begin = self._pilot.estimator.t
         for received, message in self._client.receive(0.0):
             if isinstance(message, TimesyncReply):
@@ -116,14 +116,14 @@ class LiveDriver:
                 continue
             for good in self._timeline.admit(message, received):
                 if isinstance(good, Farewell):
-                    good = Heartbeat(good.t, False)  # one odd heartbeat ends no flight: silence does
+                    good = Heartbeat(good.t, False)  # a single odd heartbeat does not end a flight: silence does
                 if isinstance(good, Imu):
                     if self._pilot.go_t is not None:
                         self._silent_s = max(self._silent_s, received - self._last_imu)
                     self._clock.reference(self._timeline.to_wire(good.t), received)
                     self._last_imu = received
-                self._pilot.hear(good)
-                self._recorder.heard(good)
+                self._pilot.receive(good)
+                self._recorder.received(good)
         for seen in self._perception.receive():
             self._see(seen)
         return self._pilot.estimator.t > begin
@@ -137,16 +137,16 @@ class LiveDriver:
             return
         found = seen.id, seen.detections, seen.jpeg
         image = DetectedImage(self._timeline.to_pilot(stamp), *found, self._clock.sigma_s, seen.window)
-        self._pilot.hear(image)
+        self._pilot.receive(image)
         self._recorder.image(image, self._pilot.last_sightings)
 
     def _guard(self, now: float, begin: float, timeout_s: float) -> None:
-        """Ends the wait for a simulator that does not come, and a flight without eyes."""
+        """End the wait for a simulator after the time-out, and a flight without perception."""
         pilot = self._pilot
         if pilot.go_t is None and self._client.reconsider(now, complete=pilot.phase is not Phase.WAIT_LINK):
             pilot.forget_link()
             self._clock, self._timeline = StreamClock.of(self._profile), Timeline()
-        self._perception.hear_only(self._client.host)
+        self._perception.accept_only(self._client.host)
         if pilot.go_t is None and now - begin > timeout_s:
             refused = f"; {pilot.handshake.refusal}" if pilot.handshake.refusal else ""
             go = "GO of a race" if pilot.phase is Phase.WAIT_GO else "an accepted arm command"
@@ -160,13 +160,13 @@ class LiveDriver:
         self._watch_perception(now)
 
     def _watch_perception(self, now: float) -> None:
-        """Tells of a perception process that stands still: the flight goes on by IMU as long as its other rules allow."""
+        """Report a stalled perception process: the flight continues on the IMU as long as its other limits allow."""
         self._frozen_s = max(self._frozen_s, self._perception.silent_s(now))
         if self._frozen_s > FROZEN_S:
             self._recorder.note("perception", f"the perception process stood still for {self._frozen_s:.1f} s")
 
     def _silent(self) -> bool:
-        """Whether the telemetry has stopped after GO, be it in flight or, as the real simulator may, after the finish."""
+        """Return whether telemetry has stopped after GO: in flight or, as with the real simulator, after the finish."""
         return self._pilot.go_t is not None and time.monotonic() - self._last_imu > SILENCE_S
 
     def _record(self, now: float) -> None:
@@ -177,5 +177,5 @@ class LiveDriver:
                 self._recorder.shed_images()
 
     def _overloaded(self) -> bool:
-        """Whether commands go out much less often than wanted."""
+        """Return whether the command rate is much lower than requested."""
         return self._pilot.go_t is not None and 0 < self._client.command_hz < SLOW * self._profile.command_hz

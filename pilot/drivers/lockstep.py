@@ -1,7 +1,7 @@
-"""The lock-step driver: the simulator's time waits for the pilot, so that a flight is the same for the same seed.
+"""The lock-step driver: the simulator's time waits for the pilot, so that a flight is deterministic for a seed.
 
-Either the simulator is in this process, as fast as the machine can, or elsewhere over UDP (`race-sim --lockstep`).
-Images take as long on their way as over the wire, in whole ticks, so that the pilot faces the same delays.
+The simulator runs in this process, as fast as the machine can, or elsewhere over UDP (`race-sim --lockstep`). Images are
+delayed as on the wire, in whole ticks, so that the pilot has the same latency.
 """
 
 import time
@@ -22,7 +22,7 @@ from perception.detection import Detector, decode
 from perception.roi import SearchWindow
 from pilot.drivers.embedded import referees_verdict
 from pilot.drivers.ending import SILENCE_S, forgiving, stop_motors
-from pilot.drivers.eyes import Eye
+from pilot.drivers.lockstep_perception import LockstepPerception
 from pilot.drivers.perception_process import Receiver
 from pilot.flight import DetectedImage, EndReason
 from pilot.pilot import GAP_S, AnyPilot
@@ -35,35 +35,35 @@ from sim.simulator import Simulator
 from sim.wire.station import Station
 from sim.worlds.world import World
 
-PERCEPTION_S = 0.010  # assumed for detection, as measured in real time
-PILOT = "pilot", 0  # as the simulator knows the sender
-POLL_S = 0.1
-LOST_S = 10.0  # of silence, after which a simulator that has spoken is gone: unanswered it says a tick again each 0.5 s
-LINK_LIMIT_S = 20.0  # before the start
+PERCEPTION_S = 0.010  # s assumed for detection, as measured in real time
+PILOT = "pilot", 0  # address of the client in the simulator
+POLL_S = 0.1  # s
+LOST_S = 10.0  # s of silence after which the simulator is taken to have ended: unanswered it repeats a tick each 0.5 s
+LINK_LIMIT_S = 20.0  # s allowed before the start
 
 
 class LockstepLink(Protocol):
-    """A link whose time stands until the pilot has had its say."""
+    """Link whose time stands until the pilot has answered."""
 
-    t: float  # s, of the simulator's clock
-    now: float  # s, when the last tick's telemetry came, of a clock that never goes back
+    t: float  # s, simulator clock
+    now: float  # s, reception of the last tick's telemetry, monotonic clock
     images: list[DetectedImage]  # exposed in this tick, on the clock of the telemetry
-    late_s: float  # by which these take longer to the client than the profile says
+    late_s: float  # s, latency of these images beyond the profile's
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
-        """Let time pass until there is news. Ask for the search window of an image if there is one."""
+        """Advance time until there are messages, and return them. `window` is called for each image."""
         ...
 
     def hold_clock(self) -> None:
-        """The flight has begun: the offset between the clocks changes slowly from now on."""
+        """Announce the flight: the offset between the clocks changes slowly from now on."""
         ...
 
     def send(self, command: Command, t: float) -> None:
-        """A command, stamped t (s)."""
+        """Send a command, stamped t (s)."""
         ...
 
     def hold(self, t: float) -> None:
-        """No set-point for the sample stamped t (s)."""
+        """Answer the sample stamped t (s) without a set-point."""
         ...
 
 
@@ -71,7 +71,7 @@ def fly_lockstep(
     pilot: AnyPilot,
     world: World,
     profile: Profile,
-    eye: Eye,
+    eye: LockstepPerception,
     seed: int,
     laps: int,
     recorder: Recorder,
@@ -79,9 +79,9 @@ def fly_lockstep(
     setting: Setting | None = None,
     residual: Residual | None = None,
 ) -> tuple[LinkReport, Verdict]:
-    """Flies in a simulator of its own until the pilot is done; without a setting, in the best that is known of the vehicle.
+    """Fly in a simulator of its own until the pilot is done; without a setting, in the best known one for the vehicle.
 
-    What the pilot believes is its own; the world is what is true, with an acceleration that no model knows as its `residual`.
+    The pilot has its own model; `world` is the truth, and `residual` adds an acceleration that no model contains.
     """
     simulator = Simulator(world, profile, seed, laps, pose=pilot.pose, setting=setting, residual=residual)
     sent: list[float] = []
@@ -100,7 +100,7 @@ def fly_lockstep_live(
     recorder: Recorder,
     status: Callable[[AnyPilot], None],
 ) -> LinkReport:
-    """Flies a `race-sim --lockstep` elsewhere. Raises LinkError when it stays silent for timeout_s."""
+    """Fly a `race-sim --lockstep` elsewhere. Raises LinkError when it is silent for timeout_s."""
     wire = UdpLink(client, video, profile, detector, timeout_s)
     sent: list[float] = []
     try:
@@ -114,9 +114,9 @@ def fly_lockstep_live(
 
 
 class EmbeddedLink:
-    """Both ends of the link in one process: whatever passes is bytes, with the profile's conventions in them."""
+    """Both ends of the link in one process: all messages are encoded to bytes, by the profile's conventions."""
 
-    def __init__(self, simulator: Simulator, eye: Eye):
+    def __init__(self, simulator: Simulator, eye: LockstepPerception):
         profile = simulator.profile
         self.simulator, self._eye = simulator, eye
         self._station, self.codec = Station(simulator), ClientCodec(profile)
@@ -126,38 +126,38 @@ class EmbeddedLink:
         self.late_s = 0.0
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
-        """One tick, as the client hears it."""
+        """Advance one tick and return the telemetry as decoded by the client."""
         packets, exposure = self._station.tick()
         t = self.t = self.now = self.simulator.t
-        heard: list[Telemetry] = []
+        received: list[Telemetry] = []
         for packet in packets:
             for message in self.codec.decode(packet):
                 assert not isinstance(message, TimesyncReply), "nobody has asked"
-                heard.append(message)
+                received.append(message)
                 if isinstance(message, Imu):
                     self._eye.refer(message.t, t)
         for reply in self.codec.timesync_replies(t):
-            self._station.hear(reply, PILOT, t)
+            self._station.receive(reply, PILOT, t)
         self.images = self._eye.see(exposure, t, window()) if exposure is not None else []
         self.late_s = exposure.late_s if exposure is not None else 0.0
         if self._heartbeat(self.simulator.count):
             for datagram in (self.codec.heartbeat(), *self.codec.requests(t)):
-                self._station.hear(datagram, PILOT, t)
-        return heard
+                self._station.receive(datagram, PILOT, t)
+        return received
 
     def hold_clock(self) -> None:
         self._eye.hold()
 
     def send(self, command: Command, t: float) -> None:
-        """A command that arrives within the tick, stamped t."""
-        self._station.hear(self.codec.encode(command, t), PILOT, self.simulator.t)
+        """Send a command stamped t (s), which arrives within the tick."""
+        self._station.receive(self.codec.encode(command, t), PILOT, self.simulator.t)
 
     def hold(self, t: float) -> None:
-        """Nothing to say: the next tick is asked for anyway."""
+        """Do nothing: the next tick needs no request."""
 
 
 class UdpLink:
-    """Images of a tick are sent before its telemetry, so they lie in the socket by the time an IMU sample is read."""
+    """Link over UDP. Images of a tick are sent before its telemetry, so they have arrived when an IMU sample is read."""
 
     def __init__(
         self,
@@ -174,26 +174,26 @@ class UdpLink:
         self.images: list[DetectedImage] = []
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
-        """All up to the next IMU sample, or to the simulator's end, told or not."""
-        heard: list[Telemetry] = []
+        """Return all messages up to the next IMU sample, or to the simulator's announced or assumed end."""
+        received: list[Telemetry] = []
         begin = time.monotonic()
         while True:
-            waited_s = time.monotonic() - begin  # before listening: a process that was stopped meanwhile has not waited
-            heard += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
-            if any(isinstance(message, Imu | Farewell) for message in heard):
+            waited_s = time.monotonic() - begin  # before listening: a suspended process has not waited
+            received += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
+            if any(isinstance(message, Imu | Farewell) for message in received):
                 break
             if self._stamp and waited_s > min(LOST_S, self._timeout_s):
-                heard.append(Farewell(self.t, f"silent for {waited_s:.0f} s"))
+                received.append(Farewell(self.t, f"silent for {waited_s:.0f} s"))
                 break
             if waited_s > self._timeout_s:
                 raise LinkError(f"no simulator in lock-step within {self._timeout_s:g} s on {self._client.address[1]}")
-        for message in heard:
+        for message in received:
             if isinstance(message, Imu):
                 self.now, self._stamp = time.monotonic(), message.t
                 self.t = ceil(message.t * self._physics_hz - 1e-3) / self._physics_hz  # the tick that sent it
                 self._clock.reference(message.t, self.t)
         self.images = []
-        self._video.hear_only(self._client.host)
+        self._video.accept_only(self._client.host)
         for frame, _ in self._video.receive(0.0):
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
@@ -202,7 +202,7 @@ class UdpLink:
                 found = frame.id, detections, frame.jpeg
                 self.images.append(DetectedImage(stamp, *found, self._clock.sigma_s, searched))
         self._client.keep_alive(self.t)
-        return heard
+        return received
 
     def hold_clock(self) -> None:
         self._clock.hold()
@@ -211,7 +211,7 @@ class UdpLink:
         self._client.send(command, self.t, self._stamp)
 
     def hold(self, t: float) -> None:
-        """Time stands until the newest sample is answered, whether its stamp is believed or not."""
+        """Answer the newest sample, for which the simulator waits, even if its stamp was refused."""
         self._client.hold(self._stamp)
 
 
@@ -223,7 +223,7 @@ def fly_link(
     status: Callable[[AnyPilot], None],
     sent: list[float],
 ) -> None:
-    """Flies until the pilot is done; `sent` gets the times at which commands were sent, s."""
+    """Fly until the pilot is done; the times of the commands sent, s, are appended to `sent`."""
     for _ in steps(pilot, profile, link, recorder, status, sent):
         pass
 
@@ -236,23 +236,23 @@ def steps(
     status: Callable[[AnyPilot], None],
     sent: list[float],
 ) -> Iterator[None]:
-    """`fly_link`, tick by tick: others may have theirs in between."""
-    coming: deque[tuple[float, DetectedImage]] = deque()  # in the order of exposure, in which they arrive as well
+    """`fly_link` as an iterator over ticks, so that several flights can be interleaved."""
+    coming: deque[tuple[float, DetectedImage]] = deque()  # in order of exposure, which is that of arrival
     timeline = Timeline()
     while not pilot.over:
         if pilot.go_t is not None:
             link.hold_clock()
-        heard = link.tick(pilot.window)
+        received = link.tick(pilot.window)
         latency_s = profile.video_latency_s + link.late_s
         late_s = ceil((latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
         coming += [(link.t + late_s - 1e-6, image) for image in link.images]
         while coming and coming[0][0] <= link.t:
             image = coming.popleft()[1]
-            pilot.hear(image)
+            pilot.receive(image)
             recorder.image(image, pilot.last_sightings)
-        for message in (good for one in heard for good in timeline.admit(one, link.now)):
-            pilot.hear(message)
-            recorder.heard(message)
+        for message in (good for one in received for good in timeline.admit(one, link.now)):
+            pilot.receive(message)
+            recorder.received(message)
         silent = link.t - pilot.estimator.t > GAP_S
         commands = pilot.act(link.t if silent else -inf)
         for command in commands:
@@ -277,7 +277,7 @@ def steps(
 
 
 def rates(sent: list[float]) -> tuple[float, int]:
-    """Mean rate in Hz and most in any one second, of the times at which commands were sent."""
+    """Return the mean rate (Hz) and the largest number within one second of the times (s) of commands sent."""
     if len(sent) < 2:
         return 0.0, len(sent)
     most, first = 0, 0

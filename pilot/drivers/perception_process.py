@@ -1,5 +1,5 @@
-"""Perception in a process of its own: it owns the video socket, always works on the newest complete frame, and hands over
-what it found. A slow detector then costs frames, never commands.
+"""Perception in a process of its own, which owns the video socket, processes the newest complete frame and returns its
+detections. A slow detector then costs frames, never commands.
 """
 
 import contextlib
@@ -25,37 +25,37 @@ from vehicle.camera import Camera
 from vehicle.process import end, shielded
 
 Receiver = VideoReceiver | VisionReceiver
-POLL_S = 0.2  # how often the worker looks whether it is still wanted
-FROZEN_S = 1.0  # without coming round, after which it is told of; an image takes a tenth of that at worst
-END_S = 2.0  # of patience at the end with one that comes round
-FOUND_KEPT = 100  # frames that wait for the loop: some seconds
+POLL_S = 0.2  # s between the worker's checks whether it should end
+FROZEN_S = 1.0  # s without a cycle of the worker, after which it is reported; an image takes at most a tenth of that
+END_S = 2.0  # s to wait at the end for a worker that responds
+FOUND_KEPT = 100  # detections buffered for the loop: some seconds
 
 
 @dataclass(frozen=True, slots=True)
 class SeenImage:
     """One processed frame, still on the video's own clock."""
 
-    stamp: float  # s, of exposure, as the stream says
+    stamp: float  # s, time of exposure by the stream's stamp
     received: float  # s, local monotonic clock
     id: int
     detections: list[Detection]
     jpeg: bytes
-    skipped: int  # complete frames passed over so far because a newer one was there
-    counters: dict[str, int]  # of the video link
+    skipped: int  # complete frames skipped so far for a newer one
+    counters: dict[str, int]  # counters of the video link
     window: SearchWindow
 
 
 class PerceptionProcess:
-    """Starts the worker and reads its mailbox."""
+    """Owner of the worker process and reader of its mailbox."""
 
     def __init__(self, open_receiver: Callable[[], Receiver], camera: Camera, detector: str):
-        """Opens the receiver over there. Raises LinkError when its port cannot be bound."""
+        """Start the worker, which opens the receiver. Raises LinkError when its port cannot be bound."""
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        # A mailbox that nobody waits for. What is read while it is written is half old, a window as good as the other two.
+        # Shared memory without a lock. A window read during a write is half old, and as good as either.
         self._window = context.RawArray("d", len(SearchWindow._fields))
         self._host = context.RawValue("I", 0)  # IPv4 address of the only sender, 0 for any
-        self._round = context.RawValue("d", time.monotonic())  # when the worker last came round, monotonic s
+        self._round = context.RawValue("d", time.monotonic())  # monotonic s, last cycle of the worker
         mailbox = self._window, self._host, self._round
         self._process = context.Process(
             target=_work, args=(theirs, open_receiver, camera, detector, *mailbox), name="perception", daemon=True
@@ -75,23 +75,23 @@ class PerceptionProcess:
             raise LinkError(problem)
 
     def expect(self, window: SearchWindow) -> None:
-        """Tell the worker where the next image may show gates."""
+        """Set the region of the next image to search for gates."""
         self._window[:] = window
 
-    def hear_only(self, host: str) -> None:
-        """Tells the worker whose images count: those of a host (a number), or of any if it is empty."""
+    def accept_only(self, host: str) -> None:
+        """Restrict the worker to images from one host (IPv4 address); empty: any host."""
         self._host.value = int.from_bytes(socket.inet_aton(host)) if host else 0
 
     def receive(self) -> list[SeenImage]:
-        """Everything found since the last call; an empty list as well when the worker is gone (see `alive`)."""
+        """Return all detections since the last call; empty also when the worker has ended (see `alive`)."""
         seen = []
         while self._found:
             seen.append(self._found.popleft())
         return seen
 
     def _read(self) -> None:
-        """Reads on a thread: a worker that stands still in the middle of a message may keep only this one waiting."""
-        # The worker is gone, or the pipe is closed here.
+        """Read on a thread: a worker that stalls in the middle of a message blocks only this thread."""
+        # The worker has ended, or the pipe is closed here.
         with contextlib.suppress(EOFError, OSError, ValueError, TypeError):
             while True:
                 self._found.append(self.pipe.recv())
@@ -101,7 +101,7 @@ class PerceptionProcess:
         return self._process.is_alive()
 
     def silent_s(self, now: float) -> float:
-        """For how long the worker has not come round, at `now` (monotonic, s): it stands still, or one image takes so long."""
+        """Return the time since the worker's last cycle, at `now` (monotonic, s): it has stalled, or works on one image."""
         return now - self._round.value
 
     def __enter__(self) -> "PerceptionProcess":
@@ -113,7 +113,7 @@ class PerceptionProcess:
     def close(self) -> None:
         frozen = self.silent_s(time.monotonic()) > FROZEN_S
         with contextlib.suppress(OSError):
-            self.pipe.send(None)  # readable means the end; the pipe itself may be in the reader's hands
+            self.pipe.send(None)  # readable means the end; the pipe itself may be in use by the reader
         end(self._process, 0.0 if frozen else END_S)
         self._reader.join(END_S)
         self.pipe.close()
@@ -131,7 +131,7 @@ def _work(
     for signal_name in {"SIGINT", "SIGTERM", "SIGHUP"} & set(dir(signal)):
         signal.signal(
             getattr(signal, signal_name), signal.SIG_IGN
-        )  # of a terminal or a group: the parent ends us by the pipe
+        )  # sent to a terminal's process group: the parent ends this process through the pipe
     prefer()
     try:
         receiver = open_receiver()
@@ -144,9 +144,9 @@ def _work(
         last_round.value = time.monotonic()
         pipe.send((receiver.address, ""))
         try:
-            while not pipe.poll():  # readable means the end, or that the parent is gone
+            while not pipe.poll():  # readable means the end, or that the parent has ended
                 last_round.value = time.monotonic()
-                receiver.hear_only(socket.inet_ntoa(host.value.to_bytes(4)) if host.value else "")
+                receiver.accept_only(socket.inet_ntoa(host.value.to_bytes(4)) if host.value else "")
                 frames = receiver.receive(POLL_S)
                 if not frames:
                     continue
@@ -158,4 +158,4 @@ def _work(
                 counters = asdict(receiver.counters)
                 pipe.send(SeenImage(frame.t, received, frame.id, detections, frame.jpeg, skipped, counters, window))
         except (EOFError, OSError):
-            pass  # the parent is gone
+            pass  # the parent has ended

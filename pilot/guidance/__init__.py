@@ -1,1 +1,1 @@
-"""What steers between GO and the end: fly a plan, explore, excite."""
+"""Guidance between GO and the end: follow a plan, follow a policy, explore, excite."""

@@ -1,7 +1,8 @@
-"""How a gate that no map tells of is flown at: from a place before it where it is in view, then straight through.
+"""Approach of an unmapped gate: from a stand-off in front, where it is in view, then straight through.
 
-A camera that is tilted up by 20 deg loses a gate's lower edge 4.5 m before it. Nearer than that, dead reckoning leads; it is
-trusted for a second or so. A gate that was not seen lately, or from one place alone, is looked at from afar first.
+A camera that is tilted up by 20 deg loses a gate's lower edge at 4.5 m. Nearer than that the vehicle flies by dead reckoning,
+which is trusted for a second or so. A gate that was not seen lately, or from one position only, is first observed from the
+stand-off.
 """
 
 import math
@@ -13,33 +14,33 @@ from mpc.geometric import limited
 from pilot.guidance.velocity_controller import Aim
 from vehicle.rotation import Array
 
-CRUISE = 5.0  # m/s, towards a place
-CROSSING = 4.0  # m/s, through a gate; to brake is to look up, so there is little of it
-FAST = 9.0  # m/s, straight at a far gate: dead reckoning errs with the time, and whoever flies fast looks down
-BRAKE = 2.5  # m/s^2, before it: no more than drag does at such a speed, so that the nose stays down
-STAND_OFF_M = 7.0  # before a gate: from where it is looked at, and flown at straight
-FRESH_S = 1.5  # since a gate was seen, after which dead reckoning is no longer trusted to lead through it
-VIEWS = 2  # of a gate, from places apart, that have to agree before it is flown through
-COMMITTED_M = 1.5  # before a gate, from where the way through is the shortest, if it is clear
-CONE = 0.12  # sideways over ahead, within which a gate is flown at
-CLEAR_M = 0.45  # more of it, and off the axis in the opening: a body of 0.2 m stays clear of edges at 0.75 m
+CRUISE = 5.0  # m/s, towards the stand-off
+CROSSING = 4.0  # m/s, through a gate: low, since braking pitches the camera up
+FAST = 9.0  # m/s, straight at a far gate: dead reckoning errs with time, and fast flight pitches the camera down
+BRAKE = 2.5  # m/s^2, deceleration before a gate: no more than drag at such a speed, so that the nose stays down
+STAND_OFF_M = 7.0  # m, stand-off in front of a gate
+FRESH_S = 1.5  # s since the last view of a gate, up to which dead reckoning is trusted
+VIEWS = 2  # consistent views from different positions required before a gate is flown through
+COMMITTED_M = 1.5  # m before a gate, from where it is flown through if the path is clear
+CONE = 0.12  # lateral over longitudinal distance within which a gate is flown at
+CLEAR_M = 0.45  # m, added to the cone, and largest offset in the opening: 0.2 m of body stay clear of edges at 0.75 m
 CLIMB = 2.5  # m/s
 PULL, CENTRE = 1.0, 1.4  # 1/s, distance to velocity, in general and towards the axis of a gate
-NEAR_AXIS_M = 0.15  # off the axis: whoever is farther off gets as near before the gate is reached
-NOD_S, NOD = 2.0, -3.0  # s and m/s^2, period and amplitude of the nod, which shows what lies above, at first, and below
-AT_M = 2.0  # from the place before a gate, where it is nodded at
+NEAR_AXIS_M = 0.15  # m, offset from the axis to reach before the gate
+NOD_S, NOD = 2.0, -3.0  # s and m/s^2, period and amplitude of the nod, which shows what lies above, then below
+AT_M = 2.0  # m from the stand-off, where the vehicle nods
 LEVEL = np.array([1.0, 1.0, 0.0])
 
 
 def offset(p_wb: Array, gate: Landmark) -> tuple[float, Array]:
-    """How far beyond a gate's plane (m) the vehicle at p_wb (3,) m is, and where off its axis (3,) m, world."""
+    """Return the distance beyond a gate's plane (m) of a vehicle at p_wb (3,) m, and its offset from the axis (3,) m."""
     off = p_wb - gate.p_w
     along = float(off @ gate.ahead)
     return along, off - along * gate.ahead
 
 
 def approach(p_wb: Array, gate: Landmark, t: float, since: float) -> Aim:
-    """The aim at t (s), `since` s after the gate was chosen, of a vehicle at p_wb (3,) m before it, or beside it."""
+    """Return the aim at t (s), `since` s after the gate was chosen, for a vehicle at p_wb (3,) m before or beside it."""
     along, across = offset(p_wb, gate)
     ahead, sideways = max(-along, 0.0), math.hypot(across[0], across[1])
     to = gate.p_w - p_wb
@@ -55,7 +56,7 @@ def approach(p_wb: Array, gate: Landmark, t: float, since: float) -> Aim:
         level = speed * gate.ahead + limited(-CENTRE * across * LEVEL, CROSSING / 2)
     else:
         level = pull(to_stand_off, CRUISE)
-    if climb_s > 0.0:  # the height is reached where the gate is looked at
+    if climb_s > 0.0:  # reach the height at the stand-off
         level = limited(level, float(np.linalg.norm(to_stand_off)) / climb_s)
     height = np.array([0.0, 0.0, np.clip(-CENTRE * across[2], -CLIMB, CLIMB)])
     looking = not known and np.linalg.norm(to_stand_off) < AT_M
@@ -63,10 +64,10 @@ def approach(p_wb: Array, gate: Landmark, t: float, since: float) -> Aim:
 
 
 def pull(to: Array, limit: float) -> Array:
-    """Velocity (3,) m/s towards a place that lies at `to` (3,) m from here, at most `limit`."""
+    """Return the velocity (3,) m/s towards a place at the relative position `to` (3,) m, at most `limit` m/s."""
     return limited(PULL * np.asarray(to, float), limit)
 
 
 def nod(since: float, heading: float) -> Array:
-    """Acceleration (3,) m/s^2 to and fro along the nose, `since` s into a look around."""
+    """Return the acceleration (3,) m/s^2 along the nose, alternating, `since` s into a look around."""
     return NOD * math.sin(2 * math.pi * since / NOD_S) * np.array([math.cos(heading), math.sin(heading), 0.0])

@@ -1,6 +1,6 @@
-"""`run-mpc --excite`: flies what `identify-vehicle` needs to see, within the room that the track has, and leaves the log.
+"""`run-mpc --excite`: fly the manoeuvres that `identify-vehicle` needs, within the bounds of the track, and log them.
 
-Throttle is stepped up while the vehicle sinks and down while it climbs, so that it stays near its height; rates are doublets,
+Throttle steps go up while the vehicle sinks and down while it climbs, so that it stays near its height; rates are doublets,
 which end where they began; speed is flown to and fro. The vehicle's file need only be roughly right.
 """
 
@@ -24,29 +24,29 @@ from vehicle.rotation import Array, to_euler
 from vehicle.vehicle import Vehicle
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
-ROUNDS = 2  # of everything
-DOUBLET_RAD_S, SIDE_S = (4.0, 4.0, 2.5), 0.16
-LONGEST_STEP_S, SHORTEST_STEP_S = 0.4, 0.2  # of the throttle
-CLIMB_M, DASH_M = 6.0, 22.0  # where there is room
-CLEAR_M = 3.0  # of the room's walls
-DASH_M_S, DASH_M_S2 = 14.0, 9.0
-SINK_M_S, CLIMB_M_S = 4.0, 6.5  # at most, before and after a step of the throttle
-LEVELS_LIMIT_S = 25.0  # for all levels, where the room is too small for some
-RETURN_S = 2.0
-BRAKE_M_S2 = 12.0  # twice what ends a climb
+ROUNDS = 2  # repetitions of all manoeuvres
+DOUBLET_RAD_S, SIDE_S = (4.0, 4.0, 2.5), 0.16  # amplitude by axis; s, duration of each side of a doublet
+LONGEST_STEP_S, SHORTEST_STEP_S = 0.4, 0.2  # s, duration of a throttle step
+CLIMB_M, DASH_M = 6.0, 22.0  # m, where there is room
+CLEAR_M = 3.0  # m from the bounds
+DASH_M_S, DASH_M_S2 = 14.0, 9.0  # speed and acceleration of a dash
+SINK_M_S, CLIMB_M_S = 4.0, 6.5  # greatest, before and after a throttle step
+LEVELS_LIMIT_S = 25.0  # s for all levels, where the room is too small for some
+RETURN_S = 2.0  # s, longest return home
+BRAKE_M_S2 = 12.0  # twice the deceleration at the end of a climb
 CALM_M_S2 = 4.0
-PLACE_GAIN = 0.8  # 1/s
-TURN_LIMIT = 4.0  # rad/s
+PLACE_GAIN = 0.8  # 1/s, position error to velocity
+TURN_LIMIT = 4.0  # rad/s, greatest body rate
 DOWN = np.array([0.0, 0.0, 1.0])
 Input = tuple[Array, float]  # body rates rad/s, thrust m/s^2
 Inputs = Generator[Input, None, None]
 
 
 class Excitation:
-    """The manoeuvres in a room: state in, command out, until `done`."""
+    """Manoeuvres within bounds: state in, command out, until `done`."""
 
     def __init__(self, vehicle: Vehicle, at: Start, room: Bounds, wanted: Manoeuvres, seed: int, rounds: int = ROUNDS):
-        """Begin near `at`; the seed draws the order."""
+        """Create them, beginning near `at`; the seed draws the order."""
         self._rounds, self.done = rounds, False
         self._vehicle, self._wanted, self._rng = vehicle, wanted, np.random.default_rng([seed, 11])
         self._velocity, self._heading = VelocityController(vehicle, TURN_LIMIT), to_euler(at.q_wb)[2]
@@ -62,7 +62,7 @@ class Excitation:
         self._script_left = self._script()
 
     def step(self, t: float, x: Array, dt: float) -> Control:
-        """The command for the state x (14,)."""
+        """Return the command for the state x (14,) at t (s), valid for dt (s)."""
         self._t, self._x, self._dt = t, x, dt
         given = next(self._script_left, None)
         if given is None:
@@ -86,7 +86,7 @@ class Excitation:
         yield from self._gather(1.0)
 
     def _gather(self, seconds: float, limit: float = CALM_M_S2) -> Inputs:
-        """To home, and still."""
+        """Fly home and hold, for `seconds`."""
         end = self._t + seconds
         while self._t < end:
             home = self._homewards()
@@ -94,7 +94,7 @@ class Excitation:
             yield self._towards(home, limit, learn=settled)
 
     def _throttle_steps(self) -> Inputs:
-        """All levels once, those above hover while it sinks, those below while it climbs or is high."""
+        """Fly all levels once, those above hover while sinking, those below while climbing or high."""
         levels = self._rng.permutation(np.array(self._wanted.throttles)).tolist()
         hover = self._vehicle.throttle.throttle(GRAVITY)
         up = [u for u in levels if u > hover]
@@ -108,43 +108,43 @@ class Excitation:
                 yield from self._level_at(up.pop(), self._top - climb)
             elif down and climb > -0.5 and height + LONGEST_STEP_S * climb < self._band:
                 yield from self._level_at(down.pop(), SINK_M_S + climb)
-            else:  # what is left wants the other direction first
+            else:  # the remaining levels need the other direction first
                 rise = not up and height < self._band / 2
                 yield from self._turn(0.1, -SINK_M_S if rise else SINK_M_S)
 
     def _away(self, share: float) -> bool:
-        """Whether it is farther from home than this share of what the steps may use."""
+        """Return whether the vehicle is farther from home than this share of the room for throttle steps."""
         x, y, z = self._x[P] - self._home
         return abs(z) > share * self._band or math.hypot(x, y) > share * CLEAR_M
 
     def _return(self) -> Inputs:
-        """Home, well inside, as far as that is quickly done."""
+        """Fly home, well inside the room, for a limited time."""
         end = self._t + RETURN_S
         while self._t < end and self._away(0.25):
             yield self._towards(2 * self._homewards(), DASH_M_S2)
 
     def _turn(self, seconds: float, sink: float) -> Inputs:
-        """Towards a rate of sinking, m/s, above home."""
+        """Fly towards a sink rate, m/s, above home."""
         end = self._t + seconds
         while self._t < end:
             yield self._towards(np.array([*self._homewards()[:2], sink]), DASH_M_S2)
 
     def _homewards(self) -> Array:
-        """Velocity (3,) towards home, m/s."""
+        """Return the velocity (3,) m/s towards home."""
         return np.clip(PLACE_GAIN * (self._home - self._x[P]), -4.0, 4.0)
 
     def _gain(self, throttle: float) -> float:
-        """m/s that the shortest step adds to the climb."""
+        """Return the climb rate (m/s) gained in the shortest step."""
         return SHORTEST_STEP_S * (self._vehicle.throttle.thrust(throttle) - GRAVITY)
 
     def _level_at(self, throttle: float, change: float) -> Inputs:
-        """One level, until the velocity has changed by so many m/s, or long enough."""
+        """Hold one level until the velocity has changed by `change` m/s, or for the longest step."""
         thrust = self._vehicle.throttle.thrust(throttle)
         end = self._t + min(change / max(abs(thrust - GRAVITY), 1.0), LONGEST_STEP_S)
         while self._t < end:
             omega, _ = self._towards(0.5 * self._homewards() * [1, 1, 0])
             yield omega, thrust
-        # The next step is chosen by the climb that this one has led to, which shows later.
+        # The next step depends on the climb that results from this one, which appears with a delay.
         yield from self._turn(self._vehicle.command_delay_s + 2 * self._vehicle.thrust_lag_s, 0.0)
 
     def _doublet(self, axis: int, sign: float) -> Inputs:
@@ -157,7 +157,7 @@ class Excitation:
                 yield omega, thrust
 
     def _dash(self, direction: Array) -> Inputs:
-        """Fast to one side as far as there is room, and back; not at all where there is none."""
+        """Fly fast to one side as far as there is room, and back; skip it where there is too little."""
         ends = [self._home[:2] + s * DASH_M * direction[:2] for s in (1.0, -1.0)]
         reach = [np.clip(end, self._low, self._far) - self._home[:2] for end in ends]
         way = np.array([*max(reach, key=lambda r: float(r @ r)), 0.0])
@@ -175,13 +175,13 @@ class Excitation:
                 yield self._towards(speed * heading + np.clip(aside, -2.0, 2.0), DASH_M_S2)
 
     def _towards(self, v_w: Array, limit: float = CALM_M_S2, learn: bool = False) -> Input:
-        """Rates and thrust towards a velocity (3,), m/s; manoeuvres teach the controller's sum nothing."""
+        """Return rates and thrust towards a velocity (3,) m/s; by default the controller's integral does not learn."""
         u, _ = self._velocity.input(self._x, Aim.towards(v_w, self._heading), self._dt, limit, learn)
         return u[:3], float(u[3])
 
 
 class Exciter(Guidance[MapEstimator]):
-    """Guidance that flies manoeuvres, and is finished when all has been flown."""
+    """Guidance that flies the manoeuvres, and finishes with the last."""
 
     course: tuple[Gate, ...] = ()
 

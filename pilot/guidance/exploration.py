@@ -1,4 +1,4 @@
-"""`run-mpc --explore`: a flight by sight from its settings to its log, in any of the ways in which races are flown."""
+"""`run-mpc --explore`: a flight by sight, from its settings to its log, in every mode of a race."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -21,13 +21,13 @@ from pilot.session import Session
 
 @dataclass(frozen=True)
 class FoundGate:
-    position_m: list[float]  # from the pad, world NED
+    position_m: list[float]  # m from the pad, world NED
     yaw_deg: float
 
 
 @dataclass(frozen=True)
 class Exploration:
-    """The stable keys of the JSON."""
+    """Stable keys of the JSON."""
 
     status: str
     cause: str
@@ -35,18 +35,18 @@ class Exploration:
     gates_seen: int
     time_s: float | None
     gates: list[FoundGate]
-    world: dict[str, Any] | None  # None where nobody here knows it
+    world: dict[str, Any] | None  # None where it is unknown
     log: str
     troubles: dict[str, str]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the result as a dict for JSON."""
         return asdict(self)
 
 
 def explore(session: Session, opening_m: float, mode: str, link: Link) -> Exploration:
-    """Flies by sight and returns what was found; arguments and errors as of `pilot.run.fly`."""
-    # The simulator gets the track; logs do not tell its name, since nobody has been told.
+    """Fly by sight and return the gates found; arguments and errors as in `pilot.run.fly`."""
+    # Only the simulator gets the track; logs do not name it, since the pilot has none.
     session = replace(session, track=replace(session.track, name=NAME))
     pilot, explorer = make_explorer(session.vehicle, session.profile, opening_m, session.manoeuvres, session.seed)
     with interruptible(pilot):
@@ -77,7 +77,7 @@ def _found(session: Session, pilot: Pilot[Mapper], explorer: Explorer, recorder:
 
 
 def summary(outcome: Exploration) -> str:
-    """What was found, for people."""
+    """Return a human-readable summary."""
     lines = [
         f"{outcome.status}: {outcome.cause}; world {world_name(outcome.world)}",
         f"flown through {outcome.gates_passed} of the gates seen",

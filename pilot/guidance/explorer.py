@@ -1,9 +1,8 @@
-"""Guidance without a map or a plan: from gate to gate by sight, slowly. It leaves the log for `map-track`.
+"""Guidance without a map or a plan: from gate to gate by sight, slowly. Its log is the input of `map-track`.
 
-take off -> search <-> approach -> pass -> search ..., until the race is over, or a turn all round has shown no further gate: then
-it lands where it is.
-Before the first gate it may fly manoeuvres, for `identify-vehicle`; `map-track` learns from them how long a metre is, which
-only accelerations tell.
+take off -> search <-> approach -> pass -> search ..., until the race is over, or a full turn has shown no further gate: then
+it lands on the spot. Before the first gate it may fly manoeuvres for `identify-vehicle`; `map-track` also needs them for the
+metric scale, which only accelerations show.
 """
 
 import enum
@@ -30,19 +29,19 @@ from vehicle.rotation import Array, to_euler
 from vehicle.vehicle import Vehicle
 
 NAME = "explored"
-REST_S = 4.0  # on the pad, before GO or after it: the longer the rest, the better the biases are known
-LIFT_M = 1.0  # above the pad before anything else
-BEYOND_M = 1.5  # behind a gate, where it counts as passed
-BESIDE_M = 4.0  # behind a gate that was not passed: up to there the vehicle turns back
-LOOK_S = 0.8  # of context ahead after a gate, before a search
-TURN_LIMIT = 2.0  # rad/s, of the body
-TURN = math.radians(45.0)  # rad/s, of a search
-SEARCH_S = 2 * math.pi / TURN + 2.0  # of a search, before it moves on
-SEARCHES = 2  # in a row that may be in vain
-STEP_M = 5.0  # onwards between them
-STALE_S = 20.0  # after which a gate that was not seen again is looked for anew
-RETRY_S = 25.0  # of flying at one gate
-ROOM_M, ROOF_M = 12.0, 10.0  # around the pad and above it, that manoeuvres may use where nobody knows the room
+REST_S = 4.0  # s on the pad, before GO or after it: the longer the rest, the better the biases are estimated
+LIFT_M = 1.0  # m above the pad before anything else
+BEYOND_M = 1.5  # m behind a gate, where it counts as passed
+BESIDE_M = 4.0  # m behind a gate that was not passed, up to which the vehicle turns back
+LOOK_S = 0.8  # s of flight straight on after a gate, before a search
+TURN_LIMIT = 2.0  # rad/s, greatest body rate
+TURN = math.radians(45.0)  # rad/s, turn rate of a search
+SEARCH_S = 2 * math.pi / TURN + 2.0  # s of a search, before the vehicle moves on
+SEARCHES = 2  # consecutive searches without a result before landing
+STEP_M = 5.0  # m onwards between searches
+STALE_S = 20.0  # s since the last view of a gate, after which it is ignored
+RETRY_S = 25.0  # s of flight towards one gate
+ROOM_M, ROOF_M = 12.0, 10.0  # m around the pad and above it for manoeuvres, where the bounds are unknown
 
 
 class ExplorerStage(enum.StrEnum):
@@ -55,16 +54,16 @@ class ExplorerStage(enum.StrEnum):
 
 
 class Explorer(Guidance[Mapper]):
-    """Guidance of a pilot with a `Mapper`; `passed` are the numbers of the landmarks that it has flown through."""
+    """Guidance of a pilot with a `Mapper`; `passed` holds the numbers of the landmarks flown through."""
 
     course: tuple[Gate, ...] = ()
 
     def __init__(self, vehicle: Vehicle, counted: bool, manoeuvres: Manoeuvres | None = None, seed: int = 0):
-        """On the pad.
+        """Create it on the pad.
 
         Args:
-            counted: whether the simulator tells how many gates were passed.
-            manoeuvres: to be flown before the first gate; the seed draws their order.
+            counted: the simulator reports the number of gates passed.
+            manoeuvres: flown before the first gate; the seed draws their order.
         """
         self.passages, self.passed, self.stage = Passages(), list[int](), ExplorerStage.TAKE_OFF
         self._vehicle, self._counted, self._wanted, self._seed = vehicle, counted, manoeuvres, seed
@@ -77,12 +76,12 @@ class Explorer(Guidance[Mapper]):
         self._go_t = 0.0  # s
         self._begun = False
         self._landing = Landing(vehicle)
-        self._way = 0.0  # rad, in which the course has led so far
+        self._way = 0.0  # rad, direction of the course so far
         self._stage_t = 0.0
         self._vain = 0
         self._why_landing = ""
-        self._credited = 0  # gates, as the race status says
-        self._wrong: set[int] = set()  # landmarks whose passing was not credited: not their turn yet
+        self._credited = 0  # gates credited by the race status
+        self._wrong: set[int] = set()  # landmarks whose passage was not credited: not next in order
 
     def window(self, state: State | None) -> SearchWindow:
         return self._whole_image
@@ -91,12 +90,12 @@ class Explorer(Guidance[Mapper]):
         used = len(estimator.see(image.t, image.detections))
         return Localised(used, len(image.detections) - used)
 
-    def hear(self, message: Telemetry) -> End | None:
-        """The race's status, and the ground at the end of a landing."""
+    def receive(self, message: Telemetry) -> End | None:
+        """Process the race status, and detect the ground at the end of a landing."""
         if isinstance(message, RaceStatus):
             return self._follow_race(message)
         if isinstance(message, Imu):
-            self._landing.hear(message)
+            self._landing.receive(message)
         return End(EndReason.FINISHED, self._why_landing) if self._landing.done else None
 
     def _follow_race(self, status: RaceStatus) -> End | None:
@@ -113,7 +112,7 @@ class Explorer(Guidance[Mapper]):
         return rested_s >= REST_S
 
     def judge(self, state: State, t: float, go_t: float, estimator: Mapper) -> None:
-        """Choose what to steer at."""
+        """Update the stage and the aim from the estimate."""
         if not self._begun:
             self._begun, self._go_t = True, go_t
             self._way = to_euler(state.q_wb)[2]
@@ -131,7 +130,7 @@ class Explorer(Guidance[Mapper]):
         return control(x, *self._velocity.input(x, self._aim, dt), self._aim)
 
     def conclude(self, end: End) -> End:
-        """Whatever ends a landing, even a simulator that counts the ground as a crash, ends no exploration."""
+        """Count every end during a landing as finished, even if the simulator takes the ground for a crash."""
         if self.stage is ExplorerStage.LAND:
             return End(EndReason.FINISHED, self._why_landing)
         if end.reason is EndReason.TIME_LIMIT:
@@ -139,7 +138,7 @@ class Explorer(Guidance[Mapper]):
         return end
 
     def _steer(self, state: State, t: float) -> Aim:
-        """The aim of the present stage, after any change of stage."""
+        """Return the aim of the current stage, after any change of stage."""
         since = t - self._stage_t
         if self.stage is ExplorerStage.LAND:
             return self._aim
@@ -168,27 +167,27 @@ class Explorer(Guidance[Mapper]):
         self.stage, self._stage_t = stage, t
 
     def _choose(self, state: State, t: float) -> Landmark | None:
-        """The nearest next gate: near, ahead, and not yet flown through."""
+        """Return the nearest next gate: near, ahead, and not yet flown through."""
         best, least = None, math.inf
         way = np.array([math.cos(self._way), math.sin(self._way), 0.0])
         gates = self._landmarks
         behind = [gate.p_w for gate in gates if gate.number in self.passed]
         for gate in gates:
             given_up = gate.number == self._target and t - self._stage_t > RETRY_S
-            again = any(np.linalg.norm(gate.p_w - p_w) < APART_M for p_w in behind)  # seen twice, first from afar
+            again = any(np.linalg.norm(gate.p_w - p_w) < APART_M for p_w in behind)  # seen twice, first from far away
             if again or gate.number in self._wrong or t - gate.last_t > STALE_S or given_up:
                 continue
             to = gate.p_w - state.p_wb
             distance = float(np.linalg.norm(to))
             cost = distance * (1.5 - 0.5 * float(to @ way) / max(distance, 1e-9))
             if gate.number == self._target:
-                cost *= 0.7  # no change of mind for little
+                cost *= 0.7  # hysteresis against switching
             if cost < least:
                 best, least = gate, cost
         return best
 
     def _begin_to_excite(self, state: State, t: float, gate: Landmark, wanted: Manoeuvres) -> Aim:
-        """Facing the first gate, in the room before it."""
+        """Start the manoeuvres, facing the first gate, in the space before it."""
         to = gate.p_w - state.p_wb
         side = min(ROOM_M, math.hypot(to[0], to[1]))
         start = Start(_triple(state.p_wb), math.degrees(math.atan2(to[1], to[0])))
@@ -198,20 +197,20 @@ class Explorer(Guidance[Mapper]):
         return self._aim
 
     def _excite(self, state: State, t: float) -> Aim:
-        """The manoeuvres fly; afterwards all is as before."""
+        """Fly the manoeuvres; afterwards return to the search."""
         if self._excitation is not None and self._excitation.done:
             self._excitation, self._hold = None, state.p_wb
             self._change(ExplorerStage.SEARCH, t)
         return Aim.towards(np.zeros(3), self._way)
 
     def _approach(self, state: State, t: float, gate: Landmark) -> Aim:
-        """At the gate, until it is passed or turns out to be none to pass."""
+        """Fly at the gate until it is passed or found not to be next."""
         along, across = offset(state.p_wb, gate)
         if along > BEYOND_M / 2 and np.linalg.norm(across) < BEYOND_M:
             self._pass(t, gate)
             return self._fly_on(state, t)
         if along > BESIDE_M:
-            self._wrong.add(gate.number)  # it stands with its back this way: not its turn
+            self._wrong.add(gate.number)  # faces the other way: not next in order
             self._hold = state.p_wb
             self._change(ExplorerStage.SEARCH, t)
             return self._search(state, t)
@@ -225,7 +224,7 @@ class Explorer(Guidance[Mapper]):
         self._change(ExplorerStage.PASS, t)
 
     def _fly_on(self, state: State, t: float) -> Aim:
-        """A little onwards behind a gate, context ahead; then to the next."""
+        """Fly on straight behind a gate for a moment; then search the next."""
         if t - self._stage_t > LOOK_S:
             if self._counted and len(self.passed) > self._credited + 1:
                 self._wrong.add(self.passed.pop())
@@ -235,7 +234,7 @@ class Explorer(Guidance[Mapper]):
         return Aim.towards(CROSSING * way + pull((self._hold - state.p_wb) * [0, 0, 1], CLIMB), self._way)
 
     def _search(self, state: State, t: float) -> Aim:
-        """Turns on the spot and nods; after a whole turn a little onwards, and at last the end."""
+        """Turn on the spot and nod; after a full turn move on, and land after several in vain."""
         since = t - self._stage_t
         if since > SEARCH_S:
             self._vain += 1
@@ -250,7 +249,7 @@ class Explorer(Guidance[Mapper]):
 
 
 def sweep(t: float) -> float:
-    """rad off the course's way, t seconds into a search: a quarter to the right, then all round to the left."""
+    """Return the yaw (rad) relative to the course t seconds into a search: a quarter turn right, then a full turn left."""
     quarter = math.pi / 2 / TURN
     return TURN * t if t < quarter else TURN * (2 * quarter - t)
 

@@ -1,10 +1,10 @@
-"""What tells, without the simulator's truth, that a gate was missed or that the estimate is lost.
+"""Detection of a missed gate or a lost estimate without the simulator's truth.
 
-- The estimate has crossed the gate's plane outside of its opening: beyond the middle of the frame, since who flies on has not
-  touched it.
-- The race status still counts no gate that was passed some time before it was sent.
-- The plan has gone on, and the gate's plane was not crossed near the gate.
-- The position to the gates has been too doubtful to fly through one for some time.
+- The estimate has crossed the gate's plane outside of its opening: beyond the middle of the frame, since a vehicle that
+  flies on has not hit it.
+- The race status does not count a gate that was passed some time before it was sent.
+- The plan has advanced past the gate, and the gate's plane was not crossed near the gate.
+- The position to the gates has been too uncertain to fly through one for some time.
 """
 
 from dataclasses import dataclass
@@ -16,48 +16,49 @@ from tracks.gate import Gate
 
 @dataclass(frozen=True, slots=True)
 class IncidentConfig:
-    """When it is believed. Set by hand, unless named otherwise."""
+    """Thresholds of the detection. Set by hand, unless stated otherwise."""
 
-    # After a passage, from when a status that does not count it contradicts. Real builds count up to a quarter of a second late,
-    # by other accounts three quarters; once passages were counted: later than any of them, by a status' period and this slack.
+    # Delay after a passage from which a status without it contradicts. Real builds count up to a quarter of a second late, by
+    # other accounts three quarters. Once passages were counted, the delay is the longest seen, plus a status period, plus
+    # slack_s.
     status_s: float = 1.0
     slack_s: float = 0.1
-    overdue_s: float = 0.5  # of plan time beyond a gate
-    lost_s: float = 1.5  # without a position that fits into a gate
-    lateral_m_s2: float = 18.0  # most acceleration aside with which a gate found elsewhere is still flown at
-    tries: int = 3  # at one gate
+    overdue_s: float = 0.5  # s of plan time beyond a gate
+    lost_s: float = 1.5  # s without a position accurate enough for a gate
+    lateral_m_s2: float = 18.0  # greatest lateral acceleration with which a displaced gate is still flown at
+    tries: int = 3  # attempts at one gate
 
 
 def missed_margin(gate: Gate) -> float:
-    """m: a passage with less margin than that by the estimate has missed the gate."""
+    """Return the margin (m) below which a passage by the estimate has missed the gate."""
     return -(gate.outer_m - gate.opening_m) / 4 if gate.has_frame else 0.0
 
 
 class StatusWatch:
-    """Compares what the race status counts with what was passed by the estimate, and learns how late it counts."""
+    """Comparison of the gates counted by the race status with those passed by the estimate; adapts to the delay of the count."""
 
     def __init__(self, config: IncidentConfig):
         self._config = config
         self._status: RaceStatus | None = None
-        self._period_s = 0.0  # between the last two
+        self._period_s = 0.0  # s between the last two
         self._seen = 0  # gates counted so far
-        self._latest_s: float | None = None  # the most by which a passage was counted late
+        self._latest_s: float | None = None  # s, longest delay of the count so far
 
-    def hear(self, status: RaceStatus) -> None:
-        """Take a status; the newest counts."""
+    def receive(self, status: RaceStatus) -> None:
+        """Process a status; the newest counts."""
         if self._status is not None:
             self._period_s = max(status.t - self._status.t, 0.0)
         self._status = status
 
     def counted(self, go_t: float) -> int | None:
-        """Gates that the newest status of the race that began at go_t (s) counts; None without one."""
+        """Return the number of gates counted by the newest status of the race that began at go_t (s); None without one."""
         status = self._status
         if status is None or status.start is None or abs(status.start - go_t) > SAME_START_S:
             return None
         return status.gate
 
     def missed(self, passed_s: list[float], go_t: float) -> int | None:
-        """The first gate of those passed by the estimate, s since GO, that is not counted although it should be."""
+        """Return the first gate passed by the estimate, times in s since GO, that should be counted but is not; else None."""
         counted, status = self.counted(go_t), self._status
         if counted is None or status is None:
             return None
@@ -71,20 +72,20 @@ class StatusWatch:
 
     @property
     def _patience_s(self) -> float:
-        """After a passage, from when a status that does not count it contradicts."""
+        """Delay after a passage from which a status without it contradicts, s."""
         if self._latest_s is None:
             return self._config.status_s
         return max(self._latest_s, 0.0) + self._period_s + self._config.slack_s
 
 
 class LostWatch:
-    """For how long the estimate has been lost."""
+    """Timer of a lost estimate."""
 
     def __init__(self, config: IncidentConfig):
         self._config, self._since = config, -1.0
 
     def lost(self, lost: bool, t: float) -> bool:
-        """Whether it has been for too long at t (s)."""
+        """Return whether the estimate has been lost for too long at t (s)."""
         if not lost:
             self._since = -1.0
         elif self._since < 0:

@@ -1,4 +1,4 @@
-"""A landing where the vehicle is: it brakes, then sinks until the ground is felt. The orderly way out of a flight."""
+"""Landing on the spot: brake, then sink until the accelerometer shows the ground. The regular end of a flight."""
 
 import math
 
@@ -14,36 +14,36 @@ from vehicle.vehicle import Vehicle
 
 SINK_M_S = 1.5
 TURN_RAD_S = 4.0  # most body rate
-BRAKE_SHARE = 0.4  # of the vehicle's thrust, that may stop it
+BRAKE_SHARE = 0.4  # fraction of the vehicle's thrust used for braking
 PUSH_M_S2, PUSH_S = (
     4.0,
     0.25,
-)  # specific force beyond the thrust asked for, and for how long: longer than thrust lags behind
-BELOW_M = 0.3  # the floor by the estimate: it has been reached
-LIMIT_S = 20.0  # after which it is over, wherever the ground is
+)  # specific force beyond the commanded thrust, and its duration: longer than the thrust lags
+BELOW_M = 0.3  # m below the floor by the estimate, where the ground counts as reached
+LIMIT_S = 20.0  # s, longest landing
 
 
 class Landing:
-    """Begins with the first `step`."""
+    """Landing controller, which begins with the first `step`."""
 
     def __init__(self, vehicle: Vehicle, floor_m: float = math.inf):
-        """`floor_m`: z of the ground in the world, where it is known: by polls seldom enough, its push is not felt."""
+        """Create it; `floor_m`: z of the ground, world NED, if known: by slow polls its contact force may be missed."""
         self._floor_m = floor_m + BELOW_M
         self._velocity, self._brake = VelocityController(vehicle, TURN_RAD_S), BRAKE_SHARE * vehicle.thrust_max
-        self._begun: float | None = None  # s
+        self._begun: float | None = None  # s, start
         self._heading, self._thrust = 0.0, np.inf
-        self._free_t = 0.0  # s, when nothing pushed last
+        self._free_t = 0.0  # s, last time without contact force
         self.done = False
 
-    def hear(self, sample: Imu) -> None:
-        """Feel for the ground."""
+    def receive(self, sample: Imu) -> None:
+        """Process a sample: detect the contact force."""
         if self._begun is None or float(np.linalg.norm(sample.accel)) - self._thrust < PUSH_M_S2:
             self._free_t = sample.t
         late = self._begun is not None and sample.t - self._begun > LIMIT_S
         self.done |= late or sample.t - self._free_t > PUSH_S
 
     def step(self, state: State, t: float, dt: float) -> Control:
-        """The command at t (s); the next one comes dt (s) later."""
+        """Return the command at t (s); the next one follows dt (s) later."""
         if self._begun is None:
             self._begun, self._heading = t, float(to_euler(state.q_wb)[2])
         self.done |= float(state.p_wb[2]) > self._floor_m

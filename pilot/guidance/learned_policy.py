@@ -1,4 +1,4 @@
-"""Guidance by a learned policy: no plan; estimate and next gate give the command (Swift, Kaufmann et al. 2023)."""
+"""Guidance by a learned policy without a plan: command from the estimate and the next gate (Swift, Kaufmann et al. 2023)."""
 
 from collections.abc import Sequence
 
@@ -17,29 +17,29 @@ from tracks.gate import Gate
 from tracks.track import Track
 from vehicle.rotation import Array
 
-OVERDUE_S = 15.0  # without a further gate: a policy that was trained for another course may circle for ever
+OVERDUE_S = 15.0  # s without a further gate: a policy trained for another course may circle for ever
 
 
 class LearnedPolicy(Guidance[MapEstimator]):
-    """Flies by a policy about gates that may stand off the map; one that was missed stays the next."""
+    """Policy guidance through gates that may be displaced from the map; a missed gate remains the next."""
 
     def __init__(self, track: Track, laps: int, controller: PolicyController, observer: GateObserver):
         self.course, self.passages = track.course(laps), Passages()
         self._track, self._controller, self._observer = track, controller, observer
         self._previous: State | None = None
-        self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
+        self._previous_p = np.zeros(3)  # m, previous position in the map frame, by the previous offset of the next gate
 
     def window(self, state: State | None) -> SearchWindow:
         return self._observer.window(state, np.zeros(3))
 
-    def rested(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
-        self._observer.rested(images, estimator)
+    def end_of_rest(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
+        self._observer.end_of_rest(images, estimator)
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
         return self._observer.see(image, estimator)
 
     def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
-        """Count the gates that the estimate passes; finished with the last."""
+        """Count the gates passed by the estimate; finish with the last."""
         previous, self._previous = self._previous, state
         passages, gate = self.passages, self._next_gate
         if previous is not None and len(passages.times_s) < len(self.course):
@@ -61,7 +61,7 @@ class LearnedPolicy(Guidance[MapEstimator]):
 
     @property
     def _number(self) -> int:
-        """Of the next gate on the track; behind the last one of a closed course, the first."""
+        """Number of the next gate on the track; after the last of a closed course, the first."""
         passed = len(self.passages.times_s)
         return passed % len(self._track.gates) if self._track.closed else min(passed, len(self.course) - 1)
 
@@ -70,7 +70,7 @@ class LearnedPolicy(Guidance[MapEstimator]):
         return self._track.gates[self._number]
 
     def _offset(self, estimator: MapEstimator) -> Array:
-        """(3,) m, of the next gate from where the map has it."""
+        """Return the offset (3,) m of the next gate from the map, world NED."""
         landmark = self._track.landmarks[self._number]
         moved = self._observer.moved(landmark)
         return moved + estimator.gate_offset(landmark, self._next_gate.p_wg + moved)

@@ -1,33 +1,33 @@
-"""What `identify-vehicle` wants to see and `run-mpc --excite` flies, and how a command line names it."""
+"""Manoeuvres for `identify-vehicle` that `run-mpc --excite` flies, and their names on the command line."""
 
 from dataclasses import dataclass
 
 from vehicle.errors import UserError
 
-THROTTLES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.265, 0.32, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # levels that tell the curve
+THROTTLES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.265, 0.32, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # levels of the thrust curve
 AXES = ("roll", "pitch", "yaw")
 SPEED = "speed"
 
 
 @dataclass(frozen=True)
 class Manoeuvres:
-    """What is to be flown."""
+    """Requested manoeuvres."""
 
     throttles: tuple[float, ...] = THROTTLES
     axes: tuple[int, ...] = (0, 1, 2)
     speed: bool = True
 
     def __str__(self) -> str:
-        """As `parse_manoeuvres` reads it."""
+        """Return the text that `parse_manoeuvres` reads."""
         parts = [f"{u:g}" for u in self.throttles] + [AXES[axis] for axis in self.axes] + [SPEED] * self.speed
         return ",".join(parts)
 
 
 def parse_manoeuvres(text: str) -> Manoeuvres:
-    """Of "all", or of throttles, axes and "speed" with commas between: "0.7,0.8,yaw,speed".
+    """Parse "all", or a comma-separated list of throttles, axes and "speed": "0.7,0.8,yaw,speed".
 
     Raises:
-        UserError: something else stands there.
+        UserError: the text contains anything else.
     """
     if text == "all":
         return Manoeuvres()

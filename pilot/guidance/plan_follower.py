@@ -1,4 +1,4 @@
-"""Guidance by a plan: the controller follows it, the estimate says which gates were passed."""
+"""Guidance by a plan: the controller tracks it, and the estimate determines which gates were passed."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import numpy as np
 from estimation.estimator import MapEstimator, State
 from estimation.localisation import Localised
 from link.messages import Imu, RaceStatus, RivalState, Telemetry, Vector
-from mpc.control import Control, Learned
+from mpc.control import Control, EstimatedParameters
 from mpc.controller import STALE_S, Controller
 from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
@@ -31,7 +31,7 @@ REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this 
 
 
 class PlanFollower(Guidance[MapEstimator]):
-    """Flies a plan about gates that may stand off the map."""
+    """Guidance along a plan through gates that may be displaced from the map."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class PlanFollower(Guidance[MapEstimator]):
         rivals: RivalWatch | None = None,
         replanning: Replanning | None = None,
     ):
-        """`period_s`: between two commands. Without rivals nobody is given way; without a replanning the plan stays as it is.
+        """Create it; `period_s`: command period. Without `rivals` none is given way; without `replanning` the plan is fixed.
 
-        Without retries a gate that is missed stays so, as does a lost estimate.
+        Without `retries` a missed gate is not flown again, and a lost estimate is not recovered.
         """
         self.course, self.passages, self.controller = track.course(laps), Passages(), controller
         self._caution = Caution(contact_radius_m, period_s)
@@ -64,8 +64,8 @@ class PlanFollower(Guidance[MapEstimator]):
     def window(self, state: State | None) -> SearchWindow:
         return self._observer.window(state, self._offsets[self._next])
 
-    def rested(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
-        self._observer.rested(images, estimator)
+    def end_of_rest(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
+        self._observer.end_of_rest(images, estimator)
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
         found = self._observer.see(image, estimator)
@@ -74,24 +74,24 @@ class PlanFollower(Guidance[MapEstimator]):
             self._rivals.see(at.t, image.rivals, at.p_wb if found.at.p_wb is None else found.at.p_wb, at)
         if self._retries is not None:
             if any(sighting.gate == self._landmark(self._next) for sighting in found.sightings):
-                self._retries.saw(image.t)
+                self._retries.record_sighting(image.t)
             self._look_elsewhere(image, found, estimator, self._retries)
         return found
 
-    def hear(self, message: Telemetry) -> End | None:
+    def receive(self, message: Telemetry) -> End | None:
         if self._retries is not None and isinstance(message, RaceStatus):
-            self._retries.hear(message)
+            self._retries.receive(message)
         return None
 
-    def meet(self, rival: RivalState) -> None:
+    def process_rival(self, rival: RivalState) -> None:
         if self._rivals is not None:
-            self._rivals.hear(rival)
+            self._rivals.receive(rival)
 
-    def flown_by(self, t: float, u: Array) -> None:
+    def process_human_input(self, t: float, u: Array) -> None:
         self.controller.sent(t, u)
 
     def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
-        """Count the gates that the estimate passes; finished with the last."""
+        """Count the gates passed by the estimate; finish with the last."""
         previous, self._previous = self._previous, state
         passages, end, outside, retries = self.passages, None, False, self._retries
         passed = len(passages.times_s)
@@ -148,38 +148,38 @@ class PlanFollower(Guidance[MapEstimator]):
     def rests(self) -> bool:
         return self.controller.theta > self.controller.reference.end - NEARLY_S
 
-    def learned(self) -> Learned:
+    def learned(self) -> EstimatedParameters:
         return self.controller.learned
 
     def replanned(self) -> tuple[Plan, Vehicle] | None:
         return (self._replanning.plan, self._replanning.vehicle) if self._replanning is not None else None
 
     def bridge(self, state: State, t: float) -> list[Imu]:
-        """By what the model says of the commands sent."""
+        """Return the samples predicted by the model from the commands sent."""
         x = state_vector(state)
         readings = self.controller.coast(x, state.t, min(t, state.t + STALE_S))
         return [Imu(t, _vector(force), _vector(omega)) for t, force, omega in readings]
 
     def _lead_course(self, estimator: MapEstimator) -> None:
-        """Lead the course through the gates about the vehicle where they stand."""
+        """Shift the course near the vehicle to the estimated gate positions."""
         for k in range(max(self._next - BEHIND, 0), min(self._next + BEFORE, len(self.course))):
             self._offsets[k] += self._share * (self._gate_offset(k, estimator) - self._offsets[k])
-            self.controller.believe_gate(
+            self.controller.set_gate_offset(
                 k, self._offsets[k], sigma_across(self.course[k], self._gate_doubt(k, estimator))
             )
 
     def _gate_offset(self, number: int, estimator: MapEstimator) -> Array:
-        """(3,) m, of a gate of the course from where the plan has it."""
+        """Return the offset (3,) m of a gate of the course from the plan, world NED."""
         landmark, at_w, moved = self._on_map(number)
         return moved + estimator.gate_offset(landmark, at_w)
 
     def _gate_doubt(self, number: int, estimator: MapEstimator) -> Array | None:
-        """(3, 3) m^2, of the position to a gate of the course."""
+        """Return the covariance (3, 3) m^2 of the position to a gate of the course; None if unknown."""
         landmark, at_w, _ = self._on_map(number)
-        return estimator.gate_doubt(landmark, at_w)
+        return estimator.gate_covariance(landmark, at_w)
 
     def _on_map(self, number: int) -> tuple[int, Array, Array]:
-        """A gate's landmark, where the map has it now (3,) m, and by how much that was moved (3,) m."""
+        """Return a gate's landmark, its current position on the map (3,) m, and its displacement from the original map (3,) m."""
         landmark = self._landmark(number)
         moved = self._observer.moved(landmark)
         return landmark, self.course[number].p_wg + moved, moved
@@ -187,7 +187,7 @@ class PlanFollower(Guidance[MapEstimator]):
     def _look_elsewhere(
         self, image: DetectedImage, found: Localised, estimator: MapEstimator, retries: GateRetries
     ) -> None:
-        """Whether the next gates stand elsewhere than on the map."""
+        """Detect whether the next gates are displaced from the map."""
         ahead = range(self._next, min(self._next + AHEAD, len(self.course)))
         asked = dict.fromkeys(self._landmark(k) for k in ahead if not self.course[k].is_ball)
         moved = self._observer.relocate(image, found, tuple(asked), estimator)
@@ -199,12 +199,12 @@ class PlanFollower(Guidance[MapEstimator]):
             retries.found_elsewhere(moved, self.course[self._next], at.p_wb, at.v_w)
 
     def _landmark(self, number: int) -> int:
-        """The thing on the map that a gate of the course is."""
+        """Return the landmark of a gate of the course."""
         return self._landmarks[number % len(self._landmarks)]
 
     @property
     def _next(self) -> int:
-        """Number of the next gate, in the end of the last one."""
+        """Number of the next gate; after the last, that of the last."""
         return min(len(self.passages.times_s), len(self.course) - 1)
 
 

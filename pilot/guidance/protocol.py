@@ -1,4 +1,4 @@
-"""What steers the vehicle between GO and the end: fly the plan (`PlanFollower`), explore (`Explorer`) or excite (`Exciter`)."""
+"""Protocol of guidance between GO and the end: follow a plan (`PlanFollower`), explore (`Explorer`) or excite (`Exciter`)."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from estimation.estimator import Estimator, MapEstimator, State
 from estimation.localisation import Localised, localise, refocused
 from estimation.relocation import GateRelocator, Relocation, displaced
 from link.messages import Imu, RivalState, Telemetry
-from mpc.control import Control, Learned
+from mpc.control import Control, EstimatedParameters
 from perception.association import Associator
 from perception.roi import PredictedPose, RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, Passages
@@ -24,86 +24,87 @@ E = TypeVar("E", bound=Estimator, contravariant=True)
 
 
 class Guidance(Protocol[E]):
-    """Asked by the pilot in flight: `see` each image, then `judge` and `step` once per command, and `prepare` after it.
+    """Guidance of a flight: `see` is called with each image, `judge` and `step` once per command, `prepare` after it.
 
-    What is not abstract need not be answered: by default nothing is heard, awaited, prepared, bridged or reinterpreted.
+    Methods that are not abstract are optional: by default messages are ignored, and nothing is prepared, bridged or
+    reinterpreted.
     """
 
-    course: tuple[Gate, ...]  # gates to pass, in order; empty where nobody knows them
+    course: tuple[Gate, ...]  # gates to pass, in order; empty where they are unknown
     passages: Passages
 
     @abstractmethod
     def window(self, state: State | None) -> SearchWindow:
-        """Where the next image may show gates, seen from the newest state; None: it is not known well enough."""
+        """Return the region of the next image to search for gates, for the newest state; None: it is too uncertain."""
 
-    def rested(self, images: Sequence[DetectedImage], estimator: E) -> None:
-        """Take what the camera showed from the pad, when the rest on it is over."""
+    def end_of_rest(self, images: Sequence[DetectedImage], estimator: E) -> None:
+        """Process the images taken on the pad, at the end of the rest."""
         return None
 
     @abstractmethod
     def see(self, image: DetectedImage, estimator: E) -> Localised:
-        """Correct the estimator by an image."""
+        """Correct the estimate by an image."""
 
-    def hear(self, message: Telemetry) -> End | None:
-        """Take a message in flight, which may end it."""
+    def receive(self, message: Telemetry) -> End | None:
+        """Process a message in flight; return an end if it ends the flight."""
         return None
 
-    def meet(self, rival: RivalState) -> None:
-        """Take where a rival is, before the flight and in it."""
+    def process_rival(self, rival: RivalState) -> None:
+        """Process a rival's state, before the flight and in it."""
         return None
 
-    def flown_by(self, t: float, u: Array) -> None:
-        """Take an input (4,) at t (s) of a person who flies instead: body rates and thrust."""
+    def process_human_input(self, t: float, u: Array) -> None:
+        """Process the input (4,) at t (s) of a person who flies instead: body rates (rad/s) and thrust (m/s^2)."""
         return None
 
     def ready(self, rested_s: float) -> bool:
-        """Whether an armed vehicle that has rested so long may leave the pad."""
+        """Return whether an armed vehicle that has rested for rested_s may leave the pad."""
         return True
 
     @abstractmethod
     def judge(self, state: State, t: float, go_t: float, estimator: E) -> End | None:
-        """Follow the flight's progress to the state of time t, before it is steered on; GO was at go_t (s)."""
+        """Update the progress by the state at t (s), before `step`; GO was at go_t (s). Return an end if the flight is over."""
 
     @abstractmethod
     def step(self, state: State, t: float, dt: float, estimator: E) -> Control:
-        """The command at time t; the next one comes dt (s) later."""
+        """Return the command at t (s); the next one follows dt (s) later."""
 
     def prepare(self) -> None:
-        """Do what can be done for the next command before its state is known."""
+        """Prepare the next command before its state is known."""
         return None
 
     def bridge(self, state: State, t: float) -> list[Imu]:
-        """Samples, free of bias, that a model predicts from a state on to time t; none where there is no model."""
+        """Return the bias-free samples that a model predicts from a state up to t (s); none without a model."""
         return []
 
     @property
     def rests(self) -> bool:
-        """Whether there is no way to fly behind the last gate, or it has been flown."""
+        """Whether there is nothing to fly behind the last gate, or it has been flown."""
         return True
 
-    def learned(self) -> Learned | None:
-        """What the flight has shown of its vehicle; None where nobody asks."""
+    def learned(self) -> EstimatedParameters | None:
+        """Return the vehicle parameters estimated in flight; None without an estimate."""
         return None
 
     def replanned(self) -> tuple[Plan, Vehicle] | None:
-        """The plan followed at last, in whose time progress is told, and the vehicle that it is for; None: the one begun with."""
+        """Return the last plan followed, whose time measures progress, and its vehicle; None: the initial ones."""
         return None
 
     def conclude(self, end: End) -> End:
-        """What an end that comes from elsewhere means for the purpose of the flight."""
+        """Translate an end from elsewhere into the end of this flight."""
         return end
 
 
 class GateObserver:
-    """Recognises the gates of a known track in images."""
+    """Recognition of the gates of a known track in images."""
 
     def __init__(self, associator: Associator, gates: Sequence[Gate]):
         self._gates, self._mapped = tuple(gates), tuple(gates)
         self._through(associator)
         self._recognised_t = -np.inf  # s, when a gate last was
 
-    def rested(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
-        """Whether the camera is another than is believed, by what it showed from the pad."""
+    def end_of_rest(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
+        """Rescale the focal length if the images from the pad show that it is far from the model."""
         associator = refocused(estimator, self._associator, [image.detections for image in images])
         if associator is not self._associator:
             self._through(associator)
@@ -116,7 +117,7 @@ class GateObserver:
         self._associator, self._roi = associator, RoiPredictor(self._gates, associator.camera)
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
-        """Correct an estimator by the gates that it may see from where it is."""
+        """Correct an estimator by the gates visible from its position."""
         found = localise(estimator, self._associator, image.t, image.detections)
         if found.sightings:
             self._recognised_t = found.sightings[0].t
@@ -125,7 +126,7 @@ class GateObserver:
     def relocate(
         self, image: DetectedImage, found: Localised, asked: Sequence[int], estimator: MapEstimator
     ) -> Relocation | None:
-        """Put one of the gates that are asked for where this image and those before show it, on the map and in the estimator."""
+        """Move one of the requested gates to where this image and those before show it, on the map and in the estimator."""
         gates = self._gates
         moved = self._relocator.look(found, image.detections, [(k, gates[k]) for k in asked])
         if moved is not None:
@@ -136,11 +137,11 @@ class GateObserver:
         return moved
 
     def moved(self, gate: int) -> Array:
-        """(3,) m, by which a gate was put elsewhere than on the map."""
+        """Return the displacement (3,) m of a gate from the original map, world NED."""
         return self._gates[gate].p_wg - self._mapped[gate].p_wg
 
     def window(self, state: State | None, offset_w: Array) -> SearchWindow:
-        """Where gates may be, which stand offset_w (3,) m off the map; anywhere without a state."""
+        """Return the region to search for gates, displaced by offset_w (3,) m from the map; the whole image without a state."""
         if state is None:
             return self._roi.whole_image
         motion = state.q_wb, state.v_w, state.omega_b
@@ -149,7 +150,7 @@ class GateObserver:
 
 
 def state_vector(state: State, offset_w: Array | None = None) -> Array:
-    """(14,) as `RATES_X`, the position less an offset (3,) m; the thrust is the controller's to know."""
+    """Return (14,) as `RATES_X`, the position less an offset (3,) m; the thrust is left to the controller."""
     x = np.zeros(RATES_X.size)
     x[:13] = np.concatenate([state.p_wb, state.q_wb, state.v_w, state.omega_b])
     if offset_w is not None:

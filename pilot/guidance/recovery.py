@@ -1,12 +1,12 @@
-"""A gate flown again, by wanted velocities: stop -> search -> return -> look -> through.
+"""Another attempt at a missed gate, by commanded velocities: stop -> search -> return -> look -> through.
 
-    stop     against the motion, upwards, since the next gate must not be passed before this one
-    search   on the spot, only while the estimate is lost: a turn all round, beginning where the map has the gate
-    return   beside the frame, where it lies between, to a place before the gate
-    look     there, until the gate was recognised in several images and the doubt is small
-    through  straight along the gate's axis, slowly
+    stop     brake and climb, since the next gate must not be passed before this one
+    search   turn on the spot, only while the estimate is lost, beginning at the bearing of the gate on the map
+    return   fly to a place before the gate, around the frame if it is in between
+    look     wait there until the gate was recognised in several images and the uncertainty is small
+    through  fly slowly along the gate's axis
 
-Positions are those in which the gate stands as the plan has it, whatever it stands off the map.
+Positions are in the frame of the plan, in which the gate has its planned position, whatever its offset from the map.
 """
 
 import enum
@@ -34,40 +34,40 @@ class RecoveryStage(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryConfig:
-    """How a gate is flown again. Set by hand on races in which one gate was moved by 2 m, unless named otherwise."""
+    """Parameters of the recovery. Set by hand on races in which one gate was moved by 2 m, unless stated otherwise."""
 
-    brake_share: float = 0.6  # of the vehicle's thrust, that may stop it
-    turn_rad_s: float = 6.0  # of the body
-    against_m_s: float = 8.0  # wanted backwards until it stands: the force does not fade with the speed
-    climb_m_s: float = 2.0  # meanwhile
-    standing_m_s: float = 1.5
-    before_m: float = 6.5  # from the gate, where it is looked at: a level camera sees 9 deg below the horizon
-    beside_m: float = 1.3  # from the frame, on the way past it
-    clear_m: float = 1.0  # from all else that is on the map
-    return_m_s: float = 5.0
-    through_m_s: float = 4.0
-    accel_m_s2: float = 6.0  # of these
-    arrived_m: float = 0.7
-    pull_1_s: float = 1.2  # distance to velocity
-    centre_1_s: float = 1.8  # ... and towards the axis of the gate
-    images: int = 8  # that show the gate, before it is flown through
-    sure_m: float = 0.25  # standard deviation to the gate
-    search_rad_s: float = math.radians(60.0)
-    blank_s: float = 2.0  # before the gate without seeing it, after which it is looked for about its place
-    sweep_rad: float = math.radians(50.0)  # ... so far to either side,
-    sweep_s: float = 6.0  # ... in a period of so long,
-    nod_m: float = 1.2  # ... and so far up and down
-    astray_m: float = 0.45  # off the axis as the plane comes near, with which it is not flown through but returned,
-    astray_slope: float = 0.15  # ... and by how much more for each metre before it
-    past_m: float = 1.0  # before the plane it is too late to return
-    try_s: float = 25.0  # after which a try has failed
+    brake_share: float = 0.6  # fraction of the vehicle's thrust used for braking
+    turn_rad_s: float = 6.0  # greatest body rate
+    against_m_s: float = 8.0  # commanded backwards until at rest: the force does not fade with the speed
+    climb_m_s: float = 2.0  # during the stop
+    standing_m_s: float = 1.5  # speed at which the vehicle counts as at rest
+    before_m: float = 6.5  # distance of the look from the gate: a level camera sees 9 deg below the horizon
+    beside_m: float = 1.3  # clearance from the frame, on the way past it
+    clear_m: float = 1.0  # clearance from all else on the map
+    return_m_s: float = 5.0  # speed on the way to the gate
+    through_m_s: float = 4.0  # speed through the gate
+    accel_m_s2: float = 6.0  # greatest acceleration after the stop
+    arrived_m: float = 0.7  # distance at which a way point counts as reached
+    pull_1_s: float = 1.2  # gain from distance to velocity
+    centre_1_s: float = 1.8  # gain from the distance to the gate's axis to velocity
+    images: int = 8  # images of the gate required before it is flown through
+    sure_m: float = 0.25  # standard deviation of the position to the gate, for flying through
+    search_rad_s: float = math.radians(60.0)  # turn rate
+    blank_s: float = 2.0  # time without seeing the gate, after which a sweep begins
+    sweep_rad: float = math.radians(50.0)  # amplitude of the sweep in yaw
+    sweep_s: float = 6.0  # period of the sweep
+    nod_m: float = 1.2  # amplitude of the sweep in height
+    astray_m: float = 0.45  # offset from the axis, at the plane, beyond which the vehicle returns
+    astray_slope: float = 0.15  # growth of that offset per metre before the plane
+    past_m: float = 1.0  # distance before the plane, below which it is too late to return
+    try_s: float = 25.0  # time-out of an attempt
 
 
 class Recovery:
-    """One try at a gate."""
+    """One attempt at a gate."""
 
     def __init__(self, gate: Gate, track: Track, t: float, config: RecoveryConfig):
-        """`gate`: of the course; t (s): now."""
+        """Create it at t (s); `gate`: of the course."""
         self.stage, self.gate, self._config = RecoveryStage.STOP, gate, config
         self._begun = self._stage_t = t
         self._others = [bar for o in track.gates if o.has_frame and not o.same_frame(gate) for bar in bars(o)]
@@ -79,20 +79,20 @@ class Recovery:
         self._seen_t = t
 
     def failed(self, t: float) -> bool:
-        """Whether it has taken too long."""
+        """Return whether the attempt has taken too long."""
         return t - self._begun > self._config.try_s
 
-    def saw(self, t: float) -> None:
-        """An image showed the gate at t (s)."""
+    def record_sighting(self, t: float) -> None:
+        """Count an image that showed the gate at t (s)."""
         self._seen, self._seen_t = self._seen + 1, t
 
     @property
     def accel_share(self) -> float:
-        """Of the vehicle's thrust that may be used against the motion; 0: `accel_m_s2`."""
+        """Fraction of the vehicle's thrust that may be used for braking; 0 to use `accel_m_s2` instead."""
         return self._config.brake_share if self.stage is RecoveryStage.STOP else 0.0
 
     def aim(self, p_w: Array, v_w: Array, sigma_m: float, lost: bool, t: float) -> Aim:
-        """What to fly at t (s), at p_w (3,) m with v_w (3,) m/s, the position to the gate in doubt by sigma_m."""
+        """Return the aim at t (s), for p_w (3,) m, v_w (3,) m/s and a standard deviation sigma_m of the position to the gate."""
         config = self._config
         if self.stage is RecoveryStage.STOP:
             speed = float(np.linalg.norm(v_w))
@@ -127,7 +127,7 @@ class Recovery:
             self._hold = p_w.copy()
 
     def _look(self, p_w: Array, t: float) -> Aim:
-        """From before the gate at its place; if it is not there, about that."""
+        """Hold the place before the gate; if the gate is not seen, sweep in yaw and height."""
         config, blank = self._config, t - max(self._seen_t, self._stage_t) - self._config.blank_s
         hold, heading = self._before, self._bearing(p_w)
         if blank > 0:
@@ -137,7 +137,7 @@ class Recovery:
         return Aim.towards(self._to(hold, p_w), heading)
 
     def _through(self, p_w: Array, t: float) -> Aim:
-        """Along the axis, or back where that is too far aside."""
+        """Fly along the axis, or return if too far off it."""
         config, p_g = self._config, self.gate.local(p_w)
         aside = float(np.linalg.norm(p_g[1:]))
         if p_g[0] < -config.past_m and aside > config.astray_m - config.astray_slope * p_g[0]:
@@ -150,19 +150,19 @@ class Recovery:
 
     @property
     def _yaw(self) -> float:
-        """rad, of the flight through the gate."""
+        """Course angle (rad) of the flight through the gate."""
         x, y, _ = self.gate.R_wg[:, 0].tolist()
         return math.atan2(y, x)
 
     @property
     def _before(self) -> Array:
-        """(3,) where the gate is looked at."""
+        """Place (3,) m from which the gate is observed."""
         far = [self._config.before_m * share for share in (1.0, 0.85, 0.7, 0.55)]
         places = [self.gate.p_wg - d * self.gate.R_wg[:, 0] for d in far]
         return next((p_w for p_w in places if self._clearance([p_w]) > self._config.clear_m), places[-1])
 
     def _bearing(self, p_w: Array) -> float:
-        """rad, towards the gate; along it where that is too near to tell."""
+        """Return the bearing (rad) of the gate; its axis if too near."""
         x, y, _ = (self.gate.p_wg - p_w).tolist()
         return math.atan2(y, x) if math.hypot(x, y) > 1.5 else self._yaw
 
@@ -171,7 +171,7 @@ class Recovery:
         return limited(self._config.pull_1_s * (place - p_w), self._config.return_m_s)
 
     def _around(self, p_w: Array) -> list[Array]:
-        """Places (3,) on the way to before the gate: past its frame by the side with the most room, then the nearest."""
+        """Return way points (3,) m to the place before the gate: the way with the most clearance, then the shortest."""
         config, gate, goal = self._config, self.gate, self._before
         aside = max(gate.outer_m / 2, gate.half) + config.beside_m
         x, y, z = gate.local(p_w).tolist()
@@ -181,13 +181,13 @@ class Recovery:
         for side in ((aside, 0.0), (-aside, 0.0), (0.0, -aside)):
             behind = np.array([max(x, config.beside_m), *side])
             ahead = np.array([-config.before_m / 2, *side])
-            if max(abs(y), abs(z)) > aside:  # beside it already
+            if max(abs(y), abs(z)) > aside:  # already beside it
                 behind[1:] = ahead[1:] = y, z
             ways.append([gate.p_wg + gate.R_wg @ behind, gate.p_wg + gate.R_wg @ ahead, goal])
         return max(ways, key=lambda way: (min(self._clearance([p_w, *way]), config.clear_m), -_length([p_w, *way])))
 
     def _clearance(self, way: list[Array]) -> float:
-        """m between a way and all that is on the map but the gate itself."""
+        """Return the clearance (m) of a way from all on the map but the gate itself."""
         points = np.array(way)
         if len(way) > 1:
             s = np.linspace(0.0, 1.0, 12)[:, None]

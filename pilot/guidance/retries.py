@@ -1,4 +1,4 @@
-"""Gates flown again: when, how often, and what is commanded meanwhile. Afterwards the plan is followed on, slowly at first."""
+"""Missed gates flown again: conditions, number of attempts, and control. Afterwards the plan is resumed, slowly at first."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ P = RATES_X["p"].at
 
 @dataclass(frozen=True, slots=True)
 class RetryConfig:
-    """All that is chosen about gates flown again. Paces of the plan set by hand."""
+    """Parameters of retries. Paces of the plan set by hand."""
 
     incident: IncidentConfig = field(default_factory=IncidentConfig)
     recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
@@ -35,7 +35,7 @@ class RetryConfig:
 
 
 class GateRetries:
-    """Of one flight; the gates are those of its course, by their number."""
+    """Retries of one flight; gates are numbered as in its course."""
 
     def __init__(
         self,
@@ -56,32 +56,32 @@ class GateRetries:
 
     @property
     def recovery(self) -> Recovery | None:
-        """The try that is being flown; None while the plan is followed."""
+        """The current attempt; None while the plan is followed."""
         return self._recovery
 
-    def hear(self, status: RaceStatus) -> None:
-        """The simulator's count."""
-        self._status.hear(status)
+    def receive(self, status: RaceStatus) -> None:
+        """Process the simulator's race status."""
+        self._status.receive(status)
 
-    def saw(self, t: float) -> None:
-        """An image showed the next gate at t (s)."""
+    def record_sighting(self, t: float) -> None:
+        """Record that an image showed the next gate at t (s)."""
         if self._recovery is not None:
-            self._recovery.saw(t)
+            self._recovery.record_sighting(t)
 
     def found_elsewhere(self, moved: Relocation, gate: Gate, p_w: Array, v_w: Array) -> None:
-        """The next gate stands elsewhere, as was just seen from p_w (3,) m on the map at v_w (3,) m/s: maybe too late."""
+        """Process the displacement of the next gate, seen from p_w (3,) m on the map at v_w (3,) m/s, maybe too late."""
         ahead, speed = -float(gate.local(p_w)[0]), float(v_w @ gate.R_wg[:, 0])
         aside = float(np.linalg.norm((moved.step_w @ gate.R_wg)[1:]))
         left_s = ahead / max(speed, 1e-3)
         self._late = left_s > 0 and 2 * aside > self._config.incident.lateral_m_s2 * left_s**2
 
     def judge(self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float) -> End | None:
-        """Begin a try if that is due, or give up.
+        """Begin an attempt if one is due, or give up.
 
         Args:
-            number: of the next gate.
-            outside: whether its plane was just crossed outside of its opening.
-            passages: by the estimate; those that the race status does not count are taken out, one that it does comes in.
+            number: number of the next gate.
+            outside: its plane was just crossed outside of its opening.
+            passages: by the estimate; passages that the race status denies are removed, one that it credits is added.
             t: s, now; GO was at go_t.
         """
         late, self._late = self._late, False
@@ -111,20 +111,20 @@ class GateRetries:
         return None
 
     def passed(self, number: int, t: float) -> None:
-        """A gate was passed: behind one that was flown again the plan is followed from its place there."""
+        """Record the passage of a gate; after an attempt the plan is resumed from there."""
         if self._recovery is None:
             return
         self._recovery, self._rejoined_t = None, t
         self._controller.rejoin(self._controller.reference.gate_time(number), self._config.rejoin_pace)
 
     def pace(self, t: float) -> float:
-        """The most pace at t (s); inf: any."""
+        """Return the greatest pace at t (s); inf: no limit."""
         if self._rejoined_t is None:
             return np.inf
         return self._config.rejoin_pace + self._config.quicken_1_s * (t - self._rejoined_t)
 
     def step(self, x: Array, state: State, t: float, dt: float) -> Control:
-        """The command of a try for the state x (14,), the place as on the plan's map."""
+        """Return the command of an attempt for the state x (14,), with the position in the frame of the plan."""
         assert self._recovery is not None
         sigma_m = greatest_sigma(state.cov_p if state.cov_to_gate is None else state.cov_to_gate)
         aim = self._recovery.aim(x[P], state.v_w, sigma_m, state.lost, t)

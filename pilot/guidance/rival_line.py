@@ -1,4 +1,4 @@
-"""Where a rival is by one's own plan, and where it will be: it flies the same course, by a line and at a pace of its own."""
+"""A rival's position relative to the own plan, and its prediction: it flies the same course at its own pace and offset."""
 
 import math
 from dataclasses import dataclass
@@ -16,28 +16,28 @@ RETURN_S = 1.0  # time constant with which a rival comes to the line
 
 
 @dataclass(frozen=True, slots=True)
-class OnLine:
-    """A rival's place and motion by one's own plan."""
+class PathState:
+    """A rival's position and motion relative to the own plan."""
 
     theta: float  # s of plan time
     pace: float  # plan time over time
     off_w: Array  # (3,) m, from the line
     drift_w: Array  # (3,) m/s, across it
 
-    def after(self, dt: float) -> "OnLine":
-        """The same dt (s) later, when nothing was seen of it."""
+    def after(self, dt: float) -> "PathState":
+        """Return the prediction dt (s) later, without a measurement."""
         off_w = (self.off_w + min(dt, DRIFT_S) * self.drift_w) * math.exp(-dt / RETURN_S)
-        return OnLine(self.theta + self.pace * dt, self.pace, off_w, np.zeros(3) if dt > DRIFT_S else self.drift_w)
+        return PathState(self.theta + self.pace * dt, self.pace, off_w, np.zeros(3) if dt > DRIFT_S else self.drift_w)
 
     def at(self, line: Reference, since: Array) -> Array:
-        """Where it will be (M, 3), since (M,) s from now: it keeps its pace, and comes to the line."""
+        """Return the predicted positions (M, 3) m, since (M,) s from now: constant pace, decaying offset from the line."""
         rows: Array = line.sample(self.theta + self.pace * since)
         off = carried(rows, self.off_w) + np.minimum(since, DRIFT_S)[:, None] * self.drift_w
         return rows[:, P] + off * np.exp(-since / RETURN_S)[:, None]
 
 
-def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
-    """Who is at p_w (3,) with v_w (3,), by the plan about theta, s."""
+def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> PathState:
+    """Return the position and motion of a rival at p_w (3,) m with v_w (3,) m/s along the plan near theta (s)."""
     thetas = np.maximum(theta + np.linspace(-SEARCH_S, SEARCH_S, 81), 0.0)
     rows = line.sample(thetas)
     off = p_w - rows[:, P]
@@ -47,4 +47,4 @@ def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
     square = float(v @ v) + SPEED_FLOOR**2
     step = float(off[k] @ v) / square
     pace = (float(v_w @ v) + SPEED_FLOOR**2) / square
-    return OnLine(float(thetas[k]) + step, pace, off[k] - step * v, v_w - pace * v)
+    return PathState(float(thetas[k]) + step, pace, off[k] - step * v, v_w - pace * v)

@@ -1,10 +1,10 @@
-"""Racing others: whoever is behind keeps clear of the one ahead, and passes where both have room, in openings too.
+"""Racing against others: the follower keeps clear of the leader, and overtakes where both have room, in openings too.
 
-Where rivals are is told or seen (`estimation.rivals`). They fly the same course, so each that may be passed, and each that is out
-of sight for a moment, is predicted along one's own plan, at the pace at which it flew last. The one ahead flies as if alone, and
-holds its line until the other is clear ahead; side by side from the start, who stands farther right yields. Whether and on which
-side to pass is the best response to that prediction, without a game about what the other may answer (the prediction-only
-baseline of Spica et al., T-RO 2020, and Wang et al., RSS 2019, whose own methods solve that game).
+Rivals are reported or seen (`estimation.rivals`). They fly the same course, so each rival that may be overtaken, or is out of
+sight for a moment, is predicted along the own plan at its last pace. The leader flies as if alone, and keeps its line until
+the other is clear ahead; side by side at the start, the one farther right yields. Whether and on which side to overtake is
+the best response to that prediction, without a game about the rival's answer (the prediction-only baseline of Spica et al.,
+T-RO 2020, and Wang et al., RSS 2019, whose own methods solve that game).
 """
 
 import enum
@@ -17,7 +17,7 @@ import numpy as np
 from estimation.estimator import State
 from estimation.rivals import RivalEstimate, RivalTracker
 from link.messages import RivalState
-from mpc.giving_way import P, Tube, V
+from mpc.giving_way import AvoidanceTube, P, V
 from mpc.reference import Reference
 from perception.rival import RivalDetection
 from pilot.guidance.overtaking import (
@@ -34,12 +34,12 @@ from pilot.guidance.overtaking import (
     opening_s,
 )
 from pilot.guidance.passing_room import PassingRoom
-from pilot.guidance.rival_line import DRIFT_S, SPEED_FLOOR, OnLine, locate
+from pilot.guidance.rival_line import DRIFT_S, SPEED_FLOOR, PathState, locate
 from vehicle.rotation import Array
 from vehicle.vehicle import Vector
 
 # Set by duels on VQ1 and the Split-S, where nothing else is said.
-ROW, LANE = 2.0, 4.0  # radii, half as long as a tube is behind one ahead, and beside it
+ROW, LANE = 2.0, 4.0  # half length of a tube over its radius, behind a rival and beside it
 LEVEL_M = 0.3  # along the line, within which both count as side by side
 NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # ahead, that is enough to share the line
@@ -56,7 +56,7 @@ PACES = 0.1  # standard deviation of rivals' paces: from equal ones to a plan wi
 
 
 class Known(enum.StrEnum):
-    """What a pilot knows of its rivals."""
+    """Information about rivals that a pilot has."""
 
     UNKNOWN = "unknown"  # nothing
     TOLD = "told"  # where they are
@@ -65,7 +65,7 @@ class Known(enum.StrEnum):
 
 @dataclass(frozen=True)
 class StartGrid:
-    """Who stands where on the start, by a pilot's own lights."""
+    """Start positions, from one pilot's view."""
 
     place: int  # its own, from 1
     known: Known
@@ -73,25 +73,25 @@ class StartGrid:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """What to leave to others."""
+class RivalConstraints:
+    """Constraints from rivals: tubes to keep out of, and the greatest pace."""
 
-    tubes: Sequence[Tube] = ()
+    tubes: Sequence[AvoidanceTube] = ()
     pace: float = math.inf  # the most
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
-    """A rival as it was at a time."""
+class RivalTrack:
+    """A rival's last known motion."""
 
     t: float  # s
-    rival: OnLine
+    rival: PathState
     estimate: RivalEstimate | None = None  # None: not met yet, and expected to set off as oneself does
 
     def sigmas_m(self, along: Array, age: float) -> tuple[float, float]:
-        """Standard deviations of its place, `age` s later and in a moment, along a direction (3,) and across it.
+        """Return the standard deviations (m) of its position, `age` s later, along a direction (3,) and across it.
 
-        Across it comes back to the line.
+        The deviation across does not grow, since a rival returns to the line.
         """
         if self.estimate is None:
             return 0.0, 0.0
@@ -103,33 +103,33 @@ class Remembered:
 
 
 class RivalWatch:
-    """Remembers where each rival was, and whom it is passing."""
+    """Record of each rival's position, and of overtaking in progress."""
 
     def __init__(self, grid: StartGrid, radius_m: float, room: PassingRoom, tracker: RivalTracker):
-        """`radius_m` of the body, the rivals' as well."""
+        """Create it; `radius_m`: radius of the body, also of the rivals."""
         self._grid, self._room, self._tracker = grid, room, tracker
         self._reach_m, self._row_m = 2 * radius_m + CLEAR_M, 2 * radius_m + IN_ROW_M
-        self._known: dict[int, Remembered] = {}
+        self._known: dict[int, RivalTrack] = {}
         self._set_off = False
         self._brake_m = 2 * radius_m + BRAKING_M
         self._overtaking = Overtaking(room, radius_m)
         self._ahead: dict[int, bool] = {}  # whether it has the line
 
-    def hear(self, told: RivalState) -> None:
-        """Where one of them was."""
-        self._tracker.hear(told)
+    def receive(self, told: RivalState) -> None:
+        """Process a rival's reported state."""
+        self._tracker.receive(told)
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
-        """What an image shows of them, as `RivalTracker.see` takes it."""
+        """Process the rivals detected in an image, as `RivalTracker.see`."""
         self._tracker.see(t, found, p_wb, at)
 
-    def way(self, state: State, line: Reference, theta: float, pace: float, attainable: float) -> Way:
-        """What is left to whom, by a pilot at theta, s, on its line, at this pace, with that pace attainable alone."""
-        tubes, most, own = list[Tube](), math.inf, locate(line, state.p_wb, state.v_w, theta)
+    def way(self, state: State, line: Reference, theta: float, pace: float, attainable: float) -> RivalConstraints:
+        """Return the constraints for a pilot at theta (s) on its line, at this pace, with the pace attainable alone."""
+        tubes, most, own = list[AvoidanceTube](), math.inf, locate(line, state.p_wb, state.v_w, theta)
         self._remember(state, line, own.theta)
         v = line.sample(np.array([own.theta]))[0, V]
         speed = max(float(np.linalg.norm(v)), SPEED_FLOOR)
-        near = dict[int, tuple[OnLine, Array, float]]()  # each rival, its path and its lead
+        near = dict[int, tuple[PathState, Array, float]]()  # state, predicted path and lead of each rival
         for number, known in self._known.items():
             rival = known.rival.after(max(state.t - known.t, 0.0))
             path_w = rival.at(line, HORIZON)
@@ -138,7 +138,7 @@ class RivalWatch:
                 continue
             lead = (rival.theta - own.theta) * speed + float((rival.off_w - own.off_w) @ v) / speed
             near[number] = rival, path_w, lead
-        place = 0  # behind those that have the line
+        place = 0  # number of rivals with right of way
         for number, (rival, path_w, lead) in sorted(near.items(), key=lambda one: one[1][2]):
             known = self._known[number]
             along_m, across_m = known.sigmas_m(v / speed, max(state.t - known.t, 0.0))
@@ -152,14 +152,15 @@ class RivalWatch:
                 tube, pace_most = self._give_way(known, state, pursuit, v / speed, speed, along_m, place)
                 tubes.append(tube)
                 most = min(most, pace_most)
-        return Way(tubes, most)
+        return RivalConstraints(tubes, most)
 
     def _give_way(
-        self, known: Remembered, state: State, at: Pursuit, along: Array, speed: float, along_m: float, place: int
-    ) -> tuple[Tube, float]:
-        """The tube that leaves a rival its line, and the most pace beside or behind it; along (3,) at speed the line runs.
+        self, known: RivalTrack, state: State, at: Pursuit, along: Array, speed: float, along_m: float, place: int
+    ) -> tuple[AvoidanceTube, float]:
+        """Return the tube that leaves a rival its line, and the greatest pace beside or behind it.
 
-        `place`: how many of those that have the line will be in row at the next opening, up to this one.
+        `along` (3,), speed (m/s): direction and speed of the line; `place`: rank of the rival, by its lead, among those with
+        right of way: so many positions behind each other are needed at the next opening.
         """
         age, off = max(state.t - known.t, 0.0), at.path_w[0] - state.p_wb
         across = off @ along * along - off
@@ -168,7 +169,9 @@ class RivalWatch:
         beside = not at.setting_off and apart_m > self._row_m + at.sigma_m and at.lead_m < self._reach_m
         reach_m = self._reach_m + at.sigma_m
         length_m = (LANE if beside else ROW) * reach_m + along_m
-        tube = Tube(state.t + HORIZON, path_w, reach_m, length_m, across / max(apart_m, 1e-6), self._room.box_w)
+        tube = AvoidanceTube(
+            state.t + HORIZON, path_w, reach_m, length_m, across / max(apart_m, 1e-6), self._room.box_w
+        )
         lurks = not at.setting_off and at.rival.pace < at.attainable - SLOWER
         room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
         paces = [LEAST, at.rival.pace + self._surplus(at.line, at.own.theta, at.rival.pace, at.lead_m, room_m)]
@@ -179,15 +182,15 @@ class RivalWatch:
         return tube, max(paces)
 
     def _yields(self, number: int, lead: float) -> bool:
-        """Whether a rival, `lead` m ahead, has the line: who was ahead keeps it, until the other is clear ahead."""
+        """Return whether a rival, `lead` m ahead, has right of way: the leader keeps it until the other is clear ahead."""
         before = self._ahead.get(number, lead > LEVEL_M or (lead > -LEVEL_M and number < self._grid.place))
         self._ahead[number] = lead > self._reach_m or (before and lead > -self._reach_m)
         return self._ahead[number]
 
     def _surplus(self, line: Reference, theta: float, pace: float, lead: float, room_m: float) -> float:
-        """The most by which to exceed the pace of a rival, `lead` m ahead of one's own place theta, s; below 0 to fall back.
+        """Return the greatest excess over the pace of a rival `lead` m ahead of theta (s); below 0 to fall back.
 
-        Who follows at a time's distance is nearest where both are slow: that room is made before they come there.
+        A gap that is constant in time is shortest where both are slow: the room is made before that point.
         """
         soon = HORIZON[HORIZON < BRAKE_S]
         speeds = np.maximum(np.linalg.norm(line.sample(theta + pace * soon)[:, V], axis=1), SPEED_FLOOR)
@@ -195,12 +198,12 @@ class RivalWatch:
         return float((gaps_s / np.maximum(soon, FALL_BACK_S)).min())
 
     def _remember(self, state: State, line: Reference, theta: float) -> None:
-        """Take what is known of all of them now; whom nothing was heard or seen of sets off as oneself does."""
+        """Update all rivals; one that was never measured is predicted to start like the own vehicle."""
         if not self._set_off:
             self._set_off = True
             for place, p_w in self._grid.others_w.items():
                 off = p_w - line.sample(np.zeros(1))[0, P]
-                self._known[place] = Remembered(state.t, OnLine(0.0, 1.0, off, np.zeros(3)))
+                self._known[place] = RivalTrack(state.t, PathState(0.0, 1.0, off, np.zeros(3)))
         estimates = self._tracker.estimates()
         for one in estimates:
             if one.number not in self._known:
@@ -208,12 +211,12 @@ class RivalWatch:
             last = self._known.get(one.number)
             if last is None or last.estimate is None or one.t > last.t:
                 rival = locate(line, one.p_w, one.v_w, theta)
-                self._known[one.number] = Remembered(one.t, _steady(rival, last, one), one)
+                self._known[one.number] = RivalTrack(one.t, _steady(rival, last, one), one)
         self._known = {number: known for number, known in self._known.items() if state.t - known.t < OLD_S}
         self._ahead = {number: ahead for number, ahead in self._ahead.items() if number in self._known}
 
     def _recognise(self, one: RivalEstimate, line: Reference, present: set[int]) -> None:
-        """One that comes into sight may be the nearest of those that went out of it."""
+        """Match a rival that comes into sight with the nearest of those that went out of it."""
         best, least_m = None, SAME_M
         for number, known in self._known.items():
             there = known.rival.at(line, np.array([max(one.t - known.t, 0.0)]))[0]
@@ -226,8 +229,8 @@ class RivalWatch:
                 self._ahead[one.number] = ahead
 
 
-def _steady(rival: OnLine, last: Remembered | None, one: RivalEstimate) -> OnLine:
-    """The rival with its pace as it was over a while, or the plan's, as far as its velocity is in doubt."""
+def _steady(rival: PathState, last: RivalTrack | None, one: RivalEstimate) -> PathState:
+    """Return the rival with a low-pass filtered pace, regularised towards the plan's by the covariance of its velocity."""
     before, share = 1.0, 1.0
     if last is not None and last.estimate is not None:
         before, share = last.rival.pace, min((one.t - last.t) / PACE_S, 1.0)
@@ -237,7 +240,7 @@ def _steady(rival: OnLine, last: Remembered | None, one: RivalEstimate) -> OnLin
 
 
 def _flown_on(one: RivalEstimate, age: float) -> Array:
-    """Places (M, 3) over the horizon by its motion `age` s before; nearer the truth than any plan while both set off."""
+    """Return positions (M, 3) m over the horizon by its motion `age` s ago; more accurate than any plan during the start."""
     since = age + HORIZON
     short = np.minimum(since, BELIEVED_S)
     return one.p_w + np.outer(since, one.v_w) + np.outer((since - short / 2) * short, one.a_w)

@@ -1,9 +1,9 @@
-"""Flight by a wanted velocity: what explorer and exciter steer with instead of a plan.
+"""Velocity controller, used by explorer, exciter, recovery and landing instead of a plan.
 
     a = k e + k_i sum e dt + a*,   e = v* - v,   f = a - g + drag(v),   |f| along -z of the body,   omega = k_q log(q^-1 q*)
 
-The sum learns what the vehicle's file has wrong. q* is the attitude whose z axis lies along -f and whose nose points where
-it should look.
+The integral compensates errors of the vehicle's file. q* is the attitude whose z axis lies along -f and whose nose has the
+commanded heading.
 """
 
 import math
@@ -18,21 +18,21 @@ from vehicle.rotation import Array, aligned, conjugate, log, product
 from vehicle.vehicle import Vehicle
 
 P, V, Q = (RATES_X[name].at for name in "pvq")
-VELOCITY_GAIN = 2.0  # 1/s
-TRIM_GAIN, TRIM_LIMIT = 1.0, 4.0  # 1/s^2, m/s^2
-ACCEL_LIMIT = 4.0  # m/s^2, on top of what is fed forward
-ATTITUDE_GAIN = 8.0  # 1/s
-LEAST_THRUST = 1.0  # m/s^2: below it the force has no direction to speak of
+VELOCITY_GAIN = 2.0  # 1/s, proportional gain
+TRIM_GAIN, TRIM_LIMIT = 1.0, 4.0  # 1/s^2, integral gain, and m/s^2, its limit
+ACCEL_LIMIT = 4.0  # m/s^2, limit of the proportional term
+ATTITUDE_GAIN = 8.0  # 1/s, attitude error to body rates
+LEAST_THRUST = 1.0  # m/s^2, below which the force has no defined direction
 DOWN = np.array([0.0, 0.0, 1.0])
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What is wanted now, in world NED."""
+    """Commanded velocity, heading and acceleration, world NED."""
 
     v_w: Array  # (3,) m/s
-    heading: float  # rad, of the nose
-    accel_w: Array  # (3,) m/s^2, fed forward
+    heading: float  # rad, yaw of the nose
+    accel_w: Array  # (3,) m/s^2, feed-forward
 
     @classmethod
     def towards(cls, v_w: Array, heading: float) -> "Aim":
@@ -40,28 +40,28 @@ class Aim:
 
 
 class VelocityController:
-    """Turns a velocity that is wanted into body rates and thrust."""
+    """Controller from a commanded velocity to body rates and thrust."""
 
     def __init__(self, vehicle: Vehicle, turn_limit: float):
-        """`turn_limit`: most body rate, rad/s, about all axes together."""
+        """Create it; `turn_limit`: greatest norm of the body rates, rad/s."""
         self._vehicle, self._air, self._turn_limit = vehicle, vehicle.rates_parameters, turn_limit
         self._trim = np.zeros(3)  # m/s^2
 
     def input(
         self, x: Array, aim: Aim, dt: float, accel_limit: float = ACCEL_LIMIT, learn: bool = True
     ) -> tuple[Array, Array]:
-        """Input (4,) and wanted attitude (4,) for the state x (14,).
+        """Return the input (4,) and the commanded attitude (4,) for the state x (14,).
 
         Args:
-            x: state.
-            aim: what is wanted.
-            dt: s, before the next.
+            x: state, as `RATES_X`.
+            aim: command.
+            dt: s, time to the next call.
             accel_limit: as `ACCEL_LIMIT`.
-            learn: whether the sum goes on; not while the input is flown in part only, or the aim jumps.
+            learn: update the integral; not while the input is flown only in part, or the aim jumps.
         """
         q, v = x[Q], x[V]
         error = aim.v_w - v
-        if learn:  # level and upwards apart, so that a thrust that is not as told shows while speed is gained
+        if learn:  # horizontal and vertical apart, so that a thrust error shows while speed is gained
             level = math.hypot(error[0], error[1])
             within = VELOCITY_GAIN * np.array([level, level, abs(error[2])]) < accel_limit
             self._trim = limited(self._trim + TRIM_GAIN * dt * error * within, TRIM_LIMIT)
@@ -75,6 +75,6 @@ class VelocityController:
 
 
 def control(x: Array, u: Array, q_wb: Array, aim: Aim) -> Control:
-    """An input as a command that no solver was asked for; its reference (14,) is the aim at the place x[P]."""
+    """Return an input as a command without a solver; its reference (14,) is the aim at the position x[P]."""
     reference = np.concatenate([x[P], q_wb, aim.v_w, u])
     return Control(u, q_wb, Source.SOLVED, "", 0, 0.0, 0.0, 0.0, reference)

@@ -1,1 +1,1 @@
-"""What a flight leaves behind, and what people see of it meanwhile."""
+"""Records of a flight, and its live display."""

@@ -1,4 +1,4 @@
-"""The flight log: MCAP with one JSON channel per kind of record. Foxglove, PlotJuggler and Rerun open it.
+"""The flight log: MCAP with one JSON channel per kind of record, for Foxglove, PlotJuggler and Rerun.
 
 Schemas are JSON Schema (`SCHEMAS`); the log's time is the simulator's. World NED, body FRD, quaternions wxyz, SI.
 """
@@ -12,7 +12,7 @@ from pilot.records.log_writer import Dropped, LogWriter
 from pilot.records.view import LiveView
 from vehicle.rotation import Array
 
-LIMIT_MB = 500.0  # of one flight's file: about seven minutes, nearly all of it images
+LIMIT_MB = 500.0  # MB per flight: about seven minutes, mostly images
 _NUMBER, _INTEGER, _TEXT = {"type": "number"}, {"type": "integer"}, {"type": "string"}
 SCHEMAS = {
     "flight": record(
@@ -49,10 +49,10 @@ SCHEMAS = {
         status={"type": "integer", "description": "of the solver, 0 = solved"},
         solve_ms=_NUMBER,
     ),
-    "sticks": record(  # of a person who flies instead
+    "sticks": record(  # sticks of a person who flies instead
         w=vector(3, "rad/s, body FRD"), throttle={"type": "number", "description": "0..1"}
     ),
-    "fallback": record(source=_TEXT, reason=_TEXT),  # once, when commands begin to come from there
+    "fallback": record(source=_TEXT, reason=_TEXT),  # written once, when commands begin to come from a fall-back
     "sighting": record(
         frame=_INTEGER,
         gate=_INTEGER,
@@ -71,7 +71,7 @@ SCHEMAS = {
         outer_cov_px={"type": "array", "items": vector(3, "px^2: uu, uv, vv of each")},
         near_face={"type": "boolean", "description": "the corners are those of the near face, else of the hole"},
     ),
-    "window": record(  # of the image that follows
+    "window": record(  # search window of the following image
         frame_ratio={"type": "number", "description": "the frame's side over the opening's; 0: not known"},
         left={"type": "integer", "description": "px, of the region searched for gates; empty: all of the image"},
         top=_INTEGER,
@@ -81,7 +81,7 @@ SCHEMAS = {
     "calibration": record(
         camera={"type": "object", "description": "of the vehicle's file, as the flight has shown it"}
     ),
-    "replan": record(  # a plan that was asked for in flight, at that time
+    "replan": record(  # plan requested in flight, at the time of the request
         asked_s={"type": "number", "description": "s since GO"},
         taken_s={"type": "number", "description": "s since GO, when it was taken over; absent: it was not"},
         thrust={"type": "number", "description": "of the vehicle that it is for, against the file, as drag"},
@@ -131,8 +131,8 @@ IMAGE = {
 
 
 class FlightLog:
-    """Takes records as they come, see `pilot.log_writer`. `close` makes the file complete; without it the file still holds what
-    was written.
+    """Log of one flight, written by `pilot.records.log_writer`. `close` completes the file; without it the file holds what
+    was written so far.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class FlightLog:
         patient: bool = True,
         tell: Callable[[str], None] = lambda line: None,
     ):
-        """Whoever looks on sees the same records; the rest as of `LogWriter`.
+        """Open the log; `view` receives the same records. Other arguments as in `LogWriter`.
 
         Raises:
             UserError: the file cannot be written.
@@ -153,28 +153,28 @@ class FlightLog:
         self._channels = {name: channel(name, f"gate_racer.{name}", schema) for name, schema in SCHEMAS.items()}
         self._image = channel("camera", "foxglove.CompressedImage", IMAGE)
         self._writer = LogWriter(file, round(limit_mb * 1e6), patient, tell)
-        self.images = True  # whether they are wanted: where time is short, they are the first to go
+        self.images = True  # images are logged; they are the first to be dropped when time is short
         self._unwanted = 0
 
     @property
     def problem(self) -> str:
-        """Why the file is not complete, or empty."""
+        """Why the file is incomplete; empty if it is not."""
         return self._writer.problem
 
     @property
     def dropped(self) -> Dropped:
-        """What is not in the file."""
+        """Counts of images and records missing in the file."""
         dropped = self._writer.dropped
         return Dropped(dropped.images + self._unwanted, dropped.records)
 
     def write(self, channel: str, t: float, **fields: Any) -> None:
-        """One record of a channel of `SCHEMAS` at t, s; arrays may be numpy's."""
+        """Write one record to a channel of `SCHEMAS` at t, s; arrays may be numpy's."""
         self._writer.add(self._channels[channel], t, encoded({"t": t, **fields}))
         if self._view is not None:
             self._view.offer(channel, t, {"t": t, **fields})
 
     def image(self, t: float, jpeg: bytes) -> None:
-        """One camera image, exposed at t, s."""
+        """Write one camera image, exposed at t, s."""
         if self.images:
             self._writer.add(self._image, t, jpeg, is_image=True)
         else:
@@ -189,5 +189,5 @@ class FlightLog:
 
 
 def sigmas(cov: Array) -> Array:
-    """Standard deviations (n,) of a covariance (n, n)."""
+    """Return the standard deviations (n,) of a covariance (n, n)."""
     return cov.diagonal() ** 0.5

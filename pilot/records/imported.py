@@ -1,8 +1,9 @@
-"""Logs that `run-mpc` has not written, as the records that it would have written: what reads ours reads those.
+"""Logs of other programs, converted to the records of `run-mpc`, so that the same readers serve both.
 
-A log of PX4, ArduPilot or Betaflight, or a ground station's, gives /flight, /phase, /imu, /command, and, as far as it holds
-them, /state (the autopilot's own) and /truth. It holds no images. A flight of TII-RATM, a folder, gives /imu, /detection (its
-labelled corners) and /truth, and the course that its gates make. The vehicle stands until it is first pushed or turned.
+A log of PX4, ArduPilot, Betaflight or a ground station gives /flight, /phase, /imu, /command and, as far as it holds them,
+/state (the autopilot's own) and /truth. It holds no images. A flight of TII-RATM, a folder, gives /imu, /detection (its
+labelled corners) and /truth, and the course of its gates. The vehicle counts as at rest until its first acceleration or
+rotation.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -21,21 +22,21 @@ from vehicle.files import reading
 from vehicle.rotation import Array, from_euler, to_euler
 
 UNKNOWN = "unknown"
-WIDTHS = {"q": 4, "throttle": 1}  # of signals that have not three values
-ANYWHERE_M = 1e6  # bounds of a flight that no track is known of
+WIDTHS = {"q": 4, "throttle": 1}  # values per signal, where not three
+ANYWHERE_M = 1e6  # m, bounds of a flight without a known track
 
 Records = Iterator[tuple[str, Record]]
 
 
 def is_imported(path: Path) -> bool:
-    """Whether it is a log of others."""
+    """Return whether the path is a log of another program."""
     return path.is_dir() or path.suffix.lower() in AUTOPILOT
 
 
 def read_any_records(
     path: Path, without: Collection[str] = (), report: Callable[[Path, Losses], None] = tell_losses
 ) -> Records:
-    """Topic and record of a log of any kind, in the order of time for those of others. Raises UserError."""
+    """Yield topic and record of a log of any kind; those of other programs in order of time. Raises UserError."""
     if not is_imported(path):
         yield from read_records(path, without=without, report=report)
         return
@@ -44,7 +45,7 @@ def read_any_records(
 
 
 def autopilot_records(path: Path) -> Records:
-    """See the module. Raises SignalError without an IMU."""
+    """Yield the records of an autopilot's log, see the module. Raises SignalError without an IMU."""
     log = read_log_signals(path)
     log.require(path, ("force", "omega"), "this command")
     with reading(path):
@@ -78,7 +79,7 @@ def _autopilot_events(log: LoggedSignals) -> list[Event]:
 
 
 def course_of(path: Path) -> Track:
-    """The course that a log of others tells: TII-RATM's gates, or none about where an autopilot says that it began."""
+    """Return the course of a foreign log: TII-RATM's gates, or none, with the start at the autopilot's first pose."""
     if path.is_dir():
         flight = read_ratm(path)
         with reading(path):
@@ -94,12 +95,12 @@ def course_of(path: Path) -> Track:
 
 
 def _table(rows: Rows, name: str) -> tuple[Array, Array]:
-    """Times (N,) and values (N, n)."""
+    """Return times (N,) and values (N, n)."""
     return np.array([t for t, _ in rows[name]]), np.array([value for _, value in rows[name]])
 
 
 def _at(rows: Rows, name: str, t: Array) -> Array:
-    """(N, n) a signal at times t (N,), NaN throughout where the log lacks it."""
+    """Return a signal at times t (N,), (N, n), NaN throughout where the log lacks it."""
     if not rows.get(name):
         return np.full((len(t), WIDTHS.get(name, 3)), np.nan)
     values = interpolated(rows[name], t)

@@ -1,7 +1,7 @@
-"""Records on their way to the disk: a bounded queue, and a thread that compresses and writes. No flight waits for a disk.
+"""Log writer: a bounded queue, and a thread that compresses and writes, so that no flight waits for a disk.
 
-Where the queue is full, images are left out first; so they are when the file has grown to its limit. A disk that is full or
-gone ends the log and nothing else. What is missing is counted.
+When the queue is full, or the file near its limit, images are dropped first. A full or missing disk ends the log only.
+Dropped records are counted.
 """
 
 import base64
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 from link.record import RecordFile
 
-DRAIN_S = 0.05  # between two looks at the queue: in portions, so that the thread seldom asks for the interpreter
-IMAGE_BYTES = 8 << 20  # of images that may wait: some 5 s at 30 Hz
-QUEUE_BYTES = 32 << 20  # of all that may wait
-IMAGES_SHARE = 0.8  # of the file's limit, beyond which there are no more images: some 95 % of the bytes are theirs
-CLOSE_S = 10.0  # for what is left at the end, after which a disk hangs
+DRAIN_S = 0.05  # s between writes: in portions, so that the thread seldom needs the interpreter
+IMAGE_BYTES = 8 << 20  # bytes of queued images: some 5 s at 30 Hz
+QUEUE_BYTES = 32 << 20  # bytes of all queued records
+IMAGES_SHARE = 0.8  # fraction of the file's limit beyond which images are dropped: they make some 95 % of the bytes
+CLOSE_S = 10.0  # s to write the rest at the end, after which the disk counts as hung
 
 
 @dataclass
 class Dropped:
-    """What is not in the file."""
+    """Counts of records that are not in the file."""
 
     images: int = 0
     records: int = 0
@@ -37,25 +37,25 @@ class _Entry:
 
 
 class LogWriter:
-    """`add` never raises; it never waits either, unless `patient`."""
+    """Writer whose `add` never raises, and waits only if `patient`."""
 
     def __init__(self, file: RecordFile, limit_bytes: int, patient: bool, tell: Callable[[str], None]):
         """
         Args:
-            patient: wait for room instead of leaving something out: where time stands meanwhile.
-            tell: hears once of what goes wrong.
+            patient: wait for room in the queue instead of dropping records, where simulated time stands.
+            tell: called once with the first problem.
         """
         self.problem, self.dropped = "", Dropped()
         self._file, self._limit, self._patient, self._tell = file, limit_bytes, patient, tell
         self._queue: deque[_Entry] = deque()
-        self._bytes = self._image_bytes = 0  # that wait
+        self._bytes = self._image_bytes = 0  # bytes queued
         self._lock = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="log", daemon=True)
         self._thread.start()
 
     def add(self, channel: int, t: float, data: bytes, is_image: bool = False) -> None:
-        """One record at t, s; an image comes as JPEG."""
+        """Queue one record at t, s; an image comes as JPEG."""
         entry, size = _Entry(channel, t, data, is_image), len(data)
         with self._lock:
             while self._patient and self._bytes + size > QUEUE_BYTES and not self.problem:
@@ -69,7 +69,7 @@ class LogWriter:
             self._image_bytes += size * is_image
 
     def close(self) -> None:
-        """Writes what is left and completes the file; gives up on a disk that hangs."""
+        """Write the rest and complete the file, unless the disk hangs."""
         with self._lock:
             self._closing = True
             self._lock.notify_all()
@@ -91,7 +91,7 @@ class LogWriter:
             self._fail(_reason(error))
 
     def _drain(self) -> None:
-        """Writes all that waits."""
+        """Write all queued records."""
         while self._queue:
             with self._lock:
                 entry = self._queue.popleft()
@@ -103,7 +103,7 @@ class LogWriter:
                     self._drop(entry)
                 else:
                     self._file.add_raw(entry.channel, entry.t, _image(entry) if entry.is_image else entry.data)
-            except Exception as error:  # whatever it is, it is the log's
+            except Exception as error:  # any error concerns the log alone
                 self._fail(_reason(error))
 
     def _drop(self, entry: _Entry) -> None:
@@ -123,7 +123,7 @@ def _reason(error: Exception) -> str:
 
 
 def _image(entry: _Entry) -> bytes:
-    """A foxglove.CompressedImage."""
+    """Return a foxglove.CompressedImage."""
     sec, nsec = divmod(round(entry.t * 1e9), 1_000_000_000)
     image = {
         "timestamp": {"sec": sec, "nsec": nsec},

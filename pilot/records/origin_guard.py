@@ -1,7 +1,7 @@
-"""Lets WebSocket handshakes through to a server unless a foreign web page makes them.
+"""Proxy that passes WebSocket handshakes to a server unless a foreign web page makes them.
 
-Any page in a browser may connect to this machine's ports, and the browser names the page in the header Origin (RFC 6455,
-10.2); programs send none. Foxglove's SDK does not look at it.
+Any page in a browser may connect to ports of this machine, and the browser names the page in the header Origin (RFC 6455,
+10.2); programs send none. Foxglove's SDK does not check it.
 """
 
 import asyncio
@@ -10,16 +10,16 @@ import re
 import threading
 from collections.abc import Iterator
 
-HEAD_BYTES, HEAD_S = 16 << 10, 10.0  # most of a handshake, and longest
+HEAD_BYTES, HEAD_S = 16 << 10, 10.0  # largest handshake, bytes, and its time-out, s
 BLOCK_BYTES = 64 << 10
-# The viewers themselves, and pages of this machine. "null" is what sandboxed frames of any page send.
+# The viewers themselves, and pages of this machine. Sandboxed frames of any page send "null".
 FRIENDS = re.compile(r"file://|https://app\.foxglove\.dev|https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 Address = tuple[str, int]
 
 
 def welcome(head: bytes) -> bool:
-    """Whether a handshake may pass: for a WebSocket, of no Origin or a friend's, without what could hide another."""
+    """Return whether a handshake may pass: a WebSocket upgrade without an Origin or with a friend's, and no ambiguous header."""
     lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")[1:]
     if any(line[:1] in (b" ", b"\t") or set(line) & set(b"\0\r\n") for line in lines):
         return False
@@ -30,10 +30,10 @@ def welcome(head: bytes) -> bool:
 
 
 class OriginGuard:
-    """Listens at an address and passes on to a server behind it, in a thread of its own."""
+    """Proxy from an address to the server behind it, in a thread of its own."""
 
     def __init__(self, address: Address, server: Address):
-        """Raises OSError when the address cannot be had."""
+        """Start listening. Raises OSError when the address is unavailable."""
         self._server, self._loop = server, asyncio.new_event_loop()
         self._listening = self._loop.run_until_complete(asyncio.start_server(self._meet, *address, limit=HEAD_BYTES))
         self.port: int = self._listening.sockets[0].getsockname()[1]

@@ -1,4 +1,4 @@
-"""The plot of a flight: flown against planned path, errors over time, gate margins."""
+"""The plot of a flight: flown and planned path, errors over time, gate margins."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ from vehicle.vehicle import Vehicle
 def draw_flight(
     path: Path, flight: FlightRows, verdict: Verdict, plan: Plan | None, track: Track, vehicle: Vehicle, go_t: float
 ) -> None:
-    """Writes the PNG; without a plan of what was flown alone."""
+    """Write the PNG; without a plan it shows the flown path alone."""
     reference = Reference(plan, vehicle) if plan is not None else None
     t, p, v = np.array(flight.t), np.array(flight.p), np.array(flight.v)
     truth = true_positions(verdict, t)
@@ -62,5 +62,5 @@ def draw_flight(
 
 
 def _mark(axis: Axes, times_s: Sequence[float], **style: Any) -> None:
-    """Lines over the whole height."""
+    """Draw vertical lines over the whole height."""
     axis.vlines(times_s, 0, 1, transform=axis.get_xaxis_transform(), **style)

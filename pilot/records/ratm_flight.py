@@ -1,7 +1,7 @@
-"""A flight of TII-RATM as the records that `run-mpc` would have written of it, and the course that it was flown on.
+"""A flight of TII-RATM converted to the records of `run-mpc`, and its course.
 
-Detections are its labelled corners, /truth is its motion capture. The vehicle stands until it is first pushed or turned; where
-a recording begins in the air, /position gives its motion for the first moments.
+Detections are its labelled corners, /truth is its motion capture. The vehicle counts as at rest until its first acceleration
+or rotation; where a recording begins in the air, /position gives its motion at the beginning.
 """
 
 from collections.abc import Iterator
@@ -19,26 +19,26 @@ from tracks.track import Bounds, Start, Track
 from vehicle.camera import Camera, CameraDoubt
 from vehicle.rotation import Array, from_matrix, to_euler
 
-START_S = 0.3  # of a flight that begins in the air: its motion is given for so long
-LABEL_PX, UNSEEN_PX = 1.5, 1e6  # standard deviations of a labelled corner (assumed) and of one that is not seen
-FRAME_SHARE = 1.4  # outer over inner side of the gates' frames (assumed): the filter uses the inner corners alone
-ROOM_M = 50.0  # around the gates
-# Of a camera calibrated on a board and a mount from drawings (assumed).
+START_S = 0.3  # s of motion given for a flight that begins in the air
+LABEL_PX, UNSEEN_PX = 1.5, 1e6  # px, standard deviation of a labelled corner (assumed) and of an invisible one
+FRAME_SHARE = 1.4  # outer over inner side of the gate frames (assumed): the filter uses the inner corners alone
+ROOM_M = 50.0  # m around the gates
+# A camera calibrated with a board, and a mount taken from drawings (assumed).
 DOUBT = CameraDoubt(1.0, 1.5, 1.0, 0.01, 0.01, 3.0, 0.01, 0.01, 0.01, 0.005)
 THIN = GateAppearance(outline_m=0.0, depth_m=0.0)  # corners are those of the markers
 
 
 @dataclass(frozen=True)
 class ImportedCourse:
-    """What a folder of TII-RATM tells beside its records."""
+    """Course of a TII-RATM folder, and its camera."""
 
     track: Track
     camera: Camera
-    mount_error_deg: float  # median, of labelled gates from where motion capture and mount have them
+    mount_error_deg: float  # median angle between labelled gates and their directions by motion capture and mount
 
 
 def flight_records(flight: RatmFlight) -> Iterator[tuple[str, Record]]:
-    """/flight, /phase, /imu, /truth, /detection, and a /state without values at each sample in flight."""
+    """Yield /flight, /phase, /imu, /truth, /detection, and a /state without values at each sample in flight."""
     released = released_at(flight.t, flight.force_b, flight.t, flight.omega_b)
     yield "/flight", {"track": "ratm", "vehicle": "TII", "profile": "ratm"}
     events: list[Event] = [(released, "/phase", {"t": released, "phase": "launch"})]
@@ -61,7 +61,7 @@ def flight_records(flight: RatmFlight) -> Iterator[tuple[str, Record]]:
 
 
 def ratm_course(flight: RatmFlight) -> ImportedCourse:
-    """Gates, start and camera. Raises ValueError where a gate's markers make no square."""
+    """Return gates, start and camera. Raises ValueError where a gate's markers make no square."""
     roll, pitch, yaw = (float(np.degrees(one)) for one in to_euler(from_matrix(flight.R_wb[0])))
     x, y, z = flight.p_wb[0].tolist()
     gates = tuple(_gate(markers, flight) for markers in flight.markers_w)
@@ -72,7 +72,7 @@ def ratm_course(flight: RatmFlight) -> ImportedCourse:
 
 
 def _gate(markers_w: Array, flight: RatmFlight) -> Gate:
-    """A square by its four corners (4, 3), through which the vehicle flies the way that it was nearest."""
+    """Return the square gate of four corners (4, 3), oriented along the vehicle's motion where it was nearest."""
     centre = markers_w.mean(axis=0)
     normal = np.linalg.svd(markers_w - centre)[2][2]
     k = int(np.clip(np.linalg.norm(flight.p_wb - centre, axis=1).argmin(), 1, len(flight.t) - 2))
@@ -93,7 +93,7 @@ def _detections(image: LabelledImage) -> list[Detection]:
 
 
 def _mount_error_deg(flight: RatmFlight) -> float:
-    """Between the rays to whole labelled gates and to the nearest gate of the map; NaN without any."""
+    """Return the median angle between the rays to whole labelled gates and to the nearest gate of the map; NaN without any."""
     centres, camera, errors = flight.markers_w.mean(axis=1), flight.camera, list[float]()
     for image in flight.images:
         k = int(np.clip(np.searchsorted(flight.t, image.t), 0, len(flight.t) - 1))
@@ -109,7 +109,7 @@ def _mount_error_deg(flight: RatmFlight) -> float:
 
 
 def _crossing_of_diagonals(corners: Array) -> Array:
-    """(2,) of a quadrilateral (4, 2): where the centre of a square is seen."""
+    """Return the crossing (2,) of the diagonals of a quadrilateral (4, 2): the image of a square's centre."""
     a, b, c, d = np.column_stack([corners, np.ones(4)])
     x, y, w = np.cross(np.cross(a, c), np.cross(b, d)).tolist()
     return np.array([x, y]) / w if w else corners.mean(axis=0)

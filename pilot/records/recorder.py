@@ -1,4 +1,4 @@
-"""What a flight leaves behind: rows in memory for the result, records in the log."""
+"""Recorder of a flight: rows in memory for the result, records in the log."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from link.messages import WARNING, Attitude, HumanSticks, Imu, RaceStatus, StatusText, Telemetry
-from mpc.control import Learned
+from mpc.control import EstimatedParameters
 from perception.association import GateSighting
 from pilot.flight import CommandRecord, DetectedImage, FlightCounters, Phase, Replan
 from pilot.pilot import AnyPilot
@@ -18,12 +18,12 @@ from pilot.records.scoreboard import Scoreboard
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
-MOST_TEXTS = 20  # of an autopilot, that are told of
+MOST_TEXTS = 20  # autopilot messages reported per flight
 
 
 @dataclass
 class FlightRows:
-    """One row per command before any landing. Positions in world NED, m; times in s of the simulator's clock."""
+    """One row per command before any landing. Positions in m, world NED; times in s of the simulator clock."""
 
     t: list[float] = field(default_factory=list)
     p: list[Array] = field(default_factory=list)  # estimate
@@ -34,41 +34,41 @@ class FlightRows:
 
 
 class Recorder:
-    """Follows a pilot."""
+    """Recorder of one pilot's flight."""
 
     def __init__(self, log: FlightLog, console: Console | None = None):
-        """Troubles are told to the console; without one to nobody."""
+        """Troubles are reported on the console, if there is one."""
         self.flight, self._log, self._phase = FlightRows(), log, ""
         self.console = console
         self.scoreboard, self._texts = Scoreboard(), 0
-        self.troubles: dict[str, str] = {}  # what the flight has met and survived, or not: name to sentence
-        self._fallback: tuple[str, str] = ("", "")  # source and reason of the command before
+        self.troubles: dict[str, str] = {}  # sentence by name of each trouble, fatal or not
+        self._fallback: tuple[str, str] = ("", "")  # source and reason of the previous command
 
     def begin(self, **about: Any) -> None:
-        """What is flown, by what."""
+        """Log the description of the flight."""
         self._log.write("flight", 0.0, **about)
 
     def note(self, name: str, sentence: str) -> None:
-        """A trouble, in its newest words; it is told of when it is new, and stands in the result."""
+        """Record a trouble in its newest wording for the result; a new one is reported on the console."""
         if name not in self.troubles and self.console is not None:
             self.console.say(f"warning: {sentence}")
         self.troubles[name] = sentence
 
     def shed_images(self) -> None:
-        """Leave images out of the log from now on: the machine has no time for them."""
+        """Stop logging images: the machine is too slow."""
         self._log.images = False
 
     @property
     def path(self) -> Path:
-        """Of the log."""
+        """Path of the log."""
         return self._log.path
 
     def write(self, channel: str, t: float, **fields: Any) -> None:
-        """A record of a channel of the log."""
+        """Write a record to a channel of the log."""
         self._log.write(channel, t, **fields)
 
     def close(self) -> None:
-        """Completes the log and notes what it lacks."""
+        """Complete the log and note what it lacks."""
         self._log.close()
         dropped = self._log.dropped
         if self._log.problem:
@@ -77,7 +77,7 @@ class Recorder:
             self.troubles["log drops"] = f"{dropped.images} images and {dropped.records} records are not in the log"
 
     def phase(self, pilot: AnyPilot) -> bool:
-        """Notes a change of phase; returns whether there was one."""
+        """Record a change of phase; return whether there was one."""
         if pilot.phase == self._phase:
             return False
         self._phase = pilot.phase
@@ -86,8 +86,8 @@ class Recorder:
             self.note("pad", remark)
         return True
 
-    def heard(self, message: Telemetry) -> None:
-        """A sample that the pilot has heard, in the order of arrival."""
+    def received(self, message: Telemetry) -> None:
+        """Record a message that the pilot has received, in order of arrival."""
         if isinstance(message, Imu):
             self._log.write("imu", message.t, accel=message.accel, gyro=message.gyro)
         elif isinstance(message, Attitude):
@@ -95,13 +95,13 @@ class Recorder:
         elif isinstance(message, HumanSticks):
             self._log.write("sticks", message.t, w=message.omega, throttle=message.throttle)
         elif isinstance(message, RaceStatus):
-            self.scoreboard.hear(message)
+            self.scoreboard.receive(message)
         elif isinstance(message, StatusText) and message.severity <= WARNING and self._texts < MOST_TEXTS:
             self._texts += f"autopilot: {message.text}" not in self.troubles
             self.note(f"autopilot: {message.text}", f"the autopilot says: {message.text}")
 
     def step(self, step: CommandRecord) -> None:
-        """One command."""
+        """Record one command."""
         state, control, target = step.state, step.control, step.target
         flight = self.flight
         if not step.lands:
@@ -138,7 +138,7 @@ class Recorder:
         )
 
     def image(self, image: DetectedImage, sightings: list[GateSighting]) -> None:
-        """One frame, what was seen and what was recognised in it."""
+        """Record one frame, its detections and its recognised gates."""
         if image.jpeg:
             if image.window is not None:
                 self._log.write("window", image.t, **image.window._asdict())
@@ -159,25 +159,25 @@ class Recorder:
             )
 
     def calibration(self, t: float, camera: Camera | None) -> None:
-        """The camera as the flight has shown it, where it was asked."""
+        """Record the camera as calibrated in flight, if the estimator calibrates it."""
         if camera is not None:
             self._log.write("calibration", t, camera=asdict(camera))
 
-    def learned(self, t: float, learned: Learned | None) -> None:
-        """The vehicle as the flight has shown it."""
+    def learned(self, t: float, learned: EstimatedParameters | None) -> None:
+        """Record the vehicle parameters estimated in flight."""
         if learned is not None:
             self._log.write("learned", t, **asdict(learned))
 
     def replans(self, go_t: float | None, replans: Sequence[Replan]) -> None:
-        """The plans that were asked for in flight."""
+        """Record the plans requested in flight."""
         for one in replans:
             told = {name: value for name, value in asdict(one).items() if value is not None}
             self._log.write("replan", (go_t or 0.0) + one.asked_s, **told)
 
     def counters(self, t: float, counters: FlightCounters, frames_dropped: int) -> None:
-        """What the flight has counted, at its end."""
+        """Record the counters at the end of the flight."""
         self._log.write("counters", t, **asdict(counters), frames_dropped=frames_dropped)
 
     def link(self, t: float, counters: dict[str, int]) -> None:
-        """Counters of the link."""
+        """Record the counters of the link."""
         self._log.write("link", t, counters=counters)

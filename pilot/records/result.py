@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpc.control import Learned
+from mpc.control import EstimatedParameters
 from mpc.reference import Reference
 from pilot.flight import Phase, Replan, Retry
 from pilot.pilot import AnyPilot
@@ -25,7 +25,7 @@ REFEREE, RACE_STATUS, OWN_ESTIMATE = "referee", "race status", "own estimate"
 
 @dataclass(frozen=True)
 class Verdict:
-    """How it ended. Times since GO."""
+    """Verdict on a flight. Times in s since GO."""
 
     status: str
     cause: str
@@ -38,7 +38,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class LinkReport:
-    """How the link did."""
+    """Report of the link."""
 
     command_hz: float
     command_hz_max_1s: int
@@ -47,7 +47,7 @@ class LinkReport:
 
 
 class About(Protocol):
-    """What was flown, and where."""
+    """Vehicle, track, seed and world of a flight."""
 
     @property
     def track(self) -> Track: ...
@@ -60,14 +60,14 @@ class About(Protocol):
 
 
 def pilots_verdict(pilot: AnyPilot) -> Verdict:
-    """The pilot's own account."""
+    """Return the verdict by the pilot's own estimate."""
     passages = pilot.guidance.passages
     status = "finished" if pilot.phase is Phase.FINISHED else "aborted"
     return Verdict(status, pilot.cause, passages.times_s, passages.margins_m, by=OWN_ESTIMATE)
 
 
 def live_verdict(pilot: AnyPilot, board: Scoreboard) -> Verdict:
-    """The simulator's word where it tells of the race, else the pilot's own. Only the pilot knows of margins."""
+    """Return the verdict of the race status, else the pilot's own. Margins are always the pilot's."""
     own, told = pilots_verdict(pilot), board.race(pilot.go_t)
     if told is None:
         return own
@@ -82,7 +82,7 @@ def live_verdict(pilot: AnyPilot, board: Scoreboard) -> Verdict:
 
 
 def off_path(reference: Reference, theta: Array, p: Array) -> Array:
-    """(N,) m: distance of each position (N, 3) from the plan's path near theta (N,)."""
+    """Return the distance (N,) m of each position (N, 3) from the plan's path near theta (N,)."""
     distances = np.empty(len(p))
     for i, (centre, point) in enumerate(zip(theta, p, strict=True)):
         rows = reference.sample(np.linspace(centre - BEHIND_S, centre + AHEAD_S, 141))
@@ -93,7 +93,7 @@ def off_path(reference: Reference, theta: Array, p: Array) -> Array:
 
 
 def true_positions(verdict: Verdict, t: Array) -> Array | None:
-    """(N, 3) true positions at times t (N,), NaN outside the recorded run, if the truth is known."""
+    """Return the true positions (N, 3) at times t (N,), NaN outside the recorded run; None where the truth is unknown."""
     if verdict.t is None or verdict.x is None or len(verdict.t) < 2:
         return None
     columns = [np.interp(t, verdict.t, verdict.x[:, i], left=np.nan, right=np.nan) for i in range(3)]
@@ -102,7 +102,7 @@ def true_positions(verdict: Verdict, t: Array) -> Array | None:
 
 @dataclass(frozen=True)
 class SolveTimes:
-    """Of the solver, ms."""
+    """Percentiles of the solver's time, ms."""
 
     p50: float
     p99: float
@@ -111,7 +111,7 @@ class SolveTimes:
 
 @dataclass(frozen=True)
 class VisionResult:
-    """What the camera's images came to."""
+    """Counts of the camera's images."""
 
     frames: int
     dropped: int
@@ -124,7 +124,7 @@ class VisionResult:
 
 @dataclass(frozen=True)
 class CameraInFlight:
-    """What the flight has shown of its camera, beyond its file."""
+    """Camera parameters estimated in flight, relative to its file."""
 
     focal_scale: float
     yaw_deg: float
@@ -140,7 +140,7 @@ class CameraInFlight:
 
 @dataclass(frozen=True)
 class FlightResult:
-    """The stable keys of the JSON. Lengths in m, times in s unless the name says ms."""
+    """Stable keys of the JSON. Lengths in m, times in s unless the name says ms."""
 
     status: str
     verdict_by: str
@@ -164,7 +164,7 @@ class FlightResult:
     command_hz: float
     command_hz_max_1s: int
     vision: VisionResult
-    learned: Learned | None  # of the vehicle, in flight
+    learned: EstimatedParameters | None  # of the vehicle, in flight
     camera: CameraInFlight | None
     seed: int
     track: str
@@ -175,14 +175,14 @@ class FlightResult:
     troubles: dict[str, str]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the result as a dict for JSON."""
         return asdict(self)
 
 
 def flight_result(
     pilot: AnyPilot, recorder: Recorder, verdict: Verdict, link: LinkReport, plan: Plan | None, about: About
 ) -> FlightResult:
-    """The account of a flight that is over; without a plan a policy flew."""
+    """Return the result of a flight that is over; without a plan a policy flew."""
     flight, counters, health = recorder.flight, pilot.counters, pilot.estimator.health
     camera = pilot.estimator.calibration()
     t, p = np.array(flight.t), np.array(flight.p).reshape(-1, 3)
@@ -237,7 +237,7 @@ def _solve_times(solve_s: list[float]) -> SolveTimes | None:
 
 
 def _rms(values: Array) -> float:
-    """Root of the mean square of what is known."""
+    """Return the root mean square of the finite values."""
     known = values[np.isfinite(values)]
     return float(np.sqrt(np.mean(np.square(known)))) if len(known) else float("nan")
 
@@ -246,7 +246,7 @@ def _number(value: float | None, form: str, unit: str) -> str:
     return "-" if value is None else f"{value:{form}} {unit}".rstrip()
 
 
-def _vehicle(learned: Learned | None) -> str:
+def _vehicle(learned: EstimatedParameters | None) -> str:
     if learned is None:
         return "-"
     scales = (
@@ -263,12 +263,12 @@ def _camera(seen: CameraInFlight | None) -> str:
 
 
 def world_name(world: dict[str, Any] | None) -> str:
-    """What the result was flown in, for people."""
+    """Return the name of the world flown in, human-readable."""
     return str(world["name"]) if world else "not known: a simulator elsewhere"
 
 
 def table(r: FlightResult) -> str:
-    """The result for people."""
+    """Return the result as a human-readable table."""
     solve, vision = r.mpc_solve_ms, r.vision
     rows = [
         ("status", r.status + (f" ({r.cause})" if r.cause else "") + f", by {r.verdict_by}"),

@@ -1,4 +1,4 @@
-"""What a person sees while it flies: one line, rewritten on a terminal; changes of phase as lines elsewhere."""
+"""The status line: rewritten on a terminal; elsewhere a line for each change of phase."""
 
 import sys
 
@@ -6,11 +6,11 @@ from pilot.flight import Phase
 from pilot.pilot import AnyPilot
 from pilot.records.console import Console
 
-LINE_S = 0.2  # between two renewals, of the simulator's time
+LINE_S = 0.2  # s of the simulator clock between two updates
 
 
 class StatusLine:
-    """Call it as often as you like with the pilot; it tells the console when something is due."""
+    """Status display; call it with the pilot at any rate, it writes when an update is due."""
 
     def __init__(self, console: Console):
         self._console, self._live, self._due, self._phase = console, sys.stderr.isatty(), -1.0, ""
@@ -27,7 +27,7 @@ class StatusLine:
         self._phase = pilot.phase
 
     def text(self, pilot: AnyPilot) -> str:
-        """Phase, time, gate, speed, drift, solve time and command rate."""
+        """Return phase, time, gate, speed, drift, solve time and command rate as a line."""
         t = pilot.estimator.t
         if pilot.phase is Phase.WAIT_LINK:
             return f"wait_link: {', '.join(pilot.handshake.missing) or 'ready'}"

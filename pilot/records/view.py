@@ -1,7 +1,7 @@
-"""`run-mpc --view`: the flight log's records and the course in 3-D, live, over Foxglove's WebSocket.
+"""`run-mpc --view`: live view of the flight log's records and of the course in 3-D, over Foxglove's WebSocket.
 
-The loop that flies only puts its newest record of each channel into a mailbox. A thread empties it into a pipe some times a
-second, and a process of its own serves it: whatever a viewer or the network does, no command waits for it.
+The flight loop only puts the newest record of each channel into a mailbox. A thread moves them into a pipe some times a
+second, and a process of its own serves them: no command waits for a viewer or the network.
 """
 
 import contextlib
@@ -23,17 +23,17 @@ from vehicle.errors import UserError
 from vehicle.process import end, shielded
 from vehicle.rotation import Array
 
-START_S = 60.0  # longest for the server's process to load; it takes 1 s
+START_S = 60.0  # s, longest start of the server's process; typically 1 s
 UPDATE_HZ = 20
-SCENE_S = 0.5  # between two drawings of course and path
+SCENE_S = 0.5  # s between two drawings of course and path
 PATH_POINTS = 2000
 WORLD = "world"
-NORTH_WEST_UP = np.array([1.0, -1.0, -1.0])  # of NED: viewers have z up
+NORTH_WEST_UP = np.array([1.0, -1.0, -1.0])  # factors on NED: viewers have z up
 Line = tuple[str, tuple[float, float, float], list[list[float]]]  # name, colour, points
 
 
 class LiveView:
-    """Starts the server; `offer` never waits and never raises."""
+    """Live view in a process of its own; `offer` never waits and never raises."""
 
     def __init__(self, address: tuple[str, int], schemas: dict[str, dict[str, Any]], track: Track, plan: Plan | None):
         """
@@ -41,7 +41,7 @@ class LiveView:
             schemas: JSON Schema of each channel, as in the log.
 
         Raises:
-            UserError: the address is taken, or Foxglove's SDK is not installed.
+            UserError: the address is unavailable, or Foxglove's SDK is not installed.
         """
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
@@ -70,14 +70,14 @@ class LiveView:
         self._thread.start()
 
     def offer(self, channel: str, t: float, fields: Any) -> None:
-        """The newest record of a channel at t, s; an image is bytes."""
+        """Offer the newest record of a channel at t, s; an image is bytes."""
         self._newest[channel] = t, fields
 
     def _pump(self) -> None:
-        with contextlib.suppress(OSError):  # the server is gone: nobody looks any more
+        with contextlib.suppress(OSError):  # the server has ended: there is no viewer
             sent: dict[str, Any] = {}
             while not self._closed.wait(1 / UPDATE_HZ):
-                newest = dict(self._newest)  # in one step, whatever is offered meanwhile
+                newest = dict(self._newest)  # a copy in one step, since records may be offered meanwhile
                 news = {name: record for name, record in newest.items() if sent.get(name) is not record}
                 if news:
                     self._pipe.send(news)
@@ -114,7 +114,7 @@ def _serve(pipe: Connection, address: tuple[str, int], schemas: dict[str, dict[s
         behind = _hidden()
         server = foxglove.start_server(name="run-mpc", host=behind, port=0)
         guard = OriginGuard(address, (behind, server.port))
-    except Exception as error:  # the SDK names no class of its own
+    except Exception as error:  # the SDK has no exception class of its own
         pipe.send((0, f"--view {address[0]}:{address[1]}: cannot be served ({error})"))
         return
     channels = {name: foxglove.Channel(f"/{name}", schema=schema) for name, schema in schemas.items()}
@@ -139,7 +139,7 @@ def _serve(pipe: Connection, address: tuple[str, int], schemas: dict[str, dict[s
 
 
 def _hidden() -> str:
-    """A loopback address that no web page can guess, for what stands behind the guard; only Linux answers on all of them."""
+    """Return a loopback address that no web page can guess, for the guarded server; only Linux answers on all of them."""
     if sys.platform != "linux":
         return "127.0.0.1"
     return ".".join(["127", *(str(1 + secrets.randbelow(254)) for _ in range(3))])

@@ -1,1 +1,1 @@
-"""Planning again in flight: when it is worth it, a planner beside the loop, and the hand-over to its plan."""
+"""Replanning in flight: the criterion, a planner beside the loop, and the hand-over to the new plan."""

@@ -1,7 +1,7 @@
-"""A plan taken over in flight: asked for as far ahead as the planner takes, from where the controller then expects the vehicle.
+"""Hand-over to a new plan in flight, requested one planner latency ahead from the state the controller predicts for then.
 
-The plan stays in the map's frame, in which the controller leads it to where gates stand, and in the plan's own time, so that
-gates keep their numbers.
+The plan stays in the map frame, from which the controller shifts it to the estimated gates, and in the time of the first
+plan, so that gates keep their numbers.
 """
 
 import math
@@ -12,45 +12,45 @@ import numpy as np
 from mpc.controller import Controller
 from pilot.flight import Replan
 from pilot.replanning.planners import RestPlanner
-from pilot.replanning.worth import Shown
+from pilot.replanning.worth import VehicleEstimate
 from planner.options import PlanOptions
 from planner.plan import Plan
-from planner.replanning import Replanned, Rest
+from planner.replanning import ReplanResult, Rest
 from tracks.track import Track
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-BELOW = 1 - 1e-6  # a limit, where rounding must not matter
+BELOW = 1 - 1e-6  # factor just inside a limit, against rounding
 P, V, C = RATES_X["p"].at, RATES_X["v"].at, RATES_X["c"].at.start
 
 
 @dataclass(frozen=True, slots=True)
 class ReplanningConfig:
-    """When to ask, and what is taken over."""
+    """Conditions to request a plan and to take it over."""
 
-    apart_s: float = 0.1  # of plan time, from where a plan begins to a gate: which gate is next must be plain
-    join_m: float = 0.3  # beside where it begins, of where the vehicle is: a third of the room in an opening
-    join_m_s: float = 3.0  # ... and of its velocity: what thrust makes of it in a tenth of a second
-    least_s: float = 0.05  # of flight, that it must save
+    apart_s: float = 0.1  # s of plan time, least distance from its start to a gate: the next gate must be unambiguous
+    join_m: float = 0.3  # m, largest distance of the vehicle from its start: a third of the free room in an opening
+    join_m_s: float = 3.0  # m/s, largest difference in velocity: what thrust changes in a tenth of a second
+    least_s: float = 0.05  # s of flight, least saving
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
     rest: Rest
-    x: Array  # (14,) the state expected, in the estimate's own frame
-    shown: Shown
-    asked_t: float  # s
-    due_t: float  # s, when the command that begins the new plan goes out
+    x: Array  # (14,) predicted state, in the frame of the estimate
+    shown: VehicleEstimate
+    asked_t: float  # s, time of the request
+    due_t: float  # s, time of the first command by the new plan
 
     @property
     def before_s(self) -> float:
-        """s of flight from there on, as planned so far."""
+        """Remaining flight time from there by the current plan, s."""
         return self.rest.plan.total_time - self.rest.from_s
 
 
 class Replanning:
-    """Of one flight. Asked once per command, before it."""
+    """Replanning of one flight. Call `follow` once per command, before it."""
 
     def __init__(
         self,
@@ -62,15 +62,15 @@ class Replanning:
         planner: RestPlanner,
         config: ReplanningConfig | None = None,
     ):
-        """`options`: by which the plan was made."""
+        """Create it; `options` are those of the plan."""
         self._controller, self._track, self._vehicle, self._planner = controller, track, vehicle, planner
         self._options, self._config = options, config or ReplanningConfig()
-        self.plan, self.vehicle, self._planned = plan, vehicle, Shown()
+        self.plan, self.vehicle, self._planned = plan, vehicle, VehicleEstimate()
         self._asked: _Asked | None = None
         self.made: list[Replan] = []
 
     def follow(self, t: float, go_t: float) -> None:
-        """Ask, or take over what was asked for, at t (s); GO was at go_t."""
+        """Request a plan, or take over the one requested, at t (s); GO was at go_t (s)."""
         asked = self._asked
         if asked is None:
             self._asked = self._ask(t)
@@ -95,12 +95,12 @@ class Replanning:
             )
 
     def forget(self) -> None:
-        """The plan is not followed for now: nothing is taken over."""
+        """Drop the request: the plan is not followed for now."""
         self._asked = None
 
     def _ask(self, t: float) -> _Asked | None:
         controller = self._controller
-        shown = Shown.of(*controller.disturbance.vehicle)
+        shown = VehicleEstimate.of(*controller.disturbance.vehicle)
         if not self._planner.idle or not shown.worth_a_plan(self._planned):
             return None
         ahead_s = self._planner.latency_s
@@ -120,7 +120,7 @@ class Replanning:
         return _Asked(rest, x, shown, t, t + ahead_s)
 
     def _joint(self, asked: _Asked) -> tuple[float, float, float]:
-        """How far the vehicle is ahead of where the new plan begins, s, and beside it: m, and m/s of velocity."""
+        """Return the lead (s) of the vehicle over the start of the new plan, and its offsets (m) and (m/s) beside it."""
         x = self._controller.expected(asked.due_t, 0.0)
         if x is None:
             return 0.0, math.inf, math.inf
@@ -128,8 +128,8 @@ class Replanning:
         early_s = float(off[P] @ v) / max(float(v @ v), 1.0)
         return early_s, float(np.linalg.norm(off[P] - early_s * v)), float(np.linalg.norm(off[V]))
 
-    def _refused(self, asked: _Asked, answer: Replanned | None, off_m: float, off_m_s: float) -> str:
-        """Why a plan is not taken over; empty where it is."""
+    def _refused(self, asked: _Asked, answer: ReplanResult | None, off_m: float, off_m_s: float) -> str:
+        """Return why a plan is not taken over; empty if it is."""
         config = self._config
         if answer is None:
             return "late"
@@ -142,7 +142,7 @@ class Replanning:
             return f"begins {off_m:.2f} m and {off_m_s:.1f} m/s beside the vehicle"
         return ""
 
-    def _take_over(self, asked: _Asked, answer: Replanned, since_s: float) -> None:
-        """Go on by a plan that began so long ago, in its time."""
+    def _take_over(self, asked: _Asked, answer: ReplanResult, since_s: float) -> None:
+        """Continue by a plan that began since_s (s) ago, in its time."""
         self.plan, self.vehicle, self._planned = answer.plan, asked.rest.vehicle, asked.shown
         self._controller.follow(self.plan, self.vehicle, asked.rest.from_s + since_s)

@@ -1,4 +1,4 @@
-"""Who plans again: a process beside the loop, which may be late or die, or the caller himself where time waits for him."""
+"""Planners in flight: a process beside the loop, which may be late or die, or a call in lock-step, where time stands still."""
 
 import contextlib
 import multiprocessing
@@ -10,51 +10,51 @@ import time
 from multiprocessing.connection import Connection
 from typing import Protocol
 
-from planner.replanning import Replanned, Replanner, Rest
+from planner.replanning import Replanner, ReplanResult, Rest
 from vehicle.process import end, shielded
 from vehicle.vehicle import Vehicle
 
-END_S = 0.2  # of patience at the end: nobody waits for what it still plans
-BEHIND = 5  # niceness, behind what flies and what sees
-STANDING_S = 0.6  # of the simulator's time, that a planner in lock-step takes: twice what six gates do on one core
-SPARE = 1.5  # times as long as the last rest took, the next one may take
-SOONEST_S, LATEST_S = 0.3, 0.9  # a controller's horizon of 1 s must reach farther than the latest
+END_S = 0.2  # s to wait for the process at the end: its plan is no longer needed
+BEHIND = 5  # niceness, below the flight loop and perception
+STANDING_S = 0.6  # s of simulator time charged for a plan in lock-step: twice the time of six gates on one core
+SPARE = 1.5  # factor on the last solve time that the next may take
+SOONEST_S, LATEST_S = 0.3, 0.9  # s, bounds of the latency; a controller's horizon of 1 s must be longer than the latest
 
 
 class RestPlanner(Protocol):
-    """Plans one rest at a time."""
+    """Planner of the rest of a course, one at a time."""
 
     @property
     def idle(self) -> bool:
-        """Whether it can be asked."""
+        """Whether a request can be made."""
 
     @property
     def latency_s(self) -> float:
-        """From being asked to an answer, as far as is known before."""
+        """Expected time from request to answer, s."""
 
     def ask(self, rest: Rest) -> None:
-        """Begin with a rest. Answers of before are forgotten."""
+        """Request a plan of the rest. Earlier answers are dropped."""
 
-    def answer(self) -> Replanned | None:
-        """What has come of it; None: nothing yet."""
+    def answer(self) -> ReplanResult | None:
+        """Return the answer; None until there is one."""
 
     def close(self) -> None:
-        """End."""
+        """Release the planner."""
 
 
-class AtOnce:
-    """Plans while the flight's time stands still, so that a flight in lock-step is the same whatever the machine has to do."""
+class InlinePlanner:
+    """Planner that runs while the flight's time stands still, so that a lock-step flight does not depend on the load."""
 
     def __init__(self, vehicle: Vehicle):
         self._replan, self._answer = Replanner(vehicle), None
 
     idle, latency_s = True, STANDING_S
-    _answer: Replanned | None
+    _answer: ReplanResult | None
 
     def ask(self, rest: Rest) -> None:
         self._answer = self._replan(rest)
 
-    def answer(self) -> Replanned | None:
+    def answer(self) -> ReplanResult | None:
         return self._answer
 
     def close(self) -> None:
@@ -62,10 +62,10 @@ class AtOnce:
 
 
 class PlannerProcess:
-    """Plans beside the loop. One that has died is never idle again, and answers nothing."""
+    """Planner in a process beside the loop. Once the process has died it is never idle again, and answers nothing."""
 
     def __init__(self, warm: Rest):
-        """Starts it, and lets it plan, so that all is loaded before the flight and known how long a rest takes."""
+        """Start the process and let it plan `warm`, so that all is loaded and the solve time known before the flight."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(theirs,), name="planner", daemon=True)
@@ -73,8 +73,8 @@ class PlannerProcess:
             self._process.start()
         theirs.close()
         self._asked: queue.SimpleQueue[Rest | None] = queue.SimpleQueue()
-        self._answer: Replanned | None = None
-        self._waiting = 0  # rests that were not answered yet
+        self._answer: ReplanResult | None = None
+        self._waiting = 0  # requests without an answer
         self.latency_s = LATEST_S
         self._alive = True
         self._thread = threading.Thread(target=self._carry, name="planner", daemon=True)
@@ -90,7 +90,7 @@ class PlannerProcess:
         self._waiting += 1
         self._asked.put(rest)
 
-    def answer(self) -> Replanned | None:
+    def answer(self) -> ReplanResult | None:
         return self._answer if self._waiting == 0 else None
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class PlannerProcess:
         self._pipe.close()
 
     def _carry(self) -> None:
-        """To and from the process, on a thread: a pipe may be full, and the loop waits for nobody."""
+        """Exchange requests and answers with the process, on a thread: a pipe may block, and the flight loop must not."""
         with contextlib.suppress(EOFError, OSError):
             while (rest := self._asked.get()) is not None:
                 begin = time.monotonic()
@@ -114,13 +114,13 @@ class PlannerProcess:
 
 def _work(pipe: Connection) -> None:
     for name in {"SIGINT", "SIGTERM", "SIGHUP"} & set(dir(signal)):
-        signal.signal(getattr(signal, name), signal.SIG_IGN)  # the parent ends us by the pipe
+        signal.signal(getattr(signal, name), signal.SIG_IGN)  # the parent ends this process through the pipe
     if hasattr(os, "nice"):
         os.nice(BEHIND)
     replan: Replanner | None = None
-    with contextlib.suppress(EOFError, OSError):  # the parent is gone
+    with contextlib.suppress(EOFError, OSError):  # the parent has ended
         while (rest := pipe.recv()) is not None:
             if replan is None:
                 replan = Replanner(rest.vehicle)
-                replan(rest)  # the first one loads what the others find loaded
+                replan(rest)  # the first solve loads what later ones need
             pipe.send(replan(rest))

@@ -1,12 +1,12 @@
-"""When a new plan is worth asking for: the vehicle flies better than its plan believed, by more than the controller makes of it.
+"""Criterion for replanning: the vehicle performs better than its plan assumed, by more than the controller can exploit.
 
-Where thrust carries a vehicle against its drag, v^2 = thrust / drag: the square of its speed grows with
+For thrust against drag, v^2 = thrust / drag: the square of the speed is proportional to
 
     r = (thrust now / thrust planned with) / (drag now / drag planned with)
 
-A controller flies a plan faster by its own greatest pace; where r is more than the square of that, a plan gains the rest.
-A weaker vehicle needs none: it flies the same line slower, as its thrust allows, and loses 0.2 % of time by it at 15 % less
-thrust. With more drag a new plan is even slower, as it keeps on looking at gates from a body that leans further.
+A controller flies a plan faster by up to its greatest pace; where r exceeds the square of that, a new plan gains the
+difference. A weaker vehicle needs none: it flies the same line slower, as its thrust allows, and loses 0.2 % of time by it at
+15 % less thrust. With more drag a new plan is even slower, since it keeps the gates in view from a body that tilts further.
 """
 
 import math
@@ -17,35 +17,35 @@ import numpy as np
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-BETTER = 1.1  # r, from which on a plan is asked for: `mpcc` flies a plan by up to 1.05 of its pace, the square root
-DRAG_LEAST = 0.2  # of the file's: less is no vehicle, but an estimate gone astray
+BETTER = 1.1  # r above which a plan is requested: `mpcc` flies a plan at up to 1.05 of its pace, the square root
+DRAG_LEAST = 0.2  # least drag relative to the file's: smaller values are an estimation error
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """Thrust and drag against the vehicle's file, as a flight has shown them."""
+class VehicleEstimate:
+    """Thrust and drag estimated in flight, relative to the vehicle's file."""
 
     thrust: float = 1.0
     drag: float = 1.0
     sigma: float = 0.0  # standard deviation of the logarithm of thrust over drag
 
     @staticmethod
-    def of(scales: Array, cov: Array) -> "Shown":
-        """By the scales (2,) of thrust and drag and their covariance (2, 2): what both have in common moves no vehicle."""
+    def of(scales: Array, cov: Array) -> "VehicleEstimate":
+        """Create from the scales (2,) of thrust and drag and their covariance (2, 2); only their ratio affects the speed."""
         thrust, drag = float(scales[0]), max(float(scales[1]), DRAG_LEAST)
         slope = np.array([1 / thrust, -1 / drag])
-        return Shown(thrust, drag, math.sqrt(max(float(slope @ cov @ slope), 0.0)))
+        return VehicleEstimate(thrust, drag, math.sqrt(max(float(slope @ cov @ slope), 0.0)))
 
-    def over(self, planned: "Shown") -> float:
-        """r, less one standard deviation; 1 as planned."""
+    def over(self, planned: "VehicleEstimate") -> float:
+        """Return r relative to the planned values, less one standard deviation; 1 as planned."""
         return (self.thrust / planned.thrust) / (self.drag / planned.drag) * math.exp(-self.sigma)
 
-    def worth_a_plan(self, planned: "Shown") -> bool:
-        """Whether it surely flies better than planned with, by more than a controller makes of it."""
+    def worth_a_plan(self, planned: "VehicleEstimate") -> bool:
+        """Return whether the vehicle surely outperforms the planned one, by more than a controller can exploit."""
         return self.over(planned) > BETTER
 
     def vehicle(self, of: Vehicle) -> Vehicle:
-        """The vehicle of a file as it was shown to be, as far as the `rates` model knows it."""
+        """Return the vehicle of a file with the estimated thrust and drag, as far as the `rates` model has them."""
         x, y, z = of.drag_linear_1_s
         return replace(
             of,

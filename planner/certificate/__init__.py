@@ -1,1 +1,1 @@
-"""The proof that comes with a plan, independent of the problem that was solved."""
+"""The certificate of a plan, independent of the optimisation problem."""

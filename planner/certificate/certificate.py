@@ -1,7 +1,7 @@
-"""The proof that comes with a plan: it is flown again, measured against the world, and refused where anything is not as asked.
+"""Certificate of a plan: it is integrated again and checked against track, vehicle and options, and refused on any violation.
 
-Nothing of the problem's constraints is used: `replay` integrates with DOP853 where the problem has fixed Runge-Kutta steps,
-`sweep` has a geometry of its own, and everything is judged between the nodes too.
+The check shares nothing with the problem's constraints: `replay` integrates with DOP853 instead of fixed Runge-Kutta steps,
+`sweep` has its own geometry, and everything is checked between the nodes too.
 """
 
 from dataclasses import asdict, dataclass
@@ -15,18 +15,18 @@ from planner.certificate.replay import ReplayedPath, open_loop_gap, replay
 from planner.certificate.sight import blind_times, seen_shares
 from planner.doubt.statement import FlightRisk, flight_risk
 from planner.models import Q, V
-from planner.plan import Effort, Plan, PlanError
+from planner.plan import Plan, PlanError, SolverStatistics
 from planner.task import Task
 from vehicle.rotation import Array
 
-RISK_TOLERANCE = 1.01  # of the risk asked for
-VIEW_TOLERANCE = 0.02  # of a leg, since the view is asked for at the nodes
-GAP_FACTOR, GAP_M = 2.0, 1e-3  # an open-loop gap up to so many times what the defects explain, and m, is none
+RISK_TOLERANCE = 1.01  # -, tolerated risk over the requested one
+VIEW_TOLERANCE = 0.02  # -, tolerated shortfall of the visible fraction: the constraint holds at the nodes
+GAP_FACTOR, GAP_M = 2.0, 1e-3  # tolerated open-loop gap: this multiple of what the defects explain, plus m
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was proven. `status` is "certified", or says what failed."""
+    """Result of the certification. `status` is "certified" or lists what failed."""
 
     status: str
     total_time_s: float
@@ -34,25 +34,25 @@ class Certificate:
     gate_margins_m: list[float]
     step_defect_m: float
     step_defect_m_s: float
-    defects: dict[str, float]  # the largest of all intervals, by state
-    tolerances: dict[str, float]  # of these
-    open_loop_gap_m: float  # at the end, of the whole plan flown from its start without correction
-    open_loop_explained_m: float  # what the defects explain of it
-    clearance_m: float | None  # the least distance from the vehicle's centre to a solid; None: there is none
-    clearance_of: str  # that solid
-    clearance_t_s: float | None
+    defects: dict[str, float]  # largest defect over all intervals, by state
+    tolerances: dict[str, float]  # largest tolerated defects, by state
+    open_loop_gap_m: float  # m, position error at the end of the whole plan integrated from its start
+    open_loop_explained_m: float  # m, bound on the part of it explained by the defects
+    clearance_m: float | None  # m, least distance from the vehicle's centre to a solid; None without solids
+    clearance_of: str  # name of that solid
+    clearance_t_s: float | None  # s, time of that distance
     seen_share: list[
         float | None
-    ]  # per gate, of the leg to it once near enough to be found, with what `see` asks for in the image; None: nothing to see
-    blind_s: list[float | None]  # per gate, from the last full view of its opening to the crossing; None: never seen
+    ]  # per gate, fraction of time in view on the leg to it, once within detection range; None if not applicable
+    blind_s: list[float | None]  # s, per gate, from the last full view of its opening to the crossing, or None
     max_speed_m_s: float
     solver_status: str
     iterations: int
     build_s: float
     solve_s: float
     point_mass_bound_s: float | None
-    guesses_s: dict[str, float | None]  # per first guess, the time of its optimum on a coarse mesh
-    risk: FlightRisk | None  # under the doubt of the options; None: not asked for
+    guesses_s: dict[str, float | None]  # s, per initial guess, the time of its optimum on a coarse mesh
+    risk: FlightRisk | None  # under the options' uncertainty model; None if not requested
     track_hash: str
     vehicle_hash: str
     plan_hash: str
@@ -64,22 +64,22 @@ class Certificate:
 
     @property
     def verdict(self) -> str:
-        """The status on one line of bearable length."""
+        """Status shortened to its first three causes."""
         causes = self.status.split("; ")
         return "; ".join(causes[:3]) + (f"; and {len(causes) - 3} more" if len(causes) > 3 else "")
 
     @property
-    def effort(self) -> Effort:
-        """How the plan was come by."""
+    def effort(self) -> SolverStatistics:
+        """Solver statistics of the plan."""
         solved = self.solver_status, self.status == "certified", self.iterations, self.build_s, self.solve_s
-        return Effort(*solved, self.point_mass_bound_s, self.guesses_s)
+        return SolverStatistics(*solved, self.point_mass_bound_s, self.guesses_s)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def certify(plan: Plan, task: Task, effort: Effort) -> Certificate:
-    """Checks a plan, solved by an effort or read from a file, against what was asked.
+def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
+    """Check a plan, solved or read from a file, against its task.
 
     Raises:
         PlanError: the plan holds numbers that are not finite.
@@ -142,7 +142,7 @@ def certify(plan: Plan, task: Task, effort: Effort) -> Certificate:
 
 
 def _defects(plan: Plan, path: ReplayedPath) -> dict[str, Array]:
-    """(N,) per state, how far each interval ends from the next node. Of attitudes the angle between them."""
+    """Return by state the defects (N,), distances of each interval's end to the next node; for attitudes the angle, rad."""
     found = {}
     for name, block in BLOCKS.items():
         if block.stop <= plan.x.shape[1]:
@@ -151,7 +151,7 @@ def _defects(plan: Plan, path: ReplayedPath) -> dict[str, Array]:
 
 
 def _broken_intervals(plan: Plan, defects: dict[str, Array]) -> list[str]:
-    """Sentences on the first interval that does not lead to the next node, for each state."""
+    """Return a sentence per state whose defect exceeds its tolerance, with the first such interval's leg."""
     failures = []
     for name, values in defects.items():
         broken = ~(values <= TOLERANCES[name])
@@ -166,7 +166,7 @@ def _broken_intervals(plan: Plan, defects: dict[str, Array]) -> list[str]:
 
 
 def _broken_form(plan: Plan, task: Task) -> list[str]:
-    """Sentences on what the file says of itself and is not so."""
+    """Return sentences on metadata that do not match the plan or the task."""
     failures, options = [], task.options
     count = len(task.gates) + (task.end_m is not None)
     nodes = np.array(plan.gate_nodes)

@@ -1,4 +1,4 @@
-"""What the certificate tolerates, and the limits of vehicle, track and task that it judges a replayed path by."""
+"""Tolerances of the certificate, and its check of a replayed path against the limits of vehicle, track and task."""
 
 import numpy as np
 
@@ -7,27 +7,27 @@ from planner.plan import Plan
 from planner.task import Task
 from vehicle.rotation import Array
 
-# Largest tolerated defects of an interval, by state: between integrators, and after the solver's own tolerance of 1e-6.
+# Largest tolerated defects of an interval, by state: difference between integrators, and the solver's tolerance of 1e-6.
 TOLERANCES = {"position_m": 1e-5, "velocity_m_s": 1e-3, "attitude_rad": 1e-3, "rates_rad_s": 2e-2, "thrust_m_s2": 2e-2}
 BLOCKS = {"position_m": P, "velocity_m_s": V, "attitude_rad": Q, "rates_rad_s": W, "thrust_m_s2": C}
-# Of the first and the last node, by state.
+# Largest tolerated deviations of the first and the last node, by state.
 END_TOLERANCES = {name: max(tolerance, 1e-3) for name, tolerance in TOLERANCES.items()}
-LIMIT_TOLERANCE = 1e-4  # relative: what the optimiser's constraint tolerance may leave
-MARGIN_TOLERANCE = 2e-3  # m
-TURN_TOLERANCE = 1e-2  # of the slew at half thrust
-SPEED_TOLERANCE = 1e-3  # relative: limits that hold at the nodes may be passed between them by that
+LIMIT_TOLERANCE = 1e-4  # relative, for the optimiser's constraint tolerance
+MARGIN_TOLERANCE = 2e-3  # m, of gate margins, clearances and bounds
+TURN_TOLERANCE = 1e-2  # relative to the angular acceleration at half thrust
+SPEED_TOLERANCE = 1e-3  # relative, for limits that are imposed at the nodes and evaluated between them
 
 
 def broken_limits(x: Array, plan: Plan, task: Task) -> list[str]:
-    """Sentences on every limit that the path x (M, NX) or the plan's inputs exceed."""
+    """Return a sentence per limit that the path x (M, NX) or the plan's inputs exceed."""
     limits, vehicle, bounds = task.model, task.vehicle, task.track.bounds
     radius = vehicle.contact_radius_m if task.options.bounds_clear else 0.0
     low, high = np.array(bounds.low_m) + radius, np.array(bounds.high_m) - radius
     outside = np.maximum(low - x[:, P], x[:, P] - high)
-    outside -= np.maximum(np.maximum(low - x[0, P], x[0, P] - high), 0.0)  # the pad may lie nearer than that
+    outside -= np.maximum(np.maximum(low - x[0, P], x[0, P] - high), 0.0)  # the pad may lie outside these
     span = limits.u_high - limits.u_low
     rate = np.abs(np.array(limits.thrust_rates(plan.x[:-1].T, plan.u[:-1].T, np.diff(plan.t)[None]))).max()
-    excesses = {  # limit: (how far it is passed, what of that the optimiser's tolerance may leave)
+    excesses = {  # limit: (excess, tolerance)
         "input, of its range": (
             np.maximum((limits.u_low - plan.u) / span, (plan.u - limits.u_high) / span),
             LIMIT_TOLERANCE,
@@ -52,7 +52,7 @@ def broken_limits(x: Array, plan: Plan, task: Task) -> list[str]:
 
 
 def broken_ends(plan: Plan, task: Task) -> list[str]:
-    """Sentences on a start or an end that is not where it should be, in any state."""
+    """Return sentences on a start or an end that deviates from the task in any state."""
     if task.x0 is None:
         far = _apart(plan.x[0], plan.x[-1])
         return [f"the lap does not end in the state that it began with: {far}"] if far else []
@@ -67,7 +67,7 @@ def broken_ends(plan: Plan, task: Task) -> list[str]:
 
 
 def _apart(a: Array, b: Array) -> str:
-    """The states in which two differ, with the difference; empty where none does."""
+    """Return the blocks in which two states (NX,) differ, with the differences; "" if none."""
     found = []
     for name, block in BLOCKS.items():
         if block.stop <= len(a):

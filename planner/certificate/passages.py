@@ -1,4 +1,4 @@
-"""How a replayed path passes its gates, in order and in turn, and what it comes near to."""
+"""Checks of a replayed path: gate passages in order, no passage out of turn, and clearances."""
 
 import numpy as np
 
@@ -10,15 +10,15 @@ from planner.plan import Plan
 from planner.task import Task
 from vehicle.rotation import Array
 
-COAST_MOST_M = 5.0  # straight on behind a last gate, looked at for leaving it
-COAST_STEP_M = 0.02  # between places on that
-NODE_TOLERANCE_S = 1e-3  # between a gate's node and where its plane is crossed
+COAST_MOST_M = 5.0  # m, longest straight extension behind the last gate, on which leaving it is checked
+COAST_STEP_M = 0.02  # m, spacing of points on that extension
+NODE_TOLERANCE_S = 1e-3  # s, between a gate's node and the crossing of its plane
 
 
 def beyond(path: ReplayedPath, task: Task) -> tuple[Array, Array]:
-    """Times and places (M, 3) of the path, and of what follows where it ends in a gate.
+    """Return times (M,), s, and positions (M, 3), m, of the path, extended if it ends in a gate.
 
-    A lap goes on as it began; else the vehicle flies straight on, as both controllers do.
+    A flying lap continues with its beginning; otherwise the vehicle flies straight on, as with both controllers.
     """
     p_w, v, last, length = path.x[:, P], path.x[-1, V], task.gates[-1], task.passage_m
     if task.end_m is not None or last.is_ball:
@@ -35,7 +35,7 @@ def beyond(path: ReplayedPath, task: Task) -> tuple[Array, Array]:
 
 
 def passages(t: Array, p_w: Array, plan: Plan, task: Task) -> tuple[list[Passage], list[str]]:
-    """How the gates are passed, in order, and sentences on those that are not."""
+    """Return the passages of the gates, in order, and sentences on violations."""
     found, failures, before = list[Passage](), list[str](), -1.0
     for i, (gate, node) in enumerate(zip(task.gates, plan.gate_nodes, strict=False)):
         when = float(plan.t[min(max(node, 0), len(plan.t) - 1)])
@@ -61,20 +61,20 @@ def passages(t: Array, p_w: Array, plan: Plan, task: Task) -> tuple[list[Passage
 
 
 def broken_turns(t: Array, p_w: Array, passed: list[Passage], task: Task) -> list[str]:
-    """Sentences on openings that are flown through out of turn."""
+    """Return sentences on openings that are flown through out of turn."""
     begin = float(t[0])
     meant = [(mark, one.t) for mark, one in zip(task.landmarks, passed, strict=False)]
     if task.begin is None:
         meant.append((task.landmarks[-1], begin))
-    if task.options.start is not None:  # which may lie within any gate
+    if task.options.start is not None:  # the start may lie within any gate
         meant += [(mark, begin) for mark in set(task.track.landmarks)]
     return out_of_turn(task.track, t, p_w, meant)
 
 
 def too_near(t: Array, p_w: Array, task: Task) -> tuple[Near | None, list[str]]:
-    """The solid that the path comes nearest to, and sentences on all that it comes too near to.
+    """Return the nearest solid to the path, and sentences on all solids that are too near.
 
-    The body may reach into the margin where it passes a frame's depth obliquely, never into its contact radius.
+    At an oblique passage the depth of a frame may reduce the margin, but never the contact radius.
     """
     found, failures = clearances(task.track, p_w), []
     for near in found:

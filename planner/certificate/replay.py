@@ -1,6 +1,6 @@
-"""A plan flown again, by integrators that the problem never used: every interval from its own node, and the whole in one go.
+"""Replay of a plan by integrators that the problem does not use: each interval from its node, and the whole plan open loop.
 
-The intervals are independent, so they are one system of equations in the share s of each interval,
+The intervals are independent, hence one system of equations in the fraction s of each interval,
 dx_k/ds = dt_k f(x_k, u_k), and DOP853 integrates them together.
 """
 
@@ -14,24 +14,24 @@ from vehicle.dynamics import rk4
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-TOLERANCE = 1e-11  # of the integrator, on the mean over all intervals
-SPACING_M = 0.02  # between points of the path at most, as long as
-POINTS_LEAST, POINTS_MOST = 8, 100  # so many per interval do
-OPEN_LOOP_S = 4e-3  # longest step of the plan flown in one go
+TOLERANCE = 1e-11  # relative and absolute tolerance of the integrator, for the RMS over all intervals
+SPACING_M = 0.02  # m, largest spacing of points of the path, subject to
+POINTS_LEAST, POINTS_MOST = 8, 100  # points per interval
+OPEN_LOOP_S = 4e-3  # s, longest step of the open-loop integration
 
 
 @dataclass(frozen=True)
 class ReplayedPath:
-    """The flown path, and how far each interval ends from the next node."""
+    """Integrated path, and the defect of each interval."""
 
     t: Array  # (M,) s
     x: Array  # (M, NX)
-    off: Array  # (N, NX) the end of each interval less the node there, quaternions of one sign
+    off: Array  # (N, NX) end of each interval minus the next node, quaternions in one hemisphere
 
 
 def replay(plan: Plan, vehicle: Vehicle) -> ReplayedPath:
-    """Flies every interval from its node. M = N * points + 1."""
-    from scipy.integrate import solve_ivp  # half a second to load, and who flies a plan replays none
+    """Integrate every interval from its node. M = N * points + 1."""
+    from scipy.integrate import solve_ivp  # takes half a second to load, and is not needed to fly a plan
 
     dt, start, u, model = np.diff(plan.t), plan.x[:-1].T, list(plan.u[:-1].T), plan.flight_model(vehicle)
     far = np.linalg.norm(np.diff(plan.x[:, P], axis=0), axis=1).max()
@@ -54,10 +54,10 @@ def replay(plan: Plan, vehicle: Vehicle) -> ReplayedPath:
 
 
 def open_loop_gap(plan: Plan, vehicle: Vehicle, off: Array) -> tuple[float, float]:
-    """m at the plan's end: between it and where its inputs lead in one go, and what the intervals' defects explain of that.
+    """Return the open-loop position error at the plan's end, m, and the bound on it that follows from the defects, m.
 
-    A defect d_k moves the end by at most |G_k d_k|, with G_k the derivative of the end's position by the state at node k, carried
-    back from interval to interval.
+    A defect d_k moves the end by |G_k d_k| to first order, with G_k the derivative of the final position with respect to the
+    state at node k, propagated backwards. The bound is the sum over all intervals.
     """
     dt = np.diff(plan.t)
     flown = _in_one_go(plan, vehicle, dt)
@@ -70,7 +70,7 @@ def open_loop_gap(plan: Plan, vehicle: Vehicle, off: Array) -> tuple[float, floa
 
 
 def _in_one_go(plan: Plan, vehicle: Vehicle, dt: Array) -> Array:
-    """(3,) where the inputs lead; plain floats are faster than arrays for one state."""
+    """Return the open-loop final position (3,), m; for a single state, floats are faster than arrays."""
     x, model = plan.x[0].tolist(), plan.flight_model(vehicle)
     for k, whole in enumerate(dt.tolist()):
         u, parts = plan.u[k].tolist(), max(2, min(int(np.ceil(whole / OPEN_LOOP_S)), 1000))
@@ -80,7 +80,7 @@ def _in_one_go(plan: Plan, vehicle: Vehicle, dt: Array) -> Array:
 
 
 def _transitions(plan: Plan, vehicle: Vehicle, dt: Array) -> Array:
-    """(N, NX, NX) derivatives of each interval's end by its beginning, by central differences."""
+    """Return the Jacobians (N, NX, NX) of each interval's end with respect to its beginning, by central differences."""
     n, size, step = len(dt), plan.x.shape[1], 1e-5
     u, model = list(plan.u[:-1].T), plan.flight_model(vehicle)
     result = np.empty((n, size, size))

@@ -1,4 +1,4 @@
-"""What the camera sees of the gates along a replayed path, for the certificate."""
+"""Visibility of the gates along a replayed path."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from vehicle.rotation import Array
 def seen_shares(
     path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera, task: Task
 ) -> list[float | None]:
-    """Per gate, the share of the time of the leg to it, once near enough to be found, with what was asked for in the image."""
+    """Return per gate the fraction of time, on the leg to it once within detection range, in which it is in view; or None."""
     result: list[float | None] = []
     before = float(path.t[0])
     for gate, crossed in zip(course, times, strict=False):
@@ -31,7 +31,7 @@ def seen_shares(
 
 
 def blind_times(path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera) -> list[float | None]:
-    """s, per gate, since all four corners of its opening were last in the image."""
+    """Return per gate the time in s from the last view of all four corners of its opening to the crossing; None if never."""
     result: list[float | None] = []
     before = 0.0
     for gate, crossed in zip(course, times, strict=False):
@@ -43,8 +43,8 @@ def blind_times(path: ReplayedPath, course: tuple[Gate, ...], times: list[float]
 
 
 def _in_view(camera: Camera, points_w: Array, x: Array) -> np.ndarray:
-    """(M,) whether all world points (K, 3) are in the image at states x (M, NX)."""
-    from scipy.spatial.transform import Rotation  # slow to load, and who flies a plan certifies none
+    """Return for each state x (M, NX), (M,), whether all world points (K, 3) are in the image."""
+    from scipy.spatial.transform import Rotation  # slow to load, and not needed to fly a plan
 
     turn = Rotation.from_quat(x[:, Q], scalar_first=True)
     result = np.ones(len(x), dtype=bool)

@@ -1,7 +1,7 @@
-"""The geometry of the certificate, by itself: what a path comes near to, and how it passes its gates.
+"""Geometry of the certificate: distances of a path to solids, and its passages through gates.
 
 It shares nothing with the problem's constraints: a frame is a square ring with a depth, an opening is an outline with signed
-distances from its sides, and gate axes come from the file's angles.
+distances to its sides, and gate axes come from the track file's angles.
 """
 
 from dataclasses import dataclass, replace
@@ -16,35 +16,35 @@ from vehicle.rotation import Array
 
 @dataclass(frozen=True)
 class Near:
-    """The least distance from a path to a solid."""
+    """Least distance from a path to a solid."""
 
     distance_m: float
     solid: str
-    at: int  # point of the path
-    frame: bool
+    at: int  # index of the nearest point of the path
+    frame: bool  # whether the solid is a gate's frame
 
 
 @dataclass(frozen=True)
 class Passage:
-    """How a gate is passed. `fault` says what is wrong, and is empty where nothing is."""
+    """Passage of a gate."""
 
-    t: float
-    margin_m: float
-    at: int  # point of the path before the crossing
-    fault: str = ""
-    edges_m: tuple[float, ...] = ()  # m at the crossing, from the centre to each side of the opening, in its plane
+    t: float  # s
+    margin_m: float  # m, from the vehicle's centre to the nearest side of the opening
+    at: int  # index of the path's point before the crossing
+    fault: str = ""  # violation; empty if there is none
+    edges_m: tuple[float, ...] = ()  # m, from the vehicle's centre to each side of the opening, at the crossing
 
 
 def local(gate: Gate, p_w: Array) -> Array:
-    """World points (M, 3) in gate axes: x through it, y right, z down."""
-    from scipy.spatial.transform import Rotation  # slow to load, and who flies a plan certifies none
+    """Transform world points (M, 3) into gate axes: x through the gate, y right, z down."""
+    from scipy.spatial.transform import Rotation  # slow to load, and not needed to fly a plan
 
     turn = Rotation.from_euler("ZYX", [gate.yaw_deg, gate.pitch_deg, 0.0], degrees=True)
     return (p_w - np.array(gate.centre_m)) @ turn.as_matrix()
 
 
 def frame_distance(gate: Gate, p_g: Array) -> Array:
-    """(M,) m from points (M, 3) in gate axes to the four bars; 0 inside."""
+    """Return distances (M,), m, from points (M, 3) in gate axes to the four bars of the frame; 0 inside them."""
     x, y, z = np.abs(p_g).T
     inner, outer = gate.opening_m / 2, gate.outer_m / 2
     across = np.where(
@@ -56,12 +56,12 @@ def frame_distance(gate: Gate, p_g: Array) -> Array:
 
 
 def inside(gate: Gate, p_g: Array) -> Array:
-    """(M,) m from points to the nearest side of the opening, seen along the gate's axis; negative outside."""
+    """Return distances (M,), m, from points (M, 3) to the nearest side of the opening, in its plane; negative outside."""
     return np.asarray(from_sides(gate, p_g).min(axis=1))
 
 
 def from_sides(gate: Gate, p_g: Array) -> Array:
-    """(M, E) m from points to each side of the opening; negative outside."""
+    """Return distances (M, E), m, from points (M, 3) to each side of the opening, in its plane; negative outside."""
     h = gate.opening_m / 2
     corners = np.array(gate.polygon_m or ((-h, -h), (h, -h), (h, h), (-h, h)))
     after = np.roll(corners, -1, axis=0)
@@ -74,7 +74,7 @@ def from_sides(gate: Gate, p_g: Array) -> Array:
 
 
 def clearances(track: Track, p_w: Array) -> list[Near]:
-    """The least distances from a path (M, 3) to each solid of a track."""
+    """Return the least distance from a path (M, 3) to each solid of a track."""
     found = []
     for i in sorted(set(track.landmarks)):
         gate = track.gates[i]
@@ -93,7 +93,7 @@ def clearances(track: Track, p_w: Array) -> list[Near]:
 
 
 def _close(gate: Gate, p_w: Array) -> np.ndarray:
-    """The points among which the nearest to a frame is: from its centre at most its own size farther than the nearest."""
+    """Return indices of points that may be the nearest to a frame: at most its size farther from its centre than the nearest."""
     off = np.linalg.norm(p_w - np.array(gate.centre_m), axis=1)
     size = float(np.linalg.norm([gate.outer_m, gate.outer_m, gate.depth_m]))
     return np.flatnonzero(off <= off.min() + size)
@@ -105,7 +105,7 @@ def _near(distance: Array, name: str, frame: bool) -> Near:
 
 
 def _stand_distance(track: Track, gate: Gate, p_w: Array) -> Array | None:
-    """(M,) m to the post between a frame and the floor; None where another frame or the floor itself carries it."""
+    """Return distances (M,), m, to the post below a frame; None if another frame or the floor carries it."""
     floor, top = track.bounds.high_m[2], gate.centre_m[2] + gate.outer_m / 2 * np.cos(np.radians(gate.pitch_deg))
     lower = [g for g in track.gates if g.outer_m > 0 and g.centre_m[2] - gate.centre_m[2] > SAME_LEVEL * gate.outer_m]
     if top >= floor or any(np.hypot(*np.subtract(g.centre_m, gate.centre_m)[:2]) < gate.outer_m / 2 for g in lower):
@@ -120,13 +120,13 @@ def _stand_distance(track: Track, gate: Gate, p_w: Array) -> Array | None:
 
 
 def passage(gate: Gate, t: Array, p_w: Array, after: float, when: float, length_m: float, body_m: float) -> Passage:
-    """How a path (M, 3) passes a gate with a plane near the time `when`.
+    """Check the passage of a path (M, 3) through a planar gate near the time `when`, s.
 
-    The vehicle comes from `length_m` before the plane and flies on to `length_m` behind it, at least `body_m` inside the
-    opening's prism all the way. A path that begins on that way is judged from there.
+    The path must run from `length_m` before the plane to `length_m` behind it, at least `body_m` inside the opening's
+    prism. A path that begins within that distance is checked from its beginning.
 
     Args:
-        after: s, before which nothing counts.
+        after: s, crossings up to this time are ignored.
     """
     p_g = local(gate, p_w)
     x, room = p_g[:, 0], inside(gate, p_g)
@@ -155,14 +155,14 @@ def passage(gate: Gate, t: Array, p_w: Array, after: float, when: float, length_
 
 
 def touched(ball: Gate, t: Array, p_w: Array, low: int, high: int) -> Passage:
-    """How near a path comes to a ball between two of its points."""
+    """Return the passage of a path (M, 3) at a ball, between its points `low` and `high`."""
     distance = np.linalg.norm(p_w[low : high + 1] - np.array(ball.centre_m), axis=1)
     at = low + int(distance.argmin())
     return Passage(float(t[at]), ball.half - float(distance.min()), at)
 
 
 def out_of_turn(track: Track, t: Array, p_w: Array, passages: list[tuple[int, float]]) -> list[str]:
-    """Sentences on openings that are flown through when it is not their turn, or backwards.
+    """Return sentences on openings that are flown through out of turn, or backwards.
 
     Args:
         passages: (landmark, s) of each passage of the course.

@@ -1,4 +1,4 @@
-"""The course as the optimiser sees it, resolved once: where each leg ends, and the free space in between."""
+"""The course as input of the optimiser: the end of each leg, and the free space in between."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,24 +13,24 @@ from planner.task import Task
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 
-LEG_MOST_M = 1500.0  # a leg that takes minutes would need thousands of nodes
-BLIND = 0.15  # last share of the way to a gate, in which it may leave the image
+LEG_MOST_M = 1500.0  # m, longest leg (chosen): a leg that takes minutes would need thousands of nodes
+BLIND = 0.15  # -, last fraction of the way to a gate on which it may leave the image (chosen)
 
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """The legs of a task, and the state before the first."""
+    """Legs of a task with the initial state. A "way" is the sequence of legs from one gate passage to the next."""
 
     task: Task
     space: FreeSpace
     legs: tuple[Leg, ...]
-    x0: Array | None  # (NX,); None where the flight begins as it ends
-    from_pad: bool  # whether it begins at rest on the pad
-    begun: float = 0.0  # share of the first way, in time, that lies behind it
+    x0: Array | None  # (NX,) initial state; None for a flying lap
+    from_pad: bool  # whether the flight begins at rest on the pad
+    begun: float = 0.0  # -, fraction of the first way, in time, already flown
 
     @cached_property
     def ways(self) -> list[list[int]]:
-        """The legs' numbers from one passage to the next, each list up to the leg that ends in a passage."""
+        """Indices of the legs from one passage to the next; the last leg of each list ends in a passage."""
         result: list[list[int]] = [[]]
         for i, leg in enumerate(self.legs):
             result[-1].append(i)
@@ -40,7 +40,7 @@ class Course:
 
     @cached_property
     def longest_way_m(self) -> float:
-        """In straight lines from leg to leg."""
+        """Length of the longest way, m, in straight lines between the ends of its legs."""
         ends = np.array([leg.target for leg in self.legs])
         begin = ends[-1] if self.x0 is None else self.x0[P]
         steps = np.linalg.norm(np.diff(ends, axis=0, prepend=begin[None]), axis=1)
@@ -48,11 +48,11 @@ class Course:
 
     @property
     def view_window(self) -> tuple[float, float]:
-        """Shares of the way from one gate to the next between which the next one stays in the image."""
+        """Fractions of the way between two gates, in time, between which the next gate stays in the image."""
         return 1 - BLIND - self.task.options.see, 1 - BLIND
 
     def in_range(self, parts: list[int], t: Array, path: Array) -> float:
-        """Time from which on the gate at the end of a way is near enough to be found, along places (M, 3) at times t (M,)."""
+        """Return the time, s, from which the gate at the end of a way is within detection range of positions (M, 3) at t (M,)."""
         gate = self.legs[parts[-1]].gate
         if gate is None:
             return float(t[0])
@@ -63,21 +63,21 @@ class Course:
         return float(np.interp(0.0, -beyond[last : last + 2], t[last : last + 2]))
 
     def stretch(self, legs: slice, x0: Array | None) -> "Course":
-        """Those legs alone, begun in that state."""
+        """Return the course of these legs alone, with initial state x0."""
         return replace(self, legs=self.legs[legs], x0=x0, from_pad=self.from_pad and legs.start == 0)
 
     def goal(self, i: int) -> str:
-        """What leg i leads to, in the user's words."""
+        """Return the name of the destination of leg i, for messages."""
         if self.legs[i].gate is None:
             return "the end"
         return f"gates[{self.task.number(sum(leg.passes for leg in self.legs[:i]))}]"
 
 
 def resolve(task: Task) -> Course:
-    """The course of a task.
+    """Resolve the course of a task.
 
     Raises:
-        UserError: the course contradicts the vehicle: it has not this model, a gate is too small or blocked, the start is.
+        UserError: the vehicle does not have this model, or a gate is too small, blocked or too far, or the start is blocked.
     """
     x0, space = task.x0, FreeSpace.of(task)
     from_pad = task.begin is not None and task.options.start is None

@@ -1,7 +1,7 @@
-"""The legs of a flight: each ends on a plane across a gate's axis, in a ball, or at rest.
+"""Legs of a flight: each ends on a plane normal to a gate's axis, in a ball, or at rest.
 
-A gate with a plane takes three: to the plane where its prism is entered, through the prism to the gate's own plane, and on to
-where the prism is left.
+A planar gate has three legs: to the plane at which its prism is entered, through the prism to the gate's plane, and on to the
+plane at which the prism is left.
 """
 
 from dataclasses import dataclass, field, replace
@@ -17,29 +17,29 @@ from vehicle.rotation import Array
 
 @dataclass(frozen=True, eq=False)
 class Leg:
-    """One leg, to a gate or to rest at `end`."""
+    """Leg to a gate, or to rest at `end` (3,), m, world NED."""
 
     gate: Gate | None
     end: Array | None = None
-    plane_m: float = 0.0  # along the gate's axis, where the leg ends
-    inside: bool = False  # whether it stays within the gate's prism
+    plane_m: float = 0.0  # m along the gate's axis, plane on which the leg ends
+    inside: bool = False  # whether the leg stays within the gate's prism
     coast_m: float = (
-        0.0  # a straight flight on is still within the prism so far behind the gate: where a plan ends in one
+        0.0  # m behind the gate up to which a straight extension stays within the prism, if the plan ends in the gate
     )
-    frame: int = -1  # index in the track of the gate whose frame surrounds the leg, where it is inside one
-    edge_half_m: float = 0.0  # to both sides of the gate's plane, along which the opening has edges
+    frame: int = -1  # index in the track of the gate whose frame surrounds the leg; -1 outside of frames
+    edge_half_m: float = 0.0  # m, half length of the opening's edges along the gate's axis
     keep_m: Array = field(
         default_factory=lambda: np.zeros(0)
-    )  # (E,) from the vehicle's centre to each edge of the opening
+    )  # (E,) m, distance from the vehicle's centre to each edge of the opening
 
     @property
     def passes(self) -> bool:
-        """Whether a gate is passed at its end, or the vehicle stops there."""
+        """Whether the leg ends with the passage of a gate or a stop."""
         return self.plane_m == 0
 
     @property
     def target(self) -> Array:
-        """World point (3,) the leg aims at."""
+        """Target point (3,), m, world NED."""
         if self.gate is not None:
             return self.gate.p_wg + self.plane_m * self.gate.R_wg[:, 0]
         assert self.end is not None
@@ -47,10 +47,10 @@ class Leg:
 
 
 def legs(task: Task, space: FreeSpace) -> list[Leg]:
-    """The legs of the whole flight.
+    """Return the legs of the whole flight.
 
     Raises:
-        UserError: a gate that this vehicle cannot pass, or a start that it cannot leave.
+        UserError: the vehicle cannot pass a gate, or cannot leave its start.
     """
     result: list[Leg] = []
     for i in range(len(task.gates)):
@@ -59,7 +59,7 @@ def legs(task: Task, space: FreeSpace) -> list[Leg]:
         _require_room(f"gates[{task.number(i)}]", parts, task, space)
         result += parts
         if last and task.begin is None and parts[-1].inside:
-            result = [result.pop(), *result]  # a lap that ends in a gate begins with leaving it
+            result = [result.pop(), *result]  # a lap that ends in a gate begins by leaving it
     if task.end_m is not None:
         result.append(Leg(None, np.array(task.end_m)))
         _require_room("the end", result[-1:], task, space)
@@ -67,16 +67,16 @@ def legs(task: Task, space: FreeSpace) -> list[Leg]:
 
 
 def _portal_m(task: Task, edge_m: float) -> float:
-    """From a gate's plane to the planes at which the path enters and leaves its prism: beyond the reach of its frame.
+    """Return the distance in m from a gate's plane to the planes at which its prism is entered and left, clear of its frame.
 
     Args:
-        edge_m: to both sides of the plane, along which the opening has edges.
+        edge_m: half length of the opening's edges along the gate's axis.
     """
     return max(task.passage_m, edge_m + task.keep_m) + ROUND_M
 
 
 def _passage(task: Task, i: int, coasts: bool) -> list[Leg]:
-    """The legs to the gate that is passed as number i, and through it; none that leaves it where the plan ends there."""
+    """Return the legs to and through the i-th gate of the flight; without the leg out of it if the plan ends there."""
     gate, keep = task.gates[i], task.keeps_m(i)
     if gate.is_ball:
         return [Leg(gate)]
@@ -88,7 +88,11 @@ def _passage(task: Task, i: int, coasts: bool) -> list[Leg]:
 
 
 def _from_start(parts: list[Leg], p0: Array, task: Task, space: FreeSpace) -> list[Leg]:
-    """The legs of a flight that begins at p0 (3,): within a gate, it first has to leave that one, or is about to pass it."""
+    """Return the legs of a flight that begins at p0 (3,): inside a gate's prism it first leaves that gate, or passes it.
+
+    Raises:
+        UserError: the start is too near to a solid.
+    """
     track, ahead = task.track, parts[0].gate
     if ahead is not None and not ahead.is_ball and _within(ahead, p0, task.body_m, parts[0].plane_m, 0.0):
         return parts[1:]
@@ -114,7 +118,11 @@ def _within(gate: Gate, p_w: Array, body: float, low: float, high: float) -> boo
 
 
 def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) -> None:
-    """Raises UserError when nothing that flies fits at the end of some leg to a goal, whose name is `where`."""
+    """Check that the vehicle fits at the end of each leg to a goal named `where`.
+
+    Raises:
+        UserError: it does not.
+    """
     gate, name, keep = parts[0].gate, task.vehicle.name, float(min(parts[0].keep_m, default=task.keep_m))
     where = f"{task.track.name}: {where}"
     if gate is not None and not gate.is_ball and gate.half <= keep:
@@ -133,12 +141,12 @@ def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) ->
 
 
 def _surrounds(solid: Solid, leg: Leg, task: Task) -> bool:
-    """Whether a solid is the frame of the gate that a leg leads to or through."""
+    """Check whether a solid is the frame of the gate of a leg."""
     return solid.frame >= 0 and leg.gate is not None and leg.gate.same_frame(task.track.gates[solid.frame])
 
 
 def _ends(leg: Leg, task: Task) -> Array:
-    """(M, 3) a grid of places where the leg may end, solids and bounds apart."""
+    """Return a grid of points (M, 3), m, at which the leg may end, apart from solids and bounds."""
     side, gate = np.linspace(-1, 1, 9), leg.gate
     if gate is None:
         return leg.target[None]

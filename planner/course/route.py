@@ -1,7 +1,7 @@
-"""The way around solids: where the straight line of a leg is blocked, the first guess follows the shortest path instead.
+"""Shortest path around solids, the initial guess where the straight line of a leg is blocked.
 
-A visibility graph (Lozano-Perez and Wesley, 1979) over points on the edges of the boxes that turn out to be in the way, grown by
-what is kept from them. The optimiser finds the best path on one side of a solid, but hardly ever the side.
+A visibility graph (Lozano-Perez and Wesley, 1979) over points on the edges of the boxes found in the way, inflated by the
+clearance. The optimiser finds the best path on one side of a solid, but hardly ever changes the side.
 """
 
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ import numpy as np
 from tracks.solids import SolidBox
 from vehicle.rotation import Array
 
-ASIDE = 1.02  # of what is kept: how far off the graph's points lie, so that lines along a face are free
-EVEN = np.linspace(0.0, 1.0, 5)  # points of the graph along an edge, beside those next to both ends
+ASIDE = 1.02  # -, distance of the graph's points over the clearance, so that lines along a face are free
+EVEN = np.linspace(0.0, 1.0, 5)  # positions of the graph's points along an edge, besides those nearest to both ends
 
 
 def route(begin: Array, end: Array, solids: Sequence[SolidBox], keep: float, low: Array, high: Array) -> Array | None:
-    """(K, 3) the corners of the shortest path found from begin to end, both included; None where there is no way.
+    """Return the vertices (K, 3), m, of the shortest path found from begin to end, both included; None if there is none.
 
     Args:
-        keep: m, distance from the solids; one that an end is nearer to does not count.
-        low, high: (3,) corners of the box within which the path stays.
+        keep: m, clearance to the solids; a solid nearer than this to an end is ignored.
+        low, high: (3,) m, bounds of the path.
     """
     path, known = np.stack([begin, end]), list[SolidBox]()
     left, centres = list(range(len(solids))), np.array([solid.centre for solid in solids]).reshape(-1, 3)
@@ -50,7 +50,7 @@ def route(begin: Array, end: Array, solids: Sequence[SolidBox], keep: float, low
 
 
 def along(path: Array, shares: Array) -> tuple[Array, Array]:
-    """Places (3, N) at these shares of a path's length and the directions (3, N) there."""
+    """Return positions (3, N), m, at fractions (N,) of a path's length, and the unit directions (3, N) there."""
     steps = np.diff(path, axis=0)
     reached = np.concatenate([[0.0], np.cumsum(np.linalg.norm(steps, axis=1))])
     s = shares * reached[-1]
@@ -60,14 +60,14 @@ def along(path: Array, shares: Array) -> tuple[Array, Array]:
 
 
 def _off(points: Array, a: Array, b: Array) -> Array:
-    """(K,) m from points (K, 3) to the segment from a to b."""
+    """Return distances (K,), m, from points (K, 3) to the segment from a to b."""
     step = b - a
     share = np.clip((points - a) @ step / max(float(step @ step), 1e-12), 0.0, 1.0)
     return np.linalg.norm(points - a - share[:, None] * step, axis=1)
 
 
 def _meets(a: Array, b: Array, box: SolidBox) -> np.ndarray:
-    """(...) whether segments from a to b (..., 3) pass through the inside of a box, by its slabs."""
+    """Return (...) whether segments from a to b (..., 3) intersect the interior of a box, by the slab method."""
     a, b = (a - box.centre) @ box.axes, (b - box.centre) @ box.axes
     d = b - a
     d = np.where(np.abs(d) < 1e-12, 1e-12, d)
@@ -78,7 +78,7 @@ def _meets(a: Array, b: Array, box: SolidBox) -> np.ndarray:
 
 
 def _edge_points(box: SolidBox, off: float, begin: Array, end: Array) -> Array:
-    """Points (N, 3) on the twelve edges of a box grown by `off`."""
+    """Return points (N, 3) on the twelve edges of a box inflated by `off`, m."""
     half, points = box.half + off, []
     ends = (np.stack([begin, end]) - box.centre) @ box.axes
     for axis in range(3):
@@ -94,8 +94,8 @@ def _edge_points(box: SolidBox, off: float, begin: Array, end: Array) -> Array:
 
 
 def _shortest(points: Array, boxes: list[SolidBox]) -> Array | None:
-    """The shortest path (K, 3) from the first point to the second, in straight lines through no box."""
-    from scipy.sparse.csgraph import dijkstra  # slow to load, and most courses have no solid in the way
+    """Return the shortest polyline (K, 3) from the first point to the second that intersects no box, or None."""
+    from scipy.sparse.csgraph import dijkstra  # slow to load, and not needed for most courses
 
     a, b = points[:, None], points[None]
     length = np.linalg.norm(b - a, axis=-1)

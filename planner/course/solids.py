@@ -1,8 +1,8 @@
-"""What a path keeps clear of, and the space that this leaves.
+"""Solids that a path keeps clear of, and the free space between them.
 
-On the way from gate to gate the outline of every frame is solid, its opening included, so a gate can neither be touched, nor
-passed out of turn, nor entered from behind. On the short way through a gate the path stays within the opening's prism instead,
-which is convex. The margin counts from the opening's edge in the gate's plane: the frame's depth may use the margin up, never
+Between gates the outline of every frame is solid, its opening included, so that a gate can neither be touched, nor passed out
+of turn, nor entered from behind. On the short way through a gate the path stays within the opening's prism instead, which is
+convex. The margin is measured from the opening's edge in the gate's plane: the frame's depth may take up the margin, but never
 the contact radius.
 """
 
@@ -17,50 +17,50 @@ from tracks.gate import Gate
 from tracks.solids import SolidBox, of_obstacle, stand
 from vehicle.rotation import Array
 
-# Margins between body and a bound: a gate is seen while it is flown to, a bound is where the map has it. With one, 4 of 7 flights
-# lost in 80 unknown worlds met the floor at the bottom of a dive.
+# Clearance between body and bounds in units of the margin. Gates are measured by the camera, bounds are not. With 1.0, 4 of the 7
+# flights lost in 80 unknown worlds hit the floor at the bottom of a dive.
 FROM_BOUND = 2.5
-TO_GATE = 0.5  # of the way from a bound to the nearest gate's centre: no more is kept from that bound
-ROUND_M = 0.02  # by which the optimiser rounds |x| and max(x, 0) off
+TO_GATE = 0.5  # -, largest clearance to a bound as a fraction of its distance to the nearest gate's centre
+ROUND_M = 0.02  # m, smoothing length of |x| and max(x, 0) in the constraints
 
 
 class Solid(NamedTuple):
-    """A box that the path keeps clear of. That of a frame is its outline, opening included."""
+    """Box that the path keeps clear of; for a frame its outline, opening included."""
 
     box: SolidBox
-    frame: int  # the gate's index in the track; -1: no frame
+    frame: int  # index of the frame's gate in the track; -1 for other solids
     name: str
-    keep_m: float  # from the vehicle's centre to it
+    keep_m: float  # m, clearance of the vehicle's centre
 
 
 @dataclass(frozen=True, eq=False)
 class FreeSpace:
-    """Where the vehicle's centre may be: inside a box of the world, and clear of every solid, of most by `keep_m`."""
+    """Free space of the vehicle's centre: a box of the world without the inflated solids."""
 
-    low: Array  # (3,) m
-    high: Array
+    low: Array  # (3,) m, world NED
+    high: Array  # (3,) m, world NED
     solids: tuple[Solid, ...]
-    keep_m: float
+    keep_m: float  # m, default clearance to a solid
 
     @staticmethod
     def of(task: Task) -> "FreeSpace":
-        """The whole course's."""
+        """Return the free space of a task."""
         return FreeSpace(*_box(task), tuple(_solids(task)), task.keep_m)
 
     def near(self, p_w: Array, reach_m: float) -> list[Solid]:
-        """The solids that may be too near to a place as far as that from p_w (3,)."""
+        """Return the solids whose clearance may reach into the ball of radius reach_m around p_w (3,)."""
         centres, radii = self._spheres
         close = np.linalg.norm(centres - p_w, axis=1) < radii + reach_m
         return [self.solids[i] for i in np.flatnonzero(close)]
 
     @cached_property
     def _spheres(self) -> tuple[Array, Array]:
-        """Centres (K, 3) and radii (K,) around the solids and what is kept from them."""
+        """Centres (K, 3) and radii (K,), m, of spheres around the inflated solids."""
         radii = np.array([np.linalg.norm(solid.box.half) + solid.keep_m for solid in self.solids])
         return np.reshape([solid.box.centre for solid in self.solids], (-1, 3)), radii
 
     def holds(self, points: Array, solids: list[Solid]) -> np.ndarray:
-        """(M,) whether points (M, 3) lie in the box and clear of these solids."""
+        """Return for each point (M, 3), (M,), whether it lies in the box and clear of these solids."""
         clear = np.asarray(((points >= self.low) & (points <= self.high)).all(axis=1))
         for solid in solids:
             clear &= solid.box.distance(points) >= solid.keep_m
@@ -68,7 +68,7 @@ class FreeSpace:
 
 
 def _solids(task: Task) -> list[Solid]:
-    """Everything that a path keeps clear of."""
+    """Return all solids of a task's track."""
     track = task.track
     found = [(of_obstacle(one), -1, f"obstacles[{i}]") for i, one in enumerate(track.obstacles)]
     for i in sorted(set(track.landmarks)):
@@ -83,14 +83,14 @@ def _solids(task: Task) -> list[Solid]:
 
 
 def edge_half_m(gate: Gate, margin_m: float) -> float:
-    """Of a frame's half depth what is more than the margin; of a tunnel, whose edges run along it, all."""
+    """Return the half length, m, of an opening's edges: a frame's half depth beyond the margin; a tunnel's whole half length."""
     return max(gate.depth_m / 2 - margin_m, gate.tunnel_m / 2, 0.0)
 
 
 def _box(task: Task) -> tuple[Array, Array]:
-    """Lowest and highest places (3,) of the vehicle's centre, m.
+    """Return lower and upper bounds (3,), m, of the vehicle's centre.
 
-    Outside of the body there is more room to a bound than to an opening's edge, but where a gate leaves less; see `FROM_BOUND`.
+    The clearance to a bound is larger than to an opening's edge, unless a gate leaves less room; see `FROM_BOUND`.
     """
     low, high = np.array(task.track.bounds.low_m), np.array(task.track.bounds.high_m)
     if not task.options.bounds_clear:
@@ -99,7 +99,7 @@ def _box(task: Task) -> tuple[Array, Array]:
     radius, most = task.vehicle.contact_radius_m, FROM_BOUND * task.options.margin_m
 
     def kept(to_gates: Array) -> Array:
-        """(3,) m, from bounds whose distances to the gates are (G, 3)."""
+        """Return the clearances (3,), m, to bounds whose distances to the gates are (G, 3)."""
         return radius + np.clip(TO_GATE * (to_gates.min(axis=0) - radius), 0.0, most)
 
     return low + kept(gates - low), high - kept(high - gates)

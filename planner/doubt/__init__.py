@@ -1,1 +1,1 @@
-"""How far a vehicle that flies a plan will be from it, as a covariance, and the margins that a given risk asks for."""
+"""Predicted covariance of the deviation from a plan, and margins for a given collision risk."""

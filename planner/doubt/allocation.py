@@ -1,42 +1,41 @@
-"""How a risk is shared out: P(touching anything) <= sum of P(touching each edge) (Boole), each edge with a share of its own.
+"""Allocation of a risk to edges: P(any collision) <= sum of P(collision with edge j) (Boole), with a share r_j for each edge.
 
     margin_j = z(r_j) sigma_j,   z(r) = -Phi^-1(r),   sum_j r_j = P
 
 Iterative risk allocation (Ono and Williams, "Iterative risk allocation: a new approach to robust model predictive control with a
-joint chance constraint", CDC 2008): edges that a plan keeps more than their margin away from give most of their share to those
-that it touches.
+joint chance constraint", CDC 2008): edges with an inactive margin give most of their share to those with an active one.
 """
 
 import numpy as np
 
 from vehicle.rotation import Array
 
-KEPT = 0.1  # of what it does not use, that an edge keeps which is not touched: so the next plan may come nearer to it
-# Room beyond the margin, within which a plan touches it: a frame has depth, and rooms are of its middle.
+KEPT = 0.1  # -, fraction of its unused risk that an inactive edge keeps, so that the next plan may come nearer to it
+# Excess over the margin, m, up to which it is active, since a frame has depth and distances are measured in its middle plane.
 ACTIVE_M = 1e-2
 
 
 def quantile(risk: Array) -> Array:
-    """z: the standard deviations that a normal error exceeds on one side with this probability."""
-    from scipy.special import ndtri  # slow to load, and who flies a plan shares out no risk
+    """Return z, the number of standard deviations that a normal variable exceeds on one side with this probability."""
+    from scipy.special import ndtri  # slow to load, and not needed to fly a plan
 
     return np.asarray(-ndtri(risk))
 
 
 def risk_of(room_m: Array, sigma_m: Array) -> Array:
-    """The probability that an error towards an edge takes all of its room."""
-    from scipy.special import ndtr  # likewise
+    """Return the probability that a normal error towards an edge exceeds the distance to it."""
+    from scipy.special import ndtr  # slow to load, as above
 
     return np.asarray(ndtr(-np.asarray(room_m) / sigma_m))
 
 
 def uniform(total: float, count: int) -> Array:
-    """(count,) equal shares."""
+    """Return equal shares (count,) of a total risk."""
     return np.full(count, total / count)
 
 
 def reallocated(shares: Array, room_m: Array, sigma_m: Array) -> Array:
-    """(J,) shares of the same sum: what edges with room to spare do not use goes to those without, in equal parts."""
+    """Return shares (J,) of the same sum, with the unused risk of inactive edges divided equally among the active ones."""
     active = room_m <= quantile(shares) * sigma_m + ACTIVE_M
     if active.all() or not active.any():
         return shares

@@ -1,10 +1,10 @@
-"""The covariance of the state that a flight by IMU and camera will believe, predicted along its plan.
+"""Predicted covariance of the state estimate of a flight by IMU and camera, along its plan.
 
     P <- F P F' + Q between IMU samples,   K = P H' (H P H' + R)^-1,   P <- (I - K H) P (I - K H)' + K R K' at each image
 
-A linear covariance analysis (Geller, "Linear covariance techniques for orbital rendezvous analysis", JGCD 2006). What an image
-takes away from the doubt, it moves the estimate by: E[dx dx'] = P- - P+ (Bry and Roy, "Rapidly-exploring random belief trees",
-ICRA 2011, eq. 27), which is what the controller has to follow.
+Linear covariance analysis (Geller, "Linear covariance techniques for orbital rendezvous analysis", JGCD 2006). The covariance of
+the correction by an image is the reduction of the error covariance, E[dx dx'] = P- - P+ (Bry and Roy, "Rapidly-exploring random
+belief trees", ICRA 2011, eq. 27); the controller reacts to these corrections.
 """
 
 from dataclasses import dataclass
@@ -20,30 +20,30 @@ from vehicle.doubt import Doubt
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array
 
-IMU_HZ, IMAGE_HZ = 120.0, 30.0  # VADR-TS-002 3.8 and the telemetry of the real builds
+IMU_HZ, IMAGE_HZ = 120.0, 30.0  # Hz, telemetry of the real builds, and VADR-TS-002 3.8
 STEPS = round(IMU_HZ / IMAGE_HZ)  # IMU samples from image to image
-REST_SAMPLES = 120  # of the IMU on the pad
-SHARED = 0.5  # -, of the offset of a gate that its neighbour has too: a map drawn from gate to gate
-PAD = -1  # as a gate's number, where a map begins
+REST_SAMPLES = 120  # IMU samples at rest on the pad
+SHARED = 0.5  # -, correlation of the map offsets of neighbouring gates: a map surveyed from gate to gate (chosen)
+PAD = -1  # number of the pad in the sequence of gates, the origin of the map
 
 
 @dataclass(frozen=True, eq=False)
 class EstimateDoubt:
-    """Of position to the gate flown to, and velocity (6), world NED: true value less what is believed."""
+    """Covariance of the estimate's error in position relative to the next gate and in velocity (6), world NED, SI."""
 
-    cov: Array  # (M, 6, 6) at the samples of a motion, to the gate flown to
-    moved: Array  # (M, 6, 6) covariance of the steps that images make the estimate take there
+    cov: Array  # (M, 6, 6) at the samples of a motion
+    moved: Array  # (M, 6, 6) covariance of the corrections by images at the samples
 
 
 class Slots:
-    """Which gate has which slot of the state; the one used least recently gives its own away."""
+    """Assignment of gates to slots of the state; the least recently used slot is reassigned."""
 
     def __init__(self, doubt: Doubt):
         self._doubt, self._slot_of = doubt, dict[int, int]()
 
     def admit(self, gate: int, cov: Array) -> tuple[int, Array]:
-        """The slot of a gate, and the covariance (N, N) with it: a new one continues its neighbour's offset (a Gauss-Markov
-        process along the course, as `estimation.eskf.gate_offsets` has it)."""
+        """Return the slot of a gate, and the covariance (N, N) with that gate in it. A new gate's offset is correlated with its
+        neighbour's (a Gauss-Markov process along the course, as in `estimation.eskf.gate_offsets`)."""
         if gate in self._slot_of:
             self._slot_of[gate] = kept = self._slot_of.pop(gate)
             return kept, cov
@@ -67,7 +67,7 @@ class Slots:
 
 
 def update(cov: Array, H: Array, R: Array) -> Array:
-    """P (N, N) after a measurement with Jacobian H (M, N) and covariance R (M, M), in Joseph's form."""
+    """Return the covariance (N, N) after a measurement with Jacobian H (M, N) and noise R (M, M), in Joseph form."""
     K = np.linalg.solve(H @ cov @ H.T + R, H @ cov).T
     left = np.eye(len(cov)) - K @ H
     after = left @ cov @ left.T + K @ R @ K.T
@@ -75,7 +75,7 @@ def update(cov: Array, H: Array, R: Array) -> Array:
 
 
 def at_rest(cov: Array, motion: Motion, task: Task) -> Array:
-    """P after the rest on the pad: gravity and stillness measure attitude and biases, up to what they share."""
+    """Return the covariance after alignment at rest on the pad, where gravity and zero rates measure tilt and biases jointly."""
     imu, up_b, H = task.vehicle.imu, -motion.R_wb[0].T @ [0.0, 0.0, GRAVITY], np.zeros((6, N))
     H[:3, THETA], H[:3, B_A], H[:3, S_A], H[3:, B_G] = cross(up_b), np.eye(3), np.diag(up_b), np.eye(3)
     noise = np.repeat([imu.accel_noise_m_s2, imu.gyro_noise_rad_s], 3) ** 2 / REST_SAMPLES
@@ -83,11 +83,11 @@ def at_rest(cov: Array, motion: Motion, task: Task) -> Array:
 
 
 def estimate_doubt(motion: Motion, flown_to: np.ndarray, task: Task, doubt: Doubt) -> EstimateDoubt:
-    """The covariance along a motion (M samples).
+    """Predict the estimate's covariance along a motion of M samples.
 
     Args:
-        motion: at `IMU_HZ`.
-        flown_to: (M,) the number in the flight of the gate flown to.
+        motion: sampled at `IMU_HZ`.
+        flown_to: (M,) number in the flight of the next gate at each sample.
     """
     sights, slots = Sights(task.track, task.vehicle.camera), Slots(doubt)
     F, q = transitions(motion), growth(motion, task.vehicle.imu, doubt)
@@ -114,7 +114,7 @@ def estimate_doubt(motion: Motion, flown_to: np.ndarray, task: Task, doubt: Doub
 
 
 def _to_gate(kept: int, from_pad: Array) -> Array:
-    """(6, N) of the errors of position to the gate in a slot, from_pad (3,) m off the pad on the map, and of velocity."""
+    """Return the map (6, N) to the errors of position relative to the gate in a slot and of velocity; from_pad (3,) m."""
     H = np.zeros((6, N))
     H[:3, P], H[3:, V], H[:3, slot(kept).offset] = np.eye(3), np.eye(3), -np.eye(3)
     H[:3, SCALE] = -from_pad[:, None]

@@ -1,4 +1,4 @@
-"""A plan as its sensors feel it: states at the IMU's samples."""
+"""Motion of a plan at the IMU's samples."""
 
 from dataclasses import dataclass
 
@@ -10,29 +10,29 @@ from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, matrix
 from vehicle.vehicle import Vehicle
 
-PARTS = 4  # points per interval of the plan, between which states are interpolated
+PARTS = 4  # points per interval of the plan, between which states are interpolated linearly
 
 
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """States at M times, world NED, body FRD, SI."""
+    """Motion at M times, world NED, body FRD."""
 
-    t: Array  # (M,)
-    p_w: Array  # (M, 3)
-    v_w: Array  # (M, 3)
-    a_w: Array  # (M, 3), gravity included
+    t: Array  # (M,) s
+    p_w: Array  # (M, 3) m
+    v_w: Array  # (M, 3) m/s
+    a_w: Array  # (M, 3) m/s^2, acceleration, gravity included
     thrust_w: Array  # (M, 3) m/s^2, of the rotors alone
     R_wb: Array  # (M, 3, 3)
-    omega_b: Array  # (M, 3)
+    omega_b: Array  # (M, 3) rad/s
 
     @property
     def force_b(self) -> Array:
-        """(M, 3) m/s^2, what an ideal accelerometer reads."""
+        """Specific force (M, 3), m/s^2, the reading of an ideal accelerometer."""
         return np.asarray(((self.a_w - [0.0, 0.0, GRAVITY])[:, None] @ self.R_wb)[:, 0])
 
 
 def motion(plan: Plan, vehicle: Vehicle, hz: float) -> Motion:
-    """The motion of a plan, sampled at `hz` from its start to its end."""
+    """Sample the motion of a plan at `hz` from its start to its end."""
     t, x, u = plan.dense(vehicle, PARTS)
     model = plan.flight_model(vehicle)
     a_w = np.array(model.derivative(list(x.T), list(u.T))[V]).T

@@ -1,10 +1,10 @@
-"""How the errors of the strap-down integration grow along a motion: P <- F P F' + Q.
+"""Propagation of the error covariance through strap-down integration along a motion: P <- F P F' + Q.
 
     dp' = dv,   dv' = -R [f]x theta - R (b_a + diag(f) s_a) + R (df/dt) delay + n_a
     theta' = -[omega]x theta - b_g - diag(omega) s_g + n_g
 
-Sola, "Quaternion kinematics for the error-state Kalman filter" (2017), eq. 238; readings are the true value plus bias plus its
-scale's share. F = I + A dt + (A dt)^2 / 2.
+Sola, "Quaternion kinematics for the error-state Kalman filter" (2017), eq. 238; readings are true value + bias + scale error
+times the value. F = I + A dt + (A dt)^2 / 2.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ from vehicle.vehicle import ImuParameters
 
 
 def transitions(motion: Motion) -> Array:
-    """F (M - 1, 9, n): p, v and theta at the next sample by the errors in `MOVING`, n of them."""
+    """Return F (M - 1, 9, n): derivatives of p, v, theta at the next sample with respect to the n errors in `MOVING`."""
     dt, R = np.diff(motion.t)[:, None, None], motion.R_wb[:-1]
     f, omega = motion.force_b, motion.omega_b[:-1]
     A = np.zeros((len(dt), MOVING.stop, MOVING.stop))
@@ -44,9 +44,9 @@ def transitions(motion: Motion) -> Array:
 
 
 def growth(motion: Motion, imu: ImuParameters, doubt: Doubt) -> Array:
-    """(M - 1, N) the diagonal of Q of each step: noise of the readings, and what lies between two of them.
+    """Return the diagonals (M - 1, N) of Q: noise of the readings, and their unknown course between two samples.
 
-    Of a change of the force or the rates between two samples, a share `between` is not known.
+    The latter is the fraction `between` of the change of specific force or rates from sample to sample.
     """
     dt, q = np.diff(motion.t), np.zeros((len(motion.t) - 1, N))
     df2 = (np.diff(motion.force_b, axis=0) ** 2).sum(axis=1, keepdims=True) / 3
@@ -58,7 +58,7 @@ def growth(motion: Motion, imu: ImuParameters, doubt: Doubt) -> Array:
 
 
 def carried(cov: Array, F: Array, q: Array) -> Array:
-    """F P F' + Q (N, N), for the rows F (9, n) that are not the identity's and the diagonal q (N,) of Q."""
+    """Return F P F' + Q (N, N), for the rows F (9, n) that differ from the identity and the diagonal q (N,) of Q."""
     rows, columns = F.shape
     grown, moved = cov.copy(), F @ cov[:columns]
     grown[:rows], grown[:, :rows] = moved, moved.T

@@ -1,7 +1,7 @@
-"""The fastest plan of a given risk: plan, predict its doubt, share the risk out, keep each edge at its quantile, plan again.
+"""Chance-constrained planning: plan, predict the covariance, allocate the risk to edges, set margins by quantiles, repeat.
 
-The covariance is no state of the optimal control problem, as it hardly depends on the path: on VQ1 the margins that the plan
-touches move by 9, 2, 1 and 0.2 mm from round to round, sigma by 1 mm at most, and its states would be 3160 beside 14.
+The covariance is no state of the optimal control problem, since it hardly depends on the path: on VQ1 the active margins
+change by 9, 2, 1 and 0.2 mm from round to round, sigma by 1 mm at most, and it would add 3160 states to 14.
 """
 
 from collections.abc import Callable
@@ -19,35 +19,35 @@ from planner.task import Task
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 
-ROUNDS = 8
-SETTLED_M = 0.005  # margins that move by less are the answer
-FASTER_S = 1e-3  # a plan that gains less is the last
+ROUNDS = 8  # largest number of rounds (chosen)
+SETTLED_M = 0.005  # m, change of the active margins below which the rounds end
+FASTER_S = 1e-3  # s, gain of flight time below which the rounds end
 
-# Under options, from a plan; None where there is no certified one.
+# Plan under options, from a warm start; None without a certified plan.
 Solve = Callable[[PlanOptions, Plan | None], Plan | None]
 
 
 @dataclass(frozen=True, eq=False)
-class Rooms:
-    """What a plan keeps, and how far it may be off, towards all J edges and then all K solids that it comes near to."""
+class EdgeDistances:
+    """Distances of a plan and standard deviations towards all J edges, then towards the K solids near it."""
 
     crossings: tuple[Crossing, ...]
-    solids: tuple[str, ...]
-    room_m: Array  # (J + K,)
-    sigma_m: Array  # (J + K,)
+    solids: tuple[str, ...]  # names
+    room_m: Array  # (J + K,) m, from the body's sphere
+    sigma_m: Array  # (J + K,) m
 
     @property
     def edges(self) -> int:
-        """J."""
+        """Number J of edges."""
         return len(self.room_m) - len(self.solids)
 
     @property
     def total(self) -> float:
-        """The risk of the plan."""
+        """Risk of the plan: the sum over edges and solids, an upper bound."""
         return float(risk_of(self.room_m, self.sigma_m).sum())
 
     def options(self, asked: PlanOptions, margins_m: Array) -> PlanOptions:
-        """Options that ask for margins (J + K,) m beyond the body's ball."""
+        """Return options with the margins (J + K,), m, beyond the body's sphere."""
         ends = np.cumsum([len(edges_of(one.gate)) for one in self.crossings])
         parts = iter(np.split(margins_m[: self.edges], ends[:-1]))
         by_gate = tuple(tuple(next(parts).tolist()) for _ in self.crossings)
@@ -56,16 +56,16 @@ class Rooms:
 
 
 def plan_at_risk(task: Task, solve: Solve, warm: Plan | None) -> Plan:
-    """The fastest plan found of those that keep to the risk that the task's options ask for.
+    """Return the fastest plan found whose risk is at most that of the task's options.
 
-    Rounds end when margins have settled, or when a plan gains nothing: which gates are seen from where changes in steps.
+    Rounds end when the margins have settled, or when a plan gains nothing, since visibility changes in steps.
 
     Args:
         solve: plans the same course under other options.
-        warm: a plan to start from.
+        warm: a plan for a warm start.
 
     Raises:
-        UserError: an opening is too small for the doubt, or no plan was found that keeps to the risk.
+        UserError: an opening is too small for the uncertainty, or no plan was found within the risk.
     """
     risk, asked = task.options.risk, replace(task.options, risk=None)
     assert risk is not None
@@ -97,17 +97,21 @@ def plan_at_risk(task: Task, solve: Solve, warm: Plan | None) -> Plan:
     return best
 
 
-def _rooms(plan: Plan, task: Task) -> Rooms:
+def _rooms(plan: Plan, task: Task) -> EdgeDistances:
     prediction, radius = predict(plan, task, task.options.doubt), task.vehicle.contact_radius_m
     crossings = prediction.crossings
     near = near_solids(prediction, task, FreeSpace.of(task).solids)
     room = np.concatenate([*(one.distances_m - radius for one in crossings), [one.room_m for one in near]])
     sigma = np.concatenate([*(one.sigmas_m for one in crossings), [one.sigma_m for one in near]])
-    return Rooms(crossings, tuple(one.name for one in near), room, sigma)
+    return EdgeDistances(crossings, tuple(one.name for one in near), room, sigma)
 
 
-def _require_room(task: Task, rooms: Rooms, margins_m: Array) -> None:
-    """Raises UserError where two opposite edges' margins leave no way between them, with the risk that would."""
+def _require_room(task: Task, rooms: EdgeDistances, margins_m: Array) -> None:
+    """Check that the margins of opposite edges leave room between them.
+
+    Raises:
+        UserError: they do not; the message gives a feasible risk.
+    """
     radius, first = task.vehicle.contact_radius_m, 0
     for i, one in enumerate(rooms.crossings):
         count = len(edges_of(one.gate))

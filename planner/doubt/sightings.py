@@ -1,4 +1,4 @@
-"""Which gates the believed camera sees from a pose, and how the pixels of their corners depend on the errors.
+"""Gates visible from a pose with the nominal camera, and the Jacobian of their corner pixels with respect to the errors.
 
 p_c = R_cb (p_b - p_bc),   p_b = R_wb' (corner - p_wb),   px = f (x_c, y_c) / z_c + centre
 dpx/dp = -B R_wb',   dpx/dtheta = B [p_b]x,   dpx/ddelay = dpx/dp v + dpx/dtheta omega,   B = f / z_c (e - tangent e_z) R_cb
@@ -31,26 +31,26 @@ from vehicle.camera import LEAST_SIDE_PX, Camera
 from vehicle.doubt import Doubt
 from vehicle.rotation import Array
 
-NEAR_M = 0.3  # depth below which a corner has no usable projection
-BORDER_PX = 2.0  # an opening nearer to the image's edge may be cut
-SLANT = 5.0  # longest over shortest side of an opening that is still recognised
+NEAR_M = 0.3  # m, depth below which a corner has no usable projection
+BORDER_PX = 2.0  # px, distance to the image's border below which a corner counts as unseen
+SLANT = 5.0  # -, largest ratio of the sides of an opening that is still detected
 
 
 @dataclass(frozen=True, eq=False)
 class Sighting:
-    """One gate in one image."""
+    """Predicted sighting of a gate in an image."""
 
     landmark: int  # index of the gate in the track
     seen: np.ndarray  # (4,) bool, whether each corner is in the image
-    range_m: float
+    range_m: float  # m, from the camera to the mean of the corners
 
     def sigmas_px(self, doubt: Doubt) -> Array:
-        """(M,) of the coordinates of the seen corners."""
+        """Return the standard deviations (M,), px, of the coordinates of the seen corners."""
         return np.full(2 * int(self.seen.sum()), doubt.corner_px if self.seen.all() else doubt.cut_px)
 
 
 class Sights:
-    """What the camera of a vehicle sees of a course."""
+    """Sightings of a track's gates by a vehicle's camera."""
 
     def __init__(self, track: Track, camera: Camera):
         self.track, self.camera = track, camera
@@ -59,7 +59,7 @@ class Sights:
         self._corners_w = np.array([track.gates[i].corners() for i in self._marks]).reshape(-1, 4, 3)
 
     def at(self, motion: Motion, k: int) -> list[Sighting]:
-        """The gates in the image of sample k with a side at least, the nearest first. What hides them is not looked at."""
+        """Return gates with at least two corners in the image of sample k, the nearest first; occlusion is not modelled."""
         p_c = _in_camera(self._corners_w, motion, k, self.camera)
         ahead = (p_c[..., 2] > NEAR_M).all(axis=1)
         found, camera = [], self.camera
@@ -73,7 +73,7 @@ class Sights:
         return sorted(found, key=lambda one: one.range_m)
 
     def jacobian(self, sighting: Sighting, kept: int, motion: Motion, k: int) -> Array:
-        """H (M, N) of the pixels of the seen corners of a gate in slot `kept`, by the error states."""
+        """Return the Jacobian (M, N) of the seen corners' pixels, of a gate in slot `kept`, with respect to the error states."""
         gate, camera, R_wb = self.track.gates[sighting.landmark], self.camera, motion.R_wb[k]
         corners_w = gate.corners()
         p_b = (corners_w - motion.p_w[k]) @ R_wb
@@ -108,18 +108,18 @@ def _in_camera(corners_w: Array, motion: Motion, k: int, camera: Camera) -> Arra
 
 
 def _mount_axes(camera: Camera) -> Array:
-    """(3, 3) in columns the body axes about which yaw, tilt and roll turn the camera: down, right, forward along its axis."""
+    """Return (3, 3), in columns, the axes in body FRD of the mount's yaw, tilt and roll: down, right, and the optical axis."""
     return np.column_stack([(0.0, 0.0, 1.0), (0.0, 1.0, 0.0), camera.R_bc[:, 2]])
 
 
 def _swept(gate: Gate, corners_w: Array) -> Array:
-    """(4, 3, 2) how corners move as a gate turns about its own vertical and horizontal axis."""
+    """Return the derivatives (4, 3, 2) of the corners by rotations of a gate about its vertical and horizontal axis."""
     axes = gate.R_wg[:, [2, 1]].T
     return np.moveaxis(np.cross(axes[None], (corners_w - gate.p_wg)[:, None]), -1, -2)
 
 
 def _outward(px: Array) -> Array:
-    """(4, 2) steps of corners that move every edge of a square outward by one pixel."""
+    """Return the displacements (4, 2) of corners that shift every edge of a square outward by one pixel."""
     middle = px - px.mean(axis=0)
     reach = np.linalg.norm(middle, axis=1).mean()
     return np.asarray(middle * (np.sqrt(2) / reach))

@@ -1,4 +1,4 @@
-"""How near a flight comes to solids, in the direction in which it does, beside how far it may be off there."""
+"""Distance of a flight to solids, with the standard deviation of the position in that direction."""
 
 from typing import NamedTuple
 
@@ -8,20 +8,20 @@ from planner.course.solids import Solid
 from planner.doubt.prediction import Prediction
 from planner.task import Task
 
-NEAR_M = 2.0  # farther than that from a solid nothing touches it
-CLEAR = 6.0  # standard deviations, beyond which a touch has a chance of 1e-9
+NEAR_M = 2.0  # m, distance above which a solid is ignored
+CLEAR = 6.0  # standard deviations above which a collision is ignored, with a probability of 1e-9
 
 
 class NearSolid(NamedTuple):
-    """Where a touch is likeliest."""
+    """Point of a flight at which a collision with a solid is most likely."""
 
     name: str
-    room_m: float  # from the body's ball to the solid
-    sigma_m: float
+    room_m: float  # m, from the body's sphere to the solid
+    sigma_m: float  # m, standard deviation of the position towards the solid
 
 
 def near_solids(prediction: Prediction, task: Task, solids: tuple[Solid, ...]) -> list[NearSolid]:
-    """The solids that a flight comes near to; the frame of a gate not while it is passed, where its edges count."""
+    """Return the solids near a flight; a gate's frame not during its passage, for which the opening's edges are checked."""
     found, p_w = [], prediction.motion.p_w
     for solid in solids:
         distance = solid.box.distance(p_w)
@@ -44,7 +44,7 @@ def near_solids(prediction: Prediction, task: Task, solids: tuple[Solid, ...]) -
 
 
 def _passing(prediction: Prediction, task: Task, landmark: int) -> np.ndarray:
-    """(M,) whether samples lie on the way through a gate: within its own size of it about the moment of a passage."""
+    """Return for each sample, (M,), whether it lies on the passage of a gate, within the gate's outer size of the crossing."""
     path, inside = prediction.motion, np.zeros(len(prediction.motion.t), bool)
     for one, mark in zip(prediction.crossings, task.landmarks, strict=True):
         if mark == landmark:

@@ -1,4 +1,4 @@
-"""What a plan's certificate says of its risk: by gate and edge, from where the plan passes, whatever it was asked to keep."""
+"""Risk in a plan's certificate, by gate and edge, from the plan's actual distances, whatever margins were requested."""
 
 from dataclasses import dataclass
 
@@ -14,39 +14,39 @@ from planner.task import Task
 
 @dataclass(frozen=True)
 class GateRisk:
-    """Of one passage. Edges in the order of `Gate.edges`: up, right, down and left of a square."""
+    """Risk of one passage. Edges in the order of `Gate.edges`: up, right, down and left of a square."""
 
-    cov_m2: list[list[float]]  # (2, 2) right and down, of where the gate's plane is crossed, about the planned place
+    cov_m2: list[list[float]]  # (2, 2) m^2, right and down, of the crossing point about the planned one
     short_m: list[
         list[float]
-    ]  # (2, 2) right and down, where one standard deviation less thrust, or more drag, moves that
-    estimate_m: list[float]  # (2,) right and down, standard deviation of what the estimate has wrong of that
-    rooms_m: list[float]  # from the body's ball to each edge, across the path
-    sigmas_m: list[float]  # towards each edge, across the path
-    risks: list[float]  # of touching each edge
+    ]  # (2, 2) m, right and down, shift of the crossing by one standard deviation less thrust, or more drag
+    estimate_m: list[float]  # (2,) m, right and down, standard deviation of the estimate's error in it
+    rooms_m: list[float]  # m, from the body's sphere to each edge, across the path
+    sigmas_m: list[float]  # m, standard deviation towards each edge, across the path
+    risks: list[float]  # probability of a collision with each edge
 
     @property
     def spread(self) -> Spread:
-        """Of the crossing, right and down."""
+        """Distribution of the crossing point, right and down."""
         return Spread(np.array(self.cov_m2), np.array(self.short_m))
 
 
 @dataclass(frozen=True)
 class FlightRisk:
-    """Of a whole flight; `total` bounds the chance of touching anything by the sum of all chances."""
+    """Risk of a whole flight; `total` is an upper bound, the sum of all probabilities (Boole)."""
 
     total: float
     gates: list[GateRisk]
-    solids: dict[str, float]  # by name, those that the flight comes near to
+    solids: dict[str, float]  # probability of a collision, by name, for solids near the flight
 
 
 def flight_risk(plan: Plan, task: Task) -> FlightRisk:
-    """The risk of a plan, from rest on the pad, under the doubt of its options."""
+    """Return the risk of a plan, from rest on the pad, under the uncertainty model of its options."""
     return stated(predict(plan, task, task.options.doubt), task)
 
 
 def stated(prediction: Prediction, task: Task) -> FlightRisk:
-    """The same of a prediction."""
+    """Return the risk of a prediction."""
     gates = [_gate(one, task.vehicle.contact_radius_m) for one in prediction.crossings if not one.gate.is_ball]
     near = near_solids(prediction, task, FreeSpace.of(task).solids)
     solids = {one.name: float(risk_of(np.array(one.room_m), np.array(one.sigma_m))) for one in near}

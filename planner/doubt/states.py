@@ -1,7 +1,7 @@
-"""The errors whose covariance is predicted: true value less estimate, attitude by q = q_est * exp(theta) (Sola 2017).
+"""Error states of the covariance prediction: true value minus estimate, attitude by q = q_est * exp(theta) (Sola 2017).
 
-The states of `estimation.eskf` that move a crossing, with the same meaning, in a table of their own: what predicts a filter is no
-part of it. Gates have a slot each, the few about the one flown to.
+They are those states of `estimation.eskf`, with the same meaning, that affect a gate crossing, in a separate table, since the
+prediction is independent of the filter. Only a few gates near the next one have states, in slots.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from vehicle.layout import layout
 from vehicle.rotation import Array, matrix
 from vehicle.vehicle import Vehicle
 
-GATES_KEPT = 6  # slots
+GATES_KEPT = 6  # number of slots for gates
 XYZ = "x y z"
 ERROR = layout(
     p=(XYZ, "m", "world NED"),
@@ -42,26 +42,26 @@ N = ERROR.size
 P, V, THETA, B_A, B_G, S_A, S_G, ACCEL_DELAY, MOUNT, ARM, FOCAL, CENTRE, RADIAL, DELAY, READOUT, EDGE_PX, SCALE = (
     field.at for field in list(ERROR.values())[:-4]
 )
-MOVING = slice(0, ACCEL_DELAY.stop)  # what motion changes, and that by which it grows
+MOVING = slice(0, ACCEL_DELAY.stop)  # p, v, theta, and the IMU errors that drive them
 
 
 class Slot(NamedTuple):
-    """Where the errors of one gate stand."""
+    """Indices of the error states of one gate."""
 
-    offset: slice  # 3
-    turns: slice  # 2
-    edge: slice  # 1
-    depth: slice  # 1
+    offset: slice  # 3 entries
+    turns: slice  # 2 entries
+    edge: slice  # 1 entry
+    depth: slice  # 1 entry
 
 
 def slot(k: int) -> Slot:
-    """Of the gate in slot k."""
+    """Return the indices of the gate in slot k."""
     begins = zip(("gates", "turns", "edges", "depths"), (3, 2, 1, 1), strict=True)
     return Slot(*(slice(ERROR[name].at.start + n * k, ERROR[name].at.start + n * (k + 1)) for name, n in begins))
 
 
 def prior(vehicle: Vehicle, doubt: Doubt, R_wb: Array) -> Array:
-    """P0 (N, N) on the pad in the attitude R_wb (3, 3), before anything is measured. Slots are empty."""
+    """Return the prior covariance (N, N) on the pad at attitude R_wb (3, 3), before any measurement; slots are empty."""
     known, imu, sigma = vehicle.camera.doubt, vehicle.imu, np.zeros(N)
     sigma[P], sigma[V], sigma[SCALE] = doubt.pad_m, doubt.pad_m_s, doubt.scale
     sigma[B_A] = np.hypot(imu.accel_bias_m_s2, doubt.accel_bias_m_s2)
@@ -83,14 +83,14 @@ def prior(vehicle: Vehicle, doubt: Doubt, R_wb: Array) -> Array:
 
 
 def cross(a: Array) -> Array:
-    """The matrices [a]x (..., 3, 3) of vectors (..., 3)."""
+    """Return the skew-symmetric matrices [a]x (..., 3, 3) of vectors (..., 3)."""
     x, y, z = np.moveaxis(np.asarray(a, float), -1, 0)
     o = np.zeros_like(x)
     return np.stack([np.stack(row, -1) for row in ((o, -z, y), (z, o, -x), (-y, x, o))], -2)
 
 
 def exp_matrix(phi: Array) -> Array:
-    """(3, 3) of a rotation vector (3,)."""
+    """Return the rotation matrix (3, 3) of a rotation vector (3,), rad."""
     angle = float(np.linalg.norm(phi))
     half = 0.5 * np.sinc(angle / (2 * np.pi)) * phi  # sin(angle / 2) / angle * phi
     return matrix([np.cos(angle / 2), *half])

@@ -1,13 +1,13 @@
-"""How far the believed state of a closed-loop flight is from its plan: the covariance of a linear loop along the plan.
+"""Closed-loop dispersion of the estimated state about the plan: the covariance of a linear loop along the plan.
 
     dp' = dv,   dv' = da + s theta - z,   da' = (-w^2 dp - 2 zeta w dv - da) / lag,   z' = (s theta - z) / learn
 
-A second-order response to what the estimate moves by, behind the lag of the vehicle. The unknowns theta of the vehicle and the
-air act through their sensitivities s along the plan, and what a controller learns of them, z, it takes off again. The loop is fed
-by the steps of the estimate (see `planner.doubt.estimate`): so true dispersion = doubt of the estimate + this (Bry and Roy 2011).
+A second-order response behind the vehicle's lag. Unknown parameters theta of vehicle and air act through their sensitivities s
+along the plan; the controller's disturbance estimate z compensates them. The loop is driven by the corrections of the estimate
+(`planner.doubt.estimate`), so that true dispersion = estimation error + this (Bry and Roy 2011).
 
-What it learns it can take off only where the rotors have more to give, and a time-optimal plan leaves little. So a vehicle that
-is weaker than believed, or has more drag, falls short: it is carried off against its thrust, to one side, until it has slowed.
+Compensation needs thrust in reserve, of which a time-optimal plan leaves little. So a vehicle with less thrust or more drag than
+modelled falls short: it is displaced against its thrust, to one side, until it has slowed down.
 """
 
 from dataclasses import dataclass, replace
@@ -40,33 +40,33 @@ UNKNOWN = slice(THRUST.start, WIND.stop)
 
 @dataclass(frozen=True)
 class Response:
-    """How a controller follows: `mpcc`, fitted to 40 flights of VQ1 in unknown worlds, see `benchmarks/risk_calibration.py`."""
+    """Closed-loop response of `mpcc`, fitted to 40 flights of VQ1 in unknown worlds, see `benchmarks/risk_calibration.py`."""
 
     bandwidth: float = 5.0  # rad/s
     damping: float = 0.9  # -
-    learn_s: float = 0.05  # time constant by which an unknown acceleration is taken off
-    slow_s: float = 0.5  # ... by which a vehicle that falls short of thrust flies slower instead
-    # m, by which even what is believed leaves the line at gates, as a controller trades distance for progress: 0.026 rms on VQ1
-    # as believed. Where motors, battery and aerodynamics fly, which the planner's models lack: 0.053 on the Split-S by `swift`.
+    learn_s: float = 0.05  # s, time constant of the compensation of an unknown acceleration
+    slow_s: float = 0.5  # s, time constant with which a vehicle short of thrust slows down
+    # m, path error at gates without disturbances, since the controller trades distance for progress: 0.026 rms measured on VQ1
+    # in the world `as_believed`; 0.053 on the Split-S with `swift`, whose motors, battery and air the planner does not model.
     line_m: float = 0.02
     line_grey_m: float = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class TrackingDoubt:
-    """Of what is believed, less the plan, at the M samples of a motion; world NED."""
+    """Dispersion of the estimated state about the plan, at the M samples of a motion; world NED."""
 
-    cov: Array  # (M, 6, 6) of position and velocity
-    # (M, 2, 3) m, where one standard deviation less thrust, or more drag, carries the vehicle; the opposite carries it nowhere.
+    cov: Array  # (M, 6, 6) of position, m, and velocity, m/s
+    # (M, 2, 3) m, one-sided displacement by one standard deviation less thrust, or more drag; the opposite has no effect.
     short_w: Array
 
 
 def tracking_doubt(motion: Motion, estimate: EstimateDoubt, task: Task, doubt: Doubt, loop: Response) -> TrackingDoubt:
-    """The closed loop along a motion that is estimated with a given doubt."""
+    """Propagate the closed loop along a motion, driven by the corrections of the estimate."""
     steps, cov = transitions(motion, task.vehicle, loop), np.zeros((LOOP.size, LOOP.size))
     sigma = np.zeros(LOOP.size)
     sigma[THRUST], sigma[DRAG], sigma[RESPONSE] = doubt.thrust, doubt.drag, doubt.response_s
-    sigma[LIFT] = doubt.lift_1_m if task.vehicle.aero else 0.0  # the planner's models leave out what is known of it
+    sigma[LIFT] = doubt.lift_1_m if task.vehicle.aero else 0.0  # the planner's models omit lift
     sigma[WIND] = (doubt.wind_m_s, doubt.wind_m_s, 0.0)
     cov = np.diag(sigma**2)
     line_m = loop.line_grey_m if task.vehicle.grey_box else loop.line_m
@@ -81,7 +81,7 @@ def tracking_doubt(motion: Motion, estimate: EstimateDoubt, task: Task, doubt: D
 
 
 def shortfalls(motion: Motion, vehicle: Vehicle, doubt: Doubt, loop: Response) -> Array:
-    """(M, 2, 3) m, off the plan for want of thrust: by thrust itself, and by that share of it which balances the drag."""
+    """Return displacements (M, 2, 3), m, by missing thrust: of the thrust itself, and of its part that balances the drag."""
     steps, thrust = transitions(motion, vehicle, replace(loop, learn_s=loop.slow_s)), motion.thrust_w
     resisted = sensitivities(motion, vehicle)[:, :, 1]
     share = np.clip(-(resisted * thrust).sum(axis=1) / np.maximum((thrust**2).sum(axis=1), 1e-6), 0.0, 1.0)
@@ -96,7 +96,7 @@ def shortfalls(motion: Motion, vehicle: Vehicle, doubt: Doubt, loop: Response) -
 
 
 def sensitivities(motion: Motion, vehicle: Vehicle) -> Array:
-    """(M, 3, U) m/s^2 of acceleration per unit of each unknown in `UNKNOWN`."""
+    """Return the derivatives (M, 3, U) of the acceleration, m/s^2, with respect to the U parameters in `UNKNOWN`."""
     n, v, quadratic = len(motion.t), motion.v_w, vehicle.drag_quadratic_1_m
     speed = np.linalg.norm(v, axis=1)[:, None]
     linear = motion.R_wb * np.array(vehicle.drag_linear_1_s) @ np.swapaxes(motion.R_wb, 1, 2)
@@ -120,7 +120,7 @@ def sensitivities(motion: Motion, vehicle: Vehicle) -> Array:
 
 
 def transitions(motion: Motion, vehicle: Vehicle, loop: Response) -> Array:
-    """(M - 1, n, n) of `LOOP` from sample to sample."""
+    """Return the transition matrices (M - 1, n, n) of `LOOP` from sample to sample."""
     dt, lag = np.diff(motion.t)[:, None, None], vehicle.command_delay_s + max(vehicle.rate_lag_s[:2])
     s, w = sensitivities(motion, vehicle)[:-1], loop.bandwidth
     F = np.zeros((len(dt), LOOP.size, LOOP.size))

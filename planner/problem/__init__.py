@@ -1,1 +1,1 @@
-"""The time-optimal problem: its terms, bounds, meshes and its solution by IPOPT; and the point mass that it starts from."""
+"""The time-optimal problem: terms, bounds, meshes and solution by IPOPT; and the point mass for its initial guess."""

@@ -1,7 +1,7 @@
-"""Blocks: one small function of few variables, at many places of a programme, with its exact derivatives as machine code.
+"""Blocks: a small function of few variables, applied many times in a programme, with exact derivatives as machine code.
 
 CasADi differentiates a programme by graph colouring, and evaluates the result in its virtual machine. The derivatives of blocks
-are assembled instead, J = diag(J_k) A and H = A' diag(H_k) A, where the constant A selects each block's variables.
+are assembled instead, J = diag(J_k) A and H = A' diag(H_k) A, where the constant matrix A selects each block's variables.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from planner.problem.compiled import compiled
 
 @dataclass(frozen=True)
 class Block:
-    """values (z, p) -> (M), jacobian (z, p) -> (M, NZ) and hessian (z, p, multipliers (M)) -> (NZ, NZ)."""
+    """Function and derivatives: values (z, p) -> (M), jacobian (z, p) -> (M, NZ), hessian (z, p, multipliers (M)) -> (NZ, NZ)."""
 
     values: ca.Function
     jacobian: ca.Function
@@ -22,14 +22,14 @@ class Block:
 
     @staticmethod
     def of(name: str, z: Any, p: Any, values: Any) -> "Block":
-        """Expressions (M, 1) of the variables z and parameters p, SX."""
+        """Build a block from SX expressions (M, 1) of variables z and parameters p."""
         return _plain(name, z, p, values).compiled()
 
     @staticmethod
     def integration(name: str, x: Any, u: Any, dt: Any, p: Any, end: Any, steps: int) -> "Block":
-        """The state after so many equal steps, z = (x, u, dt), of which each is `end`, SX, after dt.
+        """Build the state after `steps` equal steps, z = (x, u, dt); `end`, SX, is the state after one step of length dt.
 
-        Derivatives by the chain rule: a step's machine code is compiled once.
+        Derivatives follow by the chain rule, so that a step is compiled only once.
         """
         step = _plain(name, ca.vertcat(x, u, dt), p, end)
         nx, size = x.numel(), x.numel() + u.numel() + 1
@@ -70,7 +70,7 @@ def _plain(name: str, z: Any, p: Any, values: Any) -> Block:
 
 @dataclass(frozen=True)
 class Blocks:
-    """A block at N places: z (NZ, N), MX, affine in the variables of a programme, and parameters p (NP, N)."""
+    """Block applied N times: z (NZ, N), MX, affine in the variables of a programme, and parameters p (NP, N)."""
 
     block: Block
     z: Any
@@ -78,23 +78,23 @@ class Blocks:
 
     @property
     def values(self) -> Any:
-        """(M N, 1)."""
+        """Values (M N, 1)."""
         return ca.vec(self.block.values.map(self.z.shape[1])(self.z, self.p))
 
     def selection(self, w: Any) -> Any:
-        """A (NZ N, W), constant: the derivative of all z with respect to the variables w (W, 1)."""
+        """Return the constant matrix A (NZ N, W), the derivative of all z with respect to the variables w (W, 1)."""
         return ca.Function("selection", [w], [ca.jacobian(ca.vec(self.z), w)])(0)
 
     def jacobian(self, selection: Any) -> Any:
-        """(M N, W)."""
+        """Return the Jacobian (M N, W)."""
         return self._diagonal(self.block.jacobian, self.z, self.p) @ selection
 
     def hessian(self, selection: Any, multipliers: Any) -> Any:
-        """(W, W) of the values times their multipliers (M N, 1)."""
+        """Return the Hessian (W, W) of the values weighted by their multipliers (M N, 1)."""
         of_each = ca.reshape(multipliers, -1, self.z.shape[1])
         return selection.T @ (self._diagonal(self.block.hessian, self.z, self.p, of_each) @ selection)
 
     def _diagonal(self, function: ca.Function, *given: Any) -> Any:
-        """The results at all places as one block-diagonal matrix."""
+        """Return the results of all N applications as one block-diagonal matrix."""
         n = self.z.shape[1]
         return ca.sparsity_cast(function.map(n)(*given), ca.diagcat(*[function.sparsity_out(0)] * n))

@@ -1,4 +1,4 @@
-"""Bounds on the nodes of a flight, and where it leaves them in between."""
+"""Bounds on the nodes of a trajectory, and checks of them between nodes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,26 +15,26 @@ from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array
 
 DOWN = P.start + 2
-# A vehicle on its pad may at first be as near to the floor as that is, and climbs, wherever the first gate lies: for LIFT_OFF_S,
-# with at least this share of the acceleration that its thrust allows, after so many lags of the thrust.
+# Lift-off: for LIFT_OFF_S, s, the vehicle may be as low as its pad, and climbs, wherever the first gate lies, with at least the
+# fraction LIFT_OFF_SHARE of the acceleration that its thrust allows, after SPOOL_UP thrust lags (chosen).
 LIFT_OFF_S, LIFT_OFF_SHARE, SPOOL_UP = 0.3, 0.25, 2.0
-LEAN_M = 0.05  # lower than level by that much a rim may be at once, as it is on an uneven pad
-SHORTEST, LONGEST = 0.3, 4.0  # of a leg's guessed duration
-SHORTEST_INSIDE, LONGEST_INSIDE = 0.05, 20.0  # the same of a leg within a gate, whose guess is poor
+LEAN_M = 0.05  # m, further drop of the body's rim by tilt that is allowed at the pad, as on uneven ground
+SHORTEST, LONGEST = 0.3, 4.0  # -, bounds of a leg's duration over the guessed one
+SHORTEST_INSIDE, LONGEST_INSIDE = 0.05, 20.0  # -, the same for a leg within a gate, whose guess is poor
 
 
 @dataclass(frozen=True, eq=False)
 class NodeBounds:
-    """Of one course."""
+    """Bounds on states and durations of a course."""
 
     course: Course
 
     def states(self, mesh: Mesh, durations: Array) -> tuple[Array, Array]:
-        """(NX, N) of the nodes. The body stays inside the track's box, except while it leaves its pad."""
+        """Return lower and upper bounds (NX, N) of the nodes: the body inside the track's box, except during lift-off."""
         task, space = self.course.task, self.course.space
         t = np.cumsum(intervals(mesh, durations))
         high = np.repeat(task.model.x_high[:, None], len(t), axis=1)
-        high[Q] = 1.1  # never active: it only keeps the search away from absurd steps
+        high[Q] = 1.1  # never active, but it limits the search
         low = -high
         low[P], high[P] = space.low[:, None], space.high[:, None]
         x0 = self.course.x0
@@ -48,32 +48,32 @@ class NodeBounds:
         return low, high
 
     def durations(self, guessed: Array) -> tuple[Array, Array]:
-        """(L,) s, of legs with these guessed durations."""
+        """Return bounds (L,), s, on the durations of legs with these guessed durations."""
         inside = np.array([leg.inside for leg in self.course.legs])
         shortest, longest = np.where(inside, SHORTEST_INSIDE, SHORTEST), np.where(inside, LONGEST_INSIDE, LONGEST)
         return shortest * guessed, longest * guessed
 
     def strays(self, path: Array) -> np.ndarray:
-        """(N,) whether intervals with places (S, N, 3) leave the box between their nodes."""
+        """Return for each interval with positions (S, N, 3), (N,), whether it leaves the box between its nodes."""
         space, ends = self.course.space, path[[0, -1]]
         low, high = np.minimum(space.low, ends.min(axis=0)), np.maximum(space.high, ends.max(axis=0))
         return ((path < low - STRAY_M) | (path > high + STRAY_M)).any(axis=(0, 2))
 
     def _lifted(self, x0: Array, t: Array) -> Array:
-        """The lowest that the vehicle, which stands on something at first, may be at these times."""
+        """Return the largest z (NED, down), m, of the vehicle at times t during lift-off."""
         vehicle, reserve = self.course.task.vehicle, self.course.task.options.reserve
-        upright = _upright(*x0[Q][1:3])  # of its thrust
+        upright = _upright(*x0[Q][1:3])  # vertical component of the thrust direction
         climb = max(reserve * vehicle.thrust_max * upright - GRAVITY, 0.0)
         late = np.maximum(t - SPOOL_UP * vehicle.thrust_lag_s, 0.0)
         return x0[DOWN] - LIFT_OFF_SHARE * climb / 2 * late**2
 
 
 class LevelLiftOff(Term):
-    """A vehicle that stands on the floor leans, while it leaves it, no more than its height leaves room for its rim.
+    """Limit of the tilt during lift-off from the floor, so that the body's rim stays clear of it.
 
-        rim sin(lean) <= height + LEAN_M + rim sin(lean at first)
+        rim sin(tilt) <= height + LEAN_M + rim sin(initial tilt)
 
-    Without it, plans lean within 0.2 m of the floor, and a vehicle that is weaker or later than believed comes down there.
+    Without it, plans tilt within 0.2 m of the floor, and a vehicle with less thrust or more delay than modelled hits it.
     """
 
     def __init__(self, course: Course):
@@ -92,5 +92,5 @@ class LevelLiftOff(Term):
 
 
 def _upright(q_x: Any, q_y: Any) -> Any:
-    """The cosine of the lean of an attitude."""
+    """Return the cosine of the tilt of an attitude."""
     return 1 - 2 * (q_x**2 + q_y**2)

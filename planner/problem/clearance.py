@@ -1,6 +1,6 @@
-"""The path keeps clear of solids, and within the prism of a gate that it passes, between its nodes too.
+"""Constraints that keep the path clear of solids, and within the prism of a gate that it passes, also between nodes.
 
-Between nodes it is Hermite's cubic through both ends.
+Between nodes the path is the cubic Hermite interpolant.
 """
 
 from functools import cached_property
@@ -17,34 +17,34 @@ from planner.problem.nlp import Rows
 from planner.problem.terms import Nodes, Point, Term
 from vehicle.rotation import Array
 
-ALONG = (0.25, 0.5, 0.75, 1.0)  # of an interval, where it is kept clear of solids
-THROUGH = (0.5,)  # of an interval within a gate, whose ends lie on planes that are judged by themselves
-SHARPNESS = 10.0  # of the smooth maximum, per distance kept
-STRAY_M = 1e-3  # nearer to a solid than asked between nodes by more than that: the interval is too long
+ALONG = (0.25, 0.5, 0.75, 1.0)  # -, points of an interval at which clearance to solids is imposed
+THROUGH = (0.5,)  # -, points of an interval within a gate; its ends lie on planes with constraints of their own
+SHARPNESS = 10.0  # -, sharpness of the smooth maximum, times the clearance
+STRAY_M = 1e-3  # m, violation of a clearance between nodes above which the interval is halved
 
 
 def cubic(p0, v0, p1, v1, dt, s: float):
-    """The place at the fraction s of an interval of dt: Hermite's cubic through both ends (3, N or none); CasADi or numpy."""
+    """Return the position at the fraction s of an interval of length dt, s, by cubic Hermite interpolation; CasADi or NumPy."""
     ends = (1 + 2 * s) * (1 - s) ** 2 * p0 + s**2 * (3 - 2 * s) * p1
     return ends + dt * (s * (1 - s) ** 2 * v0 - s**2 * (1 - s) * v1)
 
 
 def _rounded(x):
-    """A smooth |x|, and a smooth max(x, 0), which is never less."""
+    """Return a smooth |x|, and a smooth upper bound of max(x, 0)."""
     return ca.sqrt(x**2 + 1e-8), 0.5 * (x + ca.sqrt(x**2 + ROUND_M**2))
 
 
 def _ends() -> tuple[Any, Any, Any, Any, Any]:
-    """Symbols of an interval: p, v at both ends and its duration."""
+    """Return symbols of an interval: p, v at both ends and its duration."""
     p0, v0, p1, v1 = (ca.SX.sym(name, 3) for name in ("p0", "v0", "p1", "v1"))
     return p0, v0, p1, v1, ca.SX.sym("dt")
 
 
 def outside_box() -> Block:
-    """(p_k, v_k, p_k+1, v_k+1, dt; centre, axes, half, keep) -> numbers, not negative while the cubic keeps clear of a box.
+    """Build (p_k, v_k, p_k+1, v_k+1, dt; centre, axes, half, keep) -> values, nonnegative if the cubic is clear of a box.
 
-    Each is a smooth maximum of the distances from the box's faces, less `keep`: it has a slope inside the box too. The corners of
-    {max = keep} lie farther away than `keep`, which outweighs what the smoothing gives away there.
+    Each is a smooth maximum of the distances to the box's faces, minus `keep`, with a nonzero gradient inside the box too. The
+    corners of {max = keep} are farther away than `keep`, which outweighs the smoothing error there.
     """
     ends, centre, axes, half = _ends(), ca.SX.sym("centre", 3), ca.SX.sym("axes", 9), ca.SX.sym("half", 3)
     keep, values = ca.SX.sym("keep"), []
@@ -57,7 +57,7 @@ def outside_box() -> Block:
 
 
 def outside_plate() -> Block:
-    """The same of a thin box: the distance itself, squared, so that its edges are rounded at `keep` and no wider."""
+    """Build the same for a thin box with the squared distance, so that the inflated edges are rounded with radius `keep`."""
     ends, centre, axes, half = _ends(), ca.SX.sym("centre", 3), ca.SX.sym("axes", 9), ca.SX.sym("half", 3)
     keep, values = ca.SX.sym("keep"), []
     for s in ALONG:
@@ -68,9 +68,9 @@ def outside_plate() -> Block:
 
 
 def within_prism(edges: int) -> Block:
-    """(p_k, v_k, p_k+1, v_k+1, dt; centre, axes, edges, half depth, body, keeps) -> numbers, not negative while the cubic is
+    """Build (p_k, v_k, p_k+1, v_k+1, dt; centre, axes, edges, half depth, body, keeps) -> values, nonnegative if the cubic is
 
-    `body` inside each edge's plane and its own `keep` away from each edge, which runs `half depth` to both sides of the plane.
+    at least `body` inside each edge's plane and its `keep` away from each edge, which extends `half depth` to both sides.
     """
     ends, centre, axes = _ends(), ca.SX.sym("centre", 3), ca.SX.sym("axes", 9)
     lines, depth, body = ca.SX.sym("lines", 3 * edges), ca.SX.sym("depth"), ca.SX.sym("body")
@@ -88,10 +88,10 @@ def within_prism(edges: int) -> Block:
 
 
 class ClearOfSolids(Term):
-    """Every solid near the present path, but the frame of a gate where the path leads through it."""
+    """Clearance to every solid near the present path, except the frame of the gate being passed."""
 
     def __init__(self, course: Course, near_m: float):
-        """`near_m`: solids farther than that from the present path play no part."""
+        """`near_m`: m, distance from the present path above which a solid is ignored."""
         self.space, self._near_m = course.space, near_m
         self._frames = np.array([leg.frame for leg in course.legs])
 
@@ -115,9 +115,9 @@ class ClearOfSolids(Term):
         return result
 
     def _near(self, path: Array, legs: np.ndarray) -> list[tuple[int, int]]:
-        """Pairs (interval, solid) of the intervals of a path (N + 1, 3) that come near to a solid, by the legs (N,) they are of.
+        """Return pairs (interval, solid) for intervals of a path (N + 1, 3), on legs (N,), that are near a solid.
 
-        A leg that stays on one side of a frame, as one that flies straight to its opening does, has nothing to do with it.
+        A leg that stays on one side of a frame, such as one that ends in its opening, is not constrained by it.
         """
         middle, length = 0.5 * (path[1:] + path[:-1]), np.linalg.norm(np.diff(path, axis=0), axis=1)
         own, pairs = self._frames[legs], list[tuple[int, int]]()
@@ -144,11 +144,11 @@ class ClearOfSolids(Term):
 
 
 class WithinPrisms(Term):
-    """The body stays inside the prism of an opening on the way through it, the margin away from the opening's edges."""
+    """Constraint of the body to the prism of an opening on the way through it, with the margin to the opening's edges."""
 
     def __init__(self, course: Course):
         self._legs, self._task = course.legs, course.task
-        self._within: dict[int, Block] = {}  # by the number of edges
+        self._within: dict[int, Block] = {}  # by number of edges
 
     def rows(self, nodes: Nodes) -> list[Rows]:
         legs = [(k, self._legs[i]) for k, i in enumerate(nodes.legs) if self._legs[i].inside]

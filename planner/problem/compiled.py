@@ -1,7 +1,7 @@
-"""CasADi functions as machine code: generated and compiled once per function and machine, then loaded in milliseconds.
+"""CasADi functions compiled to machine code, once per function and machine, then loaded in milliseconds.
 
-Derivatives are nine tenths of the time of an optimisation in CasADi's virtual machine; compiled they cost a tenth of that.
-Without a C compiler the function itself is used, and everything works, slower.
+Derivatives take nine tenths of an optimisation's time in CasADi's virtual machine; compiled they take a tenth of that.
+Without a C compiler the function itself is used, which is slower.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ FLAGS = ("-O1", "-shared", "-fPIC")  # -O2 takes twice as long to compile and is
 
 
 def compiled(*functions: ca.Function) -> tuple[ca.Function, ...]:
-    """The same functions from a shared library, which is named after the first."""
+    """Return the functions from a shared library named after the first, or unchanged if they cannot be compiled."""
     if (compiler := find_compiler()) is None:
         return functions
     text = repr(([one.serialize() for one in functions], ca.CasadiMeta.version(), FLAGS))
@@ -34,12 +34,16 @@ def compiled(*functions: ca.Function) -> tuple[ca.Function, ...]:
 
 
 def find_compiler() -> str | None:
-    """The path of a C compiler whose libraries can be loaded here."""
+    """Return the path of a C compiler, or None; always None on Windows, where its libraries cannot be loaded."""
     return next((path for name in COMPILERS if os.name != "nt" and (path := shutil.which(name))), None)
 
 
 def _build(functions: tuple[ca.Function, ...], compiler: str, folder: Path) -> None:
-    """Generates and compiles in a folder. Raises CalledProcessError."""
+    """Generate and compile the functions in a folder.
+
+    Raises:
+        CalledProcessError: compilation failed.
+    """
     generator = ca.CodeGenerator(f"{functions[0].name()}.c")
     for one in functions:
         generator.add(one)

@@ -1,8 +1,8 @@
-"""How long a search may take: CPU time of the process that solves, which no load of the machine changes.
+"""Time limit of a search, in CPU time of the solving process, independent of the machine's load.
 
-Every solve ends by its own number of iterations. The time limit stands behind that, since an iteration on an ill-conditioned
-matrix may take a hundred times as long as another. It ends the whole search, with one line: so a faster machine may find a plan
-where a slower one finds none, but never another plan.
+Every solve has a limit of iterations. The time limit is a second one, since an iteration on an ill-conditioned matrix may take a
+hundred times as long as another. It ends the whole search with an error, so a faster machine may find a plan where a slower one
+finds none, but never a different plan.
 """
 
 import time
@@ -13,24 +13,28 @@ from vehicle.errors import UserError
 
 
 class OutOfTimeError(UserError):
-    """No plan within the time that it may take."""
+    """No plan was found within the time limit."""
 
 
 @dataclass(frozen=True)
 class Deadline:
-    """Ends a search after `limit_s` of CPU time, by the process's own clock."""
+    """End of a search after `limit_s` of CPU time, by the process's clock."""
 
-    limit_s: float
-    until_s: float  # of `time.process_time`
+    limit_s: float  # s of CPU time
+    until_s: float  # s, by `time.process_time`
 
     @staticmethod
     def after(limit_s: float, left_s: float | None = None) -> "Deadline":
-        """Begins now, in this process; `left_s` of the limit are left where another one has spent some."""
+        """Start a limit now, in this process; `left_s` is the remaining time if another process has used some."""
         return Deadline(limit_s, time.process_time() + (limit_s if left_s is None else left_s))
 
     @property
     def left_s(self) -> float:
-        """Raises OutOfTimeError where none is left."""
+        """Remaining CPU time, s.
+
+        Raises:
+            OutOfTimeError: none is left.
+        """
         left = self.until_s - time.process_time()
         if left <= 0:
             raise self.error()

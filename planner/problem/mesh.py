@@ -1,32 +1,32 @@
-"""Meshes: per leg, the fractions of its duration that its intervals take."""
+"""Meshes: per leg, the lengths of its intervals as fractions of its duration."""
 
 import numpy as np
 
 from planner.course.course import Course
 from vehicle.rotation import Array
 
-NODE_S = 0.07  # s, first spacing
-NODES_LEAST = 8  # from one gate to the next
-EDGE_S = 1e-3  # nearer to an end of the view's window no leg is cut
+NODE_S = 0.07  # s, spacing of the first mesh (chosen)
+NODES_LEAST = 8  # least number of intervals from one gate to the next
+EDGE_S = 1e-3  # s, least distance of an end of the visibility window from a leg's ends to insert a node
 
 Mesh = list[Array]
 
 
 def intervals(mesh: Mesh, durations: Array) -> Array:
-    """(N,) s, of the intervals of legs with these durations (L,)."""
+    """Return the lengths (N,), s, of the intervals of legs with durations (L,), s."""
     return np.concatenate([fractions * T for fractions, T in zip(mesh, durations, strict=True)])
 
 
 def leg_numbers(mesh: Mesh) -> np.ndarray:
-    """(N,) the leg of each interval."""
+    """Return the leg (N,) of each interval."""
     return np.repeat(np.arange(len(mesh)), [len(fractions) for fractions in mesh])
 
 
 def first_mesh(course: Course, durations: Array, paths: list[Array]) -> Mesh:
-    """Even intervals on legs of these guessed durations (L,), with a node at each end of the window of the view.
+    """Return even intervals on legs of guessed durations (L,), s, with a node at each end of the visibility window.
 
     Args:
-        paths: (3, M) places at equal times, m, of each leg.
+        paths: (3, M) positions, m, of each leg at equal time steps.
     """
     mesh = []
     for parts in course.ways:

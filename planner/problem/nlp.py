@@ -1,4 +1,4 @@
-"""A nonlinear programme as it is collected, in order, and its solution by IPOPT."""
+"""Assembly of a nonlinear programme, and its solution by IPOPT."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ from planner.problem.blocks import Block, Blocks
 from planner.problem.deadline import Deadline
 from vehicle.rotation import Array
 
-AMF = 2  # MUMPS's approximate minimum fill: of all its orderings the fastest on these banded systems, by 40 %
-DAY_S = 86400.0  # IPOPT takes no infinite limit
-Progress = Callable[[int, float], None] | None  # told the iteration's number and the time of flight so far, s
+AMF = 2  # MUMPS's approximate minimum fill ordering, by 40 % the fastest of its orderings on these banded systems
+DAY_S = 86400.0  # s, largest time limit, since IPOPT accepts no infinite one
+Progress = Callable[[int, float], None] | None  # called with the iteration's number and the present flight time, s
 
 
 class Rows(NamedTuple):
-    """Constraints low <= expression + blocks <= high, of one vector (M, 1)."""
+    """Constraints low <= expression + blocks <= high on a vector (M, 1)."""
 
     expression: Any
     low: Array | Sequence[float]
@@ -36,17 +36,17 @@ class Rows(NamedTuple):
 
     @staticmethod
     def not_negative_blocks(block: Block, z: Any, p: Any) -> "Rows":
-        """Of a block at the places z (NZ, N) with parameters p (NP, N)."""
+        """Return values >= 0 for a block at variables z (NZ, N) with parameters p (NP, N)."""
         size = block.values.size1_out(0) * z.shape[1]
         return Rows(ca.MX(size, 1), np.zeros(size), np.full(size, np.inf), Blocks(block, z, p))
 
 
 @dataclass(frozen=True)
 class Minimum:
-    """What IPOPT has returned, good or not."""
+    """Result of IPOPT; check `success`."""
 
-    w: Any  # variables, and
-    lam_w: Any  # multipliers of their bounds, in the order of the programme
+    w: Any  # variables, in the order of the programme
+    lam_w: Any  # multipliers of their bounds, in the same order
     lam_g: Array  # multipliers of the constraints
     success: bool
     status: str
@@ -55,7 +55,7 @@ class Minimum:
 
 @dataclass
 class Nlp:
-    """Variables with bounds and guesses, and constraints."""
+    """Nonlinear programme: variables with bounds and initial values, and constraints."""
 
     variables: list = field(default_factory=list)
     guesses: list = field(default_factory=list)
@@ -64,14 +64,14 @@ class Nlp:
     rows: list[Rows] = field(default_factory=list)
 
     def variable(self, symbol: Any, guess: Array, low: Array, high: Array) -> None:
-        """Column by column: guess (n, m), bounds (n, m) or (n, 1)."""
+        """Add a variable (n, m), column by column: guess (n, m), bounds (n, m) or (n, 1)."""
         self.variables.append(symbol)
         for store, values in ((self.guesses, guess), (self.lows, low), (self.highs, high)):
             store.append(np.broadcast_to(values, symbol.shape).T.ravel())
 
     @property
     def size(self) -> int:
-        """Of the constraints so far."""
+        """Number of constraints so far."""
         return sum(len(rows.low) for rows in self.rows)
 
     def minimise(
@@ -83,16 +83,16 @@ class Nlp:
         total: Any = None,
         progress: Progress = None,
     ) -> Minimum:
-        """Solves it.
+        """Minimise an objective subject to the constraints.
 
         Args:
-            settings: of IPOPT.
-            duals: multipliers to start from, by CasADi's names of them.
-            total: an expression that `progress` is told.
+            settings: options of IPOPT.
+            duals: initial multipliers, by CasADi's names.
+            total: expression reported to `progress`.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C struck meanwhile.
-            OutOfTimeError: it took longer than it may.
+            KeyboardInterrupt: on Ctrl-C.
+            OutOfTimeError: the deadline has passed.
         """
         w, plain = ca.veccat(*self.variables), ca.veccat(*(rows.expression for rows in self.rows))
         quiet = {"print_time": 0, "ipopt.print_level": 0, "ipopt.sb": "yes", "no_nlp_grad": True}
@@ -114,7 +114,7 @@ class Nlp:
             **duals,
         )
         stats = solver.stats()
-        # CasADi turns a Ctrl-C that strikes while IPOPT runs into a status; this turns it back.
+        # CasADi converts a Ctrl-C while IPOPT runs into a status; raise it again.
         if stats["return_status"] in ("User_Requested_Stop", "NonIpopt_Exception_Thrown"):
             raise KeyboardInterrupt
         if stats["return_status"] == "Maximum_CpuTime_Exceeded":
@@ -129,7 +129,7 @@ class Nlp:
         )
 
     def _derivatives(self, w: Any, objective: Any, plain: Any, g: Any) -> dict[str, ca.Function]:
-        """Those of the constraints and of the Lagrangian: CasADi's of the plain expressions, and the blocks' own."""
+        """Return constraint Jacobian and Hessian of the Lagrangian: CasADi's for plain expressions, plus those of the blocks."""
         p, lam_f, lam_g = ca.MX.sym("p", 0, 0), ca.MX.sym("lam_f"), ca.MX.sym("lam_g", self.size)
         hessian, _ = ca.hessian(lam_f * objective + ca.dot(lam_g, plain), w)
         parts, end = [], 0
@@ -147,12 +147,12 @@ class Nlp:
         }
 
     def values(self, expressions: list, w: Any) -> list[Array]:
-        """Expressions of the variables, or the variables themselves, at numbers in the order of the programme."""
+        """Evaluate expressions of the variables at values w in the order of the programme."""
         return [value.full() for value in ca.Function("values", [ca.veccat(*self.variables)], expressions)(w)]
 
 
 class _Watch(ca.Callback):  # type: ignore[misc]
-    """Tells the caller how far IPOPT is."""
+    """Callback of IPOPT that reports its progress."""
 
     def __init__(self, nx: int, ng: int, total: ca.Function, report: Callable[[int, float], None]):
         ca.Callback.__init__(self)

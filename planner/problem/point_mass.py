@@ -1,7 +1,7 @@
-"""The time-optimal point mass through the same gates: the first guess of the full problem, and a bound to report.
+"""The time-optimal point mass through the same gates: initial guess of the full problem, and a lower bound of its time.
 
-State p, v; input the thrust acceleration in any direction, |a_t| <= c. It relaxes everything that an attitude costs, so
-its time bounds the full problem's from below, up to the discretisation, among the paths on the same sides of all solids.
+State p, v; input the thrust acceleration in any direction, |a_t| <= c. It omits the attitude dynamics, so its time bounds the
+full problem's from below, up to the discretisation, among the paths on the same sides of all solids.
 """
 
 from dataclasses import dataclass
@@ -24,27 +24,27 @@ from vehicle.errors import UserError
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-NODES, SPACING_M = 12, 10.0  # per leg, at least, and m between them at most: the guess needs no more
-INSIDE_NODES = 2  # per leg within a gate
-NEAR_M = 5.0  # solids farther than that from the first guess play no part
-# m/s, speed of the first guess on legs up to LONG_M; it grows with the root of the length
+NODES, SPACING_M = 12, 10.0  # least number of nodes per leg; m, largest spacing (chosen)
+INSIDE_NODES = 2  # nodes per leg within a gate
+NEAR_M = 5.0  # m, distance from the initial guess above which a solid is ignored
+# m/s, speed of the initial guess on legs up to LONG_M, m; on longer legs it grows with the square root of the length (chosen)
 CRUISE, LONG_M = 8.0, 30.0
-FAST_SHARE = 0.7  # of the greatest speed that a guess may have
-SHORTEST_S, SHORTEST_INSIDE_S = 0.01, 0.001  # that a leg may take
-SLOWEST = 4.0  # times as long as that, and as many seconds, may a leg take: more would step over obstacles
-SPEED_BOUND = 1e3  # m/s, where the vehicle names none
-VELOCITY = slice(3, 6)  # of the state p, v
+FAST_SHARE = 0.7  # -, largest speed of the guess over the speed limit (chosen)
+SHORTEST_S, SHORTEST_INSIDE_S = 0.01, 0.001  # s, least duration of a leg, and of one within a gate
+SLOWEST = 4.0  # -, largest duration of a leg over the guessed one plus 1 s: longer intervals could skip obstacles
+SPEED_BOUND = 1e3  # m/s, if the vehicle gives no limit
+VELOCITY = slice(3, 6)  # indices of v in the state p, v
 SETTINGS = {"ipopt.max_iter": 400, "ipopt.tol": 1e-5}
 
 
 @dataclass(frozen=True)
 class PointMass:
-    """Per leg of n nodes: duration (s) and p, v (n + 1 columns) and a_t (n columns). Unsolved it is a mere guess."""
+    """Trajectory of the point mass, per leg of n intervals; the initial guess if it is not solved."""
 
-    durations: Array  # (L,)
-    p: list[Array]  # (3, n + 1), world NED
-    v: list[Array]
-    thrust: list[Array]  # (3, n), m/s^2, world NED
+    durations: Array  # (L,) s
+    p: list[Array]  # (3, n + 1) m, world NED
+    v: list[Array]  # (3, n + 1) m/s, world NED
+    thrust: list[Array]  # (3, n) m/s^2, world NED
     solved: bool
 
     @property
@@ -53,9 +53,9 @@ class PointMass:
 
 
 def _step(vehicle: Vehicle) -> Block:
-    """RK4 of p' = v, v' = a_t + g - drag."""
+    """Build the RK4 step of p' = v, v' = a_t + g - drag."""
     p, v, a, dt = ca.SX.sym("p", 3), ca.SX.sym("v", 3), ca.SX.sym("a", 3), ca.SX.sym("dt")
-    # Linear drag acts in body axes; the least of the three coefficients keeps the result a bound.
+    # Linear drag acts in body axes; with the smallest of the three coefficients the result remains a bound.
     linear = min(vehicle.drag_linear_1_s)
 
     def acceleration(v):
@@ -71,10 +71,10 @@ def _step(vehicle: Vehicle) -> Block:
 
 
 def solve_point_mass(course: Course, deadline: Deadline = ENDLESS) -> PointMass:
-    """Solves the relaxed problem; where the solver finds nothing, its first guess along the free way is returned, unsolved.
+    """Solve the relaxed problem; if the solver fails, return the initial guess along the free path, marked unsolved.
 
     Raises:
-        UserError: solids and bounds leave no way to a gate, or it took too long.
+        UserError: solids and bounds leave no way to a gate, or the deadline has passed.
     """
     guess, task, nlp = _first_guess(course), course.task, Nlp()
     c, speed = task.options.reserve * task.vehicle.thrust_max, _speed_max(task.vehicle)
@@ -122,7 +122,7 @@ def _speed_max(vehicle: Vehicle) -> float:
 
 
 def _first_guess(course: Course) -> PointMass:
-    """Along the shortest free way, leg by leg, at a cruising speed.
+    """Return a guess along the shortest free path, leg by leg, at a cruising speed.
 
     Raises:
         UserError: there is no way to a gate.

@@ -26,12 +26,12 @@ from planner.problem.windows import LegEnds
 from vehicle.dynamics import flat, rk4, shaped
 from vehicle.rotation import Array
 
-NEAR_M = 3.0  # solids farther than that from the present path play no part on a mesh
+NEAR_M = 3.0  # m, distance from the present path above which a solid is ignored on a mesh
 
 
 @dataclass(frozen=True)
 class Solved:
-    """A point and how the solver came to it."""
+    """Point returned by the solver, with its status."""
 
     point: Point
     success: bool
@@ -40,10 +40,10 @@ class Solved:
 
 
 class TimeOptimalProblem:
-    """Of one course. `solve` may be called for finer and finer meshes."""
+    """Time-optimal problem of a course. `solve` may be called on successively finer meshes."""
 
     def __init__(self, course: Course, deadline: Deadline = ENDLESS, flight: Block | None = None):
-        """`flight`: of the same model, from `flight_block`, where many problems are solved one after another."""
+        """`flight`: compiled dynamics of the same model, from `flight_block`, to reuse over several problems."""
         self.course, self.model, self.deadline = course, course.task.model, deadline
         self._x0, self._bounds = course.x0, NodeBounds(course)
         self._flight = flight or flight_block(self.model)
@@ -61,10 +61,10 @@ class TimeOptimalProblem:
     def solve(
         self, mesh: Mesh, start: Point, settings: dict, progress: Progress, slack_cost: float | None = None
     ) -> Solved:
-        """Solves on a mesh from a starting point on the same mesh, with these settings of IPOPT.
+        """Solve on a mesh from a point on the same mesh, with these options of IPOPT.
 
         Args:
-            slack_cost: s per tangent by which gates may be out of view; None: by nothing.
+            slack_cost: s per unit tangent by which gates are outside the image; None for a hard visibility constraint.
         """
         nlp, model, n = Nlp(), self.model, sum(map(len, mesh))
         X, U, T = ca.MX.sym("X", model.x.size, n), ca.MX.sym("U", model.u.size, n), ca.MX.sym("T", len(mesh))
@@ -99,7 +99,7 @@ class TimeOptimalProblem:
         return Solved(point, found.success, found.status, found.iterations)
 
     def strays(self, mesh: Mesh, point: Point) -> np.ndarray:
-        """(N,) whether the candidate leaves the bounds or breaks a term between the nodes of an interval."""
+        """Return for each interval, (N,), whether the candidate violates bounds or a term between its nodes."""
         dt = intervals(mesh, point.durations)
         ends = (point.x[P, :-1], point.x[V, :-1], point.x[P, 1:], point.x[V, 1:])
         path = np.stack([cubic(*ends, dt, s).T for s in np.linspace(0, 1, 9)])
@@ -117,12 +117,12 @@ class TimeOptimalProblem:
             dt=ca.vertcat(*[T[i] * fractions for i, fractions in enumerate(mesh)]).T,
             velocity=V,
             slack=slack,
-            still=ca.vertcat(X[Q, :][1:3, :], X[W, :]),  # hover is level, with the yaw free
+            still=ca.vertcat(X[Q, :][1:3, :], X[W, :]),  # hover is level, with free yaw
         )
 
 
 def step(model: Model) -> tuple[Any, Any, Any, Any, Any]:
-    """SX: x, u, dt, the vehicle's parameters as `flat`, and the state one Runge-Kutta step later."""
+    """Return SX symbols x, u, dt and the vehicle's parameters as `flat`, and the state one Runge-Kutta step later."""
     x, u, dt = ca.SX.sym("x", model.x.size), ca.SX.sym("u", model.u.size), ca.SX.sym("dt")
     p = ca.SX.sym("p", len(flat(model.parameters)))
     end = ca.vertcat(*rk4(model.f, ca.vertsplit(x), ca.vertsplit(u), shaped(ca.vertsplit(p), model.parameters), dt))
@@ -130,12 +130,12 @@ def step(model: Model) -> tuple[Any, Any, Any, Any, Any]:
 
 
 def flight_block(model: Model) -> Block:
-    """(x, u, dt; parameters) -> the state at the end of an interval: the same machine code for every vehicle."""
+    """Build (x, u, dt; parameters) -> state at the end of an interval, the same machine code for every vehicle."""
     return Block.integration(f"step_{model.name}", *step(model), model.substeps)
 
 
 def _of_legs(rows: list[Rows], X: Any, legs: np.ndarray) -> list[np.ndarray]:
-    """Per leg, the numbers of the rows that are of its nodes."""
+    """Return per leg the indices of the rows that depend on its nodes."""
     of_nodes = ca.jacobian_sparsity(ca.veccat(*(one.expression for one in rows)), X)
     row, column = (np.array(one, int) for one in of_nodes.get_triplet())
     owners = np.zeros(of_nodes.shape[0], int)
@@ -145,7 +145,7 @@ def _of_legs(rows: list[Rows], X: Any, legs: np.ndarray) -> list[np.ndarray]:
 
 
 def _pack(duals: Duals, size: int, mesh_free: list[np.ndarray]) -> dict[str, Array]:
-    """Multipliers in the order of the problem; those of the terms that the mesh changes start at zero."""
+    """Arrange multipliers in the order of the problem; those of mesh-dependent terms start at zero."""
     lam_g = np.zeros(size)
     lam_g[: duals.costate.size] = duals.costate.T.ravel()
     lam_g[np.concatenate(mesh_free)] = np.concatenate(duals.mesh_free)
@@ -153,7 +153,7 @@ def _pack(duals: Duals, size: int, mesh_free: list[np.ndarray]) -> dict[str, Arr
 
 
 def _turned(x: Array) -> Array:
-    """(NX,) of ones, with minus one for a quaternion that comes back from the flight x (NX, N + 1) with the other sign."""
+    """Return signs (NX,): -1 for the quaternion if it changes its sign over the periodic flight x (NX, N + 1), else 1."""
     sign = np.ones(len(x))
     sign[Q] = np.sign(x[Q, 0] @ x[Q, -1])
     return sign

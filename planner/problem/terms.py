@@ -1,4 +1,4 @@
-"""What a flight must keep, as small objects with the same two methods. A problem is a list of them."""
+"""Constraint terms of the time-optimal problem, which holds a list of them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from planner.problem.mesh import Mesh, leg_numbers
 from planner.problem.nlp import Rows
 from vehicle.rotation import Array
 
-SIGNS = tuple(product((-1.0, 1.0), repeat=3))  # of three axes: a sum of magnitudes, in linear rows
-TURN_S = 0.03  # an interval's usual length, by which these rows are scaled
+SIGNS = tuple(product((-1.0, 1.0), repeat=3))  # sign patterns that express a sum of three magnitudes by linear rows
+TURN_S = 0.03  # s, typical length of an interval, which scales these rows
 
 
 @dataclass(frozen=True)
 class Duals:
-    """Multipliers of a solution: of the dynamics (the costate), of the bounds, and of the terms that no mesh changes."""
+    """Multipliers of a solution: of the dynamics (costates), of the bounds, and of mesh-independent terms."""
 
     costate: Array  # (NX, N)
     x: Array  # (NX, N)
@@ -47,15 +47,15 @@ class Duals:
 
 @dataclass(frozen=True)
 class Point:
-    """A candidate: states x (NX, N + 1), inputs u (NU, N), durations (L,) of the legs; multipliers where known."""
+    """Candidate solution on a mesh, with multipliers if known."""
 
-    x: Array
-    u: Array
-    durations: Array
+    x: Array  # (NX, N + 1) states at the nodes
+    u: Array  # (NU, N) inputs
+    durations: Array  # (L,) s, of the legs
     duals: Duals | None = None
 
     def stretch(self, mesh: Mesh, legs: slice) -> "Point":
-        """Those legs of it alone, on their part of its mesh."""
+        """Return the part of it on these legs."""
         first, end, _ = legs.indices(len(mesh))
         a, b = (sum(map(len, mesh[:leg])) for leg in (first, end))
         duals = self.duals.stretch(slice(a, b), legs) if self.duals is not None else None
@@ -63,7 +63,7 @@ class Point:
 
     @staticmethod
     def joined(points: Sequence["Point"]) -> "Point":
-        """One flight after another, each from the state in which the one before ends."""
+        """Concatenate points, each beginning in the final state of the previous one."""
         x = np.column_stack([points[0].x[:, 0], *(point.x[:, 1:] for point in points)])
         u, durations = np.hstack([point.u for point in points]), np.hstack([point.durations for point in points])
         known = [point.duals for point in points if point.duals is not None]
@@ -72,62 +72,62 @@ class Point:
 
 @dataclass(frozen=True)
 class Nodes:
-    """A flight on a mesh of N intervals, symbolic, and the present one, which decides what matters where."""
+    """Symbolic trajectory on a mesh of N intervals, and the present iterate, from which active constraints are selected."""
 
     mesh: Mesh
-    durations: Array  # (L,) s, of the present flight's legs
-    path: Array  # (N + 1, 3) m, its nodes
+    durations: Array  # (L,) s, of the present iterate's legs
+    path: Array  # (N + 1, 3) m, nodes of the present iterate
     before: Any  # (NX, N) states at the beginning of each interval
-    after: Any  # (NX, N) and at its end
-    u: Any  # (NU, N) inputs, held
-    dt: Any  # (1, N) s
-    velocity: slice  # of a state
-    still: Any  # (K, N) what vanishes at the end of each interval in hover
-    slack: Any = None  # tangent by which gates may be out of view, a variable that costs; None: not at all
+    after: Any  # (NX, N) states at the end of each interval
+    u: Any  # (NU, N) inputs, constant over each interval
+    dt: Any  # (1, N) s, lengths of the intervals
+    velocity: slice  # indices of the velocity in a state
+    still: Any  # (K, N) expressions at the end of each interval that vanish in hover
+    slack: Any = None  # -, tangent by which gates may be out of view, a penalised variable; None for a hard constraint
 
     @cached_property
     def ends(self) -> tuple[Any, Any, Any, Any]:
-        """p, v at the beginnings and p, v at the ends (3, N) each."""
+        """p, v at the beginnings and p, v at the ends of the intervals, (3, N) each."""
         v = self.velocity
         return self.before[P, :], self.before[v, :], self.after[P, :], self.after[v, :]
 
     @cached_property
     def motion(self) -> Any:
-        """(13, N) p, v at both ends of the intervals, and their durations."""
+        """p, v at both ends of the intervals, and their lengths, (13, N)."""
         return ca.vertcat(*self.ends, self.dt)
 
     @property
     def legs(self) -> np.ndarray:
-        """(N,) the leg of each interval."""
+        """Leg (N,) of each interval."""
         return leg_numbers(self.mesh)
 
     @property
     def last(self) -> list[int]:
-        """(L) the last interval of each leg."""
+        """Last interval (L,) of each leg."""
         return (np.cumsum([len(fractions) for fractions in self.mesh]) - 1).tolist()
 
 
 class Term(ABC):
-    """One kind of constraint."""
+    """Constraint of one kind, on all legs."""
 
-    mesh_free = False  # whether it has the same rows on every mesh, so that their multipliers are known on the next one
+    mesh_free = False  # whether its rows, and so their multipliers, are the same on every mesh
 
     @abstractmethod
     def rows(self, nodes: Nodes) -> list[Rows]:
-        """Its constraints on a flight."""
+        """Return its constraints on a trajectory."""
 
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
-        """(N,) whether intervals of a candidate break it between their nodes by more than is tolerated.
+        """Return for each interval, (N,), whether a candidate violates it between nodes by more than is tolerated.
 
         Args:
-            path: (S, N, 3) places on each interval.
+            path: (S, N, 3) positions, m, on each interval.
         """
         return np.zeros(path.shape[1], dtype=bool)
 
 
 @dataclass(frozen=True)
 class SpeedLimit(Term):
-    """Of a vehicle that has one."""
+    """Speed limit, if the vehicle has one."""
 
     model: Model
 
@@ -141,7 +141,7 @@ class SpeedLimit(Term):
 
 @dataclass(frozen=True)
 class ThrustRateLimit(Term):
-    """Of a vehicle whose motors are slower than their lag says."""
+    """Limit of the rate of thrust, if the vehicle has one besides its lag."""
 
     model: Model
 
@@ -156,7 +156,7 @@ class ThrustRateLimit(Term):
 
 @dataclass(frozen=True)
 class TurnLimit(Term):
-    """What turns the vehicle is left by its thrust, where the rotors' share is known: see `sim.physics.mixer`."""
+    """Limit of the angular acceleration by the torque left beside the thrust, if known: see `sim.physics.mixer`."""
 
     model: Model
 

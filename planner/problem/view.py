@@ -1,4 +1,4 @@
-"""Each gate stays in the image over the asked share of the way to it."""
+"""Visibility constraint: each gate stays in the image over the requested fraction of the way to it."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -16,13 +16,14 @@ from tracks.gate import Gate
 from vehicle.camera import Camera
 from vehicle.rotation import Array, conjugate, rotate
 
-# Of the half image, for the centre: with 0.85, plans of VQ2 never had the whole opening in view on the way to 7 of 17 gates.
+# Fraction of the half image within which the gate's centre stays. With 0.85, plans of VQ2 never had the whole opening in view on
+# the way to 7 of 17 gates.
 VIEW_FRACTION = 0.7
-SHARE_SLACK = 5e-3  # of the asked share of the view, by which nodes may miss the ends of its window
+SHARE_SLACK = 5e-3  # -, tolerance of the visible fraction, by which nodes may miss the ends of the window
 
 
 def view(camera: Camera, target_w, p, R_wb) -> list:
-    """Four expressions, not negative while a world point is in the image: |x_c| <= k_x z_c, |y_c| <= k_y z_c in camera axes."""
+    """Return four expressions, nonnegative if a world point is in view: |x_c| <= k_x z_c, |y_c| <= k_y z_c, camera RDF."""
     p_c = camera.R_bc.T @ (R_wb.T @ (target_w - p) - camera.p_bc)
     kx = VIEW_FRACTION * min(camera.cx_px, camera.width_px - camera.cx_px) / camera.fx_px
     ky = VIEW_FRACTION * min(camera.cy_px, camera.height_px - camera.cy_px) / camera.fy_px
@@ -31,10 +32,11 @@ def view(camera: Camera, target_w, p, R_wb) -> list:
 
 
 class GatesInView(Term):
-    """The next gate's centre, or its four corners, before the blind end of the way to it.
+    """Visibility of the next gate's centre, or of its four corners, until the last part of the way to it.
 
-    An interval counts where it ends in view; for corners, which enter the image last, where it begins so as well. The mesh has
-    nodes at the window's ends (`first_mesh`), or near them, and the first interval is halved while the share falls short.
+    The constraint holds at the end of each interval in the window; for corners, which enter the image last, also at its
+    beginning. The mesh has nodes at or near the window's ends (`first_mesh`), and the first interval is halved while the fraction
+    is too small.
     """
 
     def __init__(self, course: Course):
@@ -42,7 +44,7 @@ class GatesInView(Term):
 
     @cached_property
     def _seen(self) -> Block:
-        """(p, q; target) -> 4 non-negative numbers while the world point is in the image."""
+        """Block (p, q; target) -> 4 values, nonnegative if the world point is in view."""
         x, target = ca.SX.sym("x", Q.stop), ca.SX.sym("target", 3)
         q = ca.vertsplit(x[Q])
         R_wb = ca.horzcat(*(ca.vertcat(*rotate(q, axis)) for axis in np.eye(3)))
@@ -64,7 +66,7 @@ class GatesInView(Term):
         return [rows._replace(expression=nodes.slack * ca.DM(np.repeat(far, len(rows.low) // len(at))))]
 
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
-        """Intervals in the window of a gate of which less is seen than asked: judged by nodes, they may look away in between."""
+        """Return intervals in the window of a gate whose visible fraction, with views between the nodes, is too small."""
         result, dt = super().strays(mesh, point, path), intervals(mesh, point.durations)
         q = _between(point.x[Q], len(path))
         for gate, way, window in self._windows(mesh, point.durations, point.x[P].T):
@@ -74,7 +76,7 @@ class GatesInView(Term):
         return result
 
     def _in_image(self, gate: Gate, p_w: Array, q_wb: Array) -> np.ndarray:
-        """(...) whether what is to be seen of a gate is in the whole image, from places (3, ...) in attitudes (4, ...)."""
+        """Return (...) whether all targets of a gate are in the full image, from positions (3, ...) at attitudes (4, ...)."""
         camera, result = self.course.task.vehicle.camera, np.ones(p_w.shape[1:], bool)
         for target in self._targets(gate):
             to_b = rotate(conjugate(q_wb), target.reshape(3, *[1] * result.ndim) - p_w)
@@ -85,14 +87,14 @@ class GatesInView(Term):
         return result
 
     def _targets(self, gate: Gate) -> Array:
-        """World points (K, 3) to be seen of a gate."""
+        """Return the world points (K, 3), m, of a gate that shall be in view."""
         return gate.corners() if self.course.task.options.see_corners else gate.p_wg[None]
 
     def _windows(self, mesh: Mesh, durations: Array, path: Array) -> Iterator[tuple[Gate, np.ndarray, np.ndarray]]:
-        """The gates to be seen, the intervals on the way to each once it is near, and those of them at whose ends it is.
+        """Yield each visible gate, the intervals on the way to it within detection range, and those constrained at their ends.
 
         Args:
-            path: (N + 1, 3) m, the nodes.
+            path: (N + 1, 3) m, positions at the nodes.
         """
         options, first = self.course.task.options, 0
         for number, parts in enumerate(self.course.ways if options.see > 0 else []):
@@ -110,7 +112,7 @@ class GatesInView(Term):
 
 
 def _between(q: Array, count: int) -> Array:
-    """Attitudes (4, S, N) at so many equal steps through the intervals between nodes (4, N + 1), both ends included."""
+    """Interpolate attitudes (4, N + 1) at `count` = S points of each interval, both ends included; returns (4, S, N)."""
     before, after = q[:, None, :-1], q[:, None, 1:]
     after = np.where((before * after).sum(axis=0) < 0, -after, after)
     s = np.linspace(0.0, 1.0, count)[:, None]

@@ -1,4 +1,4 @@
-"""Where legs may end, as constraints of all at once: few long expressions are differentiated faster than many short ones."""
+"""Terminal constraints of the legs, for all legs at once: few long expressions are differentiated faster than many short ones."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,11 +12,11 @@ from planner.problem.nlp import Rows
 from planner.problem.terms import Nodes, Term
 from planner.task import Task
 
-CROSSING_SPEED_MIN = 0.5  # m/s along the gate's axis: a gate is flown through, not touched
+CROSSING_SPEED_MIN = 0.5  # m/s, least speed along the gate's axis at its crossing (chosen)
 
 
 class LegEnds(Term):
-    """Each leg ends in its gate's opening or ball, or at rest where it should."""
+    """Constraint of each leg's end to its gate's opening or ball, or to rest at its target."""
 
     mesh_free = True
 
@@ -29,9 +29,9 @@ class LegEnds(Term):
 
 
 def leg_ends(legs: Sequence[Leg], p: Any, v: Any, still: Any, task: Task) -> list[Rows]:
-    """Constraints on the positions and velocities (3, L) at the last nodes of L legs.
+    """Return constraints on the positions and velocities (3, L) at the last nodes of L legs.
 
-    At a stop, what `still` (K, L) holds must vanish as well.
+    At a stop, the expressions `still` (K, L) must vanish too.
     """
     flat = [i for i, leg in enumerate(legs) if leg.gate is not None and not leg.gate.is_ball]
     balls = [i for i, leg in enumerate(legs) if leg.gate is not None and leg.gate.is_ball]
@@ -53,10 +53,10 @@ def _balls(legs: list[Leg], p: Any) -> Rows:
 
 
 def _planes(legs: list[Leg], p: Any, v: Any, task: Task) -> list[Rows]:
-    """On its plane each leg ends inside the opening's prism, and passes a gate's own plane with the margin.
+    """Return constraints of legs that end on a plane: inside the opening's prism, and with the margin on the gate's own plane.
 
-    The path's distance to each edge of an opening, measured across the path, is at least `keep`:
-    (h - n p) cos(slope) >= keep, so that an oblique passage shrinks the window as it does in reality; in a tunnel, at both ends.
+    The distance to each edge of an opening, measured across the path, is at least `keep`:
+    (h - n p) cos(slope) >= keep, so that an oblique passage narrows the window as it does in reality; in a tunnel, at both ends.
     """
     gates = [leg.gate for leg in legs if leg.gate is not None]
     turn = ca.diagcat(*[ca.DM(gate.R_wg.T) for gate in gates])
@@ -90,7 +90,7 @@ def _planes(legs: list[Leg], p: Any, v: Any, task: Task) -> list[Rows]:
 
 
 def _at_edges(edges: list[tuple[int, float, float, float, float]], p_g: Any, v_g: Any) -> tuple[Any, Any, Any, Any]:
-    """Rows (1, E): distance inside each edge, speeds along the gate's axis and towards the edge, and the given length."""
+    """Return rows (1, E): distance inside each edge, speeds along the gate's axis and towards the edge, and the given length."""
     k, (n_y, n_z, h, end) = [edge[0] for edge in edges], (row[None] for row in np.array(edges).T[1:])
     inside = h - n_y * p_g[1, k] - n_z * p_g[2, k]
     return inside, v_g[0, k], n_y * v_g[1, k] + n_z * v_g[2, k], end

@@ -1,1 +1,1 @@
-"""The search for the best plan: first guesses, refined meshes, several starts."""
+"""Search for the best plan: initial guesses, mesh refinement, multistart."""

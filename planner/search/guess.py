@@ -1,4 +1,4 @@
-"""The first guess of the full problem: the point mass's path, flown with the attitude that its thrust asks for."""
+"""Initial guess of the full problem: the point mass's trajectory, with attitudes that follow from its thrust."""
 
 import math
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from planner.problem.point_mass import PointMass
 from planner.problem.terms import Point
 from vehicle.rotation import Array, aligned, conjugate, exp, from_euler, log, matrix, product
 
-TURN_SHARE = 0.5  # of the rate limits that the guess may use
+TURN_SHARE = 0.5  # -, largest body rates of the guess over their limits (chosen)
 
 
 @dataclass(frozen=True)
 class Guess:
-    """One way to begin. Which of them leads to the fastest optimum depends on the course, by 0.1 % on the published ones."""
+    """Variant of the initial guess. The best one depends on the course; their optima differ by 0.1 % on published courses."""
 
-    nose: str  # "forward" along the velocity, as a camera needs it; "kept" as at the start; "tilted" from level by the least turn
-    slack: float  # durations over those of the point mass: a body is slower than a point
+    nose: str  # heading: "forward" along the velocity, "kept" as at the start, "tilted" by the shortest rotation from level
+    slack: float  # -, durations over those of the point mass, which is faster than a rigid body
 
     @property
     def name(self) -> str:
@@ -28,13 +28,13 @@ class Guess:
 
 
 def guesses(see: float) -> tuple[Guess, ...]:
-    """All guesses, the most promising first: a nose that looks ahead where the gates are to be seen."""
+    """Return all variants, the most promising first: heading forward if gates shall be in view (see > 0)."""
     noses = ("forward", "kept", "tilted") if see > 0 else ("tilted", "kept", "forward")
     return tuple(Guess(nose, slack) for slack in (1.1, 1.5) for nose in noses)
 
 
 def first_guess(course: Course, point_mass: PointMass, mesh: Mesh, guess: Guess) -> Point:
-    """The guess on a mesh."""
+    """Return the initial guess on a mesh."""
     x0, model, durations = course.x0, course.task.model, guess.slack * point_mass.durations
     p, v, thrust = _path(point_mass, mesh)
     dt = intervals(mesh, durations)
@@ -59,7 +59,7 @@ def first_guess(course: Course, point_mass: PointMass, mesh: Mesh, guess: Guess)
 
 
 def _path(point_mass: PointMass, mesh: Mesh) -> tuple[Array, Array, Array]:
-    """The point mass's p and v (3, N + 1) at the nodes and thrust (3, N) in the intervals of a mesh."""
+    """Return the point mass's p and v (3, N + 1) at the nodes and thrust (3, N), m/s^2, in the intervals of a mesh."""
     p, v, thrust = [point_mass.p[0][:, :1]], [point_mass.v[0][:, :1]], []
     for k, fractions in enumerate(mesh):
         coarse, fine = np.linspace(0, 1, point_mass.p[k].shape[1]), np.cumsum(fractions)
@@ -71,7 +71,7 @@ def _path(point_mass: PointMass, mesh: Mesh) -> tuple[Array, Array, Array]:
 
 
 def _tilted(down: Array, level: Array) -> Array:
-    """q_wb that takes a level attitude to one with the body's z axis along `down`, by the least turn."""
+    """Return q_wb (4,) with the body's z axis along `down` (3,), by the shortest rotation from a level attitude (4,)."""
     axis = np.cross([0.0, 0.0, 1.0], down)
     sine = math.sqrt(axis @ axis)
     if sine < 1e-9:

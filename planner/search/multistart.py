@@ -1,7 +1,7 @@
-"""The search for the best plan: several first guesses explored side by side on coarse meshes, the best of them refined.
+"""Multistart: several initial guesses are solved in parallel on coarse meshes, and the best optimum is refined.
 
 Local optima differ by up to 0.1 % on the published courses and 0.5 % on VQ1. Their order after two meshes was that of the
-refined plans in every case measured, so only the best is refined.
+refined plans in every measured case, so only the best is refined.
 """
 
 import math
@@ -17,7 +17,7 @@ import numpy as np
 from planner.course.course import Course
 from planner.course.legs import Leg
 from planner.models import P
-from planner.plan import Effort, Plan
+from planner.plan import Plan, SolverStatistics
 from planner.problem.deadline import ENDLESS, Deadline
 from planner.problem.mesh import Mesh, intervals
 from planner.problem.nlp import Progress
@@ -30,22 +30,22 @@ from planner.search.stretches import from_guess
 from vehicle.errors import UserError
 from vehicle.process import shielded
 
-LONG = 8  # gates; on longer courses a poor guess costs more than a good one gains
-EXPLORED = 2  # meshes of every guess
-EXPLORE_SHARE = 0.5  # of the time that is left, for these
+LONG = 8  # gates, above which one guess is solved: on longer courses a poor guess costs more than a good one gains
+EXPLORED = 2  # meshes solved for each guess
+EXPLORE_SHARE = 0.5  # -, fraction of the remaining CPU time for each of these (chosen)
 
 
 def plans(
     course: Course, deadline: Deadline = ENDLESS, progress: Progress = None, warm: Plan | None = None
-) -> Iterator[tuple[Plan, Effort]]:
-    """Plans the flight through the course: the most promising solution first, the others for when that one will not do.
+) -> Iterator[tuple[Plan, SolverStatistics]]:
+    """Yield plans of the flight through the course with their statistics, the most promising one first.
 
     Args:
-        progress: called with the iteration's number and the time of flight so far, s.
-        warm: a plan of the same legs, to start from instead of guesses.
+        progress: called with the iteration's number and the present flight time, s.
+        warm: a plan of the same legs, for a warm start instead of guesses.
 
     Raises:
-        UserError: there is no way through the course, the warm plan is of another one, or the deadline has passed.
+        UserError: there is no way through the course, the warm plan is of another course, or the deadline has passed.
     """
     begin = time.perf_counter()
     problem, bound = TimeOptimalProblem(course, deadline), None
@@ -65,12 +65,12 @@ def plans(
         final = refined(problem, one, LEVELS, progress) if one.solved.success else one
         spent += final.iterations - one.iterations
         solved, solve_s = final.solved, time.perf_counter() - ready
-        effort = Effort(solved.status, solved.success, spent, ready - begin, solve_s, bound, times)
+        effort = SolverStatistics(solved.status, solved.success, spent, ready - begin, solve_s, bound, times)
         yield as_plan(course, final.mesh, solved.point), effort
 
 
 def _explored(problem: TimeOptimalProblem, point_mass: PointMass, progress: Progress) -> dict[str, Optimum]:
-    """The coarse optimum of every guess, in processes of their own when there are several."""
+    """Return the coarse optimum of every guess; several guesses are solved in parallel processes."""
     options = problem.course.task.options
     count = options.guesses or (1 if len(problem.course.ways) > LONG else 2)
     chosen = guesses(options.see)[:count]
@@ -101,10 +101,10 @@ def _leave_interrupts_to_the_parent() -> None:
 
 
 def of_plan(plan: Plan, course: Course) -> tuple[Mesh, Point]:
-    """A plan as a point on its own mesh.
+    """Convert a plan to a point on its own mesh.
 
     Raises:
-        UserError: it is of another model or has another number of legs.
+        UserError: the plan is of another model or has another number of legs.
     """
     groups, model = course.ways, course.task.model
     if plan.model != model.name or len(plan.gate_nodes) != len(groups):
@@ -122,7 +122,7 @@ def of_plan(plan: Plan, course: Course) -> tuple[Mesh, Point]:
 
 
 def _crossed(plan: Plan, parts: list[Leg], first: int, last: int) -> list[int]:
-    """The nodes between two passages that are nearest to the planes on which these legs end.
+    """Return the nodes between two passages that are nearest to the planes on which these legs end.
 
     Raises:
         UserError: there are fewer nodes than legs.
@@ -139,7 +139,7 @@ def _crossed(plan: Plan, parts: list[Leg], first: int, last: int) -> list[int]:
 
 
 def as_plan(course: Course, mesh: Mesh, point: Point) -> Plan:
-    """What the optimiser returned, as a plan that is still to be certified."""
+    """Convert a point of the optimiser to a plan, not yet certified."""
     task, u = course.task, point.u.T
     ends = np.cumsum([len(fractions) for fractions in mesh])
     return Plan(

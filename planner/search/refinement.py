@@ -1,9 +1,9 @@
-"""From a coarse mesh to a fine one: solve, split the intervals that need it, solve again from there.
+"""Mesh refinement: solve, halve the intervals that need it, solve again from there.
 
-Time-optimal inputs jump, and a jump inside an interval costs time; between jumps long intervals are exact enough. So only
-intervals beside a change of the inputs, with a visible integration error, or that stray between their nodes are halved.
-Measured on the 7-gate Split-S with rotor thrusts: 7.391 s in 2 CPU s, where a uniform mesh needs steps of 10 ms and 11 CPU s
-for the same.
+Time-optimal inputs jump, and a jump inside an interval costs time; between jumps long intervals are accurate enough. So the
+intervals are halved that lie beside a jump of the inputs, exceed the integration error, or violate constraints between nodes.
+On the 7-gate Split-S with rotor thrusts this gives 7.391 s in 2 CPU s; a uniform mesh needs steps of 10 ms and 11 CPU s for
+the same time.
 """
 
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from planner.problem.problem import Solved, TimeOptimalProblem
 from planner.problem.terms import Duals, Point
 from vehicle.rotation import Array
 
-LEVELS = 6  # meshes, the first included; the last gains 0.002 % of time
-MENDED = 2  # more of them, where the path of the last still strays between its nodes: of 200 gates one does
-DEFECT_M, DEFECT_M_S, DEFECT_RAD_S = 3e-6, 3e-4, 8e-3  # of one interval: it is halved
-COARSE_TOLERANCE, TOLERANCE = 1e-3, 1e-6  # of IPOPT; until the last mesh only the places of the jumps matter
-STILL_EXACT = 2.0  # times that, a defect of the last mesh may be: a jump has moved into an interval that was not halved
-GROWTH = 1.1  # a mesh that grows by less is the last: one more would be nearly the same again
-# The barrier stays adaptive throughout: back in monotone mode, iterations grow with the number of gates.
+LEVELS = 6  # largest number of meshes, the first included; the last gains 0.002 % of time
+MENDED = 2  # most further meshes for violations between the nodes of the last, which occur at about one of 200 gates
+DEFECT_M, DEFECT_M_S, DEFECT_RAD_S = 3e-6, 3e-4, 8e-3  # integration error above which an interval is halved
+COARSE_TOLERANCE, TOLERANCE = 1e-3, 1e-6  # IPOPT's tolerance, before and on the last mesh
+STILL_EXACT = 2.0  # -, multiple of these errors allowed on the last mesh, where a jump may enter an unrefined interval
+GROWTH = 1.1  # -, growth of the number of intervals below which a mesh is the last
+# The barrier stays adaptive throughout: with a return to monotone mode, iterations grow with the number of gates.
 FIRST = {
     "ipopt.max_iter": 300,
     "ipopt.mu_strategy": "adaptive",
@@ -33,7 +33,7 @@ FIRST = {
 
 
 def from_nearby(distance: float) -> dict:
-    """Options for a start that is near the solution: a small barrier at once, and no push away from active bounds."""
+    """Return IPOPT options for a start near the solution: a small initial barrier, and no push away from active bounds."""
     pushes = ("bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac", "mult_bound_push")
     return {
         "ipopt.max_iter": 600,
@@ -44,34 +44,34 @@ def from_nearby(distance: float) -> dict:
     }
 
 
-FINE = 3e-6  # that distance from the solution on the mesh before, multipliers included, to the one on the last
+FINE = 3e-6  # initial barrier on the last mesh, from the solution on the previous mesh, multipliers included
 LAST = from_nearby(FINE) | {"ipopt.tol": TOLERANCE}
-WARM = from_nearby(1e-4) | {"ipopt.tol": COARSE_TOLERANCE}  # from a plan of a similar course; it halves the time
+WARM = from_nearby(1e-4) | {"ipopt.tol": COARSE_TOLERANCE}  # from a plan of a similar course; halves the time
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """The solution on a mesh, good or not."""
+    """Result of the solver on a mesh; success is in `solved`."""
 
     level: int  # 1 on the first mesh, `LEVELS` on the last
     mesh: Mesh
     solved: Solved
-    iterations: int  # of this mesh and all before
+    iterations: int  # total over this and all previous meshes
 
     @property
     def total_time(self) -> float:
-        """s."""
+        """Flight time, s."""
         return float(self.solved.point.durations.sum())
 
 
 def coarse(problem: TimeOptimalProblem, mesh: Mesh, point: Point, settings: dict, progress: Progress) -> Optimum:
-    """The optimum on the first mesh, from a guess on it."""
+    """Solve on the first mesh, from a guess on that mesh."""
     solved = problem.solve(mesh, point, settings, progress)
     return Optimum(1, mesh, solved, solved.iterations)
 
 
 def refined(problem: TimeOptimalProblem, optimum: Optimum, levels: int, progress: Progress) -> Optimum:
-    """The optimum on the mesh of that level; the last level of all is solved to the full tolerance."""
+    """Refine an optimum up to a level; on the last level it is solved to the full tolerance."""
     model = problem.model
     while optimum.level < levels:
         strays = problem.strays(optimum.mesh, optimum.solved.point)
@@ -86,7 +86,7 @@ def refined(problem: TimeOptimalProblem, optimum: Optimum, levels: int, progress
 
 
 def _mended(problem: TimeOptimalProblem, optimum: Optimum, progress: Progress) -> Optimum:
-    """The optimum with the last mesh halved where its path strays between its nodes."""
+    """Halve the last mesh where its path violates constraints between nodes, and solve again."""
     for _ in range(MENDED):
         strays = problem.strays(optimum.mesh, optimum.solved.point)
         if not (optimum.solved.success and strays.any()):
@@ -98,13 +98,13 @@ def _mended(problem: TimeOptimalProblem, optimum: Optimum, progress: Progress) -
 
 
 def _halved(model: Model, mesh: Mesh, point: Point, split: Array) -> tuple[Mesh, Point]:
-    """The mesh with the intervals of `split` (N,) halved and others that need it, and the same trajectory on it."""
+    """Halve the intervals of `split` (N,) and others that need it; returns the mesh and the same trajectory on it."""
     jump = (np.abs(np.diff(point.u, axis=1)) > model.jump * (model.u_high - model.u_low)[:, None]).any(axis=0)
     split = split | np.append(jump, False) | np.append(False, jump)
     split = split | _inexact(model, mesh, point, 1.0)
     middle = model.integrate(point.x[:, :-1], point.u, intervals(mesh, point.durations) / 2, model.substeps)
     parts = np.where(split, 2, 1)
-    # Every interval ends in its node; a split one has its middle before that.
+    # Every interval ends in its old node; a split one has a new node in its middle.
     ends = np.repeat(np.arange(len(parts)), parts)
     is_end = np.append(ends[1:] != ends[:-1], True)
     x = np.where(is_end, point.x[:, 1:][:, ends], middle[:, ends])
@@ -119,7 +119,7 @@ def _halved(model: Model, mesh: Mesh, point: Point, split: Array) -> tuple[Mesh,
 
 
 def _inexact(model: Model, mesh: Mesh, point: Point, factor: float) -> np.ndarray:
-    """(N,) whether an interval's integration error exceeds so many times what is halved."""
+    """Return for each interval, (N,), whether its integration error exceeds `factor` times the threshold for halving."""
     dt = intervals(mesh, point.durations)
     coarse = model.integrate(point.x[:, :-1], point.u, dt, model.substeps)
     error = np.abs(model.integrate(point.x[:, :-1], point.u, dt, 4 * model.substeps) - coarse)
@@ -128,7 +128,7 @@ def _inexact(model: Model, mesh: Mesh, point: Point, factor: float) -> np.ndarra
 
 
 def _shared(point: Point, ends: np.ndarray, is_end: np.ndarray) -> Duals | None:
-    """The multipliers on the halved mesh: costates are continuous, those of the inputs' bounds belong to half the time."""
+    """Map multipliers to the halved mesh: costates are interpolated, those of bounds are divided among the halves."""
     duals = point.duals
     if duals is None:
         return None

@@ -1,8 +1,8 @@
-"""From a first guess to an optimum on a coarse mesh: of a long course in stretches, one after another.
+"""Coarse optimum from an initial guess; a long course is solved in overlapping stretches, one after another.
 
-The more gates a programme has, the more iterations it takes, each of which takes longer: the leg that converges last holds up
-all others. So a long course is first solved in stretches of some gates. Each begins in the state in which the one before ends,
-and looks a few gates ahead, which are solved again with the next; the whole then starts from nearly its solution.
+Both the number of iterations and the time of each grow with the number of gates, since all legs wait for the slowest to
+converge. So a long course is first solved in stretches of some gates. Each begins in the final state of the previous one and
+extends a few gates beyond its end, which are solved again with the next; the whole then starts close to its solution.
 """
 
 from collections.abc import Iterator
@@ -16,20 +16,20 @@ from planner.problem.terms import Point
 from planner.search.guess import Guess, first_guess
 from planner.search.refinement import FIRST, LEVELS, WARM, Optimum, coarse, refined
 
-LONG = 24  # gates, beyond which a course is solved in stretches
-STRETCH, AHEAD = 12, 2  # gates of one, and of the next that it looks ahead
-FAR_M = 50.0  # to a gate, beyond which the first optimum is found in steps
-LOOKING_AWAY_S = 2.0  # s per tangent off the image; with 10 s a gate 1 km away takes longer than the limit
-STRETCH_LEVELS = 3  # meshes of each; on the next that of the whole is nearly solved
+LONG = 24  # gates, above which a course is solved in stretches
+STRETCH, AHEAD = 12, 2  # gates of a stretch, and of its overlap with the next
+FAR_M = 50.0  # m, longest way above which the first optimum is found in steps
+LOOKING_AWAY_S = 2.0  # s per unit tangent outside the image; with 10 s a gate 1 km away exceeds the time limit
+STRETCH_LEVELS = 3  # meshes of each stretch; the whole is solved on the next
 VERY_LONG = (
-    100  # gates, beyond which joined stretches are not solved as a whole: 0.2 % slower at 200, in half of the time
+    100  # gates, above which joined stretches are not solved as a whole: 0.2 % slower at 200 gates, in half of the time
 )
 
 
 def from_guess(
     problem: TimeOptimalProblem, point_mass: PointMass, guess: Guess, levels: int, progress: Progress
 ) -> Optimum:
-    """The optimum on the mesh of that level, or a later one, from one first guess; the coarse one where that has failed."""
+    """Solve from one initial guess up to a level, or a later one; returns the coarse result if that has failed."""
     mesh = first_mesh(problem.course, guess.slack * point_mass.durations, point_mass.p)
     start = first_guess(problem.course, point_mass, mesh, guess)
     first = None
@@ -40,12 +40,12 @@ def from_guess(
 
 
 def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: Progress) -> Optimum:
-    """The coarse optimum from a guess; with a far gate to be seen in three steps: blind, with a price on looking away, seen.
+    """Solve on the first mesh; for a far gate in view in three steps: without, with soft and with hard visibility constraint.
 
-    Where a fast flight leans by 75 degrees the camera sees no gate ahead, and from there multipliers of the view grow without
-    end. A price bounds them: plans to gates 500 m and 1 km away take 9 and 23 s. Asked for the view at once, or from the blind
-    optimum with a small barrier, 500 m do not end within 60 s; from there without a
-    price, one course of 500 m does and another does not.
+    At the tilt of a fast flight, 75 degrees, the camera sees no gate ahead, and from such a point the multipliers of the
+    visibility constraint diverge. The linear penalty bounds them: plans to gates 500 m and 1 km away take 9 and 23 s. With the
+    hard constraint at once, or from the unconstrained optimum with a small barrier, 500 m do not converge within 60 s; from there
+    without the penalty, one course of 500 m converges and another does not.
     """
     course, options = problem.course, problem.course.task.options
     if options.see == 0 or course.longest_way_m <= FAR_M:
@@ -64,7 +64,7 @@ def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: Prog
 
 
 def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: Progress) -> Optimum | None:
-    """The optima of all stretches, joined; None where one has failed."""
+    """Solve all stretches and join their optima; None if one has failed."""
     course, meshes, points, iterations = problem.course, Mesh(), list[Point](), 0
     levels = STRETCH_LEVELS if len(course.ways) <= VERY_LONG else LEVELS
     for first, kept, seen in _stretches(course.ways):
@@ -82,7 +82,7 @@ def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progres
 
 
 def _stretches(ways: list[list[int]]) -> Iterator[tuple[int, int, int]]:
-    """Per stretch the numbers of its first leg, and of those after its last leg and after the last that it looks ahead to."""
+    """Yield per stretch the indices of its first leg, and one past its last leg without and with the overlap."""
     for begin in range(0, len(ways), STRETCH):
         kept, seen = ways[: begin + STRETCH][-1], ways[: begin + STRETCH + AHEAD][-1]
         yield ways[begin][0], kept[-1] + 1, seen[-1] + 1

@@ -1,1 +1,1 @@
-"""A Betaflight flight controller on a slow serial line, simulated: what it is asked, what it answers, how it flies."""
+"""Simulated Betaflight flight controller on a serial line: MSP requests and replies, receiver, arming and set-points."""

@@ -1,4 +1,4 @@
-"""When Betaflight's motors may turn: the arm switch, and all that stands against it. Betaflight 4.4, `src/main/fc/core.c`."""
+"""Betaflight's arming: the arm switch and the conditions that disable it. Betaflight 4.4, `src/main/fc/core.c`."""
 
 from link.msp.messages import DisableFlag
 from link.msp.profile import BetaflightProfile
@@ -8,24 +8,24 @@ NONE = DisableFlag(0)
 
 
 class Arming:
-    """Asked on every beat. A switch that was on when it did not arm has to be moved off first."""
+    """Arming state; call `update` at every cycle. A switch that was on when arming failed has to be moved off first."""
 
     def __init__(self, profile: BetaflightProfile):
         self._profile = profile
         self.boot(0.0)
 
     def boot(self, t: float) -> None:
-        """Power on at t."""
+        """Power on at t, s."""
         self._booted, self.armed, self.disabled = t, False, DisableFlag.BOOT_GRACE_TIME
         self._refused = False
 
     def disarm(self) -> None:
-        """At once, whatever the switch says."""
+        """Disarm at once, regardless of the switch."""
         self._refused |= self.armed
         self.armed = False
 
     def update(self, receiver: Receiver, cli: bool, t: float) -> None:
-        """Follows the switch at t."""
+        """Follow the switch at t, s. `cli`: whether the command line is open."""
         if self.armed and receiver.lost and t - receiver.lost_t > self._profile.failsafe.motors_off_s:
             self.disarm()
         against = self._against(receiver, cli, t)

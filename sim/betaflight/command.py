@@ -1,4 +1,4 @@
-"""`race-sim --profile betaflight`: what the command line means where MSP is spoken."""
+"""Command line of the simulated Betaflight, `race-sim --profile betaflight`."""
 
 import argparse
 import contextlib
@@ -28,7 +28,7 @@ ELSEWHERE = {  # options of the other wire, and what they are when nothing was s
 def race_betaflight(
     arguments: argparse.Namespace, profile: BetaflightProfile, world: World, look: Look, report: Report
 ) -> int:
-    """Flies until stopped. Raises UserError for options without a meaning here."""
+    """Run until stopped, and return the exit code. Raises UserError for options that do not apply."""
     for name, usual in ELSEWHERE.items():
         if getattr(arguments, name) != usual:
             raise UserError(f"--{name.replace('_', '-')}: has no meaning with the MSP profile {profile.name}")

@@ -1,8 +1,8 @@
-"""Betaflight without an aircraft: bytes in, bytes out, time by argument.
+"""Betaflight without an aircraft: bytes in, bytes out, time as an argument.
 
-Its serial task runs a hundred times a second and carries out one command each time; answers leave at the line's speed. A `#`
-outside of a frame, followed by silence, opens the command line while disarmed, and the port then speaks no MSP until `exit` or a
-restart. Betaflight 4.4, `src/main/msp/msp_serial.c`.
+The serial task runs at 100 Hz and executes one command per run; replies leave at the line's baud rate. A `#` outside a frame,
+followed by silence, opens the command line while disarmed, and the port then has no MSP until `exit` or a restart.
+Betaflight 4.4, `src/main/msp/msp_serial.c`.
 """
 
 import re
@@ -38,7 +38,7 @@ PID_LOOP_US = 125
 
 
 class Sensing(Protocol):
-    """What the flight controller measures now, in its own units."""
+    """Current measurements of the flight controller, in its own units."""
 
     def imu(self) -> RawImu: ...
 
@@ -48,7 +48,7 @@ class Sensing(Protocol):
 
 
 class FlightController(Uart):
-    """One UART. `hear` bytes, `serve` up to a time, read what was `spoken`; `fly` says what the motors are asked for."""
+    """Flight controller on one UART: `receive` takes and `spoken` returns bytes, `serve` advances it, `fly` gives set-points."""
 
     def __init__(self, profile: BetaflightProfile, sensing: Sensing):
         super().__init__(profile.baud, profile.serial_task_hz)
@@ -58,9 +58,9 @@ class FlightController(Uart):
         self.boot(0.0)
 
     def boot(self, t: float) -> None:
-        """Power on at t."""
+        """Power on at t, s."""
         self._parser, self._buffer = Parser((Direction.REQUEST,)), bytearray()
-        self._cli_asked, self._heard_t, self.cli, self._typed = False, t, False, b""
+        self._cli_asked, self._received_t, self.cli, self._typed = False, t, False, b""
         self.receiver.boot(t)
         self.arming.boot(t)
         self._setpoints.reset()
@@ -70,7 +70,7 @@ class FlightController(Uart):
         return self.arming.armed
 
     def serve(self, t: float) -> None:
-        """Runs the serial task, receiver and arming as often as they are due up to t."""
+        """Run the serial task, receiver and arming as often as they are due up to t, s."""
         while self._task_t <= t + 1e-9:
             now = self._task_t
             self._tasks += 1
@@ -79,20 +79,20 @@ class FlightController(Uart):
             self.arming.update(self.receiver, self.cli, now)
 
     def fly(self, q_wb: Array, t: float) -> AttitudeTarget | None:
-        """What the rate loop is asked for at t, at an attitude (4,); None while disarmed."""
+        """Return the set-point of the rate loop at t, s, at an attitude (4,); None while disarmed."""
         target = self._setpoints.advance(self.receiver, q_wb, t)
         return target if self.armed else None
 
     def _read(self, t: float) -> None:
-        """Bytes up to the end of one command."""
+        """Read bytes up to the end of one command and answer it."""
         came = self._in.arrived(t)
-        self._heard_t = t if came else self._heard_t
+        self._received_t = t if came else self._received_t
         room = RX_BUFFER_BYTES - len(self._buffer)
         self.overflow += max(0, len(came) - room)
         self._buffer += came[:room]
         if self.cli:
             self._type(t)
-        elif self._cli_asked and t - self._heard_t >= CLI_GUARD_S:
+        elif self._cli_asked and t - self._received_t >= CLI_GUARD_S:
             self.cli, self._cli_asked = True, False
             self._out.send(CLI_GREETING, t)
         while self._buffer and not self.cli:
@@ -107,7 +107,7 @@ class FlightController(Uart):
                 return
 
     def _type(self, t: float) -> None:
-        """The command line echoes, and knows `exit` alone, which restarts."""
+        """Echo the command line's input; its only command is `exit`, which restarts."""
         typed, self._buffer = bytes(self._buffer), bytearray()
         self._out.send(typed, t)
         self._typed = (self._typed + typed)[-CLI_BYTES:]
@@ -120,7 +120,7 @@ class FlightController(Uart):
         return Frame(frame.command, payload or b"", direction, frame.version, frame.flag)
 
     def _payload(self, frame: Frame, t: float) -> bytes | None:
-        """What is answered; None is an error."""
+        """Return the reply's payload; None for an error reply."""
         if frame.command == Code.SET_RAW_RC:
             channels = Channels.decode(frame.payload)
             if channels is None:
@@ -148,7 +148,7 @@ class FlightController(Uart):
         return self._settings.get(command)
 
     def _in_its_own_order(self) -> list[float]:
-        """Roll, pitch, yaw, throttle, and AUX channels."""
+        """Return roll, pitch, yaw, throttle and the AUX channels, us."""
         channels = self.receiver.channels
         return [*(channels[self.profile.channel(letter)] for letter in OWN_ORDER), *channels[STICKS:]]
 

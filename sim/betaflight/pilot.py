@@ -1,4 +1,4 @@
-"""The person with the transmitter: arms once the companion computer sends sticks, hands the sticks over, and disarms after it."""
+"""Safety pilot at the transmitter: arms once the companion computer sends sticks, hands over control, and disarms at the end."""
 
 import math
 
@@ -16,7 +16,7 @@ LANDED_S = 2.0  # of a low throttle after a flight, before disarming
 
 
 def switched(profile: BetaflightProfile, *modes: AuxRange) -> list[float]:
-    """Channels in us with centred sticks, throttle low, and these modes on."""
+    """Return channels in us with sticks centred, throttle low, and these modes on."""
     us = [float(MID_US)] * STICKS + [float(LOW_US)] * (CHANNELS - STICKS)
     us[profile.channel("T")] = float(LOW_US)
     for mode in modes:
@@ -25,22 +25,22 @@ def switched(profile: BetaflightProfile, *modes: AuxRange) -> list[float]:
 
 
 class SafetyPilot:
-    """Asked on every beat; times in s."""
+    """Model of the safety pilot; call `channels` at every cycle. Times in s."""
 
     def __init__(self, profile: BetaflightProfile, arms: bool = True, patience_s: float = math.inf):
-        """`arms` off keeps all switches off. Whoever does not fly for `patience_s` after the handover is taken back from."""
+        """Set up the pilot. `arms` False keeps all switches off. `patience_s`: time limit for take-off after the handover."""
         self._profile, self._arms, self._patience_s = profile, arms, patience_s
         self.step_back()
 
     def step_back(self) -> None:
-        """All switches off, for another run."""
+        """Turn all switches off, for another run."""
         self._armed_t: float | None = None
         self._taken_back_t: float | None = None
         self._done = self._flown = False
         self._thrust_t = 0.0  # when the throttle was up last
 
     def channels(self, controller: FlightController | SitlController, t: float) -> list[float]:
-        """What the transmitter sends at t. A flight that has ended is not armed again."""
+        """Return the transmitter's channels at t, us. After the end of a flight the pilot does not arm again."""
         aux, receiver = self._profile.aux, controller.receiver
         if self._armed_t is None:
             if not self._arms or not _streamed(receiver, t) or controller.arming.disabled != DisableFlag(0):
@@ -61,11 +61,11 @@ class SafetyPilot:
 
 
 def _streamed(receiver: Receiver, t: float) -> bool:
-    """Whether sticks come, and have come for long enough."""
+    """Check whether the companion has sent sticks for at least STREAM_S and still does."""
     first = receiver.companion_t
     return first is not None and t - first >= STREAM_S and not _ended(receiver, t)
 
 
 def _ended(receiver: Receiver, t: float) -> bool:
-    """Whether sticks have ceased to come."""
+    """Check whether the companion has stopped sending sticks."""
     return t - receiver.companion_last_t > ENDED_S

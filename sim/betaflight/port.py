@@ -1,18 +1,18 @@
-"""The pilot's end of a simulated line in one process: waiting is what moves the simulator's clock."""
+"""Companion's end of a simulated line in the same process: waiting advances the simulator's clock."""
 
 from sim.betaflight.station import BetaflightStation
 from sim.simulator import Exposure
 
 
 class StationPort:
-    """A `link.msp.ports.Port` of a station, and the clock by which it waits."""
+    """`link.msp.ports.Port` of a station, with the simulator's clock."""
 
     def __init__(self, station: BetaflightStation):
         self._station, self.t = station, station.t
         self._exposures: list[Exposure] = []
 
     def clock(self) -> float:
-        """s, of the simulator."""
+        """Return the simulator's time, s."""
         return self.t
 
     def read(self, timeout_s: float) -> bytes:
@@ -28,15 +28,15 @@ class StationPort:
         return b""
 
     def exposures(self) -> list[Exposure]:
-        """The images asked for since the last call."""
+        """Return the exposures since the last call."""
         taken, self._exposures = self._exposures, []
         return taken
 
     def write(self, data: bytes) -> None:
-        self._station.hear(data, self.t)
+        self._station.receive(data, self.t)
 
     def fileno(self) -> int:
         return -1
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there are no resources to release."""

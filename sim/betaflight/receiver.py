@@ -1,8 +1,8 @@
-"""The receiver as Betaflight 4.4 sees it: the pilot's transmitter, the companion computer's sticks over some of it, and losses.
+"""Receiver of Betaflight 4.4: the pilot's transmitter, with the MSP override by the companion computer, and signal loss.
 
-Channels stand in the order of the receiver's map, AUX1 at index 4. MSP's buffer begins at zero, which is no pulse, and has no
-time-out: what was sent last stays. A flight channel without a pulse is held for a moment; then the signal counts as lost, sticks
-are centred, throttle is low, and the AUX channels stay as they were, the override's among them (`src/main/rx/rx.c`).
+Channels are in the order of the receiver's map, AUX1 at index 4. MSP's buffer is initially zero, which means no pulse, and
+has no time-out: the last values stay. A flight channel without a pulse is held briefly; then the signal counts as lost, sticks
+are centred, throttle is low, and the AUX channels keep their values, the override's included (`src/main/rx/rx.c`).
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ NO_PULSE = 0
 
 
 class Receiver:
-    """`update` it on every beat; `channels` is what flies."""
+    """Receiver; call `update` at every cycle. `channels` (us) are the resulting inputs."""
 
     def __init__(self, profile: BetaflightProfile):
         self._profile = profile
@@ -24,7 +24,7 @@ class Receiver:
         self.boot(0.0)
 
     def boot(self, t: float) -> None:
-        """Power on at t: nothing was received."""
+        """Power on at t, s, with nothing received."""
         self._companion = [float(NO_PULSE)] * CHANNELS
         self.channels = [*self._centred, *[float(LOW_US)] * (CHANNELS - STICKS)]
         self.lost, self._valid_t = True, t
@@ -32,7 +32,7 @@ class Receiver:
         self.companion_last_t = t  # of the newest
 
     def take(self, us: Sequence[int], t: float) -> None:
-        """SET_RAW_RC: channels that are left out are without a pulse."""
+        """Accept SET_RAW_RC at t, s; missing channels have no pulse."""
         given = [float(u) for u in us[:CHANNELS]]
         self._companion = given + [float(NO_PULSE)] * (CHANNELS - len(given))
         self.companion_last_t = t
@@ -40,21 +40,21 @@ class Receiver:
             self.companion_t = t
 
     def active(self, aux: AuxRange) -> bool:
-        """Whether a mode is switched on."""
+        """Check whether a mode is switched on."""
         return aux.on(self.channels)
 
     @property
     def overridden(self) -> bool:
-        """Whether the masked channels are the companion's."""
+        """Whether the masked channels are those of the companion."""
         return self.active(self._profile.aux.override)
 
     @property
     def lost_t(self) -> float:
-        """Since when there is no pulse, as long as the signal is `lost`."""
+        """Time of the last valid pulses, s; the start of the loss while the signal is `lost`."""
         return self._valid_t
 
     def update(self, t: float) -> None:
-        """Takes the channels as they are at t."""
+        """Sample the channels at t, s."""
         low, high = self._profile.valid_us
         samples = [self._sample(k) for k in range(CHANNELS)]
         valid = [low <= sample <= high for sample in samples]

@@ -1,4 +1,4 @@
-"""What the flight controller measures of the simulated vehicle: counts, with the errors that spinning propellers bring."""
+"""Measurements of the flight controller in counts, with the biases due to spinning propellers."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ LONGEST = 0x7FFF
 
 
 class SimulatedSensing:
-    """Measures when it is asked. Altitude counts from the pad; `rng` is of the barometer's noise."""
+    """Measurements at the current state of the simulator. Altitude is relative to the pad; `rng`: barometer noise."""
 
     def __init__(self, profile: BetaflightProfile, simulator: Simulator, sensors: Sensors, rng: np.random.Generator):
         self._profile, self._simulator, self._sensors, self._rng = profile, simulator, sensors, rng

@@ -1,4 +1,4 @@
-"""The simulated aircraft in real time, on a pseudo-terminal or on TCP as Betaflight's own simulator (port 5761)."""
+"""Real-time server of the simulated aircraft, on a pseudo-terminal or on TCP as Betaflight's SITL (port 5761)."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from link.priority import real_time
 from link.sockets import LinkError, parse_address
 from sim.betaflight.station import BetaflightStation
 from sim.simulator import Exposure
-from sim.wire.server import LAG_LIMIT_S, Aftermath, Report
+from sim.wire.server import LAG_LIMIT_S, EndTimer, Report
 
 TERMINAL, TCP = "pty", "tcp:"
 AT_ONCE = 4096
@@ -21,7 +21,7 @@ LANDING_S = 25.0  # for which a run that is over waits until its pilot has lande
 
 
 class Line(Protocol):
-    """The simulator's end."""
+    """Simulator's end of the serial line."""
 
     name: str  # what a client is to open
 
@@ -33,10 +33,10 @@ class Line(Protocol):
 
 
 class TerminalLine:
-    """A pseudo-terminal; a client opens it by its name like a serial port."""
+    """Pseudo-terminal, which a client opens by its name like a serial port."""
 
     def __init__(self) -> None:
-        """Raises LinkError where the system has none."""
+        """Open a pseudo-terminal. Raises LinkError where the system has none."""
         try:
             import tty
 
@@ -64,10 +64,10 @@ class TerminalLine:
 
 
 class TcpLine:
-    """One client at a time; the next is taken once it has gone."""
+    """TCP server for one client at a time; the next is accepted once it has disconnected."""
 
     def __init__(self, address: str):
-        """Raises LinkError: it cannot be bound."""
+        """Bind the address. Raises LinkError when it cannot be bound."""
         host, port = parse_address(address, SITL_PORT)
         try:
             self._server = socket.create_server((host, port), backlog=1)
@@ -116,7 +116,7 @@ class TcpLine:
 
 
 def open_line(where: str) -> Line:
-    """The line of `pty` or `tcp:HOST:PORT`. Raises LinkError for others, and what cannot be opened."""
+    """Open the line `pty` or `tcp:HOST:PORT`. Raises LinkError for other names and for a line that cannot be opened."""
     if where == TERMINAL:
         return TerminalLine()
     if where.startswith(TCP):
@@ -125,27 +125,27 @@ def open_line(where: str) -> Line:
 
 
 class BetaflightServer:
-    """Keeps up with the wall clock; wakes for every event on the line and for every tick."""
+    """Server that follows the wall clock; it wakes for every event on the line and every tick."""
 
     def __init__(self, station: BetaflightStation, line: Line, expose: Callable[[Exposure], object]):
         self._station, self._line, self._expose = station, line, expose
-        self._aftermath = Aftermath(LANDING_S)
+        self._aftermath = EndTimer(LANDING_S)
         self.worst_lag_s = 0.0
         self.stopped = False  # set it to end `run`
 
     def run(self, once: bool, report: Report) -> None:
-        """Flies until stopped, or with `once` until the first run is over. `report` is called after each tick."""
+        """Run until stopped, or with `once` until the first run is over. `report` is called after each tick."""
         station = self._station
         with real_time():
             epoch = time.monotonic() - station.t
             while not self.stopped:
-                heard = self._line.read(epoch + station.next_t - time.monotonic())
+                received = self._line.read(epoch + station.next_t - time.monotonic())
                 now = time.monotonic() - epoch
                 lag = now - station.tick_t
                 if lag > LAG_LIMIT_S:
                     epoch, now = epoch + lag, now - lag
-                if heard:
-                    station.hear(heard, now)
+                if received:
+                    station.receive(received, now)
                 said = b""
                 while station.tick_t <= now and not self.stopped:
                     said += station.serve(station.tick_t)
@@ -165,7 +165,7 @@ class BetaflightServer:
         report(self._station.simulator, lag)
 
     def _done(self, once: bool) -> bool:
-        """Whether the run that is over was the last; if not, the next is prepared in time."""
+        """Check whether to stop after a finished run; otherwise reset the station once the aftermath has passed."""
         over = self._aftermath.passed(self._station.simulator)
         if over and not once:
             self._station.reset()

@@ -1,4 +1,4 @@
-"""From channels to what the rate loop is asked for: rate curve or angle, then Betaflight's set-point filter.
+"""Set-points of the rate loop from channels: rate curve or angle mode, then Betaflight's set-point filter.
 
 The filter (PT3) is three equal first-order stages, y' = (x - y) / tau each, solved exactly for an input held between two calls.
 """
@@ -19,18 +19,18 @@ VALUES = 6  # body rates (3), throttle, roll and pitch angle
 
 
 class Setpoints:
-    """Called at steadily rising times."""
+    """Set-point filter of all channels; call `advance` with non-decreasing times, s."""
 
     def __init__(self, profile: BetaflightProfile):
         self._profile, self._tau_s = profile, pole_s(profile.smoothing_hz)
         self.reset()
 
     def reset(self) -> None:
-        """Nothing was asked for."""
+        """Reset the filter to zero input."""
         self._stages, self._t = np.zeros((STAGES, VALUES)), 0.0
 
     def advance(self, receiver: Receiver, q_wb: Array, t: float) -> AttitudeTarget:
-        """What is asked at t, at a heading as of the attitude q_wb (4,)."""
+        """Return the set-point at t, s, with the heading of the attitude q_wb (4,) in angle mode."""
         rates, angles = asked_rates(self._profile, receiver.channels), asked_angles(self._profile, receiver.channels)
         self._filter(np.array([*rates.turn, rates.throttle, *angles.turn[:2]]), t - self._t)
         self._t = t
@@ -41,7 +41,7 @@ class Setpoints:
         return AttitudeTarget((a, b, c, d), (0.0, 0.0, z), throttle, by_rates=False)
 
     def _filter(self, asked: Array, dt: float) -> None:
-        """Cascade over dt with the input held: the response of three equal poles, as a polynomial times exp(-dt / tau)."""
+        """Advance the cascade by dt (s) at constant input: exact response of three equal poles, polynomial x exp(-dt / tau)."""
         s = max(dt, 0.0) / self._tau_s
         decay = math.exp(-s)
         off = self._stages - asked  # of each stage from where all will come to rest

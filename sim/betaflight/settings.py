@@ -1,4 +1,4 @@
-"""What a simulated flight controller says of itself and of how a profile sets it up."""
+"""Identification and settings messages of the simulated flight controller for a profile."""
 
 from link.msp.constants import ANGLE, ARM, OVERRIDE
 from link.msp.messages import ApiVersion, BoardInfo, Code, FcVariant, FcVersion, Message
@@ -11,7 +11,7 @@ CRSF = 9  # of its serial receivers
 
 
 def settings(profile: BetaflightProfile) -> dict[int, Message]:
-    """What never changes, by the command that asks for it."""
+    """Return the constant replies by MSP command."""
     low, high = profile.valid_us
     return {
         Code.API_VERSION: ApiVersion(0, 1, 45),

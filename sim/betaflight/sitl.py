@@ -1,8 +1,9 @@
-"""Betaflight's own firmware as a program (SITL): how it is started, set up by its command line, and kept supplied with motion.
+"""Betaflight's own firmware as a program (SITL): start, configuration by its command line, and exchange of motion and motors.
 
-It hears the vehicle's motion on UDP 9003, answers each packet with its motors on UDP 9002, and has its UARTs on TCP 5761 and up.
-Its clock is made the simulation's by `sitl_clock.c`, so that both go in step on a machine of any load. Packets carry the same
-time always, since it would run as fast as their times rise. Layout and signs: Betaflight 4.4.3, `src/main/target/SITL/target.c`.
+It receives the vehicle's motion on UDP 9003, answers each packet with motor outputs on UDP 9002, and has its UARTs on TCP 5761
+and up. `sitl_clock.c` replaces its clock by the simulation's, so that both stay in step under any load. All packets carry the
+same time, since the firmware scales its clock by the rate at which it advances. Layout and signs: Betaflight 4.4.3,
+`src/main/target/SITL/target.c`.
 """
 
 import contextlib
@@ -52,9 +53,9 @@ LOG = "sitl.log"
 
 
 def motion(profile: BetaflightProfile, sample: Imu, attitude: Attitude) -> bytes:
-    """The packet of what is measured. Axes of the firmware: x forward, y left, z up, in a world of north, west, up.
+    """Return the packet of measured motion. Axes of the firmware: x forward, y left, z up; world north-west-up.
 
-    It turns a packet's rates into x, -y, -z, and its force into counts of the other sign on every axis.
+    The firmware converts a packet's rates to x, -y, -z, and its force to counts with the opposite sign on every axis.
     """
     force = [-FORCE_PER_COUNT * count for count in raw_imu(profile, sample.accel, sample.gyro).accel]
     w, x, y, z = attitude.q_wb
@@ -62,7 +63,7 @@ def motion(profile: BetaflightProfile, sample: Imu, attitude: Attitude) -> bytes
 
 
 def order(rotors: Rotors) -> list[int]:
-    """Which motor of a packet turns each of the vehicle's rotors. Raises UserError for what is no X of four."""
+    """Return the packet's motor index for each of the vehicle's rotors. Raises UserError unless the rotors form an X of four."""
     places = [(int(math.copysign(1, x)), int(math.copysign(1, y))) for x, y in zip(rotors.x_m, rotors.y_m, strict=True)]
     if sorted(places) != sorted(CORNERS):
         raise UserError("--sitl: flies a quadrotor with one rotor in each corner; this vehicle's `rotors` are others")
@@ -70,16 +71,16 @@ def order(rotors: Rotors) -> list[int]:
 
 
 class Sitl:
-    """A firmware that runs. `outputs` hands it the motion and returns the motors; its UARTs are sockets."""
+    """Running firmware. `outputs` sends the motion and returns the motor outputs; its UARTs are sockets."""
 
     def __init__(self, binary: Path, folder: Path, profile: BetaflightProfile, rotors: Rotors):
-        """Starts it twice: to be set up, and to fly.
+        """Start the firmware twice: to configure it, and to fly.
 
         Args:
-            folder: where it keeps its settings.
+            folder: folder for its settings.
 
         Raises:
-            UserError: no such program, one that ends or does not answer, ports in use, or rotors that are no X.
+            UserError: no such program, it ends or does not answer, ports are in use, or the rotors do not form an X.
         """
         self._binary, self._folder, self._profile, self._order = binary, folder, profile, order(rotors)
         if not binary.is_file():
@@ -103,7 +104,7 @@ class Sitl:
             raise
 
     def outputs(self, sample: Imu, attitude: Attitude) -> Array:
-        """(4,) 0..1 in the order of the vehicle's rotors: the newest that it has asked for."""
+        """Return the newest motor outputs (4,), 0..1, in the order of the vehicle's rotors."""
         self._told.sendto(motion(self._profile, sample, attitude), (LOOPBACK, MOTION_PORT))
         self.asked += 1
         self._run_to(self._boot_ns + round(1e9 * sample.t))
@@ -117,7 +118,7 @@ class Sitl:
 
     @property
     def spins(self) -> bool:
-        """Whether a motor turned when it was last told of."""
+        """Whether a motor was turning at the last report."""
         return bool(self._speeds.any())
 
     @property
@@ -125,7 +126,7 @@ class Sitl:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """Ends it."""
+        """End the program and close all sockets."""
         for uart in getattr(self, "uarts", []):
             uart.close()
         if hasattr(self, "_process"):
@@ -135,7 +136,7 @@ class Sitl:
             own.close()
 
     def _run_to(self, t_ns: int) -> None:
-        """Lets it run to a time of its own clock. One that has died, or hangs, is no longer waited for."""
+        """Let the firmware run to a time of its own clock, ns; once it has died or hangs, it is no longer waited for."""
         if t_ns <= self._granted_ns or not self._runs:
             return
         self._granted_ns = t_ns
@@ -145,7 +146,7 @@ class Sitl:
                 self._asleep_until()
 
     def _asleep_until(self) -> None:
-        """Waits until it sleeps."""
+        """Wait until the firmware sleeps, and store its wake-up time."""
         try:
             (self._wakes_ns,) = TIME.unpack(self._clock.recv(TIME.size))
         except (OSError, struct.error):
@@ -181,12 +182,12 @@ class Sitl:
         raise LinkError(f"--sitl {self._binary}: {ended}{self._last_words()}")
 
     def _last_words(self) -> str:
-        """What it printed last, as a clause."""
+        """Return the last line that the firmware printed, as a clause for an error message."""
         said = (self._folder / LOG).read_text(errors="replace").split("\n")
         return next((f'; it said last "{line.strip()}"' for line in reversed(said) if line.strip()), "")
 
     def _configure(self, lines: list[str]) -> None:
-        """By the command line of its first UART, as its owner would; `save` restarts, which ends the program."""
+        """Configure by the command line of the first UART; `save` restarts the firmware, which ends the program."""
         said = next(filter(lambda said: END in said, (self._typed(lines) for _ in range(TRIES))), None)
         if said is None:
             raise LinkError(f"--sitl {self._binary}: its command line does not answer{self._last_words()}")
@@ -194,7 +195,7 @@ class Sitl:
             raise UserError(f"--sitl {self._binary}: {wrong[0].strip('#')}; Betaflight 4.4.3 is needed")
 
     def _typed(self, lines: list[str]) -> str:
-        """What the command line says to some lines, which it then saves. What comes while it boots may be lost, silence too."""
+        """Type lines into the command line, save, and return its output. Input while the firmware boots may be lost."""
         self._start()
         with contextlib.closing(self._connect(SITL_PORT)) as uart:
             time.sleep(BOOT_S)
@@ -203,7 +204,7 @@ class Sitl:
             for line in ("", *lines, END):
                 uart.sendall(line.encode() + b"\n")
                 time.sleep(LINE_S)
-            said = self._heard(uart)
+            said = self._received(uart)
             if END in said:
                 uart.sendall(b"save\n")
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -212,8 +213,8 @@ class Sitl:
         self._process.wait()
         return said
 
-    def _heard(self, uart: socket.socket) -> str:
-        """What it has said. Each piece leaves with the next byte that comes, so some more are sent."""
+    def _received(self, uart: socket.socket) -> str:
+        """Return the command line's output. The firmware flushes output when a byte arrives, so further bytes are sent."""
         said, until = "", time.monotonic() + ANSWER_S
         uart.settimeout(PAUSE_S)
         while END not in said and time.monotonic() < until:
@@ -225,10 +226,10 @@ class Sitl:
 
 @contextlib.contextmanager
 def firmware(binary: Path, profile: BetaflightProfile, vehicle: Vehicle) -> Iterator[Sitl]:
-    """Betaflight's own program, with settings of its own, as long as one is inside.
+    """Run Betaflight's own program, with temporary settings, within the context.
 
     Raises:
-        UserError: as `Sitl`, or a vehicle without `rotors`.
+        UserError: as `Sitl`, or the vehicle has no `rotors`.
     """
     _ = vehicle.rotors_parameters
     assert vehicle.rotors is not None
@@ -240,7 +241,7 @@ def firmware(binary: Path, profile: BetaflightProfile, vehicle: Vehicle) -> Iter
 
 
 def clock_library() -> Path:
-    """`sitl_clock.c`, compiled once. Raises UserError without a compiler."""
+    """Return the path of `sitl_clock.c` compiled as a library, from the cache if present. Raises UserError without a compiler."""
     source = Path(__file__).with_name("sitl_clock.c")
     library = cache_folder() / f"sitl-clock-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}.so"
     if not library.exists():
@@ -254,10 +255,10 @@ def clock_library() -> Path:
 
 
 class SitlMotors:
-    """A `MotorSource`: the firmware flies by what the vehicle's sensors measure."""
+    """`MotorSource` of the firmware, which receives the vehicle's measurements."""
 
     def __init__(self, sitl: Sitl, sensors: Sensors, loss_m_s2: float):
-        """`loss_m_s2`: by which gravity reads low with spinning propellers."""
+        """Set up the source. `loss_m_s2`: reduction of the measured gravity by spinning propellers."""
         self._sitl, self._sensors, self._loss_m_s2 = sitl, sensors, loss_m_s2
 
     def outputs(self, truth: Truth) -> Array:

@@ -1,8 +1,8 @@
-"""The firmware in the place of the simulated flight controller: the companion's line, and the transmitter that it knows of.
+"""The firmware in place of the simulated flight controller: the companion's line and the transmitter's.
 
-SITL has no receiver but MSP, so that transmitter and override stand before it: what `Receiver` makes of both goes to a UART of
-its own as SET_RAW_RC, at each of the companion's and between them. The companion's own is acknowledged here; all else goes on.
-A receiver without a signal sends nothing, which the firmware's failsafe answers.
+SITL has no receiver but MSP, so transmitter and override are simulated in front of it: the output of `Receiver` is sent to a
+second UART as SET_RAW_RC, with each of the companion's and in between. The companion's own SET_RAW_RC is acknowledged here;
+all other frames are forwarded. A receiver without a signal sends nothing, which triggers the firmware's failsafe.
 """
 
 import contextlib
@@ -27,29 +27,29 @@ WAKE_S = 2e-4
 NUDGE = b"\0"  # no frame: what the firmware has to say leaves when a byte comes, on whichever of its sockets, or after 0.5 s
 
 
-class ToldArming:
-    """Whether the firmware is armed, as it says."""
+class ReportedArming:
+    """Arming state as reported by the firmware."""
 
     def __init__(self) -> None:
         self.armed, self.disabled = False, DisableFlag.BOOT_GRACE_TIME
         self.disarmed_by = DisableFlag(0)  # what stood against arming when it last disarmed
 
     def disarm(self) -> None:
-        """The firmware's switch is the transmitter's: there is nothing to do here."""
+        """Do nothing: the firmware follows the transmitter's switch."""
 
-    def hear(self, status: StatusEx) -> None:
+    def receive(self, status: StatusEx) -> None:
         if self.armed and not status.armed:
             self.disarmed_by = status.disabled
         self.armed, self.disabled = status.armed, status.disabled
 
 
 class SitlController(Uart):
-    """As `FlightController`, which it stands in for. Raises nothing once it flies: a firmware that has died is disarmed."""
+    """Substitute for `FlightController`. Never raises in flight: firmware that has died counts as disarmed."""
 
     def __init__(self, profile: BetaflightProfile, sitl: Sitl):
         super().__init__(profile.baud, profile.serial_task_hz)
         self.profile, self._sitl = profile, sitl
-        self.receiver, self.arming = Receiver(profile), ToldArming()
+        self.receiver, self.arming = Receiver(profile), ReportedArming()
         self._requests, self._status = Parser((Direction.REQUEST,)), Parser((Direction.ANSWER,))
         self._companion, self._transmitter = sitl.uarts
         for uart in sitl.uarts:
@@ -58,7 +58,7 @@ class SitlController(Uart):
         self._taken_t = -math.inf  # of the companion's sticks that the firmware has
 
     def boot(self, t: float) -> None:
-        """Another run: the firmware goes on, the switches of its transmitter are off."""
+        """Reset the receiver for another run; the firmware continues, with the transmitter's switches off."""
         self.receiver.boot(t)
 
     @property
@@ -66,7 +66,7 @@ class SitlController(Uart):
         return self.arming.armed and self._sitl.alive
 
     def serve(self, t: float) -> None:
-        """Passes on what has come up to t, and sends what the transmitter shows as often as it is due."""
+        """Forward the companion's frames up to t, s, and send the receiver's channels as often as they are due."""
         for frame in self._requests.feed(self._in.arrived(t)):
             self._pass_on(frame, t)
         answered = _received(self._companion)
@@ -81,10 +81,10 @@ class SitlController(Uart):
         for frame in self._status.feed(_received(self._transmitter)):
             status = StatusEx.decode(frame.payload) if frame.command == Code.STATUS_EX else None
             if status is not None:
-                self.arming.hear(status)
+                self.arming.receive(status)
 
     def fly(self, q_wb: Array, t: float) -> AttitudeTarget | None:
-        """Nothing to ask of the plant: its motors are the firmware's."""
+        """Return None: the firmware drives the motors."""
         return None
 
     def _pass_on(self, frame: Frame, t: float) -> None:

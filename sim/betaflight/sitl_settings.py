@@ -1,4 +1,4 @@
-"""What is typed into the firmware's command line to set it as a profile says. Betaflight 4.4.3, `src/main/cli/settings.c`."""
+"""Settings of the firmware for a profile, as command-line input. Betaflight 4.4.3, `src/main/cli/settings.c`."""
 
 from link.msp.constants import ANGLE, ARM, OVERRIDE
 from link.msp.profile import BetaflightProfile
@@ -11,7 +11,7 @@ GAINS = ("p", 25), ("i", 30), ("d", 30), ("d_min", 30)
 
 
 def set_up(profile: BetaflightProfile) -> list[str]:
-    """The firmware's command line for what a profile says, and for what a simulated vehicle needs."""
+    """Return the lines that configure the firmware for a profile and for a simulated vehicle."""
     modes = (ARM, profile.aux.arm), (ANGLE, profile.aux.angle), (OVERRIDE, profile.aux.override)
     names = ("roll", profile.rates.roll), ("pitch", profile.rates.pitch), ("yaw", profile.rates.yaw)
     return [

@@ -1,4 +1,4 @@
-"""The simulated aircraft behind its line: flight controller, safety pilot and plant on one clock. No ports, no wall clock."""
+"""Simulated aircraft: flight controller, safety pilot and plant on one clock, without ports or wall clock."""
 
 import math
 from dataclasses import replace
@@ -22,7 +22,7 @@ SITL_HZ = 900.0  # of motion for the firmware, whose rate loop is as fast as a r
 
 
 class BetaflightStation:
-    """`hear` what the companion says, `serve` the line up to a time, `tick` the physics, read what was `spoken`."""
+    """Aircraft behind its serial line: `receive` receives the companion's bytes, `serve` runs the line, `tick` the physics."""
 
     def __init__(
         self,
@@ -35,10 +35,10 @@ class BetaflightStation:
         residual: Residual | None = None,
         sitl: Sitl | None = None,
     ):
-        """With `sitl` the firmware itself flies, and the plant has four rotors.
+        """Set up the aircraft; with `sitl` the firmware itself controls a plant of four rotors.
 
         Raises:
-            UserError: the vehicle cannot fly in this setting.
+            UserError: the vehicle does not support the setting.
         """
         # The vehicle's delay is from a command to what it does, and the filter in the flight controller is part of it.
         rest_s = max(0.0, world.vehicle.command_delay_s - profile.smoothing_delay_s)
@@ -62,20 +62,20 @@ class BetaflightStation:
 
     @property
     def next_t(self) -> float:
-        """When something will happen on the line, or in the physics."""
+        """Time of the next event on the line or in the physics, s."""
         return min(self.controller.next_t, self.tick_t)
 
     @property
     def tick_t(self) -> float:
-        """When the next physics step is due."""
+        """Time of the next physics step, s."""
         return (self.simulator.count + 1) / self.simulator.profile.physics_hz
 
-    def hear(self, data: bytes, t: float) -> None:
-        """Bytes of the companion at t."""
-        self.controller.hear(data, t)
+    def receive(self, data: bytes, t: float) -> None:
+        """Receive bytes that the companion sends at t, s."""
+        self.controller.receive(data, t)
 
     def serve(self, t: float) -> bytes:
-        """Runs the line up to t, and gives what has arrived at the companion."""
+        """Run the line up to t, s, and return the bytes that have arrived at the companion."""
         self.controller.receiver.pilot = self.pilot.channels(self.controller, t)
         self.controller.serve(t)
         if self.controller.armed != self.simulator.armed:
@@ -83,7 +83,7 @@ class BetaflightStation:
         return self.controller.spoken(t)
 
     def tick(self) -> Exposure | None:
-        """One physics step, and the image that it asks for."""
+        """Advance one physics step and return its exposure, if any."""
         target = self.controller.fly(self.simulator.truth.q_wb, self.t)
         if target is not None:
             self.simulator.command(target)
@@ -93,7 +93,7 @@ class BetaflightStation:
         return exposure
 
     def reset(self) -> None:
-        """Back to the pad for another run."""
+        """Return the vehicle to its pad for another run."""
         self.simulator.reset()
         self.controller.boot(self.t)
         self.pilot.step_back()

@@ -1,1 +1,1 @@
-"""Races as an environment to learn in: many vehicles at once, observations, rewards and starts of Swift."""
+"""Reinforcement-learning environment: vectorised races with the observations, rewards and starts of Swift."""

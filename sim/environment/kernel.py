@@ -1,6 +1,6 @@
-"""What an environment makes of states, for all its vehicles in one call: observations, and the reward and end of a step.
+"""Compiled kernels of the environment, for all vehicles in one call: observations, rewards and terminations.
 
-Observations are those of `tracks.observation`, which states them for one vehicle.
+Observations are those of `tracks.observation`, which defines them for one vehicle.
 """
 
 import math
@@ -18,7 +18,7 @@ from vehicle.vehicle import Vehicle
 
 
 class Course(NamedTuple):
-    """The gates of a course and its bounds, world NED, and where the camera looks, body FRD."""
+    """Gates and bounds of a course, world NED, and the camera's optical axis, body FRD."""
 
     centre: Array  # (G, 3) m
     R_wg: Array  # (G, 3, 3)
@@ -41,7 +41,7 @@ class Course(NamedTuple):
 
 
 class Scales(NamedTuple):
-    """`Scaling` as compiled code takes it."""
+    """Fields of `Scaling` as a NamedTuple for compiled code."""
 
     middle_m: Array  # (3,)
     half_m: Array  # (3,)
@@ -61,7 +61,7 @@ def three(a, i):
 
 @inlined
 def turned(phi, q):
-    """The attitude q turned by a rotation vector phi, world, in rad."""
+    """Return the attitude q (4), wxyz, rotated by a rotation vector phi (3), rad, world."""
     angle = math.sqrt(phi[0] ** 2 + phi[1] ** 2 + phi[2] ** 2)
     k = math.sin(angle / 2) / angle if angle > 1e-12 else 0.5
     return product((math.cos(angle / 2), k * phi[0], k * phi[1], k * phi[2]), q)
@@ -69,7 +69,7 @@ def turned(phi, q):
 
 @inlined
 def pose_and_speed(p, q, v, scales, out):
-    """Fills the first 15 columns of an observation."""
+    """Fill the first 15 columns of an observation: scaled position and velocity, rotation matrix."""
     for k in range(3):
         out[k] = (p[k] - scales.middle_m[k]) / scales.half_m[k]
         out[3 + k] = v[k] / scales.speed_m_s
@@ -80,7 +80,7 @@ def pose_and_speed(p, q, v, scales, out):
 
 @njit
 def observe(which, x, error, gate, action, course, scales, seen):
-    """Fills observations (k, 31) of vehicles `which` (k,), whose states x (N, >= 10) are seen with errors (N, 9)."""
+    """Fill observations (k, 31) of vehicles `which` (k,) from states x (N, >= 10) with observation errors (N, 9)."""
     for row in range(len(which)):
         i = which[row]
         p = (x[i, 0] + error[i, 0], x[i, 1] + error[i, 1], x[i, 2] + error[i, 2])
@@ -103,7 +103,7 @@ def observe(which, x, error, gate, action, course, scales, seen):
 
 @njit
 def observe_truth(x, scales, known):
-    """Fills true positions, velocities and rotation matrices (N, 15), scaled as in an observation."""
+    """Fill true positions, velocities and rotation matrices (N, 15), scaled as in an observation."""
     for i in range(len(x)):
         out = known[i]
         pose_and_speed(three(x, i), (x[i, 3], x[i, 4], x[i, 5], x[i, 6]), (x[i, 7], x[i, 8], x[i, 9]), scales, out)
@@ -114,7 +114,7 @@ def observe_truth(x, scales, known):
 
 @inlined
 def through(a, b, R, centre, half):
-    """Whether the straight step from a to b crosses the opening of a gate, as `Gate.crossing` does."""
+    """Check whether the straight step from a to b crosses the opening of a gate, as `Gate.crossing` does."""
     at = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     for k in range(3):
         for j in range(3):
@@ -129,10 +129,10 @@ def through(a, b, R, centre, half):
 
 @njit
 def judge(x, before, hit, gate, asked, last, course, scales, by, reward, crashed, passed):
-    """Fills rewards, crashes and passages (N,) of a step.
+    """Fill rewards, crashes and gate passages (N,) of a step.
 
-    x (N, >= 10), before (N, 3): states after it, positions before. hit (N,): who touched something. gate (N,): the next ones.
-    asked, last (N, 4): the action and the one before.
+    x (N, >= 10), before (N, 3): states after and positions before the step. hit (N,): contacts. gate (N,): next gates.
+    asked, last (N, 4): this action and the previous one.
     """
     for i in range(len(x)):
         a, b, k = three(before, i), three(x, i), gate[i]
@@ -164,7 +164,7 @@ def judge(x, before, hit, gate, asked, last, course, scales, by, reward, crashed
 
 @njit
 def unmodelled(x, thrust, thrust_error, drag_error, linear, quadratic, out):
-    """Adds to accelerations (N, 3), world, what relative errors (N,) of thrust (N,), m/s^2, and drag make."""
+    """Add the accelerations due to relative errors (N,) of thrust (N,), m/s^2, and of drag to `out` (N, 3), m/s^2, world."""
     for i in range(len(x)):
         q, v = (x[i, 3], x[i, 4], x[i, 5], x[i, 6]), (x[i, 7], x[i, 8], x[i, 9])
         lift = rotate(q, (0.0, 0.0, -thrust_error[i] * thrust[i]))

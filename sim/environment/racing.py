@@ -1,7 +1,7 @@
-"""Many races at once, for learning: Swift's observations, rewards, episodes and starts (Kaufmann et al. 2023, Methods).
+"""Vectorised races for learning: Swift's observations, rewards, episodes and starts (Kaufmann et al. 2023, Methods).
 
-What is observed and what an action means stands in `tracks.observation`. Commands act one command delay later. The paper
-randomises no dynamics, but finetunes on residual models; `Randomisation` is its baseline of that name.
+Observations and actions are defined in `tracks.observation`. Commands act one command delay later. The paper does not
+randomise the dynamics but finetunes on residual models; `Randomisation` is its baseline of domain randomisation.
 """
 
 import math
@@ -27,13 +27,13 @@ from vehicle.vehicle import Vehicle
 
 Mask = NDArray[np.bool_]
 Indices = NDArray[np.int64]
-ERRORS = 9  # of what is observed: position (m), velocity (m/s) and attitude (rad, rotation vector), world
-TRUTH = 15  # position, velocity and rotation matrix
+ERRORS = 9  # observation errors: position (m), velocity (m/s) and attitude (rad, rotation vector), world
+TRUTH = 15  # true position (3), velocity (3) and rotation matrix (9), scaled
 
 
 @dataclass(frozen=True)
 class Randomisation:
-    """Bounds of what an episode draws, uniform: relative errors of thrust and drag, constant offsets of what is observed."""
+    """Bounds of each episode's uniform draws: relative errors of thrust and drag, constant offsets of the observation."""
 
     thrust: float = 0.0
     drag: float = 0.0
@@ -44,32 +44,32 @@ class Randomisation:
 
 @dataclass(frozen=True)
 class Options:
-    """Of an environment; the defaults are the paper's, but for the rate, which it does not name."""
+    """Options of an environment; the defaults are the paper's, except for the rate, which is not published."""
 
     control_hz: float = 100.0
-    setting: Setting = SETTINGS[1]  # whose plant flies; what is observed wrongly is the environment's own
+    setting: Setting = SETTINGS[1]  # only its plant counts; observation errors are those of the environment
     episode_steps: int = 1500
     reward: Reward = field(default_factory=Reward)
     start: Perturbation = field(default_factory=Perturbation)
     randomisation: Randomisation = field(default_factory=Randomisation)
-    realisations: int = 16  # of an observation model that the episodes share; each costs the time of drawing it
+    realisations: int = 16  # realisations of the observation model shared by the episodes; sampling each takes time
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentStep:
-    """What a step gives to N vehicles. Where an episode has ended, another has begun already."""
+    """Result of a step for N vehicles. Where an episode has ended, the next one has already begun."""
 
-    observation: Array  # (N, 31), of the new episode where one has begun
+    observation: Array  # (N, 31); of the new episode where one has begun
     reward: Array  # (N,)
-    terminated: Mask  # (N,) by a crash
-    truncated: Mask  # (N,) by its length, or by the last gate of an open course
-    final_observation: Array  # (N, 31), before any new episode
-    final_truth: Array  # (N, 15), likewise, see `RacingEnvironment.truth`
-    passed: Mask  # (N,) whether a gate was
+    terminated: Mask  # (N,) ended by a crash
+    truncated: Mask  # (N,) ended by the step limit, or by the last gate of an open course
+    final_observation: Array  # (N, 31); before any new episode
+    final_truth: Array  # (N, 15); before any new episode, see `RacingEnvironment.truth`
+    passed: Mask  # (N,) whether a gate was passed
 
 
 class RacingEnvironment:
-    """N vehicles on one track; the same generator gives the same races.
+    """N vehicles on one track, without interaction; deterministic for a generator.
 
     Examples:
         >>> from gate_racer import RacingEnvironment
@@ -89,10 +89,10 @@ class RacingEnvironment:
         observation: ObservationModel | None = None,
         threads: int = 1,
     ):
-        """With `residual` and `observation` what flies and what is seen are as a flight has shown them (eq. 10 and 11).
+        """Set up the vehicles; `residual` and `observation` are models learned from flights (eq. 11 and 10).
 
         Raises:
-            UserError: a course with other gates than square ones, or a vehicle without a grey-box model where that flies.
+            UserError: a gate is not square, or the setting needs a grey-box model that the vehicle does not have.
         """
         for i, gate in enumerate(track.gates):
             if gate.is_ball or gate.polygon_m is not None:
@@ -109,47 +109,47 @@ class RacingEnvironment:
         self._course, self._scales = kernel.Course.of(track, vehicle), kernel.Scales.of(scaling)
         self._rates, self._hover = scaling.rate_max_rad_s, scaling.hover
         self._linear = np.array(vehicle.drag_linear_1_s)
-        delay = vehicle.command_delay_s * options.control_hz  # in steps
-        late = math.ceil(delay - 1e-6)  # steps after which a command acts throughout
-        self._share = min(1.0 + delay - late, 1.0)  # of a step, before the next command begins to act
-        self._commands = np.tile(self._hover, (late + 1, n, 1))  # a ring; this step's is at its count
+        delay = vehicle.command_delay_s * options.control_hz  # command delay in steps
+        late = math.ceil(delay - 1e-6)  # steps after which a command acts for the whole step
+        self._share = min(1.0 + delay - late, 1.0)  # fraction of a step before the next command takes effect
+        self._commands = np.tile(self._hover, (late + 1, n, 1))  # ring buffer, indexed by the step count
         self._count = 0
         self._action = np.tile(self._hover, (n, 1))
         self.next_gate, self._steps = np.zeros(n, int), np.zeros(n, int)
-        self._error, self._drawn = np.zeros((n, ERRORS)), np.zeros(n, int)  # of what is seen; realisation
+        self._error, self._drawn = np.zeros((n, ERRORS)), np.zeros(n, int)  # observation offset; realisation
         self._thrust_error, self._drag_error = np.zeros(n), np.zeros(n)
         self._everyone = np.arange(n)
 
     @property
     def state(self) -> Array:
-        """(N, n) true states, first as RATES_X: what only a critic may see. Writing to it moves the vehicles."""
+        """True states (N, n), beginning as RATES_X, for a critic only; a view: writing to it moves the vehicles."""
         return self._batch.state
 
     def truth(self) -> Array:
-        """(N, 15) true position, velocity and rotation matrix, scaled as an observation's: what only a critic may see."""
+        """Return true position, velocity and rotation matrix (N, 15), scaled as in an observation, for a critic only."""
         known = np.empty((self.n, TRUTH))
         kernel.observe_truth(self.state, self._scales, known)
         return known
 
     def reset(self) -> Array:
-        """Begins all episodes anew. Returns the observations (N, 31)."""
+        """Begin a new episode for every vehicle and return the observations (N, 31)."""
         self._begin(self._everyone)
         return self._observe(self._everyone)
 
     def observe(self) -> Array:
-        """(N, 31) what is observed now."""
+        """Return the current observations (N, 31)."""
         return self._observe(self._everyone)
 
     def begin(self, which: Indices, x: Array, gate: Indices) -> None:
-        """New episodes of some vehicles (k,), in states x (k, >= 13) with next gates (k,) of one's own."""
+        """Begin new episodes of vehicles `which` (k,) in given states x (k, >= 13) with given next gates (k,)."""
         self._begin(which)
         self._batch.x[which], self.next_gate[which] = x[:, RIGID], gate
 
     def step(self, action: ArrayLike) -> EnvironmentStep:
-        """Flies one step by actions (N, 4), which are limited to -1..1; NaN counts as 0.
+        """Advance one step with actions (N, 4), clipped to -1..1; NaN counts as 0.
 
         Raises:
-            ValueError: actions of another shape.
+            ValueError: actions have another shape.
         """
         asked = np.array(action, float)
         if asked.shape != (self.n, ACTION.size):
@@ -179,11 +179,11 @@ class RacingEnvironment:
         return EnvironmentStep(observation, reward, crashed, truncated, final, final_truth, passed)
 
     def close(self) -> None:
-        """Ends its threads."""
+        """Shut down the threads."""
         self._batch.close()
 
     def _begin(self, which: Indices) -> None:
-        """New episodes of some vehicles (k,)."""
+        """Begin new episodes of vehicles `which` (k,)."""
         x, self.next_gate[which] = self._starts.draw(len(which), self._rng)
         self._batch.reset(which, x)
         self._batch.carry(which)
@@ -197,11 +197,11 @@ class RacingEnvironment:
         self._drawn[which] = self._rng.integers(max(len(self._realisations), 1), size=k)
 
     def _fly(self, action: Array) -> Mask:
-        """One step with the commands that act in it, one delay late; returns who hit something (N,)."""
+        """Advance one step with the delayed commands; return the mask (N,) of vehicles with a contact."""
         ring = len(self._commands)
         self._commands[self._count % ring] = action
         hit = np.zeros(self.n, bool)
-        for k, share in ((1, self._share), (2, 1.0 - self._share)):  # the oldest command, and the one after it
+        for k, share in ((1, self._share), (2, 1.0 - self._share)):  # the oldest command, and the next one
             if share > 1e-6:
                 self._act(self._commands[(self._count + k) % ring], share / self.options.control_hz)
                 hit |= self._batch.impulses.any(axis=1)
@@ -209,14 +209,14 @@ class RacingEnvironment:
         return hit
 
     def _act(self, acting: Array, dt: float) -> None:
-        """Flies on for dt by actions (N, 4)."""
+        """Advance by dt (s) with actions (N, 4)."""
         thrust = 0.5 * (acting[:, 0] + 1) * self._vehicle.thrust_max
         curve = self._vehicle.throttle
         throttle = np.interp(thrust, curve.thrust_m_s2, curve.command)
         self._batch.step(acting[:, 1:] * self._rates, throttle, dt, self._unknown(thrust))
 
     def _unknown(self, thrust: Array) -> Array | None:
-        """(N, 3) accelerations that the model lacks, or None; thrust (N,) is the commanded one, m/s^2."""
+        """Return unmodelled accelerations (N, 3), m/s^2, world, or None. `thrust` (N,): commanded thrust, m/s^2."""
         x, by = self.state, self.options.randomisation
         found = self._residual.many(x, thrust) if self._residual is not None else None
         if by.thrust or by.drag:
@@ -226,7 +226,7 @@ class RacingEnvironment:
         return found
 
     def _observe(self, which: Indices) -> Array:
-        """(k, 31) of some vehicles (k,)."""
+        """Return the observations (k, 31) of vehicles `which` (k,)."""
         error, seen = self._error, np.empty((len(which), OBSERVATION.size))
         if self._realisations:
             error = error + self._realised()
@@ -235,7 +235,7 @@ class RacingEnvironment:
         return seen
 
     def _realised(self) -> Array:
-        """(N, 9) errors of the odometry of each vehicle's episode."""
+        """Return the odometry errors (N, 9) under the realisation of each vehicle's episode."""
         x = np.nan_to_num(self.state[:, :10])
         error = np.zeros((self.n, ERRORS))
         for k in np.unique(self._drawn):

@@ -1,4 +1,4 @@
-"""Where episodes begin: at a random gate, in a state in which it was passed before, a little perturbed (Swift, Methods)."""
+"""Start states of episodes: at a random gate, a perturbed state of an earlier passage (Swift, Methods)."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,14 @@ from sim.physics.plant import P, Q, V
 from tracks.track import Track
 from vehicle.rotation import Array, from_euler, product
 
-SLOTS = 64  # passages that are kept of each gate
-SPEED_M_S = 5.0  # through a gate that nobody has passed yet
-CLEAR_M = 0.1  # behind its frame, beyond the body; and above the pad
+SLOTS = 64  # passages stored per gate (chosen)
+SPEED_M_S = 5.0  # m/s, initial speed at a gate without a stored passage (chosen)
+CLEAR_M = 0.1  # m, clearance of the body from the gate's frame and from the pad (chosen)
 
 
 @dataclass(frozen=True)
 class Perturbation:
-    """Bounds of what is added to a start, uniform on each axis. A guess: the paper says that there are some."""
+    """Bounds of the uniform perturbation of a start, per axis. Guesses: the paper does not give its perturbations."""
 
     position_m: float = 0.1
     velocity_m_s: float = 0.5
@@ -24,17 +24,17 @@ class Perturbation:
 
 
 def turned(phi: Array, q: Array) -> Array:
-    """Attitudes (N, 4) turned by rotation vectors (N, 3), world, in rad."""
+    """Return attitudes q (N, 4), wxyz, rotated by rotation vectors phi (N, 3), rad, world."""
     angle = np.sqrt((phi**2).sum(1))
     axis = phi * (0.5 * np.sinc(angle / (2 * np.pi)))[:, None]
     return np.stack(product((np.cos(angle / 2), *axis.T), q.T), axis=1)
 
 
 class StartStates:
-    """States (13,), as the first blocks of RATES_X, to begin from: with each gate as the next one, and on the pad."""
+    """Buffer of start states (13,), the first blocks of RATES_X, by next gate, and on the pad."""
 
     def __init__(self, track: Track, radius_m: float, perturbation: Perturbation, slots: int = SLOTS):
-        """At first behind the middle of each gate, level, at SPEED_M_S. radius_m: of the body."""
+        """Fill the buffer with states behind the centre of each gate, level, at SPEED_M_S. `radius_m`: of the body."""
         n = len(track.gates)
         self._perturbation = perturbation
         self.states = np.zeros((n + 1, slots, 13))
@@ -46,16 +46,14 @@ class StartStates:
             first[:, V] = SPEED_M_S * along
         pad = track.start.p_wb - (radius_m + CLEAR_M) * np.array([0.0, 0.0, 1.0])
         self.states[n][:, P], self.states[n][:, Q] = pad, track.start.q_wb
-        self._places = np.arange(
-            0 if track.closed else 1, n + 1
-        )  # behind the last gate of an open course nothing follows
+        self._places = np.arange(0 if track.closed else 1, n + 1)  # an open course has no gate after its last
 
     def keep(self, following: NDArray[np.int64], x: Array, rng: np.random.Generator) -> None:
-        """States x (k, 13) in which a gate was passed, and the gates (k,) that follow, in the place of older ones."""
+        """Store states x (k, 13) of gate passages by the gates (k,) that follow, each in place of a random older one."""
         self.states[following, rng.integers(self.states.shape[1], size=len(x))] = x
 
     def draw(self, n: int, rng: np.random.Generator) -> tuple[Array, NDArray[np.int64]]:
-        """Perturbed states (n, 13), and the next gate (n,) of each."""
+        """Draw n perturbed states (n, 13), and the next gate (n,) of each."""
         place = self._places[rng.integers(len(self._places), size=n)]
         x, by = self.states[place, rng.integers(self.states.shape[1], size=n)], self._perturbation
         x[:, P] += rng.uniform(-by.position_m, by.position_m, (n, 3))

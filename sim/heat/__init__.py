@@ -1,1 +1,1 @@
-"""Several vehicles in one race: each a simulator of its own, solid, seen and felt by the others."""
+"""Heats: several vehicles in one race, one simulator each, coupled by contact, sight and wake."""

@@ -1,4 +1,4 @@
-"""`race-sim --pilots N`: what the command line means where several race."""
+"""Command line of heats, `race-sim --pilots N`."""
 
 import argparse
 import contextlib
@@ -24,12 +24,12 @@ from tracks.grid import MOST, SPACING_M
 from vehicle.command import remark
 from vehicle.errors import UserError
 
-ALONE = {"record": None, "vision_protocol": "vadr", "msp": "pty"}  # options of a race of one, when nothing was said
-PORT_STEP = 1  # from one pilot's ports to the next one's, as PX4 counts its instances
+ALONE = {"record": None, "vision_protocol": "vadr", "msp": "pty"}  # defaults of single-vehicle options
+PORT_STEP = 1  # offset between the ports of consecutive pilots, as between PX4 instances
 
 
 def add_heat_arguments(arguments: argparse.ArgumentParser) -> None:
-    """The options of a race of several."""
+    """Add the options of a heat."""
     arguments.add_argument(
         "--pilots",
         type=int,
@@ -60,7 +60,7 @@ def add_heat_arguments(arguments: argparse.ArgumentParser) -> None:
 
 
 def require_heat(arguments: argparse.Namespace) -> None:
-    """Raises UserError where options have no meaning, or no sense."""
+    """Check the options of a heat. Raises UserError for values out of range and for options that do not apply."""
     if not 1 <= arguments.pilots <= MOST:
         raise UserError(f"--pilots {arguments.pilots}: must lie between 1 and {MOST}")
     for name, alone in {"spacing": SPACING_M, "rotor_radius": 0.0, "tell_rivals": False}.items():
@@ -75,7 +75,7 @@ def require_heat(arguments: argparse.Namespace) -> None:
 
 
 class HeatNarrator:
-    """Says what happens, and in the end who was first."""
+    """Terminal output of a heat: events as they happen, and the final standings."""
 
     def __init__(self, heat: Heat, file: Path | None):
         self._commentator, self._file, self._told = Commentator(heat), file, False
@@ -97,7 +97,7 @@ class HeatNarrator:
 def race_heat(
     arguments: argparse.Namespace, profile: Profile, world: World, look: Look, residual: Residual | None
 ) -> int:
-    """Flies until stopped. Raises UserError where nothing can be flown so."""
+    """Run the heat until stopped, and return the exit code. Raises UserError for options that exclude each other."""
     if arguments.rotor_radius and world.vehicle.rotors is None:
         raise UserError(
             f"--rotor-radius: vehicle {world.vehicle.name}: has no `rotors` section, so its mass is not known"
@@ -141,7 +141,7 @@ def race_heat(
 
 
 def _addresses(arguments: argparse.Namespace, profile: Profile) -> tuple[Address, Address, Address]:
-    """Of the first pilot: own, client's, video's."""
+    """Return the first pilot's addresses: simulator, client, video."""
     own = parse_address(arguments.bind or "127.0.0.1", profile.simulator_port)
     client = parse_address(arguments.client or "127.0.0.1", profile.mavlink_port)
     video = parse_address(arguments.video or client[0], profile.video_port)
@@ -149,13 +149,13 @@ def _addresses(arguments: argparse.Namespace, profile: Profile) -> tuple[Address
 
 
 def _next(address: Address, k: int) -> Address:
-    """The address of pilot k (from 0); a port that the system chooses stays that."""
+    """Return the address of pilot k (from 0); port 0, chosen by the system, is kept."""
     host, port = address
     return host, port + PORT_STEP * k if port else 0
 
 
 def _introduced(k: int, n: int, own: Address, client: Address, video: Address) -> str:
-    """Who flies where, and how `run-mpc` joins."""
+    """Return a line with the addresses of pilot k (from 0) and the matching `run-mpc` command."""
     return (
         f"pilot {k + 1}: MAVLink {own[0]}:{own[1]} -> {client[0]}:{client[1]}, video -> {video[0]}:{video[1]}"
         f" (run-mpc --live --listen {client[0]}:{client[1]} --video {video[0]}:{video[1]} --grid {k + 1}/{n})"

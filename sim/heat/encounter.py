@@ -1,7 +1,7 @@
-"""Contact of two flying bodies: balls to the bodies' corners, answered by an impulse as a contact with a solid is.
+"""Collision of two flying bodies, modelled by their circumscribed balls, with an impulse response.
 
-Newton's law of restitution along the line of the centres and Coulomb's law across it (see `sim.physics.contact`). When within a
-tick they touched is found on the straight lines between two ticks, so that fast bodies do not pass through each other.
+Newton's law of restitution along the line of centres and Coulomb's law across it (see `sim.physics.contact`). The time of
+contact is found on the straight paths between two ticks (continuous detection), so that fast bodies do not tunnel.
 """
 
 import math
@@ -15,13 +15,13 @@ from vehicle.rotation import Array, matrix
 
 
 @dataclass(frozen=True, slots=True)
-class Mover:
-    """One of the two."""
+class CollidingBody:
+    """One of two bodies in a possible collision."""
 
     body: Body
-    before: Array  # (3,) m, where it was a tick ago
-    x: Array  # (13,) pose and motion now, as RATES_X
-    fixed: bool = False  # it stands on its pad, and will not move
+    before: Array  # (3,) m, position a tick ago, world
+    x: Array  # (13,) current pose and motion, as RATES_X
+    fixed: bool = False  # on its pad: infinite mass
 
     @property
     def inverse_mass(self) -> float:
@@ -29,8 +29,8 @@ class Mover:
 
 
 @dataclass(frozen=True, slots=True)
-class Knock:
-    """What a contact changes of one body: m, m/s, rad/s in body axes."""
+class StateChange:
+    """Change of one body's state by a collision: position (3,) m, velocity (3,) m/s, body rates (3,) rad/s."""
 
     shift_w: Array
     dv_w: Array
@@ -39,19 +39,19 @@ class Knock:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """A contact of two bodies a and b."""
+    """Collision of two bodies a and b."""
 
-    s: float  # share of the tick after which they touched
+    s: float  # fraction of the tick at first contact
     approach_m_s: float
-    impulse: float  # kg m/s, or m/s (per mass) where a mass is not known
-    a: Knock
-    b: Knock
+    impulse: float  # kg m/s, or m/s (per mass) where a mass is unknown
+    a: StateChange
+    b: StateChange
 
 
 def first_touch(r0: Array, r1: Array, reach: float) -> float | None:
-    """Share of the step from r0 to r1, both (3,) from one centre to the other, after which these are `reach` apart.
+    """Return the fraction of the step between relative positions r0 and r1 (3,), m, at which their norm falls to `reach`.
 
-    0 where they overlap already and come nearer; None where they do not touch, or part.
+    0 where the bodies overlap already and approach; None where they do not touch, or separate.
     """
     d = r1 - r0
     a, b, c = float(d @ d), float(r0 @ d), float(r0 @ r0) - reach**2
@@ -66,8 +66,8 @@ def first_touch(r0: Array, r1: Array, reach: float) -> float | None:
     return s if s <= 1 else None
 
 
-def impact(a: Mover, b: Mover, dt: float) -> Impact | None:
-    """What happens between two bodies within a tick of dt (s); None: nothing."""
+def impact(a: CollidingBody, b: CollidingBody, dt: float) -> Impact | None:
+    """Return the collision of two bodies within a tick of dt (s), or None."""
     r0, r1 = b.before - a.before, b.x[P] - a.x[P]
     reach = a.body.radius + b.body.radius
     s = first_touch(r0, r1, reach)
@@ -86,13 +86,15 @@ def impact(a: Mover, b: Mover, dt: float) -> Impact | None:
     return Impact(s, approach, float(np.linalg.norm(impulse)), on_a, on_b)
 
 
-def _velocity(mover: Mover, arm_w: Array) -> Array:
-    """Of the body's point at arm_w (3,) from its centre; world."""
+def _velocity(mover: CollidingBody, arm_w: Array) -> Array:
+    """Return the velocity (3,) m/s, world, of the body's point at arm_w (3,) m from its centre."""
     return np.asarray(mover.x[V] + np.cross(matrix(mover.x[Q]) @ mover.x[W], arm_w))
 
 
-def _impulse(a: Mover, b: Mover, n: Array, arms: tuple[Array, Array], slip: Array, approach: float) -> Array:
-    """On b (3,), world; a gets the opposite."""
+def _impulse(
+    a: CollidingBody, b: CollidingBody, n: Array, arms: tuple[Array, Array], slip: Array, approach: float
+) -> Array:
+    """Return the impulse (3,) on b, world; a receives the opposite."""
     loose = a.inverse_mass + b.inverse_mass
     bounce = (a.body.restitution + b.body.restitution) / 2 if approach > REST_M_S else 0.0
     along = (1 + bounce) * approach / loose
@@ -106,8 +108,8 @@ def _impulse(a: Mover, b: Mover, n: Array, arms: tuple[Array, Array], slip: Arra
     return along * n - min(friction * along, speed / yielding) * t
 
 
-def _turn(mover: Mover, arm_w: Array, push_w: Array) -> tuple[Array, float]:
-    """Change of the body rates (3,) by an impulse push_w at arm_w, and that of the point's velocity along the push."""
+def _turn(mover: CollidingBody, arm_w: Array, push_w: Array) -> tuple[Array, float]:
+    """Return the change of the body rates (3,) by an impulse push_w at arm_w, and of the point's velocity along push_w."""
     if mover.fixed:
         return np.zeros(3), 0.0
     moment_b = matrix(mover.x[Q]).T @ np.cross(arm_w, push_w)
@@ -115,19 +117,21 @@ def _turn(mover: Mover, arm_w: Array, push_w: Array) -> tuple[Array, float]:
     return turned, float(moment_b @ turned)
 
 
-def _knock(mover: Mover, push_w: Array, arm_w: Array, later_s: float) -> Knock:
+def _knock(mover: CollidingBody, push_w: Array, arm_w: Array, later_s: float) -> StateChange:
     dv_w = mover.inverse_mass * push_w
-    return Knock(later_s * dv_w, dv_w, _turn(mover, arm_w, push_w)[0])
+    return StateChange(later_s * dv_w, dv_w, _turn(mover, arm_w, push_w)[0])
 
 
-def _apart(a: Mover, b: Mover, on_a: Knock, on_b: Knock, reach: float) -> tuple[Knock, Knock]:
-    """Moves them out of each other, where they still overlap, by their masses."""
+def _apart(
+    a: CollidingBody, b: CollidingBody, on_a: StateChange, on_b: StateChange, reach: float
+) -> tuple[StateChange, StateChange]:
+    """Separate bodies that still overlap, in proportion to their inverse masses."""
     r = b.x[P] + on_b.shift_w - a.x[P] - on_a.shift_w
     gap = float(np.linalg.norm(r))
     if gap >= reach or gap == 0:
         return on_a, on_b
     out = (reach - gap) / (gap * (a.inverse_mass + b.inverse_mass)) * r
     return (
-        Knock(on_a.shift_w - a.inverse_mass * out, on_a.dv_w, on_a.domega_b),
-        Knock(on_b.shift_w + b.inverse_mass * out, on_b.dv_w, on_b.domega_b),
+        StateChange(on_a.shift_w - a.inverse_mass * out, on_a.dv_w, on_a.domega_b),
+        StateChange(on_b.shift_w + b.inverse_mass * out, on_b.dv_w, on_b.domega_b),
     )

@@ -1,7 +1,7 @@
-"""`Heat`: several simulators on one clock, in one world, that can touch, see and stir the air for each other.
+"""`Heat`: several simulators on one clock in one world, coupled by contacts, sight and wakes.
 
-Each vehicle has its own plant, sensors, referee and wire. After every tick of all of them `settle` answers contacts between
-bodies, and shows each where the others are.
+Each vehicle has its own plant, sensors, referee and link. After every tick of all vehicles `settle` resolves the contacts
+between bodies and updates what each vehicle observes of the others.
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ import numpy as np
 
 from link.messages import Arm
 from link.profile import Profile
-from sim.heat.encounter import Mover, impact
+from sim.heat.encounter import CollidingBody, impact
 from sim.heat.traffic import Traffic
 from sim.heat.wake import rotors_of
 from sim.physics.contact import ColliderKind, Contact
@@ -23,44 +23,44 @@ from sim.worlds.world import World
 from tracks.grid import SPACING_M, place
 from vehicle.rotation import Array
 
-APART_S = 0.25  # without a touch between two contacts of the same pair
-NEXT_SEED = 1000  # from one vehicle's streams to the next one's
+APART_S = 0.25  # s without contact after which the next contact of a pair counts as another encounter
+NEXT_SEED = 1000  # offset between the seeds of consecutive vehicles
 
 
 @dataclass(frozen=True, slots=True)
 class Encounter:
-    """Two vehicles have touched."""
+    """Encounter of two vehicles: one or more contacts in close succession."""
 
-    t: float  # s of the simulator's clock
+    t: float  # s, simulator clock
     pilots: tuple[int, int]  # from 0
-    approach_m_s: float  # of the first touch
-    impulse: float  # kg m/s of the first touch, or m/s (per mass) where a mass is not known
+    approach_m_s: float  # at the first contact
+    impulse: float  # kg m/s at the first contact, or m/s (per mass) where a mass is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class HeatSetup:
-    """What all vehicles of a heat have in common."""
+    """Setup shared by all vehicles of a heat."""
 
     pilots: int
     spacing_m: float = SPACING_M
-    rotor_radius_m: float = 0.0  # whose wake is flown; 0: none
+    rotor_radius_m: float = 0.0  # radius of the rotors whose wake is simulated; 0: none
     laps: int = 1
     pose: bool = False
     setting: Setting | None = None
     residual: Residual | None = None
     strict: bool = False
-    told: bool = False  # whether each is told where the others are
-    ahead_m: float = 0.0  # by which the first starts in front of the others
+    told: bool = False  # whether each pilot receives the states of the others
+    ahead_m: float = 0.0  # head start of the first vehicle over the others
 
 
 class Heat:
-    """A race of several. The same seed gives the same ticks; vehicle i draws its noise from seed + 1000 i."""
+    """Race of several vehicles. Deterministic for a seed; vehicle i (from 0) has the noise of seed + 1000 i."""
 
     def __init__(self, world: World, profile: Profile, seed: int, setup: HeatSetup):
-        """All fly the world's vehicle, from places side by side at its start.
+        """Place copies of the world's vehicle side by side at its start.
 
         Raises:
-            UserError: the places lie outside the bounds, or the vehicle cannot fly in this setting.
+            UserError: a place lies outside the bounds, or the vehicle does not support the setting.
         """
         n = setup.pilots
         rotors = rotors_of(world.vehicle, setup.rotor_radius_m)
@@ -73,25 +73,25 @@ class Heat:
             around = self.traffic.around(k) if n > 1 else None
             self.simulators.append(Simulator(self.worlds[k], profile, self.seeds[k], *flown, around))
         self.profile, self.encounters = profile, list[Encounter]()
-        self._touched: dict[tuple[int, int], float] = {}  # when last
+        self._touched: dict[tuple[int, int], float] = {}  # s, time of the last contact of each pair
         self._ready()
 
     @property
     def t(self) -> float:
-        """s, of the clock that all have."""
+        """Time on the common clock, s."""
         return self.simulators[0].t
 
     @property
     def over(self) -> bool:
-        """Whether every run is."""
+        """Whether every run is over."""
         return all(simulator.referee.race.over for simulator in self.simulators)
 
     def contacts(self, i: int) -> int:
-        """How often vehicle i has touched another in its run."""
+        """Return the number of encounters of vehicle i (from 0) in this race."""
         return sum(i in encounter.pilots for encounter in self.encounters)
 
     def settle(self) -> None:
-        """After a tick of each: contacts between them, what each sees next, and GO once all are there."""
+        """Resolve contacts after a tick of every vehicle, update the traffic, and release GO once all clients are present."""
         self._before = [
             before if resets == simulator.resets else simulator.truth.p_wb
             for (before, resets), simulator in zip(self._stood, self.simulators, strict=True)
@@ -103,7 +103,7 @@ class Heat:
             self._gather()
 
     def reset(self) -> None:
-        """Another race: all back on their pads."""
+        """Return all vehicles to their pads for another race."""
         for simulator in self.simulators:
             simulator.reset()
         self._ready()
@@ -123,7 +123,7 @@ class Heat:
         ]
 
     def _gather(self) -> None:
-        """Who is there waits for those who are not; then GO is the same for all."""
+        """Hold the start until every client is present; then set the same GO for all."""
         counts_down = self.simulators[0].clock.counts_down
         if not all(s.ready or s.clock.go_t is not None for s in self.simulators):
             for simulator in self.simulators:
@@ -149,12 +149,12 @@ class Heat:
             self.encounters.append(Encounter(self.t, (i, k), hit.approach_m_s, hit.impulse))
         self._touched[i, k] = self.t
 
-    def _mover(self, i: int) -> Mover:
+    def _mover(self, i: int) -> CollidingBody:
         simulator = self.simulators[i]
-        return Mover(simulator.body, self._before[i], simulator.truth.x[:13], fixed=simulator.landed)
+        return CollidingBody(simulator.body, self._before[i], simulator.truth.x[:13], fixed=simulator.landed)
 
 
 def on_grid(world: World, k: int, n: int, spacing_m: float, ahead_m: float = 0.0) -> World:
-    """The world as vehicle k (from 0) of n starts in it."""
+    """Return the world with the start moved to the place of vehicle k (from 0) of n."""
     track, told = (place(one, k + 1, n, spacing_m, ahead_m) for one in (world.track, world.told))
     return replace(world, track=track, told=told)

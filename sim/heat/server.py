@@ -1,4 +1,4 @@
-"""A heat on UDP sockets, one for each vehicle, in real time or in lock-step with all of its clients."""
+"""Servers of a heat: one UDP socket per vehicle, in real time or in lock-step with all clients."""
 
 import time
 from collections import deque
@@ -9,23 +9,23 @@ from link.priority import real_time
 from sim.heat.heat import Heat
 from sim.referee import RunStatus
 from sim.wire.line import Line, listen
-from sim.wire.server import FAREWELLS, GONE_S, LAG_LIMIT_S, PAUSE_S, Aftermath, LocalCamera, RemoteCamera
+from sim.wire.server import FAREWELLS, GONE_S, LAG_LIMIT_S, PAUSE_S, EndTimer, LocalCamera, RemoteCamera
 from sim.wire.station import Address
 
-Report = Callable[[Heat, float], None]  # after each tick, with the lag in s
+Report = Callable[[Heat, float], None]  # called after each tick with the lag in s
 
 
 class HeatServer:
-    """The sockets, and when to stop."""
+    """Base class: sockets and the end of a race."""
 
     def __init__(self, heat: Heat, lines: Sequence[Line]):
-        """One line for each of the heat's vehicles, in their order."""
+        """Set up with one line per vehicle of the heat, in their order."""
         self._heat, self._lines = heat, lines
-        self._aftermath = [Aftermath() for _ in lines]
+        self._aftermath = [EndTimer() for _ in lines]
         self.stopped = False  # set it to end `run`
 
     def _done(self, once: bool) -> bool:
-        """Whether the race that is over was the last; if not, the next is prepared in time."""
+        """Check whether to stop after a finished race; otherwise reset the heat once its aftermath has passed."""
         passed = [after.passed(s) for after, s in zip(self._aftermath, self._heat.simulators, strict=True)]
         if all(passed) and not once:
             self._heat.reset()
@@ -33,16 +33,16 @@ class HeatServer:
 
 
 class RealTimeHeatServer(HeatServer):
-    """Keeps up with the wall clock."""
+    """Server that follows the wall clock."""
 
     def __init__(self, heat: Heat, lines: Sequence[Line], cameras: Sequence[RemoteCamera], speed: float):
-        """`speed` is simulated over wall time."""
+        """Set up the server. `speed`: ratio of simulated to wall time."""
         super().__init__(heat, lines)
         self._cameras, self._speed = cameras, speed
         self.worst_lag_s = 0.0
 
     def run(self, once: bool, report: Report) -> None:
-        """Ticks until stopped, or with `once` until the first race is over."""
+        """Tick until stopped, or with `once` until the first race is over."""
         with real_time():
             self._run(once, report)
 
@@ -69,17 +69,17 @@ class RealTimeHeatServer(HeatServer):
 
 
 @dataclass
-class Seat:
-    """One of the clients that time waits for."""
+class LockstepClient:
+    """Client that the lock-step waits for, with its line and camera."""
 
     line: Line
     camera: LocalCamera | None
-    packets: list[bytes] = field(default_factory=list)  # of the last tick
-    coming: deque[tuple[float, list[tuple[bytes, Address]]]] = field(default_factory=deque)  # late frames
-    gone: bool = False  # after the end of its run
+    packets: list[bytes] = field(default_factory=list)  # datagrams of the last tick
+    coming: deque[tuple[float, list[tuple[bytes, Address]]]] = field(default_factory=deque)  # due (s), frame
+    gone: bool = False  # whether the client has left after the end of its run
 
     def tick(self) -> None:
-        """One tick, and the images that are due by then, which go first."""
+        """Advance one tick; send the images that are due, then the telemetry."""
         self.packets, exposure = self.line.station.tick()
         t = self.line.station.simulator.t
         if exposure is not None and self.camera is not None:
@@ -94,22 +94,22 @@ class Seat:
         return self.gone or self.line.station.answered
 
     def again(self) -> None:
-        """The tick once more, with a HEARTBEAT: whom it has not met, a client does not hear."""
+        """Send the tick again, with a HEARTBEAT, since a client ignores a system that it has not discovered."""
         self.line.send([*self.line.station.heartbeat(), *self.packets])
 
 
 class LockstepHeatServer(HeatServer):
-    """Waits after each tick until every client has answered its own newest IMU sample, as `LockstepServer` does for one.
+    """Server that waits after each tick until every client has answered its newest IMU sample, as `LockstepServer` for one.
 
-    A client that has left after the end of its run is waited for no more; one that falls silent in it is out.
+    A client that has left after its run is no longer waited for; one that falls silent during its run is aborted.
     """
 
     def __init__(self, heat: Heat, lines: Sequence[Line], cameras: Sequence[LocalCamera | None]):
         super().__init__(heat, lines)
-        self._seats = [Seat(line, camera) for line, camera in zip(lines, cameras, strict=True)]
+        self._seats = [LockstepClient(line, camera) for line, camera in zip(lines, cameras, strict=True)]
 
     def run(self, once: bool, report: Report) -> None:
-        """Ticks until stopped, or with `once` until the first race is over."""
+        """Tick until stopped, or with `once` until the first race is over."""
         try:
             while not self.stopped and not self._done(once):
                 for seat in self._seats:

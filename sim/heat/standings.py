@@ -1,4 +1,4 @@
-"""The order of a heat: gates passed count first, then when the last of them was passed, on the clock that all have."""
+"""Ranking of a heat: by gates passed, then by the time of the last passage on the common clock."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ from vehicle.files import write_file
 
 @dataclass(frozen=True)
 class Standing:
-    """One pilot's result. Times in s since GO."""
+    """Result of one pilot. Times in s since GO, margins in m."""
 
     rank: int  # from 1
     pilot: int  # from 1
@@ -18,8 +18,8 @@ class Standing:
     cause: str
     gates: int
     gates_total: int
-    time_s: float | None  # of the last gate
-    contacts: int  # with rivals, until its own end and theirs
+    time_s: float | None  # time of the last gate
+    contacts: int  # encounters with rivals while either run was in progress
     gate_times_s: list[float]
     gate_margins_m: list[float]
 
@@ -34,7 +34,7 @@ class Standing:
 
 
 def standings(heat: Heat) -> list[Standing]:
-    """As they stand now, the first first."""
+    """Return the current standings by rank."""
     races = [simulator.referee.race for simulator in heat.simulators]
 
     def order(k: int) -> tuple[int, float, int]:
@@ -60,27 +60,27 @@ def standings(heat: Heat) -> list[Standing]:
 
 
 def write_standings(path: Path, heat: Heat) -> None:
-    """Writes standings and contacts between vehicles (JSON, pilots from 1) in one step. Raises FileError."""
+    """Write standings and encounters (JSON, pilots from 1), atomically. Raises FileError."""
     touched = [{**asdict(one), "pilots": [k + 1 for k in one.pilots]} for one in heat.encounters]
     rows = [asdict(standing) for standing in standings(heat)]
     write_file(path, json.dumps({"standings": rows, "contacts": touched}, indent=2) + "\n")
 
 
 class Commentator:
-    """Says what happens, as it happens: gates, contacts, ends."""
+    """Live commentary: gate passages, encounters and ends of runs."""
 
     def __init__(self, heat: Heat):
         self._heat = heat
         self.forget()
 
     def forget(self) -> None:
-        """Another race begins."""
+        """Reset for another race."""
         n = len(self._heat.simulators)
         self._passed, self._over, self._touched = [0] * n, [False] * n, 0
-        self._first: dict[int, float] = {}  # when a gate was passed first
+        self._first: dict[int, float] = {}  # s, time of the first passage of each gate
 
     def news(self) -> list[str]:
-        """Lines since the last call."""
+        """Return the lines for events since the last call."""
         said = []
         for encounter in self._heat.encounters[self._touched :]:
             i, k = (pilot + 1 for pilot in encounter.pilots)

@@ -1,4 +1,4 @@
-"""What is around a vehicle in a race of several: the others as they stood at the last tick, seen and felt by it."""
+"""Traffic of a heat: the other vehicles as of the last tick, their images and their wakes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,46 +15,46 @@ from vehicle.vehicle import Vector, Vehicle
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """Another vehicle of the race at an instant."""
+    """State and size of another vehicle at one time; world NED, body FRD."""
 
-    place: int  # on the start, from 1
+    place: int  # grid place, from 1
     p_wb: Array  # (3,) m
     q_wb: Array  # (4,)
     v_w: Array  # (3,) m/s
     omega_b: Array  # (3,) rad/s
-    body_m: Vector  # length, width, height
-    radius_m: float  # around its centre, to a corner
+    body_m: Vector  # m: length, width, height
+    radius_m: float  # centre to corner
 
     def at(self, dt: float) -> "Rival":
-        """Where it is dt (s) later, at constant velocity and body rates."""
+        """Predict the state dt (s) later at constant velocity and body rates."""
         return replace(self, p_wb=self.p_wb + dt * self.v_w, q_wb=np.array(product(self.q_wb, exp(dt * self.omega_b))))
 
 
 class Traffic:
-    """All vehicles of a race. What each of them feels of the others is that of the last tick, whoever is stepped first."""
+    """All vehicles of a heat. Interactions use the states of the last tick, so that the order of stepping has no effect."""
 
     def __init__(self, vehicles: Sequence[Vehicle], rotors: Sequence[Rotors | None], told: bool = False):
-        """`rotors` of those whose wake is flown; `told`: whether each is told where the others are."""
+        """Set up the vehicles. `rotors`: sources of wake, None for none. `told`: whether rivals' states are sent to pilots."""
         self.told = told
         self._sizes = [(vehicle.body_m, body_of(vehicle).radius) for vehicle in vehicles]
         self._rotors = rotors
         self._truths: list[Truth] = []
 
     def update(self, truths: Sequence[Truth]) -> None:
-        """The state of all of them, in order, at one time."""
+        """Store the true states of all vehicles, in order, at one time."""
         self._truths = list(truths)
 
     @property
     def windy(self) -> bool:
-        """Whether any wake is flown."""
+        """Whether any wake is simulated."""
         return any(rotors is not None for rotors in self._rotors)
 
-    def around(self, i: int) -> "Around":
-        """What vehicle i has around it."""
-        return Around(self, i)
+    def around(self, i: int) -> "TrafficView":
+        """Return the traffic around vehicle i (from 0)."""
+        return TrafficView(self, i)
 
     def seen(self, i: int, t: float) -> tuple[Rival, ...]:
-        """The others at t (s), by their motion at the last tick."""
+        """Return the other vehicles at t (s), extrapolated from the last tick."""
         found = []
         for k, truth in enumerate(self._truths):
             if k != i:
@@ -64,7 +64,7 @@ class Traffic:
         return tuple(found)
 
     def air_w(self, i: int, p_w: Array) -> Array:
-        """Velocity (3,) m/s of the air at p_w (3,) that the others' rotors move."""
+        """Return the air velocity (3,) m/s, world, at p_w (3,) m that the others' wakes induce."""
         total = np.zeros(3)
         for k, truth in enumerate(self._truths):
             rotors = self._rotors[k]
@@ -74,29 +74,29 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What one vehicle has around it."""
+class TrafficView:
+    """Traffic as one vehicle observes it."""
 
     traffic: Traffic
     i: int
 
     @property
     def windy(self) -> bool:
-        """Whether the others move any air."""
+        """Whether any wake is simulated."""
         return self.traffic.windy
 
     def seen(self, t: float) -> tuple[Rival, ...]:
-        """The others at t (s)."""
+        """Return the other vehicles at t (s)."""
         return self.traffic.seen(self.i, t)
 
     def told(self, t: float) -> list[RivalState]:
-        """What is told of the others at t (s), if anything is."""
+        """Return the messages on the others at t (s); empty unless rivals' states are sent."""
         if not self.traffic.told:
             return []
         return [RivalState(t, one.place, _vector(one.p_wb), _vector(one.v_w)) for one in self.seen(t)]
 
     def air_w(self, p_w: Array) -> Array:
-        """Velocity (3,) m/s of the air that the others move, at p_w (3,)."""
+        """Return the air velocity (3,) m/s, world, at p_w (3,) m that the others' wakes induce."""
         return self.traffic.air_w(self.i, p_w)
 
 

@@ -1,1 +1,1 @@
-"""What moves: two plants behind one interface, their powertrain, contacts, and the errors of models and observations."""
+"""Plants behind one interface, their powertrain and contacts, and learned errors of models and observations."""

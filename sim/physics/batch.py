@@ -1,7 +1,7 @@
-"""Many vehicles of one kind stepped by one call, without pads, sensors or cameras: for Monte-Carlo studies and learning.
+"""Batched simulation of identical vehicles, without pads, sensors or cameras, for Monte-Carlo studies and learning.
 
-Commands act at once; whoever wants the command delay holds them back. Vehicles that nothing can touch within a
-step fly side by side in the processor's vector registers, the others one after the other: the same to the last bit.
+Commands act without delay; a caller that models the command delay has to buffer them. Vehicles that cannot reach a solid
+within a step are integrated in SIMD lanes, the others one by one; the results are bit-identical.
 """
 
 import math
@@ -23,13 +23,13 @@ from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-FEW = 4  # vehicles that are faster stepped one by one than side by side
-PUSH_M_S2 = 500.0  # more than any vehicle here accelerates, drag at 100 m/s included
+FEW = 4  # vehicles; with fewer, one by one is faster than a partly filled block of lanes
+PUSH_M_S2 = 500.0  # m/s^2, upper bound of any vehicle's acceleration, drag at 100 m/s included
 
 
 @njit
 def untouched(x, residual, dt, solids, radius):
-    """Whether nothing solid is within reach of x during dt."""
+    """Check that no solid is within reach of the vehicle at x during dt."""
     speed, push = 0.0, PUSH_M_S2
     for k in range(3):
         speed += abs(x[7 + k])
@@ -76,9 +76,9 @@ def fly_swift(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
 
 
 class Batch:
-    """N vehicles in the same world, blind to each other.
+    """N vehicles in the same world, without interaction.
 
-    `impulses` (N, things) holds what each hit in the last step, kg m/s, per `Colliders.things`.
+    `impulses` (N, things) holds the contact impulses of the last step, kg m/s, by `Colliders.things`.
 
     Examples:
         >>> from gate_racer import Batch
@@ -92,14 +92,14 @@ class Batch:
     def __init__(
         self, vehicle: Vehicle, setting: Setting, n: int, colliders: Colliders | None = None, threads: int = 1
     ):
-        """All at the origin, level, motors off.
+        """Place all vehicles at the origin, level, with motors off.
 
         Args:
-            threads: over which the vehicles are spread; the results do not depend on it.
+            threads: number of threads that share the vehicles; the results do not depend on it.
 
         Raises:
             UserError: as `make_plant`.
-            ValueError: no vehicle, or no thread.
+            ValueError: fewer than one vehicle or one thread.
         """
         if min(n, threads) < 1:
             raise ValueError(f"{n} vehicles on {threads} threads: at least one of each is needed")
@@ -122,20 +122,20 @@ class Batch:
 
     @property
     def x(self) -> Array:
-        """(N, 13) pose and motion as the first blocks of RATES_X; writing to it moves the vehicles."""
+        """Pose and motion (N, 13), the first blocks of RATES_X; a view: writing to it moves the vehicles."""
         return self._x[:, RIGID]
 
     @property
     def state(self) -> Array:
-        """(N, n) all that the next step depends on: RATES_X, or `sim.physics.swift.X`. Copy it to keep it, write it to return."""
+        """Full state (N, n) as RATES_X or `sim.physics.swift.X`; a view: copy it to save the state, write it to restore it."""
         return self._x
 
     def reset(self, which: Any = slice(None), x: Array | None = None) -> None:
-        """Puts vehicles back to rest, thrust, motors, flight controller and battery included.
+        """Reset vehicles to rest: thrust, motors, flight controller and battery included.
 
         Args:
-            which: index of the vehicles: a slice, numbers or a mask (N,).
-            x: (13,) or (k, 13) pose and motion that they get, else level at the origin.
+            which: vehicles to reset, as a slice, indices or a mask (N,).
+            x: (13,) or (k, 13) pose and motion after the reset; None for level at the origin.
         """
         self._x[which] = self._rest
         self.impulses[which] = 0.0
@@ -143,20 +143,20 @@ class Batch:
             self._x[which, RIGID] = x
 
     def carry(self, which: Any = slice(None)) -> None:
-        """Gives vehicles the thrust of hover, at once; `which` as of `reset`."""
+        """Set the thrust (or motor speeds) of vehicles to that of hover, without lag; `which` as in `reset`."""
         if self._aerodynamic:
             self._x[which, swift.OMEGA] = math.sqrt(self._par[0].hover_sqr)
         else:
             self._x[which, rates_plant.THRUST] = GRAVITY
 
     def step(self, omega: Array, throttle: Array, dt: float, residual: Array | None = None) -> None:
-        """Flies on for dt with held body rates (N, 3) in rad/s and throttle (N,), 0..1; both are limited to what there is.
+        """Advance by dt (s) with constant body rates (N, 3) in rad/s and throttle (N,) in 0..1, both clipped to their limits.
 
         Args:
-            residual: (N, 3) m/s^2, world: an acceleration that no model knows.
+            residual: (N, 3) m/s^2, world: unmodelled acceleration.
 
         Raises:
-            ValueError: arrays of another shape, or a dt that is not positive.
+            ValueError: an array has another shape, or dt is not positive.
         """
         n = len(self._x)
         unknown = np.zeros((n, 3)) if residual is None else np.ascontiguousarray(residual, float)
@@ -176,7 +176,7 @@ class Batch:
             list(self._pool.map(fly, [slice(part[0], part[-1] + 1) for part in self._parts]))
 
     def _fly(self, u: Array, unknown: Array, substeps: int, dt: float) -> Callable[[slice], None]:
-        """What flies a part of the vehicles."""
+        """Return the function that advances a slice of the vehicles."""
         law = fly_swift if self._aerodynamic else fly_rates
         rest = self._par, substeps, dt, self._solids, self._body
 
@@ -186,6 +186,6 @@ class Batch:
         return fly
 
     def close(self) -> None:
-        """Ends its threads."""
+        """Shut down the threads."""
         if self._pool is not None:
             self._pool.shutdown()

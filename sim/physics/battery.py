@@ -1,6 +1,6 @@
-"""The battery: voltage under power, after Bauersfeld and Scaramuzza (RA-L 2022, Swift's reference 46), and eq. (5).
+"""Battery model: voltage under load, after Bauersfeld and Scaramuzza (RA-L 2022, Swift's reference 46), and eq. (5).
 
-State of the battery as an array: energy drawn in kJ/Ah, slow sag and ohmic drop of one cell in V.
+State (3,): energy drawn in kJ/Ah, slow sag and ohmic drop of one cell in V.
 """
 
 from dataclasses import astuple
@@ -13,11 +13,11 @@ from vehicle.powertrain import Battery
 from vehicle.rotation import Array
 
 ENERGY, SLOW, FAST = range(3)
-CUT_OFF_V = 3.0  # of one cell: what protects a pack ends its fall here
+CUT_OFF_V = 3.0  # V, lower limit of one cell's voltage: the cut-off of a pack's protection
 
 
 class BatteryParameters(NamedTuple):
-    """`vehicle.powertrain.Battery`, in its order."""
+    """Parameters of `vehicle.powertrain.Battery`, in its order."""
 
     cells: int
     capacity_ah: float
@@ -35,25 +35,25 @@ class BatteryParameters(NamedTuple):
 
 @inlined
 def open_circuit(energy, par):
-    """Open-circuit voltage of one cell, V: a cubic in the energy drawn, kJ/Ah."""
+    """Return the open-circuit voltage of one cell, V: a cubic in the energy drawn, kJ/Ah."""
     return par.full_v + energy * (par.energy_linear + energy * (par.energy_square + energy * par.energy_cube))
 
 
 @inlined
 def voltage(x, par):
-    """Voltage of the pack, V."""
+    """Return the voltage of the pack under load, V."""
     return par.cells * max(open_circuit(x[ENERGY], par) - x[SLOW] - x[FAST], CUT_OFF_V)
 
 
 @inlined
 def sags(par, dt):
-    """How far the slow and the fast drop of a cell come within dt, 0..1."""
+    """Return the first-order step gains 1 - exp(-dt / tau) of the slow and the fast voltage drop."""
     return 1 - np.exp(-dt / par.slow_s), 1 - np.exp(-dt / par.fast_s)
 
 
 @inlined
 def discharged(x, power, par, sag, dt):
-    """The state (3) after `power` (W, the whole pack) was drawn for dt, exactly for a constant power. `sag`: of `sags`."""
+    """Return the state (3) after `power` (W, whole pack) was drawn for dt; exact at constant power. `sag`: from `sags`."""
     share = power / (par.cells * par.capacity_ah)  # W/Ah
     current = power / voltage(x, par)  # A through every cell
     return (
@@ -68,8 +68,8 @@ def parameters(battery: Battery) -> BatteryParameters:
 
 
 def at_rest(par: BatteryParameters) -> Array:
-    """State (3,) before the run: as much energy drawn as start_v tells."""
-    from scipy.optimize import brentq  # a third of a second that a vehicle without a battery does not wait for
+    """Return the state (3,) before the run, with the energy drawn at which the open-circuit voltage is `start_v`."""
+    from scipy.optimize import brentq  # imported late: takes 0.3 s, and only a vehicle with a battery needs it
 
     drawn = brentq(lambda energy: par.cells * open_circuit(energy, par) - par.start_v, 0.0, 5.0)
     return np.array([drawn, 0.0, 0.0])

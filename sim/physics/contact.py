@@ -1,4 +1,4 @@
-"""Solid things and what the body does when it hits them: a box against boxes, answered by an impulse.
+"""Collision of the vehicle's box with the solids of a track: contact detection and impulse response.
 
 Newton's law of restitution along the normal and Coulomb's law across it, at one point of contact
 (Mirtich and Canny, "Impulse-based simulation of rigid bodies", 1995).
@@ -17,13 +17,13 @@ from tracks.track import Track
 from vehicle.rotation import Array, conjugate, matrix, rotate
 from vehicle.vehicle import Vehicle
 
-WALL_M = 5.0  # thickness of the walls of the bounds
-REST_M_S = 0.2  # below this speed of approach nothing rebounds
-TOLERANCE_M = 2e-3  # within which two closest points count as one
+WALL_M = 5.0  # m, thickness of the walls of the bounds
+REST_M_S = 0.2  # m/s, approach speed below which the restitution is zero
+TOLERANCE_M = 2e-3  # m, gap between the closest points below which two boxes are in contact
 
 
 class ColliderKind(enum.StrEnum):
-    """What can be hit."""
+    """Kind of a collider."""
 
     BOUNDS = "bounds"
     GATE = "gate"
@@ -33,21 +33,21 @@ class ColliderKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """What the body touched within one tick."""
+    """Contact of the body with one object within one tick."""
 
     t: float  # s, end of the tick
     kind: ColliderKind
-    index: int  # of the gate or obstacle in the track, of the axis for the bounds, of the rival in the race
-    impulse: float  # kg m/s, sum over the tick; m/s (per mass) for a vehicle whose mass is not known
+    index: int  # gate or obstacle of the track, axis of the bounds, or rival in the heat
+    impulse: float  # kg m/s, sum over the tick; m/s (per mass) for a vehicle of unknown mass
 
 
 class Solids(NamedTuple):
-    """Oriented boxes; those of the bounds come first."""
+    """Oriented boxes; the walls of the bounds come first."""
 
     centre: Array  # (n, 3) m, world
     axes: Array  # (n, 3, 3) box to world
     half: Array  # (n, 3) m
-    thing: Array  # (n,) the object that a box belongs to
+    thing: Array  # (n,) index of the object that a box belongs to
 
 
 NOTHING = Solids(np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zeros((0, 3)), np.zeros(0, np.int64))
@@ -58,14 +58,14 @@ class Body(NamedTuple):
 
     half: tuple[float, float, float]  # m
     radius: float  # m, to a corner
-    mass: float  # kg, or 1 when it is not known
-    inertia: tuple[float, float, float]  # kg m^2, or m^2
+    mass: float  # kg, or 1 when unknown
+    inertia: tuple[float, float, float]  # kg m^2, or m^2 per unit mass
     restitution: float
     friction: float
 
 
 class Colliders:
-    """The solids of a track. Balls, and gates without a frame, are passed through."""
+    """Solids of a track. Balls and gates without a frame do not collide."""
 
     def __init__(self, track: Track):
         self.things: list[tuple[ColliderKind, int]] = []
@@ -92,15 +92,15 @@ class Colliders:
         return len(self.things) - 1
 
     def inside(self, points: Array, margin_m: float) -> bool:
-        """Whether world points (n, 3) lie in the bounds, at least so far from them."""
+        """Check whether all world points (n, 3) lie inside the bounds by at least `margin_m`."""
         return bool(((points > self._low + margin_m) & (points < self._high - margin_m)).all())
 
     def contacts(self, t: float, impulses: Array) -> tuple[Contact, ...]:
-        """Events of the impulses per thing (len(things),)."""
+        """Return the contacts at time t from the impulses (len(things),), kg m/s."""
         return tuple(Contact(t, *self.things[i], float(impulses[i])) for i in np.flatnonzero(impulses))
 
     def touched(self, body: Body, p_wb: Array, q_wb: Array) -> list[tuple[ColliderKind, int]]:
-        """What a body at this pose overlaps."""
+        """Return the objects that a body at this pose overlaps."""
         x, found = np.concatenate([p_wb, q_wb]), []
         for i in range(len(self.solids.half)):
             if contact_with(x, self.solids, i, body)[0] > 0:
@@ -109,7 +109,7 @@ class Colliders:
 
 
 def body_of(vehicle: Vehicle) -> Body:
-    """Without rotor-level facts the mass is 1 and the inertia that of a uniform box."""
+    """Return the colliding box of a vehicle; without a `rotors` section it has unit mass and a uniform box's inertia."""
     a, b, c = vehicle.body_m
     mass, inertia = 1.0, ((b * b + c * c) / 12, (a * a + c * c) / 12, (a * a + b * b) / 12)
     if vehicle.rotors is not None:
@@ -120,7 +120,7 @@ def body_of(vehicle: Vehicle) -> Body:
 
 @njit
 def far(x, solids, i, radius):
-    """Whether a ball around x[:3] cannot touch box i."""
+    """Check that a ball of `radius` around x[:3] cannot touch box i."""
     a, b, c = x[0] - solids.centre[i, 0], x[1] - solids.centre[i, 1], x[2] - solids.centre[i, 2]
     for k in range(3):
         offset = a * solids.axes[i, 0, k] + b * solids.axes[i, 1, k] + c * solids.axes[i, 2, k]
@@ -141,13 +141,13 @@ def cross(a, b):
 
 @njit
 def along(a, s, b):
-    """a + s b."""
+    """Return a + s b."""
     return (a[0] + s * b[0], a[1] + s * b[1], a[2] + s * b[2])
 
 
 @njit
 def clamp(p, half):
-    """The point of a box at the origin nearest to p."""
+    """Return the point nearest to p of an axis-aligned box at the origin."""
     return (
         min(max(p[0], -half[0]), half[0]),
         min(max(p[1], -half[1]), half[1]),
@@ -157,15 +157,15 @@ def clamp(p, half):
 
 @njit
 def column(A, k):
-    """An axis of a box in the world."""
+    """Return column k of A (3, 3): an axis of a box, world."""
     return (A[0, k], A[1, k], A[2, k])
 
 
 @njit
 def corners_inside(c, e, half, body, axis, side):
-    """Mean of the body's corners inside the box, weighted by their depth under its face, and their number; box axes.
+    """Return the mean of the body's corners inside the box, weighted by depth below its face, and their number; box axes.
 
-    c is the body's centre, e its three axes.
+    c: the body's centre. e: its three axes.
     """
     point, weight, number = (0.0, 0.0, 0.0), 0.0, 0
     for k in range(8):
@@ -182,7 +182,7 @@ def corners_inside(c, e, half, body, axis, side):
 
 @njit
 def common_point(c, e, half, body):
-    """A point of both boxes by alternating projections from the body's centre (von Neumann); box axes. And the gap left."""
+    """Return a common point of both boxes by alternating projections (von Neumann), box axes, and the remaining gap, m."""
     p, gap = c, 0.0
     for _ in range(12):
         on_box = clamp(p, half)
@@ -196,7 +196,7 @@ def common_point(c, e, half, body):
 
 @njit
 def contact_with(x, solids, i, body):
-    """Depth (m, 0 without contact), outward normal and point of the contact with box i, world axes."""
+    """Return depth (m, 0 without contact), outward normal and point of the contact with box i, world axes."""
     zero = (0.0, 0.0, 0.0)
     a, b, f = column(solids.axes[i], 0), column(solids.axes[i], 1), column(solids.axes[i], 2)
     half, centre = solids.half[i], solids.centre[i]
@@ -231,14 +231,14 @@ def contact_with(x, solids, i, body):
 
 @njit
 def mobility(r, n, inertia):
-    """n . (J^-1 (r x n)) x r: what the rotation adds to 1/m at a point r along n; body axes."""
+    """Return n . (J^-1 (r x n)) x r, the rotational part of the inverse effective mass at r along n; body axes."""
     a = cross(r, n)
     return a[0] * a[0] / inertia[0] + a[1] * a[1] / inertia[1] + a[2] * a[2] / inertia[2]
 
 
 @njit
 def strike(x, normal, point, body):
-    """Answers a contact by an impulse on x[7:13]; returns its size, kg m/s, 0 when the bodies part already.
+    """Apply the contact impulse to x[7:13] and return its magnitude, kg m/s; 0 when the bodies are separating.
 
     j_n = -(1 + e) v_n / (1/m + n . (J^-1 (r x n)) x r), |j_t| <= mu j_n. All in body axes.
     """
@@ -268,7 +268,7 @@ def strike(x, normal, point, body):
 
 @njit
 def collide(x, solids, first, body, impulses):
-    """Answers every contact with the boxes from `first` on: changes x, adds to impulses (things,)."""
+    """Resolve the contacts with all boxes from `first` on, in place: corrects x and adds to impulses (things,), kg m/s."""
     for i in range(first, len(solids.half)):
         if far(x, solids, i, body.radius):
             continue
@@ -280,6 +280,6 @@ def collide(x, solids, first, body, impulses):
 
 
 def corners_w(vehicle: Vehicle, p_wb: Array, q_wb: Array) -> Array:
-    """Corners (8, 3) of the body in the world."""
+    """Return the corners (8, 3) of the body, m, world."""
     signs = np.array([[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)])
     return p_wb + (signs * np.array(vehicle.body_m) / 2) @ matrix(q_wb).T

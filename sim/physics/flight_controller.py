@@ -1,8 +1,8 @@
-"""Betaflight's rate loop, and the speed controller (ESC) that turns its motor outputs into steady motor speeds.
+"""Betaflight's rate loop, and the static map of the ESC from motor outputs to steady motor speeds.
 
-Three traits of Betaflight are kept (Swift, Methods): the reference of the D term is zero, cutting the throttle resets
-the I term, and under saturation body rates come before thrust.
-State as an array: integral (3), filtered rates (3), filtered angular acceleration (3).
+Three properties of Betaflight are modelled (Swift, Methods): the D term has a zero reference, cutting the throttle resets
+the I term, and under saturation body rates have priority over thrust.
+State (9,): integral (3), filtered rates (3), filtered angular acceleration (3).
 """
 
 import math
@@ -12,14 +12,14 @@ from sim.physics.jit import inlined
 from vehicle.powertrain import FlightControllerParameters, SpeedMap
 from vehicle.vehicle import Rotors
 
-# Betaflight's PTERM_SCALE 0.032029, ITERM_SCALE 0.244381 and DTERM_SCALE 0.000529 act on deg/s and give thousandths.
+# Betaflight's PTERM_SCALE 0.032029, ITERM_SCALE 0.244381 and DTERM_SCALE 0.000529: thousandths of the motor range per deg/s.
 P_SCALE, I_SCALE, D_SCALE = (math.degrees(1) / 1000 * scale for scale in (0.032029, 0.244381, 0.000529))
-DSHOT_RANGE, DSHOT_MAX = 2000.0, 2048.0
-CUT_THROTTLE = 0.01  # below this the stick is at its stop
+DSHOT_RANGE, DSHOT_MAX = 2000.0, 2048.0  # DShot values: span of the throttle, and its upper end
+CUT_THROTTLE = 0.01  # throttle, 0..1, at and below which the stick counts as at its stop
 
 
 class ControllerParameters(NamedTuple):
-    """Gains in shares of the motor range per rad/s, rad and rad/s^2."""
+    """Gains kp, ki, kd as fractions of the motor range per rad/s, rad and rad/s^2; filters and mixer."""
 
     kp: tuple[float, float, float]
     ki: tuple[float, float, float]
@@ -28,12 +28,12 @@ class ControllerParameters(NamedTuple):
     gyro_lowpass: float  # rad/s
     dterm_lowpass: float  # rad/s
     low: float  # DShot value of throttle 0
-    high: float  # and of throttle 1
+    high: float  # DShot value of throttle 1
     mix: tuple[tuple[float, float, float], ...]  # roll, pitch and yaw to motor outputs
 
 
 class SpeedMapParameters(NamedTuple):
-    """`vehicle.powertrain.SpeedMap` and the limits of the speed."""
+    """Coefficients of `vehicle.powertrain.SpeedMap` and the limits of the motor speed, rad/s."""
 
     offset: float
     volt: float
@@ -46,15 +46,15 @@ class SpeedMapParameters(NamedTuple):
 
 @inlined
 def smoothing(par, dt):
-    """How far the low-pass filters of the gyro and of the D term come within dt, 0..1."""
+    """Return the first-order step gains of the gyro's and the D term's low-pass filter over dt, 0..1."""
     return 1 - math.exp(-par.gyro_lowpass * dt), 1 - math.exp(-par.dterm_lowpass * dt)
 
 
 @inlined
 def rate_loop(x, omega, u, par, smooth, dt):
-    """The loop's state (9) after dt, and motor outputs (4), 0..1.
+    """Return the state (9) after dt and the motor outputs (4), 0..1.
 
-    x: state (9). omega: body rates (3), FRD. u: commanded rates (3) and throttle. smooth: of `smoothing`.
+    x: state (9). omega: body rates (3), rad/s, FRD. u: commanded rates (3) and throttle. smooth: from `smoothing`.
     """
     roll = axis_torque(x, 0, omega, u, par, smooth, dt)
     pitch = axis_torque(x, 1, omega, u, par, smooth, dt)
@@ -65,7 +65,7 @@ def rate_loop(x, omega, u, par, smooth, dt):
 
 @inlined
 def axis_torque(x, k, omega, u, par, smooth, dt):
-    """Integral, filtered rate and filtered acceleration about axis k after dt, and what the loop demands about it."""
+    """Return integral, filtered rate and filtered acceleration of axis k after dt, and the loop's torque demand about it."""
     rate = x[3 + k] + smooth[0] * (omega[k] - x[3 + k])
     acceleration = x[6 + k] + smooth[1] * ((rate - x[3 + k]) / dt - x[6 + k])
     error = u[k] - rate
@@ -76,13 +76,13 @@ def axis_torque(x, k, omega, u, par, smooth, dt):
 
 @inlined
 def motor_demand(i, torque, par):
-    """What the rates ask of one motor."""
+    """Return the share of the torque demands (3) in the output of motor i."""
     return par.mix[i][0] * torque[0] + par.mix[i][1] * torque[1] + par.mix[i][2] * torque[2]
 
 
 @inlined
 def mixed(torque, throttle, par):
-    """Motor outputs (4), 0..1. Rates first: demands wider than the range shrink, then the throttle gives way."""
+    """Return motor outputs (4), 0..1. Torque has priority: demands are scaled into the range, then the throttle is shifted."""
     a, b = motor_demand(0, torque, par), motor_demand(1, torque, par)
     c, d = motor_demand(2, torque, par), motor_demand(3, torque, par)
     low, high = min(a, b, c, d), max(a, b, c, d)
@@ -93,7 +93,7 @@ def mixed(torque, throttle, par):
 
 @inlined
 def steady_speed(output, volt, par, speed):
-    """Steady motor speed, rad/s, of a motor output 0..1 at a voltage: eq. (6)."""
+    """Return the steady motor speed, rad/s, at a motor output 0..1 and a voltage, V: eq. (6)."""
     command = par.low + output * (par.high - par.low)
     root = math.sqrt(command)
     omega = (

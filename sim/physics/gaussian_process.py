@@ -1,12 +1,12 @@
-"""Gaussian processes over several flights: hyperparameters by marginal likelihood, and draws that are functions.
+"""Gaussian processes over several flights: hyperparameters by marginal likelihood, and function samples of the posterior.
 
 Swift (Kaufmann et al. 2023, Methods, eq. 10) has  k(z, z') = sigma_f^2 exp(-1/2 (z - z')' L^-2 (z - z')) + sigma_n^2  with L
-diagonal. Here the same state in two flights, or passes of a course, may have two errors, as drift has:
+diagonal. Here the error at one state may differ between flights, or between passes of a course, as drift does:
 
     k = (shared + own [same flight]) exp(-1/2 (z - z')' L^-2 (z - z')) + noise [same sample],   shared + own + noise = 1
 
-for targets of unit variance: a draw can neither be louder than the data nor quieter. With one flight it is eq. (10).
-Draws by pathwise conditioning (Wilson et al., "Efficiently sampling functions from Gaussian process posteriors", ICML 2020).
+for targets of unit variance, so that samples keep the variance of the data. With one flight it is eq. (10).
+Samples by pathwise conditioning (Wilson et al., "Efficiently sampling functions from Gaussian process posteriors", ICML 2020).
 """
 
 from dataclasses import dataclass
@@ -17,49 +17,49 @@ from numpy.typing import NDArray
 from vehicle.rotation import Array
 
 Indices = NDArray[np.int64]
-WAVES = 1024  # random Fourier features of each part of a draw
-LONGEST = 1e3  # length scale in spreads of a feature, at which it changes a correlation by 1e-5: it has no effect
-SHORTEST = 1e-3  # of a feature that never changes
-RATIO = 1e-6  # least and, inverted, largest ratio of variances: a thousandth of the amplitude
-STEPS = 100  # of the search for the hyperparameters
+WAVES = 1024  # random Fourier features of each part of a sample (chosen)
+LONGEST = 1e3  # standard deviations of a feature, upper bound of a length scale: the correlation then changes by 1e-5
+SHORTEST = 1e-3  # standard deviations, lower bound of the length scale of a constant feature
+RATIO = 1e-6  # lower and, inverted, upper bound of a ratio of variances: a thousandth in amplitude
+STEPS = 100  # iteration limit of the hyperparameter search
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Length scales (d,), in spreads of the features, and shares of the variance, of which the rest is noise."""
+    """Length scales (d,) in standard deviations of the features, and shares of the variance; the remainder is noise."""
 
     lengths: Array
-    shared: float  # of what all flights have in common, as a function of the state
-    own: float  # of what each flight has for itself, as a function of the state
+    shared: float  # share of the variance that is a function of the state common to all flights
+    own: float  # share of the variance that is a function of the state specific to each flight
 
     @property
     def noise(self) -> float:
-        """Share of what changes from sample to sample."""
+        """Share of the variance that is independent from sample to sample."""
         return 1.0 - self.shared - self.own
 
     def correlation(self, a: Array, b: Array) -> Array:
-        """(n, m) of features (n, d) and (m, d)."""
+        """Return the correlation (n, m) between features (n, d) and (m, d)."""
         a, b = a / self.lengths, b / self.lengths
         squared = (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T
         return np.asarray(np.exp(-0.5 * np.maximum(squared, 0.0)))
 
     def covariance(self, z: Array, flight: Indices) -> Array:
-        """(n, n) of the targets at features (n, d) of flights (n,)."""
+        """Return the covariance (n, n) of the targets at features (n, d) of flights (n,)."""
         same = flight[:, None] == flight
         return (self.shared + self.own * same) * self.correlation(z, z) + self.noise * np.eye(len(z))
 
 
 def step_of(z: Array, flight: Indices) -> Array:
-    """(d,) median distance of consecutive samples of a flight, feature by feature: what is finer cannot be told from noise."""
+    """Return the median step (d,) between consecutive samples of a flight by feature: shorter scales are noise."""
     steps = np.abs(np.diff(z, axis=0))[np.diff(flight) == 0]
     return np.asarray(np.median(steps, axis=0)) if len(steps) else np.zeros(z.shape[1])
 
 
 def fit(z: Array, targets: Array, flight: Indices) -> list[Kernel]:
-    """One kernel for each column of targets (n, m) of zero mean and unit variance, at features (n, d) of unit spread.
+    """Fit one kernel to each column of targets (n, m) of zero mean and unit variance, at features (n, d) of unit variance.
 
-    Maximises the marginal likelihood. The bounds are without meaning: a length scale at its upper one says that the feature has
-    no effect, at its lower one, half a step of the samples, that they do not correlate; shares cannot be told from 0 or 1.
+    Maximises the marginal likelihood. A length scale at its upper bound means that the feature has no effect; at its lower bound
+    (half a step between samples), that samples do not correlate. Shares at a bound are indistinguishable from 0 or 1.
     """
     from scipy.optimize import minimize  # slow to load, and only a fit needs it
 
@@ -70,7 +70,7 @@ def fit(z: Array, targets: Array, flight: Indices) -> list[Kernel]:
     bounds = [*((np.log(low), np.log(LONGEST)) for low in lower), *ratios]
     starts = [np.log([*np.maximum(length, lower), *[0.5] * len(ratios)]) for length in (1.5, np.sqrt(z.shape[1]))]
     found = []
-    for y in targets.T:  # from two sides, since a search that begins with too long a step may end in noise
+    for y in targets.T:  # from two starts, since a search whose first step is too long may end with noise alone
         given = {"args": (y,), "method": "L-BFGS-B", "jac": True, "bounds": bounds, "options": {"maxiter": STEPS}}
         best = min((minimize(likelihood, start, **given) for start in starts), key=lambda search: float(search.fun))
         found.append(Kernel(np.exp(best.x[: len(lower)]), *likelihood.shares(best.x)[:2]))
@@ -78,14 +78,14 @@ def fit(z: Array, targets: Array, flight: Indices) -> list[Kernel]:
 
 
 class _Likelihood:
-    """Negative log marginal likelihood over (log length scales, log noise / shared, log own / shared), and its gradient."""
+    """Negative log marginal likelihood of (log length scales, log noise / shared, log own / shared), and its gradient."""
 
     def __init__(self, squares: Array, same: Array):
-        """Squared distances (d, n, n) feature by feature, and which samples are of the same flight (n, n)."""
+        """Store squared distances (d, n, n) by feature and the mask (n, n) of samples from the same flight."""
         self._squares, self._same, self.several = squares, same, not same.all()
 
     def shares(self, theta: Array) -> tuple[float, float, float]:
-        """Shared, own and noise."""
+        """Return the shares of the variance: shared, own and noise."""
         noise, own = np.exp([*theta[len(self._squares) :], -np.inf][:2])
         total = 1 + noise + own
         return 1 / total, own / total, noise / total
@@ -100,7 +100,7 @@ class _Likelihood:
         factor = cho_factor(smooth + noise * np.eye(len(y)), lower=True)
         inverse, alpha = cho_solve(factor, np.eye(len(y))), cho_solve(factor, y)
         value = 0.5 * y @ alpha + np.log(np.diag(factor[0])).sum()
-        pull = inverse - np.outer(alpha, alpha)  # twice the derivative by the covariance
+        pull = inverse - np.outer(alpha, alpha)  # twice the derivative with respect to the covariance
         by_length = np.tensordot(self._squares, pull * smooth, 2) * inverse_squares
         by_shared, by_own, by_noise = (pull * correlation).sum(), (pull * correlation * self._same).sum(), pull.trace()
         mean = shared * by_shared + own * by_own + noise * by_noise
@@ -109,10 +109,10 @@ class _Likelihood:
 
 
 class Draw:
-    """One function of the posterior for a flight of its own, (k, d) features to (k,) targets.
+    """Function sample of the posterior for a new flight, from (k, d) features to (k,) targets.
 
-    f(z) = shared(z) + own(z) + noise(z) + shared k(z, Z) K^-1 (y - what the draw has at Z). Noise is a function too, which
-    forgets over one step of the samples, so that a state met again has the same error.
+    f(z) = shared(z) + own(z) + noise(z) + shared k(z, Z) K^-1 (y - prior sample at Z). Noise is a function of z as well, which
+    decorrelates over one step between samples, so that a revisited state has the same error.
     """
 
     def __init__(self, kernel: Kernel, z: Array, y: Array, flight: Indices, rng: np.random.Generator):
@@ -120,7 +120,7 @@ class Draw:
         omega, phase = rng.standard_normal((WAVES, d)) / kernel.lengths, rng.uniform(0, 2 * np.pi, WAVES)
         unit = np.sqrt(2 / WAVES)
         shared = np.sqrt(kernel.shared) * unit * rng.standard_normal(WAVES)
-        # Of each flight, and of the one that is drawn.
+        # One set of weights for each flight of the data, and the last for the new flight.
         own = np.sqrt(kernel.own) * unit * rng.standard_normal((int(flight.max()) + 2, WAVES))
         at_data = np.cos(z @ omega.T + phase)
         drawn = at_data @ shared + (at_data * own[flight]).sum(1) + np.sqrt(kernel.noise) * rng.standard_normal(n)
@@ -128,7 +128,7 @@ class Draw:
         self._correction = kernel.shared * np.linalg.solve(kernel.covariance(z, flight), y - drawn)
         step = step_of(z, flight)
         moving = float(np.count_nonzero(step))
-        fine = np.where(step > 0, step * np.sqrt(moving) / 2, np.inf)  # e^-2 is left after a step
+        fine = np.where(step > 0, step * np.sqrt(moving) / 2, np.inf)  # the correlation falls to e^-2 over one step
         self._omega = np.vstack([omega, rng.standard_normal((WAVES, d)) / fine])
         self._phase = np.concatenate([phase, rng.uniform(0, 2 * np.pi, WAVES)])
         noise = np.sqrt(kernel.noise) * unit * rng.standard_normal(WAVES)

@@ -1,7 +1,7 @@
-"""Numba for the plants. The vehicle's equations of motion, written for numbers and symbols, serve here as they are.
+"""Numba compilation of the plants. The vehicle's equations of motion, written for numbers and symbols, are used unchanged.
 
-Compiled code is cached outside the source tree, by a hash of everything that it depends on: Numba's own cache looks at
-one file only, and would keep the old text of a function in another file.
+Machine code is cached outside the source tree under a hash of all its sources: Numba's own cache checks the function's
+own file only, and would keep stale code of functions inlined from other files.
 """
 
 import hashlib
@@ -35,13 +35,13 @@ for _function in (
     register_jitable(forceinline=True)(_function)
 
 T = TypeVar("T", bound=tuple)
-_compile = numba.njit(cache=True, nogil=True, error_model="numpy")  # threads run beside each other; 1/0 is infinite
+_compile = numba.njit(cache=True, nogil=True, error_model="numpy")  # release the GIL; division by zero gives inf
 
 
 def njit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function at its first call, and keep the machine code for the next process.
+    """Compile a function at its first call, and cache the machine code for the next process.
 
-    The folder is set for this function alone: other rooms find their machine code where they keep it, whoever is imported first.
+    The cache folder is set for this function alone, so that other packages keep theirs whatever the order of imports.
     """
     config: Any = numba.config
     before, config.CACHE_DIR = config.CACHE_DIR, _FOLDER
@@ -52,17 +52,17 @@ def njit(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function into each that calls it, so that wide tuples stay in registers. Called from Python it is Python."""
+    """Inline a function into its compiled callers, so that wide tuples stay in registers; from Python it runs uncompiled."""
     return register_jitable(forceinline=True)(function)
 
 
 def record(parameters: T) -> T:
-    """A (nested) NamedTuple of numbers and tuples as a record with the same names, which costs a call a few microseconds."""
+    """Convert a (nested) NamedTuple of numbers and tuples to a NumPy record of the same names: a few us per call to pass."""
     return cast(T, np.array(parameters, dtype=_dtype(parameters))[()])
 
 
 def boxed(parameters: tuple) -> Array:
-    """A `record` as the only element of an array, which is handed over ten times as fast: 0.4 us."""
+    """Return the `record` as the only element of an array, which is passed to compiled code ten times as fast: 0.4 us."""
     return np.array([record(parameters)])
 
 

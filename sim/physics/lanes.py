@@ -1,16 +1,16 @@
-"""Vehicles side by side in the processor's vector registers: entry k of vehicle i of n stands at k n + i of a flat array.
+"""SIMD layout of several vehicles: entry k of vehicle i of n is at index k n + i of a flat array.
 
-A vehicle alone is the first of one. States are tuples of scalars, which stay in registers, where arrays would be allocated.
+A single vehicle is i = 0, n = 1. States are tuples of scalars, which stay in registers where arrays would be allocated.
 """
 
 from sim.physics.jit import inlined
 
-LANES = 32
+LANES = 32  # vehicles per block
 
 
 @inlined
 def three(x, k, i, n):
-    """Entries k to k + 2 of vehicle i."""
+    """Return entries k to k + 2 of vehicle i of n."""
     return x[k * n + i], x[(k + 1) * n + i], x[(k + 2) * n + i]
 
 
@@ -31,7 +31,7 @@ def put_four(x, values, k, i, n):
 
 @inlined
 def rigid(x, i, n):
-    """Pose and motion (13) of vehicle i."""
+    """Return pose and motion (13) of vehicle i of n."""
     return (*three(x, 0, i, n), *four(x, 3, i, n), *three(x, 7, i, n), *three(x, 10, i, n))
 
 
@@ -45,7 +45,7 @@ def put_rigid(x, values, i, n):
 
 @inlined
 def ahead_rigid(x, h, k):
-    """x + h k of pose and motion (13), scalar by scalar."""
+    """Return x + h k of pose and motion (13), scalar by scalar."""
     return (
         x[0] + h * k[0],
         x[1] + h * k[1],
@@ -65,7 +65,7 @@ def ahead_rigid(x, h, k):
 
 @inlined
 def gather(x, begin, end, block):
-    """Rows begin to end of x (N, n) into a block (n LANES,), the last one again where they are too few."""
+    """Copy rows [begin, end) of x (N, n) into a block (n LANES,); the last row is repeated to fill it."""
     for i in range(LANES):
         row = x[min(begin + i, end - 1)]
         for k in range(x.shape[1]):
@@ -74,6 +74,6 @@ def gather(x, begin, end, block):
 
 @inlined
 def scatter(block, i, row):
-    """Vehicle i of a block into a row (n,)."""
+    """Copy vehicle i of a block (n LANES,) into a row (n,)."""
     for k in range(len(row)):
         row[k] = block[k * LANES + i]

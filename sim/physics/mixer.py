@@ -1,9 +1,9 @@
-"""What four rotors make of a command: thrust and torques share the rotors' range.
+"""Mixer saturation: collective thrust and torques share the range of the four rotors.
 
-A rotor's thrust lies between nothing and a quarter of the vehicle's, so what turns the vehicle is left between its thrust and
-the nearer end: all of it at half thrust, nothing at full. At the upper end the thrust is kept and the rates are not, at the
-lower end the rates are kept and the thrust rises, as was seen of the competition's simulator (a Betaflight mixer with airmode
-differs at the upper end: it lowers the thrust).
+A rotor's thrust lies between zero and a quarter of the vehicle's maximum, so the torque available is proportional to the
+distance of the collective thrust from the nearer limit: largest at half thrust, zero at full. At the upper limit thrust has
+priority over rates; at the lower limit rates have priority and the thrust rises, as observed in the competition's simulator
+(a Betaflight mixer with airmode differs at the upper limit: it lowers the thrust).
 """
 
 from typing import NamedTuple
@@ -14,12 +14,12 @@ from vehicle.vehicle import Vehicle
 
 
 class MixedRates(NamedTuple):
-    """The `rates` model behind a mixer."""
+    """Parameters of the `rates` model behind a mixer."""
 
     rates: RatesParameters
     slew_max: tuple[float, float, float]  # rad/s^2, at half thrust
     thrust_max: float  # m/s^2
-    lift: float  # m/s^2, that turning adds at most where the commanded thrust is less
+    lift: float  # m/s^2, thrust up to which torque demands may raise a lower commanded thrust
 
     @classmethod
     def of(cls, vehicle: Vehicle) -> "MixedRates":
@@ -29,7 +29,7 @@ class MixedRates(NamedTuple):
 
 @inlined
 def mixed(x, u, par):
-    """The command (4) that the rotors can follow, of a command (4) as RATES_U, in a state (14) as RATES_X."""
+    """Return the feasible command (4) for a command u (4) as RATES_U in a state x (14) as RATES_X."""
     lag, slew = par.rates.rate_lag, par.slew_max
     ask = (
         abs(u[0] - x[10]) / (lag[0] * slew[0])

@@ -1,7 +1,7 @@
-"""What an odometry gets wrong, learned from flights with truth (Swift, Methods, "Residual observation model", eq. 10).
+"""Residual observation model: errors of an odometry, learned from flights with ground truth (Swift, Methods, eq. 10).
 
-Nine one-dimensional Gaussian processes of the true state give the errors of position, velocity and attitude. One realisation
-is drawn as a function, so that a state met again has the same error, whenever it is asked for.
+Nine one-dimensional Gaussian processes of the true state give the errors of position, velocity and attitude. A realisation
+is sampled as a function, so that a revisited state has the same error at any time.
 """
 
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from sim.physics.plant import P, Q, V
 from vehicle.rotation import Array, exp, product, rotate
 
 ERRORS = 9  # position (m), velocity (m/s), attitude (rad, rotation vector), world: observed minus true
-RETURN_M, AWAY_M = 2.0, 20.0  # nearer to an earlier state than this, so much farther along the way: a place met again
-JITTER = 0.02  # of the variance of errors of a chosen size: what changes from sample to sample (a guess)
-SAMPLES = 300  # of all flights that the Gaussian processes are fitted to; the paper's last 50 s
+RETURN_M, AWAY_M = 2.0, 20.0  # m, a revisit: nearer than the first, and over the second farther along the path
+JITTER = 0.02  # share of the variance of `of_size` that is white from sample to sample (a guess)
+SAMPLES = 300  # samples of all flights to which the Gaussian processes are fitted; the paper's last 50 s
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a controller is told of the state; world NED."""
+    """Observed state that is passed to a controller; world NED."""
 
     p_wb: Array
     q_wb: Array
@@ -29,9 +29,9 @@ class Observation:
 
 
 def passes(x: Array, flight: Indices) -> Indices:
-    """(n,) number of the pass of each state (n, >= 10): a flight (n,) that comes back to where it was begins another one.
+    """Return the pass number (n,) of states (n, >= 10) of flights (n,); a pass ends where a flight revisits a place.
 
-    What drifts errs differently in every lap, as it does in every flight.
+    Passes are told apart because the error of a drifting odometry differs between laps as it does between flights.
     """
     step = np.linalg.norm(np.diff(x[:, P], axis=0, prepend=x[:1, P]), axis=1)
     way, near = np.cumsum(step), max(RETURN_M, float(np.median(step)) / 2)
@@ -47,7 +47,7 @@ def passes(x: Array, flight: Indices) -> Indices:
 
 
 def features(x: Array) -> Array:
-    """Position, velocity and rotation matrix (N, 15) of states (N, >= 10) or (>= 10,) as RATES_X."""
+    """Return position, velocity and rotation matrix (N, 15) of states (N, >= 10) or (>= 10,) as RATES_X."""
     x = np.atleast_2d(x)
     columns = np.array([np.broadcast_arrays(*rotate(x[:, Q].T, axis)) for axis in np.eye(3)])  # of R_wb: (3, 3, N)
     return np.column_stack([x[:, P], x[:, V], columns.transpose(2, 1, 0).reshape(len(x), 9)])
@@ -55,7 +55,7 @@ def features(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class Scaler:
-    """Columns to zero mean and unit spread; what never changes stays at zero."""
+    """Standardisation of columns to zero mean and unit variance; constant columns become zero."""
 
     mean: Array
     spread: Array
@@ -69,13 +69,13 @@ class Scaler:
 
 
 class ObservationModel:
-    """Gaussian processes of the errors of an odometry."""
+    """Gaussian processes of an odometry's errors."""
 
     def __init__(self, x: Array, errors: Array, flight: Indices, kernels: list[Kernel]):
-        """True states (n, >= 10), errors (n, 9), passes (n,) counted from 0, one kernel for each column of the errors.
+        """Store true states (n, >= 10), errors (n, 9), passes (n,) counted from 0, and one kernel per column of the errors.
 
         Raises:
-            ValueError: shapes that do not fit, or what is not finite.
+            ValueError: shapes do not match, or a value is not finite.
         """
         n, kinds = len(x), {np.shape(kernel.lengths) for kernel in kernels}
         if np.shape(errors) != (n, ERRORS) or np.shape(flight) != (n,) or len(kernels) != ERRORS or kinds != {(15,)}:
@@ -93,15 +93,15 @@ class ObservationModel:
 
     @classmethod
     def fit(cls, x: Array, errors: Array, flight: Indices | None = None, samples: int = SAMPLES) -> "ObservationModel":
-        """Learns from true states x (N, >= 10) and errors (N, 9), observed minus true, in the order of time.
+        """Fit to true states x (N, >= 10) and errors (N, 9), observed minus true, in the order of time.
 
         Args:
-            flight: (N,) number of the flight of each (None: all of one). What the passes of the same course differ in, in
-                one flight or in several, a draw has for itself.
-            samples: so many, evenly spread, are used.
+            flight: (N,) flight number of each state (None: a single flight). A sample has its own realisation of the part
+                that differs between passes of the course, within a flight or across flights.
+            samples: number of states used, evenly spaced.
 
         Raises:
-            ValueError: as of the constructor.
+            ValueError: as the constructor.
         """
         pick = np.unique(np.linspace(0, len(x) - 1, min(samples, len(x))).round().astype(int))
         flight = np.zeros(len(x), int) if flight is None else flight
@@ -111,35 +111,35 @@ class ObservationModel:
 
     @classmethod
     def of_size(cls, way_w: Array, sigmas: tuple[float, float, float], length_m: float) -> "ObservationModel":
-        """Errors of a chosen size, learned from nothing: functions of the place alone, each flight's its own.
+        """Return a model with errors of given size, without data: functions of position alone, independent between flights.
 
         Args:
-            way_w: (n, 3) m, world, evenly along where flights lead; n is even.
+            way_w: (n, 3) m, world, evenly spaced along the path of the flights; n is even.
             sigmas: standard deviations of one axis of position (m), velocity (m/s) and attitude (rad).
-            length_m: over which they change.
+            length_m: correlation length of the errors in position, m.
         """
         x = np.zeros((len(way_w), 10))
         x[:, P], x[:, 3] = way_w, 1.0
-        errors = np.outer((-1.0) ** np.arange(len(x)), np.repeat(sigmas, 3))  # of this spread; no draw depends on them
+        errors = np.outer((-1.0) ** np.arange(len(x)), np.repeat(sigmas, 3))  # only their spread counts
         spread = Scaler.of(features(x)).spread
         lengths = length_m / np.where(spread > 1e-9, spread, length_m)
         return cls(x, errors, np.zeros(len(x), int), [Kernel(lengths, 0.0, 1.0 - JITTER)] * ERRORS)
 
     def sample(self, rng: np.random.Generator) -> "Realisation":
-        """One realisation of the posterior, of a flight of its own."""
+        """Sample one realisation of the posterior for a new flight."""
         targets = self._targets(self.errors).T
         draws = [Draw(k, self._z, y, self.flight, rng) for k, y in zip(self.kernels, targets, strict=True)]
         return Realisation(self._scaler, self._targets, draws)
 
     def arrays(self) -> dict[str, Array]:
-        """What `from_arrays` takes."""
+        """Return the arguments of `from_arrays`."""
         lengths = np.array([kernel.lengths for kernel in self.kernels])
         shares = np.array([(kernel.shared, kernel.own) for kernel in self.kernels])
         return {"x": self.x, "errors": self.errors, "flight": self.flight, "lengths": lengths, "shares": shares}
 
     @classmethod
     def from_arrays(cls, x: Array, errors: Array, flight: Array, lengths: Array, shares: Array) -> "ObservationModel":
-        """Raises ValueError, TypeError or IndexError for what is none."""
+        """Build the model from `arrays`. Raises ValueError, TypeError or IndexError for arrays that do not form one."""
         if not (lengths > 0).all() or not (shares >= 0).all() or not (shares.sum(axis=1) <= 1).all():
             raise ValueError("lengths must be positive, and shares of a variance lie between 0 and 1")
         kernels = [Kernel(length, *map(float, share)) for length, share in zip(lengths, shares, strict=True)]
@@ -147,18 +147,18 @@ class ObservationModel:
 
 
 class Realisation:
-    """Errors of an odometry as one fixed function of the true state."""
+    """Odometry errors as one fixed function of the true state."""
 
     def __init__(self, scaler: Scaler, targets: Scaler, draws: list[Draw]):
         self._scaler, self._targets, self._draws = scaler, targets, draws
 
     def errors(self, x: Array) -> Array:
-        """(N, 9) errors for states (N, >= 10)."""
+        """Return errors (N, 9) at states (N, >= 10)."""
         z = self._scaler(features(x))
         drawn = np.column_stack([draw(z) for draw in self._draws])
         return self._targets.mean + self._targets.spread * drawn
 
     def observe(self, x: Array) -> Observation:
-        """What is seen of the state x (>= 10,) as RATES_X."""
+        """Return the observation of a state x (>= 10,) as RATES_X."""
         error = self.errors(x)[0]
         return Observation(x[P] + error[:3], np.array(product(exp(error[6:9]), x[Q])), x[V] + error[3:6])

@@ -1,4 +1,4 @@
-"""The plant: what really flies. Command delay, pad and contacts are common; the equations of motion are a sub-class's."""
+"""Base class of the simulated vehicles: command delay, pad and contacts; subclasses have the equations of motion."""
 
 import math
 from abc import ABC, abstractmethod
@@ -17,8 +17,8 @@ from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array, conjugate, log, matrix, product
 from vehicle.vehicle import Vehicle
 
-CLEAR_M = 0.05  # of the ground before touching it counts
-SUBSTEP_S = 1 / 960  # an eighth of a tick at 120 Hz, about a flight controller's own 1 kHz
+CLEAR_M = 0.05  # m, clearance from the bounds after which contact with them counts (chosen)
+SUBSTEP_S = 1 / 960  # s, an eighth of a tick at 120 Hz, near the 1 kHz loop of a flight controller
 P, Q, V, W = (RATES_X[name].at for name in "pqvw")
 RIGID = slice(0, W.stop)  # pose and motion, in the state of every plant
 Residual = Callable[[float, Array, float], Array]  # (t, state (14,) as RATES_X, commanded c) -> (3,) m/s^2, world
@@ -26,7 +26,7 @@ Residual = Callable[[float, Array, float], Array]  # (t, state (14,) as RATES_X,
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The vehicle's state at a time; world NED, body FRD."""
+    """True state of the vehicle at time t (s); world NED, body FRD."""
 
     t: float
     x: Array  # (14,) as RATES_X
@@ -42,24 +42,24 @@ class Truth:
 
 
 class Plant(ABC):
-    """Steps the vehicle. Commands act one command delay after they were received."""
+    """Vehicle in simulation. Commands take effect one command delay after reception."""
 
     def __init__(
         self, vehicle: Vehicle, start: Start, colliders: Colliders | None = None, residual: Residual | None = None
     ):
-        """`residual` is an acceleration that the model does not know, held for a tick: Swift eq. (11)."""
+        """Set up the plant on its pad. `residual`: unmodelled acceleration, constant within a tick: Swift eq. (11)."""
         self._vehicle, self._start, self._colliders, self._residual = vehicle, start, colliders, residual
         self._boxed_body = boxed(body_of(vehicle))
         self._solids = colliders.solids if colliders else NOTHING
         self._impulses = np.zeros(len(colliders.things) if colliders else 0)
-        self._unknown_w = np.zeros(3)  # the residual acceleration now
+        self._unknown_w = np.zeros(3)  # m/s^2, residual acceleration of the current tick, world
         self._most = np.array(vehicle.rate_max_rad_s)
         self._least = -self._most
         self.reset(0.0)
-        self._step(np.zeros(3), 0.0, 0, 0.0)  # no sub-step: compiles, or finds it compiled, before any clock runs
+        self._step(np.zeros(3), 0.0, 0, 0.0)  # no sub-step: compiles or loads the machine code before any clock runs
 
     def reset(self, t: float) -> None:
-        """Back to the pad, motors off."""
+        """Return the vehicle to its pad at time t (s), with motors off."""
         self.x = self._at_rest()
         self.t, self.armed = t, False
         self._pending: deque[tuple[float, AttitudeTarget]] = deque()
@@ -67,17 +67,17 @@ class Plant(ABC):
         self._rest()
 
     def place(self, p_wb: Array, q_wb: Array, v_w: Array) -> None:
-        """Into the air, armed, with these states and no rotation."""
+        """Place the vehicle in the air, armed, at this pose and velocity with zero body rates."""
         self.x[P], self.x[Q], self.x[V], self.x[W] = p_wb, q_wb, v_w, 0.0
         self.armed, self.on_pad, self.clear = True, False, True
 
     @property
     def body(self) -> Body:
-        """What collides."""
+        """Colliding box of the vehicle."""
         return cast(Body, self._boxed_body[0])
 
     def knock(self, shift_w: Array, dv_w: Array, domega_b: Array) -> None:
-        """Moves it by shift_w (3,) m, and changes its motion by dv_w (3,) m/s and domega_b (3,) rad/s, at once."""
+        """Displace the vehicle by shift_w (3,) m, and add dv_w (3,) m/s and domega_b (3,) rad/s to its velocity and rates."""
         self.x[P] += shift_w
         self.x[V] += dv_w
         self.x[W] += domega_b
@@ -87,13 +87,13 @@ class Plant(ABC):
         return Truth(self.t, self._rates_x(), self._force_b.copy())
 
     def _rates_x(self) -> Array:
-        """The state (14,) as RATES_X."""
+        """Return the state (14,) as RATES_X."""
         x = np.empty(RATES_X.size)
         x[RIGID], x[-1] = self.x[RIGID], self.thrust
         return x
 
     def command(self, t: float, target: AttitudeTarget) -> None:
-        """A command received at t; ignored while disarmed."""
+        """Queue a command received at time t (s); ignored while disarmed."""
         if target.keep_throttle:
             last = self._pending[-1][1] if self._pending else self._active
             target = replace(target, throttle=last.throttle if last else 0.0)
@@ -101,12 +101,12 @@ class Plant(ABC):
             self._pending.append((t + self._vehicle.command_delay_s, target))
 
     def disarm(self) -> None:
-        """Motors off, at once."""
+        """Stop the motors immediately and drop pending commands."""
         self.armed, self._active = False, None
         self._pending.clear()
 
     def advance(self, t: float) -> tuple[Contact, ...]:
-        """Flies to time t and tells what was hit; a command that starts to act in between splits the step there."""
+        """Advance to time t (s) and return the contacts; the step is split where a pending command takes effect."""
         self._impulses[:] = 0.0
         while self._pending and self._pending[0][0] < t:
             acts, target = self._pending.popleft()
@@ -122,19 +122,19 @@ class Plant(ABC):
 
     @abstractmethod
     def _at_rest(self) -> Array:
-        """State at the origin, motors off; begins with pose and motion (13) as RATES_X."""
+        """Return the state at the origin with motors off; it begins with pose and motion (13) as RATES_X."""
 
     @abstractmethod
     def _step(self, omega: Array, throttle: float, substeps: int, dt: float) -> tuple[float, float, float]:
-        """Moves x by so many sub-steps of dt with held commands (rad/s, 0..1), contacts included.
+        """Advance x by `substeps` steps of dt with constant commands (rad/s, 0..1), contacts included.
 
-        Returns the model's specific force in body axes at the end, m/s^2.
+        Returns the model's specific force at the end, m/s^2, body FRD.
         """
 
     def _surroundings(self) -> tuple[Any, ...]:
-        """What `collide` needs: solids, the first that counts, body, impulses.
+        """Return the arguments of `collide`: solids, index of the first active one, body, impulses.
 
-        The walls and the floor are no obstacle to what still stands in them.
+        The bounds are inactive until the vehicle has cleared them after take-off.
         """
         first = 0 if self.clear or self._colliders is None else self._colliders.walls
         return self._solids, first, self._boxed_body, self._impulses
@@ -149,7 +149,7 @@ class Plant(ABC):
         before = self.x[RIGID].copy()
         substeps = max(1, math.ceil(dt / SUBSTEP_S - 1e-6))
         force_b = self._step(omega, throttle, substeps, dt / substeps)
-        if self.on_pad and (self.x[V] - before[V])[2] >= 0:  # the thrust does not carry it yet
+        if self.on_pad and (self.x[V] - before[V])[2] >= 0:  # the thrust does not yet lift it
             self.x[RIGID] = before
             return
         self.on_pad = False
@@ -160,7 +160,7 @@ class Plant(ABC):
             self._leave_pad()
 
     def _leave_pad(self) -> None:
-        """Once off the ground it is clear for good; what sinks back before stands on its pad again."""
+        """Mark the vehicle as clear once off the ground; before that, sinking back returns it to its pad."""
         if self.x[P][2] > self._start.p_wb[2] and self.x[V][2] > 0:
             self._rest()
         elif self._colliders is not None:
@@ -174,7 +174,7 @@ class Plant(ABC):
         self._force_b = -GRAVITY * matrix(self.x[Q])[2]
 
     def _input(self) -> tuple[Array, float]:
-        """Body rates (3,) and throttle that the flight controller is asked for now."""
+        """Return the commanded body rates (3,), rad/s, and throttle, 0..1, in effect."""
         target = self._active
         if target is None:
             return np.zeros(3), 0.0

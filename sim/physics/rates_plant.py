@@ -1,4 +1,4 @@
-"""The simple plant: the vehicle's own `rates` model (vehicle/dynamics.py), which planner and controller have, behind a mixer."""
+"""Plant with the `rates` model (vehicle/dynamics.py), which planner and controller share, behind a mixer."""
 
 import math
 
@@ -19,20 +19,20 @@ THRUST = RATES_X["c"].at.start
 
 @inlined
 def ahead(x, h, k):
-    """x + h k of 14 scalars."""
+    """Return x + h k of 14 scalars."""
     return (*lanes.ahead_rigid(x, h, k), x[13] + h * k[13])
 
 
 @inlined
 def slope(x, u, residual, par):
-    """The `rates` model behind the vehicle's mixer, with an unknown acceleration."""
+    """Return d/dt of the state (14) of the `rates` model behind the mixer. `residual`: acceleration (3), m/s^2, world."""
     k = rates(x, mixed(x, u, par), par.rates)
     return (*k[:7], k[7] + residual[0], k[8] + residual[1], k[9] + residual[2], *k[10:])
 
 
 @inlined
 def stepped(x, u, residual, par, dt):
-    """The state (14) as RATES_X after one Runge-Kutta step. `residual`: unknown acceleration (3), world."""
+    """Return the state (14) as RATES_X after one Runge-Kutta step. `residual`: acceleration (3), m/s^2, world."""
     k1 = slope(x, u, residual, par)
     k2 = slope(ahead(x, dt / 2, k1), u, residual, par)
     k3 = slope(ahead(x, dt / 2, k2), u, residual, par)
@@ -44,16 +44,16 @@ def stepped(x, u, residual, par, dt):
 
 @inlined
 def put(x, state, i, n):
-    """The state (14) of vehicle i of n side by side."""
+    """Write the state (14) of vehicle i of n."""
     lanes.put_rigid(x, state, i, n)
     x[13 * n + i] = state[13]
 
 
 @njit
 def fly(x, u, residual, pars, substeps, dt, solids, first, bodies, impulses):
-    """Sub-steps of x (14,) with held input; contacts are answered after each. Returns the specific force (3), body axes.
+    """Advance x (14,) by sub-steps at constant input, with contacts resolved after each; return the specific force (3), FRD.
 
-    pars, bodies: `boxed`.
+    pars, bodies: from `boxed`.
     """
     par, body = pars[0], bodies[0]
     asked, unknown = lanes.four(u, 0, 0, 1), lanes.three(residual, 0, 0, 1)
@@ -67,11 +67,11 @@ def fly(x, u, residual, pars, substeps, dt, solids, first, bodies, impulses):
 
 @njit
 def fly_lanes(x, u, residual, par, substeps, dt):
-    """`stepped` for LANES vehicles side by side, with nothing in their way: the same to the last bit as one by one.
+    """Advance LANES vehicles without contacts by `stepped`; bit-identical to one by one.
 
     x, u, residual: (14 LANES,), (4 LANES,), (3 LANES,); entry k of vehicle i at k LANES + i.
     """
-    n = lanes.LANES  # known when it is compiled, so that lanes are known not to overlap
+    n = lanes.LANES  # a compile-time constant, so that the compiler can prove that lanes do not overlap
     for _ in range(substeps):
         for i in range(n):
             asked, unknown = lanes.four(u, 0, i, n), lanes.three(residual, 0, i, n)
@@ -79,7 +79,7 @@ def fly_lanes(x, u, residual, par, substeps, dt):
 
 
 class RatesPlant(Plant):
-    """State `x` as RATES_X."""
+    """Plant of the `rates` model; state `x` (14,) as RATES_X."""
 
     def __init__(
         self, vehicle: Vehicle, start: Start, colliders: Colliders | None = None, residual: Residual | None = None

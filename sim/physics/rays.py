@@ -1,4 +1,4 @@
-"""Rays against the solids of a track: what a rangefinder or a LiDAR hits first.
+"""Ray casting against the solids of a track, for rangefinders and LiDARs.
 
 The slab method (Kay and Kajiya, "Ray tracing complex scenes", 1986): in the axes of a box the ray is inside between the last
 entry into a slab and the first exit from one.
@@ -12,12 +12,12 @@ from sim.physics.contact import Solids
 from sim.physics.jit import njit
 from vehicle.rotation import Array
 
-NOTHING = -1
+NOTHING = -1  # index of a ray without a hit
 
 
 @njit
 def _entry(p, d, solids, i):
-    """Distance along the unit vector d from p to box i; infinite without a hit, or from within."""
+    """Return the distance from p along the unit vector d to box i, m; infinite without a hit, or from inside."""
     enter, leave = -math.inf, math.inf
     for k in range(3):
         offset, slope = 0.0, 0.0
@@ -35,7 +35,7 @@ def _entry(p, d, solids, i):
 
 @njit
 def _cast(p, directions, solids, near, offset, radius, distance, box, range_m):
-    """A ray that passes a box's circumscribed ball by is not tried against the box."""
+    """Fill distance (N,) and box (N,) of the nearest hits; rays that miss a box's circumscribed ball skip the box."""
     for n in range(len(directions)):
         distance[n], box[n] = math.inf, NOTHING
         d = directions[n]
@@ -51,11 +51,11 @@ def _cast(p, directions, solids, near, offset, radius, distance, box, range_m):
 
 
 def cast(solids: Solids, p_w: Array, directions_w: Array, range_m: float) -> tuple[Array, np.ndarray]:
-    """What rays from p_w (3,) along unit vectors (N, 3) hit within the range.
+    """Cast rays from p_w (3,) m along unit vectors (N, 3), world, and return the nearest hits within the range.
 
     Returns:
-        distance: (N,) m, infinite where there is nothing.
-        box: (N,) index into the solids, or -1.
+        distance: (N,) m, infinite without a hit.
+        box: (N,) index into the solids, or -1 without a hit.
     """
     distance, box = np.empty(len(directions_w)), np.empty(len(directions_w), np.int64)
     offset, radius = solids.centre - p_w, np.linalg.norm(solids.half, axis=1) * (1 + 1e-9)

@@ -1,7 +1,7 @@
-"""What a plant gets wrong, learned from a flight with truth (Swift, Methods, "Residual dynamics model", eq. 11), and its file.
+"""Residual dynamics model, learned from a flight with ground truth (Swift, Methods, eq. 11), and the residual file.
 
-`lacking` flies a plant along a flight, tick by tick from the true state with the flight's own commands: what its velocity
-misses, it lacks. That is of this very plant, so that aerodynamics that it has are not counted twice.
+`residual_accelerations` steps a plant along a flight, each tick from the true state with the recorded commands; the difference
+in velocity gives the residual acceleration. It is specific to that plant, so that modelled aerodynamics are not counted twice.
 """
 
 from collections.abc import Iterable
@@ -20,21 +20,21 @@ from vehicle.files import read_arrays, reading, write_arrays
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-NEIGHBOURS = 5
-WINDOW_S = 0.05  # of one sample: the paper's 1000 samples in 50 s
-SETTLE_S = 0.3  # in which motors and flight controller come to what they really do
-LEFT_M = 0.1  # from where a flight begins: what stands on its pad tells nothing
-BLOW_M_S2 = 100.0  # more than any air does: a contact
+NEIGHBOURS = 5  # nearest samples averaged, as in the paper
+WINDOW_S = 0.05  # s, averaging window of one sample: the paper's 1000 samples in 50 s
+SETTLE_S = 0.3  # s, time until the unmeasured states of motors and flight controller have converged
+LEFT_M = 0.1  # m from the start, after which samples count: a vehicle on its pad carries no information
+BLOW_M_S2 = 100.0  # m/s^2, above this a residual is a contact and not aerodynamics
 
 
 class ResidualAcceleration:
-    """Acceleration that a model lacks, world axes: a `Residual` for the plant. The mean of the five nearest neighbours."""
+    """`Residual` acceleration of a plant, world: mean of the five nearest neighbours in the training samples."""
 
     def __init__(self, x: Array, c: Array, accel: Array):
-        """States x (N, >= 10), commanded thrusts c (N,) and accelerations (N, 3), measured minus modelled, m/s^2.
+        """Store states x (N, >= 10), commanded thrusts c (N,) and accelerations (N, 3), measured minus modelled, m/s^2.
 
         Raises:
-            ValueError: too few, of other shapes, or not finite.
+            ValueError: too few samples, shapes do not match, or a value is not finite.
         """
         if len(x) < NEIGHBOURS:
             raise ValueError(f"{len(x)} samples, at least {NEIGHBOURS} are needed")
@@ -51,21 +51,21 @@ class ResidualAcceleration:
         return self.many(x, np.array([c]))[0]
 
     def many(self, x: Array, c: Array) -> Array:
-        """(N, 3) for states (N, >= 10) and commanded thrusts (N,): what `Batch.step` takes."""
+        """Return accelerations (N, 3) at states (N, >= 10) and commanded thrusts (N,), as `Batch.step` takes them."""
         _, nearest = self._tree.query(self._scaler(np.column_stack([features(x), c])), NEIGHBOURS)
         return np.asarray(self.accel[nearest].mean(axis=1))
 
 
 def together(*parts: Residual | None) -> Residual | None:
-    """The sum of those that are there."""
+    """Return the sum of the residuals that are not None."""
     found = [part for part in parts if part is not None]
     if len(found) < 2:
         return found[0] if found else None
     return lambda t, x, c: np.sum([part(t, x, c) for part in found], axis=0)
 
 
-class _Told:
-    """A residual of zero that remembers the thrust that is commanded."""
+class _CommandedThrustProbe:
+    """Zero residual that records the commanded thrust, m/s^2."""
 
     c = 0.0
 
@@ -74,20 +74,20 @@ class _Told:
         return np.zeros(3)
 
 
-def lacking(
+def residual_accelerations(
     t: Array, x: Array, commands: Iterable[tuple[float, AttitudeTarget]], vehicle: Vehicle, setting: Setting
 ) -> tuple[Array, Array, Array]:
-    """States (N, 13), commanded thrusts (N,) and accelerations (N, 3) that the plant of a setting lacks, world, m/s^2.
+    """Return states (N, 13), commanded thrusts (N,) and residual accelerations (N, 3) of a setting's plant, m/s^2, world.
 
     Args:
-        t: (M,) times in s, rising, of the true states.
+        t: (M,) s, increasing times of the true states.
         x: (M, 13) true pose and motion, as the first blocks of RATES_X.
-        commands: of that flight, by the time at which they were received.
+        commands: commands of that flight with the time of their reception.
 
     Raises:
         UserError: the vehicle cannot fly in this setting.
     """
-    told = _Told()
+    told = _CommandedThrustProbe()
     plant = make_plant(vehicle, Start((0.0, 0.0, 0.0), 0.0), setting, None, told)
     plant.reset(float(t[0]))
     plant.armed = True
@@ -114,15 +114,15 @@ def lacking(
 
 @dataclass(frozen=True)
 class Residuals:
-    """A residual file: what was learned of one vehicle's odometry and of one of its plants, or what its odometry shall err by."""
+    """Contents of a residual file: the residual models of one vehicle's plant and of its odometry, learned or specified."""
 
-    vehicle: str  # its hash
-    aerodynamic: bool  # of which plant the acceleration is
-    acceleration: ResidualAcceleration | None  # None: every plant is right
-    observation: ObservationModel | None = None  # None: the flights had no estimates
+    vehicle: str  # hash of the vehicle
+    aerodynamic: bool  # whether the acceleration belongs to the grey-box plant
+    acceleration: ResidualAcceleration | None  # None: no residual acceleration
+    observation: ObservationModel | None = None  # None: no estimates were available
 
     def require(self, vehicle: Vehicle, setting: Setting, where: str) -> None:
-        """Raises UserError where another plant would fly: it has aerodynamics twice, or not at all."""
+        """Check vehicle and plant. Raises UserError for another plant, whose aerodynamics would count twice or not at all."""
         if self.vehicle != vehicle.hash:
             raise UserError(f"{where}: was fitted to another vehicle than {vehicle.name}, or to other facts of it")
         if self.acceleration is not None and self.aerodynamic != setting.aerodynamic:
@@ -133,7 +133,7 @@ class Residuals:
             )
 
     def save(self, path: Path) -> None:
-        """Writes one .npz file. Raises UserError when it cannot be written."""
+        """Write one .npz file. Raises UserError when it cannot be written."""
         facts = {"vehicle": np.array(self.vehicle), "aerodynamic": np.array(self.aerodynamic)}
         if (of := self.acceleration) is not None:
             facts |= {"acceleration_x": of.x, "acceleration_c": of.c, "acceleration": of.accel}
@@ -142,7 +142,7 @@ class Residuals:
 
     @classmethod
     def load(cls, path: Path) -> "Residuals":
-        """Raises UserError when the file is missing or no residual file."""
+        """Read a residual file. Raises UserError when it is missing or not a residual file."""
         file = read_arrays(path)
         with reading(path, "no residual file; make one with race-bench fit-residuals"):
             acceleration = None

@@ -1,7 +1,7 @@
-"""A plant of four rotors under a flight controller that is a program of its own: the `rotors` model behind lagging thrusts.
+"""Plant of four rotors driven by an external flight controller: the `rotors` model with first-order thrust lag.
 
-Rotor i's thrust follows a quarter of the vehicle's static curve at its motor's output, with the vehicle's lag. Inertia, arms and
-drag torque are of the vehicle's `rotors`; there is no aerodynamics beyond the vehicle's drag, and no battery.
+Rotor i's thrust follows a quarter of the vehicle's static curve at its motor output, with the vehicle's thrust lag. Inertia,
+arms and drag torque are those of `rotors` in the vehicle; aerodynamics are the vehicle's drag alone, and there is no battery.
 """
 
 import math
@@ -23,16 +23,16 @@ THRUSTS = slice(13, STATES)
 
 
 class MotorSource(Protocol):
-    """What turns the motors."""
+    """Source of the motor outputs: a flight controller."""
 
     def outputs(self, truth: Truth) -> Array:
-        """(4,) 0..1, one for each of the vehicle's rotors, in a state that its gyro and accelerometer have just measured."""
+        """Return the motor outputs (4,), 0..1, in the vehicle's order of rotors, for the state just measured by its IMU."""
         ...
 
 
 @inlined
 def slope(x, wanted, residual, par, lag):
-    """d/dt of pose, motion and thrusts (17 scalars), with an unknown acceleration (3), world."""
+    """Return d/dt of pose, motion and thrusts (17 scalars). `residual`: acceleration (3), m/s^2, world."""
     thrusts = (x[13], x[14], x[15], x[16])
     k = rotors(x, thrusts, par)
     rise = (
@@ -46,15 +46,15 @@ def slope(x, wanted, residual, par, lag):
 
 @inlined
 def ahead(x, h, k):
-    """x + h k of 17 scalars."""
+    """Return x + h k of 17 scalars."""
     return (*lanes.ahead_rigid(x, h, k), x[13] + h * k[13], x[14] + h * k[14], x[15] + h * k[15], x[16] + h * k[16])
 
 
 @njit
 def fly(x, wanted, residual, pars, lag, substeps, dt, solids, first, bodies, impulses):
-    """Runge-Kutta sub-steps of x (17,) with wanted thrusts (4,) in N held. Returns the specific force (3), body axes.
+    """Advance x (17,) by Runge-Kutta sub-steps at constant target thrusts (4,), N; return the specific force (3), FRD.
 
-    pars, bodies: `boxed`.
+    pars, bodies: from `boxed`.
     """
     par, body = pars[0], bodies[0]
     asked, unknown = lanes.four(wanted, 0, 0, 1), lanes.three(residual, 0, 0, 1)
@@ -75,7 +75,7 @@ def fly(x, wanted, residual, pars, lag, substeps, dt, solids, first, bodies, imp
 
 
 class RotorsPlant(Plant):
-    """State `x`: ROTORS_X and the thrusts (4) in N. Commands of the wire do not reach it: they go to what turns the motors."""
+    """State `x` (17,): ROTORS_X and the thrusts (4), N. Driven by a `MotorSource`; commands of the link do not reach it."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class RotorsPlant(Plant):
         *,
         motors: MotorSource,
     ):
-        """Raises UserError for a vehicle without a `rotors` section."""
+        """Set up the plant on its pad. Raises UserError for a vehicle without a `rotors` section."""
         par = vehicle.rotors_parameters
         self._boxed_par, self._motors, self._mass = boxed(par), motors, par.mass
         super().__init__(vehicle, start, colliders, residual)

@@ -10,8 +10,8 @@
 In the paper no camera and no IMU take part: the controller is given position, velocity and attitude, and the noise does
 not depend on what the camera would see. "The dynamics model used by the trajectory generation and the MPC controller
 matches the simulated dynamics of experimental setting (1)": here that is the vehicle's `rates` model. A setting therefore
-picks the plant of a simulator, and tells a benchmark whether `ObservationModel` comes between truth and controller;
-a pilot that flies by IMU and camera makes its own observations and is touched by the plant only.
+selects the plant of a simulator, and for a benchmark whether `ObservationModel` comes between truth and controller;
+a pilot that flies by IMU and camera makes its own observations, so that only the plant affects it.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from vehicle.vehicle import Vehicle
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a flight is simulated with."""
+    """Plant and observation model of a simulated flight."""
 
     aerodynamic: bool  # the grey-box plant; off: the `rates` model
     noisy: bool  # the controller sees residual observations, not the truth
@@ -42,7 +42,7 @@ SETTINGS = {
 
 
 def natural(vehicle: Vehicle) -> Setting:
-    """The most that is known of this vehicle, and no observation model."""
+    """Return the setting with the most detailed plant that the vehicle supports, and no observation model."""
     return Setting(aerodynamic=vehicle.grey_box, noisy=False)
 
 
@@ -54,10 +54,10 @@ def make_plant(
     residual: Residual | None = None,
     motors: MotorSource | None = None,
 ) -> Plant:
-    """With `motors` four rotors that something else turns, whatever the setting.
+    """Return the plant of a setting; with `motors`, whatever the setting, four rotors driven by that source.
 
     Raises:
-        UserError: an aerodynamic setting of a vehicle without grey-box sections, or motors of one without `rotors`.
+        UserError: an aerodynamic setting for a vehicle without grey-box sections, or motors for one without `rotors`.
     """
     if motors is not None:
         return RotorsPlant(vehicle, start, colliders, residual, motors=motors)

@@ -28,25 +28,25 @@ X = layout(
     loop=("1 2 3 4 5 6 7 8 9", "-", "flight controller"),
     battery=("energy slow fast", "kJ/Ah V V", "one cell"),
 )
-STILL = (0.0,) * 17
+STILL = (0.0,) * 17  # zero of motion and motor speeds, from which the Runge-Kutta sum starts
 OMEGA, LOOP, BATTERY = X["Omega"].at, X["loop"].at, X["battery"].at
 
 
 class Terms(NamedTuple):
-    """What is modelled beyond the rigid body. All off: the planner's `rotors` model, whose input is four thrusts."""
+    """Terms modelled beyond the rigid body. All off: the planner's `rotors` model, whose input is four thrusts."""
 
-    aero: bool = True  # the polynomial; off: the vehicle's simple drag
+    aero: bool = True  # polynomial aerodynamics; off: the vehicle's drag
     motor_torque: bool = True  # tau_mot of eq. (3)
-    motor_lag: bool = True  # k_mot of eq. (1); off: motors follow at once
+    motor_lag: bool = True  # k_mot of eq. (1); off: motors follow without lag
     battery: bool = True  # off: nominal voltage
-    flight_controller: bool = True  # and ESC; off: the input is four rotor thrusts, N
+    flight_controller: bool = True  # flight controller and ESC; off: the input is four rotor thrusts, N
 
 
 ALL = Terms()
 
 
 class SwiftParameters(NamedTuple):
-    """Everything that a sub-step needs."""
+    """Parameters of a sub-step, SI."""
 
     mass: float
     inertia: tuple[float, float, float]
@@ -60,12 +60,12 @@ class SwiftParameters(NamedTuple):
     hover_sqr: float  # (rad/s)^2, squared motor speed in hover
     drag_linear: tuple[float, float, float]
     drag_quadratic: float
-    fx: tuple[float, ...]  # of `vehicle.powertrain.SideForce`, in its order
+    fx: tuple[float, ...]  # coefficients of `vehicle.powertrain.SideForce`, in its order
     fy: tuple[float, ...]
-    fz: tuple[float, ...]  # of `Lift`
-    tx: tuple[float, ...]  # of `SideTorque`
+    fz: tuple[float, ...]  # coefficients of `Lift`
+    tx: tuple[float, ...]  # coefficients of `SideTorque`
     ty: tuple[float, ...]
-    tz: tuple[float, ...]  # of `YawTorque`
+    tz: tuple[float, ...]  # coefficients of `YawTorque`
     speed: SpeedMapParameters
     loop: ControllerParameters
     battery: BatteryParameters
@@ -73,13 +73,13 @@ class SwiftParameters(NamedTuple):
 
 @inlined
 def side_force(v, w, share, c):
-    """f_x or f_y over mass; `share` is that of the offset."""
+    """Return f_x or f_y over mass, m/s^2; `share`: weight of the constant term, 0..1."""
     return c[0] * share + v * (c[1] + c[2] * v + c[5] * abs(v)) + w * (c[3] + c[4] * v)
 
 
 @inlined
 def lift(vxy, vz, w, c):
-    """f_z over mass."""
+    """Return f_z over mass, m/s^2."""
     return (
         vz * (c[0] + vz * (c[1] + vz * c[2]) + c[9] * abs(vz))
         + vxy * (c[3] + c[4] * vxy)
@@ -89,16 +89,16 @@ def lift(vxy, vz, w, c):
 
 @inlined
 def side_torque(v, w, share, c):
-    """tau_x or tau_y over inertia."""
+    """Return tau_x or tau_y over inertia, rad/s^2."""
     plain, with_rotors = c[1] + c[2] * v + c[6] * abs(v), c[4] + c[5] * v + c[7] * abs(v)
     return c[0] * share + v * plain + w * (c[3] + v * with_rotors)
 
 
 @inlined
 def aero(v_b, w, par):
-    """Aerodynamic force over mass (3) and torque over inertia (3) in body FRD, for v_b in FRD and mean squared speed w.
+    """Return force over mass (3) and torque over inertia (3), body FRD, at v_b (3), FRD, and mean squared motor speed w.
 
-    The polynomial is published in FLU: y and z change sign on the way in and out.
+    The polynomial is published in FLU: y and z change sign at input and output.
     """
     x, y, z = v_b[0], -v_b[1], -v_b[2]
     share = min(1.0, w / par.hover_sqr)
@@ -111,13 +111,13 @@ def aero(v_b, w, par):
 
 @inlined
 def mean_square(x):
-    """Mean squared motor speed, (rad/s)^2."""
+    """Return the mean squared motor speed, (rad/s)^2."""
     return (x[13] ** 2 + x[14] ** 2 + x[15] ** 2 + x[16] ** 2) / 4
 
 
 @inlined
 def translation_and_torque(x, par, terms):
-    """dv/dt in world axes, m/s^2, and tau_aero over inertia, rad/s^2: eq. (1), (2), (4)."""
+    """Return dv/dt, m/s^2, world, and tau_aero over inertia, rad/s^2, body: eq. (1), (2), (4)."""
     w = mean_square(x)
     q, v = (x[3], x[4], x[5], x[6]), (x[7], x[8], x[9])
     thrust = 4 * par.c_l * w / par.mass
@@ -130,32 +130,32 @@ def translation_and_torque(x, par, terms):
 
 @inlined
 def specific_force(x, par, terms):
-    """f_prop + f_aero over the mass, m/s^2, body axes: what an accelerometer feels."""
+    """Return the specific force (f_prop + f_aero) / m, m/s^2, body FRD, as an accelerometer measures it."""
     a, _ = translation_and_torque(x, par, terms)
     return rotate((x[3], -x[4], -x[5], -x[6]), (a[0], a[1], a[2] - GRAVITY))
 
 
 @inlined
 def motor_acceleration(i, x, omega_ss, par, terms):
-    """Of motor i, rad/s^2."""
+    """Return the acceleration of motor i, rad/s^2."""
     return (omega_ss[i] - x[13 + i]) / par.time_constant if terms.motor_lag else 0.0
 
 
 @inlined
 def with_rotor(i, torque, x, acceleration, par, terms):
-    """A torque (3), N m, and that of rotor i: its thrust at its arm, its drag, and what accelerates its motor."""
+    """Add rotor i's torque to `torque` (3), N m: thrust at its arm, drag, and reaction to its motor's acceleration."""
     thrust = par.c_l * x[13 + i] ** 2
     yaw = torque[2] + par.torque[i] * thrust
-    if terms.motor_torque:  # the body is turned against the motor's sense of rotation, as by its drag
+    if terms.motor_torque:  # the reaction acts against the motor's sense of rotation, as its drag does
         yaw += math.copysign(par.rotor_inertia, par.torque[i]) * acceleration[i]
     return torque[0] - par.rotor_y[i] * thrust, torque[1] + par.rotor_x[i] * thrust, yaw
 
 
 @inlined
 def derivative(x, omega_ss, residual, par, terms):
-    """d/dt of position, attitude, velocity, body rates and motor speeds (17): eq. (1) to (4).
+    """Return d/dt of position, attitude, velocity, body rates and motor speeds (17): eq. (1) to (4).
 
-    `residual` is an acceleration (3) in world axes that the model does not know, eq. (11).
+    residual: unmodelled acceleration (3), m/s^2, world: eq. (11).
     """
     w = (x[10], x[11], x[12])
     J = par.inertia
@@ -181,7 +181,7 @@ def derivative(x, omega_ss, residual, par, terms):
 
 @inlined
 def motor_power(omega, par):
-    """Electric power of four motors, W: eq. (5) with the efficiency of the motor's own fit."""
+    """Return the electric power of four motors, W: eq. (5) with the efficiency of the motor's own fit."""
     total = 0.0
     for i in range(4):
         cube = omega[i] ** 3
@@ -191,7 +191,7 @@ def motor_power(omega, par):
 
 @inlined
 def steady_speeds(loop, pack, w, u, armed, par, terms, smooth, dt):
-    """The flight controller's state (9) after dt, and the steady motor speeds (4) that rate loop, ESC and battery ask for."""
+    """Return the flight controller's state (9) after dt, and the steady motor speeds (4), rad/s, from its outputs."""
     if not armed:
         return (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0)
     if not terms.flight_controller:
@@ -210,22 +210,22 @@ def steady_speeds(loop, pack, w, u, armed, par, terms, smooth, dt):
 
 @inlined
 def ahead(x, h, k):
-    """x + h k of 17 scalars."""
+    """Return x + h k of 17 scalars."""
     return (*lanes.ahead_rigid(x, h, k), x[13] + h * k[13], x[14] + h * k[14], x[15] + h * k[15], x[16] + h * k[16])
 
 
 @inlined
 def shares(par, dt):
-    """How far filters and sags come within dt, the same at every sub-step: gyro and D term, slow and fast."""
+    """Return the step gains over dt of the filters (gyro, D term) and of the voltage drops (slow, fast)."""
     return smoothing(par.loop, dt), sags(par.battery, dt)
 
 
 @inlined
 def stepped(x, loop, pack, u, armed, residual, par, terms, share, dt):
-    """Motion and motor speeds (17), flight controller (9) and battery (3) after one Runge-Kutta step of length dt.
+    """Return motion and motor speeds (17), flight controller (9) and battery (3) after one Runge-Kutta step of length dt.
 
     u: commanded body rates (3) in rad/s and throttle 0..1, or four rotor thrusts in N without a flight controller.
-    share: of `shares`.
+    share: from `shares`.
     """
     then, omega_ss = steady_speeds(loop, pack, (x[10], x[11], x[12]), u, armed, par, terms, share[0], dt)
     now = x if terms.motor_lag else (*x[:13], *omega_ss)
@@ -243,7 +243,7 @@ def stepped(x, loop, pack, u, armed, residual, par, terms, share, dt):
 
 
 def parameters(vehicle: Vehicle) -> SwiftParameters:
-    """Raises UserError when the vehicle has no grey-box sections."""
+    """Return the parameters of a vehicle. Raises UserError when it has no grey-box sections."""
     motors, battery, controller, aero_facts = vehicle.require_grey_box()
     par, rotors = vehicle.rotors_parameters, vehicle.rotors
     assert rotors is not None
@@ -268,7 +268,7 @@ def parameters(vehicle: Vehicle) -> SwiftParameters:
 
 
 def at_rest(par: SwiftParameters) -> Array:
-    """State as `X` at the origin, level, motors off, battery fresh."""
+    """Return the state as `X` at the origin, level, with motors off and the battery at its starting voltage."""
     x = np.zeros(X.size)
     x[3] = 1.0
     x[BATTERY] = battery_model.at_rest(par.battery)

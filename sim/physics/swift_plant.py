@@ -1,4 +1,4 @@
-"""The grey-box plant: `sim.physics.swift` with contacts, behind the plant's interface."""
+"""Grey-box plant: `sim.physics.swift` with contacts, behind the `Plant` interface."""
 
 import numpy as np
 
@@ -16,14 +16,14 @@ from vehicle.vehicle import ThrottleCurve, Vehicle
 
 @inlined
 def taken(x, i, n):
-    """Motion and motor speeds (17), flight controller (9) and battery (3) of vehicle i of n side by side."""
+    """Return motion and motor speeds (17), flight controller (9) and battery (3) of vehicle i of n."""
     loop = (*lanes.three(x, 17, i, n), *lanes.three(x, 20, i, n), *lanes.three(x, 23, i, n))
     return (*lanes.rigid(x, i, n), *lanes.four(x, 13, i, n)), loop, lanes.three(x, 26, i, n)
 
 
 @inlined
 def put(x, state, i, n):
-    """The reverse of `taken`."""
+    """Write the state that `taken` reads."""
     motion, loop, pack = state
     lanes.put_rigid(x, motion, i, n)
     lanes.put_four(x, motion[13:], 13, i, n)
@@ -35,9 +35,9 @@ def put(x, state, i, n):
 
 @njit
 def fly(x, u, armed, residual, pars, terms, substeps, dt, solids, first, bodies, impulses):
-    """Sub-steps of x (29) with held input; contacts are answered after each. Returns the specific force (3), body axes.
+    """Advance x (29,) by sub-steps at constant input, with contacts resolved after each; return the specific force (3), FRD.
 
-    pars, bodies: `boxed`.
+    pars, bodies: from `boxed`.
     """
     par, body = pars[0], bodies[0]
     share = swift.shares(par, dt)
@@ -51,7 +51,7 @@ def fly(x, u, armed, residual, pars, terms, substeps, dt, solids, first, bodies,
 
 @njit
 def fly_lanes(x, u, residual, par, substeps, dt):
-    """`swift.stepped` for LANES armed vehicles side by side, with nothing in their way: the same to the last bit as one by one.
+    """Advance LANES armed vehicles without contacts by `swift.stepped`; bit-identical to one by one.
 
     x, u, residual: (29 LANES,), (4 LANES,), (3 LANES,); entry k of vehicle i at k LANES + i.
     """
@@ -65,7 +65,7 @@ def fly_lanes(x, u, residual, par, substeps, dt):
 
 
 class SwiftPlant(Plant):
-    """State `x` as `sim.physics.swift.X`. Raises UserError when the vehicle has no grey-box sections."""
+    """Grey-box plant; state `x` (29,) as `sim.physics.swift.X`. Raises UserError without grey-box sections."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class SwiftPlant(Plant):
         residual: Residual | None = None,
         terms: Terms = ALL,
     ):
-        """`terms.flight_controller` must be on: the plant is flown by rates and throttle."""
+        """Set up the plant on its pad. `terms.flight_controller` must be on: the inputs are rates and throttle."""
         if not terms.flight_controller:
             raise ValueError("a plant is flown by rates and throttle, so its flight controller cannot be switched off")
         self._boxed_par, self._terms = boxed(swift.parameters(vehicle)), terms
@@ -89,12 +89,12 @@ class SwiftPlant(Plant):
 
     @property
     def motor_speeds(self) -> Array:
-        """(4,) rad/s."""
+        """Motor speeds (4,), rad/s."""
         return self.x[swift.OMEGA].copy()
 
     @property
     def battery_v(self) -> float:
-        """Voltage of the pack now."""
+        """Current voltage of the pack, V."""
         return float(voltage(self.x[swift.BATTERY], self._par.battery))
 
     def _at_rest(self) -> Array:
@@ -110,7 +110,7 @@ class SwiftPlant(Plant):
 
 
 def static_curve(vehicle: Vehicle, points: int) -> ThrottleCurve:
-    """Thrust over throttle in still air at nominal voltage: what the vehicle's `throttle` should hold."""
+    """Return thrust over throttle in still air at nominal voltage, from which the vehicle's `throttle` is taken."""
     par = record(swift.parameters(vehicle))
     command, thrust = np.linspace(0.0, 1.0, points), []
     for throttle in command:

@@ -1,1 +1,1 @@
-"""What the drone's camera sees: a drawn world, or the corners of its gates without any drawing."""
+"""Simulated camera: a rendered world, or gate corners with noise without rendering."""

@@ -1,4 +1,4 @@
-"""Vertices and shaders on the device."""
+"""OpenGL vertex arrays and shaders."""
 
 from pathlib import Path
 
@@ -7,20 +7,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 SHADERS = Path(__file__).parent / "shaders"
-SOLIDS = "3f 3f 4f", "p_w", "uvl", "tint"  # the layout of solid vertices
+SOLIDS = "3f 3f 4f", "p_w", "uvl", "tint"  # vertex layout of solids
 
 
 def shape(
     ctx: moderngl.Context, shader: str, vertices: NDArray[np.float32], layout: str, *names: str
 ) -> moderngl.VertexArray | None:
-    """Vertices that stay as they are; None of none."""
+    """Return a vertex array with static vertices; None for no vertices."""
     return array(ctx, shader, ctx.buffer(vertices.tobytes()), layout, *names) if len(vertices) else None
 
 
 def array(
     ctx: moderngl.Context, shader: str, buffer: moderngl.Buffer, layout: str, *names: str
 ) -> moderngl.VertexArray:
-    """What a shader draws of a buffer, whose layout names its inputs."""
+    """Return a vertex array of a buffer for a shader; `names` are the shader's inputs in the buffer's layout."""
     program = ctx.program(
         vertex_shader=(SHADERS / f"{shader}.vert").read_text(), fragment_shader=(SHADERS / f"{shader}.frag").read_text()
     )
@@ -28,7 +28,7 @@ def array(
 
 
 def render(drawn: moderngl.VertexArray | None, mode: int, uniforms: dict[str, bytes]) -> None:
-    """Draws it with those of the uniforms that its shader has."""
+    """Draw a vertex array, with those of the uniforms that its shader has."""
     if drawn is not None:
         for name, value in uniforms.items():
             if name in drawn.program:

@@ -1,5 +1,5 @@
-"""The camera as the wire sees it: poses in, JPEG images out. Drawing takes longer than a tick, so in real time it has a
-process of its own, which always draws the newest pose and sends the chunks itself.
+"""Video feed: poses in, JPEG images out. Rendering takes longer than a tick, so in real time it has a process of its own,
+which renders the newest pose and sends the chunks itself.
 """
 
 import contextlib
@@ -29,21 +29,21 @@ from vehicle.process import end, shielded
 from vehicle.vehicle import Vehicle
 
 Address = tuple[str, int]
-START_S = 60.0  # longest for the outlet to open; it takes 2 s
-ENOUGH = 0.8  # of the images that are due, as a client that sees by them needs
+START_S = 60.0  # s, time limit for the outlet to open; it takes about 2 s
+ENOUGH = 0.8  # fraction of the images due that a vision-based client needs (chosen)
 
 
 class Feed:
-    """Draws and compresses in the caller's process."""
+    """Rendering and compression in the caller's process."""
 
     def __init__(self, track: Track, vehicle: Vehicle, look: Look, seed: int):
-        """Raises UserError when this machine cannot draw."""
+        """Open the camera. Raises UserError when this machine cannot render."""
         self._camera = RenderedCamera(track, vehicle.camera, look, seed)
         chroma = cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420
         self._quality = [cv2.IMWRITE_JPEG_QUALITY, look.jpeg_quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, chroma]
 
     def frame(self, exposure: Exposure) -> VideoFrame:
-        """The image of one exposure."""
+        """Render and compress one exposure."""
         seen = exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b, exposure.t, exposure.rivals
         image = self._camera.expose(*seen)
         ok, jpeg = cv2.imencode(".jpg", image, self._quality)
@@ -55,7 +55,7 @@ class Feed:
 
 
 class Outlet(Protocol):
-    """Turns exposures into datagrams and where they go: the video stream of one protocol."""
+    """Video stream of one protocol: converts exposures to datagrams and their targets."""
 
     def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]: ...
 
@@ -63,10 +63,10 @@ class Outlet(Protocol):
 
 
 class VideoOutlet:
-    """The video stream of VADR-TS-002, 4.6."""
+    """Video stream of VADR-TS-002, 4.6."""
 
     def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, look: Look, seed: int, target: Address):
-        """Draws a first image, which takes longest. Raises UserError when this machine cannot draw."""
+        """Open the camera and render a first image, which takes longest. Raises UserError when this machine cannot render."""
         self._feed, self._profile, self._target = Feed(track, vehicle, look, seed), profile, target
         self._feed.frame(Exposure(0, 0.0, track.start.p_wb, track.start.q_wb, np.zeros(3), np.zeros(3), 0.0, 0.0))
 
@@ -78,10 +78,10 @@ class VideoOutlet:
 
 
 class FeedProcess:
-    """An outlet in its own process that draws and sends each image, or the newest where drawing takes too long."""
+    """Outlet in its own process that renders and sends each image, or the newest where rendering takes too long."""
 
     def __init__(self, open_outlet: Callable[[], Outlet]):
-        """Waits until the outlet is open. Raises UserError when it cannot be."""
+        """Start the process and wait until the outlet is open. Raises UserError when it cannot be opened."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._drawn, self._due = context.RawValue("l", 0), 0
@@ -100,7 +100,7 @@ class FeedProcess:
             raise UserError(problem)
 
     def expose(self, exposure: Exposure) -> bool:
-        """Hands over a pose. Returns False when the process is gone."""
+        """Send an exposure to the process; return False when the process has ended."""
         self._due += 1
         try:
             self._pipe.send(exposure)
@@ -110,7 +110,7 @@ class FeedProcess:
 
     @property
     def trouble(self) -> str:
-        """What somebody who waits for images should know; empty when all but a few were drawn."""
+        """Message for the user when too many images were dropped; empty otherwise."""
         drawn, due = self._drawn.value, self._due
         if drawn >= ENOUGH * due:
             return ""
@@ -148,11 +148,11 @@ def _work(pipe: Connection, open_outlet: Callable[[], Outlet], count: Any) -> No
 
 
 def _send(coming: "queue.SimpleQueue[tuple[float, list[tuple[bytes, Address]]]]") -> None:
-    """Images in their order, each when it is due."""
+    """Send images in order, each at its due time."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
         while True:
             due, drawn = coming.get()
             time.sleep(max(due - time.monotonic(), 0.0))
             for datagram, target in drawn:
-                with contextlib.suppress(OSError):  # nobody listens there (yet)
+                with contextlib.suppress(OSError):  # no listener there (yet)
                     wire.sendto(datagram, target)

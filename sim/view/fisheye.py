@@ -1,4 +1,4 @@
-"""A fisheye camera: equidistant, r = f theta with f = W / FOV, looked up in the faces of a drawn cube.
+"""Equidistant fisheye camera, r = f theta with f = W / FOV, sampled from the rendered faces of a cube.
 
 Kannala and Brandt, "A generic camera model ... for conventional, wide-angle and fish-eye lenses", 2006, its first term.
 """
@@ -21,12 +21,12 @@ from tracks.track import Track
 from vehicle.rotation import Array, from_euler, matrix, product
 
 FACES = ((0, 0), (0, 90), (0, -90), (0, 180), (90, 0), (-90, 0))  # pitch and yaw of each face, deg
-FACE_DEG = 92.0  # a little more than a quarter turn, so that no seam shows
-LEAST_PX, MOST_PX = 64, 1024
+FACE_DEG = 92.0  # deg, field of view of a face, over 90 so that no seam shows
+LEAST_PX, MOST_PX = 64, 1024  # limits of a face's side (chosen)
 
 
 def fisheye_rays(request: SensorRequest) -> tuple[Array, NDArray[np.bool_]]:
-    """Unit vectors (H, W, 3), front-right-down, of every pixel, and (H, W) whether it lies within the field of view."""
+    """Return unit vectors (H, W, 3), front-right-down, of all pixels, and the mask (H, W) of those in the field of view."""
     focal = request.width_px / math.radians(request.fov_deg)
     u, v = np.meshgrid(np.arange(request.width_px), np.arange(request.height_px))
     x, y = (u - request.width_px / 2) / focal, (v - request.height_px / 2) / focal
@@ -36,10 +36,10 @@ def fisheye_rays(request: SensorRequest) -> tuple[Array, NDArray[np.bool_]]:
 
 
 class Fisheye:
-    """Draws the faces that it needs."""
+    """Fisheye camera that renders the cube faces within its field of view."""
 
     def __init__(self, request: SensorRequest, track: Track, look: Look, seed: int):
-        """otherParams[0] is the side of a face in px; 0 chooses one as fine as the image."""
+        """Open the cube camera. otherParams[0]: side of a face in px; 0 for the resolution of the image."""
         self._request, self._mount, self._quality = request, mount_of(request), look.jpeg_quality
         side = round(request.other[0]) or math.ceil(request.width_px * FACE_DEG / request.fov_deg)
         side = min(max(side, LEAST_PX), MOST_PX)

@@ -1,4 +1,4 @@
-"""What stands and hangs in the hangar: lamps that look like gates, pillars that take their light, jets, trusses."""
+"""Furniture of the hangar: lamps that look like gates, pillars lit by gates, jets, trusses."""
 
 import numpy as np
 
@@ -8,11 +8,11 @@ from sim.view.shapes import SQUARE, box, disc, lines, patch, polyline, surface
 from vehicle.rotation import Array
 
 DOWN = np.array([0.0, 0.0, 1.0])
-LAMP = 2.0  # shine above 1 marks a lamp: its brightness is the look's
+LAMP = 2.0  # shine above 1 marks a lamp, whose brightness is that of the look
 
 
 def ceiling_lamp(centre: Array, half: float = 1.4, bar: float = 0.12) -> Array:
-    """A white square ring that shines downward: four solid quads (24, 10)."""
+    """Return a white square ring that faces downward: four solid quads (24, 10)."""
     ring = np.column_stack([SQUARE[:, 1], SQUARE[:, 0], np.zeros(4)])
     a, b = centre + half * ring, centre + (half - bar) * ring
     p_w = np.stack([a, np.roll(a, -1, 0), np.roll(b, -1, 0), b], 1)
@@ -20,7 +20,7 @@ def ceiling_lamp(centre: Array, half: float = 1.4, bar: float = 0.12) -> Array:
 
 
 def pillar(low: Array, high: Array, gate_m: float, rng: np.random.Generator) -> list[Array]:
-    """A numbered pillar. Near a gate one of its faces shines red, elsewhere here and there one is lit yellow."""
+    """Return a numbered pillar; near a gate (`gate_m`, m) one face is lit red, elsewhere some have a face lit yellow."""
     shaft = box(low, high, texture.STATION, 0.5, 13.0)
     shaft[:, 3] = (shaft[:, 3] + rng.integers(texture.STATIONS)) / texture.STATIONS
     parts = [shaft]
@@ -41,14 +41,14 @@ def pillar(low: Array, high: Array, gate_m: float, rng: np.random.Generator) -> 
 
 
 def start_lamp(pad_w: Array, ahead: Array, side: float, floor: float) -> tuple[list[Array], Array]:
-    """A traffic light on a tripod beside the start, red off and green on, and its shine on the floor."""
+    """Return a traffic light on a tripod beside the start, green on and red off, and its light pool on the floor."""
     across = np.cross(DOWN, ahead)
     foot = pad_w + 4.2 * ahead + side * 1.55 * across
     foot[2] = floor
     centre = foot - 1.05 * DOWN
     half = np.abs(0.13 * across) + np.abs(0.06 * ahead) + 0.3 * DOWN
     parts = [box(centre - half, centre + half, texture.PLAIN, 0.05)]
-    front = centre - (np.abs(half * ahead).sum() + 0.02) * ahead  # the housing follows the world's axes
+    front = centre - (np.abs(half * ahead).sum() + 0.02) * ahead  # the housing is aligned with the world's axes
     parts.append(disc(front + 0.13 * DOWN, 0.11 * across, 0.11 * DOWN, (0.1, 1.0, 0.2), LAMP))
     parts.append(disc(front - 0.13 * DOWN, 0.11 * across, 0.11 * DOWN, (0.22, 0.02, 0.02), LAMP))
     neck, w = centre + 0.3 * DOWN, 0.02 * across
@@ -59,7 +59,7 @@ def start_lamp(pad_w: Array, ahead: Array, side: float, floor: float) -> tuple[l
 
 
 def aircraft(foot: Array, heading: float) -> list[Array]:
-    """A parked jet of 14 m, roughly: a six-sided fuselage, wings, tails; its wheels stand on `foot` (3,)."""
+    """Return a coarse parked jet of 14 m: six-sided fuselage, wings, tails; its wheels stand on `foot` (3,) m."""
     c, s = np.cos(heading), np.sin(heading)
     R = np.array([[c, -s, 0], [s, c, 0], [0, 0, 1.0]])
 
@@ -103,7 +103,7 @@ def aircraft(foot: Array, heading: float) -> list[Array]:
 
 
 def truss(a: Array, b: Array, height: float = 1.0, pitch: float = 2.0) -> Array:
-    """A lattice girder that hangs from the line a-b (3,): two chords and a zigzag; line vertices."""
+    """Return a lattice girder below the line from a to b (3,) m: two chords and a zigzag; line vertices."""
     n = max(int(np.linalg.norm(b - a) / pitch), 1)
     zigzag = np.linspace(a, b, n + 1) + np.where(np.arange(n + 1) % 2, height, 0.0)[:, None] * DOWN
     chords = lines([a, b, a + height * DOWN, b + height * DOWN], (0.3, 0.3, 0.3))

@@ -1,4 +1,4 @@
-"""The drawn gates: a painted square ring with an orange outline. See `sim.view.look` for which square is the nominal one."""
+"""Rendered gates: a painted square ring with an orange outline. `sim.view.look` defines the nominal squares."""
 
 import numpy as np
 
@@ -11,18 +11,18 @@ from vehicle.rotation import Array
 
 
 def drawn_gates(track: Track) -> list[Gate]:
-    """What of the course is drawn: visible square gates, each once, no balls and no openings of another shape."""
+    """Return the gates that are rendered: visible square gates, each once; no balls and no openings of another shape."""
     gates = [track.gates[i] for i in sorted(set(track.landmarks))]
     return [gate for gate in gates if gate.visible and gate.outer_m > gate.opening_m > 0]
 
 
 def hole_m(gate: Gate, look: Look) -> float:
-    """Side of the square that is seen through, in the front and in the rear face."""
+    """Return the side of the visible hole in the front and rear face, m."""
     return gate.opening_m - look.outline_m
 
 
 def gate_solid(gate: Gate, look: Look) -> Array:
-    """A square ring of `look.depth_m` about the gate's plane; solid vertices (n, 10)."""
+    """Return a square ring of depth `look.depth_m` centred on the gate's plane; solid vertices (n, 10)."""
     rings = {}
     for name, x in (("front", -look.depth_m / 2), ("back", look.depth_m / 2)):
         for what, length in (("outer", gate.outer_m), ("inner", hole_m(gate, look))):
@@ -40,7 +40,7 @@ def gate_solid(gate: Gate, look: Look) -> Array:
             uv = np.broadcast_to(np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]), (4, 4, 2))
         else:
             uv = p_g[..., 1:] / gate.outer_m + 0.5
-            if (p_g[..., 0] > 0).all():  # the back: mirrored, so that the lettering reads from there, too
+            if (p_g[..., 0] > 0).all():  # mirrored at the back, so that the lettering reads correctly from there
                 uv[..., 0] = 1 - uv[..., 0]
         parts.append(surface(gate.p_wg + p_g @ gate.R_wg.T, uv, layer, np.ones(3), 1.0))
     return np.concatenate(parts)

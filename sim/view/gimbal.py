@@ -1,4 +1,4 @@
-"""A gimbal: a drawn camera that turns, zooms and ranges as it is ordered, and tells its state."""
+"""Gimbal: a rendered camera that turns, zooms and ranges on command, and reports its state."""
 
 import math
 from dataclasses import replace
@@ -22,14 +22,14 @@ from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.rotation import from_euler, matrix, normalised, to_euler
 
-LIGHTS = RGB, INFRARED, INFRARED_GREY  # TypeID of the camera whose light each `GimbalOrder.light` is
-LEAST_FOV_DEG = 1.0
-MOST_RATE_DEG_S = 720.0  # where the request tells none
-PITCH, YAW = 1, 2  # of roll, pitch, yaw
+LIGHTS = RGB, INFRARED, INFRARED_GREY  # TypeID of the spectrum for each value of `GimbalOrder.light`
+LEAST_FOV_DEG = 1.0  # lower limit of the field of view under zoom (chosen)
+MOST_RATE_DEG_S = 720.0  # deg/s, rate limit where the request has none (chosen)
+PITCH, YAW = 1, 2  # indices in roll, pitch, yaw
 
 
 class Gimbal:
-    """otherParams at its making: least and most pitch (deg), most pitch and yaw rate (deg/s), zoom, most range (m); 0 for any."""
+    """Gimbal camera. otherParams of its request: pitch limits (deg), rate limits (deg/s), zoom, range limit (m); 0: default."""
 
     def __init__(self, request: SensorRequest, track: Track, around: Surroundings, look: Look, seed: int):
         self._request, self._around, self._quality = request, around, look.jpeg_quality
@@ -46,15 +46,15 @@ class Gimbal:
 
     @property
     def _seen_deg(self) -> float:
-        """Field of view under the present zoom."""
+        """Horizontal field of view at the current zoom, deg."""
         half = math.tan(math.radians(self._fov_deg) / 2) / self._zoom
         return max(2 * math.degrees(math.atan(half)), LEAST_FOV_DEG)
 
     def order(self, order: GimbalOrder) -> None:
-        """Carry out an order.
+        """Execute a command.
 
         Raises:
-            UserError: this gimbal cannot.
+            UserError: the command is invalid or not supported.
         """
         if order.track is not None or order.box is not None:
             raise UserError("gimbals here neither track nor box targets")
@@ -88,7 +88,7 @@ class Gimbal:
         return encode_payload(in_light(image, self._light), self._request.mode, self._quality)
 
     def state(self, exposure: Exposure) -> GimbalState:
-        """What it tells of itself at an exposure."""
+        """Return the reported state at an exposure."""
         camera, roll_pitch_yaw = self._camera.camera, (self._euler[0], self._euler[PITCH], self._euler[YAW])
         q = from_euler(*map(math.radians, roll_pitch_yaw)).tolist()
         return GimbalState(
@@ -101,7 +101,7 @@ class Gimbal:
         return replace(self._request, euler=tuple(self._euler), by_quat=0.0, quat=IDENTITY)
 
     def _turn(self, t: float) -> None:
-        """Go on turning up to time t, s, within the limits."""
+        """Integrate the commanded rates up to time t, s, within the limits."""
         passed = t - self._t if 0.0 < t - self._t < 1.0 else 0.0
         self._t = t
         low, high, *limits = self._request.other[:4]
@@ -113,7 +113,7 @@ class Gimbal:
             self._euler[PITCH] = float(np.clip(self._euler[PITCH], low, high))
 
     def _range_m(self, exposure: Exposure) -> float:
-        """Along the axis, m; 0 while it does not range."""
+        """Return the range along the optical axis, m; 0 while ranging is off."""
         if not self._ranging:
             return 0.0
         at, most = mount_of(self._aimed).seen(exposure), self._request.other[5] or RANGE_M

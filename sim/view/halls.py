@@ -1,7 +1,7 @@
-"""The two halls of the real courses: a black room with a grid and floating grey boxes, and a hangar.
+"""Halls of the two real courses: a black room with a grid and floating grey boxes, and a hangar.
 
-Both fill the bounds of the course, so that the walls one sees are those one must not cross. Furniture keeps clear of the
-straight lines start-gate-gate; it is scenery, not in the way of anything. The track's own obstacles are solid.
+Both fill the bounds of the course, so that the visible walls are the bounds. Furniture keeps clear of the straight lines
+start-gate-gate and does not collide; only the track's own obstacles are solid.
 """
 
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ from tracks.gate import Gate
 from tracks.track import Track
 from vehicle.rotation import Array, matrix
 
-CLEARANCE_M = 4.0  # between the furniture and the straight lines start-gate-gate
+CLEARANCE_M = 4.0  # m, least distance of furniture from the straight lines start-gate-gate (chosen)
 GREY, YELLOW, PURPLE = (0.38, 0.38, 0.38), (0.36, 0.33, 0.0), (0.05, 0.03, 0.07)
 
 
 @dataclass
 class Hall:
-    """Vertices of what stands around, see `sim.view.shapes` and `sim.view.light`."""
+    """Vertices of a hall and its furniture, see `sim.view.shapes` and `sim.view.light`."""
 
     solids: list[Array] = field(default_factory=list)
     lines: list[Array] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Hall:
 
 
 def flown(track: Track) -> Array:
-    """Points (n, 3) no further than 0.5 m apart on the straight lines start-gate-gate."""
+    """Return points (n, 3) m, at most 0.5 m apart, on the straight lines start-gate-gate."""
     stations = [track.start.p_wb, *(gate.p_wg for gate in track.gates)]
     if track.closed:
         stations.append(track.gates[0].p_wg)
@@ -44,13 +44,13 @@ def flown(track: Track) -> Array:
 
 
 def clear(low: Array, high: Array, line: Array) -> bool:
-    """Whether the box keeps its distance from the flown line (n, 3)."""
+    """Check whether the box keeps CLEARANCE_M from the points (n, 3) of `flown`."""
     nearest = np.linalg.norm(line - np.clip(line, low, high), axis=1).min()
-    return bool(nearest > CLEARANCE_M + 0.25)  # 0.25 m: from a point of the line to the nearest sample
+    return bool(nearest > CLEARANCE_M + 0.25)  # 0.25 m: largest distance to the nearest sample
 
 
 def neon(track: Track, gates: list[Gate], rng: np.random.Generator) -> Hall:
-    """The first qualifier's room: clusters of grey boxes of all sizes at all heights, a grid, a green horizon."""
+    """Return the first qualifier's room: clusters of grey boxes of all sizes and heights, a grid, a green horizon."""
     low, high, line = np.array(track.bounds.low_m), np.array(track.bounds.high_m), flown(track)
     hall = Hall()
     for _ in range(int(np.clip(np.prod(high - low) / 7_000, 12, 160))):
@@ -72,7 +72,7 @@ def neon(track: Track, gates: list[Gate], rng: np.random.Generator) -> Hall:
 
 
 def hangar(track: Track, gates: list[Gate], rng: np.random.Generator) -> Hall:
-    """The second qualifier's hangar: concrete, numbered pillars, lamps under trusses, parked jets, lit gates on the floor."""
+    """Return the second qualifier's hangar: concrete, numbered pillars, lamps under trusses, parked jets, light pools."""
     low, high, line = np.array(track.bounds.low_m), np.array(track.bounds.high_m), flown(track)
     floor, ceiling = high[2], low[2]
     hall = Hall()
@@ -112,14 +112,14 @@ def hangar(track: Track, gates: list[Gate], rng: np.random.Generator) -> Hall:
 
 
 def _nearest(gates: list[Gate], at: Array) -> float:
-    """m on the ground plan from a place (2,) to the nearest gate."""
+    """Return the horizontal distance from `at` (2,) m to the nearest gate, m."""
     return min((float(np.linalg.norm(gate.p_wg[:2] - at)) for gate in gates), default=np.inf)
 
 
 def _grid(
     low: Array, high: Array, pitch: float, rgb: ArrayLike, axes: tuple[int, ...] = (0, 1, 2), ceiling_only: bool = False
 ) -> Array:
-    """Lines on the two walls across each of `axes`; line vertices (n, 6)."""
+    """Return grid lines on the two walls normal to each of `axes`; line vertices (n, 6)."""
     parts = []
     for axis in axes:
         i, j = [k for k in range(3) if k != axis]
@@ -135,7 +135,7 @@ def _grid(
 
 
 def _floor_lines(low: Array, high: Array, rng: np.random.Generator) -> Array:
-    """Yellow lanes along the hangar and a few parking marks; line vertices."""
+    """Return yellow lanes along the hangar and some parking marks; line vertices."""
     floor = high[2] - 0.02
     parts = []
     for y in np.arange(low[1] + 5, high[1], 9.0):

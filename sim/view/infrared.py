@@ -1,4 +1,4 @@
-"""Drawn images in other light: grey, and infrared, where in this world what shines is what is warm."""
+"""Rendered images in other spectra: grey, and infrared, with brightness taken for temperature."""
 
 import cv2
 import numpy as np
@@ -8,7 +8,7 @@ from sim.view.renderer import Image
 
 
 def in_light(image: Image, type_id: int) -> Image:
-    """(H, W) or (H, W, 3) of 8 bit: a BGR image (H, W, 3) as a camera of another type sees it."""
+    """Convert a BGR image (H, W, 3) to the spectrum of a camera type: (H, W) or (H, W, 3), 8 bit."""
     if type_id not in (GREY, INFRARED, INFRARED_GREY):
         return image
     grey = np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), np.uint8)

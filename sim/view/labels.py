@@ -1,7 +1,7 @@
-"""Where the corners of the openings stand in an image, and which of them can be seen: the labels, by the pinhole.
+"""Ground-truth labels: image positions and visibility of the corners of the openings.
 
-An opening is the hole that is seen through: near and far face both cut the view, and each side of the hole belongs to the
-one that reaches further in. It is given in the gate's plane, as in `perception.association`.
+An opening is the visible hole: the near and the far face both limit the view, and each side of the hole is the side of the
+face that reaches further in. It is given in the gate's plane, as in `perception.association`.
 """
 
 from dataclasses import dataclass
@@ -14,25 +14,25 @@ from tracks.track import Track
 from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix
 
-NEAR_M = 0.1  # what is nearer to the image plane is cut off
-NEARER_M = 0.5  # what is so much nearer than a gate's plane stands before it; its own frame, at a slant, is not
-RIM = 1.1  # times the opening: there the frame is looked at,
-RIM_SIDE = 12  # ... on each side at so many places
+NEAR_M = 0.1  # m, near clipping distance along the optical axis
+NEARER_M = 0.5  # m, depth by which an occluder is nearer than the gate's plane; exceeds the depth of an oblique frame
+RIM = 1.1  # ratio to the opening of the square on the frame on which occlusion is sampled
+RIM_SIDE = 12  # samples on each side of that square
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The openings of one image whose centre lies ahead, nearest first."""
+    """Openings ahead of the camera in one image, nearest first."""
 
-    corners_px: Array  # (K, 4, 2), clockwise as seen; where a corner lies behind, NaN
-    visible: np.ndarray  # (K, 4) whether it stands in the image and nothing before it
-    free: Array  # (K,) share of the frame next to the opening that nothing stands before
-    edges_px: Array  # (K, 4, 2, 2) the ends of edge k, from corner k to the next, as far as it lies ahead, or NaN
-    range_m: Array  # (K,) from the eye
+    corners_px: Array  # (K, 4, 2), clockwise in the image; NaN for a corner behind the camera
+    visible: np.ndarray  # (K, 4) whether the corner is in the image and not occluded
+    free: Array  # (K,) fraction of the frame around the opening that is not occluded
+    edges_px: Array  # (K, 4, 2, 2) ends of edge k, from corner k to the next, clipped at the near plane, or NaN
+    range_m: Array  # (K,) distance from the camera
 
 
 class Labeller:
-    """Labels for the gates of one track as one look draws them."""
+    """Labeller for the gates of one track, rendered with one look."""
 
     def __init__(self, track: Track, camera: Camera, look: Look):
         self.camera, self._depth_m = camera, look.depth_m
@@ -43,7 +43,7 @@ class Labeller:
         self._outer_m = np.array([gate.outer_m / 2 for gate in gates])
 
     def label(self, p_wb: Array, q_wb: Array, depth_m: np.ndarray) -> Labels:
-        """The labels of an image of which `depth_m` (H, W) is known, see `RenderedCamera.depth_m`."""
+        """Return the labels of an image with depth `depth_m` (H, W), see `RenderedCamera.depth_m`."""
         R_wc = matrix(q_wb) @ self.camera.R_bc
         sight = self._p_wg - p_wb
         ahead = np.flatnonzero(sight @ R_wc[:, 2] > -self._outer_m)
@@ -59,14 +59,14 @@ class Labeller:
         free = self._free((rim_w - p_wb) @ R_wc, depth_m) & self._open(ahead, corners_w)[:, None, None]
         visible = free[:, :, 0] & self.camera.sees(np.nan_to_num(px, nan=-9.0))
         edges_px = self._edges(corners_c)
-        # A gate seen from behind runs the other way round.
+        # A gate seen from behind has its corners in the opposite order.
         behind = ((p_wb - self._p_wg[ahead])[:, None] @ self._R_wg[ahead])[:, 0, 0] > 0
         px[behind], visible[behind] = px[behind][:, ::-1], visible[behind][:, ::-1]
         edges_px[behind] = edges_px[behind][:, [2, 1, 0, 3]][:, :, ::-1]
         return Labels(px, visible, free.mean((1, 2)), edges_px, np.linalg.norm(sight[ahead], axis=-1))
 
     def _free(self, points_c: Array, depth_m: np.ndarray) -> np.ndarray:
-        """Which points (..., 3) in camera axes nothing stands before; of those beside the image its edge is asked."""
+        """Return the mask of unoccluded points (..., 3), camera RDF; outside the image the depth of its border counts."""
         z = points_c[..., 2]
         ahead = z > NEAR_M
         px = self.camera.project(np.where(ahead[..., None], points_c, 1.0))
@@ -75,7 +75,7 @@ class Labeller:
         return np.asarray(ahead & (depth_m[v, u] > z - NEARER_M))
 
     def _holes(self, gate: np.ndarray, eye_w: Array) -> Array:
-        """World corners (K, 4, 3) of what gates (K,) let see from eye_w (3,), in their planes."""
+        """Return the corners (K, 4, 3) m, world, of the holes of gates (K,) visible from eye_w (3,), in the gates' planes."""
         eye_g = ((eye_w - self._p_wg[gate])[:, None] @ self._R_wg[gate])[:, 0]
         x = np.copysign(np.maximum(np.abs(eye_g[:, :1]), self._depth_m), eye_g[:, :1])
         eye, half = eye_g[:, None, 1:], self._half_m[gate][:, None, None]
@@ -88,12 +88,12 @@ class Labeller:
         return self._p_wg[gate][:, None] + hole_g @ np.swapaxes(self._R_wg[gate], -1, -2)
 
     def _open(self, gate: np.ndarray, corners_w: Array) -> np.ndarray:
-        """Which gates (K,) can be seen through: at a slant the near face covers the opening of the far one."""
+        """Return the mask (K,) of holes that are open: at a slant the near face covers the opening of the far one."""
         diagonal_g = ((corners_w[:, 2] - corners_w[:, 0])[:, None] @ self._R_wg[gate])[:, 0]
         return (diagonal_g[:, 1:] > 0).all(-1)
 
     def _edges(self, corners_c: Array) -> Array:
-        """Both ends (K, 4, 2, 2) px of every edge, cut where it would pass behind the eye."""
+        """Return both ends (K, 4, 2, 2) px of every edge, clipped at the near plane."""
         a, b = corners_c, np.roll(corners_c, -1, 1)
         ends = []
         for p, q in ((a, b), (b, a)):

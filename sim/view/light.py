@@ -1,4 +1,4 @@
-"""Light that is added to what it covers: the corridor along the course, and what gates and lamps throw on a floor."""
+"""Additive light: the corridor along the course, and the light of gates and lamps on the floor."""
 
 from itertools import pairwise
 
@@ -11,14 +11,14 @@ from tracks.track import Track
 from vehicle.rotation import Array
 
 CORRIDOR, POOL = 5, 12  # floats per vertex
-BELOW_M = 0.5  # the ribbon runs so far below the line through the centres of the openings
-PAD_M = 0.3  # it begins this much lower still,
-CREST_M, CREST_AT_M = 1.35, 7.0  # rises so far above the pad within so many m, and goes level to the first gate
-POOL_HALF_M = 3.4
+BELOW_M = 0.5  # m, height of the ribbon below the line through the centres of the openings
+PAD_M = 0.3  # m, additional drop of the ribbon at the pad
+CREST_M, CREST_AT_M = 1.35, 7.0  # m, height of the ribbon's crest above the pad, and its distance from the pad
+POOL_HALF_M = 3.4  # half-side of the square that carries a light pool
 
 
 def course(track: Track, gates: list[Gate]) -> Array:
-    """A smooth line (n, 3) from the start through the gates, along each gate's axis."""
+    """Return a smooth line (n, 3) m from the start through the gates, tangent to each gate's axis."""
     pad_w = track.start.p_wb + [0, 0, PAD_M]
     away = (gates[0].p_wg - pad_w) * [1, 1, 0]
     distance = max(float(np.linalg.norm(away)), 1e-6)
@@ -43,7 +43,7 @@ def course(track: Track, gates: list[Gate]) -> Array:
 
 
 def corridor(line: Array, half_m: float) -> Array:
-    """A strip below a line (n, 3): position (3), across (-1 to 1) and along (m); vertices (n, 5)."""
+    """Return a strip below a line (n, 3) as vertices (n, 5): position (3), across (-1 to 1), along (m)."""
     tangent = np.gradient(line, axis=0)
     right = np.cross([0.0, 0.0, 1.0], tangent)
     right *= half_m / np.maximum(np.linalg.norm(right, axis=1, keepdims=True), 1e-6)
@@ -56,7 +56,7 @@ def corridor(line: Array, half_m: float) -> Array:
 
 
 def pool(foot_w: ArrayLike, half_m: float, yaw_rad: float, rgb: ArrayLike) -> Array:
-    """Light on the floor about a foot (3,): a bar of half_m across yaw_rad, none if 0, and a streak; vertices (6, 12)."""
+    """Return light on the floor at a foot (3,) m: a bar of half-length half_m across yaw_rad (0: none) and a streak; (6, 12)."""
     foot_w = np.asarray(foot_w, float)
     p_w = np.column_stack([POOL_HALF_M * SQUARE, np.zeros(4)]) + foot_w
     across = [half_m, -np.sin(yaw_rad), np.cos(yaw_rad)]
@@ -64,7 +64,7 @@ def pool(foot_w: ArrayLike, half_m: float, yaw_rad: float, rgb: ArrayLike) -> Ar
 
 
 def gate_pool(gate: Gate, floor: float) -> list[Array]:
-    """The yellow light before a gate's foot and its red shine, which grow weak with the gate's height above the floor."""
+    """Return the yellow and red light at a gate's foot, which decay with the gate's height above the floor."""
     above = floor - gate.p_wg[2] - gate.outer_m / 2
     if not -0.5 < above < 2 * gate.outer_m:
         return []

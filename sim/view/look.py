@@ -1,8 +1,8 @@
-"""`Look`: how the drawn world looks, as data, so that perception can be tried and trained on many.
+"""`Look`: appearance of the rendered world, as data, so that perception can be tested and trained on many.
 
 A gate's nominal squares are the track's `opening_m` and the outer square of the same frame. The outline, `outline_m` wide,
-straddles both: the hole that is seen through is `opening_m - outline_m` wide. The track's `outer_m` is the size on the wire,
-2.72 m, which is that of the silhouette, outline included.
+straddles both: the visible hole is `opening_m - outline_m` wide. The track's `outer_m` is the size sent in the map message,
+2.72 m, which is that of the silhouette with its outline.
 """
 
 import math
@@ -19,27 +19,27 @@ WORLDS = ("neon", "hangar")
 
 @dataclass(frozen=True)
 class Look:
-    """Brightnesses are factors on the look of the real frames; 1 is as seen there."""
+    """Appearance of the rendered world. Brightnesses are factors on those of the real frames."""
 
     name: str
     source: str
-    world: str  # neon, hangar, course: a low course gets the hangar, any other the neon room; or any: the seed decides
-    samples: int  # per pixel; 0 leaves staircases, as the real builds do
-    exposure_s: float  # the shutter is open so long, centred on the frame's time; 0: no motion blur
-    jpeg_quality: int  # 1 to 100; the chroma is always 4:2:0
-    outline_m: float  # width of the gates' edge line
-    depth_m: float  # of the gates; a box fitted to 50 gates in real frames is thinner than the wire's 0.26 m
-    ambient: float  # light in the hall
-    lamps: float  # ceiling lamps and start lamps
-    glow: float  # light of gates and lamps on the floor
-    corridor: float  # fill of the cyan ribbon; its border lines stay
+    world: str  # neon; hangar; course: the hangar for a low course, else neon; any: drawn with the seed
+    samples: int  # multisampling per pixel; 0: none, as in the real builds
+    exposure_s: float  # exposure time, centred on the frame's time; 0: no motion blur
+    jpeg_quality: int  # 1 to 100; chroma subsampling is always 4:2:0
+    outline_m: float  # width of the line on the gates' edges
+    depth_m: float  # depth of the gates; fitted to 50 gates in real frames, it is less than the specified 0.26 m
+    ambient: float  # ambient light in the hall
+    lamps: float  # brightness of ceiling and start lamps
+    glow: float  # brightness of light by gates and lamps on the floor
+    corridor: float  # brightness of the ribbon's fill; its border lines are unaffected
     corridor_half_m: float  # half-width of the ribbon
-    flicker: float  # share by which the hall's light swings, with some 2 Hz
-    variation: float  # standard deviation of the logarithm of every brightness, from flight to flight
-    softness_px: float = 0.0  # standard deviation of the blur that an engine's anti-aliasing leaves
-    bloom: float = 0.0  # share of bright light that spreads around it
-    gamma: float = 1.0  # of the image over that of the real frames; above 1 is darker
-    readout_s: float = 0.0  # rolling shutter: the last row is exposed so much after the first; the middle one on time
+    flicker: float  # relative amplitude of the 2 Hz flicker of the ambient light
+    variation: float  # standard deviation of log brightness between flights
+    softness_px: float = 0.0  # standard deviation of the engine's anti-aliasing blur
+    bloom: float = 0.0  # fraction of bright light that is scattered around it
+    gamma: float = 1.0  # exponent relative to the real frames; above 1 is darker
+    readout_s: float = 0.0  # rolling shutter: delay from first to last row; the middle row is on time
 
     def __post_init__(self) -> None:
         if self.world not in (*WORLDS, "course", "any"):
@@ -56,7 +56,7 @@ class Look:
             raise ValueError("ambient, lamps, glow and corridor must not be negative")
 
     def varied(self, seed: int) -> "Look":
-        """The look of one flight: what is left to chance is drawn from the seed."""
+        """Return the look of one flight, with world and brightnesses drawn with the seed."""
         rng = np.random.default_rng([seed, 1])
         world = str(rng.choice(WORLDS)) if self.world == "any" else self.world
         lights = {
@@ -67,7 +67,7 @@ class Look:
 
 
 def load_look(name: str) -> Look:
-    """The look of a name (`race`) or of a YAML file's path.
+    """Load a look by name (`race`) or path of a YAML file.
 
     Raises:
         UserError: no such look, or a malformed file.

@@ -1,4 +1,4 @@
-"""Where a sensor of RflySim sits: its pose and motion from the vehicle's."""
+"""Mount of an RflySim sensor: its pose and motion from the vehicle's."""
 
 import math
 from dataclasses import dataclass, replace
@@ -14,14 +14,17 @@ from vehicle.rotation import Array, from_euler, matrix, product
 
 @dataclass(frozen=True)
 class Mount:
-    """Where a sensor sits."""
+    """Pose of a sensor relative to the body: p_bs (3,) m, q_bs (4,).
+
+    For an Earth-fixed sensor q_bs, for one on the ground both, are relative to the world.
+    """
 
     p_bs: Array
     q_bs: Array
     kind: int
 
     def seen(self, exposure: Exposure) -> Exposure:
-        """The exposure as of a body that sits where the sensor does."""
+        """Return the exposure with the sensor's pose and motion in place of the body's."""
         if self.kind == ON_GROUND:
             still = np.zeros(3)
             return replace(exposure, p_wb=self.p_bs, q_wb=self.q_bs, v_w=still, omega_b=still)
@@ -35,6 +38,6 @@ class Mount:
 
 
 def mount_of(request: SensorRequest) -> Mount:
-    """Angles in degrees, as of 4.12."""
+    """Return the mount of a request, whose angles are in degrees (4.12)."""
     q_bs = from_euler(*map(math.radians, mount_deg(request)))
     return Mount(np.array(request.position_m), q_bs, request.mount_type)

@@ -1,9 +1,9 @@
-"""`ProjectedCamera`: what a detector would make of the rendered image, without rendering: for Monte-Carlo.
+"""`ProjectedCamera`: model of a gate detector's output on the rendered image, without rendering, for Monte-Carlo studies.
 
-The holes of the gates are projected by the true lens and mount; those hidden or too small are left out, the rest get the
-misses and errors that `benchmarks/corner_noise.py` has measured on rendered images. Of a hole that the image cuts, the
-sides in view are measured; where the others lie is guessed, as a detector does. Misses are drawn frame by frame; what hides
-a corner for many frames on end is a world's (`dropout`), or a rival, as a ball. There are no false gates.
+The holes of the gates are projected by the true lens and mount; occluded or too small ones are dropped, the others receive
+the miss rates and errors that `benchmarks/corner_noise.py` has measured on rendered images. Of a hole cut by the image's
+border the sides in view are measured and the others extrapolated, as by a detector. Misses are independent between frames;
+correlated loss of a corner comes from a world's `dropout`, or from a rival, modelled as a ball. No false positives.
 """
 
 from dataclasses import astuple, dataclass, fields
@@ -23,30 +23,30 @@ from vehicle.config import load
 from vehicle.rotation import Array, matrix
 
 NOISE = Path(__file__).parent / "corner_noise.yaml"
-BORDER_PX = 2.0  # an opening nearer to the image's edge may be cut
-BEFORE, NEXT = [3, 0, 1, 2], [1, 2, 3, 0]  # corners or sides of each corner or side; side k ends at corner k + 1
-CUT_SIDE = 0.25  # least share of a side in the image that lets its line be measured
-GUESS = 0.3  # std of where an unmeasured side is thought to be, over its length
+BORDER_PX = 2.0  # px, margin of the image's border within which an opening may be cut
+BEFORE, NEXT = [3, 0, 1, 2], [1, 2, 3, 0]  # neighbours of each corner or side; side k ends at corner k + 1
+CUT_SIDE = 0.25  # least fraction of a side in the image for its line to be measured
+GUESS = 0.3  # standard deviation of an extrapolated side's offset, over its length
 STILL = (0.0, 0.0, 0.0)
-NEAR_M = 0.3  # corners nearer than that are out of any image of a whole gate
-SLANT = 5.0  # longest over shortest side of an opening that is still recognised
+NEAR_M = 0.3  # m, least depth of a corner; nearer ones are outside any image of a whole gate
+SLANT = 5.0  # largest ratio of longest to shortest side of a detected opening
 
 
 @dataclass(frozen=True)
 class CornerNoise:
-    """Detection of openings over their least side in the image. Columns of one length, interpolated in log size."""
+    """Detection statistics of openings by their shortest side in the image. Columns of equal length, interpolated in log size."""
 
     source: str
-    side_px: tuple[float, ...]  # rising
-    found: tuple[float, ...]  # share of the openings wholly in view that are detected
-    cut_found: tuple[float, ...]  # ... and of those that the image cuts
-    swell_px: tuple[float, ...]  # mean outward shift of all edges
-    swell_std_px: tuple[float, ...]  # ... and its standard deviation from detection to detection
-    corner_px: tuple[float, ...]  # standard deviation of the rest, each coordinate of each corner for itself
-    wild: tuple[float, ...]  # share of detections with a gross error
-    wild_px: tuple[float, ...]  # standard deviation of the corners then
-    sigma_px: tuple[float, ...]  # what the detector states, median
-    score: tuple[float, ...]  # what the detector states, median
+    side_px: tuple[float, ...]  # shortest side, increasing
+    found: tuple[float, ...]  # detection rate of openings entirely in view
+    cut_found: tuple[float, ...]  # detection rate of openings cut by the image's border
+    swell_px: tuple[float, ...]  # mean outward offset of all edges
+    swell_std_px: tuple[float, ...]  # standard deviation of that offset between detections
+    corner_px: tuple[float, ...]  # standard deviation of the remaining error, independent per corner coordinate
+    wild: tuple[float, ...]  # fraction of detections with a gross error
+    wild_px: tuple[float, ...]  # standard deviation of a corner coordinate with a gross error
+    sigma_px: tuple[float, ...]  # standard deviation that the detector reports, median
+    score: tuple[float, ...]  # score that the detector reports, median
 
     def __post_init__(self) -> None:
         columns = [column for column in astuple(self) if isinstance(column, tuple)]
@@ -60,32 +60,32 @@ class CornerNoise:
 
 @dataclass(frozen=True, slots=True)
 class SeenGate:
-    """One opening as a detector reports it."""
+    """Opening as reported by a detector."""
 
-    corners_px: Array  # (4, 2), clockwise as seen, from the one nearest to the image's top left
-    measured: np.ndarray  # (4,) bool: the side from this corner to the next; the others are guessed
-    visible: np.ndarray  # (4,) bool: the corner lies in the image, between measured sides
+    corners_px: Array  # (4, 2), clockwise in the image, from the one nearest to its top left
+    measured: np.ndarray  # (4,) bool: side from this corner to the next is measured, not extrapolated
+    visible: np.ndarray  # (4,) bool: corner in the image, between measured sides
     sigma_px: float  # standard deviation of one coordinate of a visible corner
     score: float  # 0..1
 
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """The openings that can be seen from a pose, without noise."""
+    """Openings visible from a pose, without noise."""
 
-    gate: np.ndarray  # (K,) index into the course's drawn gates
-    corners_px: Array  # (K, 4, 2), clockwise as seen, from the one nearest to the image's top left
-    measured: np.ndarray  # (K, 4) bool: enough of the side from this corner to the next is in the image
-    visible: np.ndarray  # (K, 4) bool: the corner is in the image, and enough of both its sides
-    side_px: Array  # (K,) least side
+    gate: np.ndarray  # (K,) index into `drawn_gates`
+    corners_px: Array  # (K, 4, 2), clockwise in the image, from the one nearest to its top left
+    measured: np.ndarray  # (K, 4) bool: at least CUT_SIDE of the side from this corner to the next is in the image
+    visible: np.ndarray  # (K, 4) bool: corner in the image, between measured sides
+    side_px: Array  # (K,) shortest side
 
     @property
     def whole(self) -> np.ndarray:
-        """(K,) wholly in view."""
+        """Mask (K,) of openings entirely in view."""
         return np.asarray(self.visible.all(-1))
 
     def without(self, hidden: np.ndarray) -> "Visible":
-        """What is left when corners (K, 4) are hidden: a side is measured between two that are seen."""
+        """Remove hidden corners (K, 4); a side is measured only between two visible corners."""
         measured = self.measured & ~hidden & ~hidden[:, NEXT]
         visible = self.visible & measured & measured[:, BEFORE]
         some = (measured.sum(-1) >= 2) & visible.any(-1)
@@ -93,7 +93,7 @@ class Visible:
 
 
 class ProjectedCamera:
-    """Sees what the look's drawn gates would show. The same seed and poses give the same corners."""
+    """Simulated gate detector on the gates as a look renders them. Deterministic for a seed and a sequence of poses."""
 
     def __init__(
         self,
@@ -104,11 +104,11 @@ class ProjectedCamera:
         noise: CornerNoise | None = None,
         off: CameraDeviation = AS_BELIEVED.camera,
     ):
-        """What the true camera sees.
+        """Set up the detector for the true camera.
 
         Args:
-            noise: of the detector; the measured one, in `corner_noise.yaml`, by default.
-            off: of it only what hides corners is left to do: `camera` is the true one.
+            noise: statistics of the detector; by default the measured ones in `corner_noise.yaml`.
+            off: deviations, of which only `dropout` is used, since `camera` is already the true one.
         """
         self.camera, self.noise = camera, noise or load(NOISE, CornerNoise)
         self._rng = np.random.default_rng([seed, 2])
@@ -126,7 +126,7 @@ class ProjectedCamera:
         self._low = np.array([solid.low_m for solid in track.obstacles]).reshape(-1, 3)
         self._high = np.array([solid.high_m for solid in track.obstacles]).reshape(-1, 3)
         self._names = tuple(name.name for name in fields(CornerNoise) if name.name not in ("source", "side_px"))
-        self._table = np.array([getattr(self.noise, name) for name in self._names]).T  # a row for each size
+        self._table = np.array([getattr(self.noise, name) for name in self._names]).T  # one row per size
         self._log_side, self._rows = np.log(self.noise.side_px), np.arange(len(self._table), dtype=float)
 
     def see(
@@ -137,7 +137,7 @@ class ProjectedCamera:
         omega_b: ArrayLike = STILL,
         rivals: tuple[Rival, ...] = (),
     ) -> list[SeenGate]:
-        """The detections of one image from a body at p_wb (3,) m with attitude q_wb (4,), moving on at v_w and omega_b."""
+        """Return the detections, best score first, from a body at p_wb (3,) m, q_wb (4,), moving at v_w (3,) and omega_b (3,)."""
         seen, rng = self.visible(p_wb, q_wb, v_w, omega_b), self._rng
         if rivals:
             seen = seen.without(self._behind(rivals, seen, p_wb, q_wb))
@@ -161,14 +161,14 @@ class ProjectedCamera:
         return sorted(found, key=lambda gate: -gate.score)
 
     def _at(self, side_px: float) -> dict[str, float]:
-        """The row of the noise table for a size, by name."""
+        """Return the statistics at a size, by name."""
         place = np.interp(np.log(side_px), self._log_side, self._rows)
         k = min(int(place), len(self._table) - 2)
         row = self._table[k] + (place - k) * (self._table[k + 1] - self._table[k])
         return dict(zip(self._names, row.tolist(), strict=True))
 
     def visible(self, p_wb: ArrayLike, q_wb: ArrayLike, v_w: ArrayLike = STILL, omega_b: ArrayLike = STILL) -> Visible:
-        """The openings in view, in part at least, near enough, not too slanting and not hidden by gates or obstacles."""
+        """Return the openings at least partly in view, large enough, not too oblique and not occluded by gates or obstacles."""
         eye_w, R_wc = self.camera.pose(p_wb, q_wb)
         p_c = (self._p_wg - eye_w) @ R_wc
         far_m = 2 * self._half_m * max(self.camera.fx_px, self.camera.fy_px) / self.noise.side_px[0]
@@ -193,7 +193,7 @@ class ProjectedCamera:
         return Visible(ahead[good], px[good], measured[good], visible[good], least[good])
 
     def _behind(self, rivals: tuple[Rival, ...], seen: Visible, p_wb: ArrayLike, q_wb: ArrayLike) -> np.ndarray:
-        """Which corners (K, 4) of the openings in view lie behind a rival."""
+        """Return the mask (K, 4) of corners occluded by a rival."""
         eye_w, R_wc = self.camera.pose(p_wb, q_wb)
         rays = self.camera.rays(seen.corners_px)
         rays = np.concatenate([rays, np.ones((*rays.shape[:2], 1))], -1)
@@ -208,9 +208,9 @@ class ProjectedCamera:
         return hidden
 
     def _rolled(self, px: Array, p_c: Array, q_wb: Array, v_w: Array, omega_b: Array) -> Array:
-        """Corners where a rolling shutter finds them: each row is exposed at its own time, by which points move on.
+        """Return the corners, px, with a rolling shutter, to first order: points move until their row is exposed.
 
-        p' = p - (v + omega x p_camera + omega x p) dt in camera axes, dt of the row where the middle of the exposure sees it.
+        p' = p - (v + omega x p_camera + omega x p) dt, camera axes, with dt of the row of the point at mid-exposure.
         """
         R_bc = self.camera.R_bc
         omega_c = R_bc.T @ omega_b
@@ -220,7 +220,7 @@ class ProjectedCamera:
         return self.camera.project(np.concatenate([moved[..., :2], np.maximum(moved[..., 2:], NEAR_M)], -1))
 
     def _in_image(self, px: Array) -> tuple[Array, np.ndarray]:
-        """Of each side of quads (K, 4, 2) the share that lies in the image, and of each corner whether it does."""
+        """Return the fraction of each side of quads (K, 4, 2) inside the image, and the mask of corners inside."""
         low, high = BORDER_PX, np.array([self.camera.width_px, self.camera.height_px]) - 1 - BORDER_PX
         along = px[:, NEXT] - px
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -229,14 +229,14 @@ class ProjectedCamera:
         return np.minimum(last, 1) - np.maximum(first, 0), np.asarray(((px >= low) & (px <= high)).all(-1))
 
     def _holes(self, gate: np.ndarray, eye_w: Array) -> Array:
-        """World corners (K, 4, 3) of the rectangles in the planes of gates (K,) that are seen through from eye_w (3,).
+        """Return the corners (K, 4, 3) m, world, of the holes of gates (K,) visible from eye_w (3,), in the gates' planes.
 
-        The near and the far face both cut the view; each side belongs to the one that reaches further in.
+        The near and the far face both limit the view; each side is that of the face that reaches further in.
         """
         eye_g = ((eye_w - self._p_wg[gate])[:, None] @ self._R_wg[gate])[:, 0]
         x = np.copysign(np.maximum(np.abs(eye_g[:, :1]), self._depth_m), eye_g[:, :1])
         eye, half = eye_g[:, 1:], self._half_m[gate][:, None]
-        scale = x / (x - self._depth_m / 2 * np.array([-1.0, 1.0]))  # (K, 2): from either face onto the plane
+        scale = x / (x - self._depth_m / 2 * np.array([-1.0, 1.0]))  # (K, 2): from either face to the plane
         low = (eye[:, None] + (-half - eye)[:, None] * scale[..., None]).max(1)
         high = (eye[:, None] + (half - eye)[:, None] * scale[..., None]).min(1)
         hole_g = np.zeros((len(gate), 4, 3))
@@ -245,13 +245,13 @@ class ProjectedCamera:
         return self._p_wg[gate][:, None] + hole_g @ np.swapaxes(self._R_wg[gate], -1, -2)
 
     def _hidden(self, holes_w: Array, eye_w: Array) -> np.ndarray:
-        """Which of K holes (K, 4, 3) have a corner or the middle of a side behind another gate's frame or an obstacle."""
+        """Return the mask (K,) of holes with a corner or a side's midpoint occluded by another gate's frame or an obstacle."""
         points = np.concatenate([holes_w, (holes_w + holes_w[:, NEXT]) / 2], 1)  # (K, 8, 3)
         sight = points - eye_w
         toward = (sight.reshape(-1, 3) @ self._side_by_side).reshape(*sight.shape[:2], len(self._p_wg), 3)
         eye_g = ((eye_w - self._p_wg)[:, None] @ self._R_wg)[:, 0]
         with np.errstate(divide="ignore", invalid="ignore"):
-            s = -eye_g[:, 0] / toward[..., 0]  # where a line of sight pierces the planes of all gates, (K, 8, G)
+            s = -eye_g[:, 0] / toward[..., 0]  # lines of sight at the planes of all gates, (K, 8, G)
             across = np.abs(eye_g[:, 1:] + s[..., None] * toward[..., 1:]).max(-1)
             frame = (s > 0) & (s < 0.98) & (across > self._half_m) & (across < self._outer_m)
         hidden = frame.any((1, 2))
@@ -264,13 +264,13 @@ class ProjectedCamera:
 
 
 def _outward(corners_px: Array) -> Array:
-    """Unit steps (4, 2) of the corners that move every edge of a square outward by one pixel."""
+    """Return shifts (4, 2) of the corners that move every edge of a square outward by one pixel."""
     middle = corners_px - corners_px.mean(0)
     return middle / (np.linalg.norm(middle, axis=-1).mean() / np.sqrt(2))
 
 
 def _slid(corners_px: Array, shares: Array) -> Array:
-    """Shifts (4, 2) of the corners when each side moves outward, along its neighbours, by a share (4,) of its length."""
+    """Return the shifts (4, 2) of the corners when each side moves outward along its neighbours by shares (4,) of its length."""
     along = corners_px[NEXT] - corners_px
     length = np.linalg.norm(along, axis=-1)
     step, unit = (shares * length)[:, None], along / length[:, None]
@@ -278,7 +278,7 @@ def _slid(corners_px: Array, shares: Array) -> Array:
 
 
 def _as_seen(corners_px: Array) -> Array:
-    """Quadrilaterals (K, 4, 2) clockwise, each begun at its corner nearest to the image's top left."""
+    """Return quadrilaterals (K, 4, 2) in clockwise order from the corner nearest to the image's top left."""
     diagonal = corners_px[:, 2:] - corners_px[:, :2]
     behind = diagonal[:, 0, 0] * diagonal[:, 1, 1] - diagonal[:, 0, 1] * diagonal[:, 1, 0] < 0
     turned = np.where(behind[:, None, None], corners_px[:, ::-1], corners_px)

@@ -1,4 +1,4 @@
-"""What a rival looks like: a dark body, four arms and grey discs, as large as its colliding box, and a red tail light."""
+"""Mesh of a rival: a dark body, four arms and grey discs, the size of its colliding box, and a red tail light."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -17,7 +17,7 @@ TAIL = (0.8, 0.05, 0.05)
 
 @cache
 def mesh(body_m: Vector) -> Array:
-    """Solid vertices (n, 10) in body axes, FRD."""
+    """Return solid vertices (n, 10), body FRD."""
     a, b, c = (side / 2 for side in body_m)
     parts = [box((-0.5 * a, -0.3 * b, -0.5 * c), (0.5 * a, 0.3 * b, 0.5 * c), texture.PLAIN, BODY)]
     radius = 0.45 * min(a, b)
@@ -33,7 +33,7 @@ def mesh(body_m: Vector) -> Array:
 
 
 def quadrotors(rivals: Sequence[Rival]) -> Floats:
-    """Solid vertices (n, 10) of all of them in the world."""
+    """Return solid vertices (n, 10) of all rivals, world NED."""
     parts = []
     for rival in rivals:
         placed = mesh(rival.body_m).copy()

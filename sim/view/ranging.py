@@ -1,6 +1,6 @@
-"""Sensors of rays: rangefinder, depth, clouds, LiDARs and segmentation, cast against all that stands around.
+"""Ray-cast sensors: rangefinder, depth, point clouds, LiDARs and segmentation, against the solids and the furniture.
 
-A sensor's axes are front-right-down on its mount; the points of its clouds are front-left-up, or world NED for type 21.
+Sensor axes are front-right-down on the mount; points of clouds are front-left-up, or world NED for type 21.
 """
 
 import math
@@ -20,19 +20,19 @@ from sim.view.surroundings import Surroundings
 from vehicle.errors import UserError
 from vehicle.rotation import Array, matrix, to_euler
 
-MOST_RAYS = 1 << 16
+MOST_RAYS = 1 << 16  # largest number of rays per frame (chosen)
 FRD_TO_FLU = np.array([1.0, -1.0, -1.0])
-RANGE_M = 100.0  # where the request tells none
-SEEN_M = 400.0  # how far a segmentation camera sees: as far as the drawn ones
+RANGE_M = 100.0  # m, range where the request has none
+SEEN_M = 400.0  # m, range of a segmentation camera: that of the rendered ones
 CONES_DEG = {
     MID40: (-19.2, 19.2, -19.2, 19.2),
     MID360: (-180.0, 180.0, -7.0, 52.0),
 }  # their data sheets; left, right, low, high
-GOLDEN = (math.sqrt(5) - 1) / 2
+GOLDEN = (math.sqrt(5) - 1) / 2  # step of the low-discrepancy sequence of a Livox pattern
 
 
 class Rangefinder:
-    """One ray along the x axis of the mount; without a hit the distance is the range."""
+    """Rangefinder: one ray along the x axis of the mount; without a hit the distance is the maximum range."""
 
     def __init__(self, request: SensorRequest, around: Surroundings):
         self._request, self._mount, self._around = request, mount_of(request), around
@@ -53,7 +53,7 @@ class Rangefinder:
 
 
 class Scanner:
-    """Many rays: depth images, depth clouds and LiDARs."""
+    """Sensors with many rays: depth images, depth clouds and LiDARs."""
 
     def __init__(self, request: SensorRequest, around: Surroundings):
         self._request, self._mount, self._around = request, mount_of(request), around
@@ -80,7 +80,7 @@ class Scanner:
         distance, box = cast(self._around.solids, at.p_wb, rays @ R_ws.T, self._range_m)
         if request.type_id == DEPTH:
             depth = (distance * rays[:, 0]).reshape(request.height_px, request.width_px)
-            depth[depth < request.other[0]] = np.inf  # nearer than it can see
+            depth[depth < request.other[0]] = np.inf  # below the sensor's minimum range
             return encode_payload(depth_counts(depth, request), request.mode)
         hit = box != NOTHING
         points_s = rays[hit] * distance[hit, None]
@@ -97,7 +97,7 @@ class Scanner:
 
 
 def _pixel_rays(request: SensorRequest, step: int) -> Array:
-    """Unit vectors (N, 3), front-right-down, through every step-th pixel, row by row."""
+    """Return unit vectors (N, 3), front-right-down, through every step-th pixel, row by row."""
     camera = pinhole(request)
     u, v = np.meshgrid(np.arange(0, camera.width_px, step), np.arange(0, camera.height_px, step))
     rays_c = np.stack([(u - camera.cx_px) / camera.fx_px, (v - camera.cy_px) / camera.fy_px, np.ones(u.shape)], -1)
@@ -106,7 +106,7 @@ def _pixel_rays(request: SensorRequest, step: int) -> Array:
 
 
 def _lidar_rays(request: SensorRequest, frame: int) -> Array:
-    """Unit vectors (N, 3), front-right-down: DataHeight lines of DataWidth, or a Livox pattern, which never repeats."""
+    """Return unit vectors (N, 3), front-right-down: DataHeight lines of DataWidth rays, or a non-repeating Livox pattern."""
     columns, lines = request.width_px, request.height_px
     if request.type_id in CONES_DEG:
         left, right, low, high = CONES_DEG[request.type_id]
@@ -122,7 +122,7 @@ def _lidar_rays(request: SensorRequest, frame: int) -> Array:
 
 
 class Segmenter:
-    """A colour for every thing."""
+    """Segmentation camera: one colour per object."""
 
     def __init__(self, request: SensorRequest, around: Surroundings):
         self._request, self._mount, self._around = request, mount_of(request), around

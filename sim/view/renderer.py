@@ -1,8 +1,8 @@
-"""`RenderedCamera`: the drone's image of the drawn world, by OpenGL off the screen.
+"""`RenderedCamera`: the vehicle's camera image of the world, by off-screen OpenGL.
 
-The projection is that of `vehicle.camera` exactly. OpenGL puts the centre of column i at i + 0.5, the pinhole at i; rows come
-out top first because the image is drawn upside down. OpenGL draws straight lines only: for a lens that bends them a larger
-pinhole image is drawn, finer, and each pixel of the lens is looked up where its ray pierces that.
+The projection is exactly that of `vehicle.camera`. OpenGL has the centre of column i at i + 0.5, the pinhole model at i; the
+image is rendered upside down, so that rows are read top first. For a distorting lens a larger and finer pinhole image is
+rendered, and each pixel of the lens is sampled where its ray intersects that image.
 """
 
 import math
@@ -29,42 +29,40 @@ from vehicle.rotation import Array, exp, product
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
-NEAR_M, FAR_M = 0.05, 400.0
-REACH_M = 120.0  # distance at which a hall's light has sunk to 1/e
-FLICKER_HZ = 2.0
-WAVES_S = 1e3  # the shader's clock starts anew, before single precision shows
-BLUR_RANGE_M = 3.0  # nothing that counts is nearer when the blur is judged
-STEP_PX = 2.0  # from one instant to the next: half of it gives the same corners, for twice the time
-MOST_INSTANTS = 12  # in one exposure
-LENS_FINENESS = (
-    1.5  # of the pinhole image for a lens that bends, each way, over the lens's own: with 1 edges shift by 0.03 px
-)
-BRIGHT, BLOOM_PX = 128, 8.0  # level from which light spreads, and how far: by eye
+NEAR_M, FAR_M = 0.05, 400.0  # clipping planes (chosen)
+REACH_M = 120.0  # m, distance at which a hall's light has decayed to 1/e
+FLICKER_HZ = 2.0  # of the hall's light (chosen)
+WAVES_S = 1e3  # s, period of the shader's clock, limited by single precision
+BLUR_RANGE_M = 3.0  # m, assumed least range of the scene when blur is estimated (chosen)
+STEP_PX = 2.0  # px of motion between averaged instants; half of it gives the same corners at twice the time
+MOST_INSTANTS = 12  # largest number of instants per exposure, and of row bands per read-out
+LENS_FINENESS = 1.5  # resolution of the pinhole image over the distorted one's, per axis; with 1 edges shift by 0.03 px
+BRIGHT, BLOOM_PX = 128, 8.0  # grey level above which light blooms, and the bloom's standard deviation (chosen by eye)
 WHOLE = slice(None)
 
 
 class CameraError(UserError):
-    """The images cannot be drawn on this machine."""
+    """Error raised when this machine cannot render."""
 
 
 class RenderedCamera:
-    """Draws what the camera sees. All geometry stays on the device; an image sends a matrix and the time.
+    """Camera that renders the world. Geometry stays on the device; an image needs only a matrix and the time.
 
-    To be used from the thread that made it.
+    Not thread-safe: use it from the thread that created it.
     """
 
     def __init__(self, track: Track, camera: Camera, look: Look, seed: int, gates_only: bool = False) -> None:
-        """Builds the world of `track`.
+        """Build the scene of `track`.
 
         Args:
-            track: what to draw; balls and invisible gates are left out.
+            track: course to render; balls and invisible gates are left out.
             camera: intrinsics and mount.
-            look: how to draw it; what it leaves to chance is drawn from the seed.
-            seed: furnishes the hall.
-            gates_only: draws the gates on black and nothing else.
+            look: appearance; its random parts are drawn with the seed.
+            seed: seed of the look and of the hall's furniture.
+            gates_only: render the gates alone, on black.
 
         Raises:
-            CameraError: OpenGL 3.3 or that many samples per pixel cannot be had.
+            CameraError: OpenGL 3.3 or the number of samples per pixel is not available.
         """
         self.camera, self.look = camera, look.varied(seed)
         self._pinhole: Camera = camera
@@ -92,19 +90,19 @@ class RenderedCamera:
             self._corridor = shape(ctx, "corridor", scene.corridor, "3f 2f", "p_w", "strip")
             self._pools = shape(ctx, "pool", scene.pools, "3f 3f 3f 3f", "p_w", "foot_w", "shape", "rgb")
         self._clip_from_camera = _projection(self._pinhole)
-        self._rivals: tuple[moderngl.VertexArray, moderngl.Buffer] | None = None  # made when there are any
+        self._rivals: tuple[moderngl.VertexArray, moderngl.Buffer] | None = None  # created with the first rivals
 
     def image(self, p_wb: ArrayLike, q_wb: ArrayLike, t: float = 0.0, rows: slice = WHOLE) -> Image:
-        """The image (height, width, 3), BGR, at one instant, or these rows of it.
+        """Render the image (height, width, 3), BGR, of one instant, or `rows` of it.
 
         Args:
             p_wb, q_wb: the body's position (3,) in m and attitude (4,), a unit quaternion.
-            t: s; the corridor's light runs with it and the hall's may swing.
+            t: s, phase of the corridor's moving light and of the hall's flicker.
         """
         return self._through_lens(self._pinhole_image(p_wb, q_wb, t, rows), rows)
 
     def _through_lens(self, drawn: Image, rows: slice) -> Image:
-        """Rows of the image, from those of the pinhole's that they need."""
+        """Return rows of the distorted image from the rows of the pinhole image that they depend on."""
         if self._lookup is None:
             return drawn
         columns, lines = self._lookup
@@ -113,7 +111,7 @@ class RenderedCamera:
     def _pinhole_image(
         self, p_wb: ArrayLike, q_wb: ArrayLike, t: float, rows: slice, rivals: tuple[Rival, ...] = ()
     ) -> Image:
-        """Of the image before the lens bends it, all that these rows of it need."""
+        """Render the rows of the undistorted image on which `rows` of the distorted one depend."""
         eye_w, R_wc = self.camera.pose(p_wb, q_wb)
         R_cw = R_wc.T
         clip_from_world = self._clip_from_camera @ np.block(
@@ -121,7 +119,7 @@ class RenderedCamera:
         )
         swing = 1 + self.look.flicker * math.sin(2 * math.pi * FLICKER_HZ * t)
         uniforms = {
-            "clip_from_world": clip_from_world.T.astype(np.float32).tobytes(),  # OpenGL reads column by column
+            "clip_from_world": clip_from_world.T.astype(np.float32).tobytes(),  # OpenGL is column-major
             "ambient": np.float32(swing * self.look.ambient).tobytes(),
             "lamps": np.float32(self.look.lamps).tobytes(),
             "glow": np.float32(self.look.glow).tobytes(),
@@ -143,7 +141,7 @@ class RenderedCamera:
             render(self._solids, moderngl.TRIANGLES, uniforms)
             if rivals:
                 render(self._crowd(quadrotors(rivals)), moderngl.TRIANGLES, uniforms)
-            # Lines and light are added to what they cover, and cover nothing.
+            # Lines and light are additive and do not write depth.
             ctx.enable_only(moderngl.DEPTH_TEST | moderngl.BLEND)
             ctx.blend_func = moderngl.ONE, moderngl.ONE
             self._drawn.depth_mask = False
@@ -156,7 +154,7 @@ class RenderedCamera:
         return image
 
     def _crowd(self, vertices: Floats) -> moderngl.VertexArray:
-        """The vertices of this image, on the device."""
+        """Upload the rivals' vertices of this image."""
         data = vertices.tobytes()
         if self._rivals is None or self._rivals[1].size != len(data):
             buffer = self._context.buffer(data, dynamic=True)
@@ -165,7 +163,7 @@ class RenderedCamera:
         return self._rivals[0]
 
     def _drawn_rows(self, rows: slice) -> tuple[int, int]:
-        """The first row, and the one behind the last, that have to be drawn for rows of the image, whatever the lens bends."""
+        """Return the range [first, end) of pinhole rows on which `rows` of the distorted image depend."""
         height = self._pinhole.height_px
         if self._lookup is None:
             first, last, _ = rows.indices(height)
@@ -174,7 +172,7 @@ class RenderedCamera:
         return max(int(lines.min()), 0), min(int(np.ceil(lines.max())) + 2, height)
 
     def depth_m(self) -> NDArray[np.float32]:
-        """How far (height, width), along the camera's axis, the surfaces of the last image are; FAR_M where there is none."""
+        """Return the depth (height, width) of the last image along the optical axis, m; FAR_M where there is no surface."""
         with self._context:
             data = self._resolved.read(components=1, attachment=-1, dtype="f4", alignment=1)
         z = np.frombuffer(data, np.float32).reshape(self._pinhole.height_px, self._pinhole.width_px)
@@ -185,10 +183,10 @@ class RenderedCamera:
     def expose(
         self, p_wb: Array, q_wb: Array, v_w: Array, omega_b: Array, t: float, rivals: tuple[Rival, ...] = ()
     ) -> Image:
-        """The image of a shutter that is open for the look's `exposure_s`, centred on t, and rolls for its `readout_s`.
+        """Render with motion blur over the look's `exposure_s`, centred on t, and a rolling shutter over its `readout_s`.
 
-        The body moves on at v_w (3,) m/s and omega_b (3,) rad/s, as rivals do, who are given at t: an instant is averaged,
-        and a band of rows drawn, for every `STEP_PX` that the body moves.
+        The body moves at v_w (3,) m/s and omega_b (3,) rad/s, and rivals, given at t, at their own velocities. One instant is
+        averaged for blur, and one band of rows rendered for the shutter, per `STEP_PX` of image motion.
         """
         speed_px = self.camera.fx_px * (np.linalg.norm(omega_b) + np.linalg.norm(v_w) / BLUR_RANGE_M)
 
@@ -213,7 +211,7 @@ class RenderedCamera:
         return self._developed(image)
 
     def _developed(self, image: Image) -> Image:
-        """What lens, engine and display make of the light."""
+        """Apply bloom, blur and gamma of the look."""
         look = self.look
         if look.bloom:
             light = np.maximum(image, BRIGHT).astype(np.float32) - BRIGHT
@@ -227,7 +225,7 @@ class RenderedCamera:
         return image
 
     def close(self) -> None:
-        """Gives everything on the device back. The camera draws no more."""
+        """Release all device resources; the camera cannot be used afterwards."""
         self._context.release()
 
     def __enter__(self) -> Self:
@@ -250,7 +248,7 @@ def _context() -> moderngl.Context:
 
 
 def _lens_lookup(camera: Camera) -> tuple[Camera, tuple[Floats, Floats]]:
-    """A pinhole camera that sees all that the lens sees, and where in its image each pixel of the lens is found."""
+    """Return a pinhole camera that covers the lens's field of view, and the lookup (columns, rows) of the lens's pixels in it."""
     u, v = np.meshgrid(np.arange(camera.width_px, dtype=float), np.arange(camera.height_px, dtype=float))
     rays = camera.rays(np.stack([u, v], -1))
     low, high = rays.min((0, 1)), rays.max((0, 1))
@@ -273,7 +271,7 @@ def _lens_lookup(camera: Camera) -> tuple[Camera, tuple[Floats, Floats]]:
 
 
 def _projection(camera: Camera) -> Array:
-    """Camera axes to clip coordinates (4, 4): pixel (u, v) is drawn at window (u + 0.5, v + 0.5), v growing upward."""
+    """Return the matrix (4, 4) from camera to clip coordinates: pixel (u, v) is at window (u + 0.5, v + 0.5), v upward."""
     n, f = NEAR_M, FAR_M
     return np.array(
         [

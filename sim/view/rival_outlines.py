@@ -1,8 +1,8 @@
-"""What a detector would make of the rivals in an image, without rendering: the boxes around their outlines, with its errors.
+"""Model of a rival detector's output without rendering: bounding boxes of the rivals with detection errors.
 
-Found as often as openings of that size are (`corner_noise.yaml`), and measured worse, by a guess: no detector of rivals has been
-measured. A rival that the image cuts to less than half, or whose middle is behind a frame, an obstacle or another rival, is not
-reported. There are no false ones.
+Detection rates are those of openings of the same size (`corner_noise.yaml`); the errors are a guess, larger than those of
+openings, since no detector of rivals has been measured. A rival less than half in the image, or whose centre is occluded by a
+frame, an obstacle or another rival, is not reported. No false positives.
 """
 
 from collections.abc import Sequence
@@ -20,26 +20,26 @@ from vehicle.camera import Camera
 from vehicle.config import load
 from vehicle.rotation import Array, matrix
 
-EDGE_PX = 1.0  # standard deviation of each side of the box: rotor discs have no sharp edge; a guess
-LEAST_SHARE = 0.5  # of the outline's box in the image
+EDGE_PX = 1.0  # px, standard deviation of each side of the box; rotor discs have no sharp edge (guess)
+LEAST_SHARE = 0.5  # least fraction of the bounding box's area in the image
 CORNERS = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
 
 
 @dataclass(frozen=True, slots=True)
 class SeenRival:
-    """One rival as a detector reports it."""
+    """Rival as reported by a detector."""
 
-    box_px: Array  # (4,) left, top, right and bottom of its outline, as far as that lies in the image
-    sigma_px: float  # standard deviation of each
-    cut: tuple[bool, bool, bool, bool]  # which of the four the image's edge cuts
+    box_px: Array  # (4,) left, top, right and bottom of the outline, clipped to the image
+    sigma_px: float  # standard deviation of each side
+    cut: tuple[bool, bool, bool, bool]  # sides that are cut by the image's border
     score: float  # 0..1
 
 
 class RivalOutlines:
-    """Sees the others of a race. The same seed and poses give the same boxes."""
+    """Simulated rival detector. Deterministic for a seed and a sequence of poses."""
 
     def __init__(self, track: Track, camera: Camera, seed: int, noise: CornerNoise | None = None):
-        """`camera` is the true one; `noise` the measured one, in `corner_noise.yaml`, by default."""
+        """Set up with the true camera; `noise`: detection statistics, by default those measured in `corner_noise.yaml`."""
         self._camera, self._noise = camera, noise or load(NOISE, CornerNoise)
         self._rng = np.random.default_rng([seed, 5])
         far_px = np.array([camera.width_px, camera.height_px]) - 1.0
@@ -48,7 +48,7 @@ class RivalOutlines:
         self._solids: list[SolidBox] = [*map(of_obstacle, track.obstacles), *frames]
 
     def see(self, p_wb: ArrayLike, q_wb: ArrayLike, rivals: Sequence[Rival]) -> list[SeenRival]:
-        """What is reported of rivals, in one image from a body at p_wb (3,) m with attitude q_wb (4,)."""
+        """Return the detected rivals in one image from a body at p_wb (3,) m with attitude q_wb (4,)."""
         eye_w, R_wc = self._camera.pose(p_wb, q_wb)
         found = []
         for rival in rivals:
@@ -70,7 +70,7 @@ class RivalOutlines:
         return found
 
     def _outline(self, rival: Rival, eye_w: Array, R_wc: Array) -> Array | None:
-        """(4,) left, top, right and bottom of its outline, in the image or not; None where it is too near or behind."""
+        """Return the unclipped bounding box (4,) px: left, top, right, bottom; None where the rival is too near or behind."""
         corners_w = rival.p_wb + CORNERS * rival.body_m @ matrix(rival.q_wb).T
         p_c = (corners_w - eye_w) @ R_wc
         if p_c[:, 2].min() < NEAR_M:
@@ -79,7 +79,7 @@ class RivalOutlines:
         return np.concatenate([px.min(axis=0), px.max(axis=0)])
 
     def _hidden(self, rival: Rival, eye_w: Array, others: Sequence[Rival]) -> bool:
-        """Whether its middle lies behind something."""
+        """Check whether the rival's centre is occluded."""
         sight = rival.p_wb - eye_w
         if any(_pierces(solid, eye_w, sight) for solid in self._solids):
             return True
@@ -90,12 +90,12 @@ class RivalOutlines:
         return False
 
     def _at(self, column: Sequence[float], side_px: float) -> float:
-        """Of the noise's table, for a size."""
+        """Return a column of the detection statistics, interpolated at a size."""
         return float(np.interp(np.log(side_px), np.log(self._noise.side_px), column))
 
 
 def _pierces(solid: SolidBox, start_w: Array, step_w: Array) -> bool:
-    """Whether the way from a point (3,) by a step (3,) leads through a box (slab method, Kay and Kajiya, 1986)."""
+    """Check whether the segment from start_w (3,) along step_w (3,) hits a box (slab method, Kay and Kajiya, 1986)."""
     start, step = (start_w - solid.centre) @ solid.axes, step_w @ solid.axes
     with np.errstate(divide="ignore", invalid="ignore"):
         one, other = (-solid.half - start) / step, (solid.half - start) / step

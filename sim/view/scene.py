@@ -1,6 +1,6 @@
-"""`Scene`: what the drawn world consists of, as triangles and lines in world NED, built from a track, a look and a seed.
+"""`Scene`: geometry of the rendered world, triangles and lines in world NED, built from a track, a look and a seed.
 
-The look follows the qualifier's simulator: orange gates that glow, a dark hall, a cyan ribbon along the course.
+The appearance follows the qualifier's simulator: glowing orange gates, a dark hall, a cyan ribbon along the course.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from sim.view.shapes import LINE, SOLID, Floats, box, stack
 from tracks.track import Obstacle, Track
 from vehicle.rotation import Array
 
-HANGAR_HEIGHT_M = 20.0  # a course in less height is taken for one in a hangar
+HANGAR_HEIGHT_M = 20.0  # m, height of the bounds below which a course is taken to be in a hangar
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Scene:
 
 
 def build(track: Track, look: Look, seed: int, gates_only: bool = False) -> Scene:
-    """The world of a track. Balls and invisible gates are not drawn. `gates_only` leaves the rest dark and empty."""
+    """Build the scene of a track, without balls and invisible gates. `gates_only`: the gates alone, on black."""
     gates = drawn_gates(track)
     opening, outer_m = (hole_m(gates[0], look) / gates[0].outer_m, gates[0].outer_m) if gates else (0.5, 1.0)
     layers = texture.layers(seed, opening, (look.outline_m / outer_m, look.outline_m / max(look.depth_m, 1e-6)))
@@ -47,7 +47,7 @@ def build(track: Track, look: Look, seed: int, gates_only: bool = False) -> Scen
 
 
 def furniture(track: Track, look: Look, seed: int) -> list[Array]:
-    """What stands in the hall besides gates and obstacles: vertices (n, 10), part by part."""
+    """Return the hall's furniture, without gates and obstacles: solid vertices (n, 10) for each part."""
     return _hall(track, look, seed).solids
 
 
@@ -57,19 +57,19 @@ def _hall(track: Track, look: Look, seed: int) -> halls.Hall:
 
 
 def world(track: Track, look: Look) -> str:
-    """Which hall is drawn; a look that leaves it to the course gets a hangar where the course is low."""
+    """Return the name of the hall; a look with world `course` has the hangar where the course is low."""
     if look.world != "course":
         return look.world
     return "hangar" if track.bounds.high_m[2] - track.bounds.low_m[2] < HANGAR_HEIGHT_M else "neon"
 
 
 def obstacle(solid: Obstacle) -> Array:
-    """One of the track's solid boxes: sheet metal, somewhat lighter than the scenery."""
+    """Return one of the track's solid boxes: sheet metal, lighter than the furniture."""
     return box(solid.low_m, solid.high_m, texture.PANEL, 0.42, 3.0)
 
 
 def pad(p_wb: Array, half: float = 0.2) -> Array:
-    """The start: a dark block, its top 0.1 m below the drone's centre and too small to fill the camera's view."""
+    """Return the start pad: a dark block, its top 0.1 m below the vehicle's centre, too small to fill the camera's view."""
     size = np.array([half, half, 0.15])
     centre = p_wb + np.array([0, 0, 0.1 + size[2]])
     return box(centre - size, centre + size, texture.PLAIN, 0.1)

@@ -1,4 +1,4 @@
-"""What the sensors of a RflySim request would see here: drawn images, and rays cast against what stands around."""
+"""Sensors of RflySim requests: rendered images and ray-cast measurements."""
 
 from typing import Protocol
 
@@ -35,24 +35,24 @@ from sim.view.surroundings import Surroundings
 from tracks.track import Track
 from vehicle.errors import UserError
 
-MOST_SIDE_PX = 2048
+MOST_SIDE_PX = 2048  # largest side of an image (chosen)
 
 
 class Sense(Protocol):
-    """One sensor at work."""
+    """Sensor that produces the payload of its frames."""
 
     def payload(self, exposure: Exposure) -> bytes:
-        """What it sends of an exposure."""
+        """Return the payload of the frame of an exposure."""
         ...
 
     def close(self) -> None: ...
 
 
 def open_sense(request: SensorRequest, track: Track, around: Surroundings, look: Look, seed: int) -> Sense:
-    """The sensor that a request describes.
+    """Open the sensor that a request describes.
 
     Raises:
-        UserError: there is none of the kind here, or not of that size, field of view or mount.
+        UserError: the type, size, field of view or mount is not supported.
     """
     where = f"sensor {request.seq_id}"
     if request.mount_type > EARTH_FIXED:
@@ -81,7 +81,7 @@ def open_sense(request: SensorRequest, track: Track, around: Surroundings, look:
 
 
 class _Drawn:
-    """RGB, grey and infrared: in this world what shines is what is warm."""
+    """Rendered camera: RGB, grey or infrared, with brightness taken for temperature."""
 
     def __init__(self, request: SensorRequest, track: Track, look: Look, seed: int):
         self._request, self._mount, self._quality = request, mount_of(request), look.jpeg_quality

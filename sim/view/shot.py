@@ -1,4 +1,4 @@
-"""One image of the drawn world to a file: what `race-sim --shot` does."""
+"""Rendering of one image to a file, for `race-sim --shot`."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ from vehicle.vehicle import Vehicle
 
 
 def shoot(file: Path, track: Track, vehicle: Vehicle, look: Look, seed: int, pose: str) -> None:
-    """Draws what the camera sees at rest and writes it as PNG.
+    """Render the camera's image at rest and write it as PNG.
 
     Args:
         pose: "x,y,z,roll,pitch,yaw" of the body in m and degrees, or "" for the start.
 
     Raises:
-        UserError: a pose of another form, a file that cannot be written, or no OpenGL.
+        UserError: the pose is malformed, the file cannot be written, or OpenGL is not available.
     """
     p_wb, q_wb = parse_pose(pose) if pose else (track.start.p_wb, track.start.q_wb)
     if file.suffix.lower() != ".png":
@@ -34,7 +34,7 @@ def shoot(file: Path, track: Track, vehicle: Vehicle, look: Look, seed: int, pos
 
 
 def parse_pose(text: str) -> tuple[Array, Array]:
-    """Position (3,) m and attitude (4,) of "x,y,z,roll,pitch,yaw" in m and degrees.
+    """Return position (3,) m and attitude (4,) from "x,y,z,roll,pitch,yaw" in m and degrees.
 
     Raises:
         UserError: not six finite numbers.

@@ -1,4 +1,4 @@
-"""What rays meet: the solids of the course and the boxes of the drawn hall, which nothing collides with."""
+"""Geometry for ray casting: the solids of the course and the boxes of the hall's furniture, which does not collide."""
 
 from dataclasses import dataclass
 
@@ -11,27 +11,27 @@ from sim.view.shapes import SOLID
 from tracks.track import Track
 from vehicle.rotation import Array
 
-BOX_VERTICES = 36  # of `sim.view.shapes.box`
-FLAT_M = 0.05  # thickness that a plain quad is given
-GOLDEN = (5**0.5 - 1) / 2
+BOX_VERTICES = 36  # vertices of `sim.view.shapes.box`
+FLAT_M = 0.05  # m, thickness assigned to a plain quad
+GOLDEN = (5**0.5 - 1) / 2  # step of the hue, which keeps consecutive colours apart
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Boxes, and how many different things they are; what stands in the hall is one thing."""
+    """Boxes and the number of distinct objects; all furniture counts as one object."""
 
     solids: Solids
     things: int
 
     def colours(self) -> np.ndarray:
-        """(things + 1, 3) BGR of 8 bit, for a segmentation image; the last, black, is nothing."""
+        """Return the segmentation colours (things + 1, 3), BGR, 8 bit; the last, black, is the background."""
         hue = (np.arange(self.things) * GOLDEN) % 1.0
         channels = [np.clip(np.abs((hue * 6 + shift) % 6 - 3) - 1, 0, 1) for shift in (4, 2, 0)]  # blue, green, red
         return np.vstack([(64 + 191 * np.stack(channels, -1)).astype(np.uint8), np.zeros((1, 3), np.uint8)])
 
 
 def surroundings(track: Track, look: Look, seed: int) -> Surroundings:
-    """Of a course as a look and a seed draw it. What is neither a box nor a quad along the axes is left out."""
+    """Return the boxes of a course as rendered with a look and a seed. Parts not axis-aligned boxes or quads are left out."""
     colliders = Colliders(track)
     course, scenery = colliders.solids, len(colliders.things)
     boxes = [edges for part in furniture(track, look.varied(seed), seed) if (edges := _edges(part)) is not None]
@@ -49,7 +49,7 @@ def surroundings(track: Track, look: Look, seed: int) -> Surroundings:
 
 
 def _edges(part: Array) -> tuple[Array, Array] | None:
-    """Lowest and highest corner of an axis-aligned box or quad; None of anything else."""
+    """Return the lowest and highest corner of an axis-aligned box or quad; None for other shapes."""
     p_w = part.reshape(-1, SOLID)[:, :3]
     low, high = p_w.min(0), p_w.max(0)
     if len(p_w) == BOX_VERTICES:

@@ -1,4 +1,4 @@
-"""The images on the surfaces of the drawn world, painted once as layers of one texture array. RGB, row 0 at the top."""
+"""Textures of the rendered world, painted once as layers of one texture array. RGB, row 0 at the top."""
 
 import cv2
 import numpy as np
@@ -9,7 +9,7 @@ Image = NDArray[np.uint8]
 SIZE = 512  # px, side of every layer
 PLAIN, GATE, REVEAL, PANEL, MOTTLE, STATION, FLOOR = range(7)
 
-STATIONS = 8  # side by side in one image
+STATIONS = 8  # numbered pillars side by side in one layer
 
 ORANGE, RIM, WHITE = (253, 50, 4), (255, 116, 8), (255, 216, 208)
 # Strokes of the lettering in a unit cell, x right, y down: open angular shapes, as on the real gates.
@@ -32,10 +32,10 @@ LETTERS = {
 
 
 def layers(seed: int, opening: float, outline: tuple[float, float]) -> Image:
-    """All layers (7, SIZE, SIZE, 3) in the order of the names above.
+    """Return all layers (7, SIZE, SIZE, 3) in the order of the names above.
 
     Args:
-        seed: of the images of halls; the gate is the same for all seeds.
+        seed: seed of the halls' textures; the gate's are the same for all seeds.
         opening: side of a gate's hole as a fraction of its outer side.
         outline: width of the line on a gate's edges, as fractions of its outer side and of its depth.
     """
@@ -49,7 +49,7 @@ def layers(seed: int, opening: float, outline: tuple[float, float]) -> Image:
 
 
 def gate_face(opening: float, outline: float) -> Image:
-    """The front of a gate (SIZE, SIZE, 3), its outer square filling the image, with an outline so wide, of the image."""
+    """Paint the front of a gate (SIZE, SIZE, 3), its outer square filling the image. `outline`: width over SIZE."""
     face = np.full((SIZE, SIZE, 3), ORANGE, np.uint8)
     bar = SIZE * (1 - opening) / 2
     _write(face, "AI-GP", (0.09 * SIZE, 0.22 * bar), (0.82 * SIZE, 0.5 * bar), weight=0.24)
@@ -68,7 +68,7 @@ def gate_face(opening: float, outline: float) -> Image:
 
 
 def _reveal(outline: float) -> Image:
-    """The sides within the depth of a gate, their edges outlined so wide, of the depth; it runs down the image."""
+    """Paint the inner sides of a gate, with the depth along the rows. `outline`: width of the edge lines over the depth."""
     side = np.full((SIZE, SIZE, 3), ORANGE, np.uint8)
     rim = round(min(outline, 0.5) * SIZE)
     side[:rim] = side[SIZE - rim :] = RIM
@@ -76,7 +76,7 @@ def _reveal(outline: float) -> Image:
 
 
 def _write(face: Image, text: str, corner: tuple[float, float], size: tuple[float, float], weight: float = 0.2) -> None:
-    """Letters from the top-left corner on, filling width and height `size`, px; strokes of `weight` of the height."""
+    """Paint letters from the top-left corner, filling width and height `size`, px, with strokes of `weight` of the height."""
     gap = 0.3
     widths = [max(x for stroke in LETTERS[letter] for x, _ in stroke) for letter in text]
     scale = np.array([size[0] / (sum(widths) + gap * (len(text) - 1)), size[1]])
@@ -89,7 +89,7 @@ def _write(face: Image, text: str, corner: tuple[float, float], size: tuple[floa
 
 
 def _checker(face: Image, x: float, top: float, bottom: float, cell: float, up: bool) -> None:
-    """Three columns of staggered squares that thin out towards the bottom, or towards the top if `up`."""
+    """Paint three columns of staggered squares that thin out towards the bottom, or towards the top if `up`."""
     rows = int((bottom - top) / cell)
     for row in range(round(0.9 * rows)):
         y = bottom - (row + 1) * cell if up else top + row * cell
@@ -100,14 +100,14 @@ def _checker(face: Image, x: float, top: float, bottom: float, cell: float, up: 
 
 
 def _small_print(face: Image, x: float, y: float, bar: float) -> None:
-    """Three lines too small to read."""
+    """Paint three lines too small to read."""
     for row, width in enumerate((0.5, 0.35, 0.45)):
         a = (round(x), round(y + 0.09 * bar * row))
         cv2.rectangle(face, a, (round(x + width * bar), round(a[1] + 0.04 * bar)), WHITE, -1)
 
 
 def _marks(face: Image, y: float, bar: float) -> None:
-    """Three emblems on the bottom bar."""
+    """Paint three emblems on the bottom bar."""
     r = 0.16 * bar
     cv2.circle(face, (round(0.17 * SIZE), round(y)), round(r), WHITE, 3, cv2.LINE_AA)
     cv2.line(face, (round(0.17 * SIZE - 2 * r), round(y)), (round(0.17 * SIZE + 2 * r), round(y)), WHITE, 5)
@@ -118,7 +118,7 @@ def _marks(face: Image, y: float, bar: float) -> None:
 
 
 def _panel(rng: np.random.Generator) -> Image:
-    """Sheet metal: plates of slightly different grey between thin seams, some pale and some dark, and a few vents."""
+    """Paint sheet metal: plates of slightly different grey between thin pale or dark seams, and a few vents."""
     grey = np.full((SIZE, SIZE), 190, np.uint8)
     for _ in range(12):
         a, b = rng.integers(0, SIZE, 2), rng.integers(60, 300, 2)
@@ -133,7 +133,7 @@ def _panel(rng: np.random.Generator) -> Image:
 
 
 def _floor(rng: np.random.Generator) -> Image:
-    """Polished concrete: broad stains, and the joints of its slabs."""
+    """Paint polished concrete: broad stains, and the joints of its slabs."""
     stains = cv2.resize(rng.random((8, 8)).astype(np.float32), (SIZE, SIZE), interpolation=cv2.INTER_CUBIC)
     grey = np.clip(150 + 70 * stains, 0, 255).astype(np.uint8)
     cv2.rectangle(grey, (0, 0), (SIZE - 1, SIZE - 1), 110, 1)
@@ -141,7 +141,7 @@ def _floor(rng: np.random.Generator) -> Image:
 
 
 def _mottle(rng: np.random.Generator) -> Image:
-    """Crumbling blocks, nearly black and grey, with a few upright bars, as on some walls of the real course."""
+    """Paint crumbling blocks, nearly black and grey, with a few upright bars, as on some walls of the real course."""
     cells = 96
     coarse = cv2.resize(rng.random((12, 12)), (cells, cells), interpolation=cv2.INTER_CUBIC)
     noise = coarse + 0.8 * rng.random((cells, cells))
@@ -155,7 +155,7 @@ def _mottle(rng: np.random.Generator) -> Image:
 
 
 def _stations(first: int) -> Image:
-    """Numbered pillars side by side: the name runs upward, the number is repeated on top."""
+    """Paint numbered pillars side by side: the name runs upward, the number is repeated on top."""
     pillars = []
     for number in range(first, first + STATIONS):
         face = np.full((SIZE // STATIONS, SIZE), 100, np.uint8)

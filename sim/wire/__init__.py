@@ -1,1 +1,1 @@
-"""The simulator's behaviour on the wire: its races, its set-points, its servers."""
+"""Network side of the simulator: race procedure, set-points and servers."""

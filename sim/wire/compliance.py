@@ -1,5 +1,5 @@
-"""What VADR-TS-002 asks of a client (4.4 and 5.2), watched on the simulator's clock: rates of set-points and heartbeats,
-set-points while disarmed, and all that had to be dropped. What is broken goes to the referee, who counts it.
+"""Monitor of a client's compliance with VADR-TS-002 (4.4 and 5.2): rates of set-points and heartbeats on the simulator's
+clock, set-points while disarmed, and dropped messages. Violations are reported to the referee.
 """
 
 import math
@@ -11,31 +11,31 @@ from sim.referee import Referee, RunStatus
 
 COMMAND_RATE, HEARTBEAT_RATE = "command rate", "heartbeat rate"
 DISARMED, LINK_LOSS, DROPPED = "set-point while disarmed", "link loss", "dropped"
-BEATS = 10  # gaps over which the rate of heartbeats is taken
-BEAT_SLACK_S = 0.1  # of the network and the client's loop
-UNAWARE_S = 0.5  # a client may still send after it was disarmed: it hears of that by the heartbeat
+BEATS = 10  # intervals over which the heartbeat rate is averaged (chosen)
+BEAT_SLACK_S = 0.1  # s, tolerance for jitter of the network and of the client's loop (chosen)
+UNAWARE_S = 0.5  # s, grace time after disarming, which a client learns by the heartbeat (chosen)
 
 
 class Compliance:
-    """Watches one client of a run. Times in s of the simulator's clock."""
+    """Monitor of one client. Times in s, simulator clock."""
 
     def __init__(self, profile: Profile, referee: Referee):
         self._referee, self._limit_hz, self._least_hz = referee, profile.command_limit_hz, profile.heartbeat_limit_hz
         many = math.ceil(self._limit_hz)
-        self._setpoints: deque[float] = deque(maxlen=many)  # as many as one second may not hold
+        self._setpoints: deque[float] = deque(maxlen=many)  # one more than a second may hold
         self._span_s = (many - 1) / self._limit_hz
         self._beats: deque[float] = deque(maxlen=BEATS + 1)
         self._gap_told = False
-        self._armed_t = -math.inf  # s, when the vehicle was armed last
-        self._heard_t = 0.0  # s, of the last heartbeat or set-point
+        self._armed_t = -math.inf  # s, last time at which the vehicle was armed
+        self._received_t = 0.0  # s, time of the last heartbeat or set-point
 
     def silent_s(self, t: float) -> float:
-        """For how long neither heartbeat nor set-point has come."""
-        return t - self._heard_t
+        """Return the time in s since the last heartbeat or set-point."""
+        return t - self._received_t
 
     def heartbeat(self, t: float) -> None:
-        """One has come."""
-        self._heard_t, self._gap_told = t, False
+        """Register a heartbeat received at t."""
+        self._received_t, self._gap_told = t, False
         beats = self._beats
         beats.append(t)
         took, may = t - beats[0], (len(beats) - 1) / self._least_hz + BEAT_SLACK_S
@@ -43,8 +43,8 @@ class Compliance:
             self._break(HEARTBEAT_RATE, t, f"{BEATS / took:.2f} Hz instead of {self._least_hz:g} Hz or more")
 
     def setpoint(self, t: float, armed: bool) -> None:
-        """One that can be carried out has come."""
-        self._heard_t = t
+        """Register a valid set-point received at t."""
+        self._received_t = t
         self._setpoints.append(t)
         took = t - self._setpoints[0]
         if len(self._setpoints) == self._setpoints.maxlen and took <= self._span_s + 1e-9:
@@ -55,15 +55,15 @@ class Compliance:
             self._break(DISARMED, t, "nothing acts on it: arm first")
 
     def dropped(self, t: float, refusal: Refusal) -> None:
-        """A set-point or an arm command was."""
+        """Register a set-point or arm command that was dropped at t."""
         self._break(f"{DROPPED}: {refusal.fault}", t, refusal.reason)
 
     def link_lost(self, t: float) -> None:
-        """The failsafe acts."""
+        """Register that the failsafe has taken over at t."""
         self._break(LINK_LOSS, t, f"neither heartbeat nor set-point for {self.silent_s(t):.2f} s: the failsafe flies")
 
     def tick(self, t: float, armed: bool) -> None:
-        """Time has passed."""
+        """Check for missing heartbeats at t; call at every tick."""
         if armed:
             self._armed_t = t
         race = self._referee.race

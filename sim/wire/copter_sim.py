@@ -1,4 +1,4 @@
-"""CopterSim's IMU: who asks for it gets samples at a rate of his own, as the vehicle's telemetry has them."""
+"""CopterSim's IMU service: sends the vehicle's IMU samples to each requester at its own rate."""
 
 import contextlib
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ from link.profile import Profile, RateDivider
 from link.rflysim.copter import ImuRequest, ImuSample, decode_imu_request
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import reply_host
-from link.rflysim.stream import Teller
+from link.rflysim.stream import RateLimitedReporter
 from link.rflysim.udp import to_stderr
 from link.sockets import LinkError, bind_udp, drain
 
-MOST_ASKERS = 8
+MOST_ASKERS = 8  # largest number of subscriptions (chosen)
 
 
 @dataclass(slots=True)
@@ -25,27 +25,27 @@ class _Asker:
 
 
 class CopterSimImu:
-    """Hears requests and sends samples on a socket of its own. Nothing ends them but newer askers, as there is no release."""
+    """IMU service on its own socket. A subscription ends only when newer ones displace it: the protocol has no release."""
 
     def __init__(self, own: Address, profile: Profile):
-        """`own` is where requests are heard. Raises LinkError when the port is in use."""
+        """Bind `own`, the address for requests. Raises LinkError when the port is in use."""
         self._hz, self._epoch_s = profile.imu_hz, profile.video_epoch_s
-        self._askers = dict[Address, _Asker]()  # by where the samples go; who asked last stands last
+        self._askers = dict[Address, _Asker]()  # by target address, most recent request last
         self._count = 0
         self._socket = bind_udp(*own)
         self._socket.setblocking(False)
         self.malformed = self.refused = self.socket_errors = 0
-        self._say = Teller(to_stderr, f"IMU, port {self.address[1]}")
+        self._say = RateLimitedReporter(to_stderr, f"IMU, port {self.address[1]}")
 
     @property
     def address(self) -> Address:
-        """Where requests are heard."""
+        """Address on which requests are received."""
         return self._socket.getsockname()
 
     def serve(self, measured: Iterable[Imu]) -> None:
-        """Hears who asks, and sends the samples of a tick. Their time is that of the frames: s since CopterSim began."""
+        """Process requests and send the samples of a tick. Their clock is that of the frames: s since the start of CopterSim."""
         for datagram, sender, _ in drain(self._socket, 0.0, self._failed):
-            self._hear(datagram, sender)
+            self._receive(datagram, sender)
         for imu in measured:
             self._count += 1
             self._send(imu)
@@ -55,11 +55,11 @@ class CopterSimImu:
             if asker.beat(self._count):
                 asker.sent = (asker.sent + 1) % 0x80000000
                 datagram = ImuSample(asker.sent, self._epoch_s + imu.t, imu.accel, imu.gyro).encode()
-                with contextlib.suppress(OSError):  # nobody listens there any more
+                with contextlib.suppress(OSError):  # no listener there any more
                     self._socket.sendto(datagram, target)
 
-    def _hear(self, datagram: bytes, sender: Address) -> None:
-        """Never raises, whatever the bytes."""
+    def _receive(self, datagram: bytes, sender: Address) -> None:
+        """Process one request. Never raises."""
         try:
             request = decode_imu_request(datagram)
         except MalformedError as error:
@@ -94,7 +94,7 @@ class CopterSimImu:
 
 
 def _fault(request: ImuRequest) -> tuple[str, str] | None:
-    """The field that asks for what cannot be, and what would be right; None if there is none."""
+    """Return the invalid field of a request and its valid values; None if the request is valid."""
     if request.sensor_type != 0:
         return "sensor type", f"CopterSim has 0 alone, the IMU, found {request.sensor_type}"
     if not request.rate_hz:
@@ -103,10 +103,10 @@ def _fault(request: ImuRequest) -> tuple[str, str] | None:
 
 
 def open_imu(own: Address, profile: Profile, chosen: bool) -> CopterSimImu | None:
-    """CopterSim's IMU; None, as one line says, where the usual port is another program's, which then has it.
+    """Open CopterSim's IMU service; None, with a message on stderr, where another program has the default port.
 
     Raises:
-        LinkError: the port that was `chosen` is in use.
+        LinkError: the port is in use and was `chosen` by the user.
     """
     try:
         return CopterSimImu(own, profile)

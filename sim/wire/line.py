@@ -1,4 +1,4 @@
-"""A `Station` on its UDP socket: one vehicle's end of the wire."""
+"""A `Station` on its UDP socket: the simulator's end of one vehicle's link."""
 
 import contextlib
 import select
@@ -9,39 +9,39 @@ from collections.abc import Sequence
 
 from sim.wire.station import Address, Station
 
-MOST_STRANGERS = 100  # that are told of
+MOST_STRANGERS = 100  # hosts that are counted (chosen)
 
 
 class Line:
-    """Takes datagrams of the client's host alone, and never raises for what the network does."""
+    """Datagram endpoint that accepts the client's host only. Network errors are suppressed."""
 
     def __init__(self, station: Station, bound: socket.socket, client: Address):
-        """`bound` is the MAVLink socket."""
+        """Serve `station` on the MAVLink socket `bound`."""
         self.station, self.socket, self.client = station, bound, client
         self.socket.setblocking(False)
-        self.strangers: Counter[str] = Counter()  # datagrams of other hosts than the client's, which are not read
+        self.strangers: Counter[str] = Counter()  # datagrams by other hosts, which are discarded
 
-    def hear(self) -> None:
-        """Takes the datagram that has come, if there is one, and answers it."""
-        with contextlib.suppress(OSError):  # an earlier datagram found nobody
+    def receive(self) -> None:
+        """Receive one datagram, if there is one, and send the replies."""
+        with contextlib.suppress(OSError):  # an earlier datagram had no receiver
             datagram, sender = self.socket.recvfrom(65535)
             if sender[0] == self.client[0]:
-                self.send(self.station.hear(datagram, sender, time.monotonic()))
+                self.send(self.station.receive(datagram, sender, time.monotonic()))
             elif len(self.strangers) < MOST_STRANGERS:
                 self.strangers[sender[0]] += 1
 
     def send(self, packets: list[bytes], target: Address | None = None) -> None:
-        """To the client, or elsewhere."""
+        """Send datagrams to `target`, by default the client."""
         for packet in packets:
-            # Nobody may listen there (yet), or the system's buffer is full: UDP loses datagrams.
+            # No listener (yet), or the system's buffer is full: a loss, as UDP allows.
             with contextlib.suppress(OSError):
                 self.socket.sendto(packet, target or self.client)
 
 
 def listen(lines: Sequence[Line], until: float) -> bool:
-    """Takes one datagram of each line that has one; False when none has come by then (monotonic, s)."""
+    """Receive one datagram on each readable line; False when none has arrived by `until` (monotonic, s)."""
     ready, _, _ = select.select([line.socket for line in lines], [], [], max(0.0, until - time.monotonic()))
     for line in lines:
         if line.socket in ready:
-            line.hear()
+            line.receive()
     return bool(ready)

@@ -1,10 +1,10 @@
-"""Flies SET_POSITION_TARGET_LOCAL_NED: a small cascade inside the simulator, from position to velocity to attitude.
+"""Position controller for SET_POSITION_TARGET_LOCAL_NED: a cascade in the simulator from position to velocity to attitude.
 
     v* = v_ff + k_p (p* - p),  |v*| <= V_MAX,    a = a_ff + k_v (v* - v),    f = a - g + d,    q* by f and the heading
 
-with f the thrust per mass, tilted by TILT_MAX at most, and d the drag of the vehicle at v. On an axis of which only an
-acceleration is asked, a = a_ff; one of which nothing is asked holds still. Slow and steady by design: a way to
-fly the gates without a controller of one's own.
+with f the mass-normalised thrust, tilted by at most TILT_MAX, and d the vehicle's drag at v. On an axis with an acceleration
+set-point alone, a = a_ff; an axis without set-point has zero velocity. Low-bandwidth by design: it lets a client fly
+the gates without a controller of its own.
 """
 
 import math
@@ -17,17 +17,17 @@ from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, aligned, conjugate, from_euler, matrix, rotate, to_euler
 from vehicle.vehicle import Vehicle
 
-KP_1_S, KV_1_S = 1.2, 3.0
-V_MAX_M_S = 6.0
-TILT_MAX_RAD = math.radians(40)
-CLIMB_MAX_M_S2 = 10.0  # of the vertical acceleration asked for
+KP_1_S, KV_1_S = 1.2, 3.0  # position and velocity gains (chosen)
+V_MAX_M_S = 6.0  # limit of the velocity set-point (chosen)
+TILT_MAX_RAD = math.radians(40)  # limit of the thrust's tilt (chosen)
+CLIMB_MAX_M_S2 = 10.0  # upper limit of the commanded upward acceleration
 
 
 class PositionControl:
-    """Holds the target that came last. `follow` takes one, `target` turns it into attitude and thrust at every tick."""
+    """Controller for the last target: `follow` accepts one, `target` converts it to attitude and thrust at every tick."""
 
     def __init__(self, vehicle: Vehicle, turns: bool):
-        """`turns`: whether yaw and yaw rate are followed."""
+        """Set up without a target. `turns`: whether yaw and yaw rate are followed."""
         self._vehicle, self._turns = vehicle, turns
         self._goal: PositionTarget | None = None
         self._hold_w, self._since, self._yaw = np.zeros(3), 0.0, 0.0
@@ -37,11 +37,11 @@ class PositionControl:
         return self._goal is not None
 
     def stop(self) -> None:
-        """Some other command flies from here on."""
+        """Drop the target: another command takes over."""
         self._goal = None
 
     def follow(self, goal: PositionTarget, truth: Truth) -> None:
-        """A new target, at the vehicle's present state."""
+        """Accept a new target at the vehicle's current state."""
         turned = self._goal is None or goal.yaw_rate is not None
         in_body = goal.frame is TargetFrame.BODY
         yaw = to_euler(truth.q_wb)[2] if turned or in_body else 0.0
@@ -54,7 +54,7 @@ class PositionControl:
         self._goal, self._since = goal, truth.t
 
     def target(self, truth: Truth) -> AttitudeTarget:
-        """What to fly now. Only while `active`."""
+        """Return the attitude target for the current state. Only while `active`."""
         goal = self._goal
         assert goal is not None
         p, v = truth.p_wb.tolist(), truth.x[V].tolist()  # Python's floats cost a third of numpy's
@@ -65,7 +65,7 @@ class PositionControl:
             (0.0 if _pushed(*axis) else KV_1_S) * (slower * wish[k] - v[k]) + (axis[2] or 0.0) + drag * v[k]
             for k, axis in enumerate(zip(goal.p, goal.v, goal.a, strict=True))
         )
-        down = min(max(down, -CLIMB_MAX_M_S2), 0.6 * GRAVITY) - GRAVITY  # always some thrust to tilt
+        down = min(max(down, -CLIMB_MAX_M_S2), 0.6 * GRAVITY) - GRAVITY  # keeps some thrust that can be tilted
         upright = min(1.0, -down * math.tan(TILT_MAX_RAD) / max(math.hypot(north, east), 1e-9))
         f = north * upright, east * upright, down
         turned = goal.yaw_rate * (truth.t - self._since) if self._turns and goal.yaw_rate is not None else 0.0
@@ -78,17 +78,17 @@ class PositionControl:
 
 
 def _wish(goal: float | None, feed: float | None, at: float) -> float:
-    """Wanted velocity along one axis, m/s."""
+    """Return the velocity set-point of one axis, m/s."""
     return (feed or 0.0) + (0.0 if goal is None else KP_1_S * (goal - at))
 
 
 def _pushed(p: float | None, v: float | None, a: float | None) -> bool:
-    """Whether an axis is asked for an acceleration alone."""
+    """Check whether an axis has an acceleration set-point alone."""
     return p is None and v is None and a is not None
 
 
 def _in_world(goal: PositionTarget, p_wb: Array, R_wh: Array) -> PositionTarget:
-    """A target along the heading as one in the world. Of a level pair that is turned, the one left out counts as 0."""
+    """Convert a target from the heading frame to the world. A missing component of a horizontal pair counts as 0."""
 
     def turned(axes: Axes, origin: Array) -> Axes:
         x, y, z = axes

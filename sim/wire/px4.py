@@ -1,14 +1,15 @@
-"""What PX4 allows: a thin layer over the simulator that refuses what PX4 refuses, with its results and texts.
+"""PX4 rules: a layer over the simulator that refuses what PX4 refuses, with its results and status texts.
 
-Set-points count in OFFBOARD alone, which wants a stream of them and is left without; arming waits for pre-arm checks; disarming
-in the air has to be forced; fast streams have to be asked for. PX4 user guide, "Offboard Mode", "Safety"; Commander of PX4 1.14.
+Set-points act in OFFBOARD only, which requires a stream of them and is left when it stops; arming waits for pre-arm checks;
+disarming in flight has to be forced; fast streams have to be requested. PX4 user guide, "Offboard Mode", "Safety"; Commander
+of PX4 1.14.
 """
 
 from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from link.ground import GroundDesk
+from link.ground import GroundStationServices
 from link.messages import (
     ARM_COMMAND,
     MODE_COMMAND,
@@ -32,11 +33,11 @@ from link.px4 import (
 )
 from sim.simulator import Simulator
 
-HOLD = 4, 3  # AUTO.LOITER, in which it boots
-BOOT_S = 2.0  # until the estimator has converged
+HOLD = 4, 3  # AUTO.LOITER, the mode after boot
+BOOT_S = 2.0  # s, time until the estimator has converged
 DESCENT_M_S = 0.7  # MPC_LAND_SPEED
-SLOWEST_S = 3600.0
-DEFAULT_HZ = {Imu: 50.0, Attitude: 50.0, LocalPosition: 30.0}  # of the on-board link
+SLOWEST_S = 3600.0  # largest message interval accepted (chosen)
+DEFAULT_HZ = {Imu: 50.0, Attitude: 50.0, LocalPosition: 30.0}  # default rates of the on-board link
 STREAMS = {
     dialect.MAVLINK_MSG_ID_HIGHRES_IMU: Imu,
     dialect.MAVLINK_MSG_ID_ATTITUDE: Attitude,
@@ -52,17 +53,17 @@ COMMANDS = dialect.MAVLink_command_long_message, dialect.MAVLink_command_int_mes
 TARGETS = dialect.MAVLink_set_attitude_target_message, dialect.MAVLink_set_position_target_local_ned_message
 
 
-class Px4Desk(GroundDesk):
-    """Stands between the wire and a simulator."""
+class Px4Services(GroundStationServices):
+    """Command and telemetry filter between the link and a simulator."""
 
     def __init__(self, simulator: Simulator):
-        """`simulator`: of a profile with a section `offboard`."""
+        """Set up for a simulator whose profile has a section `offboard`."""
         super().__init__(simulator.profile.system)
         rules = simulator.profile.offboard
         assert rules is not None
         self._simulator, self._rules = simulator, rules
         self.mode = custom_mode(*HOLD)
-        self._since = self._last = -SLOWEST_S  # s, of the stream of set-points
+        self._since = self._last = -SLOWEST_S  # s, start and last time of the set-point stream
         self._every_s = {kind: 1 / hz for kind, hz in DEFAULT_HZ.items()}
         self._due = dict.fromkeys(DEFAULT_HZ, 0.0)
         self._news: list[StatusText] = []
@@ -72,7 +73,7 @@ class Px4Desk(GroundDesk):
         return self.mode == custom_mode(*OFFBOARD)
 
     def tick(self, telemetry: list[Outgoing]) -> list[Outgoing]:
-        """Lets the streams pass that are due; leaves OFFBOARD for a landing when set-points fail to come."""
+        """Return the telemetry of the streams that are due; switch from OFFBOARD to landing when set-points stop."""
         t = self._simulator.t
         if self.offboard and t - self._last > self._rules.loss_s:
             if self._simulator.armed:
@@ -83,7 +84,7 @@ class Px4Desk(GroundDesk):
         return [*(message for message in telemetry if self._passes(message)), *self._texts()]
 
     def answers(self, message: Any) -> list[Any] | None:
-        """As of `GroundDesk`; set-points that are not followed are nobody else's business."""
+        """Return the replies as `GroundStationServices`; set-points that are not followed are consumed."""
         if isinstance(message, TARGETS):
             return None if self._follows() else []
         if isinstance(message, dialect.MAVLink_set_mode_message):
@@ -105,7 +106,7 @@ class Px4Desk(GroundDesk):
         return [*self._packets(), dialect.MAVLink_command_ack_message(message.command, result)]
 
     def _passes(self, message: Outgoing) -> bool:
-        """Whether a message is due by the interval of its stream."""
+        """Check whether a message is due by the interval of its stream."""
         kind = type(message)
         if kind not in self._every_s:
             return True
@@ -116,7 +117,7 @@ class Px4Desk(GroundDesk):
         return True
 
     def _follows(self) -> bool:
-        """Whether a set-point that has come is flown; it keeps the stream alive in any case."""
+        """Register a set-point for the stream, and return whether it is followed."""
         t = self._simulator.t
         if t - self._last > self._rules.loss_s:
             self._since = t
@@ -136,7 +137,7 @@ class Px4Desk(GroundDesk):
         return ACCEPTED
 
     def _enter(self, mode: tuple[int, int]) -> None:
-        """Outside of OFFBOARD what flies is held in its place, or brought down."""
+        """Change the mode; outside OFFBOARD a flying vehicle holds its position, or descends to land."""
         self.mode = custom_mode(*mode)
         if self._simulator.armed and not self._simulator.landed and mode != OFFBOARD:
             self._simulator.halt(DESCENT_M_S if mode == LAND else 0.0)
@@ -166,7 +167,7 @@ class Px4Desk(GroundDesk):
         self._news.append(StatusText(self._simulator.t, CRITICAL, text))
 
     def _texts(self) -> list[StatusText]:
-        """What has been said since the last call."""
+        """Return the status texts since the last call."""
         news, self._news = self._news, []
         return news
 

@@ -1,5 +1,5 @@
-"""When a run starts, and what the wire tells of it. Without a `RaceSchedule` in the profile arming is GO; with one there is a
-countdown, in which the real simulator sends its map, disarms, and disqualifies whoever cannot wait.
+"""Start procedure of a run and its messages. Without a `RaceSchedule` in the profile arming is GO; with one there is a
+countdown, during which the real simulator sends its map, disarms, and disqualifies early commands.
 """
 
 from link.messages import MapGate, RaceStatus, TrackMap
@@ -9,54 +9,54 @@ from tracks.gate import Gate
 from tracks.track import Track
 from vehicle.rotation import from_euler, product
 
-QUARTER_LEFT = from_euler(0.0, 0.0, -1.5707963267948966)  # the wire's gate axes have y, not x, along the flight
+QUARTER_LEFT = from_euler(0.0, 0.0, -1.5707963267948966)  # the protocol's gate axes have y along the flight
 
 
 class RaceClock:
-    """The countdown of one race. Times in s of the simulator's clock."""
+    """Countdown of one race. Times in s, simulator clock."""
 
     def __init__(self, race: RaceSchedule | None):
         self._race = race
-        self.go_t: float | None = None  # as scheduled
+        self.go_t: float | None = None  # scheduled GO
         self._map_due = False
 
     @property
     def counts_down(self) -> bool:
-        """Whether GO comes from here and not from arming."""
+        """Whether GO follows a countdown instead of arming."""
         return self._race is not None
 
     def schedule(self, t: float, after_reset: bool = False) -> None:
-        """A client is there at t: GO follows, unless it is set already."""
+        """Schedule GO for a client present at t, unless already scheduled or, with `after_reset`, anew."""
         if self._race is not None and (self.go_t is None or after_reset):
             self.go_t = t + (self._race.settle_s if after_reset else self._race.lobby_s) + self._race.countdown_s
             self._map_due = self._race.map_lead_s > 0
 
     def wait(self, t: float) -> None:
-        """Somebody is missing at t: the countdown of a client that is there begins no earlier than at its first word now."""
+        """Postpone a scheduled GO as if the client had appeared at t, while other clients of the heat are missing."""
         if self._race is not None and self.go_t is not None:
             self.go_t = t + self._race.lobby_s + self._race.countdown_s
 
     def cancel(self) -> None:
-        """Back to waiting for a client's word."""
+        """Cancel the schedule until the next message of a client."""
         self.go_t, self._map_due = None, False
 
     def false_start(self, t: float) -> bool:
-        """Whether a control command at t comes in the countdown and disqualifies."""
+        """Check whether a control command at t falls into the countdown and disqualifies."""
         return self._race is not None and self._race.false_start and self._published(t) is not None and not self.gone(t)
 
     def gone(self, t: float) -> bool:
-        """Whether GO is over at t."""
+        """Check whether GO has passed at t."""
         return self.go_t is not None and t >= self.go_t
 
     def map_due(self, t: float) -> bool:
-        """True once in each race."""
+        """Return True once per race, when the map is due at t."""
         if not self._map_due or self._race is None or self.go_t is None or t < self.go_t - self._race.map_lead_s:
             return False
         self._map_due = False
         return True
 
     def status(self, t: float, referee: Referee) -> RaceStatus:
-        """What the wire tells at t; the index rises with the gates passed."""
+        """Return the race status message at t; its gate index is the number of gates passed."""
         race, times = referee.race, referee.race.gate_times_s
         finished = race.go_t is not None and len(times) == len(referee.course)
         finish = race.go_t + times[-1] if finished and race.go_t is not None else None
@@ -68,7 +68,7 @@ class RaceClock:
 
 
 def track_map(t: float, track: Track, at_foot: bool) -> TrackMap:
-    """The square gates of a track in the wire's convention."""
+    """Return the map message of a track's gates, balls excluded, in the protocol's convention."""
     return TrackMap(t, tuple(_map_gate(n, gate, at_foot) for n, gate in enumerate(track.gates) if not gate.is_ball))
 
 

@@ -1,4 +1,4 @@
-"""The simulator's end of the RflySim vision protocol: makes the sensors that a client asks for and sends their frames."""
+"""Server of the RflySim vision protocol: creates the sensors that a client requests and sends their frames."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from link.rflysim.fragments import CHUNK_BYTES, Payload, fragments
 from link.rflysim.gimbal import DOCUMENT, STATE_PORT, read_order
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import SensorRequest, decode_request, reply_host
-from link.rflysim.stream import Teller
+from link.rflysim.stream import RateLimitedReporter
 from link.rflysim.udp import to_stderr
 from link.sockets import bind_udp, drain
 from sim.simulator import Exposure
@@ -24,14 +24,14 @@ from sim.view.surroundings import surroundings
 from tracks.track import Track
 from vehicle.errors import UserError
 
-MOST_SENSORS = 8
+MOST_SENSORS = 8  # largest number of sensors (chosen)
 HEARTBEAT_HZ = 1.0
-LEAST_CHUNK, MOST_CHUNK = 256, 65_000  # bytes; a UDP datagram holds 65507
+LEAST_CHUNK, MOST_CHUNK = 256, 65_000  # bytes of a chunk; a UDP datagram holds 65507
 
 
 @dataclass(slots=True)
 class Sensor:
-    """One that was asked for."""
+    """Sensor requested by a client."""
 
     request: SensorRequest
     sense: Sense
@@ -39,7 +39,7 @@ class Sensor:
     asker: Address
     target: Address
     sent: int = 0
-    ordered: SensorRequest = field(init=False)  # the last order to a gimbal, or the request that made it
+    ordered: SensorRequest = field(init=False)  # last command to a gimbal, or its initial request
 
     def __post_init__(self) -> None:
         self.ordered = self.request
@@ -49,7 +49,7 @@ class Sensor:
         return self.sense if isinstance(self.sense, Gimbal) else None
 
     def datagrams(self, exposure: Exposure, epoch_s: float) -> list[tuple[bytes, Address]]:
-        """The frame of an exposure, if it is one of the sensor's; epoch_s is what its clock shows at the simulator's 0."""
+        """Return the datagrams of an exposure if the sensor is due. `epoch_s`: the frames' clock at simulator time 0, s."""
         if not self.beat(exposure.id):
             return []
         number = (self.sent + 0x80000000) % 0x100000000 - 0x80000000
@@ -63,10 +63,10 @@ class Sensor:
 
 
 class RflySimOutlet:
-    """Hears requests on a socket of its own, whenever an image is due.
+    """Sensor server with its own socket; requests are processed whenever an image is due.
 
-    RflySim3D has one sensor of each SeqID, which the last client to ask takes away, and a release ends all of them. Here every
-    port that is asked for gets its own, and a client releases its own.
+    RflySim3D has one sensor per SeqID, which the last client to request it takes over, and a release ends all sensors. Here each
+    target port has its own sensor, and a client releases its own only.
     """
 
     def __init__(
@@ -80,49 +80,49 @@ class RflySimOutlet:
         epoch_s: float = 0.0,
         clock: Callable[[], float] = time.time,
     ):
-        """What is seen from one copter.
+        """Set up the sensors of one vehicle.
 
         Args:
-            own: where requests are heard.
-            epoch_s: what the clock of the frames shows when the simulator's is at 0.
-            clock: s since 1970, for heartbeats.
+            own: address for requests.
+            epoch_s: the frames' clock at simulator time 0, s.
+            clock: returns s since 1970, for heartbeats.
 
         Raises:
             LinkError: the port for requests is in use.
         """
         self._track, self._look, self._seed, self._hz = track, look, seed, video_hz
         self._copter, self._epoch_s, self._clock = copter, epoch_s, clock
-        self._start: float | None = None  # s since 1970, of the clock of the frames
+        self._start: float | None = None  # s since 1970, zero of the frames' clock
         self._beat, self._beats = RateDivider(HEARTBEAT_HZ, video_hz), 0
         self._around = surroundings(track, look, seed)
-        self._sensors = dict[Address, Sensor]()  # by where their frames go
+        self._sensors = dict[Address, Sensor]()  # by target address of their frames
         self._socket = bind_udp(*own)
         self._socket.setblocking(False)
         self.malformed = self.refused = self.socket_errors = 0
-        self._say = Teller(to_stderr, f"port {own[1]}")
+        self._say = RateLimitedReporter(to_stderr, f"port {own[1]}")
 
     @property
     def address(self) -> Address:
-        """Where requests are heard."""
+        """Address on which requests are received."""
         return self._socket.getsockname()
 
     def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
-        """What is due, after the requests that have come."""
+        """Process pending requests, then return the datagrams that are due."""
         for datagram, sender, _ in drain(self._socket, 0.0, self._failed):
-            self._hear(datagram, sender)
+            self._receive(datagram, sender)
         packets = [packet for sensor in self._sensors.values() for packet in sensor.datagrams(exposure, self._epoch_s)]
         return packets + (self._heartbeats(exposure) if self._beat(exposure.id) else [])
 
     def _heartbeats(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
-        """For every host that a sensor sends to, when the simulation began: absolute time, as CopterSim tells it."""
+        """Return a heartbeat for each sensor's host with the absolute start time of the simulation, as CopterSim sends it."""
         now = self._clock()
         self._start = now - self._epoch_s - exposure.stamp if self._start is None else self._start
         self._beats += 1
         told = CopterHeartbeat(self._copter, round(self._start * 1e3), round(now * 1e3), self._beats).encode()
         return [(told, (host, HEARTBEAT_PORT)) for host in sorted({host for host, _ in self._sensors})]
 
-    def _hear(self, datagram: bytes, sender: Address) -> None:
-        """Never raises, whatever the bytes."""
+    def _receive(self, datagram: bytes, sender: Address) -> None:
+        """Process one request. Never raises."""
         try:
             if len(datagram) in (56, 256):
                 if decode_command(datagram) == CLEAR_COMMAND:
@@ -156,11 +156,11 @@ class RflySimOutlet:
             self._drop(known)
         self._tell_rivals(request, target)
         beat = RateDivider(min(request.rate_hz or self._hz, self._hz), self._hz)
-        sent = known.sent if known is not None else 0  # numbers go on, or the client would take them for old
+        sent = known.sent if known is not None else 0  # frame numbers continue, or the client would discard them as old
         self._sensors[target] = Sensor(request, sense, beat, sender, target, sent)
 
     def _require(self, request: SensorRequest) -> None:
-        """Raises UserError on what cannot be sent from here."""
+        """Check that a request can be served. Raises UserError otherwise."""
         where = f"sensor {request.seq_id}"
         if max(request.send[1:5]) > 255 or request.port > 0xFFFF:
             raise UserError(f"{where}: SendProtocol {request.send}: no address to send to")
@@ -170,7 +170,7 @@ class RflySimOutlet:
             raise UserError(f"{where}: TargetCopter {request.copter}: here flies copter {self._copter}")
 
     def _order(self, request: SensorRequest) -> None:
-        """Passes an order on to every gimbal of its number. Raises UserError where it cannot be carried out."""
+        """Forward a command to every gimbal with its SeqID. Raises UserError where it cannot be executed."""
         gimbals = [s for s in self._sensors.values() if s.gimbal is not None and s.request.seq_id == request.seq_id]
         if not gimbals:
             raise UserError(f"sensor {request.seq_id}: there is no such gimbal yet: ask for its frames first")
@@ -180,7 +180,7 @@ class RflySimOutlet:
             sensor.ordered = request
 
     def _moved(self, request: SensorRequest, sender: Address) -> Sensor | None:
-        """The sensor of this number that the same client had elsewhere."""
+        """Return the sensor with this SeqID that the same client had at another target address."""
         for sensor in self._sensors.values():
             if (sensor.request.seq_id, sensor.asker) == (request.seq_id, sender):
                 return sensor
@@ -194,7 +194,7 @@ class RflySimOutlet:
                 self._say(f"shared {request.seq_id}", f"{what}; give each a SeqID of its own")
 
     def _release(self, sender: Address) -> None:
-        """Ends what a client has asked for."""
+        """Close the sensors that a client has requested."""
         own = [sensor for sensor in self._sensors.values() if sensor.asker == sender]
         if self._sensors and not own:
             self._say(f"release {sender}", f"{sender[0]}:{sender[1]} releases sensors and has none: others keep theirs")

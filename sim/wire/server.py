@@ -1,4 +1,4 @@
-"""The simulator on a UDP socket, in real time or in lock-step. Telemetry goes to the client's known port."""
+"""Servers of the simulator on UDP, in real time or in lock-step. Telemetry is sent to the client's known port."""
 
 import signal
 import socket
@@ -14,27 +14,27 @@ from sim.simulator import Exposure, Simulator
 from sim.wire.line import Line, listen
 from sim.wire.station import Address, Station
 
-LAG_LIMIT_S = 0.25  # behind schedule by more than this, the clock gives up the lost time
-AFTERMATH_S = 1.0  # a finished or crashed run stays on the wire this long
-PAUSE_S = 0.5  # in lock-step: a silent client is told the tick again
-FAREWELLS = 3  # UDP may lose one
-GONE_S = 10.0  # of silence in the only run, after which nobody will finish it
+LAG_LIMIT_S = 0.25  # s behind schedule after which the lost time is skipped
+AFTERMATH_S = 1.0  # s for which telemetry continues after the end of a run
+PAUSE_S = 0.5  # s without an answer in lock-step after which the tick is sent again
+FAREWELLS = 3  # repetitions of the farewell, since UDP may lose one
+GONE_S = 10.0  # s of silence in the only run after which it is aborted
 
 
 class LocalCamera(Protocol):
-    """Draws in the caller's process."""
+    """Camera that renders in the caller's process and returns datagrams."""
 
     def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]: ...
 
 
 class RemoteCamera(Protocol):
-    """Draws and sends elsewhere."""
+    """Camera that renders and sends in another process."""
 
     def expose(self, exposure: Exposure) -> bool: ...
 
 
 class ImuService(Protocol):
-    """Hands the samples of a tick to whoever asks for them beside the client."""
+    """Receiver of each tick's IMU samples beside the client."""
 
     def serve(self, measured: Iterable[Imu]) -> None: ...
 
@@ -43,13 +43,13 @@ Report = Callable[[Simulator, float], None]
 
 
 class Stoppable(Protocol):
-    """Runs until told otherwise."""
+    """Object that runs until its flag is set."""
 
     stopped: bool
 
 
 def stop_on_signals(server: Stoppable) -> None:
-    """Ends it on Ctrl-C: by a flag and no exception, since CasADi swallows a KeyboardInterrupt that strikes while it computes."""
+    """Stop a server on SIGINT or SIGTERM by its flag, since CasADi swallows a KeyboardInterrupt raised while it computes."""
 
     def stop(*_: object) -> None:
         server.stopped = True
@@ -58,16 +58,16 @@ def stop_on_signals(server: Stoppable) -> None:
         signal.signal(number, stop)
 
 
-class Aftermath:
-    """How long a run stays on the wire after its end."""
+class EndTimer:
+    """Timer of the telemetry after the end of a run."""
 
     def __init__(self, landing_s: float = 0.0) -> None:
-        """`landing_s`: longest wait for the motors to stop."""
+        """Set up the timer. `landing_s`: longest wait for the motors to stop, s."""
         self._landing_s = landing_s
         self._over_since: float | None = None  # s of the simulator's clock
 
     def passed(self, simulator: Simulator) -> bool:
-        """Whether it has; asked at every tick."""
+        """Check whether the aftermath has passed; call at every tick."""
         if not simulator.referee.race.over:
             self._over_since = None
         elif self._over_since is None:
@@ -79,28 +79,28 @@ class Aftermath:
 
 
 class Server:
-    """The socket, and when to stop."""
+    """Base class: socket and the end of a run."""
 
     def __init__(self, station: Station, bound: socket.socket, client: Address, imu: ImuService | None = None):
-        """`bound` is the MAVLink socket."""
+        """Serve `station` on the MAVLink socket `bound`."""
         self._station, self._line, self._imu = station, Line(station, bound, client), imu
-        self._aftermath = Aftermath()
+        self._aftermath = EndTimer()
         self.stopped = False  # set it to end `run`
 
     @property
     def strangers(self) -> Counter[str]:
-        """Datagrams of other hosts than the client's, which are not read."""
+        """Number of discarded datagrams by host other than the client's."""
         return self._line.strangers
 
     def _tick(self) -> tuple[list[bytes], Exposure | None]:
-        """One physics step, as of `Station.tick`; its IMU samples have been handed on."""
+        """Advance one physics step as `Station.tick`, and pass its IMU samples on."""
         step = self._station.tick()
         if self._imu is not None:
             self._imu.serve(self._station.measured)
         return step
 
     def _done(self, once: bool) -> bool:
-        """Whether the run that is over was the last; if not, the next is prepared in time."""
+        """Check whether to stop after a finished run; otherwise reset the simulator once the aftermath has passed."""
         simulator = self._station.simulator
         over = self._aftermath.passed(simulator)
         if over and not once:
@@ -108,7 +108,7 @@ class Server:
         return over and once
 
     def _listen(self, until: float) -> bool:
-        """Takes one datagram; False when none has come by then (monotonic, s)."""
+        """Receive one datagram; False when none has arrived by `until` (monotonic, s)."""
         return listen([self._line], until)
 
     def _send(self, packets: list[bytes], target: Address | None = None) -> None:
@@ -116,7 +116,7 @@ class Server:
 
 
 class RealTimeServer(Server):
-    """Keeps up with the wall clock."""
+    """Server that follows the wall clock."""
 
     def __init__(
         self,
@@ -127,14 +127,14 @@ class RealTimeServer(Server):
         speed: float,
         imu: ImuService | None = None,
     ):
-        """`speed` is simulated over wall time."""
+        """Set up the server. `speed`: ratio of simulated to wall time."""
         super().__init__(station, bound, client, imu)
         self._camera, self._speed = camera, speed
         self.late_ticks = 0
         self.worst_lag_s = 0.0
 
     def run(self, once: bool, report: Report) -> None:
-        """Ticks until stopped, or with `once` until the first run is over. `report` is called after each tick."""
+        """Tick until stopped, or with `once` until the first run is over. `report` is called after each tick."""
         with real_time():
             self._run(once, report)
 
@@ -161,10 +161,10 @@ class RealTimeServer(Server):
 
 
 class LockstepServer(Server):
-    """Waits after each tick with an IMU sample until the client answers that sample's stamp.
+    """Server that waits after each tick with an IMU sample until the client answers that sample's stamp.
 
     An answer is any SET_ATTITUDE_TARGET or SET_POSITION_TARGET_LOCAL_NED, or SYSTEM_TIME as an explicit hold, whose
-    `time_boot_ms` is the sample's time. Until then time stands; now and then the tick is sent once more, with a HEARTBEAT.
+    `time_boot_ms` is the sample's time. Simulated time stops until then; the tick is resent every PAUSE_S with a HEARTBEAT.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class LockstepServer(Server):
         self.pauses = 0
 
     def run(self, once: bool, report: Report) -> None:
-        """As `RealTimeServer.run`; the lag reported is how long the client took."""
+        """Tick as `RealTimeServer.run`; the lag reported is the client's response time, s."""
         try:
             self._run(once, report)
         finally:
@@ -189,7 +189,7 @@ class LockstepServer(Server):
 
     def _run(self, once: bool, report: Report) -> None:
         station = self._station
-        coming: deque[tuple[float, list[tuple[bytes, Address]]]] = deque()  # frames that take longer than they should
+        coming: deque[tuple[float, list[tuple[bytes, Address]]]] = deque()  # delayed frames: due time in s, datagrams
         while not self.stopped:
             packets, exposure = self._tick()
             t = station.simulator.t
@@ -206,7 +206,7 @@ class LockstepServer(Server):
                 return
 
     def _await(self, packets: list[bytes], report: Report, once: bool) -> bool:
-        """Waits until the newest sample is answered. False when the only run is over, or its client has left for good."""
+        """Wait until the newest sample is answered. Return False when the only run is over or its client has left."""
         begin, until = time.monotonic(), time.monotonic() + PAUSE_S
         while not self.stopped and not self._station.answered:
             if not self._listen(until) and time.monotonic() >= until:
@@ -217,6 +217,6 @@ class LockstepServer(Server):
                     return False
                 self.pauses += 1
                 until = time.monotonic() + PAUSE_S
-                self._send([*self._station.heartbeat(), *packets])  # whom it has not met, a client does not hear
+                self._send([*self._station.heartbeat(), *packets])  # a client ignores a system not yet discovered
                 report(self._station.simulator, time.monotonic() - begin)
         return True

@@ -1,4 +1,4 @@
-"""A `Simulator` that speaks bytes: datagrams in, datagrams out, no sockets and no clock. Every server is one around this."""
+"""A `Simulator` behind its wire protocol: datagrams in and out, without sockets or clock; the core of every server."""
 
 from typing import Protocol
 
@@ -18,19 +18,19 @@ from link.server import ServerCodec
 from link.signing import SigningKey
 from sim.simulator import Exposure, Simulator, Tick
 from sim.wire.compliance import Compliance
-from sim.wire.px4 import Px4Desk
+from sim.wire.px4 import Px4Services
 
 Address = tuple[str, int]
-STAMP_SLACK_MS = 1.0  # a client may round a stamp either way
-CLIENT_SILENCE_S = 3.0  # after which another client may take over
+STAMP_SLACK_MS = 1.0  # ms, tolerance for a client's rounding of stamps
+CLIENT_SILENCE_S = 3.0  # s of silence after which another client may take over
 
 
 class TrafficRecorder(Protocol):
-    """Where all that crosses the wire may be kept."""
+    """Recorder of all datagrams, commands and ticks."""
 
     def sent(self, t: float, datagram: bytes) -> None: ...
 
-    def heard(self, t: float, datagram: bytes) -> None: ...
+    def received(self, t: float, datagram: bytes) -> None: ...
 
     def commanded(self, t: float, command: Command) -> None: ...
 
@@ -38,8 +38,8 @@ class TrafficRecorder(Protocol):
 
 
 class Station:
-    """Commands are taken from one client at a time: the first that speaks, until it falls silent, or until the one speaks
-    whom the telemetry goes to.
+    """Protocol endpoint of a simulator. Commands are accepted from one client at a time: the first to send, until it falls
+    silent, or until the receiver of the telemetry sends.
     """
 
     def __init__(
@@ -49,36 +49,36 @@ class Station:
         client: Address | None = None,
         key: SigningKey | None = None,
     ):
-        """`client` is where the telemetry goes; with a key all must be signed."""
+        """Set up the station. `client`: receiver of the telemetry. With a key, all messages must be signed."""
         self.simulator, self._client = simulator, client
-        self._px4 = Px4Desk(simulator) if simulator.profile.offboard is not None else None
+        self._px4 = Px4Services(simulator) if simulator.profile.offboard is not None else None
         self._codec, self._recorder = ServerCodec(simulator.profile, key, self._px4), recorder
         self._speaker: tuple[Address, float] | None = None
-        self._imu_t: float | None = None  # newest stamp
-        self.measured: list[Imu] = []  # IMU samples of the last tick, whether the client gets them or not
+        self._imu_t: float | None = None  # s, newest IMU stamp
+        self.measured: list[Imu] = []  # IMU samples of the last tick, whether or not they are sent to the client
         self._compliance = Compliance(simulator.profile, simulator.referee)
         self._halted = False
-        self.foreign = 0  # datagrams of a second client
+        self.foreign = 0  # ignored datagrams of other clients
         self.counters = self._codec.counters
 
     @property
     def answered(self) -> bool:
-        """Whether the last set-point or SYSTEM_TIME heard bears the stamp of the newest IMU sample: the client has its say."""
+        """Whether the last set-point or SYSTEM_TIME received carries the stamp of the newest IMU sample."""
         stamp = self._codec.answered_ms
         return self._imu_t is None or (stamp is not None and abs(stamp - self._imu_t * 1e3) <= STAMP_SLACK_MS)
 
     def heartbeat(self) -> list[bytes]:
-        """One out of turn, for a client that comes while time stands."""
+        """Return an extra heartbeat, for a client that connects while simulated time is stopped."""
         return self._codec.encode(Heartbeat(self.simulator.t, self.simulator.armed))
 
     def farewell(self) -> list[bytes]:
-        """The last words: how the race stands, for a client that would wait for the next sample."""
+        """Return the closing message with the status of the race, for a client that waits for the next sample."""
         race = self.simulator.referee.race
         reason = f"{race.status.value}: {race.cause}" if race.cause else race.status.value
         return self._codec.encode(Farewell(self.simulator.t, reason))
 
     def tick(self) -> tuple[list[bytes], Exposure | None]:
-        """One physics step: its datagrams, and the image that it asks for."""
+        """Advance one physics step; return its datagrams and its exposure, if any."""
         self._guard()
         tick = self.simulator.tick()
         telemetry = self._px4.tick(tick.telemetry) if self._px4 is not None else tick.telemetry
@@ -91,8 +91,8 @@ class Station:
                 self._recorder.sent(tick.t, datagram)
         return datagrams, tick.exposure
 
-    def hear(self, datagram: bytes, sender: Address, now: float) -> list[bytes]:
-        """Takes a datagram, returns the answers; `now` in s of any steady clock. Never raises, whatever the bytes."""
+    def receive(self, datagram: bytes, sender: Address, now: float) -> list[bytes]:
+        """Process a datagram and return the replies; `now`: s of any monotonic clock. Never raises."""
         speaker = self._speaker
         if speaker and sender not in (speaker[0], self._client) and now - speaker[1] < CLIENT_SILENCE_S:
             self.foreign += 1
@@ -106,7 +106,7 @@ class Station:
                 case UnknownCommand():
                     replies += self._codec.encode(Ack(t, False, message.command, known=False))
                 case Hold():
-                    pass  # `answered` tells of it
+                    pass  # evaluated by `answered`
                 case _:
                     self._command(t, message)
         for refusal in self._codec.refusals():
@@ -116,13 +116,13 @@ class Station:
             self._speaker = (sender, now)
         replies += answers
         if self._recorder is not None:
-            self._recorder.heard(t, datagram)
+            self._recorder.received(t, datagram)
             for reply in replies:
                 self._recorder.sent(t, reply)
         return replies
 
     def _guard(self) -> None:
-        """Watches the client's rates, and lets the failsafe fly once it is silent."""
+        """Monitor the client's rates, and engage the failsafe once it is silent."""
         simulator, failsafe = self.simulator, self.simulator.profile.failsafe
         self._compliance.tick(simulator.t, simulator.armed)
         if failsafe is None or not simulator.armed or self._compliance.silent_s(simulator.t) <= failsafe.after_s:

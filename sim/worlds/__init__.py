@@ -1,1 +1,1 @@
-"""The world as it is, apart from what anybody believes of it: deviations as data, distributions, and the truth they make."""
+"""The true world as opposed to the pilot's models: deviations as data, their distributions, and the resulting truth."""

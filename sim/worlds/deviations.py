@@ -1,7 +1,7 @@
-"""`Deviations`: by how much the world differs from what is believed of it, as plain numbers. The default is "not at all".
+"""`Deviations`: differences of the true world from the pilot's models, as plain numbers. Default: no difference.
 
-Sections and fields are those of a world's YAML file. Scales are factors; everything else is added to what is believed.
-Axes as everywhere: world NED, body FRD. `docs/worlds.md` says how wide each one is drawn.
+Sections and fields are those of a world's YAML file. Scales are factors; all other values are added to the model's.
+Axes: world NED, body FRD. `docs/worlds.md` gives the width of each distribution.
 """
 
 from dataclasses import dataclass, fields
@@ -24,25 +24,25 @@ def _not_negative(section: Any, *names: str) -> None:
 
 
 def _chain(share: float, mean_frames: float, what: str) -> None:
-    """What a two-state Markov chain with this share of lost frames and this mean length of a burst allows."""
+    """Check that a two-state Markov chain with this share of lost frames and this mean burst length exists."""
     if not 0 <= share < 1 or mean_frames < 1 or share > mean_frames / (1 + mean_frames):
         raise ValueError(f"{what} needs 0 <= share < 1, bursts of at least one frame, and share <= burst / (1 + burst)")
 
 
 @dataclass(frozen=True)
 class PlantDeviation:
-    """What flies."""
+    """Deviations of the vehicle's dynamics."""
 
     thrust_scale: float = 1.0
-    throttle_exponent: float = 1.0  # the believed curve is flown at throttle ** exponent
+    throttle_exponent: float = 1.0  # the modelled thrust curve is evaluated at throttle ** exponent
     drag_scale: float = 1.0
-    drag_linear_1_s: float = 0.0  # on every axis
+    drag_linear_1_s: float = 0.0  # added on every axis
     thrust_lag_scale: float = 1.0
-    rate_lag_scale: float = 1.0  # of the `rates` model; a grey-box vehicle has its own rate loop
-    slew_scale: float = 1.0  # of what its rotors turn it with, where the vehicle's mixer is known
+    rate_lag_scale: float = 1.0  # `rates` model only; a grey-box vehicle has its own rate loop
+    slew_scale: float = 1.0  # of the angular acceleration limits, where the vehicle has a mixer
     command_delay_s: float = 0.0
-    battery_sag_1_s: float = 0.0  # share of the thrust lost per second at hover power
-    ground_effect_radius_m: float = 0.0  # of one rotor that lifts like all four; 0: no ground effect
+    battery_sag_1_s: float = 0.0  # fraction of the thrust lost per second at hover power
+    ground_effect_radius_m: float = 0.0  # radius of a single rotor equivalent to all four; 0: no ground effect
 
     def __post_init__(self) -> None:
         _positive(
@@ -53,19 +53,19 @@ class PlantDeviation:
 
 @dataclass(frozen=True)
 class CameraDeviation:
-    """Mount, lens, and what hides corners from the detector."""
+    """Deviations of the camera's mount and lens, and corner dropout."""
 
-    yaw_deg: float = 0.0  # of the mount, to the right
-    tilt_deg: float = 0.0  # up
-    roll_deg: float = 0.0  # clockwise about the optical axis
-    position_m: Vector = ZERO  # on the body
+    yaw_deg: float = 0.0  # mount, positive to the right
+    tilt_deg: float = 0.0  # mount, positive up
+    roll_deg: float = 0.0  # mount, clockwise about the optical axis
+    position_m: Vector = ZERO  # mount, body FRD
     focal_scale: float = 1.0
     cx_px: float = 0.0
     cy_px: float = 0.0
     k1: float = 0.0  # radial distortion
     k2: float = 0.0
-    dropout: float = 0.0  # share of the frames in which a corner cannot be seen (projected camera)
-    dropout_frames: float = 1.0  # mean number of frames that this lasts
+    dropout: float = 0.0  # fraction of the frames in which a corner is not detected (projected camera)
+    dropout_frames: float = 1.0  # mean length of a dropout, frames
 
     def __post_init__(self) -> None:
         _positive(self, "focal_scale")
@@ -74,16 +74,16 @@ class CameraDeviation:
 
 @dataclass(frozen=True)
 class ImuDeviation:
-    """Errors beyond the noise and bias that the vehicle's file states."""
+    """IMU and attitude errors beyond the noise and bias of the vehicle's file."""
 
     accel_bias_m_s2: Vector = ZERO
     gyro_bias_rad_s: Vector = ZERO
     noise_scale: float = 1.0
-    accel_scale: Vector = ZERO  # relative error of each axis
+    accel_scale: Vector = ZERO  # relative scale error per axis
     gyro_scale: Vector = ZERO
     misalignment_deg: Vector = ZERO  # rotation vector from the body's axes to the sensor's
-    accel_age_s: float = 0.0  # the force is so much older than its stamp, axes and all
-    attitude_deg: Vector = ZERO  # rotation vector, body axes, by which a told ATTITUDE is off
+    accel_age_s: float = 0.0  # delay of the specific force, with its axes, relative to its stamp
+    attitude_deg: Vector = ZERO  # rotation vector, body axes, error of the reported ATTITUDE
 
     def __post_init__(self) -> None:
         _positive(self, "noise_scale")
@@ -92,17 +92,17 @@ class ImuDeviation:
 
 @dataclass(frozen=True)
 class LinkDeviation:
-    """Clocks and the way of the messages."""
+    """Deviations of clocks and transport."""
 
-    telemetry_delay_s: float = 0.0  # in whole ticks
-    imu_drift_ppm: float = 0.0  # of the clock that stamps telemetry
-    video_offset_s: float = 0.0  # of the stamps of frames against their exposure
+    telemetry_delay_s: float = 0.0  # rounded to whole ticks
+    imu_drift_ppm: float = 0.0  # drift of the clock that stamps IMU and attitude
+    video_offset_s: float = 0.0  # stamps of frames minus their exposure
     video_drift_ppm: float = 0.0
     video_latency_s: float = 0.0  # mean
-    video_jitter_s: float = 0.0  # standard deviation of a first-order Markov process of the latency
-    video_jitter_tau_s: float = 1.0  # ... and its correlation time
-    frame_loss: float = 0.0  # share of the frames
-    frame_loss_frames: float = 1.0  # mean length of a burst
+    video_jitter_s: float = 0.0  # standard deviation of the latency, a first-order Gauss-Markov process
+    video_jitter_tau_s: float = 1.0  # correlation time of that process
+    frame_loss: float = 0.0  # fraction of the frames lost
+    frame_loss_frames: float = 1.0  # mean length of a burst of losses, frames
 
     def __post_init__(self) -> None:
         _not_negative(self, "telemetry_delay_s", "video_jitter_s")
@@ -112,9 +112,9 @@ class LinkDeviation:
 
 @dataclass(frozen=True)
 class CourseDeviation:
-    """Where gates stand. Either list is empty or has one entry for each gate of the track, in its order."""
+    """Deviations of the gates' poses. Each list is empty or has one entry per gate of the track, in its order."""
 
-    scale: float = 1.0  # of all distances from the pad; openings keep their size
+    scale: float = 1.0  # scale of all distances from the pad; gates keep their size
     gate_moved_m: tuple[Vector, ...] = ()
     gate_turned_deg: tuple[tuple[float, float], ...] = ()  # yaw, pitch
 
@@ -124,7 +124,7 @@ class CourseDeviation:
 
 @dataclass(frozen=True)
 class PadDeviation:
-    """Where the vehicle stands before the start."""
+    """Deviations of the vehicle's pose on the pad."""
 
     moved_m: Vector = ZERO
     yaw_deg: float = 0.0
@@ -136,10 +136,10 @@ class PadDeviation:
 class AirDeviation:
     """Mean wind and Dryden gusts, see `sim.worlds.dryden`."""
 
-    wind_north_m_s: float = 0.0  # of the air over ground
+    wind_north_m_s: float = 0.0  # velocity of the air over ground
     wind_east_m_s: float = 0.0
     gust_m_s: float = 0.0  # standard deviation along the wind
-    gust_height_m: float = 6.0  # over ground, which sets the lengths of the gusts
+    gust_height_m: float = 6.0  # height above ground that sets the length scales of the turbulence
 
     def __post_init__(self) -> None:
         _not_negative(self, "gust_m_s")
@@ -148,8 +148,8 @@ class AirDeviation:
 
 @dataclass(frozen=True)
 class ViewDeviation:
-    """How the drawn world looks: other engines, lenses, encoders and frames. Projected corners follow `readout_s`, `depth_m`
-    and `outline_m`."""
+    """Deviations of the rendering: engine, lens, encoder and gate frames. The projected camera follows `readout_s`, `depth_m`
+    and `outline_m` only."""
 
     softness_px: float = 0.0
     bloom: float = 0.0
@@ -157,8 +157,8 @@ class ViewDeviation:
     exposure_s: float = 0.0
     readout_s: float = 0.0
     jpeg_quality: float = 0.0
-    depth_m: float = 0.0  # of the gates' frames beyond the look's; their middle stays where the course has it
-    outline_m: float = 0.0  # width of the line on their edges beyond the look's; none below 0
+    depth_m: float = 0.0  # added to the depth of the gates' frames in the look; their centre stays
+    outline_m: float = 0.0  # added to the width of the frames' edge lines in the look; clipped at 0
 
     def __post_init__(self) -> None:
         _positive(self, "gamma_scale")

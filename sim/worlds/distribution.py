@@ -1,14 +1,14 @@
-"""Distributions of worlds, and the names by which worlds are asked for.
+"""Distributions of worlds, and the syntax by which a world is named.
 
-A world's file (YAML) holds fixed deviations (`world`) and factors that are drawn. It is asked for as FILE[:SEED[:FACTOR+]]:
+A world's file (YAML) holds fixed deviations (`world`) and random factors. A world is named by FILE[:SEED[:FACTOR+]]:
 
-    as_believed                      nothing differs
-    unknown:7                        all factors drawn jointly, from the seed 7
-    unknown:7:camera.yaw_deg+        this factor alone, two standard deviations up (or - down); of a vector or of gates
-                                     the direction is drawn from the seed
-    mine.yaml                        a file of one's own, such as one that a flight has left beside its log
+    as_believed                      no deviations
+    unknown:7                        all factors drawn jointly, with seed 7
+    unknown:7:camera.yaw_deg+        this factor alone, two standard deviations up (or - down); for a vector or for gates
+                                     the direction is drawn with the seed
+    mine.yaml                        a file of the user's, such as the one written beside a flight log
 
-Each factor draws from a stream of its own, so that a factor more or less leaves the others' draws as they are.
+Each factor has its own random stream, so that adding or removing a factor leaves the draws of the others unchanged.
 """
 
 import zlib
@@ -28,17 +28,17 @@ from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 FOLDER = Path(__file__).parent
-SIGMAS = 2.0  # of a factor alone
-PER_GATE = {"course.gate_moved_m": 3, "course.gate_turned_deg": 2}  # numbers for each gate
+SIGMAS = 2.0  # standard deviations of a factor that is varied alone (chosen)
+PER_GATE = {"course.gate_moved_m": 3, "course.gate_turned_deg": 2}  # numbers per gate
 
 
 @dataclass(frozen=True)
 class Factor:
-    """One line of a distribution: normal about the believed value, or uniform in a range."""
+    """Random factor of a distribution: normal about the model's value, or uniform in a range."""
 
-    of: str  # section.field of `Deviations`
-    why: str  # where the width comes from
-    sigma: float | None = None  # of every number
+    of: str  # name in `Deviations`: section.field
+    why: str  # source of the width
+    sigma: float | None = None  # standard deviation of every number
     range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
@@ -51,13 +51,13 @@ class Factor:
 
     @property
     def signs(self) -> str:
-        """In which directions it can be flown alone."""
+        """Signs with which the factor can be varied alone."""
         return "+-" if self.sigma is not None else "+"
 
 
 @dataclass(frozen=True)
 class WorldFile:
-    """The schema of a world's file."""
+    """Schema of a world's file."""
 
     name: str
     source: str = ""
@@ -70,7 +70,7 @@ class WorldFile:
             raise ValueError(f"factors: {twice[0]} stands there twice")
 
     def jointly(self, track: Track, seed: int) -> Deviations:
-        """All factors drawn."""
+        """Return the deviations with all factors drawn."""
         deviations = self.world
         for factor in self.factors:
             rng = _stream(factor, seed)
@@ -83,7 +83,7 @@ class WorldFile:
         return deviations
 
     def alone(self, name: str, sign: str, track: Track, seed: int) -> Deviations:
-        """One factor off by `SIGMAS`, or at the far end of its range. Raises UserError where there is no such factor."""
+        """Return the deviations with one factor off by `SIGMAS`, or at the far end of its range. Raises UserError if unknown."""
         factor = next((one for one in self.factors if one.of == name), None)
         if factor is None or sign not in factor.signs:
             known = ", ".join(one.of + s for one in self.factors for s in one.signs)
@@ -101,22 +101,22 @@ class WorldFile:
 
 
 def load_worlds(name: str) -> WorldFile:
-    """The file of a name (`unknown`) or of a path.
+    """Load a world's file by name (`unknown`) or path.
 
     Raises:
-        UserError: no such file, or a malformed one.
+        UserError: the file is missing or malformed.
     """
     return load_named(name, FOLDER, WorldFile, "world")
 
 
 def resolve(asked: str, track: Track, vehicle: Vehicle) -> World:
-    """The world that is asked for, about a believed track and vehicle.
+    """Return the world of a name, as deviations from a modelled track and vehicle.
 
     Args:
-        asked: FILE[:SEED[:FACTOR+]] as above; without a seed of a file with factors, 0.
+        asked: FILE[:SEED[:FACTOR+]] as above; the default seed is 0.
 
     Raises:
-        UserError: no such world, or one that does not suit track or vehicle.
+        UserError: no such world, or one that does not fit track or vehicle.
     """
     name, *rest = asked.split(":")
     file = load_worlds(name)
@@ -130,13 +130,13 @@ def resolve(asked: str, track: Track, vehicle: Vehicle) -> World:
 
 
 def save(path: Path, world: World) -> None:
-    """A file that `resolve` reads, with every number of the world in it."""
+    """Write a file that `resolve` reads, with every deviation of the world."""
     source = f"{world.name}, for the track {world.track.name}"
     write(path, {"name": world.name, "source": source, "world": asdict(world.deviations)})
 
 
 def described(world: World) -> dict[str, Any]:
-    """For logs and results: name and every number."""
+    """Return name and deviations of a world, for logs and results."""
     return {"name": world.name, "deviations": asdict(world.deviations)}
 
 
@@ -145,7 +145,7 @@ def _stream(factor: Factor, seed: int) -> np.random.Generator:
 
 
 def _shape(factor: Factor, track: Track) -> tuple[int, ...]:
-    """Of the numbers that the factor draws."""
+    """Return the shape of the numbers that the factor draws."""
     if factor.of in PER_GATE:
         return len(track.gates), PER_GATE[factor.of]
     return np.shape(_flat(AS_BELIEVED, factor.of))
@@ -157,7 +157,7 @@ def _flat(deviations: Deviations, name: str) -> Any:
 
 
 def _stepped(deviations: Deviations, name: str, step: Array | float, track: Track) -> Deviations:
-    """The deviations with one more step in a field. A gate that stands in the course twice is still one gate."""
+    """Return the deviations with `step` added to a field. Gates of the course at the same place share one step."""
     if name in PER_GATE:
         step = np.asarray(step)[_places(track)]
         value = np.asarray(_flat(deviations, name) or np.zeros_like(step)) + step
@@ -169,7 +169,7 @@ def _stepped(deviations: Deviations, name: str, step: Array | float, track: Trac
 
 
 def _places(track: Track) -> np.ndarray:
-    """For each gate the first of the course that stands where it does."""
+    """Return for each gate the index of the first gate of the course at the same place."""
     centres = np.array([gate.centre_m for gate in track.gates])
     near = np.linalg.norm(centres[:, None] - centres, axis=-1) < SAME_PLACE_M
     return np.asarray(near.argmax(1))

@@ -1,4 +1,4 @@
-"""Gusts: the Dryden turbulence of MIL-F-8785C (3.7.2.2 and 3.7.3, low altitude), along, across and under the mean wind.
+"""Gusts: Dryden turbulence of MIL-F-8785C (3.7.2.2 and 3.7.3, low altitude), along, across and normal to the mean wind.
 
     H_u(s) = sigma_u sqrt(2 T_u) / (1 + T_u s),    H_v(s) = sigma_v sqrt(T_v) (1 + sqrt(3) T_v s) / (1 + T_v s)^2,    w like v
     T = L / V,    L_w = h,    L_u = L_v = h / (0.177 + 0.000823 h)^1.2,    sigma_w = sigma_u (0.177 + 0.000823 h)^0.4
@@ -15,16 +15,16 @@ import numpy as np
 from vehicle.rotation import Array
 
 FOOT_M = 0.3048
-LEAST_AIRSPEED_M_S = 1.0
+LEAST_AIRSPEED_M_S = 1.0  # lower limit of V, so that gusts change in hover too (chosen)
 ROOT3 = math.sqrt(3.0)
 STATIONARY = np.array([[1.0, 0.5], [0.5, 0.5]])
 
 
 class Dryden:
-    """One realisation, advanced step by step."""
+    """Realisation of Dryden turbulence, advanced step by step."""
 
     def __init__(self, sigma_m_s: float, height_m: float, rng: np.random.Generator):
-        """`sigma_m_s`: of the gusts along and across the wind; `height_m`: over ground."""
+        """Draw a stationary state. `sigma_m_s`: standard deviation along and across the wind. `height_m`: above ground."""
         feet = height_m / FOOT_M
         rough = 0.177 + 0.000823 * feet
         self._rng = rng
@@ -35,12 +35,12 @@ class Dryden:
 
     @property
     def gust(self) -> Array:
-        """(3,) m/s along the wind, to its right, and down."""
+        """Gust velocity (3,) m/s: along the wind, to its right, and down."""
         v, w = (ROOT3 * self._across[0] + (1 - ROOT3) * self._across[1]) / math.sqrt(2)
         return self._sigma * np.array([self._u, v, w])
 
     def advance(self, dt: float, airspeed_m_s: float) -> None:
-        """Flies on for dt (s) at this airspeed."""
+        """Advance by dt (s) at this airspeed."""
         share = dt * max(airspeed_m_s, LEAST_AIRSPEED_M_S) / self._length_m  # dt / T
         keep = np.exp(-share)
         self._u = keep[0] * self._u + math.sqrt(1 - keep[0] ** 2) * self._rng.standard_normal()

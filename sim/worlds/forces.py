@@ -1,8 +1,8 @@
-"""Accelerations that a world adds to what its vehicle's model knows: wind, gusts, a battery that sags, and the ground.
+"""Residual accelerations of a world beyond its vehicle's model: wind, gusts, battery sag and ground effect.
 
-wind          a = f_aero(v - w) - f_aero(v), by the drag or the grey-box aerodynamics of the vehicle itself
-battery       thrust falls by a share of  k integral (c / g)^1.5 dt:  rotors need power as thrust^1.5 (momentum theory)
-ground        T / T_free = 1 / (1 - (R / 4 z)^2)   (Cheeseman and Bennett 1955), z the height over the bounds' floor
+wind          a = f_aero(v - w) - f_aero(v), with the drag or the grey-box aerodynamics of the vehicle
+battery       thrust falls by the fraction  k integral (c / g)^1.5 dt:  rotor power is as thrust^1.5 (momentum theory)
+ground        T / T_free = 1 / (1 - (R / 4 z)^2)   (Cheeseman and Bennett 1955), z the height above the bounds' floor
 """
 
 import math
@@ -17,13 +17,13 @@ from sim.worlds.world import World
 from vehicle.dynamics import GRAVITY, drag
 from vehicle.rotation import Array, matrix
 
-Stirred = Callable[[Array], Array]  # place (3,) -> velocity (3,) m/s of the air that others move there; world
-STEP_S = 1 / 120  # of the gusts, whatever asks and when: the same seed gives the same gusts
-NEAREST = 0.5  # least height over the rotor's radius, as with a vehicle on its legs
+Stirred = Callable[[Array], Array]  # position (3,) m -> air velocity (3,) m/s induced by other vehicles' wakes; world
+STEP_S = 1 / 120  # s, step of the gusts, independent of the caller's, so that a seed gives the same gusts
+NEAREST = 0.5  # lower limit of height over rotor radius, as of a vehicle on its legs
 
 
 class Forces:
-    """A `Residual` of the plant. Asked in the order of time."""
+    """`Residual` of the plant: wind, gusts, battery sag and ground effect. Call with non-decreasing times."""
 
     def __init__(self, world: World, seed: int, stirred: Stirred | None = None):
         self._plant, self._vehicle = world.deviations.plant, world.vehicle
@@ -41,7 +41,7 @@ class Forces:
         self._drawn = 0.0  # integral of (c / g)^1.5
 
     def __call__(self, t: float, x: Array, c: float) -> Array:
-        """(3,) m/s^2 in the world, at t (s), of the state x (14,) as RATES_X."""
+        """Return the acceleration (3,) m/s^2, world, at t (s) in the state x (14,) as RATES_X."""
         thrust, dt, self._t = float(x[-1]), t - self._t, t
         self._drawn += (thrust / GRAVITY) ** 1.5 * dt
         more = (1 - self._plant.battery_sag_1_s * self._drawn) * self._ground(x) - 1
@@ -59,7 +59,7 @@ class Forces:
         return 1 / (1 - (radius / (4 * height)) ** 2)
 
     def _air(self, t: float, x: Array) -> Array:
-        """Velocity (3,) of the air over ground."""
+        """Return the wind with gusts (3,) m/s, world, at t (s)."""
         if self._gusts is None:
             return self._wind_w
         while self._gusts_t < t - 1e-9:
@@ -68,19 +68,19 @@ class Forces:
         return self._wind_w + self._R_w_wind @ self._gusts.gust
 
     def _aero(self, x: Array, v_air: Array) -> Array:
-        """Aerodynamic force over mass, world, at this velocity through the air."""
+        """Return the aerodynamic force over mass (3,) m/s^2, world, at the airspeed v_air (3,) m/s, world."""
         vehicle = self._vehicle
         if self._swift is None:
             q, v = x[Q].tolist(), v_air.tolist()  # Python's floats cost a third of numpy's
             return np.array(drag(q, v, vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m))
         R_wb = matrix(x[Q])
-        squared = float(x[-1]) * self._swift.mass / (4 * self._swift.c_l)  # mean motor speed, from the thrust
+        squared = float(x[-1]) * self._swift.mass / (4 * self._swift.c_l)  # mean squared motor speed, (rad/s)^2
         force, _ = swift.aero(tuple(R_wb.T @ v_air), squared, self._swift)
         return np.asarray(R_wb @ np.array(force))
 
 
 def forces_of(world: World, seed: int, stirred: Stirred | None = None) -> Forces | None:
-    """None where the model of the vehicle says all."""
+    """Return the residual accelerations of a world; None where it has none."""
     plant, air = world.deviations.plant, world.deviations.air
     some = plant.battery_sag_1_s or plant.ground_effect_radius_m
     windy = air.gust_m_s or air.wind_north_m_s or air.wind_east_m_s

@@ -1,7 +1,7 @@
-"""`World`: the truth that a simulator flies, made of what is believed and of `Deviations` from it.
+"""`World`: the truth that a simulator flies, made of the pilot's models and `Deviations` from them.
 
-A pilot gets Track, Vehicle and Profile; a simulator gets a World. Where both are the same, somebody has asked for it:
-`as_believed`.
+A pilot receives Track, Vehicle and Profile; a simulator receives a World. A world equal to the models has to be requested
+explicitly: `as_believed`.
 """
 
 import math
@@ -24,20 +24,20 @@ NOMINAL = "as_believed"  # name of the world without deviations
 
 @dataclass(frozen=True)
 class World:
-    """What is true. Make it by `World.of`, which applies deviations, or by `as_believed`."""
+    """True track and vehicle. Made by `World.of`, which applies deviations, or by `as_believed`."""
 
     name: str
     deviations: Deviations
     track: Track
-    vehicle: Vehicle  # with its camera
-    told: Track  # the course as published: what a simulator that tells its map tells
+    vehicle: Vehicle  # with its true camera
+    told: Track  # the course as published, which a simulator that sends its map sends
 
     @classmethod
     def of(cls, name: str, deviations: Deviations, track: Track, vehicle: Vehicle) -> "World":
-        """The world that differs so from a believed track and vehicle.
+        """Apply deviations to a modelled track and vehicle.
 
         Raises:
-            UserError: the deviations are of a track with other gates, or leave no vehicle that flies.
+            UserError: the deviations are for a track with other gates, or the resulting vehicle is invalid.
         """
         try:
             true = true_vehicle(vehicle, deviations)
@@ -46,7 +46,7 @@ class World:
         return cls(name, deviations, true_track(name, track, deviations), true, track)
 
     def seen(self, look: Look) -> Look:
-        """How this world looks."""
+        """Return the look with the rendering deviations of this world."""
         off = self.deviations.view
         return replace(
             look,
@@ -62,12 +62,12 @@ class World:
 
     @cached_property
     def nominal(self) -> bool:
-        """Whether nothing differs from what is believed."""
+        """Whether the world equals the models."""
         return self.deviations == AS_BELIEVED
 
 
 def as_believed(track: Track, vehicle: Vehicle) -> World:
-    """The world in which all that is believed is true.
+    """Return the world without deviations from the pilot's models.
 
     Examples:
         >>> from gate_racer import as_believed
@@ -78,7 +78,7 @@ def as_believed(track: Track, vehicle: Vehicle) -> World:
 
 
 def true_vehicle(vehicle: Vehicle, deviations: Deviations) -> Vehicle:
-    """What flies in truth, and how its camera looks. Raises ValueError when it could not fly."""
+    """Return the true vehicle with its true camera. Raises ValueError when the result is invalid."""
     plant, curve = deviations.plant, vehicle.throttle
     changed = replace(
         vehicle,
@@ -113,7 +113,7 @@ def true_vehicle(vehicle: Vehicle, deviations: Deviations) -> Vehicle:
 
 
 def true_camera(camera: Camera, deviations: Deviations) -> Camera:
-    """Mount and lens."""
+    """Return the camera with the deviations of mount and lens."""
     off = deviations.camera
     return replace(
         camera,
@@ -131,7 +131,7 @@ def true_camera(camera: Camera, deviations: Deviations) -> Camera:
 
 
 def true_track(name: str, track: Track, deviations: Deviations) -> Track:
-    """Where gates, obstacles and pad are. Raises UserError where a list does not have one entry for each gate."""
+    """Return the track with true gates, obstacles and pad. Raises UserError where a list lacks one entry per gate."""
     course, pad = deviations.course, deviations.pad
     for what in ("gate_moved_m", "gate_turned_deg"):
         if len(getattr(course, what)) not in (0, len(track.gates)):
@@ -167,7 +167,7 @@ def _placed(gate: Gate, centre_m: Vector, yaw_deg: float, pitch_deg: float) -> G
 
 
 def _from(origin: Vector, point: Vector, scale: float) -> Vector:
-    """A point whose distance from the origin is scaled."""
+    """Return a point with its distance from the origin scaled."""
     return _moved(origin, _scaled_vector(_moved(point, _scaled_vector(origin, -1.0)), scale))
 
 
@@ -180,10 +180,10 @@ def _scaled_vector(a: Vector, factor: float) -> Vector:
 
 
 def _scaled(part: Any, factor: float) -> Any:
-    """A dataclass of numbers, all of them scaled."""
+    """Return a dataclass of numbers with all fields scaled."""
     return replace(part, **{field.name: getattr(part, field.name) * factor for field in fields(part)})
 
 
 def rotation_vector(degrees: Vector) -> np.ndarray:
-    """(3,) rad."""
+    """Convert a rotation vector from degrees to rad (3,)."""
     return np.array([math.radians(angle) for angle in degrees])

@@ -14,7 +14,7 @@ from benchmarks.campaign.campaign import campaign
 from benchmarks.campaign.case import Case, Flown, Outcome
 from benchmarks.campaign.choice import Choice, PreparedCourse
 from benchmarks.campaign.flight import NoLog, _by_state, attempt
-from benchmarks.campaign.measure import Judged, measure, why
+from benchmarks.campaign.measure import EvaluationRecorder, measure, why
 from benchmarks.campaign.prepare import prepare
 from benchmarks.campaign.store import FILE, Store
 from planner.plan import read_plan
@@ -98,7 +98,7 @@ def test_laps_are_timed_from_gate_to_gate(course):
 
     two, world = replace(course, gates_s=course.gates_s * 2), as_believed(course.track, course.vehicle)
     verdict = Verdict("finished", "", [float(k + 1) for k in range(11)] + [11.5], [0.5] * 12)
-    judged = Judged(NoLog(), course.track, None)
+    judged = EvaluationRecorder(NoLog(), course.track, None)
     o = measure(two, world, judged, FlightCounters(), verdict, 12.0, 1.0).outcome
     assert o.lap_s == pytest.approx([6.0, 5.5]) and o.race_s == 11.5 and o.share == 1.0
 

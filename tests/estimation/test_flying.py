@@ -148,7 +148,7 @@ def test_a_filter_led_astray_finds_back(vq1, dcl):
     flight.estimator._propagator.correct(replace(belief, x=belief.x.having(p=belief.x.p_wb + [0.0, 1.5, 0.0])))
     assert flight.error > 1.4 and flight.look() == 0
     flight.fly(2.0)
-    assert flight.error < 0.2 and flight.estimator.health.doubts > 0
+    assert flight.error < 0.2 and flight.estimator.health.inflations > 0
 
 
 @pytest.mark.parametrize("corners", [1, 2])
@@ -161,7 +161,7 @@ def test_parts_of_openings_that_nothing_explains_add_no_doubt(corners, vq1, dcl)
     before = flight.estimator.state()
     flight.fly(0.8, detections=[astray])
     after = flight.estimator.state()
-    assert flight.estimator.health.doubts == 0
+    assert flight.estimator.health.inflations == 0
     assert np.sqrt(np.diag(after.cov)[3:6]).max() < np.sqrt(np.diag(before.cov)[3:6]).max() + 0.05
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from estimation.estimator import State
-from estimation.rivals import LOST_M, SeenRivals, ToldRivals, singer
+from estimation.rivals import LOST_M, ReceivedRivals, SeenRivals, singer
 from link.messages import RivalState
 from perception.rival import RivalDetection
 
@@ -84,9 +84,9 @@ def test_two_rivals_are_not_taken_for_one(dcl):
 
 
 def test_of_what_is_told_the_acceleration_follows_from_the_velocities():
-    told = ToldRivals(2)
+    told = ReceivedRivals(2)
     for k in range(20):
         t = k / 40
-        told.hear(RivalState(t, 1, (0.0, 0.0, 0.0), (8.0 * t, 0.0, 0.0)))
+        told.receive(RivalState(t, 1, (0.0, 0.0, 0.0), (8.0 * t, 0.0, 0.0)))
     (one,) = told.estimates()
     assert one.a_w == pytest.approx([8.0, 0, 0], abs=0.1) and not one.cov.any()

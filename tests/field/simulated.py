@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 
-from field.probe.raw_link import Heard, RawLink
+from field.probe.raw_link import RawLink, ReceivedMessages
 from link.messages import VideoFrame
 from link.video import datagrams
 from sim.simulator import Simulator
@@ -53,7 +53,7 @@ class SimulatedRawLink(RawLink):
     def now(self) -> float:
         return self.simulator.t
 
-    def poll(self, heard: Heard, timeout_s: float = 0.0):
+    def poll(self, received: ReceivedMessages, timeout_s: float = 0.0):
         """One tick."""
         packets, exposure = self._station.tick()
         if exposure is not None and self._sphere is not None:
@@ -63,12 +63,12 @@ class SimulatedRawLink(RawLink):
         messages, frames = [], []
         packets, self._replies = [*self._replies, *packets], []
         for packet in packets:
-            messages += self._messages(heard, packet, ME)
+            messages += self._messages(received, packet, ME)
         for kind in self._drop:
-            heard.messages.pop(kind, None)
+            received.messages.pop(kind, None)
         while self._coming and self._coming[0][0] <= self.now():
-            frames += self._image(heard, self.now(), self._coming.pop(0)[1])
+            frames += self._image(received, self.now(), self._coming.pop(0)[1])
         return [(t, m) for t, m in messages if m.get_type() not in self._drop], frames
 
     def _transmit(self, datagram, peer):
-        self._replies += self._station.hear(datagram, ME, self.now())
+        self._replies += self._station.receive(datagram, ME, self.now())

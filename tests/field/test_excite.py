@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from link.profile import load_profile
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.flight import Phase
 from pilot.guidance.manoeuvres import Manoeuvres, parse_manoeuvres
 from pilot.records.flight_log import FlightLog
@@ -47,7 +47,7 @@ def flown(track, vehicle, wanted, folder):
         manoeuvres=parse_manoeuvres(wanted), world=as_believed(track, vehicle),
     )  # fmt: skip
     pilot, log = session.pilot(), FlightLog(session.log_path())
-    eye = open_eye("projected", "race", session.world, dcl.camera, DCL, SEED)
+    eye = open_perception("projected", "race", session.world, dcl.camera, DCL, SEED)
     try:
         _, verdict = fly_lockstep(pilot, session.world, DCL, eye, SEED, 1, Recorder(log), lambda pilot: None)
     finally:

@@ -32,9 +32,9 @@ def tapped(profile, vehicle, seed=0, video=True, drop=(), pose=False):
 
 
 def probed(link, against, vehicle):
-    heard = listen(link, 2.0, 10.0, to_fly=True)
-    rest, found = probe(heard, against)
-    flown, found, why = fly_probe(link, heard, against, vehicle, found)
+    received = listen(link, 2.0, 10.0, to_fly=True)
+    rest, found = probe(received, against)
+    flown, found, why = fly_probe(link, received, against, vehicle, found)
     return named(rest, flown), found, why
 
 
@@ -56,13 +56,13 @@ def real_build():
         return flight_checks(findings, *rest)
 
     link = tapped(DCL, dcl, pose=True)
-    heard = listen(link, 2.0, 10.0, to_fly=True)
-    rest, found = probe(heard, SPEC)
+    received = listen(link, 2.0, 10.0, to_fly=True)
+    rest, found = probe(received, SPEC)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("field.probe.live_flight.flight_checks", noted)
-        flown, found, why = fly_probe(link, heard, SPEC, dcl, found)
+        flown, found, why = fly_probe(link, received, SPEC, dcl, found)
     assert why == ""
-    by_dcl = [*probe(heard, DCL)[0], *flight_checks(told[0], DCL, dcl, DCL)[0]]
+    by_dcl = [*probe(received, DCL)[0], *flight_checks(told[0], DCL, dcl, DCL)[0]]
     return named(rest, flown), found, named(by_dcl), link
 
 
@@ -177,10 +177,10 @@ def test_without_a_witness_it_stays_on_the_ground(change, why, dcl):
 
 def test_a_simulator_that_falls_silent_in_mid_hop_ends_it(dcl):
     link = tapped(SPEC, dcl, video=False)
-    heard = listen(link, 2.0, 10.0, to_fly=True)
+    received = listen(link, 2.0, 10.0, to_fly=True)
     tick, begin = link._station.tick, link.now()
     link._station.tick = lambda: tick() if link.now() < begin + 2.0 else ([tick(), []][1], None)
-    _, _, why = fly_probe(link, heard, SPEC, dcl, SPEC)
+    _, _, why = fly_probe(link, received, SPEC, dcl, SPEC)
     assert "no HIGHRES_IMU" in why and not link.simulator.armed
 
 
@@ -196,7 +196,7 @@ def test_the_camera_tells_turns(dcl):
 
 def test_a_vehicle_that_moves_does_not_rest(dcl):
     link = tapped(SPEC, dcl, video=False)
-    heard = listen(link, 1.0, 10.0)
-    rest = rest_of(heard)
+    received = listen(link, 1.0, 10.0)
+    rest = rest_of(received)
     assert rest is not None and rest.still and np.degrees(rest.tilt[1]) == pytest.approx(-17.8, abs=0.5)
     assert LEGACY != RAD_S

@@ -69,13 +69,13 @@ def test_an_aircraft_whose_channels_stand_otherwise_is_found_out():
     assert rehearsal.checks[-1].verdict is CheckVerdict.DIFFERS
 
 
-def heard(rehearsal, t, armed, handed_over, **off):
+def received(rehearsal, t, armed, handed_over, **off):
     """What the flight controller tells at t; sticks that are off their rest, by letter."""
     sticks = [(1000 if letter == "T" else 1500) + off.get(letter, 0) for letter in OWN_ORDER]
     aux = [1000] * 8
     aux[BF.aux.override.channel - 1] = 1900 if handed_over else 1000
-    rehearsal.hear(StatusEx(125, 0, 33, int(armed), 0, 0, 4, 0, DisableFlag(0)), t)
-    rehearsal.hear(Channels((*sticks, *aux)), t)
+    rehearsal.receive(StatusEx(125, 0, 33, int(armed), 0, 0, 4, 0, DisableFlag(0)), t)
+    rehearsal.receive(Channels((*sticks, *aux)), t)
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ def heard(rehearsal, t, armed, handed_over, **off):
 )
 def test_what_is_not_as_it_should_be_ends_it_with_neutral_sticks(armed, handed_over, off, cause):
     rehearsal = Rehearsal(BF, 0.0)
-    heard(rehearsal, 0.0, True, False)
+    received(rehearsal, 0.0, True, False)
     assert rehearsal.stage is Stage.HAND_OVER and len(rehearsal.sticks) == STICKS
-    heard(rehearsal, 1.0, True, True)
+    received(rehearsal, 1.0, True, True)
     assert rehearsal.stage is Stage.MOVE and rehearsal.sticks != neutral(BF)
-    heard(rehearsal, 2.1, armed, handed_over, **off)
+    received(rehearsal, 2.1, armed, handed_over, **off)
     assert rehearsal.stage is Stage.OVER and rehearsal.cause.startswith(cause)
     assert rehearsal.sticks == neutral(BF)

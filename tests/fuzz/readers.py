@@ -194,8 +194,8 @@ class Codecs:
     def _converse(self, mutant: Callable[[bytes], bytes], rng: random.Random) -> None:
         """A mutant of a request to the simulated flight controller, and one of what it answers to a sound one."""
         station, t = self.flight_controller, self.number / 20
-        station.hear(mutant(rng.choice(self.msp_requests)), t - 0.04)
-        station.hear(rng.choice(self.msp_requests), t - 0.02)
+        station.receive(mutant(rng.choice(self.msp_requests)), t - 0.04)
+        station.receive(rng.choice(self.msp_requests), t - 0.02)
         self.msp.feed(mutant(station.serve(t) or rng.randbytes(20)))
 
 

@@ -21,7 +21,7 @@ class FakeSimulator:
         for datagram in self.codec.encode(message):
             self.socket.sendto(datagram, self.client)
 
-    def hear(self):
+    def receive(self):
         return self.codec.decode(self.socket.recv(65535))
 
     def pending(self):

@@ -118,9 +118,9 @@ NONSENSE = [
 @pytest.mark.parametrize(("what", "answer"), NONSENSE, ids=[what for what, _ in NONSENSE])
 def test_nonsense_in_answers_to_timesync_is_counted_and_changes_nothing(what, answer):
     clock = StreamClock(LATENCY_S)
-    heard = errors_s(fly(clock, 6, 3, EPOCH_S, answer=answer))
+    received = errors_s(fly(clock, 6, 3, EPOCH_S, answer=answer))
     assert clock.nonsense >= 11 and clock.delay_s == 0.0
-    assert np.abs(heard[30:]).max() < 0.002 and clock.jumps == 0
+    assert np.abs(received[30:]).max() < 0.002 and clock.jumps == 0
 
 
 def test_answers_that_stop_or_that_a_jump_makes_old_count_no_longer():

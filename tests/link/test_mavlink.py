@@ -62,16 +62,16 @@ def test_attitude_arrives_to_the_millisecond_as_the_same_rotation(t, q):
 
 @given(times, quaternions, vectors, st.floats(0, 1, width=32))
 def test_rate_targets_arrive_with_rates_attitude_and_thrust(t, q, omega, throttle):
-    (heard,) = server().decode(client().encode(AttitudeTarget(q, omega, throttle), t))
-    assert (heard.omega, heard.throttle, heard.by_rates) == (omega, throttle, True)
-    assert np.allclose(heard.q_wb, q, atol=1e-6)
+    (received,) = server().decode(client().encode(AttitudeTarget(q, omega, throttle), t))
+    assert (received.omega, received.throttle, received.by_rates) == (omega, throttle, True)
+    assert np.allclose(received.q_wb, q, atol=1e-6)
 
 
 @given(quaternions, vectors)
 def test_attitude_targets_arrive_without_rates(q, omega):
-    (heard,) = server().decode(client().encode(AttitudeTarget(q, omega, 0.5, by_rates=False), 1.0))
-    assert np.allclose(heard.q_wb, q, atol=1e-6)
-    assert (heard.omega, heard.by_rates) == ((0, 0, 0), False)
+    (received,) = server().decode(client().encode(AttitudeTarget(q, omega, 0.5, by_rates=False), 1.0))
+    assert np.allclose(received.q_wb, q, atol=1e-6)
+    assert (received.omega, received.by_rates) == ((0, 0, 0), False)
 
 
 @pytest.mark.parametrize("arm", [True, False])
@@ -151,9 +151,9 @@ def test_another_clients_heartbeat_is_not_the_simulators():
     ],
 )
 def test_the_mask_says_what_is_followed(mask, omega, by_rates):
-    (heard,) = server().decode(target(mask))
-    assert heard.by_rates == by_rates
-    assert heard.omega == pytest.approx(omega)
+    (received,) = server().decode(target(mask))
+    assert received.by_rates == by_rates
+    assert received.omega == pytest.approx(omega)
 
 
 @pytest.mark.parametrize(
@@ -178,28 +178,28 @@ def test_a_command_without_meaning_is_dropped_and_counted(datagram):
 
 @pytest.mark.parametrize("q", [(0, 0, 0, 0), (math.nan,) * 4])
 def test_an_ignored_attitude_may_be_anything(q):
-    (heard,) = server().decode(target(128, q=q))
-    assert heard.q_wb == (1, 0, 0, 0)
+    (received,) = server().decode(target(128, q=q))
+    assert received.q_wb == (1, 0, 0, 0)
 
 
 def test_ignored_rates_may_be_anything():
-    (heard,) = server().decode(target(7, rates=(math.nan,) * 3))
-    assert heard.omega == (0, 0, 0)
+    (received,) = server().decode(target(7, rates=(math.nan,) * 3))
+    assert received.omega == (0, 0, 0)
 
 
 def test_quaternions_are_normalised_and_thrust_is_clipped():
-    (heard,) = server().decode(target(7, q=(0, 3, 0, 4), thrust=1.5))
-    assert heard.q_wb == pytest.approx((0, 0.6, 0, 0.8))
-    assert heard.throttle == 1.0
-    (heard,) = server().decode(target(7, thrust=-0.5))
-    assert heard.throttle == 0.0
+    (received,) = server().decode(target(7, q=(0, 3, 0, 4), thrust=1.5))
+    assert received.q_wb == pytest.approx((0, 0.6, 0, 0.8))
+    assert received.throttle == 1.0
+    (received,) = server().decode(target(7, thrust=-0.5))
+    assert received.throttle == 0.0
 
 
 @pytest.mark.parametrize(("system", "taken"), [(1, True), (0, True), (2, False)])
 def test_only_commands_for_this_system_or_for_all_are_taken(system, taken):
     codec = server()
-    heard = codec.decode(target(128, system=system)) + codec.decode(long(400, 1.0, system=system))
-    assert len(heard) == (2 if taken else 0)
+    received = codec.decode(target(128, system=system)) + codec.decode(long(400, 1.0, system=system))
+    assert len(received) == (2 if taken else 0)
     assert codec.counters.wrong_target == (0 if taken else 2)
 
 

@@ -184,12 +184,12 @@ frames = st.builds(Frame, st.integers(0, 254), payloads, directions) | st.builds
 @given(st.lists(frames, max_size=4), st.data())
 @settings(max_examples=60, deadline=None)
 def test_frames_survive_any_cut_of_the_stream(sent, data):
-    stream, heard, reader = b"".join(map(pack, sent)), [], parser()
+    stream, received, reader = b"".join(map(pack, sent)), [], parser()
     while stream:
         size = data.draw(st.integers(1, len(stream)))
-        heard += reader.feed(stream[:size])
+        received += reader.feed(stream[:size])
         stream = stream[size:]
-    assert heard == sent and not any((reader.counters.stray, reader.counters.checksum, reader.counters.oversized))
+    assert received == sent and not any((reader.counters.stray, reader.counters.checksum, reader.counters.oversized))
 
 
 @given(st.binary(max_size=200).filter(lambda noise: b"$" not in noise), frames)
@@ -206,11 +206,11 @@ def test_garbage_before_a_frame_is_counted_and_survived(noise, frame):
 @settings(max_examples=150, deadline=None)
 def test_after_any_bytes_a_frame_is_heard_once_the_parser_gives_up(noise, frame):
     reader = parser()
-    heard = [found for part in noise for found in reader.feed(part)]
-    heard += reader.feed(3 * pack(frame))  # the first may be the rest of a frame that the noise has begun
+    received = [found for part in noise for found in reader.feed(part)]
+    received += reader.feed(3 * pack(frame))  # the first may be the rest of a frame that the noise has begun
     for _ in range(2000):  # as many as there are bytes
-        heard += reader.give_up()
-    assert frame in heard
+        received += reader.give_up()
+    assert frame in received
 
 
 @given(frames, st.data())

@@ -60,7 +60,7 @@ class Abandoned:
         line.sticks, until = sticks, self.port.t + seconds
         while self.port.t < until:
             for t, message in line.exchange(0.02):
-                self.descent.hear(message, t)
+                self.descent.receive(message, t)
 
     @property
     def truth(self):

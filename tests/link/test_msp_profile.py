@@ -149,8 +149,8 @@ vectors = st.tuples(*[st.floats(-30, 30)] * 3)
 @given(vectors, vectors)
 @FEW
 def test_a_sample_survives_the_wire_to_a_count(accel, gyro):
-    heard = imu(BF, raw_imu(BF, accel, gyro), 2.0)
-    assert heard == Imu(
+    received = imu(BF, raw_imu(BF, accel, gyro), 2.0)
+    assert received == Imu(
         2.0, pytest.approx(accel, abs=9.81 / 512), pytest.approx(gyro, abs=0.6 * math.radians(1 / 16.384))
     )
 
@@ -163,10 +163,10 @@ def test_counts_beyond_16_bit_are_clipped():
 @given(st.floats(-3.1, 3.1), st.floats(-1.5, 1.5), st.floats(-3.1, 3.1))
 @FEW
 def test_an_attitude_survives_the_wire_to_its_resolution(roll, pitch, yaw):
-    heard = attitude(BF, raw_attitude(BF, from_euler(roll, pitch, yaw)), 0.0)
+    received = attitude(BF, raw_attitude(BF, from_euler(roll, pitch, yaw)), 0.0)
     off = [
         (a - b + math.pi) % (2 * math.pi) - math.pi
-        for a, b in zip(to_euler(heard.q_wb), (roll, pitch, yaw), strict=True)
+        for a, b in zip(to_euler(received.q_wb), (roll, pitch, yaw), strict=True)
     ]
     assert max(map(abs, off[:2])) < math.radians(0.06) and abs(off[2]) < math.radians(0.51)
 

@@ -108,10 +108,10 @@ def test_a_pseudo_terminal_carries_every_byte_unchanged(tmp_path):
     port = open_port(str(link), 115200)
     try:
         os.write(master, everything)
-        heard = b""
-        while len(heard) < 256:
-            heard += port.read(5.0)
-        assert heard == everything
+        received = b""
+        while len(received) < 256:
+            received += port.read(5.0)
+        assert received == everything
         port.write(everything)
         said = b""
         while len(said) < 256:

@@ -49,7 +49,7 @@ def test_only_the_autopilot_that_was_met_is_heard(client, simulator, packet):
     simulator.say(Heartbeat(0.0, True))
     assert [message.armed for _, message in client.receive(PATIENCE_S)] == [True]
     assert client.send(Arm(), 0.0, 0.0)
-    assert simulator.hear() == [Arm()], "addressed to the autopilot"
+    assert simulator.receive() == [Arm()], "addressed to the autopilot"
 
 
 def test_the_real_simulators_heartbeat_binds(client, simulator):
@@ -82,8 +82,8 @@ def test_a_vehicle_that_never_falls_silent_gives_way_while_the_link_is_not_compl
 
 def test_the_ids_of_the_profile_take_precedence_until_the_link_is_complete():
     peer, read = Peer(expected=(1, 200)), dialect.MAVLink(None)
-    for system, component, complete, heard in ((42, 1, False, True), (1, 200, False, True), (42, 1, False, False)):
-        assert peer.admits(read.decode(bytearray(beat(system, component))), (LOCAL, system), 0.0) == heard
+    for system, component, complete, received in ((42, 1, False, True), (1, 200, False, True), (42, 1, False, False)):
+        assert peer.admits(read.decode(bytearray(beat(system, component))), (LOCAL, system), 0.0) == received
         peer.reconsider(0.0, complete)
     assert peer.address == (LOCAL, 1)
 

@@ -23,8 +23,8 @@ def test_the_race_and_its_map_arrive_whole_and_in_any_order(gates):
     assert codec.decode(said(simulator, status)) == [status]
     track = TrackMap(0.0, tuple(MapGate(n, (n, 2, 3), (0.5, 0.5, 0.5, 0.5), 2.5, 2.5) for n in range(gates)))
     shake, *chunks = simulator.encode(track)
-    heard = [message for packet in (shake, *reversed(chunks)) for message in codec.decode(packet)]
-    assert heard == [track]
+    received = [message for packet in (shake, *reversed(chunks)) for message in codec.decode(packet)]
+    assert received == [track]
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ def test_the_race_and_its_map_arrive_whole_and_in_any_order(gates):
 def test_a_map_or_status_without_meaning_is_no_map(payload):
     codec, data = client(), payload.ljust(253, b"\0")
     codec.decode(packed(dialect.MAVLink_data_transmission_handshake_message(0, 65535, 1, 0, 1, 250, 0), 1, 200))
-    heard = codec.decode(packed(dialect.MAVLink_encapsulated_data_message(0, data), 1, 200))
-    assert not any(isinstance(message, TrackMap) for message in heard)
+    received = codec.decode(packed(dialect.MAVLink_encapsulated_data_message(0, data), 1, 200))
+    assert not any(isinstance(message, TrackMap) for message in received)
 
 
 # Ground stations.

@@ -42,9 +42,9 @@ def test_frames_mixed_repeated_and_lost_arrive_whole_in_order_and_once(contents,
     sent = [fragments(payload(n, content, numbered), 20) for n, content in enumerate(contents)]
     stream = draw.draw(st.lists(st.sampled_from([d for frame in sent for d in frame]), max_size=60))
     reassembler = FragmentReassembler(max_frames=5)
-    heard = deliver(reassembler, stream)
-    numbers = [round(frame.t * 30) for frame in heard]
-    assert all(frame.data == contents[n] for n, frame in zip(numbers, heard, strict=True))
+    received = deliver(reassembler, stream)
+    numbers = [round(frame.t * 30) for frame in received]
+    assert all(frame.data == contents[n] for n, frame in zip(numbers, received, strict=True))
     assert numbers == sorted(set(numbers))
     newest = max((n for n, frame in enumerate(sent) if set(frame) <= set(stream)), default=None)
     assert newest is None or numbers[-1] == newest
@@ -54,11 +54,11 @@ def test_frames_mixed_repeated_and_lost_arrive_whole_in_order_and_once(contents,
 def test_two_senders_do_not_mix(a, b):
     reassembler = FragmentReassembler()
     first, second = fragments(payload(1, a), 9), fragments(payload(1, b), 9)
-    heard = []
+    received = []
     for k in range(max(len(first), len(second))):
-        heard += [("a", f) for f in deliver(reassembler, first[k : k + 1], "a")]
-        heard += [("b", f) for f in deliver(reassembler, second[k : k + 1], "b")]
-    assert sorted((who, frame.data) for who, frame in heard) == [("a", a), ("b", b)]
+        received += [("a", f) for f in deliver(reassembler, first[k : k + 1], "a")]
+        received += [("b", f) for f in deliver(reassembler, second[k : k + 1], "b")]
+    assert sorted((who, frame.data) for who, frame in received) == [("a", a), ("b", b)]
 
 
 def test_frame_numbers_wrap():
@@ -140,10 +140,10 @@ plausible = st.one_of(
 @given(st.lists(st.binary(max_size=60) | st.builds(bytes.__add__, plausible, st.binary(max_size=8)), max_size=60))
 def test_no_bytes_whatever_raise_or_are_lost_from_the_account(datagrams):
     reassembler = FragmentReassembler(max_frames=2, max_frame_bytes=100)
-    heard = deliver(reassembler, datagrams)
+    received = deliver(reassembler, datagrams)
     counters = asdict(reassembler.counters)
-    assert counters.pop("complete") == len(heard)
-    assert len(heard) + sum(counters.values()) <= 2 * len(datagrams)
+    assert counters.pop("complete") == len(received)
+    assert len(received) + sum(counters.values()) <= 2 * len(datagrams)
     sound = Payload(60.0, 1000, b"a sound image")
     assert deliver(reassembler, fragments(sound, 4)) == [sound]
 

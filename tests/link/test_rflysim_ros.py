@@ -17,7 +17,7 @@ from link.rflysim.copter import (
     encode_command,
     start_without_heartbeat,
 )
-from link.rflysim.desk import HeartbeatEar
+from link.rflysim.desk import HeartbeatReceiver
 from link.rflysim.gimbal import DOCUMENT, SDK306, GimbalOrder, decode_state, gimbal_request
 from link.rflysim.malformed import MalformedError
 from link.rflysim.ranges import Range, Spot, decode_spots, encode_items
@@ -145,7 +145,7 @@ def test_numbers_of_copter_sim_that_are_none_are_malformed():
 
 
 def test_a_simulation_that_begins_anew_is_noticed_where_no_heartbeat_tells():
-    ear = HeartbeatEar(("127.0.0.1", 1), port=0)
+    ear = HeartbeatReceiver(("127.0.0.1", 1), port=0)
     try:
         first, later = ear.start(100.0, 1_700_000_100.0), ear.start(160.0, 1_700_000_170.0)
         assert first == later, "late frames, or a slow simulation, begin nothing"

@@ -7,7 +7,7 @@ import pytest
 
 from link.rflysim.copter import CLEAR_COMMAND, decode_command
 from link.rflysim.request import decode_request
-from link.rflysim.udp import ASK_S, LAPSES, NO_ANSWER_S, SILENCE_S, Ear, SensorReceiver
+from link.rflysim.udp import ASK_S, LAPSES, NO_ANSWER_S, SILENCE_S, SensorReceiver, SensorSocket
 from link.sockets import bind_udp
 from tests.link.rflysim_sensor import sensor
 
@@ -41,7 +41,7 @@ def asked(server):
 @pytest.fixture
 def ear(server):
     told = []
-    opened = Ear(about(), server.getsockname(), told.append, LOCAL)
+    opened = SensorSocket(about(), server.getsockname(), told.append, LOCAL)
     opened.told = told
     yield opened
     opened.socket.close()
@@ -58,7 +58,7 @@ def test_it_asks_until_it_is_answered_and_again_soon_after_a_silence(ear, server
     now = wait(ear, time.monotonic(), 3 * ASK_S)
     assert 3 <= len(asked(server)) <= 5
     for n in range(20):
-        ear.heard(now + n / 30)
+        ear.received(now + n / 30)
         ear.ask(now + n / 30)
     assert asked(server) == []
     ear.ask(now + 20 / 30 + SILENCE_S)
@@ -77,7 +77,7 @@ def test_nobody_there_is_said(ear, server):
 def test_frames_that_stop_are_said_and_who_may_have_taken_them(ear):
     now = time.monotonic()
     for _ in range(LAPSES):
-        ear.heard(now)
+        ear.received(now)
         now = wait(ear, now, 2 * SILENCE_S)
     assert any("another client may ask for SeqID 2" in line for line in ear.told)
     wait(ear, now, 2 * NO_ANSWER_S)
@@ -89,7 +89,7 @@ def test_a_change_is_sent_more_than_once(ear, server):
     changed, now = replace(ear._sensor, other=(9.0,) * 16), time.monotonic()
     ear.update(changed)
     for n in range(1, 6):
-        ear.heard(now + n * ASK_S)
+        ear.received(now + n * ASK_S)
         ear.ask(now + n * ASK_S + 0.1)
     assert [decode_request(d) for d in asked(server)] == [changed] * 3
 

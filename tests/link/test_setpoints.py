@@ -21,9 +21,11 @@ NAN = math.nan
 def read(message):
     """What the simulator makes of a message: a set-point or the fault."""
     codec = ServerCodec(SPEC)
-    heard = codec.decode(message if isinstance(message, bytes) else message.pack(dialect.MAVLink(None, srcSystem=255)))
+    received = codec.decode(
+        message if isinstance(message, bytes) else message.pack(dialect.MAVLink(None, srcSystem=255))
+    )
     (refusal,) = codec.refusals() or (None,)
-    return heard[0] if heard else refusal.fault
+    return received[0] if received else refusal.fault
 
 
 def attitude(mask, q=Q, rates=RATES, thrust=THRUST):
@@ -78,8 +80,8 @@ FRAMES = {1: TargetFrame.LOCAL, 7: TargetFrame.OFFSET, 8: TargetFrame.BODY, 9: T
 
 @pytest.mark.parametrize("frame", range(256))
 def test_all_frames(frame):
-    heard = read(position(3576, frame))
-    assert heard == (PositionTarget(P, (None,) * 3, frame=FRAMES[frame]) if frame in FRAMES else Fault.FRAME)
+    received = read(position(3576, frame))
+    assert received == (PositionTarget(P, (None,) * 3, frame=FRAMES[frame]) if frame in FRAMES else Fault.FRAME)
 
 
 @pytest.mark.parametrize("mask", range(0, 4096, 37))
@@ -127,5 +129,5 @@ def test_zeros_cut_off_the_end_of_a_payload_are_zeros(cut):
     *(PositionTarget(P, V, YAW, YAW_RATE, frame, A) for frame in TargetFrame),
 ])  # fmt: skip
 def test_what_the_client_asks_arrives(target):
-    (heard,) = ServerCodec(SPEC).decode(ClientCodec(SPEC).encode(target, 1.0))
-    assert heard == target
+    (received,) = ServerCodec(SPEC).decode(ClientCodec(SPEC).encode(target, 1.0))
+    assert received == target

@@ -16,12 +16,12 @@ def sample(t):
     return Imu(t, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))
 
 
-def fly(stamp, seconds=3.0, timeline=None, heard=lambda n: True):
+def fly(stamp, seconds=3.0, timeline=None, received=lambda n: True):
     """The pilot's times of an IMU whose n-th sample is stamped stamp(n) and received at n steps, or else not at all."""
     timeline = timeline or Timeline()
     times = []
     for n in range(round(seconds / STEP_S)):
-        if heard(n):
+        if received(n):
             times += [message.t for message in timeline.admit(sample(stamp(n)), 500.0 + n * STEP_S)]
     return timeline, times
 
@@ -54,7 +54,7 @@ def test_a_clock_that_was_set_is_followed_without_losing_a_sample(by):
 @pytest.mark.parametrize("gap_s", [0.05, 0.5, 0.9])
 def test_a_gap_of_the_telemetry_is_a_gap_of_the_time(gap_s):
     lost = round(gap_s / STEP_S)
-    timeline, times = fly(lambda n: 7.0 + n * STEP_S, heard=lambda n: not 100 <= n < 100 + lost)
+    timeline, times = fly(lambda n: 7.0 + n * STEP_S, received=lambda n: not 100 <= n < 100 + lost)
     assert len(times) == 360 - lost and max(steps(times)) == pytest.approx((lost + 1) * STEP_S)
     assert timeline.clock_set == 0
 

@@ -27,7 +27,7 @@ def test_the_client_hears_with_the_time_of_reception_and_answers_the_sender(clie
     assert message == Heartbeat(0.0, False)
     assert client.peer == simulator.socket.getsockname()
     assert client.send(Arm(), 0.0, 0.0)
-    assert simulator.hear() == [Arm()]
+    assert simulator.receive() == [Arm()]
 
 
 def test_all_that_waits_is_received_at_once(client, simulator):
@@ -35,8 +35,8 @@ def test_all_that_waits_is_received_at_once(client, simulator):
     sent = [Imu(n / 8, (0.0, 0.0, -9.5), (0.0, 0.0, 0.0)) for n in range(50)]
     for imu in sent:
         simulator.say(imu)
-    heard = client.receive(PATIENCE_S)
-    assert [message for _, message in heard] == sent
+    received = client.receive(PATIENCE_S)
+    assert [message for _, message in received] == sent
     assert client.receive(0.0) == []
 
 
@@ -65,7 +65,7 @@ def test_a_foreign_sender_is_ignored_and_counted(client, simulator):
 
 def test_video_of_other_hosts_is_counted_and_dropped():
     with VideoReceiver("0.0.0.0", 0) as receiver, bind_udp("127.0.0.2", 0) as other, bind_udp(LOCAL, 0) as sender:
-        receiver.hear_only(LOCAL)
+        receiver.accept_only(LOCAL)
         for number, source in enumerate((other, sender)):
             for datagram in chunks(number, number / 8, bytes(3000), 1400):
                 source.sendto(datagram, (LOCAL, receiver.address[1]))
@@ -98,7 +98,7 @@ def test_heartbeats_leave_at_the_profiles_rate(client, simulator):
     meet(client, simulator)
     for tick in range(300):  # 5 s at 60 Hz
         client.keep_alive(tick / 60)
-    assert simulator.hear() == [ClientHeartbeat()]
+    assert simulator.receive() == [ClientHeartbeat()]
     assert simulator.pending() + 1 == pytest.approx(5 * SPEC.client_heartbeat_hz, abs=2)
 
 

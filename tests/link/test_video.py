@@ -60,11 +60,11 @@ def test_frames_mixed_repeated_and_lost_arrive_whole_in_order_and_once(images, d
     sent = [chunks(n, n / 30, jpeg, 20) for n, jpeg in enumerate(images)]
     stream = data.draw(st.lists(st.sampled_from([c for frame in sent for c in frame]), max_size=60))
     reassembler = Reassembler()
-    heard = deliver(reassembler, stream)
-    assert all(frame.jpeg == images[frame.id] for frame in heard)
-    assert [frame.id for frame in heard] == sorted({frame.id for frame in heard})
+    received = deliver(reassembler, stream)
+    assert all(frame.jpeg == images[frame.id] for frame in received)
+    assert [frame.id for frame in received] == sorted({frame.id for frame in received})
     newest = max((n for n, frame in enumerate(sent) if set(frame) <= set(stream)), default=None)
-    assert newest is None or heard[-1].id == newest
+    assert newest is None or received[-1].id == newest
 
 
 def test_interleaved_frames_both_arrive():
@@ -155,8 +155,8 @@ plausible = st.builds(packet, small, small, small, st.integers(0, 12), st.binary
 @given(st.lists(st.binary(max_size=60) | plausible, max_size=80))
 def test_no_bytes_whatever_raise_or_are_lost_from_the_account(datagrams):
     reassembler = Reassembler(max_frames=2, max_frame_bytes=100)
-    heard = deliver(reassembler, datagrams)
-    assert len(heard) + sum(asdict(reassembler.counters).values()) <= 2 * len(datagrams)
-    assert len({(frame.id, frame.t) for frame in heard}) == len(heard)
+    received = deliver(reassembler, datagrams)
+    assert len(received) + sum(asdict(reassembler.counters).values()) <= 2 * len(datagrams)
+    assert len({(frame.id, frame.t) for frame in received}) == len(received)
     sound = chunks(9, 60.0, b"a sound image", 4)
     assert deliver(reassembler, sound) == [VideoFrame(60.0, 9, b"a sound image")]

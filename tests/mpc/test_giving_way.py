@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mpc.giving_way import ACROSS, DOWN, GATE, A, P, Tube, V, aside, carried, lead
+from mpc.giving_way import ACROSS, DOWN, GATE, A, AvoidanceTube, P, V, aside, carried, displace
 from mpc.problem.stage import NR
 
 STILL = np.zeros(3)
@@ -24,7 +24,7 @@ def line(speed=10.0):
 
 def tube(p_w, v_w=STILL, radius_m=0.8, length_m=1.6):
     """Of somebody who keeps a velocity."""
-    return Tube(TIMES, p_w + np.outer(TIMES, v_w), radius_m, length_m, RIGHT)
+    return AvoidanceTube(TIMES, p_w + np.outer(TIMES, v_w), radius_m, length_m, RIGHT)
 
 
 def test_nobody_in_the_way_moves_nothing():
@@ -102,7 +102,7 @@ def test_a_bend_led_inside_of_another_is_flown_with_the_speed_of_the_shorter_lin
     rows[:, P] = np.cumsum(rows[:, V], axis=0) * np.pi / 40 / 10 * 4.0  # of 4 m radius
     rows[:, A] = np.gradient(rows[:, V], np.pi / 40 * 4.0 / 10, axis=0)
     times = np.linspace(0.0, np.pi * 4.0 / 10, 41)
-    other = Tube(times, rows[:, P].copy(), 0.8, 1e3, RIGHT)
-    assert lead(rows, times, [other])[5:-5] == pytest.approx(1 - 0.8 / 4.0, abs=0.02)
+    other = AvoidanceTube(times, rows[:, P].copy(), 0.8, 1e3, RIGHT)
+    assert displace(rows, times, [other])[5:-5] == pytest.approx(1 - 0.8 / 4.0, abs=0.02)
     assert np.linalg.norm(rows[5:-5, V], axis=1) == pytest.approx(10.0 * (1 - 0.8 / 4.0), rel=0.03)
-    assert lead(straight, TIMES, [tube(np.array([5.0, 0.0, 0.0]))]) == pytest.approx(1.0)
+    assert displace(straight, TIMES, [tube(np.array([5.0, 0.0, 0.0]))]) == pytest.approx(1.0)

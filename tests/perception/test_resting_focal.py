@@ -7,7 +7,7 @@ import pytest
 
 from perception.association import Associator
 from perception.resting_focal import resting_focal
-from pilot.drivers.eyes import detections
+from pilot.drivers.lockstep_perception import detections
 from sim.view.look import load_look
 from sim.view.projected import ProjectedCamera
 from tests.conftest import ROOT

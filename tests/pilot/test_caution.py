@@ -9,8 +9,8 @@ from estimation.registry import make_estimator
 from link.profile import load_profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.guidance.caution import LATE, SLOWEST, UNSEEN, Caution
 from pilot.make import make_racer
 from pilot.records.recorder import Recorder
@@ -65,6 +65,6 @@ def test_in_a_world_of_high_drag_doubt_is_lost_by_flying_slowly(vq1, dcl, plan):
     associator = Associator(vq1.gates, dcl.camera)
     estimator = make_estimator("eskf", vq1.start, dcl, associator.appearance)
     pilot = make_racer(vq1, dcl, profile, estimator, associator, make_controller("mpcc", plan, dcl, vq1), 1)
-    eye = open_eye("projected", "race", world, dcl.camera, profile, 1016)
+    eye = open_perception("projected", "race", world, dcl.camera, profile, 1016)
     _, verdict = fly_lockstep(pilot, world, profile, eye, 1016, 1, Recorder(NoLog()), lambda _: None)
     assert verdict.status == "finished"

@@ -76,7 +76,7 @@ def test_what_nobody_foresaw_ends_the_flight_with_a_reason(recorder):
 
 def deaf_to(count):
     """A simulator that takes notice of a disarm command only after so many, as if UDP had lost them; what it heard."""
-    heard, bound, codec = [], bind_udp("127.0.0.1", 0), ServerCodec(SPEC)
+    received, bound, codec = [], bind_udp("127.0.0.1", 0), ServerCodec(SPEC)
     bound.settimeout(0.2)
 
     def run(client):
@@ -84,19 +84,19 @@ def deaf_to(count):
             bound.sendto(codec.encode(Heartbeat(0.0, True))[0], client)
             while not over.is_set():
                 try:
-                    heard.extend(codec.decode(bound.recv(1000)))
+                    received.extend(codec.decode(bound.recv(1000)))
                 except TimeoutError:
                     continue
-                beat = Heartbeat(0.0, heard.count(Arm(False)) <= count)
+                beat = Heartbeat(0.0, received.count(Arm(False)) <= count)
                 bound.sendto(codec.encode(beat)[0], client)
 
     over = threading.Event()
-    return heard, run, over
+    return received, run, over
 
 
 @pytest.mark.parametrize("lost", [0, 8])
 def test_motors_are_stopped_until_that_is_confirmed(recorder, lost):
-    heard, run, over = deaf_to(lost)
+    received, run, over = deaf_to(lost)
     with MavlinkClient("127.0.0.1", 0, SPEC) as client:
         simulator = threading.Thread(target=run, args=(client.address,))
         simulator.start()
@@ -104,11 +104,11 @@ def test_motors_are_stopped_until_that_is_confirmed(recorder, lost):
         stop_motors(client, Flight(), recorder)
         over.set()
         simulator.join()
-    assert heard.count(Arm(False)) >= max(DISARMS, lost)
+    assert received.count(Arm(False)) >= max(DISARMS, lost)
 
 
 def test_an_exception_in_the_loop_still_stops_the_motors(recorder):
-    heard, run, over = deaf_to(0)
+    received, run, over = deaf_to(0)
     with MavlinkClient("127.0.0.1", 0, SPEC) as client:
         simulator = threading.Thread(target=run, args=(client.address,))
         simulator.start()
@@ -117,7 +117,7 @@ def test_an_exception_in_the_loop_still_stops_the_motors(recorder):
         stop_motors(client, Flight(), recorder)
         over.set()
         simulator.join()
-    assert heard.count(Arm(False)) >= DISARMS
+    assert received.count(Arm(False)) >= DISARMS
 
 
 # The console.
@@ -172,7 +172,7 @@ def test_where_the_race_is_told_of_two_gates_of_six_are_no_finish():
     flight.guidance.passages.times_s = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     assert live_verdict(flight, board).by == OWN_ESTIMATE and live_verdict(flight, board).status == "finished"
     for told in (status(0, 10.0), status(1, gate_time=1.01), status(2, 17.0, gate_time=2.02)):
-        board.hear(told)
+        board.receive(told)
     verdict = live_verdict(flight, board)
     assert (verdict.status, verdict.by, verdict.gate_times_s) == ("missed_gate", RACE_STATUS, [1.01, 2.02])
     assert "2 of 6" in verdict.cause
@@ -180,18 +180,18 @@ def test_where_the_race_is_told_of_two_gates_of_six_are_no_finish():
 
 def test_a_finish_told_is_a_finish_whatever_the_pilot_believes():
     board, flight = Scoreboard(), Flight(Phase.ABORTED)
-    board.hear(status(3, 13.0, gate_time=2.9))
-    board.hear(status(6, 17.0, finish=16.5, gate_time=6.5))
+    board.receive(status(3, 13.0, gate_time=2.9))
+    board.receive(status(6, 17.0, finish=16.5, gate_time=6.5))
     verdict = live_verdict(flight, board)
     assert verdict.status == "finished" and verdict.gate_times_s == [2.9, 2.9, 2.9, 6.5, 6.5, 6.5]
 
 
 def test_no_race_but_that_flown_is_counted():
     board, flight = Scoreboard(), Flight(Phase.FINISHED)
-    board.hear(status(6, 5.0, start=1.0, finish=4.9, gate_time=3.9))
+    board.receive(status(6, 5.0, start=1.0, finish=4.9, gate_time=3.9))
     assert live_verdict(flight, board).by == OWN_ESTIMATE, "it was of the race before"
-    board.hear(status(0, 9.0))
-    board.hear(status(1, 12.0))
+    board.receive(status(0, 9.0))
+    board.receive(status(1, 12.0))
     assert live_verdict(flight, board).gate_times_s == [2.0], "at the status, where the gate's own time is not told"
 
 
@@ -199,7 +199,7 @@ def test_a_race_that_follows_does_not_wipe_out_the_verdict():
     """The simulator may start the next race while the pilot still waits for word of a finish that was none."""
     board, flight = Scoreboard(), Flight(Phase.FINISHED)
     for told in (status(0, 10.0), status(4, 17.0, gate_time=5.0), status(0, 27.0, start=27.0)):
-        board.hear(told)
+        board.receive(told)
     verdict = live_verdict(flight, board)
     assert (verdict.status, verdict.by, len(verdict.gate_times_s)) == ("missed_gate", RACE_STATUS, 4)
 
@@ -208,14 +208,14 @@ def test_a_clock_that_was_set_starts_no_other_race():
     """The start is then known to some ms only."""
     board = Scoreboard()
     for told in (status(2, 15.0), status(2, 16.0, start=10.004), status(3, 17.0, start=9.997)):
-        board.hear(told)
+        board.receive(told)
     assert len(live_verdict(Flight(), board).gate_times_s) == 3 and board.race(10.0) is not None
 
 
 @pytest.mark.parametrize("gate", [0, 7, 2**32 - 1])
 def test_no_count_of_gates_is_beyond_the_course(gate):
     board = Scoreboard()
-    board.hear(status(gate, gate_time=-5.0))
+    board.receive(status(gate, gate_time=-5.0))
     assert len(live_verdict(Flight(), board).gate_times_s) <= 6
 
 
@@ -223,7 +223,7 @@ def test_after_the_finish_by_estimate_the_simulators_finish_is_waited_for(record
     """Statuses come four times a second: the last gate is told of after the motors were stopped."""
     client = SimpleNamespace(peer=("127.0.0.1", 1), send=lambda *_: True)
     told = iter([status(5, 19.9), *[status(5, 20.0 + k / 10) for k in range(30)], status(6, 23.1, finish=23.0)])
-    recorder.heard(status(0, 10.0))
+    recorder.received(status(0, 10.0))
     client.receive = lambda timeout_s: (time.sleep(0.02), [(0.0, next(told, Heartbeat(24.0, False)))])[1]
     stop_motors(client, Flight(Phase.FINISHED), recorder)
     assert recorder.scoreboard.race(10.0).finished

@@ -13,8 +13,8 @@ from link.profile import load_profile
 from mpc.policy.policy import load_policy, names
 from perception.association import Associator
 from pilot.cli import run
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.flight import EndReason
 from pilot.guidance.learned_policy import OVERDUE_S, LearnedPolicy
 from pilot.make import make_learned
@@ -129,7 +129,7 @@ def test_the_shipped_one_races_by_camera_and_imu(name):
     )
     pilot = make_learned(track, vehicle, profile, estimator, associator, policy)
     world = as_believed(track, vehicle)
-    eye = open_eye("projected", "race", world, vehicle.camera, profile, 0, "classical")
+    eye = open_perception("projected", "race", world, vehicle.camera, profile, 0, "classical")
 
     def status(pilot):
         if len(pilot.guidance.passages.times_s) == 3:

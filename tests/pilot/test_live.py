@@ -19,7 +19,7 @@ from pilot.records.recorder import Recorder
 
 
 def pilot_after_go(dcl, phase):
-    guidance = SimpleNamespace(conclude=lambda end: end, hear=lambda message: None)
+    guidance = SimpleNamespace(conclude=lambda end: end, receive=lambda message: None)
     profile = load_profile("spec")
     pilot = Pilot(Handshake(profile), SimpleNamespace(t=10.0), guidance, profile, dcl.throttle)
     pilot.handshake.phase, pilot.handshake.go_t, pilot._airborne = Phase.LAUNCH, 3.0, True
@@ -34,7 +34,7 @@ def driver(pilot, folder):
     """With a perception that sees nothing."""
     ours, theirs = multiprocessing.Pipe()
     perception = SimpleNamespace(
-        pipe=ours, receive=list, alive=True, hear_only=lambda host: None, silent_s=lambda now: 0.0
+        pipe=ours, receive=list, alive=True, accept_only=lambda host: None, silent_s=lambda now: 0.0
     )
     log = FlightLog(folder / "flight.mcap")
     with MavlinkClient("127.0.0.1", 0, load_profile("spec")) as client:
@@ -52,7 +52,7 @@ def test_one_heartbeat_of_a_simulator_that_ends_is_not_the_end(dcl, tmp_path, mo
     with driver(pilot, tmp_path) as live:
         live._listen()
     assert not pilot.over
-    pilot.hear(last_words)
+    pilot.receive(last_words)
     assert pilot.over and "for no reason" in pilot.cause
 
 

@@ -56,7 +56,7 @@ def test_its_last_words_end_the_wait_and_the_flight(simulated):
     words = "missed_gate: gate 3 was passed before gate 1, which is more than 50 bytes"
     peer.say(Farewell(1.0, words))
     *_, last = peer.link.tick(lambda: None)
-    handshake.hear(last, 1.0, airborne=True)
+    handshake.receive(last, 1.0, airborne=True)
     assert handshake.end is not None and handshake.end.reason is EndReason.NO_LINK
     assert handshake.end.cause == f"the simulator has ended: {words}"
 

@@ -18,10 +18,10 @@ class Autopilot:
     def __init__(self):
         self.handshake, self.t, self.asked = Handshake(PX4), 0.0, []
         for message in (beat(self.t), Imu(0.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)), DetectedImage(0.0, 1, [])):
-            self.hear(message)
+            self.receive(message)
 
-    def hear(self, message):
-        self.handshake.hear(message, self.t, False)
+    def receive(self, message):
+        self.handshake.receive(message, self.t, False)
 
     def run(self, seconds):
         """The commands of so many seconds, with their times."""
@@ -51,16 +51,16 @@ def test_set_points_stream_before_the_mode_is_asked_for_and_the_mode_before_armi
     begun = next(t for t, command in first if command == IDLE)
     asked = next(t for t, command in first if command == EnterOffboard())
     assert asked - begun > PX4.offboard.stream_s and kinds(first) == {AttitudeTarget, EnterOffboard}
-    px4.hear(Ack(px4.t, True, 176, result="ACCEPTED"))
+    px4.receive(Ack(px4.t, True, 176, result="ACCEPTED"))
     assert kinds(px4.run(2.0)) == {AttitudeTarget, Arm} and px4.handshake.phase is Phase.ARM
-    px4.hear(Ack(px4.t, True, 400, result="ACCEPTED"))
+    px4.receive(Ack(px4.t, True, 400, result="ACCEPTED"))
     px4.run(DT)
     assert px4.handshake.phase is Phase.LAUNCH
 
 
 def test_the_stream_never_pauses(px4):
     px4.run(5.0)
-    px4.hear(Ack(px4.t, True, 176, result="ACCEPTED"))
+    px4.receive(Ack(px4.t, True, 176, result="ACCEPTED"))
     px4.run(5.0)
     times = [t for t, command in px4.asked if command == IDLE]
     assert max(b - a for a, b in zip(times, times[1:], strict=False)) < PX4.offboard.loss_s / 2
@@ -74,36 +74,36 @@ def test_silence_is_no_permission(px4):
 
 def test_a_refusal_is_said_with_its_reason(px4):
     px4.run(4.0)
-    px4.hear(StatusText(px4.t, 6, "Armed by external command"))
-    px4.hear(Ack(px4.t, False, 176, result="DENIED"))
+    px4.receive(StatusText(px4.t, 6, "Armed by external command"))
+    px4.receive(Ack(px4.t, False, 176, result="DENIED"))
     assert px4.handshake.refusal == "OFFBOARD is refused (DENIED)"
-    px4.hear(StatusText(px4.t, 2, "Offboard needs a permit"))
+    px4.receive(StatusText(px4.t, 2, "Offboard needs a permit"))
     assert px4.handshake.refusal == "OFFBOARD is refused (DENIED): Offboard needs a permit"
-    px4.hear(beat(px4.t, "OFFBOARD"))
+    px4.receive(beat(px4.t, "OFFBOARD"))
     assert px4.handshake.refusal == ""
-    px4.hear(Ack(px4.t, False, 400, result="TEMPORARILY_REJECTED"))
+    px4.receive(Ack(px4.t, False, 400, result="TEMPORARILY_REJECTED"))
     assert "arming is refused (TEMPORARILY_REJECTED)" in px4.handshake.refusal
 
 
 def launched(px4):
     px4.run(4.0)
     for command in (176, 400):
-        px4.hear(Ack(px4.t, True, command, result="ACCEPTED"))
+        px4.receive(Ack(px4.t, True, command, result="ACCEPTED"))
         px4.run(0.1)
     assert px4.handshake.phase is Phase.LAUNCH
 
 
 def test_a_heartbeat_from_before_the_switch_ends_nothing(px4):
     launched(px4)
-    px4.hear(beat(px4.t, "AUTO.LOITER", armed=True))
+    px4.receive(beat(px4.t, "AUTO.LOITER", armed=True))
     assert px4.handshake.end is None
 
 
 def test_leaving_offboard_ends_the_flight_with_mode_and_reason(px4):
     launched(px4)
-    px4.hear(beat(px4.t, "OFFBOARD", armed=True))
-    px4.hear(StatusText(px4.t, 1, "Failsafe activated: no offboard control signal"))
-    px4.hear(beat(px4.t, "AUTO.LAND", armed=True))
+    px4.receive(beat(px4.t, "OFFBOARD", armed=True))
+    px4.receive(StatusText(px4.t, 1, "Failsafe activated: no offboard control signal"))
+    px4.receive(beat(px4.t, "AUTO.LAND", armed=True))
     assert px4.handshake.end.reason is EndReason.LEFT_OFFBOARD
     assert px4.handshake.end.cause == (
         "the autopilot left OFFBOARD for AUTO.LAND: Failsafe activated: no offboard control signal"
@@ -112,6 +112,6 @@ def test_leaving_offboard_ends_the_flight_with_mode_and_reason(px4):
 
 def test_a_mode_that_is_taken_away_before_arming_is_asked_for_again(px4):
     px4.run(4.0)
-    px4.hear(beat(px4.t, "OFFBOARD"))
-    px4.hear(beat(px4.t, "POSCTL"))
+    px4.receive(beat(px4.t, "OFFBOARD"))
+    px4.receive(beat(px4.t, "POSCTL"))
     assert EnterOffboard in kinds(px4.run(1.0))

@@ -32,7 +32,7 @@ class Clockwork:
     def gate_offset(self, gate, at_w):
         return self.offset
 
-    def gate_doubt(self, gate, at_w):
+    def gate_covariance(self, gate, at_w):
         return None
 
 
@@ -44,10 +44,10 @@ class Waiting:
     def ready(self, rested_s):
         return False
 
-    def hear(self, message):
+    def receive(self, message):
         return None
 
-    def rested(self, images, estimator):
+    def end_of_rest(self, images, estimator):
         pass
 
     def conclude(self, end):
@@ -84,22 +84,22 @@ def status(t, start):
 )
 def test_it_arms_at_go_and_not_before(pilot, statuses, armed):
     for told in statuses:
-        pilot.hear(told)
+        pilot.receive(told)
     assert pilot.act() == ([Arm(True)] if armed else [])
 
 
 @pytest.mark.parametrize(("later_s", "armed"), [(0.0, False), (GO_MARGIN_S + 1e-3, True)])
 def test_it_arms_by_the_clock_when_the_next_status_is_late(pilot, later_s, armed):
-    pilot.hear(status(10.0, 12.0))
+    pilot.receive(status(10.0, 12.0))
     pilot.estimator.t = 12.0 + later_s
     assert pilot.act() == ([Arm(True)] if armed else [])
 
 
 def at_launch(pilot):
-    pilot.hear(status(10.0, 12.0))
-    pilot.hear(status(12.0, 12.0))
+    pilot.receive(status(10.0, 12.0))
+    pilot.receive(status(12.0, 12.0))
     pilot.act()
-    pilot.hear(Ack(12.0, True))
+    pilot.receive(Ack(12.0, True))
     pilot.act()
     assert pilot.phase is Phase.LAUNCH and pilot.go_t == 12.0
     return pilot
@@ -108,15 +108,15 @@ def at_launch(pilot):
 def test_it_arms_again_when_the_start_disarms_it(pilot):
     at_launch(pilot)
     pilot.estimator.t = 13.0
-    pilot.hear(Heartbeat(12.1, False))
+    pilot.receive(Heartbeat(12.1, False))
     assert pilot.act() == [Arm(True)]
-    pilot.hear(Ack(12.2, True))
+    pilot.receive(Ack(12.2, True))
     pilot.act()
     assert pilot.phase is Phase.LAUNCH and pilot.estimator.releases == 1
 
 
 def test_a_race_that_starts_anew_ends_the_flight(pilot):
-    at_launch(pilot).hear(status(13.0, 20.0))
+    at_launch(pilot).receive(status(13.0, 20.0))
     assert pilot.phase is Phase.ABORTED and pilot.cause == "the race was started anew"
 
 
@@ -135,7 +135,7 @@ def test_it_flies_when_armed_or_where_nobody_knows_of_arming(pilot, answers, aft
     pilot.handshake._enter(Phase.ARM, pilot.estimator.t)
     assert pilot.act() == [Arm(True)]
     for answer in answers:
-        pilot.hear(answer)
+        pilot.receive(answer)
     pilot.estimator.t += after_s
     assert pilot.act() == ([] if flies else [Arm(True)])
     assert (pilot.phase is Phase.LAUNCH) == flies == (pilot.estimator.releases == 1)
@@ -145,11 +145,11 @@ def test_it_does_not_wait_for_an_attitude_that_does_not_come(dcl):
     pilot = on_pad(dcl, "spec", Clockwork())
     pilot.estimator.imu, imu = lambda sample: False, Imu(10.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))
     for message in (imu, Heartbeat(10.0, False)):
-        pilot.hear(message)
+        pilot.receive(message)
     pilot.estimator.t += 2 * ATTITUDE_WAIT_S
     pilot.act()
     assert pilot.phase is Phase.WAIT_LINK and pilot.handshake.missing == ["video", "ATTITUDE"]
-    pilot.hear(DetectedImage(12.0, 1, []))
+    pilot.receive(DetectedImage(12.0, 1, []))
     pilot.act()
     assert pilot.phase is Phase.WAIT_LINK
     pilot.estimator.t += ATTITUDE_WAIT_S + 0.1
@@ -170,21 +170,21 @@ BEATS = [  # what heartbeats say of arming in flight, 0.1 s apart, and whether t
 def test_only_several_heartbeats_in_a_row_after_one_that_told_of_arming_tell_of_its_end(dcl, beats, ends):
     pilot = on_pad(dcl, "spec", Clockwork())
     for armed in [DOWN] * 30:  # on the pad
-        pilot.hear(Heartbeat(pilot.estimator.t, armed))
+        pilot.receive(Heartbeat(pilot.estimator.t, armed))
     pilot.handshake._enter(Phase.ARM, pilot.estimator.t)
-    pilot.hear(Ack(10.1, True))
+    pilot.receive(Ack(10.1, True))
     pilot.act()
     for armed in beats:
         pilot.estimator.t += 0.1
-        pilot.hear(Heartbeat(pilot.estimator.t, armed))
+        pilot.receive(Heartbeat(pilot.estimator.t, armed))
     assert pilot.phase is (Phase.ABORTED if ends else Phase.LAUNCH)
 
 
 def test_a_burst_of_old_heartbeats_is_no_proof(dcl):
     pilot = on_pad(dcl, "spec", Clockwork(), Phase.LAUNCH)
-    pilot.hear(Heartbeat(9.0, True))
+    pilot.receive(Heartbeat(9.0, True))
     for _ in range(20):
-        pilot.hear(Heartbeat(9.0, False))
+        pilot.receive(Heartbeat(9.0, False))
     assert pilot.phase is Phase.LAUNCH
 
 
@@ -193,7 +193,7 @@ def test_before_go_another_simulator_is_met_from_the_beginning(vq1, dcl):
     estimator = make_estimator("eskf", vq1.start, dcl, Associator(vq1.gates, dcl.camera).appearance)
     pilot = on_pad(dcl, "dcl", estimator)
     for message in (Imu(500.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)), Heartbeat(500.0, True), status(500.0, 503.0)):
-        pilot.hear(message)
+        pilot.receive(message)
     pilot.forget_link()
     assert pilot.phase is Phase.WAIT_LINK and pilot.handshake.missing == [
         "HEARTBEAT",
@@ -201,7 +201,7 @@ def test_before_go_another_simulator_is_met_from_the_beginning(vq1, dcl):
         "video",
         "ATTITUDE",
     ]
-    pilot.hear(Imu(1.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)))
+    pilot.receive(Imu(1.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)))
     assert pilot.estimator.t == 1.0 and pilot.handshake._scheduled is None and not pilot.handshake._beats_armed
 
 

@@ -76,7 +76,7 @@ def test_noise_a_tilted_pad_and_what_does_not_come_are_no_contradiction(profile,
 def told(profile, messages):
     preflight = Preflight(profile, VQ1)
     for message in messages:
-        preflight.hear(message)
+        preflight.receive(message)
     return preflight.contradiction()
 
 
@@ -103,7 +103,7 @@ def test_a_pad_that_is_tilted_otherwise_than_the_file_says_is_named():
     for start, remarks in ((replace(VQ1.start, pitch_deg=0.0), "pitch -17.8 deg"), (VQ1.start, "")):
         preflight = Preflight(SPEC, replace(VQ1, start=start))
         for message in rest():
-            preflight.hear(message)
+            preflight.receive(message)
         assert (
             preflight.contradiction() == ""
             and remarks in preflight.remark()

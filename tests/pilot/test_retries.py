@@ -10,8 +10,8 @@ from link.messages import RaceStatus
 from link.profile import load_profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, missed_margin
 from pilot.guidance.recovery import Recovery, RecoveryConfig, RecoveryStage
 from pilot.make import make_racer
@@ -45,7 +45,7 @@ STATUSES = [  # passed by the estimate at, s since GO; the newest status; the ga
 def test_what_the_race_status_says_of_the_gates_passed(passed, told, missed):
     watch = StatusWatch(IncidentConfig())
     if told is not None:
-        watch.hear(told)
+        watch.receive(told)
     assert watch.missed(passed, GO) == missed
 
 
@@ -58,7 +58,7 @@ def test_how_late_a_status_counts_is_learned_from_what_it_has_counted(late_s):
         """Seconds from the third passage to the first status that contradicts it, where so many are counted at the most."""
         for k in range(60):
             t = k * period_s
-            watch.hear(status(GO + t, min(sum(t > at + late_s for at in passed), counts)))
+            watch.receive(status(GO + t, min(sum(t > at + late_s for at in passed), counts)))
             if watch.missed([at for at in passed if at <= t], GO) is not None:
                 return t - passed[-1]
         return None
@@ -94,7 +94,7 @@ def flown_again(track, number, p_g, v_g, seen=True, lost_until=0.0):
         if recovery.stage not in stages:
             stages.append(recovery.stage)
         if seen and round(t / DT) % 2 == 0:
-            recovery.saw(t)
+            recovery.record_sighting(t)
         most = 30.0 if recovery.accel_share else RecoveryConfig().accel_m_s2
         push = 2.0 * (aim.v_w - v)
         v = v + DT * push * min(1.0, most / max(np.linalg.norm(push), 1e-9))
@@ -140,7 +140,7 @@ def fly(track, plan, vehicle, number, step, retry):
     estimator = make_estimator("eskf", track.start, vehicle, associator.appearance)
     controller = make_controller("mpcc", plan, vehicle, track)
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller, retry=retry)
-    eye = open_eye("projected", "race", world, vehicle.camera, profile, 3)
+    eye = open_perception("projected", "race", world, vehicle.camera, profile, 3)
     _, verdict = fly_lockstep(pilot, world, profile, eye, 3, 1, Recorder(NoLog()), lambda _: None)
     return verdict, pilot
 

@@ -18,8 +18,8 @@ from link.record_reader import read_records
 from mpc.make import make_controller
 from perception.association import Associator
 from pilot.drivers.betaflight import BetaflightLink
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import steps
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.flight import EndReason
 from pilot.make import make_racer
 from pilot.records.flight_log import FlightLog
@@ -75,7 +75,7 @@ def flown(tmp_path_factory):
     estimator = make_estimator(DEFAULT, track.start, ARCHER, associator.appearance)
     controller = make_controller("auto", plan, ARCHER, track)
     shadow = make_racer(track, ARCHER, BF.wire, estimator, associator, controller, lands=True, shadow=True)
-    eye = open_eye("projected", "race", world, ARCHER.camera, BF.wire, 3)
+    eye = open_perception("projected", "race", world, ARCHER.camera, BF.wire, 3)
     recorder = Recorder(FlightLog(folder / "shadow.mcap"))
     recorder.begin(
         track="hall", vehicle="archer", plan_hash="", planned_gate_times_s=[], world={}, seed=3, profile="betaflight"
@@ -139,16 +139,16 @@ def client(angle=False):
 
     station.pilot = Leaning()
     port = Listening(station)
-    shadow, heard = MspClient(port, BF, port.clock, shadow=True), []
+    shadow, received = MspClient(port, BF, port.clock, shadow=True), []
     while port.t < 3.0:
         shadow.keep_alive(port.t)
-        heard += [message for _, message in shadow.receive(0.01)]
-    return shadow, port, heard
+        received += [message for _, message in shadow.receive(0.01)]
+    return shadow, port, received
 
 
 def test_a_shadows_client_polls_takes_commands_and_sends_none():
-    shadow, port, heard = client()
-    assert shadow.handed_over and any(isinstance(message, Imu) for message in heard)
+    shadow, port, received = client()
+    assert shadow.handed_over and any(isinstance(message, Imu) for message in received)
     before = len(port.written)
     assert shadow.send(AttitudeTarget((1.0, 0.0, 0.0, 0.0), (1.0, 0.0, 0.0), 0.5), port.t, port.t)
     assert shadow.send(Arm(False), port.t, port.t)

@@ -9,8 +9,8 @@ from estimation.registry import make_estimator
 from link.profile import load_profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.make import make_racer
 from pilot.records.recorder import Recorder
 from planner.options import PlanOptions
@@ -38,7 +38,7 @@ def fly(track, world, plan, vehicle):
     controller = make_controller("tracking", plan, vehicle, track)
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller, 1)
     true = as_believed(world, vehicle)
-    eye = open_eye("projected", "race", true, vehicle.camera, profile, SEED)
+    eye = open_perception("projected", "race", true, vehicle.camera, profile, SEED)
     _, verdict = fly_lockstep(pilot, true, profile, eye, SEED, 1, Recorder(NoLog()), lambda _: None)
     return verdict, pilot
 

@@ -15,11 +15,11 @@ from field.report.findings import findings
 from field.report.flight import read_logged_flight
 from mpc.course_belief import CourseBelief
 from pilot.replanning.handover import Replanning, ReplanningConfig
-from pilot.replanning.planners import LATEST_S, STANDING_S, AtOnce, PlannerProcess
-from pilot.replanning.worth import BETTER, Shown
+from pilot.replanning.planners import LATEST_S, STANDING_S, InlinePlanner, PlannerProcess
+from pilot.replanning.worth import BETTER, VehicleEstimate
 from planner.models import C, P, V
 from planner.options import PlanOptions
-from planner.replanning import Replanned, Rest
+from planner.replanning import ReplanResult, Rest
 from tests.processes import run_here
 
 GO, DT = 100.0, 1 / 60
@@ -41,16 +41,16 @@ CONFIG = ReplanningConfig()
     ],
 )
 def test_a_plan_is_asked_for_when_the_vehicle_surely_flies_better(scales, cov, worth):
-    assert Shown.of(np.array(scales), cov).worth_a_plan(Shown()) == worth
+    assert VehicleEstimate.of(np.array(scales), cov).worth_a_plan(VehicleEstimate()) == worth
 
 
 def test_what_was_planned_with_is_no_reason_to_plan_again():
-    known = Shown.of(np.array([1.1, 0.6]), SURE)
-    assert known.over(Shown()) > BETTER and not known.worth_a_plan(known)
+    known = VehicleEstimate.of(np.array([1.1, 0.6]), SURE)
+    assert known.over(VehicleEstimate()) > BETTER and not known.worth_a_plan(known)
 
 
 def test_the_vehicle_as_shown_has_that_thrust_and_drag(dcl):
-    shown = Shown(0.9, 0.7).vehicle(dcl)
+    shown = VehicleEstimate(0.9, 0.7).vehicle(dcl)
     assert shown.thrust_max == pytest.approx(0.9 * dcl.thrust_max)
     assert shown.drag_quadratic_1_m == pytest.approx(0.7 * dcl.drag_quadratic_1_m)
 
@@ -89,7 +89,7 @@ class Planner:
     def answer(self):
         change = self._change(self.asked[-1])
         rest = self.asked[-1]
-        faster = Replanned(rest.plan, "", 0.8 * (rest.plan.total_time - rest.from_s), 20, 0.3)
+        faster = ReplanResult(rest.plan, "", 0.8 * (rest.plan.total_time - rest.from_s), 20, 0.3)
         return None if change is None else replace(faster, **change)
 
 
@@ -122,7 +122,7 @@ def test_a_new_plan_begins_where_the_vehicle_will_be(plan, vq1, dcl):
 def test_the_start_is_where_the_map_has_it_while_gates_stand_elsewhere(plan, vq1, dcl):
     planner, controller, offset = Planner(), Followed(plan, dcl), np.array([0.1, 0.2, -0.1])
     for number in range(len(plan.gate_nodes)):
-        controller.reference.belief.believe(number, offset, 0.0)
+        controller.reference.belief.set_offset(number, offset, 0.0)
     flown(plan, vq1, dcl, planner, controller, from_s=plan.gate_times_s[0])  # before, it is led there from the pad
     rest = planner.asked[0]
     assert rest.x[P] == pytest.approx(controller.expected(GO + rest.from_s, 0.0)[P] - offset, abs=1e-6)
@@ -165,7 +165,7 @@ def test_nobody_is_asked_who_is_busy_and_nothing_is_taken_over_once_the_plan_is_
 
 def test_a_process_plans_the_same_and_a_dead_one_leaves_the_flight_on_its_plan(plan, vq1, dcl):
     rest = Rest(plan, float(plan.gate_times_s[-2]) + 0.1, plan.x[plan.gate_nodes[-2]], vq1, dcl, PlanOptions())
-    process, here = PlannerProcess(rest), AtOnce(dcl)
+    process, here = PlannerProcess(rest), InlinePlanner(dcl)
     try:
         assert not process.idle and process.answer() is None  # it plans
         here.ask(rest)

@@ -9,7 +9,7 @@ import pytest
 from planner.certificate.certificate import certify
 from planner.course.course import resolve
 from planner.options import PlanOptions
-from planner.plan import COLUMNS, Effort, PlanError, read_plan, write_plan
+from planner.plan import COLUMNS, PlanError, SolverStatistics, read_plan, write_plan
 from planner.planning import find_or_make_plan, make_plan
 from planner.problem.point_mass import solve_point_mass
 from planner.task import Task
@@ -33,7 +33,7 @@ def gate(x, y=0.0, z=0.0, yaw=0.0, opening=1.5):
 
 
 ONE = PlanOptions(guesses=1)
-SOLVED = Effort("Solve_Succeeded", True, 0, 0.0, 0.0, 0.0, {})
+SOLVED = SolverStatistics("Solve_Succeeded", True, 0, 0.0, 0.0, 0.0, {})
 
 
 def test_vq1_is_certified_and_near_the_point_mass_bound(plan_folder):

@@ -32,30 +32,30 @@ class Peer:
 
     def bytes(self, datagram):
         """As some other program would send it."""
-        return self.station.hear(datagram, ME, self.simulator.t)
+        return self.station.receive(datagram, ME, self.simulator.t)
 
     def say(self, command):
-        for reply in self.station.hear(self.codec.encode(command, self.simulator.t), ME, self.simulator.t):
+        for reply in self.station.receive(self.codec.encode(command, self.simulator.t), ME, self.simulator.t):
             self.sent += reply
 
     def beat(self):
-        self.station.hear(self.codec.heartbeat(), ME, self.simulator.t)
+        self.station.receive(self.codec.heartbeat(), ME, self.simulator.t)
 
     def ticks(self, seconds):
         """What is heard in so many seconds."""
-        heard = []
+        received = []
         for _ in range(round(seconds * self.simulator.profile.physics_hz)):
             if self._due(self.simulator.count + 1):
                 self.beat()
             packets, _ = self.station.tick()
             self.sent += b"".join(packets)
-            heard += [message for packet in packets for message in self.codec.decode(packet)]
-        return heard
+            received += [message for packet in packets for message in self.codec.decode(packet)]
+        return received
 
     def until_go(self):
         self.beat()
         return self.ticks(DCL.race.lobby_s + DCL.race.countdown_s + 0.01)
 
 
-def of(kind, heard):
-    return [message for message in heard if isinstance(message, kind)]
+def of(kind, received):
+    return [message for message in received if isinstance(message, kind)]

@@ -50,19 +50,19 @@ class Bench:
         answers, end, due = [], self.t + seconds, self.t
         while self.t < end - 1e-9:
             if us is not None and self.t >= due - 1e-9:
-                self.fc.hear(self.codec.sticks(us), self.t)
+                self.fc.receive(self.codec.sticks(us), self.t)
                 due += 1 / hz
             self.t += STEP_S
             self.fc.serve(self.t)
             self.target = self.fc.fly(LEVEL, self.t)
-            heard = self.fc.spoken(self.t)
-            self.said += heard
-            answers += self.codec.feed(heard)
+            received = self.fc.spoken(self.t)
+            self.said += received
+            answers += self.codec.feed(received)
         return answers
 
     def ask(self, code):
         """The answer to one request."""
-        self.fc.hear(self.codec.request(code), self.t)
+        self.fc.receive(self.codec.request(code), self.t)
         (answer,) = [answer for answer in self.run(0.05, *self.modes) if answer.command == code]
         return answer.messages[0] if answer.messages else None
 
@@ -81,9 +81,9 @@ def paced(stick_hz, requests, seconds=4.0, step_s=0.00025):
     for k in range(round(seconds / step_s)):
         t = k * step_s
         if scheduler.sticks_due(t):
-            fc.hear(codec.sticks(MIDDLE), t)
+            fc.receive(codec.sticks(MIDDLE), t)
         if scheduler.poll_due(t):
-            fc.hear(codec.poll(requests[turn % len(requests)]), t)
+            fc.receive(codec.poll(requests[turn % len(requests)]), t)
         fc.serve(t)
         for answer in codec.feed(fc.spoken(t)):
             if answer.command != Code.SET_RAW_RC:
@@ -210,25 +210,25 @@ def test_sticks_that_leave_channels_out_are_no_pulses_there():
 
 def test_a_hash_outside_of_a_frame_locks_the_port_until_it_restarts():
     bench = Bench()
-    bench.fc.hear(b"#", 0.0)
+    bench.fc.receive(b"#", 0.0)
     bench.run(0.2)
     assert bench.fc.cli and CLI_GREETING in bench.said
-    bench.fc.hear(bench.codec.request(Code.STATUS_EX), bench.t)
+    bench.fc.receive(bench.codec.request(Code.STATUS_EX), bench.t)
     assert bench.run(0.2) == []
     bench.run(3.0, AUX.arm)
     assert not bench.fc.armed and bench.fc.arming.disabled & DisableFlag.CLI
-    bench.fc.hear(b"\r\nexit\r\n", bench.t)  # a line of its own, since it took the request for typing
+    bench.fc.receive(b"\r\nexit\r\n", bench.t)  # a line of its own, since it took the request for typing
     bench.run(0.2)
     assert not bench.fc.cli and bench.ask(Code.API_VERSION) == ApiVersion(0, 1, 45)
 
 
 def test_a_hash_while_armed_or_inside_of_a_frame_is_nothing():
     bench = Bench()
-    bench.fc.hear(pack(Frame(Code.SET_RAW_RC, Channels((0x2323,) * 4).encode())), 0.0)
+    bench.fc.receive(pack(Frame(Code.SET_RAW_RC, Channels((0x2323,) * 4).encode())), 0.0)
     bench.run(0.3)
     assert not bench.fc.cli
     bench.arm()
-    bench.fc.hear(b"#", bench.t)
+    bench.fc.receive(b"#", bench.t)
     bench.run(0.3, AUX.arm)
     assert not bench.fc.cli
 
@@ -236,16 +236,16 @@ def test_a_hash_while_armed_or_inside_of_a_frame_is_nothing():
 def test_garbage_is_survived_and_a_flood_is_bounded():
     bench = Bench()
     noise = np.random.default_rng(3).integers(0, 256, 4000, dtype=np.uint8).tobytes().replace(b"#", b"")
-    bench.fc.hear(noise, 0.0)
+    bench.fc.receive(noise, 0.0)
     bench.run(2.0)
-    bench.fc.hear(b"\0" * 1100, bench.t)  # what the noise has begun is over
+    bench.fc.receive(b"\0" * 1100, bench.t)  # what the noise has begun is over
     bench.run(0.5)
     assert bench.ask(Code.API_VERSION) == ApiVersion(0, 1, 45)
 
 
 def test_an_unknown_part_of_several_is_empty():
     bench = Bench()
-    bench.fc.hear(pack(Frame(Code.MULTIPLE_MSP, bytes([7, Code.ATTITUDE]))), 0.0)
+    bench.fc.receive(pack(Frame(Code.MULTIPLE_MSP, bytes([7, Code.ATTITUDE]))), 0.0)
     bench.run(0.05)
     assert bench.said == bytes.fromhex("24 4D 3E 08 E6 00 06 0000 0000 5A00 B2")
 

@@ -30,16 +30,16 @@ class Companion:
     def __init__(self, pilot=None):
         self.station = BetaflightStation(as_believed(PQ, ARCHER), BF, 0, pilot=pilot)
         self.port = StationPort(self.station)
-        self.client, self.heard = MspClient(self.port, BF, self.port.clock), []
+        self.client, self.received = MspClient(self.port, BF, self.port.clock), []
 
     def of(self, kind):
-        return [message for message in self.heard if isinstance(message, kind)]
+        return [message for message in self.received if isinstance(message, kind)]
 
     def run(self, seconds, act=None):
         """So long, with `act` called after each look."""
         end = self.port.t + seconds
         while self.port.t < end:
-            self.heard += [message for _, message in self.client.receive(CALL_S)]
+            self.received += [message for _, message in self.client.receive(CALL_S)]
             self.client.keep_alive(self.port.t)
             if act is not None:
                 act()
@@ -80,7 +80,7 @@ def test_telemetry_comes_as_fast_as_the_line_allows_and_bears_times_that_rise():
 def test_gravity_reads_the_same_before_and_after_the_propellers_spin():
     before = [sample.accel[2] for sample in Companion().run(2.0).of(Imu)]
     armed = Companion().run(4.0)
-    armed.heard.clear()
+    armed.received.clear()
     after = [sample.accel[2] for sample in armed.run(2.0).of(Imu)]
     assert armed.client.handed_over and sum(after) / len(after) == pytest.approx(sum(before) / len(before), abs=0.2)
 

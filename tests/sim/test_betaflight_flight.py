@@ -37,7 +37,7 @@ class Flight:
 
     def __init__(self, seed=0, pilot=None):
         self.station = BetaflightStation(as_believed(PQ, ARCHER), BF, seed, pilot=pilot)
-        self.codec, self.heard, self.bytes = MspCodec(), {}, b""
+        self.codec, self.received, self.bytes = MspCodec(), {}, b""
 
     @property
     def truth(self):
@@ -48,15 +48,15 @@ class Flight:
         station, end, ticks = self.station, self.station.t + seconds, 0
         while station.t < end - 1e-9:
             if ticks % 6 == 0:
-                station.hear(self.codec.sticks(sticks_by_rates(BF, omega, throttle)), station.t)
+                station.receive(self.codec.sticks(sticks_by_rates(BF, omega, throttle)), station.t)
             if ticks % 12 == 3:
-                station.hear(self.codec.poll((*BF.polled, Code.ALTITUDE)), station.t)
+                station.receive(self.codec.poll((*BF.polled, Code.ALTITUDE)), station.t)
             ticks += 1
             said = station.serve(station.tick_t)
             station.tick()
             self.bytes += said
             for answer in self.codec.feed(said):
-                self.heard.update({type(message): message for message in answer.messages})
+                self.received.update({type(message): message for message in answer.messages})
         return self
 
     def ready(self):
@@ -94,25 +94,25 @@ def test_it_flies_by_sticks_and_tells_of_it_with_the_aircrafts_signs():
     flight.fly(0.4, omega=(0.0, -0.8, 1.0), throttle=HOVER)
     turn = flight.truth[10:13]
     assert turn == pytest.approx([0.0, -0.8, 1.0], abs=0.1)
-    raw, angles = flight.heard[RawImu], flight.heard[RawAttitude]
+    raw, angles = flight.received[RawImu], flight.received[RawAttitude]
     assert raw.gyro_y == pytest.approx(math.degrees(0.8) * BF.gyro_counts_per_deg_s, rel=0.2), "nose down is positive"
     assert raw.gyro_z == pytest.approx(-math.degrees(1.0) * BF.gyro_counts_per_deg_s, rel=0.2), "right is negative"
     assert angles.pitch_ddeg > 100 and 5 < angles.heading_deg < 40
-    assert raw.accel_z > 300 and flight.heard[StatusEx].armed
+    assert raw.accel_z > 300 and flight.received[StatusEx].armed
 
 
 def test_the_altitude_falls_by_metres_once_the_propellers_spin():
     flight = Flight().fly(1.5)
-    assert abs(flight.heard[Altitude].altitude_cm) < 160
-    spinning = [flight.fly(0.1).heard[Altitude].altitude_cm for _ in range(30)][-10:]
+    assert abs(flight.received[Altitude].altitude_cm) < 160
+    spinning = [flight.fly(0.1).received[Altitude].altitude_cm for _ in range(30)][-10:]
     assert sum(spinning) / 10 == pytest.approx(-100 * BF.barometer.fall_m, abs=50)
 
 
 def test_at_rest_gravity_is_512_counts_and_reads_low_with_spinning_propellers():
     flight = Flight()
-    before = [flight.fly(0.06).heard[RawImu].accel_z for _ in range(25)]
+    before = [flight.fly(0.06).received[RawImu].accel_z for _ in range(25)]
     flight.ready()
-    spinning = [flight.fly(0.06).heard[RawImu].accel_z for _ in range(40)]
+    spinning = [flight.fly(0.06).received[RawImu].accel_z for _ in range(40)]
     lost = (sum(before) / 25 - sum(spinning) / 40) / BF.accel_counts_per_g * 9.80665
     assert sum(before) / 25 == pytest.approx(512, abs=15)
     assert lost == pytest.approx(BF.accel_loss_m_s2, abs=0.25)

@@ -10,7 +10,7 @@ import pytest
 from link.messages import Imu
 from link.profile import load_profile
 from link.rflysim.copter import ImuRequest, decode_imu, imu_port
-from link.rflysim.desk import ImuEar
+from link.rflysim.desk import ImuReceiver
 from link.sockets import LinkError, bind_udp
 from sim.wire.copter_sim import MOST_ASKERS, CopterSimImu, open_imu
 from tests.conftest import ROOT
@@ -33,7 +33,7 @@ def tick(service, n):
 
 
 def ear_of(service, rate_hz=200):
-    return ImuEar(LOCAL_HOST, rate_hz, ask_port=service.address[1], port=0)
+    return ImuReceiver(LOCAL_HOST, rate_hz, ask_port=service.address[1], port=0)
 
 
 def test_samples_come_in_body_axes_numbered_and_stamped_like_the_frames(service):
@@ -120,7 +120,7 @@ def test_race_sim_serves_it_beside_the_telemetry():
     ) as server:  # fmt: skip
         try:
             assert server.stdout is not None and "sensors to be asked for" in server.stdout.readline()
-            ear, samples, until = ImuEar(LOCAL_HOST, 200, ask_port=imu, port=0), [], time.monotonic() + 20
+            ear, samples, until = ImuReceiver(LOCAL_HOST, 200, ask_port=imu, port=0), [], time.monotonic() + 20
             try:
                 while len(samples) < 30 and time.monotonic() < until:
                     samples += ear.samples()

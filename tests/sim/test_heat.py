@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from link.messages import Arm, AttitudeTarget, Collision, RivalState
-from sim.heat.encounter import Mover, first_touch, impact
+from sim.heat.encounter import CollidingBody, first_touch, impact
 from sim.heat.heat import Heat, HeatSetup
 from sim.heat.standings import Commentator, standings, write_standings
 from sim.heat.traffic import Rival
@@ -42,7 +42,7 @@ def state(p=(0.0, 0.0, 0.0), v=(0.0, 0.0, 0.0), omega=(0.0, 0.0, 0.0), thrust=0.
 def mover(vehicle, p, v, omega=(0.0, 0.0, 0.0), fixed=False):
     """One that has flown so for a tick."""
     x = state(p, v, omega)[:13]
-    return Mover(body_of(vehicle), x[:3] - DT * x[7:10], x, fixed)
+    return CollidingBody(body_of(vehicle), x[:3] - DT * x[7:10], x, fixed)
 
 
 def energy(body, v, omega):

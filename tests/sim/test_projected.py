@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.corner_noise import fit, sample
-from pilot.drivers.eyes import detections
+from pilot.drivers.lockstep_perception import detections
 from sim.view.gates import hole_m
 from sim.view.look import load_look
 from sim.view.projected import NOISE, CornerNoise, ProjectedCamera

@@ -22,11 +22,11 @@ class Px4Peer(Peer):
 
     def stream(self, seconds, hz, target=HOVER):
         """What is heard while set-points go out."""
-        heard = []
+        received = []
         for _ in range(math.ceil(seconds * hz)):
             self.say(target)
-            heard += self.ticks(1 / hz)
-        return heard + self.answers()
+            received += self.ticks(1 / hz)
+        return received + self.answers()
 
     def ask(self, command):
         """What is answered to a command."""
@@ -35,12 +35,12 @@ class Px4Peer(Peer):
         return self.answers()
 
     def answers(self):
-        heard, self.sent = self.codec.decode(self.sent), b""
-        return heard
+        received, self.sent = self.codec.decode(self.sent), b""
+        return received
 
     def packet(self, message):
         """The acknowledgements of a raw message."""
-        replies = self.station.hear(message.pack(dialect.MAVLink(None, 255, 190)), ME, self.simulator.t)
+        replies = self.station.receive(message.pack(dialect.MAVLink(None, 255, 190)), ME, self.simulator.t)
         return [self.codec._framing.unpack(reply)[0] for reply in replies]
 
     def fly(self, seconds=2.0):
@@ -77,8 +77,8 @@ def test_offboard_is_granted_with_one_and_told_in_heartbeats(peer):
 
 def test_a_stream_under_2_hz_drops_out_of_offboard_and_the_vehicle_lands(peer):
     peer.fly(0.5)
-    heard = peer.ticks(0.6)
-    assert [text.text for text in of(StatusText, heard)] == ["Failsafe activated: no offboard control signal"]
+    received = peer.ticks(0.6)
+    assert [text.text for text in of(StatusText, received)] == ["Failsafe activated: no offboard control signal"]
     assert mode(peer) == "AUTO.LAND"
     peer.stream(1.0, 20, UP)
     assert 0.3 < peer.simulator.truth.x[9] < 1.0, "it sinks slowly, whatever is asked for"
@@ -105,10 +105,10 @@ def test_arming_is_denied_before_the_checks_pass(vq1, dcl):
     young = Peer(vq1, dcl, PX4)
     young.ticks(0.5)
     young.say(Arm())
-    heard = young.codec.decode(young.sent)
-    (ack,) = of(Ack, heard)
+    received = young.codec.decode(young.sent)
+    (ack,) = of(Ack, received)
     assert not ack.accepted and ack.result == "TEMPORARILY_REJECTED"
-    assert [text.text for text in of(StatusText, heard)] == [
+    assert [text.text for text in of(StatusText, received)] == [
         "Preflight Fail: ekf2 missing data",
         "Arming denied: Resolve system health failures first",
     ]
@@ -131,7 +131,7 @@ def test_a_command_int_is_checked_as_well(vq1, dcl):
     young = Peer(vq1, dcl, PX4)
     young.ticks(0.5)
     arm = dialect.MAVLink_command_int_message(1, 1, 0, 400, 0, 0, 1.0, 0.0, 0.0, 0.0, 0, 0, 0.0)
-    young.station.hear(arm.pack(dialect.MAVLink(None, 255, 190)), ME, young.simulator.t)
+    young.station.receive(arm.pack(dialect.MAVLink(None, 255, 190)), ME, young.simulator.t)
     young.ticks(0.1)
     assert not young.simulator.armed
 
@@ -139,7 +139,7 @@ def test_a_command_int_is_checked_as_well(vq1, dcl):
 def test_fast_streams_come_when_they_are_asked_for(peer):
     before = of(Imu, peer.ticks(1.0))
     for datagram in peer.codec.requests(0.0):
-        peer.station.hear(datagram, ME, 0.0)
+        peer.station.receive(datagram, ME, 0.0)
     after = peer.ticks(1.0)
     assert len(before) == pytest.approx(50, abs=2)
     assert len(of(Imu, after)) == pytest.approx(PX4.imu_hz, abs=2)
@@ -198,11 +198,11 @@ def test_streams_are_asked_for_until_they_run():
     streams = StreamRequests({105: 100.0, 30: 50.0, 31: 0.0})
     assert streams.due(10.0) == [(105, 100.0), (30, 50.0)]
     for _ in range(60):
-        streams.heard(30)
+        streams.received(30)
     assert streams.due(10.5) == [] and streams.due(11.0) == [(105, 100.0)]
     for _ in range(100):
-        streams.heard(105)
-        streams.heard(30)
+        streams.received(105)
+        streams.received(30)
     assert streams.due(12.0) == []
     assert len(streams.due(13.5)) == 2, "they have stopped"
     streams.forget()

@@ -64,9 +64,9 @@ def test_a_command_in_the_countdown_is_a_false_start_that_no_message_tells(peer)
     pilot.beat()
     pilot.ticks(DCL.race.lobby_s + 0.5)
     pilot.say(HOVER)
-    heard = pilot.ticks(1.0)
+    received = pilot.ticks(1.0)
     assert pilot.simulator.referee.race.cause.startswith("false start")
-    assert of(RaceStatus, heard)[-1].start is not None
+    assert of(RaceStatus, received)[-1].start is not None
 
 
 def test_a_command_in_the_lobby_is_none(peer):
@@ -86,9 +86,9 @@ def test_a_reset_puts_the_vehicle_back_and_counts_down_anew(peer, vq1):
     pilot.ticks(0.5)
     assert np.linalg.norm(pilot.simulator.truth.p_wb - vq1.start.p_wb) > 0.5
     pilot.say(Reset(race=True))
-    heard = pilot.ticks(0.5)
+    received = pilot.ticks(0.5)
     assert pilot.simulator.truth.p_wb == pytest.approx(vq1.start.p_wb)
-    assert of(Odometry, heard)[-1].resets == 1 and not of(RaceStatus, heard)[-1].go
+    assert of(Odometry, received)[-1].resets == 1 and not of(RaceStatus, received)[-1].go
     pilot.ticks(DCL.race.settle_s + DCL.race.countdown_s)
     assert pilot.simulator.referee.race.status is RunStatus.RUNNING
 
@@ -98,7 +98,7 @@ def test_a_crash_floods_collisions_and_disarms(peer):
     pilot.until_go()
     pilot.say(Arm(True))
     pilot.say(replace(HOVER, omega=(0.0, -1.0, 0.0), throttle=0.5))
-    heard = pilot.ticks(6.0)
-    hits = of(Collision, heard)
+    received = pilot.ticks(6.0)
+    hits = of(Collision, received)
     assert len(hits) >= DCL.collision_copies and hits[0].struck is Struck.ENVIRONMENT and hits[0].impulse > 1
     assert not pilot.simulator.armed

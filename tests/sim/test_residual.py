@@ -11,7 +11,7 @@ from link.profile import load_profile
 from pilot.records.flight_log import FlightLog
 from sim.physics.plant import RIGID, V
 from sim.physics.rates_plant import RatesPlant
-from sim.physics.residual import ResidualAcceleration, Residuals, lacking, together
+from sim.physics.residual import ResidualAcceleration, Residuals, residual_accelerations, together
 from sim.physics.setting import SETTINGS, make_plant, natural
 from sim.physics.swift_plant import SwiftPlant
 from sim.simulator import Simulator
@@ -52,7 +52,7 @@ def test_an_acceleration_that_no_model_knows_is_found_and_in_its_own_plant_nothi
     vehicle, setting = load_vehicle(name), SETTINGS[number]
     for put_in in (np.zeros(3), UNKNOWN):
         t, x = flown(make_plant(vehicle, AIR, setting, None, lambda t, x, c, a=put_in: a), vehicle)
-        states, thrusts, accel = lacking(t, x, commands(vehicle), vehicle, setting)
+        states, thrusts, accel = residual_accelerations(t, x, commands(vehicle), vehicle, setting)
         assert len(states) == len(thrusts) == pytest.approx((4.0 - 0.3) * 20, abs=3)
         assert accel == pytest.approx(np.tile(put_in, (len(accel), 1)), abs=0.05)
 
@@ -60,7 +60,10 @@ def test_an_acceleration_that_no_model_knows_is_found_and_in_its_own_plant_nothi
 def test_aerodynamics_are_lacking_in_the_simple_plant_only():
     vehicle = load_vehicle("swift")
     t, x = flown(make_plant(vehicle, AIR, SETTINGS[3]), vehicle)
-    rms = {n: np.sqrt((lacking(t, x, commands(vehicle), vehicle, SETTINGS[n])[2] ** 2).mean()) for n in (1, 3)}
+    rms = {
+        n: np.sqrt((residual_accelerations(t, x, commands(vehicle), vehicle, SETTINGS[n])[2] ** 2).mean())
+        for n in (1, 3)
+    }
     assert rms[3] < 0.03 and rms[1] > 0.3
 
 
@@ -69,7 +72,7 @@ def test_a_plant_with_what_it_lacked_flies_as_the_other_one():
     vehicle = load_vehicle("dcl")
     dirty = replace(vehicle, drag_quadratic_1_m=3 * vehicle.drag_quadratic_1_m)
     t, x = flown(RatesPlant(dirty, AIR), vehicle)
-    learned = ResidualAcceleration(*lacking(t, x, commands(vehicle), vehicle, SETTINGS[1]))
+    learned = ResidualAcceleration(*residual_accelerations(t, x, commands(vehicle), vehicle, SETTINGS[1]))
     gaps = []
     for residual in (None, learned):
         _, y = flown(RatesPlant(vehicle, AIR, None, residual), vehicle)
@@ -81,9 +84,9 @@ def test_the_pad_and_a_blow_teach_nothing(dcl):
     n = 241
     t, x = np.arange(n) / 120, np.zeros((n, 13))
     x[:, 3] = 1.0
-    assert len(lacking(t, x, [], dcl, SETTINGS[1])[0]) == 0, "it stands, however gravity pulls"
+    assert len(residual_accelerations(t, x, [], dcl, SETTINGS[1])[0]) == 0, "it stands, however gravity pulls"
     x[:, 0], x[:, 7] = np.where(t < 1, 5 * t, 10 - 5 * t), np.where(t < 1, 5.0, -5.0)
-    states, _, accel = lacking(t, x, [], dcl, SETTINGS[1])
+    states, _, accel = residual_accelerations(t, x, [], dcl, SETTINGS[1])
     assert len(states) > 20 and np.abs(accel).max() < 20
 
 

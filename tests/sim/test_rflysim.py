@@ -10,7 +10,7 @@ import pytest
 
 from link.rflysim.config import load_sensors
 from link.rflysim.copter import CLEAR_COMMAND, encode_command
-from link.rflysim.desk import HEARTBEAT_PORT, HeartbeatEar
+from link.rflysim.desk import HEARTBEAT_PORT, HeartbeatReceiver
 from link.rflysim.images import PNG, RAW
 from link.rflysim.stream import MOST_TOPICS
 from link.rflysim.udp import SensorReceiver
@@ -128,7 +128,7 @@ def test_heartbeats_tell_when_the_simulation_began(vq1):
     """Absolute time of a frame: the start, of the frames' clock, and its stamp."""
     wall = 1_700_000_000.0
     opened = RflySimOutlet(vq1, load_look("race"), 0, 30.0, (LOCAL_HOST, 0), 2, 7.0, lambda: wall + 1.0)
-    ear = HeartbeatEar((LOCAL_HOST, 1), copter=2, port=0)
+    ear = HeartbeatReceiver((LOCAL_HOST, 1), copter=2, port=0)
     try:
         with quiet(request(5, copter=2, other=(50.0,)), outlet=opened), bind_udp(LOCAL_HOST, 0) as wire:
             assert ear.start(8.0, wall + 1.0) == pytest.approx(wall - 7.0, abs=0.02), "guessed, as long as nobody tells"

@@ -95,13 +95,13 @@ def test_time_stands_until_the_sample_is_answered_with_its_own_stamp(vq1, dcl):
     t = station.simulator.t
     assert not station.answered
     for stale in (t - 1.0, t + 1.0, 4e6):
-        station.hear(client.hold(stale), ME, 0.0)
+        station.receive(client.hold(stale), ME, 0.0)
         assert not station.answered
-    station.hear(client.hold(t), ME, 0.0)
+    station.receive(client.hold(t), ME, 0.0)
     assert station.answered
     station.tick()
     assert not station.answered
-    station.hear(client.encode(HOVER, station.simulator.t), ME, 0.0)
+    station.receive(client.encode(HOVER, station.simulator.t), ME, 0.0)
     assert station.answered
 
 
@@ -143,20 +143,20 @@ def test_the_same_seed_and_commands_give_the_same_bytes(peer, profile):
 
 def test_commands_are_taken_from_one_client_until_it_falls_silent(vq1, dcl):
     station, client = Station(Simulator(as_believed(vq1, dcl), SPEC, 0)), ClientCodec(SPEC)
-    station.hear(client.heartbeat(), ME, 0.0)
-    station.hear(client.encode(Arm(True), 0.0), OTHER, 1.0)
+    station.receive(client.heartbeat(), ME, 0.0)
+    station.receive(client.encode(Arm(True), 0.0), OTHER, 1.0)
     assert not station.simulator.armed and station.foreign == 1
-    station.hear(client.encode(Arm(True), 0.0), OTHER, CLIENT_SILENCE_S + 0.1)
+    station.receive(client.encode(Arm(True), 0.0), OTHER, CLIENT_SILENCE_S + 0.1)
     assert station.simulator.armed
 
 
 def test_whom_the_telemetry_goes_to_need_not_wait_for_one_who_never_falls_silent(vq1, dcl):
     station, client = Station(Simulator(as_believed(vq1, dcl), SPEC, 0), client=ME), ClientCodec(SPEC)
     for now in range(20):
-        station.hear(client.heartbeat(), OTHER, float(now))
-    station.hear(client.encode(Arm(True), 0.0), ME, 20.0)
+        station.receive(client.heartbeat(), OTHER, float(now))
+    station.receive(client.encode(Arm(True), 0.0), ME, 20.0)
     assert station.simulator.armed
-    station.hear(client.encode(Arm(False), 0.0), OTHER, 20.1)
+    station.receive(client.encode(Arm(False), 0.0), OTHER, 20.1)
     assert station.simulator.armed and station.foreign == 1
 
 
@@ -199,15 +199,15 @@ def test_no_packet_of_any_kind_upsets_the_vehicle(vq1, dcl, profile):
             payload[:32] = rng.choice((b"\x00\x00\xc0\x7f", b"\x00\x00\x80\x7f", b"\0\0\0\0", b"\xff\xff\x7f\x7f")) * 8
         datagram = packet(number, bytes(payload), crc_extra)
         cut = rng.choice((len(datagram),) * 3 + (rng.randrange(len(datagram)),))
-        pilot.station.hear(datagram[:cut] + rng.randbytes(rng.choice((0, 0, 7))), ME if n % 9 else OTHER, 0.0)
+        pilot.station.receive(datagram[:cut] + rng.randbytes(rng.choice((0, 0, 7))), ME if n % 9 else OTHER, 0.0)
         if pilot.simulator.referee.race.over:
             pilot.simulator.reset()
         if not pilot.simulator.armed:
             pilot.say(Arm(True))
         if n % 10 == 0:
-            heard = pilot.ticks(1 / 120)
+            received = pilot.ticks(1 / 120)
             assert np.isfinite(pilot.simulator.truth.x).all() and np.isfinite(pilot.simulator.truth.accel_b).all()
-            assert all(np.isfinite(imu.accel + imu.gyro).all() for imu in of(Imu, heard))
+            assert all(np.isfinite(imu.accel + imu.gyro).all() for imu in of(Imu, received))
     counters = pilot.station.counters
     assert counters.malformed and counters.unsupported and counters.invalid and counters.wrong_target
     assert pilot.station.foreign
@@ -219,13 +219,13 @@ def test_a_client_that_arms_and_falls_silent_ends_the_only_run(vq1, dcl, monkeyp
     with bind_udp("127.0.0.1", 0) as ear, bind_udp("127.0.0.1", 0) as bound:
         ear.sendto(client.encode(Arm(True), 0.0), bound.getsockname())
         LockstepServer(station, bound, ear.getsockname(), None).run(True, lambda *_: None)
-        said = [message for datagram in heard(ear) for message in client.decode(datagram)]
+        said = [message for datagram in received(ear) for message in client.decode(datagram)]
     race = station.simulator.referee.race
     assert race.status is RunStatus.ABORTED and race.cause == "the client fell silent"
     assert said[-1] == Farewell(said[-1].t, "aborted: the client fell silent")
 
 
-def heard(ear):
+def received(ear):
     """All datagrams that lie in a socket."""
     ear.setblocking(False)
     while True:

@@ -116,7 +116,7 @@ def test_sticks_of_the_companion_reach_the_firmware_only_with_the_override_on(re
     sticks = pack(Frame(Code.SET_RAW_RC, Channels((1600, 1600, 1600, 1600)).encode()))
     for k, (aux5, roll) in enumerate([(1000, 1500), (1900, 1600)]):
         controller.receiver.pilot = [1500.0, 1500.0, 1000.0, 1500.0, 1900.0, 1000.0, 1000.0, 1000.0, float(aux5)]
-        controller.hear(sticks, 0.5 * k + 0.1)
+        controller.receive(sticks, 0.5 * k + 0.1)
         controller.serve(0.5 * k + 0.2)  # the first time the switch is seen, the second time it acts
         controller.serve(0.5 * k + 0.4)
         frames = Parser((Direction.REQUEST,)).feed(transmitter.recv(1 << 16))
@@ -129,7 +129,7 @@ def test_sticks_of_the_companion_reach_the_firmware_only_with_the_override_on(re
 def test_other_requests_and_answers_pass_through_and_the_firmware_says_whether_it_is_armed(relayed):
     controller, companion, transmitter = relayed
     request = pack(Frame(Code.ATTITUDE))
-    controller.hear(request, 0.0)
+    controller.receive(request, 0.0)
     controller.serve(0.01)
     assert companion.recv(64) == request
     companion.sendall(b"answer")
@@ -154,7 +154,7 @@ def test_betaflight_itself_arms_climbs_and_turns_as_its_sticks_ask():
             rolls = armed_t + 1.9 < station.t < armed_t + 2.2
             throttle = hover if station.t > armed_t + 1.3 else 0.0
             if station.simulator.count % 24 == 0:
-                station.hear(codec.sticks(sticks_by_rates(BF, (3.0 * rolls, 0.0, 0.0), throttle)), station.t)
+                station.receive(codec.sticks(sticks_by_rates(BF, (3.0 * rolls, 0.0, 0.0), throttle)), station.t)
             station.serve(station.tick_t)
             station.tick()
             turned = max(turned, float(station.simulator.truth.x[10]))

@@ -38,9 +38,9 @@ def peer(vq1, dcl):
 
 
 def test_dcl_rates_are_as_observed(peer):
-    heard = peer(pose=True).ticks(10.0)
+    received = peer(pose=True).ticks(10.0)
     hz = {
-        kind: len(of(kind, heard)) / 10
+        kind: len(of(kind, received)) / 10
         for kind in (Heartbeat, Imu, Attitude, Motors, LocalPosition, Odometry, RaceStatus)
     }
     wanted = {Heartbeat: 10, Imu: 107, Attitude: 117, Motors: 95, LocalPosition: 95, Odometry: 73, RaceStatus: 4}
@@ -88,8 +88,8 @@ def test_dcl_signs_stand_on_the_wire_as_observed():
 def test_a_command_of_mask_128_turns_faster_and_of_144_the_other_way():
     def omega(mask):
         target = dialect.MAVLink_set_attitude_target_message(0, 1, 200, mask, (1, 0, 0, 0), 1.0, 0.0, 0.0, 0.5)
-        (heard,) = ServerCodec(DCL).decode(target.pack(dialect.MAVLink(None)))
-        return heard.omega[0]
+        (received,) = ServerCodec(DCL).decode(target.pack(dialect.MAVLink(None)))
+        return received.omega[0]
 
     assert omega(128) == pytest.approx(2.5, abs=0.1) and omega(144) == pytest.approx(-0.98)
 
@@ -100,8 +100,8 @@ def test_what_one_side_means_the_other_understands(profile, bit):
     profile = replace(profile, rates_rad_s_bit=bit)
     client, server = ClientCodec(profile), ServerCodec(profile)
     rates = AttitudeTarget((1.0, 0.0, 0.0, 0.0), (3.0, -2.0, 0.5), 0.5)
-    (heard,) = server.decode(client.encode(rates, 0.0))
-    assert heard.omega == pytest.approx(rates.omega, abs=1e-6)
+    (received,) = server.decode(client.encode(rates, 0.0))
+    assert received.omega == pytest.approx(rates.omega, abs=1e-6)
     told = [
         Imu(1.0, (1, 2, 3), (0.5, -0.25, 0.125)),
         Odometry(1.0, (1, 2, 3), (0.5, -0.5, 0.5, 0.5), (4, 5, 6), (1, 2, 4), 3),

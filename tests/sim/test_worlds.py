@@ -15,7 +15,7 @@ from sim.worlds.deviations import AS_BELIEVED, NAMES, AirDeviation, Deviations, 
 from sim.worlds.distribution import load_worlds, resolve, save
 from sim.worlds.dryden import Dryden
 from sim.worlds.forces import Forces, forces_of
-from sim.worlds.video import MarkovChain, VideoPath
+from sim.worlds.video import MarkovChain, VideoTransport
 from sim.worlds.world import World, as_believed
 from tests.conftest import ROOT
 from tracks.track import load_track
@@ -262,7 +262,7 @@ def test_a_frame_s_way_is_never_shorter_than_the_nominal_and_remembers_its_load(
     link = LinkDeviation(
         video_latency_s=0.01, video_jitter_s=0.005, video_jitter_tau_s=1.0, video_offset_s=0.1, video_drift_ppm=50
     )
-    path = VideoPath(link, 30.0, np.random.default_rng(0))
+    path = VideoTransport(link, 30.0, np.random.default_rng(0))
     ways = [path(k / 30) for k in range(20000)]
     latency = np.array([way.late_s for way in ways])
     assert latency.min() == 0.0 and latency.mean() == pytest.approx(0.01, abs=0.001)

@@ -67,7 +67,7 @@ class Witness:
     passed: int = 0  # datagrams, of all sorts
     _parser: dialect.MAVLink = field(default_factory=lambda: dialect.MAVLink(None))
 
-    def hear(self, datagram: bytes) -> None:
+    def receive(self, datagram: bytes) -> None:
         try:
             messages = self._parser.parse_buffer(bytearray(datagram)) or []
         except dialect.MAVError:
@@ -154,7 +154,7 @@ class Proxy:
                     elif arrived is self._video:
                         self._queue(now, self._video, to_video, injury.video(datagram, about))
                     else:
-                        self.witness.hear(datagram)
+                        self.witness.receive(datagram)
                         go = min(go, now) if self.witness.set_points else go
                         if self._simulator is not None:
                             self._queue(now, self._near, self._simulator, injury.commands(datagram, about))

@@ -14,7 +14,7 @@ from sim.physics.observation import ObservationModel
 from sim.physics.residual import Residuals
 from tools.training import policy as command
 from tools.training.expert import error, flown, moved
-from tools.training.imitation import School
+from tools.training.imitation import ExpertDataset
 from tools.training.learner import Learner, Task
 from tools.training.ppo import ActorCritic, Batch, Hyperparameters, Normaliser, advantages, update
 from tracks.observation import OBSERVATION, Scaling
@@ -163,7 +163,7 @@ def test_the_model_flies_the_plan_as_the_planner_does(plan, dcl):
 
 def test_the_expert_flies_the_plan_from_off_it(plan, dcl, vq1):
     races = RacingEnvironment(dcl, vq1, 12, np.random.default_rng(0))
-    school = School(races, plan, vq1, dcl, np.random.default_rng(0))
+    school = ExpertDataset(races, plan, vq1, dcl, np.random.default_rng(0))
     torch.manual_seed(0)
     seen, asked = school.lesson(ActorCritic(OBSERVATION.size, TRUTH, Scaling.of(vq1, dcl).hover), 120, 0.0)
     assert seen.shape == (1440, OBSERVATION.size) and np.isfinite(asked).all()

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from link.rflysim.copter import ImuSample, decode_imu_request
-from link.rflysim.desk import ImuEar
+from link.rflysim.desk import ImuReceiver
 from link.rflysim.gimbal import DOCUMENT, GimbalOrder, gimbal_request
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import decode_request
@@ -81,7 +81,7 @@ def ros(tmp_path):
     return tmp_path
 
 
-def heard(server, parse):
+def received(server, parse):
     """The first datagram that parses."""
     for _ in range(50):
         try:
@@ -111,7 +111,7 @@ def test_gimbals_take_orders_and_tell_their_state_and_an_impossible_order_costs_
             list(map(str, command)), cwd=ROOT, env={"PYTHONPATH": f"{ROOT}:{ros}"}, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True,
         ) as bridge:  # fmt: skip
-            asked = heard(server, ordered)
+            asked = received(server, ordered)
             said = gimbal_request(asked, GimbalOrder(euler=(0.0, -30.0, 0.0)), DOCUMENT)
             for datagram in (b"\0" * 148, b"short", said.encode()):
                 server.sendto(datagram, ("127.0.0.1", states))
@@ -155,7 +155,7 @@ def test_copter_sim_is_asked_for_its_imu():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as copter:
         copter.bind(("127.0.0.1", 0))
         copter.settimeout(5)
-        ear = ImuEar("127.0.0.1", 200, ask_port=copter.getsockname()[1], port=0)
+        ear = ImuReceiver("127.0.0.1", 200, ask_port=copter.getsockname()[1], port=0)
         try:
             assert list(ear.samples()) == []
             request = decode_imu_request(copter.recv(100))

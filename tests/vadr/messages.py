@@ -33,8 +33,8 @@ from tests.vadr.row import (
     V,
     client_bytes,
     flown,
-    heard,
     read,
+    received,
     said,
     simulator_bytes,
     told,
@@ -73,7 +73,7 @@ def telemetry() -> list[Row]:
             Row("3.8", f"ATTITUDE {roll}, {pitch}, {yaw} is roll, pitch, yaw in NED",
                 lambda a=angles, r=(roll, pitch, yaw): np.allclose(a, r, atol=1e-6)),
             Row("4.3", f"the client reads ATTITUDE {roll}, {pitch}, {yaw}",
-                lambda w=wire, q=q: abs(abs(np.dot(heard(w)[0].q_wb, q)) - 1) < 1e-6),
+                lambda w=wire, q=q: abs(abs(np.dot(received(w)[0].q_wb, q)) - 1) < 1e-6),
         ]  # fmt: skip
     for axis in range(3):
         accel, gyro = np.eye(3)[axis] * -9.5, np.eye(3)[axis] * 0.25
@@ -89,7 +89,7 @@ def telemetry() -> list[Row]:
         Row("4.4", "HEARTBEAT comes at 2 Hz or more", lambda: said(Heartbeat) >= 4),
         Row("4.4", "HIGHRES_IMU comes at 120 Hz", lambda: said(Imu) == 240),
         Row("4.5", "ATTITUDE comes at 120 Hz", lambda: said(Attitude) == 240),
-        Row("4.5", "system status flags stand in HEARTBEAT", lambda: heard(told(Heartbeat(0.0, True)))[0].armed),
+        Row("4.5", "system status flags stand in HEARTBEAT", lambda: received(told(Heartbeat(0.0, True)))[0].armed),
         *_both("4.5", "velocity is told by LOCAL_POSITION_NED", LocalPosition(1.0, P, V),
                dialect.MAVLink_local_position_ned_message(1000, *P, *V)),
         *_both("6", "arming is acknowledged", Ack(0.0, True), dialect.MAVLink_command_ack_message(400, 0)),
@@ -103,7 +103,7 @@ def _both(section, says, message, packet) -> list[Row]:
     wire = simulator_bytes(packet)
     return [
         Row(section, f"{says}: pymavlink's bytes", lambda: told(message) == wire),
-        Row(section, f"{says}: the client reads it", lambda: heard(wire) == [message]),
+        Row(section, f"{says}: the client reads it", lambda: received(wire) == [message]),
     ]
 
 

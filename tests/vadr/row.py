@@ -43,7 +43,7 @@ def read(datagram: bytes):
     return ServerCodec(SPEC).decode(datagram)
 
 
-def heard(datagram: bytes):
+def received(datagram: bytes):
     return ClientCodec(SPEC).decode(datagram)
 
 

@@ -14,7 +14,7 @@ from vehicle.process import never_swallowed, shielded
 
 
 @pytest.fixture(autouse=True)
-def heard():
+def received():
     """A shell may have started us with the signal ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield

@@ -1,1 +1,1 @@
-"""How the learned gate detector is made: frames drawn at random, a U-Net trained on them, one ONNX file. See README.md."""
+"""Training of the learned gate detector (random frames, a U-Net, one ONNX file) and of racing policies. See README.md."""

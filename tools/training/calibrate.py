@@ -1,9 +1,9 @@
-"""Measures a trained network on frames that it has not seen, and renews its card, perception/learned/gate_net.yaml:
+"""Measure a trained network on held-out frames and update its card, perception/learned/gate_net.yaml:
 
 python -m tools.training.calibrate HELD_OUT_FRAMES [--seed 2]
 
-Written is how wide a corner's place scatters over the height of its peak, of those that belong to a gate. The least scores in
-the card stay as they are: what is a gate, the image's edges tell (`perception.learned.verify`).
+The card gets the standard deviation of corner positions as a function of peak height, for corners that belong to a gate. Its
+least scores are kept: gates are verified by the image's edges (`perception.learned.verify`).
 """
 
 import argparse
@@ -21,17 +21,14 @@ from tools.training.samples import SMALLEST_PX, Samples, disturbed
 from vehicle.config import load
 from vehicle.rotation import Array
 
-PEAK = (0.15, 0.3, 0.5, 0.65, 0.8, 0.9, 1.0)  # borders of the bins of heights
-OFF_PX, OFF_SHARE = (
-    4.0,
-    0.15,
-)  # most distance of a corner from the truth, px or share of the side: beyond, it is another
-REPEATS = 3  # disturbances of each frame
-FEW = 40  # corners that tell a scatter
+PEAK = (0.15, 0.3, 0.5, 0.65, 0.8, 0.9, 1.0)  # edges of the bins of peak heights
+OFF_PX, OFF_SHARE = 4.0, 0.15  # greatest error of a matching corner, px or share of the side, whichever is greater
+REPEATS = 3  # augmentations of each frame
+FEW = 40  # least number of corners in a bin
 
 
 def match(gate: CornerGroup, corners_px: Array) -> tuple[int, Array] | None:
-    """Which of the openings (K, 4, 2) a found gate is, and its errors (4, 2), NaN where it or the truth has no corner."""
+    """Match a found gate to openings (K, 4, 2) px; return the index and errors (4, 2) px, NaN for missing corners, or None."""
     best = None
     px = to_image(gate.at)
     for k, truth in enumerate(corners_px):
@@ -48,7 +45,7 @@ def match(gate: CornerGroup, corners_px: Array) -> tuple[int, Array] | None:
 
 
 def calibrate(frames: Path, seed: int) -> tuple[list[float], list[float]]:
-    """Heights of peaks and the standard deviation (px) of a coordinate that belongs to each; prints the rest."""
+    """Return peak heights and the standard deviation (px) of a coordinate for each; print the share of gates found."""
     samples, rng, net = Samples(frames), np.random.default_rng(seed), cv2.dnn.readNetFromONNX(str(NET))
     heights: list[float] = []
     errors: list[Array] = []

@@ -1,4 +1,4 @@
-"""Random courses, looks and poses: what the training frames are drawn from. None of the project's own tracks is among them."""
+"""Random courses, looks and poses for the training frames. None of the project's own tracks is among them."""
 
 import math
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from tracks.track import Bounds, Start, Track
 from vehicle.camera import Camera
 from vehicle.rotation import Array, exp, from_euler, product
 
-# Shares of frames: along the course, so near that a gate is cut, from anywhere about a gate; the rest looks at nothing special.
+# Shares of frames: along the course; so near that a gate is cut; at any distance from a gate; the rest at random.
 ALONG, CUT, ABOUT = 0.45, 0.17, 0.3
-LINED_UP = 0.35  # share of courses whose gates stand behind each other
-OTHER_FRAMES = 0.4  # share of courses whose frames are broader or narrower than the race's
+LINED_UP = 0.35  # share of courses with gates behind each other
+OTHER_FRAMES = 0.4  # share of courses with frames wider or narrower than the race's
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingShot:
-    """The body at one exposure."""
+    """State of the body at one exposure; world NED, body FRD."""
 
     p_wb: Array  # (3,) m
     q_wb: Array  # (4,)
@@ -30,7 +30,7 @@ class TrainingShot:
 
 
 def random_track(rng: np.random.Generator) -> Track:
-    """4 to 12 gates that a drone could fly through, in a hall that is low or tall around them."""
+    """Draw 4 to 12 gates that can be flown through, in a low or a high hall."""
     low_hall, lined_up = rng.random() < 0.5, rng.random() < LINED_UP
     opening = 1.5 * rng.uniform(0.93, 1.07)
     outer = opening * (rng.uniform(1.3, 2.0) if rng.random() < OTHER_FRAMES else rng.uniform(1.72, 1.9))
@@ -61,7 +61,7 @@ def random_track(rng: np.random.Generator) -> Track:
 
 
 def random_look(rng: np.random.Generator) -> Look:
-    """Light, blur and gates of every kind."""
+    """Draw a look: light, blur and proportions of gates."""
 
     def factor(spread: float) -> float:
         return float(np.exp(spread * rng.standard_normal()))
@@ -86,7 +86,7 @@ def random_look(rng: np.random.Generator) -> Look:
 
 
 def random_shot(track: Track, camera: Camera, rng: np.random.Generator) -> TrainingShot:
-    """Along the course and looking ahead, before or behind any gate, or anywhere."""
+    """Draw a pose: along the course and looking ahead, in front of or behind any gate, or anywhere."""
     kind = rng.random()
     gate = track.gates[rng.integers(len(track.gates))]
     if kind < ALONG:

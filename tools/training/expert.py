@@ -1,9 +1,9 @@
-"""A linear-quadratic regulator about a plan, for many vehicles at once: the expert that a first policy imitates.
+"""Linear-quadratic regulator about a plan, for many vehicles at once: the expert for imitation learning.
 
     u = u_r + K (x (-) x_r),    K by the discrete Riccati equation along the plan (Anderson and Moore 1990, ch. 2)
 
-at the place of the plan that is nearest to the state. It is soft: rates that change fast cost the rotors' thrust, which the
-`rates` model does not know.
+at the point of the plan nearest to the state. Its gains are low: fast changes of rates cost rotor thrust, which the `rates` model
+does not include.
 """
 
 import numpy as np
@@ -15,17 +15,17 @@ from vehicle.vehicle import Vehicle
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
 TURNING = slice(RATES_X["w"].at.start, RATES_X["c"].at.stop)  # body rates and thrust
-BEHIND_S, AHEAD_S = 0.1, 0.25  # of plan time about the last progress, in which the nearest place is sought
-VELOCITY_S = 0.15  # so many m is a difference of 1 m/s worth there
-# Weights of the regulator: one over the square of an error as bad as the others, of position m, attitude rad, velocity m/s,
-# body rates rad/s and thrust m/s^2, and of commanded rates and thrust beside the plan's. Set by hand.
+BEHIND_S, AHEAD_S = 0.1, 0.25  # s of plan time about the last progress, range of the search for the nearest point
+VELOCITY_S = 0.15  # s, weight of a velocity difference relative to a position difference in that search (chosen)
+# Weights of the regulator: inverse squares of equally bad errors, of position (m), attitude (rad), velocity (m/s), body rates
+# (rad/s) and thrust (m/s^2), and of commanded rates and thrust relative to the plan's. Chosen.
 ERRORS = 1 / np.array([0.3] * 3 + [0.4] * 3 + [1.5] * 3 + [8.0] * 3 + [20.0]) ** 2
 INPUTS = 1 / np.array([2.0, 2.0, 1.0, 8.0]) ** 2
-PARTS = 2  # Runge-Kutta steps of the model for one of the environment
+PARTS = 2  # Runge-Kutta steps of the model per step of the environment
 
 
 def error(x: Array, reference: Array) -> Array:
-    """(N, 13) of states from reference states (N, 14): position, rotation vector (body axes), velocity, rates, thrust."""
+    """Return errors (N, 13) of states from references (N, 14): position, rotation vector (body), velocity, rates, thrust."""
     q = np.stack(product(conjugate(reference[:, Q].T), x[:, Q].T), axis=1)
     q *= np.where(q[:, :1] < 0, -1.0, 1.0)
     norm = np.linalg.norm(q[:, 1:], axis=1, keepdims=True)
@@ -36,7 +36,7 @@ def error(x: Array, reference: Array) -> Array:
 
 
 def moved(x: Array, step: Array) -> Array:
-    """(N, 14) states moved by errors (N, 13): the inverse of `error`."""
+    """Return states (N, 14) displaced by errors (N, 13): the inverse of `error`."""
     found = x + 0.0
     found[:, P] += step[:, :3]
     half = step[:, 3:6] / 2
@@ -48,7 +48,7 @@ def moved(x: Array, step: Array) -> Array:
 
 
 def flown(x: Array, u: Array, vehicle: Vehicle, dt: float) -> Array:
-    """(N, 14) states dt later, with inputs (N, 4) held, by the `rates` model."""
+    """Predict states (N, 14) over dt (s), with inputs (N, 4) held, by the `rates` model."""
     rows = list(x.T)
     for _ in range(PARTS):
         rows = rk4(rates, rows, list(u.T), vehicle.rates_parameters, dt / PARTS)
@@ -58,7 +58,7 @@ def flown(x: Array, u: Array, vehicle: Vehicle, dt: float) -> Array:
 
 
 class Expert:
-    """Of one plan; it has no memory, so that what it asks for is a function of the state."""
+    """Regulator about one plan, without memory: its input is a function of the state and the point of the plan."""
 
     def __init__(self, plan: Plan, vehicle: Vehicle, dt: float):
         t, x, u = plan.dense(vehicle, 8)
@@ -76,7 +76,7 @@ class Expert:
         self.gain = self._riccati()
 
     def _riccati(self) -> Array:
-        """(M, 4, 13) gains along the plan."""
+        """Return the gains (M, 4, 13) along the plan, by the Riccati recursion."""
         x, u, dt, eps = self.x, self.u, self._dt, 1e-4
         ahead = flown(x, u, self._vehicle, dt)
         a, b = np.zeros((len(x), 13, 13)), np.zeros((len(x), 13, 4))
@@ -94,7 +94,7 @@ class Expert:
         return gain
 
     def nearest(self, x: Array, last: Array) -> Array:
-        """(N,) index of the place of the plan nearest to states (N, 14), about the last ones (N,); it goes on, if slowly."""
+        """Return indices (N,) of the points of the plan nearest to states (N, 14), searched about the last ones (N,)."""
         window = np.arange(-round(BEHIND_S / self._dt), round(AHEAD_S / self._dt) + 1)
         at = np.clip(last[:, None] + window, 0, len(self.t) - 1)
         near = self.x[at]
@@ -104,6 +104,6 @@ class Expert:
         return at[np.arange(len(x)), far.argmin(1)]
 
     def input(self, x: Array, at: Array) -> Array:
-        """(N, 4) rates and thrust in states (N, 14), whose places on the plan are at (N,)."""
+        """Return rates and thrust (N, 4) in states (N, 14), at points `at` (N,) of the plan."""
         found = self.u[at] + np.einsum("nij,nj->ni", self.gain[at], error(x, self.x[at]))
         return np.clip(found, [*-self._limit[:3], 0.0], self._limit)

@@ -1,6 +1,6 @@
-"""Draws the training frames: python -m tools.training.frames FOLDER [--count 4000] [--seed 1]
+"""Draw the training frames: python -m tools.training.frames FOLDER [--count 4000] [--seed 1]
 
-Every course and look serves a few frames. Images go to FOLDER as JPEG with little loss, labels to FOLDER/labels.npz.
+Each course and look is used for a few frames. Images go to FOLDER as JPEG of high quality, labels to FOLDER/labels.npz.
 """
 
 import argparse
@@ -14,13 +14,13 @@ from sim.view.renderer import RenderedCamera
 from tools.training.courses import random_look, random_shot, random_track
 from vehicle.vehicle import load_vehicle
 
-PER_COURSE = 20
-MOST = 16  # nearest openings that are kept
+PER_COURSE = 20  # frames per course and look (chosen)
+MOST = 16  # greatest number of labelled openings per frame, the nearest (chosen)
 SAVED = [cv2.IMWRITE_JPEG_QUALITY, 97, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
 
 
 def draw(folder: Path, count: int, seed: int) -> None:
-    """Writes `count` frames, named by their number, and their labels."""
+    """Write `count` frames, named by their number, and their labels."""
     folder.mkdir(parents=True, exist_ok=True)
     camera = load_vehicle("dcl").camera
     corners = np.full((count, MOST, 4, 2), np.nan, np.float32)
@@ -35,7 +35,7 @@ def draw(folder: Path, count: int, seed: int) -> None:
                 shot = random_shot(track, camera, rng)
                 image = drawing.expose(shot.p_wb, shot.q_wb, shot.v_w, shot.omega_b, shot.t)
                 cv2.imwrite(str(folder / f"{k:05d}.jpg"), image, SAVED)
-                drawing.image(shot.p_wb, shot.q_wb, shot.t)  # the exposure's last instant is another
+                drawing.image(shot.p_wb, shot.q_wb, shot.t)  # render the pose of the label: an exposure ends elsewhere
                 found = labeller.label(shot.p_wb, shot.q_wb, drawing.depth_m())
                 n = min(len(found.range_m), MOST)
                 corners[k, :n], visible[k, :n] = found.corners_px[:n], found.visible[:n]

@@ -1,7 +1,7 @@
-"""A first policy from a plan: DAgger (Ross et al. 2011, arXiv:1011.0686), a linear-quadratic regulator about the plan as expert.
+"""Initial policy from a plan: DAgger (Ross et al. 2011, arXiv:1011.0686), with a linear-quadratic regulator as expert.
 
-The expert knows the commands that are still to act and predicts over them; the policy gets Swift's observation. Half of the
-vehicles fly by the policy, so that its own mistakes come into the examples. PPO goes on from there.
+The expert predicts over the delayed commands that have not acted yet; the policy gets Swift's observation. Half of the vehicles
+fly by the policy, so that the examples include its own errors. PPO continues from there.
 """
 
 import math
@@ -20,17 +20,17 @@ from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-START_M, START_M_S, START_RAD = 0.2, 0.6, 0.15  # bounds of what a start is off the plan by
-ASTRAY_M = 1.0  # from the plan, where a vehicle begins anew
-PAD = 3  # first steps of the plan, which are flown by the clock
-LAST = 40  # last steps, which are left out
-FLIGHT = 150  # steps that a vehicle flies at least, and 50 more on average
-BATCH = 512
+START_M, START_M_S, START_RAD = 0.2, 0.6, 0.15  # greatest deviations of a start from the plan (chosen)
+ASTRAY_M = 1.0  # m, distance from the plan at which a flight is restarted (chosen)
+PAD = 3  # first steps of the plan, whose progress is by time
+LAST = 40  # last steps of the plan, not used (chosen)
+FLIGHT = 150  # least number of steps of a flight, exceeded by 50 on average (chosen)
+BATCH = 512  # examples per step of the optimiser (chosen)
 C = RATES_X["c"].at.start
 
 
-class School:
-    """Vehicles that fly along a plan, some by the policy, and what the expert would do there."""
+class ExpertDataset:
+    """Vehicles that fly along a plan, by the expert or the policy, and the expert's actions for their states."""
 
     def __init__(self, races: RacingEnvironment, plan: Plan, track: Track, vehicle: Vehicle, rng: np.random.Generator):
         """`races` must be of the plan's track and vehicle."""
@@ -40,18 +40,18 @@ class School:
         self._gates_s, self._gates = plan.gate_times_s, len(track.gates)
         late = math.ceil(vehicle.command_delay_s / dt - 1e-6)
         first_s = vehicle.command_delay_s - (late - 1) * dt
-        self._waits_s = [first_s] + [dt] * (late - 1)  # for which each of the commands before acts, oldest first
-        self._before = np.zeros((late + 1, races.n, 4))  # those commands, and the one that follows them
+        self._waits_s = [first_s] + [dt] * (late - 1)  # time for which each of the pending commands acts, oldest first
+        self._before = np.zeros((late + 1, races.n, 4))  # the pending commands, and the one after them
         self._at, self._age = np.zeros(races.n, int), np.zeros(races.n, int)
         self._thrust = np.zeros(races.n)  # m/s^2, by the model
         races.reset()
         self._place(np.arange(races.n))
 
     def lesson(self, net: ActorCritic, steps: int, share: float) -> tuple[Array, Array]:
-        """Fly so many steps, a share of the vehicles by the policy.
+        """Fly `steps` steps, a `share` of the vehicles by the policy.
 
         Returns:
-            observations (M, 31), and what the expert would do there: actions (M, 4).
+            observations (M, 31), and the expert's actions for them (M, 4).
         """
         races, scaling = self._races, self._scaling
         seen, asked = [], []
@@ -73,24 +73,24 @@ class School:
         return np.concatenate(seen), np.concatenate(asked)
 
     def ahead(self) -> Array:
-        """(N, 14) states when a command of now begins to act."""
+        """Predict the states (N, 14) at the time when a command sent now begins to act."""
         x = self._state()
         for u, wait_s in zip(self._before[1:], self._waits_s, strict=True):
             x = flown(x, u, self._vehicle, wait_s)
         return x
 
     def _state(self) -> Array:
-        """(N, 14) as RATES_X, with the model's thrust."""
+        """Return the states (N, 14) as RATES_X, with the model's thrust."""
         return np.column_stack([self._races.state[:, :C], self._thrust])
 
     def _follow(self, ahead: Array) -> Array:
-        """Advance along the plan to states (N, 14); returns how far off they are (N,), m."""
+        """Advance the progress along the plan to states (N, 14); return their distances (N,) m from it."""
         self._at = self._expert.nearest(ahead, self._at)
-        self._at += self._at < PAD  # at rest nothing moves, and so nothing would advance
+        self._at += self._at < PAD  # at rest the nearest point would never advance
         return np.asarray(np.linalg.norm(ahead[:, P] - self._expert.x[self._at, P], axis=1))
 
     def _fly(self, action: Array) -> Array:
-        """One step by actions (N, 4); returns who has flown enough (N,)."""
+        """Fly one step by actions (N, 4); return the vehicles (N,) whose flight has ended."""
         scaling, vehicle, first_s = self._scaling, self._vehicle, self._waits_s[0]
         u = np.column_stack([action[:, 1:] * scaling.rate_max_rad_s, (action[:, 0] + 1) * scaling.thrust_max_m_s2 / 2])
         expected = flown(self._state(), self._before[1], vehicle, first_s)
@@ -102,7 +102,7 @@ class School:
         return ended
 
     def _place(self, which: Array) -> None:
-        """Vehicles `which` (k,) begin anew on the plan, one in six on the pad."""
+        """Restart vehicles `which` (k,) on the plan, one in six on the pad."""
         races, expert, rng, k = self._races, self._expert, self._rng, len(which)
         at = np.where(rng.random(k) < 1 / 6, 0, rng.integers(0, len(expert.t) - LAST, k))
         x = expert.x[at].copy()
@@ -118,7 +118,7 @@ class School:
 def fit(
     net: ActorCritic, observation: Array, action: Array, epochs: int, rate: float, generator: torch.Generator
 ) -> float:
-    """Fits the policy's mean to actions (N, 4) by Adam, whose rate falls to none; returns the last epoch's rms error."""
+    """Fit the policy's mean to actions (N, 4) by Adam, with a learning rate falling to 0; return the last epoch's rms error."""
     x, y = (torch.as_tensor(a, dtype=torch.float32) for a in (observation, action))
     optimiser = torch.optim.Adam(net.actor.parameters(), rate)
     total = 0.0

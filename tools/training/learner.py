@@ -1,4 +1,4 @@
-"""Swift's training (Kaufmann et al. 2023, Methods, "Policy training"): races flown by a policy, and PPO on what came of them."""
+"""Swift's training (Kaufmann et al. 2023, Methods, "Policy training"): PPO on races flown by the policy."""
 
 import math
 from collections.abc import Callable
@@ -13,33 +13,38 @@ from planner.plan import Plan
 from sim.environment.racing import TRUTH, EnvironmentStep, Options, RacingEnvironment, Randomisation
 from sim.physics.residual import Residuals
 from sim.physics.setting import SETTINGS
-from tools.training.imitation import School, fit
+from tools.training.imitation import ExpertDataset, fit
 from tools.training.ppo import ActorCritic, Batch, Hyperparameters, advantages, update
 from tracks.observation import ACTION, OBSERVATION, Scaling
 from tracks.track import Track
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-SCHOOL, LESSONS, LESSON = 64, 14, 250  # vehicles, flights and steps of each, from which a plan is imitated
-IMITATION_RATE = 1e-3
-SIGMA_AFTER = 0.15  # of an action, with which PPO explores about what was imitated
-CRITIC_ALONE = 2_000_000  # steps by which only the critic learns after that
+SCHOOL, LESSONS, LESSON = 64, 14, 250  # vehicles, iterations of DAgger, and steps of each (chosen)
+IMITATION_RATE = 1e-3  # initial learning rate of the imitation (chosen)
+SIGMA_AFTER = 0.15  # standard deviation of an action with which PPO explores after the imitation (chosen)
+CRITIC_ALONE = 2_000_000  # steps after the imitation in which only the critic is trained (chosen)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is learned: a course, a vehicle, and what is uncertain of both."""
+    """Learning task: a course, a vehicle, and their randomisation."""
 
     track: Track
     vehicle: Vehicle
-    command_hz: float
-    vehicles: int  # at once
-    settings: tuple[int, ...]  # of Swift's; each flies an equal share of the vehicles
+    command_hz: float  # rate of the policy
+    vehicles: int  # simulated in parallel
+    settings: tuple[int, ...]  # numbers of Swift's settings; each has an equal share of the vehicles
     randomisation: Randomisation
-    residuals: Residuals | None = None  # of flights: what the plant lacks, and what is observed wrongly (eq. 10 and 11)
+    residuals: Residuals | None = None  # of flights: of the plant's acceleration and of the observation (eq. 10 and 11)
 
     def environments(self, seed: int) -> list[RacingEnvironment]:
-        """One for each setting. Raises UserError as `RacingEnvironment`, and ValueError for too few vehicles."""
+        """Return one environment for each setting.
+
+        Raises:
+            UserError: as of `RacingEnvironment`.
+            ValueError: there are too few vehicles.
+        """
         found, known = [], self.residuals
         learned = (known.acceleration, known.observation) if known else (None, None)
         for number in self.settings:
@@ -49,11 +54,11 @@ class Task:
         return found
 
 
-class Tally:
-    """What the episodes since the last report were like."""
+class EpisodeStatistics:
+    """Statistics of the episodes since the last report."""
 
     def __init__(self, vehicles: int, step_s: float, gates: int):
-        """`gates`: of a lap."""
+        """Start empty; `gates`: number per lap."""
         self._returned, self._passed = np.zeros(vehicles), np.zeros(vehicles)
         self._step_s, self._gates = step_s, gates
         self.clear()
@@ -63,7 +68,7 @@ class Tally:
         self._returns = self._gates_of_episodes = 0.0
 
     def add(self, step: EnvironmentStep, part: slice) -> None:
-        """Take a step of some of the vehicles."""
+        """Add a step of some of the vehicles."""
         self._returned[part] += step.reward
         self._passed[part] += step.passed
         ended = step.terminated | step.truncated
@@ -77,7 +82,7 @@ class Tally:
         self._passed[part] *= ~ended
 
     def row(self) -> dict[str, float]:
-        """Means of the episodes that ended, and pace and crashes of all that was flown; NaN where there was none."""
+        """Return means of the ended episodes, and pace and crashes of all steps; NaN where there are none."""
 
         def ratio(above: float, below: float) -> float:
             return above / below if below else float("nan")
@@ -91,42 +96,42 @@ class Tally:
 
 
 class Learner:
-    """PPO on a task. Pickled it is a checkpoint: what goes on from there goes on to the same last bit."""
+    """PPO on a task. Its pickle is a checkpoint, from which training continues bit-identically."""
 
     def __init__(self, task: Task, by: Hyperparameters, seed: int):
         self.task, self.by, self.seed = task, by, seed
-        torch.manual_seed(seed)  # of the first weights
+        torch.manual_seed(seed)  # for the initial weights
         self._races = task.environments(seed)
         self._seen = [race.reset() for race in self._races]
         self.scaling = Scaling.of(task.track, task.vehicle)
         self.net = ActorCritic(OBSERVATION.size, TRUTH, self.scaling.hover)
         self._optimiser = torch.optim.Adam(self.net.parameters(), by.learning_rate, eps=1e-5)
         self._noise = torch.Generator().manual_seed(seed)
-        self.tally = Tally(sum(race.n for race in self._races), 1 / task.command_hz, len(task.track.gates))
+        self.tally = EpisodeStatistics(sum(race.n for race in self._races), 1 / task.command_hz, len(task.track.gates))
         self.steps = self._critic_until = 0
-        self.curve: list[dict[str, float]] = []  # of each report
+        self.curve: list[dict[str, float]] = []  # one row per report
 
     def improve(self, total: int) -> dict[str, float]:
-        """Fly `horizon` steps and learn from them; the learning rate falls to none at `total` steps. Returns as `update`."""
+        """Fly `horizon` steps and update by them; the learning rate falls to 0 at `total` steps. Returns as `update`."""
         self._optimiser.param_groups[0]["lr"] = self.by.learning_rate * max(1.0 - self.steps / total, 0.0)
         batch = self._fly()
         figures = update(self.net, self._optimiser, batch, self.by, self._noise, self.steps > self._critic_until)
         self.net.known.update(batch.known)
-        if not self._critic_until:  # else what was imitated hangs on the normalisation that it was fitted with
+        if not self._critic_until:  # after imitation the policy depends on the normalisation that it was fitted with
             self.net.seen.update(batch.observation)
         return figures
 
     def go_on_in(self, task: Task) -> None:
-        """Finetune: learn on in another task of the same course and vehicle, whose races begin anew."""
+        """Finetune: continue on another task of the same course and vehicle, with new races."""
         self.task, self._races = task, task.environments(self.seed)
         self._seen = [race.reset() for race in self._races]
-        self.tally = Tally(sum(race.n for race in self._races), 1 / task.command_hz, len(task.track.gates))
+        self.tally = EpisodeStatistics(sum(race.n for race in self._races), 1 / task.command_hz, len(task.track.gates))
 
     def imitate(self, plan: Plan, tell: Callable[[str], None]) -> None:
-        """Learn a first policy from a plan, to go on from with little exploration; `tell` hears how each lesson went."""
+        """Learn an initial policy from a plan, for PPO with little exploration; `tell` receives a line per iteration."""
         task, rng = self.task, np.random.default_rng([self.seed, 0])
         races = replace(task, vehicles=SCHOOL).environments(self.seed + 1)
-        schools = [School(race, plan, task.track, task.vehicle, rng) for race in races]
+        schools = [ExpertDataset(race, plan, task.track, task.vehicle, rng) for race in races]
         seen, asked = np.empty((0, OBSERVATION.size)), np.empty((0, ACTION.size))
         for k in range(LESSONS):
             lessons = [school.lesson(self.net, LESSON, 0.0 if k == 0 else 0.5) for school in schools]
@@ -143,7 +148,7 @@ class Learner:
 
     @torch.no_grad()
     def _fly(self) -> Batch:
-        """T steps of N vehicles by the policy as it is, and what they were worth."""
+        """Fly T steps of N vehicles by the present policy; return them with advantages and targets."""
         net, races = self.net, self._races
         edges = np.cumsum([0, *(race.n for race in races)])
         rows: list[tuple[Tensor, ...]] = []
@@ -175,7 +180,7 @@ class Learner:
         return Batch(*steps_of, *targets)
 
     def policy(self) -> Policy:
-        """What is flown when nothing is explored, with the normalisation of observations in the first layer."""
+        """Return the deterministic policy (its mean), with the normalisation of observations folded into the first layer."""
         task, normaliser = self.task, self.net.seen
         about = About(
             *(task.track.name, task.track.hash, task.vehicle.name, task.vehicle.hash),
@@ -192,15 +197,15 @@ class Learner:
 
 
 def values_after(net: ActorCritic, value: Array, ended: Array, final: Tensor) -> Array:
-    """(T, N) values of the states after each step: of the next one, or of `final` (T, N, n) where that is of another episode."""
+    """Return values (T, N) of the states after each step: the next row, or by `final` (T, N, n) where an episode ended."""
     after = np.empty_like(value)
     after[:-1] = value[1:]
     elsewhere = ended.copy()
-    elsewhere[-1] = True  # what follows has not been flown yet
+    elsewhere[-1] = True  # the next state has not been flown yet
     after[elsewhere] = net.value(final[torch.as_tensor(elsewhere)]).numpy()
     return after
 
 
 def joined(parts: list[Array]) -> Tensor:
-    """Arrays (n, ...) of several environments as one float32 tensor."""
+    """Concatenate arrays (n, ...) of several environments to one float32 tensor."""
     return torch.as_tensor(np.concatenate(parts), dtype=torch.float32)

@@ -1,8 +1,8 @@
-"""The network of Swift (Nature 2023, methods: gate detection): a six-level U-Net with 12 outputs.
+"""Network of Swift (Nature 2023, Methods: gate detection): a six-level U-Net with 12 outputs.
 
 8, 16, 16, 16, 16, 16 filters of size 3, 3, 3, 5, 7, 7; LeakyReLU 0.01. Departures, all for the CPU: the image's 2 x 2
-blocks are stacked into channels first, so that the net runs at half resolution and still sees every pixel; the skips are
-added instead of stacked; and training normalises batches, which the exported file has folded into the filters.
+blocks are stacked into channels first, so that the net runs at half resolution on all pixels; skips are added instead of stacked;
+and training uses batch normalisation, which the exported file has folded into the filters.
 """
 
 import torch
@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 from perception.learned.network import CORNERS, FIELDS, STRIDE
 
-FILTERS = (8, 16, 16, 16, 16, 16)
-KERNELS = (3, 3, 3, 5, 7, 7)
-SLOPE = 0.01  # of the LeakyReLU below zero
-RARE = -4.0  # first guess of a heat map's log-odds: corners are rare
+FILTERS = (8, 16, 16, 16, 16, 16)  # per level (Swift)
+KERNELS = (3, 3, 3, 5, 7, 7)  # sides in pixels, per level (Swift)
+SLOPE = 0.01  # of the LeakyReLU below zero (Swift)
+RARE = -4.0  # initial log-odds of a heat map: corners are rare
 
 
 class UNet(nn.Module):
-    """BGR images (B, 3, H, W), 0 to 255, H and W multiples of 64, to log-odds of corners and
-    edge fields (B, 12, H / 2, W / 2)."""
+    """U-Net from BGR images (B, 3, H, W), 0 to 255, H and W multiples of 64, to log-odds of corners and edge fields
+    (B, 12, H / 2, W / 2)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class UNet(nn.Module):
         return self.maps(nn.functional.pixel_unshuffle(image / 255.0 - 0.5, STRIDE))
 
     def maps(self, x: Tensor) -> Tensor:
-        """What is shipped: from blocks (B, 12, H / 2, W / 2) of images, -0.5 to 0.5, see `perception.learned.network.blocks`."""
+        """Return the maps of blocks (B, 12, H / 2, W / 2), -0.5 to 0.5 (see `perception.learned.network.blocks`), as exported."""
         skips: list[Tensor] = []
         for i, layer in enumerate(self.down):
             x = layer(nn.functional.max_pool2d(x, 2) if i else x)

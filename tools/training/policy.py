@@ -1,9 +1,9 @@
-"""Trains a racing policy, as Swift's was (Kaufmann et al., Nature 620:982, 2023, Methods, "Policy training"):
+"""Train a racing policy, as Swift's was (Kaufmann et al., Nature 620:982, 2023, Methods, "Policy training"):
 
 python -m tools.training.policy TRACK --vehicle swift --steps 1e8 --seed 0 --out FILE.npz
 
-FILE.npz is for `run-mpc TRACK --policy FILE.npz`, FILE.png has the curves, and from FILE.pt the same command with --resume goes
-on, to the same weights as if it had never stopped. A .pt is a pickle, and so a program: go on from your own only.
+FILE.npz is for `run-mpc TRACK --policy FILE.npz`, FILE.png has the curves, and from FILE.pt the same command with --resume
+continues, to the same weights as without interruption. A .pt is a pickle, and so can run code: resume from your own files only.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from vehicle.vehicle import load_vehicle
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-REPORT_S, KEEP_S = 10.0, 60.0  # between two lines, and two checkpoints
+REPORT_S, KEEP_S = 10.0, 60.0  # s between two lines of progress, and between two checkpoints (chosen)
 CURVES = {
     "return": "return",
     "gates": "gates an episode",
@@ -82,10 +82,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Trains until `--steps` are flown."""
+    """Train until `--steps` are flown; return the exit code."""
     if given.out.suffix != ".npz":
         raise UserError(f"--out {given.out}: a policy is an .npz file")
-    torch.set_num_threads(1)  # nets of this size gain nothing from more
+    torch.set_num_threads(1)  # networks of this size gain nothing from more
     learner, total = begun(given), int(given.steps)
     keep(learner, given.out)
     begin = told = kept = time.monotonic()
@@ -108,7 +108,11 @@ def run(given: argparse.Namespace) -> int:
 
 
 def begun(given: argparse.Namespace) -> Learner:
-    """A learner from the start, or from where it stopped. Raises UserError."""
+    """Return a new learner, or one resumed from its checkpoint.
+
+    Raises:
+        UserError: the options contradict each other, or a file is missing or malformed.
+    """
     checkpoint = given.out.with_suffix(".pt")
     if given.resume:
         try:
@@ -137,7 +141,11 @@ def begun(given: argparse.Namespace) -> Learner:
 
 
 def _residuals(path: Path, task: Task) -> Residuals:
-    """Raises UserError for a file of another vehicle, or of the acceleration of another plant than all that fly."""
+    """Load residuals for a task.
+
+    Raises:
+        UserError: the file is of another vehicle, or its acceleration of another plant than all settings.
+    """
     residuals = Residuals.load(path)
     for number in task.settings:
         residuals.require(task.vehicle, SETTINGS[number], str(path))
@@ -154,7 +162,7 @@ def keep(learner: Learner, out: Path) -> None:
 
 
 def draw_curves(curve: list[dict[str, float]], path: Path) -> None:
-    """The curves over the steps."""
+    """Plot the curves over the steps."""
     figure, axes = plt.subplots(len(CURVES), 1, figsize=(9, 11), sharex=True, layout="constrained")
     for axis, (name, label) in zip(axes, CURVES.items(), strict=True):
         axis.plot([row["steps"] / 1e6 for row in curve], [row[name] for row in curve], linewidth=1.0)

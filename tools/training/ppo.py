@@ -1,8 +1,8 @@
-"""Proximal policy optimisation with a clipped objective (Schulman et al. 2017, arXiv:1707.06347), for vectors of races.
+"""Proximal policy optimisation with a clipped objective (Schulman et al. 2017, arXiv:1707.06347), for parallel races.
 
-Advantages are generalised (Schulman et al. 2016, arXiv:1506.02438, eq. 16). Observations are normalised by their running mean and
-spread, which are folded into the first layer when a policy is shipped. Settings are Swift's (Kaufmann et al. 2023, Methods and
-Extended Data Table 1a) where it names them; the others stand here.
+Generalised advantages (Schulman et al. 2016, arXiv:1506.02438, eq. 16). Observations are normalised by their running mean and
+standard deviation, which are folded into the first layer of an exported policy. Settings are Swift's (Kaufmann et al. 2023,
+Methods and Extended Data Table 1a) where published; the others are chosen.
 """
 
 from dataclasses import dataclass
@@ -13,29 +13,29 @@ from torch import Tensor, nn
 
 from vehicle.rotation import Array
 
-HIDDEN, SLOPE = 128, 0.2  # nodes of each of two layers, negative slope of their LeakyReLU: Swift
-VALUE_M = 10.0  # about the size of a return, which is progress in m: what the critic's output is scaled by
-VARIANCE_LEAST = 1e-4  # of a normalised column; what never changes stays small
+HIDDEN, SLOPE = 128, 0.2  # nodes of each of two layers, negative slope of their LeakyReLU (Swift)
+VALUE_M = 10.0  # m, scale of the critic's output: magnitude of a return, which is progress
+VARIANCE_LEAST = 1e-4  # least variance of a normalised column: constant columns stay small
 
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """Of PPO. gamma, clip and learning rate are Swift's; the rest is usual, and was not searched."""
+    """Hyperparameters of PPO. gamma, clip and learning rate are Swift's; the rest is common practice, not tuned."""
 
-    gamma: float = 0.99
+    gamma: float = 0.99  # discount per step
     gae: float = 0.95  # lambda of the advantages
-    clip: float = 0.2
-    learning_rate: float = 3e-4  # at first; it falls linearly to none at the last step
+    clip: float = 0.2  # of the probability ratio
+    learning_rate: float = 3e-4  # initial; it falls linearly to 0 at the last step
     entropy: float = 0.0  # weight of the entropy bonus
     horizon: int = 64  # steps of each vehicle between two updates
-    epochs: int = 4  # at most
-    divergence_most: float = 0.015  # from the policy that flew (mean of a minibatch), beyond which an update ends
-    minibatch: int = 4096
-    gradient_most: float = 0.5  # norm to which a gradient is shortened
+    epochs: int = 4  # greatest number per update
+    divergence_most: float = 0.015  # KL divergence from the flown policy (mean of a minibatch) that ends an update
+    minibatch: int = 4096  # steps
+    gradient_most: float = 0.5  # greatest norm of a gradient
 
 
 class Normaliser(nn.Module):
-    """Columns to zero mean and unit spread of all that was seen (Chan et al. 1979, parallel moments)."""
+    """Normaliser of columns to zero mean and unit variance over all rows so far (Chan et al. 1979, parallel moments)."""
 
     mean: Tensor
     variance: Tensor
@@ -48,7 +48,7 @@ class Normaliser(nn.Module):
         self.register_buffer("count", torch.tensor(1e-4, dtype=torch.float64))
 
     def update(self, x: Tensor) -> None:
-        """Take rows x (..., columns) in."""
+        """Update the moments by rows x (..., columns)."""
         rows = x.reshape(-1, x.shape[-1]).double()
         n, mean = len(rows), rows.mean(0)
         total, step = self.count + n, mean - self.mean
@@ -64,7 +64,7 @@ class Normaliser(nn.Module):
 
 
 def perceptron(inputs: int, outputs: int, gain: float) -> nn.Sequential:
-    """Two hidden layers, orthogonal weights; the last layer's with a gain of its own."""
+    """Return a perceptron with two hidden layers and orthogonal initial weights, the last layer's scaled by `gain`."""
     sizes = (inputs, HIDDEN, HIDDEN, outputs)
     layers: list[nn.Module] = []
     for k in range(3):
@@ -76,39 +76,39 @@ def perceptron(inputs: int, outputs: int, gain: float) -> nn.Sequential:
 
 
 class ActorCritic(nn.Module):
-    """A Gaussian policy of observations, with a mean in -1..1, and the value of observations beside the true state."""
+    """Gaussian policy of observations with a mean in -1..1, and the value of observations with the true state (privileged)."""
 
     def __init__(self, observation: int, privileged: int, hover: Array):
-        """`hover` (n,): the action that an untrained policy takes in the mean; sizes of observation and truth."""
+        """Initialise for sizes of observation and true state; `hover` (n,): mean action of the untrained policy."""
         super().__init__()
         self.seen, self.known = Normaliser(observation), Normaliser(observation + privileged)
         self.actor, self.critic = (
             perceptron(observation, len(hover), 0.01),
             perceptron(observation + privileged, 1, 1.0),
         )
-        self.log_sigma = nn.Parameter(torch.full((len(hover),), -0.7))  # half of an action's range of one sign
+        self.log_sigma = nn.Parameter(torch.full((len(hover),), -0.7))  # sigma 0.5 of -1..1 (chosen)
         with torch.no_grad():
             self.actor[-1].bias.copy_(torch.atanh(torch.as_tensor(hover)))  # type: ignore[operator]
 
     def mean(self, observation: Tensor) -> Tensor:
-        """(..., n) what is flown when nothing is explored."""
+        """Return the mean action (..., n), without exploration."""
         return torch.tanh(self.actor(self.seen(observation)))
 
     def policy(self, observation: Tensor) -> torch.distributions.Normal:
         return torch.distributions.Normal(self.mean(observation), self.log_sigma.exp(), validate_args=False)
 
     def value(self, known: Tensor) -> Tensor:
-        """(...) of observation and truth (..., n), m."""
+        """Return the value (...) m of observations with true states (..., n)."""
         return VALUE_M * self.critic(self.known(known))[..., 0]
 
 
 def advantages(reward: Array, value: Array, after: Array, ended: Array, gamma: float, gae: float) -> Array:
-    """(T, N) generalised advantages.
+    """Return the generalised advantages (T, N).
 
     Args:
-        reward, value: (T, N) of each step, and of the state before it.
+        reward, value: (T, N), of each step, and of the state before it.
         after: (T, N) value of the state after each step, before any new episode; 0 where it was terminal.
-        ended: (T, N) whether an episode ended with the step, by a crash or by its length.
+        ended: (T, N) steps that ended an episode, by a crash or by its length.
     """
     found, ahead = np.zeros_like(reward), np.zeros(reward.shape[1], reward.dtype)
     surprise = reward + gamma * after - value
@@ -120,7 +120,7 @@ def advantages(reward: Array, value: Array, after: Array, ended: Array, gamma: f
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is learned from at once: B steps."""
+    """Training data of one update: B steps."""
 
     observation: Tensor  # (B, n)
     known: Tensor  # (B, m) observation and truth
@@ -138,9 +138,10 @@ def update(
     generator: torch.Generator,
     actor: bool = True,
 ) -> dict[str, float]:
-    """Some epochs over a batch; not of the actor, as long as the critic knows nothing of it.
+    """Update the networks by some epochs over a batch; without `actor` the critic alone.
 
-    Returns means over all minibatches: share of clipped steps, divergence from the policy that flew, entropy, error of the value.
+    Returns:
+        means over all minibatches: share of clipped steps, KL divergence from the flown policy, entropy, and value error in m.
     """
     totals, number = torch.zeros(4), 0
     for _ in range(by.epochs):

@@ -1,4 +1,4 @@
-"""Training samples: a crop of a frame, disturbed at random, and the maps that the network should make of it."""
+"""Training samples: a randomly augmented crop of a frame, and the network's target maps."""
 
 from pathlib import Path
 
@@ -9,16 +9,16 @@ from perception.learned.network import CORNERS, FIELDS, STRIDE, to_map
 from vehicle.rotation import Array
 
 CROP = (320, 192)  # px, width and height of a sample
-PEAK = 1.0  # standard deviation of a corner's peak, in map pixels
-EDGE_WIDTH = 2  # map pixels
-SMALLEST_PX = 7.0, 4.0  # openings whose longest or shortest side is shorter are neither taught nor punished
-AROUND = 3  # map pixels about such an opening that do not count
-HUE_DEG = 18.0  # gates are red to orange; beyond, they would be decoys
-REACH = 4  # map pixels: a peak is drawn so far
+PEAK = 1.0  # map pixels, standard deviation of a corner's peak
+EDGE_WIDTH = 2  # map pixels, width of an edge's field
+SMALLEST_PX = 7.0, 4.0  # longest and shortest side below which openings are excluded from the loss
+AROUND = 3  # map pixels about such an opening that are excluded as well
+HUE_DEG = 18.0  # greatest hue shift: gates stay red to orange; beyond, they would be decoys
+REACH = 4  # map pixels, extent of a drawn peak
 
 
 class Samples:
-    """The frames of a folder, all in memory: 0.7 MB each."""
+    """Frames of a folder, all in memory: 0.7 MB each."""
 
     def __init__(self, folder: Path):
         labels = np.load(folder / "labels.npz")
@@ -29,12 +29,12 @@ class Samples:
         return len(self.images)
 
     def sample(self, k: int, rng: np.random.Generator) -> tuple[np.ndarray, Array, Array]:
-        """Crop (3, h, w) uint8 of frame k, its maps (12, h / 2, w / 2) and where these count (h / 2, w / 2)."""
+        """Return a crop (3, h, w) uint8 of frame k, its maps (12, h / 2, w / 2) and their weights (h / 2, w / 2)."""
         image = self.images[k]
         (height, width), (w, h) = image.shape[:2], CROP
         seen = self.visible[k]
         at = np.array([rng.uniform(0, width), rng.uniform(0, height)])
-        if seen.any() and rng.random() < 0.8:  # about some corner
+        if seen.any() and rng.random() < 0.8:  # around a corner
             corners = self.corners_px[k][seen]
             at = corners[rng.integers(len(corners))] + rng.normal(0, 60, 2)
         u = int(np.clip(at[0] - w / 2, 0, width - w))
@@ -52,7 +52,7 @@ class Samples:
 def mirrored(
     image: np.ndarray, corners: Array, edges: Array, seen: np.ndarray, axis: int
 ) -> tuple[np.ndarray, Array, Array, np.ndarray]:
-    """Left and right (axis 0) or up and down (1) exchanged; the corners still run clockwise as seen."""
+    """Mirror left-right (axis 0) or up-down (1); the corners still run clockwise as seen."""
     image = image[:, ::-1] if axis == 0 else image[::-1]
     sign, far = np.ones(2), np.zeros(2)
     sign[axis], far[axis] = -1.0, image.shape[1 - axis] - 1
@@ -61,18 +61,16 @@ def mirrored(
 
 
 def from_top_left(corners: Array) -> int:
-    """Which of corners (4, 2) is nearest to the image's top left; those behind the eye are not asked."""
+    """Return the index of the corner (4, 2) nearest to the image's top left; NaN corners, behind the camera, are ignored."""
     reach = corners.sum(-1)
     return int(np.nanargmin(reach)) if np.isfinite(reach).any() else 0
 
 
 def targets(corners_px: Array, edges_px: Array, seen: np.ndarray, width: int, height: int) -> tuple[Array, Array]:
-    """Maps (12, height, width): four corners' peaks of height 1, then unit vectors along four edges; and where they count."""
+    """Return target maps (12, height, width), peaks of height 1 at corners and unit vectors along edges, and their weights."""
     maps = np.zeros((CORNERS + FIELDS, height, width), np.float32)
     counts = np.ones((height, width), np.float32)
-    for c, e, s in zip(
-        corners_px[::-1], edges_px[::-1], seen[::-1], strict=True
-    ):  # the nearest last: it covers the others
+    for c, e, s in zip(corners_px[::-1], edges_px[::-1], seen[::-1], strict=True):  # the nearest last, over the others
         if not s.any():
             continue
         side = np.linalg.norm(e[:, 1] - e[:, 0], axis=-1)
@@ -109,7 +107,7 @@ def _peak(heat: Array, at: Array) -> None:
 def _line(field: Array, a: Array, b: Array, value: float) -> None:
     h, w = field.shape
     way = b - a
-    lo, hi = 0.0, 1.0  # clipped to about the map, since OpenCV's lines take no far points
+    lo, hi = 0.0, 1.0  # clipped to near the map, as OpenCV's lines accept no distant points
     for axis, most in ((0, w), (1, h)):
         if abs(way[axis]) > 1e-9:
             s = sorted(((-8 - a[axis]) / way[axis], (most + 8 - a[axis]) / way[axis]))
@@ -122,18 +120,18 @@ def _line(field: Array, a: Array, b: Array, value: float) -> None:
 
 
 def disturbed(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Other light, colour, sharpness, noise, things in the way and compression: (h, w, 3) uint8 in and out."""
+    """Augment an image (h, w, 3) uint8 by light, colour, blur, noise, occluders and compression."""
     x = image.astype(np.float32)
     h, w = x.shape[:2]
     if rng.random() < 0.3:
         x = _behind(x, rng)
-    if rng.random() < 0.3:  # light that washes a part out, cyan or any
+    if rng.random() < 0.3:  # overexposing light on a part, cyan or of any colour
         light = np.array([255.0, 200.0, 40.0]) if rng.random() < 0.6 else rng.uniform(0, 255, 3)
         x += _blob(h, w, rng)[..., None] * light.astype(np.float32) * rng.uniform(0.2, 0.9)
-    for _ in range(rng.integers(0, 4) if rng.random() < 0.3 else 0):  # something before it
+    for _ in range(rng.integers(0, 4) if rng.random() < 0.3 else 0):  # occluders
         a, size = rng.uniform(0, [w, h]), np.exp(rng.uniform(np.log(4), np.log(60), 2))
         colour = rng.uniform(0, 255, 3) * (0.4 if rng.random() < 0.5 else 1.0)
-        if colour[2] < 1.3 * max(colour[0], colour[1]):  # but no gate
+        if colour[2] < 1.3 * max(colour[0], colour[1]):  # not of the gates' colour
             corner, far = np.round(a - size / 2).astype(int).tolist(), np.round(a + size / 2).astype(int).tolist()
             cv2.rectangle(x, corner, far, colour.tolist(), -1) if rng.random() < 0.6 else cv2.line(
                 x, corner, far, colour.tolist(), int(rng.integers(1, 3))
@@ -163,13 +161,13 @@ def disturbed(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _blob(h: int, w: int, rng: np.random.Generator) -> np.ndarray:
-    """A smooth random field (h, w), 0 to 1."""
+    """Return a smooth random field (h, w), 0 to 1."""
     cells = rng.random((int(rng.integers(2, 6)), int(rng.integers(2, 8)))).astype(np.float32)
     return np.clip(cv2.resize(cells, (w, h), interpolation=cv2.INTER_CUBIC) * 1.6 - 0.5, 0, 1)
 
 
 def _behind(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Another background where the image is dark: it is added, as a brighter hall would be."""
+    """Add a random background where the image is dark, as of a brighter hall."""
     h, w = x.shape[:2]
     back = cv2.resize(rng.random((h // 16, w // 16, 1)).astype(np.float32), (w, h))[..., None]
     if rng.random() < 0.5:
@@ -184,7 +182,7 @@ def _behind(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _decoy(x: np.ndarray, rng: np.random.Generator) -> None:
-    """A lamp, an L, a bar, a disc: shapes that a gate has, or its colour, but not both. Where gates are they stay away."""
+    """Draw decoys with a gate's shape or its colour, but not both (rings, bars, discs, lines), away from gates."""
     h, w = x.shape[:2]
     red = x[..., 2] > 1.6 * x[..., 1] + 40
     for _ in range(rng.integers(1, 4)):
@@ -198,7 +196,7 @@ def _decoy(x: np.ndarray, rng: np.random.Generator) -> None:
         square = cv2.boxPoints(((u, v), (size, size * rng.uniform(0.4, 1.0)), np.degrees(turn)))
         thick = max(int(size * rng.uniform(0.05, 0.25)), 1)
         kind = rng.integers(4)
-        if kind == 0:  # a ring, but white, blue, green
+        if kind == 0:  # a ring in white, blue or green
             colour = rng.uniform(0, 255, 3)
             colour[2] = min(colour[2], 0.9 * max(colour[:2]))
             if rng.random() < 0.4:
@@ -213,14 +211,14 @@ def _decoy(x: np.ndarray, rng: np.random.Generator) -> None:
 
 
 def _tinted(x: np.ndarray, turn_deg: float) -> np.ndarray:
-    """All hues turned, as another camera or paint would."""
+    """Shift all hues, as another camera or paint would."""
     hsv = cv2.cvtColor(np.clip(x, 0, 255).astype(np.float32) / 255, cv2.COLOR_BGR2HSV)  # hue of floats: degrees
     hsv[..., 0] = (hsv[..., 0] + turn_deg) % 360
     return 255 * cv2.cvtColor(hsv, cv2.COLOR_HSV2BGR)
 
 
 def _smeared(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Motion blur, centred, of a few pixels."""
+    """Apply centred motion blur of a few pixels."""
     n = int(rng.integers(1, 4)) * 2 + 1
     kernel = np.zeros((n, n), np.float32)
     way = np.array([np.cos(a := rng.uniform(0, np.pi)), np.sin(a)]) * (n // 2)

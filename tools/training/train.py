@@ -1,9 +1,9 @@
-"""Trains the gate detector's network and writes it as ONNX:
+"""Train the gate detector's network and write it as ONNX:
 
 python -m tools.training.train FRAMES [--minutes 25] [--seed 1] [--rate 6e-3] [--from FILE] [--to FILE]
 
-With --from it goes on from a network that was written before; half the rate is then enough.
-The learning rate goes up and comes down again within the time given, so that a run is a whole run on any machine.
+With --from it continues from a network written before, for which half the rate suffices.
+The learning rate rises and falls within the time given, so that a run is complete on any machine.
 """
 
 import argparse
@@ -19,23 +19,23 @@ from tools.training.net import UNet
 from tools.training.samples import Samples
 from tools.training.weights import export, read
 
-BATCH = 8
-RATE = 6e-3  # largest step of AdamW
+BATCH = 8  # samples per step
+RATE = 6e-3  # greatest learning rate of AdamW
 WARM = 0.08  # share of the time in which it rises
-MEASURED = 8  # batches that tell the normalisations of a network that is read
-DECAY = 1e-4
+MEASURED = 8  # batches by which normalisations are recomputed for a network that is read
+DECAY = 1e-4  # weight decay of AdamW
 PEAKS = 20.0  # weight of the heat maps' error where a peak is
-FIELD = 1.0  # weight of the fields beside the heat maps
+FIELD = 1.0  # weight of the fields relative to the heat maps
 ON_EDGE = 10.0  # weight of a field's error where an edge is
-REPORT_S = 30.0
-KEPT = 0.998  # of the averaged weights, step by step
+REPORT_S = 30.0  # s between two lines of progress
+KEPT = 0.998  # decay of the averaged weights per step
 
 
 def loss(maps: Tensor, wanted: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of the corners' heat maps, and mean absolute error of the edges' fields, weighted by what is there."""
+    """Return the cross-entropy of the heat maps and the mean absolute error of the fields, weighted by corners and edges."""
     heat, field = wanted[:, :CORNERS], wanted[:, CORNERS:]
     entropy = nn.functional.binary_cross_entropy_with_logits(maps[:, :CORNERS], heat, reduction="none")
-    floor = nn.functional.binary_cross_entropy(heat, heat, reduction="none")  # what no guess can beat
+    floor = nn.functional.binary_cross_entropy(heat, heat, reduction="none")  # its lower bound
     weight = (1 + PEAKS * heat) * counts[:, None]
     miss = (maps[:, CORNERS:] - field).abs() * (1 + ON_EDGE * (field.abs() > 0)) * counts[:, None]
     return ((entropy - floor) * weight).mean(), miss.mean()

@@ -1,4 +1,4 @@
-"""The network's weights as an ONNX file: written with its normalisations folded into the filters, and read to go on from."""
+"""Weights of the network as an ONNX file: export with normalisations folded into the filters, and import for training."""
 
 from pathlib import Path
 
@@ -21,17 +21,20 @@ class _Maps(nn.Module):
 
 
 def export(net: UNet, file: Path) -> None:
-    """Writes the network, for maps whose sides are multiples of 2^5: nothing in the file depends on them."""
+    """Write the network, for map sizes that are multiples of 2^5; the file is independent of the size."""
     blocks = torch.zeros(1, 3 * STRIDE**2, 32, 32)
     names = {"input_names": ["blocks"], "output_names": ["maps"]}
     torch.onnx.export(_Maps(net.eval()), (blocks,), str(file), dynamo=False, **names)  # type: ignore[arg-type]
 
 
 def read(net: UNet, file: Path, images: Tensor) -> None:
-    """Sets a network to what a file says, with normalisations again, as `images` (B, 3, H, W) make them.
+    """Load a file's weights into a network, with normalisations recomputed by `images` (B, 3, H, W).
 
-    Folded, a normalisation is lost; any mean and variance that are undone by its shift and gain give the same maps. Those
-    of images are what it would have had. Raises UserError when the file holds another network.
+    A folded normalisation is lost; any mean and variance compensated by its shift and gain give the same maps. Those of images
+    approximate the original ones.
+
+    Raises:
+        UserError: the file holds another network.
     """
     graph = onnx.load(str(file)).graph
     held = {tensor.name: torch.from_numpy(onnx.numpy_helper.to_array(tensor).copy()) for tensor in graph.initializer}
@@ -58,7 +61,7 @@ def read(net: UNet, file: Path, images: Tensor) -> None:
 
 
 def _measure(norm: nn.BatchNorm2d, inputs: tuple[Tensor]) -> None:
-    """Gives a normalisation the mean and variance of its inputs, and the shift and gain that undo them up to its bias."""
+    """Set a normalisation to the mean and variance of its inputs, and to the shift and gain that undo them up to its bias."""
     x = inputs[0]
     assert norm.running_mean is not None and norm.running_var is not None
     norm.running_mean.copy_(x.mean((0, 2, 3)))

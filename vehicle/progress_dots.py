@@ -1,4 +1,4 @@
-"""Dots on stderr while a command works and has nothing to say."""
+"""Dots on stderr while a command works without output."""
 
 import contextlib
 import os
@@ -7,11 +7,11 @@ import threading
 import time
 from typing import Any, TextIO
 
-SILENT_S, LOOK_S = 1.5, 0.25  # after which a dot is due; between two looks at the clock
+SILENT_S, LOOK_S = 1.5, 0.25  # s without output before a dot is printed; s, polling interval (chosen)
 
 
-class SignOfLife:
-    """Stands between the program and its two outputs; writes dots to stderr while both are silent."""
+class ProgressDots:
+    """Wrapper of stdout and stderr that prints dots to stderr while both are silent."""
 
     def __init__(self, name: str):
         self._name, self._err = name, sys.stderr
@@ -21,14 +21,14 @@ class SignOfLife:
         threading.Thread(target=self._watch, name="sign of life", daemon=True).start()
 
     def wrote(self) -> None:
-        """The program has something to say: on a line of its own."""
+        """Note output of the program, and end a line of dots before it."""
         self._last = time.monotonic()
         if self._dots:
             self._dots = False
             self._say("\n")
 
     def close(self) -> None:
-        """No more dots; what follows begins on a line of its own."""
+        """Stop printing dots, and end a line of dots."""
         self._closed.set()
         self.wrote()
 
@@ -41,14 +41,14 @@ class SignOfLife:
                 self._dots = True
 
     def _say(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # closed: nobody listens
-            os.write(self._err.fileno(), text.encode())  # past the buffer, whose lock is not ours to hold
+        with contextlib.suppress(OSError, ValueError):  # stream is closed
+            os.write(self._err.fileno(), text.encode())  # bypasses the buffer, whose lock another thread may hold
 
 
 class _Noted:
-    """A text stream that tells when it is written to."""
+    """Text stream that reports each write."""
 
-    def __init__(self, stream: TextIO, told: SignOfLife):
+    def __init__(self, stream: TextIO, told: ProgressDots):
         self._stream, self._told = stream, told
 
     def write(self, text: str) -> int:
@@ -56,7 +56,7 @@ class _Noted:
         return self._stream.write(text)
 
     def fileno(self) -> int:
-        """The descriptor; who asks for it is about to write there."""
+        """Return the descriptor, and report a write, since the caller is about to make one."""
         self._told.wrote()
         return self._stream.fileno()
 

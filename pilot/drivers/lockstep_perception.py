@@ -1,4 +1,4 @@
-"""What turns the simulator's exposures into detected images, in lock-step: drawn images, or projected corners."""
+"""Perception in lock-step: the simulator's exposures to detected images, by rendered images or projected corners."""
 
 from typing import Protocol
 
@@ -21,29 +21,29 @@ from vehicle.camera import Camera
 from vehicle.errors import UserError
 
 
-class Eye(Protocol):
-    """Turns exposures into what perception found in them."""
+class LockstepPerception(Protocol):
+    """Converter of exposures to detections."""
 
     def see(self, exposure: Exposure, t: float, window: SearchWindow) -> list[DetectedImage]:
-        """The images that an exposure at the present time t (s, of the simulator) leads to."""
+        """Return the images that arrive from an exposure at the simulator's time t (s)."""
         ...
 
     def refer(self, stamp: float, t: float) -> None:
-        """Telemetry stamped so left the simulator at t."""
+        """Record that telemetry with this stamp (s) left the simulator at t (s)."""
         ...
 
     def hold(self) -> None:
-        """The flight has begun: the offset between the clocks changes slowly from now on."""
+        """Announce the flight: the offset between the clocks changes slowly from now on."""
         ...
 
     def close(self) -> None: ...
 
 
-class RenderedEye:
-    """Draws, compresses, sends in chunks, puts together, decompresses and detects; the client's clock reads the stamps."""
+class RenderedPerception:
+    """Eye that renders, compresses, packetises, reassembles, decodes and detects; stamps pass the client's clock model."""
 
     def __init__(self, world: World, camera: Camera, profile: Profile, look: str, seed: int, detector: str):
-        """`camera`: as the detector believes it. Raises UserError when this machine cannot draw, or there is no such detector."""
+        """`camera`: the detector's model of it. Raises UserError if this machine cannot render, or for an unknown detector."""
         self._detector = open_detector(detector, camera)
         self._feed = Feed(world.track, world.vehicle, world.seen(load_look(look)), seed)
         self._profile, self._reassembler = profile, Reassembler()
@@ -69,10 +69,10 @@ class RenderedEye:
         self._feed.close()
 
 
-class ProjectedEye:
-    """Projects corners and adds the detector's errors, some fifty times faster; its images hold no pixels.
+class ProjectedPerception:
+    """Eye that projects corners and adds the detector's errors, some fifty times faster; its images hold no pixels.
 
-    Where the video's clock and way are as believed the time of exposure is taken for known; else the client's clock reads stamps.
+    With a nominal clock and latency of the video the time of exposure is exact; else the client's clock model converts stamps.
     """
 
     def __init__(self, world: World, camera: Camera, profile: Profile, look: str, seed: int, detector: str):
@@ -109,7 +109,7 @@ class ProjectedEye:
 
 
 def detections(seen: list[SeenGate]) -> list[Detection]:
-    """What a detector reports, of what the projected camera sees."""
+    """Return the detections for the gates seen by the projected camera."""
     return [Detection.partly(gate.corners_px, gate.measured, gate.visible, gate.sigma_px, gate.score) for gate in seen]
 
 
@@ -117,16 +117,19 @@ def _reported(seen: SeenRival) -> RivalDetection:
     return RivalDetection(seen.box_px, seen.sigma_px, seen.cut, seen.score)
 
 
-EYES: dict[str, type[RenderedEye] | type[ProjectedEye]] = {"rendered": RenderedEye, "projected": ProjectedEye}
+EYES: dict[str, type[RenderedPerception] | type[ProjectedPerception]] = {
+    "rendered": RenderedPerception,
+    "projected": ProjectedPerception,
+}
 
 
-def open_eye(
+def open_perception(
     camera: str, look: str, world: World, believed: Camera, profile: Profile, seed: int, detector: str = CLASSICAL
-) -> Eye:
-    """The eye of a camera's name on a look of the world; only a rendered one needs the detector, and what that believes.
+) -> LockstepPerception:
+    """Open the camera `camera` on a look of the world; only a rendered one uses the detector and its camera model.
 
     Raises:
-        UserError: no such camera, look or detector, or this machine cannot draw.
+        UserError: unknown camera, look or detector, or this machine cannot render.
     """
     if camera not in EYES:
         raise UserError(f"no camera {camera!r}; known: {', '.join(EYES)}")
