@@ -15,7 +15,7 @@ from mpc import geometric
 from mpc.adaptation import Adaptation, DisturbanceEstimator
 from mpc.allocation import Allocation
 from mpc.control import Control, EstimatedParameters, Source
-from mpc.giving_way import AvoidanceTube, aside
+from mpc.giving_way import AvoidanceTube, displace
 from mpc.model import PARAMETERS, unpack
 from mpc.predictor import Predictor
 from mpc.problem.problem import Problem
@@ -100,6 +100,11 @@ class Controller:
     def set_gate_offset(self, number: int, offset_w: Array, sigma_m: float) -> None:
         """Set the offset of gate `number` from the map, offset_w (3,) m, world NED, and its std across the opening, sigma_m."""
         self.reference.belief.set_offset(number, offset_w, sigma_m)
+
+    def begin_at(self, p_w: Array) -> None:
+        """Start the course at p_w (3,) m, world NED; it joins the plan's line at the first gate."""
+        self.reference.belief.set_start_offset(np.zeros(3))
+        self.reference.belief.set_start_offset(p_w - self.reference.sample(np.zeros(1))[0, P])
 
     def limit_pace(self, most: float) -> None:
         """Limit the pace to `most`, 1.0 as planned, until the next call."""
@@ -187,8 +192,9 @@ class Controller:
         last = self._last[1] if self._warm and self._last else None
         rows = self.reference.sample(self._formulation.stages(self.progress, self._horizon, last))
         rows[:, PACE] = self.progress.pace
+        length_ratio: Array | float = 1.0
         if self._others:
-            rows[:, P] += aside(rows, self._due + self._predictor.delay_s + self._horizon, self._others)
+            length_ratio = displace(rows, self._due + self._predictor.delay_s + self._horizon, self._others)
         self._whole = bool(np.isfinite(rows).all())
         parameters = self._parameters
         parameters[:, :NR], parameters[:, NR:] = rows, self.disturbance.parameters
@@ -196,7 +202,7 @@ class Controller:
         self._prepared = True
         if not self._whole:
             return
-        parameters[:, TARGET_PACE] = self.progress.look_ahead(parameters)
+        parameters[:, TARGET_PACE] = self.progress.look_ahead(parameters, length_ratio)
         if not self._warm:
             self._solver.start(*self._formulation.first_guess(rows))
         self._solver.prepare(parameters)

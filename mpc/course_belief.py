@@ -4,7 +4,7 @@ Between gates k and k+1, at the fraction s of the plan's time from one to the ne
 
     d(s) = o_k + (o_k+1 - o_k) (3 s^2 - 2 s^3)
 
-with zero offset at the start, on the pad.
+with zero offset at the start, on the pad, unless another is set.
 """
 
 import numpy as np
@@ -24,6 +24,10 @@ class CourseBelief:
     def set_offset(self, number: int, offset_w: Array, sigma_m: float) -> None:
         """Set the offset of gate `number` from the map, offset_w (3,) m, world NED, and its std across the opening, sigma_m."""
         self._offsets[number + 1], self._sigmas_m[number + 1] = offset_w, sigma_m
+
+    def set_start_offset(self, offset_w: Array) -> None:
+        """Set the offset of the start from the plan's, offset_w (3,) m, world NED."""
+        self._offsets[0] = offset_w
 
     def take(self, other: "CourseBelief") -> None:
         """Copy the offsets of the same gates from another plan's estimate."""

@@ -52,7 +52,9 @@ class PlanProgress:
         self.theta = 0.0
         self.pace = self.limit = 1.0
         self.most = most
-        self.attainable = 1.0  # mean pace over the horizon that the thrust limit allows, at most 1
+        self.attainable = (
+            1.0  # mean pace over the horizon that the thrust limit allows on the plan's own line, at most 1
+        )
         self.allowed = most  # largest pace at present, set from outside
         self.looking = False  # whether the pace is limited to keep the next gate in view
         p = ca.SX.sym("p", NP)
@@ -93,12 +95,15 @@ class PlanProgress:
         """Move the pace towards `slow` with the time constant slowing_s, s, over dt, s."""
         self.pace += (min(slow, self.limit) - self.pace) * dt / slowing_s
 
-    def look_ahead(self, parameters: Array) -> Array:
-        """Return the largest pace (N + 1,) at each stage, from stage parameters (N + 1, NP), and update `limit`."""
+    def look_ahead(self, parameters: Array, length_ratio: Array | float = 1.0) -> Array:
+        """Return the largest pace (N + 1,) at each stage, from stage parameters (N + 1, NP), and update `limit`.
+
+        `length_ratio` (N + 1,): length of the displaced line over that of the plan's (`giving_way.length_ratios`).
+        """
         fastest = self._fastest
         fastest.arguments[0][:] = parameters
         fastest()
-        self.attainable = float(np.minimum(fastest.results[0][:, 0], 1.0).mean())
+        self.attainable = float(np.minimum(fastest.results[0][:, 0] * np.sqrt(length_ratio), 1.0).mean())
         fast: Array = np.minimum(fastest.results[0][:, 0], self.allowed)
         if self.looking:
             fast = np.minimum(fast, fastest.results[0][:, 1])

@@ -59,6 +59,7 @@ class PlanFollower(Guidance[MapEstimator]):
         self._retries, self._rivals, self._replanning = retries, rivals, replanning
         if replanning is not None:
             self.passages.replans = replanning.made
+        self._set_out = False
         self._previous: State | None = None
         self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
         self._offsets = np.zeros((len(self.course), 3))  # m, by which the gates stand off the map, as they are flown to
@@ -144,6 +145,9 @@ class PlanFollower(Guidance[MapEstimator]):
         self._lead_course(estimator)
         if self._rivals is not None:
             controller, progress = self.controller, self.controller.progress
+            if not self._set_out:  # from one's own place on the grid, not all to one line
+                self._set_out = True
+                controller.begin_at(state.p_wb)
             way = self._rivals.way(state, controller.reference, progress.theta, progress.pace, progress.attainable)
             controller.give_way(way.tubes)
             most = min(most, way.pace)

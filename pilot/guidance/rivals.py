@@ -17,43 +17,42 @@ import numpy as np
 from estimation.estimator import State
 from estimation.rivals import RivalEstimate, RivalTracker
 from link.messages import RivalState
-from mpc.giving_way import ACROSS, AvoidanceTube, P, V, aside
-from mpc.reference import OPEN_M, Reference
+from mpc.giving_way import AvoidanceTube, P, V
+from mpc.reference import Reference
 from perception.rival import RivalDetection
+from pilot.guidance.overtaking import (
+    CLEAR_M,
+    HORIZON,
+    IN_ROW_M,
+    LEAST,
+    PACE_S,
+    SLOWER,
+    Overtaking,
+    Pursuit,
+    driven,
+    most_closing_m_s,
+    opening_s,
+)
 from pilot.guidance.passing_room import PassingRoom
 from pilot.guidance.rival_line import DRIFT_S, SPEED_FLOOR, PathState, locate
 from vehicle.rotation import Array
 from vehicle.vehicle import Vector
 
 # Set by duels on VQ1 and the Split-S, where nothing else is said.
+ROW, LANE = 2.0, 4.0  # half length of a tube over its radius, behind a rival and beside it
 LEVEL_M = 0.3  # along the line, within which both count as side by side
 NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # ahead, that is enough to share the line
-LURK_M = 0.4  # ... beyond `IN_ROW_M`, behind one that is to be passed: a leg is short
-SET_OFF_S = 1.0  # of plan time, up to which a pace says little: all begin at rest
-CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and prediction
+LURK_M = 0.15  # ... beyond `IN_ROW_M`, behind one that is to be passed: a leg is short
 FALL_BACK_S = 0.4  # in which what is missing of that room is made
 BRAKE_S = 1.0  # before which room for a slower place need not be made
 BRAKING_M = 0.45  # between the bodies' balls there: a rival brakes before its pace tells
-LEAST = 0.5  # of the plan's pace: no slower for anybody
 FRESH_S = 0.2  # age up to which a rival is believed to fly on as it did
 OLD_S = 1.5  # ... and beyond which its place along the plan is no longer believed: passes and climbs take about that
 DOUBT_M = 2.5  # the most that is left for doubt about a place: else a rival out of sight would be fled from
 SAME_M = 3.0  # between where one out of sight should be and one that comes into sight, that are then taken for one
 BELIEVED_S = 0.5  # for which an acceleration is; then the velocity stays
-PACE_S = 0.3  # time constants of the pace that a rival is seen to fly, and of one's own
 PACES = 0.1  # standard deviation of rivals' paces: from equal ones to a plan with 0.6 of the thrust
-SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not worth passing
-AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
-STEP_S = 0.05  # of predictions
-IN_ROW_M = 0.25  # between the bodies' balls, one behind the other through an opening
-SPARE_M = (
-    0.15  # by which the room to go on with a pass may be less: who gives up half-way is beside the other in an opening
-)
-STEP_ASIDE_S = 0.3  # in which the line is left: 0.8 m by 35 m/s^2 there and as much back
-ASIDE_M_S = 0.8 / STEP_ASIDE_S  # mean speed across the line then
-
-HORIZON: Array = np.arange(0.0, AHEAD_S + STEP_S / 2, STEP_S)
 
 
 class Known(enum.StrEnum):
@@ -113,7 +112,7 @@ class RivalWatch:
         self._known: dict[int, RivalTrack] = {}
         self._set_off = False
         self._brake_m = 2 * radius_m + BRAKING_M
-        self._passing: dict[int, Array] = {}  # (3,) unit vector: the side
+        self._overtaking = Overtaking(room, radius_m)
         self._ahead: dict[int, bool] = {}  # whether it has the line
 
     def receive(self, told: RivalState) -> None:
@@ -130,30 +129,57 @@ class RivalWatch:
         self._remember(state, line, own.theta)
         v = line.sample(np.array([own.theta]))[0, V]
         speed = max(float(np.linalg.norm(v)), SPEED_FLOOR)
+        near = dict[int, tuple[PathState, Array, float]]()  # state, predicted path and lead of each rival
         for number, known in self._known.items():
-            age = max(state.t - known.t, 0.0)
-            rival = known.rival.after(age)
-            along_m, across_m = known.sigmas_m(v / speed, age)
+            rival = known.rival.after(max(state.t - known.t, 0.0))
             path_w = rival.at(line, HORIZON)
-            off = path_w[0] - state.p_wb
-            if off @ off > NEAR_M**2:
-                self._passing.pop(number, None)
+            if np.linalg.norm(path_w[0] - state.p_wb) > NEAR_M:
+                self._overtaking.forget(number)
                 continue
             lead = (rival.theta - own.theta) * speed + float((rival.off_w - own.off_w) @ v) / speed
-            passing = self._pass(number, rival, path_w, lead, own.theta, pace, attainable, across_m, line)
+            near[number] = rival, path_w, lead
+        place = 0  # number of rivals with right of way
+        for number, (rival, path_w, lead) in sorted(near.items(), key=lambda one: one[1][2]):
+            known = self._known[number]
+            along_m, across_m = known.sigmas_m(v / speed, max(state.t - known.t, 0.0))
+            others = [other_w for _, other_w, beyond in near.values() if beyond > lead]
+            pursuit = Pursuit(line, own, pace, attainable, rival, path_w, across_m, lead, others)
+            passing = self._overtaking.tube(number, pursuit)
             if passing is not None:
                 tubes.append(replace(passing, times=state.t + HORIZON))
             elif self._yields(number, lead):
-                across = off @ v / speed**2 * v - off
-                side = across / max(float(np.linalg.norm(across)), 1e-6)
-                if known.estimate is not None and age < FRESH_S:
-                    path_w = _flown_on(known.estimate, age)
-                reach_m, box_w = self._reach_m + across_m, self._room.box_w
-                tubes.append(AvoidanceTube(state.t + HORIZON, path_w, reach_m, 2 * reach_m + along_m, side, box_w))
-                lurks = own.theta > SET_OFF_S and rival.pace < attainable - SLOWER
-                room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
-                most = min(most, max(rival.pace + self._surplus(line, own.theta, rival.pace, lead, room_m), LEAST))
+                place += 1
+                tube, pace_most = self._give_way(known, state, pursuit, v / speed, speed, along_m, place)
+                tubes.append(tube)
+                most = min(most, pace_most)
         return RivalConstraints(tubes, most)
+
+    def _give_way(
+        self, known: RivalTrack, state: State, at: Pursuit, along: Array, speed: float, along_m: float, place: int
+    ) -> tuple[AvoidanceTube, float]:
+        """Return the tube that leaves a rival its line, and the greatest pace beside or behind it.
+
+        `along` (3,), speed (m/s): direction and speed of the line; `place`: rank of the rival, by its lead, among those with
+        right of way: so many positions behind each other are needed at the next opening.
+        """
+        age, off = max(state.t - known.t, 0.0), at.path_w[0] - state.p_wb
+        across = off @ along * along - off
+        apart_m = float(np.linalg.norm(across))
+        path_w = at.path_w if known.estimate is None or age >= FRESH_S else _flown_on(known.estimate, age)
+        beside = not at.setting_off and apart_m > self._row_m + at.sigma_m and at.lead_m < self._reach_m
+        reach_m = self._reach_m + at.sigma_m
+        length_m = (LANE if beside else ROW) * reach_m + along_m
+        tube = AvoidanceTube(
+            state.t + HORIZON, path_w, reach_m, length_m, across / max(apart_m, 1e-6), self._room.box_w
+        )
+        lurks = not at.setting_off and at.rival.pace < at.attainable - SLOWER
+        room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
+        paces = [LEAST, at.rival.pace + self._surplus(at.line, at.own.theta, at.rival.pace, at.lead_m, room_m)]
+        if known.estimate is not None and beside:
+            rows = driven(at.line, at.own.theta, at.pace, np.full(len(HORIZON), at.attainable))
+            closing_m_s = most_closing_m_s(at.lead_m, place * self._row_m + along_m, opening_s(rows))
+            paces.append((float(known.estimate.v_w @ along) + closing_m_s) / speed)
+        return tube, max(paces)
 
     def _yields(self, number: int, lead: float) -> bool:
         """Return whether a rival, `lead` m ahead, has right of way: the leader keeps it until the other is clear ahead."""
@@ -198,68 +224,9 @@ class RivalWatch:
                 best, least_m = number, off
         if best is not None:
             self._known[one.number] = self._known.pop(best)
-            if (side := self._passing.pop(best, None)) is not None:
-                self._passing[one.number] = side
+            self._overtaking.rename(best, one.number)
             if (ahead := self._ahead.pop(best, None)) is not None:
                 self._ahead[one.number] = ahead
-
-    def _pass(
-        self,
-        number: int,
-        rival: PathState,
-        path_w: Array,
-        lead: float,
-        theta: float,
-        pace: float,
-        fastest: float,
-        sigma_m: float,
-        line: Reference,
-    ) -> AvoidanceTube | None:
-        """Return the tube to overtake a rival `lead` m ahead, within sigma_m of path_w (M, 3) m; None to stay behind.
-
-        Each side is tested on the prediction with the same function that shifts the line: openings limit the shift, so that
-        both pass an opening together only if it has room for two.
-        """
-        begun = self._passing.pop(number, None)
-        if lead < -self._reach_m or (begun is None and (lead < self._reach_m or rival.pace > fastest - SLOWER)):
-            return None
-        rows = line.sample(theta + fastest * HORIZON - (fastest - pace) * PACE_S * (1 - np.exp(-HORIZON / PACE_S)))
-        speeds = np.linalg.norm(rows[:, V], axis=1, keepdims=True)
-        along = rows[:, V] / np.maximum(speeds, SPEED_FLOOR)
-        leads = np.einsum("ij,ij->i", path_w - rows[:, P], along)
-        beside = np.abs(leads) < self._row_m
-        if lead > LEVEL_M and (leads[-1] > -self._reach_m or not beside.any()):
-            return None
-        within = np.linalg.norm(rows[:, ACROSS], axis=1) > 2 / OPEN_M  # an opening, which keeps off its own frame
-        best, least_m, reach_m = None, np.inf, self._reach_m + sigma_m
-        least_apart_m = self._row_m + sigma_m - (0.0 if begun is None else SPARE_M)
-        length_m = 2 * reach_m + STEP_ASIDE_S * max(fastest - rival.pace, 0.0) * float(speeds[0, 0])
-        if begun is not None:
-            begun = begun - begun @ along[0] * along[0]
-            begun /= max(float(np.linalg.norm(begun)), 1e-6)
-        for side in [begun] if begun is not None else self._room.sides(along[0]):
-            tube = AvoidanceTube(HORIZON, path_w, reach_m, length_m, side, self._room.box_w)
-            steps = reachable(aside(rows, HORIZON, [tube]), begun is not None)
-            led_w = rows[:, P] + steps
-            most_m = float(np.linalg.norm(steps, axis=1).max())
-            if lead > LEVEL_M and np.linalg.norm(led_w - path_w, axis=1).min() < least_apart_m:
-                continue
-            if most_m < least_m and (begun is not None or self._room.free(led_w[beside & ~within])):
-                best, least_m = tube, most_m
-        if best is not None:
-            self._passing[number] = best.side_w
-        return best
-
-
-def reachable(steps: Array, begun: bool) -> Array:
-    """Limit lateral shifts (M, 3) m over the horizon to the speed `ASIDE_M_S`, given those bounded by openings.
-
-    With `begun` the first shift is already reached; else it begins on the line.
-    """
-    wanted = np.linalg.norm(steps, axis=1)
-    from_there = wanted if begun else np.concatenate([[0.0], wanted[1:]])
-    reached = (from_there + ASIDE_M_S * np.abs(HORIZON[:, None] - HORIZON)).min(axis=1)
-    return np.asarray(steps * (reached / np.maximum(wanted, 1e-9))[:, None])
 
 
 def _steady(rival: PathState, last: RivalTrack | None, one: RivalEstimate) -> PathState:

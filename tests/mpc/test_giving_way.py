@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mpc.giving_way import ACROSS, DOWN, GATE, AvoidanceTube, P, V, aside, carried
+from mpc.giving_way import ACROSS, DOWN, GATE, A, AvoidanceTube, P, V, aside, carried, displace
 from mpc.problem.stage import NR
 
 STILL = np.zeros(3)
@@ -94,3 +94,15 @@ def test_a_side_of_the_line_stays_the_same_one_through_bends_and_upside_down(up)
         assert np.einsum("ij,ij->i", side, along) == pytest.approx(0.0, abs=1e-9)
     assert np.einsum("ij,ij->i", right, above) == pytest.approx(0.0, abs=1e-9)
     assert right[-1] == pytest.approx(RIGHT if up else -RIGHT) and above[-1, 2] == pytest.approx(1.0 if up else -1.0)
+
+
+def test_a_bend_led_inside_of_another_is_flown_with_the_speed_of_the_shorter_line():
+    rows, straight = half_circle(up=False), line()
+    rows[:, ACROSS], rows[:, DOWN] = [0, OPEN, 0], [0, 0, OPEN]
+    rows[:, P] = np.cumsum(rows[:, V], axis=0) * np.pi / 40 / 10 * 4.0  # of 4 m radius
+    rows[:, A] = np.gradient(rows[:, V], np.pi / 40 * 4.0 / 10, axis=0)
+    times = np.linspace(0.0, np.pi * 4.0 / 10, 41)
+    other = AvoidanceTube(times, rows[:, P].copy(), 0.8, 1e3, RIGHT)
+    assert displace(rows, times, [other])[5:-5] == pytest.approx(1 - 0.8 / 4.0, abs=0.02)
+    assert np.linalg.norm(rows[5:-5, V], axis=1) == pytest.approx(10.0 * (1 - 0.8 / 4.0), rel=0.03)
+    assert displace(straight, TIMES, [tube(np.array([5.0, 0.0, 0.0]))]) == pytest.approx(1.0)

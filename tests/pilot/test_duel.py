@@ -62,8 +62,12 @@ def test_two_pilots_race_from_one_go_and_who_knows_nothing_of_rivals_meets_them(
     assert all((a.truth.x == b.truth.x).all() for a, b in zip(again.simulators, heat.simulators, strict=True))
 
 
-def test_pilots_that_are_told_of_each_other_do_not_touch_and_one_falls_back(vq1, dcl, plan_folder):
-    heat, verdicts = duel(vq1, dcl, read_plan(plan_folder / "vq1.csv"), 2.3, told=True)
+def test_pilots_that_are_told_of_each_other_do_not_touch_and_go_through_the_first_gate_one_behind_the_other(
+    vq1, dcl, plan_folder
+):
+    heat, verdicts = duel(vq1, dcl, read_plan(plan_folder / "vq1.csv"), 3.3, told=True)
     assert heat.encounters == []
-    north = [verdict.x[-1, 0] for verdict in verdicts]
-    assert north[0] < north[1] - 1.0, "the course leads south: pilot 2 has left the line to pilot 1"
+    gate = vq1.gates[0]
+    ahead_m = [float((verdict.x[-1, :3] - gate.p_wg) @ gate.R_wg[:, 0]) for verdict in verdicts]
+    assert ahead_m[0] > 0, "it is through"
+    assert ahead_m[1] < ahead_m[0] - 2 * dcl.half_diagonal, "pilot 2 has left the line to pilot 1"

@@ -13,15 +13,12 @@ from link.messages import RivalState
 from link.profile import load_profile
 from link.server import ServerCodec
 from mpc.giving_way import ACROSS, DOWN, GATE, P, V
-from mpc.problem.stage import NR
+from mpc.problem.stage import NR, REFERENCE
 from mpc.reference import CORRIDOR_S, OPEN_M
+from pilot.guidance.overtaking import CLEAR_M, HORIZON, IN_ROW_M, LEAST
 from pilot.guidance.passing_room import PassingRoom
 from pilot.guidance.rival_line import locate
 from pilot.guidance.rivals import (
-    CLEAR_M,
-    HORIZON,
-    IN_ROW_M,
-    LEAST,
     LURK_M,
     NEAR_M,
     OLD_S,
@@ -33,21 +30,32 @@ from pilot.guidance.rivals import (
 )
 from tracks.track import Bounds, Obstacle
 
+Q, U_C = REFERENCE["q"].at, REFERENCE["u_c"].at.start
 SPEED = 10.0  # m/s
+BEGUN_S = 2.0  # of plan time: since long enough that a pace tells
+DRAG_M_S2 = 40.0
 RADIUS_M = 0.2
 BOX = Bounds((-50.0, -20.0, -20.0), (50.0, 20.0, 20.0))
 ALONE = np.array([1.0, 0, 0, 0])
 
 
 class Straight:
-    """A plan north along the x axis, through openings that leave the vehicle's centre a half width about it."""
+    """A plan north along the x axis against drag, at the origin after `begun_s`, through openings that leave a half width."""
 
-    def __init__(self, *gate_times_s, half_m=0.3):
-        self.gate_times_s, self.half_m = np.array(gate_times_s), half_m
+    def __init__(self, *gates_s, half_m=0.3, begun_s=BEGUN_S):
+        """`gates_s`: after the origin."""
+        passed_s = 0.25 * begun_s  # the first gate, so that all have set off
+        self.gate_times_s = np.array([passed_s, *(np.array(gates_s) + begun_s)])
+        self.half_m, self.begun_s = half_m, begun_s
+
+    def gate_time(self, number):
+        return self.gate_times_s[number]
 
     def sample(self, theta):
         rows = np.zeros((len(theta), NR))
-        rows[:, P.start], rows[:, V.start] = SPEED * theta, SPEED
+        rows[:, P.start], rows[:, V.start] = SPEED * (theta - self.begun_s), SPEED
+        pitch = -math.atan2(DRAG_M_S2, 9.81)
+        rows[:, Q], rows[:, U_C] = [math.cos(pitch / 2), 0, math.sin(pitch / 2), 0], math.hypot(DRAG_M_S2, 9.81)
         rows[:, GATE] = rows[:, P]
         near = (np.abs(theta[:, None] - self.gate_times_s) < CORRIDOR_S).any(axis=1)
         half_m = np.where(near, self.half_m, OPEN_M)
@@ -68,7 +76,7 @@ def way(p_w, place=1, own=2, t=1.0, speed=SPEED, line=None, **course):
     """What is left to one rival, by a pilot at the origin."""
     watch = watch_of(own, **course)
     watch.receive(RivalState(t, place, p_w, (speed, 0.0, 0.0)))
-    return watch.way(here(), line or Straight(5.0), 0.0, 1.0, 1.0)
+    return watch.way(here(), line or Straight(5.0), BEGUN_S, 1.0, 1.0)
 
 
 def test_who_is_behind_gives_way_and_who_is_ahead_flies_as_if_alone():
@@ -89,8 +97,21 @@ def test_who_is_overtaken_holds_its_line_until_the_other_is_clear_ahead_and_who_
         t = 1.0 + 0.01 * k
         overtaken.receive(RivalState(t, 2, (lead, 0.6, 0.0), (SPEED, 0.0, 0.0)))
         passer.receive(RivalState(t, 1, (-lead, -0.6, 0.0), (0.7 * SPEED, 0.0, 0.0)))
-        assert bool(overtaken.way(here(t), line, 0.0, 1.0, 1.0).tubes) == (lead > clear_m)
-        assert bool(passer.way(here(t), line, 0.0, 1.0, 1.0).tubes) == (lead < clear_m)
+        assert bool(overtaken.way(here(t), line, BEGUN_S, 1.0, 1.0).tubes) == (lead > clear_m)
+        assert bool(passer.way(here(t), line, BEGUN_S, 1.0, 1.0).tubes) == (lead < clear_m)
+
+
+def beside(*others_m, opening_s=0.7):
+    """The pace left to the third of a grid, beside of whom others are, to the next opening."""
+    watch, line = watch_of(own=3), Straight(opening_s)
+    for place, y in enumerate(others_m, 1):
+        watch.receive(RivalState(1.0, place, (0.0, y, 0.0), (SPEED, 0.0, 0.0)))
+    return watch.way(here(), line, BEGUN_S, 1.0, 1.0).pace
+
+
+def test_who_is_beside_others_makes_room_for_each_of_them_before_the_opening_and_not_sooner():
+    assert beside(-1.0, opening_s=2.0) > 1.05
+    assert beside(-2.0, -1.0) < beside(-1.0) < 1.0
 
 
 class Slowing(Straight):
@@ -98,7 +119,7 @@ class Slowing(Straight):
 
     def sample(self, theta):
         rows = super().sample(theta)
-        rows[theta > 0.5, V.start] = 4.0
+        rows[theta > BEGUN_S + 0.5, V.start] = 4.0
         return rows
 
 
@@ -127,8 +148,8 @@ def test_its_own_place_and_places_that_there_are_not_do_not_count(place):
 
 def test_a_rival_is_found_on_the_plan_and_predicted_along_it():
     line = Straight()
-    rival = locate(line, np.array([3.0, 0.7, 0.0]), np.array([8.0, 0.0, 0.0]), 0.0)
-    assert rival.theta == pytest.approx(0.3, abs=1e-2) and rival.off_w == pytest.approx([0.0, 0.7, 0.0])
+    rival = locate(line, np.array([3.0, 0.7, 0.0]), np.array([8.0, 0.0, 0.0]), BEGUN_S)
+    assert rival.theta == pytest.approx(BEGUN_S + 0.3, abs=1e-2) and rival.off_w == pytest.approx([0.0, 0.7, 0.0])
     assert 0.8 <= rival.pace < 0.85
     later = rival.at(line, HORIZON)
     assert (np.diff(later[:, 0]) > 0).all() and (np.diff(np.abs(later[:, 1])) < 0).all(), "it comes to the line"
@@ -174,7 +195,7 @@ def test_one_who_may_not_pass_follows_at_the_rival_s_pace_without_swinging(ahead
         t, lead = k * dt, ahead_m + speed * k * dt - x
         watch.receive(RivalState(t, 1, (x + lead, 0.0, 0.0), (speed, 0.0, 0.0)))
         state = here(t, x)
-        pace = min(watch.way(state, line, x / SPEED, v / SPEED, 1.0).pace, 1.05)
+        pace = min(watch.way(state, line, BEGUN_S + x / SPEED, v / SPEED, 1.0).pace, 1.05)
         v += (SPEED * pace - v) * dt / 0.1  # a vehicle that takes a while
         x, leads = x + v * dt, [*leads, lead]
     room_m = ROOM_M if speed > 9.6 else 2 * RADIUS_M + IN_ROW_M + LURK_M  # behind a slower one, to be passed, less
@@ -186,7 +207,7 @@ def test_a_pass_once_begun_keeps_its_side_until_it_is_done():
     watch, line, sides = watch_of(), Straight(9.0), []
     for lead in np.arange(1.6, -2.0, -0.1):
         watch.receive(RivalState(1.0, 1, (float(lead), 0.1, 0.0), (7.0, 0.0, 0.0)))
-        found = watch.way(here(), line, 0.0, 1.0, 1.0)
+        found = watch.way(here(), line, BEGUN_S, 1.0, 1.0)
         assert found.pace == math.inf
         sides += [tube.side_w for tube in found.tubes]
     assert len(sides) > 20 and np.ptp(sides, axis=0).max() == 0
@@ -208,7 +229,7 @@ def seen_watch(tracker=None):
 
 
 def test_who_sees_nobody_at_the_start_leaves_the_line_to_the_one_on_its_left_for_a_while():
-    watch, line = seen_watch(), Straight(5.0)
+    watch, line = seen_watch(), Straight(5.0, begun_s=0.0)
     assert len(watch.way(here(0.0), line, 0.0, 1.0, 1.0).tubes) == 1
     assert len(watch.way(here(0.5, 4.0), line, 0.4, 1.0, 1.0).tubes) == 1
     assert not watch.way(here(OLD_S + 0.1, 10.0), line, 1.0, 1.0, 1.0).tubes
@@ -219,7 +240,7 @@ def test_who_goes_out_of_sight_is_expected_along_the_plan_and_given_the_more_roo
     one = RivalEstimate(0, 1.0, np.array([2.0, 0.2, 0.0]), np.array([SPEED, 0, 0]), np.zeros(3), doubt)
     watch, line, paces = seen_watch(SimpleNamespace(estimates=lambda: [one])), Straight(5.0), []
     for age in (0.0, 0.5, 1.0):
-        found = watch.way(here(1.0 + age, SPEED * age), line, age, 1.0, 1.0)
+        found = watch.way(here(1.0 + age, SPEED * age), line, BEGUN_S + age, 1.0, 1.0)
         assert len(found.tubes) == 1 and found.tubes[0].p_w[0] == pytest.approx([2.0 + SPEED * age, 0.2, 0.0], abs=0.2)
         paces.append(found.pace)
     assert paces[0] > paces[1] > paces[2]
@@ -230,5 +251,5 @@ def test_a_velocity_in_doubt_says_little_of_a_rival_s_pace():
     for sigma in (0.01, 8.0):
         cov = np.diag([1e-4] * 3 + [sigma**2] * 3)
         one = RivalEstimate(0, 1.0, np.array([6.0, 0.2, 0.0]), np.array([5.0, 0, 0]), np.zeros(3), cov)
-        paces.append(_steady(locate(Straight(5.0), one.p_w, one.v_w, 0.6), None, one).pace)
+        paces.append(_steady(locate(Straight(5.0), one.p_w, one.v_w, BEGUN_S + 0.6), None, one).pace)
     assert paces[0] < 0.7 and 0.9 < paces[1] < 1.0
