@@ -73,8 +73,8 @@ def aligned(seen: Array, corners_px: Array) -> Array:
 def uncovered(seen: Visible, labels: Labels) -> np.ndarray:
     """Return the mask (K,) of openings whose corners in the image are not occluded by walls and pillars either."""
     apart = np.linalg.norm(seen.corners_px.mean(1)[:, None] - labels.corners_px.mean(1), axis=-1)  # NaN if behind
-    theirs = np.nan_to_num(apart, nan=np.inf).argmin(1) if apart.size else np.zeros(len(apart), int)
-    return np.asarray(labels.visible[theirs].sum(-1) >= seen.visible.sum(-1))
+    nearest = np.nan_to_num(apart, nan=np.inf).argmin(1) if apart.size else np.zeros(len(apart), int)
+    return np.asarray(labels.visible[nearest].sum(-1) >= seen.visible.sum(-1))
 
 
 def sample(
@@ -96,8 +96,8 @@ def sample(
         )
         seen = ideal.visible(p_wb, q_wb)
         depth.image(p_wb, q_wb, n / 30)
-        shown = uncovered(seen, labeller.label(p_wb, q_wb, depth.depth_m()))
-        whole = seen.whole & shown
+        unoccluded = uncovered(seen, labeller.label(p_wb, q_wb, depth.depth_m()))
+        whole = seen.whole & unoccluded
         for corners_px, side in zip(seen.corners_px[whole], seen.side_px[whole], strict=True):
             hit = next((d for d in found if d.visible.all() and match(d.corners_px, corners_px)), None)
             if hit is None:
@@ -105,7 +105,7 @@ def sample(
             else:
                 found = [d for d in found if d is not hit]
                 rows.append((side, corners_px, aligned(hit.corners_px, corners_px), hit.sigma_px, hit.score))
-        for k in np.flatnonzero(~seen.whole & shown):
+        for k in np.flatnonzero(~seen.whole & unoccluded):
             hit = next(
                 (d for d in found if match_in_part(d, seen.corners_px[k], seen.visible[k], seen.side_px[k])), None
             )
@@ -126,8 +126,8 @@ def fit(rows: list[tuple], cut: list[tuple], source: str) -> CornerNoise:
     place, cut_place, cut_hit = nearest(rows), nearest(cut), np.array([hit for _, hit in cut])
     table = {name: [] for name in COLUMNS}
     for k in range(len(SIDES_PX)):
-        mine = [row for row, at in zip(rows, place, strict=True) if at == k]
-        hits = [row for row in mine if row[2] is not None]
+        group = [row for row, at in zip(rows, place, strict=True) if at == k]
+        hits = [row for row in group if row[2] is not None]
         outward = [(c - c.mean(0)) / (np.linalg.norm(c - c.mean(0), axis=-1).mean() / np.sqrt(2)) for _, c, *_ in hits]
         errors = np.array([row[2] for row in hits])
         swell = (errors * outward).sum((1, 2)) / np.square(outward).sum((1, 2))
@@ -136,20 +136,21 @@ def fit(rows: list[tuple], cut: list[tuple], source: str) -> CornerNoise:
         limit = WILD * np.median(size)
         tame = (size < limit) & (np.abs(swell - np.median(swell)) < limit)
         row = (
-            len(hits) / len(mine), cut_hit[cut_place == k].mean() if (cut_place == k).any() else 0.0,
+            len(hits) / len(group), cut_hit[cut_place == k].mean() if (cut_place == k).any() else 0.0,
             swell[tame].mean(), swell[tame].std(), np.sqrt(np.mean(size[tame] ** 2)), 1 - tame.mean(),
             np.sqrt(np.mean(np.square(errors[~tame]))) if not tame.all() else np.sqrt(np.mean(size**2)),
             np.median([row[3] for row in hits]), np.median([row[4] for row in hits]),
         )  # fmt: skip
         for name, value in zip(COLUMNS, row, strict=True):
             table[name].append(round(float(value), 3))
-        print(f"{SIDES_PX[k]:6.0f} px {len(mine):6d} gates  " + "  ".join(f"{value:8.3f}" for value in row))
+        print(f"{SIDES_PX[k]:6.0f} px {len(group):6d} gates  " + "  ".join(f"{value:8.3f}" for value in row))
     return CornerNoise(source, SIDES_PX, **{name: tuple(column) for name, column in table.items()})
 
 
 def main() -> None:
+    """Fit the noise, print it, and write it with `--write`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frames", type=int, default=1500, help="per course")
+    parser.add_argument("--frames", type=int, default=1500, help="number of frames per course")
     parser.add_argument("--look", default="race")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()

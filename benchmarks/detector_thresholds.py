@@ -76,16 +76,17 @@ def quality(config: ClassicalConfig, vehicle: Vehicle, flights: list[list[Benchm
         tally = DetectionTally("", ColourDetector(vehicle.camera, config), np.random.default_rng(0))
         for shot in shots:
             tally.look(shot, None)
-        mine = [one for one in tally.demanded if one.opening.size_px >= LEAST_PX]
-        hits = [np.linalg.norm(one.errors_px[one.asked], axis=-1) for one in mine if one.errors_px is not None]
-        demanded, missed, false = demanded + len(mine), missed + len(mine) - len(hits), false + tally.false
+        large = [one for one in tally.demanded if one.opening.size_px >= LEAST_PX]
+        hits = [np.linalg.norm(one.errors_px[one.compared], axis=-1) for one in large if one.errors_px is not None]
+        demanded, missed, false = demanded + len(large), missed + len(large) - len(hits), false + tally.false
         errors += hits
     return Quality(demanded, missed, false, float(np.median(np.concatenate(errors))))
 
 
 def main() -> None:
+    """Print the effect of each threshold that has one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frames", type=int, default=60, help="of each track and look")
+    parser.add_argument("--frames", type=int, default=60, help="number of frames of each track and look")
     parser.add_argument("--tracks", nargs="*", default=["figure8", "splits_swift", "vq1", "vq2"])
     parser.add_argument("--looks", nargs="*", default=["race"])
     parser.add_argument("--seed", type=int, default=0)
@@ -102,12 +103,11 @@ def main() -> None:
     base = quality(config, vehicle, flights)
     print(f"as configured: {base.missed} of {base.demanded} missed, {base.false} false, {base.error_px:.3f} px")
     rows = [(name, value, quality(other, vehicle, flights)) for name, value, other in varied(config)]
-    told = [row for row in rows if row[2].differs(base)]
-    for name, value, found in sorted(told, key=lambda row: -(row[2].missed + row[2].false)):
+    effective = [row for row in rows if row[2].differs(base)]
+    names = len({name for name, *_ in rows})
+    for name, value, found in sorted(effective, key=lambda row: -(row[2].missed + row[2].false)):
         print(f"{name:36s} {value:8.3g}: {found.missed:4d} missed, {found.false:4d} false, {found.error_px:.3f} px")
-    print(
-        f"{len({name for name, *_ in rows}) - len({name for name, *_ in told})} of {len({name for name, *_ in rows})} are flat"
-    )
+    print(f"{names - len({name for name, *_ in effective})} of {names} thresholds have no effect")
     if arguments.json:
         report = [{"threshold": name, "value": value, "missed": q.missed, "false": q.false, "error_px": q.error_px}
                   for name, value, q in rows]  # fmt: skip

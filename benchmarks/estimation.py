@@ -186,6 +186,8 @@ COLUMNS = (  # key, head, format
 
 
 def table(rows: list[dict]) -> str:
+    """Return the rows as aligned text, with a line of headings."""
+
     def width(form: str) -> str:
         return "<" + form.rstrip("s") if form.endswith("s") else ">" + form.split(".")[0].rstrip("d")
 
@@ -244,7 +246,8 @@ def run(cases: list[Case], workers: int, kept: Path, tell: Callable[[int, int], 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Estimation errors by source of trouble.")
+    """Evaluate all cases, and write tables and plot."""
+    parser = argparse.ArgumentParser(description="Estimation errors by disturbance.")
     parser.add_argument("--tracks", nargs="+", default=list(TRACKS))
     parser.add_argument("--troubles", nargs="+", choices=TROUBLE_NAMES, default=TROUBLE_NAMES)
     parser.add_argument("--estimators", nargs="+", default=list(NAMES), choices=NAMES)
@@ -252,7 +255,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--plans", default="plans")
     parser.add_argument(
-        "--out", type=Path, default=Path("logs/estimation"), help="flights judged there are not flown again"
+        "--out", type=Path, default=Path("logs/estimation"), help="folder of results; flights in it are not repeated"
     )
     a = parser.parse_args()
     names = tuple(a.estimators)

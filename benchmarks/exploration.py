@@ -87,9 +87,9 @@ def explore(
     pilot, explorer = make_explorer(vehicle, profile, track.gates[0].opening_m, manoeuvres, seed)
     label = f"{track.name}-{profile.name}-{world.name.replace(':', '-')}-{seed}"
     log = FlightLog(folder / f"{label}.mcap")
-    eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
+    perception = open_perception("projected", "race", world, vehicle.camera, profile, seed)
     try:
-        _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, Recorder(log), lambda pilot: None)
+        _, verdict = fly_lockstep(pilot, world, profile, perception, seed, 1, Recorder(log), lambda pilot: None)
     finally:
         log.close()
     time_s = pilot.estimator.t - pilot.go_t if pilot.go_t is not None else math.nan
@@ -136,7 +136,7 @@ def _matched(p: Array, places: Array) -> list[int]:
     """Return the index of the nearest place for each point (N, 3). Raises UserError where two share one."""
     k = [int(np.linalg.norm(places - one, axis=1).argmin()) for one in p]
     if len(set(k)) < len(k):
-        raise UserError("two mapped gates stand at one true one")
+        raise UserError("two mapped gates are nearest to the same true gate")
     return k
 
 
@@ -154,7 +154,7 @@ def mapped(log: Path, vehicle: Vehicle, world: World, track: Track) -> tuple[Map
         frame = GateFrame(first.opening_m, first.outer_m, first.depth_m)
         found = map_gates([flight], vehicle, frame, GateAppearance())
         passed = passed_in_order(found, frame)
-        return (compared(passed, world, found.doubted), "") if passed else (None, "no gate was flown through")
+        return (compared(passed, world, found.doubted), "") if passed else (None, "no gate was passed")
     except UserError as error:
         return None, str(error)
 
@@ -171,7 +171,7 @@ def row(flown: Explored) -> str:
     k, verdict = int(np.argmax(found.off_m)), "within" if found.excess_m < 0 else "beyond"
     return (
         f"{text}; map of {len(found.off_m)}, {found.off_m[k]:.2f} m off at {found.distance_m[k]:.0f} m ({verdict}),"
-        f" scale {found.scale:+.3%}, NEES/3 {np.mean(found.nees) / 3:.1f}{', lens free' if found.doubted else ''}"
+        f" scale {found.scale:+.3%}, NEES/3 {np.mean(found.nees) / 3:.1f}{', calibration estimated' if found.doubted else ''}"
     )
 
 
@@ -182,7 +182,7 @@ def summary(flights: Sequence[Explored]) -> str:
     far = np.array([far for one in maps for far in one.distance_m])
     nees = np.array([n / 3 for one in maps for n in one.nees])
     whole, touched = sum(flown.passed == flown.gates for flown in flights), sum(bool(flown.crash) for flown in flights)
-    text = f"{whole} of {len(flights)} whole, {touched} ended by contact"
+    text = f"{whole} of {len(flights)} passed all gates, {touched} ended by contact"
     if not maps:
         return text
     return (
@@ -193,27 +193,29 @@ def summary(flights: Sequence[Explored]) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command-line parser."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     arguments.add_argument(
-        "tracks", nargs="+", help="names or files; in unknown:N the N-th course has the seed N, N + 1, ..."
+        "tracks", nargs="+", help="names or files; with the world unknown:N, the courses have the seeds N, N + 1, ..."
     )
     arguments.add_argument("--vehicle", default="dcl")
     arguments.add_argument("--profiles", nargs="+", default=["dcl"])
     arguments.add_argument("--worlds", nargs="+", default=["as_believed"])
     arguments.add_argument("--seed", type=int, default=0)
-    arguments.add_argument("--excite", default="", help="manoeuvres before the first gate")
+    arguments.add_argument("--excite", default="", help="excitation manoeuvres before the first gate")
     arguments.add_argument("--no-map", action="store_true")
     arguments.add_argument("--out", type=Path, default=Path("benchmarks/out"))
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Fly all courses in all worlds and print the results; returns the exit code."""
     vehicle, flights = load_vehicle(arguments.vehicle), list[Explored]()
     arguments.out.mkdir(parents=True, exist_ok=True)
     for i, name in enumerate(arguments.tracks):
         track = load_track(name)
-        for asked in arguments.worlds:
-            file, *seed = asked.split(":")
+        for named in arguments.worlds:
+            file, *seed = named.split(":")
             world = resolve(f"{file}:{int(seed[0]) + i}" if seed else file, track, vehicle)
             for profile in arguments.profiles:
                 flown, log = explore(

@@ -100,6 +100,7 @@ class FilterRecorder(EvaluationRecorder):
         ] = []  # time of exposure, and its offset from the image's stamp on the IMU's clock, s
 
     def step(self, step: CommandRecord) -> None:
+        """Record a command, and the filter state at its time."""
         super().step(step)
         belief = self._filter.present()
         self.sigmas.append(np.sqrt(belief.cov.diagonal()))
@@ -144,29 +145,29 @@ def errors(belief: FilterState, known: Nominal, world: World, verdict: Verdict, 
 
 def fly(course: PreparedCourse, setting: str, seed: int) -> LearnedStates | None:
     """Fly once in `unknown:SEED`; None where the flight ended on the pad."""
-    told, track, vehicle = SETTINGS[setting], course.track, course.vehicle
+    conditions, track, vehicle = SETTINGS[setting], course.track, course.vehicle
     world, profile, noise, look = (
         resolve(f"unknown:{seed}", track, vehicle),
-        load_profile(told.profile),
+        load_profile(conditions.profile),
         Noise(vehicle.imu),
         GateAppearance(),
     )
     estimator = ErrorStateEstimator(track.start, vehicle.camera, noise, look, Agility.of(vehicle))
     associator, controller = Associator(track.gates, vehicle.camera), CONTROLLERS["mpcc"](course)
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller)
-    watch, eye = (
+    watch, perception = (
         FilterRecorder(track, estimator),
-        open_perception(told.camera, LOOK, world, vehicle.camera, profile, seed, told.detector),
+        open_perception(conditions.camera, LOOK, world, vehicle.camera, profile, seed, conditions.detector),
     )
-    see, pace = eye.see, 1 + 1e-6 * world.deviations.link.imu_drift_ppm
+    see, pace = perception.see, 1 + 1e-6 * world.deviations.link.imu_drift_ppm
 
     def seen(exposure, t, expected):
         images = see(exposure, t, expected)
         watch.exposures.extend((exposure.t, pace * exposure.t - image.t) for image in images)
         return images
 
-    eye.see = seen  # type: ignore[method-assign]
-    _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, watch, lambda _: None, told.simulated)
+    perception.see = seen  # type: ignore[method-assign]
+    _, verdict = fly_lockstep(pilot, world, profile, perception, seed, 1, watch, lambda _: None, conditions.simulated)
     if verdict.t is None or len(verdict.t) < 2 or not watch.exposures:
         return None
     known, delays = constant_errors(world, seed), np.array(watch.exposures)
@@ -217,11 +218,12 @@ def table(flights: list[LearnedStates]) -> str:
 
 
 def main() -> None:
+    """Print the table of each track."""
     parser = argparse.ArgumentParser(description="NEES and observability of the filter's states in unknown worlds.")
     parser.add_argument("--tracks", nargs="+", default=["vq1"])
     parser.add_argument("--setting", default="dcl-projected")
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--first", type=int, default=0, help="seed to begin with")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--plans", type=Path, default=Path("plans"))
     a = parser.parse_args()
     a.plans.mkdir(exist_ok=True)

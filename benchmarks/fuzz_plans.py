@@ -111,10 +111,11 @@ def attempt(seed: int, vehicle: Vehicle, options: PlanOptions) -> FuzzResult:
 
 
 def main() -> None:
+    """Plan and test random courses, and write the results."""
     parser = argparse.ArgumentParser(description="Random courses: refused, or certified and flown without contact.")
     parser.add_argument("--courses", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="seed of the first course")
-    parser.add_argument("--see", type=float, default=0.0, help="share of each leg with the next gate in view")
+    parser.add_argument("--see", type=float, default=0.0, help="share of each leg over which the next gate is in view")
     parser.add_argument("--vehicle", default="dcl")
     parser.add_argument("--model", choices=MODELS, default="rates")
     parser.add_argument("--out", type=Path, default=Path("logs"))
@@ -127,7 +128,9 @@ def main() -> None:
         print(f"{seed:5d} {one.plan_s:6.1f} s  {one.answer[:110]}  {one.contradicted}", flush=True)
     certified = [one for one in outcomes if one.answer == "certified"]
     wrong = [one for one in certified if one.contradicted]
-    print(f"{len(outcomes)} courses: {len(certified)} certified, {len(wrong)} of them contradicted")
+    print(
+        f"{len(outcomes)} courses: {len(certified)} certified, {len(wrong)} of them with an overlap or a failed flight"
+    )
     a.out.mkdir(parents=True, exist_ok=True)
     (a.out / "fuzz_plans.json").write_text(json.dumps([asdict(one) for one in outcomes], indent=2))
     sys.exit(1 if wrong else 0)

@@ -39,6 +39,7 @@ def line(rows: list[Row]) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Fly the configurations, and print and draw their margins; returns the exit code."""
     _, rows = fly(arguments, arguments.tracks)
     for (course, name), some in grouped(rows).items():
         print(f"{course}; {name}: {line(some)}")
@@ -49,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main() -> None:
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description="Gate margins of configurations side by side.")
     parser.add_argument("tracks", nargs="*", default=["tracks/vq1.yaml"])
     add_choices(parser, ["projected"])

@@ -65,10 +65,12 @@ def draw(path: Path, rows: list[Row], value, label: str) -> None:
 
 
 def race_times(outcome: Outcome) -> list[float]:
+    """Return the race time, s, of a finished flight, in a list."""
     return [outcome.race_s] if outcome.race_s is not None else []
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Fly the configurations, and print and draw their times; returns the exit code."""
     _, rows = fly(arguments, arguments.tracks)
     for (course, name), some in grouped(rows).items():
         print(f"{course}; {name}: {line(some)}")
@@ -79,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main() -> None:
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description="Lap times of configurations side by side.")
     parser.add_argument("tracks", nargs="*", default=["tracks/vq1.yaml"])
     add_choices(parser, ["projected"])

@@ -49,6 +49,7 @@ FIRST_SEED = 5000  # first seed of starts and gusts; not used in tuning
 
 # name: (deviations, command delay of both model and plant in s, or None for the vehicle's own)
 def plant(**off: float) -> Deviations:
+    """Return the deviations of a plant with these fields changed."""
     return Deviations(plant=PlantDeviation(**off))
 
 
@@ -115,10 +116,12 @@ class Recording:
         self.start = inner.start
 
     def prepare(self, parameters):
+        """Store the stage parameters, and prepare the inner solver."""
         self._parameters = parameters.copy()
         self._inner.prepare(parameters)
 
     def solve(self, x0):
+        """Solve, and keep every n-th problem with its solution."""
         solution = self._inner.solve(x0)
         self._count += 1
         if self._count % self._every == 0:
@@ -127,6 +130,7 @@ class Recording:
 
 
 def problem_of(name: str, steps: int | None = None) -> Problem:
+    """Return the problem of a controller, with another number of intervals if given."""
     settings = load_settings(name)
     if steps is not None:
         settings = replace(settings, horizon=replace(settings.horizon, steps=steps))
@@ -136,6 +140,7 @@ def problem_of(name: str, steps: int | None = None) -> Problem:
 def race(
     problem: Problem, solver, plan: Plan, track: Track, vehicle: Vehicle, off: Deviations, seed: int
 ) -> TrueStateFlight:
+    """Fly a plan with the true state given."""
     controller = Controller(plan, vehicle, problem, solver, load_adaptation(), track.course(plan.laps))
     return fly(controller, plan, World.of("mpc", off, track, vehicle), vehicle, seed)
 
@@ -179,7 +184,7 @@ def timing(plans: Path) -> list[dict]:
 def robustness(plans: Path, starts: int, controllers: list[str], cases: list[str]) -> list[dict]:
     """Return the results of races of every controller in every case."""
     rows = []
-    print(f"{'':46s} {'done':>8s} {'time/plan':>10s} {'worst':>7s} {'margin m':>9s} {'rmse m':>7s}")
+    print(f"{'':46s} {'finished':>8s} {'time/plan':>10s} {'worst':>7s} {'margin m':>9s} {'rmse m':>7s}")
     for track_name, vehicle_name in RACES:
         track, nominal = load_track(f"tracks/{track_name}.yaml"), load_vehicle(vehicle_name)
         plan = find_or_make_plan(plans, track, nominal, OPTIONS, None)
@@ -217,20 +222,21 @@ def draw(path: Path, rows: list[dict]) -> None:
     """Plot the fraction of finished races and the time relative to the plan, per case."""
     figure, axes = plt.subplots(2, 1, figsize=(11, 7), layout="constrained", sharex=True)
     for track, vehicle, name in dict.fromkeys((r["track"], r["vehicle"], r["controller"]) for r in rows):
-        mine = [r for r in rows if (r["track"], r["vehicle"], r["controller"]) == (track, vehicle, name)]
-        x, style = [r["case"] for r in mine], "o-" if name == "tracking" else "s--"
+        group = [r for r in rows if (r["track"], r["vehicle"], r["controller"]) == (track, vehicle, name)]
+        x, style = [r["case"] for r in group], "o-" if name == "tracking" else "s--"
         axes[0].plot(
-            x, [r["finished"] / r["starts"] for r in mine], style, label=f"{track} {vehicle} {name}", alpha=0.7
+            x, [r["finished"] / r["starts"] for r in group], style, label=f"{track} {vehicle} {name}", alpha=0.7
         )
-        axes[1].plot(x, [r["time_ratio"] for r in mine], style, alpha=0.7)
+        axes[1].plot(x, [r["time_ratio"] for r in group], style, alpha=0.7)
     axes[0].set(ylabel="share of races finished")
-    axes[1].set(ylabel="time over the plan's")
+    axes[1].set(ylabel="race time / planned time")
     axes[1].tick_params(axis="x", rotation=30)
     axes[0].legend(fontsize=7, ncols=2)
     figure.savefig(path, dpi=90)
 
 
 def main() -> None:
+    """Run the benchmark, and write its results."""
     parser = argparse.ArgumentParser(description="Speed and robustness of the controller.")
     parser.add_argument("--starts", type=int, default=50)
     parser.add_argument("--only", choices=("timing", "robustness"))

@@ -58,6 +58,7 @@ class ScriptedDuel:
 
     @property
     def first(self) -> bool:
+        """Whether the pilot finished before the rival."""
         return self.time_s is not None and self.rival_s is not None and self.time_s < self.rival_s
 
 
@@ -115,11 +116,13 @@ def row(duels: Sequence[ScriptedDuel], alone: Sequence[ScriptedDuel]) -> str:
     return (
         f"share {duels[0].share:g}: first {sum(one.first for one in duels)} of {len(duels)}, finished"
         f" {sum(one.time_s is not None for one in duels)}, contacts {sum(one.touched for one in duels)}, least distance"
-        f" {min(one.least_m for one in duels):.2f} m, least margin {min(one.margin_m for one in duels):.2f} m, over alone {lost}"
+        f" {min(one.least_m for one in duels):.2f} m, least margin {min(one.margin_m for one in duels):.2f} m,"
+        f" time lost to the rival {lost}"
     )
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command-line parser."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     arguments.add_argument("track", nargs="?", default="vq1")
     arguments.add_argument("--vehicle", default="dcl")
@@ -130,6 +133,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Fly all duels and print a line per speed fraction; returns the exit code."""
     track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
     course = prepare(track, vehicle, 1, False, arguments.out, lambda text: print(text, file=sys.stderr, flush=True))
     alone = [duel(course, None, seed) for seed in range(arguments.seeds)]

@@ -5,8 +5,8 @@ python benchmarks/perception.py --approaches                     approaches to g
 python benchmarks/perception.py --labels FOLDER                  a folder with images and labels.json (`detect-gates --json`)
 
 `benchmarks/shots.py` defines which gates have to be found and which detections are false. Precision is the fraction of true
-detections among true and false ones. A corner's error has a part common to all four: the shift of their centre, and the swell,
-the common outward offset of all edges; the remainder is scatter. NEES of corners under the reported covariance should be 1.39
+detections among true and false ones. A corner's error has a part common to all four: the shift of their centre, and the common
+outward offset of all edges (edge offset); the remainder is scatter. NEES of corners under the reported covariance should be 1.39
 in the median and 2 in the mean. NEES of fixes is that of the position fix computed from a detection by the associator; with
 three degrees of freedom its mean should be 3, within the band for the number of fixes. The images of a flight are rendered one
 after the other and passed to every detector; times are those of one core.
@@ -56,11 +56,11 @@ class OpeningMatch:
     opening: Opening
     errors_px: Array | None = None  # (4, 2)
     worst_px: float = np.nan  # largest error of the corners compared
-    asked: np.ndarray | None = None  # (4,) corners compared: visible in the detection and ahead of the camera
+    compared: np.ndarray | None = None  # (4,) corners compared: visible in the detection and ahead of the camera
     sigma_px: float = np.nan
-    astray: float = np.nan  # fraction of outliers among the corners compared
+    outliers: float = np.nan  # fraction of outliers among the corners compared
     nees: Array | None = None  # (n,) NEES of the corners compared
-    common: Array | None = None  # (3,) px: swell, shift and rms scatter per coordinate, if all four are compared
+    common: Array | None = None  # (3,) px: edge offset, shift and rms scatter per coordinate, if all four are compared
 
 
 def hit(detection: Detection, opening: Opening) -> OpeningMatch | None:
@@ -71,23 +71,24 @@ def hit(detection: Detection, opening: Opening) -> OpeningMatch | None:
     for k in range(4):
         error, cov = (np.roll(x, k, 0) for x in (detection.corners_px, detection.cov_px))
         error = error - truth_px
-        asked = np.roll(detection.visible, k) & np.isfinite(error).all(-1)
-        worst = np.linalg.norm(error[asked], axis=-1).max(initial=0.0)
-        if asked.any() and worst < max(SAME_GATE * opening.longest_px, SAME_PX):
+        compared = np.roll(detection.visible, k) & np.isfinite(error).all(-1)
+        worst = np.linalg.norm(error[compared], axis=-1).max(initial=0.0)
+        if compared.any() and worst < max(SAME_GATE * opening.longest_px, SAME_PX):
             d2 = (error * np.linalg.solve(cov, error[..., None])[..., 0]).sum(-1)
-            astray, common = float((d2[asked] > OUTLIER**2).mean()), _common(error, truth_px) if asked.all() else None
-            match = OpeningMatch(opening, error, worst, asked, detection.sigma_px, astray, d2[asked], common)
+            outliers = float((d2[compared] > OUTLIER**2).mean())
+            common = _common(error, truth_px) if compared.all() else None
+            match = OpeningMatch(opening, error, worst, compared, detection.sigma_px, outliers, d2[compared], common)
             hits.append((worst, k, match))
     return min(hits, key=lambda one: one[:2])[2] if hits else None
 
 
 def _common(error_px: Array, truth_px: Array) -> Array:
-    """Decompose errors (4, 2) px into swell and shift of the true corners and the rms of the rest per coordinate, (3,) px."""
+    """Decompose errors (4, 2) px into edge offset, shift of the centre, and rms of the rest per coordinate, (3,) px."""
     outward = truth_px - truth_px.mean(0)
     outward /= np.linalg.norm(outward, axis=-1).mean() / np.sqrt(2)  # moves the edges of a square by 1 px
-    swell, shift = (error_px * outward).sum() / (outward**2).sum(), error_px.mean(0)
-    rest = error_px - shift - swell * outward
-    return np.array([swell, np.linalg.norm(shift), np.sqrt((rest**2).sum() / 5)])  # 8 numbers less 3 fitted
+    offset, shift = (error_px * outward).sum() / (outward**2).sum(), error_px.mean(0)
+    rest = error_px - shift - offset * outward
+    return np.array([offset, np.linalg.norm(shift), np.sqrt((rest**2).sum() / 5)])  # 8 numbers less 3 fitted
 
 
 @dataclass
@@ -128,14 +129,14 @@ class DetectionTally:
             nearest = min(
                 ((one.worst_px, k, d, one) for k, (d, one) in enumerate(hits) if one is not None), default=None
             )
-            mine, found_of_it = nearest[2:] if nearest else (None, OpeningMatch(opening))
-            left = [d for d in left if d is not mine]
+            detection, found_of_it = nearest[2:] if nearest else (None, OpeningMatch(opening))
+            left = [d for d in left if d is not detection]
             if opening.demanded:
                 self.demanded.append(found_of_it)
-                missed += [opening] if mine is None else []
+                missed += [opening] if detection is None else []
             elif opening.partial:
                 self.partial.append(found_of_it)
-            if mine is not None:
+            if detection is not None:
                 self.true += opening.demanded or opening.partial
                 self.excused += not (opening.demanded or opening.partial)
         self.images += 1
@@ -161,8 +162,8 @@ class DetectionTally:
         seen, (p50, p99) = self.true + self.false, np.percentile(self.ms, [50, 99])
         busy = np.median([ms for ms, empty in zip(self.ms, self.without, strict=True) if not empty] or [np.nan])
         precision = self.true / max(seen, 1)
-        print(f"\n{self.name}: {self.images} images, precision {precision:.4f} of {seen}, {self.excused} excused, "
-              f"{self.false_in_empty} false in {sum(self.without)} without a gate; "
+        print(f"\n{self.name}: {self.images} images, precision {precision:.4f} of {seen}, {self.excused} not counted, "
+              f"{self.false_in_empty} false in {sum(self.without)} images without a gate; "
               f"ms p50 {p50:.2f}, with a gate {busy:.2f}, p99 {p99:.2f}")  # fmt: skip
         return {
             "detector": self.name, "images": self.images, "true": self.true, "false": self.false,
@@ -173,21 +174,22 @@ class DetectionTally:
         }  # fmt: skip
 
     def _by_size(self) -> Iterator[tuple[float, ...]]:
-        print("   opening px      n  recall | corner error px median   p90 | swell, its std, shift, scatter | stated sigma"
+        print("   opening px      n  recall | corner error px median   p90 | edge offset, its std, shift, scatter | stated sigma"
               " | NEES median mean | > 5 sigma")  # fmt: skip
         for low, high in [*pairwise(SIZES_PX), (12.0, SIZES_PX[-1]), (25.0, SIZES_PX[-1])]:
-            mine = [one for one in self.demanded if low <= one.opening.size_px < high]
-            if mine:
-                hits = [one for one in mine if one.errors_px is not None]
+            group = [one for one in self.demanded if low <= one.opening.size_px < high]
+            if group:
+                hits = [one for one in group if one.errors_px is not None]
                 corner, nees = (np.concatenate(parts or [[np.nan]]) for parts in (
-                    [np.linalg.norm(one.errors_px[one.asked], axis=-1) for one in hits], [one.nees for one in hits]))  # fmt: skip
+                    [np.linalg.norm(one.errors_px[one.compared], axis=-1) for one in hits],
+                    [one.nees for one in hits]))  # fmt: skip
                 common = np.array([one.common for one in hits if one.common is not None] or [[np.nan] * 3])
-                (swell, shift, scatter), spread = np.median(common, axis=0), common[:, 0].std()
-                row = (low, high, len(mine), len(hits) / len(mine), *np.percentile(corner, [50, 90]),
-                       *np.mean([(one.sigma_px, one.astray) for one in hits] or [(np.nan, np.nan)], axis=0),
-                       swell, spread, shift, scatter, np.median(nees), nees.mean())  # fmt: skip
+                (offset, shift, scatter), spread = np.median(common, axis=0), common[:, 0].std()
+                row = (low, high, len(group), len(hits) / len(group), *np.percentile(corner, [50, 90]),
+                       *np.mean([(one.sigma_px, one.outliers) for one in hits] or [(np.nan, np.nan)], axis=0),
+                       offset, spread, shift, scatter, np.median(nees), nees.mean())  # fmt: skip
                 print(f"   {low:4.0f} to {high:5.0f} {row[2]:5d} {row[3]:7.4f} | {row[4]:22.2f} {row[5]:5.2f} | "
-                      f"{swell:+5.2f} {spread:8.2f} {shift:6.2f} {scatter:8.2f} | {row[6]:12.2f} | "
+                      f"{offset:+5.2f} {spread:8.2f} {shift:6.2f} {scatter:8.2f} | {row[6]:12.2f} | "
                       f"{row[12]:11.2f} {row[13]:4.1f} | {row[7]:9.4f}")  # fmt: skip
                 yield tuple(float(value) for value in row)
 
@@ -197,21 +199,21 @@ class DetectionTally:
             found = [one.errors_px is not None for one in self.partial if one.opening.visible.sum() == k]
             if found:
                 shares[k] = float(np.mean(found)), len(found)
-        astray = np.mean([one.astray for one in hits] or [np.nan])
-        print("   in part: " + ", ".join(f"{k} corners {share:.3f} of {n}" for k, (share, n) in shares.items())
-              + f"; {100 * astray:.1f} % of their corners beyond 5 sigma")  # fmt: skip
+        outliers = np.mean([one.outliers for one in hits] or [np.nan])
+        print("   partly visible: " + ", ".join(f"{k} corners {share:.3f} of {n}" for k, (share, n) in shares.items())
+              + f"; {100 * outliers:.1f} % of their corners are off by more than 5 sigma")  # fmt: skip
         return shares
 
     def _by_range(self) -> Iterator[tuple[float, ...]]:
         for low, high in pairwise(RANGES_M):
-            mine = [fix for fix in self.fixes if low <= fix[0] < high]
-            if mine:
-                error, nees = np.array([fix[1] for fix in mine]), np.array([fix[2] for fix in mine])
-                bias = 100 * np.median(error[:, 3] / [fix[0] for fix in mine])
+            group = [fix for fix in self.fixes if low <= fix[0] < high]
+            if group:
+                error, nees = np.array([fix[1] for fix in group]), np.array([fix[2] for fix in group])
+                bias = 100 * np.median(error[:, 3] / [fix[0] for fix in group])
                 p50, p95 = np.percentile(np.linalg.norm(error[:, :3], axis=-1), [50, 95])
-                print(f"   {low:2.0f} to {high:2.0f} m {len(mine):6d} fixes, error m median {p50:.3f} p95 {p95:.3f}, "
+                print(f"   {low:2.0f} to {high:2.0f} m {len(group):6d} fixes, error m median {p50:.3f} p95 {p95:.3f}, "
                       f"range bias {bias:+.2f} %, NEES {nees.mean():.2f}")  # fmt: skip
-                yield low, len(mine), p50, p95, bias, nees.mean()
+                yield low, len(group), p50, p95, bias, nees.mean()
 
     def _nees(self) -> dict[str, float]:
         """Return the mean NEES of all fixes, its 95 % band, and the fraction of fixes below the 95 % quantile."""
@@ -234,16 +236,21 @@ def drawn(shot: BenchmarkShot, missed: list[Opening], false: list[Detection]) ->
 
 
 def main() -> None:
+    """Run the detectors on all images and print their statistics."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frames", type=int, default=150, help="of each track and look")
+    parser.add_argument("--frames", type=int, default=150, help="number of frames of each track and look")
     parser.add_argument("--tracks", nargs="*", default=sorted(path.stem for path in (ROOT / "tracks").glob("*.yaml")))
     parser.add_argument("--looks", nargs="*", default=["race"])
     parser.add_argument("--detectors", nargs="*", default=list(DETECTORS))
-    parser.add_argument("--approaches", action="store_true", help="gates from before them instead of flights")
-    parser.add_argument("--labels", type=Path, help="a folder of images with labels.json instead")
+    parser.add_argument(
+        "--approaches", action="store_true", help="images of straight approaches to gates instead of flights"
+    )
+    parser.add_argument(
+        "--labels", type=Path, help="folder of labelled images with labels.json instead of rendered ones"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--misses", type=Path, help="a folder for images with what was missed (yellow) and false (blue)"
+        "--misses", type=Path, help="output folder for images with missed gates (yellow) and false detections (blue)"
     )
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -255,7 +262,7 @@ def main() -> None:
             open_detector(name, vehicle.camera)
             detectors.append(name)
         except UserError as error:
-            print(f"{name}: left out: {error}")
+            print(f"{name} is skipped: {error}")
 
     def flights() -> Iterator[tuple[str, Iterator[BenchmarkShot], Associator | None]]:
         if arguments.labels is not None:
@@ -286,10 +293,10 @@ def main() -> None:
                     file = arguments.misses / f"{name}_{title.replace(', ', '_')}_{n:04d}.png"
                     cv2.imwrite(str(file), drawn(shot, missed, false))
     report = []
-    for mine in tallies.values():
-        report += [tally.report() for tally in mine]
-        if len(mine) > 1:
-            report.append(sum(mine[1:], mine[0]).report())
+    for group in tallies.values():
+        report += [tally.report() for tally in group]
+        if len(group) > 1:
+            report.append(sum(group[1:], group[0]).report())
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=2, default=float) + "\n")
 

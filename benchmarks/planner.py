@@ -85,8 +85,9 @@ def winding(gates: int, seed: int) -> Track:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Planning time and quality beside published marks.")
-    parser.add_argument("--problems", type=Path, help="folder of published problems")
+    """Time the planner on published and on winding courses, and write tables and plot."""
+    parser = argparse.ArgumentParser(description="Planning time and quality beside published results.")
+    parser.add_argument("--problems", type=Path, help="folder of published planning problems")
     parser.add_argument("--gates", type=int, nargs="*", default=COUNTS)
     parser.add_argument("--out", type=Path, default=Path("logs"))
     a = parser.parse_args()

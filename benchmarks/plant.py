@@ -43,6 +43,7 @@ def best_us(step: Callable[[], object], calls: int, rounds: int = 7) -> float:
 
 
 def hover(vehicle: Vehicle) -> AttitudeTarget:
+    """Return the command that holds the vehicle level at hover thrust."""
     return AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), vehicle.throttle.throttle(GRAVITY), by_rates=False)
 
 
@@ -96,7 +97,7 @@ def steps_per_s(track: Track, vehicle: Vehicle, setting: int, n: int) -> float:
 
 
 def print_throughput(track: Track, sizes: list[int]) -> list[dict[str, float | str]]:
-    """Print a line per law of motion, and return the rows."""
+    """Print a line per model and vehicle, and return the rows."""
     print(f"\nsteps of 10 ms per second and core\n{'law':10s} {'vehicle':8s}" + "".join(f"{n:>12d}" for n in sizes))
     rows: list[dict[str, float | str]] = []
     for law, name, setting in (("rates", "dcl", 1), ("grey-box", "kolibri", 3), ("grey-box", "swift", 3)):
@@ -116,11 +117,12 @@ def environment_us(track: Track, vehicle: Vehicle, n: int) -> float:
 
 
 def main() -> None:
+    """Print the speed of the plants, and write it with `--json`."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--track", default="tracks/vq2.yaml", help="its solids are collided with")
-    arguments.add_argument("--batch", type=int, default=1000, help="vehicles in a batch")
-    arguments.add_argument("--json", type=Path, help="write the figures here")
-    arguments.add_argument("--sizes", type=int, nargs="+", default=[1, 100, 1000, 10000], help="batches to compare")
+    arguments.add_argument("--track", default="tracks/vq2.yaml", help="track whose solids are tested for collision")
+    arguments.add_argument("--batch", type=int, default=1000, help="number of vehicles in a batch")
+    arguments.add_argument("--json", type=Path, help="output file")
+    arguments.add_argument("--sizes", type=int, nargs="+", default=[1, 100, 1000, 10000], help="batch sizes to compare")
     options = arguments.parse_args()
     track, rows = load_track(options.track), []
     heads = f"{'vehicle':8s} {'tick us':>8s} {'plant us':>9s} {'batch us':>9s} {'plant ticks/s/core':>19s}"

@@ -58,7 +58,10 @@ def random_course(seed: int, style: Style) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Random courses as track files, by turns open, technical and mixed.")
+    """Write random courses as track files."""
+    parser = argparse.ArgumentParser(
+        description="Write random courses as track files, alternately open, technical and mixed."
+    )
     parser.add_argument("--courses", type=int, default=12)
     parser.add_argument("--first", type=int, default=0, help="seed of the first course")
     parser.add_argument("--out", type=Path, default=Path("logs/courses"))

@@ -62,13 +62,13 @@ def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, Record]:
     samples, truth, exposures = list[Imu](), list[Array](), list[tuple[float, Array, Array]]()
 
     def tick() -> None:
-        told = simulator.tick()
-        for message in told.telemetry:
+        output = simulator.tick()
+        for message in output.telemetry:
             if isinstance(message, Imu):
                 samples.append(message)
                 truth.append(simulator.truth.x[:])
-        if told.exposure is not None:
-            exposures.append((told.exposure.t, told.exposure.p_wb, told.exposure.q_wb))
+        if output.exposure is not None:
+            exposures.append((output.exposure.t, output.exposure.p_wb, output.exposure.q_wb))
 
     while simulator.t < rest_s:
         tick()

@@ -62,31 +62,31 @@ def fly(track: Track, vehicle: Vehicle, plan: Plan, world: World, seed: int, aga
     controller = make_controller("mpcc", plan, vehicle, track)
     replanning = Replanning(controller, plan, track, vehicle, PlanOptions(), InlinePlanner(vehicle)) if again else None
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller, replanning=replanning)
-    eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
+    perception = open_perception("projected", "race", world, vehicle.camera, profile, seed)
     recorder = EvaluationRecorder(NoLog(), track, estimator)
-    _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, recorder, lambda _: None)
+    _, verdict = fly_lockstep(pilot, world, profile, perception, seed, 1, recorder, lambda _: None)
     times, margins = verdict.gate_times_s or [np.nan], verdict.gate_margins_m or [np.nan]
     return Flight(verdict.status == "finished", times[-1], min(margins), pilot.guidance.passages.replans)
 
 
-def world_of(asked: str, seed: int, track: Track, vehicle: Vehicle) -> World:
+def world_of(named: str, seed: int, track: Track, vehicle: Vehicle) -> World:
     """Return the world of a plant deviation such as `drag_scale=0.6`, or of a world's file with the flight's seed."""
-    name, _, value = asked.partition("=")
+    name, _, value = named.partition("=")
     if not value:
-        return resolve(f"{asked}:{seed}" if asked != "as_believed" else asked, track, vehicle)
+        return resolve(f"{named}:{seed}" if named != "as_believed" else named, track, vehicle)
     plant = replace(AS_BELIEVED.plant, **{name: float(value)})
-    return World.of(asked, replace(AS_BELIEVED, plant=plant), track, vehicle)
+    return World.of(named, replace(AS_BELIEVED, plant=plant), track, vehicle)
 
 
 def row(name: str, flights: list[Flight], common: list[int]) -> str:
     """Return one line of the table; times are means over the flights that finish both with and without replanning."""
-    asked = [one for flight in flights for one in flight.replans]
-    taken = sum(one.taken_s is not None for one in asked)
+    requests = [one for flight in flights for one in flight.replans]
+    taken = sum(one.taken_s is not None for one in requests)
     mean = np.mean([flights[k].time_s for k in common]) if common else np.nan
     done = [flight for flight in flights if flight.finished]
     least = min((flight.margin_m for flight in done), default=np.nan)
     return (
-        f"{name:<24} {len(done)} of {len(flights)}  {mean:7.3f} s  {least:5.2f} m  taken over {taken} of {len(asked)}"
+        f"{name:<24} {len(done)} of {len(flights)}  {mean:7.3f} s  {least:5.2f} m  adopted {taken} of {len(requests)}"
     )
 
 
@@ -103,6 +103,7 @@ def rests(track: Track, vehicle: Vehicle, plan: Plan) -> Iterator[tuple[float, i
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Fly with and without replanning, or time it; returns the exit code."""
     vehicle = load_vehicle("dcl")
     for name in arguments.tracks:
         track = load_track(name)
@@ -110,8 +111,9 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.latency:
             cpu_s, iterations, ok = (np.array(column) for column in zip(*rests(track, vehicle, plan), strict=True))
             print(
-                f"{track.name}: {ok.sum()} of {len(ok)} rests solved, {np.median(iterations):.0f} iterations,"
-                f" CPU {np.median(cpu_s):.2f} s median, {np.quantile(cpu_s, 0.95):.2f} s in 95 %, {cpu_s.max():.2f} s at worst"
+                f"{track.name}: {ok.sum()} of {len(ok)} replanning requests solved, {np.median(iterations):.0f} iterations,"
+                f" CPU {np.median(cpu_s):.2f} s median, 95th percentile {np.quantile(cpu_s, 0.95):.2f} s,"
+                f" greatest {cpu_s.max():.2f} s"
             )
             continue
         for world in arguments.worlds:
@@ -128,13 +130,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main() -> None:
+    """Run the benchmark."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("tracks", nargs="+", help="names or YAML files")
     arguments.add_argument(
-        "--worlds", nargs="+", default=["as_believed"], help="files, or fields of the plant as NAME=VALUE"
+        "--worlds", nargs="+", default=["as_believed"], help="files, or deviations of the plant as NAME=VALUE"
     )
     arguments.add_argument("--seeds", nargs=2, type=int, default=(100, 110), metavar=("FIRST", "END"))
-    arguments.add_argument("--latency", action="store_true", help="time rests, fly nothing")
+    arguments.add_argument("--latency", action="store_true", help="only time replanning, without flights")
     arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
     sys.exit(exit_code(lambda: run(arguments.parse_args())))
 

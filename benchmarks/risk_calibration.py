@@ -53,6 +53,7 @@ class Share:
 
     @property
     def text(self) -> str:
+        """Predicted and flown fraction with its interval, in %."""
         return f"{100 * self.predicted:g} %: {100 * self.flown:.1f} [{100 * self.low:.1f}, {100 * self.high:.1f}] of {self.n}"
 
 
@@ -106,7 +107,7 @@ def calibrate(name: str, rows: list[Row], crossings: tuple[Crossing, ...]) -> Ca
         spread = (more, less, seen, off.mean(axis=0), off.std(axis=0), np.sqrt((wrong**2).mean(axis=0)))
         gates.append(GateSpread(*(part.tolist() for part in spread)))
     if not offs:
-        raise UserError(f"{name}: no flight has passed a gate")
+        raise UserError(f"{name}: no flight passed a gate")
     z, out = np.concatenate(offs).ravel(), np.concatenate(outs).ravel()
     central = [share(level, np.abs(z) < ndtri((1 + level) / 2)) for level in LEVELS]
     tails = [share(tail, out > -ndtri(tail)) for tail in TAILS]
@@ -138,7 +139,8 @@ def of_campaign(folder: Path, tracks: dict[str, Track]) -> list[Calibration]:
 
 
 def report(one: Calibration) -> str:
-    lines = [f"{one.name}: {one.finished} of {one.flights} finished, rms over predicted {one.ratio:.2f}"]
+    """Return a calibration as text."""
+    lines = [f"{one.name}: {one.finished} of {one.flights} finished, rms offset over predicted sigma {one.ratio:.2f}"]
     lines += ["  within central intervals, %: " + "; ".join(part.text for part in one.central)]
     lines += [
         "  beyond one-sided quantiles towards the edges, %: " + "; ".join(part.text for part in one.towards_edges)
@@ -168,8 +170,10 @@ def draw(path: Path, found: list[Calibration]) -> None:
         right.plot(sigma, std, "o", markersize=3, label=one.name)
         most = max(most, float(sigma.max()), float(std.max()))
     right.plot([0, most], [0, most], color="black", linewidth=0.8)
-    left.set(xlabel="predicted share within the interval", ylabel="flown share, binomial 95 %")
-    right.set(xlabel="predicted standard deviation at a gate, mean of both sides [m]", ylabel="flown [m]")
+    left.set(xlabel="predicted fraction within the interval", ylabel="flown fraction, with binomial 95 % interval")
+    right.set(
+        xlabel="predicted standard deviation at a gate, mean of both sides [m]", ylabel="flown standard deviation [m]"
+    )
     left.legend(fontsize=7)
     for axis in (left, right):
         axis.grid(alpha=0.3)
@@ -178,6 +182,7 @@ def draw(path: Path, found: list[Calibration]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Compare all campaigns and write report and plot; returns the exit code."""
     tracks = {track.name: track for track in map(load_track, arguments.tracks)}
     found = [one for folder in arguments.campaigns for one in of_campaign(folder, tracks)]
     print("\n".join(map(report, found)))
@@ -188,9 +193,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Predicted against flown crossings.")
-    parser.add_argument("campaigns", nargs="+", type=Path, help="folders of race-bench")
-    parser.add_argument("--tracks", nargs="+", default=[], metavar="FILE", help="courses that go by no name")
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description="Compare predicted gate crossings with those of a campaign.")
+    parser.add_argument("campaigns", nargs="+", type=Path, help="campaign folders of race-bench")
+    parser.add_argument(
+        "--tracks", nargs="+", default=[], metavar="FILE", help="tracks of the campaigns that are files, not names"
+    )
     parser.add_argument(
         "--out", type=Path, default=Path("logs/risk"), help="folder of JSON and PNG (default: logs/risk)"
     )

@@ -71,6 +71,7 @@ class Opening:
 
     @property
     def partial(self) -> bool:
+        """Whether some but not all corners are visible and the opening is large enough."""
         return not self.demanded and self.longest_px >= PARTIAL_PX and 0 < self.visible.sum() < 4
 
 

@@ -142,6 +142,7 @@ class Stages:
         self.bounds |= {"lbx": lbx, "ubx": ubx}
 
     def solve(self, solver: str, settings: dict) -> dict:
+        """Solve with one solver; return times (s), iterations, objective and success."""
         quiet: dict = {"print_time": 0}
         if solver == "ipopt":
             quiet |= {"ipopt.print_level": 0, "ipopt.sb": "yes"}
@@ -186,16 +187,17 @@ def prepare(track: Track, vehicle: Vehicle, options: PlanOptions) -> Iterator[So
 
 
 def main() -> None:
+    """Compare the solvers, and write the results."""
     parser = argparse.ArgumentParser(description="CPU time and iterations of solvers on the planner's problem.")
-    parser.add_argument("--problems", type=Path, help="folder of published problems")
+    parser.add_argument("--problems", type=Path, help="folder of published planning problems")
     parser.add_argument("--gates", type=int, nargs="*", default=(7, 57))
     parser.add_argument("--out", type=Path, default=Path("logs"))
     a = parser.parse_args()
-    asked = [read_problem(a.problems / f"{name}.yaml") for name in PUBLISHED] if a.problems else []
-    asked += [(winding(n, 1), load_vehicle("dcl"), PlanOptions()) for n in a.gates]
+    tasks = [read_problem(a.problems / f"{name}.yaml") for name in PUBLISHED] if a.problems else []
+    tasks += [(winding(n, 1), load_vehicle("dcl"), PlanOptions()) for n in a.gates]
     rows = []
     print(f"{'problem':10s} nodes  {'solver':12s} {'CPU s':>7s} {'build':>6s} {'deriv.':>6s} {'iter':>5s} objective")
-    for case in (case for one in asked for case in prepare(*one)):
+    for case in (case for one in tasks for case in prepare(*one)):
         nodes, stages = sum(map(len, case.mesh)), Stages(case)
         for name, (solver, settings) in SOLVERS.items():
             about = {"problem": case.course.task.track.name, "nodes": nodes, "solver": name}

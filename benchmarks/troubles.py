@@ -104,10 +104,10 @@ def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, s
         gate if gate.is_ball else replace(gate, centre_m=tuple(gate.p_wg + step), opening_m=gate.opening_m + more)
         for gate, step, more in gates
     ))  # fmt: skip
-    eye = ProjectedCamera(world, camera, load_look("race"), seed, noise)
+    projector = ProjectedCamera(world, camera, load_look("race"), seed, noise)
     images = {}
     for stamp, p_wb, q_wb in record.exposures[:: round(CAMERA_HZ / trouble.camera_hz)]:
-        seen = detections(eye.see(p_wb, q_wb))
+        seen = detections(projector.see(p_wb, q_wb))
         lost, phantom = rng.random(2)
         if phantom < trouble.false_hz / trouble.camera_hz:
             seen.append(_phantom(rng, vehicle))

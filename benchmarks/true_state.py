@@ -42,14 +42,17 @@ class TrueStateFlight:
 
     @property
     def finished(self) -> bool:
+        """Whether the course was finished."""
         return self.status is RunStatus.FINISHED
 
     @property
     def margin_m(self) -> float:
+        """Least gate margin, m; NaN if no gate was passed."""
         return min(self.margins_m, default=float("nan"))
 
     @property
     def rmse_m(self) -> float:
+        """RMS of the distance from the plan, m."""
         return float(np.sqrt(np.mean(np.square(self.errors_m))))
 
 

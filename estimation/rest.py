@@ -26,6 +26,7 @@ class Rest:
         self._first = np.zeros(6)
 
     def add(self, reading: ImuReading) -> None:
+        """Add a reading; accelerations in m/s^2, rates in rad/s, body FRD."""
         values = np.concatenate([reading.accel, reading.gyro])
         self._all += 1
         if np.array_equal(values, self._last):

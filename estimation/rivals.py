@@ -51,7 +51,7 @@ class RivalEstimate:
 class RivalTracker(Protocol):
     """Estimator of the rivals' states. Nothing raises."""
 
-    def receive(self, told: RivalState) -> None:
+    def receive(self, rival: RivalState) -> None:
         """Process a rival's state as received from the simulator."""
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
@@ -69,15 +69,15 @@ class ReceivedRivals(RivalTracker):
         self._place = place
         self._known: dict[int, RivalEstimate] = {}
 
-    def receive(self, told: RivalState) -> None:
+    def receive(self, rival: RivalState) -> None:
         """Store a received state; ignore places outside the start grid."""
-        if told.place == self._place or not 1 <= told.place <= MOST:
+        if rival.place == self._place or not 1 <= rival.place <= MOST:
             return
-        v_w, a_w, last = np.array(told.v_w), np.zeros(3), self._known.get(told.place)
-        if last is not None and told.t > last.t:
-            dt = told.t - last.t
+        v_w, a_w, last = np.array(rival.v_w), np.zeros(3), self._known.get(rival.place)
+        if last is not None and rival.t > last.t:
+            dt = rival.t - last.t
             a_w = last.a_w + ((v_w - last.v_w) / dt - last.a_w) * dt / (dt + ACCELERATION_S)
-        self._known[told.place] = RivalEstimate(told.place, told.t, np.array(told.p_w), v_w, a_w, np.zeros((6, 6)))
+        self._known[rival.place] = RivalEstimate(rival.place, rival.t, np.array(rival.p_w), v_w, a_w, np.zeros((6, 6)))
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
         """Ignore detections: received states are exact."""
@@ -126,7 +126,7 @@ class SeenRivals(RivalTracker):
         self._begun = 0
         singer(0.0)  # SciPy is slow to load, which must not be in flight
 
-    def receive(self, told: RivalState) -> None:
+    def receive(self, rival: RivalState) -> None:
         """Ignore received states."""
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:

@@ -29,12 +29,12 @@ class Allocation:
     def within(self, u: Array, w: Array) -> Array:
         """Return the command (4,) nearest to u (4,) by these priorities, at body rates w (3,), rad/s."""
         off = u[:THRUST] - w
-        asked = np.abs(off) / self._reach
-        tilting, left = float(asked[:YAW].sum()), min(authority(u[THRUST], self._thrust_max), HALF)
-        if tilting + asked[YAW] <= left:
+        needed = np.abs(off) / self._reach
+        tilting, left = float(needed[:YAW].sum()), min(authority(u[THRUST], self._thrust_max), HALF)
+        if tilting + needed[YAW] <= left:
             return u
         u = u.copy()
-        u[YAW] = w[YAW] + off[YAW] * max(left - tilting, 0.0) / asked[YAW] if asked[YAW] > 0 else u[YAW]
+        u[YAW] = w[YAW] + off[YAW] * max(left - tilting, 0.0) / needed[YAW] if needed[YAW] > 0 else u[YAW]
         if tilting > left:
             u[THRUST] = min(u[THRUST], self._thrust_max * (1 - min(tilting, HALF) / 2))
         return u

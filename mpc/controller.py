@@ -172,7 +172,7 @@ class Controller:
             self.prepare()
         theta, solution = self.theta, None
         if not reason and not self._whole:
-            reason = "the plan has a hole"
+            reason = "the reference is not finite"
         if not reason:
             solution = self._solver.solve(self._initial(ahead))
             reason = _fault(solution)

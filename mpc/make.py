@@ -38,7 +38,7 @@ def make_controller(name: str, plan: Plan, vehicle: Vehicle, track: Track, solve
         try:
             return make_controller(name, plan, vehicle, track, "acados")
         except AcadosMissingError as error:
-            print(f"flying with CasADi, which takes ten times as long: {error}", file=sys.stderr)
+            print(f"using the CasADi solver, which takes ten times as long: {error}", file=sys.stderr)
             return make_controller(name, plan, vehicle, track, "casadi")
     problem = Problem(load_settings(DEFAULT if name == AUTO else name))
     portable = CasadiSolver(problem, vehicle)

@@ -24,9 +24,9 @@ PARAMETERS = layout(
     thrust_lag=("", "s", ""),
     drag_linear=("x y z", "1/s", "per body axis"),
     drag_quadratic=("", "1/m", ""),
-    thrust_scale=("", "-", "thrust that comes over thrust commanded"),
+    thrust_scale=("", "-", "actual over commanded thrust"),
     lift=("", "1/m", "thrust gained per square of the speed across the rotors"),
-    residual=("x y z", "m/s^2", "acceleration that the model does not explain, world NED"),
+    residual=("x y z", "m/s^2", "unmodelled acceleration, world NED"),
 )
 Q, V = RATES_X["q"].at, RATES_X["v"].at
 LAGGED = RATES_X["w"].at.start  # first of the states with a first-order lag: body rates and thrust

@@ -52,10 +52,12 @@ class ResponseEstimator:
 
     @property
     def delay_s(self) -> float:
+        """Estimated command delay, s."""
         return float(self._theta[DELAY])
 
     @property
     def lag_scale(self) -> float:
+        """Estimated lag of the body rates over that of the vehicle's file."""
         return float(self._theta[LAG])
 
     @property

@@ -72,9 +72,9 @@ def _sides(body_m: Array) -> Array:
     signs = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
     sides = []
     for turn in np.linspace(0, 2 * math.pi, TURNS, endpoint=False):
-        for way in np.linspace(0, 2 * math.pi, TURNS, endpoint=False):
+        for azimuth in np.linspace(0, 2 * math.pi, TURNS, endpoint=False):
             for tilt in np.linspace(0, STEEPEST_RAD, TILTS):
-                tilted = exp(tilt * np.array([math.cos(way), math.sin(way), 0.0]))
+                tilted = exp(tilt * np.array([math.cos(azimuth), math.sin(azimuth), 0.0]))
                 R = matrix(product(tilted, exp(np.array([0.0, 0.0, turn]))))
                 corners = signs * body_m / 2 @ R.T
                 sides.append((np.ptp(corners[:, 1]), np.ptp(corners[:, 2])))

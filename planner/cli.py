@@ -30,24 +30,29 @@ def progress_line(iteration: int, total_time: float) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command-line parser of `plan-track`."""
     defaults = PlanOptions()
     arguments = argparse.ArgumentParser(
         prog="plan-track", description="Compute a time-optimal, certified trajectory through the gates of a track."
     )
-    what = arguments.add_mutually_exclusive_group(required=True)
-    what.add_argument("track", nargs="?", help="name or YAML file, e.g. vq1")
-    what.add_argument("--problem", help="published planning problem, with its quad_*.yaml in the same folder")
-    arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
+    subject = arguments.add_mutually_exclusive_group(required=True)
+    subject.add_argument("track", nargs="?", help="name or YAML file of the track, such as vq1")
+    subject.add_argument(
+        "--problem", help="YAML file of a published planning problem, with its quad_*.yaml in the same folder"
+    )
+    arguments.add_argument("--vehicle", default="dcl", help="name or YAML file of the vehicle (default: dcl)")
     arguments.add_argument("--model", choices=MODELS, help=f"flight model (default: {defaults.model})")
     arguments.add_argument("--laps", type=int, help=f"number of laps (default: {defaults.laps})")
     arguments.add_argument(
-        "--reserve", type=float, help=f"share of thrust and body rates to plan with (default: {defaults.reserve})"
+        "--reserve",
+        type=float,
+        help=f"share of the thrust and body rates that the plan may use (default: {defaults.reserve})",
     )
     arguments.add_argument(
         "--margin",
         dest="margin_m",
         type=float,
-        help=f"distance between body and frames, m (default: {defaults.margin_m})",
+        help=f"least distance between body and gate frames, m (default: {defaults.margin_m})",
     )
     arguments.add_argument(
         "--risk",
@@ -59,26 +64,26 @@ def parser() -> argparse.ArgumentParser:
         "--doubt",
         type=Path,
         metavar="FILE",
-        help="standard deviations for --risk (YAML; default: as after one day of measuring)",
+        help="uncertainty model for --risk (YAML; default: after one day of measurements)",
     )
     arguments.add_argument(
-        "--see", type=float, help=f"share of each leg with the next gate in view (default: {defaults.see})"
+        "--see", type=float, help=f"share of each leg over which the next gate is in view (default: {defaults.see})"
     )
     arguments.add_argument(
         "--see-corners", action="store_true", help="keep all four corners of the gate in view, not only its centre"
     )
     arguments.add_argument("--flying-lap", action="store_true", help="plan the fastest periodic lap")
     arguments.add_argument("--start", type=Path, metavar="FILE", help="initial state (YAML) instead of the pad")
-    arguments.add_argument("--stop", type=_point, metavar="X,Y,Z", help="position of rest after the last gate")
+    arguments.add_argument("--stop", type=_point, metavar="X,Y,Z", help="final position at rest, m, world NED")
     arguments.add_argument(
-        "--guesses", type=int, help="number of initial guesses, solved in parallel (default: 2, on a long course 1)"
+        "--guesses", type=int, help="number of initial guesses, solved in parallel (default: 2, or 1 on a long course)"
     )
     arguments.add_argument(
         "--limit",
         dest="limit_s",
         type=float,
         metavar="S",
-        help=f"CPU time for the search (default: {LIMIT_S:g}, or {LIMIT_PER_GATE_S:g} per gate)",
+        help=f"limit of the CPU time of the search, s (default: {LIMIT_S:g}, or {LIMIT_PER_GATE_S:g} per gate)",
     )
     arguments.add_argument("--warm", type=Path, metavar="PLAN", help="warm-start from the plan of a similar course")
     arguments.add_argument(
@@ -106,7 +111,7 @@ def _point(text: str) -> tuple[float, float, float]:
     except ValueError:
         x = y = z = nan
     if not (isfinite(x) and isfinite(y) and isfinite(z)):
-        raise UserError(f"--stop {text}: must be three finite numbers of metres, X,Y,Z")
+        raise UserError(f"--stop {text}: must be three finite numbers X,Y,Z in metres")
     return (x, y, z)
 
 
@@ -114,23 +119,23 @@ def _options(arguments: argparse.Namespace, track: Track) -> PlanOptions:
     """Return the options of the command line; for a peer's trajectory the defaults are the vehicle's full limits."""
     if arguments.doubt and arguments.risk is None:
         raise UserError(
-            f"--doubt {arguments.doubt}: says under which doubt a risk is counted; add --risk, such as 1e-3"
+            f"--doubt {arguments.doubt} needs --risk, such as --risk 1e-3: it is the uncertainty model of the risk"
         )
     base = AS_PUBLISHED if arguments.peer else PlanOptions()
-    asked = {
+    given = {
         name: getattr(arguments, name)
         for name in ("model", "laps", "reserve", "margin_m", "see", "guesses", "limit_s", "risk")
     }
     if arguments.risk is not None and arguments.margin_m is not None:
         course = track.course(arguments.laps or base.laps)
-        asked["edge_margins_m"] = tuple(
+        given["edge_margins_m"] = tuple(
             (arguments.margin_m,) * (0 if gate.is_ball else len(gate.edges)) for gate in course
         )
     if arguments.doubt:
-        asked["doubt"] = load(arguments.doubt, Doubt)
+        given["doubt"] = load(arguments.doubt, Doubt)
     return replace(
         base,
-        **{name: value for name, value in asked.items() if value is not None},
+        **{name: value for name, value in given.items() if value is not None},
         see_corners=arguments.see_corners,
         flying_lap=arguments.flying_lap,
         start=load(arguments.start, Initial) if arguments.start else None,
@@ -139,10 +144,9 @@ def _options(arguments: argparse.Namespace, track: Track) -> PlanOptions:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Plan or import a trajectory, certify it and write it; returns the exit code."""
     if arguments.out.suffix in (".csv", ".json", ".png"):
-        raise UserError(
-            f"--out {arguments.out}: is the folder of CSV, JSON and PNG, which are named by track and vehicle"
-        )
+        raise UserError(f"--out {arguments.out}: must be a folder; the files in it are named after track and vehicle")
     if arguments.problem:
         track, vehicle, options = read_problem(arguments.problem)
     else:
@@ -189,13 +193,18 @@ def _summary(certificate: Certificate, track: Track, vehicle: Vehicle) -> str:
         + (f" (point mass {bound:.3f} s)" if bound is not None else "")
         + f", {certificate.max_speed_m_s:.1f} m/s, margins from {min(certificate.gate_margins_m):.2f} m"
         + (f", risk {certificate.risk.total:.1e}" if certificate.risk is not None else "")
-        + (f"; {len(times)} of {len(certificate.guesses_s)} guesses" if len(certificate.guesses_s) > 1 else "")
+        + (
+            f"; {len(times)} of {len(certificate.guesses_s)} guesses converged"
+            if len(certificate.guesses_s) > 1
+            else ""
+        )
         + (f" within {max(times) / min(times) - 1:.2%}" if len(times) > 1 else "")
         + f"; {certificate.iterations} iterations, {certificate.build_s:.1f} s build, {certificate.solve_s:.1f} s solve"
     )
 
 
 def main() -> None:
+    """Run `plan-track`."""
     sys.exit(perform(parser(), run))
 
 

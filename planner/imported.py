@@ -79,7 +79,7 @@ def _columns(path: Path) -> tuple[dict[str, Array], bool]:
     names = rows[0] if rows else []
     missing = [name for name in ("t", *STATE) if name not in names]
     if missing:
-        raise PlanError(f"{path}: column {missing[0]} is missing; needed are t, {', '.join(STATE)}")
+        raise PlanError(f"{path}: column {missing[0]} is missing; the columns t, {', '.join(STATE)}")
     try:
         table = numbers(rows, least=3)
     except ValueError as error:

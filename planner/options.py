@@ -32,10 +32,12 @@ class Initial:
 
     @cached_property
     def q_wb(self) -> Array:
+        """Attitude (4,), wxyz, body to world."""
         return from_euler(radians(self.roll_deg), radians(self.pitch_deg), radians(self.yaw_deg))
 
     @property
     def at_rest(self) -> bool:
+        """Whether the velocity is zero."""
         return not np.any(self.velocity_m_s)
 
 
@@ -73,7 +75,7 @@ class PlanOptions:
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
-            raise UserError(f"--model {self.model}: known are {' and '.join(MODELS)}")
+            raise UserError(f"--model {self.model}: must be {' or '.join(MODELS)}")
         if not 0.2 <= self.reserve <= 1:
             raise UserError(f"--reserve {self.reserve:g}: must lie between 0.2 and 1")
         if not 0 <= self.see <= 0.8:
@@ -83,10 +85,12 @@ class PlanOptions:
         if self.risk is not None and not RISK_LEAST <= self.risk <= RISK_MOST:
             raise UserError(f"--risk {self.risk:g}: must lie between {RISK_LEAST:g} and {RISK_MOST:g}")
         if self.risk is not None and (self.flying_lap or self.start is not None):
-            raise UserError("--risk: is counted from rest on the pad; leave --start and --flying-lap out")
+            raise UserError("--risk is evaluated from rest on the pad; leave out --start and --flying-lap")
         if self.limit_s is not None and not self.limit_s > 0:
             raise UserError(f"--limit {self.limit_s:g}: must be positive")
         if self.guesses is not None and self.guesses < 1:
-            raise UserError(f"--guesses {self.guesses}: at least 1 is needed")
+            raise UserError(f"--guesses {self.guesses}: must be at least 1")
         if self.flying_lap and (self.laps != 1 or self.start is not None or self.stop_m is not None):
-            raise UserError("--flying-lap: has no start, stop or further laps, since it ends as it began")
+            raise UserError(
+                "--flying-lap: leave out --start, --stop and --laps, since the lap ends in its initial state"
+            )

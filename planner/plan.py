@@ -105,7 +105,7 @@ class Plan:
             )
         p, v = self.x[0, RATES_X["p"].at], self.x[0, RATES_X["v"].at]
         if np.linalg.norm(p - track.start.p_wb) > AT_PAD or np.linalg.norm(v) > AT_PAD:
-            raise PlanError("the plan does not begin at rest on the track's pad, so it cannot be raced")
+            raise PlanError("the plan does not begin at rest on the track's pad, so it cannot be flown from there")
 
     def flight_model(self, vehicle: Vehicle) -> Model:
         """Return the flight model of this trajectory, with the vehicle's full limits."""
@@ -150,16 +150,14 @@ def require_certified(path: str | Path, plan: Plan) -> None:
     if about.get("status") != "certified":
         why = f"its status is {str(about.get('status'))[:200]!r}, not 'certified'"
     elif about.get("plan_hash") != plan.hash:
-        why = "its rows are not those that were certified"
+        why = "its rows differ from those that were certified"
     elif about.get("seal") != seal(about):
-        why = (
-            f"its certificate {Path(path).with_suffix('.json').name} was changed after it was written, or is an old one"
-        )
+        why = f"its certificate {Path(path).with_suffix('.json').name} was changed after it was written, or is outdated"
     else:
         return
     vehicle = "" if plan.vehicle_name == "dcl" else f" --vehicle {plan.vehicle_name}"
     raise PlanError(
-        f"{path}: {why}; make it anew: plan-track {plan.track_file}{vehicle}, or fly it all the same: --uncertified"
+        f"{path}: {why}; plan again with plan-track {plan.track_file}{vehicle}, or add --uncertified to fly it"
     )
 
 
@@ -193,7 +191,7 @@ def numbers(rows: list[list[str]], least: int) -> Array:
     names, table = rows[0], np.empty((len(rows) - 1, len(rows[0])))
     for k, row in enumerate(rows[1:], start=1):
         if len(row) != len(names):
-            raise ValueError(f"row {k}: has {len(row)} columns, the header {len(names)}")
+            raise ValueError(f"row {k}: has {len(row)} columns, but the header has {len(names)}")
         for i, cell in enumerate(row):
             try:
                 table[k - 1, i] = float(cell)
@@ -202,14 +200,14 @@ def numbers(rows: list[list[str]], least: int) -> Array:
                 sane = False
             if not sane:
                 raise ValueError(
-                    f"row {k}: {names[i]} is {cell[:40]!r}, needed is a number from {-NUMBER_MOST:g} to {NUMBER_MOST:g}"
+                    f"row {k}: {names[i]} is {cell[:40]!r}, must be a number from {-NUMBER_MOST:g} to {NUMBER_MOST:g}"
                 )
     if len(table) < least:
-        raise ValueError(f"has {len(table)} rows, at least {least} are needed")
+        raise ValueError(f"the table has {len(table)} rows, at least {least} are needed")
     late = np.flatnonzero(np.diff(t := table[:, names.index("t")]) <= 0)
     if len(late):
         raise ValueError(
-            f"row {late[0] + 2}: t is {t[late[0] + 1]:g}, needed is a later time than the {t[late[0]]:g} before it"
+            f"row {late[0] + 2}: t is {t[late[0] + 1]:g}, must be later than the {t[late[0]]:g} of the row before"
         )
     return table
 
@@ -239,7 +237,7 @@ def read_plan(path: str | Path) -> Plan:
         table = numbers(rows, least=2)
         nodes = tuple(int(node) for node in about["gate_nodes"])
         if not all(0 <= node < len(table) for node in nodes):
-            raise ValueError(f"gate_nodes beyond its {len(table)} rows")
+            raise ValueError(f"gate_nodes must lie within the {len(table)} rows")
         return Plan(
             track_name=str(about["track"]),
             track_file=str(about["track_file"]),

@@ -75,7 +75,9 @@ def draw_crossing(axes: Axes, gate: Gate, crossed_m: Array, risk: GateRisk, radi
 
 def draw_tube(figure: SubFigure, plan: Plan, gates: Sequence[Gate], risk: FlightRisk, radius_m: float) -> None:
     """Draw all crossings of a flight, with the risk of each."""
-    figure.suptitle(f"{SIGMAS:g} sigma of where the gates are crossed, risk {risk.total:.1e} in all", fontsize=10)
+    figure.suptitle(
+        f"{SIGMAS:g} sigma ellipses of the predicted gate crossings, total risk {risk.total:.1e}", fontsize=10
+    )
     passed = [(i, gate) for i, gate in enumerate(gates) if not gate.is_ball]
     rows = -(-len(passed) // PANELS)
     axes = figure.subplots(rows, min(len(passed), PANELS), squeeze=False).ravel()

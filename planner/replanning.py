@@ -60,6 +60,7 @@ class ReplanResult:
 
     @property
     def ok(self) -> bool:
+        """Whether a new plan was found."""
         return not self.status
 
 
@@ -174,7 +175,7 @@ def _faults(part: Plan, task: Task) -> list[str]:
     t, p_w = beyond(ReplayedPath(t, x, np.zeros(0)), task)
     ends = task.model.integrate(part.x[:-1].T, part.u[:-1].T, np.diff(part.t), PARTS)[P].T
     defect = float(np.linalg.norm(ends - part.x[1:, P], axis=1).max())
-    faults = [f"an interval is off by {defect:.2f} m"] if defect > DEFECT_M else []
+    faults = [f"an interval has a defect of {defect:.2f} m"] if defect > DEFECT_M else []
     return faults + passages(t, p_w, part, task)[1] + too_near(t, p_w, task)[1]
 
 

@@ -33,12 +33,12 @@ class Task:
     def __post_init__(self) -> None:
         count = len(self.track.course(self.options.laps))
         if self.options.flying_lap and not self.track.closed:
-            raise UserError(f"{self.track.name}: the course is not closed, so it has no flying lap")
+            raise UserError(f"{self.track.name}: --flying-lap needs a closed course")
         low, high = self.track.bounds.low_m, self.track.bounds.high_m
         if self.end_m is not None and not np.all((np.array(low) <= self.end_m) & (np.array(self.end_m) <= high)):
             raise UserError(f"{self.track.name}: the end {self.end_m} lies outside the bounds {low} to {high}")
         if not 0 <= self.first < count:
-            raise UserError(f"{self.track.name}: next_gate {self.first}: the course has gates 0 to {count - 1}")
+            raise UserError(f"{self.track.name}: next_gate {self.first}: must be a gate from 0 to {count - 1}")
         if self.options.start is not None:
             self._require_possible(self.options.start)
 
@@ -51,12 +51,18 @@ class Task:
             )
         speed, turn = float(np.linalg.norm(start.velocity_m_s)), np.abs(start.rates_rad_s) / vehicle.rate_max_rad_s
         if speed > vehicle.speed_max_m_s:
-            raise UserError(f"{name}: the start flies {speed:g} m/s, {vehicle.name} at most {vehicle.speed_max_m_s:g}")
+            raise UserError(
+                f"{name}: the speed of the start is {speed:g} m/s,"
+                f" {vehicle.name} flies {vehicle.speed_max_m_s:g} m/s at most"
+            )
         if turn.max() > TURNING:
-            raise UserError(f"{name}: the start turns {turn.max():.3g} times as fast as {vehicle.name} can")
+            raise UserError(
+                f"{name}: the body rates of the start are {turn.max():.3g} times the limits of {vehicle.name}"
+            )
         if start.thrust_m_s2 > vehicle.thrust_max:
             raise UserError(
-                f"{name}: the start pushes with {start.thrust_m_s2:g} m/s^2, {vehicle.name} with {vehicle.thrust_max:.1f} at most"
+                f"{name}: the thrust of the start is {start.thrust_m_s2:g} m/s^2,"
+                f" {vehicle.name} has {vehicle.thrust_max:.1f} m/s^2 at most"
             )
 
     @property

@@ -15,11 +15,11 @@ PAGE = ROOT / "docs/api.md"
 HEAD = """# The public names
 
 These are imported as `from gate_racer import load_track`; while the version begins with 0 they may change, and the changelog
-says so. Each example goes on from those above it; `folder` is any folder, `np` is NumPy. World NED, body FRD, quaternions wxyz
-body to world, SI units. What a user can mend is raised as `UserError`: what, where, and what would be right. Modules of rooms,
-such as `planner.plan`, are within `gate_racer` in a non-editable install ([parts.md](parts.md)).
+says so. Each example continues those above it; `folder` is any folder, `np` is NumPy. World NED, body FRD, quaternions wxyz
+body to world, SI units. Errors that a user can correct are raised as `UserError`: what, where, and what would be right. Modules
+of rooms, such as `planner.plan`, are within `gate_racer` in a non-editable install ([parts.md](parts.md)).
 
-This page is made from the docstrings: `python -m tools.api_page`.
+This page is generated from the docstrings by `python -m tools.api_page`.
 """
 
 
@@ -62,6 +62,7 @@ def example(name: str) -> str:
 
 
 def page() -> str:
+    """Return the text of the page."""
     parts = [HEAD]
     for name in HOMES:
         node = definition(name)
@@ -78,6 +79,7 @@ def page() -> str:
 
 
 def main() -> None:
+    """Write the page."""
     PAGE.write_text(page(), encoding="utf-8")
 
 

@@ -17,6 +17,7 @@ VEHICLES = ("dcl", "swift")  # one of each model
 
 
 def main() -> None:
+    """Run one step of each plant, which compiles its functions."""
     track = load_track(TRACK)
     for name in VEHICLES:
         vehicle = load_vehicle(name)

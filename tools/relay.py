@@ -43,10 +43,13 @@ class Relay:
         except OSError as error:  # ENETUNREACH, EHOSTUNREACH, ENOBUFS and others of a failed network
             self.lost, self._out = self.lost + 1, self._out + 1
             if self._out == 1:
-                print(f"{self._name}: {error.strerror}; datagrams are lost until the network is back", flush=True)
+                print(
+                    f"{self._name}: {error.strerror}; datagrams are lost until the network is available again",
+                    flush=True,
+                )
             return
         if self._out:
-            print(f"{self._name}: the network is back, {self._out} datagrams were lost", flush=True)
+            print(f"{self._name}: the network is available again, {self._out} datagrams were lost", flush=True)
             self._out = 0
 
     @property
@@ -54,12 +57,14 @@ class Relay:
         return f"{self.target[0]}:{self.target[1]}"
 
     def close(self) -> None:
+        """Close both sockets."""
         self.near.close()
         self.far.close()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Carries the simulator's UDP to the machine that flies.")
+    """Relay datagrams until Ctrl-C."""
+    parser = argparse.ArgumentParser(description="Relay the simulator's UDP to the machine of the pilot.")
     parser.add_argument("host", help="address of the machine that runs `run-mpc --live`")
     target = socket.gethostbyname(parser.parse_args().host)
     with selectors.DefaultSelector() as selector:
@@ -67,7 +72,7 @@ def main() -> None:
             relay = Relay(target, port)
             for side in (relay.near, relay.far):
                 selector.register(side, selectors.EVENT_READ, relay)
-        print(f"127.0.0.1 ports {MAVLINK} and {VIDEO} <-> {target}; Ctrl-C ends")
+        print(f"127.0.0.1 ports {MAVLINK} and {VIDEO} <-> {target}; stop with Ctrl-C")
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 for key, _ in selector.select(timeout=0.5):

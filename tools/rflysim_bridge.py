@@ -61,7 +61,7 @@ class RosNode:
         try:
             self._rclpy = importlib.import_module("rclpy")
         except ImportError:
-            raise UserError("rclpy is not installed: source ROS 2's setup file, or leave --ros out") from None
+            raise UserError("rclpy is not installed: source ROS 2's setup file, or leave out --ros") from None
         self._rclpy.init()
         self._node = self._rclpy.create_node("rflysim_bridge")
         self._names, self._prefix, self._ned = names, prefix, ned
@@ -76,12 +76,12 @@ class RosNode:
         try:
             types = importlib.import_module(f"{package}.msg")
         except ImportError:
-            raise UserError(f"--gimbal-messages {package}: no such ROS package in this environment") from None
+            raise UserError(f"--gimbal-messages {package}: this environment has no such ROS package") from None
         kinds = (types.CameraCtrl, "ctrl", gimbal_order), (types.CameraAICtrl, "ai_ctrl", box_order)
-        for kind, what, order_of in kinds:
+        for kind, suffix, order_of in kinds:
             for seq_id, gimbal in desk.gimbals.items():
                 received = partial(_order, desk, seq_id, order_of)
-                self._node.create_subscription(kind, gimbal_topic(gimbal, what, self._prefix), received, QUEUE)
+                self._node.create_subscription(kind, gimbal_topic(gimbal, suffix, self._prefix), received, QUEUE)
 
     def listen(self) -> None:
         """Process received commands."""
@@ -118,46 +118,62 @@ class RosNode:
         publisher.publish(fill(made(), values))
 
     def close(self) -> None:
+        """Destroy the node."""
         self._node.destroy_node()
         self._rclpy.shutdown()
 
 
-def _order(desk: GimbalClient, seq_id: int, order_of: Callable[[dict], GimbalOrder], asked: Any) -> None:
+def _order(desk: GimbalClient, seq_id: int, order_of: Callable[[dict], GimbalOrder], command: Any) -> None:
     """Forward a command to a gimbal; an invalid one is reported and ignored."""
     try:
-        desk.order(seq_id, order_of(fields(asked)))
+        desk.order(seq_id, order_of(fields(command)))
     except (ValueError, KeyError) as error:
-        print(f"an order to sensor {seq_id} is ignored: {error}", file=sys.stderr, flush=True)
+        print(f"invalid command to sensor {seq_id} ignored: {error}", file=sys.stderr, flush=True)
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command-line parser."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("config", help="Config.json")
+    arguments.add_argument("config", help="RflySim's Config.json with the sensors")
     arguments.add_argument(
-        "--server", default="rflysim://127.0.0.1:20010", metavar="URL", help="whom to ask for sensors"
+        "--server", default="rflysim://127.0.0.1:20010", metavar="URL", help="server of the sensor streams"
     )
     arguments.add_argument("--ros", action="store_true", help="publish to ROS 2; needs rclpy")
     arguments.add_argument(
-        "--topic", action="append", default=[], metavar="TYPE=NAME", help="of a TypeID; {seq} is the SeqID"
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TYPE=NAME",
+        help="topic name of a TypeID; {seq} stands for the SeqID",
     )
-    arguments.add_argument("--prefix", default="", help="before every topic, such as /uav2")
-    arguments.add_argument("--ned", action="store_true", help="odometry in NED and FRD in place of ENU and FLU")
-    arguments.add_argument("--imu", metavar="HOST[:PORT]", help="ask CopterSim there for its IMU, for /rflysim/imu")
-    arguments.add_argument("--copter", type=int, default=1, help="whose IMU (default: 1)")
-    arguments.add_argument("--masks", choices=sorted(MASKS), default="document", help="how gimbals number orders")
+    arguments.add_argument("--prefix", default="", help="prefix of all topics, such as /uav2")
+    arguments.add_argument("--ned", action="store_true", help="publish odometry in NED and FRD instead of ENU and FLU")
     arguments.add_argument(
-        "--gimbal-messages", default="rflysim_ros_pkg", help="ROS package of CameraCtrl and the like"
+        "--imu", metavar="HOST[:PORT]", help="request the IMU from CopterSim at this address, for /rflysim/imu"
     )
-    arguments.add_argument("--state-port", type=int, default=STATE_PORT, help="where gimbals tell their state")
+    arguments.add_argument(
+        "--copter", type=int, default=1, help="number of the vehicle whose IMU is requested (default: 1)"
+    )
+    arguments.add_argument("--masks", choices=sorted(MASKS), default="document", help="numbering of gimbal commands")
+    arguments.add_argument(
+        "--gimbal-messages",
+        default="rflysim_ros_pkg",
+        help="ROS package that defines CameraCtrl, CameraAICtrl and CameraStatus",
+    )
+    arguments.add_argument(
+        "--state-port", type=int, default=STATE_PORT, help="UDP port on which gimbals send their state"
+    )
     arguments.add_argument(
         "--stamps",
         choices=("absolute", "simulation"),
         default="absolute",
-        help="since 1970, by CopterSim's heartbeat or else by the first frame; or since the simulation began",
+        help="time stamps since 1970, by CopterSim's heartbeat or else the first frame; or since the start of the simulation",
     )
-    arguments.add_argument("--heartbeat-port", type=int, default=HEARTBEAT_PORT, help="where CopterSim tells the time")
-    arguments.add_argument("--layout", choices=sorted(LAYOUTS), help="of clouds (default: found out)")
-    arguments.add_argument("--seconds", type=float, default=float("inf"), help="end after so long")
+    arguments.add_argument(
+        "--heartbeat-port", type=int, default=HEARTBEAT_PORT, help="UDP port of CopterSim's heartbeat"
+    )
+    arguments.add_argument("--layout", choices=sorted(LAYOUTS), help="layout of point clouds (default: detected)")
+    arguments.add_argument("--seconds", type=float, default=float("inf"), help="duration, s (default: until Ctrl-C)")
     return arguments
 
 
@@ -177,34 +193,37 @@ def topics(pairs: list[str]) -> dict[int, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Bridge until the time is over; returns the exit code."""
     names, (server, options) = topics(arguments.topic), parse_server(arguments.server)
     if options:
-        raise UserError(f"--server {arguments.server}: takes no options, the Config.json is an argument of its own")
+        raise UserError(f"--server {arguments.server}: must have no options; give the Config.json as an argument")
     if not arguments.seconds >= 0:
         raise UserError(f"--seconds {arguments.seconds:g}: must not be negative")
     if not 1 <= arguments.copter <= LAST_COPTER:
         raise UserError(f"--copter {arguments.copter}: must lie between 1 and {LAST_COPTER}")
     sensors = load_sensors(arguments.config)
     layout = LAYOUTS[arguments.layout] if arguments.layout else None
-    begin = told = time.monotonic()
+    begin = reported = time.monotonic()
     with ExitStack() as stack:
         node = stack.enter_context(closing(RosNode(names, arguments.prefix, arguments.ned))) if arguments.ros else None
         receiver = stack.enter_context(SensorReceiver(sensors, server, layout=layout))
-        ear = stack.enter_context(closing(_imu(arguments))) if arguments.imu else None
+        imu_receiver = stack.enter_context(closing(_imu(arguments))) if arguments.imu else None
         work = _ros(arguments, stack, node, server, receiver) if node is not None else _nothing
         while (now := time.monotonic()) - begin < arguments.seconds:
             samples = [sample for sample, _ in receiver.receive(POLL_S)]
-            work(samples, list(ear.samples()) if ear is not None else [])
-            if now - told > REPORT_S:
-                told = now
-                _report(receiver, ear)
-        _report(receiver, ear)
+            work(samples, list(imu_receiver.samples()) if imu_receiver is not None else [])
+            if now - reported > REPORT_S:
+                reported = now
+                _report(receiver, imu_receiver)
+        _report(receiver, imu_receiver)
     return 0
 
 
-def _report(receiver: SensorReceiver, ear: ImuReceiver | None) -> None:
+def _report(receiver: SensorReceiver, imu_receiver: ImuReceiver | None) -> None:
     now = time.monotonic()
-    print(*receiver.report(now), *([ear.report(now)] if ear is not None else []), sep="\n", flush=True)
+    print(
+        *receiver.report(now), *([imu_receiver.report(now)] if imu_receiver is not None else []), sep="\n", flush=True
+    )
 
 
 def _imu(arguments: argparse.Namespace) -> ImuReceiver:
@@ -249,15 +268,15 @@ def _start(arguments: argparse.Namespace, stack: ExitStack, server: Address) -> 
     if arguments.stamps == "simulation":
         return lambda t: 0.0
     try:
-        ear = HeartbeatReceiver(server, arguments.copter, arguments.heartbeat_port)
+        heartbeat = HeartbeatReceiver(server, arguments.copter, arguments.heartbeat_port)
     except LinkError as error:  # another program uses the port: fall back to the first frame
-        print(f"{error}; times are guessed by the first frame", file=sys.stderr, flush=True)
-        ear = HeartbeatReceiver(server, arguments.copter, 0)
-    stack.enter_context(closing(ear))
+        print(f"{error}; times are estimated from the first frame", file=sys.stderr, flush=True)
+        heartbeat = HeartbeatReceiver(server, arguments.copter, 0)
+    stack.enter_context(closing(heartbeat))
 
     def start(t: float) -> float:
-        ear.listen(time.time() - time.monotonic())
-        return ear.start(t, time.time())
+        heartbeat.listen(time.time() - time.monotonic())
+        return heartbeat.start(t, time.time())
 
     return start
 

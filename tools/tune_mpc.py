@@ -146,22 +146,27 @@ def write(path: Path, settings: Settings, note: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Tunes the weights of a controller over seeds.")
+    """Tune, compare on held-out races, and write the settings if they are better."""
+    parser = argparse.ArgumentParser(description="Tune the weights of a controller over seeds.")
     parser.add_argument("controller", choices=CONTROLLERS)
-    parser.add_argument("--budget", type=int, default=150, help="scores")
-    parser.add_argument("--races", type=int, default=8, help="of each score")
-    parser.add_argument("--held-out", type=int, default=30, help="races on which old and new are compared")
+    parser.add_argument("--budget", type=int, default=150, help="number of score evaluations")
+    parser.add_argument("--races", type=int, default=8, help="races per score")
+    parser.add_argument(
+        "--held-out", type=int, default=30, help="held-out races on which old and new weights are compared"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--dry", action="store_true", help="write nothing")
+    parser.add_argument("--dry", action="store_true", help="do not write the settings")
     a = parser.parse_args()
     old = load_settings(a.controller)
     new = tune(old, a.budget, a.races, a.seed)
     held_out = list(races(HELD_OUT, a.held_out))
     before, after = score(old, held_out), score(new, held_out)
-    print(f"on {a.held_out} races not tuned on: {before:.4f} before, {after:.4f} after")
+    print(f"score on {a.held_out} held-out races: {before:.4f} before, {after:.4f} after")
     if after < before and not a.dry:
         note = f"python -m tools.tune_mpc {a.controller} --budget {a.budget} --races {a.races} --seed {a.seed}:"
-        write(FOLDER / f"{a.controller}.yaml", new, f"{note} {before:.4f} -> {after:.4f} on {a.held_out} other races")
+        write(
+            FOLDER / f"{a.controller}.yaml", new, f"{note} {before:.4f} -> {after:.4f} on {a.held_out} held-out races"
+        )
 
 
 if __name__ == "__main__":

@@ -64,11 +64,11 @@ def campaign(
     store = Store(folder / FILE)
     store.require({**machine(), **{f"gates:{track.name}": _outlines(track) for track in loaded}}, "commit")
     done = {name for name, status in store.done().items() if not (retry and status == "failed")}
-    jobs, asked = list[Job](), list[str]()
+    jobs, requested = list[Job](), list[str]()
     for track in loaded:
         for vehicle in vehicles:
             cases = choice.cases(track.name, vehicle.name)
-            asked += [case.id for case in cases]
+            requested += [case.id for case in cases]
             missing = [case for case in cases if case.id not in done]
             for plan in dict.fromkeys(case.plan for case in missing):
                 of_plan = [case for case in missing if case.plan == plan]
@@ -82,7 +82,7 @@ def campaign(
         for case, flown in flights:
             store.add(case, flown)
             progress(flown)
-    return store, asked
+    return store, requested
 
 
 def worst(rows: list[Row], count: int) -> list[Row]:

@@ -23,6 +23,7 @@ class Case:
 
     @property
     def id(self) -> str:
+        """Unique key of the case in the campaign."""
         laps = f"{self.laps}laps" if self.laps > 1 else "1lap"
         parts = (self.track, self.vehicle, laps, self.setting, self.controller, self.estimator, self.world)
         more = (f"plan:{self.plan}" if self.plan else "", f"residual:{self.residual}" if self.residual else "")
@@ -65,6 +66,7 @@ class Outcome:
 
     @property
     def finished(self) -> bool:
+        """Whether the race was finished."""
         return self.status == "finished"
 
     @property

@@ -48,25 +48,25 @@ class PreparedCourse:
 
 def plan_options(text: str, laps: int) -> PlanOptions:
     """Parse plan options such as `reserve=1,margin=0,see=0`; USUAL or an empty text for the defaults. Raises UserError."""
-    asked: dict[str, float] = {}
+    values: dict[str, float] = {}
     for part in text.split(",") if text not in ("", USUAL) else ():
         name, _, value = part.partition("=")
         if name not in PLAN:
             raise UserError(
-                f"--plans {text}: {name!r} is not known; known: {', '.join(PLAN)}, such as reserve=1,margin=0"
+                f"--plans {text}: unknown option {name!r}; known: {', '.join(PLAN)}, such as reserve=1,margin=0"
             )
         try:
-            asked[PLAN[name]] = float(value)
+            values[PLAN[name]] = float(value)
         except ValueError:
-            raise UserError(f"--plans {text}: {part}: {value!r} is no number") from None
-    return PlanOptions(laps=laps, **asked)  # type: ignore[arg-type]
+            raise UserError(f"--plans {text}: {part}: {value!r} is not a number") from None
+    return PlanOptions(laps=laps, **values)  # type: ignore[arg-type]
 
 
 def plan_name(text: str) -> str:
     """Return the canonical name of plan options; empty for the defaults. Raises UserError."""
     options, usual = plan_options(text, 1), PlanOptions()
-    asked = {name: getattr(options, field) for name, field in PLAN.items()}
-    differ = {name: value for name, value in asked.items() if value != getattr(usual, PLAN[name])}
+    values = {name: getattr(options, field) for name, field in PLAN.items()}
+    differ = {name: value for name, value in values.items() if value != getattr(usual, PLAN[name])}
     return ",".join(f"{name}={value:g}" for name, value in differ.items())
 
 
@@ -81,6 +81,7 @@ class FlightConditions:
 
     @property
     def given(self) -> bool:
+        """Whether the state is given instead of estimated."""
         return not self.camera
 
     def flown(self, vehicle: Vehicle) -> Setting:
@@ -89,6 +90,7 @@ class FlightConditions:
 
     @property
     def noisy(self) -> bool:
+        """Whether the observation has noise."""
         return self.simulated is not None and self.simulated.noisy
 
     @property
@@ -145,15 +147,15 @@ class Choice:
         for option, names, known in (*options, ("controllers", flown, (*CONTROLLERS, *policy.names()))):
             for name in names:
                 if name not in known:
-                    raise UserError(f"--{option} {name}: not known; known: {', '.join(known)}")
+                    raise UserError(f"--{option} {name}: unknown; known: {', '.join(known)}")
         if self.seeds < 1:
-            raise UserError(f"--seeds {self.seeds}: at least 1 is needed")
+            raise UserError(f"--seeds {self.seeds}: must be at least 1")
         for plan in self.plans:
             plan_options(plan, self.laps)
         for world in self.worlds:
             if ":" in world:
                 raise UserError(
-                    f"--worlds {world}: a file or name without a seed, since each flight's seed draws its world"
+                    f"--worlds {world}: must be a name or file without a seed, since each flight's seed draws its world"
                 )
             load_worlds(world if world != FACTORS else UNKNOWN)
 
@@ -164,9 +166,9 @@ class Choice:
         plans = dict.fromkeys(map(plan_name, self.plans))
         axes = product(plans, self.settings, self.controllers, self.estimators, worlds)
         for plan, name, controller, estimator, world in axes:
-            told = SETTINGS[name]
-            for seed in range(self.seeds if told.random or world != NOMINAL else 1):
-                by = NO_ESTIMATOR if told.given else estimator
+            conditions = SETTINGS[name]
+            for seed in range(self.seeds if conditions.random or world != NOMINAL else 1):
+                by = NO_ESTIMATOR if conditions.given else estimator
                 case = Case(track, vehicle, self.laps, name, controller, by, seed, world, plan, self.residual)
                 found[case.id] = case
         return list(found.values())

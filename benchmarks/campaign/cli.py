@@ -27,7 +27,7 @@ from vehicle.errors import UserError
 def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None:
     """Add the options of a campaign's axes and of its execution."""
     add = arguments.add_argument
-    add("--vehicles", nargs="+", default=["dcl"], metavar="NAME", help="names or YAML files (default: dcl)")
+    add("--vehicles", nargs="+", default=["dcl"], metavar="NAME", help="names or YAML files of vehicles (default: dcl)")
     known = f"from {', '.join(SETTINGS)}, or a range such as 1-4 (default: {' '.join(settings)})"
     add("--settings", nargs="+", default=settings, metavar="S", help=known)
     for option, names in (("--controllers", CONTROLLERS), ("--estimators", ESTIMATORS)):
@@ -38,44 +38,57 @@ def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None
         nargs="+",
         default=[NOMINAL],
         metavar="W",
-        help="names or files, drawn with the flight's seed; factors: each factor of unknown alone (default: as_believed)",
+        help="names or files of worlds, drawn by the flight's seed; factors: each factor of unknown alone (default: as_believed)",
     )
     add(
         "--plans",
         nargs="+",
         default=[USUAL],
         metavar="P",
-        help=f"options of the plans, such as reserve=1,margin=0,see=0 for the time-optimal plan (default: {USUAL})",
+        help=f"planning options, such as reserve=1,margin=0,see=0 for the time-optimal plan (default: {USUAL})",
     )
     add(
         "--residual",
         type=Path,
         metavar="FILE",
-        help="residual file: its acceleration acts on the plant, its errors on the observation; see fit-residuals, make-errors",
+        help="file of fit-residuals or make-errors: accelerations added to the plant, errors added to the observation",
     )
     add("--laps", type=int, default=1, help="number of laps (default: 1)")
     add("--seeds", type=int, default=10, help="flights per configuration with random elements (default: 10)")
-    add("--workers", type=int, default=os.cpu_count() or 1, help="processes on this machine (default: one per core)")
+    add(
+        "--workers",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="number of processes on this machine (default: one per core)",
+    )
     add("--scheduler", default="", metavar="tcp://HOST:PORT", help="fly on the workers of this Dask scheduler")
     out = Path("logs") / f"campaign-{commit()}"
-    add("--out", type=Path, default=out, help="folder; continues a campaign in it (default: logs/campaign-COMMIT)")
+    add(
+        "--out",
+        type=Path,
+        default=out,
+        help="folder of the campaign; an existing campaign is continued (default: logs/campaign-COMMIT)",
+    )
     add("--uncertified", action="store_true", help="fly plans without a valid certificate")
     add("--retry", action="store_true", help="repeat failed cases")
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command-line parser of `race-bench`."""
     arguments = argparse.ArgumentParser(prog="race-bench", description="Fly campaigns, and continue interrupted ones.")
-    arguments.add_argument("--tracks", nargs="+", default=["vq1"], metavar="TRACK", help="names or YAML files")
+    arguments.add_argument(
+        "--tracks", nargs="+", default=["vq1"], metavar="TRACK", help="names or YAML files of tracks"
+    )
     add_choices(arguments, ["projected"])
-    arguments.add_argument("--worst", type=int, default=3, help="worst flights to log and draw (default: 3)")
+    arguments.add_argument("--worst", type=int, default=3, help="number of worst flights to log and draw (default: 3)")
     rivals.add_options(arguments)
     commands = arguments.add_subparsers(dest="command", metavar="")
-    versus = commands.add_parser("compare", help="compare two campaigns on their common seeds, with significance")
+    versus = commands.add_parser("compare", help="compare two campaigns on their common seeds, with significance tests")
     versus.add_argument("a", type=Path, help="first campaign, folder or file")
-    versus.add_argument("b", type=Path, help="second campaign")
+    versus.add_argument("b", type=Path, help="second campaign, folder or file")
     fit_residuals.add_parser(commands)
     make_errors.add_parser(commands)
-    again = commands.add_parser("report", help="write tables and report of a campaign again")
+    again = commands.add_parser("report", help="rewrite tables and report of a campaign")
     again.add_argument("folder", type=Path)
     add_common(arguments, "the tables")
     for command in commands.choices.values():
@@ -104,17 +117,17 @@ def fly(arguments: argparse.Namespace, tracks: list[str]) -> tuple[Store, list[R
     """Fly a campaign; return its file and the requested rows, in order. Raises UserError for invalid options."""
     a = arguments
     name, residuals = residuals_of(a.residual)
-    what = (a.vehicles, expand(a.settings), a.controllers, a.estimators, a.laps, a.seeds, a.worlds)
-    choice = Choice(*what, a.uncertified, tuple(a.plans), name)
+    axes = (a.vehicles, expand(a.settings), a.controllers, a.estimators, a.laps, a.seeds, a.worlds)
+    choice = Choice(*axes, a.uncertified, tuple(a.plans), name)
     if a.workers < 1:
-        raise UserError(f"--workers {a.workers}: at least 1 is needed")
+        raise UserError(f"--workers {a.workers}: must be at least 1")
     try:
-        store, asked = campaign(tracks, choice, a.out, a.workers, a.scheduler, a.retry, residuals)
+        store, requested = campaign(tracks, choice, a.out, a.workers, a.scheduler, a.retry, residuals)
     except KeyboardInterrupt:
-        remark(f"\nwhat has been flown is kept in {a.out}; the same command goes on")
+        remark(f"\ncompleted flights are kept in {a.out}; repeat the command to continue")
         raise
     by_id = {row.case.id: row for row in store.rows()}
-    return store, [by_id[name] for name in asked]
+    return store, [by_id[name] for name in requested]
 
 
 def write_cases(path: Path, rows: list[Row]) -> None:
@@ -128,7 +141,7 @@ def write(store: Store, json_file: Path | None) -> None:
     found, cost = cells(rows), costs(rows)
     text = f"commit {about.get('commit', '?')}, {about.get('machine', '?')}\n\n{markdown(found)}"
     if any(row.case.world != NOMINAL for row in rows):
-        text += f"\n## What each world costs\n\n{worlds_markdown(cost)}"
+        text += f"\n## Cost of each world\n\n{worlds_markdown(cost)}"
     (folder / "tables.md").write_text(text, encoding="utf-8")
     for path in (folder / "tables.json", json_file):
         write_json(path, as_json(about, found, cost))
@@ -138,6 +151,7 @@ def write(store: Store, json_file: Path | None) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the requested command; returns the exit code, 1 if a flight failed."""
     if arguments.command == "compare":
         varied, found = compare(Store.existing(arguments.a).rows(), Store.existing(arguments.b).rows())
         print(table(varied, found))
@@ -161,6 +175,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main() -> None:
+    """Run `race-bench`."""
     sys.exit(perform(parser(), run))
 
 

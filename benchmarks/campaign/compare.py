@@ -47,16 +47,18 @@ class Difference:
 
     @property
     def mean(self) -> float:
+        """Mean of B minus A, in the unit of the figure."""
         return self.b - self.a
 
     @property
     def verdict(self) -> str:
+        """Verdict as text: which campaign is better, if significant after correction."""
         if self.pairs and self.mean == self.low == self.high == 0.0:
-            return "the same"
+            return "identical"
         if self.p is None:
-            return f"not known: {self.pairs} pairs, at least {LEAST_PAIRS} are needed"
+            return f"too few pairs: {self.pairs}, at least {LEAST_PAIRS} are needed"
         if self.p >= ALPHA or self.low <= 0.0 <= self.high:
-            return "no difference shown"
+            return "no significant difference"
         return "B is better" if self.mean * self.better > 0 else "B is worse"
 
 
@@ -88,7 +90,7 @@ def compare(a: list[Row], b: list[Row]) -> tuple[tuple[str, ...], list[Differenc
 
     found = [d for name, pairs in _paired_up(a, b, varied) for d in _cell(name, pairs)]
     if not found:
-        raise UserError("the two campaigns have no case in common: same track, setting and seed, flown in both")
+        raise UserError("the two campaigns have no common case: needs the same track, setting and seed in both")
     return varied, _holm(found)
 
 
@@ -176,7 +178,7 @@ def _holm(found: list[Difference]) -> list[Difference]:
 
 def table(varied: tuple[str, ...], found: list[Difference]) -> str:
     """Return the comparison as a Markdown table."""
-    lines = [f"differs by intent: {', '.join(varied) or 'nothing but the program'}; B minus A on common seeds", ""]
+    lines = [f"intended difference: {', '.join(varied) or 'only the program'}; B minus A on common seeds", ""]
     lines += [
         "| cell | figure | pairs | A | B | B - A [95 %] | p (Holm) | verdict |",
         "|---|---|---|---|---|---|---|---|",

@@ -23,17 +23,21 @@ COMPONENTS = {"position": "m", "velocity": "m/s", "attitude": "rad"}
 
 def add_parser(commands: Any) -> None:
     """Add the sub-command to those of `race-bench`."""
-    add = commands.add_parser(NAME, help="what odometry and plant get wrong, from flight logs with truth").add_argument
-    add("logs", nargs="+", type=Path, metavar="LOG", help="of run-mpc or race-bench, with truth (.mcap)")
-    add("--vehicle", default="dcl", help="name or YAML file of what flew (default: dcl)")
+    add = commands.add_parser(
+        NAME, help="fit residual models of odometry and plant to flight logs with truth"
+    ).add_argument
+    add("logs", nargs="+", type=Path, metavar="LOG", help=".mcap log of run-mpc or race-bench, with truth")
+    add("--vehicle", default="dcl", help="name or YAML file of the vehicle flown (default: dcl)")
     add(
         "--setting",
         type=int,
         choices=sorted(SETTINGS),
-        help="plant that lacks something: 1, 2 the rates model, 3, 4 the grey-box model (default: what is known of the vehicle)",
+        help="plant to correct: 1, 2 the rates model; 3, 4 the grey-box model (default: the best that the vehicle has)",
     )
-    add("--samples", type=int, default=SAMPLES, help=f"states that the Gaussian processes use (default: {SAMPLES})")
-    add("--out", type=Path, default=Path("residual.npz"), metavar="FILE", help="written here (default: residual.npz)")
+    add(
+        "--samples", type=int, default=SAMPLES, help=f"number of states for the Gaussian processes (default: {SAMPLES})"
+    )
+    add("--out", type=Path, default=Path("residual.npz"), metavar="FILE", help="output file (default: residual.npz)")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -41,9 +45,9 @@ def run(arguments: argparse.Namespace) -> None:
     vehicle = load_vehicle(arguments.vehicle)
     require_output(arguments.out, *arguments.logs, arguments.vehicle)
     if arguments.out.suffix != ".npz":
-        raise UserError(f"--out {arguments.out}: a residual file ends in .npz")
+        raise UserError(f"--out {arguments.out}: must end in .npz")
     if arguments.samples < 2:
-        raise UserError(f"--samples {arguments.samples}: at least 2 are needed")
+        raise UserError(f"--samples {arguments.samples}: must be at least 2")
     setting = SETTINGS[arguments.setting] if arguments.setting else natural(vehicle)
     lacked, seen = list[tuple[Array, ...]](), list[tuple[Array, Array, Array]]()
     for flight, path in enumerate(arguments.logs):
@@ -61,7 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
                 seen.append((x, errors, np.full(len(x), flight)))
     states, thrusts, accel = (np.concatenate(part) for part in zip(*lacked, strict=True))
     if len(states) < NEIGHBOURS:
-        raise UserError(f"{arguments.logs[0]}: {len(states)} samples in flight, at least {NEIGHBOURS} are needed")
+        raise UserError(f"{arguments.logs[0]}: only {len(states)} samples in flight, at least {NEIGHBOURS} are needed")
     observation = None
     if seen:
         x, errors, flights = (np.concatenate(part) for part in zip(*seen, strict=True))
@@ -71,7 +75,7 @@ def run(arguments: argparse.Namespace) -> None:
     Residuals(vehicle.hash, setting.aerodynamic, acceleration, observation).save(arguments.out)
     plant = "grey-box" if setting.aerodynamic else "`rates`"
     rms = float(np.sqrt((accel**2).sum(axis=1).mean()))
-    print(f"{len(states)} accelerations; rms that the {plant} model of {vehicle.name} lacks: {rms:.2f} m/s^2")
+    print(f"{len(states)} accelerations; rms residual of the {plant} model of {vehicle.name}: {rms:.2f} m/s^2")
     write_json(arguments.json, {"file": arguments.out, "accelerations": len(states), "rms_m_s2": rms})
     remark(f"written: {arguments.out}")
 
@@ -83,7 +87,7 @@ def read(path: Path) -> dict[str, list[Record]]:
         records[topic.strip("/")].append(record)
     for name in ("truth", "command"):
         if len(records[name]) < 2:
-            raise UserError(f"{path}: no {name} in this log; fly in the built-in simulator to have it")
+            raise UserError(f"{path}: the log has no channel {name}; only flights in the built-in simulator record it")
     return records
 
 
@@ -109,6 +113,6 @@ def table(model: ObservationModel, errors: Array) -> str:
         of = slice(3 * k, 3 * k + 3)
         rms = np.sqrt((errors[:, of] ** 2).sum(axis=1).mean())
         shared, own, noise = np.mean([(i.shared, i.own, i.noise) for i in model.kernels[of]], axis=0)
-        shares = f"common to all passes {shared:.0%}, of each pass {own:.0%}, noise {noise:.0%}"
-        lines.append(f"{name:8s} rms {rms:.4f} {unit}; of the variance: {shares}")
+        shares = f"common to all passes {shared:.0%}, particular to a pass {own:.0%}, noise {noise:.0%}"
+        lines.append(f"{name:8s} rms {rms:.4f} {unit}; shares of the variance: {shares}")
     return "\n".join(lines)

@@ -41,12 +41,15 @@ class NoLog:
     """`FlightLog` that discards its records."""
 
     def write(self, channel: str, t: float, **fields: Any) -> None:
+        """Discard a record."""
         pass
 
     def image(self, t: float, jpeg: bytes) -> None:
+        """Discard an image."""
         pass
 
     def close(self) -> None:
+        """Do nothing."""
         pass
 
 
@@ -61,10 +64,12 @@ def attempt(case: Case, course: PreparedCourse) -> Flown:
 
 def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) -> Flown:
     """Fly a case and write its log; with `plot` also draw the flight there."""
-    begin, told = time.process_time(), SETTINGS[case.setting]
+    begin, conditions = time.process_time(), SETTINGS[case.setting]
     world = resolve(asked(case.world, case.seed), course.track, course.vehicle)
     log.write("flight", 0.0, track=case.track, vehicle=case.vehicle, world=described(world), seed=case.seed)
-    recorder, tally, verdict, simulated_s = (_by_state if told.given else _by_sight)(case, course, told, world, log)
+    recorder, tally, verdict, simulated_s = (_by_state if conditions.given else _by_sight)(
+        case, course, conditions, world, log
+    )
     log_verdict(log, verdict)
     flown = measure(course, world, recorder, tally, verdict, simulated_s, time.process_time() - begin)
     if plot is not None and recorder.flight.t:
@@ -76,10 +81,10 @@ def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) 
 
 
 def _by_sight(
-    case: Case, course: PreparedCourse, told: FlightConditions, world: World, log: Any
+    case: Case, course: PreparedCourse, conditions: FlightConditions, world: World, log: Any
 ) -> tuple[EvaluationRecorder, FlightCounters, Verdict, float]:
     """Fly with IMU and camera only: the pilot in lock-step with its simulator."""
-    wire, vehicle = load_wire(told.profile), course.vehicle
+    wire, vehicle = load_wire(conditions.profile), course.vehicle
     profile = wire if isinstance(wire, Profile) else wire.wire
     estimator, associator = ESTIMATORS[case.estimator](course), Associator(course.track.gates, vehicle.camera)
     parts = course.track, vehicle, profile, estimator, associator
@@ -88,27 +93,30 @@ def _by_sight(
     else:
         pilot = make_learned(*parts, load_policy(case.controller), case.laps)
     recorder = EvaluationRecorder(log, course.track, estimator)
-    eye = open_perception(told.camera, LOOK, world, vehicle.camera, profile, case.seed, told.detector)
+    perception = open_perception(
+        conditions.camera, LOOK, world, vehicle.camera, profile, case.seed, conditions.detector
+    )
     try:
-        flight = (eye, case.seed, case.laps, recorder, lambda _: None, told.simulated, course.residual)
+        flight = (perception, case.seed, case.laps, recorder, lambda _: None, conditions.simulated, course.residual)
         if isinstance(wire, Profile):
             _, verdict = fly_lockstep(pilot, world, wire, *flight)
         else:
             _, verdict = fly_betaflight(pilot, world, wire, *flight)
     finally:
-        eye.close()
+        perception.close()
     return recorder, pilot.counters, verdict, pilot.estimator.t
 
 
 def _by_state(
-    case: Case, course: PreparedCourse, told: FlightConditions, world: World, log: Any
+    case: Case, course: PreparedCourse, conditions: FlightConditions, world: World, log: Any
 ) -> tuple[EvaluationRecorder, FlightCounters, Verdict, float]:
     """Fly in the paper's settings: the controller receives the true state, or the state with one realisation of the errors."""
-    profile, tally, recorder = load_profile(told.profile), FlightCounters(), EvaluationRecorder(log, course.track, None)
-    simulator = Simulator(world, profile, case.seed, case.laps, setting=told.simulated, residual=course.residual)
+    profile, tally = load_profile(conditions.profile), FlightCounters()
+    recorder = EvaluationRecorder(log, course.track, None)
+    simulator = Simulator(world, profile, case.seed, case.laps, setting=conditions.simulated, residual=course.residual)
     steers = steering(case.controller, course, case.laps, profile.command_hz)
     errors = None
-    if told.noisy:
+    if conditions.noisy:
         assert course.errors is not None
         errors = course.errors.sample(np.random.default_rng([case.seed, 1]))
     simulator.command(Arm(True))

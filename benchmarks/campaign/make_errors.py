@@ -24,13 +24,19 @@ LENGTH_M = (
 
 def add_parser(commands: Any) -> None:
     """Add the sub-command to those of `race-bench`."""
-    add = commands.add_parser(NAME, help="observation errors of a chosen size, for --residual").add_argument
-    add("track", help="name or YAML file of the course")
-    add("--vehicle", default="dcl", help="name or YAML file of what will fly (default: dcl)")
+    add = commands.add_parser(NAME, help="write observation errors of a chosen size, for --residual").add_argument
+    add("track", help="name or YAML file of the track")
+    add("--vehicle", default="dcl", help="name or YAML file of the vehicle (default: dcl)")
     known = ", ".join(odometry_errors())
-    add("--size", default="swift", help=f"of {known}, or standard deviations on each axis, M,M/S,RAD (default: swift)")
-    add("--length", type=float, default=LENGTH_M, metavar="M", help=f"over which they change (default: {LENGTH_M:g})")
-    add("--out", type=Path, default=Path("errors.npz"), metavar="FILE", help="written here (default: errors.npz)")
+    add("--size", default="swift", help=f"{known}, or standard deviations per axis as M,M/S,RAD (default: swift)")
+    add(
+        "--length",
+        type=float,
+        default=LENGTH_M,
+        metavar="M",
+        help=f"correlation length of the errors, m (default: {LENGTH_M:g})",
+    )
+    add("--out", type=Path, default=Path("errors.npz"), metavar="FILE", help="output file (default: errors.npz)")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -38,13 +44,13 @@ def run(arguments: argparse.Namespace) -> None:
     vehicle, track = load_vehicle(arguments.vehicle), load_track(arguments.track)
     require_output(arguments.out, Path(arguments.vehicle), Path(arguments.track))
     if arguments.out.suffix != ".npz":
-        raise UserError(f"--out {arguments.out}: a residual file ends in .npz")
+        raise UserError(f"--out {arguments.out}: must end in .npz")
     if not arguments.length > 0:
-        raise UserError(f"--length {arguments.length:g}: more than 0 m is needed")
+        raise UserError(f"--length {arguments.length:g}: must be positive")
     sigmas = sizes(arguments.size)
-    observation = ObservationModel.of_size(way(track), sigmas, arguments.length)
+    observation = ObservationModel.of_size(waypoints(track), sigmas, arguments.length)
     Residuals(vehicle.hash, vehicle.grey_box, None, observation).save(arguments.out)
-    print("each axis errs by {:g} m, {:g} m/s and {:g} rad".format(*sigmas))
+    print("standard deviations per axis: {:g} m, {:g} m/s and {:g} rad".format(*sigmas))
     of_axis = dict(zip(("position_m", "velocity_m_s", "attitude_rad"), sigmas, strict=True))
     write_json(arguments.json, {"file": arguments.out, "sigmas": of_axis})
     remark(f"written: {arguments.out}")
@@ -57,15 +63,15 @@ def sizes(text: str) -> tuple[float, float, float]:
     try:
         position_m, velocity_m_s, attitude_rad = (float(part) for part in text.split(","))
     except ValueError:
-        raise UserError(f"--size {text}: {', '.join(known)}, or three numbers such as 0.2,0.3,0.03") from None
+        raise UserError(f"--size {text}: must be {', '.join(known)}, or three numbers such as 0.2,0.3,0.03") from None
     if not (
         np.isfinite([position_m, velocity_m_s, attitude_rad]).all() and min(position_m, velocity_m_s, attitude_rad) > 0
     ):
-        raise UserError(f"--size {text}: three numbers above 0 are needed")
+        raise UserError(f"--size {text}: the three numbers must be positive")
     return position_m, velocity_m_s, attitude_rad
 
 
-def way(track: Track) -> Array:
+def waypoints(track: Track) -> Array:
     """Return points (SAMPLES, 3) m, evenly spaced on straight lines from the start through the gates."""
     corners = np.array(
         [track.start.p_wb, *(gate.p_wg for gate in track.gates), *([track.gates[0].p_wg] if track.closed else [])]

@@ -33,6 +33,7 @@ class EvaluationRecorder(Recorder):
         self.offsets: list[Array] = []  # (G, 3) m, estimated offset of each gate from the map, world
 
     def step(self, step: CommandRecord) -> None:
+        """Record a command, and the estimates at its time."""
         super().step(step)
         self.states.append(step.state)
         offset, gates = self._estimator.gate_offset if self._estimator else None, enumerate(self._gates)
@@ -41,9 +42,9 @@ class EvaluationRecorder(Recorder):
 
     def off_gates(self, world: World, truth: Array) -> Array:
         """Return the errors (N, G, 3) m of the positions relative to each gate, per command; truth (N, 3), NaN if unknown."""
-        believed = np.array([gate.p_wg for gate in self._gates]).reshape(-1, 3) + np.array(self.offsets)
-        stand = np.array([gate.p_wg for gate in world.track.gates]).reshape(-1, 3)
-        return np.asarray((np.array(self.flight.p)[:, None] - believed) - (truth[:, None] - stand))
+        estimated = np.array([gate.p_wg for gate in self._gates]).reshape(-1, 3) + np.array(self.offsets)
+        true = np.array([gate.p_wg for gate in world.track.gates]).reshape(-1, 3)
+        return np.asarray((np.array(self.flight.p)[:, None] - estimated) - (truth[:, None] - true))
 
 
 def measure(
@@ -58,7 +59,7 @@ def measure(
     """Compute the figures of a flight for tables and reports."""
     flight = recorder.flight
     t = np.array(flight.t)
-    off = lost = astray = np.full(len(t), np.nan)
+    off = lost = estimate_error = np.full(len(t), np.nan)
     truth = true_positions(verdict, t) if len(t) else None
     gates, gate_s = len(course.track.gates), verdict.gate_times_s
     at_gates: list[float] = []
@@ -68,7 +69,7 @@ def measure(
         known = np.isfinite(truth).all(axis=1)
         off, relative = off.copy(), recorder.off_gates(world, truth)
         passed = np.searchsorted(verdict.t[0] + np.array(gate_s), t) % gates
-        astray = np.linalg.norm(np.array(flight.p) - truth, axis=1)
+        estimate_error = np.linalg.norm(np.array(flight.p) - truth, axis=1)
         lost = np.linalg.norm(relative[np.arange(len(t)), passed], axis=1)
         if any(flight.theta):  # zero throughout when a policy flew, without a plan
             off[known] = off_path(Reference(course.plan, course.vehicle), np.array(flight.theta)[known], truth[known])
@@ -92,7 +93,7 @@ def measure(
         planned_gate_s=list(course.gates_s),
         margin_m=verdict.gate_margins_m,
         tracking_m=_rms(off),
-        estimate_m=_rms(astray),
+        estimate_m=_rms(estimate_error),
         at_gates_m=at_gates,
         crossing_m=crossings,
         misjudged_m=misjudged,

@@ -31,12 +31,13 @@ class Estimates(NoLog):
     """Log that stores only estimated and true states, by time."""
 
     def __init__(self) -> None:
-        self.believed: dict[float, Any] = {}
+        self.estimated: dict[float, Any] = {}
         self.true: dict[float, Any] = {}
 
     def write(self, channel: str, t: float, **fields: Any) -> None:
+        """Store the state of a record on the channels `state` and `truth`, (p, q, v) by time in s; ignore other channels."""
         if channel in ("state", "truth"):
-            kept = self.believed if channel == "state" else self.true
+            kept = self.estimated if channel == "state" else self.true
             kept[round(t, 6)] = (fields["p"], fields["q"], fields["v"])
 
 
@@ -75,13 +76,13 @@ def _course(
     folder: Path,
     tell: Callable[[str], None],
     uncertified: bool,
-    asked: str,
+    plan_text: str,
 ) -> PreparedCourse:
     """Prepare the course without observation errors."""
-    options = plan_options(asked, laps)
+    options = plan_options(plan_text, laps)
     path = plan_path(folder, track, vehicle, options)
     if not path.exists():
-        tell(f"planning {path.stem}" + (f", {asked}" if asked else ""))
+        tell(f"planning {path.stem}" + (f", {plan_text}" if plan_text else ""))
     plan = find_or_make_plan(folder, track, vehicle, options, None, uncertified)
     about = read_json(path.with_suffix(".json"))
     with reading(path.with_suffix(".json")):
@@ -95,7 +96,7 @@ def _errors(course: PreparedCourse, plan: Path, laps: int, tell: Callable[[str],
         tell(f"learning observation errors from {ROLLOUTS} vision-only flights: {path.stem}")
         write_arrays(path, ObservationModel.fit(*_rollouts(course, laps, tell)).arrays())
     arrays = read_arrays(path)
-    with reading(path, "no observation errors; delete it, and they are learned anew"):
+    with reading(path, "not a file of observation errors; delete it to learn them again"):
         return ObservationModel.from_arrays(**arrays)
 
 
@@ -109,15 +110,15 @@ def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) ->
         kept, names = Estimates(), (course.track.name, course.vehicle.name, laps)
         outcome = fly(Case(*names, "projected-1", CONTROLLER, DEFAULT, ROLLOUT_SEED + k), course, kept).outcome
         if not outcome.finished:
-            tell(f"a flight to learn from ended after {100 * outcome.share:.0f} % of the course: {outcome.cause}")
-        for t in sorted(kept.believed.keys() & kept.true.keys()):
-            (p, q, v), (p_true, q_true, v_true) = kept.believed[t], kept.true[t]
+            tell(f"a training flight ended after {100 * outcome.share:.0f} % of the course: {outcome.cause}")
+        for t in sorted(kept.estimated.keys() & kept.true.keys()):
+            (p, q, v), (p_true, q_true, v_true) = kept.estimated[t], kept.true[t]
             states.append([*p_true, *q_true, *v_true])
             errors.append([*(p - p_true), *(v - v_true), *log(product(q, conjugate(q_true)))])
             flights.append(k)
     if len(states) < 2:
         raise UserError(
-            f"{course.track.name}, {course.vehicle.name}: not one vision-only flight leaves the pad, so there are no"
-            " observation errors to learn; leave settings 2 and 4 out"
+            f"{course.track.name}, {course.vehicle.name}: no vision-only flight left the pad, so there are no"
+            " observation errors to learn; leave out settings 2 and 4"
         )
     return np.array(states), np.array(errors), np.array(flights)

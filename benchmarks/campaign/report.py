@@ -34,11 +34,13 @@ def write_report(folder: Path, about: dict[str, str], rows: list[Row], found: li
 
 
 def course_of(row: Row) -> str:
+    """Return track, vehicle and number of laps as text."""
     c = row.case
     return f"{c.track}, {c.vehicle}, {c.laps} lap{'s' if c.laps > 1 else ''}"
 
 
 def name_of(row: Row) -> str:
+    """Return setting, controller, estimator and world as text."""
     c = row.case
     world = f", {c.world}" if c.world != NOMINAL else ", as believed"
     return f"{c.setting}: {flown_by(c)}{world}"
@@ -65,7 +67,7 @@ def _figures(course: str, about: dict[str, str], rows: list[Row]) -> list[dict[s
         {
             "title": f"{course}: time lost on each leg against the plan",
             "data": lost,
-            "layout": {"boxmode": "group", "yaxis": {"title": {"text": "later than planned [s]"}}},
+            "layout": {"boxmode": "group", "yaxis": {"title": {"text": "delay against the plan [s]"}}},
         },
     ]
 
@@ -116,7 +118,7 @@ def _paths(by_name: dict[str, list[Row]], gates: list[Any]) -> list[dict[str, An
 def _worst(folder: Path, rows: list[Row]) -> str:
     """Return a table of the worst flights, with links to their logs and plots."""
     failed = [row for row in rows if row.outcome.status == "failed"]
-    lines = ["<tr><th>flight<th>status<th>why<th>gates<th>least margin m<th>log, plot</tr>"]
+    lines = ["<tr><th>flight<th>status<th>cause<th>gates<th>least margin m<th>log, plot</tr>"]
     for row in [*failed, *worst(rows, WORST)][:WORST]:
         o, log = row.outcome, log_of(folder, row)
         least = f"{min(o.margin_m):.3f}" if o.margin_m else "-"

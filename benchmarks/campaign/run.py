@@ -55,7 +55,7 @@ def in_processes(work: Work, jobs: list[Job], workers: int) -> Iterator[tuple[Ca
         except BrokenProcessPool:
             for case, course in flying.values():
                 if alone:
-                    yield case, lost(course, "the process that flew it died")
+                    yield case, lost(course, "the worker process died")
                 else:
                     suspects.append((case, course))
         finally:
@@ -92,7 +92,9 @@ def on_cluster(work: Work, jobs: list[Job], address: str) -> Iterator[tuple[Case
     try:
         client = Client(address, timeout=CONNECT_S)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
-        raise UserError(f"--scheduler {address}: no scheduler answers ({error}); start one: dask scheduler") from None
+        raise UserError(
+            f"--scheduler {address}: no scheduler answers ({error}); start one with: dask scheduler"
+        ) from None
     with client:
         # As results of their own tasks, courses are sent once, and recreated when the worker that has one is lost.
         courses = {
@@ -111,15 +113,15 @@ class CampaignProgress:
 
     def __init__(self, total: int):
         self._total, self._done, self._failed = total, 0, 0
-        self._begin = self._told = time.monotonic()
+        self._begin = self._reported = time.monotonic()
 
     def __call__(self, flown: Flown) -> None:
         self._done += 1
         self._failed += flown.outcome.status == "failed"
         now = time.monotonic()
-        if now - self._told < LINE_S and self._done < self._total:
+        if now - self._reported < LINE_S and self._done < self._total:
             return
-        self._told = now
+        self._reported = now
         left = round((now - self._begin) / self._done * (self._total - self._done))
         width = 30 * self._done // self._total
         line = f"[{'#' * width}{'.' * (30 - width)}] {self._done}/{self._total}"

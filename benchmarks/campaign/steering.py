@@ -30,6 +30,7 @@ class ByPlan:
         self._controller = CONTROLLERS[name](course)
 
     def step(self, state: State, dt: float) -> tuple[Control, str]:
+        """Return the control for a state, and why the flight shall end, or ""."""
         controller = self._controller
         control = controller.step(state.t, state_vector(state), dt)
         over = controller.theta > controller.reference.end + OVERDUE_S
@@ -47,6 +48,7 @@ class ByPolicy:
         self._map = cast(MapEstimator, _AsMapped())
 
     def step(self, state: State, dt: float) -> tuple[Control, str]:
+        """Return the control for a state, and why the flight shall end, or ""."""
         end = self._guidance.judge(state, state.t, 0.0, self._map)
         return self._guidance.step(state, state.t, dt, self._map), end.cause if end is not None else ""
 

@@ -46,14 +46,14 @@ class Store:
             self._db = sqlite3.connect(path, timeout=30.0)
             self._db.executescript(SCHEMA)
         except sqlite3.Error as error:
-            raise UserError(f"{path}: cannot be used as a campaign's file ({error})") from None
+            raise UserError(f"{path}: cannot be opened as a campaign ({error})") from None
 
     @classmethod
     def existing(cls, path: Path) -> "Store":
         """Open an existing campaign by its file or folder. Raises UserError when there is none."""
         path = path / FILE if path.is_dir() else path
         if not path.is_file():
-            raise UserError(f"{path}: there is no campaign; make one with race-bench --out {path.parent}")
+            raise UserError(f"{path}: no such campaign; fly one with race-bench --out {path.parent}")
         return cls(path)
 
     def about(self) -> dict[str, str]:
@@ -65,9 +65,7 @@ class Store:
         """Store the campaign's metadata. Raises UserError when it was begun with another value of the key `must`."""
         before = self.about().get(must)
         if before not in (None, about[must]):
-            raise UserError(
-                f"{self.path}: holds results of {must} {before}, and this is {about[must]}; choose another --out"
-            )
+            raise UserError(f"{self.path}: holds results of {must} {before}, not {about[must]}; choose another --out")
         with self._db:
             self._db.executemany("insert or replace into about values (?, ?)", about.items())
 
@@ -93,7 +91,7 @@ class Store:
             unpack = zlib.decompressobj()
             points = np.frombuffer(unpack.decompress(path, PATH_BYTES), np.float32).astype(float).reshape(-1, 5)
             if unpack.unconsumed_tail:
-                raise ValueError(f"a path of more than {PATH_BYTES >> 20} MB")
+                raise ValueError(f"a flight path exceeds {PATH_BYTES >> 20} MB")
             yield Row(
                 from_dict(json.loads(case), Case, f"{self.path}: case"),
                 from_dict(json.loads(outcome), Outcome, f"{self.path}: outcome"),
@@ -110,4 +108,5 @@ class Store:
                 raise UserError(f"{self.path}: a damaged campaign ({error})") from None
 
     def close(self) -> None:
+        """Close the file."""
         self._db.close()

@@ -29,6 +29,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> "Spread | None":
+        """Return the statistics of the values that are not None; None if there are none."""
         known = np.array([value for value in values if value is not None], float)
         if not len(known):
             return None
@@ -113,7 +114,7 @@ def _spread(value: Spread | None, form: str = ".3f", scale: float = 1.0) -> str:
 def _sure(c: Cell) -> str:
     """Return the confidence interval of the finish rate, where the seed has an effect."""
     low, high = 100 * c.finished_low, 100 * c.finished_high
-    return f" [{low:.0f}, {high:.0f} %]" if SETTINGS[c.setting].random else ", nothing random"
+    return f" [{low:.0f}, {high:.0f} %]" if SETTINGS[c.setting].random else ", deterministic"
 
 
 FIGURES: dict[str, Callable[[Cell], str]] = {
@@ -178,7 +179,11 @@ def _table(group: list[Cell]) -> list[str]:
 def _real(track: str) -> list[str]:
     """Return the rows of flights on the real track."""
     flights = real_flights(track)
-    head = ["", "| *published*, in reality | lap s, median | three laps s, median | best race s |", "|---|---|---|---|"]
+    head = [
+        "",
+        "| *published*, real flights | lap s, median | three laps s, median | best race s |",
+        "|---|---|---|---|",
+    ]
     rows = [f"| {f.pilot} ({f.source}) | {f.lap_s:.2f} | {f.three_laps_s:.2f} | {f.best_race_s:.3f} |" for f in flights]
     return [*head, *rows] if rows else []
 

@@ -66,7 +66,7 @@ class LandmarkEstimator:
         self._camera, self._opening_m, self._look = camera, opening_m, look
         self._odometry = InertialOdometry(np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))
         self._rest: deque[Imu] = deque(maxlen=REST_KEPT)
-        self._told = False  # whether ATTITUDE was received
+        self._has_attitude = False  # whether ATTITUDE was received
         self._x, self._P = np.zeros(FIRST), np.zeros((FIRST, FIRST))
         self._t: float | None = None  # s, of the filter's state: the last exposure
         self._tracks: list[_Track] = []
@@ -89,7 +89,7 @@ class LandmarkEstimator:
 
     def attitude(self, sample: Attitude) -> bool:
         used = self._odometry.attitude(sample)
-        self._told |= used
+        self._has_attitude |= used
         return used
 
     def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
@@ -104,7 +104,7 @@ class LandmarkEstimator:
         self._odometry.restart_rest()
 
     def release(self) -> None:
-        if not self._told and self._rest:  # replay the rest from the attitude that gravity gives
+        if not self._has_attitude and self._rest:  # replay the rest from the attitude that gravity gives
             self._odometry = InertialOdometry(
                 np.zeros(3), levelled(np.mean([sample.accel for sample in self._rest], axis=0))
             )
@@ -234,9 +234,9 @@ class LandmarkEstimator:
         self._x[n:] += pose.p_w + fix.z_w
         self._P = G @ self._P @ G.T
         self._P[n:, n:] += fix.cov
-        way = fix.z_w[:2] / max(float(np.linalg.norm(fix.z_w[:2])), 1e-9)
+        bearing = fix.z_w[:2] / max(float(np.linalg.norm(fix.z_w[:2])), 1e-9)
         p_w = pose.p_w - self._x[:3]
-        track = _Track(self._numbers, way, np.zeros(2), p_w)
+        track = _Track(self._numbers, bearing, np.zeros(2), p_w)
         self._numbers += 1
         self._note(t, track, fix, p_w)
         self._tracks.append(track)

@@ -53,7 +53,7 @@ def update(state: FilterState, measure: Residual, R: Array) -> FilterState:
         step = K @ (r + H @ error) - error
         error = error + step
         if not np.isfinite(error).all():
-            raise np.linalg.LinAlgError("the correction is no number")
+            raise np.linalg.LinAlgError("the correction is not finite")
         x = state.x.plus(error)
         if (np.abs(step) <= fine).all():
             break
@@ -65,8 +65,8 @@ def update(state: FilterState, measure: Residual, R: Array) -> FilterState:
     return FilterState(x, 0.5 * (cov + cov.T), state.reading)
 
 
-def inflate_covariance(state: FilterState, what: slice, sigma: float) -> FilterState:
+def inflate_covariance(state: FilterState, block: slice, sigma: float) -> FilterState:
     """Add the variance sigma^2 to each of the three errors in `what`, uncorrelated."""
     cov = state.cov.copy()
-    cov[what, what] += sigma**2 * EYE3
+    cov[block, block] += sigma**2 * EYE3
     return FilterState(state.x, cov, state.reading)

@@ -28,6 +28,7 @@ class Agility:
 
     @classmethod
     def of(cls, vehicle: Vehicle) -> "Agility":
+        """Return the rates that the vehicle's limits and lags allow."""
         x, y, z = (rate / lag for rate, lag in zip(vehicle.rate_max_rad_s, vehicle.rate_lag_s, strict=True))
         return cls((x, y, z), vehicle.thrust_max / vehicle.thrust_lag_s)
 

@@ -37,46 +37,50 @@ class StateBlock(NamedTuple):
 
 # Priors are the uncertainty of a team after one day with a simulator, see `vehicle.doubt`.
 STATES: dict[str, StateBlock] = {
-    "p": StateBlock(XYZ, "m", "world NED", KNOWN.pad_m, linear=0.02),
-    "v": StateBlock(XYZ, "m/s", "world NED", KNOWN.pad_m_s, KNOWN.accel_walk),
-    "theta": StateBlock(XYZ, "rad", "body FRD", walk=KNOWN.gyro_walk, linear=0.004),
+    "p": StateBlock(XYZ, "m", "position, world NED", KNOWN.pad_m, linear=0.02),
+    "v": StateBlock(XYZ, "m/s", "velocity, world NED", KNOWN.pad_m_s, KNOWN.accel_walk),
+    "theta": StateBlock(XYZ, "rad", "attitude, body FRD", walk=KNOWN.gyro_walk, linear=0.004),
     # In addition to the vehicle file's standard deviations of both biases.
     "b_a": StateBlock(XYZ, "m/s^2", "accelerometer bias, body FRD", KNOWN.accel_bias_m_s2, walk=0.001),
     "b_g": StateBlock(XYZ, "rad/s", "gyro bias, body FRD", KNOWN.gyro_bias_rad_s, walk=0.0001),
-    "accel_delay": StateBlock("", "s", "of the forces behind their stamps", KNOWN.accel_delay_s),
-    "s_a": StateBlock(XYZ, "-", "share by which the accelerometer reads too much, body FRD", KNOWN.accel_scale),
-    "s_g": StateBlock(XYZ, "-", "share by which the gyro reads too much, body FRD", KNOWN.gyro_scale),
-    "tilt": StateBlock("", "rad", "of the camera, beyond its nominal tilt", KNOWN.tilt, walk=1e-4, linear=0.004),
-    "delay": StateBlock("", "s", "of the exposure after its stamp", KNOWN.delay_s, walk=2e-4, linear=5e-4),
-    "edge_px": StateBlock("", "px", "by which all edges in images lie outside of the true ones", walk=0.02),
+    "accel_delay": StateBlock("", "s", "age of the specific force at its time stamp", KNOWN.accel_delay_s),
+    "s_a": StateBlock(XYZ, "-", "relative excess of the accelerometer readings, body FRD", KNOWN.accel_scale),
+    "s_g": StateBlock(XYZ, "-", "relative excess of the gyro readings, body FRD", KNOWN.gyro_scale),
+    "tilt": StateBlock("", "rad", "tilt of the camera beyond its nominal tilt", KNOWN.tilt, walk=1e-4, linear=0.004),
+    "delay": StateBlock("", "s", "delay of the exposure after its time stamp", KNOWN.delay_s, walk=2e-4, linear=5e-4),
+    "edge_px": StateBlock("", "px", "outward offset of all edges in images", walk=0.02),
     "gates": StateBlock(
         " ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in "xyz"),
         "m",
-        "world NED, offsets of the gates in `GateOffsets` from the scaled map",
+        "offsets, world NED, of the gates in `GateOffsets` from the scaled map",
         linear=0.02,
     ),
-    "scale": StateBlock("", "-", "by which the course, seen from the pad, exceeds its map", KNOWN.scale, linear=5e-4),
-    "edge_m": StateBlock(EACH_GATE, "m", "by which the edges of the gates in `GateOffsets` lie outside of the map's"),
+    "scale": StateBlock(
+        "", "-", "excess of the scale of the course over its map, about the pad", KNOWN.scale, linear=5e-4
+    ),
+    "edge_m": StateBlock(EACH_GATE, "m", "outward offsets of the edges of the gates in `GateOffsets`"),
     # A rotated gate (1.5 deg on the map, one sigma) shows two opposite sides of its opening in different size.
     "turn": StateBlock(
         " ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in ("yaw", "pitch")),
         "rad",
-        "of the gates in `GateOffsets` beyond the map's, about their own vertical and horizontal axis",
+        "rotations of the gates in `GateOffsets` from the map, about their own vertical and horizontal axis",
     ),
-    "yaw": StateBlock("", "rad", "of the camera to the right, beyond its nominal yaw", KNOWN.yaw, 1e-4, 0.004),
-    "roll": StateBlock("", "rad", "of the camera clockwise, beyond its nominal roll", KNOWN.roll, 1e-4, 0.004),
+    "yaw": StateBlock("", "rad", "yaw of the camera to the right of its nominal yaw", KNOWN.yaw, 1e-4, 0.004),
+    "roll": StateBlock("", "rad", "roll of the camera clockwise from its nominal roll", KNOWN.roll, 1e-4, 0.004),
     "focal": StateBlock(
         "", "-", "share by which the focal length exceeds its nominal value", KNOWN.focal, linear=0.002
     ),
-    "centre": StateBlock("u v", "px", "of the principal point from its nominal place", KNOWN.centre_px, linear=1.0),
-    "arm": StateBlock(XYZ, "m", "body FRD, of the camera from its nominal place", KNOWN.arm_m, linear=0.02),
+    "centre": StateBlock(
+        "u v", "px", "offset of the principal point from its nominal position", KNOWN.centre_px, linear=1.0
+    ),
+    "arm": StateBlock(XYZ, "m", "offset of the camera from its nominal position, body FRD", KNOWN.arm_m, linear=0.02),
     # Prior: two sigma of the lean of autopilots' attitude filters in turns; the walk follows the turns of a lap.
     "lean": StateBlock(
-        XYZ, "rad", "body FRD, by which a measured attitude is turned from the true one", math.radians(1.0), 2e-3
+        XYZ, "rad", "rotation of a measured attitude from the true one, body FRD", math.radians(1.0), 2e-3
     ),
-    "radial": StateBlock("k1 k2", "-", "distortion of the lens beyond its nominal one", KNOWN.radial, linear=0.002),
+    "radial": StateBlock("k1 k2", "-", "excess of the distortion over its nominal value", KNOWN.radial, linear=0.002),
     "readout": StateBlock(
-        "", "s", "from the first row of an image to its last, exposed in turn", KNOWN.readout_s, linear=2e-3
+        "", "s", "readout time from the first row of an image to its last", KNOWN.readout_s, linear=2e-3
     ),
 }
 ERROR = layout(**{name: (block.axes, block.unit, block.about) for name, block in STATES.items()})
@@ -130,10 +134,12 @@ class Nominal:
 
     @property
     def p_wb(self) -> Array:
+        """Position (3,), m, world NED."""
         return self.values[P]
 
     @property
     def v_w(self) -> Array:
+        """Velocity (3,), m/s, world NED."""
         return self.values[V]
 
     @property

@@ -4,7 +4,7 @@
 |---|---|---|
 | `about` | () text | JSON of `About` |
 | `middle_m`, `half_m`, `speed_m_s`, `thrust_max_m_s2`, `rate_max_rad_s` | (3,) or () | `Scaling` |
-| `weight_k`, `bias_k` | (out, in), (out,) float32 | layer k; what normalised observations in training is within the first |
+| `weight_k`, `bias_k` | (out, in), (out,) float32 | layer k; the first includes the normalisation of observations in training |
 
     h_k+1 = l(W_k h_k + b_k),    l(z) = max(z, 0.2 z),    action = tanh(W_n h_n + b_n)
 
@@ -73,13 +73,13 @@ class Policy:
             UserError: another vehicle or command rate.
         """
         if vehicle.hash != self.about.vehicle_hash:
-            asked, known = f"{vehicle.name} ({vehicle.hash})", f"{self.about.vehicle} ({self.about.vehicle_hash})"
+            given, trained = f"{vehicle.name} ({vehicle.hash})", f"{self.about.vehicle} ({self.about.vehicle_hash})"
             raise UserError(
-                f"the policy was trained for vehicle {known}, not for {asked}; --vehicle {self.about.vehicle}"
+                f"the policy was trained for vehicle {trained}, not for {given}; add --vehicle {self.about.vehicle}"
             )
         if command_hz != self.about.command_hz:
             raise UserError(
-                f"the policy was trained at {self.about.command_hz:g} commands a second, the profile sends {command_hz:g}"
+                f"the policy was trained at {self.about.command_hz:g} Hz, the command rate of the profile is {command_hz:g} Hz"
             )
 
     def warning(self, track: Track) -> str:
@@ -106,16 +106,16 @@ def load_policy(name: str) -> Policy:
             raise UserError(f"no policy {shown(name)}; known: {', '.join(names())}, or the path of an .npz file")
         path = FOLDER / f"{name}.npz"
     arrays = read_arrays(path, BYTES)
-    with reading(path, "no policy"):
-        told = parse_json(str(arrays["about"]), str(path))
-        told["settings"] = tuple(map(int, told["settings"]))
+    with reading(path, "not a policy file"):
+        about = parse_json(str(arrays["about"]), str(path))
+        about["settings"] = tuple(map(int, about["settings"]))
         layers: list[Layer] = []
         while f"weight_{len(layers)}" in arrays:
             layers.append((arrays[f"weight_{len(layers)}"], arrays[f"bias_{len(layers)}"]))
         numbers: dict[str, Any] = {key: arrays[key] if arrays[key].ndim else float(arrays[key]) for key in SCALING}
         scaling = Scaling(**numbers)
         _check(scaling, layers)
-        return Policy(About(**told), scaling, layers)
+        return Policy(About(**about), scaling, layers)
 
 
 def write_policy(path: Path, policy: Policy) -> None:
@@ -141,9 +141,7 @@ def _check(scaling: Scaling, layers: Sequence[Layer]) -> None:
     for k, (weight, bias) in enumerate(layers):
         rows = ACTION.size if k == len(layers) - 1 else len(bias)
         if weight.dtype != np.float32 or weight.shape != (rows, columns) or bias.shape != (rows,):
-            raise ValueError(
-                f"weight_{k} is {weight.dtype} {weight.shape}, where float32 ({rows}, {columns}) is needed"
-            )
+            raise ValueError(f"weight_{k} is {weight.dtype} {weight.shape}, must be float32 ({rows}, {columns})")
         if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
             raise ValueError(f"layer {k} is not finite")
         columns = rows
@@ -154,5 +152,5 @@ def _check(scaling: Scaling, layers: Sequence[Layer]) -> None:
         shape = (3,) if key in ("middle_m", "half_m", "rate_max_rad_s") else ()
         if value.shape != shape or not np.isfinite(value).all() or (key != "middle_m" and (value <= 0).any()):
             raise ValueError(
-                f"{key} is {value.tolist()}, where {'three' if shape else 'one'} positive finite is needed"
+                f"{key} is {value.tolist()}, must be {'three positive finite numbers' if shape else 'a positive finite number'}"
             )

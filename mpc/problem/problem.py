@@ -41,22 +41,27 @@ class Problem:
 
     @property
     def formulation(self) -> Formulation:
+        """Formulation of the controller that the settings name."""
         return FORMULATIONS[self.settings.controller]
 
     @property
     def name(self) -> str:
+        """Name of the formulation."""
         return self.formulation.name
 
     @property
     def x(self) -> Layout:
+        """Layout of the state."""
         return self.formulation.x
 
     @property
     def u(self) -> Layout:
+        """Layout of the input."""
         return self.formulation.u
 
     @cached_property
     def gate_corridor(self) -> terms.GateCorridor | None:
+        """Soft constraint to the next opening, or None if the formulation has none."""
         return self.formulation.gate_corridor(self.settings.weights)
 
     @cached_property

@@ -14,6 +14,8 @@ CONTROLLERS = tuple(FORMULATIONS)
 
 @dataclass(frozen=True)
 class Horizon:
+    """Horizon of equal intervals."""
+
     steps: int  # number of intervals N
     step_s: float  # s
 

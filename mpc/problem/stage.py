@@ -8,19 +8,19 @@ from mpc.model import PARAMETERS, ModelParameters
 from vehicle.layout import layout
 
 REFERENCE = layout(
-    p=("x y z", "m", "plan, world NED"),
-    q=("w x y z", "-", "plan, body to world"),
-    v=("x y z", "m/s", "plan, world NED"),
-    u_w=("x y z", "rad/s", "plan, body rates"),
-    u_c=("", "m/s^2", "plan, thrust"),
-    a=("x y z", "m/s^2", "plan, world NED"),
+    p=("x y z", "m", "position of the plan, world NED"),
+    q=("w x y z", "-", "attitude of the plan, body to world"),
+    v=("x y z", "m/s", "velocity of the plan, world NED"),
+    u_w=("x y z", "rad/s", "body rates of the plan"),
+    u_c=("", "m/s^2", "thrust of the plan"),
+    a=("x y z", "m/s^2", "acceleration of the plan, world NED"),
     theta=("", "s", "progress, in plan time"),
     pace=("", "-", "d(progress)/dt"),
-    target_pace=("", "-", "the pace to strive for"),
+    target_pace=("", "-", "largest pace that the thrust limit allows"),
     look=("x y z", "m", "centre of the next gate, world NED"),
-    gate=("x y z", "m", "centre of the opening that binds, world NED"),
-    across=("x y z", "1/m", "its horizontal axis over the half width left for the vehicle's centre"),
-    down=("x y z", "1/m", "its vertical axis over the same"),
+    gate=("x y z", "m", "centre of the opening of the gate corridor, world NED"),
+    across=("x y z", "1/m", "its horizontal axis over the half width available to the vehicle's centre"),
+    down=("x y z", "1/m", "its vertical axis over the half height available to it"),
 )
 NR, NP = (
     REFERENCE.size,

@@ -50,7 +50,8 @@ class Cost(ABC):
     at_end: ClassVar[bool] = True
 
     @abstractmethod
-    def residual(self, s: Stage) -> ca.SX: ...
+    def residual(self, s: Stage) -> ca.SX:
+        """Return the residual vector, in the unit of its quantity, whose weighted square is the cost."""
 
 
 class InputCost(Cost):
@@ -87,6 +88,8 @@ def attitude(s: Stage) -> list[ca.SX]:
 
 
 class Position(Cost):
+    """Position error against the plan, m, world NED."""
+
     def residual(self, s: Stage) -> ca.SX:
         return s.x["p"] - s.p["p"]
 
@@ -107,11 +110,15 @@ class Velocity(Cost):
 
 
 class Rates(InputCost):
+    """Commanded body rates minus those of the plan, scaled by the pace, rad/s."""
+
     def residual(self, s: Stage) -> ca.SX:
         return s.u["u_w"] - s.p["pace"] * s.p["u_w"]
 
 
 class Thrust(InputCost):
+    """Commanded specific thrust minus that which the plan's line needs under the estimated model, m/s^2."""
+
     def residual(self, s: Stage) -> ca.SX:
         pace, q, v = s.p["pace"], ca.vertsplit(s.p["q"]), ca.vertsplit(s.p["v"])
         lift = pace**2 * lifted(q, v, s.model)
@@ -131,8 +138,8 @@ class GateVisibility(InputCost):
     def residual(self, s: Stage) -> ca.SX:
         to_gate = s.p["look"] - s.x["p"]
         distance = ca.sqrt(ca.sumsqr(to_gate) + 1.0)  # m; the 1 m^2 fades the term out near the gate
-        aside = rotate(conjugate(ca.vertsplit(s.x["q"])), ca.vertsplit(to_gate))[1]
-        return aside / distance
+        lateral = rotate(conjugate(ca.vertsplit(s.x["q"])), ca.vertsplit(to_gate))[1]
+        return lateral / distance
 
 
 class Contour(Cost):
@@ -174,5 +181,6 @@ class GateCorridor:
     size: int = 2
 
     def value(self, s: Stage) -> ca.SX:
+        """Return the position in the opening (2,), across and down, relative to its half widths: within [-1, 1] inside."""
         off = s.x["p"] - s.p["gate"]
         return ca.vertcat(ca.dot(off, s.p["across"]), ca.dot(off, s.p["down"]))

@@ -60,11 +60,11 @@ def import_template() -> ModuleType:
         try:
             return importlib.import_module("acados_template")
         except ImportError as error:
-            raise AcadosMissingError(f"acados_template cannot be loaded ({error}): pip install it anew") from None
+            raise AcadosMissingError(f"acados_template cannot be loaded ({error}); reinstall it with pip") from None
     package, install = WHEEL / "acados", WHEEL / "acados" / "install"
     if not install.is_dir():
         raise AcadosMissingError(
-            f"acados is missing: `make setup` puts it into {WHEEL}, or set ACADOS_SOURCE_DIR and install acados_template"
+            f"acados is missing in {WHEEL}: run `make setup`, or set ACADOS_SOURCE_DIR and install acados_template"
         )
     _require_runs(install / "lib")
     os.environ["ACADOS_SOURCE_DIR"] = str(install)
@@ -247,8 +247,8 @@ def _load(problem: Problem):
         raise AcadosMissingError(f"acados: {error}") from None
     with contextlib.redirect_stdout(io.StringIO()):
         ocp = _formulate(template, problem, folder)
-        told = {"check_reuse_possible": False} if _is_new(ocp) else {"json_file": str(folder / JSON)}
-        return template.AcadosOcpSolver(ocp, build=False, generate=False, **told)
+        options = {"check_reuse_possible": False} if _is_new(ocp) else {"json_file": str(folder / JSON)}
+        return template.AcadosOcpSolver(ocp, build=False, generate=False, **options)
 
 
 def _build(problem: Problem, draft: Path, folder: Path) -> None:
@@ -262,12 +262,15 @@ def _build(problem: Problem, draft: Path, folder: Path) -> None:
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     ) as child:
         try:
-            _, told = child.communicate(job)
+            _, stderr = child.communicate(job)
         except BaseException:
             os.killpg(child.pid, signal.SIGKILL)
             raise
     if child.returncode:
-        last = (told.decode(errors="replace").strip().splitlines() or [f"ended by {child.returncode}"])[-1]
+        last = (
+            stderr.decode(errors="replace").strip().splitlines()
+            or [f"its compilation ended with exit code {child.returncode}"]
+        )[-1]
         raise AcadosMissingError(f"acados: {last.removeprefix('error: ')}")
 
 

@@ -83,7 +83,7 @@ def _multiply(folder: Path) -> None:
     blasfeo.blasfeo_dgeex1.restype = ctypes.c_double
     found = blasfeo.blasfeo_dgeex1(d, at, at)
     if found != ORDER + 1:
-        raise ValueError(f"a sum of {ORDER + 1} ones is {found}")
+        raise ValueError(f"a test product is {found:g} instead of {ORDER + 1}")
 
 
 if __name__ == "__main__":

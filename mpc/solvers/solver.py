@@ -21,6 +21,11 @@ class Solve:
 class Solver(Protocol):
     """Real-time-iteration back-end of a `Problem`."""
 
-    def start(self, x: Array, u: Array) -> None: ...
-    def prepare(self, parameters: Array) -> None: ...
-    def solve(self, x0: Array) -> Solve: ...
+    def start(self, x: Array, u: Array) -> None:
+        """Set the initial guess: states x (N + 1, NX) and inputs u (N, NU)."""
+
+    def prepare(self, parameters: Array) -> None:
+        """Linearise the problem with stage parameters (N + 1, NP), before the state is known."""
+
+    def solve(self, x0: Array) -> Solve:
+        """Solve for the state x0 (NX,); failures are reported in the status."""

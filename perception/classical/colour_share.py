@@ -20,12 +20,12 @@ def colour_shares(image: Image, openings: Array, silhouettes: Array, config: Col
     across = np.array(config.on_frame)[:, None, None]
     on_frame = openings[:, None] + across * (silhouettes - openings)[:, None]
     squares = np.concatenate([on_frame, concentric(silhouettes, np.array(config.beyond))], 1)
-    asked, coloured = _count(image, squares, config)
+    sampled, coloured = _count(image, squares, config)
     first_beyond = len(config.on_frame)
     parts = (
-        asked[..., :first_beyond],
+        sampled[..., :first_beyond],
         coloured[..., :first_beyond],
-        asked[..., first_beyond:],
+        sampled[..., first_beyond:],
         coloured[..., first_beyond:],
     )
     return _share(*parts[:2], 1.0), _share(*parts[2:], 0.0)
@@ -41,10 +41,10 @@ def colour_by_scale(image: Image, openings: Array, scales: Array, config: Colour
 
 def _count(image: Image, squares: Array, config: ColourConfig) -> tuple[Array, Array]:
     limits = config.red_min, config.red_over_green_min, config.red_over_yellow
-    asked, coloured = count_red(image, squares, config.samples, *limits)
-    return asked, coloured
+    sampled, coloured = count_red(image, squares, config.samples, *limits)
+    return sampled, coloured
 
 
-def _share(asked: Array, coloured: Array, of_none: float) -> Array:
-    n = asked.sum(-1)
+def _share(sampled: Array, coloured: Array, of_none: float) -> Array:
+    n = sampled.sum(-1)
     return np.where(n > 0, coloured.sum(-1) / np.maximum(n, 1), of_none)

@@ -80,10 +80,10 @@ def _ratio_about(image: Image, openings: Array, extent_px: Array, config: Classi
     """
     style = config.style
     scales = np.geomspace(*style.scales)
-    asked, coloured = colour_by_scale(image, openings, scales, config.colour)  # (Q, 4, S)
+    sampled, coloured = colour_by_scale(image, openings, scales, config.colour)  # (Q, 4, S)
     # The outermost coloured square within which most samples are coloured: lettering leaves gaps.
-    mostly = 2 * coloured > np.maximum(asked, 1)
-    filled = coloured.cumsum(-1) > style.on_frame_min * np.maximum(asked.cumsum(-1), 1)
+    mostly = 2 * coloured > np.maximum(sampled, 1)
+    filled = coloured.cumsum(-1) > style.on_frame_min * np.maximum(sampled.cumsum(-1), 1)
     end = (np.arange(1, len(scales)) * (mostly & filled)[..., :-1]).max(-1)  # (Q, 4), index of the next square
     at = scales[end]
     size_px, depth_px = _sizes(openings), _across(extent_px)
@@ -95,7 +95,7 @@ def _ratio_about(image: Image, openings: Array, extent_px: Array, config: Classi
             before, after = np.searchsorted(scales, ratio[k] * np.array([style.before_end, style.beyond_to]))
             beyond = np.searchsorted(scales, style.beyond_from * ratio[k])
             parts = np.s_[:before], np.s_[beyond:after]
-            on_frame, beyond_it = (coloured[k, :, p].sum() / max(asked[k, :, p].sum(), 1) for p in parts)
+            on_frame, beyond_it = (coloured[k, :, p].sum() / max(sampled[k, :, p].sum(), 1) for p in parts)
             if on_frame > style.on_frame_min and beyond_it < style.beyond_max:
                 return float(ratio[k])
     return None

@@ -31,8 +31,8 @@ def frame_ends(image: Image, quads: Array, config: FrameEndConfig) -> tuple[Arra
     n = len(config.inside)
     within, level = level[:, :n].min(1), level[:, n:]
     frame = level[:, : config.frame_squares].max(1)  # (Q, 4, P)
-    asked = inside[:, : n + config.frame_squares].all(1)
-    shines = np.where(asked, frame > within + config.contrast, False).sum(-1) / np.maximum(asked.sum(-1), 1)
+    sampled = inside[:, : n + config.frame_squares].all(1)
+    shines = np.where(sampled, frame > within + config.contrast, False).sum(-1) / np.maximum(sampled.sum(-1), 1)
 
     dark = level <= config.dark * frame[:, None]
     over = dark & np.roll(np.pad(dark, ((0, 0), (0, 1), (0, 0), (0, 0)), constant_values=True), -1, 1)[:, :-1]
@@ -46,7 +46,7 @@ def frame_ends(image: Image, quads: Array, config: FrameEndConfig) -> tuple[Arra
     middle = np.sort(np.where(shown, ends, np.nan), -1)  # NaN last
     known = shown.sum(-1, keepdims=True)
     median = np.take_along_axis(middle, np.maximum(known - 1, 0) // 2, -1)[..., 0]
-    return np.where(known[..., 0] >= len(places) // 2, median, np.nan), np.where(asked.any(-1), shines, np.nan)
+    return np.where(known[..., 0] >= len(places) // 2, median, np.nan), np.where(sampled.any(-1), shines, np.nan)
 
 
 def goes_on(image: Image, quads: Array, config: FrameEndConfig) -> Mask:

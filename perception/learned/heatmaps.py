@@ -73,8 +73,8 @@ def _peaks(log_odds: Float32, config: HeatmapConfig) -> CornerPeaks:
     order = np.argsort(-heat[:, 1, 1], kind="stable")[: config.peaks]
     u, v, heat, named = u[order], v[order], heat[order], named[order]
     apart = np.hypot(u[:, None] - u, v[:, None] - v)
-    lone = ~np.tril(apart < config.apart, -1).any(1)  # sums clipped at 1 form plateaus
-    u, v, heat, named = u[lone], v[lone], heat[lone], named[lone]
+    distinct = ~np.tril(apart < config.apart, -1).any(1)  # sums clipped at 1 form plateaus
+    u, v, heat, named = u[distinct], v[distinct], heat[distinct], named[distinct]
     log = np.log(heat + EPS)  # a Gaussian's logarithm is a parabola
     centre, offset = log[:, 1, 1], []
     for before, after in ((log[:, 1, 0], log[:, 1, 2]), (log[:, 0, 1], log[:, 2, 1])):
@@ -94,13 +94,15 @@ def _edges(fields: Float32, peaks: CornerPeaks, config: HeatmapConfig) -> list[t
     at = peaks.at
     if len(at) < 2:
         return []
-    way = at - at[:, None]
-    length = np.linalg.norm(way, axis=-1, keepdims=True)
+    towards = at - at[:, None]
+    length = np.linalg.norm(towards, axis=-1, keepdims=True)
     s = (np.arange(config.samples) + 0.5) / config.samples
-    u, v = np.moveaxis(np.round(at[:, None, None] + s[:, None] * way[:, :, None]).astype(int), -1, 0)  # (P, P, samples)
+    u, v = np.moveaxis(
+        np.round(at[:, None, None] + s[:, None] * towards[:, :, None]).astype(int), -1, 0
+    )  # (P, P, samples)
     h, w = fields.shape[2:]
     v, u = np.clip(v, 0, h - 1), np.clip(u, 0, w - 1)
-    unit = way / np.maximum(length, 1e-6)
+    unit = towards / np.maximum(length, 1e-6)
     along = fields[:, 0, v, u] * unit[..., :1] + fields[:, 1, v, u] * unit[..., 1:]  # (4, P, P, samples)
     along = np.concatenate([along.sum(0, keepdims=True), along + along[NEXT]])
     each = np.clip(along, 0.0, 1.0).mean(-1)
@@ -150,6 +152,6 @@ def _rings(onward: dict[int, dict[int, float]]) -> Iterator[tuple[int, int, int,
 
 def _turns_right(px: Array, config: HeatmapConfig) -> bool:
     """Check whether a path through points (n, 2) turns clockwise as seen (v down) by more than `bend_min` at each of them."""
-    way = np.diff(px, axis=0)
-    way /= np.maximum(np.linalg.norm(way, axis=-1, keepdims=True), 1e-9)
-    return bool((way[:-1, 0] * way[1:, 1] - way[:-1, 1] * way[1:, 0] > config.bend_min).all())
+    steps = np.diff(px, axis=0)
+    steps /= np.maximum(np.linalg.norm(steps, axis=-1, keepdims=True), 1e-9)
+    return bool((steps[:-1, 0] * steps[1:, 1] - steps[:-1, 1] * steps[1:, 0] > config.bend_min).all())

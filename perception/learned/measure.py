@@ -35,7 +35,7 @@ class MeasuredQuads(NamedTuple):
     corners_px: Array  # (Q, 4, 2)
     cov_px: Array  # (Q, 4, 2, 2) px^2
     found: Mask  # (Q, 4) corners that are measured, unless another gate's edge forms them
-    asked: Mask  # (Q, 4) sides that were searched for
+    expected: Mask  # (Q, 4) sides that were searched for
     guessed: Mask  # (Q,) squares guessed on a single side
     guess_px: Array  # (Q, 1) standard deviation of a guessed corner
     score: Array  # (Q,)
@@ -64,8 +64,8 @@ def measure(
     trusted = mapped.all(-1) & ((fits.sum(-1) == 3) | (clear == 3))
     mapped_cov = start.sigma_px[..., None, None] ** 2 * np.eye(2)
     cov_px = np.where((fits | onward)[..., None, None], edges.cov_px2(config.edges.floor_px), mapped_cov)
-    asked = mapped | mapped[:, NEXT] | fits & fits[:, NEXT]
-    score = start.score * np.where(measured & asked, edges.support, 0.0).sum(-1) / asked.sum(-1)
+    expected = mapped | mapped[:, NEXT] | fits & fits[:, NEXT]
+    score = start.score * np.where(measured & expected, edges.support, 0.0).sum(-1) / expected.sum(-1)
 
     is_whole = fits.all(-1) | trusted
     large = side_lengths(corners_px).min(-1) > limits.side_min_px
@@ -73,7 +73,7 @@ def measure(
     good = (score > np.where(is_whole, card.sure, card.sure_part)) & is_convex(corners_px) & large & square
     good &= is_whole | ((side_px[:, 0] > limits.part_min_px) & (fits | ~mapped).all(-1))
     guessed = (mapped.sum(-1) == 2) & ~fits.all(-1)
-    columns = corners_px, cov_px, fits | trusted[:, None], asked, guessed, start.guess_px, score
+    columns = corners_px, cov_px, fits | trusted[:, None], expected, guessed, start.guess_px, score
     return MeasuredQuads(*(column[good] for column in columns))
 
 
@@ -133,6 +133,6 @@ def _beside(px: Array, known: Mask) -> Array:
     return np.where(known[:, PREVIOUS, None], px[:, PREVIOUS], px[:, NEXT])
 
 
-def _inward(way: Array) -> Array:
+def _inward(step: Array) -> Array:
     """Return a step along an edge rotated into the opening, clockwise as seen (v down)."""
-    return np.array([-way[1], way[0]])
+    return np.array([-step[1], step[0]])

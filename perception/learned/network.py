@@ -37,7 +37,7 @@ class NetworkCard:
 
     def __post_init__(self) -> None:
         if len(self.peak) != len(self.sigma_px) or list(self.peak) != sorted(set(self.peak)) or min(self.sigma_px) <= 0:
-            raise ValueError("peak must rise, sigma_px must be positive, and both as long")
+            raise ValueError("peak must increase, sigma_px must be positive, and both must have the same length")
 
 
 class GateNetwork:
@@ -56,7 +56,7 @@ class GateNetwork:
         except cv2.error as error:
             raise UserError(f"{NET}: cannot be loaded ({error.err})") from None
         if maps.shape[0] != CORNERS + FIELDS:
-            raise UserError(f"{NET}: gives {maps.shape[0]} maps where {CORNERS + FIELDS} are needed")
+            raise UserError(f"{NET}: has {maps.shape[0]} output maps, must have {CORNERS + FIELDS}")
 
     def maps(self, image: Image) -> Float32:
         """Return the maps (12, H / 2, W / 2) of an image (H, W, 3) BGR."""

@@ -18,7 +18,7 @@ def verify(red: Image, quads: MeasuredQuads, ratio: float, card: NetworkCard, co
         return []
     limits, widths = config.acceptance, config.frame_widths
     corners_px, whole = quads.corners_px, quads.found.all(-1)
-    ends, shines = (np.where(quads.asked, x, np.nan) for x in frame_ends(red, corners_px, config.frame_ends))
+    ends, shines = (np.where(quads.expected, x, np.nan) for x in frame_ends(red, corners_px, config.frame_ends))
     longer = goes_on(red, corners_px, config.frame_ends)
     hidden = occluded_sides(ends, corners_px, longer, ratio, widths) & ~quads.guessed[:, None]
     covered = hidden | hidden[:, PREVIOUS]  # corners of hidden sides

@@ -60,6 +60,7 @@ class Certificate:
 
     @property
     def ok(self) -> bool:
+        """Whether all checks are passed."""
         return self.status == "certified"
 
     @property
@@ -75,6 +76,7 @@ class Certificate:
         return SolverStatistics(*solved, self.point_mass_bound_s, self.guesses_s)
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the fields as a dictionary for JSON."""
         return asdict(self)
 
 
@@ -85,7 +87,7 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
         PlanError: the plan holds numbers that are not finite.
     """
     if not all(np.isfinite(part).all() for part in (plan.t, plan.x, plan.u)) or (np.diff(plan.t) <= 0).any():
-        raise PlanError("the plan holds numbers that are not finite, or times that do not rise")
+        raise PlanError("the plan holds numbers that are not finite, or times that do not increase")
     failures = [] if effort.success else [f"solver stopped with {effort.solver_status}"]
     path, camera, see = replay(plan, task.vehicle), task.vehicle.camera, task.options.see
     defects = _defects(plan, path)
@@ -93,7 +95,9 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
     failures += broken_limits(path.x, plan, task) + broken_ends(plan, task)
     gap, explained = open_loop_gap(plan, task.vehicle, path.off)
     if not gap <= GAP_FACTOR * explained + GAP_M:
-        failures.append(f"flown in one go it ends {gap:.2g} m off, of which its defects explain {explained:.2g} m")
+        failures.append(
+            f"its open-loop replay ends {gap:.2g} m from its last node, its defects explain {explained:.2g} m"
+        )
     t, p_w = beyond(path, task)
     passed, failed = passages(t, p_w, plan, task)
     failures += failed + broken_turns(t, p_w, passed, task)
@@ -102,7 +106,7 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
     times = [one.t for one in passed]
     seen = seen_shares(path, task.gates, times, camera, task)
     failures += [
-        f"gate {i} is in view over {share:.3f} of the leg to it instead of {see:g}"
+        f"gate {i} is in view over a share of {share:.3f} of the leg to it instead of {see:g}"
         for i, share in enumerate(seen)
         if share is not None and share < see - VIEW_TOLERANCE
     ]
@@ -159,8 +163,8 @@ def _broken_intervals(plan: Plan, defects: dict[str, Array]) -> list[str]:
             leg = int(np.searchsorted(plan.gate_nodes, broken.argmax(), side="right"))
             what, unit = name.split("_", 1)
             failures.append(
-                f"an interval on leg {leg} is off by {np.max(values):.1e} {unit.replace('_s', '/s').replace('s2', 's^2')}"
-                f" of {what}, {TOLERANCES[name]:g} are tolerated"
+                f"an interval on leg {leg} has a defect of {np.max(values):.1e} {unit.replace('_s', '/s').replace('s2', 's^2')}"
+                f" in {what}, the tolerance is {TOLERANCES[name]:g}"
             )
     return failures
 
@@ -171,7 +175,7 @@ def _broken_form(plan: Plan, task: Task) -> list[str]:
     count = len(task.gates) + (task.end_m is not None)
     nodes = np.array(plan.gate_nodes)
     if len(nodes) != count or (np.diff(nodes, prepend=0) < 0).any() or nodes[-1] != len(plan.t) - 1:
-        failures.append(f"the gates' rows {list(plan.gate_nodes)} do not end the {count} legs of the course")
+        failures.append(f"gate_nodes {list(plan.gate_nodes)} do not mark the ends of the course's {count} legs")
     if plan.laps != options.laps or plan.model != options.model:
         failures.append(
             f"it has {plan.laps} laps of the {plan.model} model instead of {options.laps} of {options.model}"
@@ -179,5 +183,5 @@ def _broken_form(plan: Plan, task: Task) -> list[str]:
     if plan.track_hash != task.track.hash or plan.vehicle_hash != task.vehicle.hash:
         failures.append("it was made for another track or vehicle")
     if not np.array_equal(plan.u[-1], plan.u[-2]):
-        failures.append("the last row's inputs do not repeat the row before")
+        failures.append("the inputs of the last row differ from those of the row before")
     return failures

@@ -28,26 +28,26 @@ def broken_limits(x: Array, plan: Plan, task: Task) -> list[str]:
     span = limits.u_high - limits.u_low
     rate = np.abs(np.array(limits.thrust_rates(plan.x[:-1].T, plan.u[:-1].T, np.diff(plan.t)[None]))).max()
     excesses = {  # limit: (excess, tolerance)
-        "input, of its range": (
+        "input, relative to its range": (
             np.maximum((limits.u_low - plan.u) / span, (plan.u - limits.u_high) / span),
             LIMIT_TOLERANCE,
         ),
         "body rate, relative": (np.abs(x[:, W]) / limits.x_high[W] - 1, LIMIT_TOLERANCE),
         "speed, relative": (np.linalg.norm(x[:, V], axis=1) / limits.speed_max - 1, SPEED_TOLERANCE),
         "thrust rate, relative": (rate / limits.thrust_rate_max - 1, SPEED_TOLERANCE),
-        "bounds, m": (outside, MARGIN_TOLERANCE),
+        "track bounds, m": (outside, MARGIN_TOLERANCE),
         "quaternion norm": (np.abs(np.linalg.norm(x[:, Q], axis=1) - 1), 1e-6),
     }
     if np.isfinite(limits.slew_max).all():
         turn = np.abs(np.diff(plan.x[:, W], axis=0) / np.diff(plan.t)[:, None] / limits.slew_max).sum(axis=1)
         room = limits.turning(np.maximum(plan.x[:-1, C], plan.x[1:, C]).ravel())
-        excesses["turning, of that at half thrust"] = (turn - room, TURN_TOLERANCE)
+        excesses["angular acceleration, relative to that at half thrust"] = (turn - room, TURN_TOLERANCE)
     largest = {name: (float(np.max(excess)), tolerance) for name, (excess, tolerance) in excesses.items()}
     if "c" in limits.x:
         thrust = x[:, C] / vehicle.thrust_max - 1
         largest["thrust, relative"] = (float(thrust.max()), LIMIT_TOLERANCE)
     return [
-        f"limit broken by {size:.2g}: {name}" for name, (size, tolerance) in largest.items() if not size <= tolerance
+        f"limit exceeded by {size:.2g}: {name}" for name, (size, tolerance) in largest.items() if not size <= tolerance
     ]
 
 
@@ -55,10 +55,10 @@ def broken_ends(plan: Plan, task: Task) -> list[str]:
     """Return sentences on a start or an end that deviates from the task in any state."""
     if task.x0 is None:
         far = _apart(plan.x[0], plan.x[-1])
-        return [f"the lap does not end in the state that it began with: {far}"] if far else []
+        return [f"the lap does not end in its initial state: {far}"] if far else []
     failures = []
     if far := _apart(plan.x[0], task.x0):
-        failures.append(f"the plan does not begin in the state that was asked for: {far}")
+        failures.append(f"the plan does not begin in the requested initial state: {far}")
     if task.end_m is not None:
         off = np.linalg.norm(plan.x[-1, P] - task.end_m), np.linalg.norm(plan.x[-1, V])
         if not (off[0] <= END_TOLERANCES["position_m"] and off[1] <= END_TOLERANCES["velocity_m_s"]):

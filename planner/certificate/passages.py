@@ -47,21 +47,23 @@ def passages(t: Array, p_w: Array, plan: Plan, task: Task) -> tuple[list[Passage
             one = passage(gate, t, p_w, before, when, task.passage_m, task.body_m)
             planned = task.keeps_m(i)
             if not one.fault and abs(one.t - when) > NODE_TOLERANCE_S:
-                failures.append(f"gate {i} is passed {one.t - when:+.3f} s from its row")
+                failures.append(f"gate {i} is passed {one.t - when:+.3f} s from the time of its row")
         if one.fault or one.margin_m < (-MARGIN_TOLERANCE if gate.is_ball else 0.0):
             failures.append(f"gate {i} {one.fault or 'is not passed'}")
         elif len(short := np.flatnonzero(np.array(one.edges_m) < planned - MARGIN_TOLERANCE)):
-            off, asked = one.edges_m[short[0]], planned[short[0]]
-            failures.append(f"gate {i} is passed with {off:.3f} m instead of {asked:.3f} m")
+            off, needed = one.edges_m[short[0]], planned[short[0]]
+            failures.append(f"gate {i} is passed with {off:.3f} m to an edge instead of {needed:.3f} m")
         elif one.margin_m < planned.min(initial=np.inf) - MARGIN_TOLERANCE and len(planned):
-            failures.append(f"gate {i} is passed with {one.margin_m:.3f} m instead of {planned.min():.3f} m")
+            failures.append(
+                f"gate {i} is passed with a margin of {one.margin_m:.3f} m instead of {planned.min():.3f} m"
+            )
         found.append(one)
         before = one.t
     return found, failures
 
 
 def broken_turns(t: Array, p_w: Array, passed: list[Passage], task: Task) -> list[str]:
-    """Return sentences on openings that are flown through out of turn."""
+    """Return sentences on openings that are passed out of order."""
     begin = float(t[0])
     meant = [(mark, one.t) for mark, one in zip(task.landmarks, passed, strict=False)]
     if task.begin is None:
@@ -83,6 +85,6 @@ def too_near(t: Array, p_w: Array, task: Task) -> tuple[Near | None, list[str]]:
         )
         if not near.distance_m >= need - MARGIN_TOLERANCE:
             failures.append(
-                f"it comes within {near.distance_m:.3f} m of {near.solid} at {t[near.at]:.2f} s, {need:.3f} m are needed"
+                f"it comes within {near.distance_m:.3f} m of {near.solid} at {t[near.at]:.2f} s, the least is {need:.3f} m"
             )
     return min(found, key=lambda near: near.distance_m, default=None), failures

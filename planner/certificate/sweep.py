@@ -147,9 +147,9 @@ def passage(gate: Gate, t: Array, p_w: Array, after: float, when: float, length_
         fault = "is not passed"
     elif room[first] < body_m or room[last] < body_m:
         side, off = ("before", x[first]) if room[first] < body_m else ("behind", x[last])
-        fault = f"is not flown through: {abs(off):.2f} m {side} its plane the body leaves the opening's prism"
+        fault = f"is not passed straight: the body leaves the prism of the opening {abs(off):.2f} m {side} its plane"
     elif x[first] >= 0 or x[last] < length_m:
-        fault = "is not flown through: the vehicle does not come from the near side and leave on the far one"
+        fault = "is not passed straight: the path does not lead from its near side to its far side"
     edges = (1 - s) * from_sides(gate, p_g[k : k + 1])[0] + s * from_sides(gate, p_g[k + 1 : k + 2])[0]
     return Passage(float(t[k] + s * (t[k + 1] - t[k])), margin, k, fault, tuple(edges.tolist()))
 
@@ -162,7 +162,7 @@ def touched(ball: Gate, t: Array, p_w: Array, low: int, high: int) -> Passage:
 
 
 def out_of_turn(track: Track, t: Array, p_w: Array, passages: list[tuple[int, float]]) -> list[str]:
-    """Return sentences on openings that are flown through out of turn, or backwards.
+    """Return sentences on openings that are passed out of order, or backwards.
 
     Args:
         passages: (landmark, s) of each passage of the course.
@@ -177,5 +177,5 @@ def out_of_turn(track: Track, t: Array, p_w: Array, passages: list[tuple[int, fl
         for k in through[inside(gate, local(gate, p_w[through])) > 0]:
             meant = any(mark == i and t[k] - 1e-3 <= when <= t[k + 1] + 1e-3 for mark, when in passages)
             if not meant:
-                faults.append(f"gates[{i}] is flown through out of turn at {t[k]:.2f} s")
+                faults.append(f"gates[{i}] is passed out of order at {t[k]:.2f} s")
     return faults

@@ -69,7 +69,7 @@ class Course:
     def goal(self, i: int) -> str:
         """Return the name of the destination of leg i, for messages."""
         if self.legs[i].gate is None:
-            return "the end"
+            return "the end position"
         return f"gates[{self.task.number(sum(leg.passes for leg in self.legs[:i]))}]"
 
 
@@ -87,5 +87,7 @@ def resolve(task: Task) -> Course:
     for i, (a, b) in enumerate(pairwise([before, *targets])):
         if (far := float(np.linalg.norm(b - a))) > LEG_MOST_M:
             where = f"{task.track.name}: {course.goal(i)}"
-            raise UserError(f"{where}: lies {far:.0f} m from what comes before it; up to {LEG_MOST_M:g} m are planned")
+            raise UserError(
+                f"{where}: lies {far:.0f} m from the previous goal; a leg may have {LEG_MOST_M:g} m at most"
+            )
     return course

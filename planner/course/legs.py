@@ -62,7 +62,7 @@ def legs(task: Task, space: FreeSpace) -> list[Leg]:
             result = [result.pop(), *result]  # a lap that ends in a gate begins by leaving it
     if task.end_m is not None:
         result.append(Leg(None, np.array(task.end_m)))
-        _require_room("the end", result[-1:], task, space)
+        _require_room("the end position", result[-1:], task, space)
     return result if task.begin is None else _from_start(result, np.array(task.begin.position_m), task, space)
 
 
@@ -108,7 +108,7 @@ def _from_start(parts: list[Leg], p0: Array, task: Task, space: FreeSpace) -> li
         off = float(solid.box.distance(p0))
         if off < solid.keep_m:
             raise UserError(
-                f"{track.name}: the start lies {off:.2f} m from {solid.name}, {solid.keep_m:.2f} m are needed"
+                f"{track.name}: the start lies {off:.2f} m from {solid.name}, at least {solid.keep_m:.2f} m are needed"
             )
     return parts
 
@@ -126,16 +126,20 @@ def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) ->
     gate, name, keep = parts[0].gate, task.vehicle.name, float(min(parts[0].keep_m, default=task.keep_m))
     where = f"{task.track.name}: {where}"
     if gate is not None and not gate.is_ball and gate.half <= keep:
-        raise UserError(f"{where}: opening {2 * gate.half:g} m is too small, {name} needs {2 * keep:.2f} m")
+        raise UserError(
+            f"{where}: the opening of {2 * gate.half:g} m is too small, {name} needs more than {2 * keep:.2f} m"
+        )
     for leg in parts:
         ends = _ends(leg, task)
         reach = float(np.linalg.norm(ends - leg.target, axis=1).max())
         others = [solid for solid in space.near(leg.target, reach) if not _surrounds(solid, leg, task)]
         if not space.holds(ends, others).any():
-            at = "" if leg.passes else f" {abs(leg.plane_m):.2f} m {'before' if leg.plane_m < 0 else 'behind'} it"
+            at = "at it" if leg.gate is None else "in its opening"
+            if not leg.passes:
+                at = f"{abs(leg.plane_m):.2f} m {'before' if leg.plane_m < 0 else 'behind'} it"
             near = [solid.name for solid in others if solid.box.distance(leg.target) < keep]
             raise UserError(
-                f"{where}: no place in it{at} keeps {name} {keep:.2f} m clear of "
+                f"{where}: no position {at} is {keep:.2f} m clear of "
                 + (" and ".join(near) or "its edges, the bounds, the obstacles and other gates")
             )
 

@@ -41,14 +41,14 @@ class Spread:
 
     def sigmas(self, directions: Array) -> Array:
         """Return standard deviations (E,), m, towards unit vectors (E, n)."""
-        aside = np.maximum(directions @ self.short.T, 0.0)
-        return np.sqrt(np.einsum("ei,ij,ej->e", directions, self.cov, directions) + (aside**2).sum(axis=1))
+        shortfall = np.maximum(directions @ self.short.T, 0.0)
+        return np.sqrt(np.einsum("ei,ij,ej->e", directions, self.cov, directions) + (shortfall**2).sum(axis=1))
 
     def tube(self, directions: Array) -> Array:
         """Return points (E, n), m, of the one-sigma surface with normals d, the gradient of sigma; an ellipsoid if nothing is
         one-sided."""
-        aside = np.maximum(directions @ self.short.T, 0.0)
-        return np.asarray((directions @ self.cov + aside @ self.short) / self.sigmas(directions)[:, None])
+        shortfall = np.maximum(directions @ self.short.T, 0.0)
+        return np.asarray((directions @ self.cov + shortfall @ self.short) / self.sigmas(directions)[:, None])
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,13 +46,13 @@ class EdgeDistances:
         """Risk of the plan: the sum over edges and solids, an upper bound."""
         return float(risk_of(self.room_m, self.sigma_m).sum())
 
-    def options(self, asked: PlanOptions, margins_m: Array) -> PlanOptions:
+    def options(self, base: PlanOptions, margins_m: Array) -> PlanOptions:
         """Return options with the margins (J + K,), m, beyond the body's sphere."""
         ends = np.cumsum([len(edges_of(one.gate)) for one in self.crossings])
         parts = iter(np.split(margins_m[: self.edges], ends[:-1]))
         by_gate = tuple(tuple(next(parts).tolist()) for _ in self.crossings)
         by_solid = tuple(zip(self.solids, margins_m[self.edges :].tolist(), strict=True))
-        return replace(asked, edge_margins_m=by_gate, solid_margins_m=by_solid)
+        return replace(base, edge_margins_m=by_gate, solid_margins_m=by_solid)
 
 
 def plan_at_risk(task: Task, solve: Solve, warm: Plan | None) -> Plan:
@@ -67,9 +67,9 @@ def plan_at_risk(task: Task, solve: Solve, warm: Plan | None) -> Plan:
     Raises:
         UserError: an opening is too small for the uncertainty, or no plan was found within the risk.
     """
-    risk, asked = task.options.risk, replace(task.options, risk=None)
+    risk, base = task.options.risk, replace(task.options, risk=None)
     assert risk is not None
-    plan, best, before, shares = solve(asked, warm), None, None, np.zeros(0)
+    plan, best, before, shares = solve(base, warm), None, None, np.zeros(0)
     for _ in range(ROUNDS):
         if plan is None:
             break
@@ -89,10 +89,10 @@ def plan_at_risk(task: Task, solve: Solve, warm: Plan | None) -> Plan:
                 break
         if best is None:
             _require_room(task, rooms, margins)
-        plan, before = solve(rooms.options(asked, margins), plan), margins
+        plan, before = solve(rooms.options(base, margins), plan), margins
     if best is None:
         raise UserError(
-            f"{task.track.name}: --risk {risk:g}: no plan was found that keeps to it; ask for more, or for a --margin instead"
+            f"{task.track.name}: --risk {risk:g}: no plan within this risk was found; give a higher --risk, or --margin instead"
         )
     return best
 
@@ -121,10 +121,12 @@ def _require_room(task: Task, rooms: EdgeDistances, margins_m: Array) -> None:
         wide = (h[:, None] + h)[opposite] - (keep[:, None] + keep)[opposite]
         if len(wide) and wide.min() <= 0:
             least = float(rooms.edges * risk_of(np.array(one.gate.half - radius), sigma.max()))
-            mend = f"--risk {least:.1g}" if least <= RISK_MOST else "a wider one, or a smaller doubt,"
+            remedy = (
+                f"--risk {least:.1g}" if least <= RISK_MOST else "a wider opening, or a smaller uncertainty (--doubt),"
+            )
             raise UserError(
-                f"{task.track.name}: gates[{task.number(i)}]: opening {2 * one.gate.half:g} m is too small for --risk"
-                f" {task.options.risk:g}: {2 * one.gate.half - float(wide.min()):.2f} m are needed, as the flight is"
-                f" {sigma.max():.2f} m in doubt there; {mend} would fit"
+                f"{task.track.name}: gates[{task.number(i)}]: the opening of {2 * one.gate.half:g} m is too small for --risk"
+                f" {task.options.risk:g}: {2 * one.gate.half - float(wide.min()):.2f} m are needed at"
+                f" a predicted standard deviation of {sigma.max():.2f} m; {remedy} would fit"
             )
         first += count

@@ -33,8 +33,8 @@ def near_solids(prediction: Prediction, task: Task, solids: tuple[Solid, ...]) -
         off_b = (p_w[near] - solid.box.centre) @ solid.box.axes
         off_b -= np.clip(off_b, -solid.box.half, solid.box.half)
         away = off_b @ solid.box.axes.T / np.maximum(np.linalg.norm(off_b, axis=1, keepdims=True), 1e-9)
-        aside = np.maximum(-(prediction.short_w[near] @ away[..., None])[..., 0], 0.0)
-        sigma = np.sqrt(np.einsum("mi,mij,mj->m", away, prediction.cov[near], away) + (aside**2).sum(axis=1))
+        shortfall = np.maximum(-(prediction.short_w[near] @ away[..., None])[..., 0], 0.0)
+        sigma = np.sqrt(np.einsum("mi,mij,mj->m", away, prediction.cov[near], away) + (shortfall**2).sum(axis=1))
         room = distance[near] - task.vehicle.contact_radius_m
         worst = int((room / np.maximum(sigma, 1e-9)).argmin())
         if room[worst] > CLEAR * sigma[worst]:

@@ -24,15 +24,15 @@ from vehicle.vehicle import Vehicle
 
 XYZ = "x y z"
 LOOP = layout(
-    p=(XYZ, "m", "off the plan, world NED"),
+    p=(XYZ, "m", "deviation from the plan, world NED"),
     v=(XYZ, "m/s", "world NED"),
     a=(XYZ, "m/s^2", "world NED"),
-    z=(XYZ, "m/s^2", "learned of the unknowns' acceleration, world NED"),
-    thrust=("", "-", "share of thrust beyond the believed"),
-    drag=("", "-", "share of drag beyond the believed"),
-    response=("", "s", "by which the vehicle responds later than believed"),
+    z=(XYZ, "m/s^2", "estimate of the unmodelled acceleration, world NED"),
+    thrust=("", "-", "excess of the thrust over the model, as a share"),
+    drag=("", "-", "excess of the drag over the model, as a share"),
+    response=("", "s", "excess of the response delay over the model"),
     lift=("", "1/m", "thrust gained per square of the speed across the rotors"),
-    wind=(XYZ, "m/s", "of the air, world NED"),
+    wind=(XYZ, "m/s", "wind, world NED"),
 )
 P, V, A, Z, THRUST, DRAG, RESPONSE, LIFT, WIND = (field.at for field in LOOP.values())
 UNKNOWN = slice(THRUST.start, WIND.stop)

@@ -55,6 +55,7 @@ class Block:
         ).compiled()
 
     def compiled(self) -> "Block":
+        """Return the block with its functions compiled."""
         return Block(*compiled(self.values, self.jacobian, self.hessian))
 
 

@@ -41,8 +41,9 @@ class Deadline:
         return left
 
     def error(self) -> OutOfTimeError:
+        """Return the error that the limit has passed."""
         return OutOfTimeError(
-            f"no plan within {self.limit_s:g} s of CPU time; a gate may be next to impossible: --limit gives more time"
+            f"no plan within {self.limit_s:g} s of CPU time; a gate may be nearly unreachable; --limit allows more time"
         )
 
 

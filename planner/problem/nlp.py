@@ -26,11 +26,13 @@ class Rows(NamedTuple):
 
     @staticmethod
     def not_negative(expression: Any) -> "Rows":
+        """Return expression >= 0."""
         size = expression.numel()
         return Rows(ca.vec(expression), np.zeros(size), np.full(size, np.inf))
 
     @staticmethod
     def zero(expression: Any, blocks: Blocks | None = None) -> "Rows":
+        """Return expression + blocks = 0."""
         size = expression.numel()
         return Rows(ca.vec(expression), np.zeros(size), np.zeros(size), blocks)
 

@@ -49,6 +49,7 @@ class PointMass:
 
     @property
     def total_time(self) -> float:
+        """Total duration, s."""
         return float(self.durations.sum())
 
 
@@ -137,8 +138,8 @@ def _first_guess(course: Course) -> PointMass:
             way = route(previous, leg.target, around, space.keep_m, space.low, space.high)
         if way is None:
             raise UserError(
-                f"{task.track.name}: {course.goal(i)}: cannot be reached: obstacles and gates leave no way to it"
-                f" inside the bounds that is {space.keep_m:.2f} m clear of them"
+                f"{task.track.name}: {course.goal(i)}: cannot be reached: no path"
+                f" inside the bounds is {space.keep_m:.2f} m clear of obstacles and gates"
             )
         length = float(np.linalg.norm(np.diff(way, axis=0), axis=1).sum())
         speed = min(CRUISE * max(1.0, np.sqrt(length / LONG_M)), FAST_SHARE * most)

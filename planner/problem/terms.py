@@ -31,11 +31,13 @@ class Duals:
     mesh_free: list[Array]  # per leg
 
     def stretch(self, nodes: slice, legs: slice) -> "Duals":
+        """Return the multipliers of a range of nodes and legs."""
         costate, x, u = (one[:, nodes] for one in (self.costate, self.x, self.u))
         return Duals(costate, x, u, self.durations[legs], self.mesh_free[legs])
 
     @staticmethod
     def joined(parts: Sequence["Duals"]) -> "Duals":
+        """Return the multipliers of consecutive stretches, concatenated."""
         return Duals(
             np.hstack([one.costate for one in parts]),
             np.hstack([one.x for one in parts]),
@@ -164,6 +166,6 @@ class TurnLimit(Term):
         if np.isinf(self.model.slew_max).all():
             return []
         turned = (nodes.after[W, :] - nodes.before[W, :]) / self.model.slew_max
-        asked = ca.DM(SIGNS) @ turned
+        change = ca.DM(SIGNS) @ turned
         room = [self.model.turning(ends[C, :]) * nodes.dt for ends in (nodes.before, nodes.after)]
-        return [Rows.not_negative((ca.repmat(one, len(SIGNS), 1) - asked) / TURN_S) for one in room]
+        return [Rows.not_negative((ca.repmat(one, len(SIGNS), 1) - change) / TURN_S) for one in room]

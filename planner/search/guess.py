@@ -24,6 +24,7 @@ class Guess:
 
     @property
     def name(self) -> str:
+        """Name in the log and the certificate, such as "forward x1.1"."""
         return f"{self.nose} x{self.slack:g}"
 
 

@@ -110,7 +110,7 @@ def of_plan(plan: Plan, course: Course) -> tuple[Mesh, Point]:
     if plan.model != model.name or len(plan.gate_nodes) != len(groups):
         raise UserError(
             f"--warm: the plan has {len(plan.gate_nodes)} legs of the {plan.model} model,"
-            f" needed are {len(groups)} of {model.name}"
+            f" must be {len(groups)} legs of {model.name}"
         )
     ends = [0]
     for parts, last in zip(groups, plan.gate_nodes, strict=True):

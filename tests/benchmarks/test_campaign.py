@@ -187,7 +187,7 @@ def test_a_case_that_kills_its_process_fails_alone(tmp_path):
     place = Place(tmp_path, deadly=1)
     found = outcomes(run.in_processes(note, [job(seed, place) for seed in range(4)], 2))
     assert {seed: o.status for seed, o in found.items()} == {0: "finished", 1: "failed", 2: "finished", 3: "finished"}
-    assert found[1].cause == "the process that flew it died" and found[3].race_s == 3.0
+    assert found[1].cause == "the worker process died" and found[3].race_s == 3.0
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +240,7 @@ def test_a_campaign_of_another_commit_is_not_mixed_in(tmp_path):
     store = Store(tmp_path / FILE)
     store.require({"commit": "a", "machine": "x"}, "commit")
     store.require({"commit": "a", "machine": "y"}, "commit")
-    with pytest.raises(UserError, match=r"holds results of commit a, and this is b; choose another --out"):
+    with pytest.raises(UserError, match=r"holds results of commit a, not b; choose another --out"):
         store.require({"commit": "b"}, "commit")
     assert store.about() == {"commit": "a", "machine": "y"}
 
@@ -255,18 +255,18 @@ def test_a_row_survives_its_file(tmp_path, flown):
 
 
 WRONG = [
-    (["--settings", "1-5"], "--settings 5: not known; known: 1, 2, 3, 4, projected, rendered, projected-1"),
-    (["--controllers", "magic"], "--controllers magic: not known; known: mpcc, tracking"),
-    (["--estimators", "magic"], "--estimators magic: not known; known: eskf, drift"),
+    (["--settings", "1-5"], "--settings 5: unknown; known: 1, 2, 3, 4, projected, rendered, projected-1"),
+    (["--controllers", "magic"], "--controllers magic: unknown; known: mpcc, tracking"),
+    (["--estimators", "magic"], "--estimators magic: unknown; known: eskf, drift"),
     (["--vehicles", "dlc"], "no vehicle 'dlc'; known: archer, cpc, dcl, kolibri, swift"),
     (["--tracks", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     (["--laps", "2"], "not closed"),
-    (["--seeds", "0"], "--seeds 0: at least 1"),
+    (["--seeds", "0"], "--seeds 0: must be at least 1"),
     (["--worlds", "unknwon"], "no world 'unknwon'; known: as_believed, unknown"),
     (["--worlds", "unknown:3"], "without a seed, since each flight's seed draws its world"),
-    (["--workers", "0"], "--workers 0: at least 1"),
+    (["--workers", "0"], "--workers 0: must be at least 1"),
     (["--settings", "3"], "vehicle dcl: has no `motors`"),
-    (["compare", "nowhere", "nothing"], "nowhere: there is no campaign"),
+    (["compare", "nowhere", "nothing"], "nowhere: no such campaign"),
 ]
 
 
@@ -297,5 +297,5 @@ def test_a_learned_policy_flies_a_lap_of_its_course_by_the_state_in_either_plant
 def test_a_policy_is_a_controller_by_its_name_and_what_is_none_is_refused():
     choice = Choice(["swift"], ["1"], ["tracking", "splits_swift"], ["drift"], 1, 1, ["as_believed"])
     assert [case.controller for case in choice.cases("splits_swift", "swift")] == ["tracking", "splits_swift"]
-    with pytest.raises(UserError, match=r"--controllers nothing: not known; known: .*tracking.*splits_swift"):
+    with pytest.raises(UserError, match=r"--controllers nothing: unknown; known: .*tracking.*splits_swift"):
         replace(choice, controllers=["nothing"])

@@ -112,6 +112,6 @@ def test_a_script_reads_what_has_been_flown_and_compares_its_configurations(
         and "1/mpcc/given/as_believed to projected/mpcc/eskf/as_believed" in told.out
     )
     assert (
-        "sprint, dcl, 1 lap; projected: mpcc, state eskf, as believed:" in told.out and "not known: 1 pairs" in told.out
+        "sprint, dcl, 1 lap; projected: mpcc, state eskf, as believed:" in told.out and "too few pairs: 1" in told.out
     )
     assert len(json.loads((killed / f"{script}.json").read_text())) == 3 and (killed / f"{script}.png").exists()

@@ -68,7 +68,7 @@ def test_published_rows_stand_beside_ours_marked_and_with_what_differs():
     swift = Row(Case("splits_swift", "swift", 3, "1", "tracking", "given", 0), ours.outcome, ours.path)
     text = markdown(cells([swift]))
     assert "*published: time-optimal + MPC* | fastest lap s | 4.6 |" in text and "Differs: their 870 g drone" in text
-    assert "published" not in markdown(cells([ours])) and "nothing random" in text
+    assert "published" not in markdown(cells([ours])) and "deterministic" in text
     assert all(r.differs and r.source for r in published("splits_swift"))
     assert "| Alex Vanover (human) (Swift, Fig. 3b) | 5.76 | 17.38 | 17.956 |" in text
 
@@ -95,9 +95,9 @@ def test_chance_is_seldom_taken_for_a_difference():
 
 
 def test_equal_campaigns_are_the_same_and_few_pairs_tell_nothing():
-    assert {d.verdict for d in verdicts(jittered(8), jittered(8)).values()} == {"the same"}
+    assert {d.verdict for d in verdicts(jittered(8), jittered(8)).values()} == {"identical"}
     few = verdicts(jittered(4), jittered(4, -1.0))["race time s"]
-    assert few.p is None and few.verdict == "not known: 4 pairs, at least 6 are needed"
+    assert few.p is None and few.verdict == "too few pairs: 4, at least 6 are needed"
 
 
 def test_finishing_more_often_is_judged_by_the_flights_that_differ():
@@ -105,19 +105,19 @@ def test_finishing_more_often_is_judged_by_the_flights_that_differ():
     d = verdicts(a, b)["share finished"]
     assert (d.a, d.b) == (0.1, 1.0) and d.verdict == "B is better" and d.p >= 2 * 0.5**9  # McNemar's exact, then Holm's
     one = verdicts([crash(0), *[row(k) for k in range(1, 10)]], b)["share finished"]
-    assert one.verdict == "no difference shown"
+    assert one.verdict == "no significant difference"
 
 
 def test_only_common_seeds_are_compared_and_without_any_that_is_said():
     d = verdicts(jittered(10)[2:], jittered(8))
     assert d["race time s"].pairs == 6
-    with pytest.raises(UserError, match="no case in common"):
+    with pytest.raises(UserError, match="no common case"):
         compare([row(0)], [row(1)])
 
 
 def test_what_differs_by_intent_is_named():
     varied, _ = compare([row(0)], [row(0, controller="mpcc")])
-    assert varied == ("controller",) and "differs by intent: controller" in table(
+    assert varied == ("controller",) and "intended difference: controller" in table(
         *compare([row(0)], [row(0, controller="mpcc")])
     )
 

@@ -41,8 +41,8 @@ def test_a_failed_solve_falls_back_in_order_and_recovers(plan, dcl, problem, sol
 HOLES = [  # sentence, what is done to state, age and plan, words of the reason, last resort
     ("a state with NaN", lambda x: (x * np.nan, 0.0), None, "not finite", Source.LEVEL),
     ("a stale estimate", lambda x: (x, 2 * STALE_S), None, "older than", Source.LEVEL),
-    ("a plan with a hole ahead", lambda x: (x, 0.0), 1.5, "hole", Source.GEOMETRIC),
-    ("a plan with a hole here", lambda x: (x, 0.0), 0.5, "hole", Source.LEVEL),
+    ("a plan with a hole ahead", lambda x: (x, 0.0), 1.5, "reference is not finite", Source.GEOMETRIC),
+    ("a plan with a hole here", lambda x: (x, 0.0), 0.5, "reference is not finite", Source.LEVEL),
 ]
 
 

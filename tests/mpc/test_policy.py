@@ -88,7 +88,7 @@ def test_what_it_was_not_trained_for_is_refused_or_told(policy, dcl, vq1):
     policy.require(dcl, 60.0)
     with pytest.raises(UserError, match=r"was trained for vehicle dcl .* not for other"):
         policy.require(replace(dcl, name="other"), 60.0)
-    with pytest.raises(UserError, match="at 60 commands a second, the profile sends 50"):
+    with pytest.raises(UserError, match="at 60 Hz, the command rate of the profile is 50 Hz"):
         policy.require(dcl, 50.0)
     assert policy.warning(vq1) == "" and "not for vq2" in policy.warning(load_track("vq2"))
 

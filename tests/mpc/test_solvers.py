@@ -114,7 +114,7 @@ def test_without_acados_casadi_flies_and_says_so(monkeypatch, tmp_path, plan, vq
     monkeypatch.setattr("mpc.solvers.acados.WHEEL", tmp_path / "nowhere")
     controller = make_controller("tracking", plan, dcl, vq1)
     told = capsys.readouterr().err
-    assert told.startswith("flying with CasADi") and told.count("\n") == 1
+    assert told.startswith("using the CasADi solver") and told.count("\n") == 1
     assert controller.step(0.0, plan.x[0], 1 / 60).source is Source.SOLVED
     with pytest.raises(AcadosMissingError, match="make setup"):
         make_controller("tracking", plan, dcl, vq1, "acados")

@@ -21,7 +21,7 @@ WRONG = [
     ("pilot.cli", ["--live", "--listen", "nowhere:port"], "port"),
     ("pilot.cli", ["PLAN", "--vehicle", "swift"], "made for vehicle dcl"),
     ("pilot.cli", ["OTHER"], "made for track vq1"),
-    ("pilot.cli", ["MOVED", "--lockstep"], "its rows are not those that were certified; make it anew: plan-track "),
+    ("pilot.cli", ["MOVED", "--lockstep"], "its rows differ from those that were certified; plan again with plan-track "),
     ("pilot.cli", ["EDITED", "--lockstep"], "its certificate edited.json was changed after it was written"),
     ("pilot.cli", ["PLAN", "--live", *FREE, "--timeout", "1"], "still missing HEARTBEAT"),
     ("pilot.cli", ["PLAN", "--live", "--listen", "127.0.0.1:TAKEN"], "in use"),
@@ -40,7 +40,7 @@ WRONG = [
     ("sim.cli", ["--client", "192.0.2.1"], "bind 0.0.0.0"),
     ("planner.cli", ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     ("planner.cli", ["tracks/vq1.yaml", "--reserve", "7"], "--reserve 7"),
-    ("planner.cli", ["tracks/vq1.yaml", "--margin", "0.5"], "gates[0]: opening 1.5 m is too small"),
+    ("planner.cli", ["tracks/vq1.yaml", "--margin", "0.5"], "gates[0]: the opening of 1.5 m is too small"),
 ]  # fmt: skip
 
 
@@ -81,6 +81,6 @@ def test_missing_acados_is_one_clear_line(sprint, tmp_path, monkeypatch, solver)
         )
         return
     told = [line for line in done.stderr.splitlines() if "acados" in line]
-    assert done.returncode == 0 and len(told) == 1 and told[0].startswith("flying with CasADi")
+    assert done.returncode == 0 and len(told) == 1 and told[0].startswith("using the CasADi solver")
     flown = json.loads(result.read_text())
     assert flown["status"] == "finished" and flown["mpc_fallbacks"] == 0 and flown["min_margin_m"] > 0.2

@@ -108,7 +108,7 @@ CONTRADICTIONS = {
     "plans/vq1.csv --policy x.npz": "--policy: needs a track, plans/vq1.csv is a plan",
     "--policy nothing": "no policy 'nothing'; known:",
     "vq1 --policy splits_swift": "the policy was trained for vehicle swift",
-    "splits_swift --vehicle swift --profile betaflight --policy splits_swift": "trained at 60 commands a second",
+    "splits_swift --vehicle swift --profile betaflight --policy splits_swift": "trained at 60 Hz",
 }
 
 

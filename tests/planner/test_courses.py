@@ -146,7 +146,7 @@ def test_a_moved_gate_is_planned_again_from_the_old_plan(dcl):
     moved = straight(gate(12.0, 0.4, 0.2), gate(30.0))
     cold, warm = planned(moved, dcl), certified(moved, dcl, warm=old)
     assert warm.total_time == pytest.approx(cold.total_time, rel=2e-2)
-    with pytest.raises(UserError, match="has 2 legs of the rates model, needed are 1 of rates"):
+    with pytest.raises(UserError, match="has 2 legs of the rates model, must be 1 legs of rates"):
         make_plan(straight(gate(12.0)), dcl, ONE, warm=old)
 
 
@@ -156,16 +156,16 @@ def test_a_moved_gate_is_planned_again_from_the_old_plan(dcl):
         (
             replace(TWO_GATES, obstacles=(Obstacle((29.0, -2.0, -2.0), (31.0, 2.0, 2.0)),)),
             ONE,
-            r"gates\[1\]: no place in it",
+            r"gates\[1\]: no position .* clear of obstacles\[0\]",
         ),
-        (TWO_GATES, replace(ONE, flying_lap=True), "not closed, so it has no flying lap"),
+        (TWO_GATES, replace(ONE, flying_lap=True), "--flying-lap needs a closed course"),
         (
             TWO_GATES,
             replace(ONE, start=Initial((0.0, 0.0, 0.0), next_gate=2)),
-            "next_gate 2: the course has gates 0 to 1",
+            "next_gate 2: must be a gate from 0 to 1",
         ),
         (replace(TWO_GATES, obstacles=(WALL,)), ONE, r"gates\[1\]: cannot be reached"),
-        (TWO_GATES, replace(ONE, stop_m=(80.0, 0.0, 49.9)), "the end: no place in it"),
+        (TWO_GATES, replace(ONE, stop_m=(80.0, 0.0, 49.9)), "the end position: no position at it"),
     ],
 )
 def test_what_cannot_be_flown_names_the_gate_and_why(track, options, words, dcl):

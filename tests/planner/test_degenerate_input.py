@@ -45,22 +45,22 @@ OPTIONS = [
     ("--see nan", "--see nan: must lie between 0 and 0.8"),
     ("--see 1", "--see 1: must lie between 0 and 0.8"),
     ("--limit nan", "--limit nan: must be positive"),
-    ("--stop nan,0,-2", "--stop nan,0,-2: must be three finite numbers of metres"),
-    ("--stop 1,2", "--stop 1,2: must be three finite numbers of metres"),
-    ("--stop=9,inf,-2", "--stop 9,inf,-2: must be three finite numbers of metres"),
+    ("--stop nan,0,-2", "--stop nan,0,-2: must be three finite numbers X,Y,Z"),
+    ("--stop 1,2", "--stop 1,2: must be three finite numbers X,Y,Z"),
+    ("--stop=9,inf,-2", "--stop 9,inf,-2: must be three finite numbers X,Y,Z"),
     ("--stop=9,1e300,-2", "the end (9.0, 1e+300, -2.0) lies outside the bounds"),
-    ("--out plan.csv", "--out plan.csv: is the folder of CSV, JSON and PNG"),
+    ("--out plan.csv", "--out plan.csv: must be a folder"),
     ("--laps 0", "0 laps asked for, at least 1 is needed"),
-    ("--guesses 0", "--guesses 0: at least 1 is needed"),
+    ("--guesses 0", "--guesses 0: must be at least 1"),
 ]
 ROWS = [  # cell of a trajectory, what stands there instead, what the line says
-    ((40, "p_x"), "nan", "row 40: p_x is 'nan', needed is a number from -1e+09 to 1e+09"),
-    ((41, "q_w"), "inf", "row 41: q_w is 'inf', needed is a number"),
-    ((2, "v_z"), "fast", "row 2: v_z is 'fast', needed is a number"),
-    ((3, "w_x"), "", "row 3: w_x is '', needed is a number"),
-    ((5, "t"), "0.0", "row 5: t is 0, needed is a later time than the 0"),
-    ((7, "t"), "-inf", "row 7: t is '-inf', needed is a number"),
-    ((9, "p_y"), "1e300", "row 9: p_y is '1e300', needed is a number"),
+    ((40, "p_x"), "nan", "row 40: p_x is 'nan', must be a number from -1e+09 to 1e+09"),
+    ((41, "q_w"), "inf", "row 41: q_w is 'inf', must be a number"),
+    ((2, "v_z"), "fast", "row 2: v_z is 'fast', must be a number"),
+    ((3, "w_x"), "", "row 3: w_x is '', must be a number"),
+    ((5, "t"), "0.0", "row 5: t is 0, must be later than the 0"),
+    ((7, "t"), "-inf", "row 7: t is '-inf', must be a number"),
+    ((9, "p_y"), "1e300", "row 9: p_y is '1e300', must be a number"),
 ]
 
 
@@ -108,11 +108,14 @@ def test_a_state_to_begin_from(field, tmp_path):
 IMPOSSIBLE = {
     "under the floor": ("position_m: [0, 0, 60]", "the start (0.0, 0.0, 60.0) lies outside the bounds"),
     "beside the room": ("position_m: [0, 60.5, -2]", "the start (0.0, 60.5, -2.0) lies outside the bounds"),
-    "too fast": ("position_m: [0, 0, -2]\nvelocity_m_s: [0, 60, 0]", "the start flies 60 m/s, dcl at most 35"),
-    "spinning": ("position_m: [0, 0, -2]\nrates_rad_s: [1.0e9, 0, 0]", "times as fast as dcl can"),
-    "a rocket": ("position_m: [0, 0, -2]\nthrust_m_s2: 1000", "the start pushes with 1000 m/s^2, dcl with"),
+    "too fast": (
+        "position_m: [0, 0, -2]\nvelocity_m_s: [0, 60, 0]",
+        "the speed of the start is 60 m/s, dcl flies 35 m/s at most",
+    ),
+    "spinning": ("position_m: [0, 0, -2]\nrates_rad_s: [1.0e9, 0, 0]", "times the limits of dcl"),
+    "a rocket": ("position_m: [0, 0, -2]\nthrust_m_s2: 1000", "the thrust of the start is 1000 m/s^2, dcl has"),
     "in the frame": ("position_m: [12, 1, -2]", "the start lies 0.00 m from the frame of gates[0]"),
-    "no such gate": ("position_m: [0, 0, -2]\nnext_gate: 1", "next_gate 1: the course has gates 0 to 0"),
+    "no such gate": ("position_m: [0, 0, -2]\nnext_gate: 1", "next_gate 1: must be a gate from 0 to 0"),
 }
 
 

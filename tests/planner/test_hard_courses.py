@@ -50,7 +50,7 @@ def test_what_can_be_flown_is_certified_clear_of_every_frame(track, dcl):
     ("what", "track", "words"),
     [
         ("a start inside a frame", course(gate(0.0, 1.05)), "the start lies .* from the frame of gates"),
-        ("a gate under the floor", course(gate(10.0, z=2.9)), r"gates\[0\]: no place in it"),
+        ("a gate under the floor", course(gate(10.0, z=2.9)), r"gates\[0\]: no position in its opening"),
         ("an opening smaller than the body", course(gate(10.0, opening=0.2)), "is too small"),
         (
             "a wall across the whole course",
@@ -60,7 +60,7 @@ def test_what_can_be_flown_is_certified_clear_of_every_frame(track, dcl):
         (
             "a wall behind a gate",
             course(gate(10.0), gate(30.0), obstacles=(Obstacle((10.2, -9, -9), (10.4, 9, 2)),)),
-            r"no place in it .* clear of obstacles\[0\]",
+            r"no position in its opening .* clear of obstacles\[0\]",
         ),
         (
             "gates in line, one body apart",

@@ -24,7 +24,7 @@ def test_a_search_ends_in_time_with_one_line(dcl):
 @pytest.mark.parametrize("metres", [2000.0, 5000.0])
 def test_a_leg_of_kilometres_is_refused_at_once(metres, dcl):
     bounds = replace(course(gate(10.0)).bounds, high_m=(6000.0, 60.0, 3.0))
-    with pytest.raises(UserError, match=r"gates\[1\]: lies \d+ m from what comes before it"):
+    with pytest.raises(UserError, match=r"gates\[1\]: lies \d+ m from the previous goal"):
         make_plan(course(gate(10.0), gate(metres), bounds=bounds), dcl, ONE)
 
 

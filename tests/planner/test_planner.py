@@ -136,9 +136,9 @@ def test_the_dense_path_passes_through_the_nodes(plan, dcl):
         (
             "a node moved by a centimetre",
             lambda x, u: x.__setitem__((50, 0), x[50, 0] + 0.01),
-            "an interval on leg 0 is off",
+            "an interval on leg 0 has a defect",
         ),
-        ("thrust beyond the reserve", lambda x, u: u.__setitem__((50, 3), 58.0), "input, of its range"),
+        ("thrust beyond the reserve", lambda x, u: u.__setitem__((50, 3), 58.0), "input, relative to its range"),
         ("the last gate beside its place", lambda x, u: x.__setitem__((slice(100, None), 1), x[100:, 1] + 2), "gate 5"),
     ],
 )
@@ -165,7 +165,10 @@ def test_a_stored_plan_is_used_and_a_foreign_one_is_not(plan, plan_folder, vq1, 
 @pytest.mark.parametrize(
     ("track", "words"),
     [
-        (straight(gate(10.0, opening=0.7)), r"gates\[0\]: opening 0.7 m is too small, dcl needs 0.90 m"),
+        (
+            straight(gate(10.0, opening=0.7)),
+            r"gates\[0\]: the opening of 0.7 m is too small, dcl needs more than 0.90 m",
+        ),
         (straight(gate(0.0, 1.05)), r"the start lies 0\.00 m from the frame of gates\[0\]"),
     ],
 )

@@ -180,10 +180,10 @@ def test_errors_of_a_published_size_become_a_residual_file_that_flies_with_every
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("--size", "vins", r"--size vins: swift, openvins, .*or three numbers"),
-        ("--size", "0.1,0.2,-1", "three numbers above 0"),
-        ("--length", "0", r"--length 0: more than 0 m"),
-        ("--out", "e.csv", "ends in .npz"),
+        ("--size", "vins", r"--size vins: must be swift, openvins, .*or three numbers"),
+        ("--size", "0.1,0.2,-1", "three numbers must be positive"),
+        ("--length", "0", r"--length 0: must be positive"),
+        ("--out", "e.csv", "must end in .npz"),
     ],
 )
 def test_errors_that_cannot_be_made_are_one_clear_line(tmp_path, option, value, said):
@@ -196,9 +196,9 @@ def test_what_is_no_residual_file_is_one_clear_line(tmp_path):
     for file, said in (("e.mcap", "no .npz file"), ("none.npz", "cannot be read")):
         with pytest.raises(UserError, match=f"{file}: {said}"):
             Residuals.load(tmp_path / file)
-    with pytest.raises(UserError, match=r"e.mcap: no truth in this log"):
+    with pytest.raises(UserError, match=r"e.mcap: the log has no channel truth"):
         race_bench("fit-residuals", tmp_path / "e.mcap", "--out", tmp_path / "r.npz")
-    with pytest.raises(UserError, match=r"r.csv: a residual file ends in .npz"):
+    with pytest.raises(UserError, match=r"r.csv: must end in .npz"):
         race_bench("fit-residuals", tmp_path / "e.mcap", "--out", tmp_path / "r.csv")
 
 

@@ -121,11 +121,11 @@ def test_the_command_leaves_policy_curve_and_checkpoint_and_goes_on(tmp_path, ca
     line = ["vq1", "--vehicle", "dcl", "--out", str(out), "--vehicles", "4", "--settings", "1", "--horizon", "4"]
     assert command.run(command.parser().parse_args([*line, "--steps", "16"])) == 0
     assert out.exists() and out.with_suffix(".png").stat().st_size > 1000
-    with pytest.raises(UserError, match=r"one.pt: is there already; --resume goes on"):
+    with pytest.raises(UserError, match=r"one.pt: exists already; add --resume"):
         command.run(command.parser().parse_args([*line, "--steps", "16"]))
     assert command.run(command.parser().parse_args([*line, "--steps", "32", "--resume"])) == 0
     assert torch.load(out.with_suffix(".pt"), weights_only=False).steps == 32
-    with pytest.raises(UserError, match=r"a policy is an \.npz file"):
+    with pytest.raises(UserError, match=r"must end in \.npz"):
         command.run(command.parser().parse_args([*line, "--out", "x.txt"]))
 
 
@@ -134,7 +134,7 @@ def test_it_is_finetuned_on_what_flights_have_seen_wrongly(tmp_path, dcl, vq1):
     way = np.array([gate.p_wg for gate in vq1.gates])
     Residuals(dcl.hash, False, None, ObservationModel.of_size(way, (0.3, 0.3, 0.03), 10.0)).save(errors)
     line = ["vq1", "--vehicle", "dcl", "--out", str(out), "--vehicles", "4", "--settings", "1", "--horizon", "4"]
-    with pytest.raises(UserError, match=r"errors\.npz: finetunes a policy that is there: --resume"):
+    with pytest.raises(UserError, match=r"errors\.npz: needs --resume"):
         command.run(command.parser().parse_args([*line, "--steps", "16", "--residual", str(errors)]))
     command.run(command.parser().parse_args([*line, "--steps", "16"]))
     command.run(command.parser().parse_args([*line, "--steps", "32", "--resume", "--residual", str(errors)]))

@@ -49,7 +49,7 @@ def calibrate(frames: Path, seed: int) -> tuple[list[float], list[float]]:
     samples, rng, net = Samples(frames), np.random.default_rng(seed), cv2.dnn.readNetFromONNX(str(NET))
     heights: list[float] = []
     errors: list[Array] = []
-    asked, hit = 0, 0
+    count, hit = 0, 0
     for k in [k for k in range(len(samples)) for _ in range(REPEATS)]:
         net.setInput(blocks(disturbed(samples.images[k], rng)))
         truth, seen = samples.corners_px[k].astype(float), samples.visible[k]
@@ -63,7 +63,7 @@ def calibrate(frames: Path, seed: int) -> tuple[list[float], list[float]]:
         sides = np.linalg.norm(truth - np.roll(truth, 1, 1), axis=-1)
         for j in np.flatnonzero(seen.all(-1)):
             if sides[j].max() >= SMALLEST_PX[0] and sides[j].min() >= 12.0:
-                asked, hit = asked + 1, hit + (j in matched)
+                count, hit = count + 1, hit + (j in matched)
     height, error = np.array(heights), np.array(errors)
     peak, sigma = [], []
     for low, high in zip(PEAK, PEAK[1:], strict=False):
@@ -72,7 +72,7 @@ def calibrate(frames: Path, seed: int) -> tuple[list[float], list[float]]:
             peak.append(round((low + high) / 2, 3))
             sigma.append(round(float(np.quantile(np.abs(error[inside]), 0.68)), 2))
     print(f"peak {peak}\nsigma_px {sigma}")
-    print(f"openings from 12 px joined whole {hit / asked:.4f} of {asked}")
+    print(f"openings of at least 12 px grouped with all corners: {hit / count:.4f} of {count}")
     return peak, sigma
 
 

@@ -54,7 +54,7 @@ class ExpertDataset:
             observations (M, 31), and the expert's actions for them (M, 4).
         """
         races, scaling = self._races, self._scaling
-        seen, asked = [], []
+        seen, expert_actions = [], []
         by_policy = np.arange(races.n) < share * races.n
         for _ in range(steps):
             observation = races.observe()
@@ -65,12 +65,12 @@ class ExpertDataset:
             u = self._expert.input(ahead, self._at)
             action = np.column_stack([2 * u[:, 3] / scaling.thrust_max_m_s2 - 1, u[:, :3] / scaling.rate_max_rad_s])
             seen.append(observation)
-            asked.append(action)
+            expert_actions.append(action)
             over = self._fly(np.clip(np.where(by_policy[:, None], own, action), -1.0, 1.0)) | (off > ASTRAY_M)
             over |= (self._age > FLIGHT) & (self._rng.random(races.n) < 0.02)
             if over.any():
                 self._place(np.flatnonzero(over))
-        return np.concatenate(seen), np.concatenate(asked)
+        return np.concatenate(seen), np.concatenate(expert_actions)
 
     def ahead(self) -> Array:
         """Predict the states (N, 14) at the time when a command sent now begins to act."""

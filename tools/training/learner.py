@@ -64,6 +64,7 @@ class EpisodeStatistics:
         self.clear()
 
     def clear(self) -> None:
+        """Forget all episodes reported."""
         self._steps = self._passages = self._crashes = self._episodes = 0
         self._returns = self._gates_of_episodes = 0.0
 
@@ -132,15 +133,15 @@ class Learner:
         task, rng = self.task, np.random.default_rng([self.seed, 0])
         races = replace(task, vehicles=SCHOOL).environments(self.seed + 1)
         schools = [ExpertDataset(race, plan, task.track, task.vehicle, rng) for race in races]
-        seen, asked = np.empty((0, OBSERVATION.size)), np.empty((0, ACTION.size))
+        seen, expert_actions = np.empty((0, OBSERVATION.size)), np.empty((0, ACTION.size))
         for k in range(LESSONS):
             lessons = [school.lesson(self.net, LESSON, 0.0 if k == 0 else 0.5) for school in schools]
             seen = np.concatenate([seen, *(lesson[0] for lesson in lessons)])
-            asked = np.concatenate([asked, *(lesson[1] for lesson in lessons)])
+            expert_actions = np.concatenate([expert_actions, *(lesson[1] for lesson in lessons)])
             if k == 0:
                 self.net.seen.update(torch.as_tensor(seen))
             epochs = {0: 8, LESSONS - 1: 12}.get(k, 3)
-            error = fit(self.net, seen, asked, epochs, IMITATION_RATE, self._noise)
+            error = fit(self.net, seen, expert_actions, epochs, IMITATION_RATE, self._noise)
             tell(f"lesson {k + 1} of {LESSONS}: {len(seen)} examples, actions {error:.3f} rms off the expert's")
         with torch.no_grad():
             self.net.log_sigma.fill_(math.log(SIGMA_AFTER))

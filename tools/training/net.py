@@ -31,6 +31,7 @@ class UNet(nn.Module):
             self.last.bias[:CORNERS] = RARE  # type: ignore[index]
 
     def forward(self, image: Tensor) -> Tensor:
+        """Return the maps (B, 12, H / 2, W / 2) of images (B, 3, H, W)."""
         return self.maps(nn.functional.pixel_unshuffle(image / 255.0 - 0.5, STRIDE))
 
     def maps(self, x: Tensor) -> Tensor:

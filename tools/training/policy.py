@@ -35,38 +35,41 @@ import matplotlib.pyplot as plt
 REPORT_S, KEEP_S = 10.0, 60.0  # s between two lines of progress, and between two checkpoints (chosen)
 CURVES = {
     "return": "return",
-    "gates": "gates an episode",
-    "lap_s": "time a lap [s]",
-    "crashes_per_lap": "crashes a lap",
+    "gates": "gates per episode",
+    "lap_s": "lap time [s]",
+    "crashes_per_lap": "crashes per lap",
 }
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command-line parser."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     by = Hyperparameters()
-    arguments.add_argument("track", help="by name or YAML file")
-    arguments.add_argument("--vehicle", default="swift", help="by name or YAML file (default: swift)")
+    arguments.add_argument("track", help="name or YAML file of the track")
+    arguments.add_argument("--vehicle", default="swift", help="name or YAML file of the vehicle (default: swift)")
     arguments.add_argument(
-        "--profile", default="spec", help="wire profile, whose rate of commands is flown (default: spec)"
+        "--profile", default="spec", help="wire profile, which sets the command rate (default: spec)"
     )
     arguments.add_argument(
-        "--steps", type=float, default=1e8, help="of all vehicles together (default: 1e8, the paper's)"
+        "--steps", type=float, default=1e8, help="total number of steps of all vehicles (default: 1e8, the paper's)"
     )
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--out", type=Path, required=True, metavar="FILE.npz")
-    arguments.add_argument("--resume", action="store_true", help="go on from FILE.pt")
-    arguments.add_argument("--plan", type=Path, metavar="CSV", help="imitate this plan first (default: begin in hover)")
-    arguments.add_argument("--vehicles", type=int, default=256, help="at once (default: 256)")
-    told = f"of Adam, at first (default: {by.learning_rate:g}, the paper's)"
-    arguments.add_argument("--learning-rate", type=float, default=by.learning_rate, help=told)
-    told = f"steps of each between two updates (default: {by.horizon})"
-    arguments.add_argument("--horizon", type=int, default=by.horizon, help=told)
-    told = "of Swift's, whose plants fly (default: 1 3)"
-    arguments.add_argument("--settings", type=int, nargs="+", default=[1, 3], choices=SETTINGS, help=told)
-    told = (
-        "finetune, with --resume: flights lack and see wrongly what race-bench fit-residuals or make-errors has in FILE"
+    arguments.add_argument("--resume", action="store_true", help="continue from FILE.pt")
+    arguments.add_argument(
+        "--plan", type=Path, metavar="CSV", help="plan to imitate first (default: none, start from hover)"
     )
-    arguments.add_argument("--residual", type=Path, metavar="FILE", help=told)
+    arguments.add_argument(
+        "--vehicles", type=int, default=256, help="number of vehicles simulated in parallel (default: 256)"
+    )
+    about = f"initial learning rate of Adam (default: {by.learning_rate:g}, the paper's)"
+    arguments.add_argument("--learning-rate", type=float, default=by.learning_rate, help=about)
+    about = f"steps of each vehicle between two updates (default: {by.horizon})"
+    arguments.add_argument("--horizon", type=int, default=by.horizon, help=about)
+    about = "simulation settings of Swift whose plants are used (default: 1 3)"
+    arguments.add_argument("--settings", type=int, nargs="+", default=[1, 3], choices=SETTINGS, help=about)
+    about = "with --resume, finetune with the residual accelerations and observation errors of a file of race-bench"
+    arguments.add_argument("--residual", type=Path, metavar="FILE", help=about)
     for name, unit in (
         ("thrust", "share"),
         ("drag", "share"),
@@ -75,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
         ("attitude", "rad"),
     ):
         arguments.add_argument(
-            f"--{name}", type=float, default=0.0, help=f"randomise by up to so much, {unit} (default: 0)"
+            f"--{name}", type=float, default=0.0, help=f"half width of the randomisation, {unit} (default: 0)"
         )
     arguments.set_defaults(quiet=False, json=None)
     return arguments
@@ -84,23 +87,23 @@ def parser() -> argparse.ArgumentParser:
 def run(given: argparse.Namespace) -> int:
     """Train until `--steps` are flown; return the exit code."""
     if given.out.suffix != ".npz":
-        raise UserError(f"--out {given.out}: a policy is an .npz file")
+        raise UserError(f"--out {given.out}: must end in .npz")
     torch.set_num_threads(1)  # networks of this size gain nothing from more
     learner, total = begun(given), int(given.steps)
     keep(learner, given.out)
-    begin = told = kept = time.monotonic()
+    begin = reported = kept = time.monotonic()
     first = learner.steps
     while learner.steps < total:
         figures = learner.improve(total)
         now, over = time.monotonic(), learner.steps >= total
-        if now - told > REPORT_S or over:
-            told, rate = now, (learner.steps - first) / (now - begin)
+        if now - reported > REPORT_S or over:
+            reported, rate = now, (learner.steps - first) / (now - begin)
             row = {"steps": learner.steps, **learner.tally.row(), **figures}
             learner.tally.clear()
             learner.curve.append(row)
-            told_of = "  ".join(f"{name} {value:.3g}" for name, value in row.items() if name != "steps")
+            text = "  ".join(f"{name} {value:.3g}" for name, value in row.items() if name != "steps")
             left_min = (total - learner.steps) / rate / 60
-            print(f"{learner.steps / 1e6:.2f} M steps, {rate:.0f}/s, {left_min:.0f} min left:  {told_of}", flush=True)
+            print(f"{learner.steps / 1e6:.2f} M steps, {rate:.0f}/s, {left_min:.0f} min left:  {text}", flush=True)
         if now - kept > KEEP_S or over:
             kept = now
             keep(learner, given.out)
@@ -120,14 +123,14 @@ def begun(given: argparse.Namespace) -> Learner:
         except OSError as error:
             raise UserError(f"{checkpoint}: cannot be read ({error.strerror})") from None
         if not isinstance(learner, Learner):
-            raise UserError(f"{checkpoint}: is no checkpoint of this command")
+            raise UserError(f"{checkpoint}: not a checkpoint of this command")
         if given.residual is not None:
             learner.go_on_in(replace(learner.task, residuals=_residuals(given.residual, learner.task)))
         return learner
     if given.residual is not None:
-        raise UserError(f"--residual {given.residual}: finetunes a policy that is there: --resume")
+        raise UserError(f"--residual {given.residual}: needs --resume")
     if checkpoint.exists():
-        raise UserError(f"{checkpoint}: is there already; --resume goes on from it")
+        raise UserError(f"{checkpoint}: exists already; add --resume to continue from it")
     track, vehicle = load_track(given.track), load_vehicle(given.vehicle)
     randomisation = Randomisation(given.thrust, given.drag, given.position, given.velocity, given.attitude)
     hz = load_profile(given.profile).command_hz
@@ -174,6 +177,7 @@ def draw_curves(curve: list[dict[str, float]], path: Path) -> None:
 
 
 def main() -> None:
+    """Run the training."""
     sys.exit(perform(parser(), run))
 
 

@@ -57,9 +57,11 @@ class Normaliser(nn.Module):
 
     @property
     def spread(self) -> Tensor:
+        """Standard deviations (columns,)."""
         return self.variance.clamp(min=VARIANCE_LEAST).sqrt()
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return x (..., columns) with zero mean and unit variance."""
         return (x - self.mean.float()) / self.spread.float()
 
 
@@ -95,6 +97,7 @@ class ActorCritic(nn.Module):
         return torch.tanh(self.actor(self.seen(observation)))
 
     def policy(self, observation: Tensor) -> torch.distributions.Normal:
+        """Return the Gaussian distribution of actions (..., n) at observations."""
         return torch.distributions.Normal(self.mean(observation), self.log_sigma.exp(), validate_args=False)
 
     def value(self, known: Tensor) -> Tensor:

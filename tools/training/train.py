@@ -42,6 +42,7 @@ def loss(maps: Tensor, wanted: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def train(frames: Path, minutes: float, seed: int, rate: float, start: Path | None, file: Path) -> None:
+    """Train the detector's network on the images of a folder for some minutes and export it to `file` (ONNX)."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     samples, rng = Samples(frames), np.random.default_rng(seed)
@@ -54,7 +55,7 @@ def train(frames: Path, minutes: float, seed: int, rate: float, start: Path | No
         net, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(KEPT), use_buffers=True
     )
     optimiser = torch.optim.AdamW(net.parameters(), rate, weight_decay=DECAY)
-    begin, told, steps, sums = time.monotonic(), time.monotonic(), 0, np.zeros(3)
+    begin, reported, steps, sums = time.monotonic(), time.monotonic(), 0, np.zeros(3)
     order = np.empty(0, int)
     while (done := (time.monotonic() - begin) / (60 * minutes)) < 1:
         if len(order) < BATCH:
@@ -72,10 +73,10 @@ def train(frames: Path, minutes: float, seed: int, rate: float, start: Path | No
         average.update_parameters(net)
         steps += 1
         sums += [corners.item(), edges.item(), 1]
-        if time.monotonic() - told > REPORT_S:
-            told = time.monotonic()
+        if time.monotonic() - reported > REPORT_S:
+            reported = time.monotonic()
             print(
-                f"{told - begin:5.0f} s {steps:6d} steps  corners {sums[0] / sums[2]:.4f}  edges {sums[1] / sums[2]:.4f}"
+                f"{reported - begin:5.0f} s {steps:6d} steps  corners {sums[0] / sums[2]:.4f}  edges {sums[1] / sums[2]:.4f}"
             )
             sums[:] = 0
             export(average.module, file)

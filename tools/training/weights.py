@@ -44,7 +44,7 @@ def read(net: UNet, file: Path, images: Tensor) -> None:
         layers += [narrow, up]
     convolutions = [*(layer[0] for layer in layers), net.last]  # type: ignore[index]
     if [w.shape for w, _ in found] != [c.weight.shape for c in convolutions]:
-        raise UserError(f"{file}: holds another network than tools/training/net.py")
+        raise UserError(f"{file}: not a network of tools/training/net.py")
     with torch.no_grad():
         for convolution, (weight, bias) in zip(convolutions, found, strict=True):
             convolution.weight.copy_(weight)
