@@ -70,15 +70,13 @@ class ReassembledStream:
         before = self.counters.malformed
         payload = self._reassembler.feed(datagram, source, now)
         if self.counters.malformed > before:
-            self.say(
-                "malformed", f"a datagram is dropped: {self._reassembler.reason}; more of the kind are only counted"
-            )
+            self.say("malformed", f"dropped a datagram: {self._reassembler.reason}; further ones are only counted")
         return payload
 
     def unreadable(self, error: MalformedError) -> None:
         """Count and report a frame that was complete but could not be decoded."""
         self.counters.unreadable += 1
-        self.say("unreadable", f"a frame is dropped: {error}; more of the kind are only counted")
+        self.say("unreadable", f"dropped a frame: {error}; further ones are only counted")
 
 
 class Stream:
