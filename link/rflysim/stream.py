@@ -50,7 +50,7 @@ class RateLimitedReporter:
         self._times[topic] += 1
         times = self._times[topic]
         if times in MILESTONES:
-            often = f" ({times} times by now)" if times > 1 else ""
+            often = f" ({times} times so far)" if times > 1 else ""
             self._tell(f"rflysim: {self._name}: {text}{often}")
 
 

@@ -136,7 +136,7 @@ def test_heartbeats_tell_when_the_simulation_began(vq1):
             for datagram in (*(d for d, target in sent if target[1] == HEARTBEAT_PORT), b"", b"x" * 32):
                 wire.sendto(datagram, (LOCAL_HOST, ear.port))
             ear.listen(0.0)
-        assert ear.told and ear.malformed == 2
+        assert ear.from_heartbeat and ear.malformed == 2
         assert ear.start(0.0, 0.0) == pytest.approx(wall - 7.0, abs=1e-3)
     finally:
         ear.close()
