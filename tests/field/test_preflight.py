@@ -139,7 +139,7 @@ def test_a_line_on_which_another_client_speaks_is_refused():
             thread = threading.Thread(target=speak)
             thread.start()
             try:
-                with pytest.raises(UserError, match="another client speaks on this line"):
+                with pytest.raises(UserError, match="end the other client on this line"):
                     require_alone(one)
             finally:
                 stop.set()
@@ -169,7 +169,7 @@ def test_a_file_changed_by_hand_is_refused(file, tmp_path):
     bent = tmp_path / "bent.yaml"
     bent.write_text(file.read_text().replace("rate_roll: 75", "rate_roll: 80"))
     assert bent.read_text() != file.read_text()
-    with pytest.raises(UserError, match=r"bent\.yaml: sha256: is not the hash of this file"):
+    with pytest.raises(UserError, match=r"bent\.yaml: sha256: does not match the file"):
         load_preflight(bent)
 
 
