@@ -24,7 +24,7 @@ CASES = [
         "a global between workers",
         "seen = []\ndef detect(i):\n    seen.append(i)\n    return []\ndef decide(r, p): return Go(len(seen), 0)\n",
         4,
-        "`seen` is changed in `detect` and used in `decide`, which run in processes of their own",
+        "`seen` is changed in `detect` and used in `decide`, which run in separate processes",
     ),
     (
         "a global changed by a helper",
