@@ -23,6 +23,7 @@ class MixedRates(NamedTuple):
 
     @classmethod
     def of(cls, vehicle: Vehicle) -> "MixedRates":
+        """Return the parameters of a vehicle with a mixer."""
         lift = vehicle.mixer.lift_m_s2 if vehicle.mixer else 0.0
         return cls(vehicle.rates_parameters, vehicle.slew_max, vehicle.thrust_max, lift)
 
