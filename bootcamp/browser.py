@@ -27,7 +27,7 @@ PAGE = Template("""<!doctype html>
   img { width: 100%; height: auto }
 </style>
 <p>$title</p>
-<img src="live" alt="what is known, where the drone has been, what it sees">
+<img src="live" alt="state of the drone, its path, and its camera image">
 </html>
 """)
 POLICY = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

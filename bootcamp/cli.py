@@ -30,6 +30,7 @@ EXIT = {ProgramEnd.ABORTED: 130}
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the parser of the `bootcamp` command."""
     arguments = argparse.ArgumentParser(
         prog="bootcamp", description="Fly a program that returns one command per step, and judge the flight."
     )
@@ -37,7 +38,13 @@ def parser() -> argparse.ArgumentParser:
     add("program", nargs="?", type=Path, help="Python file with decide(report, pads)")
     add("--scenario", help="name of the scenario (default: the program's SCENARIO)")
     add("--seed", type=int, help="random seed (default: from the clock; grades start at 0)")
-    add("--grade", nargs="+", type=Path, metavar="FILE", help="fly programs over seeds: a table, and a page in --logs")
+    add(
+        "--grade",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="fly programs over seeds; write a table and a page in --logs",
+    )
     add("--seeds", type=int, default=20, help="with --grade: number of seeds (default: 20)")
     add("--world", type=Path, default=FILE, metavar="YAML", help="world file, like bootcamp/world.yaml")
     add("--step", type=float, metavar="S", help="length of a step, a whole number of 1/120 s (default: the world's)")
@@ -47,8 +54,10 @@ def parser() -> argparse.ArgumentParser:
         metavar="WxH",
         help="image size for the same field of view, such as 1200x900 (default: the world's)",
     )
-    add("--map", type=Path, metavar="FOLDER", help="tiles of the ground: X_Y.png, default.png, boundary.png")
-    add("--realtime", action="store_true", help="step with the wall clock (default: lock-step)")
+    add(
+        "--map", type=Path, metavar="FOLDER", help="folder with tiles of the ground: X_Y.png, default.png, boundary.png"
+    )
+    add("--realtime", action="store_true", help="step in real time (default: lock-step)")
     add("--window", action="store_true", help="show the flight in a window as well")
     add(
         "--browser",
@@ -56,11 +65,15 @@ def parser() -> argparse.ArgumentParser:
         const=ADDRESS,
         default="",
         metavar="HOST:PORT",
-        help=f"show it in a browser (at {ADDRESS})",
+        help=f"show the flight in a browser (default address: {ADDRESS})",
     )
-    add("--race", action="store_true", help="after passing a course of gates: plan it, and fly it with run-mpc")
+    add(
+        "--race",
+        action="store_true",
+        help="if the flight passes a course of gates, plan the course and fly it with run-mpc",
+    )
     add("--logs", type=Path, default=Path("logs"), help="folder for logs and films (default: logs)")
-    add("--replay", type=Path, metavar="LOG", help="fly a log again and compare every bit")
+    add("--replay", type=Path, metavar="LOG", help="repeat the flight of a log and compare it bit by bit")
     add("--generate", metavar="seed=N", help="write a random track of gates and exit")
     add("--gates", type=int, default=6, help="number of gates of the generated track (default: 6)")
     add_common(arguments, "the result")
@@ -68,16 +81,17 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code. Raises UserError for options that are invalid or exclude each other."""
     tasks = [arguments.program, arguments.grade, arguments.replay, arguments.generate]
     if sum(task is not None for task in tasks) != 1:
         raise UserError(
-            "one of a program, --grade, --replay and --generate is needed, e.g. bootcamp examples/waypoint.py --seed 7"
+            "give exactly one of a program, --grade, --replay and --generate, e.g. bootcamp examples/waypoint.py --seed 7"
         )
     if arguments.replay is not None:
         from bootcamp.record import replay  # imports the simulator, which every worker would load with this module
 
         steps = replay(arguments.replay)
-        print(f"{arguments.replay}: {steps} steps, the same to the last bit")
+        print(f"{arguments.replay}: {steps} steps, bit-identical")
         write_json(arguments.json, {"log": arguments.replay, "steps": steps})
         return 0
     if arguments.generate is not None:
@@ -92,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     scenario = make_scenario(arguments.scenario or own, seed, world)
     _require_map(scenario)
     if arguments.race and scenario.course is None:
-        raise UserError(f"--race: the scenario {scenario.name} has no course of gates, only gates has")
+        raise UserError(f"--race: the scenario {scenario.name} has no gates: use --scenario gates")
     if arguments.window:
         Window("bootcamp").close()
     if arguments.browser:
@@ -122,7 +136,7 @@ def world_of(arguments: argparse.Namespace) -> Arena:
         changes["drone"] = arguments.drone
     if arguments.map is not None:
         if not arguments.map.is_dir():
-            raise UserError(f"--map {arguments.map}: is no folder")
+            raise UserError(f"--map {arguments.map}: is not a folder")
         changes["map"] = str(arguments.map)
     if arguments.camera is not None:
         width, _, height = arguments.camera.partition("x")
@@ -157,7 +171,7 @@ def fly(job: Job, json_file: Path | None = None) -> int:
     try:
         job.stem.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--logs {job.stem.parent}: cannot be made ({error.strerror})") from None
+        raise UserError(f"--logs {job.stem.parent}: cannot be created ({error.strerror})") from None
     crew, judge = Crew(job), Judge(job.scenario)
 
     def tell(report: Report) -> None:
@@ -219,7 +233,7 @@ def told_of(outcome: ProgramOutcome, verdict: Judgement, path: Path) -> str:
 def _grade(arguments: argparse.Namespace, world: Arena) -> int:
     """Grade programs over seeds; return 0 if every program reached the goal for every seed."""
     if arguments.seeds < 1:
-        raise UserError(f"--seeds {arguments.seeds}: one seed at least is needed")
+        raise UserError(f"--seeds {arguments.seeds}: must be at least 1")
     from bootcamp.grade import HEAD, PATIENCE_S, Exam, Grade, grade, page, row, summary  # imports the simulator
 
     first, exams = arguments.seed or 0, list[Exam]()
@@ -239,10 +253,10 @@ def _grade(arguments: argparse.Namespace, world: Arena) -> int:
     grades = grade(exams, min(os.cpu_count() or 1, len(exams)), PATIENCE_S, tell)
     write_file(out, page(exams, grades))
     say("\n".join([*summary(exams, grades), f"page {out}"]))
-    told = [
+    results = [
         {"program": e.program, "seed": e.scenario.seed, **asdict(g.verdict)} for e, g in zip(exams, grades, strict=True)
     ]
-    write_json(arguments.json, {"page": out, "grades": told})
+    write_json(arguments.json, {"page": out, "grades": results})
     return 0 if all(result.verdict.done for result in grades) else 1
 
 
@@ -253,7 +267,7 @@ def _race(scenario: Scenario, folder: Path) -> int:
     assert scenario.course is not None
     track, plans = write_track(scenario.course, folder), folder / "plans"
     flags = ["--lockstep", "--camera", "projected", "--plans", str(plans), "--log", str(folder)]
-    remark(f"the same course by the racing stack: run-mpc {track} {' '.join(flags)}")
+    remark(f"flying the same course with the racing stack: run-mpc {track} {' '.join(flags)}")
     return run_mpc.run(run_mpc.parser().parse_args([str(track), *flags]))
 
 
@@ -270,6 +284,7 @@ def _generate(arguments: argparse.Namespace) -> int:
 
 
 def main() -> None:
+    """Run the `bootcamp` command and exit."""
     sys.exit(perform(parser(), run))
 
 

@@ -53,17 +53,17 @@ class Crew:
         self._patience_s, self._steps_max = patience_s, job.scenario.world.steps_max
         self._inboxes = {name: kind(context) for name, kind in kinds.items()}
         self._lights = context.RawArray("d", len(STAGES))
-        self._lines, self.processes, theirs = {}, {}, []
+        self._lines, self.processes, far_end = {}, {}, []
         for place, (name, stage) in enumerate(STAGES.items()):
             self._lines[name], line = context.Pipe(duplex=False)
             sinks = tuple(self._inboxes[sink] for sink in NEXT[name])
             desk = Desk(place, self._inboxes[name], sinks, line, self._lights)
             self.processes[name] = context.Process(target=_work, args=(stage, job, desk), name=name, daemon=True)
-            theirs.append(line)
+            far_end.append(line)
         with shielded():
             for process in self.processes.values():
                 process.start()
-        for line in theirs:
+        for line in far_end:
             line.close()
         self.outcome = ProgramOutcome()
         self._over = self._interrupted = False
@@ -135,7 +135,7 @@ class Crew:
                 self._end(ProgramEnd.WORKER_DIED, f"worker {name} hung: busy with one item for {self._patience_s:g} s")
         if self._stands_still():
             self._end(
-                ProgramEnd.WORKER_DIED, f"no step for {self._patience_s:g} s, and nobody at work: an answer was lost"
+                ProgramEnd.WORKER_DIED, f"no step for {self._patience_s:g} s, and all workers idle: an answer was lost"
             )
 
     def _stands_still(self) -> bool:

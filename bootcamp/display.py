@@ -29,8 +29,13 @@ SHOT_MIN_M = 10.0  # m, least height of the landing image (chosen)
 class Screen(Protocol):
     """Sink of frames."""
 
-    def show(self, frame: Image, step: int) -> None: ...
-    def close(self) -> None: ...
+    def show(self, frame: Image, step: int) -> None:
+        """Show an image (H, W, 3) BGR."""
+        ...
+
+    def close(self) -> None:
+        """Close the display."""
+        ...
 
 
 def compose(
@@ -81,7 +86,7 @@ def _lines(report: Report, pads: list[Location]) -> list[str]:
     return [
         f"seed {report.seed}   step {report.step}   {report.t:.1f} s",
         f"state {report.status}",
-        f"at {_place(report.position)}",
+        f"position {_place(report.position)}",
         f"height {report.height:.1f} m",
         f"speed {report.speed:.2f} m/s",
         f"drift {report.drift:.2f} m",

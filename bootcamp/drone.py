@@ -38,7 +38,7 @@ class Drone:
         while self._status is Status.MOVING and self._body.t < TAKE_OFF_S:
             self._tick()
         if self._status is not Status.HALTED:
-            raise UserError(f"{self._world.name}: no take-off within {TAKE_OFF_S:g} s, the wind may be too strong")
+            raise UserError(f"{self._world.name}: no take-off within {TAKE_OFF_S:g} s: the wind may be too strong")
 
     def report(self, warning: str = "") -> Report:
         """Return the current report."""
@@ -87,11 +87,11 @@ class Drone:
                 return ""
             case Unreadable():
                 hint = f"; {command.hint}" if command.hint else ""
-                return f"{command.text} is no command: expected Null(), Go(north, east), Halt() or Land(){hint}"
+                return f"{command.text} is not a command: expected Null(), Go(north, east), Halt() or Land(){hint}"
             case _ if self._status in OVER:
                 return f"{command}: the drone has {self._status}"
             case _ if self._body.touched:
-                return f"{command}: the drone stands on the ground already"
+                return f"{command}: the drone is already on the ground"
             case Halt():
                 return "Halt(): the drone is already halted" if halted else ""
             case Go() if halted or (self._gates and not self._landing):
@@ -107,7 +107,7 @@ class Drone:
         north, east, height = here.north + go.north, here.east + go.east, self._hold_height + go.up
         if max(abs(north), abs(east)) > limit:
             return (
-                f"{go}: leads to {north:.1f} m north, {east:.1f} m east, outside the boundary of {limit:g} m; Go counts from"
+                f"{go}: leads to {north:.1f} m north, {east:.1f} m east, outside the boundary of {limit:g} m; Go is relative to"
                 f" the drone, which is at {here.north:.1f} m north, {here.east:.1f} m east: subtract report.position"
             )
         if not HEIGHT_MIN_M <= height <= ceiling:

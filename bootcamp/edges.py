@@ -100,6 +100,7 @@ class Queue:
             return None
 
     def close(self) -> None:
+        """Close both ends."""
         self._reader.close()
         self._writer.close()
 
@@ -110,7 +111,7 @@ class Mailbox(Queue):
     def __init__(self, context: BaseContext):
         super().__init__(context)
         self._room = context.Semaphore(0)  # released by the reader to request an item
-        self._asked = False
+        self._requested = False
         self._thread: threading.Thread | None = None
 
     def put(self, item: Any, timeout_s: float | None = None) -> bool:
@@ -126,12 +127,12 @@ class Mailbox(Queue):
         return True
 
     def get(self, timeout_s: float) -> Any:
-        if not self._asked:
-            self._asked = True
+        if not self._requested:
+            self._requested = True
             self._room.release()
         item = self._receive(timeout_s)
         if item is not NOTHING:
-            self._asked = False
+            self._requested = False
         return item
 
     def flush(self, timeout_s: float) -> None:

@@ -44,10 +44,10 @@ def lesson_figure(path: Path, when_seen: bool) -> Image:
     known, report = trail[: step.report.step + 1], step.report
     frame = compose(step.image, report, step.boxes, step.pads, known, scenario.world.boundary_m)
     landed = replace(flight.report, route=scenario.route)  # all places, visited or not
-    way = ground_map(len(frame), landed, trail, scenario.world.boundary_m)
+    right_half = ground_map(len(frame), landed, trail, scenario.world.boundary_m)
     if flight.report.status is Status.LANDED and not scenario.gates and not scenario.route:
-        way = _fitted(landing_image(scenario, flight.report), len(frame))
-    return np.hstack([frame, way])
+        right_half = _fitted(landing_image(scenario, flight.report), len(frame))
+    return np.hstack([frame, right_half])
 
 
 def _fitted(image: Image, height_px: int) -> Image:
@@ -85,6 +85,7 @@ def run(names: list[str]) -> int:
 
 
 def main() -> None:
+    """Write the figures of the lessons."""
     sys.exit(exit_code(lambda: run(sys.argv[1:])))
 
 

@@ -96,7 +96,7 @@ def _tile(path: Path) -> Image:
     tile = decode_image(read_bytes(path, IMAGE_BYTES))
     if tile is None:
         raise UserError(
-            f"{path}: no image of at most {MOST_PX >> 20} Mpx; a map needs default.png, boundary.png and tiles such as 0_-1.png"
+            f"{path}: not an image of at most {MOST_PX >> 20} Mpx; a map needs default.png, boundary.png and tiles like 0_-1.png"
         )
     return np.asarray(tile, np.uint8)
 

@@ -31,13 +31,15 @@ def generate_track(seed: int, count: int) -> Track:
         UserError: the seed is negative, `count` is below 1, or the bounds have no room for so many gates.
     """
     if seed < 0 or count < 1:
-        raise UserError(f"seed {seed}, {count} gates: the seed must not be negative, and one gate is needed")
+        raise UserError(
+            f"seed {seed}, {count} gates: the seed must not be negative, and there must be at least one gate"
+        )
     rng = np.random.default_rng([seed, GATES])
     for _ in range(STARTS):
         gates = _walk(rng, count)
         if len(gates) == count:
             return Track(f"generated-{seed}", START, BOUNDS, tuple(gates), False, None)
-    raise UserError(f"seed {seed}: no room for {count} gates within {BOUNDS.low_m} to {BOUNDS.high_m}, ask for fewer")
+    raise UserError(f"seed {seed}: no room for {count} gates within {BOUNDS.low_m} to {BOUNDS.high_m}; request fewer")
 
 
 def _walk(rng: np.random.Generator, count: int) -> list[Gate]:

@@ -111,7 +111,7 @@ def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable
                         crew.remove(worker)
                 elif worker.light.value and time.monotonic() - worker.light.value > patience_s:
                     worker.process.kill()
-                    over(worker, _failed(f"no answer for {patience_s:g} s: does a function never return?"))
+                    over(worker, _failed(f"no answer for {patience_s:g} s: a function may never return"))
                     crew.remove(worker)
     finally:
         for worker in crew:
@@ -121,12 +121,12 @@ def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable
 
 def _hire() -> _Worker:
     context = multiprocessing.get_context("spawn")
-    (ours, theirs), light = context.Pipe(), context.RawValue("d", 0.0)
-    process = context.Process(target=_serve, args=(theirs, light), name="grade", daemon=True)
+    (near_end, far_end), light = context.Pipe(), context.RawValue("d", 0.0)
+    process = context.Process(target=_serve, args=(far_end, light), name="grade", daemon=True)
     with shielded():
         process.start()
-    theirs.close()
-    return _Worker(process, ours, light)
+    far_end.close()
+    return _Worker(process, near_end, light)
 
 
 def _dismiss(worker: _Worker) -> None:
@@ -209,8 +209,8 @@ def page(exams: Sequence[Exam], grades: Sequence[Grade]) -> str:
         "reasons",
     ]
     head = "<tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"
-    told_ = [*summary(exams, grades), *hint_lines(list(dict.fromkeys(exam.program for exam in exams)))]
-    above = "<h1>Grades</h1>" + "".join(f"<p>{html.escape(line)}</p>" for line in told_)
+    lines_above = [*summary(exams, grades), *hint_lines(list(dict.fromkeys(exam.program for exam in exams)))]
+    above = "<h1>Grades</h1>" + "".join(f"<p>{html.escape(line)}</p>" for line in lines_above)
     table = f'<div style="overflow-x: auto"><table>{head}{"".join(rows)}</table></div>'
     return html_page("grades", above + table, figures, f"<h2>Landings</h2>{''.join(shots)}")
 

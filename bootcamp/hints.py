@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-NO_RETURN = "does every way through `decide` end in a `return`?"
+NO_RETURN = "does every path through `decide` end in a `return`?"
 CHANGES = {
     "append",
     "extend",
@@ -70,7 +70,7 @@ def _parsed(path: Path) -> tuple[ast.Module, list[str]]:
 def _no_return(functions: dict[str, ast.FunctionDef]) -> Iterator[Hint]:
     for name in WORKERS:
         if name in functions and not _ends(functions[name].body):
-            text = f"`{name}` can end without a `return`, which answers None"
+            text = f"`{name}` can end without a `return`, which returns None"
             yield Hint(functions[name].lineno, text)
 
 
@@ -84,8 +84,8 @@ def _ends(body: list[ast.stmt]) -> bool:
         case ast.With(body=inner):
             return _ends(inner)
         case ast.Try(body=tried, handlers=handlers, orelse=no, finalbody=last):
-            ways = [*(handler.body for handler in handlers), [*tried, *no]]
-            return _ends(last) or all(map(_ends, ways))
+            paths = [*(handler.body for handler in handlers), [*tried, *no]]
+            return _ends(last) or all(map(_ends, paths))
         case ast.Match(cases=cases):
             return any(_any(case) for case in cases) and all(_ends(case.body) for case in cases)
         case ast.While(test=ast.Constant(value=forever)):
@@ -102,7 +102,8 @@ def _loops(tree: ast.Module) -> Iterator[Hint]:
     for node in tree.body:
         if isinstance(node, ast.While):
             yield Hint(
-                node.lineno, "a loop outside of functions runs before the flight, and `decide` is asked without it"
+                node.lineno,
+                "a loop outside of functions runs before the flight; `decide` is called at every step without it",
             )
 
 
@@ -114,10 +115,8 @@ def _shared(tree: ast.Module, functions: dict[str, ast.FunctionDef]) -> Iterator
         for name, line in sorted(_changed(writer, functions, set())):
             readers = [other for other in used if other != writer and name in used[other]]
             if name in stored and readers:
-                text = (
-                    f"`{name}` is changed in `{writer}` and used in `{readers[0]}`, which run in processes of their own"
-                )
-                yield Hint(line, f"{text}: what one stores the other never sees")
+                text = f"`{name}` is changed in `{writer}` and used in `{readers[0]}`, which run in separate processes"
+                yield Hint(line, f"{text}: a value stored by one is not available to the other")
 
 
 def _targets(node: ast.Assign | ast.AnnAssign) -> Iterator[ast.Name]:

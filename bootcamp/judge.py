@@ -81,9 +81,9 @@ class Judge:
         if place is None:
             return "landed", True
         away, name = place.distance(last.position), self._scenario.goal.land.replace("_", " ")
-        told = f"landed {away:.2f} m from the {name}" if away < 10 else f"landed {away:.0f} m from the {name}"
+        landed = f"landed {away:.2f} m from the {name}" if away < 10 else f"landed {away:.0f} m from the {name}"
         within = self._scenario.goal.within_m
-        return (told, True) if away <= within else (f"{told}, which allows {within:g} m", False)
+        return (landed, True) if away <= within else (f"{landed}, at most {within:g} m are allowed", False)
 
     def _missing(self, last: Report) -> list[str]:
         """Return the conditions of the goal that were not met."""
@@ -96,11 +96,11 @@ class Judge:
         elif goal.tour_max:
             shortest = shortest_tour(Location(0.0, 0.0), self._scenario.route)
             if self._distance_m > goal.tour_max * shortest:
-                found.append(f"flew {self._distance_m:.0f} m, the shortest way to all places is {shortest:.0f} m")
+                found.append(f"flew {self._distance_m:.0f} m, the shortest path through all places is {shortest:.0f} m")
         if goal.loop_m2 and min(self._loops_m2.values()) < goal.loop_m2:
-            found.append(f"flew no eight: a loop of {goal.loop_m2:g} m2 is needed each way round")
+            found.append(f"did not fly a figure of eight: it needs a loop of {goal.loop_m2:g} m2 in each direction")
         if goal.ignored_max is not None and last.ignored > goal.ignored_max:
-            found.append(f"{last.ignored} commands ignored, {goal.ignored_max} are allowed")
+            found.append(f"{last.ignored} commands ignored, at most {goal.ignored_max} are allowed")
         return found
 
 

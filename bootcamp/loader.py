@@ -35,13 +35,13 @@ def scenario_of(path: Path) -> str:
         SystemExit: it does not end; its process has printed the error.
     """
     context = process_context()
-    line, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_load, args=(path, theirs), name="load", daemon=True)
+    line, far_end = context.Pipe(duplex=False)
+    process = context.Process(target=_load, args=(path, far_end), name="load", daemon=True)
     with shielded():
         process.start()
-    theirs.close()
+    far_end.close()
     try:
-        problem, scenario = line.recv() if line.poll(LONGEST_S) else (f"{path}: does not end", "")
+        problem, scenario = line.recv() if line.poll(LONGEST_S) else (f"{path}: does not end when it is loaded", "")
     except (EOFError, OSError):
         process.join(1.0)
         if process.exitcode == TOLD_CODE:

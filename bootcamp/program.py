@@ -50,20 +50,24 @@ class Program:
     @property
     def looks(self) -> bool:
         """Whether any command may depend on an image: `detect` or `locate` is its own, or `decide` reads pads."""
-        return (self.detect, self.locate) != (detect_pads, _ours) or _reads_second(self.decide)
+        return (self.detect, self.locate) != (detect_pads, _default_locate) or _reads_second(self.decide)
 
     def command(self, report: Report, pads: Sequence[Location]) -> Command | Unreadable:
         """Return the next command. Raises whatever the program raises; an invalid return value is `Unreadable`."""
-        said = self.decide(report, pads)
+        returned = self.decide(report, pads)
         try:
-            return _command(said)
+            return _command(returned)
         except Exception as error:
-            return Unreadable(f"{shown(said)} ({told(error)})")
+            return Unreadable(f"{shown(returned)} ({told(error)})")
 
     def boxes(self, image: Image) -> tuple[list[Box], int]:
         """Return its detections in an image (H, W, 3) BGR, and the number of malformed boxes."""
-        said = self.detect(image)
-        answers = list(itertools.islice(said, BOXES_MAX)) if isinstance(said, list | tuple | np.ndarray) else [said]
+        returned = self.detect(image)
+        answers = (
+            list(itertools.islice(returned, BOXES_MAX))
+            if isinstance(returned, list | tuple | np.ndarray)
+            else [returned]
+        )
         boxes = [box for answer in answers if (box := _box(answer)) is not None]
         return boxes, len(answers) - len(boxes)
 
@@ -74,17 +78,17 @@ class Program:
         return places, len(found) - len(places)
 
 
-def _command(said: Any) -> Command | Unreadable:
+def _command(returned: Any) -> Command | Unreadable:
     """Convert a return value to a command of the API's own types."""
-    if isinstance(said, Go):
-        numbers = (said.north, said.east, said.up)
+    if isinstance(returned, Go):
+        numbers = (returned.north, returned.east, returned.up)
         if any(isinstance(n, bool) or not isinstance(n, int | float | np.number) for n in numbers):
-            return Unreadable(shown(said))
+            return Unreadable(shown(returned))
         return Go(*map(float, numbers))
     for kind in (Null, Halt, Land):
-        if isinstance(said, kind):
+        if isinstance(returned, kind):
             return kind()
-    return Unreadable(shown(said), NO_RETURN if said is None else "")
+    return Unreadable(shown(returned), NO_RETURN if returned is None else "")
 
 
 def _numbers(answer: Any, count: int) -> list[float] | None:
@@ -130,7 +134,7 @@ def load_program(path: Path) -> Program:
         UserError: the file is missing, fails, does not end, has a blank left to fill in, or has no function `decide`.
     """
     if not path.is_file():
-        raise UserError(f"{path}: no such program, see examples/")
+        raise UserError(f"{path}: no such program; see examples/")
     if left := blanks(path):
         raise UserError(f"{path}:{left[0].line}: a blank (...) is left to fill in: {left[0].text}")
     try:
@@ -141,16 +145,16 @@ def load_program(path: Path) -> Program:
         line = (error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else 1) or 1
         what = _endless() if isinstance(error, StillRunning) else told(error)
         raise UserError(f"{path}:{line}: {what}") from None
-    decide, detect, place = names.get("decide"), names.get("detect", detect_pads), names.get("locate", _ours)
+    decide, detect, place = names.get("decide"), names.get("detect", detect_pads), names.get("locate", _default_locate)
     if not callable(decide):
-        raise UserError(f"{path}: has no function decide(report, pads), see examples/waypoint.py")
+        raise UserError(f"{path}: has no function decide(report, pads); see examples/waypoint.py")
     for name, function, form in (("detect", detect, "detect(image)"), ("locate", place, "locate(box, report)")):
         if not callable(function):
             raise UserError(f"{path}: {name} must be a function {form}")
     return Program(decide, detect, place, str(names.get("SCENARIO", "waypoint")))
 
 
-def _ours(box: Box, report: Report) -> Location | None:
+def _default_locate(box: Box, report: Report) -> Location | None:
     return locate(box, report.height, report.position, report.q_wb, report.camera)
 
 
@@ -168,7 +172,7 @@ def _reads_second(function: Callable[..., Any]) -> bool:
 
 def _endless() -> str:
     return (
-        f"still running after {LOAD_S:g} s: a loop outside of functions? `decide` is asked again at every step, so the file"
+        f"still running after {LOAD_S:g} s: a loop outside of functions? `decide` is called at every step, so the file"
         " needs no loop of its own"
     )
 

@@ -40,13 +40,16 @@ class FlightRecord:
 
     def step(self, command: Command | Unreadable | None, report: Report, digest: str, image: Image) -> None:
         """Write one step."""
-        said = None if command is None else [type(command).__name__, asdict(command)]
-        self._write(step=report.step, command=said, digest=digest, image=zlib.crc32(image.data), warning=report.warning)
+        recorded = None if command is None else [type(command).__name__, asdict(command)]
+        self._write(
+            step=report.step, command=recorded, digest=digest, image=zlib.crc32(image.data), warning=report.warning
+        )
 
     def _write(self, **fields: Any) -> None:
         self._file.write(json.dumps(fields) + "\n")
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 
@@ -67,11 +70,11 @@ def replay(path: Path) -> int:
         drone, camera = Drone(scenario), GroundCamera(scenario)
         for number, line in enumerate(lines[1:], start=2):
             entry = json.loads(line)
-            said = entry["command"]
-            report = drone.step(None if said is None else COMMANDS[said[0]](**said[1]))
+            recorded = entry["command"]
+            report = drone.step(None if recorded is None else COMMANDS[recorded[0]](**recorded[1]))
             image = camera.frame(drone.p_wb, report)
             if (drone.digest(), zlib.crc32(image.data)) != (entry["digest"], entry["image"]):
                 raise UserError(f"{path}:{number}: step {report.step} differs: {report.status} at {report.position}")
     except CAUSES as error:
-        raise UserError(f"{path}:{number}: no line of a flight log ({type(error).__name__}: {error})") from None
+        raise UserError(f"{path}:{number}: not a line of a flight log ({type(error).__name__}: {error})") from None
     return len(lines) - 1

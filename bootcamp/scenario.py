@@ -92,6 +92,7 @@ class Scenario:
 
     @property
     def gates(self) -> tuple[CourseGate, ...]:
+        """Gates of the course, as given to the program; empty without one."""
         return tuple(_pose(gate) for gate in (self.course.gates if self.course else ()))
 
 
@@ -141,7 +142,7 @@ def _require_ticks(step_s: float) -> None:
         ticks(1 / step_s, hz)
     except ValueError:
         raise UserError(
-            f"a step of {step_s:g} s: must be a whole number of 1/{hz:g} s; --drone kinematic takes any"
+            f"a step of {step_s:g} s: must be a multiple of 1/{hz:g} s; --drone kinematic accepts any"
         ) from None
 
 

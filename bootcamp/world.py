@@ -42,9 +42,9 @@ class WorldConditions:
             if not 0 <= getattr(self, name) <= most:
                 raise ValueError(f"{name}: {getattr(self, name):g} does not lie between 0 and {most:g}")
         if self.lost_steps < 1:
-            raise ValueError(f"lost_steps: a gap of {self.lost_steps} steps is none")
+            raise ValueError(f"lost_steps: {self.lost_steps} must be at least 1")
         if not 0 <= self.lost < 1:
-            raise ValueError(f"lost: {self.lost:g} is no share of images from 0 to below 1")
+            raise ValueError(f"lost: {self.lost:g} must be at least 0 and below 1")
         if not -90 <= self.camera_tilt_deg <= -60:
             raise ValueError(f"camera_tilt_deg: {self.camera_tilt_deg:g} does not lie between -90 and -60")
 

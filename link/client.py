@@ -65,7 +65,7 @@ from link.race import RaceReader
 from link.signing import SigningKey
 from vehicle.rotation import from_euler
 
-MOST_ASKED = 16  # TIMESYNC requests kept: a flood must not cost memory
+MOST_REQUESTS = 16  # TIMESYNC requests kept: a flood must not cost memory
 FRAMES = {
     TargetFrame.LOCAL: dialect.MAV_FRAME_LOCAL_NED,
     TargetFrame.OFFSET: dialect.MAV_FRAME_LOCAL_OFFSET_NED,
@@ -90,7 +90,7 @@ class ClientCodec:
         }
         self._streams = StreamRequests(wanted if profile.offboard is not None else {})
         self._t = 0.0  # s, newest stamp of the simulator
-        self._asked: deque[int] = deque(maxlen=MOST_ASKED)  # ns, TIMESYNC requests to be answered
+        self._timesync_requests: deque[int] = deque(maxlen=MOST_REQUESTS)  # ns, TIMESYNC requests to be answered
         self._last_text = ""  # newest STATUSTEXT: the reason if the simulator ends
 
     def decode(
@@ -124,7 +124,7 @@ class ClientCodec:
             case dialect.MAVLink_timesync_message() if message.tc1 != 0:
                 return TimesyncReply(message.tc1 / 1e9, message.ts1 / 1e9)
             case dialect.MAVLink_timesync_message():
-                self._asked.append(message.ts1)
+                self._timesync_requests.append(message.ts1)
                 return None
             case dialect.MAVLink_local_position_ned_message():
                 return self._local_position(message)
@@ -279,9 +279,9 @@ class ClientCodec:
 
     def timesync_replies(self, now: float) -> list[bytes]:
         """Return the replies to the simulator's TIMESYNC requests since the last call; `now` in s of the client's clock."""
-        asked, now_ns = list(self._asked), max(1, round(now * 1e9))  # 0 would mark it as a request
-        self._asked.clear()
-        return [self._framing.pack(dialect.MAVLink_timesync_message(now_ns, ns)) for ns in asked]
+        times_ns, now_ns = list(self._timesync_requests), max(1, round(now * 1e9))  # 0 would mark it as a request
+        self._timesync_requests.clear()
+        return [self._framing.pack(dialect.MAVLink_timesync_message(now_ns, ns)) for ns in times_ns]
 
     def hold(self, t: float) -> bytes:
         """Return the message that lets a simulator in lock-step continue without a command for the tick stamped t (s)."""

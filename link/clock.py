@@ -52,7 +52,7 @@ class StreamClock:
         self._same_clock_s = SAME_CLOCK_S if one_clock else 0.0
         self._latency_s = latency_s
         self._reference, self._other = _LowerEnvelope(), _LowerEnvelope()
-        self._recent, self._asked = _WindowMinimum(SLIP_WINDOW_S), _WindowMinimum(WINDOW_S)
+        self._recent, self._outward = _WindowMinimum(SLIP_WINDOW_S), _WindowMinimum(WINDOW_S)
         self.nonsense = 0  # TIMESYNC replies that contradict the reference
         self.slips = 0  # number of times the reference's clock has lost time
         self._newest: tuple[float, float] | None = None  # stamp and reception of the reference
@@ -83,7 +83,7 @@ class StreamClock:
     def reference(self, stamp: float, received: float) -> None:
         """Process a datagram of the reference stream, `received` (s) on the local clock."""
         if self._reference.add(stamp, received):
-            self._asked, self._recent = _WindowMinimum(WINDOW_S), _WindowMinimum(SLIP_WINDOW_S)
+            self._outward, self._recent = _WindowMinimum(WINDOW_S), _WindowMinimum(SLIP_WINDOW_S)
             self._settled = received + SETTLE_S
         self._recent.add(received, received - stamp)
         self._newest = stamp, received
@@ -92,25 +92,25 @@ class StreamClock:
             self.slips += 1
             self._reference.shift(risen)
             self._other.shift(risen)  # if that clock has not lost time, its next stamp undoes the shift
-            self._asked = _WindowMinimum(WINDOW_S)
+            self._outward = _WindowMinimum(WINDOW_S)
 
-    def timesync(self, asked: float, stamp: float, received: float) -> None:
+    def timesync(self, sent: float, stamp: float, received: float) -> None:
         """Process a TIMESYNC reply, requested and received (s) on the local clock. Contradictions are counted and dropped."""
         if self._newest is None:
             return
         least = self._reference.at(received)
-        if not (asked <= received <= asked + TRIP_S and asked - TRIP_S <= stamp + least <= received + TRIP_S):
+        if not (sent <= received <= sent + TRIP_S and sent - TRIP_S <= stamp + least <= received + TRIP_S):
             self.nonsense += 1
             return
         self._reference.add(stamp, received)
-        self._asked.add(stamp, stamp - asked)
+        self._outward.add(stamp, stamp - sent)
 
     @property
     def delay_s(self) -> float:
         """Least delay of the reference, s: measured by TIMESYNC, else 0."""
-        if self._newest is None or self._newest[0] - self._asked.newest > WINDOW_S:
+        if self._newest is None or self._newest[0] - self._outward.newest > WINDOW_S:
             return 0.0
-        return max(0.5 * (self._reference.at(self._newest[1]) + self._asked.least), 0.0)
+        return max(0.5 * (self._reference.at(self._newest[1]) + self._outward.least), 0.0)
 
     def stream(self, stamp: float, received: float) -> float | None:
         """Return a stamp of the other stream on the reference's clock; None until there is a reference.
@@ -199,6 +199,7 @@ class _WindowMinimum:
 
     @property
     def least(self) -> float:
+        """Minimum of the window."""
         return self._candidates[0][1]
 
     @property

@@ -30,6 +30,7 @@ def milliseconds(t: float) -> int:
 
 
 def finite(values: Sequence[float]) -> bool:
+    """Check that all values are finite."""
     return all(map(math.isfinite, values))
 
 

@@ -24,23 +24,27 @@ class Link:
 
 
 def add_link_arguments(arguments: argparse.ArgumentParser) -> None:
+    """Add the options of a MAVLink and video link."""
     arguments.add_argument(
-        "--peer", default="", metavar="HOST[:PORT]", help="accept messages from this machine's simulator only"
+        "--peer", default="", metavar="HOST[:PORT]", help="accept messages only from the simulator on this host"
     )
     arguments.add_argument(
         "--listen",
         default="",
         metavar="HOST:PORT",
-        help="MAVLink (default: 127.0.0.1:14550; with --peer 0.0.0.0:14550)",
+        help="receive MAVLink on this address (default: 127.0.0.1:14550; with --peer 0.0.0.0:14550)",
     )
     arguments.add_argument(
-        "--video", default="", metavar="HOST:PORT", help="video (default: port 5600 of the host of --listen)"
+        "--video",
+        default="",
+        metavar="HOST:PORT",
+        help="receive video on this address (default: port 5600 of --listen)",
     )
     arguments.add_argument(
         "--signing-key",
         type=Path,
         metavar="FILE",
-        help="sign MAVLink with the passphrase in FILE, and refuse unsigned messages",
+        help="sign MAVLink with the passphrase in FILE, and reject unsigned messages",
     )
 
 

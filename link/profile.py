@@ -177,7 +177,7 @@ class Profile:
         if self.command not in COMMANDS:
             raise ValueError(f"command must be one of {', '.join(COMMANDS)}")
         if self.command_hz >= self.command_limit_hz:
-            raise ValueError(f"command_hz {self.command_hz:g} must stay under {self.command_limit_hz:g}")
+            raise ValueError(f"command_hz {self.command_hz:g} must be below {self.command_limit_hz:g}")
         ticks(self.command_hz, self.physics_hz)
         streams = ("imu_hz", "imu_fresh_hz", "attitude_hz", "motors_hz", "local_position_hz", "odometry_hz")
         for name in (*streams, "heartbeat_hz", "video_hz", "timesync_hz"):

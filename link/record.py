@@ -53,6 +53,7 @@ class RecordFile:
         self._writer.add_message(channel, stamp, data, stamp)
 
     def close(self) -> None:
+        """Finish and close the file."""
         try:
             self._writer.finish()  # type: ignore[no-untyped-call]
         finally:

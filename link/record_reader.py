@@ -49,8 +49,8 @@ class Losses:
         if self.skipped_bytes:
             parts.append(f"{self.skipped_bytes / 1e3:.1f} kB unreadable")
         if self.cut_off:
-            parts.append("it was cut off")
-        return f"{', '.join(parts)}; used as far as it is whole" if parts else ""
+            parts.append("it is truncated")
+        return f"{', '.join(parts)}; the undamaged part is used" if parts else ""
 
 
 def tell_losses(path: Path, losses: Losses) -> None:
@@ -93,7 +93,7 @@ def _messages(path: Path, losses: Losses, wanted: Callable[[str], bool]) -> Iter
     try:
         with path.open("rb") as file:
             if not MAGIC.startswith(file.read(len(MAGIC))):  # a shorter file was truncated within it
-                raise FileError(f"{path}: is no MCAP file")
+                raise FileError(f"{path}: is not an MCAP file")
             size = file.seek(0, 2)
             topics = _summary(file, size)
             file.seek(len(MAGIC))
@@ -226,5 +226,5 @@ def _text(content: bytes, at: int) -> tuple[str, int]:
     (length,) = struct.unpack_from("<I", content, at)
     text = content[at + 4 : at + 4 + length]
     if len(text) != length:
-        raise ValueError("text beyond the record's end")
+        raise ValueError("text beyond the end of the record")
     return text.decode(), at + 4 + length

@@ -62,23 +62,23 @@ def attitude_target(message: Any, profile: Profile) -> AttitudeTarget | Refusal:
     mask = message.type_mask
     by_rates, no_thrust = bool(mask & IGNORE_ATTITUDE), bool(mask & IGNORE_THRUST and not mask & THRUST_BODY)
     if mask & ~ATTITUDE_BITS:
-        return Refusal(Fault.MASK, f"type mask {mask}: bit {mask & ~ATTITUDE_BITS} means nothing")
+        return Refusal(Fault.MASK, f"type mask {mask}: bit {mask & ~ATTITUDE_BITS} is undefined")
     if by_rates and no_thrust and all(mask & ignore for ignore in IGNORE_RATE):
-        return Refusal(Fault.MASK, f"type mask {mask} ignores attitude, rates and thrust: nothing is left")
-    asked = message.body_roll_rate, message.body_pitch_rate, message.body_yaw_rate
-    p, q, r = (0.0 if mask & ignore else rate for rate, ignore in zip(asked, IGNORE_RATE, strict=True))
+        return Refusal(Fault.MASK, f"type mask {mask} ignores attitude, rates and thrust: at least one must be set")
+    requested = message.body_roll_rate, message.body_pitch_rate, message.body_yaw_rate
+    p, q, r = (0.0 if mask & ignore else rate for rate, ignore in zip(requested, IGNORE_RATE, strict=True))
     omega = profile.gain(bool(mask & RATES_RAD_S)).to_body((p, q, r))
     throttle = 0.0 if no_thrust else message.thrust
     if mask & THRUST_BODY:
         x, y, z = _thrust_body(message)
         if x or y:
-            return Refusal(Fault.VALUE, f"thrust_body ({x:g}, {y:g}, {z:g}): rotors thrust along z alone")
+            return Refusal(Fault.VALUE, f"thrust_body ({x:g}, {y:g}, {z:g}): only thrust along z is possible")
         throttle = -z
     if not finite((*omega, throttle)) or not (by_rates or finite(message.q)):
         return Refusal(Fault.NOT_FINITE, "SET_ATTITUDE_TARGET holds a field that is not finite")
     q_wb = unit(message.q) or ((1.0, 0.0, 0.0, 0.0) if by_rates else None)
     if q_wb is None:
-        return Refusal(Fault.VALUE, "SET_ATTITUDE_TARGET.q is zero: no attitude")
+        return Refusal(Fault.VALUE, "SET_ATTITUDE_TARGET.q is zero: must be a unit quaternion")
     return AttitudeTarget(q_wb, omega, min(1.0, max(0.0, throttle)), by_rates, no_thrust)
 
 
@@ -97,19 +97,21 @@ def position_target(message: Any) -> PositionTarget | Refusal:
     mask, frame = message.type_mask, FRAMES.get(message.coordinate_frame)
     if frame is None:
         known = ", ".join(map(str, FRAMES))
-        return Refusal(Fault.FRAME, f"coordinate frame {message.coordinate_frame} is none of {known}")
+        return Refusal(Fault.FRAME, f"coordinate frame {message.coordinate_frame}: must be one of {known}")
     if mask & ~POSITION_BITS:
-        return Refusal(Fault.MASK, f"type mask {mask}: bit {mask & ~POSITION_BITS} means nothing")
+        return Refusal(Fault.MASK, f"type mask {mask}: bit {mask & ~POSITION_BITS} is undefined")
     p_v = message.x, message.y, message.z, message.vx, message.vy, message.vz
     values = (*p_v, message.afx, message.afy, message.afz)
     axes = [None if mask & 1 << bit else value for bit, value in enumerate(values)]
     yaw, yaw_rate = (None if mask & 1 << bit else v for bit, v in ((YAW, message.yaw), (YAW_RATE, message.yaw_rate)))
-    asked = [value for value in (*axes, yaw, yaw_rate) if value is not None]
-    if not asked:
-        return Refusal(Fault.MASK, f"type mask {mask} ignores every field: nothing is left")
+    requested = [value for value in (*axes, yaw, yaw_rate) if value is not None]
+    if not requested:
+        return Refusal(Fault.MASK, f"type mask {mask} ignores every field: at least one must be set")
     if mask & FORCE and any(axis is not None for axis in axes[6:]):
-        return Refusal(Fault.MASK, f"type mask {mask} asks for forces: accelerations are flown, bit {FORCE} clear")
-    if not finite(asked):
+        return Refusal(
+            Fault.MASK, f"type mask {mask} requests forces: only accelerations are supported, with bit {FORCE} clear"
+        )
+    if not finite(requested):
         return Refusal(Fault.NOT_FINITE, "SET_POSITION_TARGET_LOCAL_NED holds a field that is not finite")
     p, v, a = (_axes(axes[k : k + 3]) for k in (0, 3, 6))
     return PositionTarget(p, v, yaw, yaw_rate, frame, a)

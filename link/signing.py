@@ -46,5 +46,5 @@ def read_key(path: Path, now_s: float) -> SigningKey:
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     if not text:
-        raise UserError(f"{path}: is empty; a signing key is a passphrase in a file")
+        raise UserError(f"{path}: is empty: expected a passphrase")
     return SigningKey(hashlib.sha256(text).digest(), now_s)

@@ -64,9 +64,9 @@ def reachable(address: Address, bound_host: str) -> Address:
     try:
         host = socket.gethostbyname(address[0])
     except (OSError, UnicodeError):  # UnicodeError for an impossible name, such as a..b
-        raise LinkError(f"host {address[0]!r} is not known: expected a name or number such as 127.0.0.1") from None
+        raise LinkError(f"unknown host {address[0]!r}: expected a name or number such as 127.0.0.1") from None
     if bound_host.startswith("127.") and not host.startswith("127."):
-        raise LinkError(f"{address[0]} is another machine, out of reach from {bound_host}: bind 0.0.0.0 instead")
+        raise LinkError(f"{address[0]} is another machine, not reachable from {bound_host}: bind 0.0.0.0 instead")
     return host, address[1]
 
 

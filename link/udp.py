@@ -197,6 +197,7 @@ class MavlinkClient:
         self.close()
 
     def close(self) -> None:
+        """Close the socket."""
         self.socket.close()
 
 
@@ -229,6 +230,7 @@ class VideoReceiver:
 
     @property
     def counters(self) -> VideoCounters:
+        """Counters of the video stream."""
         return self._reassembler.counters
 
     def receive(self, timeout_s: float) -> list[tuple[VideoFrame, float]]:
@@ -253,4 +255,5 @@ class VideoReceiver:
         self.close()
 
     def close(self) -> None:
+        """Close the socket."""
         self.socket.close()

@@ -36,7 +36,9 @@ def chunks(frame_id: int, t: float, jpeg: bytes, payload_bytes: int) -> list[byt
 def _chunks(frame_id: int, stamp_ns: int, jpeg: bytes, payload_bytes: int) -> list[bytes]:
     total = -(-len(jpeg) // payload_bytes)
     if not 0 < total <= MOST_CHUNKS:
-        raise ValueError(f"an image of {len(jpeg)} bytes cannot go in 1 to {MOST_CHUNKS} chunks of {payload_bytes}")
+        raise ValueError(
+            f"an image of {len(jpeg)} bytes does not fit into 1 to {MOST_CHUNKS} chunks of {payload_bytes} bytes"
+        )
     parts = []
     for chunk_id in range(total):
         payload = jpeg[chunk_id * payload_bytes : (chunk_id + 1) * payload_bytes]

@@ -43,6 +43,7 @@ class Race:
 
     @property
     def over(self) -> bool:
+        """Whether the run has ended, for whatever reason."""
         return self.status not in (RunStatus.WAITING, RunStatus.RUNNING)
 
 

@@ -31,7 +31,7 @@ class Sensors:
         R_sb = matrix(exp(rotation_vector(errors.misalignment_deg))).T
         self._accel_axes = np.diag(1 + np.array(errors.accel_scale)) @ R_sb
         self._gyro_axes = np.diag(1 + np.array(errors.gyro_scale)) @ R_sb
-        self._told_turn = exp(rotation_vector(errors.attitude_deg))
+        self._attitude_error = exp(rotation_vector(errors.attitude_deg))
         self._forces: deque[tuple[float, Array]] = deque()  # time and specific force, body axes
 
     def follow(self, truth: Truth) -> None:
@@ -56,5 +56,5 @@ class Sensors:
 
     def attitude(self, truth: Truth) -> Attitude:
         """Return one ATTITUDE sample; noise-free, as in the real simulator."""
-        w, x, y, z = (float(part) for part in product(truth.q_wb, self._told_turn))
+        w, x, y, z = (float(part) for part in product(truth.q_wb, self._attitude_error))
         return Attitude(truth.t, (w, x, y, z))

@@ -116,7 +116,7 @@ class Simulator:
         """
         track, vehicle, off = world.track, world.vehicle, world.deviations
         self.profile, self.world = profile, world
-        self._around, self._struck = around, list[Contact]()
+        self._traffic, self._struck = around, list[Contact]()
         stirred = around.air_w if around is not None and around.windy else None
         unknown = together(residual, forces_of(world, seed, stirred))
         self._plant = make_plant(vehicle, track.start, setting or natural(vehicle), Colliders(track), unknown, motors)
@@ -125,11 +125,11 @@ class Simulator:
         self._reporter = Reporter(profile, vehicle, track.start, sensors, pose, off.link.imu_drift_ppm)
         self._video = VideoTransport(off.link, profile.video_hz, np.random.default_rng([seed, 3]))
         self._delay_ticks = round(off.link.telemetry_delay_s * profile.physics_hz)
-        self._coming: deque[list[Outgoing]] = deque()  # messages of the last ticks, in transit
+        self._in_transit: deque[list[Outgoing]] = deque()  # messages of the last ticks, in transit
         self.referee = Referee(track, laps, profile.run_limit_s, strict)
         self.clock = RaceClock(profile.race)
         self._status = RateDivider(profile.race.status_hz if profile.race else 0.0, profile.stamp_hz)
-        self._told = RateDivider(RIVALS_HZ, profile.physics_hz)
+        self._rivals_due = RateDivider(RIVALS_HZ, profile.physics_hz)
         self.count = self.resets = 0
         # In a heat an arm command is held until every vehicle has received one.
         self.waits = self.ready = False
@@ -143,14 +143,17 @@ class Simulator:
 
     @property
     def truth(self) -> Truth:
+        """True state of the vehicle at the current tick."""
         return self._plant.truth
 
     @property
     def landed(self) -> bool:
+        """Whether the vehicle rests on its pad."""
         return self._plant.on_pad
 
     @property
     def armed(self) -> bool:
+        """Whether the motors are armed."""
         return self._plant.armed
 
     @property
@@ -252,17 +255,18 @@ class Simulator:
         messages, exposures = self._reporter.report(self.count, truth, self.armed, self.landed, self.resets)
         telemetry: list[Outgoing] = [*self._answers, *self._race_news(), *messages]
         telemetry += [Collision(self.t, STRUCK[contact.kind], contact.impulse) for contact in contacts]
-        if self._around is not None and self._told(self.count):
-            telemetry += self._around.told(self.t)
+        if self._traffic is not None and self._rivals_due(self.count):
+            telemetry += self._traffic.rival_states(self.t)
         self._answers.clear()
-        self._coming.append(telemetry)
-        arrived = self._coming.popleft() if len(self._coming) > self._delay_ticks else []
+        self._in_transit.append(telemetry)
+        arrived = self._in_transit.popleft() if len(self._in_transit) > self._delay_ticks else []
         exposure = None
         for number, seen in exposures:
-            way = self._video(seen.t)
+            transport = self._video(seen.t)
             p_wb, q_wb, v_w, omega_b = (seen.x[RATES_X[name].at].copy() for name in "pqvw")
-            rivals = self._around.seen(seen.t) if self._around is not None else ()
-            exposure = Exposure(number, seen.t, p_wb, q_wb, v_w, omega_b, *way, rivals) if way is not None else None
+            rivals = self._traffic.seen(seen.t) if self._traffic is not None else ()
+            pose_and_motion = seen.t, p_wb, q_wb, v_w, omega_b
+            exposure = Exposure(number, *pose_and_motion, *transport, rivals) if transport is not None else None
         return Tick(self.t, arrived, exposure, contacts)
 
     def _start(self) -> None:

@@ -38,8 +38,8 @@ class Reporter:
         self._profile, self._vehicle, self._start, self._sensors = profile, vehicle, start, sensors
         self._steps, self._ticks = (Fraction(profile.stamp_hz) / Fraction(profile.physics_hz)).as_integer_ratio()
 
-        def beat(hz: float, told: bool = True) -> RateDivider:
-            return RateDivider(hz if told else 0.0, profile.stamp_hz)
+        def beat(hz: float, enabled: bool = True) -> RateDivider:
+            return RateDivider(hz if enabled else 0.0, profile.stamp_hz)
 
         self._heartbeat, self._image = beat(profile.heartbeat_hz), beat(profile.video_hz)
         self._ground, self._timesync = beat(GROUND_HZ, profile.ground_station), beat(profile.timesync_hz)

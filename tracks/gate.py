@@ -43,18 +43,22 @@ class Gate:
 
     @cached_property
     def p_wg(self) -> Array:
+        """Centre of the opening (3,) m, world."""
         return np.array(self.centre_m)
 
     @cached_property
     def q_wg(self) -> Array:
+        """Rotation (4,), gate to world, wxyz."""
         return from_euler(0.0, math.radians(self.pitch_deg), math.radians(self.yaw_deg))
 
     @cached_property
     def R_wg(self) -> Array:
+        """Rotation (3, 3), gate to world."""
         return matrix(self.q_wg)
 
     @property
     def is_ball(self) -> bool:
+        """Whether it is a ball to fly through instead of an opening."""
         return self.radius_m is not None
 
     @property

@@ -31,7 +31,7 @@ def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M, ahea
         UserError: there is no such place, or it lies outside the bounds.
     """
     if not 1 <= number <= of <= MOST:
-        raise UserError(f"place {number} of {of}: a grid has 1 to {MOST} places, counted from 1")
+        raise UserError(f"place {number} of {of}: must be one of 1 to N places, N at most {MOST}")
     if not 0 < spacing_m < math.inf:
         raise UserError(f"spacing {spacing_m:g} m: must be positive")
     if of == 1:

@@ -25,6 +25,7 @@ class SolidBox(NamedTuple):
 
 
 def of_obstacle(obstacle: Obstacle) -> SolidBox:
+    """Return the box of an axis-aligned obstacle."""
     low, high = np.array(obstacle.low_m), np.array(obstacle.high_m)
     return SolidBox((low + high) / 2, np.eye(3), (high - low) / 2)
 

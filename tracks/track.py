@@ -34,10 +34,12 @@ class Start:
 
     @cached_property
     def p_wb(self) -> Array:
+        """Position (3,) m, world."""
         return np.array(self.position_m)
 
     @cached_property
     def q_wb(self) -> Array:
+        """Attitude (4,), body to world, wxyz."""
         return from_euler(math.radians(self.roll_deg), math.radians(self.pitch_deg), math.radians(self.yaw_deg))
 
 
@@ -140,7 +142,7 @@ class Track:
             TrackError: less than one lap, or more than one of a course that is not closed.
         """
         if laps < 1:
-            raise TrackError(f"{self.name}: {laps} laps asked for, at least 1 is needed")
+            raise TrackError(f"{self.name}: {laps} laps requested: must be at least 1")
         if laps > 1 and not self.closed:
             raise TrackError(f"{self.name}: the course is not closed, so it has one lap, not {laps}")
         return self.gates * laps
@@ -161,9 +163,11 @@ def load_track(name: str | Path) -> Track:
     path = named_path(str(name), FOLDER, "track")
     file = load(path, TrackFile)
     if not re.fullmatch(r"[\w.-]+", file.name):
-        raise TrackError(f"{path}: name: {file.name!r} names files, so only letters, digits, '_', '.' and '-' will do")
+        raise TrackError(
+            f"{path}: name: {file.name!r} is used in file names: only letters, digits, '_', '.' and '-' are allowed"
+        )
     if not file.gates:
-        raise TrackError(f"{path}: gates: the list is empty, at least one gate is needed")
+        raise TrackError(f"{path}: gates: the list is empty: must have at least one gate")
     low, high = np.array(file.bounds.low_m), np.array(file.bounds.high_m)
     if not (low < high).all():
         raise TrackError(f"{path}: bounds: low_m must be below high_m on every axis")
@@ -208,9 +212,9 @@ def _require_apart(gates: tuple[Gate, ...], path: str | Path) -> None:
                 continue
             distance = float(np.linalg.norm(gate.p_wg - other.p_wg))
             if distance <= SAME_PLACE_M:
-                raise TrackError(f"{path}: gates[{i}]: stands in the place of gates[{k}], turned against it")
+                raise TrackError(f"{path}: gates[{i}]: is at the place of gates[{k}], but rotated")
             if distance < min(gate.half, other.half):
-                raise TrackError(f"{path}: gates[{i}]: stands inside gates[{k}], {distance:.2f} m from its centre")
+                raise TrackError(f"{path}: gates[{i}]: lies inside gates[{k}], {distance:.2f} m from its centre")
 
 
 def _gate(entry: Entry, file: TrackFile, where: str) -> Gate:

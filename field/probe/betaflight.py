@@ -13,7 +13,7 @@ import numpy as np
 
 from field.files import write_yaml
 from field.probe.check import Check, CheckVerdict, number, same, table
-from link.msp.constants import firmware_of, rates_of, require_safe, told
+from link.msp.constants import firmware_of, rates_of, request, require_safe
 from link.msp.line import MspLine
 from link.msp.messages import ApiVersion, BoardInfo, Code, Message, RawImu
 from link.msp.ports import Port, open_port
@@ -71,8 +71,8 @@ def probe_msp(arguments: argparse.Namespace) -> int:
 
 def identify(line: MspLine) -> Identity:
     """Read the identity. Raises LinkError without a reply."""
-    firmware, api = firmware_of(line), told(line, Code.API_VERSION)
-    board, tuning = told(line, Code.BOARD_INFO), told(line, Code.RC_TUNING)
+    firmware, api = firmware_of(line), request(line, Code.API_VERSION)
+    board, tuning = request(line, Code.BOARD_INFO), request(line, Code.RC_TUNING)
     return Identity(
         firmware,
         (board.target or board.board) if isinstance(board, BoardInfo) else "-",

@@ -34,8 +34,8 @@ SOURCES = {
     "force": "accSmooth",
     "q": "imuQuaternion",
     "throttle": "setpoint or rcCommand",
-    "p": "Betaflight logs none",
-    "v": "Betaflight logs none",
+    "p": "not logged by Betaflight",
+    "v": "not logged by Betaflight",
 }
 
 
@@ -46,13 +46,13 @@ def betaflight_signals(path: Path) -> LoggedSignals:
         FileError: the file cannot be read.
         SignalError: the file holds no flight.
     """
-    held = [flight for flight in flights(read_bytes(path, LOG_BYTES)) if len(flight.values) >= LEAST_FRAMES]
-    if not held:
+    found = [flight for flight in flights(read_bytes(path, LOG_BYTES)) if len(flight.values) >= LEAST_FRAMES]
+    if not found:
         raise SignalError(f"{path}: holds no flight of a Betaflight blackbox")
-    longest = max(held, key=lambda flight: len(flight.values))
-    notes = [f"holds {len(held)} flights, of which the longest is used"] if len(held) > 1 else []
+    longest = max(found, key=lambda flight: len(flight.values))
+    notes = [f"holds {len(found)} flights, of which the longest is used"] if len(found) > 1 else []
     if longest.damaged:
-        notes.append(f"{longest.damaged} stretches damaged; used as far as it is whole")
+        notes.append(f"{longest.damaged} stretches damaged; the undamaged parts are used")
     return LoggedSignals(_rows(longest), "; ".join(notes), SOURCES)
 
 

@@ -111,7 +111,7 @@ def _groups(codes: list[int]) -> tuple[tuple[Callable[[bytes, int, int], tuple[V
     groups, k = [], 0
     while k < len(codes):
         if codes[k] not in DECODERS:
-            raise ValueError(f"encoding {codes[k]} is not known")
+            raise ValueError(f"unknown encoding {codes[k]}")
         decode, most = DECODERS[codes[k]]
         count = 1
         while count < most and codes[k + count : k + count + 1] == [codes[k]]:
@@ -200,7 +200,7 @@ class Prediction:
             elif predictor in constants:
                 value += constants[predictor]
             else:
-                raise ValueError(f"predictor {predictor} is not known")
+                raise ValueError(f"unknown predictor {predictor}")
             row.append(value)
         if kind == ord("I"):
             row = [value if k == self._time else signed(value, 32) for k, value in enumerate(row)]

@@ -73,7 +73,7 @@ def read_ratm(folder: Path) -> RatmFlight:
     with reading(folder):
         t = (table["timestamp"] - table["timestamp"][0]) * 1e-6
         if len(t) < 100 or not (np.diff(t) > 0).all():
-            raise SignalError(f"{folder}: holds {len(t)} rows; at least 100 with rising times are needed")
+            raise SignalError(f"{folder}: holds {len(t)} rows: expected at least 100 with increasing times")
         p_wb = np.column_stack([table[name] for name in POSITION]) * TURNED
         by_columns = np.column_stack([table[name] for name in ROTATION]).reshape(-1, 3, 3)
         R_wb = TURNED[:, None] * by_columns.transpose(0, 2, 1) * TURNED
@@ -100,7 +100,7 @@ def _markers() -> tuple[str, ...]:
 def _only(folder: Path, pattern: str) -> Path:
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
-        raise SignalError(f"{folder}: holds {len(found)} files {pattern}, one is needed in a flight of TII-RATM")
+        raise SignalError(f"{folder}: holds {len(found)} files {pattern}: expected one in a flight of TII-RATM")
     return found[0]
 
 
@@ -115,7 +115,7 @@ def _table(path: Path, wanted: Sequence[str]) -> dict[str, Array]:
         at = {name: names.index(name) for name in ("timestamp", *wanted)}
         values = np.array([[float(row[k]) for k in at.values()] for row in rows if row])
         if not np.isfinite(values).all():
-            raise ValueError("a value is no number")
+            raise ValueError("a value is not a number")
         return dict(zip(at, values.reshape(-1, len(at)).T, strict=True))
 
 
@@ -142,7 +142,7 @@ def _turns(true: Array, measured: Array, where: str) -> Array:
     least = float(np.abs(both[body, sensor]).min())
     if least < LEAST_LIKENESS:
         raise SignalError(
-            f"{where}: an axis of its gyro follows the motion capture by {least:.2f}, not {LEAST_LIKENESS:g}"
+            f"{where}: a gyro axis correlates with the motion capture by {least:.2f}, at least {LEAST_LIKENESS:g} is required"
         )
     axes = np.zeros((3, 3))
     axes[body, sensor] = np.sign(both[body, sensor])
@@ -174,7 +174,7 @@ def _camera(folder: Path) -> tuple[Camera, Array, Array]:
     calibration = next((up / "camera_calibration" for up in folder.resolve().parents if
                         (up / "camera_calibration").is_dir()), None)  # fmt: skip
     if calibration is None:
-        raise SignalError(f"{folder}: no folder camera_calibration lies above it, as in the repository of TII-RATM")
+        raise SignalError(f"{folder}: has no folder camera_calibration above it, as the repository of TII-RATM has")
     fitting = [path for path in sorted(calibration.glob("calib_*-*")) if _fits(path, kind, course)]
     if not fitting:
         raise SignalError(f"{calibration}: holds no calib_{kind}-{course}.json or .npz")
@@ -197,7 +197,7 @@ def _kind(folder: Path) -> tuple[str, str]:
     """Return `a` or `p` and the course of a flight, from its folder's name."""
     parts = folder.resolve().name.split("-")
     if len(parts) != 3 or parts[0] != "flight" or parts[1][-1:] not in ("a", "p"):
-        raise SignalError(f"{folder}: flights of TII-RATM are called flight-<number><a or p>-<course>")
+        raise SignalError(f"{folder}: expected the name of a TII-RATM flight: flight-<number><a or p>-<course>")
     return parts[1][-1], parts[2]
 
 
@@ -221,7 +221,7 @@ def _images(folder: Path, first_us: float, K: Array, dist: Array) -> tuple[Label
             t = (float(row["timestamp"]) - first_us) * 1e-6
             images.append(LabelledImage(t, tuple(px for px, _ in gates), tuple(seen for _, seen in gates)))
     if any(b.t <= a.t for a, b in pairwise(images)) or not all(math.isfinite(image.t) for image in images):
-        raise SignalError(f"{path}: times of images must rise")
+        raise SignalError(f"{path}: the times of the images must increase")
     return tuple(images)
 
 
@@ -233,7 +233,7 @@ def _labels(path: Path, K: Array, dist: Array) -> list[tuple[Array, np.ndarray]]
             values = np.array(line.split()[5:], float).reshape(4, 3)
             px = np.ascontiguousarray(values[:, :2] * IMAGE_PX - 0.5)
             if not np.isfinite(px).all():
-                raise ValueError("a corner is no number")
+                raise ValueError("a corner is not a number")
             undistorted = cv2.undistortPoints(px[:, None], K, dist, P=K)[:, 0]
             seen = values[:, 2] >= VISIBLE
             if seen.any():

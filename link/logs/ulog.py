@@ -84,7 +84,7 @@ def ulog_signals(path: Path) -> LoggedSignals:
                     values = factor * np.column_stack([table[name].astype(float) for name in names])
                 extend(rows, signal, stamps * 1e-6, values)
                 break
-    return LoggedSignals(rows, "is damaged; used as far as it is whole" if corrupt else "", SOURCES)
+    return LoggedSignals(rows, "is damaged; the undamaged part is used" if corrupt else "", SOURCES)
 
 
 class _Finite(io.BytesIO):
@@ -107,11 +107,11 @@ class _Finite(io.BytesIO):
 def _tables(path: Path) -> tuple[dict[str, Table], bool]:
     """Return the columns of the wanted topics by name, and whether the file is damaged."""
     data = read_bytes(path, LOG_BYTES)
-    said = io.StringIO()  # pyulog's messages on damage, line by line
+    output = io.StringIO()  # pyulog's messages on damage, line by line
     try:
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(output):
             log = ULog(_Finite(data), NAMES)
     except (*CAUSES, ULogException, struct.error, EOFError) as error:
-        raise SignalError(f"{path}: is no ULog file that can be read ({error or type(error).__name__})") from None
+        raise SignalError(f"{path}: cannot be read as a ULog file ({error or type(error).__name__})") from None
     tables = {one.name: one.data for one in reversed(log.data_list) if len(one.data.get("timestamp", ()))}
-    return tables, bool(log.file_corruption or said.getvalue())
+    return tables, bool(log.file_corruption or output.getvalue())

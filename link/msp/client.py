@@ -1,7 +1,7 @@
 """The pilot's end of a Betaflight link, with the interface of `link.udp.MavlinkClient`: polls to telemetry, targets to sticks.
 
 MSP has no clock: times are of this computer, from the client's start, at which the sample left the flight controller. MSP
-cannot arm: an arm command is acknowledged by whether the person has armed and handed over. Sticks are sent on their beat from
+cannot arm: an arm command is acknowledged by whether the person has armed and handed over. Sticks are sent at a fixed rate from
 the start, neutral until the first target; the newest target is repeated as long as the client is called.
 """
 
@@ -71,7 +71,7 @@ class MspClient:
         self._guard = RateGuard(math.inf)  # counts only: the line sends the newest target on its own beat
         self._clock, self._epoch = clock, clock()
         self._armed = self._handed_over = self._angle = False
-        self._asked = self._gone = False  # arming or disarming was requested; the line has failed
+        self._arm_requested = self._gone = False  # arming or disarming was requested; the line has failed
         self._heartbeat_due = -math.inf
         self._throttle = 0.0
 
@@ -105,7 +105,7 @@ class MspClient:
         arrivals: list[tuple[float, Telemetry | TimesyncReply]] = []
         for sampled, message in self._exchange(timeout_s):
             received, t = self._clock(), sampled - self._epoch
-            arrivals += [(received, told) for told in self._read(message, t)]
+            arrivals += [(received, reading) for reading in self._read(message, t)]
         scheduler = self._line.scheduler
         self.counters.timeouts, self.counters.missed_beats = scheduler.timeouts, scheduler.missed_beats
         self.counters.undated = self._line.undated
@@ -139,10 +139,10 @@ class MspClient:
                 return self._state(t)
         return []
 
-    def _human(self, told: Channels, t: float) -> HumanSticks:
+    def _human(self, channels: Channels, t: float) -> HumanSticks:
         """Return the person's sticks as commands. In angle mode, where they are angles, the rates are the measured ones."""
-        asked = asked_by(self._profile, told.us)
-        return HumanSticks(t, self._gyro if self._angle else asked.turn, asked.throttle)
+        commanded = asked_by(self._profile, channels.us)
+        return HumanSticks(t, self._gyro if self._angle else commanded.turn, commanded.throttle)
 
     def _follow_mode(self, angle: bool) -> None:
         """Centre the sticks when the person changes the mode: rates would act as angles, or angles as rates."""
@@ -152,12 +152,12 @@ class MspClient:
 
     def _state(self, t: float) -> list[Telemetry]:
         """Return the acknowledgement of an arm command, and a heartbeat at intervals."""
-        told: list[Telemetry] = [Ack(t, self.handed_over)] if self._asked else []
-        self._asked = False
+        messages: list[Telemetry] = [Ack(t, self.handed_over)] if self._arm_requested else []
+        self._arm_requested = False
         if t >= self._heartbeat_due:
             self._heartbeat_due = t + HEARTBEAT_S
-            told.append(Heartbeat(t, self.handed_over))
-        return told
+            messages.append(Heartbeat(t, self.handed_over))
+        return messages
 
     def send(self, command: Command, now: float, t: float) -> bool:
         """Accept a command at `now` (s of the clock); its sticks follow on the next beat. False, and counted, if withheld.
@@ -166,7 +166,7 @@ class MspClient:
         """
         match command:
             case Arm():
-                self._asked = True
+                self._arm_requested = True
                 if not command.arm:
                     self._line.sticks, self._throttle = neutral(self._profile), 0.0
                 return True

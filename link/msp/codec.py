@@ -36,7 +36,7 @@ class MspCodec:
         """Create it; `counters` may be shared."""
         self.counters = counters if counters is not None else CodecCounters()
         self._parser = Parser((Direction.ANSWER, Direction.ERROR), self.counters)
-        self._asked: tuple[Code, ...] = ()
+        self._requested: tuple[Code, ...] = ()
 
     def request(self, code: Code) -> bytes:
         """Return a request for one message."""
@@ -46,7 +46,7 @@ class MspCodec:
         """Return a request for several messages in one reply, or for a single one by its own command."""
         if len(codes) == 1:
             return self.request(codes[0])
-        self._asked = tuple(codes)
+        self._requested = tuple(codes)
         return pack(Frame(Code.MULTIPLE_MSP, bytes(codes)))
 
     def sticks(self, us: Sequence[int]) -> bytes:
@@ -82,9 +82,9 @@ class MspCodec:
     def _several(self, payload: bytes) -> list[Message | None]:
         """Return the requested messages, as far as they fitted into the reply."""
         parts = split_multiple(payload)
-        if parts is None or len(parts) > len(self._asked):
+        if parts is None or len(parts) > len(self._requested):
             return []
-        return [decode(code, part) for code, part in zip(self._asked, parts, strict=False)]
+        return [decode(code, part) for code, part in zip(self._requested, parts, strict=False)]
 
 
 def _one(frame: Frame) -> Message | None:

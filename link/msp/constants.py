@@ -42,7 +42,7 @@ class AircraftConstants:
         return any(one.low_us <= us[STICKS + one.channel - 1] < one.high_us for one in ranges)
 
 
-def told(line: MspLine, code: Code) -> Message | None:
+def request(line: MspLine, code: Code) -> Message | None:
     """Request one message with repeats; None if it is refused or does not come."""
     answers = (line.ask(code, ASK_S) for _ in range(TRIES))
     return next((answer for answer in answers if answer is not None), None)
@@ -50,10 +50,10 @@ def told(line: MspLine, code: Code) -> Message | None:
 
 def firmware_of(line: MspLine) -> str:
     """Return name and version of the firmware. Raises LinkError without a reply."""
-    variant = told(line, Code.FC_VARIANT)
+    variant = request(line, Code.FC_VARIANT)
     if not isinstance(variant, FcVariant):
         raise LinkError("no answer to MSP_FC_VARIANT: is this a UART with MSP, at the baud rate of the profile?")
-    version = told(line, Code.FC_VERSION)
+    version = request(line, Code.FC_VERSION)
     return variant.name + (
         f" {version.major}.{version.minor}.{version.patch}" if isinstance(version, FcVersion) else ""
     )
@@ -78,22 +78,22 @@ def read_constants(line: MspLine) -> AircraftConstants:
 
 
 def _required(line: MspLine, code: Code, kind: type[M]) -> M:
-    message = told(line, code)
+    message = request(line, code)
     if not isinstance(message, kind):
-        raise UserError(f"the flight controller does not tell MSP_{code.name}: what it is set to cannot be compared")
+        raise UserError(f"the flight controller does not answer MSP_{code.name}: its configuration cannot be compared")
     return message
 
 
 def require_safe(line: MspLine, profile: BetaflightProfile, constants: AircraftConstants | None = None) -> None:
     """Check that the aircraft is disarmed and not handed over, by the profile's and its own switch. Raises UserError if not."""
-    status, channels = told(line, Code.STATUS_EX), told(line, Code.RC)
+    status, channels = request(line, Code.STATUS_EX), request(line, Code.RC)
     if not isinstance(status, StatusEx) or not isinstance(channels, Channels):
-        raise UserError("the flight controller does not say whether it is armed: nothing more is sent")
+        raise UserError("the flight controller does not report whether it is armed: nothing more is sent")
     if status.armed:
         raise UserError("the flight controller is armed: disarm it, and take the propellers off")
     own = constants is not None and constants.switched(OVERRIDE, channels.us)
     if own or profile.aux.override.on(channels.us):
-        raise UserError("the override is on: switch it off, so that no sticks of this program act")
+        raise UserError("the override is on: switch it off, so that the sticks of this program have no effect")
 
 
 def rates_of(tuning: RcTuning) -> RateCurves | None:
@@ -112,9 +112,7 @@ def changes(before: AircraftConstants, now: AircraftConstants) -> list[str]:
     """Return the differences by name: `tuning.rate_roll was 75, is 80`."""
     old, new = _leaves(asdict(before)), _leaves(asdict(now))
     names = [*old, *(name for name in new if name not in old)]
-    return [
-        f"{n} was {old.get(n, 'not there')}, is {new.get(n, 'not there')}" for n in names if old.get(n) != new.get(n)
-    ]
+    return [f"{n} was {old.get(n, 'missing')}, is {new.get(n, 'missing')}" for n in names if old.get(n) != new.get(n)]
 
 
 def _leaves(value: object, name: str = "") -> dict[str, object]:

@@ -82,12 +82,12 @@ class Descent:
 
     def _turn(self) -> tuple[float, float, float]:
         """Return body rates that rotate the thrust to the commanded direction, the shortest way."""
-        x, y, z = (self._R_wb.T @ (self._asked() - G_W)).tolist()
+        x, y, z = (self._R_wb.T @ (self._commanded() - G_W)).tolist()
         across = math.hypot(x, y)
         rate = min(TURN_1_S * math.atan2(across, -z), TURN_RAD_S) / max(across, 1e-9)
         return rate * y, -rate * x, 0.0
 
-    def _asked(self) -> Array:
+    def _commanded(self) -> Array:
         """Return the commanded acceleration (3,) m/s^2, world NED."""
         v = self._v_w
         speed, sink = math.hypot(v[0], v[1]), V_SINK_M_S
@@ -119,9 +119,9 @@ class Descent:
         if upright < STEEP:
             self._share, self._carried_t = LEAST, t
             return
-        asked = (GRAVITY - float(self._asked()[2])) / upright
-        self._trim = min(max(self._trim + dt * GAIN_1_S * (asked + push) / GRAVITY, LEAST), MOST)
-        self._share = min(max(self._trim * asked / GRAVITY, LEAST), MOST)
+        commanded = (GRAVITY - float(self._commanded()[2])) / upright
+        self._trim = min(max(self._trim + dt * GAIN_1_S * (commanded + push) / GRAVITY, LEAST), MOST)
+        self._share = min(max(self._trim * commanded / GRAVITY, LEAST), MOST)
         if self._share > LEAST:
             self._carried_t = t
         self._landed |= t - self._carried_t > LANDED_S

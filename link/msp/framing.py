@@ -80,10 +80,10 @@ def pack(frame: Frame) -> bytes:
     """
     size = len(frame.payload)
     if size > 0xFFFF:
-        raise ValueError(f"a payload of {size} bytes: 65535 are the most")
+        raise ValueError(f"a payload of {size} bytes: must be at most 65535")
     if frame.version == 2:
         if not (0 <= frame.command <= 0xFFFF and 0 <= frame.flag <= 0xFF):
-            raise ValueError(f"command {frame.command} with flag {frame.flag}: 16 bit and 8 bit are the most")
+            raise ValueError(f"command {frame.command} with flag {frame.flag}: must be at most 65535 and 255")
         body = struct.pack("<BHH", frame.flag, frame.command, size) + frame.payload
         return bytes((MARK, V2, frame.direction)) + body + bytes((crc8(body),))
     if frame.version != 1 or not 0 <= frame.command < JUMBO or frame.flag:

@@ -79,17 +79,17 @@ class GuardedPort(SocketPort):
         """Open the port. Arguments as in `open_port`; `hover`: hover throttle. Raises LinkError as `open_port`."""
         ours, theirs = socket.socketpair()
         context = multiprocessing.get_context("spawn")
-        told, tell = context.Pipe(duplex=False)
-        guard = context.Process(target=_guard, args=(where, profile, hover, consent, theirs, tell), name="guard")
+        status, reporter = context.Pipe(duplex=False)
+        guard = context.Process(target=_guard, args=(where, profile, hover, consent, theirs, reporter), name="guard")
         with shielded():
             guard.start()
         theirs.close()
-        tell.close()
+        reporter.close()
         super().__init__(ours, where)
         try:
-            trouble = told.recv() if told.poll(BEGIN_S) else "its guard does not start"
+            trouble = status.recv() if status.poll(BEGIN_S) else "the guard process did not start"
         except EOFError:
-            trouble = "its guard has died"
+            trouble = "the guard process ended while it started"
         if trouble:
             self.close()
             end(guard, 0.0)
@@ -98,7 +98,7 @@ class GuardedPort(SocketPort):
 
 
 def _guard(
-    where: str, profile: BetaflightProfile, hover: float, consent: str, pilot: socket.socket, told: Connection
+    where: str, profile: BetaflightProfile, hover: float, consent: str, pilot: socket.socket, reporter: Connection
 ) -> None:
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_IGN)
@@ -107,10 +107,10 @@ def _guard(
     try:
         port = open_port(where, profile.baud, consent)
     except LinkError as error:
-        told.send(str(error))
+        reporter.send(str(error))
         return
-    told.send("")
-    told.close()
+    reporter.send("")
+    reporter.close()
     with contextlib.suppress(LinkError), contextlib.closing(port):
         watch = StickWatch(profile, hover)
         relay(pilot, port, watch)

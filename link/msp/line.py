@@ -14,7 +14,7 @@ BITS_PER_BYTE = 10  # on the line: one start bit, eight data bits, one stop bit
 
 
 class MspLine:
-    """Line with `sticks` streamed on their beat and polls as fast as it permits. Call `exchange` often."""
+    """Line with `sticks` streamed at a fixed rate and polls as fast as it permits. Call `exchange` often."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class MspLine:
         return None
 
     def rest(self) -> None:
-        """Send neutral sticks, now and on every following beat."""
+        """Send neutral sticks, now and in every following period."""
         self.sticks = neutral(self._profile)
         self._port.write(self.codec.sticks(self.sticks))
 

@@ -102,10 +102,12 @@ class RawImu(Fixed):
 
     @property
     def accel(self) -> Counts:
+        """Specific force (3,), sensor counts."""
         return self.accel_x, self.accel_y, self.accel_z
 
     @property
     def gyro(self) -> Counts:
+        """Body rates (3,), sensor counts."""
         return self.gyro_x, self.gyro_y, self.gyro_z
 
 
@@ -203,6 +205,7 @@ class StatusEx:
 
     @property
     def armed(self) -> bool:
+        """Whether the flight controller is armed."""
         return bool(self.modes & 1)
 
     @classmethod

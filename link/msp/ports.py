@@ -38,7 +38,9 @@ class Port(Protocol):
         """Return the descriptor for `select`."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the line."""
+        ...
 
 
 class TerminalPort:
@@ -105,7 +107,7 @@ def _write(line: int | socket.socket, send: Callable[[bytes], int], data: bytes,
             data = data[send(data) :]
         except BlockingIOError:
             if time.monotonic() > until:
-                raise LinkError(f"{name}: nobody reads at the other end") from None
+                raise LinkError(f"{name}: the other end does not read") from None
             select.select([], [line], [], STUCK_S)
         except OSError as error:
             raise LinkError(f"{name}: the line is gone ({error.strerror})") from None
@@ -203,6 +205,6 @@ def _connect(host: str, port: int) -> Port:
         connected = socket.create_connection((host, port), CONNECT_S)
     except OSError as error:
         reason = error.strerror or error
-        raise LinkError(f"tcp:{host}:{port}: nobody answers ({reason}); start the flight controller first") from None
+        raise LinkError(f"tcp:{host}:{port}: no answer ({reason}); start the flight controller first") from None
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return SocketPort(connected, f"tcp:{host}:{port}")

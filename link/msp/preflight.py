@@ -69,8 +69,8 @@ class PreflightFile:
 
 def profile_named(profile: BetaflightProfile) -> Named:
     """Return a profile as named in the file."""
-    told = repr(astuple(replace(profile, source="")))
-    return Named(profile.name, hashlib.sha256(told.encode()).hexdigest()[:16])
+    content = repr(astuple(replace(profile, source="")))
+    return Named(profile.name, hashlib.sha256(content.encode()).hexdigest()[:16])
 
 
 def vehicle_named(vehicle: Vehicle) -> Named:
@@ -88,7 +88,7 @@ def load_preflight(path: Path) -> PreflightFile:
     """Read the file. Raises UserError if it is malformed, or its hash does not match."""
     file = load(path, PreflightFile)
     if file.sha256 != file.digest:
-        raise UserError(f"{path}: sha256: is not the hash of this file, which was changed by hand: run preflight again")
+        raise UserError(f"{path}: sha256: does not match the file, which was edited: run preflight again")
     return file
 
 
@@ -99,8 +99,8 @@ def require_meant(path: Path, file: PreflightFile, profile: BetaflightProfile, v
         ("vehicle", file.vehicle, vehicle_named(vehicle)),
     ):
         if was != given:
-            same = "has changed since" if was.name == given.name else f"is to fly as {given.name}"
-            raise UserError(f"{path}: {what}: made for {was.name}, which {same}: run preflight again")
+            difference = "has changed since" if was.name == given.name else f"is not {given.name}"
+            raise UserError(f"{path}: {what}: made for {was.name}, which {difference}: run preflight again")
 
 
 def require_alone(port: Port, listen_s: float = LISTEN_S) -> None:
@@ -110,9 +110,7 @@ def require_alone(port: Port, listen_s: float = LISTEN_S) -> None:
     until = time.monotonic() + listen_s
     while (left := until - time.monotonic()) > 0:
         if port.read(left):
-            raise UserError(
-                "bytes come that nobody asked for: another client speaks on this line; end it, and try again"
-            )
+            raise UserError("received unrequested bytes: end the other client on this line, and try again")
 
 
 def read_steady(line: MspLine, profile: BetaflightProfile) -> AircraftConstants:
@@ -125,7 +123,9 @@ def read_steady(line: MspLine, profile: BetaflightProfile) -> AircraftConstants:
     require_safe(line, profile)
     first = read_constants(line)
     if differing := changes(first, read_constants(line)):
-        raise UserError(f"read twice, and not the same: {_listed(differing)}: somebody sets the flight controller up")
+        raise UserError(
+            f"two readings differ: {_listed(differing)}: end the program that configures the flight controller"
+        )
     require_safe(line, profile, first)
     return first
 
@@ -135,7 +135,7 @@ def require_unchanged(port: Port, path: Path, file: PreflightFile, profile: Beta
     require_alone(port)
     found = read_steady(MspLine(port, profile, stick_hz=0.0), profile)
     if differing := changes(file.constants, found):
-        raise UserError(f"{path}: {_listed(differing)} since: run preflight again")
+        raise UserError(f"{path}: {_listed(differing)}: run preflight again")
 
 
 def _listed(differing: list[str]) -> str:

@@ -155,14 +155,14 @@ class BetaflightProfile:
         if min(*positive, self.accel_counts_per_g, self.gyro_counts_per_deg_s) <= 0:
             raise ValueError("baud, rates, time-out and counts must be positive")
         if self.stick_hz >= self.serial_task_hz:
-            raise ValueError(f"stick_hz {self.stick_hz:g} must stay under serial_task_hz {self.serial_task_hz:g}")
+            raise ValueError(f"stick_hz {self.stick_hz:g} must be below serial_task_hz {self.serial_task_hz:g}")
         known = [code.name.lower() for code in Code]
         if not self.poll or any(name not in known for name in self.poll):
-            raise ValueError(f"poll must name some of {', '.join(known)}")
+            raise ValueError(f"poll must be a list of {', '.join(known)}")
         if sorted(self.channel_map) != sorted(LEAST_MAP):
             raise ValueError(f"channel_map must have the letters of {LEAST_MAP}")
         if not 0 < self.angle_limit_deg < 90 or any(b <= a for a, b in pairwise(self.valid_us)):
-            raise ValueError("angle_limit_deg must lie between 0 and 90, and valid_us rise")
+            raise ValueError("angle_limit_deg must lie between 0 and 90, and valid_us must increase")
 
     @property
     def polled(self) -> tuple[Code, ...]:

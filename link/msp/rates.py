@@ -75,6 +75,7 @@ class RateCurves:
 
     @property
     def axes(self) -> tuple[AxisRates, AxisRates, AxisRates]:
+        """The curves of roll, pitch and yaw."""
         return self.roll, self.pitch, self.yaw
 
     def rate(self, axis: int, deflection: float) -> float:

@@ -1,4 +1,4 @@
-"""Schedule of one slow line: sticks on their beat, and a request as soon as the previous one is answered.
+"""Schedule of one slow line: sticks at a fixed rate, and a request as soon as the previous one is answered.
 
 Betaflight executes one command in each run of its serial task, at most 100 per second, sticks and requests alike: the
 capacity left by sticks goes to requests. Beside 40 Hz of sticks that is a request every 17 ms. Pure: time is an argument, in
@@ -38,7 +38,7 @@ class PollScheduler:
         self._beat_s = 1 / stick_hz if stick_hz else math.inf
         self._timeout_s = timeout_s
         self._stick_due: float | None = None
-        self._asked: float | None = None  # time of the pending request
+        self._requested: float | None = None  # time of the pending request
         self._poll_due = -math.inf  # time at which it counts as lost
         self._answered: float | None = None
         self._intervals: deque[float] = deque(maxlen=KEPT)
@@ -63,20 +63,20 @@ class PollScheduler:
 
     def poll_due(self, now: float) -> bool:
         """Return whether a request is to be sent now; if so, it counts as sent."""
-        if self._asked is not None and now < self._poll_due:
+        if self._requested is not None and now < self._poll_due:
             return False
-        if self._asked is not None:
+        if self._requested is not None:
             self.timeouts += 1
             self._answered = None  # the gap is a loss, not an interval
-        self._asked, self._poll_due = now, now + self._timeout_s
+        self._requested, self._poll_due = now, now + self._timeout_s
         return True
 
     def answer(self, now: float) -> float | None:
         """Record a reply, and return its round trip, s; None, and counted, without a pending request."""
-        if self._asked is None:
+        if self._requested is None:
             self.unasked += 1
             return None
-        took, self._asked = now - self._asked, None
+        took, self._requested = now - self._requested, None
         self._round_trips.append(took)
         if self._answered is not None:
             self._intervals.append(now - self._answered)
@@ -86,7 +86,7 @@ class PollScheduler:
 
     def next_s(self, now: float) -> float:
         """Return how long the caller may wait for bytes before something is due, s."""
-        poll = 0.0 if self._asked is None else self._poll_due - now
+        poll = 0.0 if self._requested is None else self._poll_due - now
         stick = 0.0 if self._stick_due is None else self._stick_due - now
         return max(0.0, min(poll, math.inf if math.isinf(self._beat_s) else stick))
 

@@ -17,13 +17,13 @@ def fault(sensor: SensorRequest) -> tuple[str, str] | None:
     """Return the invalid field of a Config.json entry and what would be right; None if all are valid."""
     kind = SENSORS[sensor.type_id].kind if sensor.type_id in SENSORS else None
     if kind is None:
-        return "TypeID", f"no sensor {sensor.type_id}; known: {', '.join(map(str, SENSORS))}"
+        return "TypeID", f"unknown sensor type {sensor.type_id}; known: {', '.join(map(str, SENSORS))}"
     if sensor.mode == SHARED_MEMORY:
-        return "SendProtocol[0]", f"0 is shared memory, for programs on RflySim3D's own machine alone: {UDP_MODES}"
+        return "SendProtocol[0]", f"0, shared memory, works only on the machine of RflySim3D: {UDP_MODES}"
     if sensor.mode not in MODES:
-        return "SendProtocol[0]", f"there is no mode {sensor.mode}: {UDP_MODES}"
+        return "SendProtocol[0]", f"unknown mode {sensor.mode}: {UDP_MODES}"
     if sensor.copter < 1 and sensor.mount_type not in (ON_GROUND, ON_SENSOR):
-        return "TargetCopter", "copters are numbered from 1"
+        return "TargetCopter", "must be at least 1"
     for place in MEASURES.get(sensor.type_id, (0,) if kind in (SensorKind.RANGE, SensorKind.CLOUD) else ()):
         if sensor.other[place] < 0:
             return f"otherParams[{place}]", f"must not be negative, found {sensor.other[place]:g}"
@@ -31,7 +31,7 @@ def fault(sensor: SensorRequest) -> tuple[str, str] | None:
         return _camera_fault(sensor)
     if sensor.type_id in (LIDAR, LIDAR_WORLD, MID40, MID360) and not sensor.width_px * sensor.height_px:
         found = f"{sensor.width_px} x {sensor.height_px}"
-        return "DataWidth", f"a LiDAR has DataWidth x DataHeight points, found {found}"
+        return "DataWidth", f"DataWidth x DataHeight, the LiDAR points, must be positive, found {found}"
     return _angles_fault(sensor) if sensor.type_id in (LIDAR, LIDAR_WORLD) else None
 
 
@@ -53,4 +53,4 @@ def _angles_fault(sensor: SensorRequest) -> tuple[str, str] | None:
     if across and up:
         return None
     found = f"{left:g}, {right:g}, {low:g}, {high:g}"
-    return "otherParams[2..5]", f"a LiDAR's angles left < right and low < high are needed, in degrees, found {found}"
+    return "otherParams[2..5]", f"LiDAR angles must satisfy left < right and low < high, in degrees, found {found}"

@@ -35,18 +35,22 @@ class CloudLayout(enum.Enum):
 
     @property
     def label(self) -> str:
+        """Name of the layout in reports."""
         return self.value[0]
 
     @property
     def old(self) -> bool:
+        """Whether it is a layout of an older version of RflySim3D."""
         return self.dtype == np.int16
 
     @property
     def dtype(self) -> np.dtype:
+        """Type of the numbers of a point."""
         return np.dtype(self.value[1])
 
     @property
     def columns(self) -> int:
+        """Numbers of a point."""
         return self.value[2]
 
     def size(self, points: int) -> int:
@@ -91,7 +95,7 @@ def decode_cloud(payload: bytes, sensor: SensorRequest, layout: CloudLayout | No
     points = values[:, :3].astype(np.float32)
     if layout.old:
         if sensor.other[0] <= 0:
-            raise MalformedError("points are fractions of the range, and otherParams[0] gives none")
+            raise MalformedError("points are fractions of the range, but otherParams[0] has no range")
         points = (values[:, :3] * (sensor.other[0] / FULL_SCALE)).astype(np.float32)
     segments = values[:, 3].astype(np.float32) if layout in (CloudLayout.XYZ_SEG, CloudLayout.OLD_XYZ_SEG) else None
     return Cloud((x, y, z), (roll, pitch, yaw), points, segments, copter, axes, layout)
@@ -111,7 +115,7 @@ def detect(payload: bytes, type_id: int) -> CloudLayout:
             (number,) = struct.unpack_from("<i", payload, prefix.size - 4)
             if number >= 0 and len(payload) == layout.size(number):
                 return layout
-    raise MalformedError(f"a cloud of {len(payload)} bytes has none of the known layouts")
+    raise MalformedError(f"a cloud of {len(payload)} bytes matches no known layout")
 
 
 def encode_cloud(cloud: Cloud, range_m: float = 0.0) -> bytes:

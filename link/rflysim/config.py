@@ -58,11 +58,11 @@ def load_sensors(path: str | Path) -> tuple[SensorRequest, ...]:
         if sensors and sensor.seq_id == 0:  # assigned consecutively, as by the platform
             sensor = replace(sensor, seq_id=_word(sensors[-1].seq_id + 1, f"{where}.SeqID"))
         if any(sensor.seq_id == other.seq_id for other in sensors):
-            raise ConfigError(f"{where}.SeqID: {sensor.seq_id} is that of an earlier sensor")
+            raise ConfigError(f"{where}.SeqID: {sensor.seq_id} is used by an earlier sensor")
         if sensor.port > LARGEST_WORD or max(sensor.send[1:5]) > 255:
-            raise ConfigError(f"{where}.SendProtocol: {sensor.send[1:5]} and port {sensor.port} are no address")
+            raise ConfigError(f"{where}.SendProtocol: {sensor.send[1:5]} and port {sensor.port} are not an address")
         if any(sensor.port == other.port for other in sensors):
-            raise ConfigError(f"{where}.SendProtocol[5]: port {sensor.port} is that of an earlier sensor")
+            raise ConfigError(f"{where}.SendProtocol[5]: port {sensor.port} is used by an earlier sensor")
         sensors.append(sensor)
     if any(sensor.by_quat is not None for sensor in sensors):
         sensors = [sensor.current() for sensor in sensors]
@@ -100,13 +100,13 @@ def _sensor(entry: Any, where: str) -> SensorRequest:
             raise ConfigError(f"{where}.{key}: missing")
     current = "EularOrQuat" in entry
     if current and "SensorAngQuat" not in entry:
-        raise ConfigError(f"{where}.SensorAngQuat: missing, which EularOrQuat makes necessary")
+        raise ConfigError(f"{where}.SensorAngQuat: missing, required by EularOrQuat")
     words = {key: _word(entry[key], f"{where}.{key}") for key in WHOLE}
     parameters = PARAMETERS if current else OLD_PARAMETERS
     form = "with" if current else "without"
     if isinstance(entry["otherParams"], list) and len(entry["otherParams"]) != parameters:
         found = len(entry["otherParams"])
-        raise ConfigError(f"{where}.otherParams: {parameters} numbers are needed {form} EularOrQuat, found {found}")
+        raise ConfigError(f"{where}.otherParams: expected {parameters} numbers {form} EularOrQuat, found {found}")
     send = _list(entry["SendProtocol"], 8, f"{where}.SendProtocol")
     fields: dict[str, Any] = {field: words[key] for key, field in WHOLE.items()}
     if current:
@@ -182,7 +182,9 @@ def camera_of(sensor: SensorRequest, radians: bool = False) -> Camera:
         raise ConfigError(f"{where}: TargetMountType: must be 0 or 1, on the vehicle, found {sensor.mount_type}")
     (x, y, z), (roll, pitch, yaw) = sensor.position_m, mount_deg(sensor, radians)
     if max(abs(roll), abs(yaw)) > LEVEL_DEG:
-        raise ConfigError(f"{where}: SensorAngEular: the pilot's camera may only pitch, found {sensor.euler}")
+        raise ConfigError(
+            f"{where}: SensorAngEular: the pilot's camera may be rotated in pitch only, found {sensor.euler}"
+        )
     return replace(camera, tilt_deg=round(pitch, FINENESS_PX), p_bc_m=(x, y, z))
 
 

@@ -30,6 +30,7 @@ class ImuSample:
     gyro: Vector
 
     def encode(self) -> bytes:
+        """Return the datagram."""
         return IMU.pack(IMU_SUM, self.number, self.t, *self.accel, *self.gyro)
 
     @property
@@ -65,6 +66,7 @@ class ImuRequest:
     parameters: tuple[float, ...] = (0.0,) * 6
 
     def encode(self) -> bytes:
+        """Return the datagram."""
         return IMU_REQUEST.pack(REQUEST_SUM, self.sensor_type, self.rate_hz, self.port, *self.address, *self.parameters)
 
 
@@ -84,6 +86,7 @@ class CopterHeartbeat:
     count: int
 
     def encode(self) -> bytes:
+        """Return the datagram."""
         return HEARTBEAT.pack(HEARTBEAT_SUM, self.copter, self.start_ms, self.now_ms, self.count)
 
     def start(self, received: float, same_host: bool) -> float:
@@ -134,6 +137,7 @@ class CameraPose:
     t: float = 0.0
 
     def encode(self) -> bytes:
+        """Return the datagram."""
         about = self.seq_id, self.type_id, self.height_px, self.width_px, self.fov_deg
         return CAMERA.pack(CAMERA_SUM, *about, *self.p_w, *self.euler, *self.quat, self.t)
 

@@ -61,6 +61,7 @@ class _RequestSocket:
         self.socket_errors += 1
 
     def close(self) -> None:
+        """Close the socket."""
         self._socket.close()
 
 
@@ -104,7 +105,7 @@ class HeartbeatReceiver(_RequestSocket):
         self._copter = copter
         self._start: float | None = None
         self._t = -math.inf  # s, of the last sample
-        self.told = False  # the start is from a heartbeat
+        self.from_heartbeat = False  # whether the start is from a heartbeat
 
     def listen(self, wall_minus_monotonic_s: float) -> None:
         """Process the received heartbeats."""
@@ -116,15 +117,15 @@ class HeartbeatReceiver(_RequestSocket):
                 continue
             if sender[0] == self._server[0] and beat.copter == self._copter:
                 here = sender[0].startswith("127.") or sender[0] == ".".join(map(str, _own_address(sender)))
-                self._start, self.told = beat.start(received + wall_minus_monotonic_s, here), True
+                self._start, self.from_heartbeat = beat.start(received + wall_minus_monotonic_s, here), True
 
     def start(self, t: float, arrival: float) -> float:
         """Return the start of the simulation, for a sample stamped t (s), received at `arrival` (s since 1970).
 
         A stamp that runs back is taken as a restart, unless heartbeats are received.
         """
-        anew, self._t = t < self._t - RESTART_S, t
-        if self._start is None or (anew and not self.told):
+        restarted, self._t = t < self._t - RESTART_S, t
+        if self._start is None or (restarted and not self.from_heartbeat):
             self._start = start_without_heartbeat(arrival, t, IMAGE_DELAY_S)
         return self._start
 
@@ -138,7 +139,7 @@ class ImuReceiver(_RequestSocket):
         super().__init__((host, ask_port), NUMBERED_IMU_PORT + copter - 1 if port is None else port)
         self._request = ImuRequest(rate_hz, self.port, _own_address(self._server)).encode()
         self.health = StreamHealth()
-        self._received = self._asked = float("-inf")
+        self._received = self._requested = float("-inf")
 
     def samples(self) -> Iterator[ImuSample]:
         """Yield the samples received; request them again after a silence. Call often."""
@@ -152,8 +153,8 @@ class ImuReceiver(_RequestSocket):
             self.health.saw(received)
             yield sample
         now = time.monotonic()
-        if now - max(self._received, self._asked) > ASK_S:
-            self._asked = now
+        if now - max(self._received, self._requested) > ASK_S:
+            self._requested = now
             self._send(self._request)
 
     def report(self, now: float) -> str:

@@ -56,15 +56,15 @@ def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: dict[str, i
         ValueError: the numbering has no such command, or two commands share an index.
     """
     if order.zoom_base is not None and order.track is not None:
-        raise ValueError("zoom_base and track share otherParams[5]: order one after the other")
+        raise ValueError("zoom_base and track share otherParams[5]: send them in two commands")
     if order.pixel is not None and order.box is None:
-        raise ValueError("pixel belongs to box, which is not ordered")
+        raise ValueError("pixel needs box")
     mask, other = 0, [0.0] * 16
-    asked = [(f.name, value) for f in fields(order) if (value := getattr(order, f.name)) is not None]
-    for name, value in asked:
+    given = [(f.name, value) for f in fields(order) if (value := getattr(order, f.name)) is not None]
+    for name, value in given:
         if name != "pixel":
             if name not in masks:
-                raise ValueError(f"this numbering of the gimbal's mask has no {name}")
+                raise ValueError(f"this numbering of the gimbal's mask has no bit for {name}")
             bit = masks[name]
             mask |= 0 if bit is None else 1 << bit
         for place, number in zip(PLACES.get(name, ()), value if isinstance(value, tuple) else (value,), strict=False):
@@ -89,19 +89,19 @@ def read_order(request: SensorRequest, before: SensorRequest, masks: dict[str, i
     Args:
         before: the request that created the gimbal, or carried the last command.
     """
-    said: dict[str, Any] = {}
+    decoded: dict[str, Any] = {}
     for name, bit in masks.items():
         if bit is not None and name in PLACES and (request.mask or 0) >> bit & 1:
             values = tuple(request.other[place] for place in PLACES[name])
-            said[name] = KINDS.get(name, float)(values[0]) if len(values) == 1 else values
-    if said.get("box") == PIXEL_BOX:
-        said["pixel"] = tuple(request.other[place] for place in PLACES["pixel"])
+            decoded[name] = KINDS.get(name, float)(values[0]) if len(values) == 1 else values
+    if decoded.get("box") == PIXEL_BOX:
+        decoded["pixel"] = tuple(request.other[place] for place in PLACES["pixel"])
     for name in ("euler", "fov_deg"):
         if getattr(request, name) != getattr(before, name):
-            said[name] = getattr(request, name)
+            decoded[name] = getattr(request, name)
     if (request.by_quat or 0.0) > 0.5 and request.quat != before.quat:
-        said["quat"] = request.quat
-    return GimbalOrder(**said)
+        decoded["quat"] = request.quat
+    return GimbalOrder(**decoded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +123,11 @@ class GimbalState:
 
     def encode(self) -> bytes:
         """Return the datagram of 148 bytes."""
-        told = self.focal, *self.rates, self.fx_px, self.fy_px, self.width_px, self.height_px, self.range_m
+        reported = self.focal, *self.rates, self.fx_px, self.fy_px, self.width_px, self.height_px, self.range_m
         nowhere = (0.0, 0.0, 0.0)
         return SensorRequest(
             self.seq_id, GIMBAL, self.copter, 0, self.width_px, self.height_px, 0, (0,) * 8, self.fov_deg, nowhere,
-            self.euler, (*map(float, told), *[0.0] * 8), 0.0, self.quat, 0, STATE_SUM,
+            self.euler, (*map(float, reported), *[0.0] * 8), 0.0, self.quat, 0, STATE_SUM,
         ).encode()  # fmt: skip
 
 

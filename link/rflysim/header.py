@@ -32,6 +32,7 @@ class Header:
         return PLAIN.size if self.frame_id is None else NUMBERED.size
 
     def encode(self) -> bytes:
+        """Return the bytes of the header."""
         counted = self.length, self.part, self.parts
         if self.frame_id is None:
             return PLAIN.pack(PLAIN_SUM, *counted, self.t)
@@ -57,5 +58,5 @@ def decode_header(datagram: bytes) -> Header:
     if not 0 <= part < parts:
         raise MalformedError(f"packet {part} of {parts}")
     if not abs(rest[-1]) <= STAMP_MAX_S:
-        raise MalformedError(f"time_stamp {rest[-1]:g} s is no time")
+        raise MalformedError(f"time_stamp {rest[-1]:g} s is not a valid time")
     return Header(length, part, parts, rest[-1], frame_id, reserved)

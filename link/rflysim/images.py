@@ -32,7 +32,7 @@ def decode_payload(payload: bytes, sensor: SensorRequest) -> Image:
     if stated is not None:
         if stated != (sensor.width_px, sensor.height_px):
             size = f"{stated[0]} x {stated[1]}"
-            raise MalformedError(f"an image of {size} px where Config.json says {sensor.width_px} x {sensor.height_px}")
+            raise MalformedError(f"an image of {size} px, Config.json states {sensor.width_px} x {sensor.height_px}")
         as_it_is, colour, grey = cv2.IMREAD_UNCHANGED, cv2.IMREAD_COLOR, cv2.IMREAD_GRAYSCALE
         flag = {"mono16": as_it_is, "bgr8": colour, "mono8": grey}[kind.encoding]
         image = decode_image(payload, stated, flag)
@@ -97,6 +97,6 @@ def image_file(payload: bytes, sensor: SensorRequest) -> bytes:
         return encode_payload(decode_payload(payload, sensor), PNG)
     size, wanted = image_size(payload), (sensor.width_px, sensor.height_px)
     if size != wanted:
-        found = f"an image of {size[0]} x {size[1]} px" if size else f"{len(payload)} bytes that are no image"
-        raise MalformedError(f"{found} where Config.json says {wanted[0]} x {wanted[1]} px")
+        found = f"an image of {size[0]} x {size[1]} px" if size else f"{len(payload)} bytes that are not an image"
+        raise MalformedError(f"{found}, Config.json states {wanted[0]} x {wanted[1]} px")
     return payload

@@ -24,6 +24,7 @@ class Range:
     target_w: Vector  # centre of the box that was hit
 
     def encode(self) -> bytes:
+        """Return the payload."""
         return RANGE.pack(self.distance_m, self.copter, *self.origin_w, *self.euler, *self.hit_w, *self.target_w)
 
 
@@ -33,7 +34,7 @@ def decode_range(payload: bytes) -> Range:
         raise MalformedError(f"a range has {RANGE.size} bytes, not {len(payload)}")
     distance, copter, *numbers = RANGE.unpack(payload)
     if not math.isfinite(distance) or distance < 0:
-        raise MalformedError(f"a distance of {distance} m")
+        raise MalformedError(f"a distance of {distance} m: must be finite and not negative")
     a, b, c, d = ((numbers[k], numbers[k + 1], numbers[k + 2]) for k in (0, 3, 6, 9))
     return Range(distance, copter, a, b, c, d)
 
@@ -48,6 +49,7 @@ class BoundingBox:
     high_px: tuple[float, float]
 
     def encode(self) -> bytes:
+        """Return the bytes of one item."""
         return BOX.pack(self.copter, self.credibility, *self.low_px, *self.high_px)
 
 
@@ -59,6 +61,7 @@ class Spot:
     p: Vector
 
     def encode(self) -> bytes:
+        """Return the bytes of one item."""
         return SPOT.pack(self.copter, *self.p)
 
 
@@ -79,7 +82,7 @@ def encode_items(items: list[BoundingBox] | list[Spot]) -> bytes:
 
 def _items(payload: bytes, item: struct.Struct) -> list[tuple[Any, ...]]:
     if len(payload) < COUNT.size:
-        raise MalformedError(f"a list of {len(payload)} bytes")
+        raise MalformedError(f"a list of {len(payload)} bytes is shorter than its count")
     (number,) = COUNT.unpack_from(payload)
     if number < 0 or len(payload) != COUNT.size + number * item.size:
         raise MalformedError(f"a list of {len(payload)} bytes cannot hold {number} items of {item.size}")

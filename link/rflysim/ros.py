@@ -168,10 +168,10 @@ def gimbal_order(ctrl: Message) -> GimbalOrder:
     """
     kind, others = ctrl["ctrl_type"], [*ctrl.get("others", ()), *[0] * 5][:5]
     if kind & RESOLUTION:
-        raise ValueError("the resolution of a gimbal is settled when it is made")
+        raise ValueError("the resolution of a gimbal cannot be changed")
     multiply = ctrl.get("optics_multiply", 0)
     if kind & ZOOM and abs(multiply) >= WHOLE_ZOOM:
-        raise ValueError("doubling the zoom needs the present one: ask for the value itself")
+        raise ValueError("a relative zoom is not supported: command the absolute value")
     centre, yaw_way, yaw_rate, pitch_way, pitch_rate = others
     pitch, yaw = (way * math.radians(rate / CENTI) for way, rate in ((pitch_way, pitch_rate), (yaw_way, yaw_rate)))
     euler = ctrl.get("roll", 0) / CENTI, ctrl.get("pitch", 0) / CENTI, ctrl.get("yaw", 0) / CENTI

@@ -31,6 +31,7 @@ class SensorType:
 
     @property
     def bytes_per_pixel(self) -> int:
+        """Bytes of a pixel in raw mode; 0 for a sensor without images."""
         return {"bgr8": 3, "mono16": 2, "mono8": 1}[self.encoding]
 
 

@@ -50,7 +50,7 @@ class RateLimitedReporter:
         self._times[topic] += 1
         times = self._times[topic]
         if times in MILESTONES:
-            often = f" ({times} times by now)" if times > 1 else ""
+            often = f" ({times} times so far)" if times > 1 else ""
             self._tell(f"rflysim: {self._name}: {text}{often}")
 
 
@@ -70,15 +70,13 @@ class ReassembledStream:
         before = self.counters.malformed
         payload = self._reassembler.feed(datagram, source, now)
         if self.counters.malformed > before:
-            self.say(
-                "malformed", f"a datagram is dropped: {self._reassembler.reason}; more of the kind are only counted"
-            )
+            self.say("malformed", f"dropped a datagram: {self._reassembler.reason}; further ones are only counted")
         return payload
 
     def unreadable(self, error: MalformedError) -> None:
         """Count and report a frame that was complete but could not be decoded."""
         self.counters.unreadable += 1
-        self.say("unreadable", f"a frame is dropped: {error}; more of the kind are only counted")
+        self.say("unreadable", f"dropped a frame: {error}; further ones are only counted")
 
 
 class Stream:

@@ -50,7 +50,7 @@ class SensorSocket:
         self._say = RateLimitedReporter(
             tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}"
         )
-        self._received = self._asked = -math.inf
+        self._received = self._requested = -math.inf
         self._silent_since: float | None = None  # start of unanswered requests
         self._repeats = self._lapses = 0
         self.ask(time.monotonic())
@@ -62,8 +62,8 @@ class SensorSocket:
         if silent and self._silent_since is None:
             self._silent_since = now
             self._count_lapse()
-        if (silent or self._repeats) and now - self._asked >= ASK_S:
-            self._asked = now
+        if (silent or self._repeats) and now - self._requested >= ASK_S:
+            self._requested = now
             self._repeats = max(self._repeats - 1, 0)
             self._send(self._request)
             if silent and self._silent_since is not None and now - self._silent_since >= NO_ANSWER_S:
@@ -72,16 +72,16 @@ class SensorSocket:
     def _count_lapse(self) -> None:
         self._lapses += self._received > -math.inf
         if self._lapses >= LAPSES:
-            self._say("lapses", f"stops again and again: another client may ask for SeqID {self._sensor.seq_id} too")
+            self._say("lapses", f"the stream stops repeatedly: another client may request SeqID {self._sensor.seq_id}")
 
     def _complain(self) -> None:
         host, port = self.server
         if self._received > -math.inf:
-            self._say("stopped", f"no more frames from {host}:{port}; still asking")
+            self._say("stopped", f"no more frames from {host}:{port}; requests continue")
         else:
             self._say(
                 "no answer",
-                f"no answer from {host}:{port}: is RflySim3D there, and has it refused this sensor? still asking",
+                f"no answer from {host}:{port}: is RflySim3D running, and did it reject this sensor? requests continue",
             )
 
     def received(self, now: float) -> None:
@@ -96,9 +96,9 @@ class SensorSocket:
         """
         before = self._sensor
         if (sensor.seq_id, sensor.type_id, sensor.port) != (before.seq_id, before.type_id, before.port):
-            raise ValueError(f"sensor {before.seq_id}: SeqID, TypeID and port cannot change while it sends")
+            raise ValueError(f"sensor {before.seq_id}: SeqID, TypeID and port must stay the same")
         self._sensor, self._request = sensor, sensor.encode()
-        self._repeats, self._asked = UPDATES, time.monotonic()
+        self._repeats, self._requested = UPDATES, time.monotonic()
         self._send(self._request)
 
     def drain(self, timeout_s: float) -> Iterator[tuple[bytes, Address, float]]:
@@ -136,9 +136,9 @@ class SensorReceiver:
     ):
         """Bind the ports. Raises LinkError when a port is in use."""
         self.streams = [Stream(sensor, tell, layout) for sensor in sensors]
-        self._ears: list[SensorSocket] = []
+        self._sockets: list[SensorSocket] = []
         try:
-            self._ears += (SensorSocket(sensor, server, tell) for sensor in sensors)
+            self._sockets += (SensorSocket(sensor, server, tell) for sensor in sensors)
         except LinkError:
             self.close()
             raise
@@ -146,14 +146,14 @@ class SensorReceiver:
     def receive(self, timeout_s: float) -> list[tuple[Sample, float]]:
         """Return the samples completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
         samples = []
-        select.select([ear.socket for ear in self._ears], [], [], max(0.0, timeout_s))
-        for ear, stream in zip(self._ears, self.streams, strict=True):
-            for datagram, sender, received in ear.drain(0.0):
-                sample = stream.feed(datagram, (sender, ear.port), received)
+        select.select([endpoint.socket for endpoint in self._sockets], [], [], max(0.0, timeout_s))
+        for endpoint, stream in zip(self._sockets, self.streams, strict=True):
+            for datagram, sender, received in endpoint.drain(0.0):
+                sample = stream.feed(datagram, (sender, endpoint.port), received)
                 if sample is not None:
-                    ear.received(received)
+                    endpoint.received(received)
                     samples.append((sample, received))
-            ear.ask(time.monotonic())
+            endpoint.ask(time.monotonic())
         return samples
 
     def update(self, sensor: SensorRequest) -> None:
@@ -162,12 +162,12 @@ class SensorReceiver:
         Raises:
             ValueError: no sensor has that SeqID, TypeID and port.
         """
-        for ear, stream in zip(self._ears, self.streams, strict=True):
+        for endpoint, stream in zip(self._sockets, self.streams, strict=True):
             if stream.sensor.seq_id == sensor.seq_id:
-                ear.update(sensor)
+                endpoint.update(sensor)
                 stream.update(sensor)
                 return
-        raise ValueError(f"there is no sensor {sensor.seq_id} to change")
+        raise ValueError(f"no sensor has SeqID {sensor.seq_id}")
 
     def health(self, seq_id: int) -> StreamHealth:
         """Return the stream health of a sensor of the configuration."""
@@ -176,12 +176,12 @@ class SensorReceiver:
     def report(self, now: float) -> list[str]:
         """Return a line for each sensor on the state of its stream."""
         lines = []
-        for ear, stream in zip(self._ears, self.streams, strict=True):
-            stream.counters.foreign = ear.foreign
+        for endpoint, stream in zip(self._sockets, self.streams, strict=True):
+            stream.counters.foreign = endpoint.foreign
             lost = {name: count for name, count in asdict(stream.counters).items() if count and name != "complete"}
-            state = stream.health.report(now, "frame", ear.server)
+            state = stream.health.report(now, "frame", endpoint.server)
             trouble = "".join(f", {count} {name}" for name, count in lost.items())
-            lines.append(f"sensor {stream.sensor.seq_id} on port {ear.port}: {state}{trouble}")
+            lines.append(f"sensor {stream.sensor.seq_id} on port {endpoint.port}: {state}{trouble}")
         return lines
 
     def __enter__(self) -> "SensorReceiver":
@@ -191,6 +191,7 @@ class SensorReceiver:
         self.close()
 
     def close(self) -> None:
-        for ear in self._ears:
+        """Release all sensors and ports."""
+        for endpoint in self._sockets:
             with contextlib.suppress(OSError):
-                ear.close()
+                endpoint.close()

@@ -63,9 +63,9 @@ def parse_vision(url: str) -> Vision:
         if name not in OPTIONS:
             raise LinkError(f"vision {url!r}: unknown option {name!r}; known: {', '.join(OPTIONS)}")
     if not options.get("config"):
-        raise LinkError(f"vision {url!r}: which sensors? expected something like {EXAMPLE}")
+        raise LinkError(f"vision {url!r}: no sensors given; expected something like {EXAMPLE}")
     if options.get("angles", ANGLES[0]) not in ANGLES:
-        raise LinkError(f"vision {url!r}: angles must be deg or rad")
+        raise LinkError(f"vision {url!r}: angles: must be deg or rad")
     path, radians = options["config"], options.get("angles") == "rad"
     sensor = _chosen(load_sensors(path), options.get("sensor", ""), path)
     try:
@@ -74,7 +74,7 @@ def parse_vision(url: str) -> Vision:
         raise ConfigError(f"{path}: {error}") from None
     small = looks_like_radians(sensor) and not radians
     warning = (
-        f"{path}: sensor {sensor.seq_id}: SensorAngEular {sensor.euler} is taken for degrees; &angles=rad if it is not"
+        f"{path}: sensor {sensor.seq_id}: SensorAngEular {sensor.euler} is assumed to be in degrees; or add &angles=rad"
     )
     return Vision(server, sensor, camera, warning if small else "")
 
@@ -87,9 +87,9 @@ def _chosen(sensors: tuple[SensorRequest, ...], seq_id: str, path: str) -> Senso
     for sensor in sensors:
         if seq_id == str(sensor.seq_id):
             name = SENSORS[sensor.type_id].name
-            raise ConfigError(f"{path}: sensor {seq_id} is a {name}, no colour camera to fly by: TypeID must be {RGB}")
+            raise ConfigError(f"{path}: sensor {seq_id} is a {name}, not a colour camera: TypeID must be {RGB}")
     known = ", ".join(str(sensor.seq_id) for sensor in cameras) or "none"
-    raise ConfigError(f"{path}: no colour camera{' of SeqID ' + seq_id if seq_id else ''}; those here: {known}")
+    raise ConfigError(f"{path}: no colour camera{' of SeqID ' + seq_id if seq_id else ''}; available: {known}")
 
 
 class VisionReceiver:
@@ -97,11 +97,11 @@ class VisionReceiver:
 
     def __init__(self, vision: Vision, tell: Tell = to_stderr):
         """Bind the port. Raises LinkError when the port is in use or the server is unknown."""
-        self._joined, self._ear = (
+        self._joined, self._endpoint = (
             ReassembledStream(vision.sensor, tell),
             SensorSocket(vision.sensor, vision.server, tell),
         )
-        self.socket = self._ear.socket
+        self.socket = self._endpoint.socket
         self.address: Address = self.socket.getsockname()
         self._frames = 0
 
@@ -110,17 +110,18 @@ class VisionReceiver:
 
     @property
     def counters(self) -> StreamCounters:
-        self._joined.counters.foreign = self._ear.foreign
+        """Counters of the stream, with the datagrams of other hosts."""
+        self._joined.counters.foreign = self._endpoint.foreign
         return self._joined.counters
 
     def receive(self, timeout_s: float) -> list[tuple[VideoFrame, float]]:
         """Return the frames completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
         frames: list[tuple[VideoFrame, float]] = []
-        for datagram, sender, now in self._ear.drain(timeout_s):
+        for datagram, sender, now in self._endpoint.drain(timeout_s):
             payload = self._joined.feed(datagram, (sender, self.address[1]), now)
             if payload is None:
                 continue
-            self._ear.received(now)
+            self._endpoint.received(now)
             try:
                 data = image_file(payload.data, self._joined.sensor)
             except MalformedError as error:
@@ -129,7 +130,7 @@ class VisionReceiver:
             self._frames += 1
             number = self._frames if payload.frame_id is None else payload.frame_id & 0xFFFFFFFF
             frames.append((VideoFrame(payload.t, number, data), now))
-        self._ear.ask(monotonic())
+        self._endpoint.ask(monotonic())
         return frames
 
     def __enter__(self) -> "VisionReceiver":
@@ -139,4 +140,5 @@ class VisionReceiver:
         self.close()
 
     def close(self) -> None:
-        self._ear.close()
+        """Release the sensor and the port."""
+        self._endpoint.close()

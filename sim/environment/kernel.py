@@ -30,6 +30,7 @@ class Course(NamedTuple):
 
     @classmethod
     def of(cls, track: Track, vehicle: Vehicle) -> "Course":
+        """Build from a track, and the vehicle for its camera's mount."""
         gates, bounds = track.gates, track.bounds
         places = (
             np.array([g.p_wg for g in gates]),
@@ -51,11 +52,13 @@ class Scales(NamedTuple):
 
     @classmethod
     def of(cls, scaling: Scaling) -> "Scales":
+        """Copy the fields of a `Scaling`."""
         return cls(scaling.middle_m, scaling.half_m, scaling.speed_m_s, scaling.reach_m, scaling.rate_max_rad_s)
 
 
 @inlined
 def three(a, i):
+    """Return the first three entries of row i of a (N, >= 3)."""
     return a[i, 0], a[i, 1], a[i, 2]
 
 
@@ -128,11 +131,11 @@ def through(a, b, R, centre, half):
 
 
 @njit
-def judge(x, before, hit, gate, asked, last, course, scales, by, reward, crashed, passed):
+def judge(x, before, hit, gate, action, last, course, scales, by, reward, crashed, passed):
     """Fill rewards, crashes and gate passages (N,) of a step.
 
     x (N, >= 10), before (N, 3): states after and positions before the step. hit (N,): contacts. gate (N,): next gates.
-    asked, last (N, 4): this action and the previous one.
+    action, last (N, 4): this action and the previous one.
     """
     for i in range(len(x)):
         a, b, k = three(before, i), three(x, i), gate[i]
@@ -142,10 +145,10 @@ def judge(x, before, hit, gate, asked, last, course, scales, by, reward, crashed
         for j in range(3):
             outside = outside or b[j] < course.low[j] or b[j] > course.high[j]
         crashed[i] = hit[i] or outside or not finite
-        rates, change = 0.0, (asked[i, 0] - last[i, 0]) ** 2
+        rates, change = 0.0, (action[i, 0] - last[i, 0]) ** 2
         for j in range(3):
-            rates += (asked[i, 1 + j] * scales.rate_max_rad_s[j]) ** 2
-            change += (asked[i, 1 + j] - last[i, 1 + j]) ** 2
+            rates += (action[i, 1 + j] * scales.rate_max_rad_s[j]) ** 2
+            change += (action[i, 1 + j] - last[i, 1 + j]) ** 2
         nearer, delta, passed[i] = 0.0, 0.5 * math.pi, False
         if finite:
             centre, axis = course.centre[k], course.optical_axis_b

@@ -97,7 +97,7 @@ class RacingEnvironment:
         for i, gate in enumerate(track.gates):
             if gate.is_ball or gate.polygon_m is not None:
                 raise UserError(
-                    f"{track.name}: gates[{i}]: has no four corners to be observed; square openings are needed"
+                    f"{track.name}: gates[{i}]: the observation needs four corners: only square openings are possible"
                 )
         self.options = options = options or Options()
         self.n, self._vehicle, self._track, self._rng = n, vehicle, track, rng
@@ -151,17 +151,19 @@ class RacingEnvironment:
         Raises:
             ValueError: actions have another shape.
         """
-        asked = np.array(action, float)
-        if asked.shape != (self.n, ACTION.size):
-            raise ValueError(f"actions of {asked.shape}, where ({self.n}, {ACTION.size}) is needed")
-        asked[np.isnan(asked)] = 0.0
-        asked = np.minimum(np.maximum(asked, -1.0), 1.0)
-        last, self._action = self._action, asked
+        actions = np.array(action, float)
+        if actions.shape != (self.n, ACTION.size):
+            raise ValueError(f"actions of shape {actions.shape}: expected ({self.n}, {ACTION.size})")
+        actions[np.isnan(actions)] = 0.0
+        actions = np.minimum(np.maximum(actions, -1.0), 1.0)
+        last, self._action = self._action, actions
         before, gate = self.state[:, P].copy(), self.next_gate
-        hit = self._fly(asked)
+        hit = self._fly(actions)
         reward, crashed, passed = np.empty(self.n), np.empty(self.n, bool), np.empty(self.n, bool)
         weights, course = self.options.reward, self._course
-        kernel.judge(self.state, before, hit, gate, asked, last, course, self._scales, weights, reward, crashed, passed)
+        kernel.judge(
+            self.state, before, hit, gate, actions, last, course, self._scales, weights, reward, crashed, passed
+        )
         done: Mask = passed & (gate == len(self._track.gates) - 1) & (not self._track.closed)
         self.next_gate = (gate + passed) % len(self._track.gates)
         if passed.any():
@@ -239,6 +241,6 @@ class RacingEnvironment:
         x = np.nan_to_num(self.state[:, :10])
         error = np.zeros((self.n, ERRORS))
         for k in np.unique(self._drawn):
-            mine = self._drawn == k
-            error[mine] = self._realisations[k].errors(x[mine])
+            members = self._drawn == k
+            error[members] = self._realisations[k].errors(x[members])
         return error

@@ -36,27 +36,27 @@ def add_heat_arguments(arguments: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="vehicles that race each other, each with ports of its own, the next ones up from the first's",
+        help="number of vehicles in the race; each has its own ports, counted up from the first vehicle's",
     )
     arguments.add_argument(
         "--spacing",
         type=float,
         default=SPACING_M,
         metavar="M",
-        help=f"with --pilots: from one to the next on the start (default: {SPACING_M:g})",
+        help=f"with --pilots: distance between neighbours at the start, in m (default: {SPACING_M:g})",
     )
     arguments.add_argument(
         "--rotor-radius",
         type=float,
         default=0.0,
         metavar="M",
-        help="with --pilots: of each rotor, whose downwash the others feel (default: 0, none)",
+        help="with --pilots: radius of each rotor in m, for its downwash on the others (default: 0, no downwash)",
     )
 
     arguments.add_argument(
         "--tell-rivals",
         action="store_true",
-        help="with --pilots: tell each pilot where the others are (docs/racing.md)",
+        help="with --pilots: send each pilot the states of the others (docs/racing.md)",
     )
 
 
@@ -70,7 +70,7 @@ def require_heat(arguments: argparse.Namespace) -> None:
     if arguments.pilots > 1:
         for name, usual in ALONE.items():
             if getattr(arguments, name) != usual:
-                raise UserError(f"--{name.replace('_', '-')}: has no meaning with --pilots {arguments.pilots}")
+                raise UserError(f"--{name.replace('_', '-')}: cannot be used with --pilots {arguments.pilots}")
         if not 0 <= arguments.rotor_radius < 1:
             raise UserError(f"--rotor-radius {arguments.rotor_radius:g}: must lie between 0 and 1")
 
@@ -79,16 +79,16 @@ class HeatNarrator:
     """Terminal output of a heat: events as they happen, and the final standings."""
 
     def __init__(self, heat: Heat, file: Path | None):
-        self._commentator, self._file, self._told = Commentator(heat), file, False
+        self._commentator, self._file, self._reported = Commentator(heat), file, False
 
     def __call__(self, heat: Heat, lag: float) -> None:
-        if self._told and not heat.over:
-            self._told = False
+        if self._reported and not heat.over:
+            self._reported = False
             self._commentator.forget()
         for line in self._commentator.news():
             print(line, flush=True)
-        if heat.over and not self._told:
-            self._told = True
+        if heat.over and not self._reported:
+            self._reported = True
             for standing in standings(heat):
                 print(standing, flush=True)
             if self._file is not None:
@@ -100,9 +100,7 @@ def race_heat(
 ) -> int:
     """Run the heat until stopped, and return the exit code. Raises UserError for options that exclude each other."""
     if arguments.rotor_radius and world.vehicle.rotors is None:
-        raise UserError(
-            f"--rotor-radius: vehicle {world.vehicle.name}: has no `rotors` section, so its mass is not known"
-        )
+        raise UserError(f"--rotor-radius: vehicle {world.vehicle.name}: has no `rotors` section, which states its mass")
     n, setting = arguments.pilots, SETTINGS.get(arguments.setting)
     shared = arguments.laps, arguments.pose, setting, residual, arguments.strict, arguments.tell_rivals
     heat = Heat(world, profile, arguments.seed, HeatSetup(n, arguments.spacing, arguments.rotor_radius, *shared))

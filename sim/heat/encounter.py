@@ -25,6 +25,7 @@ class CollidingBody:
 
     @property
     def inverse_mass(self) -> float:
+        """Inverse mass, 1/kg; 0 where the body is fixed."""
         return 0.0 if self.fixed else 1 / self.body.mass
 
 

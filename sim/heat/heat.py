@@ -94,7 +94,7 @@ class Heat:
         """Resolve contacts after a tick of every vehicle, update the traffic, and release GO once all clients are present."""
         self._before = [
             before if resets == simulator.resets else simulator.truth.p_wb
-            for (before, resets), simulator in zip(self._stood, self.simulators, strict=True)
+            for (before, resets), simulator in zip(self._last_poses, self.simulators, strict=True)
         ]
         for pair in combinations(range(len(self.simulators)), 2):
             self._meet(*pair)
@@ -118,7 +118,7 @@ class Heat:
     def _look(self) -> None:
         truths = [simulator.truth for simulator in self.simulators]
         self.traffic.update(truths)
-        self._stood: list[tuple[Array, int]] = [
+        self._last_poses: list[tuple[Array, int]] = [
             (truth.p_wb, simulator.resets) for truth, simulator in zip(truths, self.simulators, strict=True)
         ]
 

@@ -91,6 +91,7 @@ class LockstepClient:
 
     @property
     def answered(self) -> bool:
+        """Whether the client has answered the newest IMU sample, or has left."""
         return self.gone or self.line.station.answered
 
     def again(self) -> None:
@@ -133,7 +134,7 @@ class LockstepHeatServer(HeatServer):
             for seat in silent:
                 referee = seat.line.station.simulator.referee
                 if referee.race.status is RunStatus.RUNNING and time.monotonic() - begin > GONE_S:
-                    referee.abort("the client fell silent")
+                    referee.abort("the client stopped answering")
                 seat.gone = referee.race.over
                 seat.again()
             report(self._heat, time.monotonic() - begin)

@@ -33,9 +33,9 @@ class Rival:
 class Traffic:
     """All vehicles of a heat. Interactions use the states of the last tick, so that the order of stepping has no effect."""
 
-    def __init__(self, vehicles: Sequence[Vehicle], rotors: Sequence[Rotors | None], told: bool = False):
-        """Set up the vehicles. `rotors`: sources of wake, None for none. `told`: whether rivals' states are sent to pilots."""
-        self.told = told
+    def __init__(self, vehicles: Sequence[Vehicle], rotors: Sequence[Rotors | None], send_states: bool = False):
+        """Set up the vehicles. `rotors`: sources of wake, None for none. `send_states`: send pilots the states of rivals."""
+        self.send_states = send_states
         self._sizes = [(vehicle.body_m, body_of(vehicle).radius) for vehicle in vehicles]
         self._rotors = rotors
         self._truths: list[Truth] = []
@@ -89,9 +89,9 @@ class TrafficView:
         """Return the other vehicles at t (s)."""
         return self.traffic.seen(self.i, t)
 
-    def told(self, t: float) -> list[RivalState]:
+    def rival_states(self, t: float) -> list[RivalState]:
         """Return the messages on the others at t (s); empty unless rivals' states are sent."""
-        if not self.traffic.told:
+        if not self.traffic.send_states:
             return []
         return [RivalState(t, one.place, _vector(one.p_wb), _vector(one.v_w)) for one in self.seen(t)]
 

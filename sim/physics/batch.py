@@ -43,14 +43,19 @@ def untouched(x, residual, dt, solids, radius):
 
 @njit
 def fly_rates(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
+    """Advance `rates` states x (N, 14) by sub-steps of dt (s); blocks of vehicles without contact are integrated together.
+
+    u (N, 4): body rates (rad/s) and commanded thrust (m/s^2). residual (N, 3): m/s^2, world.
+    impulses (N, things): kg m/s, added to. pars, bodies: from `boxed`.
+    """
     par, body = pars[0], bodies[0]
-    block, asked, unknown = np.empty(x.shape[1] * LANES), np.empty(4 * LANES), np.empty(3 * LANES)
+    block, commanded, unknown = np.empty(x.shape[1] * LANES), np.empty(4 * LANES), np.empty(3 * LANES)
     for begin in range(0, len(x), LANES):
         end = min(begin + LANES, len(x))
         together = end - begin >= FEW
         if together:
-            gather(x, begin, end, block), gather(u, begin, end, asked), gather(residual, begin, end, unknown)
-            rates_plant.fly_lanes(block, asked, unknown, par, substeps, dt)
+            gather(x, begin, end, block), gather(u, begin, end, commanded), gather(residual, begin, end, unknown)
+            rates_plant.fly_lanes(block, commanded, unknown, par, substeps, dt)
         for j in range(begin, end):
             if together and untouched(x[j], residual[j], substeps * dt, solids, body.radius):
                 scatter(block, j - begin, x[j])
@@ -60,14 +65,15 @@ def fly_rates(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
 
 @njit
 def fly_swift(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
+    """Advance grey-box states x (N, SWIFT_X.size) as `fly_rates`; u (N, 4): body rates (rad/s) and throttle, 0..1."""
     par, body = pars[0], bodies[0]
-    block, asked, unknown = np.empty(x.shape[1] * LANES), np.empty(4 * LANES), np.empty(3 * LANES)
+    block, commanded, unknown = np.empty(x.shape[1] * LANES), np.empty(4 * LANES), np.empty(3 * LANES)
     for begin in range(0, len(x), LANES):
         end = min(begin + LANES, len(x))
         together = end - begin >= FEW
         if together:
-            gather(x, begin, end, block), gather(u, begin, end, asked), gather(residual, begin, end, unknown)
-            swift_plant.fly_lanes(block, asked, unknown, par, substeps, dt)
+            gather(x, begin, end, block), gather(u, begin, end, commanded), gather(residual, begin, end, unknown)
+            swift_plant.fly_lanes(block, commanded, unknown, par, substeps, dt)
         for j in range(begin, end):
             if together and untouched(x[j], residual[j], substeps * dt, solids, body.radius):
                 scatter(block, j - begin, x[j])
@@ -102,7 +108,7 @@ class Batch:
             ValueError: fewer than one vehicle or one thread.
         """
         if min(n, threads) < 1:
-            raise ValueError(f"{n} vehicles on {threads} threads: at least one of each is needed")
+            raise ValueError(f"{n} vehicles on {threads} threads: expected at least one of each")
         curve, self._aerodynamic = vehicle.throttle, setting.aerodynamic
         self._curve = np.array(curve.command), np.array(curve.thrust_m_s2)
         self._limit = np.array(vehicle.rate_max_rad_s)
@@ -162,12 +168,14 @@ class Batch:
         unknown = np.zeros((n, 3)) if residual is None else np.ascontiguousarray(residual, float)
         if np.shape(omega) != (n, 3) or np.shape(throttle) != (n,) or unknown.shape != (n, 3) or not dt > 0:
             shapes = f"{np.shape(omega)}, {np.shape(throttle)}, {unknown.shape}"
-            raise ValueError(f"omega, throttle, residual of {shapes} and dt {dt:g}: ({n}, 3), ({n},), ({n}, 3), dt > 0")
+            raise ValueError(
+                f"omega, throttle, residual of {shapes} and dt {dt:g}: expected ({n}, 3), ({n},), ({n}, 3), dt > 0"
+            )
         self.impulses[:] = 0.0
         u = np.empty((n, 4))
         np.minimum(np.maximum(omega, -self._limit), self._limit, out=u[:, :3])
-        asked = np.minimum(np.maximum(throttle, 0.0), 1.0)
-        u[:, 3] = asked if self._aerodynamic else np.interp(asked, *self._curve)
+        commanded = np.minimum(np.maximum(throttle, 0.0), 1.0)
+        u[:, 3] = commanded if self._aerodynamic else np.interp(commanded, *self._curve)
         substeps = max(1, math.ceil(dt / SUBSTEP_S - 1e-6))
         fly = self._fly(u, unknown, substeps, dt / substeps)
         if self._pool is None:

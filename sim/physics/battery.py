@@ -64,6 +64,7 @@ def discharged(x, power, par, sag, dt):
 
 
 def parameters(battery: Battery) -> BatteryParameters:
+    """Return the compiled code's parameters of a vehicle's battery."""
     return BatteryParameters(*astuple(battery))
 
 

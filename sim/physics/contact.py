@@ -131,11 +131,13 @@ def far(x, solids, i, radius):
 
 @njit
 def dot(a, b):
+    """Return the scalar product of a (3) and b (3)."""
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 
 @njit
 def cross(a, b):
+    """Return the vector product of a (3) and b (3)."""
     return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
 
 

@@ -103,6 +103,7 @@ def steady_speed(output, volt, par, speed):
 
 
 def parameters(controller: FlightControllerParameters, rotors: Rotors) -> ControllerParameters:
+    """Convert gains, filters and limits from Betaflight's units, and derive the mixer from the rotors' places and senses."""
     slope = DSHOT_MAX - controller.dshot_offset * DSHOT_RANGE
     low, high = (
         controller.dshot_offset * DSHOT_RANGE + (pwm - 1000) / 1000 * slope
@@ -123,6 +124,7 @@ def parameters(controller: FlightControllerParameters, rotors: Rotors) -> Contro
 
 
 def speed_parameters(speed: SpeedMap, low: float, high: float) -> SpeedMapParameters:
+    """Return the motor speed map for the compiled code, limited to low..high, rad/s."""
     return SpeedMapParameters(speed.offset_rad_s, speed.volt, speed.sqrt, speed.linear, speed.volt_sqrt, low, high)
 
 

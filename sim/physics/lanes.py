@@ -16,16 +16,19 @@ def three(x, k, i, n):
 
 @inlined
 def four(x, k, i, n):
+    """Return entries k to k + 3 of vehicle i of n."""
     return x[k * n + i], x[(k + 1) * n + i], x[(k + 2) * n + i], x[(k + 3) * n + i]
 
 
 @inlined
 def put_three(x, values, k, i, n):
+    """Store three values in entries k to k + 2 of vehicle i of n."""
     x[k * n + i], x[(k + 1) * n + i], x[(k + 2) * n + i] = values
 
 
 @inlined
 def put_four(x, values, k, i, n):
+    """Store four values in entries k to k + 3 of vehicle i of n."""
     x[k * n + i], x[(k + 1) * n + i], x[(k + 2) * n + i], x[(k + 3) * n + i] = values
 
 
@@ -37,6 +40,7 @@ def rigid(x, i, n):
 
 @inlined
 def put_rigid(x, values, i, n):
+    """Store pose and motion (13) of vehicle i of n."""
     put_three(x, values[:3], 0, i, n)
     put_four(x, values[3:7], 3, i, n)
     put_three(x, values[7:10], 7, i, n)

@@ -31,16 +31,16 @@ class Observation:
 def passes(x: Array, flight: Indices) -> Indices:
     """Return the pass number (n,) of states (n, >= 10) of flights (n,); a pass ends where a flight revisits a place.
 
-    Passes are told apart because the error of a drifting odometry differs between laps as it does between flights.
+    Passes are distinguished because the error of a drifting odometry differs between laps as it does between flights.
     """
     step = np.linalg.norm(np.diff(x[:, P], axis=0, prepend=x[:1, P]), axis=1)
-    way, near = np.cumsum(step), max(RETURN_M, float(np.median(step)) / 2)
+    travelled, near = np.cumsum(step), max(RETURN_M, float(np.median(step)) / 2)
     found, begin = np.zeros(len(x), np.int64), 0
     for i in range(1, len(x)):
         found[i] = found[i - 1]
         before = slice(begin, i)
         back = np.linalg.norm(x[before, P] - x[i, P], axis=1) < near
-        back &= (way[i] - way[before] > AWAY_M) & (x[before, V] @ x[i, V] > 0)
+        back &= (travelled[i] - travelled[before] > AWAY_M) & (x[before, V] @ x[i, V] > 0)
         if flight[i] != flight[i - 1] or back.any():
             found[i], begin = found[i] + 1, i
     return found
@@ -62,6 +62,7 @@ class Scaler:
 
     @classmethod
     def of(cls, z: Array) -> "Scaler":
+        """Fit mean and standard deviation (k,) to the columns of z (N, k)."""
         return cls(z.mean(axis=0), z.std(axis=0))
 
     def __call__(self, z: Array) -> Array:
@@ -80,12 +81,12 @@ class ObservationModel:
         n, kinds = len(x), {np.shape(kernel.lengths) for kernel in kernels}
         if np.shape(errors) != (n, ERRORS) or np.shape(flight) != (n,) or len(kernels) != ERRORS or kinds != {(15,)}:
             raise ValueError(
-                f"{n} states want errors ({n}, {ERRORS}), flights ({n},) and {ERRORS} kernels of 15 lengths"
+                f"{n} states: expected errors ({n}, {ERRORS}), flights ({n},) and {ERRORS} kernels of 15 lengths"
             )
         if n < 2 or not (np.isfinite(x).all() and np.isfinite(errors).all()):
-            raise ValueError(f"{n} states: at least 2 are needed, with errors, and all finite")
+            raise ValueError(f"{n} states: expected at least 2, all states and errors finite")
         if not 0 <= flight.min() <= flight.max() < n:
-            raise ValueError(f"flights {flight.min()} to {flight.max()}: are counted from 0, and each has a state")
+            raise ValueError(f"flights {flight.min()} to {flight.max()}: expected numbers from 0 to {n - 1}")
         z = features(x)
         self._scaler, self._targets = Scaler.of(z), Scaler.of(errors)
         self._z = self._scaler(z)
@@ -110,16 +111,16 @@ class ObservationModel:
         return cls(blank.x, blank.errors, blank.flight, kernels)
 
     @classmethod
-    def of_size(cls, way_w: Array, sigmas: tuple[float, float, float], length_m: float) -> "ObservationModel":
+    def of_size(cls, path_w: Array, sigmas: tuple[float, float, float], length_m: float) -> "ObservationModel":
         """Return a model with errors of given size, without data: functions of position alone, independent between flights.
 
         Args:
-            way_w: (n, 3) m, world, evenly spaced along the path of the flights; n is even.
+            path_w: (n, 3) m, world, evenly spaced along the path of the flights; n is even.
             sigmas: standard deviations of one axis of position (m), velocity (m/s) and attitude (rad).
             length_m: correlation length of the errors in position, m.
         """
-        x = np.zeros((len(way_w), 10))
-        x[:, P], x[:, 3] = way_w, 1.0
+        x = np.zeros((len(path_w), 10))
+        x[:, P], x[:, 3] = path_w, 1.0
         errors = np.outer((-1.0) ** np.arange(len(x)), np.repeat(sigmas, 3))  # only their spread counts
         spread = Scaler.of(features(x)).spread
         lengths = length_m / np.where(spread > 1e-9, spread, length_m)
@@ -141,7 +142,9 @@ class ObservationModel:
     def from_arrays(cls, x: Array, errors: Array, flight: Array, lengths: Array, shares: Array) -> "ObservationModel":
         """Build the model from `arrays`. Raises ValueError, TypeError or IndexError for arrays that do not form one."""
         if not (lengths > 0).all() or not (shares >= 0).all() or not (shares.sum(axis=1) <= 1).all():
-            raise ValueError("lengths must be positive, and shares of a variance lie between 0 and 1")
+            raise ValueError(
+                "lengths must be positive, and the shares of a variance must lie between 0 and 1, as must their sum"
+            )
         kernels = [Kernel(length, *map(float, share)) for length, share in zip(lengths, shares, strict=True)]
         return cls(x, errors, flight.astype(int), kernels)
 

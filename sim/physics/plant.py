@@ -34,10 +34,12 @@ class Truth:
 
     @property
     def p_wb(self) -> Array:
+        """Position (3,) m, world; a view of x."""
         return self.x[P]
 
     @property
     def q_wb(self) -> Array:
+        """Attitude (4,), body to world, wxyz; a view of x."""
         return self.x[Q]
 
 
@@ -84,6 +86,7 @@ class Plant(ABC):
 
     @property
     def truth(self) -> Truth:
+        """True state at the current time; a copy."""
         return Truth(self.t, self._rates_x(), self._force_b.copy())
 
     def _rates_x(self) -> Array:

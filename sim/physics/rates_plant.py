@@ -56,9 +56,9 @@ def fly(x, u, residual, pars, substeps, dt, solids, first, bodies, impulses):
     pars, bodies: from `boxed`.
     """
     par, body = pars[0], bodies[0]
-    asked, unknown = lanes.four(u, 0, 0, 1), lanes.three(residual, 0, 0, 1)
+    commanded, unknown = lanes.four(u, 0, 0, 1), lanes.three(residual, 0, 0, 1)
     for _ in range(substeps):
-        put(x, stepped((*lanes.rigid(x, 0, 1), x[13]), asked, unknown, par, dt), 0, 1)
+        put(x, stepped((*lanes.rigid(x, 0, 1), x[13]), commanded, unknown, par, dt), 0, 1)
         collide(x, solids, first, body, impulses)
     q = (x[3], x[4], x[5], x[6])
     f = rotate(conjugate(q), drag(q, (x[7], x[8], x[9]), par.rates.drag_linear, par.rates.drag_quadratic))
@@ -74,8 +74,8 @@ def fly_lanes(x, u, residual, par, substeps, dt):
     n = lanes.LANES  # a compile-time constant, so that the compiler can prove that lanes do not overlap
     for _ in range(substeps):
         for i in range(n):
-            asked, unknown = lanes.four(u, 0, i, n), lanes.three(residual, 0, i, n)
-            put(x, stepped((*lanes.rigid(x, i, n), x[13 * n + i]), asked, unknown, par, dt), i, n)
+            commanded, unknown = lanes.four(u, 0, i, n), lanes.three(residual, 0, i, n)
+            put(x, stepped((*lanes.rigid(x, i, n), x[13 * n + i]), commanded, unknown, par, dt), i, n)
 
 
 class RatesPlant(Plant):

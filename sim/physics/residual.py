@@ -37,9 +37,11 @@ class ResidualAcceleration:
             ValueError: too few samples, shapes do not match, or a value is not finite.
         """
         if len(x) < NEIGHBOURS:
-            raise ValueError(f"{len(x)} samples, at least {NEIGHBOURS} are needed")
+            raise ValueError(f"{len(x)} samples: expected at least {NEIGHBOURS}")
         if np.shape(c) != (len(x),) or np.shape(accel) != (len(x), 3) or not np.isfinite(accel).all():
-            raise ValueError(f"{len(x)} states want thrusts ({len(x)},) and accelerations ({len(x)}, 3), all finite")
+            raise ValueError(
+                f"{len(x)} states: expected thrusts ({len(x)},) and accelerations ({len(x)}, 3), all finite"
+            )
         from scipy.spatial import KDTree  # slow to load, and most simulators have no residual
 
         self.x, self.c, self.accel = x, c, accel
@@ -87,8 +89,8 @@ def residual_accelerations(
     Raises:
         UserError: the vehicle cannot fly in this setting.
     """
-    told = _CommandedThrustProbe()
-    plant = make_plant(vehicle, Start((0.0, 0.0, 0.0), 0.0), setting, None, told)
+    probe = _CommandedThrustProbe()
+    plant = make_plant(vehicle, Start((0.0, 0.0, 0.0), 0.0), setting, None, probe)
     plant.reset(float(t[0]))
     plant.armed = True
     for at, target in commands:
@@ -100,7 +102,7 @@ def residual_accelerations(
         plant.x[RIGID] = x[i]
         plant.advance(float(t[i + 1]))
         missed += x[i + 1, V] - plant.x[V]
-        window.append((x[i], told.c))
+        window.append((x[i], probe.c))
         if t[i + 1] - begin < WINDOW_S - 1e-6:
             continue
         accel = missed / (t[i + 1] - begin)
@@ -124,13 +126,11 @@ class Residuals:
     def require(self, vehicle: Vehicle, setting: Setting, where: str) -> None:
         """Check vehicle and plant. Raises UserError for another plant, whose aerodynamics would count twice or not at all."""
         if self.vehicle != vehicle.hash:
-            raise UserError(f"{where}: was fitted to another vehicle than {vehicle.name}, or to other facts of it")
+            raise UserError(f"{where}: was fitted to another vehicle than {vehicle.name}, or to other parameters of it")
         if self.acceleration is not None and self.aerodynamic != setting.aerodynamic:
             names = {True: "grey-box model (settings 3 and 4)", False: "`rates` model (settings 1 and 2)"}
-            mine, asked = names[self.aerodynamic], names[setting.aerodynamic]
-            raise UserError(
-                f"{where}: was fitted against the {mine}, and the {asked} would fly; fit it against that one"
-            )
+            fitted, flown = names[self.aerodynamic], names[setting.aerodynamic]
+            raise UserError(f"{where}: was fitted to the {fitted}, but the {flown} is simulated: fit it to that one")
 
     def save(self, path: Path) -> None:
         """Write one .npz file. Raises UserError when it cannot be written."""

@@ -57,13 +57,13 @@ def fly(x, wanted, residual, pars, lag, substeps, dt, solids, first, bodies, imp
     pars, bodies: from `boxed`.
     """
     par, body = pars[0], bodies[0]
-    asked, unknown = lanes.four(wanted, 0, 0, 1), lanes.three(residual, 0, 0, 1)
+    commanded, unknown = lanes.four(wanted, 0, 0, 1), lanes.three(residual, 0, 0, 1)
     for _ in range(substeps):
         now = (*lanes.rigid(x, 0, 1), *lanes.four(x, 13, 0, 1))
-        k1 = slope(now, asked, unknown, par, lag)
-        k2 = slope(ahead(now, dt / 2, k1), asked, unknown, par, lag)
-        k3 = slope(ahead(now, dt / 2, k2), asked, unknown, par, lag)
-        k4 = slope(ahead(now, dt, k3), asked, unknown, par, lag)
+        k1 = slope(now, commanded, unknown, par, lag)
+        k2 = slope(ahead(now, dt / 2, k1), commanded, unknown, par, lag)
+        k3 = slope(ahead(now, dt / 2, k2), commanded, unknown, par, lag)
+        k4 = slope(ahead(now, dt, k3), commanded, unknown, par, lag)
         y = ahead(ahead(ahead(ahead(now, dt / 6, k1), dt / 3, k2), dt / 3, k3), dt / 6, k4)
         norm = math.sqrt(y[3] ** 2 + y[4] ** 2 + y[5] ** 2 + y[6] ** 2)
         lanes.put_rigid(x, (*y[:3], y[3] / norm, y[4] / norm, y[5] / norm, y[6] / norm, *y[7:13]), 0, 1)

@@ -41,10 +41,10 @@ def fly(x, u, armed, residual, pars, terms, substeps, dt, solids, first, bodies,
     """
     par, body = pars[0], bodies[0]
     share = swift.shares(par, dt)
-    asked, unknown = lanes.four(u, 0, 0, 1), lanes.three(residual, 0, 0, 1)
+    commanded, unknown = lanes.four(u, 0, 0, 1), lanes.three(residual, 0, 0, 1)
     for _ in range(substeps):
         motion, loop, pack = taken(x, 0, 1)
-        put(x, swift.stepped(motion, loop, pack, asked, armed, unknown, par, terms, share, dt), 0, 1)
+        put(x, swift.stepped(motion, loop, pack, commanded, armed, unknown, par, terms, share, dt), 0, 1)
         collide(x, solids, first, body, impulses)
     return swift.specific_force(x, par, terms)
 
@@ -60,8 +60,8 @@ def fly_lanes(x, u, residual, par, substeps, dt):
     for _ in range(substeps):
         for i in range(n):
             motion, loop, pack = taken(x, i, n)
-            asked, unknown = lanes.four(u, 0, i, n), lanes.three(residual, 0, i, n)
-            put(x, swift.stepped(motion, loop, pack, asked, True, unknown, par, ALL, share, dt), i, n)
+            commanded, unknown = lanes.four(u, 0, i, n), lanes.three(residual, 0, i, n)
+            put(x, swift.stepped(motion, loop, pack, commanded, True, unknown, par, ALL, share, dt), i, n)
 
 
 class SwiftPlant(Plant):

@@ -51,15 +51,20 @@ class Feed:
         return VideoFrame(exposure.stamp, exposure.id, np.asarray(jpeg).tobytes())
 
     def close(self) -> None:
+        """Release the camera."""
         self._camera.close()
 
 
 class Outlet(Protocol):
     """Video stream of one protocol: converts exposures to datagrams and their targets."""
 
-    def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]: ...
+    def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
+        """Render an exposure and return its datagrams, each with its target address."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release the camera."""
+        ...
 
 
 class VideoOutlet:
@@ -91,10 +96,10 @@ class FeedProcess:
             self._process.start()
         theirs.close()
         try:
-            told = self._pipe.poll(START_S)
-            problem = self._pipe.recv() if told else f"the camera process did not start within {START_S:g} s"
+            started = self._pipe.poll(START_S)
+            problem = self._pipe.recv() if started else f"the camera process did not start within {START_S:g} s"
         except EOFError:
-            problem = "the camera process died at its start"
+            problem = "the camera process ended while it started"
         if problem:
             self.close()
             raise UserError(problem)
@@ -115,11 +120,12 @@ class FeedProcess:
         if drawn >= ENOUGH * due:
             return ""
         return (
-            f"only {drawn} of {due} images were drawn: this machine is too slow to draw this world in time;"
-            " --lockstep waits for each, and so does a smaller --realtime"
+            f"only {drawn} of {due} images were rendered: this machine is too slow to render this world in real time;"
+            " use --lockstep or a smaller --realtime"
         )
 
     def close(self) -> None:
+        """End the process."""
         self._pipe.close()
         end(self._process, 2.0)
 

@@ -57,11 +57,11 @@ class Gimbal:
             UserError: the command is invalid or not supported.
         """
         if order.track is not None or order.box is not None:
-            raise UserError("gimbals here neither track nor box targets")
+            raise UserError("the gimbals of this simulator support neither tracking nor target boxes")
         if order.light is not None and not 0 <= order.light < len(LIGHTS):
-            raise UserError(f"light {order.light}: must be 0, RGB, 1, thermal, or 2, grey infrared")
+            raise UserError(f"light {order.light}: expected 0 (RGB), 1 (thermal) or 2 (grey infrared)")
         if (order.zoom is not None and order.zoom < 0) or (order.fov_deg is not None and not 0 < order.fov_deg < 180):
-            raise UserError("a zoom must not be negative, and a field of view lies between 0 and 180 degrees")
+            raise UserError("the zoom must not be negative, and the field of view must lie between 0 and 180 degrees")
         if order.quat is not None and abs(math.hypot(*order.quat) - 1) > UNIT_TOLERANCE:
             raise UserError(f"SensorAngQuat: must have length 1, found {order.quat}")
         before = self._seen_deg

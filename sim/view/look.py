@@ -45,7 +45,7 @@ class Look:
         if self.world not in (*WORLDS, "course", "any"):
             raise ValueError(f"world: {self.world!r} is none of {', '.join((*WORLDS, 'course', 'any'))}")
         if not 1 <= self.jpeg_quality <= 100:
-            raise ValueError(f"jpeg_quality: {self.jpeg_quality} does not lie between 1 and 100")
+            raise ValueError(f"jpeg_quality: {self.jpeg_quality} must lie between 1 and 100")
         if self.samples < 0 or not 0 <= self.flicker < 1 or not self.corridor_half_m > 0:
             raise ValueError("samples >= 0, 0 <= flicker < 1 and corridor_half_m > 0 must hold")
         if min(self.exposure_s, self.readout_s, self.outline_m, self.depth_m, self.variation) < 0:

@@ -55,7 +55,7 @@ class CornerNoise:
             or {len(column) for column in columns} != {len(self.side_px)}
             or list(self.side_px) != sorted(set(self.side_px))
         ):
-            raise ValueError("side_px must rise over two values or more, and all columns must be as long")
+            raise ValueError("side_px must hold two or more increasing values, and all columns must have its length")
 
 
 @dataclass(frozen=True, slots=True)

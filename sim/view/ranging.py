@@ -66,7 +66,7 @@ class Scanner:
             self._rays = np.zeros((0, 3))
             if not 0 < self._count <= MOST_RAYS:
                 raise UserError(
-                    f"sensor {request.seq_id}: DataWidth x DataHeight: {self._count} rays, 1 to {MOST_RAYS} are possible"
+                    f"sensor {request.seq_id}: DataWidth x DataHeight: {self._count} rays, expected 1 to {MOST_RAYS}"
                 )
 
     @property

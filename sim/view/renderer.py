@@ -73,7 +73,7 @@ class RenderedCamera:
         if look.samples > ctx.max_samples:
             limit = ctx.max_samples
             ctx.release()
-            raise CameraError(f"{look.samples} samples per pixel asked for, this OpenGL has at most {limit}")
+            raise CameraError(f"{look.samples} samples per pixel requested, this OpenGL supports at most {limit}")
         size = (self._pinhole.width_px, self._pinhole.height_px)
         with ctx:
             self._drawn = ctx.framebuffer(

@@ -45,7 +45,9 @@ class Sense(Protocol):
         """Return the payload of the frame of an exposure."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release the sensor's resources."""
+        ...
 
 
 def open_sense(request: SensorRequest, track: Track, around: Surroundings, look: Look, seed: int) -> Sense:
@@ -57,11 +59,11 @@ def open_sense(request: SensorRequest, track: Track, around: Surroundings, look:
     where = f"sensor {request.seq_id}"
     if request.mount_type > EARTH_FIXED:
         raise UserError(
-            f"{where}: TargetMountType {request.mount_type}: here a sensor sits on the vehicle or the ground"
+            f"{where}: TargetMountType {request.mount_type}: this simulator mounts sensors on the vehicle or the ground"
         )
     if max(request.width_px, request.height_px) > MOST_SIDE_PX:
         raise UserError(
-            f"{where}: {request.width_px} x {request.height_px} px: at most {MOST_SIDE_PX} a side are drawn here"
+            f"{where}: {request.width_px} x {request.height_px} px: must be at most {MOST_SIDE_PX} px a side"
         )
     kind = request.type_id
     if kind in (RGB, GREY, INFRARED_GREY, INFRARED):
@@ -77,7 +79,7 @@ def open_sense(request: SensorRequest, track: Track, around: Surroundings, look:
     if kind in (DEPTH, DEPTH_CLOUD, LIDAR, LIDAR_WORLD, MID40, MID360):
         return Scanner(request, around)
     name = SENSORS[request.type_id].name if request.type_id in SENSORS else f"sensor of type {request.type_id}"
-    raise UserError(f"{where}: there is no {name} here")
+    raise UserError(f"{where}: {name}: is not simulated")
 
 
 class _Drawn:

@@ -25,7 +25,7 @@ class Compliance:
         self._setpoints: deque[float] = deque(maxlen=many)  # one more than a second may hold
         self._span_s = (many - 1) / self._limit_hz
         self._beats: deque[float] = deque(maxlen=BEATS + 1)
-        self._gap_told = False
+        self._gap_reported = False
         self._armed_t = -math.inf  # s, last time at which the vehicle was armed
         self._received_t = 0.0  # s, time of the last heartbeat or set-point
 
@@ -35,7 +35,7 @@ class Compliance:
 
     def heartbeat(self, t: float) -> None:
         """Register a heartbeat received at t."""
-        self._received_t, self._gap_told = t, False
+        self._received_t, self._gap_reported = t, False
         beats = self._beats
         beats.append(t)
         took, may = t - beats[0], (len(beats) - 1) / self._least_hz + BEAT_SLACK_S
@@ -49,10 +49,12 @@ class Compliance:
         took = t - self._setpoints[0]
         if len(self._setpoints) == self._setpoints.maxlen and took <= self._span_s + 1e-9:
             self._break(
-                COMMAND_RATE, t, f"{len(self._setpoints)} set-points in {took:.3f} s: not under {self._limit_hz:g} Hz"
+                COMMAND_RATE,
+                t,
+                f"{len(self._setpoints)} set-points in {took:.3f} s: must be below {self._limit_hz:g} Hz",
             )
         if not armed and t - self._armed_t > UNAWARE_S:
-            self._break(DISARMED, t, "nothing acts on it: arm first")
+            self._break(DISARMED, t, "it is ignored: arm first")
 
     def dropped(self, t: float, refusal: Refusal) -> None:
         """Register a set-point or arm command that was dropped at t."""
@@ -60,19 +62,21 @@ class Compliance:
 
     def link_lost(self, t: float) -> None:
         """Register that the failsafe has taken over at t."""
-        self._break(LINK_LOSS, t, f"neither heartbeat nor set-point for {self.silent_s(t):.2f} s: the failsafe flies")
+        self._break(LINK_LOSS, t, f"neither heartbeat nor set-point for {self.silent_s(t):.2f} s: failsafe engaged")
 
     def tick(self, t: float, armed: bool) -> None:
         """Check for missing heartbeats at t; call at every tick."""
         if armed:
             self._armed_t = t
         race = self._referee.race
-        if race.status is not RunStatus.RUNNING or race.go_t is None or self._gap_told:
+        if race.status is not RunStatus.RUNNING or race.go_t is None or self._gap_reported:
             return
         since = max(race.go_t, self._beats[-1] if self._beats else -math.inf)
         if t - since > 1 / self._least_hz + BEAT_SLACK_S:
-            self._gap_told = True
-            self._break(HEARTBEAT_RATE, t, f"no heartbeat for {t - since:.2f} s: {self._least_hz:g} Hz are the least")
+            self._gap_reported = True
+            self._break(
+                HEARTBEAT_RATE, t, f"no heartbeat for {t - since:.2f} s: at least {self._least_hz:g} Hz are required"
+            )
 
     def _break(self, rule: str, t: float, reason: str) -> None:
         self._referee.note(rule, t, reason)

@@ -14,11 +14,11 @@ from link.rflysim.stream import RateLimitedReporter
 from link.rflysim.udp import to_stderr
 from link.sockets import LinkError, bind_udp, drain
 
-MOST_ASKERS = 8  # largest number of subscriptions (chosen)
+MOST_SUBSCRIPTIONS = 8  # largest number of subscriptions (chosen)
 
 
 @dataclass(slots=True)
-class _Asker:
+class _Subscription:
     rate_hz: int
     beat: RateDivider
     sent: int = 0
@@ -30,7 +30,7 @@ class CopterSimImu:
     def __init__(self, own: Address, profile: Profile):
         """Bind `own`, the address for requests. Raises LinkError when the port is in use."""
         self._hz, self._epoch_s = profile.imu_hz, profile.video_epoch_s
-        self._askers = dict[Address, _Asker]()  # by target address, most recent request last
+        self._subscriptions = dict[Address, _Subscription]()  # by target address, most recent request last
         self._count = 0
         self._socket = bind_udp(*own)
         self._socket.setblocking(False)
@@ -51,10 +51,10 @@ class CopterSimImu:
             self._send(imu)
 
     def _send(self, imu: Imu) -> None:
-        for target, asker in self._askers.items():
-            if asker.beat(self._count):
-                asker.sent = (asker.sent + 1) % 0x80000000
-                datagram = ImuSample(asker.sent, self._epoch_s + imu.t, imu.accel, imu.gyro).encode()
+        for target, subscription in self._subscriptions.items():
+            if subscription.beat(self._count):
+                subscription.sent = (subscription.sent + 1) % 0x80000000
+                datagram = ImuSample(subscription.sent, self._epoch_s + imu.t, imu.accel, imu.gyro).encode()
                 with contextlib.suppress(OSError):  # no listener there any more
                     self._socket.sendto(datagram, target)
 
@@ -64,42 +64,41 @@ class CopterSimImu:
             request = decode_imu_request(datagram)
         except MalformedError as error:
             self.malformed += 1
-            self._say("malformed", f"a request from {sender[0]} is dropped: {error}; more of the kind are only counted")
+            self._say("malformed", f"dropped a request from {sender[0]}: {error}; further ones are only counted")
             return
         if (wrong := _fault(request)) is not None:
             self.refused += 1
-            self._say(f"refused {wrong[0]}", f"a request from {sender[0]}:{sender[1]} is refused: {': '.join(wrong)}")
+            self._say(f"refused {wrong[0]}", f"refused a request from {sender[0]}:{sender[1]}: {': '.join(wrong)}")
             return
         self._grant(request, sender)
 
     def _grant(self, request: ImuRequest, sender: Address) -> None:
         target = reply_host(request.address, sender[0]), request.port
-        known = self._askers.pop(target, None)
-        if known is None and len(self._askers) == MOST_ASKERS:
-            self._askers.pop(next(iter(self._askers)))
+        known = self._subscriptions.pop(target, None)
+        if known is None and len(self._subscriptions) == MOST_SUBSCRIPTIONS:
+            self._subscriptions.pop(next(iter(self._subscriptions)))
         if request.rate_hz > self._hz:
-            self._say(
-                f"rate {request.rate_hz}", f"{request.rate_hz} Hz are asked for: {self._hz:g} Hz are sent, no more"
-            )
+            self._say(f"rate {request.rate_hz}", f"{request.rate_hz} Hz were requested, limited to {self._hz:g} Hz")
         if known is None or known.rate_hz != request.rate_hz:
             beat = RateDivider(min(request.rate_hz, self._hz), self._hz)
-            known = _Asker(request.rate_hz, beat, known.sent if known is not None else 0)
-        self._askers[target] = known
+            known = _Subscription(request.rate_hz, beat, known.sent if known is not None else 0)
+        self._subscriptions[target] = known
 
     def _failed(self) -> None:
         self.socket_errors += 1
 
     def close(self) -> None:
+        """Close the socket."""
         self._socket.close()
 
 
 def _fault(request: ImuRequest) -> tuple[str, str] | None:
     """Return the invalid field of a request and its valid values; None if the request is valid."""
     if request.sensor_type != 0:
-        return "sensor type", f"CopterSim has 0 alone, the IMU, found {request.sensor_type}"
+        return "sensor type", f"must be 0, the IMU, found {request.sensor_type}"
     if not request.rate_hz:
-        return "rate", "must be 1 Hz at least, found 0"
-    return None if request.port else ("port", "0 is no address to send to")
+        return "rate", "must be at least 1 Hz, found 0"
+    return None if request.port else ("port", "must be 1 to 65535, found 0")
 
 
 def open_imu(own: Address, profile: Profile, chosen: bool) -> CopterSimImu | None:
@@ -113,5 +112,5 @@ def open_imu(own: Address, profile: Profile, chosen: bool) -> CopterSimImu | Non
     except LinkError as error:
         if chosen:
             raise
-        to_stderr(f"{error}: no IMU of CopterSim from here (rflysim://HOST:PORT?imu=PORT names another)")
+        to_stderr(f"{error}: CopterSim's IMU is not simulated (rflysim://HOST:PORT?imu=PORT names another)")
         return None

@@ -34,6 +34,7 @@ class PositionControl:
 
     @property
     def active(self) -> bool:
+        """Whether a target is followed."""
         return self._goal is not None
 
     def stop(self) -> None:

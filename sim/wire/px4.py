@@ -70,6 +70,7 @@ class Px4Services(GroundStationServices):
 
     @property
     def offboard(self) -> bool:
+        """Whether the mode is OFFBOARD."""
         return self.mode == custom_mode(*OFFBOARD)
 
     def tick(self, telemetry: list[Outgoing]) -> list[Outgoing]:

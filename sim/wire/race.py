@@ -26,7 +26,7 @@ class RaceClock:
         return self._race is not None
 
     def schedule(self, t: float, after_reset: bool = False) -> None:
-        """Schedule GO for a client present at t, unless already scheduled or, with `after_reset`, anew."""
+        """Schedule GO for a client present at t, unless it is already scheduled; with `after_reset` schedule it again."""
         if self._race is not None and (self.go_t is None or after_reset):
             self.go_t = t + (self._race.settle_s if after_reset else self._race.lobby_s) + self._race.countdown_s
             self._map_due = self._race.map_lead_s > 0

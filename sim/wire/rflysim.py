@@ -36,7 +36,7 @@ class Sensor:
     request: SensorRequest
     sense: Sense
     beat: RateDivider
-    asker: Address
+    client: Address
     target: Address
     sent: int = 0
     ordered: SensorRequest = field(init=False)  # last command to a gimbal, or its initial request
@@ -46,6 +46,7 @@ class Sensor:
 
     @property
     def gimbal(self) -> Gimbal | None:
+        """The sensor as a gimbal; None for any other sensor."""
         return self.sense if isinstance(self.sense, Gimbal) else None
 
     def datagrams(self, exposure: Exposure, epoch_s: float) -> list[tuple[bytes, Address]]:
@@ -118,8 +119,8 @@ class RflySimOutlet:
         now = self._clock()
         self._start = now - self._epoch_s - exposure.stamp if self._start is None else self._start
         self._beats += 1
-        told = CopterHeartbeat(self._copter, round(self._start * 1e3), round(now * 1e3), self._beats).encode()
-        return [(told, (host, HEARTBEAT_PORT)) for host in sorted({host for host, _ in self._sensors})]
+        heartbeat = CopterHeartbeat(self._copter, round(self._start * 1e3), round(now * 1e3), self._beats).encode()
+        return [(heartbeat, (host, HEARTBEAT_PORT)) for host in sorted({host for host, _ in self._sensors})]
 
     def _receive(self, datagram: bytes, sender: Address) -> None:
         """Process one request. Never raises."""
@@ -131,13 +132,13 @@ class RflySimOutlet:
             request = decode_request(datagram)
         except MalformedError as error:
             self.malformed += 1
-            self._say("malformed", f"a request from {sender[0]} is dropped: {error}; more of the kind are only counted")
+            self._say("malformed", f"dropped a request from {sender[0]}: {error}; further ones are only counted")
             return
         try:
             self._make(request, sender)
         except (UserError, ValueError) as error:
             self.refused += 1
-            self._say(f"refused {error}", f"a request from {sender[0]}:{sender[1]} is refused: {error}")
+            self._say(f"refused {error}", f"refused a request from {sender[0]}:{sender[1]}: {error}")
 
     def _make(self, request: SensorRequest, sender: Address) -> None:
         self._require(request)
@@ -147,14 +148,14 @@ class RflySimOutlet:
         target = reply_host(request.send[1:5], sender[0]), request.port
         known = self._sensors.get(target) or self._moved(request, sender)
         if known is not None and (known.request, known.target) == (request, target):
-            known.asker = sender
+            known.client = sender
             return
         if known is None and len(self._sensors) == MOST_SENSORS:
-            raise UserError(f"sensor {request.seq_id}: {MOST_SENSORS} sensors are the most")
+            raise UserError(f"sensor {request.seq_id}: at most {MOST_SENSORS} sensors are possible")
         sense = open_sense(request, self._track, self._around, self._look, self._seed)
         if known is not None:
             self._drop(known)
-        self._tell_rivals(request, target)
+        self._warn_of_shared_id(request, target)
         beat = RateDivider(min(request.rate_hz or self._hz, self._hz), self._hz)
         sent = known.sent if known is not None else 0  # frame numbers continue, or the client would discard them as old
         self._sensors[target] = Sensor(request, sense, beat, sender, target, sent)
@@ -163,17 +164,17 @@ class RflySimOutlet:
         """Check that a request can be served. Raises UserError otherwise."""
         where = f"sensor {request.seq_id}"
         if max(request.send[1:5]) > 255 or request.port > 0xFFFF:
-            raise UserError(f"{where}: SendProtocol {request.send}: no address to send to")
+            raise UserError(f"{where}: SendProtocol {request.send}: is not a target address")
         if (wrong := fault(request)) is not None:
             raise UserError(f"{where}: {wrong[0]}: {wrong[1]}")
         if request.mount_type not in (ON_GROUND, ON_SENSOR) and request.copter != self._copter:
-            raise UserError(f"{where}: TargetCopter {request.copter}: here flies copter {self._copter}")
+            raise UserError(f"{where}: TargetCopter {request.copter}: the simulated vehicle is copter {self._copter}")
 
     def _order(self, request: SensorRequest) -> None:
         """Forward a command to every gimbal with its SeqID. Raises UserError where it cannot be executed."""
         gimbals = [s for s in self._sensors.values() if s.gimbal is not None and s.request.seq_id == request.seq_id]
         if not gimbals:
-            raise UserError(f"sensor {request.seq_id}: there is no such gimbal yet: ask for its frames first")
+            raise UserError(f"sensor {request.seq_id}: no such gimbal: request its frames first")
         for sensor in gimbals:
             assert sensor.gimbal is not None
             sensor.gimbal.order(read_order(request, sensor.ordered, DOCUMENT))
@@ -182,22 +183,25 @@ class RflySimOutlet:
     def _moved(self, request: SensorRequest, sender: Address) -> Sensor | None:
         """Return the sensor with this SeqID that the same client had at another target address."""
         for sensor in self._sensors.values():
-            if (sensor.request.seq_id, sensor.asker) == (request.seq_id, sender):
+            if (sensor.request.seq_id, sensor.client) == (request.seq_id, sender):
                 return sensor
         return None
 
-    def _tell_rivals(self, request: SensorRequest, target: Address) -> None:
+    def _warn_of_shared_id(self, request: SensorRequest, target: Address) -> None:
         for other in self._sensors.values():
             if other.request.seq_id == request.seq_id:
                 ends = " and ".join(f"{host}:{port}" for host, port in (other.target, target))
-                what = f"sensor {request.seq_id} is asked for by {ends}: RflySim3D would serve the last alone"
-                self._say(f"shared {request.seq_id}", f"{what}; give each a SeqID of its own")
+                what = f"sensor {request.seq_id} is requested by {ends}: RflySim3D would serve only the last"
+                self._say(f"shared {request.seq_id}", f"{what}; give each its own SeqID")
 
     def _release(self, sender: Address) -> None:
         """Close the sensors that a client has requested."""
-        own = [sensor for sensor in self._sensors.values() if sensor.asker == sender]
+        own = [sensor for sensor in self._sensors.values() if sensor.client == sender]
         if self._sensors and not own:
-            self._say(f"release {sender}", f"{sender[0]}:{sender[1]} releases sensors and has none: others keep theirs")
+            self._say(
+                f"release {sender}",
+                f"{sender[0]}:{sender[1]} releases sensors but has requested none: other clients keep theirs",
+            )
         for sensor in own:
             self._drop(sensor)
 
@@ -209,6 +213,7 @@ class RflySimOutlet:
         self.socket_errors += 1
 
     def close(self) -> None:
+        """Close all sensors and the socket."""
         for sensor in list(self._sensors.values()):
             self._drop(sensor)
         self._socket.close()

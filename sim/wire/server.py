@@ -24,19 +24,25 @@ GONE_S = 10.0  # s of silence in the only run after which it is aborted
 class LocalCamera(Protocol):
     """Camera that renders in the caller's process and returns datagrams."""
 
-    def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]: ...
+    def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
+        """Render an exposure and return its datagrams, each with its target address."""
+        ...
 
 
 class RemoteCamera(Protocol):
     """Camera that renders and sends in another process."""
 
-    def expose(self, exposure: Exposure) -> bool: ...
+    def expose(self, exposure: Exposure) -> bool:
+        """Request the image of an exposure; False when the camera has ended."""
+        ...
 
 
 class ImuService(Protocol):
     """Receiver of each tick's IMU samples beside the client."""
 
-    def serve(self, measured: Iterable[Imu]) -> None: ...
+    def serve(self, measured: Iterable[Imu]) -> None:
+        """Send the IMU samples of one tick."""
+        ...
 
 
 Report = Callable[[Simulator, float], None]
@@ -212,7 +218,7 @@ class LockstepServer(Server):
             if not self._listen(until) and time.monotonic() >= until:
                 referee = self._station.simulator.referee
                 if once and referee.race.status is RunStatus.RUNNING and time.monotonic() - begin > GONE_S:
-                    referee.abort("the client fell silent")
+                    referee.abort("the client stopped answering")
                 if once and referee.race.over:
                     return False
                 self.pauses += 1

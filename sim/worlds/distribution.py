@@ -43,11 +43,11 @@ class Factor:
 
     def __post_init__(self) -> None:
         if self.of not in NAMES:
-            raise ValueError(f"of: {self.of!r} is no deviation; known: {', '.join(NAMES)}")
+            raise ValueError(f"of: unknown deviation {self.of!r}; known: {', '.join(NAMES)}")
         if (self.sigma is None) == (self.range is None):
             raise ValueError(f"{self.of}: needs either sigma or range")
         if (self.sigma is not None and self.sigma <= 0) or (self.range is not None and self.range[0] >= self.range[1]):
-            raise ValueError(f"{self.of}: sigma must be positive, a range must rise")
+            raise ValueError(f"{self.of}: sigma must be positive, and range must increase")
 
     @property
     def signs(self) -> str:
@@ -67,7 +67,7 @@ class WorldFile:
     def __post_init__(self) -> None:
         names = [factor.of for factor in self.factors]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"factors: {twice[0]} stands there twice")
+            raise ValueError(f"factors: {twice[0]} appears twice")
 
     def jointly(self, track: Track, seed: int) -> Deviations:
         """Return the deviations with all factors drawn."""
@@ -109,19 +109,19 @@ def load_worlds(name: str) -> WorldFile:
     return load_named(name, FOLDER, WorldFile, "world")
 
 
-def resolve(asked: str, track: Track, vehicle: Vehicle) -> World:
+def resolve(reference: str, track: Track, vehicle: Vehicle) -> World:
     """Return the world of a name, as deviations from a modelled track and vehicle.
 
     Args:
-        asked: FILE[:SEED[:FACTOR+]] as above; the default seed is 0.
+        reference: FILE[:SEED[:FACTOR+]] as above; the default seed is 0.
 
     Raises:
         UserError: no such world, or one that does not fit track or vehicle.
     """
-    name, *rest = asked.split(":")
+    name, *rest = reference.split(":")
     file = load_worlds(name)
     if len(rest) > 2 or (rest and not rest[0].isdecimal()):
-        raise UserError(f"--world {asked}: expected FILE[:SEED[:FACTOR+]], with a seed of digits")
+        raise UserError(f"--world {reference}: expected FILE[:SEED[:FACTOR+]], with a seed of digits")
     seed = int(rest[0]) if rest else 0
     factor = rest[1] if len(rest) == 2 else ""
     deviations = file.alone(factor[:-1], factor[-1:], track, seed) if factor else file.jointly(track, seed)

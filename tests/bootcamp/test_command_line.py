@@ -12,25 +12,25 @@ from vehicle.errors import UserError
 
 WAYPOINT = str(ROOT / "examples/waypoint.py")
 WRONG = [
-    ([], "one of a program, --grade, --replay and --generate is needed"),
-    ([WAYPOINT, "--replay", "x.log"], "one of a program, --grade, --replay and --generate is needed"),
-    (["nowhere.py"], "nowhere.py: no such program, see examples/"),
+    ([], "give exactly one of a program, --grade, --replay and --generate"),
+    ([WAYPOINT, "--replay", "x.log"], "give exactly one of a program, --grade, --replay and --generate"),
+    (["nowhere.py"], "nowhere.py: no such program; see examples/"),
     ([WAYPOINT, "--seed", "-1"], "seed -1: must not be negative"),
     ([WAYPOINT, "--scenario", "moon"], "no scenario 'moon'; known: detector, figure8, waypoint, pads, hear"),
-    ([WAYPOINT, "--seed", "1", "--logs", f"{WAYPOINT}/logs"], "cannot be made"),
+    ([WAYPOINT, "--seed", "1", "--logs", f"{WAYPOINT}/logs"], "cannot be created"),
     ([WAYPOINT, "--camera", "huge"], "--camera huge: expected WIDTHxHEIGHT in px, such as 1200x900"),
     ([WAYPOINT, "--step", "0"], "--step 0: must lie between 1/120 and 1 s"),
     ([WAYPOINT, "--browser", "1:2:3"], "address '1:2:3': expected HOST:PORT such as 127.0.0.1:8766"),
-    ([WAYPOINT, "--map", "nowhere"], "--map nowhere: is no folder"),
+    ([WAYPOINT, "--map", "nowhere"], "--map nowhere: is not a folder"),
     ([WAYPOINT, "--map", str(ROOT / "docs")], "docs/boundary.png: cannot be read"),
     (["--grade", WAYPOINT, "--map", str(ROOT / "docs")], "docs/boundary.png: cannot be read"),
     ([WAYPOINT, "--world", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
-    ([WAYPOINT, "--race"], "--race: the scenario waypoint has no course of gates"),
-    (["--grade", WAYPOINT, "--seeds", "0"], "--seeds 0: one seed at least is needed"),
+    ([WAYPOINT, "--race"], "--race: the scenario waypoint has no gates"),
+    (["--grade", WAYPOINT, "--seeds", "0"], "--seeds 0: must be at least 1"),
     (["--grade", "nowhere.py"], "nowhere.py: no such program"),
     (["--replay", "nowhere.log"], "nowhere.log: cannot be read"),
     (["--generate", "7"], "--generate 7: expected seed=N, e.g. seed=7"),
-    (["--generate", "seed=7", "--gates", "0"], "one gate is needed"),
+    (["--generate", "seed=7", "--gates", "0"], "at least one gate"),
 ]
 
 

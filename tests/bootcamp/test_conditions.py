@@ -107,7 +107,7 @@ def test_a_map_is_laid_by_the_names_of_its_tiles(tmp_path):
     edge = camera.image((7.5, 0.0, -30.0), LEVEL)  # y counts downward: 0_-1 lies north of 0_0
     assert tuple(edge[100, 320]) == colours["0_-1"] and tuple(edge[380, 320]) == colours["0_0"]
     (tmp_path / "0_0.png").write_text("no image")
-    with pytest.raises(UserError, match=r"0_0.png: no image of at most 16 Mpx; a map needs default.png"):
+    with pytest.raises(UserError, match=r"0_0.png: not an image of at most 16 Mpx; a map needs default.png"):
         GroundCamera(scenario)
 
 

@@ -90,7 +90,7 @@ def test_an_invalid_command_is_counted_and_an_exception_named_with_its_worker(jo
     assert (told["report"]["taken"], told["report"]["ignored"]) == (4, 3)
     assert left(mine, ".png").exists() and told["counters"].keys() == STAGES.keys()
     err = capfd.readouterr().err
-    assert "step 1: warning: 'left' is no command: expected Null()" in err
+    assert "step 1: warning: 'left' is not a command: expected Null()" in err
     assert "outside the boundary of 60 m" in err and "already halted" in err
 
 

@@ -178,7 +178,7 @@ def test_a_step_is_as_long_as_asked_or_refused():
     drone = Drone(make_scenario("figure8", 0, replace(WORLD, step_s=0.05)))
     assert drone.step(Null()).t == 0.05 and drone._body.per_step == 6
     with pytest.raises(
-        UserError, match=r"a step of 0.07 s: must be a whole number of 1/120 s; --drone kinematic takes any"
+        UserError, match=r"a step of 0.07 s: must be a multiple of 1/120 s; --drone kinematic accepts any"
     ):
         make_scenario("figure8", 0, replace(WORLD, step_s=0.07))
     assert Drone(make_scenario("figure8", 0, replace(WORLD, step_s=0.07, drone="kinematic"))).step(Null()).t == 0.07
@@ -254,7 +254,7 @@ def test_a_log_can_be_flown_again_to_the_last_bit_and_a_changed_one_cannot(tmp_p
     with pytest.raises(UserError, match=r"flight.log:\d+: step \d+ differs"):
         replay(path)
     path.write_text(lines[0] + "\n{")
-    with pytest.raises(UserError, match=r"flight.log:2: no line of a flight log"):
+    with pytest.raises(UserError, match=r"flight.log:2: not a line of a flight log"):
         replay(path)
 
 

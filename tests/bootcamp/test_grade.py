@@ -21,10 +21,10 @@ PROGRAMS = {
 }
 SAID = {
     "good": "landed 0.00 m from the waypoint",
-    "short": "landed 5.00 m from the waypoint, which allows 1 m",
+    "short": "landed 5.00 m from the waypoint, at most 1 m are allowed",
     "raises": "not landed (KeyError: '<b>')",
     "leaves": "the program ended its process (exit code 7)",
-    "hangs": "no answer for 1 s: does a function never return?",
+    "hangs": "no answer for 1 s: a function may never return",
 }
 
 

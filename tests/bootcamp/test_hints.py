@@ -24,7 +24,7 @@ CASES = [
         "a global between workers",
         "seen = []\ndef detect(i):\n    seen.append(i)\n    return []\ndef decide(r, p): return Go(len(seen), 0)\n",
         4,
-        "`seen` is changed in `detect` and used in `decide`, which run in processes of their own",
+        "`seen` is changed in `detect` and used in `decide`, which run in separate processes",
     ),
     (
         "a global changed by a helper",
@@ -80,6 +80,6 @@ def test_a_go_beyond_the_boundary_is_told_where_the_drone_is_and_none_that_a_ret
     path.write_text(HEAD + "def decide(r, p):\n    Null()\n")
     drone = Drone(make_scenario("hear", 0))
     said = load_program(path).command(drone.report(), [])
-    assert "None is no command" in drone.step(said).warning and "end in a `return`?" in drone.step(said).warning
+    assert "None is not a command" in drone.step(said).warning and "end in a `return`?" in drone.step(said).warning
     warning = drone.step(Go(61.0, 0.0)).warning
     assert "outside the boundary of 60 m" in warning and "subtract report.position" in warning

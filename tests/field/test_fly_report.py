@@ -128,7 +128,7 @@ def test_what_cannot_be_told_is_one_line(late_flight, plan_folder, tmp_path, mon
     out = tmp_path / "page.html"
     for logs, why in (
         ([tmp_path / "missing.mcap"], "missing.mcap: cannot be read"),
-        ([tmp_path / "text.mcap"], "text.mcap: is no MCAP file"),
+        ([tmp_path / "text.mcap"], "text.mcap: is not an MCAP file"),
         ([late_flight, other], "other.mcap: a flight of vq2"),
     ):
         assert page_of(logs, plan_folder, out, monkeypatch) == 2

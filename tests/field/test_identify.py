@@ -74,7 +74,7 @@ def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(log_of_unknown, tmp_pa
     (tmp_path / "cut.mcap").write_bytes(whole[: len(whole) // 2])
     part, log = read_signals(tmp_path / "cut.mcap"), read_signals(log_of_unknown)
     assert 0 < len(part.t) < len(log.t)
-    assert "it was cut off; used as far as it is whole" in part.note and log.note == ""
+    assert "it is truncated; the undamaged part is used" in part.note and log.note == ""
 
 
 def test_of_a_log_whose_clock_was_set_the_longest_part_is_used_and_the_rest_told(tmp_path):
@@ -93,7 +93,7 @@ def test_of_a_log_whose_clock_was_set_the_longest_part_is_used_and_the_rest_told
         ("a.csv", "t,throttle\n0,1\n", "column v_z is missing"),
         ("a.csv", "t,throttle,v_z\n0,1,x\n", "malformed"),
         ("a.csv", "t,throttle,v_z\n0,1,0\n", "1 samples of the commanded throttle"),
-        ("a.mcap", "nothing", "is no MCAP file"),
+        ("a.mcap", "nothing", "is not an MCAP file"),
         ("a.txt", "", "logs end in .mcap, .csv, .tlog, .bin"),
         ("a.mcap", None, "no such file"),
     ],

@@ -134,7 +134,7 @@ def test_what_a_log_cannot_tell_is_refused_in_one_line(log, dcl, tmp_path, monke
     empty.close()
     for arguments, words in (
         ((tmp_path / "empty.mcap", "--gates", 1), "holds 0 IMU samples in flight"),
-        ((Path(__file__), "--gates", 1), "is no MCAP file"),
+        ((Path(__file__), "--gates", 1), "is not an MCAP file"),
         ((log, "--gates", 0), "--gates must be positive"),
         ((log, "--gates", 1, "--start", "here"), "expected X,Y,Z"),
     ):
@@ -162,7 +162,7 @@ def test_a_log_that_was_cut_off_or_whose_clock_jumps_is_used_as_far_as_it_goes(l
     cut.write_bytes(log.read_bytes()[: int(0.7 * log.stat().st_size)])
     part = read_flight(cut, None)
     assert 0 < len(part.readings) < len(whole.readings)
-    assert "it was cut off" in part.cut and not whole.cut
+    assert "it is truncated" in part.cut and not whole.cut
     assert 0 < len(map_gates([part], dcl, VADR_FRAME, GateAppearance()).gates) <= GATES
     jump = FlightLog(tmp_path / "jump.mcap")
     for sample in whole.rest:

@@ -107,12 +107,12 @@ REFUSED = {
     "armed": (Told(armed=True), "is armed"),
     "override on": (Told(aux=[5]), "override is on"),
     "the aircraft's own override on": (Told(aux=[6], profile=SWITCHED), "override is on"),
-    "status not told": (Told(silent=[Code.STATUS_EX]), "does not say whether it is armed"),
-    "switches not told": (Told(silent=[Code.RC]), "does not say whether it is armed"),
-    "a setting not told": (Told(silent=[Code.MODE_RANGES]), "does not tell MSP_MODE_RANGES"),
+    "status not told": (Told(silent=[Code.STATUS_EX]), "does not report whether it is armed"),
+    "switches not told": (Told(silent=[Code.RC]), "does not report whether it is armed"),
+    "a setting not told": (Told(silent=[Code.MODE_RANGES]), "does not answer MSP_MODE_RANGES"),
     "another value the second time": (
         Told(drifting=settings(OWN)[Code.RC_TUNING]),
-        r"read twice, and not the same: tuning\.rate_roll was 75, is 80",
+        r"two readings differ: tuning\.rate_roll was 75, is 80",
     ),
 }
 
@@ -139,7 +139,7 @@ def test_a_line_on_which_another_client_speaks_is_refused():
             thread = threading.Thread(target=speak)
             thread.start()
             try:
-                with pytest.raises(UserError, match="another client speaks on this line"):
+                with pytest.raises(UserError, match="end the other client on this line"):
                     require_alone(one)
             finally:
                 stop.set()
@@ -153,9 +153,7 @@ def test_what_changed_since_the_file_is_named(file):
     with running(OWN) as where:
         port = open_port(where, BF.baud)
         try:
-            with pytest.raises(
-                UserError, match=r"archer\.yaml: tuning\.rate_roll was 75, is 80 since: run preflight again"
-            ):
+            with pytest.raises(UserError, match=r"archer\.yaml: tuning\.rate_roll was 75, is 80: run preflight again"):
                 require_unchanged(port, file, load_preflight(file), BF)
         finally:
             port.close()
@@ -164,14 +162,14 @@ def test_what_changed_since_the_file_is_named(file):
 def test_a_switch_that_was_added_is_a_change():
     before = read_steady(Told(), BF)
     assert changes(before, before) == []
-    assert changes(before, replace(before, modes=before.modes[:2]))[0] == "modes.2.mode was 50, is not there"
+    assert changes(before, replace(before, modes=before.modes[:2]))[0] == "modes.2.mode was 50, is missing"
 
 
 def test_a_file_changed_by_hand_is_refused(file, tmp_path):
     bent = tmp_path / "bent.yaml"
     bent.write_text(file.read_text().replace("rate_roll: 75", "rate_roll: 80"))
     assert bent.read_text() != file.read_text()
-    with pytest.raises(UserError, match=r"bent\.yaml: sha256: is not the hash of this file"):
+    with pytest.raises(UserError, match=r"bent\.yaml: sha256: does not match the file"):
         load_preflight(bent)
 
 
@@ -179,7 +177,7 @@ def test_a_file_changed_by_hand_is_refused(file, tmp_path):
     ("profile", "vehicle", "words"),
     [
         (OWN, ARCHER, "profile: made for betaflight, which has changed since"),
-        (BF, load_vehicle("dcl"), "vehicle: made for archer, which is to fly as dcl"),
+        (BF, load_vehicle("dcl"), "vehicle: made for archer, which is not dcl"),
     ],
 )
 def test_another_profile_or_vehicle_than_the_files_is_refused(profile, vehicle, words, file):
@@ -193,7 +191,7 @@ STARTS = {
         "may be a real aircraft: run preflight --out FILE, then add --preflight FILE",
     ),
     "a file and no line": (["--preflight", "FILE"], "--preflight: needs --live and --msp WHERE"),
-    "a file of another vehicle": (["--msp", "tcp:127.0.0.1:1", "--preflight", "FILE"], "is to fly as swift"),
+    "a file of another vehicle": (["--msp", "tcp:127.0.0.1:1", "--preflight", "FILE"], "which is not swift"),
     "a file that is none": (["--msp", "tcp:127.0.0.1:1", "--preflight", "docs/none.yaml"], "cannot be read"),
 }
 
@@ -213,7 +211,7 @@ WRONG = {
     "no time": (["--msp", "tcp:127.0.0.1:1", "--seconds", "0"], "--seconds 0: must lie between 1 and 600"),
     "no YAML": (["--msp", "tcp:127.0.0.1:1", "--out", "found.json"], r"found\.json: a preflight's file ends in \.yaml"),
     "no consent": (["--msp", "/dev/ttyTHS1"], r"may be a real aircraft: read docs/safety\.md, then add --i-have-read"),
-    "nobody there": (["--msp", "tcp:127.0.0.1:1"], "nobody answers"),
+    "nobody there": (["--msp", "tcp:127.0.0.1:1"], "no answer"),
 }
 
 

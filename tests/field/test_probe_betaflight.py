@@ -45,7 +45,7 @@ class Told:
 
 @pytest.mark.parametrize(
     "told, words",
-    [(Told(armed=True), "is armed"), (Told(aux5=1900), "override is on"), (Told(silent=True), "does not say")],
+    [(Told(armed=True), "is armed"), (Told(aux5=1900), "override is on"), (Told(silent=True), "does not report")],
 )
 def test_what_is_armed_or_handed_over_is_left_alone(told, words):
     require_safe(Told(), BF)

@@ -182,8 +182,8 @@ WRONG = [
     ("kind: betaflight", "kind: raceflight", "rates.kind"),
     ("protocol: msp", "protocol: msp2", "protocol"),
     ("channel_map: AETR", "channel_map: AETT", "channel_map"),
-    ("stick_hz: 40.0", "stick_hz: 100.0", "must stay under"),
-    ("raw_imu, ", "raw_imo, ", "poll must name"),
+    ("stick_hz: 40.0", "stick_hz: 100.0", "must be below"),
+    ("raw_imu, ", "raw_imo, ", "poll must be a list of"),
     ("expo: 0, limit", "expoo: 0, limit", "unknown field 'expoo'"),
     ("gyro: [1, -1, -1]", "gyro: [1, -1, 0.5]", "every sign"),
 ]

@@ -69,13 +69,13 @@ def test_a_damaged_log_says_what_it_lost(whole, tmp_path, capsys):
     (tmp_path / "a.mcap").write_bytes(whole[: begin + 100] + bytes(50) + whole[begin + 150 :])
     list(read_records(tmp_path / "a.mcap"))
     told = capsys.readouterr().err
-    assert told == f"{tmp_path / 'a.mcap'}: 1 chunk damaged; used as far as it is whole\n" and end > begin
+    assert told == f"{tmp_path / 'a.mcap'}: 1 chunk damaged; the undamaged part is used\n" and end > begin
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.7])
 def test_a_file_that_was_cut_off_gives_what_it_holds(whole, tmp_path, share):
     times, losses = read(tmp_path / "a.mcap", whole[: int(share * len(whole))])
-    assert times == list(range(len(times))) and len(times) < RECORDS and "it was cut off" in str(losses)
+    assert times == list(range(len(times))) and len(times) < RECORDS and "it is truncated" in str(losses)
 
 
 def chunk(unpacked: int, data: bytes, crc: int = 0) -> bytes:
@@ -105,7 +105,7 @@ def test_a_record_that_is_none_is_counted(text, tmp_path):
             writer.add_message(channel, 0, data, 0)
         writer.finish()
     times, losses = read(path, path.read_bytes())
-    assert times == [1] and str(losses) == "1 record damaged; used as far as it is whole"
+    assert times == [1] and str(losses) == "1 record damaged; the undamaged part is used"
 
 
 def test_what_is_no_log_is_refused(tmp_path):

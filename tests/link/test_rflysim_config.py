@@ -49,10 +49,10 @@ def test_seq_ids_count_on_and_one_new_entry_makes_all_requests_new(tmp_path):
 
 BAD = [
     ({"SeqID": "one"}, "VisionSensors[0].SeqID: expected a whole number"),
-    ({"TypeID": 99}, "VisionSensors[0].TypeID: no sensor 99; known: 1, 2, 3"),
+    ({"TypeID": 99}, "VisionSensors[0].TypeID: unknown sensor type 99; known: 1, 2, 3"),
     ({"DataWidth": 0}, "VisionSensors[0].DataWidth: must be positive"),
-    ({"otherParams": [0] * 16}, "VisionSensors[0].otherParams: 8 numbers are needed without EularOrQuat, found 16"),
-    ({**NEW, "otherParams": [0] * 8}, "VisionSensors[0].otherParams: 16 numbers are needed with EularOrQuat, found 8"),
+    ({"otherParams": [0] * 16}, "VisionSensors[0].otherParams: expected 8 numbers without EularOrQuat, found 16"),
+    ({**NEW, "otherParams": [0] * 8}, "VisionSensors[0].otherParams: expected 16 numbers with EularOrQuat, found 8"),
     ({"EularOrQuat": 0}, "VisionSensors[0].SensorAngQuat: missing"),
     ({"SendProtocol": [1, 2]}, "VisionSensors[0].SendProtocol: expected 8 numbers"),
     ({"SendProtocol": [1, 999, 0, 0, 1, 0, 0, 0]}, "VisionSensors[0].SendProtocol: (999, 0, 0, 1)"),
@@ -60,16 +60,19 @@ BAD = [
     ({"CameraFov": 90}, "VisionSensors[0]: unknown field 'CameraFov'"),
     (
         {"SendProtocol": [0, 127, 0, 0, 1, 0, 0, 0]},
-        "VisionSensors[0].SendProtocol[0]: 0 is shared memory, for programs on",
+        "VisionSensors[0].SendProtocol[0]: 0, shared memory, works only on",
     ),
     (
         {"SendProtocol": [9, 127, 0, 0, 1, 0, 0, 0]},
-        "VisionSensors[0].SendProtocol[0]: there is no mode 9: set 1 for JPEG by",
+        "VisionSensors[0].SendProtocol[0]: unknown mode 9: set 1 for JPEG by",
     ),
-    ({"TypeID": 20}, "VisionSensors[0].otherParams[2..5]: a LiDAR's angles left < right and low < high are needed"),
-    ({"TypeID": 23, "DataWidth": 0}, "VisionSensors[0].DataWidth: a LiDAR has DataWidth x DataHeight points"),
+    ({"TypeID": 20}, "VisionSensors[0].otherParams[2..5]: LiDAR angles must satisfy left < right and low < high"),
+    (
+        {"TypeID": 23, "DataWidth": 0},
+        "VisionSensors[0].DataWidth: DataWidth x DataHeight, the LiDAR points, must be",
+    ),
     ({"TypeID": 8, "CameraFOV": 400}, "VisionSensors[0].CameraFOV: must lie between 0 and 360 degrees"),
-    ({"TargetCopter": 0}, "VisionSensors[0].TargetCopter: copters are numbered from 1"),
+    ({"TargetCopter": 0}, "VisionSensors[0].TargetCopter: must be at least 1"),
     ({"CameraFOV": 1e39}, "VisionSensors[0].CameraFOV: expected a number of 32 bit"),
     ({"otherParams": [1e300] * 8}, "VisionSensors[0].otherParams[0]: expected a number of 32 bit"),
     ({"TypeID": 5, "otherParams": [-1] * 8}, "VisionSensors[0].otherParams[0]: must not be negative"),
@@ -94,7 +97,7 @@ def test_a_bad_entry_is_an_error_that_names_its_place(tmp_path, change, words):
 def test_no_two_sensors_share_a_number_and_none_is_counted_beyond_the_last(tmp_path):
     twice, beyond = {**ENTRY, "SeqID": 5}, {**ENTRY, "SeqID": 65535, "SendProtocol": [1, 127, 0, 0, 1, 9000, 0, 0]}
     for entries, words in (
-        ((twice, twice), "VisionSensors[1].SeqID: 5 is that of an earlier sensor"),
+        ((twice, twice), "VisionSensors[1].SeqID: 5 is used by an earlier sensor"),
         ((beyond, ENTRY), "VisionSensors[1].SeqID: expected a whole number from 0 to 65535"),
     ):
         with pytest.raises(UserError) as error:
@@ -115,7 +118,7 @@ def test_a_file_that_is_none_is_an_error(tmp_path, text, words):
 
 
 UNFIT = [
-    ({"SensorAngEular": [5, 0, 0]}, "may only pitch"),
+    ({"SensorAngEular": [5, 0, 0]}, "rotated in pitch only"),
     ({"TargetMountType": 2}, "TargetMountType"), ({"CameraFOV": 180}, "CameraFOV"), ({"TypeID": 23}, "no colour camera"),
 ]  # fmt: skip
 
@@ -136,7 +139,7 @@ def test_the_url_chooses_server_sensor_and_unit(tmp_path):
     assert first.server == ("10.0.0.2", 20011) and first.sensor.seq_id == 0 and first.camera.tilt_deg == 20.0
     assert second.camera.p_bc_m == (0.3, 0.0, -0.05)
     assert second.camera.tilt_deg == pytest.approx(math.degrees(0.5)) and not second.warning
-    assert "taken for degrees" in parse_vision(f"rflysim://?config={file}&sensor=7").warning
+    assert "assumed to be in degrees" in parse_vision(f"rflysim://?config={file}&sensor=7").warning
     by_quat = {**ENTRY, **NEW, "EularOrQuat": 1, "SensorAngQuat": [math.cos(0.1), 0, math.sin(0.1), 0]}
     turned = parse_vision(f"rflysim://?config={write(tmp_path, by_quat)}")
     assert turned.camera.tilt_deg == pytest.approx(math.degrees(0.2), abs=1e-5)

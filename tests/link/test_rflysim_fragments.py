@@ -153,4 +153,4 @@ def test_a_stamp_that_is_no_time_is_malformed_and_the_next_frame_arrives(t):
     reassembler = FragmentReassembler()
     wild, good = (fragments(Payload(stamp, n, b"x")) for n, stamp in ((1, t), (2, 0.5)))
     assert deliver(reassembler, wild + good) == [Payload(0.5, 2, b"x")]
-    assert reassembler.counters.malformed == 1 and "is no time" in reassembler.reason
+    assert reassembler.counters.malformed == 1 and "is not a valid time" in reassembler.reason

@@ -41,8 +41,8 @@ def test_orders_to_a_gimbal_follow_the_numbering_asked_for():
     ("order", "masks", "words"),
     [
         (GimbalOrder(zoom_base=30.0, track=2), DOCUMENT, "otherParams"),
-        (GimbalOrder(box=1), SDK306, "no box"),
-        (GimbalOrder(pixel=(1.0, 1.0)), DOCUMENT, "belongs to box"),
+        (GimbalOrder(box=1), SDK306, "no bit for box"),
+        (GimbalOrder(pixel=(1.0, 1.0)), DOCUMENT, "needs box"),
     ],
 )
 def test_orders_that_contradict_each_other_are_refused(order, masks, words):

@@ -79,7 +79,7 @@ def test_frames_that_stop_are_said_and_who_may_have_taken_them(ear):
     for _ in range(LAPSES):
         ear.received(now)
         now = wait(ear, now, 2 * SILENCE_S)
-    assert any("another client may ask for SeqID 2" in line for line in ear.told)
+    assert any("another client may request SeqID 2" in line for line in ear.told)
     wait(ear, now, 2 * NO_ANSWER_S)
     assert any("no more frames" in line for line in ear.told) and not any("no answer" in line for line in ear.told)
 

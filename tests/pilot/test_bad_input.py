@@ -27,7 +27,7 @@ WRONG = [
     ("pilot.cli", ["PLAN", "--live", "--listen", "127.0.0.1:TAKEN"], "in use"),
     ("pilot.cli", ["PLAN", "--live", "--listen", "127.0.0.1:0", "--video", "127.0.0.1:TAKEN"], "in use"),
     ("pilot.replay", ["nothing.mcap"], "nothing.mcap: cannot be read"),
-    ("pilot.replay", ["README.md"], "README.md: is no MCAP file"),
+    ("pilot.replay", ["README.md"], "README.md: is not an MCAP file"),
     ("sim.cli", ["--track", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     ("pilot.cli", ["PLAN", "--lockstep", "--look", "rave"], "no look 'rave'; known: blurred, bright, dark"),
     ("pilot.cli", ["PLAN", "--lockstep", "--camera", "infrared"], "no camera 'infrared'; known: rendered, projected"),

@@ -61,5 +61,5 @@ def test_what_cannot_be_is_said(arguments, says):
 
 def test_what_is_no_log_is_said(tmp_path):
     (tmp_path / "not.mcap").write_bytes(b"no log at all")
-    with pytest.raises(UserError, match="is no MCAP file"):
+    with pytest.raises(UserError, match="is not an MCAP file"):
         run(parser().parse_args([str(tmp_path / "not.mcap")]))

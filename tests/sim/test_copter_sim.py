@@ -12,7 +12,7 @@ from link.profile import load_profile
 from link.rflysim.copter import ImuRequest, decode_imu, imu_port
 from link.rflysim.desk import ImuReceiver
 from link.sockets import LinkError, bind_udp
-from sim.wire.copter_sim import MOST_ASKERS, CopterSimImu, open_imu
+from sim.wire.copter_sim import MOST_SUBSCRIPTIONS, CopterSimImu, open_imu
 from tests.conftest import ROOT
 from tests.processes import command, free_port
 
@@ -62,7 +62,7 @@ def test_everybody_has_a_rate_of_his_own(service, capfd):
         for ear in (slow, fast):
             ear.close()
     assert counts == [30, 120]
-    assert "500 Hz are asked for: 120 Hz are sent" in capfd.readouterr().err
+    assert "500 Hz were requested, limited to 120 Hz" in capfd.readouterr().err
 
 
 def test_numbers_go_on_for_a_client_that_is_killed_and_asks_again(service):
@@ -93,20 +93,20 @@ def test_no_request_whatever_stops_the_simulator(service, capfd):
             client.sendto(datagram, service.address)
         tick(service, 1)
         assert service.malformed >= 5 and service.malformed + service.refused == len(bad)
-        for k in range(2 * MOST_ASKERS):
+        for k in range(2 * MOST_SUBSCRIPTIONS):
             client.sendto(ImuRequest(120, 40_000 + k, (127, 0, 0, 2)).encode(), service.address)
         client.sendto(ImuRequest(120, port, (0, 0, 0, 0)).encode(), service.address)
         tick(service, 2)
         assert decode_imu(client.recv(100)).number == 1, "newer askers take the place of older ones"
     told = capfd.readouterr().err
-    assert "rate: must be 1 Hz at least" in told and "port: 0 is no address" in told and told.count("\n") < 40
+    assert "rate: must be at least 1 Hz" in told and "port: must be 1 to 65535" in told and told.count("\n") < 40
 
 
 def test_the_usual_port_of_another_program_is_told_of_and_a_chosen_one_refused(capfd):
     assert (imu_port(1), imu_port(3)) == (30100, 30104)
     with bind_udp(LOCAL_HOST, 0) as other:
         assert open_imu(other.getsockname(), PX4, chosen=False) is None
-        assert "no IMU of CopterSim from here" in capfd.readouterr().err
+        assert "CopterSim's IMU is not simulated" in capfd.readouterr().err
         with pytest.raises(LinkError, match="in use"):
             open_imu(other.getsockname(), PX4, chosen=True)
 

@@ -55,4 +55,4 @@ def test_images_that_arrive_late_hold_up_none_behind_them():
 def test_who_draws_too_slowly_draws_the_newest_and_says_so():
     arrived, trouble = exposed(7 * PERIOD_S, 0.0)
     assert len(arrived) <= 5 and arrived == sorted(set(arrived)) and arrived[-1] == IMAGES - 1
-    assert trouble.startswith(f"only {len(arrived)} of {IMAGES} images were drawn") and "--lockstep" in trouble
+    assert trouble.startswith(f"only {len(arrived)} of {IMAGES} images were rendered") and "--lockstep" in trouble

@@ -99,7 +99,7 @@ def test_the_release_of_one_client_leaves_the_sensors_of_others(outlet, vq1, cap
         with quiet(request(30, 3), outlet=outlet):
             pass  # it was refused, and releases all the same
         assert len(exchange(outlet, stays, [at(vq1, n / 30, n) for n in range(2, 6)])) == 4
-    assert "releases sensors and has none" in capfd.readouterr().err
+    assert "releases sensors but has requested none" in capfd.readouterr().err
     assert outlet.datagrams(at(vq1, number=7)) == []
 
 
@@ -110,7 +110,7 @@ def test_two_clients_on_one_seq_id_are_told_apart_and_told_of(outlet, vq1, capfd
         ((far, _),) = one.receive(0.1)
     assert near.value.distance_m <= 5.0 < far.value.distance_m
     told = capfd.readouterr().err
-    assert f"sensor 4 is asked for by {LOCAL_HOST}:{first.port} and {LOCAL_HOST}:{second.port}" in told
+    assert f"sensor 4 is requested by {LOCAL_HOST}:{first.port} and {LOCAL_HOST}:{second.port}" in told
 
 
 def test_a_sensor_that_moves_to_another_port_leaves_the_old_one(outlet, vq1):
@@ -136,7 +136,7 @@ def test_heartbeats_tell_when_the_simulation_began(vq1):
             for datagram in (*(d for d, target in sent if target[1] == HEARTBEAT_PORT), b"", b"x" * 32):
                 wire.sendto(datagram, (LOCAL_HOST, ear.port))
             ear.listen(0.0)
-        assert ear.told and ear.malformed == 2
+        assert ear.from_heartbeat and ear.malformed == 2
         assert ear.start(0.0, 0.0) == pytest.approx(wall - 7.0, abs=1e-3)
     finally:
         ear.close()
@@ -149,7 +149,7 @@ def test_nobody_gets_the_images_of_another_copter(vq1, capfd):
         with quiet(request(5, 1), request(5, 2, copter=2), outlet=second) as receiver:
             samples = exchange(second, receiver, [at(vq1, number=n) for n in range(1, 3)])
         assert {(s.sensor.seq_id, s.value.copter) for s in samples} == {(2, 2)}
-        assert "TargetCopter 1: here flies copter 2" in capfd.readouterr().err
+        assert "TargetCopter 1: the simulated vehicle is copter 2" in capfd.readouterr().err
     finally:
         second.close()
 

@@ -177,7 +177,7 @@ def test_it_zooms_and_ranges(operator, around):
 
 @pytest.mark.parametrize(
     ("order", "words"),
-    [({"box": 1}, "neither track nor box"), ({"light": 7}, "light 7"), ({"quat": (0.0,) * 4}, "length 1")],
+    [({"box": 1}, "neither tracking nor target boxes"), ({"light": 7}, "light 7"), ({"quat": (0.0,) * 4}, "length 1")],
 )
 def test_an_order_that_cannot_be_carried_out_is_refused_and_the_gimbal_goes_on(operator, order, words, capfd):
     before = operator.state()

@@ -221,8 +221,8 @@ def test_a_client_that_arms_and_falls_silent_ends_the_only_run(vq1, dcl, monkeyp
         LockstepServer(station, bound, ear.getsockname(), None).run(True, lambda *_: None)
         said = [message for datagram in received(ear) for message in client.decode(datagram)]
     race = station.simulator.referee.race
-    assert race.status is RunStatus.ABORTED and race.cause == "the client fell silent"
-    assert said[-1] == Farewell(said[-1].t, "aborted: the client fell silent")
+    assert race.status is RunStatus.ABORTED and race.cause == "the client stopped answering"
+    assert said[-1] == Farewell(said[-1].t, "aborted: the client stopped answering")
 
 
 def received(ear):

@@ -115,7 +115,7 @@ def test_the_hash_changes_with_the_course_and_not_with_its_prose(tmp_path, vq1):
         ("low_m: [-190.0", "low_m: [190.0", "low_m must be below high_m"),
         ("name: vq1", "- vq1", "vq1.yaml"),
         ("name: vq1", "name: ../vq1", "name: '../vq1'"),
-        ("[-46.894, -2.500, 5.068]", "[-23.298, -0.400, 0.3]", "gates[1]: stands inside gates[0], 0.33 m from"),
+        ("[-46.894, -2.500, 5.068]", "[-23.298, -0.400, 0.3]", "gates[1]: lies inside gates[0], 0.33 m from"),
         ("gates:", "obstacles: [{low_m: [-24, -1, -2], high_m: [-23, 0, 0]}]\ngates:", "gates[0]: "),
         ("gates:", "obstacles: [{low_m: [0, 0, 0], high_m: [1, 0, 1]}]\ngates:", "obstacles[0]: low_m must be below"),
         ("gates:", "end_m: [900.0, 0.0, 0.0]\ngates:", "end_m: (900.0, 0.0, 0.0) lies outside the bounds"),
