@@ -45,7 +45,7 @@ def flown(session: Session, pilot: AnyPilot, mode: str, link: Link, recorder: Re
     else:
         done = _live(session, pilot, recorder, status, link)
     if pilot.end is not None and pilot.end.reason is EndReason.REFUSED:
-        raise UserError(f"{pilot.cause} (--no-check starts all the same)")
+        raise UserError(f"{pilot.cause} (--no-check starts anyway)")
     return done
 
 

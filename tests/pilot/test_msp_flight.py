@@ -208,12 +208,12 @@ WRONG = {
     "live without a line": (["--live"], "--live and --msp WHERE fly a flight controller"),
     "lock-step with a line": (
         ["--live", "--msp", "tcp:127.0.0.1:1", "--lockstep"],
-        "--lockstep: with --live has no meaning",
+        "--lockstep: cannot be combined with --live",
     ),
-    "attitudes": (["--command", "attitude"], "is flown by rates"),
-    "an address of MAVLink": (["--listen", "127.0.0.1:14550"], "--listen: has no meaning"),
-    "manoeuvres": (["--excite"], "--excite: has no meaning"),
-    "a pose": (["--pose"], "--pose: has no meaning"),
+    "attitudes": (["--command", "attitude"], "accepts body rates only"),
+    "an address of MAVLink": (["--listen", "127.0.0.1:14550"], "--listen: not available"),
+    "manoeuvres": (["--excite"], "--excite: not available"),
+    "a pose": (["--pose"], "--pose: not available"),
 }
 
 
