@@ -45,6 +45,8 @@ ROOM_M, ROOF_M = 12.0, 10.0  # m around the pad and above it for manoeuvres, whe
 
 
 class ExplorerStage(enum.StrEnum):
+    """Stage of an exploration flight."""
+
     TAKE_OFF = "take off"
     SEARCH = "search"
     EXCITE = "excite"
@@ -106,7 +108,7 @@ class Explorer(Guidance[Mapper]):
             return None
         if self._target is not None:
             self.passed.append(self._target)
-        return End(EndReason.FINISHED, "the race is over")
+        return End(EndReason.FINISHED, "the simulator reported the finish")
 
     def ready(self, rested_s: float) -> bool:
         return rested_s >= REST_S
@@ -134,7 +136,7 @@ class Explorer(Guidance[Mapper]):
         if self.stage is ExplorerStage.LAND:
             return End(EndReason.FINISHED, self._why_landing)
         if end.reason is EndReason.TIME_LIMIT:
-            return End(EndReason.FINISHED, "the time is over")
+            return End(EndReason.FINISHED, "time limit reached")
         return end
 
     def _steer(self, state: State, t: float) -> Aim:
@@ -239,7 +241,7 @@ class Explorer(Guidance[Mapper]):
         if since > SEARCH_S:
             self._vain += 1
             if self._vain >= SEARCHES:
-                self._why_landing = "no further gate is in sight"
+                self._why_landing = "no further gate in sight"
                 self._change(ExplorerStage.LAND, t)
                 return self._aim
             self._hold = state.p_wb + STEP_M * np.array([math.cos(self._way), math.sin(self._way), 0.0])
