@@ -131,10 +131,10 @@ def test_the_start_is_where_the_map_has_it_while_gates_stand_elsewhere(plan, vq1
 @pytest.mark.parametrize(
     ("change", "off_m", "says"),
     [
-        (lambda rest: None, 0.0, "late"),
+        (lambda rest: None, 0.0, "no answer in time"),
         (lambda rest: {"status": "the solver stopped"}, 0.0, "the solver stopped"),
-        (lambda rest: {"rest_s": rest.plan.total_time - rest.from_s}, 0.0, "saves"),
-        (lambda rest: {}, 5.0, "beside the vehicle"),
+        (lambda rest: {"rest_s": rest.plan.total_time - rest.from_s}, 0.0, "saves only"),
+        (lambda rest: {}, 5.0, "off the vehicle's state"),
     ],
 )
 def test_what_is_late_wrong_slower_or_elsewhere_is_left_and_told_of(plan, vq1, dcl, change, off_m, says):
