@@ -64,7 +64,7 @@ class LiveDriver:
                 status(pilot)
         pilot.abort(EndReason.NO_LINK, f"no IMU sample for {SILENCE_S:g} s")  # no effect once it is over
         self._note_troubles()
-        return self.wire()
+        return self.link_report()
 
     def admit(self, message: Telemetry, received: float) -> list[Telemetry]:
         """Return the messages to process in its place, on the pilot's clock; received in s, local clock."""
@@ -83,8 +83,8 @@ class LiveDriver:
                 f"this machine is too slow: commands at {hz:.0f} Hz instead of {requested:g}, images not logged",
             )
 
-    def wire(self) -> LinkReport:
-        """Return the link's report so far."""
+    def link_report(self) -> LinkReport:
+        """Return rates and counters of the link so far."""
         client = self._client
         dropped = self._skipped + self._video.get("evicted", 0)
         counters = {f"mavlink_{name}": count for name, count in asdict(client.counters).items()}
@@ -175,7 +175,7 @@ class LiveDriver:
     def _record(self, now: float) -> None:
         if now - self._last_record > LINK_RECORD_S:
             self._last_record = now
-            self._recorder.link(self._pilot.estimator.t, self.wire().counters)
+            self._recorder.link(self._pilot.estimator.t, self.link_report().counters)
             if self._overloaded():
                 self._recorder.shed_images()
 

@@ -101,11 +101,11 @@ def fly_lockstep_live(
     status: Callable[[AnyPilot], None],
 ) -> LinkReport:
     """Fly a `race-sim --lockstep` elsewhere. Raises LinkError when it is silent for timeout_s."""
-    wire = UdpLink(client, video, profile, detector, timeout_s)
+    link = UdpLink(client, video, profile, detector, timeout_s)
     sent: list[float] = []
     try:
         with forgiving(pilot, recorder):
-            fly_link(pilot, profile, wire, recorder, status, sent)
+            fly_link(pilot, profile, link, recorder, status, sent)
     finally:
         stop_motors(client, pilot, recorder, lockstep=True)
     return LinkReport(

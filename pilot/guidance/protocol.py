@@ -100,20 +100,20 @@ class GateObserver:
 
     def __init__(self, associator: Associator, gates: Sequence[Gate]):
         self._gates, self._mapped = tuple(gates), tuple(gates)
-        self._through(associator)
+        self._set_associator(associator)
         self._recognised_t = -np.inf  # s, when a gate last was
 
     def end_of_rest(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
         """Rescale the focal length if the images from the pad show that it is far from the model."""
         associator = refocused(estimator, self._associator, [image.detections for image in images])
         if associator is not self._associator:
-            self._through(associator)
+            self._set_associator(associator)
 
-    def _through(self, associator: Associator) -> None:
+    def _set_associator(self, associator: Associator) -> None:
         self._relocator = GateRelocator(associator)
-        self._by(associator)
+        self._set_map(associator)
 
-    def _by(self, associator: Associator) -> None:
+    def _set_map(self, associator: Associator) -> None:
         self._associator, self._roi = associator, RoiPredictor(self._gates, associator.camera)
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
@@ -124,15 +124,15 @@ class GateObserver:
         return found
 
     def relocate(
-        self, image: DetectedImage, found: Localised, asked: Sequence[int], estimator: MapEstimator
+        self, image: DetectedImage, found: Localised, requested: Sequence[int], estimator: MapEstimator
     ) -> Relocation | None:
         """Move one of the requested gates to where this image and those before show it, on the map and in the estimator."""
         gates = self._gates
-        moved = self._relocator.look(found, image.detections, [(k, gates[k]) for k in asked])
+        moved = self._relocator.look(found, image.detections, [(k, gates[k]) for k in requested])
         if moved is not None:
             here = gates[moved.gate]
             self._gates = tuple(displaced(gate, moved.step_w) if gate.same_frame(here) else gate for gate in gates)
-            self._by(self._associator.on(self._gates))
+            self._set_map(self._associator.on(self._gates))
             estimator.relocate(moved.gate, moved.cov)
         return moved
 
