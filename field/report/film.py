@@ -81,9 +81,9 @@ class MapView:
     def at(self, t: float) -> np.ndarray:
         """Return the view (MAP_PX, MAP_PX, 3) BGR at t s since GO."""
         view, flight, state = self._paper.copy(), self._flight, self._flight.state
-        way = self._flown["p"][self._flown.t <= t]
-        if len(way) > 1:
-            _polygon(view, self._px(way), FLOWN, 2, closed=False)
+        path = self._flown["p"][self._flown.t <= t]
+        if len(path) > 1:
+            _polygon(view, self._px(path), FLOWN, 2, closed=False)
         p, sigma = (state.at(name, np.array([t]))[0] for name in ("p", "sigma_p"))
         turn = np.linspace(0, 2 * np.pi, ROUND, endpoint=False)
         _polygon(view, self._px(p[:2] + SIGMAS * sigma[:2] * np.column_stack([np.cos(turn), np.sin(turn)])), INK, 1)

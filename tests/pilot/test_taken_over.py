@@ -198,7 +198,7 @@ def test_a_vehicle_with_less_drag_is_flown_by_a_plan_of_its_own(plan, plan_folde
     assert told["min_margin_m"] > 0.3 and not told["mpc_fallbacks"]
     assert told["tracking_rmse_m"] < 0.3  # off the plans that were flown
     assert "planned again" in done.stdout
-    said = [one.text for one in findings(read_logged_flight(Path(told["log"]))) if "plan asked for" in one.text]
+    said = [one.text for one in findings(read_logged_flight(Path(told["log"]))) if "Plan requested" in one.text]
     assert len(said) == len(told["replans"]) and any("taken over" in text for text in said)
 
 
