@@ -176,6 +176,7 @@ class ChainNormal(NamedTuple):
 
     @classmethod
     def zero(cls, K: int) -> "ChainNormal":
+        """Return zero equations of K states."""
         of_states = np.zeros((K, N, N)), np.zeros((K - 1, N, N)), np.zeros((K, N))
         return cls(*of_states, np.zeros((K, N, 3)), np.zeros((3, 3)), np.zeros(3))
 

@@ -148,9 +148,9 @@ def test_gates_that_were_not_flown_through_or_are_too_doubtful_are_refused(found
     passed = passed_in_order(found, VADR_FRAME)
     lost = [replace(passed[0], cov=4.0 * np.eye(4)), *passed[1:]]
     for gates, count, words in (
-        (passed, GATES + 1, f"{GATES} gates were seen at least 4 times, --gates {GATES + 1} asks for more"),
-        (passed[:1], GATES, f"1 of {GATES} gates were flown through"),
-        (lost, GATES, "gate 0 is known to 2.00 m and 114.6 deg only"),
+        (passed, GATES + 1, f"--gates {GATES + 1}: only {GATES} gates were seen at least 4 times"),
+        (passed[:1], GATES, f"only 1 of {GATES} gates were flown through"),
+        (lost, GATES, "gate 0: standard deviations of 2.00 m and 114.6 deg"),
     ):
         with pytest.raises(MapError, match=words):
             known(found, gates, count)
