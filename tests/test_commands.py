@@ -101,7 +101,7 @@ SILENT = (
 def test_a_silent_command_shows_that_it_is_alive():
     together = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     at_work, done = subprocess.run([sys.executable, "-c", SILENT], **together, check=True).stdout.splitlines()
-    assert at_work.startswith("plan-track: at work, ") and at_work.endswith(".") and done == "done"
+    assert at_work.startswith("plan-track: running for ") and at_work.endswith(".") and done == "done"
 
 
 OVERWRITING = {
