@@ -17,7 +17,7 @@ import numpy as np
 
 from estimation.eskf.states import DELAY, FOCAL, TILT
 from field.mapping.bundle import BLOCK, Bundle, MappedGate, Sight, block
-from field.mapping.doubt import M, as_told, differs, unknown
+from field.mapping.doubt import M, differs, specified, unknown
 from field.mapping.sights import LoggedFlight, MapError
 from field.mapping.trajectory import StateChain, first_guess
 from perception.rims import GateAppearance
@@ -73,7 +73,7 @@ def map_gates(flights: Sequence[LoggedFlight], vehicle: Vehicle, frame: GateFram
     cov, sights = free.solve()
     if differs(free.shared, cov[-M:, -M:]):
         return _map(free, cov, sights, vehicle.camera, doubted=True)
-    held = Bundle(chains, gates, *given, as_told(vehicle))
+    held = Bundle(chains, gates, *given, specified(vehicle))
     return _map(held, *held.solve(), vehicle.camera, doubted=False)
 
 

@@ -201,9 +201,9 @@ def first_guess(
             front.attitude(event)
         elif released:
             front.see(event.t, event.detections)
-            late, then = event.t - max(states[-1].t, times[0]), front.at(event.t)
-            if then is not None and event.detections and late > max(spacing, 1e-3) and event.t < times[-1]:
-                states.append(_nominal(then, gyro))
+            late, state = event.t - max(states[-1].t, times[0]), front.at(event.t)
+            if state is not None and event.detections and late > max(spacing, 1e-3) and event.t < times[-1]:
+                states.append(_nominal(state, gyro))
                 images.append(event)
     at, between = _spread(flight, [x.t for x in states])
     chain = StateChain(flight, tuple(states), at, between, tuple(images), bool(flight.attitudes))

@@ -23,7 +23,7 @@ COMMAND_HZ = 60.0
 FIRST, SWING_S = 0.4, 0.18  # amplitude on the wire of a first doublet, and s, duration of each side
 FAST_RAD_S = (3.0, 3.0, 2.0)  # amplitude of the doublets that show the growth of the gains
 FAST_S = 0.2  # s, duration of each side
-DEAF = 0.1  # measured over commanded rate, below which the axis does not respond
+LEAST_RESPONSE = 0.1  # measured over commanded rate, below which the axis does not respond
 LIFT_FROM, LIFT_TO, LIFT_RAMP = 0.1, 0.8, 0.35  # throttle, and its rate of increase, 1/s
 HEIGHT_M = 1.5
 SLOPE_NEAR_HOVER = 0.7  # relative change of throttle over that of thrust: thrust goes with throttle to the power of 1.4
@@ -119,7 +119,7 @@ class ProbeFlight(FlightObserver):
             yield from self._doublet(mask, axis, FIRST, SWING_S)
             yield from self._fly(0.12, lambda: self._rates())
             ratio = ratio_of(self.series, self._rest, mask, axis, begin, self._t)
-            if abs(ratio) > DEAF:
+            if abs(ratio) > LEAST_RESPONSE:
                 self._ratio[mask][axis] = ratio
                 if mask != self._mask and axis == PITCH:
                     self._mask = mask
@@ -132,7 +132,7 @@ class ProbeFlight(FlightObserver):
         yield from self._doublet(mask, axis, FIRST, SWING_S)
         yield from self._fly(0.12, lambda: self._rates())
         ratio = ratio_of(self.series, self._rest, mask, axis, begin, self._t)
-        if abs(ratio) > DEAF:
+        if abs(ratio) > LEAST_RESPONSE:
             self._ratio[mask][axis] = ratio
             yield from self._doublet(mask, axis, FAST_RAD_S[axis] / abs(ratio), FAST_S)
         yield from self._hold(0.35)
@@ -220,8 +220,8 @@ class ProbeFlight(FlightObserver):
             roll = brake[1] / GRAVITY
         error = log(product(conjugate(self.motion.q_wb), from_euler(roll, pitch, 0.0)))
         omega = np.clip(5.0 * error, -1.2, 1.2) * self.motion.signs
-        wire = np.where(np.isfinite(self._ratio[self._mask]), omega / self._ratio[self._mask], 0.0)
-        return float(wire[0]), float(wire[1]), float(wire[2])
+        on_wire = np.where(np.isfinite(self._ratio[self._mask]), omega / self._ratio[self._mask], 0.0)
+        return float(on_wire[0]), float(on_wire[1]), float(on_wire[2])
 
     def _decide(self, axis: int, begin: float) -> None:
         """Determine the sign of the gyro about an axis: by the camera; else, in pitch, by ATTITUDE and a tilted pad."""

@@ -69,8 +69,8 @@ class MapView:
     def __init__(self, flight: ReportedFlight, track: Track):
         self._flight, self._flown = flight, flight.path_flown
         rims = [gate.corners(2 * gate.half if gate.is_ball else None) for gate in track.gates]
-        there = np.concatenate([self._flown["p"], flight.state["p"], *rims])[:, :2]
-        low, high = there.min(0), there.max(0)
+        points = np.concatenate([self._flown["p"], flight.state["p"], *rims])[:, :2]
+        low, high = points.min(0), points.max(0)
         self._middle, self._scale = (low + high) / 2, (MAP_PX - 2 * EDGE_PX) / max(float((high - low).max()), 1.0)
         self._paper = np.full((MAP_PX, MAP_PX, 3), PAPER, np.uint8)
         if len(flight.reference) > 1:

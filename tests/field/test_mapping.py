@@ -10,7 +10,7 @@ from bootcamp.generate import generate_track
 from estimation.eskf.states import LEAN
 from field.mapping.bundle import BLOCK, COMMON, Bundle
 from field.mapping.cli import known, main
-from field.mapping.doubt import SHARED, M, as_told, differs
+from field.mapping.doubt import SHARED, M, differs, specified
 from field.mapping.gates import map_gates, passed_in_order
 from field.mapping.sights import MapError, read_flight
 from field.mapping.trajectory import N, solve
@@ -75,7 +75,7 @@ def test_residuals_change_with_gate_size_and_camera_as_their_jacobian_says(found
     """Where no error of the edges is believed yet, whose own change is left out."""
     start = found
     chains = [replace(chain, states=tuple(x.having(edge_px=0.0) for x in chain.states)) for chain in found.chains]
-    bundle = Bundle(list(chains), start.gates, dcl.camera, VADR_FRAME, GateAppearance(), as_told(dcl))
+    bundle = Bundle(list(chains), start.gates, dcl.camera, VADR_FRAME, GateAppearance(), specified(dcl))
     sight = bundle.recognised(1.0)[0]
     r, _, G = bundle.residual(sight)
     step = 1e-6
