@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # Windows has no fork server
     from multiprocessing.context import ForkServerContext, SpawnContext
 
 MEMORY_BYTES = 4 << 30  # limit of one worker; with images of 4096 x 4096 the display needs the most, 1.4 GiB
-PRELOADED = "bootcamp.crew"  # imports all modules that workers need
+PRELOADED = f"{__package__}.crew"  # imports all modules that workers need
 LONGEST_S = LOAD_S * (TIMEOUTS_MAX + 1) + 60.0  # s to start the process and run the file
 
 

@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 
-from bootcamp.api import Box, Land, Null, Status
+from gate_racer.program import Box, Land, Null, Status
 
 SCENARIO = "detector"  # its pad lies where the flight begins
 

@@ -1,6 +1,6 @@
 """Task 2, the decision example: five straight legs that draw an 8 through where it began, then land there."""
 
-from bootcamp.api import Go, Land, Null, Status
+from gate_racer.program import Go, Land, Null, Status
 
 SCENARIO = "figure8"
 MOVES = iter([(20, 10), (0, -20), (-40, 20), (0, -20), (20, 10)])

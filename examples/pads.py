@@ -1,6 +1,6 @@
 """Task 4: fly to the waypoint, look for landing pads there, and land on the one nearest to the waypoint."""
 
-from bootcamp.api import Go, Land, Null, Status
+from gate_racer.program import Go, Land, Null, Status
 
 SCENARIO = "pads"
 NEAR_M = 0.5

@@ -1,6 +1,6 @@
 """Task 3: fly to the waypoint and land on it."""
 
-from bootcamp.api import Go, Land, Null, Status
+from gate_racer.program import Go, Land, Null, Status
 
 SCENARIO = "waypoint"
 

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-import pilot.arguments
+from pilot import arguments as pilots
 from pilot import cli
 from planner.plan import Plan
 from tracks.track import Track
@@ -22,7 +22,7 @@ def improved(track: Track, vehicle: Vehicle, plan: Plan, arguments: argparse.Nam
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line of `run-mpc`."""
-    arguments = pilot.arguments.parser()
+    arguments = pilots.parser()
     arguments.add_argument(
         "--improve",
         action="store_true",

@@ -4,6 +4,8 @@ All else is in the rooms, `planner`, `sim` and so on, and may change between ver
 A name is loaded at its first use, since the commands import this package and must handle Ctrl-C before large modules load.
 """
 
+from vehicle.rooms import module_name
+
 HOMES = {  # the module of each name, in the order in which they are learned
     "load_track": "tracks.track",
     "load_vehicle": "vehicle.vehicle",
@@ -54,12 +56,14 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         from importlib.metadata import version
 
-        return version("gate-racer")
+        from vehicle.launch import DISTRIBUTION
+
+        return version(DISTRIBUTION)
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = globals()[name] = getattr(import_module(HOMES[name]), name)
+    value = globals()[name] = getattr(import_module(module_name(HOMES[name])), name)
     return value
 
 

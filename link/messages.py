@@ -229,24 +229,6 @@ class PositionTarget:
     a: Axes = UNASKED  # m/s^2; feed-forward where there is a position or a velocity too
 
 
-class Fault(enum.StrEnum):
-    """Reason why a set-point or an arm command is dropped."""
-
-    MASK = "type mask"
-    FRAME = "coordinate frame"
-    NOT_FINITE = "not finite"
-    VALUE = "value"
-    TARGET = "target system"
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A set-point or command that is not executed."""
-
-    fault: Fault
-    reason: str
-
-
 @dataclass(frozen=True, slots=True)
 class Reset:
     """Command: return to the pad; with `race` the race restarts with its countdown."""

@@ -26,7 +26,6 @@ from link.messages import (
     Collision,
     Command,
     Farewell,
-    Fault,
     GroundStatus,
     Heartbeat,
     Hold,
@@ -37,7 +36,6 @@ from link.messages import (
     Odometry,
     Outgoing,
     RaceStatus,
-    Refusal,
     Reset,
     RivalState,
     StatusText,
@@ -48,7 +46,7 @@ from link.messages import (
 from link.profile import Profile
 from link.px4 import text_packets
 from link.race import map_messages, status_message
-from link.setpoints import attitude_target, position_target
+from link.setpoints import Fault, Refusal, attitude_target, position_target
 from link.signing import SigningKey
 from vehicle.rotation import to_euler
 

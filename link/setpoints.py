@@ -4,7 +4,9 @@ MAVLink defines the bits: ATTITUDE_TARGET_TYPEMASK, POSITION_TARGET_TYPEMASK, MA
 What cannot be flown becomes a `Refusal` with its reason; docs/vadr.md lists how ambiguities are resolved.
 """
 
+import enum
 import struct
+from dataclasses import dataclass
 from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
@@ -18,7 +20,7 @@ from link.mavlink import (
     finite,
     unit,
 )
-from link.messages import AttitudeTarget, Axes, Fault, PositionTarget, Refusal, TargetFrame, Vector
+from link.messages import AttitudeTarget, Axes, PositionTarget, TargetFrame, Vector
 from link.profile import Profile
 
 ATTITUDE_BITS = sum(IGNORE_RATE) | RATES_RAD_S | THRUST_BODY | IGNORE_THRUST | IGNORE_ATTITUDE
@@ -35,6 +37,24 @@ FRAMES = {
 HEADER_BYTES = 10  # bytes of MAVLink 2 before the payload
 BODY_THRUST = struct.Struct("<3f")  # extension `thrust_body`, which older definitions of the message lack
 BODY_THRUST_AT = HEADER_BYTES + int(dialect.MAVLink_set_attitude_target_message.unpacker.size)
+
+
+class Fault(enum.StrEnum):
+    """Reason why a set-point or an arm command is dropped."""
+
+    MASK = "type mask"
+    FRAME = "coordinate frame"
+    NOT_FINITE = "not finite"
+    VALUE = "value"
+    TARGET = "target system"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A set-point or command that is not executed."""
+
+    fault: Fault
+    reason: str
 
 
 def attitude_target(message: Any, profile: Profile) -> AttitudeTarget | Refusal:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from link.msp.preflight import load_preflight, require_meant
+from link.msp.preflight import PreflightFile, load_preflight, require_meant
 from link.msp.profile import BetaflightProfile, load_wire, speaks_msp
 from link.options import Link, link_of
 from link.profile import Profile
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
     session, link = _session(arguments, improve)
     from pilot.drivers.ending import exit_code_of
     from pilot.guidance.exploration import explore, summary  # after the cheap checks: loads solver and renderer
-    from pilot.records.result import table
+    from pilot.records.result_table import table
     from pilot.run import excite, fly
 
     mode = MODES[arguments.live, arguments.lockstep]
@@ -98,6 +98,7 @@ class _Wire:
     profile: Profile
     msp: BetaflightProfile | None
     vision: Vision | None
+    preflight: tuple[Path, PreflightFile] | None  # of the aircraft, and where it stands
 
 
 def _wire(arguments: argparse.Namespace, vehicle: Vehicle) -> _Wire:
@@ -105,15 +106,17 @@ def _wire(arguments: argparse.Namespace, vehicle: Vehicle) -> _Wire:
     wire = load_wire(arguments.profile)
     msp = wire if isinstance(wire, BetaflightProfile) else None
     require_wire(arguments, msp)
+    preflight = None
     if arguments.preflight is not None and msp is not None:
-        require_meant(arguments.preflight, load_preflight(arguments.preflight), msp, vehicle)
+        preflight = arguments.preflight, load_preflight(arguments.preflight)
+        require_meant(*preflight, msp, vehicle)
     profile = wire.wire if isinstance(wire, BetaflightProfile) else wire
     vision = parse_vision(arguments.vision) if arguments.vision else None
     if vision is not None and vision.warning:
         remark(f"warning: {vision.warning}")
     if vision is not None and profile.offboard is not None:
         profile = profile.of_copter(vision.sensor.copter)
-    return _Wire(profile, msp, vision)
+    return _Wire(profile, msp, vision, preflight)
 
 
 def _place(arguments: argparse.Namespace, track: Track) -> tuple[Track, StartGrid | None]:
@@ -165,7 +168,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         pose=arguments.pose,
         controller=arguments.controller,
         msp=wire.msp,
-        preflight=arguments.preflight,
+        preflight=wire.preflight,
         shadow=arguments.shadow,
         sitl=arguments.sitl,
         vision=vision,

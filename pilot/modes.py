@@ -7,7 +7,7 @@ from functools import partial
 from link.msp.client import MspClient
 from link.msp.guard import GuardedPort
 from link.msp.ports import Port, open_port
-from link.msp.preflight import load_preflight, require_unchanged
+from link.msp.preflight import require_unchanged
 from link.options import Link
 from link.rflysim.vision import VisionReceiver
 from link.udp import MavlinkClient, VideoReceiver
@@ -127,7 +127,7 @@ def _client(session: Session, link: Link) -> AnyClient:
             port = GuardedPort(link.msp, session.msp, hover, link.consent)
         try:
             if session.preflight is not None:
-                require_unchanged(port, session.preflight, load_preflight(session.preflight), session.msp)
+                require_unchanged(port, *session.preflight, session.msp)
         except UserError:
             port.close()
             raise

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from estimation.registry import make_estimator
+from link.msp.preflight import PreflightFile
 from link.msp.profile import BetaflightProfile
 from link.profile import Profile
 from link.rflysim.vision import Vision
@@ -54,7 +55,7 @@ class Session:
     pose: bool
     controller: str
     msp: BetaflightProfile | None = None  # flight controller behind the profile, if it speaks MSP
-    preflight: Path | None = None  # file that the aircraft must not contradict
+    preflight: tuple[Path, PreflightFile] | None = None  # file that the aircraft must not contradict, with its path
     shadow: bool = False  # a person flies
     sitl: Path | None = None  # Betaflight's own program as flight controller of the embedded simulator
     vision: Vision | None = None  # RflySim's camera, in place of the video stream

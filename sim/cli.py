@@ -1,49 +1,32 @@
 """Command line of the simulator, `race-sim`."""
 
 import argparse
-import contextlib
 import math
 import sys
-import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from link.msp.profile import BetaflightProfile, load_wire
-from link.peer import Address
-from link.profile import Profile
-from link.rflysim.copter import imu_port
-from link.rflysim.vision import parse_server
-from link.signing import read_key
-from link.sockets import bind_udp, parse_address, reachable
 from sim.betaflight.command import race_betaflight
 from sim.betaflight.server import TERMINAL
 from sim.heat.command import add_heat_arguments, race_heat, require_heat
 from sim.physics.residual import ResidualAcceleration, Residuals
 from sim.physics.setting import SETTINGS, natural
-from sim.record import SimulatorRecord
 from sim.referee import Referee
 from sim.report import report, write_report
 from sim.simulator import Simulator
-from sim.view.feed import FeedProcess, Outlet, VideoOutlet
 from sim.view.look import load_look
 from sim.view.shot import shoot
-from sim.wire.copter_sim import CopterSimImu, open_imu
-from sim.wire.rflysim import RflySimOutlet
-from sim.wire.server import LockstepServer, RealTimeServer, stop_on_signals
-from sim.wire.station import Station
+from sim.wire.command import VADR, race_mavlink
 from sim.worlds.distribution import resolve
 from sim.worlds.world import NOMINAL
 from tracks.track import load_track
 from vehicle.command import add_common, perform, remark
 from vehicle.errors import UserError
 from vehicle.files import require_output
-from vehicle.process import never_swallowed
 from vehicle.vehicle import Vehicle, load_vehicle
 
 STATUS_HZ = 5
-IMU_OPTION = "imu"  # of --vision-protocol
-VADR = "vadr"
+BY_MSP = {"take_back": math.inf, "sitl": None, "msp": TERMINAL}  # defaults of the options of MSP
 
 
 def parser() -> argparse.ArgumentParser:
@@ -180,25 +163,6 @@ class Narrator:
             write_report(self._file, report(simulator))
 
 
-def _desk(arguments: argparse.Namespace, profile: Profile) -> tuple[Address, Callable[[], CopterSimImu | None]]:
-    """Return the address of the sensor requests, and the function that opens CopterSim's IMU.
-
-    Raises:
-        UserError: unknown protocol or option, or --video, since each sensor's request has its own address.
-    """
-    if arguments.video:
-        raise UserError("--video: in the RflySim protocol the client's requests say where frames go")
-    desk, options = parse_server(arguments.vision_protocol)
-    if options.keys() - {IMU_OPTION}:
-        raise UserError(
-            f"--vision-protocol {arguments.vision_protocol}: takes no option but {IMU_OPTION}, a port: the client brings"
-            " its Config.json"
-        )
-    chosen = options.get(IMU_OPTION)
-    port = imu_port(profile.system) if chosen is None else parse_address(f"{desk[0]}:{chosen}", 0)[1]
-    return desk, partial(open_imu, (desk[0], port), profile, chosen is not None)
-
-
 def residual_of(arguments: argparse.Namespace, vehicle: Vehicle) -> ResidualAcceleration | None:
     """Return the residual of --residual. Raises UserError for a file of another vehicle or plant, or without acceleration."""
     if arguments.residual is None:
@@ -227,78 +191,22 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
     require_heat(arguments)
-    if arguments.shot is not None:
-        true = resolve(arguments.world, track, vehicle)
-        shoot(arguments.shot, true.track, true.vehicle, true.seen(look), arguments.seed, arguments.pose_at)
-        return 0
     world = resolve(arguments.world, track, vehicle)
+    if arguments.shot is not None:
+        shoot(arguments.shot, world.track, world.vehicle, world.seen(look), arguments.seed, arguments.pose_at)
+        return 0
     if isinstance(profile, BetaflightProfile):
         if arguments.pilots > 1:
             raise UserError(f"--pilots {arguments.pilots}: has no meaning with the MSP profile {profile.name}")
         return race_betaflight(arguments, profile, world, look, Narrator(arguments.json))
-    if arguments.take_back != math.inf:
-        raise UserError(
-            f"--take-back: the profile {profile.name} speaks MAVLink; --profile betaflight has a safety pilot"
-        )
-    if arguments.sitl is not None:
-        raise UserError(f"--sitl: the profile {profile.name} speaks MAVLink; --profile betaflight speaks MSP")
-    if arguments.msp != TERMINAL:
-        raise UserError(f"--msp: the profile {profile.name} speaks MAVLink; --profile betaflight speaks MSP")
+    for name, usual in BY_MSP.items():
+        if getattr(arguments, name) != usual:
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option}: the profile {profile.name} speaks MAVLink; --profile betaflight speaks MSP")
+    residual = residual_of(arguments, vehicle)
     if arguments.pilots > 1:
-        return race_heat(arguments, profile, world, look, residual_of(arguments, vehicle))
-    own = parse_address(arguments.bind or "127.0.0.1", profile.simulator_port)
-    client = parse_address(arguments.client or "127.0.0.1", profile.mavlink_port)
-    video = parse_address(arguments.video or client[0], profile.video_port)
-    client, video = reachable(client, own[0]), reachable(video, "0.0.0.0")
-    open_outlet: Callable[[], Outlet]
-    open_service: Callable[[], CopterSimImu | None] | None = None
-    if arguments.vision_protocol == VADR:
-        open_outlet = partial(VideoOutlet, world.track, world.vehicle, profile, world.seen(look), arguments.seed, video)
-        images = f"video -> {video[0]}:{video[1]}"
-    else:
-        desk, open_service = _desk(arguments, profile)
-        seen = world.track, world.seen(look), arguments.seed
-        whose = profile.system, profile.video_epoch_s
-        open_outlet = partial(RflySimOutlet, *seen, profile.video_hz, desk, *whose)
-        images = f"sensors to be asked for on {desk[0]}:{desk[1]}"
-    key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
-    setting = SETTINGS.get(arguments.setting)
-    flown = (arguments.laps, arguments.pose, setting, residual_of(arguments, vehicle), arguments.strict)
-    with never_swallowed():  # Numba drops what strikes while it loads
-        simulator = Simulator(world, profile, arguments.seed, *flown)
-    with contextlib.ExitStack() as stack:
-        bound = stack.enter_context(bind_udp(*own))
-        record = (
-            stack.enter_context(contextlib.closing(SimulatorRecord(arguments.record))) if arguments.record else None
-        )
-        station = Station(simulator, record, client, key)
-        imu = open_service() if open_service is not None else None
-        if imu is not None:
-            stack.enter_context(contextlib.closing(imu))
-        server: LockstepServer | RealTimeServer
-        if arguments.lockstep:
-            outlet = stack.enter_context(contextlib.closing(open_outlet()))
-            server = LockstepServer(station, bound, client, outlet, imu)
-        else:
-            remote = stack.enter_context(contextlib.closing(FeedProcess(open_outlet)))
-            server = RealTimeServer(station, bound, client, remote, arguments.realtime, imu)
-        print(
-            f"race-sim: {track.name}, {vehicle.name}, {profile.name}, world {world.name}, seed {arguments.seed};"
-            f" MAVLink {bound.getsockname()[0]}:{bound.getsockname()[1]} -> {client[0]}:{client[1]},"
-            f" {images}",
-            flush=True,
-        )
-        stop_on_signals(server)
-        server.run(arguments.once, Narrator(arguments.json))
-        if isinstance(server, RealTimeServer):
-            remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
-            if remote.trouble:
-                remark(remote.trouble)
-        for host, count in server.strangers.items():
-            remark(f"{count} datagrams of {host} were not read: the client is {client[0]} (--client)")
-        if server.stopped:
-            remark("stopped")
-    return 0
+        return race_heat(arguments, profile, world, look, residual)
+    return race_mavlink(arguments, profile, world, look, residual, Narrator(arguments.json))
 
 
 def main() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from gate_racer.commands import COMMANDS
 from tests.conftest import ROOT
 from tests.fuzz.corpus import make_corpus
 from tests.processes import run_here
-from vehicle.launch import COMMANDS
 
 BIN = Path(sys.executable).parent
 LONGEST_S = 120.0  # a hang
@@ -93,9 +93,7 @@ def test_ctrl_c_ends_every_command_in_order(files, after_s):
             process.wait()
 
 
-SILENT = (
-    "import time; from vehicle.progress_dots import SignOfLife; SignOfLife('plan-track'); time.sleep(4); print('done')"
-)
+SILENT = "import time; from vehicle.progress_dots import ProgressDots; ProgressDots('plan-track'); time.sleep(4); print('done')"
 
 
 def test_a_silent_command_shows_that_it_is_alive():

@@ -9,13 +9,13 @@ import pytest
 
 import benchmarks.campaign.cli
 import bootcamp.cli
-import field.about
 import field.identify.cli
 import field.mapping.cli
 import field.preflight.cli
 import field.probe.cli
 import field.report.cli
 import field.run_mpc
+import gate_racer.about
 import pilot.detect_gates
 import pilot.replay
 import planner.cli
@@ -47,7 +47,7 @@ PARSERS = {
     "preflight": field.preflight.cli.parser,
     "identify-vehicle": field.identify.cli.parser,
     "map-track": field.mapping.cli.parser,
-    "gate-racer": field.about.parser,
+    "gate-racer": gate_racer.about.parser,
 }
 
 

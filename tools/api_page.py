@@ -16,8 +16,8 @@ HEAD = """# The public names
 
 These are imported as `from gate_racer import load_track`; while the version begins with 0 they may change, and the changelog
 says so. Each example goes on from those above it; `folder` is any folder, `np` is NumPy. World NED, body FRD, quaternions wxyz
-body to world, SI units. What a user can mend is raised as `UserError`: what, where, and what would be right. More to start from:
-[parts.md](parts.md).
+body to world, SI units. What a user can mend is raised as `UserError`: what, where, and what would be right. Modules of rooms,
+such as `planner.plan`, are within `gate_racer` in a non-editable install ([parts.md](parts.md)).
 
 This page is made from the docstrings: `python -m tools.api_page`.
 """

@@ -1,13 +1,9 @@
-"""Entry point of all commands, which loads other modules late, so that Ctrl-C works and progress is shown from the start.
-
-Each command exists under its own name and as a sub-command: `gate-racer run-mpc vq1` is `run-mpc vq1`.
-"""
+"""Entry point of all commands, which loads other modules late, so that Ctrl-C works and progress is shown from the start."""
 
 import _signal  # what `signal` wraps, without the twenty modules that it imports first
 import _thread
 import os
 import time
-from collections.abc import Callable
 
 INTERRUPTED = 130
 AGAIN_S = 0.1  # from an interrupt that was dropped to the next
@@ -15,27 +11,16 @@ DISTRIBUTION = "gate-racer"
 # Matrices here are small. NumPy's threads would gain nothing, and the loop that flies would wait for them: by CasADi on two cores
 # commands went out at 25 Hz instead of 57.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+# Without it Python's child processes, such as its fork server, search the working directory before they receive this process's
+# search path.
+SAFE_PATH = "PYTHONSAFEPATH"
 QUIET = "--quiet"  # an option of every command: no progress and no remarks
-COMMANDS = {  # the module of each, which has a `main`
-    "plan-track": "planner.cli",
-    "run-mpc": "field.run_mpc",
-    "race-sim": "sim.cli",
-    "race-bench": "benchmarks.campaign.cli",
-    "replay-flight": "pilot.replay",
-    "fly-report": "field.report.cli",
-    "probe-link": "field.probe.cli",
-    "preflight": "field.preflight.cli",
-    "identify-vehicle": "field.identify.cli",
-    "map-track": "field.mapping.cli",
-    "detect-gates": "pilot.detect_gates",
-    "bootcamp": "bootcamp.cli",
-}
 
 
 def launch(module: str, name: str) -> int:
     """Load a module and run its `main`. Returns the exit code; 130 after Ctrl-C at any time."""
     _signal.signal(_signal.SIGINT, _leave)
-    for variable in ONE_THREAD:
+    for variable in (*ONE_THREAD, SAFE_PATH):
         os.environ.setdefault(variable, "1")
     import importlib
     import sys
@@ -88,26 +73,3 @@ def _strike_again() -> None:
             _thread.interrupt_main()
 
     _thread.start_new_thread(strike, ())
-
-
-def _command(name: str) -> Callable[[], int]:
-    return lambda: launch(COMMANDS[name], name)
-
-
-def gate_racer() -> int:
-    """Run the command named by the first argument; `list`, `doctor` and `--help` are handled by `field.about`."""
-    import sys
-
-    name = sys.argv[1] if len(sys.argv) > 1 else ""
-    if name not in COMMANDS:
-        return launch("field.about", DISTRIBUTION)
-    sys.argv[:2] = [name]
-    return launch(COMMANDS[name], name)
-
-
-plan_track, run_mpc, race_sim, race_bench, replay_flight, fly_report = (
-    _command(name) for name in ("plan-track", "run-mpc", "race-sim", "race-bench", "replay-flight", "fly-report")
-)
-probe_link, preflight, identify_vehicle, map_track, detect_gates, bootcamp = (
-    _command(name) for name in ("probe-link", "preflight", "identify-vehicle", "map-track", "detect-gates", "bootcamp")
-)

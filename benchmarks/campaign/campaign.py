@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import os
 import platform
 import re
 import subprocess
+from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 
@@ -21,9 +23,10 @@ from sim.physics.setting import make_plant
 from sim.worlds.distribution import resolve
 from tracks.track import Track, load_track
 from vehicle.command import remark
+from vehicle.launch import DISTRIBUTION
 from vehicle.vehicle import load_vehicle
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).resolve().parents[2]  # of a checkout
 
 
 def campaign(
@@ -116,15 +119,19 @@ def log_of(folder: Path, row: Row) -> Path:
 
 
 def commit() -> str:
-    """Return the program's commit, with a hash of uncommitted changes."""
+    """Return the program's commit, with a hash of uncommitted changes; without a checkout its version."""
 
     def git(*arguments: str) -> bytes:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True).stdout
 
     try:
+        if (
+            Path(os.fsdecode(git("rev-parse", "--show-toplevel").rstrip(b"\n"))) != ROOT
+        ):  # its environment lies in another's
+            return version(DISTRIBUTION)
         head, changes = git("rev-parse", "--short=12", "HEAD").decode().strip(), git("diff", "HEAD")
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return version(DISTRIBUTION)
     return head + (f"-changed-{hashlib.sha256(changes).hexdigest()[:6]}" if changes else "")
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
-import estimation.registry
 from benchmarks.campaign.case import Case
 from benchmarks.campaign.worlds import FACTORS, UNKNOWN, cells_of
+from estimation import registry
 from estimation.estimator import MapEstimator
 from estimation.registry import make_estimator
 from mpc.controller import Controller
@@ -119,7 +119,7 @@ SETTINGS |= {
 SETTINGS["learned"] = FlightConditions(camera="rendered", detector="learned")
 CONTROLLERS: dict[str, Callable[[PreparedCourse], Controller]] = {name: _by_name(name) for name in NAMES}
 ESTIMATORS: dict[str, Callable[[PreparedCourse], MapEstimator]] = {
-    name: _estimator(name) for name in estimation.registry.ESTIMATORS
+    name: _estimator(name) for name in registry.ESTIMATORS
 }
 
 

@@ -1,6 +1,6 @@
 """Lesson 1: hear a report. Fly 10 m north and land there, with every command given when it is legal."""
 
-from bootcamp.api import Go, Land, Null, Status
+from gate_racer.program import Go, Land, Null, Status
 
 SCENARIO = "hear"
 

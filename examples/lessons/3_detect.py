@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 
-from bootcamp.api import Box, Go, Land, Null, Status
+from gate_racer.program import Box, Go, Land, Null, Status
 
 SCENARIO = "distractors"
 SIDE_PX = 64  # of a pad seen from 30 m: 2 m at 32 px/m

@@ -3,7 +3,7 @@
 It holds the drone off its destination, so that it never halts there: measure by how much, and aim upwind.
 """
 
-from bootcamp.api import Go, Halt, Land, Location, Null, Status
+from gate_racer.program import Go, Halt, Land, Location, Null, Status
 
 SCENARIO = "wind"
 SLOW_M_S, CLOSE_M, NEAR_M = 0.05, 2.0, 0.15

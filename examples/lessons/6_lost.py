@@ -5,7 +5,7 @@ Half of them never arrive, and the end of the search shows no pad: remember what
 
 import statistics
 
-from bootcamp.api import Go, Land, Location, Null, Status
+from gate_racer.program import Go, Land, Location, Null, Status
 
 SCENARIO = "lost"
 seen = []  # `decide` alone uses it: workers share no globals

@@ -2,7 +2,7 @@
 
 import itertools
 
-from bootcamp.api import Go, Land, Null, Status
+from gate_racer.program import Go, Land, Null, Status
 
 SCENARIO = "route"
 

@@ -6,7 +6,7 @@ of its opening.
 
 import math
 
-from bootcamp.api import Go, Land, Null, Status
+from gate_racer.program import Go, Land, Null, Status
 
 SCENARIO = "gates"
 BEFORE_M, BEHIND_M = 4.0, 3.0

@@ -1,6 +1,6 @@
 """Solution of lesson 2: go to a place. `Go` counts from the drone; the waypoint counts from the start."""
 
-from bootcamp.api import Go, Land, Null, Status
+from gate_racer.program import Go, Land, Null, Status
 
 SCENARIO = "waypoint"
 

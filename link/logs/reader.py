@@ -33,7 +33,7 @@ def read_log_signals(path: Path) -> LoggedSignals:
     if not path.is_file():
         raise SignalError(f"{path}: no such file")
     module, function = READERS[path.suffix.lower()]
-    read: Callable[[Path], LoggedSignals] = getattr(import_module(f"link.logs.{module}"), function)
+    read: Callable[[Path], LoggedSignals] = getattr(import_module(f".{module}", __package__), function)
     with reading(path):
         log = read(path)
         rows, note = one_clock(finite(log.rows))

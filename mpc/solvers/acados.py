@@ -34,6 +34,7 @@ from mpc.solvers.solver import Solve
 from vehicle.cache import cache_folder, entry
 from vehicle.errors import UserError, exit_code
 from vehicle.files import FileError
+from vehicle.rooms import command_line
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
@@ -50,8 +51,10 @@ def import_template() -> ModuleType:
     """Find acados and import its template module.
 
     Raises:
-        AcadosMissingError: none is installed.
+        AcadosMissingError: none is installed, or Python runs without asserts (-O).
     """
+    if not __debug__:
+        raise AcadosMissingError("acados's interface creates its solvers in assert statements, which python -O removes")
     if os.environ.get("ACADOS_SOURCE_DIR") and importlib.util.find_spec("acados_template"):
         _require_runs(Path(os.environ["ACADOS_SOURCE_DIR"]) / "lib")
         try:
@@ -254,7 +257,7 @@ def _build(problem: Problem, draft: Path, folder: Path) -> None:
     Raises:
         AcadosMissingError: generation or compilation failed.
     """
-    command, job = [sys.executable, "-m", "mpc.solvers.acados"], pickle.dumps((problem.settings, draft, folder))
+    command, job = command_line("mpc.solvers.acados"), pickle.dumps((problem.settings, draft, folder))
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     ) as child:
@@ -283,5 +286,6 @@ def _generate(settings: Settings, draft: Path, folder: Path) -> None:
     (draft / JSON).write_text(json.dumps(about), encoding="utf-8")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """In the process that `_build` starts."""
     sys.exit(exit_code(lambda: _generate(*pickle.load(sys.stdin.buffer))))

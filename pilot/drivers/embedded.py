@@ -2,7 +2,6 @@
 
 import contextlib
 import subprocess
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +12,7 @@ from sim.report import RunReport, read_report
 from sim.worlds.distribution import save
 from sim.worlds.world import World
 from vehicle.errors import UserError
+from vehicle.rooms import command_line
 
 STOP_S = 5.0  # s to wait for the process at each step of the shutdown
 
@@ -43,7 +43,7 @@ class EmbeddedSimulator:
         self._folder = TemporaryDirectory()
         self._report, true_world = (Path(self._folder.name) / name for name in ("report.json", "world.yaml"))
         save(true_world, world)
-        self._command = [sys.executable, "-m", "sim.cli", "--track", world.told.file, "--vehicle", vehicle]
+        self._command = command_line("sim.cli", "--track", world.told.file, "--vehicle", vehicle)
         self._command += ["--profile", profile, "--world", str(true_world)]
         self._command += ["--look", look, "--seed", str(seed), "--laps", str(laps), "--bind", "127.0.0.1:0", "--once"]
         self._command += ["--pose"] if pose else []

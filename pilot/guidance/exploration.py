@@ -14,7 +14,8 @@ from pilot.make import make_explorer
 from pilot.modes import flown
 from pilot.pilot import Pilot
 from pilot.records.recorder import Recorder
-from pilot.records.result import live_verdict, world_name
+from pilot.records.result import live_verdict
+from pilot.records.result_table import world_name
 from pilot.run import keep, log_verdict, recorded
 from pilot.session import Session
 

@@ -14,14 +14,15 @@ from sim.betaflight.station import BetaflightStation
 from sim.physics.setting import SETTINGS
 from sim.view.feed import FeedProcess, VideoOutlet
 from sim.view.look import Look
+from sim.wire.command import VADR
 from sim.wire.server import Report, stop_on_signals
 from sim.worlds.world import World
 from vehicle.command import remark
 from vehicle.errors import UserError
 
 ELSEWHERE = {  # options of the other wire, and what they are when nothing was said
-    "realtime": 1.0, "bind": "", "client": "", "vision_protocol": "vadr", "signing_key": None, "pose": False,
-    "lockstep": False, "strict": False, "record": None,
+    "realtime": 1.0, "bind": "", "client": "", "vision_protocol": VADR, "signing_key": None, "pose": False,
+    "lockstep": False, "strict": False, "record": None, "residual": None,
 }  # fmt: skip
 
 

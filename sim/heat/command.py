@@ -8,7 +8,7 @@ from pathlib import Path
 
 from link.profile import Profile
 from link.signing import read_key
-from link.sockets import bind_udp, parse_address, reachable
+from link.sockets import bind_udp
 from sim.heat.heat import Heat, HeatSetup
 from sim.heat.server import LockstepHeatServer, RealTimeHeatServer
 from sim.heat.standings import Commentator, standings, write_standings
@@ -16,6 +16,7 @@ from sim.physics.plant import Residual
 from sim.physics.setting import SETTINGS
 from sim.view.feed import FeedProcess, VideoOutlet
 from sim.view.look import Look
+from sim.wire.command import VADR, addresses
 from sim.wire.line import Line
 from sim.wire.server import stop_on_signals
 from sim.wire.station import Address, Station
@@ -24,7 +25,7 @@ from tracks.grid import MOST, SPACING_M
 from vehicle.command import remark
 from vehicle.errors import UserError
 
-ALONE = {"record": None, "vision_protocol": "vadr", "msp": "pty"}  # defaults of single-vehicle options
+ALONE = {"record": None, "vision_protocol": VADR, "msp": "pty"}  # defaults of single-vehicle options
 PORT_STEP = 1  # offset between the ports of consecutive pilots, as between PX4 instances
 
 
@@ -106,7 +107,7 @@ def race_heat(
     shared = arguments.laps, arguments.pose, setting, residual, arguments.strict, arguments.tell_rivals
     heat = Heat(world, profile, arguments.seed, HeatSetup(n, arguments.spacing, arguments.rotor_radius, *shared))
     key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
-    own, client, video = _addresses(arguments, profile)
+    own, client, video = addresses(arguments, profile)
     seen = world.seen(look)
     print(
         f"race-sim: {world.track.name}, {n} x {world.vehicle.name}, {profile.name}, world {world.name},"
@@ -138,14 +139,6 @@ def race_heat(
         if server.stopped:
             remark("stopped")
     return 0
-
-
-def _addresses(arguments: argparse.Namespace, profile: Profile) -> tuple[Address, Address, Address]:
-    """Return the first pilot's addresses: simulator, client, video."""
-    own = parse_address(arguments.bind or "127.0.0.1", profile.simulator_port)
-    client = parse_address(arguments.client or "127.0.0.1", profile.mavlink_port)
-    video = parse_address(arguments.video or client[0], profile.video_port)
-    return own, reachable(client, own[0]), reachable(video, "0.0.0.0")
 
 
 def _next(address: Address, k: int) -> Address:

@@ -5,8 +5,8 @@ clock, set-points while disarmed, and dropped messages. Violations are reported 
 import math
 from collections import deque
 
-from link.messages import Refusal
 from link.profile import Profile
+from link.setpoints import Refusal
 from sim.referee import Referee, RunStatus
 
 COMMAND_RATE, HEARTBEAT_RATE = "command rate", "heartbeat rate"

@@ -1,8 +1,11 @@
 """Campaigns: cases are pure, nothing flown is lost, and what cannot be flown is said so."""
 
+import re
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from benchmarks.campaign import choice as registry
 from benchmarks.campaign import prepare as prepare_module
 from benchmarks.campaign import run
-from benchmarks.campaign.campaign import campaign
+from benchmarks.campaign.campaign import campaign, commit
 from benchmarks.campaign.case import Case, Flown, Outcome
 from benchmarks.campaign.choice import Choice, PreparedCourse
 from benchmarks.campaign.flight import NoLog, _by_state, attempt
@@ -220,6 +223,17 @@ def test_a_silent_scheduler_is_one_clear_line(monkeypatch, tmp_path):
     monkeypatch.setattr(run, "CONNECT_S", 0.3)
     with pytest.raises(UserError, match=r"no scheduler answers.*dask scheduler"):
         list(run.on_cluster(note, [], "tcp://127.0.0.1:9"))
+
+
+def test_a_repository_around_an_installed_program_does_not_name_its_commit(tmp_path, monkeypatch):
+    by = ["git", "-C", str(tmp_path), "-c", "user.name=one", "-c", "user.email=one@example.com"]
+    for words in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message", "another's"]):
+        subprocess.run([*by, *words], check=True)
+    (installed := tmp_path / "site-packages/gate_racer").mkdir(parents=True)
+    monkeypatch.setattr("benchmarks.campaign.campaign.ROOT", installed)
+    assert commit() == version("gate-racer")
+    monkeypatch.setattr("benchmarks.campaign.campaign.ROOT", tmp_path)
+    assert re.fullmatch("[0-9a-f]{12}", commit())
 
 
 def test_a_campaign_of_another_commit_is_not_mixed_in(tmp_path):

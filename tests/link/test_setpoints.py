@@ -8,9 +8,10 @@ from pymavlink.dialects.v20 import common as dialect
 from pymavlink.generator.mavcrc import x25crc
 
 from link.client import ClientCodec
-from link.messages import AttitudeTarget, Fault, PositionTarget, TargetFrame
+from link.messages import AttitudeTarget, PositionTarget, TargetFrame
 from link.profile import load_profile
 from link.server import ServerCodec
+from link.setpoints import Fault
 
 SPEC = load_profile("spec")
 Q, RATES, THRUST = (0.5, 0.5, -0.5, 0.5), (0.25, -0.5, 0.75), 0.625

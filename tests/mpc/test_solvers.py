@@ -120,6 +120,13 @@ def test_without_acados_casadi_flies_and_says_so(monkeypatch, tmp_path, plan, vq
         make_controller("tracking", plan, dcl, vq1, "acados")
 
 
+def test_where_asserts_are_left_out_acados_is_missing():
+    """It creates its solvers in them, and would end the process."""
+    code = "from mpc.solvers.acados import import_template; import_template()"
+    told = subprocess.run([sys.executable, "-O", "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert told.returncode == 1 and "AcadosMissingError: " in told.stderr.splitlines()[-1]
+
+
 def test_an_unknown_controller_is_named():
     with pytest.raises(UserError, match="mpcc, tracking"):
         load_settings("mppi")

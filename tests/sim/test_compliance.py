@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from pymavlink.dialects.v20 import common as dialect
 
-from link.messages import Arm, Fault
+from link.messages import Arm
+from link.setpoints import Fault
 from sim.cli import Narrator
 from sim.referee import RunStatus
 from sim.report import read_report, report, write_report

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from gate_racer.commands import COMMANDS
 from tests.conftest import ROOT
 from vehicle.command import write_json
-from vehicle.launch import COMMANDS
 
 TOY = """
 import argparse, os, subprocess, sys

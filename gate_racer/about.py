@@ -4,27 +4,28 @@ import argparse
 import sys
 from pathlib import Path
 
-import link.msp.profile
-import link.profile
-import sim.view.look
-import sim.worlds.distribution
-import tracks.track
-import vehicle.vehicle
-from field.completion import SHELLS, completion
-from field.doctor import examine
+from gate_racer.commands import COMMANDS
+from gate_racer.completion import SHELLS, completion
+from gate_racer.doctor import examine
+from link.msp.profile import FOLDER as MSP_PROFILES
+from link.profile import FOLDER as PROFILES
 from mpc.problem.settings import CONTROLLERS
+from sim.view.look import FOLDER as LOOKS
+from sim.worlds.distribution import FOLDER as WORLDS
+from tracks.track import FOLDER as TRACKS
 from vehicle.command import add_common, perform, write_json
 from vehicle.config import names
 from vehicle.errors import say
-from vehicle.launch import COMMANDS, DISTRIBUTION
+from vehicle.launch import DISTRIBUTION
+from vehicle.vehicle import FOLDER as VEHICLES
 
 FOLDERS = {  # folder of the named files, by kind and option
-    "tracks": tracks.track.FOLDER,
-    "vehicles (--vehicle)": vehicle.vehicle.FOLDER,
-    "wire profiles (--profile)": link.profile.FOLDER,
-    "flight controllers by MSP (race-sim --profile)": link.msp.profile.FOLDER,
-    "worlds (--world)": sim.worlds.distribution.FOLDER,
-    "looks (--look)": sim.view.look.FOLDER,
+    "tracks": TRACKS,
+    "vehicles (--vehicle)": VEHICLES,
+    "wire profiles (--profile)": PROFILES,
+    "flight controllers by MSP (race-sim --profile)": MSP_PROFILES,
+    "worlds (--world)": WORLDS,
+    "looks (--look)": LOOKS,
 }
 
 

@@ -4,22 +4,22 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
-import link.msp.profile
-import link.profile
-import sim.view.look
-import sim.worlds.distribution
-import tracks.track
-import vehicle.vehicle
+from link.msp.profile import FOLDER as MSP_PROFILES
+from link.profile import FOLDER as PROFILES
+from sim.view.look import FOLDER as LOOKS
+from sim.worlds.distribution import FOLDER as WORLDS
+from tracks.track import FOLDER as TRACKS
 from vehicle.config import names
 from vehicle.errors import UserError
+from vehicle.vehicle import FOLDER as VEHICLES
 
 SHELLS = ("bash", "zsh", "fish")
 FOLDERS = {  # folders of the names of an argument
-    "track": (tracks.track.FOLDER,),
-    "vehicle": (vehicle.vehicle.FOLDER,),
-    "profile": (link.profile.FOLDER, link.msp.profile.FOLDER),
-    "world": (sim.worlds.distribution.FOLDER,),
-    "look": (sim.view.look.FOLDER,),
+    "track": (TRACKS,),
+    "vehicle": (VEHICLES,),
+    "profile": (PROFILES, MSP_PROFILES),
+    "world": (WORLDS,),
+    "look": (LOOKS,),
 }
 ALSO = {"what": "track", "tracks": "track", "vehicles": "vehicle", "worlds": "world"}  # other names of such arguments
 

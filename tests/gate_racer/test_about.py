@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-import field.doctor
-from field.completion import SHELLS, completion
-from field.doctor import examine
+import gate_racer.doctor
+from gate_racer.commands import COMMANDS
+from gate_racer.completion import SHELLS, completion
+from gate_racer.doctor import examine
 from link.profile import load_profile
 from mpc.solvers.acados import AcadosMissingError
 from tests.processes import run_here
 from tracks.track import load_track
 from vehicle.config import names
 from vehicle.errors import UserError
-from vehicle.launch import COMMANDS
 from vehicle.vehicle import FOLDER
 
 BIN = Path(sys.executable).parent
@@ -87,8 +87,8 @@ def test_what_is_missing_is_said_with_what_mends_it(tmp_path, monkeypatch):
     def missing():
         raise AcadosMissingError("acados is missing: `make setup` puts it there")
 
-    monkeypatch.setattr(field.doctor, "import_template", missing)
-    monkeypatch.setattr(field.doctor, "find_compiler", lambda: None)
+    monkeypatch.setattr(gate_racer.doctor, "import_template", missing)
+    monkeypatch.setattr(gate_racer.doctor, "find_compiler", lambda: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         port = load_profile("dcl").mavlink_port
