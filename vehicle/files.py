@@ -49,7 +49,7 @@ def read_bytes(path: Path, most: int) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a name that no file system accepts
         raise FileError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if len(data) > most:
-        raise FileError(f"{path}: is larger than the limit of {most >> 10} kB")
+        raise FileError(f"{path}: is larger than {most >> 10} kB, the limit for such a file")
     return data
 
 
@@ -128,7 +128,7 @@ def read_csv(path: Path, most: int = TEXT_BYTES) -> list[list[str]]:
         for row in csv.reader(lines):
             fields += len(row)
             if fields > FIELDS:
-                raise FileError(f"{path}: has more than the limit of {FIELDS} fields")
+                raise FileError(f"{path}: has more than {FIELDS} fields, the limit for such a file")
             rows.append([field.strip() for field in row])
     except csv.Error as error:
         raise FileError(f"{path}: malformed ({error})") from None

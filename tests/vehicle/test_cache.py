@@ -30,7 +30,7 @@ INJURIES = {
     "a truncated file": (lambda place: (place / "a/library.so").write_text(TEXT[:2]), "is damaged"),
     "a file that is gone": (lambda place: (place / "a/library.so").unlink(), "is incomplete"),
     "a manifest that is no JSON": (lambda place: (place / MANIFEST).write_text("{"), "is incomplete"),
-    "an empty manifest": (lambda place: (place / MANIFEST).write_text("{}"), "no list"),
+    "an empty manifest": (lambda place: (place / MANIFEST).write_text("{}"), "no manifest"),
     "a manifest of others' files": (
         lambda place: (place / MANIFEST).write_text('{"../../x": "0"}'),
         "outside of its folder",
