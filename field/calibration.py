@@ -27,17 +27,17 @@ def camera_of(record: Record) -> Camera | None:
     return camera if camera.doubt is not None else None
 
 
-def combined(cameras: Sequence[Camera], believed: Camera) -> Camera | None:
-    """Return the weighted mean of calibrations, with its standard deviations; None if it does not differ from `believed`."""
+def combined(cameras: Sequence[Camera], nominal: Camera) -> Camera | None:
+    """Return the weighted mean of calibrations, with its standard deviations; None if it does not differ from `nominal`."""
     if not cameras:
         return None
     values, sigmas = (np.array([of(camera) for camera in cameras]) for of in (_values, _sigmas))
     weights = sigmas**-2.0
     mean = (weights * values).sum(0) / weights.sum(0)
     sigma = OVERCONFIDENCE * np.sqrt(1 / weights.sum(0))
-    if (np.abs(mean - _values(believed)) < SIGNIFICANT * sigma).all():
+    if (np.abs(mean - _values(nominal)) < SIGNIFICANT * sigma).all():
         return None
-    return _camera(believed, mean, sigma)
+    return _camera(nominal, mean, sigma)
 
 
 def _values(camera: Camera) -> Array:
@@ -51,16 +51,16 @@ def _sigmas(camera: Camera) -> Array:
     return np.array([getattr(camera.doubt, name) for name in DOUBT_OF])
 
 
-def _camera(believed: Camera, mean: Array, sigma: Array) -> Camera:
+def _camera(nominal: Camera, mean: Array, sigma: Array) -> Camera:
     (yaw, tilt, roll, log_focal, cx, cy, k1, k2, delay, readout, x, y, z) = np.round(mean, 6).tolist()
-    focal = float(np.exp(log_focal)) / believed.fx_px
+    focal = float(np.exp(log_focal)) / nominal.fx_px
     return replace(
-        believed,
+        nominal,
         yaw_deg=yaw,
         tilt_deg=tilt,
         roll_deg=roll,
-        fx_px=focal * believed.fx_px,
-        fy_px=focal * believed.fy_px,
+        fx_px=focal * nominal.fx_px,
+        fy_px=focal * nominal.fy_px,
         cx_px=cx,
         cy_px=cy,
         k1=k1,

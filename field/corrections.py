@@ -28,7 +28,7 @@ THRUST, DRAG = 0.01, 0.03  # relative changes above which a new plan is made
 # 0.076 1/m.
 THRUST_MOST, DRAG_MOST = 0.6, 2.5
 Z95 = 1.96
-TELLING_THROTTLE = 0.15  # throttle below which thrust is too small to compare
+LEAST_THROTTLE = 0.15  # throttle below which thrust is too small to compare
 MOVED_M, SIGMAS = 0.08, 3.0  # m and standard deviations by which a gate must be displaced
 NEAR_M = 2.0  # m from its position on the map
 
@@ -61,31 +61,35 @@ def better_vehicle(runs: list[Run], vehicle: Vehicle, explored: Sequence[Path] =
     if fit is None:
         return vehicle, []
     changes, better = [], vehicle
-    scale, sure = _thrust_scale(fit, vehicle)
-    if abs(scale - 1) > max(THRUST, sure):
-        if believed := abs(scale - 1) < THRUST_MOST:
+    scale, half_width = _thrust_scale(fit, vehicle)
+    if abs(scale - 1) > max(THRUST, half_width):
+        if plausible := abs(scale - 1) < THRUST_MOST:
             thrust = tuple(round(scale * c, 4) for c in vehicle.throttle.thrust_m_s2)
             better = replace(better, throttle=replace(vehicle.throttle, thrust_m_s2=thrust))
-        why = f"{len(signals)} flights say {scale:.3f} +- {sure:.3f} of {vehicle.name}'s"
-        changes.append(_change("thrust", "1", f"{scale:.3f}", why, believed))
+        why = f"estimated from {len(signals)} flights: {scale:.3f} +- {half_width:.3f} of {vehicle.name}'s"
+        changes.append(_change("thrust", "1", f"{scale:.3f}", why, plausible))
     drag, before = fit.drag_quadratic_1_m, vehicle.drag_quadratic_1_m
     if drag is not None and abs(drag.value - before) > max(DRAG * before, drag.half_width):
-        if believed := 0 < drag.value < (1 + DRAG_MOST) * before:
+        if plausible := 0 < drag.value < (1 + DRAG_MOST) * before:
             better = replace(better, drag_quadratic_1_m=round(drag.value, 5))
-        why = f"the flights say {drag.value:.4f} +- {drag.half_width:.4f} 1/m"
-        changes.append(_change("drag, 1/m", f"{before:.4f}", f"{drag.value:.4f}", why, believed))
+        why = f"estimated: {drag.value:.4f} +- {drag.half_width:.4f} 1/m"
+        changes.append(_change("drag, 1/m", f"{before:.4f}", f"{drag.value:.4f}", why, plausible))
     return better, changes
 
 
-def _change(what: str, before: str, after: str, why: str, believed: bool) -> Change:
-    return Change(what, before, after, why) if believed else Change(what, before, before, f"{why}: not believed")
+def _change(what: str, before: str, after: str, why: str, plausible: bool) -> Change:
+    return (
+        Change(what, before, after, why)
+        if plausible
+        else Change(what, before, before, f"{why}: implausible, not applied")
+    )
 
 
 def _thrust_scale(fit: Fit, vehicle: Vehicle) -> tuple[float, float]:
     """Return the fitted thrust over the vehicle's, and its 95 % half width, over all throttles large enough to compare."""
     ratios, weights = [], []
     for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True):
-        if u > TELLING_THROTTLE:
+        if u > LEAST_THROTTLE:
             base = vehicle.throttle.thrust(u)
             ratios.append(c.value / base)
             weights.append(1 / ((c.half_width / base) ** 2 + THRUST**2))
@@ -96,11 +100,11 @@ def _thrust_scale(fit: Fit, vehicle: Vehicle) -> tuple[float, float]:
 
 def better_camera(runs: list[Run], vehicle: Vehicle) -> tuple[Vehicle, list[Change]]:
     """Use the camera calibrated by the finished flights, where it differs significantly."""
-    shown = [run.camera for run in runs if run.time_s is not None and run.camera is not None]
-    camera = combined(shown, vehicle.camera)
+    calibrated = [run.camera for run in runs if run.time_s is not None and run.camera is not None]
+    camera = combined(calibrated, vehicle.camera)
     if camera is None or camera.doubt is None:
         return vehicle, []
-    doubt, why = camera.doubt, f"{len(shown)} flights"
+    doubt, why = camera.doubt, f"{len(calibrated)} flights"
     before, after = (
         f"yaw {c.yaw_deg:.2f}, tilt {c.tilt_deg:.2f}, roll {c.roll_deg:.2f} deg, focal {c.fx_px:.1f} px"
         for c in (vehicle.camera, camera)
@@ -130,12 +134,12 @@ def better_track(
         near = [one for one in placed if np.linalg.norm(one.p_w - gate.centre_m) < NEAR_M]
         if gate.is_ball or len(near) != 1:
             continue
-        off, sure = near[0].p_w - gate.centre_m, SIGMAS * near[0].sigma_m
-        if float(np.linalg.norm(off)) > max(MOVED_M, sure):
+        off, tolerance_m = near[0].p_w - gate.centre_m, SIGMAS * near[0].sigma_m
+        if float(np.linalg.norm(off)) > max(MOVED_M, tolerance_m):
             moved[i] = off
-            far = ", ".join(f"{value:+.2f}" for value in off)
-            why = f"{near[0].sightings} sightings, +- {sure:.2f} m"
-            changes.append(Change(f"gate {i}", "as mapped", f"({far}) m", why))
+            step = ", ".join(f"{value:+.2f}" for value in off)
+            why = f"{near[0].sightings} sightings, +- {tolerance_m:.2f} m"
+            changes.append(Change(f"gate {i}", "as mapped", f"({step}) m", why))
     return (_moved(track, moved, plans) if moved else track), changes
 
 

@@ -46,7 +46,7 @@ def improve(track: Track, vehicle: Vehicle, logs: Path, plans: Path, laps: int) 
     runs = history(logs, plans, track.name, vehicle.name)
     if not runs:
         raise UserError(
-            f"--improve: no run of {track.name} with {vehicle.name} in {logs} whose plan is in {plans}: fly first"
+            f"--improve: no run of {track.name} with {vehicle.name} in {logs} with its plan in {plans}; fly the course first"
         )
     floor = vehicle.half_diagonal + CLEAR_M
     reserve, why = next_reserve(runs, floor)
@@ -54,10 +54,10 @@ def improve(track: Track, vehicle: Vehicle, logs: Path, plans: Path, laps: int) 
         [] if reserve == runs[-1].reserve else [Change("reserve", f"{runs[-1].reserve:.3f}", f"{reserve:.3f}", why)]
     )
     explored = explorations(logs)
-    better, told = better_vehicle(runs, vehicle, explored)
-    better, seen = better_camera(runs, better)
+    better, by_flights = better_vehicle(runs, vehicle, explored)
+    better, by_camera = better_camera(runs, better)
     course, moved = better_track(runs, track, vehicle, plans, explored)
-    changes += [*told, *seen, *moved]
+    changes += [*by_flights, *by_camera, *moved]
     good = [run for run in runs if run.good(floor)]
     best = min(good, key=lambda run: run.time_s or np.inf) if good else None
     if not any(change.made for change in changes):
@@ -72,17 +72,17 @@ def next_reserve(runs: list[Run], floor_m: float) -> tuple[float, str]:
     bad = [run for run in runs if not run.good(floor_m)]
     if not good:
         reserve = max(LEAST, min(run.reserve for run in runs) - RETREAT)
-        return reserve, f"no run has finished with {floor_m:.2f} m of margin"
+        return reserve, f"no run finished with a margin of {floor_m:.2f} m"
     best = max(run.reserve for run in good)
     above = [run.reserve for run in bad if run.reserve > best + 1e-9]
     if above:
         step = HALVED * (min(above) - best)
         reserve = best + step if step > LEAST_STEP else best
-        return reserve, f"{best:.3f} was good, {min(above):.3f} was not"
+        return reserve, f"the margin was kept at {best:.3f}, and not at {min(above):.3f}"
     if any(abs(run.reserve - best) < 1e-9 for run in bad):
-        return max(LEAST, best - LEAST_STEP), f"with {best:.3f} not every run was good"
+        return max(LEAST, best - LEAST_STEP), f"not every run at {best:.3f} kept the margin"
     margin = min(run.margin_m or 0.0 for run in good if run.reserve == best)
-    return min(MOST, best + STEP), f"{best:.3f} was flown with {margin:.2f} m of margin, {floor_m:.2f} m are needed"
+    return min(MOST, best + STEP), f"{best:.3f} was flown with a margin of {margin:.2f} m, {floor_m:.2f} m is required"
 
 
 def _planned(plans: Path, track: Track, vehicle: Vehicle, options: PlanOptions, warm: Plan) -> Plan:
@@ -95,12 +95,12 @@ def _planned(plans: Path, track: Track, vehicle: Vehicle, options: PlanOptions, 
     return plan
 
 
-def told(improvement: Improvement) -> str:
+def summary(improvement: Improvement) -> str:
     """Return the changes and their reasons, a line each."""
-    lines = [f"{c.what}: {c.before} -> {c.after} ({c.why})" for c in improvement.changes] or ["nothing to change"]
+    lines = [f"{c.what}: {c.before} -> {c.after} ({c.why})" for c in improvement.changes] or ["no change"]
     best = improvement.best
     if best is not None:
         lines.append(
-            f"best so far {best.time_s:.3f} s with {best.margin_m:.2f} m; planned now {improvement.plan.total_time:.3f} s"
+            f"best so far {best.time_s:.3f} s with {best.margin_m:.2f} m; now planned {improvement.plan.total_time:.3f} s"
         )
     return "\n".join(lines)

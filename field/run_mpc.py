@@ -13,14 +13,15 @@ from vehicle.vehicle import Vehicle
 
 def improved(track: Track, vehicle: Vehicle, plan: Plan, arguments: argparse.Namespace) -> tuple[Track, Vehicle, Plan]:
     """Return track, vehicle and plan improved from the last runs' logs."""
-    from field.improve import improve, told  # slow to load
+    from field.improve import improve, summary  # slow to load
 
     better = improve(track, vehicle, arguments.log, arguments.plans, plan.laps)
-    print(told(better))
+    print(summary(better))
     return better.track, better.vehicle, better.plan
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command line of `run-mpc`."""
     arguments = pilots.parser()
     arguments.add_argument(
         "--improve",
@@ -31,10 +32,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Fly as the command line requests, with improvements if requested, and return the exit code."""
     return cli.run(arguments, improved if arguments.improve else None)
 
 
 def main() -> None:
+    """Run `run-mpc` and exit with its code."""
     sys.exit(perform(parser(), run))
 
 

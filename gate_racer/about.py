@@ -30,25 +30,27 @@ FOLDERS = {  # folder of the named files, by kind and option
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command line of `gate-racer`."""
     arguments = argparse.ArgumentParser(
         prog=DISTRIBUTION,
-        description="Plans and flies races of drones through gates.",
-        epilog="Each command answers --help; it stands by its own name too: run-mpc is gate-racer run-mpc.",
+        description="Plan and fly drone races through gates.",
+        epilog="Each command has --help, and is also installed under its own name: run-mpc is gate-racer run-mpc.",
     )
-    add_common(arguments, "what is told")
+    add_common(arguments, "the output")
     what = arguments.add_subparsers(dest="what", required=True, metavar="COMMAND")
-    listing = "tracks, vehicles, wire profiles, worlds, looks and controllers that have a name"
-    doctor = "what this machine has, what is slower or missing, and what mends it"
-    for name, told in {"list": listing, "doctor": doctor}.items():
-        add_common(what.add_parser(name, help=told), "what is told", within=True)
-    told = "a script that completes commands, options and names: source it, or put it where your shell looks"
-    what.add_parser("completion", help=told).add_argument("shell", choices=SHELLS)
+    listing = "list the named tracks, vehicles, wire profiles, worlds, looks and controllers"
+    doctor = "check this machine, and name the remedy for what is missing"
+    for name, purpose in {"list": listing, "doctor": doctor}.items():
+        add_common(what.add_parser(name, help=purpose), "the output", within=True)
+    purpose = "print a shell script that completes commands, options and names, to be sourced or installed"
+    what.add_parser("completion", help=purpose).add_argument("shell", choices=SHELLS)
     for name in COMMANDS:
         what.add_parser(name, add_help=False)
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """List names, check this machine or print a completion script; return 1 if something required for flight is missing."""
     if arguments.what == "list":
         known = {kind: names(folder) for kind, folder in FOLDERS.items()} | {
             "controllers (--controller)": list(CONTROLLERS)
@@ -56,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         for kind, named in known.items():
             say(f"{kind}: {', '.join(named)}")
         write_json(arguments.json, {kind.partition(" (")[0]: named for kind, named in known.items()})
-        say("Each takes the path of a YAML file as well.")
+        say("In place of a name, each option accepts the path of a YAML file.")
         return 0
     if arguments.what == "completion":
         say(completion(arguments.shell, COMMANDS))
@@ -69,6 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main() -> None:
+    """Run `gate-racer` and exit with its code."""
     sys.exit(perform(parser(), run))
 
 

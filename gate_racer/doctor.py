@@ -37,6 +37,7 @@ class Finding:
 
     @property
     def line(self) -> str:
+        """Line of the report."""
         mark = "ok     " if self.good else "MISSING" if self.needed else "without"
         return f"{mark} {self.what}: {self.told}"
 
@@ -73,22 +74,24 @@ def _writable(folder: Path) -> Finding:
 
 def _cores() -> Finding:
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    costs = "" if count >= CORES else f"; real-time flights want {CORES}, run-mpc --lockstep does with one"
-    return Finding("processor cores", count >= CORES, f"{count}{costs}")
+    remark = "" if count >= CORES else f"; real-time flights need {CORES}, run-mpc --lockstep needs one"
+    return Finding("processor cores", count >= CORES, f"{count}{remark}")
 
 
 def _acados() -> Finding:
     try:
-        return Finding("acados", True, f"{import_template().__file__}: a command takes about 0.5 ms")
+        return Finding("acados", True, f"{import_template().__file__}: about 0.5 ms per command")
     except AcadosMissingError as error:
-        costs = "CasADi solves instead (--solver casadi), at several times the time a command takes"
-        return Finding("acados", False, f"{one_line(str(error))}; {costs}")
+        consequence = "CasADi is used instead (--solver casadi), several times slower"
+        return Finding("acados", False, f"{one_line(str(error))}; {consequence}")
 
 
 def _compiler() -> Finding:
     found = find_compiler()
-    costs = "none of cc, gcc, clang: acados cannot be built, plans take several times as long; install one (gcc)"
-    return Finding("C compiler", found is not None, found or costs)
+    consequence = (
+        "none of cc, gcc, clang found: acados cannot be built, and planning is several times slower; install gcc"
+    )
+    return Finding("C compiler", found is not None, found or consequence)
 
 
 def _images() -> Finding:
@@ -96,10 +99,10 @@ def _images() -> Finding:
         from sim.view.renderer import RenderedCamera  # loads OpenGL, which may be missing
 
         RenderedCamera(load_track("vq1"), load_vehicle("dcl").camera, load_look("race"), 0).close()
-        return Finding("rendered images", True, "OpenGL off the screen draws them")
+        return Finding("rendered images", True, "rendered off-screen by OpenGL")
     except Exception as error:  # drivers raise various exceptions
-        mends = "install EGL (tools/system-packages.sh names the packages), or fly --lockstep --camera projected"
-        return Finding("rendered images", False, f"{one_line(str(error))}; {mends}")
+        remedy = "install EGL (tools/system-packages.sh names the packages), or fly --lockstep --camera projected"
+        return Finding("rendered images", False, f"{one_line(str(error))}; {remedy}")
 
 
 def _ports() -> list[Finding]:

@@ -22,6 +22,7 @@ VIEW = f"127.0.0.1:{VIEW_PORT}"
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command line of `run-mpc`."""
     arguments = argparse.ArgumentParser(
         prog="run-mpc", description="Fly a track by camera and IMU, in the built-in simulator unless --live is given."
     )
@@ -160,23 +161,23 @@ def parser() -> argparse.ArgumentParser:
 def require_consistent(arguments: argparse.Namespace) -> None:
     """Check that the options do not contradict each other, before any file is read. Raises UserError where they do."""
     if arguments.camera != "rendered" and (arguments.live or not arguments.lockstep):
-        raise UserError(f"--camera {arguments.camera}: only --lockstep in one process flies without images")
+        raise UserError(f"--camera {arguments.camera}: needs --lockstep without --live")
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
     if arguments.grid and not arguments.live:
-        raise UserError("--grid: needs --live, and a race-sim --pilots N")
+        raise UserError("--grid: needs --live and a simulator started with race-sim --pilots N")
     if arguments.rivals == "told" and not arguments.grid:
-        raise UserError("--rivals told: needs --grid K/N, by which it is clear who gives way")
+        raise UserError("--rivals told: needs --grid K/N, which decides who gives way")
     for option in ("explore", "excite", "shadow", "grid"):
         if arguments.policy and getattr(arguments, option):
-            raise UserError(f"--policy: flies alone, and not with --{option}")
+            raise UserError(f"--policy: cannot be combined with --{option}")
     if arguments.policy and Path(arguments.what).suffix == ".csv":
-        raise UserError(f"--policy: needs a track, {arguments.what} is a plan")
+        raise UserError(f"--policy: needs a track, but {arguments.what} is a plan")
     for option in ("policy", "explore", "excite", "shadow", "grid"):
         if arguments.replan and getattr(arguments, option):
-            raise UserError(f"--replan: of a flight by a plan alone on its course, and not with --{option}")
+            raise UserError(f"--replan: cannot be combined with --{option}")
     if arguments.vision and (arguments.video or not arguments.live):
-        raise UserError("--vision: needs --live, and takes the place of --video")
+        raise UserError("--vision: needs --live, and cannot be combined with --video")
     if arguments.json is not None:
         beside = Path(arguments.what).with_suffix(".json") if Path(arguments.what).suffix == ".csv" else None
         require_output(
@@ -190,7 +191,7 @@ def require_consistent(arguments: argparse.Namespace) -> None:
             arguments.preflight,
         )
     if arguments.world is not None and arguments.live:
-        raise UserError("--world: only of the built-in simulator; with --live it is race-sim that takes it")
+        raise UserError("--world: applies to the built-in simulator only; with --live, give it to race-sim")
     for name in ("log_limit", "opening"):
         if getattr(arguments, name) <= 0:
             raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name):g}: must be positive")
@@ -202,26 +203,26 @@ def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None) -
     if arguments.preflight is not None and not arguments.msp:
         raise UserError("--preflight: needs --live and --msp WHERE, a flight controller to compare with the file")
     if arguments.shadow and not arguments.msp:
-        raise UserError("--shadow: needs --live and --msp WHERE, a flight controller that tells of a person's sticks")
+        raise UserError("--shadow: needs --live and --msp WHERE, a flight controller that reports the person's sticks")
     if msp is None and (arguments.msp or arguments.i_have_read):
-        raise UserError(f"--msp: the profile {name} speaks MAVLink; --profile betaflight speaks MSP")
+        raise UserError(f"--msp: profile {name} is for MAVLink; MSP needs an MSP profile, such as --profile betaflight")
     if arguments.sitl is not None and (msp is None or arguments.live):
-        raise UserError("--sitl: of the built-in simulator with --profile betaflight; else race-sim takes it")
+        raise UserError("--sitl: needs --profile betaflight without --live; with --live, give it to race-sim")
     if msp is None:
         return
     if bool(arguments.msp) is not arguments.live:
         raise UserError(
-            f"--profile {name}: --live and --msp WHERE fly a flight controller, neither of them a simulated one"
+            f"--profile {name}: needs both --live and --msp WHERE for a flight controller, or neither for a simulated one"
         )
     if arguments.live and arguments.lockstep:
-        raise UserError(f"--lockstep: with --live has no meaning with the MSP profile {name}")
+        raise UserError(f"--lockstep: cannot be combined with --live and the MSP profile {name}")
     if arguments.live:
         _require_preflight(arguments)
     for option in ("vision", "peer", "listen", "signing_key", "pose", "explore", "excite"):
         if getattr(arguments, option):
-            raise UserError(f"--{option.replace('_', '-')}: has no meaning with the MSP profile {name}")
+            raise UserError(f"--{option.replace('_', '-')}: not available with the MSP profile {name}")
     if arguments.command == "attitude":
-        raise UserError(f"--command attitude: the MSP profile {name} is flown by rates")
+        raise UserError(f"--command attitude: the MSP profile {name} accepts body rates only")
 
 
 def _require_preflight(arguments: argparse.Namespace) -> None:

@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
         remark(_awaited(session, link, arguments.peer))
     if session.manoeuvres is not None and not arguments.explore:
         log, why = excite(session, mode, link)
-        say(f"{why or 'all was flown'}; log {log}: identify-vehicle {log}")
+        say(f"{why or 'all manoeuvres were flown'}; log {log}; next: identify-vehicle {log}")
         write_json(arguments.json, {"flown": not why, "cause": why, "log": log})
         return (exit_code_of(why) or 1) if why else 0
     if arguments.explore:
@@ -191,7 +191,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
 def _replanned_by(arguments: argparse.Namespace, track: Track, vehicle: Vehicle, plan: Plan) -> PlanOptions:
     """Return the options to replan with in flight: the plan's own. Raises UserError for a plan of a model other than `rates`."""
     if plan.model != "rates":
-        raise UserError(f"--replan: plans again by the rates model, and the plan is of the {plan.model} model")
+        raise UserError(f"--replan: needs a plan of the rates model, not of the {plan.model} model")
     usual = PlanOptions(laps=plan.laps)
     given = Path(arguments.what).suffix == ".csv"
     path = Path(arguments.what) if given else plan_path(arguments.plans, track, vehicle, usual)
@@ -210,7 +210,7 @@ def _awaited(session: "Session", link: Link, peer: str) -> str:
     """Return the line that says what a live flight waits for, and where."""
     images, vision = f"video on {link.video[0]}:{link.video[1]}", session.vision
     if session.msp is not None:
-        what = "flown by a person: no sticks are sent" if session.shadow else "handed over"
+        what = "flown by a person (no sticks are sent)" if session.shadow else "handed over"
         return f"waiting for {session.msp.name} on {link.msp} to be armed and {what}, {images}"
     attitude = " and ATTITUDE" if session.profile.attitude_hz else ""
     if vision is not None:
@@ -220,6 +220,7 @@ def _awaited(session: "Session", link: Link, peer: str) -> str:
 
 
 def main() -> None:
+    """Run `run-mpc` and exit with its code."""
     sys.exit(perform(parser(), run))
 
 

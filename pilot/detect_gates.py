@@ -34,6 +34,7 @@ GREEN, CYAN = (0, 255, 0), (255, 255, 0)
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command line of `detect-gates`."""
     p = argparse.ArgumentParser(
         prog="detect-gates", description="Detect gates in images, folders of images or flight logs."
     )
@@ -45,16 +46,18 @@ def parser() -> argparse.ArgumentParser:
         default="vq1",
         help="name or YAML file; its gate size is used for distances, and its frame shape as the initial guess (default: vq1)",
     )
-    add_common(p, "what was found")
+    add_common(p, "the detections")
     p.add_argument("--draw", type=Path, help="folder for annotated images")
     return p
 
 
 def main() -> None:
+    """Run `detect-gates` and exit with its code."""
     sys.exit(perform(parser(), run))
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Detect gates as the command line requests, and return the exit code. Raises UserError for unreadable input."""
     camera = load_vehicle(arguments.vehicle).camera
     gates = load_track(arguments.track).gates
     opening_m = max(gate.opening_m for gate in gates)
@@ -73,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
             draw(drawn, image, detections)
     if detector.refused:
         size = f"{camera.width_px}x{camera.height_px}"
-        remark(f"{detector.refused} of {len(found)} are no images of {size} and were left out")
+        remark(f"{detector.refused} of {len(found)} images were skipped: unreadable, or not of {size} px")
     write_json(arguments.json, found)
     return 0
 
@@ -126,6 +129,7 @@ def record(detection: Detection, opening_m: float, camera: Camera) -> dict[str, 
 
 
 def brief(gate: dict[str, Any]) -> str:
+    """Return distance (or number of visible corners) and score of one gate's record, as text."""
     distance = f"{gate['distance_m']:.1f} m" if gate["distance_m"] else f"{sum(gate['visible'])} corners"
     return f"[{distance}, score {gate['score']:.2f}]"
 

@@ -12,6 +12,8 @@ from perception.roi import SearchWindow
 
 
 class Phase(enum.StrEnum):
+    """Phase of a flight; all but the last two follow in this order."""
+
     WAIT_LINK = "wait_link"
     CALIBRATE = "calibrate"
     WAIT_GO = "wait_go"
@@ -89,7 +91,7 @@ class Replan:
         what = f"at {self.asked_s:.1f} s for thrust x{self.thrust:.2f}, drag x{self.drag:.2f}"
         if self.taken_s is None or self.after_s is None:
             return f"{what}, not taken over: {self.why}"
-        return f"{what}, {self.before_s:.2f} s left become {self.after_s:.2f} s, taken over at {self.taken_s:.1f} s"
+        return f"{what}, remaining time {self.before_s:.2f} -> {self.after_s:.2f} s, taken over at {self.taken_s:.1f} s"
 
 
 @dataclass

@@ -175,7 +175,7 @@ class Handshake:
     def _follow_race(self, status: RaceStatus) -> None:
         """Set GO to a scheduled start that has passed and was seen in advance: others may be of an old race."""
         if self.go_t is not None and self._is_other_race(status):
-            self.end = End(EndReason.RESTARTED, "the race was started anew")
+            self.end = End(EndReason.RESTARTED, "the simulator started another race")
         elif not status.go:
             self._counting_down, self._scheduled = True, status.start
         elif self._counting_down:

@@ -45,7 +45,7 @@ def flown(session: Session, pilot: AnyPilot, mode: str, link: Link, recorder: Re
     else:
         done = _live(session, pilot, recorder, status, link)
     if pilot.end is not None and pilot.end.reason is EndReason.REFUSED:
-        raise UserError(f"{pilot.cause} (--no-check starts all the same)")
+        raise UserError(f"{pilot.cause} (--no-check starts anyway)")
     return done
 
 
@@ -84,11 +84,11 @@ def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
             perception.address[1],
         ) as simulator,
     ):
-        wire = _drive(session, pilot, recorder, status, client, perception, simulator)
+        link_report = _drive(session, pilot, recorder, status, client, perception, simulator)
         verdict = simulator.verdict(pilot)
         if simulator.trouble:
             recorder.note("simulator", simulator.trouble)
-    return wire, verdict or live_verdict(pilot, recorder.scoreboard)
+    return link_report, verdict or live_verdict(pilot, recorder.scoreboard)
 
 
 def _live(
@@ -98,8 +98,8 @@ def _live(
         _client(session, link) as client,
         PerceptionProcess(_receiver(session, link.video), session.vehicle.camera, session.detector) as perception,
     ):
-        wire = _drive(session, pilot, recorder, status, client, perception, None)
-    return wire, live_verdict(pilot, recorder.scoreboard)
+        link_report = _drive(session, pilot, recorder, status, client, perception, None)
+    return link_report, live_verdict(pilot, recorder.scoreboard)
 
 
 def _live_lockstep(
@@ -111,10 +111,10 @@ def _live_lockstep(
         MavlinkClient(*link.mavlink, session.profile, link.peer, link.key) as client,
         _receiver(session, link.video)() as receiver,
     ):
-        wire = fly_lockstep_live(
+        link_report = fly_lockstep_live(
             pilot, session.profile, client, receiver, detector, session.timeout_s, recorder, status
         )
-    return wire, live_verdict(pilot, recorder.scoreboard)
+    return link_report, live_verdict(pilot, recorder.scoreboard)
 
 
 def _client(session: Session, link: Link) -> AnyClient:
@@ -164,4 +164,4 @@ def _drive(
             driver.fly(session.timeout_s, tell)
     finally:
         stop_motors(client, pilot, recorder, driver.admit)
-    return driver.wire()
+    return driver.link_report()

@@ -43,7 +43,7 @@ GAP_S = 0.05  # s without IMU data, bridged by the model: three samples at 76 Hz
 # Ends after which somebody else is in control, or nobody can be.
 HANDS_OFF = EndReason.NO_LINK, EndReason.DISARMED, EndReason.LEFT_OFFBOARD
 # Ends of the automatic flyer only: a person in control flies on.
-OF_WHO_FLIES = EndReason.NOT_AIRBORNE, EndReason.NO_SOLUTION, EndReason.PLAN_OVERRUN
+AUTOMATIC_ONLY = EndReason.NOT_AIRBORNE, EndReason.NO_SOLUTION, EndReason.PLAN_OVERRUN
 EARLY = 8  # images buffered until the IMU sample after their exposure
 
 E = TypeVar("E", bound=Estimator)
@@ -103,6 +103,7 @@ class Pilot(Generic[E]):
 
     @property
     def phase(self) -> Phase:
+        """Phase of the flight."""
         if self.end is not None:
             return Phase.FINISHED if self.end.reason is EndReason.FINISHED else Phase.ABORTED
         return Phase.RACE if self._airborne and self.handshake.phase is Phase.LAUNCH else self.handshake.phase
@@ -259,10 +260,12 @@ class Pilot(Generic[E]):
         """Update launch, progress and limits from the estimate."""
         assert self.go_t is not None and self._launch is not None
         if not self._airborne:
-            way = state.p_wb - self._launch.p_wb
-            self._airborne = bool(np.linalg.norm(state.v_w) > AIRBORNE_M_S or np.linalg.norm(way) > AIRBORNE_M)
+            moved = state.p_wb - self._launch.p_wb
+            self._airborne = bool(np.linalg.norm(state.v_w) > AIRBORNE_M_S or np.linalg.norm(moved) > AIRBORNE_M)
             if not self._airborne and t - self._launch.t > LAUNCH_LIMIT_S:
-                self.abort(EndReason.NOT_AIRBORNE, "commanded, but the vehicle does not move")
+                self.abort(
+                    EndReason.NOT_AIRBORNE, f"the vehicle did not move within {LAUNCH_LIMIT_S:g} s of the first command"
+                )
         self._conclude(self.guidance.judge(state, t, self.go_t, self.estimator))
         limit_s = self._profile.run_limit_s
         if t - self.go_t > limit_s:
@@ -284,7 +287,7 @@ class Pilot(Generic[E]):
 
     def _conclude(self, end: End | None) -> None:
         """Record the first end; in a shadow flight ignore ends that concern the automatic flyer only."""
-        if self._shadow and end is not None and end.reason in OF_WHO_FLIES:
+        if self._shadow and end is not None and end.reason in AUTOMATIC_ONLY:
             return
         if end is not None and self.end is None:
             self.end, self._end_t = self.guidance.conclude(end), self.estimator.t

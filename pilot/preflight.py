@@ -31,7 +31,7 @@ class Preflight:
 
     def forget(self) -> None:
         """Reset: another simulator is connected."""
-        self._told: dict[str, Array] = {}  # roll and pitch, rad, by message with an attitude
+        self._attitudes: dict[str, Array] = {}  # roll and pitch, rad, by message with an attitude
         self._race: RaceStatus | None = None
         self._map: TrackMap | None = None
         self.restart()
@@ -45,7 +45,7 @@ class Preflight:
         if isinstance(message, Imu):
             self._receive_imu(message)
         elif isinstance(message, Attitude | Odometry):
-            self._told[type(message).__name__.upper()] = np.array(to_euler(message.q_wb)[:2])
+            self._attitudes[type(message).__name__.upper()] = np.array(to_euler(message.q_wb)[:2])
         elif isinstance(message, RaceStatus):
             self._race = message
         elif isinstance(message, TrackMap):
@@ -67,16 +67,16 @@ class Preflight:
         """Return one line on what differs from the track file without preventing the start; empty if nothing does."""
         if self._samples < FEWEST:
             return ""
-        felt, filed = self._felt(), np.array(to_euler(self._track.start.q_wb)[:2])
-        if np.abs(felt - filed).max() < REMARKABLE_RAD:
+        by_gravity, by_track = self._roll_pitch(), np.array(to_euler(self._track.start.q_wb)[:2])
+        if np.abs(by_gravity - by_track).max() < REMARKABLE_RAD:
             return ""
-        (roll, pitch), (roll_filed, pitch_filed) = np.degrees(felt), np.degrees(filed)
+        (roll, pitch), (track_roll, track_pitch) = np.degrees(by_gravity), np.degrees(by_track)
         return (
-            f"gravity has the vehicle at rest at roll {roll:+.1f} and pitch {pitch:+.1f} deg, {self._track.name} at"
-            f" {roll_filed:+.1f} and {pitch_filed:+.1f}: gravity is believed"
+            f"at rest, gravity shows roll {roll:+.1f} and pitch {pitch:+.1f} deg, {self._track.name} says"
+            f" {track_roll:+.1f} and {track_pitch:+.1f}: gravity is used"
         )
 
-    def _felt(self) -> Array:
+    def _roll_pitch(self) -> Array:
         """Return roll and pitch from gravity, (2,) rad."""
         x, y, z = self._force / self._samples
         return np.array([math.atan2(-y, -z), math.atan2(x, math.hypot(y, z))])
@@ -86,7 +86,7 @@ class Preflight:
         hz = (self._samples - 1) / (last - first) if last > first and self._samples > FEWEST else self._profile.imu_hz
         if 1 / STRETCH < hz / self._profile.imu_hz < STRETCH:
             return ""
-        return f"HIGHRES_IMU's stamps say {hz:.3g} Hz, {self._name} says {self._profile.imu_hz:g}: not in microseconds?"
+        return f"HIGHRES_IMU's stamps give {hz:.3g} Hz, {self._name} {self._profile.imu_hz:g} Hz: not in microseconds?"
 
     def _gravity(self) -> str:
         if self._samples < FEWEST:
@@ -94,7 +94,7 @@ class Preflight:
         force = self._force / self._samples
         size = float(np.linalg.norm(force))
         if abs(size / GRAVITY - 1) > GRAVITY_RANGE:
-            return f"the accelerometer reads {size:.3g} at rest, not {GRAVITY:.3g} m/s^2: other units?"
+            return f"the accelerometer reads {size:.3g} at rest, not {GRAVITY:.3g} m/s^2: wrong units?"
         if force[2] > GRAVITY / 2:
             return f"the accelerometer reads {force[2]:+.1f} m/s^2 along z at rest: its sign is not that of body FRD"
         return ""
@@ -102,17 +102,19 @@ class Preflight:
     def _attitude(self) -> str:
         if self._samples < FEWEST:
             return ""
-        felt = self._felt()
-        for kind, told in self._told.items():
+        by_gravity = self._roll_pitch()
+        for kind, reported in self._attitudes.items():
             for axis, name in enumerate(("roll", "pitch")):
-                if abs(felt[axis]) > TILTED_RAD and abs(told[axis] + felt[axis]) < SAME_RAD:
-                    degrees = f"{math.degrees(told[axis]):+.1f} deg, but gravity {math.degrees(felt[axis]):+.1f}"
-                    return f"{kind}'s {name} says {degrees}: its sign is not that of {self._name}"
+                if abs(by_gravity[axis]) > TILTED_RAD and abs(reported[axis] + by_gravity[axis]) < SAME_RAD:
+                    degrees = (
+                        f"{math.degrees(reported[axis]):+.1f} deg, by gravity {math.degrees(by_gravity[axis]):+.1f}"
+                    )
+                    return f"{kind}'s {name} is {degrees}: its sign is not that of {self._name}"
         return ""
 
     def _countdown(self) -> str:
         if self._profile.race is None and self._race is not None and not self._race.go:
-            return f"the simulator counts down a race, of which {self._name} knows nothing: this would be a false start"
+            return f"the simulator counts down a race, but {self._name} defines none: this would be a false start"
         return ""
 
     def _other_track(self) -> str:
@@ -127,9 +129,7 @@ class Preflight:
         leg = int((apart / (LEG_M + LEG * long)).argmax())
         if apart[leg] < LEG_M + LEG * long[leg]:
             return ""
-        return (
-            f"the simulator's map has gate {leg + 1} {apart[leg]:.1f} m off {self._track.name}'s, seen from gate {leg}"
-        )
+        return f"gate {leg + 1} of the simulator's map is {apart[leg]:.1f} m off {self._track.name}'s, relative to gate {leg}"
 
     @property
     def _name(self) -> str:

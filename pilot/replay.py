@@ -183,7 +183,7 @@ def verdict(figures: dict[str, Any], name: str) -> str:
     """Return the figures as one line."""
     parts = [f"{figures['gates_used']} gates in {figures['frames']} frames"]
     if "from_logged_rms_m" in figures:
-        parts.append(f"{figures['from_logged_rms_m']:.3f} m rms from the log")
+        parts.append(f"position {figures['from_logged_rms_m']:.3f} m rms from the log's")
     if "attitude_deg" in figures:
         parts.append(f"attitude {figures['attitude_deg']:.1f} deg rms from the log's")
     line = f"{name}: {', '.join(parts)}"
@@ -192,7 +192,7 @@ def verdict(figures: dict[str, Any], name: str) -> str:
     if "logged_error_rms_m" in figures:
         line += f", in flight {figures['logged_error_rms_m']:.3f} m"
     if "mount_error_deg" in figures:
-        line += f"; labelled gates {figures['mount_error_deg']:.1f} deg from where mount and map have them (median)"
+        line += f"; labelled gates {figures['mount_error_deg']:.1f} deg from their directions by mount and map (median)"
     return line
 
 
@@ -211,29 +211,32 @@ def draw(path: Path, run: Replay, title: str) -> None:
     figure, axes = plt.subplots(3, 1, figsize=(10, 8), sharex=True)
     figure.subplots_adjust(left=0.08, right=0.97, bottom=0.07, top=0.94, hspace=0.1)
     for i, axis in enumerate(axes):
-        axis.plot(run.t, p[:, i] - reference[:, i], label="again")
+        axis.plot(run.t, p[:, i] - reference[:, i], label="replay")
         if run.truth_p is not None:
             axis.plot(run.t, run.logged_p[:, i] - reference[:, i], label="in flight")
         axis.fill_between(run.t, -3 * sigma[:, i], 3 * sigma[:, i], alpha=0.2, label="3 sigma")
         axis.set(ylabel=f"{'xyz'[i]} [m]")
         axis.grid(alpha=0.3)
     axes[0].legend(loc="upper right")
-    axes[-1].set(xlabel="simulator's clock [s]")
+    axes[-1].set(xlabel="simulator clock [s]")
     figure.suptitle(title)
     figure.savefig(path, dpi=90)
     plt.close(figure)
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command line of `replay-flight`."""
     arguments = argparse.ArgumentParser(prog="replay-flight", description=__doc__)
     arguments.add_argument(
         "log", type=Path, help="flight log (.mcap) of run-mpc, .ulg, .bbl, .tlog, .bin, or a folder of TII-RATM"
     )
-    arguments.add_argument("--estimator", choices=ESTIMATORS, default=DEFAULT)
+    arguments.add_argument(
+        "--estimator", choices=ESTIMATORS, default=DEFAULT, help=f"state estimator (default: {DEFAULT})"
+    )
     arguments.add_argument(
         "--detector",
         choices=SOURCES,
-        help=f"(default: {CLASSICAL}, without images {LOGGED}: the log's own)",
+        help=f"gate detector, or {LOGGED} for the detections in the log (default: {CLASSICAL}; without images {LOGGED})",
     )
     arguments.add_argument("--track", help="name or YAML file (default: the log's)")
     arguments.add_argument("--vehicle", help="name or YAML file (default: the log's)")
@@ -243,6 +246,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Replay as the command line requests, write figures and plot, and return the exit code. Raises UserError as `read_log`."""
     out = arguments.out or arguments.log.with_name(arguments.log.stem + "-replay")
     outputs = out.with_suffix(".json"), out.with_suffix(".png")
     for output in (*outputs, *filter(None, [arguments.json])):
@@ -250,9 +254,7 @@ def run(arguments: argparse.Namespace) -> int:
     imported = is_imported(arguments.log)
     name = arguments.detector or (LOGGED if imported else CLASSICAL)
     if imported and name != LOGGED:
-        raise UserError(
-            f"{arguments.log}: holds no images that --detector {name} could look at; --detector {LOGGED} will do"
-        )
+        raise UserError(f"{arguments.log}: holds no images for --detector {name}; use --detector {LOGGED}")
     log = read_log(arguments.log)
     setting = setting_of_others(arguments) if imported else setting_of_own(arguments, log.about)
     track, vehicle = setting.track, setting.vehicle
@@ -260,25 +262,26 @@ def run(arguments: argparse.Namespace) -> int:
     estimator = make_estimator(arguments.estimator, track.start, vehicle, setting.appearance, in_air)
     detector = None if name == LOGGED else open_detector(name, vehicle.camera)
     with reading(arguments.log):
-        again = replay(log, track, vehicle, estimator, detector, setting.appearance)
-    if not again.states:
-        raise UserError(f"{arguments.log}: the flight ended before its start")
+        repeated = replay(log, track, vehicle, estimator, detector, setting.appearance)
+    if not repeated.states:
+        raise UserError(f"{arguments.log}: the flight ended before its first command")
     figures = {
         "log": str(arguments.log),
         "estimator": arguments.estimator,
         "detector": name,
-        **judged(again),
+        **judged(repeated),
         **setting.figures,
     }
     line = verdict(figures, f"{arguments.log.name}, {arguments.estimator}, {name}")
     for path in (outputs[0], arguments.json):
         write_json(path, figures)
-    draw(outputs[1], again, line)
+    draw(outputs[1], repeated, line)
     print(line)
     return 0
 
 
 def main() -> None:
+    """Run `replay-flight` and exit with its code."""
     sys.exit(perform(parser(), run))
 
 

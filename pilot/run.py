@@ -52,10 +52,10 @@ def _flown(
     with interruptible(pilot):
         with recorded(session, pilot, mode) as recorder:
             session.save_world(recorder.path)
-            failure, wire, verdict = None, LinkReport(0.0, 0, 0, {}), None
+            failure, link_report, verdict = None, LinkReport(0.0, 0, 0, {}), None
             try:
                 with forgiving(pilot, recorder):
-                    wire, verdict = flown(session, pilot, mode, link, recorder)
+                    link_report, verdict = flown(session, pilot, mode, link, recorder)
             except UserError as error:
                 pilot.abort(EndReason.ERROR, str(error))
                 failure = error
@@ -64,8 +64,8 @@ def _flown(
             recorder.calibration(pilot.estimator.t, pilot.estimator.calibration())
             recorder.learned(pilot.estimator.t, pilot.guidance.learned())
             recorder.replans(pilot.go_t, pilot.guidance.passages.replans)
-            recorder.counters(pilot.estimator.t, pilot.counters, wire.frames_dropped)
-        outcome = flight_result(pilot, recorder, verdict, wire, plan, session)
+            recorder.counters(pilot.estimator.t, pilot.counters, link_report.frames_dropped)
+        outcome = flight_result(pilot, recorder, verdict, link_report, plan, session)
         keep(session, outcome.as_dict())
     if failure is not None:
         raise failure

@@ -83,13 +83,23 @@ class Session:
         by_rates, lands = self.command == "rates", self.msp is not None
         if self.policy is not None:
             return make_learned(*parts, self.policy, self.laps, self.pose, preflight, by_rates, lands)
-        assert self.plan is not None, "a plan, a policy or manoeuvres"
+        assert self.plan is not None, "a session without plan needs a policy or manoeuvres"
         controller = make_controller(self.controller, self.plan, self.vehicle, self.track, self.solver)
-        retry, shadow, again = self.retry, self.shadow, None
+        replanning = None
         if planner is not None and self.replan is not None:
-            again = Replanning(controller, self.plan, self.track, self.vehicle, self.replan, planner)
+            replanning = Replanning(controller, self.plan, self.track, self.vehicle, self.replan, planner)
         return make_racer(
-            *parts, controller, self.laps, self.pose, preflight, by_rates, retry, lands, self.grid, shadow, again
+            *parts,
+            controller,
+            self.laps,
+            self.pose,
+            preflight,
+            by_rates,
+            self.retry,
+            lands,
+            self.grid,
+            self.shadow,
+            replanning,
         )
 
     def planner(self, mode: str) -> AbstractContextManager[RestPlanner | None]:

@@ -99,7 +99,7 @@ SILENT = "import time; from vehicle.progress_dots import ProgressDots; ProgressD
 def test_a_silent_command_shows_that_it_is_alive():
     together = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     at_work, done = subprocess.run([sys.executable, "-c", SILENT], **together, check=True).stdout.splitlines()
-    assert at_work.startswith("plan-track: at work, ") and at_work.endswith(".") and done == "done"
+    assert at_work.startswith("plan-track: running for ") and at_work.endswith(".") and done == "done"
 
 
 OVERWRITING = {

@@ -39,9 +39,9 @@ def cache_folder() -> Path:
         if os.name != "nt" and folder.stat().st_uid == os.getuid() and folder.stat().st_mode & OTHERS_WRITE:
             folder.chmod(0o700)
     except OSError as error:
-        raise FileError(f"{folder}: cannot be used ({error.strerror}); XDG_CACHE_HOME names another place") from None
+        raise FileError(f"{folder}: cannot be used ({error.strerror}); set XDG_CACHE_HOME to another folder") from None
     if why := _others(folder):
-        raise FileError(f"{folder}: {why}, and code from there would be run; XDG_CACHE_HOME names another place")
+        raise FileError(f"{folder}: {why}, so its code cannot be trusted; set XDG_CACHE_HOME to another folder")
     return folder
 
 
@@ -62,9 +62,9 @@ def entry(name: str, build: Callable[[Path], None]) -> Path:
         if why is None:
             return place
         if place.exists() or place.is_symlink():
-            print(f"{place}: {why}; built anew", file=sys.stderr)
+            print(f"{place}: {why}; rebuilt", file=sys.stderr)
         _install(place, build)
-    raise FileError(f"{place}: {_fault(place) or 'cannot be kept'}")
+    raise FileError(f"{place}: {_fault(place) or 'cannot be stored'}")
 
 
 def _install(place: Path, build: Callable[[Path], None]) -> None:
@@ -93,18 +93,18 @@ def _install(place: Path, build: Callable[[Path], None]) -> None:
 def _fault(place: Path) -> str | None:
     """Return why an entry is invalid, or None."""
     if not place.is_dir() or place.is_symlink():
-        return "is no folder"
+        return "is not a folder"
     try:
         sums = read_json(place / MANIFEST, MANIFEST_BYTES)
         if not isinstance(sums, dict) or not sums:
-            return "has no list of its files"
-        for name, wanted in sums.items():
+            return "has no manifest"
+        for name, expected in sums.items():
             path = place / name
             if not path.resolve().is_relative_to(place.resolve()):
-                return "lists a file that is not its own"
+                return "lists a file outside of its folder"
             if why := _others(path) or _others(path.parent):
                 return why
-            if _sha256(path) != wanted:
+            if _sha256(path) != expected:
                 return f"{name} is damaged"
         return _others(place) or _others(place / MANIFEST) or None
     except (FileError, OSError, ValueError):

@@ -62,7 +62,7 @@ class Camera:
             raise ValueError("image size and focal lengths must be positive")
         r2 = np.linspace(0.0, 1.0, 50) * self.reach_r2
         if self.distorts and (1 + r2 * (3 * self.k1 + 5 * self.k2 * r2)).min() <= 0:
-            raise ValueError(f"k1 {self.k1:g} and k2 {self.k2:g} fold the image onto itself")
+            raise ValueError(f"k1 {self.k1:g} and k2 {self.k2:g} distort the image non-monotonically")
 
     def elevation(self, share: float) -> float:
         """Return the elevation, rad, above the body's x axis, of the ray at a fraction of the upper half image."""

@@ -96,14 +96,16 @@ def _require_modest(root: Node, where: str) -> None:
         if id(node) not in sizes:
             kind = str(node.tag).rpartition(":")[2]
             if kind not in KINDS:
-                raise ConfigError(f"{place}: {kind!r} is none of {', '.join(KINDS)}")
+                raise ConfigError(f"{place}: unsupported type {kind!r}; expected one of {', '.join(KINDS)}")
             if kind in ("int", "float") and len(node.value) > NUMBER_DIGITS:
-                raise ConfigError(f"{place}: a number of {len(node.value)} digits")
+                raise ConfigError(
+                    f"{place}: a number with {len(node.value)} digits, at most {NUMBER_DIGITS} are allowed"
+                )
             below = [] if isinstance(node, ScalarNode) else node.value
             parts = [part for item in below for part in (item if isinstance(item, tuple) else (item,))]
             sizes[id(node)] = 1 + sum(size(part, depth + 1) for part in parts)
         if sizes[id(node)] > NODES:
-            raise ConfigError(f"{place}: has more than {NODES} values, written out")
+            raise ConfigError(f"{place}: has more than {NODES} values after expansion of aliases")
         return sizes[id(node)]
 
     size(root, 0)

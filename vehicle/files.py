@@ -44,12 +44,12 @@ def read_bytes(path: Path, most: int) -> bytes:
     try:
         with open(path, "rb", opener=_opener) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise FileError(f"{path}: is no file")
+                raise FileError(f"{path}: is not a regular file")
             data = file.read(most + 1)
     except (OSError, ValueError) as error:  # ValueError: a name that no file system accepts
         raise FileError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if len(data) > most:
-        raise FileError(f"{path}: is larger than {most >> 10} kB, the most that is read of such a file")
+        raise FileError(f"{path}: is larger than {most >> 10} kB, the limit for such a file")
     return data
 
 
@@ -91,11 +91,11 @@ def parse_json(text: str | bytes, where: str) -> Any:
         if sum(map(text.count, marks)) > JSON_DEPTH and not _shallow(value):  # type: ignore[arg-type]
             raise ValueError(f"nested deeper than {JSON_DEPTH} levels")
     except json.JSONDecodeError as error:
-        raise FileError(f"{where}:{error.lineno}: no JSON: {error.msg}") from None
+        raise FileError(f"{where}:{error.lineno}: not valid JSON: {error.msg}") from None
     except RecursionError:
-        raise FileError(f"{where}: no JSON: nested deeper than {JSON_DEPTH} levels") from None
+        raise FileError(f"{where}: not valid JSON: nested deeper than {JSON_DEPTH} levels") from None
     except ValueError as error:
-        raise FileError(f"{where}: no JSON: {error}") from None
+        raise FileError(f"{where}: not valid JSON: {error}") from None
     return value
 
 
@@ -128,7 +128,7 @@ def read_csv(path: Path, most: int = TEXT_BYTES) -> list[list[str]]:
         for row in csv.reader(lines):
             fields += len(row)
             if fields > FIELDS:
-                raise FileError(f"{path}: has more than {FIELDS} fields, the most that are read")
+                raise FileError(f"{path}: has more than {FIELDS} fields, the limit for such a file")
             rows.append([field.strip() for field in row])
     except csv.Error as error:
         raise FileError(f"{path}: malformed ({error})") from None
@@ -142,11 +142,11 @@ def read_arrays(path: Path, most: int = ARRAY_BYTES) -> dict[str, np.ndarray]:
         FileError: missing, malformed or larger.
     """
     data = read_bytes(path, most)
-    with reading(path, "no .npz file"):
+    with reading(path, "not a valid .npz file"):
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 if sum(member.file_size for member in archive.infolist()) > most:
-                    raise ValueError(f"more than {most >> 20} MB, unpacked")
+                    raise ValueError(f"more than {most >> 20} MB unpacked")
             with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in arrays.files}
         except (EOFError, OSError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
@@ -173,7 +173,9 @@ def file_name(name: Any, where: str) -> str:
         FileError: it holds anything but letters, digits, '_', '.', '+' and '-', or begins with a dot.
     """
     if not isinstance(name, str) or not re.fullmatch(r"[\w+-][\w.+-]{0,199}", name):
-        raise FileError(f"{where}: {name!r} names files, so only letters, digits, '_', '.' and '-' will do")
+        raise FileError(
+            f"{where}: {name!r} is used as a file name: only letters, digits, '_', '.', '+' and '-' are allowed"
+        )
     return name
 
 
@@ -186,7 +188,9 @@ def within(path: Any, where: str) -> str:
     with contextlib.suppress(OSError, RuntimeError, TypeError, ValueError):
         if Path(path).resolve().is_relative_to(Path.cwd().resolve()):
             return str(path)
-    raise FileError(f"{where}: {path!r} lies outside of this folder; name it on the command line if that is meant")
+    raise FileError(
+        f"{where}: {path!r} lies outside of the current folder; give it on the command line if this is intended"
+    )
 
 
 def require_output(path: Path, *inputs: Path | str | None) -> None:
@@ -196,7 +200,7 @@ def require_output(path: Path, *inputs: Path | str | None) -> None:
         FileError: it is.
     """
     if path.is_dir():
-        raise FileError(f"{path}: is a folder, the name of a file is needed")
+        raise FileError(f"{path}: is a folder, not a file name")
     for other in inputs if path.exists() else ():
         with contextlib.suppress(OSError, ValueError):  # an input may be a name that is no path
             if other is not None and path.samefile(other):

@@ -19,10 +19,12 @@ class Layout(dict[str, Field]):
 
     @cached_property
     def size(self) -> int:
+        """Number of entries of the vector."""
         return sum(len(field.columns) for field in self.values())
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
+        """Column names of all entries, in order."""
         return tuple(column for field in self.values() for column in field.columns)
 
 

@@ -66,16 +66,16 @@ def never_swallowed() -> Iterator[None]:
 
     def strike(number: int, _: object) -> None:
         struck.append(number)
-        if again is not None:
+        if alarm is not None:
             signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
         raise KeyboardInterrupt
 
-    again = getattr(signal, "SIGALRM", None)  # Windows has none: raised at the end instead
-    handlers = {number: signal.signal(number, strike) for number in (signal.SIGINT, again) if number is not None}
+    alarm = getattr(signal, "SIGALRM", None)  # Windows has none: raised at the end instead
+    handlers = {number: signal.signal(number, strike) for number in (signal.SIGINT, alarm) if number is not None}
     try:
         yield
     finally:
-        if again is not None:
+        if alarm is not None:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in handlers.items():
             signal.signal(number, handler)

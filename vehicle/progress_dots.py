@@ -37,7 +37,7 @@ class ProgressDots:
             now = time.monotonic()
             if now - self._last >= SILENT_S:
                 self._last = now
-                self._say("." if self._dots else f"{self._name}: at work, {now - self._begin:.0f} s ")
+                self._say("." if self._dots else f"{self._name}: running for {now - self._begin:.0f} s ")
                 self._dots = True
 
     def _say(self, text: str) -> None:
@@ -48,16 +48,16 @@ class ProgressDots:
 class _Noted:
     """Text stream that reports each write."""
 
-    def __init__(self, stream: TextIO, told: ProgressDots):
-        self._stream, self._told = stream, told
+    def __init__(self, stream: TextIO, dots: ProgressDots):
+        self._stream, self._dots = stream, dots
 
     def write(self, text: str) -> int:
-        self._told.wrote()
+        self._dots.wrote()
         return self._stream.write(text)
 
     def fileno(self) -> int:
         """Return the descriptor, and report a write, since the caller is about to make one."""
-        self._told.wrote()
+        self._dots.wrote()
         return self._stream.fileno()
 
     def __getattr__(self, name: str) -> Any:

@@ -31,7 +31,7 @@ class ThrottleCurve:
             raise ValueError("command and thrust_m_s2 need the same number of points, at least two")
         for name in ("command", "thrust_m_s2"):
             if any(b <= a for a, b in pairwise(getattr(self, name))):
-                raise ValueError(f"{name} must rise strictly")
+                raise ValueError(f"{name} must increase strictly")
         if self.command[0] != 0 or self.command[-1] != 1 or self.thrust_m_s2[0] < 0:
             raise ValueError("command must run from 0 to 1 and thrust must not be negative")
 
@@ -122,7 +122,9 @@ class Vehicle:
 
     def __post_init__(self) -> None:
         if self.thrust_max <= GRAVITY:
-            raise ValueError(f"throttle: thrust-to-weight {self.thrust_max / GRAVITY:.2f} cannot hover")
+            raise ValueError(
+                f"throttle: a thrust-to-weight ratio of {self.thrust_max / GRAVITY:.2f} is too low to hover"
+            )
         scalars = (self.thrust_lag_s, self.speed_max_m_s, self.contact_radius_m, self.attitude_gain_1_s)
         if min(*scalars, *self.rate_lag_s, *self.rate_max_rad_s) <= 0:
             raise ValueError("lags, limits, gain and radius must be positive")
@@ -134,7 +136,7 @@ class Vehicle:
             raise ValueError("mixer: thrust_yields needs rotors, whose range turning takes")
         parts = (self.motors, self.battery, self.flight_controller, self.aero)
         if any(parts) and not (all(parts) and self.rotors):
-            raise ValueError("motors, battery, flight_controller and aero need each other and rotors")
+            raise ValueError("motors, battery, flight_controller, aero and rotors must be given together")
 
     @property
     def thrust_max(self) -> float:
@@ -176,6 +178,7 @@ class Vehicle:
 
     @cached_property
     def rates_parameters(self) -> RatesParameters:
+        """Parameters of the `rates` model."""
         return RatesParameters(self.rate_lag_s, self.thrust_lag_s, self.drag_linear_1_s, self.drag_quadratic_1_m)
 
     @cached_property

@@ -15,6 +15,7 @@ from vehicle.vehicle import FOLDER, load_vehicle
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command line of `identify-vehicle`."""
     arguments = argparse.ArgumentParser(
         prog="identify-vehicle", description="Fit thrust curve, drag, delay and lags to flight logs."
     )
@@ -25,11 +26,12 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--linear-drag", action="store_true", help="also fit drag proportional to speed")
     arguments.add_argument("--name", default="identified", help="name of the new vehicle (default: identified)")
     arguments.add_argument("--out", type=Path, help="file to write (default: NAME.yaml)")
-    add_common(arguments, "what was fitted, with 95 % half widths")
+    add_common(arguments, "the fitted parameters, with 95 % half widths")
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Fit the logs, write the vehicle's file and a plot, and return the exit code. Raises UserError for unusable logs."""
     base, out = load_vehicle(arguments.base), arguments.out or Path(f"{arguments.name}.yaml")
     if out.suffix != ".yaml":
         raise UserError(f"--out {out}: a vehicle file ends in .yaml")
@@ -42,7 +44,12 @@ def run(arguments: argparse.Namespace) -> int:
     fit = identify(logs, arguments.linear_drag)
     print(table(fit))
     names = ", ".join(path.name for path in arguments.logs)
-    vehicle = identified(fit, base, arguments.name, f"Fitted to {names}; what they do not tell is of {base.name}.")
+    vehicle = identified(
+        fit,
+        base,
+        arguments.name,
+        f"Fitted to {names}; parameters that the logs do not excite are those of {base.name}.",
+    )
     write_vehicle(out, vehicle)
     from field.identify.plot import draw_fit  # matplotlib takes longer to import than the fit takes
 
@@ -55,22 +62,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 def table(fit: Fit) -> str:
     """Return all fitted parameters, a line each, with 95 % half widths."""
-    lines = [f"thrust at {u:5.3f}   {_told(c)} m/s^2" for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True)]
+    lines = [f"thrust at {u:5.3f}   {_formatted(c)} m/s^2" for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True)]
     for axis, drag in zip("xyz", fit.drag_linear_1_s or (), strict=False):
-        lines.append(f"drag {axis}            {_told(drag)} 1/s")
-    lines.append(f"drag              {_told(fit.drag_quadratic_1_m)} 1/m")
+        lines.append(f"drag {axis}            {_formatted(drag)} 1/s")
+    lines.append(f"drag              {_formatted(fit.drag_quadratic_1_m)} 1/m")
     lines.append(f"delay, lag        {fit.delay_s * 1e3:.1f} ms, {fit.thrust_lag_s * 1e3:.1f} ms")
     for axis, gain, lag in zip(("roll", "pitch", "yaw"), fit.rate_gain, fit.rate_lag_s, strict=True):
-        lines.append(f"{axis:5s} rate gain   {_told(gain)}" + (f", lag {lag * 1e3:.1f} ms" if lag else ""))
+        lines.append(f"{axis:5s} rate gain   {_formatted(gain)}" + (f", lag {lag * 1e3:.1f} ms" if lag else ""))
     lines.append(f"residual          {fit.residual_m_s2:.3f} m/s^2 fitted, {fit.hold_out_m_s2:.3f} m/s^2 held out")
-    return "\n".join(lines + [f"would tell more:  {wanted}" for wanted in fit.wanted])
+    return "\n".join(lines + [f"missing:          {wanted}" for wanted in fit.wanted])
 
 
-def _told(estimate: Estimate | None) -> str:
+def _formatted(estimate: Estimate | None) -> str:
     return "unknown" if estimate is None else f"{estimate.value:.4g} +- {estimate.half_width:.2g}"
 
 
 def main() -> None:
+    """Run `identify-vehicle` and exit with its code."""
     sys.exit(perform(parser(), run))
 
 

@@ -208,18 +208,20 @@ def _rates(
     lags: list[float | None] = []
     for axis in range(3):
         pairs = [(np.nan_to_num(log.omega_cmd[:, axis]), log.omega_b[:, axis]) for log in logs]
-        told = [
+        measurable = [
             ~np.isnan(log.omega_cmd[:, axis]) & ~np.isnan(log.omega_b[:, axis]) & m
             for log, m in zip(logs, used, strict=True)
         ]
-        if sum(int((np.abs(c[ok]) > MOVING_RAD_S).sum()) for (c, _), ok in zip(pairs, told, strict=True)) < 50:
+        if sum(int((np.abs(c[ok]) > MOVING_RAD_S).sum()) for (c, _), ok in zip(pairs, measurable, strict=True)) < 50:
             gains.append(None)
             lags.append(None)
             continue
-        measured = np.concatenate([w[ok] for (_, w), ok in zip(pairs, told, strict=True)])
+        measured = np.concatenate([w[ok] for (_, w), ok in zip(pairs, measurable, strict=True)])
 
-        def follow(lag: float, pairs: list[tuple[Array, Array]] = pairs, told: list[np.ndarray] = told) -> Array:
-            return np.concatenate([lagged(c, delay, lag)[ok] for (c, _), ok in zip(pairs, told, strict=True)])
+        def follow(
+            lag: float, pairs: list[tuple[Array, Array]] = pairs, measurable: list[np.ndarray] = measurable
+        ) -> Array:
+            return np.concatenate([lagged(c, delay, lag)[ok] for (c, _), ok in zip(pairs, measurable, strict=True)])
 
         def misfit(parameters: Array, follow: Callable[[float], Array] = follow, measured: Array = measured) -> float:
             c = follow(float(np.clip(parameters[0], LAG_MIN_S, LAG_MAX_S)))
@@ -269,5 +271,5 @@ def _wanted(knots: Array, drags: int, gains: tuple[Estimate | None, ...]) -> tup
         return ()
     wanted = [f"throttle held near {u:g}" for u in throttles]
     wanted += [f"{('roll', 'pitch', 'yaw')[axis]} rate pulses" for axis in axes]
-    wanted += [] if drags else [f"a flight faster than {MOVING_M_S:g} m/s, for the drag"]
-    return *wanted, f"run-mpc --excite {Manoeuvres(throttles, axes, not drags)} flies that"
+    wanted += [] if drags else [f"flight above {MOVING_M_S:g} m/s, for the drag"]
+    return *wanted, f"to be flown by: run-mpc --excite {Manoeuvres(throttles, axes, not drags)}"

@@ -29,7 +29,7 @@ def draw_fit(path: Path, fit: Fit, base: Vehicle) -> None:
         axis.plot(samples, fit.predicted_b[:, i], linewidth=0.8, label="fitted")
         axis.set(ylabel=f"force {name} [m/s²]")
     axes[1].legend(loc="upper right")  # the best place would be searched over every sample
-    axes[3].set(xlabel="time of the logs, one after the other [s]")
+    axes[3].set(xlabel="time [s], logs concatenated")
     for axis in axes:
         axis.grid(alpha=0.3)
     figure.savefig(path, dpi=90)

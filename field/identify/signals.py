@@ -48,23 +48,27 @@ def read_signals(path: Path) -> Signals:
         for name, what in (("throttle", "commanded throttle"), ("v", "velocity")):
             if 0 < len(rows.get(name, ())) < LEAST_SAMPLES:
                 raise SignalError(
-                    f"{path}: holds {len(rows[name])} samples of the {what}, at least {LEAST_SAMPLES} are needed"
+                    f"{path}: holds {len(rows[name])} samples of the {what}, but at least {LEAST_SAMPLES} are needed"
                 )
         return replace(_even(rows, str(path)), note="; ".join(filter(None, (log.note, _unknown(rows)))))
 
 
 def _unknown(rows: Rows) -> str:
-    return "" if rows.get("v") else "holds no velocity: drag stays the base's, and slow flights tell the thrust best"
+    return (
+        "" if rows.get("v") else "holds no velocity: drag is that of --base, and thrust is best fitted to slow flights"
+    )
 
 
 def _even(rows: Rows, source: str) -> Signals:
     moved = rows.get("v") or rows["force"]
     begin, end = max(rows["throttle"][0][0], moved[0][0]), min(rows["throttle"][-1][0], moved[-1][0])
     if end - begin > LONGEST_S:
-        raise SignalError(f"{source}: goes on for {(end - begin) / 3600:.1f} h, at most {LONGEST_S / 3600:g} are used")
+        raise SignalError(
+            f"{source}: lasts {(end - begin) / 3600:.1f} h, but at most {LONGEST_S / 3600:g} h can be used"
+        )
     t = np.arange(begin, end, STEP_S)
     if len(t) < 100:
-        raise SignalError(f"{source}: commands and motion overlap for {max(0.0, end - begin):.1f} s, 1 s is needed")
+        raise SignalError(f"{source}: commands and motion overlap for {max(0.0, end - begin):.1f} s, but 1 s is needed")
     v_w = interpolated(rows["v"], t) if rows.get("v") else np.zeros((len(t), 3))
     q = interpolated(rows["q"], t) if rows.get("q") else np.tile([1.0, 0.0, 0.0, 0.0], (len(t), 1))
     q /= np.linalg.norm(q, axis=1)[:, None]

@@ -47,6 +47,7 @@ class MappedGate:
 
     @property
     def sigma_yaw_deg(self) -> float:
+        """Standard deviation of the yaw, deg."""
         return math.degrees(math.sqrt(self.cov[YAW, YAW]))
 
 

@@ -31,6 +31,7 @@ DOUBT_M, DOUBT_DEG = 1.0, 5.0  # standard deviations above which a gate is refus
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command line of `map-track`."""
     f = VADR_FRAME
     arguments = argparse.ArgumentParser(
         prog="map-track",
@@ -65,11 +66,12 @@ def parser() -> argparse.ArgumentParser:
         "--detector", choices=DETECTORS, help="detect gates in the images again (default: use the logged detections)"
     )
     arguments.add_argument("--out", type=Path, required=True, help="track file to write, e.g. tracks/found.yaml")
-    add_common(arguments, "the gates with their doubt, and camera and IMU as they turned out")
+    add_common(arguments, "the gates with their covariances, and the estimated parameters of camera and IMU")
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Map the gates, write the track's file and a plot, and return the exit code. Raises UserError for unusable logs."""
     if arguments.out.suffix != ".yaml":
         raise UserError(f"--out {arguments.out}: a track file ends in .yaml")
     if arguments.gates < 1 or not 0 < arguments.opening < arguments.outer or arguments.depth < 0:
@@ -85,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     flights = [read_flight(path, detector) for path in arguments.log]
     for flight in flights:
         if flight.cut:
-            remark(f"{flight.path}: used until {flight.readings[-1].t:.2f} s only: {flight.cut}")
+            remark(f"{flight.path}: used only up to {flight.readings[-1].t:.2f} s: {flight.cut}")
     found = map_gates(flights, vehicle, frame, look)
     gates = known(found, passed_in_order(found, frame), arguments.gates)
     start = _start(at, found)
@@ -110,19 +112,19 @@ def known(found: Map, passed: list[MappedGate], count: int) -> list[MappedGate]:
     """
     if len(found.gates) < count:
         raise MapError(
-            f"{len(found.gates)} gates were seen at least {LEAST_SIGHTINGS} times, --gates {count} asks for more:"
-            " fly past the rest, slowly (run-mpc --explore)"
+            f"--gates {count}: only {len(found.gates)} gates were seen at least {LEAST_SIGHTINGS} times;"
+            " fly slowly past the others (run-mpc --explore)"
         )
     if len(passed) < count:
         raise MapError(
-            f"{len(passed)} of {len(found.gates)} gates were flown through, --gates {count} asks for more:"
-            " the order and direction of those that were only seen are not known"
+            f"--gates {count}: only {len(passed)} of {len(found.gates)} gates were flown through;"
+            " order and direction of the others are unknown"
         )
     for i, gate in enumerate(passed[:count]):
         if gate.sigma_m > DOUBT_M or gate.sigma_yaw_deg > DOUBT_DEG:
             raise MapError(
-                f"gate {i} is known to {gate.sigma_m:.2f} m and {gate.sigma_yaw_deg:.1f} deg only (one sigma),"
-                f" from {gate.sightings} sightings: fly past it again"
+                f"gate {i}: standard deviations of {gate.sigma_m:.2f} m and {gate.sigma_yaw_deg:.1f} deg"
+                f" from {gate.sightings} sightings are too large; fly past it again"
             )
     return passed[:count]
 
@@ -172,7 +174,7 @@ def track_fields(
     return {
         "name": name,
         "source": f"map-track from {names}; gates within {worst:.2f} m of the pad's frame"
-        " (one sigma, the worst). The bounds are assumed.",
+        " (largest standard deviation). The bounds are assumed.",
         "start": {"position_m": list(start.position_m), "yaw_deg": start.yaw_deg, "pitch_deg": start.pitch_deg},
         "bounds": {"low_m": low.tolist(), "high_m": high.tolist()},
         "frame": {"opening_m": frame.opening_m, "outer_m": frame.outer_m, "depth_m": frame.depth_m},
@@ -197,20 +199,21 @@ def table(gates: list[MappedGate], found: Map) -> str:
     ]
     more = len(found.gates) - len(gates)
     if more:
-        lines.append(f"{more} more were seen, and left out")
+        lines.append(f"{more} more gates were seen and are not in the track")
     lines.append(
         f"camera tilt {found.tilt_deg:.2f} deg, images {found.delay_s * 1e3:+.1f} ms after their stamps, openings"
-        f" {2e3 * found.swell_m:+.0f} mm of the size given, frames {1e3 * found.deeper_m:+.0f} mm of the depth assumed, corners"
-        f" within {found.residual_px:.2f} px (median)"
+        f" {2e3 * found.swell_m:+.0f} mm relative to --opening, frame depth {1e3 * found.deeper_m:+.0f} mm relative to --depth,"
+        f" corner residual {found.residual_px:.2f} px (median)"
     )
     if found.doubted:
         lines.append(
-            f"camera and IMU are not as the vehicle's file says (focal length x{1 + found.focal:.3f}), and were estimated"
+            f"camera and IMU differ from the vehicle's file (focal length x{1 + found.focal:.3f}) and were estimated"
         )
     return "\n".join(lines)
 
 
 def main() -> None:
+    """Run `map-track` and exit with its code."""
     sys.exit(perform(parser(), run))
 
 

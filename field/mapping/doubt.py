@@ -44,7 +44,7 @@ class MapPriors:
     pad_rad: float
 
 
-def as_told(vehicle: Vehicle) -> MapPriors:
+def specified(vehicle: Vehicle) -> MapPriors:
     """Return the uncertainty for a camera and IMU as in the vehicle's file, except the camera's tilt and clock."""
     scale = {"prior": IMU_SCALE}
     return MapPriors(

@@ -17,7 +17,7 @@ import numpy as np
 
 from estimation.eskf.states import DELAY, FOCAL, TILT
 from field.mapping.bundle import BLOCK, Bundle, MappedGate, Sight, block
-from field.mapping.doubt import M, as_told, differs, unknown
+from field.mapping.doubt import M, differs, specified, unknown
 from field.mapping.sights import LoggedFlight, MapError
 from field.mapping.trajectory import StateChain, first_guess
 from perception.rims import GateAppearance
@@ -59,21 +59,21 @@ def map_gates(flights: Sequence[LoggedFlight], vehicle: Vehicle, frame: GateFram
         chain, front = first_guess(flight, vehicle.camera, frame.opening_m, look, MOST_STATES)
         chains.append(chain)
         marks = sorted(front.landmarks, key=lambda mark: -mark.seen)
-        if gates and not any(_stands(mark.p_w, gates) for mark in marks):
+        if gates and not any(_is_known(mark.p_w, gates) for mark in marks):
             raise MapError(
-                f"{flight.path}: none of its gates stands where {flights[0].path} has one: another course, pad or north?"
+                f"{flight.path}: no gate coincides with one of {flights[0].path}: another course, pad or north?"
             )
         for mark in marks:
-            if not _stands(mark.p_w, gates):
+            if not _is_known(mark.p_w, gates):
                 gates.append(MappedGate(mark.p_w, mark.yaw, np.eye(BLOCK), mark.seen))
     if not gates:
-        raise MapError(f"{flights[0].path}: no opening was seen whole and often enough to be a gate")
+        raise MapError(f"{flights[0].path}: no complete opening was seen often enough to be mapped as a gate")
     given = vehicle.camera, frame, look
     free = Bundle(list(chains), list(gates), *given, unknown(vehicle, look))
     cov, sights = free.solve()
     if differs(free.shared, cov[-M:, -M:]):
         return _map(free, cov, sights, vehicle.camera, doubted=True)
-    held = Bundle(chains, gates, *given, as_told(vehicle))
+    held = Bundle(chains, gates, *given, specified(vehicle))
     return _map(held, *held.solve(), vehicle.camera, doubted=False)
 
 
@@ -92,7 +92,7 @@ def _map(bundle: Bundle, cov: Array, sights: Sequence[Sight], camera: Camera, do
     return Map(gates, bundle.chains, tilt, float(last[DELAY]), bundle.swell_m, bundle.deeper_m, residual_px, *lens)
 
 
-def _stands(p_w: Array, gates: Sequence[MappedGate]) -> bool:
+def _is_known(p_w: Array, gates: Sequence[MappedGate]) -> bool:
     """Return whether a gate is already near p_w."""
     return any(np.linalg.norm(p_w - gate.p_w) < SAME_M for gate in gates)
 

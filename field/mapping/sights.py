@@ -46,7 +46,7 @@ class LoggedFlight:
 
     def attitude_before(self, t: float) -> Attitude | None:
         """Return the newest attitude at or before t; None without one."""
-        k = bisect_right(self.attitudes, t, key=lambda told: told.t) - 1
+        k = bisect_right(self.attitudes, t, key=lambda attitude: attitude.t) - 1
         return self.attitudes[k] if k >= 0 else None
 
 
@@ -58,7 +58,7 @@ def read_flight(path: Path, detector: Detector | None) -> LoggedFlight:
         MapError: IMU samples, a flight or openings are missing.
     """
     if is_imported(path) and (detector or not path.is_dir()):
-        hint = "its labelled corners serve without --detector" if path.is_dir() else "map-track needs gates in images"
+        hint = "use its labelled corners, without --detector" if path.is_dir() else "map-track needs gates in images"
         raise MapError(f"{path}: holds no images; {hint}")
     flight = LoggedFlight(path)
     with reading(path):
@@ -83,9 +83,9 @@ def _read(flight: LoggedFlight, detector: Detector | None) -> None:
                 break
             _take(flight, sample, flying)
         elif topic == "/attitude":
-            told = Attitude(record["t"], tuple(record["q"]))
-            flight.attitudes.append(told)
-            flight.events.append(told)
+            attitude = Attitude(record["t"], tuple(record["q"]))
+            flight.attitudes.append(attitude)
+            flight.events.append(attitude)
         elif topic == "/camera" and detector is not None:
             stamp = record["timestamp"]
             found = detector.detect(decode(base64.b64decode(record["data"]), detector.camera))
@@ -97,13 +97,17 @@ def _read(flight: LoggedFlight, detector: Detector | None) -> None:
                 frames[record["frame"]] = LoggedImage(record["t"], [])
                 flight.events.append(frames[record["frame"]])
             frames[record["frame"]].detections.append(Detection.recorded(record))
-    flight.attitudes.sort(key=lambda told: told.t)
+    flight.attitudes.sort(key=lambda attitude: attitude.t)
     if not flying or len(flight.readings) < 2:
         raise MapError(f"{path}: holds {len(flight.readings)} IMU samples in flight; run-mpc writes them")
     first, last = flight.released, flight.readings[-1].t
     flight.images = sorted((one for one in frames.values() if first < one.t < last), key=lambda one: one.t)
     if not any(image.detections for image in flight.images):
-        hint = "no gate is seen in its images" if detector else "holds no detections; --detector finds them in images"
+        hint = (
+            "no gate was detected in its images"
+            if detector
+            else "holds no detections; use --detector to detect gates in its images"
+        )
         raise MapError(f"{path}: {hint}")
 
 

@@ -176,6 +176,7 @@ class ChainNormal(NamedTuple):
 
     @classmethod
     def zero(cls, K: int) -> "ChainNormal":
+        """Return zero equations of K states."""
         of_states = np.zeros((K, N, N)), np.zeros((K - 1, N, N)), np.zeros((K, N))
         return cls(*of_states, np.zeros((K, N, 3)), np.zeros((3, 3)), np.zeros(3))
 
@@ -200,9 +201,9 @@ def first_guess(
             front.attitude(event)
         elif released:
             front.see(event.t, event.detections)
-            late, then = event.t - max(states[-1].t, times[0]), front.at(event.t)
-            if then is not None and event.detections and late > max(spacing, 1e-3) and event.t < times[-1]:
-                states.append(_nominal(then, gyro))
+            late, state = event.t - max(states[-1].t, times[0]), front.at(event.t)
+            if state is not None and event.detections and late > max(spacing, 1e-3) and event.t < times[-1]:
+                states.append(_nominal(state, gyro))
                 images.append(event)
     at, between = _spread(flight, [x.t for x in states])
     chain = StateChain(flight, tuple(states), at, between, tuple(images), bool(flight.attitudes))

@@ -58,7 +58,7 @@ def rested(received: Sequence[Message], profile: BetaflightProfile) -> AtRest:
     ]
     if min(len(samples), len(tilts)) < FEWEST:
         raise UserError(
-            f"only {min(len(samples), len(tilts))} answers with IMU and attitude, {FEWEST} are needed: --seconds"
+            f"--seconds: too short, {min(len(samples), len(tilts))} of at least {FEWEST} replies with IMU and attitude"
         )
     accel, gyro = (np.array([getattr(sample, name) for sample in samples]) for name in ("accel", "gyro"))
     roll, pitch = np.mean(tilts, axis=0).tolist()
@@ -79,7 +79,7 @@ def at_rest(found: AtRest, noise: ImuParameters) -> list[Check]:
     turn = max(found.gyro_rad_s, key=abs)
     return [
         number("specific force, m/s^2", GRAVITY, math.sqrt(x * x + y * y + z * z), off),
-        same("it points", "up", "up" if z < 0 else "down"),
+        same("specific force points", "up", "up" if z < 0 else "down"),
         number("gyro bias, rad/s", 0.0, turn, SIGMAS * noise.gyro_bias_rad_s + 1e-3),
         _at_most("noise of accel, m/s^2", LOUDER * noise.accel_noise_m_s2, found.accel_noise_m_s2),
         _at_most("noise of gyro, rad/s", LOUDER * noise.gyro_noise_rad_s, found.gyro_noise_rad_s),
@@ -90,7 +90,7 @@ def at_rest(found: AtRest, noise: ImuParameters) -> list[Check]:
 
 def line_check(profile: BetaflightProfile, interval_p95_s: float) -> Check:
     """Check that the line sustains a reply for each beat of the sticks, as a flight requires."""
-    return _at_most("answers beside sticks, p95 ms", 1e3 * LATE / profile.stick_hz, 1e3 * interval_p95_s)
+    return _at_most("reply interval with sticks, p95 ms", 1e3 * LATE / profile.stick_hz, 1e3 * interval_p95_s)
 
 
 def _at_most(name: str, limit: float, found: float) -> Check:

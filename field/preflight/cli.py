@@ -36,6 +36,7 @@ SHORTEST_S, LONGEST_S = 1.0, 600.0
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command line of `preflight`."""
     arguments = argparse.ArgumentParser(
         prog="preflight",
         description="Read a Betaflight at rest, compare it with profile and vehicle, and write a file for run-mpc --preflight.",
@@ -51,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         help="propellers off: also rehearse the hand-over with the person at the transmitter, stick by stick",
     )
     arguments.add_argument("--limit", type=float, default=120.0, help="with --rehearse: time limit, s (default: 120)")
-    add_common(arguments, "what was read, and the checks")
+    add_common(arguments, "the values read and the checks")
     return arguments
 
 
@@ -65,8 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         found, against = file.constants, f"profile {profile.name}, vehicle {vehicle.name}"
         print(f"{found.firmware}, MSP {found.api}, board {found.board}; against {against}:")
         print(table(checks))
-        print(f"the line alone: {described(alone)}")
-        print(f"beside {profile.stick_hz:g} Hz of sticks: {described(beside)}")
+        print(f"line without sticks: {described(alone)}")
+        print(f"line with {profile.stick_hz:g} Hz of sticks: {described(beside)}")
         write_json(arguments.json, {"file": file, "alone": alone, "beside": beside, "checks": checks})
         if differs := sum(check.verdict is CheckVerdict.DIFFERS for check in checks):
             print(f"{differs} of {len(checks)} differ: correct the aircraft or the files; no file is written")
@@ -82,13 +83,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _require_consistent(arguments: argparse.Namespace) -> None:
     if not arguments.msp:
-        raise UserError("--msp WHERE: is missing, such as --msp /dev/ttyTHS1 or tcp:127.0.0.1:5761")
+        raise UserError("--msp WHERE is missing, such as --msp /dev/ttyTHS1 or --msp tcp:127.0.0.1:5761")
     if not SHORTEST_S <= arguments.seconds <= LONGEST_S:
         raise UserError(f"--seconds {arguments.seconds:g}: must lie between {SHORTEST_S:g} and {LONGEST_S:g}")
     if arguments.limit <= 0:
         raise UserError(f"--limit {arguments.limit:g}: must be positive")
     if arguments.out is not None and arguments.out.suffix != ".yaml":
-        raise UserError(f"--out {arguments.out}: a preflight's file ends in .yaml")
+        raise UserError(f"--out {arguments.out}: a preflight file ends in .yaml")
     if arguments.out is not None:
         require_output(arguments.out, arguments.profile, FOLDER / f"{arguments.profile}.yaml", arguments.vehicle)
 
@@ -113,11 +114,12 @@ def _rehearsed(port: Port, profile: BetaflightProfile, limit_s: float) -> bool:
     rehearsal = rehearse(MspLine(port, profile, profile.stick_hz), profile, limit_s, say, time.monotonic)
     print(table(rehearsal.checks))
     if rehearsal.cause:
-        print(f"the rehearsal: {rehearsal.cause}")
+        print(f"rehearsal failed: {rehearsal.cause}")
     return not rehearsal.cause
 
 
 def main() -> None:
+    """Run `preflight` and exit with its code."""
     sys.exit(perform(parser(), run))
 
 

@@ -24,7 +24,7 @@ class Stage(enum.Enum):
 
     ARM = "propellers off, throttle low: arm"
     HAND_OVER = "hand over: switch the override on"
-    MOVE = "handed over: each stick moves by itself, look on"
+    MOVE = "handed over: the program moves one stick after the other, wait"
     TAKE_BACK = "take back: switch the override off"
     DISARM = "disarm"
     OVER = "over"
@@ -57,9 +57,7 @@ class Rehearsal:
         elif isinstance(message, Channels):
             self._handed_over = self._profile.aux.override.on(message.us)
             if self._handed_over and message.us[OWN_ORDER.index("T")] >= self._profile.throttle.min_check_us:
-                self._fail(
-                    "throttle", "low", "up", "the throttle is up: take back at once, and look at the channel map"
-                )
+                self._fail("throttle", "low", "up", "the throttle is up: take back at once, and check the channel map")
         else:
             return
         if self.stage is not Stage.OVER:
@@ -68,7 +66,7 @@ class Rehearsal:
     def give_up(self, limit_s: float) -> None:
         """End the rehearsal after a time-out."""
         if self.stage is not Stage.OVER:
-            self._end(f"waited {limit_s:g} s in vain: {self.stage.value}")
+            self._end(f"not done within {limit_s:g} s: {self.stage.value}")
 
     def _follow(self, message: Message, t: float) -> None:
         """Advance to the next stage if due."""
@@ -83,28 +81,29 @@ class Rehearsal:
         if self.stage is Stage.DISARM and not self._armed:
             self._end("")
         if self.stage in (Stage.HAND_OVER, Stage.MOVE, Stage.TAKE_BACK) and not self._armed:
-            self._end(f"disarmed before its time: {self.stage.value}")
+            self._end(f"disarmed too early: {self.stage.value}")
         if self.stage is Stage.MOVE and not self._handed_over:
             self._end("taken back before every stick was tried")
 
-    def _watch(self, told: Channels, t: float) -> None:
+    def _watch(self, channels: Channels, t: float) -> None:
         """Check that the displaced stick appears on its channel alone."""
         off = {
-            letter: us - (LOW_US if letter == "T" else MID_US) for letter, us in zip(OWN_ORDER, told.us, strict=False)
+            letter: us - (LOW_US if letter == "T" else MID_US)
+            for letter, us in zip(OWN_ORDER, channels.us, strict=False)
         }
         shown = [letter for letter, by in off.items() if abs(by) > SAME_US]
         right = shown == [self._moved] and abs(off[self._moved] - STEP_US) <= SAME_US
         if not self._handed_over or not (right or t - self._moved_t > MOVE_S):
             return
-        name = f"{NAMES[self._moved]} stick shows on"
+        name = f"{NAMES[self._moved]} stick appears on"
         found = " and ".join(NAMES[letter] for letter in shown) or "none"
         if not right:
-            self._fail(name, NAMES[self._moved], found, f"the {NAMES[self._moved]} stick showed on: {found}")
+            self._fail(name, NAMES[self._moved], found, f"the {NAMES[self._moved]} stick appeared on: {found}")
             return
         took = f"{found}, after {1e3 * (t - self._moved_t):.0f} ms"
         if len(self._left) == len(OWN_ORDER):
             self.checks.append(
-                Check("override to acting sticks, ms", "-", f"{1e3 * (t - self._moved_t):.0f}", CheckVerdict.PASS)
+                Check("override to effect of sticks, ms", "-", f"{1e3 * (t - self._moved_t):.0f}", CheckVerdict.PASS)
             )
         self.checks.append(Check(name, NAMES[self._moved], took, CheckVerdict.PASS))
         self._left.pop(0)
@@ -128,12 +127,12 @@ def rehearse(
     Raises:
         LinkError: the line failed.
     """
-    rehearsal, until, told = Rehearsal(profile, clock()), clock() + limit_s, None
+    rehearsal, until, announced = Rehearsal(profile, clock()), clock() + limit_s, None
     try:
         while rehearsal.stage is not Stage.OVER:
-            if rehearsal.stage is not told:
-                told = rehearsal.stage
-                say(f"{told.value} ...")
+            if rehearsal.stage is not announced:
+                announced = rehearsal.stage
+                say(f"{announced.value} ...")
             line.sticks = rehearsal.sticks
             for sampled, message in line.exchange(POLL_S):
                 rehearsal.receive(message, sampled)

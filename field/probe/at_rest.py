@@ -57,12 +57,12 @@ def probe(received: ReceivedMessages, profile: Profile) -> tuple[list[Check], Pr
     number("LOCAL_POSITION_NED, Hz", "local_position_hz", _hz(received, "LOCAL_POSITION_NED") or None)
     number("ODOMETRY, Hz", "odometry_hz", _hz(received, "ODOMETRY") or None)
     ground = any(received[kind] for kind in GROUND_MESSAGES)
-    checks.append(same("speaks to ground stations", profile.ground_station, ground))
-    for name, told, why in (
+    checks.append(same("ground station messages", profile.ground_station, ground))
+    for name, expected_value, why in (
         ("copies of a COLLISION", profile.collision_copies, "needs a contact"),
-        ("position set-points turn it", profile.position_yaw, "not tried"),
+        ("position set-points yaw the vehicle", profile.position_yaw, "not tried"),
     ):
-        checks.append(Check(name, str(told), why, CheckVerdict.UNKNOWN))
+        checks.append(Check(name, str(expected_value), why, CheckVerdict.UNKNOWN))
     news, race = probe_race(received, profile.race)
     rest, signs = _at_rest(received, profile.signs)
     found = replace(found, timesync=answered, ground_station=ground, race=race, signs=signs)
@@ -78,7 +78,7 @@ def jitter(received: ReceivedMessages) -> str:
     """Return one line on the jitter of IMU samples, and the share of repeats."""
     rows = received["HIGHRES_IMU"]
     if len(rows) < 3:
-        return "no HIGHRES_IMU to judge jitter by"
+        return "no HIGHRES_IMU received: jitter unknown"
     late = np.array([arrival - m.time_usec * 1e-6 for arrival, m in rows])
     steps = Counter(
         round((b.time_usec - a.time_usec) * 1e-3, 1) for (_, a), (_, b) in zip(rows, rows[1:], strict=False)
@@ -86,7 +86,7 @@ def jitter(received: ReceivedMessages) -> str:
     same = np.mean([imu_values(a) == imu_values(b) for (_, a), (_, b) in zip(rows, rows[1:], strict=False)])
     common = ", ".join(f"{step:g} ms x {n}" for step, n in steps.most_common(3))
     spread = (np.percentile(late, 99) - late.min()) * 1e3
-    return f"IMU stamps step by {common}; {same:.0%} of the samples repeat the last; 99 % arrive within {spread:.1f} ms"
+    return f"IMU stamps step by {common}; {same:.0%} of the samples repeat the previous one; 99 % arrive within {spread:.1f} ms"
 
 
 def _at_rest(received: ReceivedMessages, signs: Signs) -> tuple[list[Check], Signs]:
@@ -99,13 +99,13 @@ def _at_rest(received: ReceivedMessages, signs: Signs) -> tuple[list[Check], Sig
     still = np.std([imu_values(m)[:3] for _, m in rows], axis=0).max() < AT_REST_M_S2
     right = still and abs(float(np.linalg.norm(force)) - GRAVITY) < AT_REST_M_S2 and force[2] < 0
     verdict = (CheckVerdict.PASS if right else CheckVerdict.DIFFERS) if still else CheckVerdict.UNKNOWN
-    checks.append(Check("gravity at rest, m/s^2", f"{GRAVITY:.2f} upward", f"{_told(force)}", verdict))
+    checks.append(Check("gravity at rest, m/s^2", f"{GRAVITY:.2f} upward", _formatted(force), verdict))
     if right and received["ATTITUDE"]:
         pitch = math.asin(max(-1.0, min(1.0, force[0] / float(np.linalg.norm(force)))))
-        told = float(np.mean([m.pitch for _, m in received["ATTITUDE"]]))
+        reported = float(np.mean([m.pitch for _, m in received["ATTITUDE"]]))
         if abs(pitch) > TILTED_RAD:
-            sign = 1.0 if told * pitch > 0 else -1.0
-            agrees = sign == signs.euler[1] and abs(abs(told) - abs(pitch)) < TILTED_RAD
+            sign = 1.0 if reported * pitch > 0 else -1.0
+            agrees = sign == signs.euler[1] and abs(abs(reported) - abs(pitch)) < TILTED_RAD
             checks.append(
                 Check(
                     "sign of ATTITUDE pitch",
@@ -126,7 +126,7 @@ NEED_A_FLIGHT = ("signs of ATTITUDE roll and yaw", "signs of the gyro", "rate ga
 
 def unflown() -> list[Check]:
     """Return the checks that require a flight, as unknown."""
-    return [Check(name, "as the profile", "needs a flight", CheckVerdict.UNKNOWN) for name in NEED_A_FLIGHT]
+    return [Check(name, "as in profile", "needs a flight", CheckVerdict.UNKNOWN) for name in NEED_A_FLIGHT]
 
 
 def _hz(received: ReceivedMessages, kind: str) -> float | None:
@@ -168,5 +168,5 @@ def _resolution(received: ReceivedMessages) -> float | None:
     return float(10 ** min(9, len(str(step)) - len(str(step).rstrip("0"))))
 
 
-def _told(vector: Array) -> str:
+def _formatted(vector: Array) -> str:
     return "(" + ", ".join(f"{v:.2f}" for v in vector) + ")"

@@ -56,13 +56,13 @@ def probe_msp(arguments: argparse.Namespace) -> int:
     checks = [*compare(found, profile), *at_rest(received, profile)]
     print(f"{found.firmware}, MSP {found.api}, board {found.board}; against profile {profile.name}:")
     print(table(checks))
-    print(f"the line alone: {described(alone)}")
-    print(f"beside {profile.stick_hz:g} Hz of sticks: {described(beside)}")
+    print(f"line without sticks: {described(alone)}")
+    print(f"line with {profile.stick_hz:g} Hz of sticks: {described(beside)}")
     write_json(
         arguments.json, {"profile": profile.name, "found": found, "checks": checks, "alone": alone, "beside": beside}
     )
     if arguments.out is not None:
-        source = f"{found.firmware} on {found.board}, rates as read; all else is of {profile.name}."
+        source = f"{found.firmware} on {found.board}, rates as read; all other values are those of {profile.name}."
         own = replace(profile, name=arguments.out.stem, source=source, rates=found.rates or profile.rates)
         write_yaml(arguments.out, asdict(own))
         remark(f"wrote {arguments.out}")
@@ -135,4 +135,4 @@ def at_rest(received: dict[type[Message], list[Message]], profile: BetaflightPro
 def described(figures: LinkFigures) -> str:
     """Return the figures as one line."""
     mean, p95 = 1e3 * figures.interval_mean_s, 1e3 * figures.interval_p95_s
-    return f"{figures.answers} answers, one in {mean:.1f} ms, p95 {p95:.1f} ms, {figures.timeouts} lost"
+    return f"{figures.answers} replies, interval {mean:.1f} ms, p95 {p95:.1f} ms, {figures.timeouts} timeouts"

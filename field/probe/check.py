@@ -5,6 +5,8 @@ from enum import StrEnum
 
 
 class CheckVerdict(StrEnum):
+    """Result of a check; `UNKNOWN` where nothing was measured."""
+
     PASS = "pass"
     DIFFERS = "differs"
     UNKNOWN = "unknown"
@@ -30,12 +32,12 @@ def _shown(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def number(name: str, expected: float, told: float | None, tolerance: float) -> Check:
+def number(name: str, expected: float, measured: float | None, tolerance: float) -> Check:
     """Return a check of a measured number against an expected one; None: not measured."""
-    if told is None:
+    if measured is None:
         return Check(name, f"{expected:.4g}", "-", CheckVerdict.UNKNOWN)
-    same = abs(told - expected) <= tolerance
-    return Check(name, f"{expected:.4g}", f"{told:.4g}", CheckVerdict.PASS if same else CheckVerdict.DIFFERS)
+    same = abs(measured - expected) <= tolerance
+    return Check(name, f"{expected:.4g}", f"{measured:.4g}", CheckVerdict.PASS if same else CheckVerdict.DIFFERS)
 
 
 def table(checks: list[Check]) -> str:

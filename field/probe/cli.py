@@ -24,6 +24,7 @@ MAVLINK_PORT, VIDEO_PORT = 14550, 5600
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command line of `probe-link`."""
     arguments = argparse.ArgumentParser(
         prog="probe-link",
         description="Measure a simulator at rest and in a short probe flight, and report the differences from a wire profile.",
@@ -52,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Probe the simulator and print the checks; return 1 if one differs from the profile. Raises UserError without a link."""
     if not 1.0 <= arguments.seconds <= 600.0:
         raise UserError(f"--seconds {arguments.seconds:g}: must lie between 1 and 600")
     if arguments.out is not None and arguments.out.suffix != ".yaml":
@@ -62,33 +64,37 @@ def run(arguments: argparse.Namespace) -> int:
         return probe_msp(arguments)
     known = [load_profile(arguments.profile)] if arguments.profile != "auto" else _known()
     vehicle = load_vehicle(arguments.vehicle)
-    asked = link_of(arguments, MAVLINK_PORT, VIDEO_PORT)
-    timing, whom = (known[0].physics_hz, known[0].video_latency_s), (asked.peer, asked.key)
-    ends = asked.mavlink, asked.video
-    with LockstepRawLink(*ends, *timing, *whom) if arguments.lockstep else UdpRawLink(*ends, *whom) as link:
+    requested = link_of(arguments, MAVLINK_PORT, VIDEO_PORT)
+    timing, peer_and_key = (known[0].physics_hz, known[0].video_latency_s), (requested.peer, requested.key)
+    ends = requested.mavlink, requested.video
+    with (
+        LockstepRawLink(*ends, *timing, *peer_and_key)
+        if arguments.lockstep
+        else UdpRawLink(*ends, *peer_and_key) as link
+    ):
         received = listen(link, arguments.seconds, arguments.wait, not arguments.no_fly)
         profile = best(received, known)
         checks, found = probe(received, profile)
         if found.race is not None:
             check, race = probe_map(received, found.race, vehicle.camera)
             checks, found = [*checks, check], replace(found, race=race)
-        why = "the motors stayed off" if arguments.no_fly else ""
+        why = "--no-fly was given" if arguments.no_fly else ""
         flown: list[Check] = []
         if not arguments.no_fly:
             flown, found, why = fly_probe(link, received, profile, vehicle, found)
     checks = _merged(checks, flown or unflown())
-    print(f"against profile {profile.name}:")
+    print(f"compared with profile {profile.name}:")
     print(table(checks))
     print(jitter(received))
     others = sorted(set(received.messages) - {"HEARTBEAT", "HIGHRES_IMU", "ATTITUDE"})
     print(
-        f"also heard: {', '.join(f'{kind} {len(received[kind]) / received.seconds:.1f} Hz' for kind in others) or 'nothing'}"
+        f"also received: {', '.join(f'{kind} {len(received[kind]) / received.seconds:.1f} Hz' for kind in others) or 'nothing'}"
     )
     write_json(arguments.json, {"profile": profile.name, "checks": checks, "flown": bool(flown), "cause": why})
     if why:
-        print(f"the flight: {why}" if flown else f"no flight: {why}")
+        print(f"flight ended early: {why}" if flown else f"no flight: {why}")
     if arguments.out is not None:
-        source = f"Probed; what that does not tell is of {profile.name}."
+        source = f"Probed; values that were not measured are those of {profile.name}."
         write_yaml(arguments.out, asdict(replace(found, name=arguments.out.stem, source=source)))
         remark(f"wrote {arguments.out}")
     return 1 if any(check.verdict is CheckVerdict.DIFFERS for check in checks) else 0
@@ -96,8 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _merged(rest: list[Check], flown: list[Check]) -> list[Check]:
     """Return all checks; those of the flight replace those at rest."""
-    again = {check.name for check in flown}
-    return [*(check for check in rest if check.name not in again), *flown]
+    repeated = {check.name for check in flown}
+    return [*(check for check in rest if check.name not in repeated), *flown]
 
 
 def _known() -> list[Profile]:
@@ -105,6 +111,7 @@ def _known() -> list[Profile]:
 
 
 def main() -> None:
+    """Run `probe-link` and exit with its code."""
     sys.exit(perform(parser(), run))
 
 

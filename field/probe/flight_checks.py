@@ -36,21 +36,21 @@ def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: P
         signs = replace(signs, odometry_q=found.odometry_q, odometry_rates=rates)
     result = replace(so_far, signs=signs)
     gains = {mask: found.gain(mask) for mask in (LEGACY, RAD_S)}
-    for mask, told in gains.items():
+    for mask, measured in gains.items():
         expected = profile.gain(mask == RAD_S)
-        verdict = CheckVerdict.UNKNOWN if told is None else _agree(expected, told)
-        checks.append(Check(f"rates by mask {mask}", _gain(expected), _gain(told), verdict))
-        if told is not None and verdict is CheckVerdict.DIFFERS:
-            gain = _rounded(told)
+        verdict = CheckVerdict.UNKNOWN if measured is None else _agree(expected, measured)
+        checks.append(Check(f"rates by mask {mask}", _gain(expected), _gain(measured), verdict))
+        if measured is not None and verdict is CheckVerdict.DIFFERS:
+            gain = _rounded(measured)
             result = replace(result, rates_rad_s=gain) if mask == RAD_S else replace(result, rates=gain)
     bit = _bit(gains[LEGACY], gains[RAD_S])
     best = None if bit is None else float(_mask(bit))
-    checks.append(number("the better of the two masks", _mask(profile.rates_rad_s_bit), best, 0.0))
+    checks.append(number("mask with rates nearer to rad/s", _mask(profile.rates_rad_s_bit), best, 0.0))
     if bit is not None:
         result = replace(result, rates_rad_s_bit=bit)
     if found.fresh is not None:
         hz = found.fresh * so_far.imu_hz
-        checks.append(number("IMU samples with news, Hz", profile.imu_fresh_hz, hz, 0.1 * profile.imu_fresh_hz))
+        checks.append(number("IMU samples that differ, Hz", profile.imu_fresh_hz, hz, 0.1 * profile.imu_fresh_hz))
         if checks[-1].verdict is CheckVerdict.DIFFERS:
             result = replace(result, imu_fresh_hz=round(hz, 1))
     checks += _camera(found, profile, vehicle)
@@ -62,7 +62,7 @@ def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: P
 def _camera(found: Findings, profile: Profile, vehicle: Vehicle) -> list[Check]:
     exposed = None if found.video_shift_s is None else profile.video_latency_s - found.video_shift_s
     return [
-        number("camera's turn over the gyro's", 1.0, found.camera_slope, SLOPE),
+        number("camera rotation over gyro rotation", 1.0, found.camera_slope, SLOPE),
         number("camera tilt, deg", vehicle.camera.tilt_deg, found.camera_tilt_deg, TILT_DEG),
         number("exposure to complete image, s", profile.video_latency_s, exposed, SHIFT_S),
     ]
@@ -83,31 +83,31 @@ def _vehicle(found: Findings, vehicle: Vehicle) -> list[Check]:
     checks.append(number("thrust lag, s", vehicle.thrust_lag_s, thrust.lag_s if thrust else None, 0.01))
     bank = found.bank
     if bank is None:
-        told, verdict = "not tried", CheckVerdict.UNKNOWN
+        result, verdict = "not tried", CheckVerdict.UNKNOWN
     elif not math.isfinite(bank):
-        told, verdict = "spins", CheckVerdict.DIFFERS
+        result, verdict = "spins", CheckVerdict.DIFFERS
     else:
         good = abs(bank - 1) < BANK
-        told, verdict = f"{bank:.2f} of the bank", CheckVerdict.PASS if good else CheckVerdict.DIFFERS
-    return [*checks, Check("attitude mode (mask 7)", "follows", told, verdict)]
+        result, verdict = f"{bank:.2f} of the commanded bank", CheckVerdict.PASS if good else CheckVerdict.DIFFERS
+    return [*checks, Check("attitude mode (mask 7)", "follows", result, verdict)]
 
 
-def _signs(name: str, expected: Sequence[float], told: Sequence[float | None]) -> Check:
-    text = " ".join("?" if sign is None else f"{sign:+.0f}"[0] for sign in told)
-    wrong = any(sign is not None and sign != mine for sign, mine in zip(told, expected, strict=True))
-    verdict = CheckVerdict.DIFFERS if wrong else CheckVerdict.UNKNOWN if None in told else CheckVerdict.PASS
+def _signs(name: str, expected: Sequence[float], measured: Sequence[float | None]) -> Check:
+    text = " ".join("?" if sign is None else f"{sign:+.0f}"[0] for sign in measured)
+    wrong = any(sign is not None and sign != mine for sign, mine in zip(measured, expected, strict=True))
+    verdict = CheckVerdict.DIFFERS if wrong else CheckVerdict.UNKNOWN if None in measured else CheckVerdict.PASS
     return Check(name, " ".join(f"{sign:+.0f}"[0] for sign in expected), text, verdict)
 
 
-def _filled(told: Signs, known: Sequence[float]) -> tuple[float, float, float]:
+def _filled(measured: Signs, known: Sequence[float]) -> tuple[float, float, float]:
     """Return the measured signs, and known ones in place of the missing."""
-    a, b, c = (float(mine if sign is None else sign) for sign, mine in zip(told, known, strict=True))
+    a, b, c = (float(mine if sign is None else sign) for sign, mine in zip(measured, known, strict=True))
     return a, b, c
 
 
-def _agree(expected: RateGain, told: RateGain) -> CheckVerdict:
-    near = all(abs(a / b - 1) < GAIN for a, b in zip(told.gain, expected.gain, strict=True))
-    same = near and told.sign == expected.sign and abs(told.growth_s - expected.growth_s) < GROWTH
+def _agree(expected: RateGain, measured: RateGain) -> CheckVerdict:
+    near = all(abs(a / b - 1) < GAIN for a, b in zip(measured.gain, expected.gain, strict=True))
+    same = near and measured.sign == expected.sign and abs(measured.growth_s - expected.growth_s) < GROWTH
     return CheckVerdict.PASS if same else CheckVerdict.DIFFERS
 
 

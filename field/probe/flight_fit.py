@@ -85,27 +85,27 @@ def _rates(
     series: Series, t: Array, rates: Array, used: np.ndarray
 ) -> tuple[Fitted | None, Fitted | None, Fitted | None]:
     """Fit each axis: growth of the gains first, from all axes together; then gains, delay and lag with that growth."""
-    asked = [commands(series.sent, t, axis, KINDS) for axis in range(3)]
-    free = [one.fit(rates[:, axis], used, None) for axis, one in enumerate(asked)]
+    commanded = [commands(series.sent, t, axis, KINDS) for axis in range(3)]
+    free = [one.fit(rates[:, axis], used, None) for axis, one in enumerate(commanded)]
     growth = []
     for k in range(len(KINDS)):
-        told = [
+        weighted = [
             (f.growth[k], f.gain[k] ** 2)
             for f in free
             if f is not None and f.unexplained < POORLY and abs(f.gain[k]) > 0.1
         ]
-        mean = sum(g * w for g, w in told) / sum(w for _, w in told) if told else 0.0
+        mean = sum(g * w for g, w in weighted) / sum(w for _, w in weighted) if weighted else 0.0
         growth.append(mean if mean > GROWS else 0.0)
-    fits = [one.fit(rates[:, axis], used, tuple(growth)) for axis, one in enumerate(asked)]
+    fits = [one.fit(rates[:, axis], used, tuple(growth)) for axis, one in enumerate(commanded)]
     x, y, z = (fit if fit is not None and fit.unexplained < POORLY else None for fit in fits)
     return x, y, z
 
 
 def _thrust(series: Series, t: Array, accel: Array, used: np.ndarray) -> Fitted | None:
     """Fit slope of thrust over throttle, delay and lag. The whole curve requires held throttles, see identify-vehicle."""
-    asked = commands(series.sent, t, None, ())
-    middle = float(np.median(asked.u))
-    centred = replace(asked, u=asked.u - middle)
+    throttle = commands(series.sent, t, None, ())
+    middle = float(np.median(throttle.u))
+    centred = replace(throttle, u=throttle.u - middle)
     force = -accel[:, 2] - float(np.median(-accel[used, 2]))
     fit = centred.fit(force, used, (0.0,))
     return fit if fit is not None and fit.unexplained < POORLY else None
@@ -144,9 +144,9 @@ def _camera(
     return float(shift), slope, tilt
 
 
-def _sign(told: Array, true: Array, least: float) -> float | None:
+def _sign(reported: Array, true: Array, least: float) -> float | None:
     """Return the sign of the correlation of two signals (N,); None if they hardly vary, or are uncorrelated."""
-    a, b = told - told.mean(), true - true.mean()
+    a, b = reported - reported.mean(), true - true.mean()
     if b.std() < least or a.std() < least / 3:
         return None
     agreement = float(a @ b) / float(np.linalg.norm(a) * np.linalg.norm(b))
@@ -169,8 +169,8 @@ def _attitude(series: Series, rest: RestMean, t: Array, true: Array, gyro: Signs
         q = normalised(product(q, exp((t[k] - t[k - 1]) * 0.5 * (true[k] + true[k - 1])))) if k else q
         euler.append(to_euler(q))
     at = np.array([row[0] for row in rows])
-    told, rates = (np.array([row[k] for row in rows]) for k in (1, 2))
-    flown, real = np.unwrap(np.array(euler), axis=0), np.unwrap(told, axis=0)
+    reported, rates = (np.array([row[k] for row in rows]) for k in (1, 2))
+    flown, real = np.unwrap(np.array(euler), axis=0), np.unwrap(reported, axis=0)
     angles = [_sign(real[:, i], np.interp(at, t, flown[:, i]), MOVED_RAD) for i in range(3)]
     turning = [_sign(rates[:, i], np.interp(at, t, true[:, i]), MOVED_RAD_S) for i in range(3)]
     whole = gyro if all(sign is not None for sign in gyro) else (None, gyro[1], None)

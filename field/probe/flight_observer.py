@@ -93,9 +93,9 @@ class FlightObserver:
         elif self._spinning_since is None:
             self._spinning_since = t
         elif t - self._spinning_since > SPIN_S:
-            self.stop("it spins")
+            self.stop("the vehicle spins")
         if self.motion.down < OVERTURNED:
-            self.stop("it turns over")
+            self.stop("the vehicle turned over")
 
     def see(self, arrival: float, frame: VideoFrame) -> None:
         """Process an image: estimate the camera's rotation since the previous one."""

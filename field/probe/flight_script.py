@@ -23,7 +23,7 @@ COMMAND_HZ = 60.0
 FIRST, SWING_S = 0.4, 0.18  # amplitude on the wire of a first doublet, and s, duration of each side
 FAST_RAD_S = (3.0, 3.0, 2.0)  # amplitude of the doublets that show the growth of the gains
 FAST_S = 0.2  # s, duration of each side
-DEAF = 0.1  # measured over commanded rate, below which the axis does not respond
+LEAST_RESPONSE = 0.1  # measured over commanded rate, below which the axis does not respond
 LIFT_FROM, LIFT_TO, LIFT_RAMP = 0.1, 0.8, 0.35  # throttle, and its rate of increase, 1/s
 HEIGHT_M = 1.5
 SLOPE_NEAR_HOVER = 0.7  # relative change of throttle over that of thrust: thrust goes with throttle to the power of 1.4
@@ -48,7 +48,7 @@ class ProbeFlight(FlightObserver):
         self._mask, self._euler = mask, euler
         self._ratio: dict[int, Array] = {LEGACY: np.full(3, np.nan), RAD_S: np.full(3, np.nan)}  # gyro over command
         self._lift_t = math.inf
-        self._hover, self._asked = 0.0, GRAVITY
+        self._hover, self._specific_thrust = 0.0, GRAVITY
         self._due = -math.inf
         self._script_left = self._script()
 
@@ -75,7 +75,7 @@ class ProbeFlight(FlightObserver):
         yield from self._first(PITCH)
         tilted = max(abs(angle) for angle in self._rest.tilt) > TILTED_RAD
         if not self.notes.why[PITCH] and tilted:
-            self.stop("neither camera nor ATTITUDE shows which way it pitches, so it cannot be levelled")
+            self.stop("neither camera nor ATTITUDE gives the sign of the pitch rate, so the vehicle cannot be levelled")
             return
         yield from self._hold(0.6)
         for axis in (ROLL, YAW):
@@ -107,10 +107,10 @@ class ProbeFlight(FlightObserver):
                 self._hover = throttle - 0.07 * LIFT_RAMP  # the measured force was commanded that long before
                 self.series.marks["flight"] = (self._t, math.inf)
                 self.motion.begin()
-                self._asked = 1.2 * GRAVITY
+                self._specific_thrust = 1.2 * GRAVITY
                 yield from self._fly(0.12, lambda: (0.0, 0.0, 0.0))
                 return
-        self.notes.end = f"it does not lift off with throttle {LIFT_TO:g}"
+        self.notes.end = f"the vehicle does not lift off with throttle {LIFT_TO:g}"
 
     def _first(self, axis: int) -> Orders:
         """Fly a first doublet: determine whether the axis responds, and the sign of the gyro."""
@@ -119,7 +119,7 @@ class ProbeFlight(FlightObserver):
             yield from self._doublet(mask, axis, FIRST, SWING_S)
             yield from self._fly(0.12, lambda: self._rates())
             ratio = ratio_of(self.series, self._rest, mask, axis, begin, self._t)
-            if abs(ratio) > DEAF:
+            if abs(ratio) > LEAST_RESPONSE:
                 self._ratio[mask][axis] = ratio
                 if mask != self._mask and axis == PITCH:
                     self._mask = mask
@@ -132,7 +132,7 @@ class ProbeFlight(FlightObserver):
         yield from self._doublet(mask, axis, FIRST, SWING_S)
         yield from self._fly(0.12, lambda: self._rates())
         ratio = ratio_of(self.series, self._rest, mask, axis, begin, self._t)
-        if abs(ratio) > DEAF:
+        if abs(ratio) > LEAST_RESPONSE:
             self._ratio[mask][axis] = ratio
             yield from self._doublet(mask, axis, FAST_RAD_S[axis] / abs(ratio), FAST_S)
         yield from self._hold(0.35)
@@ -181,7 +181,7 @@ class ProbeFlight(FlightObserver):
             self._steer(sink=0.8)
             yield Order(self._mask, self._rates(), self._throttle())
             force = np.mean([row[1] for row in self.series.imu[-3:]], axis=0)
-            touched = float(np.linalg.norm(force)) > self._asked + 4.0
+            touched = float(np.linalg.norm(force)) > self._specific_thrust + 4.0
             if self._t - begin > 0.5 and (touched or self.motion.p_w[2] > 0.2):
                 break
         self.series.marks["flight"] = (self._lift_t, self._t)
@@ -200,14 +200,14 @@ class ProbeFlight(FlightObserver):
     def _steer(self, sink: float | None = None) -> None:
         """Update the thrust for the height, and adapt the hover throttle."""
         height, v_z = -self.motion.p_w[2], self.motion.v_w[2]
-        wanted = sink if sink is not None else float(np.clip(0.8 * (height - HEIGHT_M), -0.8, 0.8))
-        thrust = (GRAVITY - 2.0 * (wanted - v_z)) / max(self.motion.down, 0.6)
+        v_z_target = sink if sink is not None else float(np.clip(0.8 * (height - HEIGHT_M), -0.8, 0.8))
+        thrust = (GRAVITY - 2.0 * (v_z_target - v_z)) / max(self.motion.down, 0.6)
         force = np.mean([row[1][2] for row in self.series.imu[-4:]])
-        self._hover *= 1 + 0.5 / COMMAND_HZ * float(np.clip((self._asked + force) / GRAVITY, -0.5, 0.5))
-        self._asked = float(np.clip(thrust, 0.6 * GRAVITY, 1.5 * GRAVITY))
+        self._hover *= 1 + 0.5 / COMMAND_HZ * float(np.clip((self._specific_thrust + force) / GRAVITY, -0.5, 0.5))
+        self._specific_thrust = float(np.clip(thrust, 0.6 * GRAVITY, 1.5 * GRAVITY))
 
     def _throttle(self) -> float:
-        return float(np.clip(self._hover * (1 + SLOPE_NEAR_HOVER * (self._asked / GRAVITY - 1)), 0.02, 0.9))
+        return float(np.clip(self._hover * (1 + SLOPE_NEAR_HOVER * (self._specific_thrust / GRAVITY - 1)), 0.02, 0.9))
 
     def _rates(self) -> tuple[float, float, float]:
         """Return the rates on the wire that hold or reach the desired attitude, about the axes with a known response."""
@@ -220,8 +220,8 @@ class ProbeFlight(FlightObserver):
             roll = brake[1] / GRAVITY
         error = log(product(conjugate(self.motion.q_wb), from_euler(roll, pitch, 0.0)))
         omega = np.clip(5.0 * error, -1.2, 1.2) * self.motion.signs
-        wire = np.where(np.isfinite(self._ratio[self._mask]), omega / self._ratio[self._mask], 0.0)
-        return float(wire[0]), float(wire[1]), float(wire[2])
+        on_wire = np.where(np.isfinite(self._ratio[self._mask]), omega / self._ratio[self._mask], 0.0)
+        return float(on_wire[0]), float(on_wire[1]), float(on_wire[2])
 
     def _decide(self, axis: int, begin: float) -> None:
         """Determine the sign of the gyro about an axis: by the camera; else, in pitch, by ATTITUDE and a tilted pad."""
@@ -232,4 +232,4 @@ class ProbeFlight(FlightObserver):
             signs[axis], why[axis] = sign, "ATTITUDE and gravity"
         self.notes.signs, self.notes.why = (signs[0], signs[1], signs[2]), (why[0], why[1], why[2])
         if sign and sign != self.motion.signs[axis]:
-            self.motion.anew([row for row in self.series.imu if row[0] >= self._lift_t], signs)
+            self.motion.reintegrate([row for row in self.series.imu if row[0] >= self._lift_t], signs)

@@ -30,13 +30,13 @@ def fly_probe(
     """
     rest = rest_of(received)
     if not received.go:
-        return [], so_far, "no start of a race came: begin one, and probe before its countdown"
+        return [], so_far, "no race was started; start the probe before the countdown of a race"
     if rest is None or not rest.still:
-        return [], so_far, "it does not rest, or the accelerometer does not show gravity"
+        return [], so_far, "the vehicle is not at rest, or the accelerometer does not show gravity"
     if not received.images and not received["ATTITUDE"]:
-        return [], so_far, "with neither images nor ATTITUDE nothing shows which way it turns"
-    told = received["ATTITUDE"]
-    euler = np.mean([[m.roll, m.pitch, m.yaw] for _, m in told], axis=0) if told else None
+        return [], so_far, "neither images nor ATTITUDE was received, so the signs of rotation cannot be determined"
+    attitudes = received["ATTITUDE"]
+    euler = np.mean([[m.roll, m.pitch, m.yaw] for _, m in attitudes], axis=0) if attitudes else None
     mask = RAD_S if profile.rates_rad_s_bit else LEGACY
     flight = ProbeFlight(rest, vehicle.camera, mask, profile.signs.gyro, euler)
     flown = ReceivedMessages(0.0)

@@ -41,6 +41,7 @@ class RestMean:
 
     @property
     def weight(self) -> float:
+        """Norm of the mean specific force, m/s^2."""
         return float(np.linalg.norm(self.force_b))
 
     @property
@@ -131,7 +132,7 @@ class Motion:
         self.v_w = self.v_w + dt * a_w
         self.omega_b, self._last = omega_b, (t, force_b)
 
-    def anew(self, rows: list[tuple[float, Array, Array]], signs: Array) -> None:
+    def reintegrate(self, rows: list[tuple[float, Array, Array]], signs: Array) -> None:
         """Integrate all samples since lift-off again, with other signs."""
         self.signs = signs
         self.begin()

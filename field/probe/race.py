@@ -48,7 +48,7 @@ def probe_race(received: ReceivedMessages, expected: RaceSchedule | None) -> tup
 def probe_map(received: ReceivedMessages, race: RaceSchedule, camera: Camera) -> tuple[Check, RaceSchedule]:
     """Determine whether the map gives the feet of the gates or the centres of their openings, by the camera."""
     expected = "feet" if race.map_at_foot else "centres"
-    name, rest = "map's positions are the gates'", rest_of(received)
+    name, rest = "map positions are gate", rest_of(received)
     if received.map is None or rest is None or not rest.still:
         return Check(name, expected, "-", CheckVerdict.UNKNOWN), race
     at_foot = _at_foot(received, received.map[1].gates, rest, camera)
@@ -78,7 +78,7 @@ def _disarmed(received: ReceivedMessages) -> bool | None:
 def _at_foot(received: ReceivedMessages, gates: tuple[MapGate, ...], rest: RestMean, camera: Camera) -> bool | None:
     """Return whether feet match the elevation of the largest gate in view, from the pad, which is the origin of the map."""
     R_lb = matrix(from_euler(*rest.tilt, 0.0))
-    detector, told = open_detector(CLASSICAL, camera), []
+    detector, votes = open_detector(CLASSICAL, camera), []
     for _, frame in received.frames:
         for found in detector.detect(decode(frame.jpeg, camera))[:2]:
             outer = found.outer_px
@@ -92,9 +92,9 @@ def _at_foot(received: ReceivedMessages, gates: tuple[MapGate, ...], rest: RestM
             )
             elevation = math.degrees(math.atan2(-ray[2], math.hypot(ray[0], ray[1])))
             side_px = float(np.linalg.norm(outer - np.roll(outer, 1, axis=0), axis=1).max())
-            told += [_nearer(gate, elevation, side_px, camera) for gate in gates]
-    votes = [vote for vote in told if vote is not None]
-    return None if not votes else sum(votes) > len(votes) / 2
+            votes += [_nearer(gate, elevation, side_px, camera) for gate in gates]
+    decided = [vote for vote in votes if vote is not None]
+    return None if not decided else sum(decided) > len(decided) / 2
 
 
 def _nearer(gate: MapGate, elevation: float, side_px: float, camera: Camera) -> bool | None:

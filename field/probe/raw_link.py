@@ -47,8 +47,8 @@ class ReceivedMessages:
     @property
     def go(self) -> bool:
         """Whether a start that was announced has passed; True as well if no race is reported."""
-        seen = [status for _, status in self.race]
-        return not seen or (seen[-1].go and any(not status.go for status in seen))
+        statuses = [status for _, status in self.race]
+        return not statuses or (statuses[-1].go and any(not status.go for status in statuses))
 
 
 class RawLink(ABC):
@@ -63,7 +63,7 @@ class RawLink(ABC):
         self._race, self._images = RaceReader(), Reassembler()
         self._peer = Peer(*(peer or ("", 0)))
         self.target = (1, 0)
-        self._said = self._synced = self._armed = -math.inf
+        self._heartbeat_t = self._timesync_t = self._arm_t = -math.inf  # s, last of each sent
 
     @property
     def peer(self) -> Address | None:
@@ -90,11 +90,11 @@ class RawLink(ABC):
 
     def keep_alive(self, now: float) -> None:
         """Send heartbeats and TIMESYNC requests."""
-        if now - self._said > HEARTBEAT_S:
-            self._said = now
+        if now - self._heartbeat_t > HEARTBEAT_S:
+            self._heartbeat_t = now
             self.send(dialect.MAVLink_heartbeat_message(GROUND_STATION, NO_AUTOPILOT, 0, 0, 0, 3))
-        if now - self._synced > TIMESYNC_S:
-            self._synced = now
+        if now - self._timesync_t > TIMESYNC_S:
+            self._timesync_t = now
             self.send(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
 
     def send(self, message: Any) -> None:
@@ -104,8 +104,8 @@ class RawLink(ABC):
 
     def arm(self, now: float, arm: bool = True) -> None:
         """Arm, with repeats at intervals; or disarm at once."""
-        if not arm or now - self._armed > ARM_S:
-            self._armed = now
+        if not arm or now - self._arm_t > ARM_S:
+            self._arm_t = now
             parameters = (float(arm), *[0.0] * 6)
             self.send(dialect.MAVLink_command_long_message(*self.target, ARM_COMMAND, 0, *parameters))
 

@@ -26,10 +26,10 @@ def by_camera(series: Series, rest: RestMean, axis: int, begin: float, end: floa
     turns = [row for row in series.turns if row[0] >= begin]
     if len(turns) < FEWEST_TURNS:
         return 0.0
-    seen = np.array([turn[axis] for _, _, turn in turns])
-    felt = _turned(series, rest, np.array([row[:2] for row in turns]), axis, end)
-    norm = float(np.linalg.norm(seen) * np.linalg.norm(felt))
-    agreement = float(seen @ felt) / norm if norm > 1e-9 else 0.0
+    camera_angles = np.array([turn[axis] for _, _, turn in turns])
+    gyro_angles = _turned(series, rest, np.array([row[:2] for row in turns]), axis, end)
+    norm = float(np.linalg.norm(camera_angles) * np.linalg.norm(gyro_angles))
+    agreement = float(camera_angles @ gyro_angles) / norm if norm > 1e-9 else 0.0
     return math.copysign(1.0, agreement) if abs(agreement) > AGREEMENT else 0.0
 
 
@@ -39,21 +39,21 @@ def by_gravity(series: Series, rest: RestMean, euler: Array | None, begin: float
     tilted = euler is not None and min(abs(pitch), 2 * abs(euler[PITCH])) > TILTED_RAD
     if euler is None or not tilted or len(rows) < FEWEST_SAMPLES:
         return 0.0
-    t, told = np.array([row[0] for row in rows]), np.array([row[1][PITCH] for row in rows])
-    felt = _turned(series, rest, np.column_stack([t[:-1], t[1:]]), PITCH, end)
-    relative = float(np.diff(told) @ felt) * float(euler[PITCH]) * pitch
+    t, reported = np.array([row[0] for row in rows]), np.array([row[1][PITCH] for row in rows])
+    gyro_angles = _turned(series, rest, np.column_stack([t[:-1], t[1:]]), PITCH, end)
+    relative = float(np.diff(reported) @ gyro_angles) * float(euler[PITCH]) * pitch
     return math.copysign(1.0, relative) if relative else 0.0
 
 
 def yaw_sign(series: Series, rest: RestMean, gyro_sign: float, begin: float, end: float) -> float:
     """Return the sign of ATTITUDE's yaw, by the gyro since `begin`."""
     rows = [row for row in series.attitude if row[0] >= begin]
-    told = np.unwrap([row[1][YAW] for row in rows])
+    reported = np.unwrap([row[1][YAW] for row in rows])
     if len(rows) < FEWEST_SAMPLES:
         return 1.0
     spans = np.column_stack([np.full(len(rows), begin), [row[0] for row in rows]])
     turned = gyro_sign * _turned(series, rest, spans, YAW, end)
-    return 1.0 if float((told - told.mean()) @ (turned - turned.mean())) >= 0 else -1.0
+    return 1.0 if float((reported - reported.mean()) @ (turned - turned.mean())) >= 0 else -1.0
 
 
 def _turned(series: Series, rest: RestMean, spans: Array, axis: int, end: float) -> Array:

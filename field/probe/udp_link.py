@@ -43,16 +43,19 @@ class UdpRawLink(RawLink):
         self._video.close()
 
     def now(self) -> float:
+        """Return the local monotonic time, s."""
         return time.monotonic()
 
     @property
     def address(self) -> str:
+        """Bound address of the MAVLink socket, HOST:PORT."""
         host, port = self._link.getsockname()[:2]
         return f"{host}:{port}"
 
     def poll(
         self, received: ReceivedMessages, timeout_s: float = POLL_S
     ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
+        """Wait up to timeout_s (s); record and return the messages and images received, with times of arrival, s."""
         select.select([self._link, self._video], [], [], timeout_s)
         messages = [one for data, sender in _all(self._link) for one in self._messages(received, data, sender)]
         frames = [one for data in self._video_datagrams() for one in self._image(received, self.now(), data)]
@@ -91,6 +94,7 @@ class LockstepRawLink(UdpRawLink):
         self._coming: deque[tuple[float, bytes]] = deque()  # image datagrams and their times of delivery
 
     def now(self) -> float:
+        """Return the simulator's time, s."""
         return self._t
 
     def poll(

@@ -41,8 +41,8 @@ def time_charts(flight: ReportedFlight) -> list[Figure]:
             "s",
             [line(*behind, "behind", mode="lines+markers")] if len(flight.lost_s) else [],
         ),
-        ("pace along the plan, in plan time per time", "pace", "s/s", [line(*paces(flight), "pace")]),
-        ("throttle, 0 to 1", "throttle", "-", _asked(flight, command["throttle"], flight.sticks["throttle"])),
+        ("pace: plan time per flight time", "pace", "s/s", [line(*paces(flight), "pace")]),
+        ("throttle, 0 to 1", "throttle", "-", _commanded(flight, command["throttle"], flight.sticks["throttle"])),
         *_axes(flight),
         ("distance from the plan's path", "distance", "m", [line(*away, "distance")]),
         (
@@ -50,26 +50,31 @@ def time_charts(flight: ReportedFlight) -> list[Figure]:
             "error",
             "m",
             [
-                line(*estimate_errors(flight), "against the truth"),
-                line(state.t, np.linalg.norm(state["sigma_p"], axis=1), "its own sigma", line={"color": PLAN_COLOUR}),
+                line(*estimate_errors(flight), "true error"),
+                line(
+                    state.t,
+                    np.linalg.norm(state["sigma_p"], axis=1),
+                    "estimated standard deviation",
+                    line={"color": PLAN_COLOUR},
+                ),
             ],
         ),
         ("corrections of the estimated position", "correction", "m", [line(*corrections(flight), "correction")]),
-        ("range to gates recognised", "range", "m", [line(*ranges, "range", **dots)]),
+        ("range to recognised gates", "range", "m", [line(*ranges, "range", **dots)]),
         (
             "body rate",
             "body rate",
             "rad/s",
             [_rate(state, "flown"), _rate(command, "commanded") | {"line": {"color": PLAN_COLOUR}}],
         ),
-        ("height over the origin", "height", "m", height),
+        ("height above the origin", "height", "m", height),
         (
-            "time to solve",
+            "solver time",
             "solve time",
             "ms",
             [line(command.t, command["solve_ms"], "solver"), line(*spare, "fall-back", **dots | {"text": []})],
         ),
-        ("lost or refused by the link, so far", "datagrams", "count", _link(flight)),
+        ("datagrams lost or refused by the link", "datagrams", "count", _link(flight)),
     ]
     span = [min(0.0, float(state.t[0])), float(state.t[-1])]
     return charts(quantities, TIME, span, flight.gate_times_s)
@@ -139,7 +144,7 @@ def _rate(series: TimeSeries, name: str) -> Figure:
     return line(series.t, np.linalg.norm(series["w"], axis=1), name)
 
 
-def _asked(flight: ReportedFlight, ours: Array, theirs: Array) -> list[Figure]:
+def _commanded(flight: ReportedFlight, ours: Array, theirs: Array) -> list[Figure]:
     """Return the traces of the commands and, if a person flew instead, of the person's sticks."""
     human = [line(flight.sticks.t, theirs, "the person's sticks", line={"color": PLAN_COLOUR})] if len(theirs) else []
     return [line(flight.command.t, ours, "commanded"), *human]
@@ -149,7 +154,7 @@ def _axes(flight: ReportedFlight) -> list[Quantity]:
     """Return the body rates by axis, if a person flew."""
     ours, theirs = flight.command["w"], flight.sticks["w"]
     return [
-        (f"{name} rate asked for", f"{name} rate", "rad/s", _asked(flight, ours[:, k], theirs[:, k]))
+        (f"commanded {name} rate", f"{name} rate", "rad/s", _commanded(flight, ours[:, k], theirs[:, k]))
         for k, name in enumerate(("roll", "pitch", "yaw"))
         if len(theirs)
     ]

@@ -22,6 +22,7 @@ SLOWER = 0.1, 20.0  # range of a film's slow-down factor
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command line of `fly-report`."""
     arguments = argparse.ArgumentParser(
         prog="fly-report",
         description="Write one HTML page about a flight, or comparing several flights of one track with the first.",
@@ -48,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Write the page, and a film if requested, and return the exit code. Raises UserError for unusable logs."""
     logs: list[Path] = arguments.log
     _require_one_to_film(arguments)
     first = logs[0]
@@ -58,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
         require_output(output, *logs, arguments.track, *arguments.plans.glob("*.csv"), *arguments.plans.glob("*.json"))
     flights = [_with_plan(read_logged_flight(log), arguments.plans) for log in logs]
     with reading(first):
-        told = arguments.track or not is_imported(first)
-        track = load_track_of(flights[0].track, arguments.track) if told else course_of(first)
+        named = arguments.track or not is_imported(first)
+        track = load_track_of(flights[0].track, arguments.track) if named else course_of(first)
         text = flight_page(flights[0], track) if len(flights) == 1 else compared_page(flights, track)
     write_file(out, text)
     if arguments.film:
@@ -72,9 +74,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _require_one_to_film(arguments: argparse.Namespace) -> None:
     """Check the options of a film. Raises UserError for several flights, an unknown format, or a speed out of range."""
     if arguments.film and (len(arguments.log) > 1 or arguments.film.suffix != ".webm"):
-        raise UserError(f"--film {arguments.film}: films one flight, into a file that ends in .webm")
+        raise UserError(f"--film {arguments.film}: needs a single log, and a file name that ends in .webm")
     if not SLOWER[0] <= arguments.slower <= SLOWER[1] or (arguments.slower != 1 and not arguments.film):
-        raise UserError(f"--slower {arguments.slower:g}: {SLOWER[0]:g} to {SLOWER[1]:g} times, of a --film")
+        raise UserError(
+            f"--slower {arguments.slower:g}: must lie between {SLOWER[0]:g} and {SLOWER[1]:g}, and needs --film"
+        )
 
 
 def _summary(flight: ReportedFlight) -> dict[str, Any]:
@@ -107,6 +111,7 @@ def _gate_times_s(folder: Path, track: str, plan_hash: str) -> Array | None:
 
 
 def main() -> None:
+    """Run `fly-report` and exit with its code."""
     sys.exit(perform(parser(), run))
 
 

@@ -101,7 +101,7 @@ def compared_charts(flights: list[ReportedFlight], found: Comparison) -> list[Fi
         (f"time after {found.names[0]}", "later", "s", lines(found.later_s)),
         ("speed", "speed", "m/s", lines(found.speed)),
         ("throttle, 0 to 1", "throttle", "-", lines(throttles)),
-        ("height over the origin", "height", "m", lines(-found.p[:, :, 2])),
+        ("height above the origin", "height", "m", lines(-found.p[:, :, 2])),
         ("margin at the gates", "margin", "m", [_margins(flight, found, k) for k, flight in enumerate(flights)]),
     ]
     return charts(quantities, PROGRESS, [0.0, float(found.grid_m[-1])], found.gates_m)
@@ -117,19 +117,21 @@ def _margins(flight: ReportedFlight, found: Comparison, k: int) -> Figure:
 
 
 def compared_findings(flights: list[ReportedFlight], found: Comparison) -> list[FlightFinding]:
-    """Return where each flight has lost or won the most against the first; positions are progress instead of time."""
+    """Return where each flight lost or gained the most against the first; positions are progress instead of time."""
     texts, first = [], flights[0].gate_times_s
     for name, flight in zip(found.names[1:], flights[1:], strict=True):
         n = min(len(first), len(flight.gate_times_s))
         if n == 0:
-            texts.append(FlightFinding(f"{name} has passed no gate."))
+            texts.append(FlightFinding(f"{name} passed no gate."))
             continue
         later = flight.gate_times_s[:n] - first[:n]
         side = "behind" if later[-1] >= 0 else "ahead of"
         text = f"{name} is {abs(later[-1]):.3f} s {side} {found.names[0]} at gate {n - 1}"
         steps = np.diff(later, prepend=0.0)
         worst = [k for k in np.argsort(-np.abs(steps)) if abs(steps[k]) >= LOST_S][:WORST_LEGS]
-        parts = [f"{abs(steps[k]):.3f} s {'lost' if steps[k] > 0 else 'won'} {flight.leg_name(int(k))}" for k in worst]
+        parts = [
+            f"{abs(steps[k]):.3f} s {'lost' if steps[k] > 0 else 'gained'} {flight.leg_name(int(k))}" for k in worst
+        ]
         begin = float(found.gates_m[worst[0] - 1]) if worst and worst[0] else 0.0
         texts.append(FlightFinding(f"{text}{': ' if parts else ''}{', '.join(parts)}.", begin))
     return texts

@@ -69,8 +69,8 @@ class MapView:
     def __init__(self, flight: ReportedFlight, track: Track):
         self._flight, self._flown = flight, flight.path_flown
         rims = [gate.corners(2 * gate.half if gate.is_ball else None) for gate in track.gates]
-        there = np.concatenate([self._flown["p"], flight.state["p"], *rims])[:, :2]
-        low, high = there.min(0), there.max(0)
+        points = np.concatenate([self._flown["p"], flight.state["p"], *rims])[:, :2]
+        low, high = points.min(0), points.max(0)
         self._middle, self._scale = (low + high) / 2, (MAP_PX - 2 * EDGE_PX) / max(float((high - low).max()), 1.0)
         self._paper = np.full((MAP_PX, MAP_PX, 3), PAPER, np.uint8)
         if len(flight.reference) > 1:
@@ -81,9 +81,9 @@ class MapView:
     def at(self, t: float) -> np.ndarray:
         """Return the view (MAP_PX, MAP_PX, 3) BGR at t s since GO."""
         view, flight, state = self._paper.copy(), self._flight, self._flight.state
-        way = self._flown["p"][self._flown.t <= t]
-        if len(way) > 1:
-            _polygon(view, self._px(way), FLOWN, 2, closed=False)
+        path = self._flown["p"][self._flown.t <= t]
+        if len(path) > 1:
+            _polygon(view, self._px(path), FLOWN, 2, closed=False)
         p, sigma = (state.at(name, np.array([t]))[0] for name in ("p", "sigma_p"))
         turn = np.linspace(0, 2 * np.pi, ROUND, endpoint=False)
         _polygon(view, self._px(p[:2] + SIGMAS * sigma[:2] * np.column_stack([np.cos(turn), np.sin(turn)])), INK, 1)

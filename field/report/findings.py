@@ -62,13 +62,13 @@ def differences(flight: ReportedFlight) -> dict[str, str]:
     found = {}
     sections, neutral = (flight.about.get("world") or {}).get("deviations") or {}, asdict(AS_BELIEVED)
     for section, values in sections.items():
-        told = [
+        changed = [
             f"{name} {_rounded(value)}"
             for name, value in values.items()
             if not np.array_equal(np.array(value, float), np.array(neutral.get(section, {}).get(name), float))
         ]
-        if told:
-            found[section] = ", ".join(told)
+        if changed:
+            found[section] = ", ".join(changed)
     return found
 
 
@@ -111,7 +111,9 @@ def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
     if leg.least_pace is not None and leg.least_pace < SLOW_PACE:
         shown.append(f"pace down to {leg.least_pace:.2f}")
     if leg.at_ceiling >= CEILING_SHARE and ceiling(flight) >= CEILING:
-        shown.append(f"throttle at its highest, {ceiling(flight):.2f}, for {100 * leg.at_ceiling:.0f} % of it")
+        shown.append(
+            f"throttle at the flight's maximum, {ceiling(flight):.2f}, for {100 * leg.at_ceiling:.0f} % of the leg"
+        )
         thrust = flight.learned.get("thrust_scale", 1.0)
         if thrust <= 1 - UNLIKE:
             shown.append(f"thrust {_percent(thrust, 'short')}")
@@ -124,9 +126,9 @@ def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
         if on
     )
     if spare:
-        shown.append(f"{spare} commands of fall-backs")
+        shown.append(f"{spare} commands from fall-backs")
     for (t, away), least, words in (
-        (corrections(flight), LEG_CORRECTED_M, "the estimate corrected by {:.2f} m"),
+        (corrections(flight), LEG_CORRECTED_M, "position estimate corrected by {:.2f} m"),
         (off_path(flight), OFF_PATH_M, "up to {:.2f} m off the plan's path"),
     ):
         on = within(t, leg.begin_s, leg.end_s)
@@ -135,7 +137,7 @@ def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
     _, blind = _unseen(flight, leg.begin_s, leg.end_s)
     if len(flight.sighting) and blind >= UNSEEN_S:
         shown.append(f"no gate recognised for {blind:.2f} s")
-    what = ", ".join(shown) or "pace, throttle, commands and estimate show nothing unusual"
+    what = ", ".join(shown) or "no cause found in pace, throttle, commands or estimate"
     return FlightFinding(f"{leg.lost_s:.2f} s lost {flight.leg_name(leg.gate)}: {what}.", leg.least_pace_t)
 
 
@@ -150,25 +152,27 @@ def _unlike(flight: ReportedFlight) -> list[FlightFinding]:
         for key, (name, less) in names.items()
         if abs(flight.learned.get(key, 1.0) - 1) >= UNLIKE
     ]
-    return [FlightFinding(f"Against the vehicle's file was learned: {', '.join(found)}.")] if found else []
+    return [FlightFinding(f"Estimated in flight, relative to the vehicle's file: {', '.join(found)}.")] if found else []
 
 
 def _replans(flight: ReportedFlight) -> list[FlightFinding]:
     found = []
     for one in flight.replans:
-        t, asked = float(one["asked_s"]), f"for thrust x{one['thrust']:.2f} and drag x{one['drag']:.2f}"
+        t, model = float(one["asked_s"]), f"for thrust x{one['thrust']:.2f} and drag x{one['drag']:.2f}"
         if "taken_s" in one:
-            then = f"taken over at {one['taken_s']:.2f} s: {one['before_s']:.2f} s left became {one['after_s']:.2f} s"
+            outcome = (
+                f"taken over at {one['taken_s']:.2f} s, remaining time {one['before_s']:.2f} -> {one['after_s']:.2f} s"
+            )
         else:
-            then = f"not taken over: {one['why']}"
-        found.append(FlightFinding(f"A plan asked for at {t:.2f} s, {asked}, was {then}.", t))
+            outcome = f"not taken over: {one['why']}"
+        found.append(FlightFinding(f"Plan requested at {t:.2f} s {model}: {outcome}.", t))
     return found
 
 
 def _fallbacks(flight: ReportedFlight) -> list[FlightFinding]:
     first = {(source, reason): t for t, source, reason in reversed(flight.fallbacks)}
     return [
-        FlightFinding(f"Commands of the {source} at {t:.2f} s, {flight.where(t)}: {reason}.", t)
+        FlightFinding(f"Commands from the fall-back {source} at {t:.2f} s, {flight.where(t)}: {reason}.", t)
         for (source, reason), t in sorted(first.items(), key=lambda item: item[1])
     ]
 
@@ -178,12 +182,10 @@ def _sight(flight: ReportedFlight) -> list[FlightFinding]:
     if len(flight.gate_times_s) and len(flight.sighting):
         t, blind = _unseen(flight, 0.0, flight.gate_times_s[-1])
         if blind >= UNSEEN_S:
-            found.append(
-                FlightFinding(f"No gate recognised for {blind:.2f} s from {t:.2f} s on, {flight.where(t)}.", t)
-            )
+            found.append(FlightFinding(f"No gate recognised for {blind:.2f} s from {t:.2f} s, {flight.where(t)}.", t))
     images, span = [t for t, _ in flight.images if t > 0], float(flight.state.t[-1])
     if images and len(images) < FEW_IMAGES_HZ * span:
-        found.append(FlightFinding(f"The log has {len(images) / span:.1f} images a second."))
+        found.append(FlightFinding(f"The log holds only {len(images) / span:.1f} images per second."))
     if flight.counters.get("frames_dropped"):
         found.append(FlightFinding(f"Frames lost: {flight.counters['frames_dropped']}."))
     return found
@@ -201,12 +203,18 @@ def _estimate(flight: ReportedFlight) -> list[FlightFinding]:
     found = []
     t, corrected = corrections(flight)
     if (text := _largest(flight, t, corrected)) and np.nanmax(corrected) >= CORRECTED_M:
-        found.append(FlightFinding(f"The estimate was corrected by up to {text}.", float(t[np.nanargmax(corrected)])))
+        found.append(
+            FlightFinding(f"The position estimate was corrected by up to {text}.", float(t[np.nanargmax(corrected)]))
+        )
     t, error = estimate_errors(flight)
     if (text := _largest(flight, t, error)) and np.nanmax(error) >= OFF_TRUTH_M:
-        found.append(FlightFinding(f"The estimate was off the truth by up to {text}.", float(t[np.nanargmax(error)])))
+        found.append(
+            FlightFinding(
+                f"The position estimate differed from the truth by up to {text}.", float(t[np.nanargmax(error)])
+            )
+        )
     if flight.counters.get("lost"):
-        text = "commands were sent without knowing the position well enough to hit a gate"
+        text = "commands were sent while the position was too uncertain to hit a gate"
         found.append(FlightFinding(f"{flight.counters['lost']} {text}."))
     return found
 
@@ -214,15 +222,13 @@ def _estimate(flight: ReportedFlight) -> list[FlightFinding]:
 def _commands(flight: ReportedFlight) -> list[FlightFinding]:
     found, t = [], flight.command.t
     if late := flight.counters.get("late"):
-        found.append(FlightFinding(f"Late: {late} of {len(t)} commands took longer than the time between two."))
+        found.append(FlightFinding(f"Late: {late} of {len(t)} commands took longer than a command period."))
     if len(t) > 2:
         gaps = np.diff(t)
         k = int(np.argmax(gaps))
         if gaps[k] > SILENT_PERIODS * np.median(gaps):
             found.append(
-                FlightFinding(
-                    f"No command for {gaps[k]:.2f} s from {t[k]:.2f} s on, {flight.where(t[k])}.", float(t[k])
-                )
+                FlightFinding(f"No command for {gaps[k]:.2f} s from {t[k]:.2f} s, {flight.where(t[k])}.", float(t[k]))
             )
     return found
 

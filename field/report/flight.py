@@ -75,6 +75,7 @@ class ReportedFlight:
 
     @property
     def track(self) -> str:
+        """Name of the track."""
         return str(self.about["track"])
 
     @property

@@ -28,6 +28,7 @@ class FlownLeg:
 
     @property
     def lost_s(self) -> float | None:
+        """Time lost against the plan, s; None without a plan."""
         return None if self.planned_s is None else self.end_s - self.begin_s - self.planned_s
 
 
@@ -82,14 +83,14 @@ def corrections(flight: ReportedFlight) -> tuple[Array, Array]:
 
 def off_path(flight: ReportedFlight) -> tuple[Array, Array]:
     """Return times (N,) s since GO, and the estimate's distance from the path commanded within 0.5 s (N,), m."""
-    state, wanted = flight.state, flight.reference
-    if len(wanted) < 2:
+    state, commanded = flight.state, flight.reference
+    if len(commanded) < 2:
         return np.empty(0), np.empty(0)
-    a, step = wanted["p"][:-1], np.diff(wanted["p"], axis=0)
+    a, step = commanded["p"][:-1], np.diff(commanded["p"], axis=0)
     length = np.maximum(np.sum(step * step, axis=1), 1e-12)
     away = np.empty(len(state))
     for k, (t, p) in enumerate(zip(state.t, state["p"], strict=True)):
-        near = slice(*np.searchsorted(wanted.t, [t - 0.5, t + 0.5]).clip(0, len(a)))
+        near = slice(*np.searchsorted(commanded.t, [t - 0.5, t + 0.5]).clip(0, len(a)))
         if near.start == near.stop:
             near = slice(len(a) - 1, len(a))
         along = np.clip(np.sum((p - a[near]) * step[near], axis=1) / length[near], 0, 1)

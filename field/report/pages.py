@@ -23,24 +23,24 @@ STYLE = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
 GATES = "Gates count from 0, in the order of flight; dotted lines mark them."
 CAMERA = (
     "<div class='camera'><img id='image' alt='camera'><svg id='overlay' aria-hidden='true'></svg></div><p class='legend'>"
-    "<span class='detected'>detected</span><span class='expected'>the map's gates, seen from the estimate</span></p>"
+    "<span class='detected'>detected</span><span class='expected'>gates of the map, projected from the estimated pose</span></p>"
 )
-HELP = "Move over a chart to move the cursor, click to hold it or let it go; arrow keys step. Drag to zoom, double-click to undo."
+HELP = "Point at a chart to move the cursor, click to hold or release it; arrow keys step. Drag to zoom, double-click to undo."
 
 
 def flight_page(flight: ReportedFlight, track: Track) -> str:
     """Return the page of one flight over time."""
     about = flight.about
     heading = f"{flight.track}, {about.get('vehicle')}, profile {about.get('profile')}, seed {about.get('seed')}: {flight.status}"
-    told = findings(flight)
+    listed = findings(flight)
     charts, paths = time_charts(flight), path_figures([flight], ["flown"], track)
     images, shown = thumbnails(flight)
     path = flight.path_flown
     kept = np.linspace(0, len(path) - 1, min(len(path), MOST_POINTS)).astype(int)
-    cursor = _cursor(path.t[kept], path["p"][kept][None], flight.gate_times_s, "s", _start(told[1:]))
+    cursor = _cursor(path.t[kept], path["p"][kept][None], flight.gate_times_s, "s", _start(listed[1:]))
     above = (
         f"<h1>{_safe(heading)}</h1><p>{_safe(flight.path.name)}</p>{_tiles(figures(flight))}"
-        f"<h2>What the log shows</h2>{_list(told)}<h2>Legs</h2>{_leg_table(flight)}{_world(flight)}"
+        f"<h2>What the log shows</h2>{_list(listed)}<h2>Legs</h2>{_leg_table(flight)}{_world(flight)}"
         f"{_linked(charts, bool(images))}"
     )
     return html_page(
@@ -60,12 +60,12 @@ def flight_page(flight: ReportedFlight, track: Track) -> str:
 def compared_page(flights: list[ReportedFlight], track: Track) -> str:
     """Return the page of several flights over their progress. Raises UserError as `compare`."""
     found = compare(flights)
-    told = compared_findings(flights, found)
+    listed = compared_findings(flights, found)
     charts, paths = compared_charts(flights, found), path_figures(flights, found.names, track)
-    cursor = _cursor(found.grid_m, found.p, found.gates_m, "m", _start(told))
+    cursor = _cursor(found.grid_m, found.p, found.gates_m, "m", _start(listed))
     above = (
         f"<h1>{_safe(flights[0].track)}: {len(flights)} flights</h1>{_flight_table(flights, found)}"
-        f"<h2>What the logs show</h2>{_list(told)}<h2>At the gates</h2>{_gate_table(flights, found)}"
+        f"<h2>What the logs show</h2>{_list(listed)}<h2>At the gates</h2>{_gate_table(flights, found)}"
         f"{_linked(charts, False)}"
     )
     return html_page(
@@ -76,9 +76,9 @@ def compared_page(flights: list[ReportedFlight], track: Track) -> str:
 _STYLED = f"<style>{STYLE}</style>"
 
 
-def _start(told: list[FlightFinding]) -> float:
+def _start(listed: list[FlightFinding]) -> float:
     """Return the initial position of the cursor: the first finding with a time."""
-    return next((finding.t for finding in told if finding.t is not None), 0.0)
+    return next((finding.t for finding in listed if finding.t is not None), 0.0)
 
 
 def _cursor(x: Array, p: Array, gates: Array, unit: str, start: float) -> dict[str, Any]:
@@ -98,10 +98,10 @@ def _linked(charts: list[Figure], camera: bool) -> str:
         for chart in charts
     )
     view = f"<h3>Camera <output id='image-time'></output></h3>{CAMERA}" if camera else ""
-    aside = f"<h3>At the cursor: <output id='place'></output></h3><div id='top'></div>{view}<p>{HELP}</p>"
+    sidebar = f"<h3>At the cursor: <output id='place'></output></h3><div id='top'></div>{view}<p>{HELP}</p>"
     return (
         f"<h2>Path</h2><div id='path'></div><h2 id='charts'>Charts</h2><p>{GATES}</p>"
-        f"<div class='linked'><div>{left}</div><aside>{aside}</aside></div>"
+        f"<div class='linked'><div>{left}</div><aside>{sidebar}</aside></div>"
     )
 
 
@@ -113,13 +113,13 @@ def _tiles(values: dict[str, str]) -> str:
     )
 
 
-def _list(told: list[FlightFinding]) -> str:
+def _list(listed: list[FlightFinding]) -> str:
     """Return findings as a list; one with a time is a link that moves the cursor there."""
     texts = [
         _safe(finding.text)
         if finding.t is None
         else f"<a href='#charts' data-x='{finding.t:.3f}'>{_safe(finding.text)}</a>"
-        for finding in told
+        for finding in listed
     ]
     return f"<ul>{''.join(f'<li>{text}</li>' for text in texts)}</ul>"
 
@@ -133,7 +133,7 @@ def _leg_table(flight: ReportedFlight) -> str:
         "margin [m]",
         "mean pace [s/s]",
         "least pace [s/s]",
-        "throttle at its highest [%]",
+        "throttle at maximum [%]",
     ]
     rows = []
     for leg in legs(flight):
@@ -155,17 +155,17 @@ def _leg_table(flight: ReportedFlight) -> str:
 def _world(flight: ReportedFlight) -> str:
     found = differences(flight)
     rows = [[section, text] for section, text in found.items()]
-    summary = f"How the world {flight.world} differs from what is believed"
-    return f"<details><summary>{_safe(summary)}</summary>{_table(['', 'difference'], rows)}</details>" if found else ""
+    summary = f"Deviations of the world {flight.world} from the pilot's model"
+    return f"<details><summary>{_safe(summary)}</summary>{_table(['', 'deviation'], rows)}</details>" if found else ""
 
 
 def _flight_table(flights: list[ReportedFlight], found: Comparison) -> str:
     """Return the figures of every flight, side by side."""
-    told = [figures(flight) for flight in flights]
-    keys = dict.fromkeys(key for one in told for key in one)
+    columns = [figures(flight) for flight in flights]
+    keys = dict.fromkeys(key for one in columns for key in one)
     rows = [
         ["log", *(flight.path.name for flight in flights)],
-        *([key, *(one.get(key, "-") for one in told)] for key in keys),
+        *([key, *(one.get(key, "-") for one in columns)] for key in keys),
     ]
     return _table(["", *found.names], rows)
 

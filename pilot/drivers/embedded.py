@@ -41,10 +41,10 @@ class EmbeddedSimulator:
         """
         self.trouble = ""  # stderr of the simulator, once it has ended
         self._folder = TemporaryDirectory()
-        self._report, true = (Path(self._folder.name) / name for name in ("report.json", "world.yaml"))
-        save(true, world)
+        self._report, true_world = (Path(self._folder.name) / name for name in ("report.json", "world.yaml"))
+        save(true_world, world)
         self._command = command_line("sim.cli", "--track", world.told.file, "--vehicle", vehicle)
-        self._command += ["--profile", profile, "--world", str(true)]
+        self._command += ["--profile", profile, "--world", str(true_world)]
         self._command += ["--look", look, "--seed", str(seed), "--laps", str(laps), "--bind", "127.0.0.1:0", "--once"]
         self._command += ["--pose"] if pose else []
         self._command += [
@@ -71,7 +71,7 @@ class EmbeddedSimulator:
         if self._process.poll() not in (None, 0):
             assert self._process.stderr is not None
             raise UserError(
-                self._process.stderr.read().strip().removeprefix("error: ") or "the simulator ended at once"
+                self._process.stderr.read().strip().removeprefix("error: ") or "the simulator exited at its start"
             )
 
     def verdict(self, pilot: AnyPilot) -> Verdict | None:
@@ -95,13 +95,13 @@ class EmbeddedSimulator:
             self._process.stderr.close()
 
 
-def referees_verdict(told: RunReport, pilot: AnyPilot) -> Verdict:
+def referees_verdict(reported: RunReport, pilot: AnyPilot) -> Verdict:
     """Return the referee's verdict. A pilot that has finished by its estimate while the referee still waits has missed a gate."""
-    status, cause = told.status, told.cause
+    status, cause = reported.status, reported.cause
     if status == "aborted" and pilot.phase is Phase.FINISHED:
-        status, cause = "missed_gate", f"gate {len(told.gate_times_s)} was not passed"
+        status, cause = "missed_gate", f"gate {len(reported.gate_times_s)} was not passed"
     elif status == "waiting":
         status, cause = "aborted", pilot.cause
     elif status == "aborted":
         cause = pilot.cause or cause
-    return Verdict(status, cause, told.gate_times_s, told.gate_margins_m, told.t, told.x)
+    return Verdict(status, cause, reported.gate_times_s, reported.gate_margins_m, reported.t, reported.x)

@@ -89,7 +89,7 @@ def stop_motors(
     admit: Admit = lambda message, received: [message],
     lockstep: bool = False,
 ) -> None:
-    """Disarm until acknowledged, and listen on until the simulator has reported the end of the race. Never raises.
+    """Disarm until acknowledged, and keep receiving until the simulator has reported the end of the race. Never raises.
 
     Args:
         admit: converts messages to the pilot's clock.
@@ -105,8 +105,8 @@ def stop_motors(
                 sent += 1
                 client.send(Arm(False), time.monotonic(), end_t)
             for received, message in _received(client, REPEAT_S):
-                for good in admit(message, received):
-                    recorder.received(good)
+                for admitted in admit(message, received):
+                    recorder.received(admitted)
                 if lockstep and isinstance(message, Imu):
                     client.hold(message.t)
                 confirmed |= isinstance(message, Ack) and message.command == ARM_COMMAND and message.accepted
@@ -115,10 +115,10 @@ def stop_motors(
 
 def _race_open(pilot: AnyPilot, board: Scoreboard, age: float, end_t: float) -> bool:
     """Return whether a status that changes the verdict may still come, `age` s after the end at end_t (s)."""
-    told = board.race(pilot.go_t)
-    if told is None or told.finished:
+    race = board.race(pilot.go_t)
+    if race is None or race.finished:
         return False
-    return pilot.phase is Phase.FINISHED or (age < DISARM_S and told.newest <= end_t)
+    return pilot.phase is Phase.FINISHED or (age < DISARM_S and race.newest <= end_t)
 
 
 def _received(client: AnyClient, seconds: float) -> Iterator[tuple[float, Telemetry]]:

@@ -64,7 +64,7 @@ class LiveDriver:
                 status(pilot)
         pilot.abort(EndReason.NO_LINK, f"no IMU sample for {SILENCE_S:g} s")  # no effect once it is over
         self._note_troubles()
-        return self.wire()
+        return self.link_report()
 
     def admit(self, message: Telemetry, received: float) -> list[Telemetry]:
         """Return the messages to process in its place, on the pilot's clock; received in s, local clock."""
@@ -75,15 +75,16 @@ class LiveDriver:
         if times := self._timeline.clock_set:
             self._recorder.note("clock", f"the simulator's clock was set {times} times")
         if self._silent_s > GAP_S:
-            self._recorder.note("telemetry", f"no IMU sample for up to {self._silent_s:.2f} s: flown on by the model")
+            self._recorder.note("telemetry", f"no IMU sample for up to {self._silent_s:.2f} s: bridged by the model")
         if self._overloaded():
-            hz, wanted = self._client.command_hz, self._profile.command_hz
+            hz, requested = self._client.command_hz, self._profile.command_hz
             self._recorder.note(
-                "machine", f"too slow: commands at {hz:.0f} Hz instead of {wanted:g}, images not logged"
+                "machine",
+                f"this machine is too slow: commands at {hz:.0f} Hz instead of {requested:g}, images not logged",
             )
 
-    def wire(self) -> LinkReport:
-        """Return the link's report so far."""
+    def link_report(self) -> LinkReport:
+        """Return rates and counters of the link so far."""
         client = self._client
         dropped = self._skipped + self._video.get("evicted", 0)
         counters = {f"mavlink_{name}": count for name, count in asdict(client.counters).items()}
@@ -114,16 +115,18 @@ class LiveDriver:
             if isinstance(message, TimesyncReply):
                 self._clock.timesync(message.sent, message.t, received)
                 continue
-            for good in self._timeline.admit(message, received):
-                if isinstance(good, Farewell):
-                    good = Heartbeat(good.t, False)  # a single odd heartbeat does not end a flight: silence does
-                if isinstance(good, Imu):
+            for admitted in self._timeline.admit(message, received):
+                if isinstance(admitted, Farewell):
+                    admitted = Heartbeat(
+                        admitted.t, False
+                    )  # a single odd heartbeat does not end a flight: silence does
+                if isinstance(admitted, Imu):
                     if self._pilot.go_t is not None:
                         self._silent_s = max(self._silent_s, received - self._last_imu)
-                    self._clock.reference(self._timeline.to_wire(good.t), received)
+                    self._clock.reference(self._timeline.to_wire(admitted.t), received)
                     self._last_imu = received
-                self._pilot.receive(good)
-                self._recorder.received(good)
+                self._pilot.receive(admitted)
+                self._recorder.received(admitted)
         for seen in self._perception.receive():
             self._see(seen)
         return self._pilot.estimator.t > begin
@@ -151,9 +154,9 @@ class LiveDriver:
             refused = f"; {pilot.handshake.refusal}" if pilot.handshake.refusal else ""
             go = "GO of a race" if pilot.phase is Phase.WAIT_GO else "an accepted arm command"
             missing = ", ".join(pilot.handshake.missing) or f"{go}{refused}"
-            door = self._client.knocking
-            asked = f", no answer from {door[0]}:{door[1]}" if door is not None else ""
-            where = f"on {self._client.where}{asked}"
+            probed = self._client.knocking
+            unanswered = f", no answer from {probed[0]}:{probed[1]}" if probed is not None else ""
+            where = f"on {self._client.where}{unanswered}"
             raise LinkError(f"no simulator within {timeout_s:g} s {where}: still missing {missing}")
         if not self._perception.alive:
             pilot.abort(EndReason.NO_PERCEPTION, "the perception process died")
@@ -163,7 +166,7 @@ class LiveDriver:
         """Report a stalled perception process: the flight continues on the IMU as long as its other limits allow."""
         self._frozen_s = max(self._frozen_s, self._perception.silent_s(now))
         if self._frozen_s > FROZEN_S:
-            self._recorder.note("perception", f"the perception process stood still for {self._frozen_s:.1f} s")
+            self._recorder.note("perception", f"the perception process did not respond for {self._frozen_s:.1f} s")
 
     def _silent(self) -> bool:
         """Return whether telemetry has stopped after GO: in flight or, as with the real simulator, after the finish."""
@@ -172,7 +175,7 @@ class LiveDriver:
     def _record(self, now: float) -> None:
         if now - self._last_record > LINK_RECORD_S:
             self._last_record = now
-            self._recorder.link(self._pilot.estimator.t, self.wire().counters)
+            self._recorder.link(self._pilot.estimator.t, self.link_report().counters)
             if self._overloaded():
                 self._recorder.shed_images()
 

@@ -43,7 +43,7 @@ LINK_LIMIT_S = 20.0  # s allowed before the start
 
 
 class LockstepLink(Protocol):
-    """Link whose time stands until the pilot has answered."""
+    """Link whose simulated time waits until the pilot has answered."""
 
     t: float  # s, simulator clock
     now: float  # s, reception of the last tick's telemetry, monotonic clock
@@ -101,11 +101,11 @@ def fly_lockstep_live(
     status: Callable[[AnyPilot], None],
 ) -> LinkReport:
     """Fly a `race-sim --lockstep` elsewhere. Raises LinkError when it is silent for timeout_s."""
-    wire = UdpLink(client, video, profile, detector, timeout_s)
+    link = UdpLink(client, video, profile, detector, timeout_s)
     sent: list[float] = []
     try:
         with forgiving(pilot, recorder):
-            fly_link(pilot, profile, wire, recorder, status, sent)
+            fly_link(pilot, profile, link, recorder, status, sent)
     finally:
         stop_motors(client, pilot, recorder, lockstep=True)
     return LinkReport(
@@ -132,7 +132,7 @@ class EmbeddedLink:
         received: list[Telemetry] = []
         for packet in packets:
             for message in self.codec.decode(packet):
-                assert not isinstance(message, TimesyncReply), "nobody has asked"
+                assert not isinstance(message, TimesyncReply), "no time synchronisation was requested"
                 received.append(message)
                 if isinstance(message, Imu):
                     self._eye.refer(message.t, t)
@@ -183,7 +183,7 @@ class UdpLink:
             if any(isinstance(message, Imu | Farewell) for message in received):
                 break
             if self._stamp and waited_s > min(LOST_S, self._timeout_s):
-                received.append(Farewell(self.t, f"silent for {waited_s:.0f} s"))
+                received.append(Farewell(self.t, f"no message for {waited_s:.0f} s"))
                 break
             if waited_s > self._timeout_s:
                 raise LinkError(f"no simulator in lock-step within {self._timeout_s:g} s on {self._client.address[1]}")
@@ -268,7 +268,7 @@ def steps(
         status(pilot)
         if pilot.go_t is None and link.t > LINK_LIMIT_S:
             handshake = pilot.handshake
-            missing = ", ".join(handshake.missing) or handshake.refusal or "no rest on the pad"
+            missing = ", ".join(handshake.missing) or handshake.refusal or "the vehicle is not at rest on the pad"
             pilot.abort(EndReason.NO_LINK, f"not ready after {LINK_LIMIT_S:g} s: {missing}")
         if pilot.go_t is not None and link.t - pilot.estimator.t > SILENCE_S:
             pilot.abort(EndReason.NO_LINK, f"no IMU sample for {SILENCE_S:g} s")

@@ -36,11 +36,13 @@ class LockstepPerception(Protocol):
         """Announce the flight: the offset between the clocks changes slowly from now on."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release the camera."""
+        ...
 
 
 class RenderedPerception:
-    """Eye that renders, compresses, packetises, reassembles, decodes and detects; stamps pass the client's clock model."""
+    """Perception that renders, compresses, packetises, reassembles, decodes and detects; stamps pass the client's clock model."""
 
     def __init__(self, world: World, camera: Camera, profile: Profile, look: str, seed: int, detector: str):
         """`camera`: the detector's model of it. Raises UserError if this machine cannot render, or for an unknown detector."""
@@ -70,7 +72,7 @@ class RenderedPerception:
 
 
 class ProjectedPerception:
-    """Eye that projects corners and adds the detector's errors, some fifty times faster; its images hold no pixels.
+    """Perception that projects corners and adds the detector's errors, some fifty times faster; its images hold no pixels.
 
     With a nominal clock and latency of the video the time of exposure is exact; else the client's clock model converts stamps.
     """
@@ -117,20 +119,20 @@ def _reported(seen: SeenRival) -> RivalDetection:
     return RivalDetection(seen.box_px, seen.sigma_px, seen.cut, seen.score)
 
 
-EYES: dict[str, type[RenderedPerception] | type[ProjectedPerception]] = {
+CAMERAS: dict[str, type[RenderedPerception] | type[ProjectedPerception]] = {
     "rendered": RenderedPerception,
     "projected": ProjectedPerception,
 }
 
 
 def open_perception(
-    camera: str, look: str, world: World, believed: Camera, profile: Profile, seed: int, detector: str = CLASSICAL
+    camera: str, look: str, world: World, camera_model: Camera, profile: Profile, seed: int, detector: str = CLASSICAL
 ) -> LockstepPerception:
-    """Open the camera `camera` on a look of the world; only a rendered one uses the detector and its camera model.
+    """Open the camera `camera` on a look of the world; only a rendered one uses the detector and `camera_model`.
 
     Raises:
         UserError: unknown camera, look or detector, or this machine cannot render.
     """
-    if camera not in EYES:
-        raise UserError(f"no camera {camera!r}; known: {', '.join(EYES)}")
-    return EYES[camera](world, believed, profile, look, seed, detector)
+    if camera not in CAMERAS:
+        raise UserError(f"no camera {camera!r}; known: {', '.join(CAMERAS)}")
+    return CAMERAS[camera](world, camera_model, profile, look, seed, detector)

@@ -98,6 +98,7 @@ class PerceptionProcess:
 
     @property
     def alive(self) -> bool:
+        """Whether the worker is running."""
         return self._process.is_alive()
 
     def silent_s(self, now: float) -> float:
@@ -111,6 +112,7 @@ class PerceptionProcess:
         self.close()
 
     def close(self) -> None:
+        """End the worker, by force if it has stalled, and close the pipe."""
         frozen = self.silent_s(time.monotonic()) > FROZEN_S
         with contextlib.suppress(OSError):
             self.pipe.send(None)  # readable means the end; the pipe itself may be in use by the reader

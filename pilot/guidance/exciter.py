@@ -45,10 +45,12 @@ Inputs = Generator[Input, None, None]
 class Excitation:
     """Manoeuvres within bounds: state in, command out, until `done`."""
 
-    def __init__(self, vehicle: Vehicle, at: Start, room: Bounds, wanted: Manoeuvres, seed: int, rounds: int = ROUNDS):
+    def __init__(
+        self, vehicle: Vehicle, at: Start, room: Bounds, manoeuvres: Manoeuvres, seed: int, rounds: int = ROUNDS
+    ):
         """Create them, beginning near `at`; the seed draws the order."""
         self._rounds, self.done = rounds, False
-        self._vehicle, self._wanted, self._rng = vehicle, wanted, np.random.default_rng([seed, 11])
+        self._vehicle, self._manoeuvres, self._rng = vehicle, manoeuvres, np.random.default_rng([seed, 11])
         self._velocity, self._heading = VelocityController(vehicle, TURN_LIMIT), to_euler(at.q_wb)[2]
         self._nose = np.array([math.cos(self._heading), math.sin(self._heading), 0.0])
         low, high = np.array(room.low_m) + CLEAR_M, np.array(room.high_m) - CLEAR_M
@@ -64,10 +66,10 @@ class Excitation:
     def step(self, t: float, x: Array, dt: float) -> Control:
         """Return the command for the state x (14,) at t (s), valid for dt (s)."""
         self._t, self._x, self._dt = t, x, dt
-        given = next(self._script_left, None)
-        if given is None:
-            self.done, given = True, self._towards(np.zeros(3))
-        omega, thrust = given
+        command = next(self._script_left, None)
+        if command is None:
+            self.done, command = True, self._towards(np.zeros(3))
+        omega, thrust = command
         u = np.array([*omega, min(max(thrust, self._vehicle.thrust_min), self._vehicle.thrust_max)])
         return control(x, u, x[Q], Aim.towards(np.zeros(3), self._heading))
 
@@ -76,11 +78,11 @@ class Excitation:
         for _ in range(self._rounds):
             yield from self._throttle_steps()
             yield from self._gather(1.0)
-            for axis in self._wanted.axes:
+            for axis in self._manoeuvres.axes:
                 for sign in (1.0, -1.0):
                     yield from self._doublet(axis, sign)
                     yield from self._gather(0.4)
-            if self._wanted.speed:
+            if self._manoeuvres.speed:
                 for direction in (self._nose, np.cross(DOWN, self._nose)):
                     yield from self._dash(direction)
         yield from self._gather(1.0)
@@ -95,7 +97,7 @@ class Excitation:
 
     def _throttle_steps(self) -> Inputs:
         """Fly all levels once, those above hover while sinking, those below while climbing or high."""
-        levels = self._rng.permutation(np.array(self._wanted.throttles)).tolist()
+        levels = self._rng.permutation(np.array(self._manoeuvres.throttles)).tolist()
         hover = self._vehicle.throttle.throttle(GRAVITY)
         up = [u for u in levels if u > hover]
         down = [u for u in levels if u <= hover]
@@ -160,19 +162,19 @@ class Excitation:
         """Fly fast to one side as far as there is room, and back; skip it where there is too little."""
         ends = [self._home[:2] + s * DASH_M * direction[:2] for s in (1.0, -1.0)]
         reach = [np.clip(end, self._low, self._far) - self._home[:2] for end in ends]
-        way = np.array([*max(reach, key=lambda r: float(r @ r)), 0.0])
-        length = float(np.linalg.norm(way))
+        path = np.array([*max(reach, key=lambda r: float(r @ r)), 0.0])
+        length = float(np.linalg.norm(path))
         if length < 3.0:
             return
-        for begin, heading in ((np.zeros(3), way / length), (way, -way / length)):
+        for begin, heading in ((np.zeros(3), path / length), (path, -path / length)):
             end = self._t + 6.0
             while self._t < end:
                 left = length - float((self._x[P] - self._home - begin) @ heading)
                 if left < 0.5:
                     break
                 speed = min(DASH_M_S, math.sqrt(max(left, 0.0) * DASH_M_S2))  # half the brake's: tilting takes time
-                aside = self._home + begin + (length - left) * heading - self._x[P]
-                yield self._towards(speed * heading + np.clip(aside, -2.0, 2.0), DASH_M_S2)
+                correction = self._home + begin + (length - left) * heading - self._x[P]
+                yield self._towards(speed * heading + np.clip(correction, -2.0, 2.0), DASH_M_S2)
 
     def _towards(self, v_w: Array, limit: float = CALM_M_S2, learn: bool = False) -> Input:
         """Return rates and thrust towards a velocity (3,) m/s; by default the controller's integral does not learn."""

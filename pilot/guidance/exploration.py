@@ -22,6 +22,8 @@ from pilot.session import Session
 
 @dataclass(frozen=True)
 class FoundGate:
+    """One gate that was passed, as estimated in flight."""
+
     position_m: list[float]  # m from the pad, world NED
     yaw_deg: float
 
@@ -81,7 +83,7 @@ def summary(outcome: Exploration) -> str:
     """Return a human-readable summary."""
     lines = [
         f"{outcome.status}: {outcome.cause}; world {world_name(outcome.world)}",
-        f"flown through {outcome.gates_passed} of the gates seen",
+        f"passed {outcome.gates_passed} of {outcome.gates_seen} gates seen",
     ]
     for i, gate in enumerate(outcome.gates):
         place = ", ".join(f"{x:.1f}" for x in gate.position_m)

@@ -45,6 +45,8 @@ ROOM_M, ROOF_M = 12.0, 10.0  # m around the pad and above it for manoeuvres, whe
 
 
 class ExplorerStage(enum.StrEnum):
+    """Stage of an exploration flight."""
+
     TAKE_OFF = "take off"
     SEARCH = "search"
     EXCITE = "excite"
@@ -66,7 +68,7 @@ class Explorer(Guidance[Mapper]):
             manoeuvres: flown before the first gate; the seed draws their order.
         """
         self.passages, self.passed, self.stage = Passages(), list[int](), ExplorerStage.TAKE_OFF
-        self._vehicle, self._counted, self._wanted, self._seed = vehicle, counted, manoeuvres, seed
+        self._vehicle, self._counted, self._manoeuvres, self._seed = vehicle, counted, manoeuvres, seed
         self._velocity, self._aim = VelocityController(vehicle, TURN_LIMIT), Aim.towards(np.zeros(3), 0.0)
         self._excitation: Excitation | None = None
         self._whole_image = RoiPredictor((), vehicle.camera).whole_image
@@ -76,9 +78,9 @@ class Explorer(Guidance[Mapper]):
         self._go_t = 0.0  # s
         self._begun = False
         self._landing = Landing(vehicle)
-        self._way = 0.0  # rad, direction of the course so far
+        self._course_yaw = 0.0  # rad, direction of the course so far
         self._stage_t = 0.0
-        self._vain = 0
+        self._searches = 0  # consecutive searches without a result
         self._why_landing = ""
         self._credited = 0  # gates credited by the race status
         self._wrong: set[int] = set()  # landmarks whose passage was not credited: not next in order
@@ -106,7 +108,7 @@ class Explorer(Guidance[Mapper]):
             return None
         if self._target is not None:
             self.passed.append(self._target)
-        return End(EndReason.FINISHED, "the race is over")
+        return End(EndReason.FINISHED, "the simulator reported the finish")
 
     def ready(self, rested_s: float) -> bool:
         return rested_s >= REST_S
@@ -115,7 +117,7 @@ class Explorer(Guidance[Mapper]):
         """Update the stage and the aim from the estimate."""
         if not self._begun:
             self._begun, self._go_t = True, go_t
-            self._way = to_euler(state.q_wb)[2]
+            self._course_yaw = to_euler(state.q_wb)[2]
             self._hold = state.p_wb - [0.0, 0.0, LIFT_M]
             self._stage_t = t
         self._landmarks = estimator.landmarks
@@ -134,7 +136,7 @@ class Explorer(Guidance[Mapper]):
         if self.stage is ExplorerStage.LAND:
             return End(EndReason.FINISHED, self._why_landing)
         if end.reason is EndReason.TIME_LIMIT:
-            return End(EndReason.FINISHED, "the time is over")
+            return End(EndReason.FINISHED, "time limit reached")
         return end
 
     def _steer(self, state: State, t: float) -> Aim:
@@ -144,18 +146,18 @@ class Explorer(Guidance[Mapper]):
             return self._aim
         if self.stage is ExplorerStage.TAKE_OFF:
             if state.p_wb[2] - self._hold[2] > LIFT_M / 4 and since < 2 * LIFT_M + 2:
-                return Aim.towards(pull(self._hold - state.p_wb, CLIMB), self._way)
+                return Aim.towards(pull(self._hold - state.p_wb, CLIMB), self._course_yaw)
             self._change(ExplorerStage.SEARCH, t)
         if self.stage is ExplorerStage.PASS:
             return self._fly_on(state, t)
         if self.stage is ExplorerStage.EXCITE:
             return self._excite(state, t)
         target = self._choose(state, t)
-        if target is not None and self._wanted is not None:
-            return self._begin_to_excite(state, t, target, self._wanted)
+        if target is not None and self._manoeuvres is not None:
+            return self._begin_to_excite(state, t, target, self._manoeuvres)
         if target is not None:
             if self.stage is not ExplorerStage.APPROACH or target.number != self._target:
-                self._target, self._vain = target.number, 0
+                self._target, self._searches = target.number, 0
                 self._change(ExplorerStage.APPROACH, t)
             return self._approach(state, t, target)
         if self.stage is ExplorerStage.APPROACH:
@@ -169,30 +171,31 @@ class Explorer(Guidance[Mapper]):
     def _choose(self, state: State, t: float) -> Landmark | None:
         """Return the nearest next gate: near, ahead, and not yet flown through."""
         best, least = None, math.inf
-        way = np.array([math.cos(self._way), math.sin(self._way), 0.0])
+        course_w = np.array([math.cos(self._course_yaw), math.sin(self._course_yaw), 0.0])
         gates = self._landmarks
         behind = [gate.p_w for gate in gates if gate.number in self.passed]
         for gate in gates:
             given_up = gate.number == self._target and t - self._stage_t > RETRY_S
-            again = any(np.linalg.norm(gate.p_w - p_w) < APART_M for p_w in behind)  # seen twice, first from far away
-            if again or gate.number in self._wrong or t - gate.last_t > STALE_S or given_up:
+            # A gate first seen from far away may have two landmarks.
+            passed_before = any(np.linalg.norm(gate.p_w - p_w) < APART_M for p_w in behind)
+            if passed_before or gate.number in self._wrong or t - gate.last_t > STALE_S or given_up:
                 continue
-            to = gate.p_w - state.p_wb
-            distance = float(np.linalg.norm(to))
-            cost = distance * (1.5 - 0.5 * float(to @ way) / max(distance, 1e-9))
+            to_gate = gate.p_w - state.p_wb
+            distance = float(np.linalg.norm(to_gate))
+            cost = distance * (1.5 - 0.5 * float(to_gate @ course_w) / max(distance, 1e-9))
             if gate.number == self._target:
                 cost *= 0.7  # hysteresis against switching
             if cost < least:
                 best, least = gate, cost
         return best
 
-    def _begin_to_excite(self, state: State, t: float, gate: Landmark, wanted: Manoeuvres) -> Aim:
+    def _begin_to_excite(self, state: State, t: float, gate: Landmark, manoeuvres: Manoeuvres) -> Aim:
         """Start the manoeuvres, facing the first gate, in the space before it."""
-        to = gate.p_w - state.p_wb
-        side = min(ROOM_M, math.hypot(to[0], to[1]))
-        start = Start(_triple(state.p_wb), math.degrees(math.atan2(to[1], to[0])))
+        to_gate = gate.p_w - state.p_wb
+        side = min(ROOM_M, math.hypot(to_gate[0], to_gate[1]))
+        start = Start(_triple(state.p_wb), math.degrees(math.atan2(to_gate[1], to_gate[0])))
         room = Bounds(_triple(state.p_wb - [side, side, ROOF_M]), _triple(state.p_wb + [side, side, 0.0]))
-        self._excitation, self._wanted = Excitation(self._vehicle, start, room, wanted, self._seed, 1), None
+        self._excitation, self._manoeuvres = Excitation(self._vehicle, start, room, manoeuvres, self._seed, 1), None
         self._change(ExplorerStage.EXCITE, t)
         return self._aim
 
@@ -201,7 +204,7 @@ class Explorer(Guidance[Mapper]):
         if self._excitation is not None and self._excitation.done:
             self._excitation, self._hold = None, state.p_wb
             self._change(ExplorerStage.SEARCH, t)
-        return Aim.towards(np.zeros(3), self._way)
+        return Aim.towards(np.zeros(3), self._course_yaw)
 
     def _approach(self, state: State, t: float, gate: Landmark) -> Aim:
         """Fly at the gate until it is passed or found not to be next."""
@@ -210,7 +213,7 @@ class Explorer(Guidance[Mapper]):
             self._pass(t, gate)
             return self._fly_on(state, t)
         if along > BESIDE_M:
-            self._wrong.add(gate.number)  # faces the other way: not next in order
+            self._wrong.add(gate.number)  # faces the opposite direction: not next in order
             self._hold = state.p_wb
             self._change(ExplorerStage.SEARCH, t)
             return self._search(state, t)
@@ -218,7 +221,7 @@ class Explorer(Guidance[Mapper]):
 
     def _pass(self, t: float, gate: Landmark) -> None:
         self.passed.append(gate.number)
-        self._way, self._target = gate.yaw, None
+        self._course_yaw, self._target = gate.yaw, None
         self.passages.times_s.append(t - self._go_t)
         self._hold = gate.p_w + BEYOND_M * gate.ahead
         self._change(ExplorerStage.PASS, t)
@@ -230,21 +233,21 @@ class Explorer(Guidance[Mapper]):
                 self._wrong.add(self.passed.pop())
             self._hold = state.p_wb
             self._change(ExplorerStage.SEARCH, t)
-        way = np.array([math.cos(self._way), math.sin(self._way), 0.0])
-        return Aim.towards(CROSSING * way + pull((self._hold - state.p_wb) * [0, 0, 1], CLIMB), self._way)
+        course_w = np.array([math.cos(self._course_yaw), math.sin(self._course_yaw), 0.0])
+        return Aim.towards(CROSSING * course_w + pull((self._hold - state.p_wb) * [0, 0, 1], CLIMB), self._course_yaw)
 
     def _search(self, state: State, t: float) -> Aim:
         """Turn on the spot and nod; after a full turn move on, and land after several in vain."""
         since = t - self._stage_t
         if since > SEARCH_S:
-            self._vain += 1
-            if self._vain >= SEARCHES:
-                self._why_landing = "no further gate is in sight"
+            self._searches += 1
+            if self._searches >= SEARCHES:
+                self._why_landing = "no further gate in sight"
                 self._change(ExplorerStage.LAND, t)
                 return self._aim
-            self._hold = state.p_wb + STEP_M * np.array([math.cos(self._way), math.sin(self._way), 0.0])
+            self._hold = state.p_wb + STEP_M * np.array([math.cos(self._course_yaw), math.sin(self._course_yaw), 0.0])
             self._change(ExplorerStage.SEARCH, t)
-        heading = self._way + sweep(since)
+        heading = self._course_yaw + sweep(since)
         return Aim(pull(self._hold - state.p_wb, CROSSING), heading, nod(since, heading))
 
 

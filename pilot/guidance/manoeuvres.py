@@ -44,5 +44,5 @@ def parse_manoeuvres(text: str) -> Manoeuvres:
                 raise ValueError
         except ValueError:
             known = f"all, a throttle from 0 to 1, {', '.join(AXES)} and {SPEED}"
-            raise UserError(f"--excite {text}: {part!r} is no manoeuvre; known are {known}") from None
+            raise UserError(f"--excite {text}: {part!r} is not a manoeuvre; known: {known}") from None
     return Manoeuvres(tuple(throttles), tuple(axes), speed)

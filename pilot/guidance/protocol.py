@@ -101,50 +101,50 @@ class GateObserver:
 
     def __init__(self, associator: Associator, gates: Sequence[Gate]):
         self._gates, self._mapped = tuple(gates), tuple(gates)
-        self._through(associator)
+        self._set_associator(associator)
         self._recognised_t = -np.inf  # s, when a gate last was
 
     def end_of_rest(
-        self, images: Sequence[DetectedImage], estimator: MapEstimator, asked: Collection[int] = ()
+        self, images: Sequence[DetectedImage], estimator: MapEstimator, requested: Collection[int] = ()
     ) -> None:
         """Rescale the focal length, and displace the requested gates, if the images from the pad show that the model is wrong."""
         associator = refocused(estimator, self._associator, [image.detections for image in images])
         if associator is not self._associator:
-            self._through(associator)
+            self._set_associator(associator)
         at = estimator.state()
         for image in images:
             found = Localised(at=ExposureState(image.t, replace(at, t=image.t), self._associator.camera))
-            self._relocate(found, image, estimator, asked)
+            self._relocate(found, image, estimator, requested)
 
-    def _through(self, associator: Associator) -> None:
+    def _set_associator(self, associator: Associator) -> None:
         self._relocator = GateRelocator()
-        self._by(associator)
+        self._set_map(associator)
 
-    def _by(self, associator: Associator) -> None:
+    def _set_map(self, associator: Associator) -> None:
         self._associator, self._roi = associator, RoiPredictor(self._gates, associator.camera)
 
-    def see(self, image: DetectedImage, estimator: MapEstimator, asked: Collection[int] = ()) -> Localised:
+    def see(self, image: DetectedImage, estimator: MapEstimator, requested: Collection[int] = ()) -> Localised:
         """Correct an estimator by the gates visible from its position; the requested gates may be displaced from the map."""
         exposure = estimator.predict(image.t)
         if exposure is None:
             return Localised()
         found = recognise(exposure, self._associator, image.detections)
-        if self._relocate(found, image, estimator, asked):
+        if self._relocate(found, image, estimator, requested):
             found = recognise(exposure, self._associator, image.detections)
         if found.sightings:
             self._recognised_t = found.sightings[0].t
         return correct(estimator, found)
 
     def _relocate(
-        self, found: Localised, image: DetectedImage, estimator: MapEstimator, asked: Collection[int]
+        self, found: Localised, image: DetectedImage, estimator: MapEstimator, requested: Collection[int]
     ) -> bool:
         """Move one of the requested gates to where this image and those before show it, on the map and in the estimator."""
-        moved = self._relocator.look(found, image.detections, asked, self._associator)
+        moved = self._relocator.look(found, image.detections, requested, self._associator)
         if moved is None:
             return False
         here = self._gates[moved.gate]
         self._gates = tuple(displaced(gate, moved.step_w) if gate.same_frame(here) else gate for gate in self._gates)
-        self._by(self._associator.on(self._gates))
+        self._set_map(self._associator.on(self._gates))
         estimator.relocate(moved.gate, moved.cov)
         return True
 

@@ -36,6 +36,7 @@ class Aim:
 
     @classmethod
     def towards(cls, v_w: Array, heading: float) -> "Aim":
+        """Return the aim of a velocity v_w (3,) m/s and heading, rad, without acceleration."""
         return cls(v_w, heading, np.zeros(3))
 
 
@@ -69,9 +70,9 @@ class VelocityController:
         force = limited(VELOCITY_GAIN * error, accel_limit) + self._trim + aim.accel_w - air - GRAVITY * DOWN
         thrust = max(float(np.linalg.norm(force)), LEAST_THRUST)
         nose = np.array([math.cos(aim.heading), math.sin(aim.heading), 0.0])
-        q_wanted = aligned(-force / thrust, nose)
-        omega = limited(ATTITUDE_GAIN * log(product(conjugate(q), q_wanted)), self._turn_limit)
-        return np.array([*omega, min(thrust, self._vehicle.thrust_max)]), q_wanted
+        q_target = aligned(-force / thrust, nose)
+        omega = limited(ATTITUDE_GAIN * log(product(conjugate(q), q_target)), self._turn_limit)
+        return np.array([*omega, min(thrust, self._vehicle.thrust_max)]), q_target
 
 
 def control(x: Array, u: Array, q_wb: Array, aim: Aim) -> Control:

@@ -46,7 +46,7 @@ SCHEMAS = {
         w=vector(3, "rad/s, body FRD"),
         throttle={"type": "number", "description": "0..1"},
         source=_TEXT,
-        status={"type": "integer", "description": "of the solver, 0 = solved"},
+        status={"type": "integer", "description": "status of the solver, 0 = solved"},
         solve_ms=_NUMBER,
     ),
     "sticks": record(  # sticks of a person who flies instead
@@ -57,45 +57,60 @@ SCHEMAS = {
         frame=_INTEGER,
         gate=_INTEGER,
         range_m=_NUMBER,
-        p=vector(3, "m, the vehicle as this gate places it"),
+        p=vector(3, "m, world NED, vehicle position from this gate"),
         sigma_p=vector(3, "m, standard deviation"),
         corners_px={"type": "array", "items": vector(2, "px")},
     ),
     "detection": record(
         frame=_INTEGER,
-        corners_px={"type": "array", "items": vector(2, "px, of the opening, clockwise from the top left as seen")},
-        cov_px={"type": "array", "items": vector(3, "px^2: uu, uv, vv of each corner")},
+        corners_px={
+            "type": "array",
+            "items": vector(2, "px, corners of the opening, clockwise from the top left of the image"),
+        },
+        cov_px={"type": "array", "items": vector(3, "px^2, covariance uu, uv, vv of each corner")},
         visible={"type": "array", "items": {"type": "boolean"}},
         score=_NUMBER,
-        outer_px={"type": "array", "items": vector(2, "px, of the frame's outer corners likewise; none if unseen")},
-        outer_cov_px={"type": "array", "items": vector(3, "px^2: uu, uv, vv of each")},
-        near_face={"type": "boolean", "description": "the corners are those of the near face, else of the hole"},
+        outer_px={
+            "type": "array",
+            "items": vector(2, "px, outer corners of the frame in the same order; empty if not detected"),
+        },
+        outer_cov_px={"type": "array", "items": vector(3, "px^2, covariance uu, uv, vv of each outer corner")},
+        near_face={"type": "boolean", "description": "true: corners of the near face; false: of the inner contour"},
     ),
     "window": record(  # search window of the following image
-        frame_ratio={"type": "number", "description": "the frame's side over the opening's; 0: not known"},
-        left={"type": "integer", "description": "px, of the region searched for gates; empty: all of the image"},
+        frame_ratio={"type": "number", "description": "outer side of the frame over side of the opening; 0: unknown"},
+        left={"type": "integer", "description": "px, region searched for gates; empty: the whole image"},
         top=_INTEGER,
         right=_INTEGER,
         bottom=_INTEGER,
     ),
     "calibration": record(
-        camera={"type": "object", "description": "of the vehicle's file, as the flight has shown it"}
+        camera={"type": "object", "description": "camera section of the vehicle's file, as calibrated in flight"}
     ),
     "replan": record(  # plan requested in flight, at the time of the request
-        asked_s={"type": "number", "description": "s since GO"},
-        taken_s={"type": "number", "description": "s since GO, when it was taken over; absent: it was not"},
-        thrust={"type": "number", "description": "of the vehicle that it is for, against the file, as drag"},
+        asked_s={"type": "number", "description": "s since GO, time of the request"},
+        taken_s={"type": "number", "description": "s since GO, time of the hand-over; absent: not taken over"},
+        thrust={
+            "type": "number",
+            "description": "thrust of the vehicle planned for, relative to its file; drag likewise",
+        },
         drag=_NUMBER,
-        before_s={"type": "number", "description": "s of flight left where it begins, as planned before"},
-        after_s={"type": "number", "description": "s, ... and anew; absent: no answer in time"},
+        before_s={
+            "type": "number",
+            "description": "s, remaining flight time from the start of the new plan, by the previous plan",
+        },
+        after_s={
+            "type": "number",
+            "description": "s, remaining flight time by the new plan; absent: no answer in time",
+        },
         solve_s=_NUMBER,
-        why={"type": "string", "description": "it was not taken over; empty where it was"},
+        why={"type": "string", "description": "reason why it was not taken over; empty if taken over"},
     ),
     "learned": record(
-        thrust_scale={"type": "number", "description": "against the vehicle's file, as those below"},
+        thrust_scale={"type": "number", "description": "relative to the vehicle's file, as the other scales"},
         drag_scale=_NUMBER,
-        lift_1_m={"type": "number", "description": "1/m, thrust gained per square of the speed across the rotors"},
-        delay_s={"type": "number", "description": "s, from a command to where the IMU's stamps show it"},
+        lift_1_m={"type": "number", "description": "1/m, increase of thrust per squared speed in the rotor plane"},
+        delay_s={"type": "number", "description": "s, from a command to its effect in the IMU's stamps"},
         rate_lag_scale=_NUMBER,
     ),
     "counters": record(  # once, at the end
@@ -105,15 +120,15 @@ SCHEMAS = {
         rejected=_INTEGER,
         fallbacks=_INTEGER,
         fallback_reasons={"type": "object", "additionalProperties": {"type": "integer"}},
-        late={"type": "integer", "description": "commands that took longer than the time between two"},
-        lost={"type": "integer", "description": "commands without knowing the position well enough to hit a gate"},
+        late={"type": "integer", "description": "commands computed in more than a command period"},
+        lost={"type": "integer", "description": "commands issued while the position was too uncertain to hit a gate"},
     ),
     "link": record(counters={"type": "object", "additionalProperties": {"type": "number"}}),
     "truth": record(p=vector(3, "m"), q=vector(4, "wxyz"), v=vector(3, "m/s"), w=vector(3, "rad/s")),
     "referee": record(
         status=_TEXT,
         cause=_TEXT,
-        by={"type": "string", "description": "who says so"},
+        by={"type": "string", "description": "source of the verdict"},
         gate_times_s={"type": "array", "items": _NUMBER},
         gate_margins_m={"type": "array", "items": _NUMBER},
     ),
@@ -158,7 +173,7 @@ class FlightLog:
 
     @property
     def problem(self) -> str:
-        """Why the file is incomplete; empty if it is not."""
+        """Reason why the file is incomplete; empty if it is complete."""
         return self._writer.problem
 
     @property
@@ -183,6 +198,7 @@ class FlightLog:
             self._view.offer("camera", t, jpeg)
 
     def close(self) -> None:
+        """Complete the file, and end the live view."""
         self._writer.close()
         if self._view is not None:
             self._view.close()

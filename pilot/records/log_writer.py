@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from link.record import RecordFile
 
-DRAIN_S = 0.05  # s between writes: in portions, so that the thread seldom needs the interpreter
+DRAIN_S = 0.05  # s between writes: in portions, so that the thread rarely holds the interpreter
 IMAGE_BYTES = 8 << 20  # bytes of queued images: some 5 s at 30 Hz
 QUEUE_BYTES = 32 << 20  # bytes of all queued records
 IMAGES_SHARE = 0.8  # fraction of the file's limit beyond which images are dropped: they make some 95 % of the bytes
@@ -75,7 +75,7 @@ class LogWriter:
             self._lock.notify_all()
         self._thread.join(CLOSE_S)
         if self._thread.is_alive():
-            self._fail(f"the disk has hung for {CLOSE_S:g} s")
+            self._fail(f"the disk has not responded for {CLOSE_S:g} s")
         elif not self.problem and not self._file.path.exists():
             self._fail("was removed in flight")
 
@@ -113,7 +113,7 @@ class LogWriter:
     def _fail(self, reason: str) -> None:
         if not self.problem:
             self.problem = f"{self._file.path}: {reason}"
-            self._tell(f"warning: {self.problem}; the flight goes on without a log")
+            self._tell(f"warning: {self.problem}; the flight continues without a log")
         with self._lock:
             self._lock.notify_all()
 

@@ -13,20 +13,20 @@ from collections.abc import Iterator
 HEAD_BYTES, HEAD_S = 16 << 10, 10.0  # largest handshake, bytes, and its time-out, s
 BLOCK_BYTES = 64 << 10
 # The viewers themselves, and pages of this machine. Sandboxed frames of any page send "null".
-FRIENDS = re.compile(r"file://|https://app\.foxglove\.dev|https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
+ALLOWED_ORIGINS = re.compile(r"file://|https://app\.foxglove\.dev|https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 Address = tuple[str, int]
 
 
 def welcome(head: bytes) -> bool:
-    """Return whether a handshake may pass: a WebSocket upgrade without an Origin or with a friend's, and no ambiguous header."""
+    """Return whether a handshake may pass: a WebSocket upgrade with no or an allowed Origin, and no ambiguous header."""
     lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")[1:]
     if any(line[:1] in (b" ", b"\t") or set(line) & set(b"\0\r\n") for line in lines):
         return False
     fields = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
     origins = [value.decode("latin-1") for name, value in fields if name == b"origin"]
     upgrades = any(name == b"upgrade" and value.lower() == b"websocket" for name, value in fields)
-    return upgrades and len(origins) <= 1 and all(map(FRIENDS.fullmatch, origins))
+    return upgrades and len(origins) <= 1 and all(map(ALLOWED_ORIGINS.fullmatch, origins))
 
 
 class OriginGuard:
@@ -35,11 +35,11 @@ class OriginGuard:
     def __init__(self, address: Address, server: Address):
         """Start listening. Raises OSError when the address is unavailable."""
         self._server, self._loop = server, asyncio.new_event_loop()
-        self._listening = self._loop.run_until_complete(asyncio.start_server(self._meet, *address, limit=HEAD_BYTES))
+        self._listening = self._loop.run_until_complete(asyncio.start_server(self._accept, *address, limit=HEAD_BYTES))
         self.port: int = self._listening.sockets[0].getsockname()[1]
         threading.Thread(target=self._loop.run_forever, name="origin guard", daemon=True).start()
 
-    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         gone = OSError, EOFError, asyncio.LimitOverrunError, TimeoutError
         with contextlib.suppress(*gone), _closing(writer):
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_S)
@@ -47,13 +47,15 @@ class OriginGuard:
                 writer.write(FORBIDDEN)
                 await writer.drain()
                 return
-            behind, ahead = await asyncio.open_connection(*self._server)
-            with _closing(ahead):
-                ahead.write(head)
-                ways = {asyncio.ensure_future(_pass(*way)) for way in ((reader, ahead), (behind, writer))}
-                _, open_ways = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-                for way in open_ways:
-                    way.cancel()
+            from_server, to_server = await asyncio.open_connection(*self._server)
+            with _closing(to_server):
+                to_server.write(head)
+                directions = {
+                    asyncio.ensure_future(_pass(*ends)) for ends in ((reader, to_server), (from_server, writer))
+                }
+                _, running = await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+                for task in running:
+                    task.cancel()
 
 
 @contextlib.contextmanager

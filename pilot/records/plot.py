@@ -41,11 +41,11 @@ def draw_flight(
         add_speed_bar(axis, lines)
     if reference is not None:
         axes[2].plot(since_go, off_path(reference, np.array(flight.theta), flown))
-    axes[2].set(ylabel="off the plan [m]")
+    axes[2].set(ylabel="distance from plan [m]")
     if truth is not None:
         axes[3].plot(since_go, p - truth, label=["x", "y", "z"])
         axes[3].legend(loc="upper right")
-    axes[3].set(ylabel="estimate error [m]")
+    axes[3].set(ylabel="position error [m]")
     _mark(axes[3], [when - go_t for when, _, _ in flight.sightings], color="tab:green", linewidth=0.3)
     for axis in axes[2:4]:
         axis.grid(alpha=0.3)
@@ -53,7 +53,7 @@ def draw_flight(
         _mark(axis, verdict.gate_times_s, color="tab:red", linewidth=0.8)
     axes[4].bar(range(len(verdict.gate_margins_m)), verdict.gate_margins_m)
     axes[4].axhline(vehicle.contact_radius_m, color="black", linewidth=0.8, linestyle="--")
-    axes[4].set(xlabel="gate", ylabel="margin [m]", xticks=range(len(verdict.gate_margins_m)))
+    axes[4].set(xlabel="gate", ylabel="gate margin [m]", xticks=range(len(verdict.gate_margins_m)))
     last = f", {verdict.gate_times_s[-1]:.3f} s" if verdict.gate_times_s else ""
     planned_s = f" (planned {plan.total_time:.3f} s)" if plan is not None else ""
     figure.suptitle(f"{track.name}, {vehicle.name}: {verdict.status}{last}{planned_s}")

@@ -98,7 +98,7 @@ class Recorder:
             self.scoreboard.receive(message)
         elif isinstance(message, StatusText) and message.severity <= WARNING and self._texts < MOST_TEXTS:
             self._texts += f"autopilot: {message.text}" not in self.troubles
-            self.note(f"autopilot: {message.text}", f"the autopilot says: {message.text}")
+            self.note(f"autopilot: {message.text}", f"autopilot message: {message.text}")
 
     def step(self, step: CommandRecord) -> None:
         """Record one command."""
@@ -143,8 +143,8 @@ class Recorder:
             if image.window is not None:
                 self._log.write("window", image.t, **image.window._asdict())
             self._log.image(image.t, image.jpeg)
-        for seen in image.detections:
-            self._log.write("detection", image.t, frame=image.id, **seen.record())
+        for detection in image.detections:
+            self._log.write("detection", image.t, frame=image.id, **detection.record())
         for sighting in sightings:
             self.flight.sightings.append((sighting.t, sighting.gate, sighting.range_m))
             self._log.write(
@@ -171,8 +171,8 @@ class Recorder:
     def replans(self, go_t: float | None, replans: Sequence[Replan]) -> None:
         """Record the plans requested in flight."""
         for one in replans:
-            told = {name: value for name, value in asdict(one).items() if value is not None}
-            self._log.write("replan", (go_t or 0.0) + one.asked_s, **told)
+            fields = {name: value for name, value in asdict(one).items() if value is not None}
+            self._log.write("replan", (go_t or 0.0) + one.asked_s, **fields)
 
     def counters(self, t: float, counters: FlightCounters, frames_dropped: int) -> None:
         """Record the counters at the end of the flight."""

@@ -84,6 +84,7 @@ class LiveView:
                 sent = newest
 
     def close(self) -> None:
+        """End the server's process."""
         self._closed.set()
         self._pipe.close()
         end(self._process, 1.0)
@@ -111,9 +112,9 @@ def _serve(pipe: Connection, address: tuple[str, int], schemas: dict[str, dict[s
         pipe.send((0, "--view: needs Foxglove's SDK: pip install foxglove-sdk"))
         return
     try:
-        behind = _hidden()
-        server = foxglove.start_server(name="run-mpc", host=behind, port=0)
-        guard = OriginGuard(address, (behind, server.port))
+        server_host = _random_loopback()
+        server = foxglove.start_server(name="run-mpc", host=server_host, port=0)
+        guard = OriginGuard(address, (server_host, server.port))
     except Exception as error:  # the SDK has no exception class of its own
         pipe.send((0, f"--view {address[0]}:{address[1]}: cannot be served ({error})"))
         return
@@ -138,7 +139,7 @@ def _serve(pipe: Connection, address: tuple[str, int], schemas: dict[str, dict[s
     server.stop()
 
 
-def _hidden() -> str:
+def _random_loopback() -> str:
     """Return a loopback address that no web page can guess, for the guarded server; only Linux answers on all of them."""
     if sys.platform != "linux":
         return "127.0.0.1"

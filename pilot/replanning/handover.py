@@ -36,10 +36,12 @@ class ReplanningConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Request:
+    """Request to the planner, until its answer is due."""
+
     rest: Rest
     x: Array  # (14,) predicted state, in the frame of the estimate
-    shown: VehicleEstimate
+    estimate: VehicleEstimate  # for which the plan is made
     asked_t: float  # s, time of the request
     due_t: float  # s, time of the first command by the new plan
 
@@ -66,28 +68,28 @@ class Replanning:
         self._controller, self._track, self._vehicle, self._planner = controller, track, vehicle, planner
         self._options, self._config = options, config or ReplanningConfig()
         self.plan, self.vehicle, self._planned = plan, vehicle, VehicleEstimate()
-        self._asked: _Asked | None = None
+        self._request: _Request | None = None
         self.made: list[Replan] = []
 
     def follow(self, t: float, go_t: float) -> None:
         """Request a plan, or take over the one requested, at t (s); GO was at go_t (s)."""
-        asked = self._asked
-        if asked is None:
-            self._asked = self._ask(t)
-        elif t >= asked.due_t:
-            self._asked, answer = None, self._planner.answer()
-            early_s, off_m, off_m_s = self._joint(asked)
-            why = self._refused(asked, answer, off_m, off_m_s)
+        request = self._request
+        if request is None:
+            self._request = self._request_plan(t)
+        elif t >= request.due_t:
+            self._request, answer = None, self._planner.answer()
+            early_s, off_m, off_m_s = self._offsets(request)
+            why = self._refused(request, answer, off_m, off_m_s)
             if answer is not None and not why:
-                self._take_over(asked, answer, t - asked.due_t + early_s)
+                self._take_over(request, answer, t - request.due_t + early_s)
             after_s, solve_s = (answer.rest_s, answer.solve_s) if answer is not None else (None, None)
             self.made.append(
                 Replan(
-                    asked_s=asked.asked_t - go_t,
+                    asked_s=request.asked_t - go_t,
                     taken_s=t - go_t if not why else None,
-                    thrust=asked.shown.thrust,
-                    drag=asked.shown.drag,
-                    before_s=asked.before_s,
+                    thrust=request.estimate.thrust,
+                    drag=request.estimate.drag,
+                    before_s=request.before_s,
                     after_s=after_s,
                     solve_s=solve_s,
                     why=why,
@@ -96,12 +98,12 @@ class Replanning:
 
     def forget(self) -> None:
         """Drop the request: the plan is not followed for now."""
-        self._asked = None
+        self._request = None
 
-    def _ask(self, t: float) -> _Asked | None:
+    def _request_plan(self, t: float) -> _Request | None:
         controller = self._controller
-        shown = VehicleEstimate.of(*controller.disturbance.vehicle)
-        if not self._planner.idle or not shown.worth_a_plan(self._planned):
+        estimate = VehicleEstimate.of(*controller.disturbance.vehicle)
+        if not self._planner.idle or not estimate.worth_a_plan(self._planned):
             return None
         ahead_s = self._planner.latency_s
         theta = controller.progress.theta + controller.progress.pace * ahead_s
@@ -112,37 +114,37 @@ class Replanning:
         on_map = x.copy()
         on_map[P] -= moved
         on_map[V] -= moving * controller.progress.pace
-        vehicle = shown.vehicle(self._vehicle)
+        vehicle = estimate.vehicle(self._vehicle)
         on_map[C] = min(on_map[C], vehicle.thrust_max)
         on_map[V] *= min(BELOW * vehicle.speed_max_m_s / max(float(np.linalg.norm(on_map[V])), 1e-6), 1.0)
         rest = Rest(self.plan, theta, on_map, self._track, vehicle, self._options)
         self._planner.ask(rest)
-        return _Asked(rest, x, shown, t, t + ahead_s)
+        return _Request(rest, x, estimate, t, t + ahead_s)
 
-    def _joint(self, asked: _Asked) -> tuple[float, float, float]:
+    def _offsets(self, request: _Request) -> tuple[float, float, float]:
         """Return the lead (s) of the vehicle over the start of the new plan, and its offsets (m) and (m/s) beside it."""
-        x = self._controller.expected(asked.due_t, 0.0)
+        x = self._controller.expected(request.due_t, 0.0)
         if x is None:
             return 0.0, math.inf, math.inf
-        off, v = x - asked.x, asked.x[V]
+        off, v = x - request.x, request.x[V]
         early_s = float(off[P] @ v) / max(float(v @ v), 1.0)
         return early_s, float(np.linalg.norm(off[P] - early_s * v)), float(np.linalg.norm(off[V]))
 
-    def _refused(self, asked: _Asked, answer: ReplanResult | None, off_m: float, off_m_s: float) -> str:
+    def _refused(self, request: _Request, answer: ReplanResult | None, off_m: float, off_m_s: float) -> str:
         """Return why a plan is not taken over; empty if it is."""
         config = self._config
         if answer is None:
-            return "late"
+            return "no answer in time"
         if not answer.ok:
             return answer.status
-        save_s = asked.before_s / self._controller.progress.most - answer.rest_s
+        save_s = request.before_s / self._controller.progress.most - answer.rest_s
         if save_s < config.least_s:
-            return f"saves {save_s:.2f} s"
+            return f"saves only {save_s:.2f} s"
         if not (off_m <= config.join_m and off_m_s <= config.join_m_s):
-            return f"begins {off_m:.2f} m and {off_m_s:.1f} m/s beside the vehicle"
+            return f"starts {off_m:.2f} m and {off_m_s:.1f} m/s off the vehicle's state"
         return ""
 
-    def _take_over(self, asked: _Asked, answer: ReplanResult, since_s: float) -> None:
+    def _take_over(self, request: _Request, answer: ReplanResult, since_s: float) -> None:
         """Continue by a plan that began since_s (s) ago, in its time."""
-        self.plan, self.vehicle, self._planned = answer.plan, asked.rest.vehicle, asked.shown
-        self._controller.follow(self.plan, self.vehicle, asked.rest.from_s + since_s)
+        self.plan, self.vehicle, self._planned = answer.plan, request.rest.vehicle, request.estimate
+        self._controller.follow(self.plan, self.vehicle, request.rest.from_s + since_s)

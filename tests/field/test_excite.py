@@ -68,5 +68,5 @@ def test_manoeuvres_are_named_as_they_are_read():
     for text in ("0.7,0.8,yaw,speed", "roll", "1"):
         assert str(parse_manoeuvres(text)) == text
     for text in ("loop", "1.5", "", "0.5,,yaw"):
-        with pytest.raises(UserError, match="is no manoeuvre; known are all, a throttle"):
+        with pytest.raises(UserError, match="is not a manoeuvre; known: all, a throttle"):
             parse_manoeuvres(text)

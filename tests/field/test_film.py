@@ -58,10 +58,10 @@ def test_a_flight_without_images_is_no_film(still, vq1, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--film", "film.mp4"], "--film film.mp4: films one flight, into a file that ends in .webm"),
-        (["other.mcap", "--film", "film.webm"], "--film film.webm: films one flight"),
-        (["--slower", "2"], "--slower 2: 0.1 to 20 times, of a --film"),
-        (["--film", "film.webm", "--slower", "nan"], "--slower nan: 0.1 to 20 times"),
+        (["--film", "film.mp4"], "--film film.mp4: needs a single log, and a file name that ends in .webm"),
+        (["other.mcap", "--film", "film.webm"], "--film film.webm: needs a single log"),
+        (["--slower", "2"], "--slower 2: must lie between 0.1 and 20, and needs --film"),
+        (["--film", "film.webm", "--slower", "nan"], "--slower nan: must lie between 0.1 and 20"),
     ],
 )
 def test_what_cannot_be_filmed_is_one_line(arguments, told, monkeypatch, capsys):

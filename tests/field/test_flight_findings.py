@@ -28,10 +28,12 @@ def test_a_slow_leg_is_named_with_its_loss_and_what_the_log_shows_there(slow_fli
     lost = (plan.gate_times_s[SLOW_LEG] - plan.gate_times_s[SLOW_LEG - 1]) * (1 / SLOW_PACE - 1)
     (sentence,) = [text for text in said(slow_flight) if "lost between" in text]
     assert sentence.startswith(
-        f"{lost:.2f} s lost between gates 3 and 4: pace down to 0.86, throttle at its highest, 1.00, for "
+        f"{lost:.2f} s lost between gates 3 and 4: pace down to 0.86, throttle at the flight's maximum, 1.00, for "
     )
-    assert sentence.endswith("% of it, thrust 8 % short.")
-    assert any(text == "Against the vehicle's file was learned: thrust 8 % short." for text in said(slow_flight))
+    assert sentence.endswith("% of the leg, thrust 8 % short.")
+    assert any(
+        text == "Estimated in flight, relative to the vehicle's file: thrust 8 % short." for text in said(slow_flight)
+    )
 
 
 def test_a_flight_as_planned_has_nothing_to_tell_but_its_end(tmp_path, plan):
@@ -42,7 +44,7 @@ def test_a_flight_as_planned_has_nothing_to_tell_but_its_end(tmp_path, plan):
 def test_a_loss_that_nothing_explains_is_not_explained(tmp_path, plan):
     flight = read_logged_flight(write_log(tmp_path / "good.mcap", plan))
     told = findings(replace(flight, planned_s=flight.planned_s - 0.1))
-    assert "0.10 s lost before gate 0: pace, throttle, commands and estimate show nothing unusual." in [
+    assert "0.10 s lost before gate 0: no cause found in pace, throttle, commands or estimate." in [
         f.text for f in told
     ]
 
@@ -69,9 +71,11 @@ def test_events_are_told_with_their_time_and_place(tmp_path, plan):
     ]
     path = write_log(tmp_path / "events.mcap", plan, records=records)
     told = {finding.text: finding.t for finding in findings(read_logged_flight(path))}
-    (correction,) = [text for text in told if text.startswith("The estimate was corrected")]
+    (correction,) = [text for text in told if text.startswith("The position estimate was corrected")]
     assert "between gates 2 and 3" in correction and told[correction] == pytest.approx(jump, abs=0.02)
-    assert told[f"Commands of the spare solver at {jump:.2f} s, between gates 2 and 3: {wait}."] == pytest.approx(jump)
+    assert told[
+        f"Commands from the fall-back spare solver at {jump:.2f} s, between gates 2 and 3: {wait}."
+    ] == pytest.approx(jump)
     assert "Frames lost: 7." in told and any(text.startswith("Late: 3 of ") for text in told)
     shown = figures(read_logged_flight(path))
     assert shown["late commands"] == "3" and shown["lost frames"] == "7, 200 used"

@@ -197,7 +197,7 @@ def test_nothing_in_a_log_runs_in_its_page(tmp_path, plan_folder, monkeypatch):
 def test_a_track_named_by_a_log_leads_nowhere_else(track, tmp_path, plan_folder, monkeypatch, capsys):
     log = evil_log(tmp_path / "evil.mcap", track)
     assert page_of(log, plan_folder, tmp_path / "page.html", monkeypatch) == 2
-    assert "names files, so only letters" in capsys.readouterr().err
+    assert "is used as a file name: only letters" in capsys.readouterr().err
 
 
 def test_a_page_takes_the_place_of_no_log_and_no_plan(late_flight, plan_folder, monkeypatch, capsys):
@@ -251,7 +251,7 @@ def test_the_page_has_a_legend_and_an_entry_for_every_image(late_flight, vq1, dc
     text = flight_page(flight, vq1)
     more = json.loads(unpacked(Page(text).scripts[0][1]))["more"]
     assert len(more["images"]) == len(more["overlay"]["detected"]) == len(more["overlay"]["expected"]) == 2
-    assert "<svg id='overlay'" in text and ">detected</span>" in text and "map's gates" in text
+    assert "<svg id='overlay'" in text and ">detected</span>" in text and "gates of the map, projected" in text
     unknown = json.loads(unpacked(Page(flight_page(replace(flight, camera=None), vq1)).scripts[0][1]))["more"]
     assert unknown["overlay"] == {} and len(unknown["images"]) == 2
 

@@ -64,7 +64,7 @@ def test_what_the_vehicle_lacks_is_learned(raced, dcl):
     runs, _ = raced
     better, changes = better_vehicle(runs, dcl)
     assert better.throttle.thrust(0.5) / dcl.throttle.thrust(0.5) == pytest.approx(0.94, abs=0.015)
-    assert changes[0].what == "thrust" and "1 flights say 0.9" in changes[0].why
+    assert changes[0].what == "thrust" and "estimated from 1 flights: 0.9" in changes[0].why
 
 
 def off(vehicle, thrust, drag):
@@ -81,7 +81,7 @@ def test_a_poor_file_is_put_right_by_one_run_and_what_nobody_would_believe_is_to
     wrong = off(dcl, 0.5, 0.2)
     same, changes = better_vehicle(runs, wrong)
     assert same == wrong and [change.made for change in changes] == [False, False]
-    assert all("not believed" in change.why for change in changes)
+    assert all("implausible, not applied" in change.why for change in changes)
 
 
 def test_a_map_that_is_right_stays_as_it_is(raced, dcl, tmp_path):

@@ -10,7 +10,7 @@ from bootcamp.generate import generate_track
 from estimation.eskf.states import LEAN
 from field.mapping.bundle import BLOCK, COMMON, Bundle
 from field.mapping.cli import known, main
-from field.mapping.doubt import SHARED, M, as_told, differs
+from field.mapping.doubt import SHARED, M, differs, specified
 from field.mapping.gates import map_gates, passed_in_order
 from field.mapping.sights import MapError, read_flight
 from field.mapping.trajectory import N, solve
@@ -75,7 +75,7 @@ def test_residuals_change_with_gate_size_and_camera_as_their_jacobian_says(found
     """Where no error of the edges is believed yet, whose own change is left out."""
     start = found
     chains = [replace(chain, states=tuple(x.having(edge_px=0.0) for x in chain.states)) for chain in found.chains]
-    bundle = Bundle(list(chains), start.gates, dcl.camera, VADR_FRAME, GateAppearance(), as_told(dcl))
+    bundle = Bundle(list(chains), start.gates, dcl.camera, VADR_FRAME, GateAppearance(), specified(dcl))
     sight = bundle.recognised(1.0)[0]
     r, _, G = bundle.residual(sight)
     step = 1e-6
@@ -148,9 +148,9 @@ def test_gates_that_were_not_flown_through_or_are_too_doubtful_are_refused(found
     passed = passed_in_order(found, VADR_FRAME)
     lost = [replace(passed[0], cov=4.0 * np.eye(4)), *passed[1:]]
     for gates, count, words in (
-        (passed, GATES + 1, f"{GATES} gates were seen at least 4 times, --gates {GATES + 1} asks for more"),
-        (passed[:1], GATES, f"1 of {GATES} gates were flown through"),
-        (lost, GATES, "gate 0 is known to 2.00 m and 114.6 deg only"),
+        (passed, GATES + 1, f"--gates {GATES + 1}: only {GATES} gates were seen at least 4 times"),
+        (passed[:1], GATES, f"only 1 of {GATES} gates were flown through"),
+        (lost, GATES, "gate 0: standard deviations of 2.00 m and 114.6 deg"),
     ):
         with pytest.raises(MapError, match=words):
             known(found, gates, count)

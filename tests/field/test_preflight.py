@@ -67,7 +67,7 @@ def test_an_aircraft_that_contradicts_the_profile_gets_no_file(own, words, tmp_p
 
 WRONG_AT_REST = {
     "specific force, m/s^2": replace(LEVEL, accel_m_s2=(0.0, 0.0, -4.9)),
-    "it points": replace(LEVEL, accel_m_s2=(0.0, 0.0, 9.81)),
+    "specific force points": replace(LEVEL, accel_m_s2=(0.0, 0.0, 9.81)),
     "gyro bias, rad/s": replace(LEVEL, gyro_rad_s=(0.0, -0.2, 0.0)),
     "noise of accel, m/s^2": replace(LEVEL, accel_noise_m_s2=5.0),
     "noise of gyro, rad/s": replace(LEVEL, gyro_noise_rad_s=0.5),
@@ -207,9 +207,9 @@ def test_a_flight_is_refused_before_anything_is_planned(arguments, words, file):
 
 
 WRONG = {
-    "no line": ([], "--msp WHERE: is missing"),
+    "no line": ([], "--msp WHERE is missing"),
     "no time": (["--msp", "tcp:127.0.0.1:1", "--seconds", "0"], "--seconds 0: must lie between 1 and 600"),
-    "no YAML": (["--msp", "tcp:127.0.0.1:1", "--out", "found.json"], r"found\.json: a preflight's file ends in \.yaml"),
+    "no YAML": (["--msp", "tcp:127.0.0.1:1", "--out", "found.json"], r"found\.json: a preflight file ends in \.yaml"),
     "no consent": (["--msp", "/dev/ttyTHS1"], r"may be a real aircraft: read docs/safety\.md, then add --i-have-read"),
     "nobody there": (["--msp", "tcp:127.0.0.1:1"], "no answer"),
 }

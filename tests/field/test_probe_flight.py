@@ -71,7 +71,7 @@ TRAPS = {
     "component": ("component", "differs"),
     "stamp_hz": ("stamp clock, Hz", "differs"),
     "imu_hz": ("HIGHRES_IMU, Hz", "pass"),  # by no more than a busy host does
-    "imu_fresh_hz": ("IMU samples with news, Hz", "differs"),
+    "imu_fresh_hz": ("IMU samples that differ, Hz", "differs"),
     "attitude_hz": ("ATTITUDE, Hz", "pass"),
     "motors_hz": ("ACTUATOR_OUTPUT_STATUS, Hz", "differs"),
     "local_position_hz": ("LOCAL_POSITION_NED, Hz", "differs"),
@@ -81,9 +81,9 @@ TRAPS = {
     "video_epoch_s": ("video clock's epoch, s", "differs"),
     "video_stamp_ns": ("video stamps' resolution, ns", "differs"),
     "collision_copies": ("copies of a COLLISION", "unknown"),
-    "position_yaw": ("position set-points turn it", "unknown"),
-    "ground_station": ("speaks to ground stations", "differs"),
-    "rates_rad_s_bit": ("the better of the two masks", "differs"),
+    "position_yaw": ("position set-points yaw the vehicle", "unknown"),
+    "ground_station": ("ground station messages", "differs"),
+    "rates_rad_s_bit": ("mask with rates nearer to rad/s", "differs"),
     "rates": ("rates by mask 128", "differs"),
     "rates_rad_s": ("rates by mask 144", "differs"),
     "race": ("race status", "differs"),
@@ -136,7 +136,7 @@ def test_the_profile_that_is_written_says_what_the_real_builds_do(real_build):
 def test_the_motion_is_that_of_the_vehicle(real_build):
     checks, *_ = real_build
     same = {"hover throttle", "command delay, s", "roll lag, s", "pitch lag, s", "yaw lag, s", "thrust lag, s"}
-    assert same | {"camera's turn over the gyro's", "camera tilt, deg", "attitude mode (mask 7)"} <= of(
+    assert same | {"camera rotation over gyro rotation", "camera tilt, deg", "attitude mode (mask 7)"} <= of(
         checks, CheckVerdict.PASS
     )
 
@@ -165,8 +165,8 @@ def test_a_simulator_that_nobody_has_met_is_flown_by_the_camera_alone(dcl):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"drop": ("ATTITUDE",)}, "nothing shows which way it turns"),
-        ({"drop": ("HIGHRES_IMU",)}, "does not rest"),
+        ({"drop": ("ATTITUDE",)}, "signs of rotation cannot be determined"),
+        ({"drop": ("HIGHRES_IMU",)}, "not at rest"),
     ],
 )
 def test_without_a_witness_it_stays_on_the_ground(change, why, dcl):

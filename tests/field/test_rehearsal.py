@@ -46,8 +46,8 @@ def test_a_handover_is_rehearsed_stick_by_stick_and_the_throttle_stays_low():
     assert rehearsal.cause == "" and rehearsal.stage is Stage.OVER
     assert said == [f"{stage.value} ..." for stage in Stage if stage is not Stage.OVER]
     names = [check.name for check in rehearsal.checks]
-    assert names[0] == "override to acting sticks, ms" and float(rehearsal.checks[0].found) < 100.0
-    assert names[1:] == [f"{name} stick shows on" for name in ("roll", "pitch", "yaw", "throttle")]
+    assert names[0] == "override to effect of sticks, ms" and float(rehearsal.checks[0].found) < 100.0
+    assert names[1:] == [f"{name} stick appears on" for name in ("roll", "pitch", "yaw", "throttle")]
     assert all(check.verdict is CheckVerdict.PASS for check in rehearsal.checks)
     assert port.most_us == 1000 + STEP_US < BF.throttle.min_check_us
 
@@ -60,12 +60,12 @@ def test_a_person_who_takes_back_at_once_ends_it():
 
 def test_it_does_not_wait_for_ever():
     rehearsal, _, _ = rehearsed(patience_s=100.0, limit_s=6.0)
-    assert rehearsal.cause == "waited 6 s in vain: take back: switch the override off"
+    assert rehearsal.cause == "not done within 6 s: take back: switch the override off"
 
 
 def test_an_aircraft_whose_channels_stand_otherwise_is_found_out():
     rehearsal, _, _ = rehearsed(patience_s=10.0, wired=replace(BF, channel_map="EATR"))
-    assert rehearsal.cause == "the roll stick showed on: pitch"
+    assert rehearsal.cause == "the roll stick appeared on: pitch"
     assert rehearsal.checks[-1].verdict is CheckVerdict.DIFFERS
 
 
@@ -82,10 +82,10 @@ def received(rehearsal, t, armed, handed_over, **off):
     ("armed", "handed_over", "off", "cause"),
     [
         (True, True, {"T": 100}, "the throttle is up: take back at once"),
-        (True, True, {}, "the roll stick showed on: none"),
-        (True, True, {"A": 20, "R": 20}, "the roll stick showed on: roll and yaw"),
-        (True, True, {"A": -20}, "the roll stick showed on: roll"),
-        (False, True, {}, "disarmed before its time"),
+        (True, True, {}, "the roll stick appeared on: none"),
+        (True, True, {"A": 20, "R": 20}, "the roll stick appeared on: roll and yaw"),
+        (True, True, {"A": -20}, "the roll stick appeared on: roll"),
+        (False, True, {}, "disarmed too early"),
     ],
 )
 def test_what_is_not_as_it_should_be_ends_it_with_neutral_sticks(armed, handed_over, off, cause):

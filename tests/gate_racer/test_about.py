@@ -97,7 +97,7 @@ def test_what_is_missing_is_said_with_what_mends_it(tmp_path, monkeypatch):
         found = findings(tmp_path)
     words = {
         "acados": "--solver casadi",
-        "C compiler": "install one",
+        "C compiler": "install gcc",
         "processor cores": "--lockstep",
         f"UDP {port} (MAVLink)": "--listen",
     }

@@ -107,7 +107,11 @@ def test_no_two_sensors_share_a_number_and_none_is_counted_beyond_the_last(tmp_p
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("{", ":1: no JSON"), ("[]", "VisionSensors: expected"), ('{"VisionSensors": [3]}', "[0]: expected named fields")],
+    [
+        ("{", ":1: not valid JSON"),
+        ("[]", "VisionSensors: expected"),
+        ('{"VisionSensors": [3]}', "[0]: expected named fields"),
+    ],
 )
 def test_a_file_that_is_none_is_an_error(tmp_path, text, words):
     with pytest.raises(UserError, match=r"Config\.json") as error:

@@ -31,7 +31,7 @@ WRONG = [
     ("sim.cli", ["--track", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     ("pilot.cli", ["PLAN", "--lockstep", "--look", "rave"], "no look 'rave'; known: blurred, bright, dark"),
     ("pilot.cli", ["PLAN", "--lockstep", "--camera", "infrared"], "no camera 'infrared'; known: rendered, projected"),
-    ("pilot.cli", ["PLAN", "--camera", "projected"], "only --lockstep"),
+    ("pilot.cli", ["PLAN", "--camera", "projected"], "needs --lockstep without --live"),
     ("sim.cli", ["--realtime", "0"], "--realtime 0"),
     ("sim.cli", ["--look", "rave"], "no look 'rave'"),
     ("sim.cli", ["--shot", "shot.jpg"], "must end in .png"),

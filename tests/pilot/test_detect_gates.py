@@ -36,7 +36,7 @@ def test_gates_are_written_and_drawn(folder, capsys):
     assert gate["visible"] == [True] * 4 and 0 < gate["score"] <= 1
     assert gate["distance_m"] == pytest.approx(320 * 1.48 / 100, rel=0.02 + 0.02)
     assert cv2.imread(str(drawn / "gate.jpg-gates.png")) is not None
-    assert "2 of 4 are no images of 640x360" in capsys.readouterr().err
+    assert "2 of 4 images were skipped: unreadable, or not of 640x360" in capsys.readouterr().err
 
 
 def test_a_log_is_read(folder):

@@ -37,7 +37,7 @@ def test_where_there_is_no_gate_it_looks_around_and_lands(dcl, tmp_path):
     nothing = replace(course, gates=(replace(course.gates[0], visible=False),), name="nothing")
     pilot, explorer, verdict, _ = explored(nothing, dcl, load_profile("spec"), 1, tmp_path)
     assert pilot.phase is Phase.FINISHED and not explorer.passed
-    assert pilot.cause == "no further gate is in sight"
+    assert pilot.cause == "no further gate in sight"
     p_w, v_w = verdict.x[-1, :3] - course.start.p_wb, verdict.x[-1, 7:10]
     assert np.linalg.norm(p_w[:2]) < 10.0 and abs(p_w[2]) < 0.3 and np.linalg.norm(v_w) < 2.5
 

@@ -53,7 +53,7 @@ def test_a_disk_that_hangs_costs_images_first_and_no_time(tmp_path, monkeypatch)
         writer.add(channel, 0.03 * k, bytes(500))
     assert writer.dropped.images > 100 and writer.dropped.records == 0
     writer.close()
-    assert "the disk has hung" in writer.problem and len(told) == 1
+    assert "the disk has not responded" in writer.problem and len(told) == 1
     hangs.set()
 
 

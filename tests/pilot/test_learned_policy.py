@@ -103,9 +103,9 @@ def test_one_that_circles_for_ever_is_ended(guidance):
 
 
 CONTRADICTIONS = {
-    "--policy x.npz --explore": "--policy: flies alone, and not with --explore",
-    "--policy x.npz --excite": "--policy: flies alone, and not with --excite",
-    "plans/vq1.csv --policy x.npz": "--policy: needs a track, plans/vq1.csv is a plan",
+    "--policy x.npz --explore": "--policy: cannot be combined with --explore",
+    "--policy x.npz --excite": "--policy: cannot be combined with --excite",
+    "plans/vq1.csv --policy x.npz": "--policy: needs a track, but plans/vq1.csv is a plan",
     "--policy nothing": "no policy 'nothing'; known:",
     "vq1 --policy splits_swift": "the policy was trained for vehicle swift",
     "splits_swift --vehicle swift --profile betaflight --policy splits_swift": "trained at 60 Hz",

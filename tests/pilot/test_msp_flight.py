@@ -204,16 +204,19 @@ def test_a_line_that_goes_is_an_error_before_the_sticks_were_handed_over_and_sil
 
 
 WRONG = {
-    "a line without --live": (["--msp", "tcp:127.0.0.1:1"], "--live and --msp WHERE fly a flight controller"),
-    "live without a line": (["--live"], "--live and --msp WHERE fly a flight controller"),
+    "a line without --live": (
+        ["--msp", "tcp:127.0.0.1:1"],
+        "needs both --live and --msp WHERE for a flight controller",
+    ),
+    "live without a line": (["--live"], "needs both --live and --msp WHERE for a flight controller"),
     "lock-step with a line": (
         ["--live", "--msp", "tcp:127.0.0.1:1", "--lockstep"],
-        "--lockstep: with --live has no meaning",
+        "--lockstep: cannot be combined with --live",
     ),
-    "attitudes": (["--command", "attitude"], "is flown by rates"),
-    "an address of MAVLink": (["--listen", "127.0.0.1:14550"], "--listen: has no meaning"),
-    "manoeuvres": (["--excite"], "--excite: has no meaning"),
-    "a pose": (["--pose"], "--pose: has no meaning"),
+    "attitudes": (["--command", "attitude"], "accepts body rates only"),
+    "an address of MAVLink": (["--listen", "127.0.0.1:14550"], "--listen: not available"),
+    "manoeuvres": (["--excite"], "--excite: not available"),
+    "a pose": (["--pose"], "--pose: not available"),
 }
 
 
@@ -224,7 +227,7 @@ def test_options_without_a_meaning_are_refused(arguments, words):
 
 
 def test_a_mavlink_profile_takes_no_line():
-    with pytest.raises(UserError, match="--profile betaflight speaks MSP"):
+    with pytest.raises(UserError, match="such as --profile betaflight"):
         pilot.cli.run(pilot.cli.parser().parse_args(["vq1", "--live", "--msp", "tcp:127.0.0.1:1"]))
 
 

@@ -117,7 +117,7 @@ def test_it_arms_again_when_the_start_disarms_it(pilot):
 
 def test_a_race_that_starts_anew_ends_the_flight(pilot):
     at_launch(pilot).receive(status(13.0, 20.0))
-    assert pilot.phase is Phase.ABORTED and pilot.cause == "the race was started anew"
+    assert pilot.phase is Phase.ABORTED and pilot.cause == "the simulator started another race"
 
 
 ARMING = [  # what the simulator answers, seconds of it, and whether the pilot flies

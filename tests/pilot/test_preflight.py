@@ -37,14 +37,14 @@ def mapped(scale=1.0, shift=(0.0, 0.0, 1.36), gates=VQ1.gates):
 @pytest.mark.parametrize(
     ("profile", "messages", "why"),
     [
-        (SPEC, rest(scale=1 / GRAVITY), "other units"),
+        (SPEC, rest(scale=1 / GRAVITY), "wrong units"),
         (SPEC, rest(scale=-1.0), "its sign is not that of body FRD"),
         (SPEC, rest(step=1e-6), "not in microseconds"),
-        (SPEC, rest() + flipped((0.0, np.radians(17.8), np.pi)), "ATTITUDE's pitch says +17.8 deg, but gravity -17.8"),
+        (SPEC, rest() + flipped((0.0, np.radians(17.8), np.pi)), "ATTITUDE's pitch is +17.8 deg, by gravity -17.8"),
         (SPEC, rest() + [RaceStatus(1.0, 4.5, None, 0, None)], "false start"),
         (SPEC, rest() + [RaceStatus(1.0, None, None, 0, None)], "false start"),
         (DCL, rest() + mapped(gates=VQ1.gates[:4]), "map has 4 gates"),
-        (DCL, rest() + mapped(scale=1.4), "seen from gate"),
+        (DCL, rest() + mapped(scale=1.4), "relative to gate"),
     ],
 )
 def test_what_cannot_be_true_is_named(profile, messages, why):
@@ -94,7 +94,7 @@ def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path,
                                world=as_believed(VQ1, dcl))  # fmt: skip
         return fly(race, "lockstep", ("", 0), ("", 0))
 
-    with pytest.raises(UserError, match=r"^refused to start: ATTITUDE's pitch .* \(--no-check starts all the same\)$"):
+    with pytest.raises(UserError, match=r"^refused to start: ATTITUDE's pitch .* \(--no-check starts anyway\)$"):
         flown(True)
 
 

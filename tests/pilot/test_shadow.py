@@ -113,7 +113,7 @@ def test_the_log_holds_both_and_the_page_draws_them(flown):
     charts = {
         chart["title"]: [line["name"] for line in chart["data"]] for chart in time_charts(read_logged_flight(log))
     }
-    for title in ("Throttle, 0 to 1", "Roll rate asked for", "Pitch rate asked for", "Yaw rate asked for"):
+    for title in ("Throttle, 0 to 1", "Commanded roll rate", "Commanded pitch rate", "Commanded yaw rate"):
         assert charts[title] == ["commanded", "the person's sticks"]
 
 

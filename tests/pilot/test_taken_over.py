@@ -131,10 +131,10 @@ def test_the_start_is_where_the_map_has_it_while_gates_stand_elsewhere(plan, vq1
 @pytest.mark.parametrize(
     ("change", "off_m", "says"),
     [
-        (lambda rest: None, 0.0, "late"),
+        (lambda rest: None, 0.0, "no answer in time"),
         (lambda rest: {"status": "the solver stopped"}, 0.0, "the solver stopped"),
-        (lambda rest: {"rest_s": rest.plan.total_time - rest.from_s}, 0.0, "saves"),
-        (lambda rest: {}, 5.0, "beside the vehicle"),
+        (lambda rest: {"rest_s": rest.plan.total_time - rest.from_s}, 0.0, "saves only"),
+        (lambda rest: {}, 5.0, "off the vehicle's state"),
     ],
 )
 def test_what_is_late_wrong_slower_or_elsewhere_is_left_and_told_of(plan, vq1, dcl, change, off_m, says):
@@ -198,7 +198,7 @@ def test_a_vehicle_with_less_drag_is_flown_by_a_plan_of_its_own(plan, plan_folde
     assert told["min_margin_m"] > 0.3 and not told["mpc_fallbacks"]
     assert told["tracking_rmse_m"] < 0.3  # off the plans that were flown
     assert "planned again" in done.stdout
-    said = [one.text for one in findings(read_logged_flight(Path(told["log"]))) if "plan asked for" in one.text]
+    said = [one.text for one in findings(read_logged_flight(Path(told["log"]))) if "Plan requested" in one.text]
     assert len(said) == len(told["replans"]) and any("taken over" in text for text in said)
 
 

@@ -193,7 +193,7 @@ def test_errors_that_cannot_be_made_are_one_clear_line(tmp_path, option, value, 
 
 def test_what_is_no_residual_file_is_one_clear_line(tmp_path):
     FlightLog(tmp_path / "e.mcap").close()
-    for file, said in (("e.mcap", "no .npz file"), ("none.npz", "cannot be read")):
+    for file, said in (("e.mcap", "not a valid .npz file"), ("none.npz", "cannot be read")):
         with pytest.raises(UserError, match=f"{file}: {said}"):
             Residuals.load(tmp_path / file)
     with pytest.raises(UserError, match=r"e.mcap: the log has no channel truth"):

@@ -30,8 +30,11 @@ INJURIES = {
     "a truncated file": (lambda place: (place / "a/library.so").write_text(TEXT[:2]), "is damaged"),
     "a file that is gone": (lambda place: (place / "a/library.so").unlink(), "is incomplete"),
     "a manifest that is no JSON": (lambda place: (place / MANIFEST).write_text("{"), "is incomplete"),
-    "an empty manifest": (lambda place: (place / MANIFEST).write_text("{}"), "no list"),
-    "a manifest of others' files": (lambda place: (place / MANIFEST).write_text('{"../../x": "0"}'), "not its own"),
+    "an empty manifest": (lambda place: (place / MANIFEST).write_text("{}"), "no manifest"),
+    "a manifest of others' files": (
+        lambda place: (place / MANIFEST).write_text('{"../../x": "0"}'),
+        "outside of its folder",
+    ),
     "a file that others can write": (lambda place: (place / "a/library.so").chmod(0o666), "can be written by others"),
     "a folder that others can write": (lambda place: (place / "a").chmod(0o777), "can be written by others"),
 }
@@ -95,5 +98,5 @@ def test_a_truncated_library_of_the_planner_is_compiled_again(folder, capsys):
     library.write_bytes(library.read_bytes()[:1000])
     x = ca.SX.sym("x")
     assert float(compiled(ca.Function("square", [x], [x * x]))[0](4.0)) == 16.0
-    assert f"{LIBRARY} is damaged; built anew" in capsys.readouterr().err
+    assert f"{LIBRARY} is damaged; rebuilt" in capsys.readouterr().err
     assert set(json.loads((place / MANIFEST).read_text())) == {LIBRARY}

@@ -71,7 +71,7 @@ def test_a_vehicle_without_rotors_says_so():
         ("body_m: [0.28, 0.28, 0.16]", "body_m: [0.28, 0.28]", "body_m: Not enough values"),
         ("slew_max_rad_s2: [390.0, ", "slew_max_rad_s2: [0.0, ", "mixer: slew_max_rad_s2 must be positive"),
         ("slew_max_rad_s2: [390.0, ", "slew_max_rad_s2: [.inf, ", "mixer.slew_max_rad_s2[0]: expected a finite number"),
-        ("59.5]", "5.0]", "must rise strictly"),
+        ("59.5]", "5.0]", "must increase strictly"),
         ("name: dcl", "name: [", "yaml:"),
     ],
 )
