@@ -25,7 +25,7 @@ def test_what_differs_from_the_profile_is_told_and_written(tmp_path, capsys):
     with running(OWN) as name:
         assert probe("--msp", name, "--seconds", "1.5", "--out", str(out)) == 1
     told = capsys.readouterr().out
-    assert "BTFL 4.4.3, MSP 1.45, board STM32H743" in told and "beside 40 Hz of sticks:" in told
+    assert "BTFL 4.4.3, MSP 1.45, board STM32H743" in told and "with 40 Hz of sticks:" in told
     verdicts = {line.split()[0] + " " + line.split()[3] for line in told.splitlines() if "rates of " in line}
     assert verdicts == {"differs roll", "pass pitch", "pass yaw"}
     assert load_betaflight(str(out)).rates == OWN.rates

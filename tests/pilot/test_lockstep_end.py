@@ -67,7 +67,7 @@ def test_one_that_dies_without_a_word_is_given_up_after_a_while(simulated, monke
     peer.say(first())
     peer.link.tick(lambda: None)
     (last,) = peer.link.tick(lambda: None)
-    assert isinstance(last, Farewell) and "silent" in last.reason
+    assert isinstance(last, Farewell) and "no message" in last.reason
 
 
 def test_one_that_never_spoke_is_waited_for_as_long_as_was_asked(simulated, monkeypatch):

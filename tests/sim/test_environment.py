@@ -245,7 +245,7 @@ def test_the_same_generator_gives_the_same_races_and_threads_change_nothing(make
 def test_actions_that_are_none_are_refused_or_harmless(make):
     env = make()
     env.reset()
-    with pytest.raises(ValueError, match=r"\(12, 4\) is needed"):
+    with pytest.raises(ValueError, match=r"expected \(12, 4\)"):
         env.step(np.zeros((N, 3)))
     put(env, (-10.0, 0, -3.0))
     wild = np.full((N, 4), np.nan)
@@ -299,5 +299,5 @@ def test_attitudes_are_turned_by_rotation_vectors():
 
 def test_what_cannot_be_observed_is_refused(make, vq1):
     ball = replace(vq1, gates=(Gate((0.0, 0.0, -2.0), radius_m=0.5),))
-    with pytest.raises(UserError, match=r"gates\[0\]: has no four corners"):
+    with pytest.raises(UserError, match=r"gates\[0\]: the observation needs four corners"):
         make(track=ball)

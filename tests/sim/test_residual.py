@@ -160,7 +160,7 @@ def test_flight_logs_become_a_residual_file(learned, dcl):
 
 def test_a_residual_file_flies_only_where_it_was_fitted(learned, dcl):
     residuals = Residuals.load(learned)
-    with pytest.raises(UserError, match=r"r.npz: was fitted against the `rates` model .*, and the grey-box"):
+    with pytest.raises(UserError, match=r"r.npz: was fitted to the `rates` model .*, but the grey-box"):
         residuals.require(dcl, SETTINGS[3], "r.npz")
     with pytest.raises(UserError, match=r"r.npz: was fitted to another vehicle than swift"):
         residuals.require(load_vehicle("swift"), SETTINGS[1], "r.npz")
