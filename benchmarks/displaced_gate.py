@@ -1,7 +1,7 @@
-"""One gate that stands 2 m off the map, which nobody tells the pilot: python benchmarks/displaced_gate.py vq1 vq2 --seeds 200 225
+"""Races with one gate displaced by 2 m, unknown to the pilot: python benchmarks/displaced_gate.py vq1 vq2 --seeds 200 225
 
-By projected camera and IMU in lock-step, profile `dcl`, controller `mpcc`; all else is as believed. Each gate has its turn, and
-the seed draws the direction, horizontally. `--no-retry` flies nothing again, and looks for no gate off the map.
+Projected camera and IMU in lock-step, profile `dcl`, controller `mpcc`, otherwise as believed. The displaced gate alternates
+with the seed, which also draws the horizontal direction. `--no-retry` disables repeated attempts and the search for the gate.
 """
 
 import sys
@@ -39,11 +39,11 @@ STILL = (0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Flight:
-    """What a row of the table is made of."""
+    """Outcome of a race."""
 
     status: str
     cause: str
-    time_s: float  # NaN unless it finished
+    time_s: float  # s, race time; NaN unless it finished
     retries: list[Retry]
 
     @property
@@ -52,7 +52,7 @@ class Flight:
 
 
 def displaced_world(track: Track, vehicle: Vehicle, seed: int, by_m: float) -> tuple[World, int]:
-    """The world of a seed, and the index of the gate that stands elsewhere in it."""
+    """Return the world of a seed, and the index of its displaced gate; `by_m`: displacement, m."""
     solid = [k for k, gate in enumerate(track.gates) if not gate.is_ball]
     gate, bearing = solid[seed % len(solid)], np.random.default_rng([seed, 21]).uniform(0, 2 * np.pi)
     step = (by_m * float(np.cos(bearing)), by_m * float(np.sin(bearing)), 0.0)
@@ -62,7 +62,7 @@ def displaced_world(track: Track, vehicle: Vehicle, seed: int, by_m: float) -> t
 
 
 def fly(track: Track, vehicle: Vehicle, plan: Plan, world: World, seed: int, retry: bool) -> Flight:
-    """One flight; without `retry` nothing is flown again."""
+    """Fly one race; `retry`: whether a missed gate is repeated."""
     profile, associator = load_profile("dcl"), Associator(track.gates, vehicle.camera)
     estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
     controller = make_controller("mpcc", plan, vehicle, track)
@@ -85,22 +85,22 @@ def run(arguments: argparse.Namespace) -> int:
             world, gate = displaced_world(track, vehicle, seed, arguments.by)
             flight = fly(track, vehicle, plan, world, seed, not arguments.no_retry)
             flights.append(flight)
-            told = "; ".join(f"gate {one.gate} again at {one.time_s:.1f} s: {one.why}" for one in flight.retries)
-            print(f"{name} seed {seed} gate {gate}: {flight.cause or f'{flight.time_s:.3f} s'} {told}", flush=True)
+            repeated = "; ".join(f"gate {one.gate} again at {one.time_s:.1f} s: {one.why}" for one in flight.retries)
+            print(f"{name} seed {seed} gate {gate}: {flight.cause or f'{flight.time_s:.3f} s'} {repeated}", flush=True)
         done = [flight for flight in flights if flight.finished]
         at_once = sum(not flight.retries for flight in done)
         median_s = float(np.median([flight.time_s for flight in done])) if done else float("nan")
-        print(f"{name}: {len(done)} of {len(flights)} finish, {at_once} at once, median {median_s:.3f} s", flush=True)
+        print(f"{name}: {len(done)} of {len(flights)} finish, {at_once} at first, median {median_s:.3f} s", flush=True)
     return 0
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("tracks", nargs="+", help="names or YAML files")
-    arguments.add_argument("--by", type=float, default=2.0, metavar="M", help="m by which the gate stands elsewhere")
+    arguments.add_argument("--by", type=float, default=2.0, metavar="M", help="displacement, m (default: 2)")
     arguments.add_argument("--seeds", nargs=2, type=int, default=(200, 225), metavar=("FIRST", "END"))
     arguments.add_argument(
-        "--no-retry", action="store_true", help="fly nothing again, and look for no gate off the map"
+        "--no-retry", action="store_true", help="disable repeated attempts and the search for displaced gates"
     )
     arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
     sys.exit(exit_code(lambda: run(arguments.parse_args())))
