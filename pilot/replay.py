@@ -248,6 +248,8 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: argparse.Namespace) -> int:
     """Replay as the command line requests, write figures and plot, and return the exit code. Raises UserError as `read_log`."""
     out = arguments.out or arguments.log.with_name(arguments.log.stem + "-replay")
+    if not out.name:
+        raise UserError(f"--out {out}: must end in a file name, such as {out / arguments.log.stem}")
     outputs = out.with_suffix(".json"), out.with_suffix(".png")
     for output in (*outputs, *filter(None, [arguments.json])):
         require_output(output, arguments.log, arguments.track, arguments.vehicle)
