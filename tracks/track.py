@@ -179,13 +179,18 @@ def load_track(name: str | Path) -> Track:
     for what, point in points + ([("end_m", file.end_m)] if file.end_m else []):
         if not ((low <= point) & (point <= high)).all():
             box = f"{file.bounds.low_m} to {file.bounds.high_m}"
-            raise TrackError(f"{path}: {what}: {point} lies outside the bounds {box}")
+            raise TrackError(f"{path}: {what}: {_rounded(point)} lies outside the bounds {box}")
         for i, obstacle in enumerate(file.obstacles):
             if obstacle.distance(point) == 0:
-                raise TrackError(f"{path}: {what}: {point} lies inside obstacles[{i}]")
+                raise TrackError(f"{path}: {what}: {_rounded(point)} lies inside obstacles[{i}]")
     _require_apart(gates, path)
     file_path = str(path.resolve())
     return Track(file.name, file.start, file.bounds, gates, file.closed, file.end_m, file_path, file.obstacles)
+
+
+def _rounded(point: Vector) -> Vector:
+    """Return a point rounded to 1 mm, for messages."""
+    return round(point[0], 3), round(point[1], 3), round(point[2], 3)
 
 
 def load_track_of(name: str, instead: str | Path | None = None) -> Track:

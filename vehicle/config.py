@@ -46,7 +46,7 @@ def load(path: str | Path, cls: type[T]) -> T:
     except FileError as error:
         raise ConfigError(str(error)) from None
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}: expected named fields, found {type(data).__name__}")
+        raise ConfigError(f"{path}: expected named fields, found {'nothing' if data is None else shown(data)}")
     return from_dict(data, cls, str(path))
 
 

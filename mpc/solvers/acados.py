@@ -63,9 +63,7 @@ def import_template() -> ModuleType:
             raise AcadosMissingError(f"acados_template cannot be loaded ({error}); reinstall it with pip") from None
     package, install = WHEEL / "acados", WHEEL / "acados" / "install"
     if not install.is_dir():
-        raise AcadosMissingError(
-            f"acados is missing in {WHEEL}; `gate-racer doctor` tells how to install it"
-        )
+        raise AcadosMissingError(f"acados is missing in {WHEEL}; `gate-racer doctor` tells how to install it")
     _require_runs(install / "lib")
     os.environ["ACADOS_SOURCE_DIR"] = str(install)
     os.environ["ACADOS_PYTHON_INTERFACE_PATH"] = str(package / "acados_template")
