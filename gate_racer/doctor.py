@@ -84,8 +84,9 @@ def _acados() -> Finding:
     except AcadosMissingError as error:
         consequence = "CasADi is used (--solver casadi), several times slower"
         wheel = f"`pip install --no-deps --target {WHEEL} comma-deps-acados`, then delete {WHEEL}/casadi*"
-        remedy = f"run `make setup` in a checkout, else {wheel}; or set ACADOS_SOURCE_DIR and install acados_template"
-        return Finding("acados", False, f"{one_line(str(error))}; {remedy}; without it, {consequence}")
+        remedy = f"; run `make setup` in a checkout, else {wheel}; or set ACADOS_SOURCE_DIR and install acados_template"
+        how = "" if WHEEL.is_dir() else remedy
+        return Finding("acados", False, f"{one_line(str(error))}{how}; without it, {consequence}")
 
 
 def _compiler() -> Finding:

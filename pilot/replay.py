@@ -26,7 +26,7 @@ from pilot.replay_setting import setting_of_others, setting_of_own
 from tracks.track import Track
 from vehicle.command import add_common, perform, write_json
 from vehicle.errors import UserError
-from vehicle.files import reading, require_output
+from vehicle.files import reading, require_output, write_figure
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
@@ -220,7 +220,7 @@ def draw(path: Path, run: Replay, title: str) -> None:
     axes[0].legend(loc="upper right")
     axes[-1].set(xlabel="simulator clock [s]")
     figure.suptitle(title)
-    figure.savefig(path, dpi=90)
+    write_figure(path, figure)
     plt.close(figure)
 
 
