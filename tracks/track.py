@@ -17,6 +17,7 @@ from vehicle.rotation import Array, from_euler
 
 FRAME_MOST_M = 100.0  # m, largest length of a gate's frame (chosen)
 FOLDER = Path(__file__).parent
+MOST_LAPS = 1000  # of a race; each gate of each lap takes memory (chosen)
 
 
 class TrackError(UserError):
@@ -139,10 +140,10 @@ class Track:
         """Return the gates of a number of laps, in order.
 
         Raises:
-            TrackError: less than one lap, or more than one of a course that is not closed.
+            TrackError: less than one lap, more than MOST_LAPS, or more than one of a course that is not closed.
         """
-        if laps < 1:
-            raise TrackError(f"{self.name}: {laps} laps requested: must be at least 1")
+        if not 1 <= laps <= MOST_LAPS:
+            raise TrackError(f"{self.name}: {laps} laps requested: must lie between 1 and {MOST_LAPS}")
         if laps > 1 and not self.closed:
             raise TrackError(f"{self.name}: the course is not closed, so it has one lap, not {laps}")
         return self.gates * laps
