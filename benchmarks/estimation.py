@@ -27,7 +27,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy.stats import chi2
 
-from benchmarks.recorded import REST_S, Record, flight
+from benchmarks.recorded import REST_S, RecordedFlight, flight
 from benchmarks.troubles import TROUBLES, Data, measured
 from estimation.estimator import MapEstimator, State
 from estimation.registry import ESTIMATORS, make_estimator
@@ -115,7 +115,7 @@ def judged(case: Case) -> list[dict]:
     return rows
 
 
-def _error(state: State, record: Record, k: int) -> Array:
+def _error(state: State, record: RecordedFlight, k: int) -> Array:
     """Return true minus estimated position, velocity and attitude (9,) at sample k."""
     turn = log(normalised(product(conjugate(state.q_wb), record.q[k])))
     return np.concatenate([record.p[k] - state.p_wb, record.v[k] - state.v_w, turn])

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from benchmarks.recorded import IDEAL, Record
+from benchmarks.recorded import IDEAL, RecordedFlight
 from estimation.eskf.gate_offsets import SHARED
 from estimation.eskf.noise import PAD_SIGMA_TILT, PAD_SIGMA_YAW, Noise
 from estimation.eskf.states import STATES
@@ -79,7 +79,7 @@ class Data:
     moved: Array  # (G, 3) m, true minus mapped position of each gate
 
 
-def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, seed: int) -> Data:
+def measured(track: Track, vehicle: Vehicle, record: RecordedFlight, trouble: Trouble, seed: int) -> Data:
     """Return one flight's data. The detector reports its noise correctly, apart from a common edge error of all gates."""
     rng, imu = np.random.default_rng([seed, 7]), trouble.imu or vehicle.imu
     tilt, late, old = np.random.default_rng([seed, 9]).normal(0, trouble.doubted, 3) * [
@@ -148,7 +148,7 @@ def _skewed(samples: list[Sample], misaligned: float, rng: np.random.Generator) 
     ]
 
 
-def _shaken(record: Record, imu: ImuParameters) -> ImuParameters:
+def _shaken(record: RecordedFlight, imu: ImuParameters) -> ImuParameters:
     """Return the IMU's noise increased by the vibration that the error-state filter models, per fresh sample."""
     root_hz = np.sqrt(record.fresh.sum() / (record.t[-1] - record.t[0]))
     return replace(
@@ -158,7 +158,7 @@ def _shaken(record: Record, imu: ImuParameters) -> ImuParameters:
     )
 
 
-def _noisy(record: Record, imu: ImuParameters, old_s: float, rng: np.random.Generator) -> list[Sample]:
+def _noisy(record: RecordedFlight, imu: ImuParameters, old_s: float, rng: np.random.Generator) -> list[Sample]:
     """Return the samples with biases and noise, and forces delayed by `old_s`; repeated samples repeat their noise."""
     which, fresh_t = np.cumsum(record.fresh) - 1, record.t[record.fresh]
     accel, gyro = (np.array(values) for values in zip(*((s.accel, s.gyro) for s in record.samples), strict=True))

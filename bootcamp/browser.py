@@ -7,8 +7,8 @@ from string import Template
 
 import cv2
 
-from bootcamp.floor import Image
 from link.sockets import parse_address
+from sim.view.texture import Image
 from vehicle.errors import UserError
 
 PORT = 8766

@@ -11,10 +11,10 @@ import numpy as np
 
 from bootcamp.api import Box, Location, Report
 from bootcamp.browser import BrowserView
-from bootcamp.floor import Image
 from bootcamp.ground import GroundCamera
 from bootcamp.judge import target_of
 from bootcamp.scenario import Scenario
+from sim.view.texture import Image
 from vehicle.errors import UserError
 from vehicle.files import write_file
 from vehicle.film import Film

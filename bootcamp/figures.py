@@ -11,11 +11,11 @@ import numpy as np
 from bootcamp.api import Location, Status
 from bootcamp.display import compose, ground_map, landing_image
 from bootcamp.drone import Drone
-from bootcamp.floor import Image
 from bootcamp.program import load_program
 from bootcamp.scenario import Scenario, make_scenario
 from bootcamp.solo import SoloStep, fly_alone
 from bootcamp.world import KINEMATIC, SIMULATED, load_world
+from sim.view.texture import Image
 from vehicle.errors import UserError, exit_code
 from vehicle.files import write_file
 

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bootcamp.api import Box, Location, Report
-from bootcamp.floor import Image, make_floor
+from bootcamp.floor import make_floor
 from bootcamp.scenario import Scenario
 from bootcamp.world import NOISE
+from sim.view.texture import Image
 from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix
 

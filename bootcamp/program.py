@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from bootcamp.api import Box, Command, Go, Halt, Land, Location, Null, Report, Unreadable
-from bootcamp.floor import Image
 from bootcamp.ground import locate
 from bootcamp.hints import NO_RETURN, blanks
 from bootcamp.pads import detect_pads
+from sim.view.texture import Image
 from vehicle.errors import UserError, one_line, say
 
 TEXT_MAX = 80  # characters shown of an unreadable command

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from bootcamp.api import Box, Command, Location, Report, Status, Unreadable
 from bootcamp.drone import OVER, Drone
-from bootcamp.floor import Image
 from bootcamp.ground import GroundCamera
 from bootcamp.judge import Judge, Judgement, ProgramEnd
 from bootcamp.program import load_program, told
 from bootcamp.scenario import Scenario
+from sim.view.texture import Image
 
 
 @dataclass

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pymavlink.dialects.v20 import common as dialect
 
-from link.messages import Quaternion
+from vehicle.rotation import Quaternion
 
 CLIENT = (255, dialect.MAV_COMP_ID_MISSIONPLANNER)  # system, component
 SIMULATOR_SYSTEM = 1

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from vehicle.layout import layout
-from vehicle.rotation import Scalars, Vector3, rate, rotate
+from vehicle.rotation import Scalars, Scalars3, rate, rotate
 
 GRAVITY = 9.80665  # m/s^2, standard gravity
 
@@ -69,7 +69,7 @@ def shaped(numbers: Sequence[Any], like: Parameters) -> Parameters:
     return type(like)._make(tuple(next(rest) for _ in one) if isinstance(one, tuple) else next(rest) for one in like)
 
 
-def drag(q: Scalars, v: Scalars, linear: Scalars, quadratic: Any) -> Vector3:
+def drag(q: Scalars, v: Scalars, linear: Scalars, quadratic: Any) -> Scalars3:
     """Return the acceleration by drag, world axes, m/s^2: -R diag(linear) R' v - quadratic |v| v."""
     v_b = rotate((q[0], -q[1], -q[2], -q[3]), v)
     d = rotate(q, (linear[0] * v_b[0], linear[1] * v_b[1], linear[2] * v_b[2]))
@@ -78,7 +78,7 @@ def drag(q: Scalars, v: Scalars, linear: Scalars, quadratic: Any) -> Vector3:
     return (-d[0] - k * v[0], -d[1] - k * v[1], -d[2] - k * v[2])
 
 
-def translation(q: Scalars, v: Scalars, c: Any, linear: Scalars, quadratic: Any) -> Vector3:
+def translation(q: Scalars, v: Scalars, c: Any, linear: Scalars, quadratic: Any) -> Scalars3:
     """Return dv/dt in world axes, m/s^2, under the mass-normalised thrust c, drag and gravity."""
     t = rotate(q, (0.0, 0.0, -c))
     d = drag(q, v, linear, quadratic)

@@ -14,8 +14,8 @@ from vehicle.config import load_named
 from vehicle.dynamics import GRAVITY, RatesParameters, RotorsParameters
 from vehicle.errors import UserError
 from vehicle.powertrain import Aero, Battery, ContactParameters, FlightControllerParameters, Mixer, MotorParameters
+from vehicle.rotation import Vector
 
-Vector = tuple[float, float, float]
 FOLDER = Path(__file__).parent
 
 

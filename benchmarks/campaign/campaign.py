@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.campaign.choice import SETTINGS, Choice
 from benchmarks.campaign.flight import attempt, fly
 from benchmarks.campaign.prepare import prepare
-from benchmarks.campaign.run import CampaignProgress, Job, in_processes, on_cluster
+from benchmarks.campaign.run import CampaignProgress, FlightJob, in_processes, on_cluster
 from benchmarks.campaign.store import FILE, Row, Store
 from benchmarks.campaign.worlds import asked as asked_for
 from benchmarks.campaign.worlds import cells_of
@@ -64,7 +64,7 @@ def campaign(
     store = Store(folder / FILE)
     store.require({**machine(), **{f"gates:{track.name}": _outlines(track) for track in loaded}}, "commit")
     done = {name for name, status in store.done().items() if not (retry and status == "failed")}
-    jobs, requested = list[Job](), list[str]()
+    jobs, requested = list[FlightJob](), list[str]()
     for track in loaded:
         for vehicle in vehicles:
             cases = choice.cases(track.name, vehicle.name)

@@ -23,7 +23,7 @@ from estimation.registry import DEFAULT, make_estimator
 from link.profile import Profile, load_profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.drivers.heat import Entry, fly_heat
+from pilot.drivers.heat import HeatPilot, fly_heat
 from pilot.drivers.lockstep_perception import open_perception
 from pilot.guidance.rivals import Known, StartGrid
 from pilot.make import make_racer
@@ -85,7 +85,7 @@ def load_grid(name: str) -> Grid:
 
 
 @dataclass(frozen=True)
-class Race:
+class HeatResult:
     """Result of one race of several pilots."""
 
     seed: int
@@ -121,7 +121,7 @@ class Race:
 
 def race(
     pilots: Sequence[tuple[Entrant, PreparedCourse]], profile: Profile, world: str, seed: int, setup: HeatSetup
-) -> Race:
+) -> HeatResult:
     """Fly one race in lock-step; pilots in the order of their places, `world` as in `race-bench --worlds`."""
     track, vehicle = pilots[0][1].track, pilots[0][1].vehicle
     heat = Heat(resolve(asked(world, seed), track, vehicle), profile, seed, setup)
@@ -135,14 +135,16 @@ def race(
         start = StartGrid(k, Known(entrant.rivals), others)
         pilot = make_racer(told, vehicle, profile, estimator, associator, follow, setup.laps, grid=start)
         eye = open_perception("projected", LOOK, here, vehicle.camera, profile, own)
-        entries.append(Entry(pilot, eye, Recorder(cast(FlightLog, NoLog()))))
+        entries.append(HeatPilot(pilot, eye, Recorder(cast(FlightLog, NoLog()))))
     fly_heat(heat, entries, lambda _: None)
     go_t = min((s.referee.race.go_t or 0.0 for s in heat.simulators), default=0.0)
     touched, names = heat.encounters, [entrant.name for entrant, _ in pilots]
-    return Race(seed, names, standings(heat), [one.t - go_t for one in touched], [one.approach_m_s for one in touched])
+    return HeatResult(
+        seed, names, standings(heat), [one.t - go_t for one in touched], [one.approach_m_s for one in touched]
+    )
 
 
-def table(names: Sequence[str], races: Sequence[Race]) -> str:
+def table(names: Sequence[str], races: Sequence[HeatResult]) -> str:
     """Return one line for a pairing and one for each of its pilots."""
     contacts = np.array([len(one.touched_s) for one in races])
     whole = sum(all(standing.status == "finished" for standing in one.order) for one in races)
@@ -188,12 +190,12 @@ def run(arguments: argparse.Namespace, settings: Sequence[str]) -> int:
     """
     if arguments.seeds < 1:
         raise UserError(f"--seeds {arguments.seeds}: at least 1 is needed")
-    a, grid, flown = arguments, load_grid(arguments.rivals), list[Race]()
+    a, grid, flown = arguments, load_grid(arguments.rivals), list[HeatResult]()
     setup = HeatSetup(grid.at_once, a.spacing, a.rotor_radius, a.laps, told=True, ahead_m=a.ahead)
     for track, vehicle, setting in product(map(load_track, a.tracks), map(load_vehicle, a.vehicles), settings):
         if setting not in FLOWN:
             raise UserError(f"--settings {setting}: races of several are flown by {' or '.join(FLOWN)}")
-        profile, races = load_profile(SETTINGS[setting].profile), list[Race]()
+        profile, races = load_profile(SETTINGS[setting].profile), list[HeatResult]()
         pilots = [
             (one, prepare(track, vehicle, a.laps, False, a.out, remark, plan_asked=one.plan)) for one in grid.pilots
         ]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from estimation.eskf import measurements
-from estimation.eskf.filter_state import FilterState, Residual, inflate_covariance, update
+from estimation.eskf.filter_state import FilterState, MeasurementModel, inflate_covariance, update
 from estimation.eskf.gate_offsets import GateOffsets
 from estimation.eskf.imu_samples import Agility, ImuSamples
 from estimation.eskf.noise import Noise, doubt_in, pad_attitude, prior
@@ -290,7 +290,7 @@ class ErrorStateEstimator:
             return False
         return self._update(measure, R)
 
-    def _update(self, measure: Residual, R: Array) -> bool:
+    def _update(self, measure: MeasurementModel, R: Array) -> bool:
         try:
             self._propagator.correct(update(self._state, measure, R))
         except np.linalg.LinAlgError:

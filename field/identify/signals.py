@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from link.logs.reader import read_log_signals
-from link.logs.rows import Rows, SignalError, calibrated, fresh, interpolated
+from link.logs.rows import SignalError, SignalRows, calibrated, fresh, interpolated
 from vehicle.dynamics import GRAVITY
 from vehicle.files import reading
 from vehicle.rotation import Array, matrix
@@ -53,13 +53,13 @@ def read_signals(path: Path) -> Signals:
         return replace(_even(rows, str(path)), note="; ".join(filter(None, (log.note, _unknown(rows)))))
 
 
-def _unknown(rows: Rows) -> str:
+def _unknown(rows: SignalRows) -> str:
     return (
         "" if rows.get("v") else "holds no velocity: drag is that of --base, and thrust is best fitted to slow flights"
     )
 
 
-def _even(rows: Rows, source: str) -> Signals:
+def _even(rows: SignalRows, source: str) -> Signals:
     moved = rows.get("v") or rows["force"]
     begin, end = max(rows["throttle"][0][0], moved[0][0]), min(rows["throttle"][-1][0], moved[-1][0])
     if end - begin > LONGEST_S:

@@ -7,7 +7,6 @@ import numpy as np
 
 from field.probe.betaflight import firmware_check, rate_checks
 from field.probe.check import Check, CheckVerdict, number, same
-from link.messages import Vector
 from link.msp.constants import ANGLE, ARM, OVERRIDE, AircraftConstants
 from link.msp.messages import Message, RawAttitude, RawImu
 from link.msp.preflight import AtRest
@@ -15,7 +14,7 @@ from link.msp.profile import MID_US, AuxRange, BetaflightProfile
 from link.msp.units import attitude, imu
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
-from vehicle.rotation import Array, to_euler
+from vehicle.rotation import Array, Vector, to_euler
 from vehicle.vehicle import ImuParameters
 
 SIGMAS = 3.0  # standard deviations of a bias, by the vehicle's file

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from field.probe.motion import Motion, Notes, RestMean, Series, imu_values
+from field.probe.motion import IntegratedMotion, Notes, RestMean, Series, imu_values
 from field.probe.optical_flow import half_size, turn_between
 from field.probe.raw_link import is_armed
 from link.messages import VideoFrame
@@ -25,7 +25,7 @@ class FlightObserver:
     def __init__(self, rest: RestMean, camera: Camera, signs: tuple[float, float, float]):
         """Create it; `signs` of the gyro are assumed until measured."""
         self.notes, self.series = Notes(signs=signs), Series()
-        self.motion = Motion(rest, signs)
+        self.motion = IntegratedMotion(rest, signs)
         self.over = False
         self.offset_s = rest.offset_s
         self._rest, self._camera = rest, camera

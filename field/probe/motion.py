@@ -99,7 +99,7 @@ class Notes:
     end: str = ""  # reason for an early end
 
 
-class Motion:
+class IntegratedMotion:
     """Attitude (yaw 0 at the start), velocity and position since lift-off, for the gyro signs assumed at present."""
 
     def __init__(self, rest: RestMean, signs: tuple[float, float, float]):

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from link.logs.blackbox import BlackboxFlight, flights, header_float
-from link.logs.rows import LOG_BYTES, LoggedSignals, Rows, SignalError, extend
+from link.logs.rows import LOG_BYTES, LoggedSignals, SignalError, SignalRows, extend
 from vehicle.dynamics import GRAVITY
 from vehicle.files import read_bytes
 from vehicle.rotation import Array
@@ -56,8 +56,8 @@ def betaflight_signals(path: Path) -> LoggedSignals:
     return LoggedSignals(_rows(longest), "; ".join(notes), SOURCES)
 
 
-def _rows(flight: BlackboxFlight) -> Rows:
-    rows: Rows = {}
+def _rows(flight: BlackboxFlight) -> SignalRows:
+    rows: SignalRows = {}
     t = flight.values[:, flight.names.index("time")] * 1e-6
     fine = HIGH_RESOLUTION if flight.number("blackbox_high_resolution", 0) else 1.0
     rate = math.radians(header_float(flight.headers.get("gyro_scale", ""), 1.0)) / fine

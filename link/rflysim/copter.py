@@ -7,7 +7,8 @@ from typing import Any
 
 from link.messages import Imu
 from link.rflysim.malformed import MalformedError
-from link.rflysim.request import IDENTITY, REQUEST_SUM, Vector
+from link.rflysim.request import IDENTITY, REQUEST_SUM
+from vehicle.rotation import Vector
 
 IMU_SUM, HEARTBEAT_SUM, COMMAND_SUM, CAMERA_SUM = 1234567898, 123456789, 1234567890, 1234567891
 IMU, IMU_REQUEST, HEARTBEAT = struct.Struct("<2id6f"), struct.Struct("<4H4B6f"), struct.Struct("<2i3q")

@@ -26,16 +26,16 @@ NR, NP = (
     REFERENCE.size,
     REFERENCE.size + PARAMETERS.size,
 )  # stage parameters: the reference, then the model's parameters
-Blocks = dict[str, ca.SX]
+SymbolBlocks = dict[str, ca.SX]
 
 
 @dataclass(frozen=True)
 class Stage:
     """One stage of the horizon, symbolic: blocks of state, input and stage parameters by name, and the model's parameters."""
 
-    x: Blocks
-    u: Blocks
-    p: Blocks
+    x: SymbolBlocks
+    u: SymbolBlocks
+    p: SymbolBlocks
     model: ModelParameters
 
     @property

@@ -30,7 +30,7 @@ from mpc.problem.problem import Problem
 from mpc.problem.settings import Settings
 from mpc.problem.stage import NP
 from mpc.solvers.acados_probe import LIBRARIES, require_runs
-from mpc.solvers.solver import Solve
+from mpc.solvers.solver import Solution
 from vehicle.cache import cache_folder, entry
 from vehicle.errors import UserError, exit_code
 from vehicle.files import FileError
@@ -134,17 +134,17 @@ class AcadosSolver:
         self._p[:] = parameters
         self._prepare()
 
-    def solve(self, x0: Array) -> Solve:
+    def solve(self, x0: Array) -> Solution:
         """Solve the prepared problem from the initial state x0 (NX,)."""
         begin = time.perf_counter()
         self._x0[:] = x0
         status = self._feedback()
-        return Solve(self._x.copy(), self._u.copy(), int(status), time.perf_counter() - begin)
+        return Solution(self._x.copy(), self._u.copy(), int(status), time.perf_counter() - begin)
 
 
 @cache
 def _silence() -> None:
-    """Discard the C library's stdout, where acados prints every failed iteration; its status is reported in `Solve`.
+    """Discard the C library's stdout, where acados prints every failed iteration; its status is reported in `Solution`.
 
     Python's streams do not use the C library's and are unaffected.
     """

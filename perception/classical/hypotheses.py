@@ -14,9 +14,8 @@ from perception.common.edge_fit import QuadEdges
 from perception.common.gate_model import GateModel
 from perception.common.quadrilateral import NEXT, OPPOSITE, PREVIOUS, intersect_lines, outward_normals
 from perception.common.sampling import bar_widths
-from perception.common.types import Indices, Mask
 from vehicle.camera import Camera
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Indices, Mask
 
 
 class Hypotheses(NamedTuple):

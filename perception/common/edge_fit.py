@@ -13,8 +13,8 @@ import numpy as np
 from perception.common.covariance import corner_covariance_px2
 from perception.common.quadrilateral import NEXT, intersect_lines
 from perception.common.sampling import fit_sides
-from perception.common.types import Image, Indices, Mask
-from vehicle.rotation import Array
+from perception.common.types import Image
+from vehicle.rotation import Array, Indices, Mask
 
 
 @dataclass(frozen=True, slots=True)

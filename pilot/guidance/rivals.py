@@ -35,8 +35,7 @@ from pilot.guidance.overtaking import (
 )
 from pilot.guidance.passing_room import PassingRoom
 from pilot.guidance.rival_line import DRIFT_S, SPEED_FLOOR, PathState, locate
-from vehicle.rotation import Array
-from vehicle.vehicle import Vector
+from vehicle.rotation import Array, Vector
 
 # Set by duels on VQ1 and the Split-S, where nothing else is said.
 ROW, LANE = 2.0, 4.0  # half length of a tube over its radius, behind a rival and beside it

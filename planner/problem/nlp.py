@@ -13,7 +13,9 @@ from vehicle.rotation import Array
 
 AMF = 2  # MUMPS's approximate minimum fill ordering, by 40 % the fastest of its orderings on these banded systems
 DAY_S = 86400.0  # s, largest time limit, since IPOPT accepts no infinite one
-Progress = Callable[[int, float], None] | None  # called with the iteration's number and the present flight time, s
+IterationCallback = (
+    Callable[[int, float], None] | None
+)  # called with the iteration's number and the present flight time, s
 
 
 class Rows(NamedTuple):
@@ -83,7 +85,7 @@ class Nlp:
         duals: dict[str, Array],
         deadline: Deadline,
         total: Any = None,
-        progress: Progress = None,
+        progress: IterationCallback = None,
     ) -> Minimum:
         """Minimise an objective subject to the constraints.
 

@@ -19,7 +19,7 @@ from planner.problem.bounds import LevelLiftOff, NodeBounds
 from planner.problem.clearance import ClearOfSolids, WithinPrisms, cubic
 from planner.problem.deadline import ENDLESS, Deadline
 from planner.problem.mesh import Mesh, intervals
-from planner.problem.nlp import Nlp, Progress, Rows
+from planner.problem.nlp import IterationCallback, Nlp, Rows
 from planner.problem.terms import Duals, Nodes, Point, SpeedLimit, Term, ThrustRateLimit, TurnLimit
 from planner.problem.view import GatesInView
 from planner.problem.windows import LegEnds
@@ -59,7 +59,7 @@ class TimeOptimalProblem:
         ]
 
     def solve(
-        self, mesh: Mesh, start: Point, settings: dict, progress: Progress, slack_cost: float | None = None
+        self, mesh: Mesh, start: Point, settings: dict, progress: IterationCallback, slack_cost: float | None = None
     ) -> Solved:
         """Solve on a mesh from a point on the same mesh, with these options of IPOPT.
 

@@ -7,7 +7,7 @@ from sim.physics.battery import voltage
 from sim.physics.contact import Colliders, collide
 from sim.physics.flight_controller import steady_speed
 from sim.physics.jit import boxed, inlined, njit, record
-from sim.physics.plant import Plant, Residual
+from sim.physics.plant import Plant, UnmodelledAcceleration
 from sim.physics.swift import ALL, Terms
 from tracks.track import Start
 from vehicle.rotation import Array
@@ -72,7 +72,7 @@ class SwiftPlant(Plant):
         vehicle: Vehicle,
         start: Start,
         colliders: Colliders | None = None,
-        residual: Residual | None = None,
+        residual: UnmodelledAcceleration | None = None,
         terms: Terms = ALL,
     ):
         """Set up the plant on its pad. `terms.flight_controller` must be on: the inputs are rates and throttle."""

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from sim.view.look import Look
-from sim.worlds.deviations import AS_BELIEVED, Deviations, Vector
+from sim.worlds.deviations import AS_BELIEVED, Deviations
 from tracks.gate import Gate
 from tracks.track import Obstacle, Start, Track
 from vehicle.camera import Camera
 from vehicle.errors import UserError
+from vehicle.rotation import Vector
 from vehicle.vehicle import Vehicle
 
 NOMINAL = "as_believed"  # name of the world without deviations

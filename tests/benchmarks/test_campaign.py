@@ -50,7 +50,7 @@ def a_case(setting="1", seed=0):
 
 
 def timeless(outcome: Outcome) -> Outcome:
-    """Without what depends on the machine."""
+    """Return the outcome without the fields that depend on the machine."""
     return replace(outcome, cpu_s=0.0, solve_p50_ms=None, solve_p99_ms=None)
 
 

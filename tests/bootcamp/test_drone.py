@@ -89,7 +89,7 @@ def test_a_destination_is_reached_within_the_acceptance_radius_and_along_a_strai
 
 
 def test_the_drone_flies_as_the_race_simulators_vehicle_does_to_the_last_bit():
-    """In wind, from the pad into the air and back on the ground: what is left out of the simulator moves nothing."""
+    """Fly in wind from the pad and back to the ground: the omitted parts of the simulator affect no motion."""
     scenario = make_scenario("wind", 3)
     body, simulator = SimulatedBody(scenario), Simulator(_world(scenario), load_profile(PROFILE), scenario.seed)
     simulator.command(Arm())
@@ -152,7 +152,7 @@ def test_it_never_flies_faster_than_the_document_says():
 
 
 def test_the_kinematic_drone_keeps_the_documents_rules():
-    """At 5 m/s or still, implicit Euler, and put at its destination instead of passing it; then it lands where it is."""
+    """Rules: 5 m/s or standing still, implicit Euler, placed at its destination instead of overshooting, vertical landing."""
     drone = Drone(make_scenario("figure8", 0, replace(WORLD, drone="kinematic")))
     reports = [drone.step(Go(3.0, 4.2))]
     assert reports[0].position == pytest.approx((0.5 * 3 / math.hypot(3, 4.2), 0.5 * 4.2 / math.hypot(3, 4.2)))

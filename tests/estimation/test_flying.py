@@ -178,7 +178,7 @@ def test_a_gap_is_flown_through_and_counted(flight):
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_equal_samples_at_rest_are_no_repeats(name, vq1, dcl):
-    """Without noise a vehicle at rest sends equal values; what follows is no slow turn that began with them."""
+    """Equal samples at rest without noise are readings: the motion after them is integrated over its own step only."""
     flight = Flight(vq1, dcl, name)
     for _ in range(11):
         flight.tick()

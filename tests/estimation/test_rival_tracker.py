@@ -20,7 +20,7 @@ def own(t):
 
 
 def seen_at(vehicle, p_w, at, rng=None):
-    """What is detected of a level body at p_w (3,)."""
+    """Return the detection of a level body at p_w (3,) m."""
     eye_w, R_wc = vehicle.camera.pose(at.p_wb, at.q_wb)
     signs = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
     px = vehicle.camera.project((p_w + signs * vehicle.body_m - eye_w) @ R_wc)

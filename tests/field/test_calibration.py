@@ -1,4 +1,4 @@
-"""What flights have shown of a camera starts the next one."""
+"""The calibration of past flights is the start of the next one."""
 
 from dataclasses import astuple, replace
 

@@ -34,7 +34,7 @@ def frames(path):
 
 
 def pixels_of(image, colour):
-    """How many are about of a colour, after a lossy codec."""
+    """Return the number of pixels close to a colour, after a lossy codec."""
     return int((np.abs(image.astype(int) - colour).max(axis=2) < 60).sum())
 
 

@@ -90,7 +90,7 @@ def test_a_map_that_is_right_stays_as_it_is(raced, dcl, tmp_path):
 
 
 def test_a_gate_that_was_surely_seen_elsewhere_is_moved(raced, dcl, tmp_path, monkeypatch):
-    """Of two that seem to have moved, the one that is known well enough."""
+    """Of two gates that seem displaced, only the one with a small enough covariance is moved."""
     runs, vq1 = raced
     seen = [
         MappedGate(np.array(vq1.gates[i].centre_m) + AWAY_M, 0.0, sigma**2 * np.eye(4), 20)

@@ -72,7 +72,7 @@ def test_the_banded_solution_is_that_of_the_dense_system():
 
 
 def test_residuals_change_with_gate_size_and_camera_as_their_jacobian_says(found, dcl):
-    """Where no error of the edges is believed yet, whose own change is left out."""
+    """Linearise where the estimated edge errors are zero, so that their own change is neglected."""
     start = found
     chains = [replace(chain, states=tuple(x.having(edge_px=0.0) for x in chain.states)) for chain in found.chains]
     bundle = Bundle(list(chains), start.gates, dcl.camera, VADR_FRAME, GateAppearance(), specified(dcl))
@@ -98,7 +98,7 @@ LEAN_RAD = (0.008, -0.006, 0.004)  # half a degree
 
 
 def test_attitudes_that_lean_from_the_true_ones_turn_and_bend_no_map(log, dcl):
-    """As in an unknown simulator: an autopilot's own filter, or an IMU that is not square in its frame."""
+    """Tilt the attitudes, as an autopilot's own filter or a misaligned IMU does."""
     flight, lean = read_flight(log, None), exp(LEAN_RAD)
     leaning = {id(one): replace(one, q_wb=product(one.q_wb, lean)) for one in flight.attitudes}
     flight.attitudes = [leaning[id(one)] for one in flight.attitudes]

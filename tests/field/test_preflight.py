@@ -33,7 +33,7 @@ def preflight(*arguments):
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """What preflight writes of the aircraft as its profile has it."""
+    """Return the file that preflight writes for an aircraft that matches its profile."""
     path = tmp_path_factory.mktemp("preflight") / "archer.yaml"
     with running(BF) as where, pytest.MonkeyPatch.context() as patch:
         patch.setattr(field.preflight.checks, "LATE", 100.0)  # a busy machine is no slow line

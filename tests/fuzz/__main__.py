@@ -29,7 +29,7 @@ SLOW_S, LARGE_MB, HUNG_S = 10.0, 1024, 30.0
 
 @dataclass
 class Tally:
-    """What came of one reader's mutants."""
+    """Results of one reader's mutants."""
 
     counts: Counter[str] = field(default_factory=Counter)
     slowest_s: float = 0.0
@@ -42,7 +42,7 @@ def _peak_mb() -> int:
 
 
 def answer(reader: FileReader, path: Path) -> tuple[str, str]:
-    """How a reader answers to a file: "read", "refused", or "failed" with the reason."""
+    """Return a reader's answer to a file: "read", "refused", or "failed" with the reason."""
     try:
         reader.read(path)
     except UserError as error:

@@ -171,13 +171,13 @@ def load(
 
 
 def test_a_video_latency_that_rises_for_good_does_not_move_the_offset():
-    """From 10 to 40 ms under load: a sliding minimum follows after its window and is 30 ms wrong."""
+    """Raise the latency from 10 to 40 ms, as under load: a sliding minimum would follow after its window, 30 ms wrong."""
     errors = load(StreamClock(LATENCY_S), 30, lambda t: LATENCY_S if t < 5 else LATENCY_S + 0.03)
     assert np.abs(errors[60:]).max() < 0.004
 
 
 def test_in_flight_the_offset_never_steps():
-    """Only slow images come before the flight, so that the first quick one in flight shows an offset 20 ms wrong."""
+    """Send only slow images before the flight, so that the first fast one in flight reveals an offset error of 20 ms."""
     clock = StreamClock(LATENCY_S)
     load(clock, 3, lambda t: LATENCY_S + 0.02)
     clock.hold()

@@ -1,4 +1,4 @@
-"""What is due at fixed times goes first, in the usual scheduling class, and only for as long as it flies."""
+"""Process priority: raised for periodic work, within the usual scheduling class, and during the flight only."""
 
 import os
 import threading

@@ -20,7 +20,7 @@ NAN = math.nan
 
 
 def read(message):
-    """What the simulator makes of a message: a set-point or the fault."""
+    """Return the simulator's reading of a message: a set-point or the fault."""
     codec = ServerCodec(SPEC)
     received = codec.decode(
         message if isinstance(message, bytes) else message.pack(dialect.MAVLink(None, srcSystem=255))

@@ -23,7 +23,7 @@ def commands(vehicle, count=2000):
 
 
 def followed(vehicle, w, u):
-    """What the plant's rotors make of it, at the thrust that is asked for."""
+    """Return the inputs that the plant's rotors realise at body rates w, with the thrust as commanded."""
     return np.array(mixed(np.array([*np.zeros(10), *w, u[3]]), u, MixedRates.of(vehicle)))
 
 

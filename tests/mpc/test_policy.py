@@ -8,7 +8,7 @@ import pytest
 
 from mpc.control import Source
 from mpc.policy.controller import PolicyController
-from mpc.policy.policy import About, Policy, load_policy, names, write_policy
+from mpc.policy.policy import Policy, PolicyProvenance, load_policy, names, write_policy
 from tracks.observation import ACTION, OBSERVATION, Scaling
 from tracks.track import load_track
 from vehicle.dynamics import GRAVITY
@@ -19,14 +19,14 @@ from vehicle.rotation import exp, matrix
 
 @pytest.fixture(scope="module")
 def policy(dcl, vq1):
-    """Of random weights."""
+    """Return a policy with random weights."""
     rng = np.random.default_rng(0)
     sizes = (OBSERVATION.size, 16, 16, ACTION.size)
     layers = [
         (rng.normal(0, 0.5, (b, a)).astype(np.float32), rng.normal(0, 0.1, b).astype(np.float32))
         for a, b in zip(sizes[:-1], sizes[1:], strict=True)
     ]
-    return Policy(About("vq1", vq1.hash, "dcl", dcl.hash, 60.0, (1, 3), 7, 0), Scaling.of(vq1, dcl), layers)
+    return Policy(PolicyProvenance("vq1", vq1.hash, "dcl", dcl.hash, 60.0, (1, 3), 7, 0), Scaling.of(vq1, dcl), layers)
 
 
 @pytest.fixture

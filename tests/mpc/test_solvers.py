@@ -95,7 +95,7 @@ print(control.status, flush=True)
 
 
 def test_what_a_solver_cannot_solve_is_told_by_its_status_alone(plan_folder):
-    """In a process of its own, which ends and so empties the C library's buffers."""
+    """Run in a separate process, whose end flushes the C library's buffers."""
     code = FAR_AWAY.format(path=str(plan_folder / "vq1.csv"))
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert int(told.stdout) != 0 and told.stderr == ""

@@ -1,4 +1,4 @@
-"""What is left of a gate that the image cuts: a consistent fix, and of the right gate and side."""
+"""Gates cut by the image's border give consistent fixes of the right gate and side."""
 
 from dataclasses import replace
 

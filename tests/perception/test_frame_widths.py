@@ -1,4 +1,4 @@
-"""Where frames end: at their proportion, whatever the slant; and what a nearer gate has cut is told from what is whole."""
+"""Width of frames: constant proportion at any slant; frames occluded by a nearer gate are recognised."""
 
 import cv2
 import numpy as np

@@ -1,4 +1,4 @@
-"""Near a gate the rim of its near face is measured where its outline is seen; without an outline the hole is."""
+"""Near a gate the rim of its near face is measured if its outline is visible, else the hole."""
 
 import cv2
 import numpy as np
@@ -72,7 +72,7 @@ def test_without_an_outline_the_hole_is_reported(range_m):
 
 
 def test_either_edge_fixes_the_position_without_a_bias():
-    """As deep as drawn, a gate places the camera as well by its hole as by its near face."""
+    """With a frame as deep as rendered, hole and near face give equally accurate positions."""
     gate, p_wb = square_gate(yaw_deg=10.0), np.array([-4.5, 0.2, -0.1])
     q_wb = looking_at(p_wb, gate)
     for outline in (OUTLINE, FACE):
@@ -114,7 +114,7 @@ def test_a_blur_does_not_move_the_near_face(blur_px):
 
 
 def swell_px(error, corners_px):
-    """By how much all sides lie outside of the true ones."""
+    """Return the mean outward offset of all sides from the true ones, px."""
     outward = corners_px - corners_px.mean(0)
     outward /= np.linalg.norm(outward, axis=-1).mean() / np.sqrt(2)
     return (error * outward).sum() / (outward**2).sum()
@@ -135,7 +135,7 @@ def test_the_mirror_image_has_the_mirrored_corners(range_m):
 
 @pytest.mark.parametrize(("across", "down"), [(1, 0), (0, -1), (3, 2)])
 def test_a_shift_by_whole_pixels_shifts_the_corners_of_a_far_gate(across, down):
-    """Of a hole, whose edges are measured where they are; which rim is seen where depends on the camera's axis."""
+    """Shift a hole, whose edges are measured where they are; which rim is visible depends on the camera's axis."""
     gate, p_wb = square_gate(yaw_deg=10.0), np.array([-12.0, 0.1, -0.1])
     image = deep_gate(gate, p_wb, looking_at(p_wb, gate, roll=0.1))
     moved = np.roll(image, (down, across), (0, 1))

@@ -1,4 +1,4 @@
-"""What the gates seen from the pad tell of the focal length."""
+"""Focal length estimated from the gates visible on the pad."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ COURSES = {"vq1": "dcl", "vq2": "dcl", "pq": "archer"}
 
 
 def from_pad(course, scale, seed, images=20, stretched=1.0):
-    """What is made of images from the pad, by a camera whose focal length, mount and pad are not as believed.
+    """Return the focal scale estimated from images on the pad, with errors of focal length, mount and pad.
 
     Args:
         stretched: by how much the course is larger than its map.

@@ -1,4 +1,4 @@
-"""Where a box around another vehicle's outline puts it."""
+"""Position of another vehicle from the bounding box of its outline."""
 
 import numpy as np
 import pytest

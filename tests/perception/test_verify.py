@@ -1,4 +1,4 @@
-"""What a hypothesis must show to be a gate, one predicate at a time."""
+"""Verification of gate hypotheses, one predicate at a time."""
 
 from dataclasses import replace
 

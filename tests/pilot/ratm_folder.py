@@ -18,7 +18,7 @@ LABEL_PX = 0.7
 
 
 def smooth(s):
-    """From 0 to 1 over s 0..1, with two derivatives that vanish at both ends."""
+    """Return a smooth step from 0 to 1 over s 0..1, whose first two derivatives vanish at both ends."""
     s = np.clip(s, 0, 1)
     return s**3 * (10 - 15 * s + 6 * s**2)
 

@@ -5,7 +5,7 @@ from estimation.registry import DEFAULT, make_estimator
 from link.profile import load_profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.drivers.heat import Entry, fly_heat
+from pilot.drivers.heat import HeatPilot, fly_heat
 from pilot.drivers.lockstep_perception import open_perception
 from pilot.flight import EndReason
 from pilot.guidance.rivals import Known, StartGrid
@@ -37,7 +37,7 @@ def duel(track, vehicle, plan, until_s, told=False):
             grid=StartGrid(place, Known.TOLD, {}) if told else None,
         )
         entries.append(
-            Entry(pilot, open_perception("projected", "race", world, vehicle.camera, SPEC, seed), Recorder(NoLog()))
+            HeatPilot(pilot, open_perception("projected", "race", world, vehicle.camera, SPEC, seed), Recorder(NoLog()))
         )
 
     def stop(heat):

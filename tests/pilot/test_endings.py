@@ -30,7 +30,7 @@ SPEC = load_profile("spec")
 
 
 class Flight:
-    """As much of a pilot as an ending needs."""
+    """Stub of a pilot with the members that an ending uses."""
 
     def __init__(self, phase=Phase.RACE, gates=6):
         self.phase, self.cause, self.go_t = phase, "", 10.0

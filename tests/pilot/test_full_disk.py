@@ -1,4 +1,4 @@
-"""What a disk that is full, slow or too small costs a log, and that it costs nothing else."""
+"""A full, slow or too small disk affects the log and nothing else."""
 
 import errno
 import os

@@ -19,7 +19,7 @@ from pilot.replanning.planners import LATEST_S, STANDING_S, InlinePlanner, Plann
 from pilot.replanning.worth import BETTER, VehicleEstimate
 from planner.models import C, P, V
 from planner.options import PlanOptions
-from planner.replanning import ReplanResult, Rest
+from planner.replanning import Remainder, ReplanResult
 from tests.processes import run_here
 
 GO, DT = 100.0, 1 / 60
@@ -164,7 +164,7 @@ def test_nobody_is_asked_who_is_busy_and_nothing_is_taken_over_once_the_plan_is_
 
 
 def test_a_process_plans_the_same_and_a_dead_one_leaves_the_flight_on_its_plan(plan, vq1, dcl):
-    rest = Rest(plan, float(plan.gate_times_s[-2]) + 0.1, plan.x[plan.gate_nodes[-2]], vq1, dcl, PlanOptions())
+    rest = Remainder(plan, float(plan.gate_times_s[-2]) + 0.1, plan.x[plan.gate_nodes[-2]], vq1, dcl, PlanOptions())
     process, here = PlannerProcess(rest), InlinePlanner(dcl)
     try:
         assert not process.idle and process.answer() is None  # it plans
@@ -185,7 +185,7 @@ def test_a_process_plans_the_same_and_a_dead_one_leaves_the_flight_on_its_plan(p
 
 
 def test_a_vehicle_with_less_drag_is_flown_by_a_plan_of_its_own(plan, plan_folder, tmp_path):
-    """By projected camera in lock-step, drag two fifths less than believed; result, log and report tell of the new plan."""
+    """Fly in lock-step with two fifths less drag than modelled; result, log and report contain the new plan."""
     world, outcome = tmp_path / "thin.yaml", tmp_path / "result.json"
     world.write_text("name: thin\nworld: {plant: {drag_scale: 0.6}}\n", encoding="utf-8")
     given = "vq1", "--lockstep", "--camera", "projected", "--profile", "dcl", "--world", world, "--plans", plan_folder

@@ -1,4 +1,4 @@
-"""What a client does wrong is told once, counted, and disqualifies if the referee is strict. VADR-TS-002, 4 to 6."""
+"""A client's violations are reported once, counted, and disqualify if the referee is strict. VADR-TS-002, 4 to 6."""
 
 import math
 from dataclasses import replace
@@ -204,7 +204,7 @@ def test_each_rule_is_said_once_and_stands_in_the_report(peer, capsys, tmp_path)
 
 
 def aloft(pilot, seconds=1.0):
-    """At some height, still climbing when the client's last word is spoken."""
+    """Climb, so that the vehicle is still rising at the client's last message."""
     armed(pilot)
     streaming(pilot, 50, seconds, ALOFT)
     pilot.beat()

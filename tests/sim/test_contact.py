@@ -1,4 +1,4 @@
-"""What the body does when it hits something: impulse laws, and what a run makes of it."""
+"""Contact response: impulse laws, and the consequences for a run."""
 
 import numpy as np
 import pytest

@@ -46,7 +46,7 @@ def exposed(drawing_s, late_s):
 
 
 def test_images_that_arrive_late_hold_up_none_behind_them():
-    """By seven periods: sent one by one, three would be drawn."""
+    """Delay images by seven periods: if they were sent one by one, only three would be rendered."""
     arrived, trouble = exposed(0.0, 7 * PERIOD_S)
     assert len(arrived) > IMAGES / 2 and arrived == sorted(set(arrived)) and arrived[-1] == IMAGES - 1
     assert len(arrived) < 0.8 * IMAGES or not trouble

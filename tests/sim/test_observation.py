@@ -40,7 +40,7 @@ def drawn(model, x):
 
 
 def rms(errors):
-    """Of columns of one size together: (3,)."""
+    """Return the rms (3,) of the columns grouped by kind."""
     return np.sqrt((errors**2).reshape(-1, 3, 3).mean(axis=(0, 2)))
 
 

@@ -32,7 +32,7 @@ def level(camera, back_m, gate=GATE, turn=(0.0, 0.0, 0.0)):
 
 
 def test_corners_are_those_of_the_drawn_hole(dcl):
-    """From straight ahead the near face hides the far one's edge, so the hole is the far square."""
+    """View a gate from straight ahead: the visible hole is the far square."""
     camera, (p_wb, q_wb) = dcl.camera, level(dcl.camera, 4.0)
     (seen,) = ProjectedCamera(COURSE, camera, RACE, 0, EXACT).see(p_wb, q_wb)
     far = GATE.corners(hole_m(GATE, RACE)) + RACE.depth_m / 2 * GATE.R_wg[:, 0]

@@ -1,4 +1,4 @@
-"""What a plant lacks, learned from a flight with truth: found again at its size, and never what the plant has already."""
+"""Residual models learned from flights with truth recover an added force, and nothing that the plant already models."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What is reported of rivals in images that nobody draws."""
+"""Reports of rivals by the projected camera."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def rival(p_w, dcl):
 
 
 def reports(track, dcl, p_w, others=(), n=100):
-    """Of the first of them, over some images."""
+    """Return the reports about the first rival over n images."""
     outlines, everybody = RivalOutlines(track, dcl.camera, 0), [rival(one, dcl) for one in (p_w, *others)]
     return [found for _ in range(n) for found in outlines.see(EYE, SOUTH, everybody)]
 

@@ -1,4 +1,4 @@
-"""What each wire profile promises: rates, stamps, signs and gains."""
+"""Properties of each wire profile: rates, stamps, signs and gains."""
 
 import math
 from dataclasses import replace

@@ -66,7 +66,7 @@ def test_a_seed_is_a_world(vq1, dcl):
 
 
 def test_every_deviation_can_be_drawn():
-    """Only what a factor beside it needs stays fixed."""
+    """Every field can be drawn except those that another factor determines."""
     fixed = {"camera.dropout_frames", "link.video_jitter_tau_s", "link.frame_loss_frames", "air.gust_height_m"}
     assert {factor.of for factor in UNKNOWN.factors} == set(NAMES) - fixed
 
@@ -148,7 +148,7 @@ def test_gates_stand_where_the_world_says(vq1, dcl):
 
 
 def test_a_map_on_the_wire_is_the_published_one(vq1, dcl):
-    """What is told is what is believed: a simulator does not correct the map that it was made from."""
+    """The map sent equals the published one: a simulator does not correct the map that it was made from."""
     moved = replace(AS_BELIEVED.course, gate_moved_m=((0.0, 1.0, 0.0),) * 6)
     simulator = Simulator(world(vq1, dcl, course=moved), load_profile("dcl"), 0)
     assert simulator.world.told == vq1 != simulator.world.track
