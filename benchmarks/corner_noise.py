@@ -39,7 +39,17 @@ FIT_FROM = CornerNoise(
 )  # ideal detection of all gates from the least size on
 SAME_GATE = 0.25  # fraction of the side within which centre and size of a detection match a gate
 WILD = 4.0  # robust standard deviations beyond which an error counts as gross
-COLUMNS = ("found", "cut_found", "swell_px", "swell_std_px", "corner_px", "wild", "wild_px", "sigma_px", "score")
+COLUMNS = (
+    "found",
+    "cut_found",
+    "edge_offset_px",
+    "edge_offset_std_px",
+    "corner_px",
+    "wild",
+    "wild_px",
+    "sigma_px",
+    "score",
+)
 
 
 def pose(gate: Gate, tilt_deg: float, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -2,8 +2,8 @@
 
 Every estimator receives the same data (`troubles.py`). Attitude telemetry is left out unless a row includes it, as in the
 second qualifier. Errors at a gate's plane are those of the position relative to the true gate. NEES (Bar-Shalom, Li and
-Kirubarajan 2001, sec. 5.4) is that of position, velocity and attitude; in "all as doubted" all uncertain states are drawn from
-the error-state filter's own prior, so that it should be 9 and the mean of the flights within its 95 % band.
+Kirubarajan 2001, sec. 5.4) is that of position, velocity and attitude; in "all drawn from the prior" all uncertain states
+are drawn from the error-state filter's prior, so that it should be 9 and the mean of the flights within its 95 % band.
 """
 
 import sys

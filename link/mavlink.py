@@ -8,7 +8,7 @@ from pymavlink.dialects.v20 import common as dialect
 from vehicle.rotation import Quaternion
 
 CLIENT = (255, dialect.MAV_COMP_ID_MISSIONPLANNER)  # system, component
-SIMULATOR_SYSTEM = 1
+SIMULATOR_SYSTEM = 1  # system id of the simulator's vehicle
 
 IGNORE_RATE = (  # roll, pitch, yaw
     dialect.ATTITUDE_TARGET_TYPEMASK_BODY_ROLL_RATE_IGNORE,

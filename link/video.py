@@ -8,7 +8,7 @@ from link.messages import VideoFrame
 from link.profile import Profile
 
 HEADER = struct.Struct("<IHHIIQ")  # frame_id, chunk_id, total_chunks, jpeg_size, payload_size, sim_time_ns
-MOST_CHUNKS = 0xFFFF
+MOST_CHUNKS = 0xFFFF  # chunks of an image, the largest total_chunks (uint16)
 RESTART_NS = 1_000_000_000  # ns, beyond which an older stamp means a restarted stream instead of a late chunk
 REMEMBERED = 16  # completed frames whose repeats are recognised; at 30 Hz they are more recent than a restart
 

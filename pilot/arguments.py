@@ -17,7 +17,7 @@ from vehicle.command import add_common
 from vehicle.errors import UserError
 from vehicle.files import require_output
 
-VIEW_PORT = 8765
+VIEW_PORT = 8765  # TCP port, Foxglove's default
 VIEW = f"127.0.0.1:{VIEW_PORT}"
 
 

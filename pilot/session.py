@@ -28,7 +28,6 @@ from pilot.replanning.planners import InlinePlanner, PlannerProcess, RemainderPl
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.replanning import Remainder
-from sim.worlds.distribution import described, save
 from sim.worlds.world import World
 from tracks.track import Track
 from vehicle.vehicle import Vehicle
@@ -115,12 +114,12 @@ class Session:
     @property
     def described_world(self) -> dict[str, Any] | None:
         """World for log and result; None for an external simulator."""
-        return described(self.world) if self.world is not None else None
+        return self.world.as_dict() if self.world is not None else None
 
     def save_world(self, log: Path) -> None:
         """Write the world beside a log, where it is known and not nominal."""
         if self.world is not None and not self.world.nominal:
-            save(log.with_suffix(".world.yaml"), self.world)
+            self.world.save(log.with_suffix(".world.yaml"))
 
     def open_log(self, mode: str, tell: Callable[[str], None]) -> FlightLog:
         """Open a new log, and its live view if requested. Raises UserError where either cannot be opened."""

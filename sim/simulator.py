@@ -285,7 +285,7 @@ class Simulator:
         if race is None:
             return news
         if self.clock.map_due(self.t):
-            news.append(track_map(self.t, self.world.told, race.map_at_foot))
+            news.append(track_map(self.t, self.world.published, race.map_at_foot))
         if any(self._status(n) for n in self._reporter.stamps(self.count)):
             news.append(self.clock.status(self.t, self.referee))
         return news

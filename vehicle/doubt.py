@@ -7,7 +7,7 @@ It is the prior of the flight's filter (`estimation.eskf.states`) and of the mar
 import math
 from dataclasses import astuple, dataclass
 
-DEG = math.radians(1.0)
+DEG = math.radians(1.0)  # rad per degree
 
 
 @dataclass(frozen=True)

@@ -127,13 +127,13 @@ def race(
     heat = Heat(resolve(asked(world, seed), track, vehicle), profile, seed, setup)
     entries = []
     for k, ((entrant, course), here, own) in enumerate(zip(pilots, heat.worlds, heat.seeds, strict=True), 1):
-        told = here.told
-        associator = Associator(told.gates, vehicle.camera)
-        estimator = make_estimator(DEFAULT, told.start, vehicle, associator.appearance)
-        follow = make_controller(entrant.controller, course.plan, vehicle, told)
-        others = {i: one.told.start.position_m for i, one in enumerate(heat.worlds, 1) if i != k}
+        published = here.published
+        associator = Associator(published.gates, vehicle.camera)
+        estimator = make_estimator(DEFAULT, published.start, vehicle, associator.appearance)
+        follow = make_controller(entrant.controller, course.plan, vehicle, published)
+        others = {i: one.published.start.position_m for i, one in enumerate(heat.worlds, 1) if i != k}
         start = StartGrid(k, Known(entrant.rivals), others)
-        pilot = make_racer(told, vehicle, profile, estimator, associator, follow, setup.laps, grid=start)
+        pilot = make_racer(published, vehicle, profile, estimator, associator, follow, setup.laps, grid=start)
         eye = open_perception("projected", LOOK, here, vehicle.camera, profile, own)
         entries.append(HeatPilot(pilot, eye, Recorder(cast(FlightLog, NoLog()))))
     fly_heat(heat, entries, lambda _: None)

@@ -25,13 +25,13 @@ BEND_M_S2 = (
 BLOCK_S = (
     0.1  # s, every fourth block of this length is held out; shorter than a throttle step, so that each step is fitted
 )
-HOLD_OUT = 4  # every fourth block
-DELAYS_S = np.arange(0.0, 0.13, 0.01)
-LAG_MIN_S, LAG_MAX_S = 2e-3, 0.3
-MOVING_RAD_S = 0.05  # commanded rate above which an axis is excited
-MOVING_M_S = 3.0  # speed above which drag is excited
-Z95 = 1.96
-AFTER_S = 0.3  # s for which a command may still act
+HOLD_OUT = 4  # -, one block in so many is held out for validation (chosen)
+DELAYS_S = np.arange(0.0, 0.13, 0.01)  # s, grid of the command delay for the first guess; the real builds have 0.04 s
+LAG_MIN_S, LAG_MAX_S = 2e-3, 0.3  # s, range of the lags (chosen)
+MOVING_RAD_S = 0.05  # rad/s, commanded rate above which an axis is excited (chosen)
+MOVING_M_S = 3.0  # m/s, speed above which drag is excited (chosen)
+Z95 = 1.96  # -, two-sided 95 % quantile of the normal distribution
+AFTER_S = 0.3  # s for which a command may still act: delay and lags (chosen)
 STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forces, m/s^2
 ANYWHERE = (-1.0, -1.0)  # no start: search from a grid
 

@@ -12,10 +12,10 @@ from vehicle.files import reading
 from vehicle.rotation import Array, matrix
 
 STEP_S = 0.01  # s, grid spacing: finer than any lag of interest
-STANDING_M_S = 0.3  # speed below which it may rest on a support, whose force no command explains
-PUSHED_M_S2 = 1.0  # deviation from gravity that shows flight
+STANDING_M_S = 0.3  # m/s, speed below which the vehicle may rest on a support, whose force no command explains (chosen)
+PUSHED_M_S2 = 1.0  # m/s^2, deviation of the specific force from gravity that shows flight (chosen)
 LONGEST_S = 4 * 3600.0  # s, longest log for the grid
-LEAST_SAMPLES = 20
+LEAST_SAMPLES = 20  # samples, least number of any signal (chosen)
 GAP_S = 0.1  # s, gaps in the samples above this are not used
 DOWN = np.array([0.0, 0.0, 1.0])
 

@@ -18,8 +18,8 @@ from vehicle.rotation import Array, Vector, to_euler
 from vehicle.vehicle import ImuParameters
 
 SIGMAS = 3.0  # standard deviations of a bias, by the vehicle's file
-ATTITUDE_RAD = math.radians(5.0)  # largest difference between the reported attitude and gravity
-GRAVITY_SHARE = 0.03  # relative error of gravity: accelerometers that were never calibrated
+ATTITUDE_RAD = math.radians(5.0)  # rad, largest angle between the reported attitude and gravity (chosen)
+GRAVITY_SHARE = 0.03  # -, relative error of gravity's magnitude: accelerometers that were never calibrated (chosen)
 LOUDER = 3.0  # factor on the noise in the vehicle's file, up to which it is accepted
 LATE = 1.5  # factor on the interval between sticks, at the 95th percentile
 FEWEST = 20  # least samples in a mean

@@ -13,7 +13,7 @@ from vehicle.vehicle import Vehicle
 GAIN, GROWTH = 0.05, 0.02  # tolerances: relative; s/rad
 HOVER, DELAY_S, LAG = 0.05, 0.008, 0.25  # tolerances: relative, absolute, relative
 SLOPE, TILT_DEG, SHIFT_S = 0.1, 1.5, 0.008  # tolerances: relative, deg, s
-BANK = 0.3  # tolerance, relative
+BANK = 0.3  # -, relative tolerance of the bank angle (chosen)
 
 
 def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: Profile) -> tuple[list[Check], Profile]:

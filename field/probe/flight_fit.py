@@ -15,12 +15,12 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array, conjugate, exp, from_euler, log, normalised, product, to_euler
 
 KINDS = (LEGACY, RAD_S)
-SETTLED_S = 0.3  # s after attitude mode for which rates are not used
-TELLING = 0.5  # correlation above which a sign is accepted
+SETTLED_S = 0.3  # s after the change to attitude mode for which rates are not used: the transient (chosen)
+TELLING = 0.5  # -, correlation above which a sign is accepted (chosen)
 MOVED_RAD, MOVED_RAD_S = 0.03, 0.1  # standard deviation below which a signal gives no sign
-GROWS = 0.015  # s/rad: smaller growth counts as none
-POORLY = 0.3  # share of unexplained motion above which the fit of an axis is rejected
-SHIFTS_S = np.arange(-0.06, 0.0601, 0.001)
+GROWS = 0.015  # s/rad, growth of a gain with the rate below which it counts as constant (chosen)
+POORLY = 0.3  # -, share of unexplained motion above which the fit of an axis is rejected (chosen)
+SHIFTS_S = np.arange(-0.06, 0.0601, 0.001)  # s, grid of time shifts between camera and gyro (chosen)
 AxisSigns = tuple[float | None, float | None, float | None]
 
 

@@ -13,8 +13,8 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array
 
 SPIN_RAD_S, SPIN_S = 7.0, 0.4  # body rate and duration that end the flight
-OVERTURNED = 0.2  # cosine of the tilt
-VIDEO_LATENCY_S = 0.0135  # nominal, until it is measured
+OVERTURNED = 0.2  # -, cosine of the tilt below which the flight ends (chosen)
+VIDEO_LATENCY_S = 0.0135  # s, nominal latency of images, until it is measured
 SILENCE_S = 0.5  # s without telemetry that ends the flight
 WINDOW_S, FELL_BEHIND_S = 1.0, 0.004  # window of the clock offset, and its increase that shows a slow simulator
 

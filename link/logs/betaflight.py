@@ -28,7 +28,7 @@ FRD = np.array([1.0, -1.0, -1.0])  # factors on axes x forward, y left, z up
 HIGH_RESOLUTION = 10.0  # factor on rates and sticks in that mode
 QUATERNION_PARTS, THROTTLE_PARTS, VOLTAGE_V = 32767.0, 1000.0, 0.01
 STICK_LOW_US, STICK_US = 1000.0, 1000.0
-LEAST_FRAMES = 2
+LEAST_FRAMES = 2  # frames, least number in a log
 SOURCES = {
     "omega": "gyroADC",
     "force": "accSmooth",

@@ -28,7 +28,7 @@ from link.rflysim.stream import StreamHealth
 from link.sockets import ANYWHERE, drain
 
 STATE_GROUP = "224.0.0.10"  # RflySim3D and CopterSim multicast states and heartbeats
-HEARTBEAT_PORT = 20005
+HEARTBEAT_PORT = 20005  # UDP port of CopterSim's heartbeats
 ASK_S = 1.0  # s between requests to a CopterSim whose samples have stopped
 
 

@@ -24,9 +24,9 @@ from vehicle.process import end, shielded
 from vehicle.rotation import Array
 
 START_S = 60.0  # s, longest start of the server's process; typically 1 s
-UPDATE_HZ = 20
+UPDATE_HZ = 20  # Hz, rate of records to the viewer (chosen)
 SCENE_S = 0.5  # s between two drawings of course and path
-PATH_POINTS = 2000
+PATH_POINTS = 2000  # points kept of the path that is drawn (chosen)
 WORLD = "world"
 NORTH_WEST_UP = np.array([1.0, -1.0, -1.0])  # factors on NED: viewers have z up
 Polyline = tuple[str, tuple[float, float, float], list[list[float]]]  # name, colour, points

@@ -156,5 +156,5 @@ class Heat:
 
 def on_grid(world: World, k: int, n: int, spacing_m: float, ahead_m: float = 0.0) -> World:
     """Return the world with the start moved to the place of vehicle k (from 0) of n."""
-    track, told = (place(one, k + 1, n, spacing_m, ahead_m) for one in (world.track, world.told))
-    return replace(world, track=track, told=told)
+    track, published = (place(one, k + 1, n, spacing_m, ahead_m) for one in (world.track, world.published))
+    return replace(world, track=track, published=published)

@@ -22,7 +22,7 @@ from tracks.track import Track
 from vehicle.errors import UserError
 
 MOST_SENSORS = 8  # largest number of sensors (chosen)
-HEARTBEAT_HZ = 1.0
+HEARTBEAT_HZ = 1.0  # Hz, rate of CopterSim's heartbeats
 LEAST_CHUNK, MOST_CHUNK = 256, 65_000  # bytes of a chunk; a UDP datagram holds 65507
 
 

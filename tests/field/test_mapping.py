@@ -57,7 +57,7 @@ def test_gates_are_placed_within_ten_centimetres_and_the_camera_is_found_out(fou
         assert abs(np.degrees(got.yaw) - gate.yaw_deg) < 1.5
     assert found.tilt_deg == pytest.approx(dcl.camera.tilt_deg + TILT_DEG, abs=0.1)
     assert abs(found.delay_s) < 0.004
-    assert not found.doubted, "tilt and clock are never taken for known; all else is as the file says"
+    assert not found.calibrated, "tilt and clock are never taken for known; all else is as the file says"
 
 
 def test_the_banded_solution_is_that_of_the_dense_system():
@@ -82,7 +82,7 @@ def test_residuals_change_with_gate_size_and_camera_as_their_jacobian_says(found
     for i in range(BLOCK + COMMON):
         gate = start.gates[sight.gate]
         bundle.gates, bundle.chains = list(start.gates), list(chains)
-        bundle.swell_m, bundle.deeper_m = step * (i == BLOCK), step * (i == BLOCK + 1)
+        bundle.edge_offset_m, bundle.extra_depth_m = step * (i == BLOCK), step * (i == BLOCK + 1)
         bundle.gates[sight.gate] = (
             replace(gate, p_w=gate.p_w + step * np.eye(3)[i])
             if i < 3
@@ -104,12 +104,12 @@ def test_attitudes_that_lean_from_the_true_ones_turn_and_bend_no_map(log, dcl):
     flight.attitudes = [leaning[id(one)] for one in flight.attitudes]
     flight.events = [leaning.get(id(one), one) for one in flight.events]
     found = map_gates([flight], dcl, VADR_FRAME, GateAppearance())
-    assert found.doubted and found.chains[0].states[-1][LEAN] == pytest.approx(LEAN_RAD, abs=0.002)
+    assert found.calibrated and found.chains[0].states[-1][LEAN] == pytest.approx(LEAN_RAD, abs=0.002)
     for got, gate in zip(passed_in_order(found, VADR_FRAME), TRACK.gates, strict=True):
         assert np.linalg.norm(got.p_w - (gate.p_wg - TRACK.start.p_wb)) < 0.2
 
 
-def test_files_are_doubted_where_what_came_out_differs_from_them_by_more_than_its_covariance():
+def test_camera_and_imu_are_estimated_if_they_differ_from_the_file_by_more_than_their_covariance():
     rng = np.random.default_rng(3)
     root = rng.standard_normal((M, M)) / M + np.eye(M)
     cov = root @ root.T

@@ -100,7 +100,7 @@ def test_the_near_face_is_where_it_is_however_deep_the_gate(depth_m):
     (found,) = ColourDetector(CAMERA).detect(deep_gate(gate, p_wb, q_wb, depth_m=depth_m))
     error = found.corners_px - face_px(gate, p_wb, q_wb, depth_m)
     assert found.near_face
-    assert np.linalg.norm(error, axis=-1).max() < 0.5 and abs(swell_px(error, found.corners_px)) < found.sigma_px
+    assert np.linalg.norm(error, axis=-1).max() < 0.5 and abs(edge_offset_px(error, found.corners_px)) < found.sigma_px
 
 
 @pytest.mark.parametrize("blur_px", [0.3, 0.7, 1.0])
@@ -110,10 +110,10 @@ def test_a_blur_does_not_move_the_near_face(blur_px):
     q_wb = looking_at(p_wb, gate, roll=0.1)
     (found,) = ColourDetector(CAMERA).detect(cv2.GaussianBlur(deep_gate(gate, p_wb, q_wb), (0, 0), blur_px))
     assert found.near_face
-    assert abs(swell_px(found.corners_px - face_px(gate, p_wb, q_wb), found.corners_px)) < 0.15
+    assert abs(edge_offset_px(found.corners_px - face_px(gate, p_wb, q_wb), found.corners_px)) < 0.15
 
 
-def swell_px(error, corners_px):
+def edge_offset_px(error, corners_px):
     """Return the mean outward offset of all sides from the true ones, px."""
     outward = corners_px - corners_px.mean(0)
     outward /= np.linalg.norm(outward, axis=-1).mean() / np.sqrt(2)

@@ -23,7 +23,7 @@ def duel(track, vehicle, plan, until_s, told=False):
     heat = Heat(as_believed(track, vehicle), SPEC, 7, HeatSetup(2, told=told))
     entries = []
     for place, (world, seed) in enumerate(zip(heat.worlds, heat.seeds, strict=True), 1):
-        here = world.told
+        here = world.published
         associator = Associator(here.gates, vehicle.camera)
         estimator = make_estimator(DEFAULT, here.start, vehicle, associator.appearance)
         controller = make_controller("tracking", plan, vehicle, here)

@@ -104,7 +104,7 @@ def test_errors_and_misses_are_the_model_s(dcl):
         return np.interp(math.log(true.side_px[0]), np.log(noise.side_px), column)
 
     assert len(seen) / 2000 == pytest.approx(at(noise.found), abs=0.04)
-    assert errors.std() == pytest.approx(math.hypot(at(noise.corner_px), at(noise.swell_std_px)), rel=0.05)
+    assert errors.std() == pytest.approx(math.hypot(at(noise.corner_px), at(noise.edge_offset_std_px)), rel=0.05)
 
 
 def test_the_model_agrees_with_fresh_rendered_images(dcl):
@@ -122,7 +122,7 @@ def test_the_model_agrees_with_fresh_rendered_images(dcl):
             judged += 1
             assert 0.6 < fresh.corner_px[k] / model.corner_px[k] < 1.6, side
             assert abs(fresh.found[k] - model.found[k]) < 0.25, side
-            assert abs(fresh.swell_px[k] - model.swell_px[k]) < 0.15, side
+            assert abs(fresh.edge_offset_px[k] - model.edge_offset_px[k]) < 0.15, side
     assert judged >= 4
     sizes, hits = np.array(cut).T
     assert hits.mean() == pytest.approx(

@@ -12,7 +12,7 @@ from sim.physics.plant import Q, V
 from sim.physics.swift_plant import SwiftPlant
 from sim.simulator import Simulator
 from sim.worlds.deviations import AS_BELIEVED, NAMES, AirDeviation, Deviations, LinkDeviation, PlantDeviation
-from sim.worlds.distribution import load_worlds, resolve, save
+from sim.worlds.distribution import load_worlds, resolve
 from sim.worlds.dryden import Dryden
 from sim.worlds.forces import Forces, forces_of
 from sim.worlds.video import MarkovChain, VideoTransport
@@ -56,7 +56,7 @@ def test_the_named_world_is_the_one_that_equals_the_belief(vq1, dcl):
 
 def test_a_saved_world_is_the_same_world(vq1, dcl, tmp_path):
     drawn = resolve("unknown:7", vq1, dcl)
-    save(tmp_path / "drawn.yaml", drawn)
+    drawn.save(tmp_path / "drawn.yaml")
     again = resolve(str(tmp_path / "drawn.yaml"), vq1, dcl)
     assert again == drawn and again.deviations != AS_BELIEVED
 
@@ -151,7 +151,7 @@ def test_a_map_on_the_wire_is_the_published_one(vq1, dcl):
     """The map sent equals the published one: a simulator does not correct the map that it was made from."""
     moved = replace(AS_BELIEVED.course, gate_moved_m=((0.0, 1.0, 0.0),) * 6)
     simulator = Simulator(world(vq1, dcl, course=moved), load_profile("dcl"), 0)
-    assert simulator.world.told == vq1 != simulator.world.track
+    assert simulator.world.published == vq1 != simulator.world.track
 
 
 def imu(simulator, count=240):
