@@ -95,7 +95,7 @@ def named(line):
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if named(line)])
-def test_what_commands_name_can_be_loaded(line, monkeypatch):
+def test_names_in_commands_can_be_loaded(line, monkeypatch):
     monkeypatch.chdir(ROOT)
     for kind, name in named(line):
         if not str(name).endswith((".mcap", ".csv")):

@@ -25,7 +25,7 @@ def test_every_grid_is_one(name):
         ("pilots: [{name: a}, {name: b, plam: x}]", "plam"),
     ],
 )
-def test_what_is_no_grid_is_refused_in_a_line(tmp_path, text, said):
+def test_a_malformed_grid_is_refused_in_one_line(tmp_path, text, said):
     file = tmp_path / "grid.yaml"
     file.write_text(text)
     with pytest.raises(UserError, match=said) as refused:

@@ -165,7 +165,7 @@ def test_the_kinematic_drone_keeps_the_documents_rules():
     assert (report.height, report.speed, report.position) == (0.0, 0.0, (3.0, 4.2))
 
 
-def test_who_has_halted_at_the_waypoint_has_reached_it_in_the_same_report():
+def test_a_stop_at_the_waypoint_is_reported_as_reached_at_once():
     drone = Drone(make_scenario("hear", 0, replace(WORLD, drone="kinematic")))
     report = drone.step(Go(10.0, 0.0))
     while report.status is Status.MOVING:
@@ -184,7 +184,7 @@ def test_a_step_is_as_long_as_asked_or_refused():
     assert Drone(make_scenario("figure8", 0, replace(WORLD, step_s=0.07, drone="kinematic"))).step(Null()).t == 0.07
 
 
-def test_what_is_hit_ends_the_flight(monkeypatch):
+def test_a_collision_ends_the_flight(monkeypatch):
     monkeypatch.setattr(bootcamp.scenario, "WALL_M", 20.0 - WORLD.boundary_m)
     drone = flown(Status.HALTED)
     drone.step(Go(0.0, 40.0))

@@ -127,7 +127,7 @@ def test_readings_that_repeat_under_new_stamps_add_no_drift(vq1, dcl):
     assert abs(errors[1] - errors[0]) < 1e-3
 
 
-def test_who_is_blind_for_long_is_lost_says_so_and_is_found_by_one_gate(vq1, dcl):
+def test_a_long_flight_without_images_is_reported_lost_and_recovered_by_one_gate(vq1, dcl):
     flight = Flight(vq1, dcl)
     assert not flight.estimator.state().lost
     flight.bias = np.array([0.02, -0.02, 0.0])  # not there at rest

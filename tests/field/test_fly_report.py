@@ -122,7 +122,7 @@ def test_a_browser_draws_every_figure_and_the_cursor(several, late_flight, slow_
     assert f'data-drawn="{len(data["figures"])}"' in body and "data-cursor" in body and "data-error" not in body
 
 
-def test_what_cannot_be_told_is_one_line(late_flight, plan_folder, tmp_path, monkeypatch, capsys):
+def test_a_log_that_cannot_be_reported_is_refused_in_one_line(late_flight, plan_folder, tmp_path, monkeypatch, capsys):
     (tmp_path / "text.mcap").write_text("no log at all")
     other = evil_log(tmp_path / "other.mcap", "vq2")
     out = tmp_path / "page.html"

@@ -60,7 +60,7 @@ def raced(plan, plan_folder, dcl, tmp_path_factory):
     return history(logs, plan_folder, "vq1", "dcl"), vq1
 
 
-def test_what_the_vehicle_lacks_is_learned(raced, dcl):
+def test_missing_thrust_is_corrected(raced, dcl):
     runs, _ = raced
     better, changes = better_vehicle(runs, dcl)
     assert better.throttle.thrust(0.5) / dcl.throttle.thrust(0.5) == pytest.approx(0.94, abs=0.015)

@@ -127,7 +127,7 @@ def test_flights_that_share_no_gate_make_no_map(log, dcl):
         map_gates([flight, other], dcl, VADR_FRAME, GateAppearance())
 
 
-def test_what_a_log_cannot_tell_is_refused_in_one_line(log, dcl, tmp_path, monkeypatch, capsys):
+def test_a_log_without_the_needed_data_is_refused_in_one_line(log, dcl, tmp_path, monkeypatch, capsys):
     out = ("--out", tmp_path / "no.yaml")
     empty = FlightLog(tmp_path / "empty.mcap")
     empty.write("command", 1.0, q=[1, 0, 0, 0], w=[0, 0, 0], throttle=0.0, source="", status=0, solve_ms=0.0)

@@ -88,7 +88,7 @@ def received(rehearsal, t, armed, handed_over, **off):
         (False, True, {}, "disarmed too early"),
     ],
 )
-def test_what_is_not_as_it_should_be_ends_it_with_neutral_sticks(armed, handed_over, off, cause):
+def test_an_unexpected_state_ends_the_rehearsal_with_neutral_sticks(armed, handed_over, off, cause):
     rehearsal = Rehearsal(BF, 0.0)
     received(rehearsal, 0.0, True, False)
     assert rehearsal.stage is RehearsalStage.HAND_OVER and len(rehearsal.sticks) == STICKS

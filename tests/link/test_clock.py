@@ -206,7 +206,7 @@ def test_a_simulator_that_loses_time_in_flight_moves_no_stamp():
 
 @pytest.mark.parametrize("stall_s", [0.3, 0.6, 0.75, 0.9, 1.4, 3.0, 8.0])
 @pytest.mark.parametrize("who", ["simulator draws", "pilot reads"])
-def test_what_was_held_up_in_flight_moves_no_stamp_afterwards(stall_s, who):
+def test_a_queue_of_late_images_moves_no_later_stamp(stall_s, who):
     """Images that a simulator took long to draw, or all that came while the pilot stood still: both arrive in a queue."""
     clock = StreamClock(LATENCY_S)
     load(clock, 3, lambda t: LATENCY_S)

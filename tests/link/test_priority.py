@@ -32,7 +32,7 @@ def test_the_loop_goes_first_its_companions_next_and_all_is_as_before_afterwards
     beside.join()
 
 
-def test_who_may_not_be_preferred_flies_all_the_same(monkeypatch):
+def test_a_flight_without_permission_to_raise_its_priority_runs(monkeypatch):
     def refused(*_):
         raise PermissionError
 

@@ -42,7 +42,7 @@ def test_roll_and_pitch_are_followed_where_the_rotors_can_turn_at_all(dcl):
     assert followable > 1000
 
 
-def test_where_the_thrust_yields_it_does_not_have_to():
+def test_allocated_commands_keep_their_thrust_in_a_mixer_that_yields():
     archer = load_vehicle("archer")
     allocation, half, lowered = Allocation(archer), archer.thrust_max / 2, 0
     for w, u in commands(archer):

@@ -74,7 +74,7 @@ def test_an_old_state_is_flown_ahead_by_the_inputs_sent(plan, dcl, vq1, problem,
 @pytest.mark.parametrize(
     "thrust, drags, lift", [(0.85, 1.0, 0.0), (1.15, 1.0, 0.01), (1.0, 2.0, 0.0), (0.9, 1.5, -0.01)]
 )
-def test_what_the_model_gets_wrong_is_found_out(plan, dcl, thrust, drags, lift):
+def test_errors_of_the_model_are_estimated(plan, dcl, thrust, drags, lift):
     """Truth and parameters differ by thrust, drag and lift, and then by a wind that blows from one side."""
     filter, dt, facts = (
         DisturbanceEstimator(dcl, load_adaptation()),

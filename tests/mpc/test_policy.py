@@ -84,7 +84,7 @@ def test_the_last_action_is_observed_and_a_lost_state_braked(policy, dcl, vq1):
     assert np.isfinite(controller.step(x, vq1.gates[0]).u).all()
 
 
-def test_what_it_was_not_trained_for_is_refused_or_told(policy, dcl, vq1):
+def test_other_vehicles_are_refused_and_other_courses_reported(policy, dcl, vq1):
     policy.require(dcl, 60.0)
     with pytest.raises(UserError, match=r"was trained for vehicle dcl .* not for other"):
         policy.require(replace(dcl, name="other"), 60.0)

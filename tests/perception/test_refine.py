@@ -159,7 +159,7 @@ def test_no_gate_is_seen_where_none_is(image):
     None, np.zeros((1, 1, 3), np.uint8), np.zeros((0, 0, 3), np.uint8), np.zeros((2160, 3840, 3), np.uint8),
     np.zeros((360, 640), np.uint8), np.full((360, 640, 3), np.nan), np.zeros((360, 640, 4), np.uint8),
 ], ids=["none", "one pixel", "no pixel", "huge", "grey", "floats", "four channels"])  # fmt: skip
-def test_what_is_no_image_of_the_camera_is_counted(image):
+def test_images_of_another_size_are_counted(image):
     detector = ColourDetector(CAMERA)
     assert detector.detect(image) == [] and detector.refused == 1
 

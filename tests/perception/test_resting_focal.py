@@ -48,7 +48,7 @@ def test_a_focal_length_that_is_far_off_is_found_within_the_doubt_that_the_filte
 
 @pytest.mark.parametrize("course", COURSES)
 @pytest.mark.parametrize(("scale", "stretched"), [(1.0, 1.0), (0.96, 1.0), (1.04, 1.0), (1.0, 1.075)])
-def test_what_the_filter_can_mend_and_a_larger_course_are_left_as_they_are(course, scale, stretched):
+def test_errors_within_the_filters_range_and_a_larger_course_are_not_corrected(course, scale, stretched):
     assert [from_pad(course, scale, seed, stretched=stretched) for seed in range(5)] == [None] * 5
 
 

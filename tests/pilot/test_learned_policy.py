@@ -113,7 +113,7 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize("line", CONTRADICTIONS)
-def test_what_does_not_go_together_is_refused(line):
+def test_incompatible_options_are_refused(line):
     with pytest.raises(UserError) as told:
         run(parser().parse_args(line.split()))
     assert CONTRADICTIONS[line] in str(told.value)

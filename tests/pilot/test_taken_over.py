@@ -44,7 +44,7 @@ def test_a_plan_is_asked_for_when_the_vehicle_surely_flies_better(scales, cov, w
     assert VehicleEstimate.of(np.array(scales), cov).worth_a_plan(VehicleEstimate()) == worth
 
 
-def test_what_was_planned_with_is_no_reason_to_plan_again():
+def test_the_planned_parameters_are_no_reason_to_replan():
     known = VehicleEstimate.of(np.array([1.1, 0.6]), SURE)
     assert known.over(VehicleEstimate()) > BETTER and not known.worth_a_plan(known)
 
@@ -137,7 +137,7 @@ def test_the_start_is_where_the_map_has_it_while_gates_stand_elsewhere(plan, vq1
         (lambda rest: {}, 5.0, "off the vehicle's state"),
     ],
 )
-def test_what_is_late_wrong_slower_or_elsewhere_is_left_and_told_of(plan, vq1, dcl, change, off_m, says):
+def test_a_plan_that_is_late_wrong_slower_or_elsewhere_is_rejected_and_reported(plan, vq1, dcl, change, off_m, says):
     controller = Followed(plan, dcl)
 
     def answer(rest):
@@ -202,7 +202,7 @@ def test_a_vehicle_with_less_drag_is_flown_by_a_plan_of_its_own(plan, plan_folde
     assert len(said) == len(told["replans"]) and any("taken over" in text for text in said)
 
 
-def test_what_cannot_be_planned_again_is_refused_before_the_start():
+def test_a_plan_that_cannot_be_replanned_is_refused_before_the_start():
     for given in (["--policy", "splits_swift"], ["--explore"], ["--excite"]):
         done = run_here("pilot.cli", "vq1", "--lockstep", "--replan", *given)
         assert done.returncode == 2 and "--replan" in done.stderr, done.stderr

@@ -168,7 +168,7 @@ def test_a_moved_gate_is_planned_again_from_the_old_plan(dcl):
         (TWO_GATES, replace(ONE, stop_m=(80.0, 0.0, 49.9)), "the end position: no position at it"),
     ],
 )
-def test_what_cannot_be_flown_names_the_gate_and_why(track, options, words, dcl):
+def test_an_infeasible_course_names_the_gate_and_the_reason(track, options, words, dcl):
     with pytest.raises(UserError, match=words) as error:
         make_plan(track, dcl, options)
     assert "\n" not in str(error.value)

@@ -102,7 +102,7 @@ def test_the_same_rest_gives_the_same_plan(replan, rest, dcl):
         (lambda x: x.__setitem__(slice(None), np.nan), ""),
     ],
 )
-def test_what_cannot_be_planned_from_there_says_so_and_leaves_the_plan_as_it_is(replan, rest, wrong, says):
+def test_a_state_that_cannot_be_planned_from_gives_a_reason_and_keeps_the_plan(replan, rest, wrong, says):
     x = rest.x.copy()
     wrong(x)
     again = replan(replace(rest, x=x))

@@ -52,7 +52,7 @@ def test_images_that_arrive_late_hold_up_none_behind_them():
     assert len(arrived) < 0.8 * IMAGES or not trouble
 
 
-def test_who_draws_too_slowly_draws_the_newest_and_says_so():
+def test_a_slow_renderer_draws_the_newest_image_and_reports_it():
     arrived, trouble = exposed(7 * PERIOD_S, 0.0)
     assert len(arrived) <= 5 and arrived == sorted(set(arrived)) and arrived[-1] == IMAGES - 1
     assert trouble.startswith(f"only {len(arrived)} of {IMAGES} images were rendered") and "--lockstep" in trouble

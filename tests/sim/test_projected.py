@@ -55,7 +55,7 @@ def test_corners_are_those_of_the_drawn_hole(dcl):
         ("an unseen gate", {"gates": (replace(GATE, visible=False),)}, (0, 0, 0), 0),
     ],
 )
-def test_what_can_be_seen(dcl, what, change, turn, count):
+def test_visibility_of_openings(dcl, what, change, turn, count):
     camera = ProjectedCamera(replace(COURSE, **change), dcl.camera, RACE, 0, EXACT)
     pose = level(dcl.camera, 6.0, turn=turn)
     seen = camera.see(*pose)
@@ -67,7 +67,7 @@ def test_what_can_be_seen(dcl, what, change, turn, count):
         assert gate.corners_px.sum(1).argmin() == 0
 
 
-def test_of_a_cut_opening_the_sides_in_view_are_measured(dcl):
+def test_the_sides_in_view_of_a_cut_opening_are_measured(dcl):
     """The others are off by more than the image shows, and the covariance of what is reported says along which lines."""
     camera, pose = dcl.camera, level(dcl.camera, 6.0, turn=(0, 0, 0.72))
     eye = ProjectedCamera(COURSE, camera, RACE, 0, EXACT)

@@ -191,7 +191,7 @@ def test_errors_that_cannot_be_made_are_one_clear_line(tmp_path, option, value, 
         race_bench("make-errors", "vq1", "--out", tmp_path / "e.npz", option, value)
 
 
-def test_what_is_no_residual_file_is_one_clear_line(tmp_path):
+def test_a_malformed_residual_file_is_refused_in_one_line(tmp_path):
     FlightLog(tmp_path / "e.mcap").close()
     for file, said in (("e.mcap", "not a valid .npz file"), ("none.npz", "cannot be read")):
         with pytest.raises(UserError, match=f"{file}: {said}"):

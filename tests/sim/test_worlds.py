@@ -198,7 +198,7 @@ def test_a_force_as_old_as_a_tick_is_the_one_of_the_tick_before(dcl, vq1):
 
 
 @pytest.mark.parametrize("name", ["dcl", "swift"])
-def test_what_drifts_with_the_wind_feels_none(name, vq1):
+def test_a_vehicle_that_drifts_with_the_wind_feels_none(name, vq1):
     """The wind's force at rest is that of flying against it, and with the air's own speed there is no drag left."""
     vehicle = load_vehicle(name)
     forces = Forces(world(vq1, vehicle, air=AirDeviation(wind_north_m_s=3.0, wind_east_m_s=4.0)), 0)

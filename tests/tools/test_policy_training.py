@@ -67,7 +67,7 @@ def batch_of(net, n, gain):
     return UpdateBatch(seen, known, action, probability, gain(action), torch.zeros(n))
 
 
-def test_what_was_better_becomes_likelier_within_the_most_divergence():
+def test_better_actions_become_likelier_within_the_divergence_limit():
     torch.manual_seed(0)
     net = ActorCritic(OBSERVATION.size, TRUTH, HOVER)
     batch = batch_of(net, 512, lambda action: action[:, 1])
@@ -89,7 +89,7 @@ def test_a_critic_alone_leaves_the_policy_as_it_is():
     assert net.value(batch.known).abs().mean() < value.abs().mean(), "and has learned that nothing is worth anything"
 
 
-def test_what_is_shipped_is_what_was_trained(task):
+def test_the_exported_policy_acts_as_the_trained_network(task):
     learner = Learner(task, FEW, 0)
     for _ in range(3):
         learner.improve(10_000)
