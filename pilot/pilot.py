@@ -9,8 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from estimation.eskf.error_state_estimator import AHEAD_S
-from estimation.estimator import Estimator, State
+from estimation.estimator import AHEAD_S, Estimator, State
 from estimation.localisation import FROM_PAD
 from link.messages import (
     Attitude,

@@ -104,16 +104,9 @@ def rates(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
     dq = rate(q, w)
     a = translation(q, v, x[13], par.drag_linear, par.drag_quadratic)
     return (
-        v[0],
-        v[1],
-        v[2],
-        dq[0],
-        dq[1],
-        dq[2],
-        dq[3],
-        a[0],
-        a[1],
-        a[2],
+        *v,
+        *dq,
+        *a,
         (u[0] - w[0]) / par.rate_lag[0],
         (u[1] - w[1]) / par.rate_lag[1],
         (u[2] - w[2]) / par.rate_lag[2],
@@ -139,16 +132,9 @@ def rotors(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
     dq = rate(q, w)
     a = translation(q, v, (u[0] + u[1] + u[2] + u[3]) / par.mass, par.drag_linear, par.drag_quadratic)
     return (
-        v[0],
-        v[1],
-        v[2],
-        dq[0],
-        dq[1],
-        dq[2],
-        dq[3],
-        a[0],
-        a[1],
-        a[2],
+        *v,
+        *dq,
+        *a,
         (tx - (J[2] - J[1]) * w[1] * w[2]) / J[0],
         (ty - (J[0] - J[2]) * w[2] * w[0]) / J[1],
         (tz - (J[1] - J[0]) * w[0] * w[1]) / J[2],
