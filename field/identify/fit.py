@@ -15,7 +15,7 @@ import numpy as np
 from field.identify.signals import STEP_S, Signals
 from link.logs.rows import SignalError
 from pilot.guidance.manoeuvres import THROTTLES, Manoeuvres
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Mask
 
 KNOTS = THROTTLES  # knots of the thrust curve
 KNOT_SAMPLES, KNOT_LEAST = 12.0, 5.0  # sum of weights required for a well-known knot, and to fit a knot at all
@@ -73,8 +73,6 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     Raises:
         SignalError: the throttle varies too little for a fit.
     """
-    from scipy.optimize import minimize  # slow to load, and most users of a `Fit` make none
-
     valid = [log.valid for log in logs]
     knots = _reached(logs, valid, KNOT_LEAST)
     if len(knots) < 2:
@@ -92,21 +90,10 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
 
     mask, unseen, whole = (np.repeat(np.concatenate(masks), 3) for masks in (used, held, valid))
 
-    def search(start: tuple[float, float], weight: Array) -> tuple[float, float]:
-        def misfit(parameters: Array) -> float:
-            A, f = force(*_bounded(parameters))
-            A, f = A[mask] * weight[:, None], f[mask] * weight
-            return float(f @ f - (A.T @ f) @ np.linalg.lstsq(A.T @ A, A.T @ f, rcond=None)[0]) / len(f)
-
-        if start == ANYWHERE:
-            start = min(((d, lag) for d in DELAYS_S for lag in (0.01, 0.03, 0.06)), key=lambda p: misfit(np.array(p)))
-        best = minimize(misfit, np.array(start), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-6})
-        return _bounded(best.x)
-
-    delay, lag = search(ANYWHERE, np.ones(int(mask.sum())))
+    delay, lag = _delay_and_lag(force, mask, np.ones(int(mask.sum())), ANYWHERE)
     A, f = force(delay, lag)
     weight = _weights(A @ _solve(A[mask], f[mask]))
-    delay, lag = search((delay, lag), weight[mask])
+    delay, lag = _delay_and_lag(force, mask, weight[mask], (delay, lag))
     A, f = force(delay, lag)
     A_w, f_w = A * weight[:, None], f * weight
     smooth = _straight(knots, A.shape[1]) * (
@@ -137,6 +124,23 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         measured_b=f.reshape(-1, 3),
         wanted=_wanted(_reached(logs, valid, KNOT_SAMPLES), drags, gains),
     )
+
+
+def _delay_and_lag(
+    force: Callable[[float, float], tuple[Array, Array]], mask: Mask, weight: Array, start: tuple[float, float]
+) -> tuple[float, float]:
+    """Return delay and lag, s, with the least weighted misfit on the masked samples; the linear parameters are eliminated."""
+    from scipy.optimize import minimize  # slow to load, and most users of a `Fit` make none
+
+    def misfit(parameters: Array) -> float:
+        A, f = force(*_bounded(parameters))
+        A, f = A[mask] * weight[:, None], f[mask] * weight
+        return float(f @ f - (A.T @ f) @ np.linalg.lstsq(A.T @ A, A.T @ f, rcond=None)[0]) / len(f)
+
+    if start == ANYWHERE:
+        start = min(((d, lag) for d in DELAYS_S for lag in (0.01, 0.03, 0.06)), key=lambda p: misfit(np.array(p)))
+    best = minimize(misfit, np.array(start), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-6})
+    return _bounded(best.x)
 
 
 def lagged(u: Array, delay: float, lag: float) -> Array:

@@ -105,7 +105,7 @@ class TimeOptimalProblem:
         path = np.stack([cubic(*ends, dt, s).T for s in np.linspace(0, 1, 9)])
         return np.any([self._bounds.strays(path), *(term.strays(mesh, point, path) for term in self.terms)], axis=0)
 
-    def _nodes(self, mesh: Mesh, start: Point, X, U, T, slack) -> Nodes:
+    def _nodes(self, mesh: Mesh, start: Point, X: Any, U: Any, T: Any, slack: Any) -> Nodes:
         first = ca.MX(self._x0) if self._x0 is not None else _turned(start.x) * X[:, -1]
         return Nodes(
             mesh=mesh,
