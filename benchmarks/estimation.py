@@ -42,7 +42,7 @@ TRACKS = ("vq1", "vq2", "splits_swift")
 BLIND = "dead reckoning"
 NAMES = (BLIND, *ESTIMATORS)
 TROUBLE_NAMES = [trouble.name for trouble in TROUBLES]
-Case = tuple[str, str, int, str, tuple[str, ...]]  # track, trouble, seed, folder of the plans, estimators
+EstimationCase = tuple[str, str, int, str, tuple[str, ...]]  # track, trouble, seed, folder of the plans, estimators
 
 
 def fly(
@@ -84,7 +84,7 @@ def _look(estimator: MapEstimator, associator: Associator, t: float, detections:
     return predict_s + time.thread_time() - begin
 
 
-def judged(case: Case) -> list[dict]:
+def judged(case: EstimationCase) -> list[dict]:
     """Return the errors of every estimator on one flight."""
     track_name, trouble_name, seed, plans, names = case
     track, vehicle, record = flight(track_name, plans, seed % TAKES)
@@ -231,7 +231,7 @@ def draw(path: Path, rows: list[dict], names: tuple[str, ...]) -> None:
     figure.savefig(path, dpi=90)
 
 
-def run(cases: list[Case], workers: int, kept: Path, tell: Callable[[int, int], None]) -> list[dict]:
+def run(cases: list[EstimationCase], workers: int, kept: Path, tell: Callable[[int, int], None]) -> list[dict]:
     """Evaluate the cases missing in `kept`, a file with a line per case, append them, and return the rows of all cases."""
     lines = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
     known = {tuple(line["case"]): line["rows"] for line in lines}

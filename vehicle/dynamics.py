@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from vehicle.layout import layout
-from vehicle.rotation import Scalars, Scalars3, rate, rotate
+from vehicle.rotation import DOWN_W, Scalars, Scalars3, rate, rotate
 
 GRAVITY = 9.80665  # m/s^2, standard gravity
+G_W = GRAVITY * DOWN_W  # m/s^2, world NED
 
 RATES_X = layout(
     p=("x y z", "m", "world NED"),

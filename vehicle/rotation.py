@@ -19,6 +19,8 @@ Quaternion = tuple[float, float, float, float]  # of records and files, wxyz
 Mask = NDArray[np.bool_]
 Indices = NDArray[np.intp]
 
+DOWN_W: Array = np.array([0.0, 0.0, 1.0])  # unit vector, world NED
+
 
 def product(a: Scalars, b: Scalars) -> Scalars4:
     """Return the Hamilton product a * b of two wxyz quaternions (4 scalars each)."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from link.logs.reader import read_log_signals
 from link.logs.rows import SignalError, SignalRows, calibrated, fresh, interpolated
-from vehicle.dynamics import GRAVITY
+from vehicle.dynamics import G_W, GRAVITY
 from vehicle.files import reading
 from vehicle.rotation import Array, matrix
 
@@ -17,7 +17,6 @@ PUSHED_M_S2 = 1.0  # m/s^2, deviation of the specific force from gravity that sh
 LONGEST_S = 4 * 3600.0  # s, longest log for the grid
 LEAST_SAMPLES = 20  # samples, least number of any signal (chosen)
 GAP_S = 0.1  # s, gaps in the samples above this are not used
-DOWN = np.array([0.0, 0.0, 1.0])
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def _even(rows: SignalRows, source: str) -> Signals:
     if rows.get("force"):
         force_b = interpolated(rows["force"], t)
     else:
-        force_b = np.einsum("nji,nj->ni", R, np.gradient(_smooth(v_w), STEP_S, axis=0) - GRAVITY * DOWN)
+        force_b = np.einsum("nji,nj->ni", R, np.gradient(_smooth(v_w), STEP_S, axis=0) - G_W)
     unknown = np.full((len(t), 3), np.nan)
     flying = np.linalg.norm(v_w, axis=1) > STANDING_M_S if rows.get("v") else _airborne(force_b)
     return Signals(

@@ -7,10 +7,9 @@ import numpy as np
 
 from estimation.imu import LONGEST_STEP_S, REPEATS_S
 from field.probe.raw_link import ReceivedMessages
-from vehicle.dynamics import GRAVITY
+from vehicle.dynamics import G_W, GRAVITY
 from vehicle.rotation import Array, exp, from_euler, matrix, normalised, product
 
-G_W = np.array([0.0, 0.0, GRAVITY])  # m/s^2, gravity, world NED
 STILL_M_S2 = 0.5  # m/s^2, largest standard deviation of a reading at rest (chosen)
 TILTED_RAD = 0.05  # rad, tilt of the pad below which it determines no signs (chosen)
 

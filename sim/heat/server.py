@@ -12,7 +12,7 @@ from sim.referee import RunStatus
 from sim.wire.line import ClientEndpoint, listen
 from sim.wire.server import FAREWELLS, GONE_S, LAG_LIMIT_S, PAUSE_S, EndTimer, LocalCamera, RemoteCamera
 
-ReportTick = Callable[[Heat, float], None]  # called after each tick with the lag in s
+ReportHeatTick = Callable[[Heat, float], None]  # called after each tick with the lag in s
 
 
 class HeatServer:
@@ -41,12 +41,12 @@ class RealTimeHeatServer(HeatServer):
         self._cameras, self._speed = cameras, speed
         self.worst_lag_s = 0.0
 
-    def run(self, once: bool, report: ReportTick) -> None:
+    def run(self, once: bool, report: ReportHeatTick) -> None:
         """Tick until stopped, or with `once` until the first race is over."""
         with real_time():
             self._run(once, report)
 
-    def _run(self, once: bool, report: ReportTick) -> None:
+    def _run(self, once: bool, report: ReportHeatTick) -> None:
         period = 1 / (self._heat.profile.physics_hz * self._speed)
         due = time.monotonic()
         while not self.stopped:
@@ -109,7 +109,7 @@ class LockstepHeatServer(HeatServer):
         super().__init__(heat, lines)
         self._seats = [LockstepClient(line, camera) for line, camera in zip(lines, cameras, strict=True)]
 
-    def run(self, once: bool, report: ReportTick) -> None:
+    def run(self, once: bool, report: ReportHeatTick) -> None:
         """Tick until stopped, or with `once` until the first race is over."""
         try:
             while not self.stopped and not self._done(once):
@@ -125,7 +125,7 @@ class LockstepHeatServer(HeatServer):
                 for line in self._lines:
                     line.send(line.station.farewell())
 
-    def _await(self, report: ReportTick) -> None:
+    def _await(self, report: ReportHeatTick) -> None:
         begin, until = time.monotonic(), time.monotonic() + PAUSE_S
         while not self.stopped and (silent := [seat for seat in self._seats if not seat.answered]):
             if listen(self._lines, until) or time.monotonic() < until:
