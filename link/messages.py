@@ -275,9 +275,8 @@ class TimesyncReply:
 
 
 Sensed = Imu | Attitude | LocalPosition | Odometry | Motors | Collision | RivalState
-Telemetry = (
-    Sensed | Heartbeat | Ack | StatusText | RaceStatus | TrackMap | GroundStatus | Farewell | HumanSticks
-)  # by MAVLink; a Frame comes by the video stream
+# By MAVLink; a Frame comes by the video stream.
+Telemetry = Sensed | Heartbeat | Ack | StatusText | RaceStatus | TrackMap | GroundStatus | Farewell | HumanSticks
 Outgoing = Telemetry | TimesyncRequest  # all that the simulator says of itself
 SetPoint = AttitudeTarget | PositionTarget
 Command = Arm | EnterOffboard | SetPoint | Reset

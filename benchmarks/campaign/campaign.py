@@ -54,9 +54,8 @@ def campaign(
         track.course(choice.laps)
     for vehicle, name in product(vehicles, choice.settings):
         if (simulated := SETTINGS[name].simulated) is not None:
-            make_plant(
-                vehicle, loaded[0].start, simulated
-            )  # raises before any flight where the vehicle lacks parameters
+            # Raises before any flight where the vehicle lacks parameters.
+            make_plant(vehicle, loaded[0].start, simulated)
         if residuals is not None:
             residuals.require(vehicle, SETTINGS[name].flown(vehicle), f"--residual {choice.residual}")
     for track, vehicle, world in product(loaded, vehicles, cells_of(choice.worlds)):
@@ -125,9 +124,8 @@ def commit() -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True).stdout
 
     try:
-        if (
-            Path(os.fsdecode(git("rev-parse", "--show-toplevel").rstrip(b"\n"))) != ROOT
-        ):  # its environment lies in another's
+        # Its environment lies in another's.
+        if Path(os.fsdecode(git("rev-parse", "--show-toplevel").rstrip(b"\n"))) != ROOT:
             return version(DISTRIBUTION)
         head, changes = git("rev-parse", "--short=12", "HEAD").decode().strip(), git("diff", "HEAD")
     except (OSError, subprocess.CalledProcessError):

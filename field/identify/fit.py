@@ -19,12 +19,10 @@ from vehicle.rotation import Array, Mask
 
 KNOTS = THROTTLES  # knots of the thrust curve
 KNOT_SAMPLES, KNOT_LEAST = 12.0, 5.0  # sum of weights required for a well-known knot, and to fit a knot at all
-BEND_M_S2 = (
-    1.0  # m/s^2, prior on a knot's deviation from the line between its neighbours, where only their mean is excited
-)
-BLOCK_S = (
-    0.1  # s, every fourth block of this length is held out; shorter than a throttle step, so that each step is fitted
-)
+# m/s^2, prior on a knot's deviation from the line between its neighbours, where only their mean is excited.
+BEND_M_S2 = 1.0
+# s, every fourth block of this length is held out; shorter than a throttle step, so that each step is fitted.
+BLOCK_S = 0.1
 HOLD_OUT = 4  # -, one block in so many is held out for validation (chosen)
 DELAYS_S = np.arange(0.0, 0.13, 0.01)  # s, grid of the command delay for the first guess; the real builds have 0.04 s
 LAG_MIN_S, LAG_MAX_S = 2e-3, 0.3  # s, range of the lags (chosen)

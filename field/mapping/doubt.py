@@ -24,9 +24,8 @@ LEAN_IN_SHARED = slice(_LEAN_BEGIN, _LEAN_BEGIN + 3)  # indices of LEAN among th
 ACCEL_WALK, EDGE_WALK = 0.005, 0.01  # random walks as in the filter's noise, for a slow flight
 IMU_SCALE = 1e-4  # relative: scale error of sensors where the files are right, and so of the map
 SIZE_SIGMA_M = 0.003  # m, standard deviation of the gates' common edge offset in that case
-DEPTH_SIGMA_M = (
-    0.05  # m, of frames: boxes fitted to real ones are 0.16 m deep, the wire says 0.26 m, physical ones may have 0.14
-)
+# m, of frames: boxes fitted to real ones are 0.16 m deep, the wire says 0.26 m, physical ones may have 0.14.
+DEPTH_SIGMA_M = 0.05
 PAD_SIGMA_RAD = 0.01  # rad, standard deviation of the reported attitude on the pad (chosen)
 HELD = 1e-3  # -, factor on the prior of a parameter that is held (chosen)
 FALSE_ALARM = 1e-3  # -, rate at which correct files are rejected with correct covariances (chosen)

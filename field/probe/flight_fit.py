@@ -29,9 +29,8 @@ class Findings:
     """Findings of a probe flight. None where the flight gives no result."""
 
     gyro: AxisSigns  # sign of the wire relative to body FRD
-    rates: tuple[
-        Fitted | None, Fitted | None, Fitted | None
-    ]  # per axis, gains of `KINDS`, gyro on the wire over command
+    # Per axis, gains of `KINDS`, gyro on the wire over command.
+    rates: tuple[Fitted | None, Fitted | None, Fitted | None]
     thrust: Fitted | None  # near hover, m/s^2 per throttle
     hover: float | None
     camera_slope: float | None  # rotation by the camera over that by the gyro

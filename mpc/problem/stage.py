@@ -22,10 +22,8 @@ REFERENCE = layout(
     across=("x y z", "1/m", "its horizontal axis over the half width available to the vehicle's centre"),
     down=("x y z", "1/m", "its vertical axis over the half height available to it"),
 )
-NR, NP = (
-    REFERENCE.size,
-    REFERENCE.size + PARAMETERS.size,
-)  # stage parameters: the reference, then the model's parameters
+# Stage parameters: the reference, then the model's parameters.
+NR, NP = REFERENCE.size, REFERENCE.size + PARAMETERS.size
 SymbolBlocks = dict[str, ca.SX]
 
 

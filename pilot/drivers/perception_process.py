@@ -131,9 +131,8 @@ def _work(
     last_round: ctypes.c_double,
 ) -> None:
     for signal_name in {"SIGINT", "SIGTERM", "SIGHUP"} & set(dir(signal)):
-        signal.signal(
-            getattr(signal, signal_name), signal.SIG_IGN
-        )  # sent to a terminal's process group: the parent ends this process through the pipe
+        # Sent to a terminal's process group: the parent ends this process through the pipe.
+        signal.signal(getattr(signal, signal_name), signal.SIG_IGN)
     prefer()
     try:
         receiver = open_receiver()

@@ -13,9 +13,8 @@ from vehicle.rotation import Array
 
 AMF = 2  # MUMPS's approximate minimum fill ordering, by 40 % the fastest of its orderings on these banded systems
 DAY_S = 86400.0  # s, largest time limit, since IPOPT accepts no infinite one
-IterationCallback = (
-    Callable[[int, float], None] | None
-)  # called with the iteration's number and the present flight time, s
+# Called with the iteration's number and the present flight time, s.
+IterationCallback = Callable[[int, float], None] | None
 
 
 class Rows(NamedTuple):

@@ -21,9 +21,8 @@ STRETCH, AHEAD = 12, 2  # gates of a stretch, and of its overlap with the next
 FAR_M = 50.0  # m, longest way above which the first optimum is found in steps
 LOOKING_AWAY_S = 2.0  # s per unit tangent outside the image; with 10 s a gate 1 km away exceeds the time limit
 STRETCH_LEVELS = 3  # meshes of each stretch; the whole is solved on the next
-VERY_LONG = (
-    100  # gates, above which joined stretches are not solved as a whole: 0.2 % slower at 200 gates, in half of the time
-)
+# Gates, above which joined stretches are not solved as a whole: 0.2 % slower at 200 gates, in half of the time.
+VERY_LONG = 100
 
 
 def from_guess(

@@ -21,9 +21,8 @@ CLEAR_M = 0.05  # m, clearance from the bounds after which contact with them cou
 SUBSTEP_S = 1 / 960  # s, an eighth of a tick at 120 Hz, near the 1 kHz loop of a flight controller
 P, Q, V, W = (RATES_X[name].at for name in "pqvw")
 RIGID = slice(0, W.stop)  # pose and motion, in the state of every plant
-UnmodelledAcceleration = Callable[
-    [float, Array, float], Array
-]  # (t, state (14,) as RATES_X, commanded c) -> (3,) m/s^2, world
+# (t, state (14,) as RATES_X, commanded c) -> (3,) m/s^2, world.
+UnmodelledAcceleration = Callable[[float, Array, float], Array]
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,10 +101,8 @@ class SwiftPlant(Plant):
         return swift.at_rest(self._par)
 
     def _step(self, omega: Array, throttle: float, substeps: int, dt: float) -> tuple[float, float, float]:
-        u, armed = (
-            np.array([*omega.tolist(), throttle]),
-            self._active is not None,
-        )  # motors stand still until the first command
+        # Motors stand still until the first command.
+        u, armed = np.array([*omega.tolist(), throttle]), self._active is not None
         given = self._unknown_w, self._boxed_par, self._terms, substeps, dt
         return fly(self.x, u, armed, *given, *self._surroundings())
 

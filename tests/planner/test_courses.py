@@ -48,10 +48,8 @@ planned = cache(certified)
     ],
 )
 def test_the_path_goes_around_an_obstacle_and_takes_longer(what, box, dcl):
-    obstacle, options = (
-        Obstacle(*box),
-        replace(ONE, reserve=0.85),
-    )  # with more thrust, local optima differ by more than obstacles cost
+    # With more thrust, local optima differ by more than obstacles cost.
+    obstacle, options = Obstacle(*box), replace(ONE, reserve=0.85)
     free = planned(TWO_GATES, dcl, options)
     plan = planned(replace(TWO_GATES, obstacles=(obstacle,)), dcl, options)
     assert plan.total_time > free.total_time
