@@ -147,7 +147,7 @@ def main() -> None:
         f"\nsigns right: {compared['signs']}, rate gains within {compared['rate_gain']:.1%}, thrust within"
         f" {compared['thrust']:.1%}, drag within {compared['drag']:.1%}, gates within {compared['gates_m']:.2f} m and"
         f" {compared['gates_deg']:.1f} deg\n{compared['status']}: flown {compared['flown_s']:.2f} s, planned"
-        f" {compared['planned_s']:.2f} s, planned by somebody who knows vehicle and course {compared['known_s']:.2f} s;"
+        f" {compared['planned_s']:.2f} s, planned with the true vehicle and course {compared['known_s']:.2f} s;"
         f" all is in {afternoon.out}"
     )
     sys.exit(compared["status"] != "finished")

@@ -50,7 +50,7 @@ class Entrant:
     name: str
     plan: str = ""  # as race-bench --plans reads it, such as reserve=0.65
     controller: str = "mpcc"
-    rivals: str = Known.TOLD  # what is known of them; who knows nothing flies its plan, and yields to nobody
+    rivals: str = Known.TOLD  # information about rivals; without any a pilot flies its plan and does not yield
 
     def __post_init__(self) -> None:
         if self.rivals not in tuple(Known):
@@ -169,7 +169,7 @@ def add_options(arguments: argparse.ArgumentParser) -> None:
     add = arguments.add_argument_group(
         "races of several, by projected corners and the grid's own controllers"
     ).add_argument
-    add("--rivals", default="", metavar="GRID", help=f"who races whom: {', '.join(grids())}, or a YAML file")
+    add("--rivals", default="", metavar="GRID", help=f"pairings: {', '.join(grids())}, or a YAML file")
     add("--ahead", type=float, default=0.0, metavar="M", help="by which the first place lies in front (default: 0)")
     add("--spacing", type=float, default=SPACING_M, metavar="M", help=f"between two places (default: {SPACING_M:g})")
     add(

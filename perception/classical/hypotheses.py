@@ -112,7 +112,7 @@ def fourth_sides(quads: Array, camera: Camera) -> Array:
     """
     x = (quads - [camera.cx_px, camera.cy_px]) / [camera.fx_px, camera.fy_px]
     x = np.concatenate([x, np.ones_like(x[..., :1])], -1)
-    # Directions of the opposite side and of the adjacent ones, which lead from there to the ends of this side.
+    # Rays to the ends of the opposite side; the adjacent sides lead from there to the ends of this side.
     base, end = x[:, OPPOSITE], x[:, PREVIOUS]
     to_base, to_end = x[:, NEXT], x
     v = _cross(_cross(to_base, base), _cross(to_end, end))

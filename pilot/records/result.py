@@ -169,7 +169,7 @@ class FlightResult:
     seed: int
     track: str
     vehicle: str
-    world: dict[str, Any] | None  # None where nobody here knows it
+    world: dict[str, Any] | None  # None: external simulator
     plan_hash: str  # empty without a plan
     log: str
     troubles: dict[str, str]
