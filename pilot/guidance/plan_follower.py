@@ -24,13 +24,13 @@ from tracks.track import Track
 from vehicle.rotation import Array, Vector
 from vehicle.vehicle import Vehicle
 
-OVERDUE_S = 1.0  # s past the plan's end without having crossed the last gate's plane (chosen)
-NEARLY_S = 0.05  # s of plan time before its end, from which the plan counts as flown (chosen)
-COURSE_S = 0.05  # s, time constant with which the course follows the estimated gates (chosen)
+OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane
+NEARLY_S = 0.05  # of plan time, before its end
+COURSE_S = 0.05  # time constant with which the course follows what is known of its gates
 BEHIND, BEFORE = 1, 3  # gates passed last and flown to next, about which the course is led where they stand
-AHEAD = 2  # gates whose displacement from the map is tested (chosen)
+AHEAD = 2  # gates that are looked for elsewhere
 SOLVED_S = 0.05  # s after a gate was displaced, by when the controller's solution leads there (three commands)
-REACH_M = 3.0  # m from a gate's centre: a crossing of its plane farther out is not a passage of this gate (chosen)
+REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
 
 
 class PlanFollower(Guidance[MapEstimator]):

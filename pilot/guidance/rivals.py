@@ -39,8 +39,8 @@ from vehicle.rotation import Array, Vector
 
 # Set by duels on VQ1 and the Split-S, where nothing else is said.
 ROW, LANE = 2.0, 4.0  # half length of a tube over its radius, behind a rival and beside it
-LEVEL_M = 0.3  # m along the line, distance within which two vehicles count as side by side
-NEAR_M = 8.0  # m, distance beyond which a rival is ignored
+LEVEL_M = 0.3  # along the line, within which both count as side by side
+NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # m, gap behind a rival at which the line can be shared
 LURK_M = 0.15  # m beyond `IN_ROW_M`, gap behind a rival that is to be overtaken: a leg is short
 FALL_BACK_S = 0.4  # s in which a missing gap is made
