@@ -33,7 +33,7 @@ HOVER = HEAD + "def decide(report, pads): return Null()\n"
 
 @pytest.fixture
 def job(tmp_path):
-    """Makes the job of a program's text."""
+    """Make the job of a program's text."""
 
     def make(text, realtime=False):
         program = tmp_path / "mine.py"

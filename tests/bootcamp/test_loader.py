@@ -36,7 +36,7 @@ ENDS = [
 
 @pytest.fixture
 def mine(tmp_path):
-    """Writes a program."""
+    """Write a program."""
 
     def write(statements, name="mine.py"):
         path = tmp_path / name

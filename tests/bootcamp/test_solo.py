@@ -36,7 +36,7 @@ LOOKING = [
 
 @pytest.fixture
 def mine(tmp_path):
-    """Writes a program."""
+    """Write a program."""
 
     def write(text):
         path = tmp_path / "mine.py"

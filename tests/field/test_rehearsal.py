@@ -21,7 +21,7 @@ THROTTLE = BF.channel("T")
 
 
 class WatchedPort(StationPort):
-    """Keeps the most that the flight controller ever took for throttle."""
+    """Port that records the largest throttle that the flight controller ever received."""
 
     most_us = 0.0
 

@@ -63,7 +63,7 @@ def motion(k: int) -> tuple[float, list[float], list[float], float, float]:
 
 
 def make_corpus(folder: Path) -> dict[str, Path]:
-    """Writes all files. Returns them by name; names are those that `readers` asks for."""
+    """Write all files, and return them by name; names are those that `readers` asks for."""
     files = {
         "track.yaml": ROOT / "tracks/vq1.yaml",
         "vehicle.yaml": ROOT / "vehicle/kolibri.yaml",

@@ -12,7 +12,7 @@ EPOCH_S = 1.78e9
 
 
 def fly(clock, seconds, seed, video_offset=0.0, begin=100.0, local=5000.0, speed=1.0, way=0.0, answer=None):
-    """Feeds IMU at 120 Hz and video at 30 Hz with random delays from simulator time `begin`.
+    """Feed IMU at 120 Hz and video at 30 Hz with random delays from simulator time `begin`.
 
     `way` (s) is what every datagram takes at least; `answer(true stamp)` stamps the answers to TIMESYNC, if any come.
     Returns (true exposure, mapped stamp) per image; the local clock reads `local` at simulator time 0.
@@ -146,7 +146,7 @@ def load(
     seed=0,
     imu_delay=None,
 ):
-    """Feeds both streams of a loaded machine; returns (mapped - true) of each image, s.
+    """Feed both streams of a loaded machine; return (mapped - true) of each image, s.
 
     Args:
         imu_delay: as of the video, of the IMU.

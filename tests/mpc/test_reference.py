@@ -24,7 +24,7 @@ def test_the_reference_at_the_nodes_is_the_plan(plan, dcl):
 
 
 def flown_at(progress, reference, p_w, dt):
-    """Advances progress by dt with the vehicle at p_w (3,)."""
+    """Advance progress by dt with the vehicle at p_w (3,)."""
     progress.advance(reference.sample(np.array([progress.theta]))[0], p_w, dt)
 
 

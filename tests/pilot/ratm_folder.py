@@ -59,7 +59,7 @@ def gates():
 
 
 def write(root, seconds=6.0, seed=1, gyro_signs=(1, -1, 1), without=(), skip_s=0.0):
-    """Writes calibration and one flight. Returns the flight's folder."""
+    """Write calibration and one flight, and return the flight's folder."""
     rng, name = np.random.default_rng(seed), "flight-01p-ellipse"
     calibration, folder = root / "camera_calibration", root / "data" / "piloted" / name
     labels = folder / f"labels_{name}"

@@ -118,7 +118,7 @@ def test_the_log_holds_both_and_the_page_draws_them(flown):
 
 
 class Listening(StationPort):
-    """Keeps what was written to it."""
+    """Port that records what was written."""
 
     written = b""
 

@@ -76,7 +76,7 @@ class Followed:
 
 
 class Planner:
-    """Answers what it is told to, when it is told to."""
+    """Planner that answers as and when it is told to."""
 
     idle, latency_s = True, STANDING_S
 

@@ -129,7 +129,7 @@ def test_what_msp_cannot_carry_is_held_back_and_counted(handed_over):
 
 
 class AnglePilot:
-    """Arms with ANGLE on and hands over, without waiting for anything."""
+    """Safety pilot that arms with ANGLE on and hands over without waiting."""
 
     angle = True
 

@@ -14,7 +14,7 @@ IMAGES, PERIOD_S = 20, 0.03
 
 
 class Outlet:
-    """Draws for a while, and sends the image's number."""
+    """Outlet that renders for a while, and sends the image's number."""
 
     def __init__(self, drawing_s, port):
         self._drawing_s, self._target = drawing_s, ("127.0.0.1", port)

@@ -25,7 +25,7 @@ class NoCamera:
 
 
 class Client:
-    """Hears on a port of its own, and answers each IMU sample with the same set-point, once it has armed."""
+    """Client on its own port that arms, then answers each IMU sample with the same set-point."""
 
     def __init__(self, throttle):
         self.ear = bind_udp("127.0.0.1", 0)

@@ -34,7 +34,7 @@ class Context:
 
 
 class Injury:
-    """Passes everything on unharmed."""
+    """Injury that passes everything on unharmed."""
 
     def telemetry(self, datagram: bytes, about: Context) -> Iterable[Passage]:
         """Return the datagrams that the pilot receives in place of a MAVLink datagram."""
@@ -83,7 +83,7 @@ class Witness:
 
 
 class Proxy:
-    """Runs on a thread while it is entered."""
+    """Proxy that runs on a thread while it is entered."""
 
     def __init__(self, injury: Injury, seed: int):
         self._injury, self._about = injury, Context(random.Random(seed))
@@ -121,7 +121,7 @@ class Proxy:
         return self._about.since_go
 
     def start(self, mavlink: int, video: int) -> None:
-        """Begins to pass on to the pilot's ports."""
+        """Begin to pass on to the pilot's ports."""
         self._pilots = mavlink, video
         self._thread.start()
 

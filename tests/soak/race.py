@@ -48,7 +48,7 @@ def race(
     file_limit: int = 0,
     profile: str = "dcl",
 ) -> Raced:
-    """Flies one race of a plan.
+    """Fly one race of a plan.
 
     Args:
         fault: of the process.
