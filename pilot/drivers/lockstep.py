@@ -180,6 +180,7 @@ class UdpLink:
         while True:
             waited_s = time.monotonic() - begin  # before listening: a suspended process has not waited
             received += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
+            self._client.keep_alive(self.t)
             if any(isinstance(message, Imu | Farewell) for message in received):
                 break
             if self._stamp and waited_s > min(LOST_S, self._timeout_s):
@@ -201,7 +202,6 @@ class UdpLink:
                 detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), searched)
                 found = frame.id, detections, frame.jpeg
                 self.images.append(DetectedImage(stamp, *found, self._clock.sigma_s, searched))
-        self._client.keep_alive(self.t)
         return received
 
     def hold_clock(self) -> None:
