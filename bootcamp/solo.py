@@ -10,11 +10,11 @@ from pathlib import Path
 
 from bootcamp.api import Box, Command, Location, Report, Status, Unreadable
 from bootcamp.drone import OVER, Drone
-from bootcamp.floor import Image
 from bootcamp.ground import GroundCamera
 from bootcamp.judge import Judge, Judgement, ProgramEnd
-from bootcamp.program import load_program, told
+from bootcamp.program import error_line, load_program
 from bootcamp.scenario import Scenario
+from sim.view.texture import Image
 
 
 @dataclass
@@ -72,7 +72,7 @@ def fly_alone(
         except BaseException as error:  # a program may well call exit()
             if isinstance(error, KeyboardInterrupt):
                 raise
-            end, cause = ProgramEnd.WORKER_ERROR, told(error)
+            end, cause = ProgramEnd.WORKER_ERROR, error_line(error)
             break
         look(step, drone)
         report = drone.step(step.command)

@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 
 
 def command(module: str, *arguments: object) -> list[str]:
-    """As `subprocess` wants it. As for who is installed, processes that the command starts do not load the command again."""
+    """Return the command line of a module for `subprocess`. As when installed, child processes do not load the command again."""
     return [sys.executable, "-c", f"from {module} import main; main()", *map(str, arguments)]
 
 

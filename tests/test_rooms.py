@@ -50,7 +50,7 @@ def test_no_room_imports_what_is_made_of_rooms():
 
 
 @pytest.mark.parametrize("room", ROOMS[: ROOMS.index("sim")])
-def test_what_the_pilot_is_made_of_knows_no_simulator(room):
+def test_the_pilots_rooms_do_not_import_the_simulator(room):
     files = (ROOT / room).rglob("*.py")
     assert not [path for path in files for module in imported(path) if module.split(".")[0] == "sim"]
 
@@ -72,7 +72,7 @@ def test_no_import_binds_the_name_of_a_room(room):
         assert not bound & {*ROOMS}, path
 
 
-def test_what_is_loaded_by_name_is_there_wherever_rooms_lie():
+def test_modules_loaded_by_name_exist_in_every_layout():
     """Names of modules are strings only as arguments of `vehicle.rooms`, and in the tables of `gate_racer`."""
     named = {*map(module_name, HOMES.values()), *COMMANDS.values(), ABOUT}
     for path in (path for room in INSTALLED for path in (ROOT / room).rglob("*.py")):

@@ -5,7 +5,7 @@ import _thread
 import os
 import time
 
-INTERRUPTED = 130
+INTERRUPTED = 130  # exit code after SIGINT: 128 + 2
 AGAIN_S = 0.1  # from an interrupt that was dropped to the next
 DISTRIBUTION = "gate-racer"
 # Matrices here are small. NumPy's threads would gain nothing, and the loop that flies would wait for them: by CasADi on two cores

@@ -19,7 +19,7 @@ from planner.problem.bounds import LevelLiftOff, NodeBounds
 from planner.problem.clearance import ClearOfSolids, WithinPrisms, cubic
 from planner.problem.deadline import ENDLESS, Deadline
 from planner.problem.mesh import Mesh, intervals
-from planner.problem.nlp import Nlp, Progress, Rows
+from planner.problem.nlp import IterationCallback, Nlp, Rows
 from planner.problem.terms import Duals, Nodes, Point, SpeedLimit, Term, ThrustRateLimit, TurnLimit
 from planner.problem.view import GatesInView
 from planner.problem.windows import LegEnds
@@ -59,7 +59,7 @@ class TimeOptimalProblem:
         ]
 
     def solve(
-        self, mesh: Mesh, start: Point, settings: dict, progress: Progress, slack_cost: float | None = None
+        self, mesh: Mesh, start: Point, settings: dict, progress: IterationCallback, slack_cost: float | None = None
     ) -> Solved:
         """Solve on a mesh from a point on the same mesh, with these options of IPOPT.
 
@@ -105,7 +105,7 @@ class TimeOptimalProblem:
         path = np.stack([cubic(*ends, dt, s).T for s in np.linspace(0, 1, 9)])
         return np.any([self._bounds.strays(path), *(term.strays(mesh, point, path) for term in self.terms)], axis=0)
 
-    def _nodes(self, mesh: Mesh, start: Point, X, U, T, slack) -> Nodes:
+    def _nodes(self, mesh: Mesh, start: Point, X: Any, U: Any, T: Any, slack: Any) -> Nodes:
         first = ca.MX(self._x0) if self._x0 is not None else _turned(start.x) * X[:, -1]
         return Nodes(
             mesh=mesh,

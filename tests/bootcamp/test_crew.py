@@ -33,7 +33,7 @@ HOVER = HEAD + "def decide(report, pads): return Null()\n"
 
 @pytest.fixture
 def job(tmp_path):
-    """Makes the job of a program's text."""
+    """Make the job of a program's text."""
 
     def make(text, realtime=False):
         program = tmp_path / "mine.py"
@@ -147,7 +147,7 @@ def until_step_3(main, logs):
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="no groups of processes")
 def test_a_group_of_processes_that_is_told_to_end_leaves_a_report_of_that(tmp_path):
-    """As `timeout` and service managers end one: workers hear it as well, and some are gone before main has looked."""
+    """Signal the whole group, as `timeout` and service managers do: workers receive it too, and some end before main looks."""
     program = tmp_path / "mine.py"
     program.write_text(HOVER)
     flown = command("bootcamp.cli", program, "--drone", "kinematic", "--logs", tmp_path)

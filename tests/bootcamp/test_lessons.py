@@ -84,7 +84,7 @@ def test_a_solution_with_a_usual_mistake_does_not(tmp_path, name, right, wrong, 
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
-def test_what_a_page_says_is_so(page):
+def test_the_statements_of_a_page_are_true(page):
     text = page.read_text()
     for line in (line for block in re.findall(r"```sh\n(.*?)```", text, re.S) for line in block.splitlines()):
         command, *arguments = shlex.split(line)

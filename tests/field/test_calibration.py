@@ -1,4 +1,4 @@
-"""What flights have shown of a camera starts the next one."""
+"""The calibration of past flights is the start of the next one."""
 
 from dataclasses import astuple, replace
 
@@ -90,7 +90,7 @@ def test_a_doubt_that_is_none_is_refused(bad):
         ("view.readout_s", "view", "readout_s", "readout_s", 1),
     ],
 )
-def test_what_one_flight_finds_of_its_camera_starts_the_next_one(
+def test_the_camera_estimated_in_one_flight_is_the_start_of_the_next(
     factor, section, field, found, sign, plan, plan_folder, dcl, vq1, tmp_path
 ):
     """Two sigma off: the flight tells most of it, and no more doubt of it than it errs by."""

@@ -1,4 +1,4 @@
-"""Who flies when the pilot's process does not: a descent is streamed, whatever the vehicle was doing."""
+"""The guard flies when the pilot's process does not: it streams a descent, whatever the vehicle was doing."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What is due at fixed times goes first, in the usual scheduling class, and only for as long as it flies."""
+"""Process priority: raised for periodic work, within the usual scheduling class, and during the flight only."""
 
 import os
 import threading
@@ -32,7 +32,7 @@ def test_the_loop_goes_first_its_companions_next_and_all_is_as_before_afterwards
     beside.join()
 
 
-def test_who_may_not_be_preferred_flies_all_the_same(monkeypatch):
+def test_a_flight_without_permission_to_raise_its_priority_runs(monkeypatch):
     def refused(*_):
         raise PermissionError
 

@@ -51,7 +51,7 @@ def test_commands_stay_under_100_hz(lockstep):
 
 
 def test_the_same_seed_flies_the_same_flight(sprint, tmp_path):
-    """Of drawn images `tests/sim/test_view.py` says so."""
+    """The same seed gives the same flight by projected camera; `tests/sim/test_view.py` tests rendered images."""
 
     def flight(seed):
         outcome = flown(sprint / "sprint.yaml", sprint, tmp_path, "projected", seed)
@@ -113,7 +113,7 @@ def test_a_replay_repeats_the_flights_own_estimate_and_can_try_another(lockstep,
 
 
 def test_gyro_alone_finishes_where_no_attitude_is_sent(plan_folder, tmp_path):
-    """As in the second qualifier: nothing but gyro, accelerometer and gates."""
+    """Finish by gyro, accelerometer and gates alone, as in the second qualifier."""
     lines = (ROOT / "link/profiles/spec.yaml").read_text().splitlines()
     gyro = ["attitude_hz: 0" if line.startswith("attitude_hz:") else line for line in lines]
     (tmp_path / "gyro.yaml").write_text("\n".join(gyro))

@@ -1,4 +1,4 @@
-"""What a plan could hide: each plan here crashes, or is not what was asked for, and is refused for that reason."""
+"""Certificate: each plan here collides or violates its task, and is refused for that reason."""
 
 from dataclasses import replace
 

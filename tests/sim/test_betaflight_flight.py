@@ -60,7 +60,7 @@ class Flight:
         return self
 
     def ready(self):
-        """In the pilot's hands no more."""
+        """Run until the pilot has armed and handed over control."""
         self.fly(BEFORE_S)
         assert self.station.controller.armed and self.station.controller.receiver.overridden
         return self
