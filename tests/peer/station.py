@@ -18,6 +18,7 @@ from tests.peer.craft import Array, Body, euler
 from tests.peer.eye import Eye
 
 PATIENCE_S = 120.0  # s without an answer, in which a client on a busy machine may load
+LEFT_S = 3.0  # s without an answer after the last gate, beyond which the client has left
 AFTER_S = 1.0  # s of flight after the last gate
 LIMIT_S = 30.0  # s, of a run
 
@@ -79,7 +80,7 @@ class Station:
         self._ear.robust_parsing = True
         self._due = dict.fromkeys(("heartbeat", "status", "attitude", "imu", "fresh", "video"), 0.0)
         self.t, self.go_s = 0.0, None if wire.countdown else 0.0
-        self._armed = self._heard = self._went = self.false_start = False
+        self._armed = self._heard = self._went = self._left = self.false_start = False
         self._answered_ms, self._images = -1, 0
         self._sample = np.zeros(3), np.zeros(3)
 
@@ -97,7 +98,11 @@ class Station:
                 self._went, self._armed = True, False
             self._listen()
             self._speak()
-            if self.referee.struck or (self.referee.finished and self.t > self.referee.times[-1] + AFTER_S):
+            if (
+                self.referee.struck
+                or self._left
+                or (self.referee.finished and self.t > self.referee.times[-1] + AFTER_S)
+            ):
                 break
         verdict = self.referee.struck or ("finished" if self.referee.finished else "time")
         self._send(self._mav.statustext_encode(6, verdict.encode()))
@@ -197,10 +202,14 @@ class Station:
         self._images += 1
 
     def _wait(self, stamp_ms: int) -> None:
-        """Wait until the sample is answered. Raises TimeoutError."""
+        """Wait until the sample is answered, or the client has left after the last gate. Raises TimeoutError."""
         begin = time.monotonic()
         while self._answered_ms < stamp_ms:
             self._listen()
-            if time.monotonic() - begin > PATIENCE_S:
+            waited_s = time.monotonic() - begin
+            if self.referee.finished and waited_s > LEFT_S:
+                self._left = True
+                return
+            if waited_s > PATIENCE_S:
                 raise TimeoutError(f"the sample of {stamp_ms} ms was not answered")
             time.sleep(0.0002)
