@@ -57,6 +57,7 @@ def fly_alone(
     detector, geolocator, decider = (load_program(path) for _ in range(3))
     drone, camera, judge = Drone(scenario), GroundCamera(scenario), Judge(scenario)
     report, end, cause, warning = drone.report(), ProgramEnd.TIMEOUT, "", ""
+    looks = decider.looks
 
     def step_of(report: Report) -> SoloStep:
         return SoloStep(report, partial(camera.frame, drone.p_wb, report))
@@ -65,7 +66,7 @@ def fly_alone(
     while report.status not in OVER and report.step < scenario.world.steps_max:
         step = step_of(report)
         try:
-            if decider.looks:
+            if looks:
                 step.boxes, _ = detector.boxes(step.image)
                 step.pads, _ = geolocator.places(step.boxes, report)
             step.command = decider.command(report, step.pads)

@@ -65,10 +65,10 @@ class ReplanResult:
 
 
 class Replanner:
-    """Replanner with the compiled dynamics, which serve all requests, since the vehicle's parameters are arguments."""
+    """Replanner, with the dynamics compiled before the first request."""
 
     def __init__(self, vehicle: Vehicle):
-        self._flight = flight_block(RatesModel(vehicle))
+        flight_block(RatesModel(vehicle))
 
     def __call__(self, rest: Remainder) -> ReplanResult:
         """Solve a request. Nothing is raised: a failure is reported in the status."""
@@ -78,7 +78,7 @@ class Replanner:
             task = _task(rest)
             course = replace(resolve(task), begun=_begun(rest))
             mesh, point = _coarse(course, _led(_rest_of(rest, task.x0), task.gates))
-            solved = TimeOptimalProblem(course, flight=self._flight).solve(mesh, point, NEARBY, None)
+            solved = TimeOptimalProblem(course).solve(mesh, point, NEARBY, None)
             iterations, status = solved.iterations, "" if solved.success else f"the solver stopped with {solved.status}"
             if solved.success:
                 part = as_plan(course, mesh, solved.point)

@@ -22,6 +22,7 @@ def launch(module: str, name: str) -> int:
     _signal.signal(_signal.SIGINT, _leave)
     for variable in (*ONE_THREAD, SAFE_PATH):
         os.environ.setdefault(variable, "1")
+    import gc
     import importlib
     import sys
 
@@ -36,11 +37,14 @@ def launch(module: str, name: str) -> int:
 
     tell = sys.unraisablehook
     sys.unraisablehook = lambda told: _strike_again() if told.exc_type is KeyboardInterrupt else tell(told)
-    silent = QUIET in sys.argv or sys.stdout is None or sys.stderr is None
+    silent = QUIET in sys.argv or sys.stdout is None or sys.stderr is None or not sys.stderr.isatty()
     sign = None if silent else ProgressDots(name)
 
     def run() -> int | None:
+        gc.disable()  # collections took a seventh of the loading, and found nothing
         main = importlib.import_module(module).main
+        gc.freeze()
+        gc.enable()
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         try:
             main()

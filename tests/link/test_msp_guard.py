@@ -76,10 +76,9 @@ DYING = {
 
 
 CASES = [
-    ("it climbs", "as believed"),
+    ("it climbs", "a strong vehicle"),
     ("it rolls", "a drained battery"),
     ("it is thrown over", "as believed"),
-    ("it turns and leans", "a strong vehicle"),
     ("it turns and leans", "late, and a biased IMU"),
 ]
 

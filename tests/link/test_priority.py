@@ -1,5 +1,6 @@
 """Process priority: raised for periodic work, within the usual scheduling class, and during the flight only."""
 
+import gc
 import os
 import threading
 
@@ -39,3 +40,14 @@ def test_a_flight_without_permission_to_raise_its_priority_runs(monkeypatch):
     monkeypatch.setattr(os, "setpriority", refused)
     with real_time():
         pass
+
+
+def test_objects_that_others_keep_out_of_garbage_collection_stay_out_of_it():
+    gc.unfreeze()
+    with real_time():
+        assert gc.get_freeze_count()
+    assert not gc.get_freeze_count()
+    gc.freeze()
+    with real_time():
+        pass
+    assert gc.get_freeze_count()

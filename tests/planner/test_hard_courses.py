@@ -33,7 +33,7 @@ HARD = [
     ("one gate twice", course(gate(10.0), gate(18.0, 3.0, yaw=90.0), gate(10.0))),
     ("one gate to and fro", course(gate(10.0), gate(10.0, yaw=180.0))),
     ("two openings, one above the other", course(gate(10.0, z=-2.7), gate(10.0, yaw=180.0))),
-    ("a gate 500 m away", course(gate(500.0))),
+    ("a gate 300 m away", course(gate(300.0))),
 ]
 
 

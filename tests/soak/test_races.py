@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.processes import few_images
 from tests.soak.injuries import (
     GIMBAL,
     IMU,
@@ -121,5 +122,6 @@ def test_a_race(case, plan_folder):
 
 
 @pytest.mark.parametrize("case", SHORT, ids=lambda case: case.name)
-def test_a_short_race(case, sprint):
-    judge(case, race(sprint / "sprint.csv", case.injury, **case.options))
+def test_a_short_race(case, sprint, tmp_path):
+    profile = str(few_images("dcl", tmp_path))
+    judge(case, race(sprint / "sprint.csv", case.injury, profile=profile, **case.options))
