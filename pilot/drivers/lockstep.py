@@ -39,7 +39,7 @@ PERCEPTION_S = 0.010  # s assumed for detection, as measured in real time
 PILOT = "pilot", 0  # address of the client in the simulator
 POLL_S = 0.1  # s
 LOST_S = 10.0  # s of silence after which the simulator is taken to have ended: unanswered it repeats a tick each 0.5 s
-LINK_LIMIT_S = 20.0  # s allowed before the start
+LINK_LIMIT_S = 20.0  # s from the first sample, allowed before the start
 
 
 class LockstepLink(Protocol):
@@ -180,6 +180,7 @@ class UdpLink:
         while True:
             waited_s = time.monotonic() - begin  # before listening: a suspended process has not waited
             received += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
+            self._client.keep_alive(self.t)
             if any(isinstance(message, Imu | Farewell) for message in received):
                 break
             if self._stamp and waited_s > min(LOST_S, self._timeout_s):
@@ -201,7 +202,6 @@ class UdpLink:
                 detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), searched)
                 found = frame.id, detections, frame.jpeg
                 self.images.append(DetectedImage(stamp, *found, self._clock.sigma_s, searched))
-        self._client.keep_alive(self.t)
         return received
 
     def hold_clock(self) -> None:
@@ -239,10 +239,12 @@ def steps(
     """`fly_link` as an iterator over ticks, so that several flights can be interleaved."""
     coming: deque[tuple[float, DetectedImage]] = deque()  # in order of exposure, which is that of arrival
     timeline = Timeline()
+    begin_t: float | None = None  # s, first sample: the simulator may have been running for long
     while not pilot.over:
         if pilot.go_t is not None:
             link.hold_clock()
         received = link.tick(pilot.window)
+        begin_t = link.t if begin_t is None else begin_t
         latency_s = profile.video_latency_s + link.late_s
         late_s = ceil((latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
         coming += [(link.t + late_s - 1e-6, image) for image in link.images]
@@ -266,7 +268,7 @@ def steps(
             link.hold(timeline.to_wire(pilot.estimator.t))
         recorder.phase(pilot)
         status(pilot)
-        if pilot.go_t is None and link.t > LINK_LIMIT_S:
+        if pilot.go_t is None and link.t - begin_t > LINK_LIMIT_S:
             handshake = pilot.handshake
             missing = ", ".join(handshake.missing) or handshake.refusal or "the vehicle is not at rest on the pad"
             pilot.abort(EndReason.NO_LINK, f"not ready after {LINK_LIMIT_S:g} s: {missing}")

@@ -49,6 +49,14 @@ def first(t=1.0):
     return Imu(t, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))
 
 
+def test_a_simulator_that_waits_for_its_client_hears_it_before_the_first_sample(simulated):
+    peer = simulated(timeout_s=0.3)
+    with pytest.raises(LinkError):
+        peer.link.tick(lambda: None)
+    peer.socket.settimeout(1.0)
+    assert peer.socket.recv(4096)[7] == dialect.MAVLINK_MSG_ID_HEARTBEAT  # the id in MAVLink 2
+
+
 def test_its_last_words_end_the_wait_and_the_flight(simulated):
     peer, handshake = simulated(), Handshake(SPEC)
     peer.say(first())
