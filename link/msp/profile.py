@@ -154,8 +154,8 @@ class BetaflightProfile:
 
     def __post_init__(self) -> None:
         positive = self.baud, self.serial_task_hz, self.stick_hz, self.video_hz, self.poll_timeout_s, self.smoothing_hz
-        positive += self.accel_lpf_hz, self.attitude_hz
-        if min(*positive, self.accel_counts_per_g, self.gyro_counts_per_deg_s) <= 0:
+        filtered = self.accel_lpf_hz, self.attitude_hz
+        if min(*positive, *filtered, self.accel_counts_per_g, self.gyro_counts_per_deg_s) <= 0:
             raise ValueError("baud, rates, time-out and counts must be positive")
         if self.stick_hz >= self.serial_task_hz:
             raise ValueError(f"stick_hz {self.stick_hz:g} must be below serial_task_hz {self.serial_task_hz:g}")
