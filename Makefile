@@ -11,7 +11,7 @@ READY = $(VENV)/.ready
 export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: race test soak setup plan check compiled fuzz fuzz-plans clean
+.PHONY: race test soak setup plan check compiled solvers fuzz fuzz-plans clean
 race: setup plan
 	$(BIN)/run-mpc $(TRACK)
 
@@ -22,7 +22,7 @@ plans/%.csv: tracks/%.yaml vehicle/dcl.yaml $(wildcard planner/*.py planner/*/*.
 
 # Every process that a test starts would compile the same files anew where bytecode is not kept.
 test: setup
-	$(MAKE) --no-print-directory -j 2 --output-sync check compiled
+	$(MAKE) --no-print-directory -j 2 --output-sync check compiled solvers
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 soak: setup
@@ -39,6 +39,9 @@ check: setup
 # What is compiled at its first use, on the core that the checks leave.
 compiled: setup
 	$(BIN)/python -m tools.compile
+
+solvers: setup
+	$(BIN)/python -m tools.compile_solvers
 
 # Random courses, planned, and flown where certified: about 10 s of CPU each.
 fuzz-plans: setup

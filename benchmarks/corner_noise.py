@@ -31,15 +31,23 @@ from vehicle.vehicle import Vehicle, load_vehicle
 
 ROOT = Path(__file__).parent.parent
 SIDES_PX = (8.0, 10.0, 13.0, 17.0, 24.0, 34.0, 50.0, 75.0, 115.0, 200.0)  # sizes at which the noise is fitted
-HOLES = replace(
-    ClassicalConfig(), refinement=replace(ClassicalConfig().refinement, side_min_px=np.inf)
-)  # the visible hole, as projected
-FIT_FROM = CornerNoise(
-    "", (SIDES_PX[0], SIDES_PX[-1]), *[(1.0, 1.0)] * 9
-)  # ideal detection of all gates from the least size on
+# The visible hole, as projected.
+HOLES = replace(ClassicalConfig(), refinement=replace(ClassicalConfig().refinement, side_min_px=np.inf))
+# Ideal detection of all gates from the least size on.
+FIT_FROM = CornerNoise("", (SIDES_PX[0], SIDES_PX[-1]), *[(1.0, 1.0)] * 9)
 SAME_GATE = 0.25  # fraction of the side within which centre and size of a detection match a gate
 WILD = 4.0  # robust standard deviations beyond which an error counts as gross
-COLUMNS = ("found", "cut_found", "swell_px", "swell_std_px", "corner_px", "wild", "wild_px", "sigma_px", "score")
+COLUMNS = (
+    "found",
+    "cut_found",
+    "edge_offset_px",
+    "edge_offset_std_px",
+    "corner_px",
+    "wild",
+    "wild_px",
+    "sigma_px",
+    "score",
+)
 
 
 def pose(gate: Gate, tilt_deg: float, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -2,8 +2,8 @@
 
 Every estimator receives the same data (`troubles.py`). Attitude telemetry is left out unless a row includes it, as in the
 second qualifier. Errors at a gate's plane are those of the position relative to the true gate. NEES (Bar-Shalom, Li and
-Kirubarajan 2001, sec. 5.4) is that of position, velocity and attitude; in "all as doubted" all uncertain states are drawn from
-the error-state filter's own prior, so that it should be 9 and the mean of the flights within its 95 % band.
+Kirubarajan 2001, sec. 5.4) is that of position, velocity and attitude; in "all drawn from the prior" all uncertain states
+are drawn from the error-state filter's prior, so that it should be 9 and the mean of the flights within its 95 % band.
 """
 
 import sys
@@ -27,7 +27,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy.stats import chi2
 
-from benchmarks.recorded import REST_S, Record, flight
+from benchmarks.recorded import REST_S, RecordedFlight, flight
 from benchmarks.troubles import TROUBLES, Data, measured
 from estimation.estimator import MapEstimator, State
 from estimation.registry import ESTIMATORS, make_estimator
@@ -42,7 +42,7 @@ TRACKS = ("vq1", "vq2", "splits_swift")
 BLIND = "dead reckoning"
 NAMES = (BLIND, *ESTIMATORS)
 TROUBLE_NAMES = [trouble.name for trouble in TROUBLES]
-Case = tuple[str, str, int, str, tuple[str, ...]]  # track, trouble, seed, folder of the plans, estimators
+EstimationCase = tuple[str, str, int, str, tuple[str, ...]]  # track, trouble, seed, folder of the plans, estimators
 
 
 def fly(
@@ -84,7 +84,7 @@ def _look(estimator: MapEstimator, associator: Associator, t: float, detections:
     return predict_s + time.thread_time() - begin
 
 
-def judged(case: Case) -> list[dict]:
+def judged(case: EstimationCase) -> list[dict]:
     """Return the errors of every estimator on one flight."""
     track_name, trouble_name, seed, plans, names = case
     track, vehicle, record = flight(track_name, plans, seed % TAKES)
@@ -115,7 +115,7 @@ def judged(case: Case) -> list[dict]:
     return rows
 
 
-def _error(state: State, record: Record, k: int) -> Array:
+def _error(state: State, record: RecordedFlight, k: int) -> Array:
     """Return true minus estimated position, velocity and attitude (9,) at sample k."""
     turn = log(normalised(product(conjugate(state.q_wb), record.q[k])))
     return np.concatenate([record.p[k] - state.p_wb, record.v[k] - state.v_w, turn])
@@ -231,7 +231,7 @@ def draw(path: Path, rows: list[dict], names: tuple[str, ...]) -> None:
     figure.savefig(path, dpi=90)
 
 
-def run(cases: list[Case], workers: int, kept: Path, tell: Callable[[int, int], None]) -> list[dict]:
+def run(cases: list[EstimationCase], workers: int, kept: Path, tell: Callable[[int, int], None]) -> list[dict]:
     """Evaluate the cases missing in `kept`, a file with a line per case, append them, and return the rows of all cases."""
     lines = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
     known = {tuple(line["case"]): line["rows"] for line in lines}

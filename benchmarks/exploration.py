@@ -71,7 +71,7 @@ class MapDeviation:
     nees: list[float]  # NEES of each gate's position, 3 degrees of freedom
     yaw_deg: list[float]
     scale: float  # relative error of the map's scale
-    doubted: bool  # whether camera and IMU calibration were estimated
+    calibrated: bool  # whether camera and IMU calibration were estimated
 
     @property
     def excess_m(self) -> float:
@@ -103,7 +103,7 @@ def explore(
     return flown, log.path
 
 
-def compared(gates: Sequence[MappedGate], world: World, doubted: bool) -> MapDeviation:
+def compared(gates: Sequence[MappedGate], world: World, calibrated: bool) -> MapDeviation:
     """Compare mapped gates with the nearest true ones, each used at most once.
 
     Raises:
@@ -128,7 +128,7 @@ def compared(gates: Sequence[MappedGate], world: World, doubted: bool) -> MapDev
         [mahalanobis2(d, turn @ gate.cov[:3, :3] @ turn.T) for d, gate in zip(off, gates, strict=True)],
         angles,
         float((p @ turn.T * places[k]).sum() / (places[k] ** 2).sum() - 1),
-        doubted,
+        calibrated,
     )
 
 
@@ -154,7 +154,7 @@ def mapped(log: Path, vehicle: Vehicle, world: World, track: Track) -> tuple[Map
         frame = GateFrame(first.opening_m, first.outer_m, first.depth_m)
         found = map_gates([flight], vehicle, frame, GateAppearance())
         passed = passed_in_order(found, frame)
-        return (compared(passed, world, found.doubted), "") if passed else (None, "no gate was passed")
+        return (compared(passed, world, found.calibrated), "") if passed else (None, "no gate was passed")
     except UserError as error:
         return None, str(error)
 
@@ -171,7 +171,7 @@ def row(flown: Explored) -> str:
     k, verdict = int(np.argmax(found.off_m)), "within" if found.excess_m < 0 else "beyond"
     return (
         f"{text}; map of {len(found.off_m)}, {found.off_m[k]:.2f} m off at {found.distance_m[k]:.0f} m ({verdict}),"
-        f" scale {found.scale:+.3%}, NEES/3 {np.mean(found.nees) / 3:.1f}{', calibration estimated' if found.doubted else ''}"
+        f" scale {found.scale:+.3%}, NEES/3 {np.mean(found.nees) / 3:.1f}{', calibration estimated' if found.calibrated else ''}"
     )
 
 

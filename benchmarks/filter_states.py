@@ -48,7 +48,7 @@ from sim.physics.plant import Q as TRUE_Q
 from sim.physics.plant import V as TRUE_V
 from sim.worlds.distribution import resolve
 from sim.worlds.world import World, rotation_vector
-from tracks.track import load_track
+from tracks.track import Track, load_track
 from vehicle.rotation import Array, conjugate, exp, log, matrix, normalised, product
 from vehicle.vehicle import load_vehicle
 
@@ -90,7 +90,7 @@ class LearnedStates:
 class FilterRecorder(EvaluationRecorder):
     """Recorder that stores the state of the whole filter at each command."""
 
-    def __init__(self, track, estimator: ErrorStateEstimator):
+    def __init__(self, track: Track, estimator: ErrorStateEstimator):
         super().__init__(NoLog(), track, estimator)  # type: ignore[arg-type]
         self._filter = estimator
         self.beliefs: list[FilterState] = []

@@ -10,6 +10,7 @@ if sys.path and sys.path[0].endswith("benchmarks"):
     del sys.path[0]  # its scripts would shadow the packages of their names
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
@@ -51,7 +52,7 @@ def line(rows: list[Row]) -> str:
     return text + f"; loses {lost.sum():+.3f} s, most on leg {worst} ({lost[worst]:+.3f})"
 
 
-def draw(path: Path, rows: list[Row], value, label: str) -> None:
+def draw(path: Path, rows: list[Row], value: Callable[[Outcome], list[float]], label: str) -> None:
     """Plot values as dots, one column per course and configuration."""
     groups = grouped(rows)
     figure, axis = plt.subplots(figsize=(4 + len(groups), 4.5), layout="constrained")

@@ -32,13 +32,14 @@ from mpc.problem.settings import CONTROLLERS, load_settings
 from mpc.problem.stage import NP
 from mpc.solvers.acados import AcadosSolver
 from mpc.solvers.portable import CasadiSolver
-from mpc.solvers.solver import Solver
+from mpc.solvers.solver import Solution, Solver
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import find_or_make_plan
 from sim.worlds.deviations import AS_BELIEVED, AirDeviation, Deviations, PlantDeviation
 from sim.worlds.world import World
 from tracks.track import Track, load_track
+from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle, load_vehicle
 
 HORIZONS = (10, 20, 40)  # steps
@@ -115,12 +116,12 @@ class Recording:
         self.kept: list[tuple] = []
         self.start = inner.start
 
-    def prepare(self, parameters):
+    def prepare(self, parameters: Array) -> None:
         """Store the stage parameters, and prepare the inner solver."""
         self._parameters = parameters.copy()
         self._inner.prepare(parameters)
 
-    def solve(self, x0):
+    def solve(self, x0: Array) -> Solution:
         """Solve, and keep every n-th problem with its solution."""
         solution = self._inner.solve(x0)
         self._count += 1
@@ -138,7 +139,7 @@ def problem_of(name: str, steps: int | None = None) -> Problem:
 
 
 def race(
-    problem: Problem, solver, plan: Plan, track: Track, vehicle: Vehicle, off: Deviations, seed: int
+    problem: Problem, solver: Solver, plan: Plan, track: Track, vehicle: Vehicle, off: Deviations, seed: int
 ) -> TrueStateFlight:
     """Fly a plan with the true state given."""
     controller = Controller(plan, vehicle, problem, solver, load_adaptation(), track.course(plan.laps))

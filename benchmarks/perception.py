@@ -107,9 +107,8 @@ class DetectionTally:
     without: list[bool] = field(default_factory=list)  # whether each image is without a gate
     false_in_empty: int = 0
     ms: list[float] = field(default_factory=list)
-    fixes: list[tuple[float, Array, float]] = field(
-        default_factory=list
-    )  # range m, position and range error (4,) m, NEES
+    # Range m, position and range error (4,) m, NEES.
+    fixes: list[tuple[float, Array, float]] = field(default_factory=list)
 
     def __add__(self, other: "DetectionTally") -> "DetectionTally":
         """Add the statistics of the same detector."""

@@ -30,7 +30,7 @@ IDEAL = ImuParameters(0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
-class Record:
+class RecordedFlight:
     """Sensor data of one flight, N samples, with the truth."""
 
     samples: list[Imu]
@@ -44,7 +44,7 @@ class Record:
 
 
 @cache
-def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, Record]:
+def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, RecordedFlight]:
     """Fly one race of `dcl` at race speed, with the tracking controller on a slightly erroneous state, different per take.
 
     Integration errors due to sampling thus differ between takes as well.
@@ -90,4 +90,4 @@ def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, Record]:
     x, t = np.array(truth), np.array([sample.t for sample in samples])
     go = simulator.path[0][0] - 1 / PHYSICS_HZ
     crossings = np.array([int(np.argmin(np.abs(t - go - at))) for at in race.gate_times_s])
-    return track, vehicle, Record(samples, new, t, x[:, P], x[:, Q], x[:, V], exposures, crossings)
+    return track, vehicle, RecordedFlight(samples, new, t, x[:, P], x[:, Q], x[:, V], exposures, crossings)

@@ -33,7 +33,7 @@ from pilot.replanning.planners import InlinePlanner
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import find_or_make_plan
-from planner.replanning import Replanner, Rest
+from planner.replanning import Remainder, Replanner
 from sim.worlds.deviations import AS_BELIEVED
 from sim.worlds.distribution import resolve
 from sim.worlds.world import World
@@ -98,7 +98,7 @@ def rests(track: Track, vehicle: Vehicle, plan: Plan) -> Iterator[tuple[float, i
         for drag in DRAGS:
             other = replace(vehicle, drag_quadratic_1_m=drag * vehicle.drag_quadratic_1_m)
             begin = time.process_time()
-            done = replan(Rest(plan, float(from_s), at, track, other, PlanOptions()))
+            done = replan(Remainder(plan, float(from_s), at, track, other, PlanOptions()))
             yield time.process_time() - begin, done.iterations, done.ok
 
 

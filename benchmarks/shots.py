@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-from perception.common.types import Indices
 from perception.position import rays
 from perception.rims import GateAppearance, GateRims
 from planner.plan import Plan
@@ -31,7 +30,7 @@ from sim.view.renderer import RenderedCamera
 from tracks.track import Track
 from vehicle.camera import Camera
 from vehicle.errors import UserError
-from vehicle.rotation import Array, exp, from_euler, product
+from vehicle.rotation import Array, Indices, exp, from_euler, product
 from vehicle.vehicle import Vehicle
 
 DEMANDED_PX, PARTIAL_PX = 8.0, 25.0  # px, least size

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from benchmarks.recorded import IDEAL, Record
+from benchmarks.recorded import IDEAL, RecordedFlight
 from estimation.eskf.gate_offsets import SHARED
 from estimation.eskf.noise import PAD_SIGMA_TILT, PAD_SIGMA_YAW, Noise
 from estimation.eskf.states import STATES
@@ -46,7 +46,7 @@ class Trouble:
     moved_m: float = 0.0  # distance of each gate from its place on the map, in a random direction
     stretched: float = 0.0  # relative excess of the course's scale over the map's
     false_hz: float = 0.0  # rate of false detections
-    doubted: bool = False  # draw all uncertain states from the error-state filter's prior
+    from_prior: bool = False  # draw all uncertain states from the error-state filter's prior
 
 
 TROUBLES = (
@@ -64,7 +64,7 @@ TROUBLES = (
     Trouble("gates moved by 0.3 m", moved_m=0.3),
     Trouble("course 1 % larger", stretched=0.01),
     Trouble("false gate each second", false_hz=1.0),
-    Trouble("all as doubted", doubted=True),
+    Trouble("all drawn from the prior", from_prior=True),
 )
 
 
@@ -79,25 +79,25 @@ class Data:
     moved: Array  # (G, 3) m, true minus mapped position of each gate
 
 
-def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, seed: int) -> Data:
+def measured(track: Track, vehicle: Vehicle, record: RecordedFlight, trouble: Trouble, seed: int) -> Data:
     """Return one flight's data. The detector reports its noise correctly, apart from a common edge error of all gates."""
     rng, imu = np.random.default_rng([seed, 7]), trouble.imu or vehicle.imu
-    tilt, late, old = np.random.default_rng([seed, 9]).normal(0, trouble.doubted, 3) * [
+    tilt, late, old = np.random.default_rng([seed, 9]).normal(0, trouble.from_prior, 3) * [
         np.degrees(STATES["tilt"].prior),
         STATES["delay"].prior,
         STATES["accel_delay"].prior,
     ]
-    samples = _noisy(record, _shaken(record, imu) if trouble.doubted else imu, trouble.old_s + old, rng)
-    if trouble.doubted:
+    samples = _noisy(record, _shaken(record, imu) if trouble.from_prior else imu, trouble.old_s + old, rng)
+    if trouble.from_prior:
         samples = _skewed(samples, Noise(imu).misaligned, np.random.default_rng([seed, 11]))
     attitudes = [Attitude(t, tuple(q)) for t, q in zip(record.t.tolist(), record.q.tolist(), strict=True)]
     noise = load(NOISE, CornerNoise)
-    stated = tuple(np.hypot(noise.corner_px, noise.swell_std_px).tolist())
+    stated = tuple(np.hypot(noise.corner_px, noise.edge_offset_std_px).tolist())
     edge_px = float(rng.normal(0, GateAppearance().edge_offset_px))
-    noise = replace(noise, sigma_px=stated, swell_px=tuple(edge_px + value for value in noise.swell_px))
+    noise = replace(noise, sigma_px=stated, edge_offset_px=tuple(edge_px + value for value in noise.edge_offset_px))
     start, moved, wider = _elsewhere(track, imu, trouble, np.random.default_rng([seed, 8]))
     camera = replace(vehicle.camera, tilt_deg=vehicle.camera.tilt_deg + trouble.tilt_deg + tilt)
-    if trouble.doubted:
+    if trouble.from_prior:
         camera = _miscalibrated(camera, np.random.default_rng([seed, 10]))
     gates = zip(track.gates, moved, wider, strict=True)
     world = replace(track, gates=tuple(
@@ -148,7 +148,7 @@ def _skewed(samples: list[Sample], misaligned: float, rng: np.random.Generator) 
     ]
 
 
-def _shaken(record: Record, imu: ImuParameters) -> ImuParameters:
+def _shaken(record: RecordedFlight, imu: ImuParameters) -> ImuParameters:
     """Return the IMU's noise increased by the vibration that the error-state filter models, per fresh sample."""
     root_hz = np.sqrt(record.fresh.sum() / (record.t[-1] - record.t[0]))
     return replace(
@@ -158,7 +158,7 @@ def _shaken(record: Record, imu: ImuParameters) -> ImuParameters:
     )
 
 
-def _noisy(record: Record, imu: ImuParameters, old_s: float, rng: np.random.Generator) -> list[Sample]:
+def _noisy(record: RecordedFlight, imu: ImuParameters, old_s: float, rng: np.random.Generator) -> list[Sample]:
     """Return the samples with biases and noise, and forces delayed by `old_s`; repeated samples repeat their noise."""
     which, fresh_t = np.cumsum(record.fresh) - 1, record.t[record.fresh]
     accel, gyro = (np.array(values) for values in zip(*((s.accel, s.gyro) for s in record.samples), strict=True))
@@ -175,12 +175,12 @@ def _elsewhere(
     """Return the pad as given to the estimators, and the true gates' offsets (G, 3) and wider openings (G,), m, off the map."""
     direction = rng.normal(0, 1, (len(track.gates), 3))
     moved = trouble.moved_m * direction / np.linalg.norm(direction, axis=1)[:, None]
-    sigma = trouble.doubted * np.array(
+    sigma = trouble.from_prior * np.array(
         [STATES["p"].prior, np.degrees(PAD_SIGMA_TILT), Noise(imu).map_m, 2 * GateAppearance().edge_offset_m]
     )
     own = sigma[2] * rng.normal(0, 1, moved.shape)
     moved += np.array(list(accumulate(own, lambda last, step: SHARED * last + step)))
-    larger = trouble.stretched + trouble.doubted * STATES["scale"].prior * rng.normal()
+    larger = trouble.stretched + trouble.from_prior * STATES["scale"].prior * rng.normal()
     moved += larger * (np.array([gate.p_wg for gate in track.gates]) - track.start.p_wb)
     yaw, pitch = sigma[1] * rng.normal(0, 1, 2) * [PAD_SIGMA_YAW / PAD_SIGMA_TILT, 1.0]
     pad = tuple((track.start.p_wb + sigma[0] * rng.normal(0, 1, 3)).tolist())

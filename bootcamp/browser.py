@@ -7,11 +7,11 @@ from string import Template
 
 import cv2
 
-from bootcamp.floor import Image
 from link.sockets import parse_address
+from sim.view.texture import Image
 from vehicle.errors import UserError
 
-PORT = 8766
+PORT = 8766  # default TCP port of the page (chosen)
 ADDRESS = f"127.0.0.1:{PORT}"
 LINGER_S = 2.0  # s after the last frame for clients to finish reading (chosen)
 QUALITY = 85  # of 100, JPEG quality (chosen)

@@ -12,7 +12,7 @@ from bootcamp.desk import CounterReport, Desk, Failed
 from bootcamp.edges import Mailbox, Queue
 from bootcamp.judge import ProgramEnd
 from bootcamp.loader import confine, process_context
-from bootcamp.program import told
+from bootcamp.program import error_line
 from bootcamp.stages import STAGES, Job
 from vehicle.process import leave, shielded
 
@@ -182,6 +182,6 @@ def _work(stage: Callable[[Job, Desk], None], job: Job, desk: Desk) -> None:
     try:
         stage(job, desk)
     except BaseException as error:  # a program may well call exit()
-        desk.tell(Failed(told(error), traceback.format_exc()[-TRACEBACK_MAX:]))
+        desk.tell(Failed(error_line(error), traceback.format_exc()[-TRACEBACK_MAX:]))
     desk.leave()
     leave(0)

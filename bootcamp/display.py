@@ -11,10 +11,10 @@ import numpy as np
 
 from bootcamp.api import Box, Location, Report
 from bootcamp.browser import BrowserView
-from bootcamp.floor import Image
 from bootcamp.ground import GroundCamera
 from bootcamp.judge import target_of
 from bootcamp.scenario import Scenario
+from sim.view.texture import Image
 from vehicle.errors import UserError
 from vehicle.files import write_file
 from vehicle.film import Film
@@ -159,9 +159,8 @@ def landing_image(scenario: Scenario, report: Report) -> Image:
     target = target_of(scenario, here) or here
     north, east = ((a + b) / 2 for a, b in zip(here, target, strict=True))
     view = scenario.world.view_m
-    away = max(
-        abs(here.north - north) / view.north, abs(here.east - east) / view.east
-    )  # in units of the image's extent at the flight's height
+    # In units of the image's extent at the flight's height.
+    away = max(abs(here.north - north) / view.north, abs(here.east - east) / view.east)
     height = max(SHOT_MIN_M, 2 * SHOT_MARGIN * scenario.world.height_m * away)
     down = replace(scenario, world=replace(scenario.world, camera=replace(camera, tilt_deg=-90.0)))
     image = GroundCamera(down).image((north, east, -height), LEVEL)

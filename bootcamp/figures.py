@@ -11,16 +11,16 @@ import numpy as np
 from bootcamp.api import Location, Status
 from bootcamp.display import compose, ground_map, landing_image
 from bootcamp.drone import Drone
-from bootcamp.floor import Image
 from bootcamp.program import load_program
 from bootcamp.scenario import Scenario, make_scenario
 from bootcamp.solo import SoloStep, fly_alone
 from bootcamp.world import KINEMATIC, SIMULATED, load_world
+from sim.view.texture import Image
 from vehicle.errors import UserError, exit_code
 from vehicle.files import write_file
 
 ROOT = Path(__file__).parent.parent
-SEED = 7
+SEED = 7  # seed of all figures (chosen)
 SEEING = ("3_detect", "4_locate", "6_lost")  # drawn at the first detection of a pad, the others at MOST of the flight
 OF_LOGIC = ("2_go", "6_lost", "7_route")  # flown without inertia, to save time
 OVERVIEW = "overview"

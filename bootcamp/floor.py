@@ -5,11 +5,11 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from bootcamp.api import Location
 from bootcamp.scenario import Scenario
 from bootcamp.world import DISTRACTORS, FLOOR
+from sim.view.texture import Image
 from vehicle.errors import UserError
 from vehicle.files import read_bytes
 from vehicle.image_file import IMAGE_BYTES, MOST_PX, decode_image
@@ -21,7 +21,6 @@ PATCHES = 60  # number of patches on the meadow
 BLUE, WHITE, LINE = (200, 90, 20), (245, 245, 245), (60, 60, 200)  # BGR
 APART_M = 3.0  # m, least distance from a distractor to pads and other distractors (chosen)
 TRIES = 1000  # greatest number of draws of distractors
-Image = NDArray[np.uint8]
 Place = Callable[[float, float], tuple[int, int]]  # (north, east) in m to (column, row)
 
 

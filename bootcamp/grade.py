@@ -20,7 +20,7 @@ from bootcamp.drone import Drone
 from bootcamp.hints import hint_lines
 from bootcamp.judge import Judgement, ProgramEnd, Score
 from bootcamp.loader import confine
-from bootcamp.program import told
+from bootcamp.program import error_line
 from bootcamp.scenario import Scenario
 from bootcamp.solo import SoloStep, fly_alone
 from vehicle.errors import UserError
@@ -147,7 +147,7 @@ def _serve(line: Connection, light: Any) -> None:
         except EOFError:
             return
         except Exception as error:
-            line.send(_failed(told(error)))
+            line.send(_failed(error_line(error)))
 
 
 def row(exam: Exam, result: Grade) -> str:

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bootcamp.api import Box, Location, Report
-from bootcamp.floor import Image, make_floor
+from bootcamp.floor import make_floor
 from bootcamp.scenario import Scenario
 from bootcamp.world import NOISE
+from sim.view.texture import Image
 from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix
 
@@ -29,9 +30,8 @@ class GroundCamera:
         """
         self.camera, self._seed = scenario.world.camera, scenario.seed
         floor, self._floor_px = make_floor(scenario)
-        self._floor = cv2.cvtColor(
-            floor, cv2.COLOR_BGR2BGRA
-        )  # four channels are warped 2.5 times as fast as three, with the same bits
+        # Four channels are warped 2.5 times as fast as three, with the same bits.
+        self._floor = cv2.cvtColor(floor, cv2.COLOR_BGR2BGRA)
         self._noise: tuple[Image, Image] | None = None  # its positive part, and its negative part
         if scenario.conditions.noise:
             size = (self.camera.height_px + SPARE_PX, self.camera.width_px + SPARE_PX, 3)

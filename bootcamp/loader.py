@@ -6,7 +6,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bootcamp.program import LOAD_S, TIMEOUTS_MAX, TOLD_CODE, load_program, told
+from bootcamp.program import LOAD_S, TIMEOUTS_MAX, TOLD_CODE, error_line, load_program
 from vehicle.errors import UserError
 from vehicle.process import end_forked_copies, end_with_parent, leave, limit_memory, shielded
 
@@ -71,6 +71,6 @@ def _load(path: Path, line: Connection) -> None:
     except UserError as error:
         answer = str(error), ""
     except BaseException as error:  # such as a KeyboardInterrupt raised by the program itself
-        answer = f"{path}: {told(error)}", ""
+        answer = f"{path}: {error_line(error)}", ""
     line.send(answer)
     leave(0)

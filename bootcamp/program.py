@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from bootcamp.api import Box, Command, Go, Halt, Land, Location, Null, Report, Unreadable
-from bootcamp.floor import Image
 from bootcamp.ground import locate
 from bootcamp.hints import NO_RETURN, blanks
 from bootcamp.pads import detect_pads
+from sim.view.texture import Image
 from vehicle.errors import UserError, one_line, say
 
 TEXT_MAX = 80  # characters shown of an unreadable command
@@ -58,7 +58,7 @@ class Program:
         try:
             return _command(returned)
         except Exception as error:
-            return Unreadable(f"{shown(returned)} ({told(error)})")
+            return Unreadable(f"{shown(returned)} ({error_line(error)})")
 
     def boxes(self, image: Image) -> tuple[list[Box], int]:
         """Return its detections in an image (H, W, 3) BGR, and the number of malformed boxes."""
@@ -119,7 +119,7 @@ def shown(value: Any) -> str:
         return f"a {type(value).__name__} whose repr raises {type(error).__name__}"
 
 
-def told(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return an exception as one line, even if its own `__str__` fails."""
     try:
         return one_line(f"{type(error).__name__}: {error}")
@@ -143,7 +143,7 @@ def load_program(path: Path) -> Program:
     except (Exception, SystemExit, StillRunning) as error:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = (error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else 1) or 1
-        what = _endless() if isinstance(error, StillRunning) else told(error)
+        what = _endless() if isinstance(error, StillRunning) else error_line(error)
         raise UserError(f"{path}:{line}: {what}") from None
     decide, detect, place = names.get("decide"), names.get("detect", detect_pads), names.get("locate", _default_locate)
     if not callable(decide):

@@ -11,10 +11,10 @@ from typing import Any, TextIO
 
 from bootcamp.api import Command, Go, Halt, Land, Null, Report, Unreadable
 from bootcamp.drone import Drone
-from bootcamp.floor import Image
 from bootcamp.ground import GroundCamera
 from bootcamp.scenario import Scenario, make_scenario
 from bootcamp.world import Arena
+from sim.view.texture import Image
 from vehicle.config import from_dict
 from vehicle.errors import UserError
 from vehicle.files import CAUSES, read_text

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from bootcamp.api import Box, Command, Location, Report, Status, Unreadable
 from bootcamp.drone import OVER, Drone
-from bootcamp.floor import Image
 from bootcamp.ground import GroundCamera
 from bootcamp.judge import Judge, Judgement, ProgramEnd
-from bootcamp.program import load_program, told
+from bootcamp.program import error_line, load_program
 from bootcamp.scenario import Scenario
+from sim.view.texture import Image
 
 
 @dataclass
@@ -57,6 +57,7 @@ def fly_alone(
     detector, geolocator, decider = (load_program(path) for _ in range(3))
     drone, camera, judge = Drone(scenario), GroundCamera(scenario), Judge(scenario)
     report, end, cause, warning = drone.report(), ProgramEnd.TIMEOUT, "", ""
+    looks = decider.looks
 
     def step_of(report: Report) -> SoloStep:
         return SoloStep(report, partial(camera.frame, drone.p_wb, report))
@@ -65,14 +66,14 @@ def fly_alone(
     while report.status not in OVER and report.step < scenario.world.steps_max:
         step = step_of(report)
         try:
-            if decider.looks:
+            if looks:
                 step.boxes, _ = detector.boxes(step.image)
                 step.pads, _ = geolocator.places(step.boxes, report)
             step.command = decider.command(report, step.pads)
         except BaseException as error:  # a program may well call exit()
             if isinstance(error, KeyboardInterrupt):
                 raise
-            end, cause = ProgramEnd.WORKER_ERROR, told(error)
+            end, cause = ProgramEnd.WORKER_ERROR, error_line(error)
             break
         look(step, drone)
         report = drone.step(step.command)

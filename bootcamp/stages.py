@@ -13,10 +13,10 @@ from typing import Any
 from bootcamp.api import Box, Location, Report, Status
 from bootcamp.desk import Desk
 from bootcamp.display import Screen, compose, landing_image, open_screens, screenshot
-from bootcamp.floor import Image
 from bootcamp.ground import GroundCamera
 from bootcamp.program import load_program
 from bootcamp.scenario import Scenario
+from sim.view.texture import Image
 
 HOLD_S = 2.0  # s for which a film shows its last frame (chosen)
 

@@ -21,6 +21,7 @@ from vehicle.statistics import greatest_sigma
 
 # Standard deviations of the position and velocity that a simulator sends, whose stamps are good to 1 ms (chosen).
 POSITION_SIGMA_M, VELOCITY_SIGMA_M_S = 0.02, 0.05
+AHEAD_S = 0.03  # s, greatest lead of an exposure over the newest IMU sample, bridged by constant rates (chosen)
 
 
 @dataclass(frozen=True, slots=True)

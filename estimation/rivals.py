@@ -22,9 +22,8 @@ from perception.assignment import assign
 from perception.rival import RivalDetection, RivalRanging
 from tracks.grid import MOST
 from vehicle.camera import Camera
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Vector
 from vehicle.statistics import chi2_limit, greatest_sigma, mahalanobis2
-from vehicle.vehicle import Vector
 
 ACCELERATION_S = 0.05  # s, time constant of the acceleration differentiated from received velocities (chosen)
 MANOEUVRE_S = 0.3  # s, tau: a racing quadrotor reverses its thrust in about that time

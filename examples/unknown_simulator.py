@@ -2,9 +2,8 @@
 
     python examples/unknown_simulator.py --seed 7
 
-Vehicle and course are drawn from the seed and told to the simulator alone, as is the profile that it speaks: `dcl`, traps
-and all, if no other is asked for.
-Everything flies in lock-step over UDP. At the end stands what was found beside what is true, and in `compared.json`.
+Vehicle and course are drawn from the seed and known to the simulator alone, as is its wire profile: `dcl`, unless another is
+requested. All flights are in lock-step over UDP. At the end the estimates are compared with the truth, also in `compared.json`.
 """
 
 import argparse
@@ -48,7 +47,7 @@ def draw_vehicle(seed: int) -> Vehicle:
 
 @dataclass(frozen=True)
 class Afternoon:
-    """What the commands are given, and where they leave what they find."""
+    """Inputs of the commands, and the folder of their results."""
 
     seed: int
     gates: int
@@ -93,7 +92,7 @@ class Afternoon:
         self.with_simulator(2, "run-mpc", track, "--vehicle", vehicle, "--plans", out, *flown, may_differ=True)
 
     def compared(self) -> dict[str, object]:
-        """What was found beside what is true, and the race beside the plan of somebody who knows both."""
+        """Compare the estimates with the truth, and the race with a plan for the true vehicle and course."""
         true, found = load_vehicle(str(self.out / "drawn.yaml")), load_vehicle(str(self.out / "mine.yaml"))
         wire, spoken = load_profile(str(self.out / "wire.yaml")), load_profile(self.profile)
         track, real = load_track(self.out / "found.yaml"), load_track(self.course)
@@ -126,7 +125,7 @@ class Afternoon:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The whole way with a vehicle and a course that nobody was told of.")
+    parser = argparse.ArgumentParser(description="From an unknown vehicle and course to a race.")
     parser.add_argument("--seed", type=int, default=7, help="of vehicle and course (default: 7)")
     parser.add_argument("--gates", type=int, default=4, help="of the course (default: 4)")
     parser.add_argument("--out", type=Path, default=Path("logs"), help="folder of all that is made (default: logs)")
@@ -148,7 +147,7 @@ def main() -> None:
         f"\nsigns right: {compared['signs']}, rate gains within {compared['rate_gain']:.1%}, thrust within"
         f" {compared['thrust']:.1%}, drag within {compared['drag']:.1%}, gates within {compared['gates_m']:.2f} m and"
         f" {compared['gates_deg']:.1f} deg\n{compared['status']}: flown {compared['flown_s']:.2f} s, planned"
-        f" {compared['planned_s']:.2f} s, planned by somebody who knows vehicle and course {compared['known_s']:.2f} s;"
+        f" {compared['planned_s']:.2f} s, planned with the true vehicle and course {compared['known_s']:.2f} s;"
         f" all is in {afternoon.out}"
     )
     sys.exit(compared["status"] != "finished")

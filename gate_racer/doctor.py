@@ -32,14 +32,14 @@ class Finding:
 
     what: str
     good: bool
-    told: str  # what was found; if not good, the cost and the remedy
+    detail: str  # what was found; if not good, the cost and the remedy
     needed: bool = False  # required for flight
 
     @property
     def line(self) -> str:
         """Line of the report."""
         mark = "ok     " if self.good else "MISSING" if self.needed else "without"
-        return f"{mark} {self.what}: {self.told}"
+        return f"{mark} {self.what}: {self.detail}"
 
 
 def examine(folder: Path) -> list[Finding]:

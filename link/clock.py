@@ -34,9 +34,8 @@ STEP_S = 0.1  # s, offset error that is corrected at once instead of at `SLEW`
 SETTLE_S = 1.0  # s after a step, or after a clock was set, without the `SLEW` limit
 TRIP_S = 0.1  # s, longest round trip of a usable TIMESYNC reply
 SAME_CLOCK_S = 0.5  # s, largest difference of stamps of one clock
-SIGMA_S = (
-    0.025  # s, standard deviation of the offset between two clocks: images took up to 47 ms at least on a busy machine
-)
+# s, standard deviation of the offset between two clocks: images took up to 47 ms at least on a busy machine.
+SIGMA_S = 0.025
 
 
 class StreamClock:

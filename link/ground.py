@@ -26,7 +26,7 @@ SENSORS = (
     | dialect.MAV_SYS_STATUS_PREARM_CHECK
 )
 NO_BATTERY = 0xFFFF, -1, -1  # mV, cA, %: not measured
-PARAMETER_INDEX_BY_NAME = -1
+PARAMETER_INDEX_BY_NAME = -1  # param_index of a request by name (MAVLink PARAM_REQUEST_READ)
 
 
 class GroundStationServices:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from pymavlink.dialects.v20 import common as dialect
 
-from link.messages import Quaternion
+from vehicle.rotation import Quaternion
 
 CLIENT = (255, dialect.MAV_COMP_ID_MISSIONPLANNER)  # system, component
-SIMULATOR_SYSTEM = 1
+SIMULATOR_SYSTEM = 1  # system id of the simulator's vehicle
 
 IGNORE_RATE = (  # roll, pitch, yaw
     dialect.ATTITUDE_TARGET_TYPEMASK_BODY_ROLL_RATE_IGNORE,

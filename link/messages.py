@@ -6,8 +6,7 @@ World NED, body FRD, quaternions wxyz body to world, SI.
 import enum
 from dataclasses import dataclass
 
-Vector = tuple[float, float, float]
-Quaternion = tuple[float, float, float, float]
+from vehicle.rotation import Quaternion, Vector
 
 ARM_COMMAND = 400  # MAV_CMD_COMPONENT_ARM_DISARM
 MODE_COMMAND = 176  # MAV_CMD_DO_SET_MODE
@@ -276,9 +275,8 @@ class TimesyncReply:
 
 
 Sensed = Imu | Attitude | LocalPosition | Odometry | Motors | Collision | RivalState
-Telemetry = (
-    Sensed | Heartbeat | Ack | StatusText | RaceStatus | TrackMap | GroundStatus | Farewell | HumanSticks
-)  # by MAVLink; a Frame comes by the video stream
+# By MAVLink; a Frame comes by the video stream.
+Telemetry = Sensed | Heartbeat | Ack | StatusText | RaceStatus | TrackMap | GroundStatus | Farewell | HumanSticks
 Outgoing = Telemetry | TimesyncRequest  # all that the simulator says of itself
-Control = AttitudeTarget | PositionTarget
-Command = Arm | EnterOffboard | Control | Reset
+SetPoint = AttitudeTarget | PositionTarget
+Command = Arm | EnterOffboard | SetPoint | Reset

@@ -9,7 +9,7 @@ from typing import Any
 from pymavlink.dialects.v20 import common as dialect
 
 Address = tuple[str, int]
-Source = tuple[int, int]  # system, component
+Sender = tuple[int, int]  # system, component
 SILENCE_S = 3.0  # s of silence, after which a peer is released: a few heartbeats of the slowest autopilots (PX4: 1 Hz)
 
 
@@ -28,7 +28,7 @@ class Peer:
     Until the link is complete it may be replaced: at once by one with the ids in the profile, by any other after a while.
     """
 
-    def __init__(self, host: str = "", port: int = 0, expected: Source | None = None):
+    def __init__(self, host: str = "", port: int = 0, expected: Sender | None = None):
         """
         Args:
             host, port: required address, numeric; empty or 0 for anywhere.
@@ -36,8 +36,8 @@ class Peer:
         """
         self.address: Address | None = None
         self._wanted, self._expected = (host, port), expected
-        self._source: Source = 0, 0
-        self._rival: tuple[Address, Source] | None = None  # another autopilot, received since this one was bound
+        self._source: Sender = 0, 0
+        self._rival: tuple[Address, Sender] | None = None  # another autopilot, received since this one was bound
         self._met = self._received = 0.0
         self._complete = self._changed = False
 
@@ -63,7 +63,7 @@ class Peer:
         self._received = now
         return True
 
-    def _bind(self, address: Address | None, source: Source, now: float) -> None:
+    def _bind(self, address: Address | None, source: Sender, now: float) -> None:
         self._changed = self._changed or self.address is not None
         self.address, self._source, self._rival, self._met, self._received = address, source, None, now, now
         self._complete = False

@@ -20,6 +20,7 @@ def real_time() -> Iterator[None]:
 
     The other threads of the process get priority as well, since one that holds the interpreter lock blocks this one.
     """
+    frozen = gc.get_freeze_count() > 0  # by somebody else, who wants it to stay so
     gc.collect()
     gc.freeze()  # a full collection of all loaded objects takes longer than a tick
     for thread in threading.enumerate():
@@ -29,7 +30,8 @@ def real_time() -> Iterator[None]:
         with preferred(PERIODIC):
             yield
     finally:
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
 
 
 @contextlib.contextmanager

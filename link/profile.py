@@ -12,8 +12,8 @@ from pathlib import Path
 from link.mavlink import SIMULATOR_SYSTEM
 from vehicle.config import load_named
 from vehicle.errors import UserError
+from vehicle.rotation import Vector
 
-Vector = tuple[float, float, float]
 FOLDER = Path(__file__).parent / "profiles"
 COMMANDS = ("attitude", "rates")
 PORTS_PER_COPTER, LAST_COPTER = 2, 250  # one port in and one out; MAVLink reserves the higher system ids

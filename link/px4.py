@@ -23,7 +23,7 @@ RESULT = "MAV_RESULT_"
 IN_PROGRESS = dialect.MAV_RESULT_IN_PROGRESS
 CHUNK = 50  # characters of one STATUSTEXT
 CHUNKED = 1  # STATUSTEXT.id of a text in several chunks; its first chunk separates it from the one before
-LONGEST_TEXT = 200
+LONGEST_TEXT = 200  # characters, longest text assembled from chunks (chosen)
 ASK_S = 1.0  # s between checks of the stream rates
 TOO_SLOW = 0.7  # fraction of the requested rate; PX4 rounds intervals to those of its sensors
 

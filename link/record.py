@@ -11,7 +11,7 @@ from mcap.writer import Writer
 
 from vehicle.errors import UserError
 
-NO_SCHEMA = 0
+NO_SCHEMA = 0  # schema_id of a channel without a schema (MCAP specification)
 
 
 class RecordFile:

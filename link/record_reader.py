@@ -25,10 +25,8 @@ CHANNEL, MESSAGE, CHUNK_OPCODE, DATA_END, FOOTER, LAST_OPCODE = 0x04, 0x05, 0x06
 MESSAGE_HEAD = struct.Struct("<HIQQ")  # channel, number, times
 COMPRESSIONS = ("zstd", "lz4", "")
 CHUNK_BYTES = 64 << 20  # largest chunk, uncompressed; our own have 1 MB and one record more
-MOST_RATIO, FREE_BYTES = (
-    100,
-    16 << 20,
-)  # limit of the uncompressed size: ratio to the file size, plus bytes; our own have a ratio of 12
+# Limit of the uncompressed size: ratio to the file size, plus bytes; our own have a ratio of 12.
+MOST_RATIO, FREE_BYTES = 100, 16 << 20
 SEARCHED_BYTES = 1 << 20  # block size of the search for the next intact chunk
 
 Record = dict[str, Any]

@@ -20,8 +20,9 @@ from link.mavlink import (
     finite,
     unit,
 )
-from link.messages import AttitudeTarget, Axes, PositionTarget, TargetFrame, Vector
+from link.messages import AttitudeTarget, Axes, PositionTarget, TargetFrame
 from link.profile import Profile
+from vehicle.rotation import Vector
 
 ATTITUDE_BITS = sum(IGNORE_RATE) | RATES_RAD_S | THRUST_BODY | IGNORE_THRUST | IGNORE_ATTITUDE
 FORCE = dialect.POSITION_TARGET_TYPEMASK_FORCE_SET

@@ -14,7 +14,7 @@ from vehicle.errors import UserError
 
 EPOCH_S = 1_420_070_400  # 2015-01-01 00:00 UTC, in Unix time
 UNITS_PER_S = 100_000  # units of the stamp
-HASH_BYTES = 6
+HASH_BYTES = 6  # bytes of the signature (MAVLink 2, message signing)
 
 
 @dataclass(frozen=True)

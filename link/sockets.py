@@ -15,7 +15,7 @@ from vehicle.errors import UserError
 
 ANYWHERE = "0.0.0.0"
 LOOPBACK = "127.0.0.1"
-LARGEST_DATAGRAM = 65535
+LARGEST_DATAGRAM = 65535  # bytes, largest UDP datagram
 MOST_AT_ONCE = 1024  # datagrams per call, so that a flood cannot block the caller
 TIMESTAMPNS = 35 if sys.platform == "linux" else None  # SO_TIMESTAMPNS, asm-generic/socket.h; not defined in Python
 TIMESPEC = struct.Struct("@ll")  # s and ns of CLOCK_REALTIME

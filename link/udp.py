@@ -9,7 +9,7 @@ from typing import Any
 
 from link.client import ClientCodec
 from link.framing import Counters
-from link.messages import AttitudeTarget, Command, Control, PositionTarget, Telemetry, TimesyncReply, VideoFrame
+from link.messages import AttitudeTarget, Command, PositionTarget, SetPoint, Telemetry, TimesyncReply, VideoFrame
 from link.peer import Address, Peer
 from link.profile import Profile
 from link.signing import SigningKey
@@ -152,7 +152,7 @@ class MavlinkClient:
         if self.peer is None or not finite(command):
             self.counters.unsent += 1
             return False
-        if isinstance(command, Control) and not self._guard.admit(now):
+        if isinstance(command, SetPoint) and not self._guard.admit(now):
             self.counters.rate_limited += 1
             return False
         return self._transmit(self._codec.encode(command, t))

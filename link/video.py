@@ -8,11 +8,11 @@ from link.messages import VideoFrame
 from link.profile import Profile
 
 HEADER = struct.Struct("<IHHIIQ")  # frame_id, chunk_id, total_chunks, jpeg_size, payload_size, sim_time_ns
-MOST_CHUNKS = 0xFFFF
+MOST_CHUNKS = 0xFFFF  # chunks of an image, the largest total_chunks (uint16)
 RESTART_NS = 1_000_000_000  # ns, beyond which an older stamp means a restarted stream instead of a late chunk
 REMEMBERED = 16  # completed frames whose repeats are recognised; at 30 Hz they are more recent than a restart
 
-Key = tuple[int, int]  # frame_id, sim_time_ns
+FrameKey = tuple[int, int]  # frame_id, sim_time_ns
 
 
 def datagrams(frame: VideoFrame, profile: Profile) -> list[bytes]:
@@ -77,8 +77,8 @@ class Reassembler:
         """Create it; at most max_frames incomplete frames are kept, none larger than max_frame_bytes."""
         self.counters = VideoCounters()
         self._max_frames, self._max_frame_bytes = max_frames, max_frame_bytes
-        self._partials: dict[Key, _Partial] = {}  # in order of their first chunk
-        self._completed: deque[Key] = deque(maxlen=REMEMBERED)
+        self._partials: dict[FrameKey, _Partial] = {}  # in order of their first chunk
+        self._completed: deque[FrameKey] = deque(maxlen=REMEMBERED)
 
     def feed(self, datagram: bytes) -> VideoFrame | None:
         """Process one datagram. Return the frame that it completes; its `t` is sim_time_ns, still on the video clock."""
@@ -102,7 +102,7 @@ class Reassembler:
             return None
         return self._close(key, partial) if complete else None
 
-    def _chunk(self, datagram: bytes) -> tuple[Key, int, int, int, bytes] | None:
+    def _chunk(self, datagram: bytes) -> tuple[FrameKey, int, int, int, bytes] | None:
         """Return key, chunk_id, total_chunks, jpeg_size and payload of a usable datagram; else None."""
         if len(datagram) <= HEADER.size:
             self.counters.malformed += 1
@@ -120,13 +120,13 @@ class Reassembler:
             return key, chunk_id, total_chunks, jpeg_size, payload
         return None
 
-    def _open(self, key: Key, partial: _Partial) -> _Partial:
+    def _open(self, key: FrameKey, partial: _Partial) -> _Partial:
         if len(self._partials) == self._max_frames:
             self._give_up(next(iter(self._partials)))
         self._partials[key] = partial
         return partial
 
-    def _close(self, key: Key, partial: _Partial) -> VideoFrame:
+    def _close(self, key: FrameKey, partial: _Partial) -> VideoFrame:
         del self._partials[key]
         self._completed.append(key)
         for older in [other for other in self._partials if other[1] <= key[1]]:
@@ -134,6 +134,6 @@ class Reassembler:
         jpeg = b"".join(payload for _, payload in sorted(partial.payloads.items()))
         return VideoFrame(key[1] / 1e9, key[0], jpeg)
 
-    def _give_up(self, key: Key) -> None:
+    def _give_up(self, key: FrameKey) -> None:
         del self._partials[key]
         self.counters.evicted += 1

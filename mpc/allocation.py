@@ -20,7 +20,7 @@ HALF = 1.0  # -, largest fraction available: below half thrust it does not grow
 
 
 class Allocation:
-    """Command saturation for one vehicle."""
+    """Command saturation for one vehicle; the limits of each input follow in `Controller`."""
 
     def __init__(self, vehicle: Vehicle):
         self._thrust_max = vehicle.thrust_max

@@ -23,7 +23,7 @@ from mpc.problem.stage import NP, NR, REFERENCE
 from mpc.progress import PlanProgress
 from mpc.reference import PACE, TARGET_PACE, Reference
 from mpc.response import ResponseEstimator
-from mpc.solvers.solver import Solve, Solver
+from mpc.solvers.solver import Solution, Solver
 from planner.plan import Plan
 from tracks.gate import Gate
 from vehicle.dynamics import RATES_U, RATES_X
@@ -226,7 +226,7 @@ class Controller:
             x0[Q] *= -1.0
         return x0
 
-    def _fall_back(self, ahead: Array, solvable: bool) -> tuple[Source, Solve | None]:
+    def _fall_back(self, ahead: Array, solvable: bool) -> tuple[Source, Solution | None]:
         """Return the best source of a command other than the solver, and its solution if it has one."""
         if self._last is not None and self._failures <= SHIFTED_LIMIT:
             return Source.SHIFTED, None
@@ -239,7 +239,7 @@ class Controller:
         known = np.isfinite(ahead).all() and np.isfinite(self._parameters[0]).all()
         return (Source.GEOMETRIC if known else Source.LEVEL), None
 
-    def _command(self, t: float, source: Source, solution: Solve | None, ahead: Array) -> tuple[Array, Array]:
+    def _command(self, t: float, source: Source, solution: Solution | None, ahead: Array) -> tuple[Array, Array]:
         """Return input (4,) and attitude setpoint (4,) from a source, within the limits, and record the input as sent."""
         q_wb = ahead[Q] if np.isfinite(ahead).all() else LEVEL_Q
         if solution is not None:
@@ -262,7 +262,7 @@ class Controller:
             self._predictor.sent(t, u)
         return u, np.array(product(q_wb, exp(u[:3] / self._attitude_gain)))
 
-    def _advance(self, t: float, ahead: Array, source: Source, solution: Solve | None, dt: float) -> None:
+    def _advance(self, t: float, ahead: Array, source: Source, solution: Solution | None, dt: float) -> None:
         """Advance progress and pace to the time of the next command."""
         progress, row = self.progress, self._parameters[0]
         if source is Source.GEOMETRIC:
@@ -294,7 +294,7 @@ class Controller:
         self._before = (t, now)
 
 
-def _fault(solution: Solve) -> str:
+def _fault(solution: Solution) -> str:
     """Return why a solution cannot be flown, or ""."""
     if solution.status:
         return f"solver status {solution.status}"

@@ -1,6 +1,7 @@
 """Factory of controllers by name: settings, problem, solver and estimators of the model's errors."""
 
 import sys
+from functools import cache
 
 from mpc.adaptation import load_adaptation
 from mpc.controller import Controller
@@ -14,6 +15,7 @@ from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
 
+problem_of = cache(Problem)  # whose symbols and weights are derived once for all flights of a process
 DEFAULT = "mpcc"  # faster at equal margins (benchmarks/README.md), and within a command period with either solver
 
 
@@ -40,7 +42,7 @@ def make_controller(name: str, plan: Plan, vehicle: Vehicle, track: Track, solve
         except AcadosMissingError as error:
             print(f"using the CasADi solver, which takes ten times as long: {error}", file=sys.stderr)
             return make_controller(name, plan, vehicle, track, "casadi")
-    problem = Problem(load_settings(DEFAULT if name == AUTO else name))
+    problem = problem_of(load_settings(DEFAULT if name == AUTO else name))
     portable = CasadiSolver(problem, vehicle)
     first, spare = (AcadosSolver(problem, vehicle), portable) if solver == "acados" else (portable, None)
     course, floor_m = track.course(plan.laps), track.bounds.high_m[2]

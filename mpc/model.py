@@ -9,14 +9,14 @@ All that distinguishes vehicles, or one vehicle's condition from flight to fligh
 that one generated solver serves all of them.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import casadi as ca
 import numpy as np
 
 from vehicle.dynamics import GRAVITY, RATES_U, RATES_X, drag, rates
 from vehicle.layout import layout
-from vehicle.rotation import Array, conjugate, rotate
+from vehicle.rotation import Array, Scalars, conjugate, rotate
 from vehicle.vehicle import Vehicle
 
 PARAMETERS = layout(
@@ -44,10 +44,10 @@ class ModelParameters(NamedTuple):
     residual: tuple
 
 
-def unpack(p) -> ModelParameters:
+def unpack(p: Scalars) -> ModelParameters:
     """Unpack a vector (PARAMETERS.size,), symbolic or numeric."""
 
-    def scalars(name):
+    def scalars(name: str) -> tuple[Any, ...]:
         at = PARAMETERS[name].at
         return tuple(p[i] for i in range(at.start, at.stop))
 
@@ -62,7 +62,7 @@ def unpack(p) -> ModelParameters:
     )
 
 
-def derivative(x, u, par: ModelParameters) -> list:
+def derivative(x: Scalars, u: Scalars, par: ModelParameters) -> list[Any]:
     """Return dx/dt for a state x (RATES_X) and an input u (RATES_U), as lists of scalars."""
     dx = list(rates(x, equilibrium(u, par), par))
     q, v = tuple(x[Q]), tuple(x[V])
@@ -71,18 +71,18 @@ def derivative(x, u, par: ModelParameters) -> list:
     return dx
 
 
-def equilibrium(u, par: ModelParameters) -> tuple:
+def equilibrium(u: Scalars, par: ModelParameters) -> tuple[Any, ...]:
     """Return the steady-state body rates, rad/s, and thrust, m/s^2, of a constant input."""
     return (*u[:3], par.thrust_scale * u[3])
 
 
-def lifted(q, v, par: ModelParameters):
+def lifted(q: Scalars, v: Scalars, par: ModelParameters) -> Any:
     """Return the translational lift, m/s^2, at attitude q (wxyz) and velocity v (world); scalars or arrays."""
     v_b = rotate(conjugate(q), v)
     return par.lift * (v_b[0] ** 2 + v_b[1] ** 2)
 
 
-def step(x, u, par: ModelParameters, dt) -> list:
+def step(x: Scalars, u: Scalars, par: ModelParameters, dt: Any) -> list[Any]:
     """Integrate a state x (RATES_X) over dt, s, under a constant input; lists of scalars.
 
     The lags are linear, so body rates and thrust have a closed form, however short the lag; position, attitude and velocity
@@ -90,16 +90,16 @@ def step(x, u, par: ModelParameters, dt) -> list:
     """
     start = x[LAGGED:]
 
-    def lagged(t):
+    def lagged(t: Any) -> list[Any]:
         lags = (*par.rate_lag, par.thrust_lag)
         return [
             end + (now - end) * ca.exp(-t / lag) for now, end, lag in zip(start, equilibrium(u, par), lags, strict=True)
         ]
 
-    def slope(y, now):
+    def slope(y: Scalars, now: Scalars) -> list[Any]:
         return derivative([*y, *now], u, par)[:LAGGED]
 
-    def moved(k, t):
+    def moved(k: Scalars, t: Any) -> list[Any]:
         return [y + t * dy for y, dy in zip(x[:LAGGED], k, strict=True)]
 
     middle, end = lagged(dt / 2), lagged(dt)
@@ -111,7 +111,7 @@ def step(x, u, par: ModelParameters, dt) -> list:
     return moved(mean, dt) + end
 
 
-def thrust_needed(q, v, a, par: ModelParameters) -> tuple:
+def thrust_needed(q: Scalars, v: Scalars, a: Scalars, par: ModelParameters) -> tuple[Any, ...]:
     """Return the specific thrust (3,), m/s^2 world, for an acceleration a (3,) at attitude q, velocity v; scalars or arrays."""
     air = drag(q, v, par.drag_linear, par.drag_quadratic)
     return tuple(a[i] - (GRAVITY if i == 2 else 0.0) - air[i] - par.residual[i] for i in range(3))

@@ -11,7 +11,7 @@ from math import ceil, exp, inf
 import numpy as np
 
 from mpc.model import PARAMETERS, Integrator
-from vehicle.dynamics import GRAVITY, RATES_X
+from vehicle.dynamics import G_W, RATES_X
 from vehicle.rotation import Array, matrix
 from vehicle.vehicle import Vehicle
 
@@ -19,7 +19,6 @@ MEMORY_S = 0.3  # s, age of its successor at which a sent input is dropped: beyo
 LONGEST_STEP_S = 0.05  # s, longest integration step
 SAMPLE_S, SLOPE_S = 0.01, 0.001  # s, between two predicted readings; s, of the finite difference for the acceleration
 C, Q, V, W = RATES_X["c"].at.start, RATES_X["q"].at, RATES_X["v"].at, RATES_X["w"].at
-G_W = np.array([0.0, 0.0, GRAVITY])
 THRUST_SCALE = PARAMETERS["thrust_scale"].at.start
 
 

@@ -14,13 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from perception.assignment import RIVAL, unambiguous
-from perception.common.types import Indices, Mask
 from perception.detection import Detection
 from perception.position import PositionFix, locate_camera, ray_fit, rays
 from perception.rims import GateAppearance, GateRims
 from tracks.gate import Gate
 from vehicle.camera import Camera
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Indices, Mask
 from vehicle.statistics import chi2_limit, greatest_sigma
 
 # Possible orders of a clockwise quadrilateral's corners, for a gate seen from the front and from behind.

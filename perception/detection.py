@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from perception.common.covariance import corner_covariance_px2
-from perception.common.types import Image, Mask
+from perception.common.types import Image
 from perception.roi import SearchWindow
 from vehicle.camera import Camera
 from vehicle.image_file import decode_image
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Mask
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perception.common.quadrilateral import square_homography
-from perception.common.types import Mask
 from vehicle.camera import Camera
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Mask
 
 PERTURBED = 20  # corner sets for a sampled covariance (Swift, Methods)
 # Corners in gate axes, for a half-side of 1.

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perception.common.types import Indices
 from tracks.gate import Gate
 from vehicle.camera import Camera
 from vehicle.doubt import Doubt
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Indices
 
 NEAR_M = 0.2  # m, least depth of a corner with a usable projection
 

@@ -17,7 +17,7 @@ from vehicle.command import add_common
 from vehicle.errors import UserError
 from vehicle.files import require_output
 
-VIEW_PORT = 8765
+VIEW_PORT = 8765  # TCP port, Foxglove's default
 VIEW = f"127.0.0.1:{VIEW_PORT}"
 
 
@@ -29,6 +29,15 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("what", nargs="?", default="vq1", help="track (name or YAML file) or plan (default: vq1)")
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
     arguments.add_argument("--live", action="store_true", help="connect to a simulator in another process")
+    _add_connection(arguments)
+    _add_pilot(arguments)
+    _add_run(arguments)
+    add_common(arguments, "the result")
+    return arguments
+
+
+def _add_connection(arguments: argparse.ArgumentParser) -> None:
+    """Add the options of the link, or of the built-in simulator."""
     add_link_arguments(arguments)
     add_msp_arguments(arguments, "with --live: fly a Betaflight (--profile betaflight)")
     arguments.add_argument(
@@ -70,6 +79,10 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--camera", default="rendered", help="with --lockstep: rendered, or projected (corners without an image)"
     )
+
+
+def _add_pilot(arguments: argparse.ArgumentParser) -> None:
+    """Add the options of perception, estimation, control and guidance."""
     arguments.add_argument(
         "--detector", choices=DETECTORS, default=CLASSICAL, help=f"gate detector (default: {CLASSICAL})"
     )
@@ -113,6 +126,10 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--command", choices=(AUTO, *COMMANDS), default=AUTO, help="kind of set-point (default: auto, from the profile)"
     )
+
+
+def _add_run(arguments: argparse.ArgumentParser) -> None:
+    """Add the options of the run: world, plan, checks and files."""
     arguments.add_argument(
         "--view",
         nargs="?",
@@ -154,8 +171,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="MB",
         help=f"maximum size of the log; images stop at 80 %% of it (default: {LIMIT_MB:g}, about seven minutes)",
     )
-    add_common(arguments, "the result")
-    return arguments
 
 
 def require_consistent(arguments: argparse.Namespace) -> None:

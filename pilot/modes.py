@@ -9,6 +9,7 @@ from link.msp.guard import GuardedPort
 from link.msp.ports import Port, open_port
 from link.msp.preflight import require_unchanged
 from link.options import Link
+from link.peer import Address
 from link.rflysim.vision import VisionReceiver
 from link.udp import MavlinkClient, VideoReceiver
 from perception.registry import open_detector
@@ -18,13 +19,13 @@ from pilot.drivers.ending import AnyClient, forgiving, stop_motors
 from pilot.drivers.live import LiveDriver
 from pilot.drivers.lockstep import fly_lockstep, fly_lockstep_live
 from pilot.drivers.lockstep_perception import open_perception
-from pilot.drivers.perception_process import PerceptionProcess, Receiver
+from pilot.drivers.perception_process import ImageReceiver, PerceptionProcess
 from pilot.flight import EndReason
 from pilot.pilot import AnyPilot
 from pilot.records.recorder import Recorder
 from pilot.records.result import LinkReport, Verdict, live_verdict
 from pilot.records.status import StatusLine
-from pilot.session import Address, Session
+from pilot.session import Session
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 
@@ -135,7 +136,7 @@ def _client(session: Session, link: Link) -> AnyClient:
     return MavlinkClient(*link.mavlink, session.profile, link.peer, link.key)
 
 
-def _receiver(session: Session, video: Address) -> Callable[[], Receiver]:
+def _receiver(session: Session, video: Address) -> Callable[[], ImageReceiver]:
     """Return a function that opens the image socket, possibly in another process."""
     return partial(VideoReceiver, *video) if session.vision is None else partial(VisionReceiver, session.vision)
 

@@ -9,8 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from estimation.eskf.error_state_estimator import AHEAD_S
-from estimation.estimator import Estimator, State
+from estimation.estimator import AHEAD_S, Estimator, State
 from estimation.localisation import FROM_PAD
 from link.messages import (
     Attitude,
@@ -40,7 +39,7 @@ LEVEL_LIMIT_S = 2.0  # s of flight without any solution
 COAST_S = 0.5  # s flown past the last gate, so that the simulator registers the finish too
 STOP_S = 5.0  # s, longest flight on to the plan's stop before a landing
 GAP_S = 0.05  # s without IMU data, bridged by the model: three samples at 76 Hz
-# Ends after which somebody else is in control, or nobody can be.
+# Ends after which the pilot is not in control.
 HANDS_OFF = EndReason.NO_LINK, EndReason.DISARMED, EndReason.LEFT_OFFBOARD
 # Ends of the automatic flyer only: a person in control flies on.
 AUTOMATIC_ONLY = EndReason.NOT_AIRBORNE, EndReason.NO_SOLUTION, EndReason.PLAN_OVERRUN

@@ -48,7 +48,7 @@ class Replay:
 
 
 @dataclass
-class Records:
+class LogRecords:
     """Records of a log: (topic, record) in order of arrival, images with their bytes."""
 
     about: dict[str, Any] = field(default_factory=dict)
@@ -56,13 +56,13 @@ class Records:
     truth: list[dict[str, Any]] = field(default_factory=list)
 
 
-def read_log(path: Path) -> Records:
+def read_log(path: Path) -> LogRecords:
     """Read a flight log; damaged records are reported and skipped.
 
     Raises:
         UserError: the file is no flight log or has no IMU samples.
     """
-    log = Records()
+    log = LogRecords()
     for topic, record in read_any_records(path):
         if topic == "/flight":
             log.about = record
@@ -75,7 +75,7 @@ def read_log(path: Path) -> Records:
     return log
 
 
-def images(log: Records, detector: Detector | None) -> Iterator[tuple[str, dict[str, Any], list[Detection]]]:
+def images(log: LogRecords, detector: Detector | None) -> Iterator[tuple[str, dict[str, Any], list[Detection]]]:
     """Yield all events; each image event with its detections, if any."""
     frame, number, seen = dict[str, Any](), None, list[Detection]()
     window: SearchWindow | None = None
@@ -104,7 +104,7 @@ def images(log: Records, detector: Detector | None) -> Iterator[tuple[str, dict[
 
 
 def replay(
-    log: Records,
+    log: LogRecords,
     track: Track,
     vehicle: Vehicle,
     estimator: MapEstimator,
@@ -145,7 +145,7 @@ def replay(
     return Replay(t, states, p, q, _truth(log, t), counters)
 
 
-def _truth(log: Records, t: Array) -> Array | None:
+def _truth(log: LogRecords, t: Array) -> Array | None:
     if len(log.truth) < 2:
         return None
     times, p = np.array([row["t"] for row in log.truth]), np.array([row["p"] for row in log.truth])

@@ -16,7 +16,7 @@ IMPORTED_VEHICLE = "swift"  # its IMU noise and agility stand for those of a rea
 
 
 @dataclass(frozen=True)
-class Setting:
+class ReplaySetting:
     """Given quantities of a replay."""
 
     track: Track
@@ -25,16 +25,16 @@ class Setting:
     figures: dict[str, float] = field(default_factory=dict)
 
 
-def setting_of_own(arguments: argparse.Namespace, about: dict[str, Any]) -> Setting:
+def setting_of_own(arguments: argparse.Namespace, about: dict[str, Any]) -> ReplaySetting:
     """Return track and vehicle as requested, or as named by the log: then by name, or within the current folder."""
     where = arguments.log
     with reading(where):
         name = file_name(about["track"], f"{where}: track")
         vehicle = arguments.vehicle or within(about["vehicle"], f"{where}: vehicle")
-    return Setting(load_track_of(name, arguments.track), load_vehicle(vehicle))
+    return ReplaySetting(load_track_of(name, arguments.track), load_vehicle(vehicle))
 
 
-def setting_of_others(arguments: argparse.Namespace) -> Setting:
+def setting_of_others(arguments: argparse.Namespace) -> ReplaySetting:
     """Return the setting for a foreign log: the folder's own course, the requested track, or the start position alone."""
     vehicle = load_vehicle(arguments.vehicle or IMPORTED_VEHICLE)
     if arguments.log.is_dir():
@@ -42,6 +42,6 @@ def setting_of_others(arguments: argparse.Namespace) -> Setting:
             course = ratm_course(read_ratm(arguments.log))
         figures = {"mount_error_deg": course.mount_error_deg}
         track = load_track(arguments.track) if arguments.track else course.track
-        return Setting(track, replace(vehicle, camera=course.camera), THIN, figures)
+        return ReplaySetting(track, replace(vehicle, camera=course.camera), THIN, figures)
     track = load_track(arguments.track) if arguments.track else course_of(arguments.log)
-    return Setting(track, vehicle)
+    return ReplaySetting(track, vehicle)

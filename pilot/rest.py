@@ -31,7 +31,6 @@ class RestWatch:
         self._newest.append(row)
         first, newest = np.array(self._first), np.array(self._newest)
         steps = np.diff(first, axis=0) if len(first) > 1 else np.zeros((1, len(row)))
-        noise = SURE * np.sqrt(
-            (steps**2).mean(axis=0) / len(first)
-        )  # a difference holds the noise of two samples, as that of two means does
+        # A difference holds the noise of two samples, as that of two means does.
+        noise = SURE * np.sqrt((steps**2).mean(axis=0) / len(first))
         return bool((np.abs(newest.mean(axis=0) - first.mean(axis=0)) > MOVED + noise).any())

@@ -17,7 +17,7 @@ from pilot.records.console import Console, warn
 from pilot.records.flight_log import FlightLog
 from pilot.records.recorder import Recorder
 from pilot.records.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict
-from pilot.replanning.planners import RestPlanner
+from pilot.replanning.planners import RemainderPlanner
 from pilot.session import Session
 from planner.plan import Plan
 from tracks.track import Track
@@ -45,7 +45,7 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], 
 
 
 def _flown(
-    session: Session, mode: str, link: Link, planner: RestPlanner | None
+    session: Session, mode: str, link: Link, planner: RemainderPlanner | None
 ) -> tuple[FlightResult, AnyPilot, Recorder, Verdict]:
     """Fly, and write the result to disk. Raises as `fly`."""
     pilot, plan = session.pilot(planner), session.plan

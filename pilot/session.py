@@ -10,6 +10,7 @@ from typing import Any
 from estimation.registry import make_estimator
 from link.msp.preflight import PreflightFile
 from link.msp.profile import BetaflightProfile
+from link.peer import Address
 from link.profile import Profile
 from link.rflysim.vision import Vision
 from mpc.make import make_controller
@@ -23,16 +24,13 @@ from pilot.preflight import Preflight
 from pilot.records.flight_log import LIMIT_MB, SCHEMAS, FlightLog
 from pilot.records.view import LiveView
 from pilot.replanning.handover import Replanning
-from pilot.replanning.planners import InlinePlanner, PlannerProcess, RestPlanner
+from pilot.replanning.planners import InlinePlanner, PlannerProcess, RemainderPlanner
 from planner.options import PlanOptions
 from planner.plan import Plan
-from planner.replanning import Rest
-from sim.worlds.distribution import described, save
+from planner.replanning import Remainder
 from sim.worlds.world import World
 from tracks.track import Track
 from vehicle.vehicle import Vehicle
-
-Address = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Session:
     policy: Policy | None = None  # flies in place of plan and controller
     replan: PlanOptions | None = None  # options of the plan, to replan with in flight; None: no replanning
 
-    def pilot(self, planner: RestPlanner | None = None) -> Racer:
+    def pilot(self, planner: RemainderPlanner | None = None) -> Racer:
         """Create a pilot on the pad; without a planner its plan is fixed. Raises UserError without a usable solver."""
         associator = Associator(self.track.gates, self.vehicle.camera)
         estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.appearance)
@@ -102,7 +100,7 @@ class Session:
             replanning,
         )
 
-    def planner(self, mode: str) -> AbstractContextManager[RestPlanner | None]:
+    def planner(self, mode: str) -> AbstractContextManager[RemainderPlanner | None]:
         """Return the planner in flight: beside the loop, or in lock-step while time stands still; None if not requested."""
         if self.replan is None or self.plan is None:
             return nullcontext()
@@ -111,17 +109,17 @@ class Session:
         plan = self.plan
         first_s = float(plan.gate_times_s[0])
         x = plan.x[plan.gate_nodes[0]]
-        return closing(PlannerProcess(Rest(plan, first_s, x, self.track, self.vehicle, self.replan)))
+        return closing(PlannerProcess(Remainder(plan, first_s, x, self.track, self.vehicle, self.replan)))
 
     @property
     def described_world(self) -> dict[str, Any] | None:
         """World for log and result; None for an external simulator."""
-        return described(self.world) if self.world is not None else None
+        return self.world.as_dict() if self.world is not None else None
 
     def save_world(self, log: Path) -> None:
         """Write the world beside a log, where it is known and not nominal."""
         if self.world is not None and not self.world.nominal:
-            save(log.with_suffix(".world.yaml"), self.world)
+            self.world.save(log.with_suffix(".world.yaml"))
 
     def open_log(self, mode: str, tell: Callable[[str], None]) -> FlightLog:
         """Open a new log, and its live view if requested. Raises UserError where either cannot be opened."""

@@ -41,6 +41,14 @@ def parser() -> argparse.ArgumentParser:
         "--problem", help="YAML file of a published planning problem, with its quad_*.yaml in the same folder"
     )
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file of the vehicle (default: dcl)")
+    _add_problem(arguments, defaults)
+    _add_search(arguments)
+    add_common(arguments, "the certificate")
+    return arguments
+
+
+def _add_problem(arguments: argparse.ArgumentParser, defaults: PlanOptions) -> None:
+    """Add the options of the planning problem."""
     arguments.add_argument("--model", choices=MODELS, help=f"flight model (default: {defaults.model})")
     arguments.add_argument("--laps", type=int, help=f"number of laps (default: {defaults.laps})")
     arguments.add_argument(
@@ -75,6 +83,10 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--flying-lap", action="store_true", help="plan the fastest periodic lap")
     arguments.add_argument("--start", type=Path, metavar="FILE", help="initial state (YAML) instead of the pad")
     arguments.add_argument("--stop", type=_point, metavar="X,Y,Z", help="final position at rest, m, world NED")
+
+
+def _add_search(arguments: argparse.ArgumentParser) -> None:
+    """Add the options of the search, and of what is read and written."""
     arguments.add_argument(
         "--guesses", type=int, help="number of initial guesses, solved in parallel (default: 2, or 1 on a long course)"
     )
@@ -96,8 +108,6 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--out", type=Path, default=Path("plans"), help="folder for CSV, JSON and PNG (default: plans)"
     )
-    add_common(arguments, "the certificate")
-    return arguments
 
 
 def _point(text: str) -> tuple[float, float, float]:

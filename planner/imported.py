@@ -39,9 +39,8 @@ def read_peer_plan(path: Path, task: Task) -> Plan:
     p, v, w = (np.column_stack([columns[f"{name}_{axis}"] for axis in "xyz"]) for name in "pvw")
     q = np.column_stack([columns[f"q_{part}"] for part in "wxyz"])
     if not ours:
-        q = min(
-            (q, q[:, [3, 0, 1, 2]]), key=lambda q: _turning_error(t, q, w)
-        )  # some files hold x, y, z, w under these names
+        # Some files hold x, y, z, w under these names.
+        q = min((q, q[:, [3, 0, 1, 2]]), key=lambda q: _turning_error(t, q, w))
         p, v, w, q = p * HALF_TURN, v * HALF_TURN, w * HALF_TURN, q * [1, 1, -1, -1]
     q = q / np.linalg.norm(q, axis=1)[:, None]  # rounded in the file
     thrusts = np.column_stack([columns.get(name, 0 * t) for name in THRUSTS])

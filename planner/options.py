@@ -7,11 +7,10 @@ from math import radians
 import numpy as np
 
 from planner.models import MODELS
-from tracks.gate import Vector
 from vehicle.doubt import Doubt
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
-from vehicle.rotation import Array, from_euler
+from vehicle.rotation import Array, Vector, from_euler
 
 # Range of the risk: normal tails are not meaningful below the least; above the most, margins give no assurance (chosen).
 RISK_LEAST, RISK_MOST = 1e-6, 0.2

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planner.options import Initial, PlanOptions
-from tracks.gate import Gate, Vector
+from tracks.gate import Gate
 from tracks.track import Bounds, Start, Track
 from vehicle.config import ConfigError, load
-from vehicle.rotation import to_euler
+from vehicle.rotation import Quaternion, Vector, to_euler
 from vehicle.vehicle import Rotors, Vehicle, load_vehicle
 
-Quaternion = tuple[float, float, float, float]
 REACH_M = 100.0  # m, half size of the bounds, since the files give the floor only (chosen)
 
 

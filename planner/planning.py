@@ -10,7 +10,7 @@ from planner.options import PlanOptions
 from planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
 from planner.problem.compiled import find_compiler
 from planner.problem.deadline import Deadline
-from planner.problem.nlp import Progress
+from planner.problem.nlp import IterationCallback
 from planner.search.multistart import plans
 from planner.task import Task
 from tracks.track import Track
@@ -28,7 +28,7 @@ def make_plan(
     track: Track,
     vehicle: Vehicle,
     options: PlanOptions,
-    progress: Progress = None,
+    progress: IterationCallback = None,
     warm: Plan | None = None,
 ) -> tuple[Plan, Certificate]:
     """Solve and certify until a solution passes. The caller must check `Certificate.ok`.
@@ -51,7 +51,7 @@ def make_plan(
     return _solved(Task(track, vehicle, options), progress, warm)
 
 
-def _solved(task: Task, progress: Progress, warm: Plan | None) -> tuple[Plan, Certificate]:
+def _solved(task: Task, progress: IterationCallback, warm: Plan | None) -> tuple[Plan, Certificate]:
     """Return the first certified solution, or the best uncertified one, with its certificate."""
     first = None
     deadline = Deadline.after(task.limit_s * (1.0 if find_compiler() else UNCOMPILED))
@@ -65,7 +65,7 @@ def _solved(task: Task, progress: Progress, warm: Plan | None) -> tuple[Plan, Ce
     return first
 
 
-def _at_risk(task: Task, progress: Progress, warm: Plan | None) -> tuple[Plan, Certificate]:
+def _at_risk(task: Task, progress: IterationCallback, warm: Plan | None) -> tuple[Plan, Certificate]:
     """Return the plan for the requested risk and its certificate, in which the risk is evaluated again."""
     found: dict[str, tuple[Certificate, PlanOptions]] = {}
 
@@ -100,7 +100,7 @@ def find_or_make_plan(
     track: Track,
     vehicle: Vehicle,
     options: PlanOptions,
-    progress: Progress,
+    progress: IterationCallback,
     uncertified: bool = False,
 ) -> Plan:
     """Return the stored plan if it was made for exactly this track and vehicle, else make and store a new one.

@@ -23,10 +23,10 @@ from planner.problem.terms import Point
 from planner.search.multistart import as_plan, of_plan
 from planner.search.refinement import COARSE_TOLERANCE, from_nearby
 from planner.task import Task
-from tracks.gate import Gate, Vector
+from tracks.gate import Gate
 from tracks.track import Track
 from vehicle.errors import UserError
-from vehicle.rotation import Array, to_euler
+from vehicle.rotation import Array, Vector, to_euler
 from vehicle.vehicle import Vehicle
 
 # Initial barrier 1e-3: with 1e-4 or 1e-5 a gate moved by 2 m needs more than the allowed iterations, with 1e-2 almost any change.
@@ -37,7 +37,7 @@ DEFECT_M = 0.05  # m, largest difference of the mesh's integration to a finer on
 
 
 @dataclass(frozen=True)
-class Rest:
+class Remainder:
     """Replanning request: the gates that a plan of the `rates` model has not passed at `from_s`, from a new state."""
 
     plan: Plan
@@ -65,12 +65,12 @@ class ReplanResult:
 
 
 class Replanner:
-    """Replanner with the compiled dynamics, which serve all requests, since the vehicle's parameters are arguments."""
+    """Replanner, with the dynamics compiled before the first request."""
 
     def __init__(self, vehicle: Vehicle):
-        self._flight = flight_block(RatesModel(vehicle))
+        flight_block(RatesModel(vehicle))
 
-    def __call__(self, rest: Rest) -> ReplanResult:
+    def __call__(self, rest: Remainder) -> ReplanResult:
         """Solve a request. Nothing is raised: a failure is reported in the status."""
         begin, iterations = time.perf_counter(), 0
         plan, left_s = rest.plan, rest.plan.total_time - rest.from_s
@@ -78,7 +78,7 @@ class Replanner:
             task = _task(rest)
             course = replace(resolve(task), begun=_begun(rest))
             mesh, point = _coarse(course, _led(_rest_of(rest, task.x0), task.gates))
-            solved = TimeOptimalProblem(course, flight=self._flight).solve(mesh, point, NEARBY, None)
+            solved = TimeOptimalProblem(course).solve(mesh, point, NEARBY, None)
             iterations, status = solved.iterations, "" if solved.success else f"the solver stopped with {solved.status}"
             if solved.success:
                 part = as_plan(course, mesh, solved.point)
@@ -90,7 +90,7 @@ class Replanner:
         return ReplanResult(plan, status, left_s, iterations, time.perf_counter() - begin)
 
 
-def _task(rest: Rest) -> Task:
+def _task(rest: Remainder) -> Task:
     """Return the task of a request.
 
     Raises:
@@ -105,7 +105,7 @@ def _task(rest: Rest) -> Task:
     return Task(rest.track, rest.vehicle, replace(rest.options, start=start, risk=None, edge_margins_m=margins))
 
 
-def _begun(rest: Rest) -> float:
+def _begun(rest: Remainder) -> float:
     """Return the fraction in time of the way to the next gate that the plan has already flown."""
     ends = np.append(0.0, rest.plan.gate_times_s)
     k = int(ends.searchsorted(rest.from_s, side="right"))
@@ -117,7 +117,7 @@ def _vector(a: Array) -> Vector:
     return x, y, z
 
 
-def _rest_of(rest: Rest, x0: Array | None) -> Plan:
+def _rest_of(rest: Remainder, x0: Array | None) -> Plan:
     """Return the rest of the plan, with initial state x0 (14,) and quaternions in its hemisphere."""
     assert x0 is not None, "a rest has a start"
     plan, k = rest.plan, int(rest.plan.t.searchsorted(rest.from_s, side="right"))

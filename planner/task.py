@@ -7,10 +7,10 @@ import numpy as np
 
 from planner.models import MODELS, Model
 from planner.options import Initial, PlanOptions
-from tracks.gate import Gate, Vector
+from tracks.gate import Gate
 from tracks.track import Track
 from vehicle.errors import UserError
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Vector
 from vehicle.vehicle import Vehicle
 
 TURNING = 2.0  # -, largest body rate of a start over the largest commanded rate, for starts after a disturbance

@@ -25,114 +25,130 @@ from vehicle.errors import UserError
 from vehicle.files import require_output
 from vehicle.vehicle import Vehicle, load_vehicle
 
-STATUS_HZ = 5
-BY_MSP = {"take_back": math.inf, "sitl": None, "msp": TERMINAL}  # defaults of the options of MSP
+STATUS_HZ = 5  # Hz, rate of the status line, simulator clock (chosen)
+BY_MSP = {"take_back": math.inf, "sitl": None, "msp": TERMINAL}  # defaults of the options for MSP profiles
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = argparse.ArgumentParser(prog="race-sim", description="A simulator that speaks VADR-TS-002 over UDP.")
+    """Return the command-line parser of `race-sim`."""
+    arguments = argparse.ArgumentParser(
+        prog="race-sim", description="Simulator with the interface VADR-TS-002 over UDP."
+    )
     arguments.add_argument("--track", default="vq1", help="name or YAML file (default: vq1)")
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
     arguments.add_argument("--profile", default="spec", help="wire profile (default: spec)")
-    arguments.add_argument("--look", default="race", help="how the world is drawn: name or YAML file (default: race)")
-    arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
+    arguments.add_argument(
+        "--look", default="race", help="appearance of the rendered world: name or YAML file (default: race)"
+    )
+    arguments.add_argument("--laps", type=int, default=1, help="number of laps of a closed track (default: 1)")
     arguments.add_argument(
         "--setting",
         type=int,
         choices=sorted(SETTINGS),
-        help="1, 2: the controller's own model flies; 3, 4: the aerodynamic model (default: what is known of the vehicle)",
+        help="plant: 1, 2 the controller's model, 3, 4 the grey-box model (default: the most detailed that the vehicle has)",
     )
     arguments.add_argument(
         "--world",
         default=NOMINAL,
         metavar="FILE[:SEED]",
-        help="how what flies here differs from track and vehicle, see docs/worlds.md (default: as_believed)",
+        help="deviations of the simulated world from track and vehicle, see docs/worlds.md (default: as_believed)",
     )
     arguments.add_argument(
         "--residual",
         type=Path,
         metavar="FILE",
-        help="what flies also has the acceleration that race-bench fit-residuals has learned",
+        help="add the residual acceleration learned by race-bench fit-residuals",
     )
-    arguments.add_argument("--seed", type=int, default=0, help="of sensor noise and scenery")
-    arguments.add_argument("--realtime", type=float, default=1.0, help="simulated over wall time (default: 1.0)")
+    arguments.add_argument("--seed", type=int, default=0, help="random seed of sensor noise and scenery (default: 0)")
+    arguments.add_argument("--realtime", type=float, default=1.0, help="ratio of simulated to wall time (default: 1.0)")
+    _add_wire(arguments)
+    add_heat_arguments(arguments)
+    arguments.add_argument("--once", action="store_true", help="end after the first run")
+    add_common(arguments, "verdict and true path of the last run", "--report")
+    arguments.add_argument("--shot", type=Path, metavar="FILE.png", help="render one image and exit")
     arguments.add_argument(
-        "--bind", default="", metavar="HOST:PORT", help="own MAVLink port (default: 127.0.0.1:14560)"
+        "--pose-at",
+        default="",
+        metavar="X,Y,Z,ROLL,PITCH,YAW",
+        help="with --shot: pose of the body, m and degrees; write --pose-at=-3,0,... (default: the start)",
+    )
+    return arguments
+
+
+def _add_wire(arguments: argparse.ArgumentParser) -> None:
+    """Add the options of the link: addresses, protocols, and what they carry."""
+    arguments.add_argument(
+        "--bind",
+        default="",
+        metavar="HOST:PORT",
+        help="address of the simulator's MAVLink port (default: 127.0.0.1:14560)",
     )
     arguments.add_argument(
-        "--client", default="", metavar="HOST:PORT", help="telemetry goes here (default: 127.0.0.1:14550)"
+        "--client", default="", metavar="HOST:PORT", help="destination of telemetry (default: 127.0.0.1:14550)"
     )
     arguments.add_argument(
-        "--video", default="", metavar="HOST:PORT", help="images go here (default: port 5600 of the client)"
+        "--video", default="", metavar="HOST:PORT", help="destination of images (default: port 5600 of the client)"
     )
     arguments.add_argument(
         "--vision-protocol",
         default=VADR,
         metavar="NAME",
-        help="vadr: --video gets images; rflysim or rflysim://HOST:PORT[?imu=PORT]: who asks there gets sensors (default: vadr)",
+        help="vadr: images to --video; rflysim or rflysim://HOST:PORT[?imu=PORT]: sensors requested there (default: vadr)",
     )
     arguments.add_argument(
         "--msp",
         default=TERMINAL,
         metavar="WHERE",
-        help="with --profile betaflight: pty, a pseudo-terminal, or tcp:HOST:PORT (default: pty)",
+        help="with --profile betaflight: serial line, pty (a pseudo-terminal) or tcp:HOST:PORT (default: pty)",
     )
     arguments.add_argument(
         "--sitl",
         type=Path,
         metavar="PROGRAM",
-        help="with --profile betaflight: Betaflight's own program for simulators flies, see docs/betaflight.md",
+        help="with --profile betaflight: use Betaflight's SITL program as the flight controller, see docs/betaflight.md",
     )
     arguments.add_argument(
         "--take-back",
         type=float,
         default=math.inf,
         metavar="S",
-        help="with --profile betaflight: from whoever does not fly for so long after the handover (default: never)",
+        help="with --profile betaflight: the safety pilot takes back if no flight begins within S s (default: never)",
     )
     arguments.add_argument(
-        "--signing-key", type=Path, metavar="FILE", help="sign MAVLink with the passphrase in a file, and demand it"
+        "--signing-key",
+        type=Path,
+        metavar="FILE",
+        help="sign MAVLink with the passphrase in a file, and require signed messages",
     )
-    arguments.add_argument("--pose", action="store_true", help="tell the true pose: LOCAL_POSITION_NED and ODOMETRY")
+    arguments.add_argument("--pose", action="store_true", help="send the true pose as LOCAL_POSITION_NED and ODOMETRY")
     arguments.add_argument(
         "--lockstep",
         action="store_true",
-        help="time waits for the client: each IMU sample wants a set-point or SYSTEM_TIME",
+        help="advance only with the client: it answers each IMU sample by a set-point or SYSTEM_TIME",
     )
     arguments.add_argument(
         "--strict",
         action="store_true",
-        help="a breach of the interface (docs/vadr.md) disqualifies; else it is told of",
+        help="disqualify for a violation of the interface (docs/vadr.md) instead of reporting it only",
     )
-    arguments.add_argument("--record", type=Path, help="write truth, commands and every message here (MCAP)")
-    add_heat_arguments(arguments)
-    arguments.add_argument("--once", action="store_true", help="end after the first run")
-    add_common(arguments, "verdict and true path of the last run", "--report")
-    arguments.add_argument("--shot", type=Path, metavar="FILE.png", help="draw one image and end")
-    arguments.add_argument(
-        "--pose-at",
-        default="",
-        metavar="X,Y,Z,ROLL,PITCH,YAW",
-        help="of the body in the shot, in m and degrees; write --pose-at=-3,0,... (default: the start)",
-    )
-    return arguments
+    arguments.add_argument("--record", type=Path, help="log of truth, commands and every message (MCAP)")
 
 
 class Narrator:
     """Terminal output: a status line during a run, and one line per finished run."""
 
     def __init__(self, file: Path | None):
-        self._file, self._ticks, self._told = file, 0, False
-        self._objected: set[str] = set()  # rules told of in this run
+        self._file, self._ticks, self._reported = file, 0, False
+        self._objected: set[str] = set()  # rules reported in this run
 
     def __call__(self, simulator: Simulator, lag: float) -> None:
         self._ticks += 1
         race = simulator.referee.race
         self._object(simulator.referee)
         if not race.over:
-            self._told = False
-        elif not self._told:
-            self._told = True
+            self._reported = False
+        elif not self._reported:
+            self._reported = True
             self._finish(simulator)
         if sys.stderr.isatty() and self._ticks % round(simulator.profile.physics_hz / STATUS_HZ) == 0:
             passed, total = len(race.gate_times_s), len(simulator.referee.course)
@@ -171,13 +187,12 @@ def residual_of(arguments: argparse.Namespace, vehicle: Vehicle) -> ResidualAcce
     setting = SETTINGS.get(arguments.setting) or natural(vehicle)
     residuals.require(vehicle, setting, str(arguments.residual))
     if residuals.acceleration is None:
-        raise UserError(
-            f"--residual {arguments.residual}: has errors of an odometry alone, which race-bench flies with"
-        )
+        raise UserError(f"--residual {arguments.residual}: contains odometry errors only; race-bench flies with these")
     return residuals.acceleration
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the simulator as the command line requests, and return the exit code."""
     track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
     profile, look = load_wire(arguments.profile), load_look(arguments.look)
     for output in (arguments.record, arguments.json, arguments.shot):
@@ -187,7 +202,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not 0.01 <= arguments.realtime <= 100:
         raise UserError(f"--realtime {arguments.realtime:g}: must lie between 0.01 and 100")
     if arguments.lockstep and arguments.realtime != 1.0:
-        raise UserError("--lockstep and --realtime exclude each other: in lock-step the client keeps the time")
+        raise UserError("--lockstep and --realtime exclude each other: in lock-step the client sets the pace")
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
     require_heat(arguments)
@@ -202,7 +217,7 @@ def run(arguments: argparse.Namespace) -> int:
     for name, usual in BY_MSP.items():
         if getattr(arguments, name) != usual:
             option = f"--{name.replace('_', '-')}"
-            raise UserError(f"{option}: the profile {profile.name} speaks MAVLink; --profile betaflight speaks MSP")
+            raise UserError(f"{option}: profile {profile.name} is for MAVLink; --profile betaflight is for MSP")
     residual = residual_of(arguments, vehicle)
     if arguments.pilots > 1:
         return race_heat(arguments, profile, world, look, residual)
@@ -210,6 +225,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main() -> None:
+    """Run `race-sim` and exit with its code."""
     sys.exit(perform(parser(), run))
 
 

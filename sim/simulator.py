@@ -26,7 +26,7 @@ from link.profile import Profile, RateDivider
 from sim.heat.encounter import StateChange
 from sim.heat.traffic import Rival, TrafficView
 from sim.physics.contact import Body, ColliderKind, Colliders, Contact
-from sim.physics.plant import Residual, Truth
+from sim.physics.plant import Truth, UnmodelledAcceleration
 from sim.physics.residual import together
 from sim.physics.rotors_plant import MotorSource
 from sim.physics.setting import Setting, make_plant, natural
@@ -97,7 +97,7 @@ class Simulator:
         laps: int = 1,
         pose: bool = False,
         setting: Setting | None = None,
-        residual: Residual | None = None,
+        residual: UnmodelledAcceleration | None = None,
         strict: bool = False,
         around: TrafficView | None = None,
         motors: MotorSource | None = None,
@@ -285,7 +285,7 @@ class Simulator:
         if race is None:
             return news
         if self.clock.map_due(self.t):
-            news.append(track_map(self.t, self.world.told, race.map_at_foot))
+            news.append(track_map(self.t, self.world.published, race.map_at_foot))
         if any(self._status(n) for n in self._reporter.stamps(self.count)):
             news.append(self.clock.status(self.t, self.referee))
         return news

@@ -4,10 +4,13 @@ import contextlib
 import importlib
 import io
 import json
+import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -16,7 +19,7 @@ from tests.conftest import ROOT
 
 
 def command(module: str, *arguments: object) -> list[str]:
-    """As `subprocess` wants it. As for who is installed, processes that the command starts do not load the command again."""
+    """Return the command line of a module for `subprocess`. As when installed, child processes do not load the command again."""
     return [sys.executable, "-c", f"from {module} import main; main()", *map(str, arguments)]
 
 
@@ -70,3 +73,24 @@ def free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def survivors(session: int) -> list[int]:
+    """Processes of a session that do not end by themselves within a minute, which is ample: they end at once. Ends them."""
+    until = time.monotonic() + 60
+    while (left_over := running(session)) and time.monotonic() < until:
+        time.sleep(0.05)
+    for pid in left_over:
+        os.kill(pid, signal.SIGKILL)
+    return left_over
+
+
+def running(session: int) -> list[int]:
+    """Processes of a session that still run, by their state in /proc/PID/stat."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, its = path.read_text().rpartition(")")[2].split()[:4]
+            if int(its) == session and state != "Z":
+                found.append(int(path.parent.name))
+    return found

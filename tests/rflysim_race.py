@@ -14,7 +14,7 @@ RIGHT_SENSOR = '"SensorPosXYZ": [0, 0, 0], "SensorAngEular": [0, 20'
 
 @dataclass(frozen=True)
 class Raced:
-    """What both ends said."""
+    """Output of both ends of a race."""
 
     pilot: subprocess.CompletedProcess[str]
     simulator: str

@@ -51,15 +51,15 @@ def commands(files: Path) -> dict[str, list[str]]:
 
 
 def wait_until_loading(process: subprocess.Popen) -> None:
-    """Until extension modules are loaded: before, it is Python itself that begins."""
+    """Wait until extension modules are loaded: before that, Python itself is starting."""
     maps = Path(f"/proc/{process.pid}/maps")
     while process.poll() is None and "site-packages" not in maps.read_text():
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("after_s", [0.0, 2.0, 5.0])
+@pytest.mark.parametrize("after_s", [0.0, 5.0])
 def test_ctrl_c_ends_every_command_in_order(files, after_s):
-    """As a terminal sends it, to the whole process group. Some have ended by themselves before."""
+    """Send Ctrl-C to the whole process group, as a terminal does; some commands end by themselves before."""
     running = {}
     for name, arguments in commands(files).items():
         running[name] = subprocess.Popen(

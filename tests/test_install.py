@@ -121,7 +121,7 @@ def test_public_names_and_rooms_are_found_within(site, run):
 
 
 def test_a_course_is_planned_and_flown(site, run, sprint, tmp_path):
-    """With CasADi and without Numba, whose compiled code would serve this folder only."""
+    """Fly with CasADi and without Numba, whose compiled code would serve this folder only."""
     shutil.copy(sprint / "sprint.yaml", tmp_path)
     run(site / "bin/plan-track", "sprint.yaml", "--guesses", "1")
     flown = run(site / "bin/run-mpc", "sprint.yaml", "--lockstep", "--camera", "projected", "--solver", "casadi")

@@ -3,6 +3,7 @@
 import ast
 import re
 import tomllib
+from functools import cache
 
 import pytest
 
@@ -21,9 +22,19 @@ ROOMS = (
 )  # fmt: skip
 
 
+@cache
+def parsed(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes_of(path):
+    return list(ast.walk(parsed(path)))
+
+
 def imported(path):
     """The modules that a file names, inside of functions as well."""
-    return modules(path, ast.walk(ast.parse(path.read_text())))
+    return modules(path, nodes_of(path))
 
 
 def modules(path, nodes):
@@ -50,7 +61,7 @@ def test_no_room_imports_what_is_made_of_rooms():
 
 
 @pytest.mark.parametrize("room", ROOMS[: ROOMS.index("sim")])
-def test_what_the_pilot_is_made_of_knows_no_simulator(room):
+def test_the_pilots_rooms_do_not_import_the_simulator(room):
     files = (ROOT / room).rglob("*.py")
     assert not [path for path in files for module in imported(path) if module.split(".")[0] == "sim"]
 
@@ -59,7 +70,7 @@ def test_what_the_pilot_is_made_of_knows_no_simulator(room):
 def test_no_command_waits_for_scipy_until_it_computes(room):
     """It is a third of all that `run-mpc` would load."""
     files = (ROOT / room).rglob("*.py")
-    found = [(path.name, one) for path in files for one in modules(path, ast.parse(path.read_text()).body)]
+    found = [(path.name, one) for path in files for one in modules(path, parsed(path).body)]
     assert found and not [name for name, one in found if one.split(".")[0] == "scipy"]
 
 
@@ -67,16 +78,16 @@ def test_no_command_waits_for_scipy_until_it_computes(room):
 def test_no_import_binds_the_name_of_a_room(room):
     """`import planner.plan` binds `planner`, a name that does not exist once the room is `gate_racer.planner`."""
     for path in (ROOT / room).rglob("*.py"):
-        imports = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import)]
+        imports = [node for node in nodes_of(path) if isinstance(node, ast.Import)]
         bound = {alias.name.split(".")[0] for node in imports for alias in node.names if alias.asname is None}
         assert not bound & {*ROOMS}, path
 
 
-def test_what_is_loaded_by_name_is_there_wherever_rooms_lie():
+def test_modules_loaded_by_name_exist_in_every_layout():
     """Names of modules are strings only as arguments of `vehicle.rooms`, and in the tables of `gate_racer`."""
     named = {*map(module_name, HOMES.values()), *COMMANDS.values(), ABOUT}
     for path in (path for room in INSTALLED for path in (ROOT / room).rglob("*.py")):
-        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        nodes = nodes_of(path)
         calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
         taken = [node.args[0] for node in calls if node.func.id in ("module_name", "command_line")]
         left = {text(node) for node in nodes if node not in taken and is_module(text(node))}

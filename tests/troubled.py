@@ -26,7 +26,7 @@ GO_S = 1.1  # of the simulator's time
 
 @dataclass(frozen=True)
 class Trouble:
-    """What happens to the link for some time, `begin` s after the simulator's start (GO is at GO_S)."""
+    """Disturbance of the link for some time, `begin` s after the simulator's start (GO is at GO_S)."""
 
     name: str
     begin: float

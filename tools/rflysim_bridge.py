@@ -42,7 +42,7 @@ from link.rflysim.vision import parse_server
 from link.sockets import LinkError, parse_address
 from vehicle.errors import UserError, exit_code
 
-Start = Callable[[float], float]  # from a sample's time (s) to the start of the simulation (s since 1970), or to 0
+StartTime = Callable[[float], float]  # from a sample's time (s) to the start of the simulation (s since 1970), or to 0
 REPORT_S = 2.0  # s between two reports
 POLL_S = 0.1  # s, greatest wait for a sample
 QUEUE = 5  # depth of ROS queues
@@ -94,7 +94,7 @@ class RosNode:
                 status = camera_status(state, t, gimbal, receiver.health(state.seq_id), self._prefix)
                 self._send(gimbal_topic(gimbal, "status", self._prefix), f"{package}/CameraStatus", status)
 
-    def feel(self, samples: list[ImuSample], start: Start) -> None:
+    def feel(self, samples: list[ImuSample], start: StartTime) -> None:
         """Publish IMU samples."""
         for sample in samples:
             values = imu(sample, start(sample.t), frame("imu_flu", self._prefix))
@@ -263,7 +263,7 @@ def _ros(
     return work
 
 
-def _start(arguments: argparse.Namespace, stack: ExitStack, server: Address) -> Start:
+def _start(arguments: argparse.Namespace, stack: ExitStack, server: Address) -> StartTime:
     """Return the function that gives the start of the simulation, by `--stamps`."""
     if arguments.stamps == "simulation":
         return lambda t: 0.0

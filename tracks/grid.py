@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tracks.track import Start, Track
 from vehicle.errors import UserError
-from vehicle.vehicle import Vector
+from vehicle.rotation import Vector
 
 SPACING_M = 1.0  # m, default distance between neighbours (chosen)
 MOST = 8  # largest number of vehicles in a race (chosen)

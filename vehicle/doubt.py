@@ -7,7 +7,7 @@ It is the prior of the flight's filter (`estimation.eskf.states`) and of the mar
 import math
 from dataclasses import astuple, dataclass
 
-DEG = math.radians(1.0)
+DEG = math.radians(1.0)  # rad per degree
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,8 @@ class Doubt:
     pad_m: float = 0.1  # m, position of the pad, the origin of a map
     pad_m_s: float = 0.005  # m/s, velocity at rest
     pad_yaw: float = DEG  # rad, of a vehicle placed by hand
-    pad_lean: float = (
-        20 * DEG
-    )  # rad, tilt, which gravity measures; the qualifier's pad is pitched by 17.8 deg, which no file states
+    # rad, tilt, which gravity measures; the qualifier's pad is pitched by 17.8 deg, which no file states.
+    pad_lean: float = 20 * DEG
     # The IMU, in addition to the vehicle's file: a consumer part.
     accel_bias_m_s2: float = 0.05
     gyro_bias_rad_s: float = 0.005
@@ -44,10 +43,8 @@ class Doubt:
     arm_m: float = 0.02  # m; the specification has the camera at the origin of bodies of 0.28 m
     focal: float = 0.01  # -, relative, of a calibration without a target
     centre_px: float = 2.5  # px, typical offset of a sensor from its lens
-    radial: tuple[float, float] = (
-        0.01,
-        0.002,
-    )  # -, k1 and k2, the effect of a wrong focal length, 3 px in the corners of the image
+    # -, k1 and k2, the effect of a wrong focal length, 3 px in the corners of the image.
+    radial: tuple[float, float] = 0.01, 0.002
     delay_s: float = 0.01  # s, exposure after its timestamp
     readout_s: float = 0.006  # s, from the first row to the last: zero in a simulator, 5 to 20 ms in drones' cameras
     # The detector; for systematic errors, which averaging does not reduce, see `perception.rims.GateAppearance`.
@@ -57,14 +54,12 @@ class Doubt:
     edge_m: float = 0.01  # m, likewise, independent per gate
     wall_m: float = 0.08  # m, along a frame's depth, of the line seen as its edge: half of 0.16 m, fitted to images
     # The vehicle and the air: the spread of the published values of teams.
-    thrust: float = (
-        0.05  # -, relative: fits of the same builds differ by 20 to 30 % above half throttle, by a few percent at hover
-    )
+    # -, relative: fits of the same builds differ by 20 to 30 % above half throttle, by a few percent at hover.
+    thrust: float = 0.05
     drag: float = 0.2  # -, relative
     response_s: float = 0.01  # s, total delay of the response: command delay 8 ms, and 20 % of lags of 25 and 30 ms
-    lift_1_m: float = (
-        0.01  # 1/m, thrust gained per squared speed across the rotors, for vehicles with an aerodynamic model
-    )
+    # 1/m, thrust gained per squared speed across the rotors, for vehicles with an aerodynamic model.
+    lift_1_m: float = 0.01
     wind_m_s: float = 1.0  # m/s, north and east
     # The course.
     scale: float = 0.008  # -, of the map; one sent by a simulator was 0.77 % too large

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from vehicle.layout import layout
-from vehicle.rotation import Scalars, Vector3, rate, rotate
+from vehicle.rotation import DOWN_W, Scalars, Scalars3, rate, rotate
 
 GRAVITY = 9.80665  # m/s^2, standard gravity
+G_W = GRAVITY * DOWN_W  # m/s^2, world NED
 
 RATES_X = layout(
     p=("x y z", "m", "world NED"),
@@ -69,7 +70,7 @@ def shaped(numbers: Sequence[Any], like: Parameters) -> Parameters:
     return type(like)._make(tuple(next(rest) for _ in one) if isinstance(one, tuple) else next(rest) for one in like)
 
 
-def drag(q: Scalars, v: Scalars, linear: Scalars, quadratic: Any) -> Vector3:
+def drag(q: Scalars, v: Scalars, linear: Scalars, quadratic: Any) -> Scalars3:
     """Return the acceleration by drag, world axes, m/s^2: -R diag(linear) R' v - quadratic |v| v."""
     v_b = rotate((q[0], -q[1], -q[2], -q[3]), v)
     d = rotate(q, (linear[0] * v_b[0], linear[1] * v_b[1], linear[2] * v_b[2]))
@@ -78,7 +79,7 @@ def drag(q: Scalars, v: Scalars, linear: Scalars, quadratic: Any) -> Vector3:
     return (-d[0] - k * v[0], -d[1] - k * v[1], -d[2] - k * v[2])
 
 
-def translation(q: Scalars, v: Scalars, c: Any, linear: Scalars, quadratic: Any) -> Vector3:
+def translation(q: Scalars, v: Scalars, c: Any, linear: Scalars, quadratic: Any) -> Scalars3:
     """Return dv/dt in world axes, m/s^2, under the mass-normalised thrust c, drag and gravity."""
     t = rotate(q, (0.0, 0.0, -c))
     d = drag(q, v, linear, quadratic)
@@ -104,16 +105,9 @@ def rates(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
     dq = rate(q, w)
     a = translation(q, v, x[13], par.drag_linear, par.drag_quadratic)
     return (
-        v[0],
-        v[1],
-        v[2],
-        dq[0],
-        dq[1],
-        dq[2],
-        dq[3],
-        a[0],
-        a[1],
-        a[2],
+        *v,
+        *dq,
+        *a,
         (u[0] - w[0]) / par.rate_lag[0],
         (u[1] - w[1]) / par.rate_lag[1],
         (u[2] - w[2]) / par.rate_lag[2],
@@ -139,16 +133,9 @@ def rotors(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
     dq = rate(q, w)
     a = translation(q, v, (u[0] + u[1] + u[2] + u[3]) / par.mass, par.drag_linear, par.drag_quadratic)
     return (
-        v[0],
-        v[1],
-        v[2],
-        dq[0],
-        dq[1],
-        dq[2],
-        dq[3],
-        a[0],
-        a[1],
-        a[2],
+        *v,
+        *dq,
+        *a,
         (tx - (J[2] - J[1]) * w[1] * w[2]) / J[0],
         (ty - (J[0] - J[2]) * w[2] * w[0]) / J[1],
         (tz - (J[1] - J[0]) * w[0] * w[1]) / J[2],

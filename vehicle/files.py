@@ -22,9 +22,8 @@ import numpy as np
 
 from vehicle.errors import UserError
 
-TEXT_BYTES = (
-    32 << 20
-)  # bytes, largest CSV or JSON file: a true path of ten minutes has 20 MB, and empty lists take 24 times their text
+# Bytes, largest CSV or JSON file: a true path of ten minutes has 20 MB, and empty lists take 24 times their text.
+TEXT_BYTES = 32 << 20
 ARRAY_BYTES = 64 << 20  # bytes, largest .npz file, unpacked; 1000 samples of a residual take 0.2 MB
 JSON_DEPTH = 64  # most nested lists and objects; the deepest file of the project has 6
 FIELDS = 4 << 20  # most fields of a CSV file, with 100 bytes of memory each

@@ -12,11 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 Scalars = Any  # indexable: floats, arrays or CasADi expressions, one by one or as an array of them
-Vector3 = tuple[Any, Any, Any]
-Quaternion = tuple[Any, Any, Any, Any]
+Scalars3 = tuple[Any, Any, Any]
+Scalars4 = tuple[Any, Any, Any, Any]
+Vector = tuple[float, float, float]  # of records and files; axes as the field says
+Quaternion = tuple[float, float, float, float]  # of records and files, wxyz
+Mask = NDArray[np.bool_]
+Indices = NDArray[np.intp]
+
+DOWN_W: Array = np.array([0.0, 0.0, 1.0])  # unit vector, world NED
 
 
-def product(a: Scalars, b: Scalars) -> Quaternion:
+def product(a: Scalars, b: Scalars) -> Scalars4:
     """Return the Hamilton product a * b of two wxyz quaternions (4 scalars each)."""
     return (
         a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
@@ -26,7 +32,7 @@ def product(a: Scalars, b: Scalars) -> Quaternion:
     )
 
 
-def rotate(q: Scalars, v: Scalars) -> Vector3:
+def rotate(q: Scalars, v: Scalars) -> Scalars3:
     """Rotate v (3 scalars) by q (4 scalars), such as `v_w` from `q_wb` and `v_b`: the vector part of q (0, v) q*."""
     # (s^2 - u.u) v + 2 (u.v) u + 2 s (u x v), with q = (s, u)
     a = q[0] * q[0] - q[1] * q[1] - q[2] * q[2] - q[3] * q[3]
@@ -39,7 +45,7 @@ def rotate(q: Scalars, v: Scalars) -> Vector3:
     )
 
 
-def rate(q: Scalars, w: Scalars) -> Quaternion:
+def rate(q: Scalars, w: Scalars) -> Scalars4:
     """Return dq/dt = q * (0, w/2) for body rates w, rad/s."""
     return (
         0.5 * (-q[1] * w[0] - q[2] * w[1] - q[3] * w[2]),
@@ -49,7 +55,7 @@ def rate(q: Scalars, w: Scalars) -> Quaternion:
     )
 
 
-def conjugate(q: Scalars) -> Quaternion:
+def conjugate(q: Scalars) -> Scalars4:
     """Return the conjugate, the inverse of a unit quaternion."""
     return (q[0], -q[1], -q[2], -q[3])
 
@@ -147,6 +153,6 @@ def aligned(down: Scalars, heading: Scalars) -> Array:
     return from_matrix(tuple(zip(_cross(right, down), right, down, strict=True)))
 
 
-def _cross(a: Scalars, b: Scalars) -> Vector3:
+def _cross(a: Scalars, b: Scalars) -> Scalars3:
     """Return a x b, in a tenth of the time of `np.cross`."""
     return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])

@@ -14,8 +14,8 @@ from vehicle.config import load_named
 from vehicle.dynamics import GRAVITY, RatesParameters, RotorsParameters
 from vehicle.errors import UserError
 from vehicle.powertrain import Aero, Battery, ContactParameters, FlightControllerParameters, Mixer, MotorParameters
+from vehicle.rotation import Vector
 
-Vector = tuple[float, float, float]
 FOLDER = Path(__file__).parent
 
 
@@ -82,7 +82,7 @@ class Rotors:
 
     @property
     def slew_max_rad_s2(self) -> Vector:
-        """Of each body axis alone, at half thrust: the rotors on one side at their most, the others still."""
+        """Angular acceleration (3,), each axis alone, at half thrust: rotors on one side at full thrust, the others stopped."""
         roll, pitch, yaw = (
             self.thrust_max_n / 2 * sum(map(abs, arms)) / inertia
             for arms, inertia in zip((self.y_m, self.x_m, self.torque_m), self.inertia_kg_m2, strict=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.campaign.choice import SETTINGS, Choice
 from benchmarks.campaign.flight import attempt, fly
 from benchmarks.campaign.prepare import prepare
-from benchmarks.campaign.run import CampaignProgress, Job, in_processes, on_cluster
+from benchmarks.campaign.run import CampaignProgress, FlightJob, in_processes, on_cluster
 from benchmarks.campaign.store import FILE, Row, Store
 from benchmarks.campaign.worlds import asked as asked_for
 from benchmarks.campaign.worlds import cells_of
@@ -54,9 +54,8 @@ def campaign(
         track.course(choice.laps)
     for vehicle, name in product(vehicles, choice.settings):
         if (simulated := SETTINGS[name].simulated) is not None:
-            make_plant(
-                vehicle, loaded[0].start, simulated
-            )  # raises before any flight where the vehicle lacks parameters
+            # Raises before any flight where the vehicle lacks parameters.
+            make_plant(vehicle, loaded[0].start, simulated)
         if residuals is not None:
             residuals.require(vehicle, SETTINGS[name].flown(vehicle), f"--residual {choice.residual}")
     for track, vehicle, world in product(loaded, vehicles, cells_of(choice.worlds)):
@@ -64,7 +63,7 @@ def campaign(
     store = Store(folder / FILE)
     store.require({**machine(), **{f"gates:{track.name}": _outlines(track) for track in loaded}}, "commit")
     done = {name for name, status in store.done().items() if not (retry and status == "failed")}
-    jobs, requested = list[Job](), list[str]()
+    jobs, requested = list[FlightJob](), list[str]()
     for track in loaded:
         for vehicle in vehicles:
             cases = choice.cases(track.name, vehicle.name)
@@ -125,9 +124,8 @@ def commit() -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True).stdout
 
     try:
-        if (
-            Path(os.fsdecode(git("rev-parse", "--show-toplevel").rstrip(b"\n"))) != ROOT
-        ):  # its environment lies in another's
+        # Its environment lies in another's.
+        if Path(os.fsdecode(git("rev-parse", "--show-toplevel").rstrip(b"\n"))) != ROOT:
             return version(DISTRIBUTION)
         head, changes = git("rev-parse", "--short=12", "HEAD").decode().strip(), git("diff", "HEAD")
     except (OSError, subprocess.CalledProcessError):

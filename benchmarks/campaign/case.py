@@ -51,9 +51,8 @@ class Outcome:
     at_gates_m: list[float] = field(default_factory=list)
     # Crossing point of each gate's plane, right and down of the opening's centre, in the axes of the true gate.
     crossing_m: list[tuple[float, float]] = field(default_factory=list)
-    misjudged_m: list[tuple[float, float]] = field(
-        default_factory=list
-    )  # error of the estimated crossing, NaN: unknown
+    # Error of the estimated crossing, NaN: unknown.
+    misjudged_m: list[tuple[float, float]] = field(default_factory=list)
     nees: float | None = None  # mean NEES of position, velocity and attitude; 9 for a consistent filter
     solve_p50_ms: float | None = None
     solve_p99_ms: float | None = None

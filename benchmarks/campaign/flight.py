@@ -30,7 +30,7 @@ from sim.physics.plant import P, Q, V, W
 from sim.referee import RunStatus
 from sim.report import report
 from sim.simulator import Simulator
-from sim.worlds.distribution import described, resolve
+from sim.worlds.distribution import resolve
 from sim.worlds.world import World
 from vehicle.rotation import Array
 
@@ -66,7 +66,7 @@ def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) 
     """Fly a case and write its log; with `plot` also draw the flight there."""
     begin, conditions = time.process_time(), SETTINGS[case.setting]
     world = resolve(asked(case.world, case.seed), course.track, course.vehicle)
-    log.write("flight", 0.0, track=case.track, vehicle=case.vehicle, world=described(world), seed=case.seed)
+    log.write("flight", 0.0, track=case.track, vehicle=case.vehicle, world=world.as_dict(), seed=case.seed)
     recorder, tally, verdict, simulated_s = (_by_state if conditions.given else _by_sight)(
         case, course, conditions, world, log
     )

@@ -17,9 +17,8 @@ from vehicle.rotation import Array
 from vehicle.vehicle import load_vehicle
 
 NAME = "make-errors"
-LENGTH_M = (
-    10.0  # correlation length of the errors: about the distance between gates, where drift is corrected (a guess)
-)
+# Correlation length of the errors: about the distance between gates, where drift is corrected (a guess).
+LENGTH_M = 10.0
 
 
 def add_parser(commands: Any) -> None:

@@ -14,13 +14,12 @@ from estimation.registry import DEFAULT
 from mpc.make import DEFAULT as CONTROLLER
 from planner.options import PlanOptions
 from planner.planning import find_or_make_plan, plan_path
-from sim.physics.gaussian_process import Indices
 from sim.physics.observation import ObservationModel
 from sim.physics.residual import Residuals
 from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.files import read_arrays, read_json, reading, write_arrays
-from vehicle.rotation import Array, conjugate, log, product
+from vehicle.rotation import Array, Indices, conjugate, log, product
 from vehicle.vehicle import Vehicle
 
 ROLLOUTS = 3  # flights to learn from, as in the paper

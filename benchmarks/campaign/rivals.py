@@ -23,7 +23,7 @@ from estimation.registry import DEFAULT, make_estimator
 from link.profile import Profile, load_profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.drivers.heat import Entry, fly_heat
+from pilot.drivers.heat import HeatPilot, fly_heat
 from pilot.drivers.lockstep_perception import open_perception
 from pilot.guidance.rivals import Known, StartGrid
 from pilot.make import make_racer
@@ -50,7 +50,7 @@ class Entrant:
     name: str
     plan: str = ""  # as race-bench --plans reads it, such as reserve=0.65
     controller: str = "mpcc"
-    rivals: str = Known.TOLD  # what is known of them; who knows nothing flies its plan, and yields to nobody
+    rivals: str = Known.TOLD  # information about rivals; without any a pilot flies its plan and does not yield
 
     def __post_init__(self) -> None:
         if self.rivals not in tuple(Known):
@@ -85,7 +85,7 @@ def load_grid(name: str) -> Grid:
 
 
 @dataclass(frozen=True)
-class Race:
+class HeatResult:
     """Result of one race of several pilots."""
 
     seed: int
@@ -121,28 +121,30 @@ class Race:
 
 def race(
     pilots: Sequence[tuple[Entrant, PreparedCourse]], profile: Profile, world: str, seed: int, setup: HeatSetup
-) -> Race:
+) -> HeatResult:
     """Fly one race in lock-step; pilots in the order of their places, `world` as in `race-bench --worlds`."""
     track, vehicle = pilots[0][1].track, pilots[0][1].vehicle
     heat = Heat(resolve(asked(world, seed), track, vehicle), profile, seed, setup)
     entries = []
     for k, ((entrant, course), here, own) in enumerate(zip(pilots, heat.worlds, heat.seeds, strict=True), 1):
-        told = here.told
-        associator = Associator(told.gates, vehicle.camera)
-        estimator = make_estimator(DEFAULT, told.start, vehicle, associator.appearance)
-        follow = make_controller(entrant.controller, course.plan, vehicle, told)
-        others = {i: one.told.start.position_m for i, one in enumerate(heat.worlds, 1) if i != k}
+        published = here.published
+        associator = Associator(published.gates, vehicle.camera)
+        estimator = make_estimator(DEFAULT, published.start, vehicle, associator.appearance)
+        follow = make_controller(entrant.controller, course.plan, vehicle, published)
+        others = {i: one.published.start.position_m for i, one in enumerate(heat.worlds, 1) if i != k}
         start = StartGrid(k, Known(entrant.rivals), others)
-        pilot = make_racer(told, vehicle, profile, estimator, associator, follow, setup.laps, grid=start)
+        pilot = make_racer(published, vehicle, profile, estimator, associator, follow, setup.laps, grid=start)
         eye = open_perception("projected", LOOK, here, vehicle.camera, profile, own)
-        entries.append(Entry(pilot, eye, Recorder(cast(FlightLog, NoLog()))))
+        entries.append(HeatPilot(pilot, eye, Recorder(cast(FlightLog, NoLog()))))
     fly_heat(heat, entries, lambda _: None)
     go_t = min((s.referee.race.go_t or 0.0 for s in heat.simulators), default=0.0)
     touched, names = heat.encounters, [entrant.name for entrant, _ in pilots]
-    return Race(seed, names, standings(heat), [one.t - go_t for one in touched], [one.approach_m_s for one in touched])
+    return HeatResult(
+        seed, names, standings(heat), [one.t - go_t for one in touched], [one.approach_m_s for one in touched]
+    )
 
 
-def table(names: Sequence[str], races: Sequence[Race]) -> str:
+def table(names: Sequence[str], races: Sequence[HeatResult]) -> str:
     """Return one line for a pairing and one for each of its pilots."""
     contacts = np.array([len(one.touched_s) for one in races])
     whole = sum(all(standing.status == "finished" for standing in one.order) for one in races)
@@ -167,7 +169,7 @@ def add_options(arguments: argparse.ArgumentParser) -> None:
     add = arguments.add_argument_group(
         "races of several, by projected corners and the grid's own controllers"
     ).add_argument
-    add("--rivals", default="", metavar="GRID", help=f"who races whom: {', '.join(grids())}, or a YAML file")
+    add("--rivals", default="", metavar="GRID", help=f"pairings: {', '.join(grids())}, or a YAML file")
     add("--ahead", type=float, default=0.0, metavar="M", help="by which the first place lies in front (default: 0)")
     add("--spacing", type=float, default=SPACING_M, metavar="M", help=f"between two places (default: {SPACING_M:g})")
     add(
@@ -188,12 +190,12 @@ def run(arguments: argparse.Namespace, settings: Sequence[str]) -> int:
     """
     if arguments.seeds < 1:
         raise UserError(f"--seeds {arguments.seeds}: at least 1 is needed")
-    a, grid, flown = arguments, load_grid(arguments.rivals), list[Race]()
+    a, grid, flown = arguments, load_grid(arguments.rivals), list[HeatResult]()
     setup = HeatSetup(grid.at_once, a.spacing, a.rotor_radius, a.laps, told=True, ahead_m=a.ahead)
     for track, vehicle, setting in product(map(load_track, a.tracks), map(load_vehicle, a.vehicles), settings):
         if setting not in FLOWN:
             raise UserError(f"--settings {setting}: races of several are flown by {' or '.join(FLOWN)}")
-        profile, races = load_profile(SETTINGS[setting].profile), list[Race]()
+        profile, races = load_profile(SETTINGS[setting].profile), list[HeatResult]()
         pilots = [
             (one, prepare(track, vehicle, a.laps, False, a.out, remark, plan_asked=one.plan)) for one in grid.pilots
         ]

@@ -22,7 +22,7 @@ from vehicle.launch import ONE_THREAD
 from vehicle.process import end_with_parent, shielded
 
 Work = Callable[[Case, Any], Flown]  # (case, course) -> result
-Job = tuple[Case, Any]
+FlightJob = tuple[Case, Any]
 LINE_S = 0.5  # s between updates of the progress line
 CONNECT_S = 10.0  # s, time limit for a scheduler to answer
 
@@ -32,17 +32,17 @@ def lost(course: Any, reason: str) -> Flown:
     return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
 
 
-def in_processes(work: Work, jobs: list[Job], workers: int) -> Iterator[tuple[Case, Flown]]:
+def in_processes(work: Work, jobs: list[FlightJob], workers: int) -> Iterator[tuple[Case, Flown]]:
     """Yield results as they complete, from `workers` processes of this machine.
 
     When a process dies, the pool does not report which case it had, so that the pending ones are repeated one by one.
     """
-    waiting, suspects = deque(jobs), deque[Job]()
+    waiting, suspects = deque(jobs), deque[FlightJob]()
     while waiting or suspects:
         alone = bool(suspects)
         queue = suspects if alone else waiting
         pool = _pool(1 if alone else workers)
-        flying: dict[Future[Flown], Job] = {}
+        flying: dict[Future[Flown], FlightJob] = {}
         try:
             while queue or flying:
                 while queue and len(flying) < (1 if alone else workers):
@@ -79,7 +79,7 @@ def _itself(course: Any) -> Any:
     return course
 
 
-def on_cluster(work: Work, jobs: list[Job], address: str) -> Iterator[tuple[Case, Flown]]:
+def on_cluster(work: Work, jobs: list[FlightJob], address: str) -> Iterator[tuple[Case, Flown]]:
     """Yield results as they complete, from the workers of a Dask scheduler, which reassigns a lost worker's cases.
 
     Raises:

@@ -18,7 +18,7 @@ ABOUT = ("track", "vehicle", "laps", "world")  # fields common to a table
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class SampleStatistics:
     """Mean, standard deviation and extremes of n values."""
 
     n: int
@@ -28,7 +28,7 @@ class Spread:
     most: float
 
     @classmethod
-    def of(cls, values: Iterable[float | None]) -> "Spread | None":
+    def of(cls, values: Iterable[float | None]) -> "SampleStatistics | None":
         """Return the statistics of the values that are not None; None if there are none."""
         known = np.array([value for value in values if value is not None], float)
         if not len(known):
@@ -43,18 +43,18 @@ class Cell(Summary):
 
     completed: float  # mean fraction of the course
     failed: int  # number that could not be flown
-    race: Spread | None  # of finished flights, as the next five
-    first_lap: Spread | None
-    flying_lap: Spread | None  # best of each flight
+    race: SampleStatistics | None  # of finished flights, as the next five
+    first_lap: SampleStatistics | None
+    flying_lap: SampleStatistics | None  # best of each flight
     fastest_lap: float | None
-    to_plan: Spread | None
-    to_bound: Spread | None
-    margin: Spread | None  # over all gate passages of all flights, as in Swift
-    tracking: Spread | None
-    estimate: Spread | None
-    solve_p50_ms: Spread | None
-    solve_p99_ms: Spread | None
-    sightings: Spread | None
+    to_plan: SampleStatistics | None
+    to_bound: SampleStatistics | None
+    margin: SampleStatistics | None  # over all gate passages of all flights, as in Swift
+    tracking: SampleStatistics | None
+    estimate: SampleStatistics | None
+    solve_p50_ms: SampleStatistics | None
+    solve_p99_ms: SampleStatistics | None
+    sightings: SampleStatistics | None
     fallbacks: int
     flown_s: float
     cpu_s: float
@@ -82,18 +82,18 @@ def cell(rows: list[Row]) -> Cell:
         **vars(summary(rows)),
         completed=float(np.mean([o.share for o in all_flown])),
         failed=sum(o.status == "failed" for o in all_flown),
-        race=Spread.of(o.race_s for o in done),
-        first_lap=Spread.of(o.lap_s[0] if o.lap_s else None for o in done),
-        flying_lap=Spread.of(min(o.lap_s[1:], default=None) for o in done),
+        race=SampleStatistics.of(o.race_s for o in done),
+        first_lap=SampleStatistics.of(o.lap_s[0] if o.lap_s else None for o in done),
+        flying_lap=SampleStatistics.of(min(o.lap_s[1:], default=None) for o in done),
         fastest_lap=min(laps, default=None),
-        to_plan=Spread.of(_ratio(o.race_s, o.planned_s) for o in done),
-        to_bound=Spread.of(_ratio(o.race_s, o.bound_s) for o in done),
-        margin=Spread.of(m for o in all_flown for m in o.margin_m),
-        tracking=Spread.of(o.tracking_m for o in all_flown),
-        estimate=Spread.of(o.estimate_m for o in all_flown),
-        solve_p50_ms=Spread.of(o.solve_p50_ms for o in all_flown),
-        solve_p99_ms=Spread.of(o.solve_p99_ms for o in all_flown),
-        sightings=Spread.of(o.sightings for o in all_flown),
+        to_plan=SampleStatistics.of(_ratio(o.race_s, o.planned_s) for o in done),
+        to_bound=SampleStatistics.of(_ratio(o.race_s, o.bound_s) for o in done),
+        margin=SampleStatistics.of(m for o in all_flown for m in o.margin_m),
+        tracking=SampleStatistics.of(o.tracking_m for o in all_flown),
+        estimate=SampleStatistics.of(o.estimate_m for o in all_flown),
+        solve_p50_ms=SampleStatistics.of(o.solve_p50_ms for o in all_flown),
+        solve_p99_ms=SampleStatistics.of(o.solve_p99_ms for o in all_flown),
+        sightings=SampleStatistics.of(o.sightings for o in all_flown),
         fallbacks=sum(o.fallbacks for o in all_flown),
         flown_s=sum(o.flown_s for o in all_flown),
         cpu_s=sum(o.cpu_s for o in all_flown),
@@ -104,7 +104,7 @@ def _ratio(flown: float | None, reference: float | None) -> float | None:
     return flown / reference if flown is not None and reference else None
 
 
-def _spread(value: Spread | None, form: str = ".3f", scale: float = 1.0) -> str:
+def _spread(value: SampleStatistics | None, form: str = ".3f", scale: float = 1.0) -> str:
     if value is None:
         return "-"
     text = f"{scale * value.mean:{form}}"

@@ -24,11 +24,10 @@ from estimation.health import Health
 from estimation.rest import levelled
 from link.messages import Attitude, Imu
 from perception.assignment import FORBIDDEN, assign
-from perception.common.types import Indices
 from perception.detection import Detection
 from perception.rims import GateAppearance
 from vehicle.camera import Camera
-from vehicle.rotation import Array, matrix
+from vehicle.rotation import Array, Indices, matrix
 from vehicle.statistics import chi2_limit, mahalanobis2
 
 DRIFT, MOUNT, FIRST = 9, slice(9, 12), 12  # layout of the state: p, v and a of the drift, theta, landmarks

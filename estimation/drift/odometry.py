@@ -13,10 +13,9 @@ import numpy as np
 
 from estimation.imu import LONGEST_STEP_S, REPEATS_S, plausible
 from link.messages import Attitude, Imu
-from vehicle.dynamics import GRAVITY
+from vehicle.dynamics import G_W
 from vehicle.rotation import Array, between, conjugate, exp, log, matrix, normalised, product
 
-G_W = np.array([0.0, 0.0, GRAVITY])  # m/s^2, world NED
 ATTITUDE_GAIN = 0.2  # share of the difference corrected per ATTITUDE sample, whose stamp is good to 1 ms only (chosen)
 HISTORY_S = 0.5  # s, length of the history
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from estimation.eskf import measurements
-from estimation.eskf.filter_state import FilterState, Residual, inflate_covariance, update
+from estimation.eskf.filter_state import FilterState, MeasurementModel, inflate_covariance, update
 from estimation.eskf.gate_offsets import GateOffsets
 from estimation.eskf.imu_samples import Agility, ImuSamples
 from estimation.eskf.noise import Noise, doubt_in, pad_attitude, prior
@@ -29,7 +29,7 @@ from estimation.eskf.states import (
     P,
     V,
 )
-from estimation.estimator import ExposureState, State
+from estimation.estimator import AHEAD_S, ExposureState, State
 from estimation.health import DOUBT_P, DOUBT_V, Health
 from estimation.imu import LONGEST_STEP_S, ImuReading, plausible
 from estimation.rest import Rest, levelled
@@ -42,7 +42,6 @@ from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, from_euler, matrix, product
 from vehicle.statistics import chi2_limit, mahalanobis2
 
-AHEAD_S = 0.03  # s, greatest lead of an exposure over the newest reading, bridged by constant rates
 ATTITUDE_LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which an attitude is an outlier
 ATTITUDES_KEPT = 100  # newest attitudes, 1 to 2 s
 SIGMA_REFOCUSED = 0.03  # -, of a focal length measured from the pad: pad and map are known to 1 or 2 % of the range
@@ -290,7 +289,7 @@ class ErrorStateEstimator:
             return False
         return self._update(measure, R)
 
-    def _update(self, measure: Residual, R: Array) -> bool:
+    def _update(self, measure: MeasurementModel, R: Array) -> bool:
         try:
             self._propagator.correct(update(self._state, measure, R))
         except np.linalg.LinAlgError:

@@ -22,7 +22,7 @@ ITERATIONS = 3  # greatest number of iterations of an update
 SETTLED = 0.02  # standard deviations, change below which the iteration ends; so does one within `StateBlock.linear`
 LINEAR = column("linear")
 
-Residual = Callable[[Nominal], tuple[Array, Array]]  # state -> residual (M,) and H (M, N)
+MeasurementModel = Callable[[Nominal], tuple[Array, Array]]  # state -> residual (M,) and H (M, N)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def propagate(state: FilterState, x: Nominal, reading: ImuReading, growth: Array
     return FilterState(x, carried(F, state.cov, growth), reading)
 
 
-def update(state: FilterState, measure: Residual, R: Array) -> FilterState:
+def update(state: FilterState, measure: MeasurementModel, R: Array) -> FilterState:
     """Update by a measurement with covariance R (M, M).
 
     Raises:

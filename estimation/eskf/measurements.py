@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from estimation.eskf.filter_state import Residual
+from estimation.eskf.filter_state import MeasurementModel
 from estimation.eskf.states import B_A, B_G, EYE3, LEAN, S_A, THETA, N, Nominal, cross
 from estimation.estimator import POSITION_SIGMA_M, VELOCITY_SIGMA_M_S
 from vehicle.dynamics import GRAVITY
@@ -15,7 +15,7 @@ STAMP_SIGMA_S = 0.003  # s, of an attitude relative to the gyro, which may be ha
 VARIANCE_FLOOR = 1e-10  # (m/s^2)^2 and (rad/s)^2, least variance, for an IMU without noise
 
 
-def at_rest(accel: Array, gyro: Array, samples: int, imu: ImuParameters) -> tuple[Residual, Array]:
+def at_rest(accel: Array, gyro: Array, samples: int, imu: ImuParameters) -> tuple[MeasurementModel, Array]:
     """Return the measurement of the biases by mean readings (3,) at rest, m/s^2 and rad/s, body FRD.
 
     The accelerometer's mean observes its bias and the attitude error in common.
@@ -32,7 +32,7 @@ def at_rest(accel: Array, gyro: Array, samples: int, imu: ImuParameters) -> tupl
     return measure, np.diag(noise + VARIANCE_FLOOR)
 
 
-def attitude(q_measured: Array, later_s: float, omega: Array) -> tuple[Residual, Array]:
+def attitude(q_measured: Array, later_s: float, omega: Array) -> tuple[MeasurementModel, Array]:
     """Return the measurement by an attitude (4,) from `later_s` before the state, propagated by omega (3,) rad/s.
 
     Its systematic error is a state: q_measured = q * exp(lean).
@@ -49,7 +49,7 @@ def attitude(q_measured: Array, later_s: float, omega: Array) -> tuple[Residual,
     return measure, (ATTITUDE_SIGMA**2 + STAMP_SIGMA_S**2 * float(omega @ omega)) * EYE3
 
 
-def position(p_wb: Array, v_w: Array, later_s: float) -> tuple[Residual, Array]:
+def position(p_wb: Array, v_w: Array, later_s: float) -> tuple[MeasurementModel, Array]:
     """Return the measurement by a position (3,) m and a velocity (3,) m/s, world NED, from `later_s` before the state."""
     measured, H = np.concatenate([p_wb + later_s * v_w, v_w]), np.eye(6, N)
     R = np.diag(np.repeat([POSITION_SIGMA_M, VELOCITY_SIGMA_M_S], 3) ** 2)

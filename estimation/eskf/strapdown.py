@@ -21,7 +21,7 @@ from vehicle.rotation import Array
 
 # Columns of F, repeated here: Numba's cache tracks changes of this file only, so they cannot be imported.
 P, V, THETA, B_A, B_G, S_A, S_G = (slice(i, i + 3) for i in (0, 3, 6, 9, 12, 16, 19))
-ACCEL_DELAY = 15
+ACCEL_DELAY = 15  # index of that error state, a literal for Numba; checked against the table
 assert [ERROR[name].at.start for name in ("p", "v", "theta", "b_a", "b_g", "accel_delay", "s_a", "s_g")] == [
     *range(0, 16, 3),
     16,

@@ -15,23 +15,21 @@ import numpy as np
 from field.identify.signals import STEP_S, Signals
 from link.logs.rows import SignalError
 from pilot.guidance.manoeuvres import THROTTLES, Manoeuvres
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Mask
 
 KNOTS = THROTTLES  # knots of the thrust curve
 KNOT_SAMPLES, KNOT_LEAST = 12.0, 5.0  # sum of weights required for a well-known knot, and to fit a knot at all
-BEND_M_S2 = (
-    1.0  # m/s^2, prior on a knot's deviation from the line between its neighbours, where only their mean is excited
-)
-BLOCK_S = (
-    0.1  # s, every fourth block of this length is held out; shorter than a throttle step, so that each step is fitted
-)
-HOLD_OUT = 4  # every fourth block
-DELAYS_S = np.arange(0.0, 0.13, 0.01)
-LAG_MIN_S, LAG_MAX_S = 2e-3, 0.3
-MOVING_RAD_S = 0.05  # commanded rate above which an axis is excited
-MOVING_M_S = 3.0  # speed above which drag is excited
-Z95 = 1.96
-AFTER_S = 0.3  # s for which a command may still act
+# m/s^2, prior on a knot's deviation from the line between its neighbours, where only their mean is excited.
+BEND_M_S2 = 1.0
+# s, every fourth block of this length is held out; shorter than a throttle step, so that each step is fitted.
+BLOCK_S = 0.1
+HOLD_OUT = 4  # -, one block in so many is held out for validation (chosen)
+DELAYS_S = np.arange(0.0, 0.13, 0.01)  # s, grid of the command delay for the first guess; the real builds have 0.04 s
+LAG_MIN_S, LAG_MAX_S = 2e-3, 0.3  # s, range of the lags (chosen)
+MOVING_RAD_S = 0.05  # rad/s, commanded rate above which an axis is excited (chosen)
+MOVING_M_S = 3.0  # m/s, speed above which drag is excited (chosen)
+Z95 = 1.96  # -, two-sided 95 % quantile of the normal distribution
+AFTER_S = 0.3  # s for which a command may still act: delay and lags (chosen)
 STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forces, m/s^2
 ANYWHERE = (-1.0, -1.0)  # no start: search from a grid
 
@@ -73,8 +71,6 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     Raises:
         SignalError: the throttle varies too little for a fit.
     """
-    from scipy.optimize import minimize  # slow to load, and most users of a `Fit` make none
-
     valid = [log.valid for log in logs]
     knots = _reached(logs, valid, KNOT_LEAST)
     if len(knots) < 2:
@@ -92,21 +88,10 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
 
     mask, unseen, whole = (np.repeat(np.concatenate(masks), 3) for masks in (used, held, valid))
 
-    def search(start: tuple[float, float], weight: Array) -> tuple[float, float]:
-        def misfit(parameters: Array) -> float:
-            A, f = force(*_bounded(parameters))
-            A, f = A[mask] * weight[:, None], f[mask] * weight
-            return float(f @ f - (A.T @ f) @ np.linalg.lstsq(A.T @ A, A.T @ f, rcond=None)[0]) / len(f)
-
-        if start == ANYWHERE:
-            start = min(((d, lag) for d in DELAYS_S for lag in (0.01, 0.03, 0.06)), key=lambda p: misfit(np.array(p)))
-        best = minimize(misfit, np.array(start), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-6})
-        return _bounded(best.x)
-
-    delay, lag = search(ANYWHERE, np.ones(int(mask.sum())))
+    delay, lag = _delay_and_lag(force, mask, np.ones(int(mask.sum())), ANYWHERE)
     A, f = force(delay, lag)
     weight = _weights(A @ _solve(A[mask], f[mask]))
-    delay, lag = search((delay, lag), weight[mask])
+    delay, lag = _delay_and_lag(force, mask, weight[mask], (delay, lag))
     A, f = force(delay, lag)
     A_w, f_w = A * weight[:, None], f * weight
     smooth = _straight(knots, A.shape[1]) * (
@@ -137,6 +122,23 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         measured_b=f.reshape(-1, 3),
         wanted=_wanted(_reached(logs, valid, KNOT_SAMPLES), drags, gains),
     )
+
+
+def _delay_and_lag(
+    force: Callable[[float, float], tuple[Array, Array]], mask: Mask, weight: Array, start: tuple[float, float]
+) -> tuple[float, float]:
+    """Return delay and lag, s, with the least weighted misfit on the masked samples; the linear parameters are eliminated."""
+    from scipy.optimize import minimize  # slow to load, and most users of a `Fit` make none
+
+    def misfit(parameters: Array) -> float:
+        A, f = force(*_bounded(parameters))
+        A, f = A[mask] * weight[:, None], f[mask] * weight
+        return float(f @ f - (A.T @ f) @ np.linalg.lstsq(A.T @ A, A.T @ f, rcond=None)[0]) / len(f)
+
+    if start == ANYWHERE:
+        start = min(((d, lag) for d in DELAYS_S for lag in (0.01, 0.03, 0.06)), key=lambda p: misfit(np.array(p)))
+    best = minimize(misfit, np.array(start), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-6})
+    return _bounded(best.x)
 
 
 def lagged(u: Array, delay: float, lag: float) -> Array:

@@ -6,18 +6,17 @@ from pathlib import Path
 import numpy as np
 
 from link.logs.reader import read_log_signals
-from link.logs.rows import Rows, SignalError, calibrated, fresh, interpolated
-from vehicle.dynamics import GRAVITY
+from link.logs.rows import SignalError, SignalRows, calibrated, fresh, interpolated
+from vehicle.dynamics import G_W, GRAVITY
 from vehicle.files import reading
 from vehicle.rotation import Array, matrix
 
 STEP_S = 0.01  # s, grid spacing: finer than any lag of interest
-STANDING_M_S = 0.3  # speed below which it may rest on a support, whose force no command explains
-PUSHED_M_S2 = 1.0  # deviation from gravity that shows flight
+STANDING_M_S = 0.3  # m/s, speed below which the vehicle may rest on a support, whose force no command explains (chosen)
+PUSHED_M_S2 = 1.0  # m/s^2, deviation of the specific force from gravity that shows flight (chosen)
 LONGEST_S = 4 * 3600.0  # s, longest log for the grid
-LEAST_SAMPLES = 20
+LEAST_SAMPLES = 20  # samples, least number of any signal (chosen)
 GAP_S = 0.1  # s, gaps in the samples above this are not used
-DOWN = np.array([0.0, 0.0, 1.0])
 
 
 @dataclass(frozen=True)
@@ -53,13 +52,13 @@ def read_signals(path: Path) -> Signals:
         return replace(_even(rows, str(path)), note="; ".join(filter(None, (log.note, _unknown(rows)))))
 
 
-def _unknown(rows: Rows) -> str:
+def _unknown(rows: SignalRows) -> str:
     return (
         "" if rows.get("v") else "holds no velocity: drag is that of --base, and thrust is best fitted to slow flights"
     )
 
 
-def _even(rows: Rows, source: str) -> Signals:
+def _even(rows: SignalRows, source: str) -> Signals:
     moved = rows.get("v") or rows["force"]
     begin, end = max(rows["throttle"][0][0], moved[0][0]), min(rows["throttle"][-1][0], moved[-1][0])
     if end - begin > LONGEST_S:
@@ -76,7 +75,7 @@ def _even(rows: Rows, source: str) -> Signals:
     if rows.get("force"):
         force_b = interpolated(rows["force"], t)
     else:
-        force_b = np.einsum("nji,nj->ni", R, np.gradient(_smooth(v_w), STEP_S, axis=0) - GRAVITY * DOWN)
+        force_b = np.einsum("nji,nj->ni", R, np.gradient(_smooth(v_w), STEP_S, axis=0) - G_W)
     unknown = np.full((len(t), 3), np.nan)
     flying = np.linalg.norm(v_w, axis=1) > STANDING_M_S if rows.get("v") else _airborne(force_b)
     return Signals(

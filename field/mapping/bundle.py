@@ -24,7 +24,7 @@ PRIOR_M, PRIOR_RAD = 0.5, 0.02  # standard deviations of the trajectory for the 
 SHARED_PX = 0.25  # px, common outward error of the edges in one image: large, since light and size are common to many
 ROBUST = 2.0  # sigmas, scale of the Cauchy weight
 X, YAW, PITCH = slice(0, 3), 3, 4  # unknowns of a gate
-BLOCK = 5
+BLOCK = 5  # number of unknowns of a gate: position, yaw, pitch
 COMMON = 2 + M  # edge offset of all openings, excess depth of all frames, and the parameters shared by all states
 DEEPER_M = 0.02  # m, finite difference of a frame's depth for its effect on the visible opening
 NO_PLACE = np.zeros(1, int)  # a gate's offset is part of its position here
@@ -77,7 +77,7 @@ class Bundle:
         doubt: MapPriors,
     ):
         self.chains, self.gates = chains, gates
-        self.swell_m, self.deeper_m, self.shared = 0.0, 0.0, chains[0].states[0][SHARED]
+        self.edge_offset_m, self.extra_depth_m, self.shared = 0.0, 0.0, chains[0].states[0][SHARED]
         self._camera, self._frame, self._look, self._doubt = camera, frame, look, doubt
 
     def solve(self) -> tuple[Array, list[Sight]]:
@@ -129,7 +129,7 @@ class Bundle:
         chain, gate = self.chains[sight.chain], self.gates[sight.gate]
         x = chain.states[sight.state]
         R_gw = matrix(from_euler(0.0, gate.pitch, gate.yaw)).T
-        arm_w = (sight.hole_g + self.deeper_m * sight.by_depth_g) @ R_gw
+        arm_w = (sight.hole_g + self.extra_depth_m * sight.by_depth_g) @ R_gw
         context = CameraContext(self._camera, chain.omega(sight.state), 0.0, np.zeros(3), np.zeros(3))
         px, J, depth = (part[0] for part in project(x, context, NO_PLACE, (gate.p_w + arm_w)[None]))
         G = np.zeros((4, 2, BLOCK + COMMON))
@@ -139,7 +139,7 @@ class Bundle:
         G[..., BLOCK] = J[..., EDGE_PX] * (self._camera.fx_px / np.maximum(depth, NEAR_DEPTH_M))[:, None]
         G[..., BLOCK + 1] = (G[..., X] @ (sight.by_depth_g @ R_gw)[..., None])[..., 0]
         G[..., BLOCK + 2 :] = J[..., SHARED]
-        return sight.seen_px - px - self.swell_m * G[..., BLOCK], J[..., :N], G
+        return sight.seen_px - px - self.edge_offset_m * G[..., BLOCK], J[..., :N], G
 
     def _step(self, sights: list[Sight]) -> Array:
         """Take one Gauss-Newton step; return the covariance of the gates' unknowns, then edge offset, depth and `SHARED`."""
@@ -149,9 +149,9 @@ class Bundle:
         E = [np.zeros((len(chain.states), N, n)) for chain in self.chains]
         A.flat[:: n + 1] = 1e-6  # regularises gates without sightings
         common = slice(n - COMMON, n)
-        known = np.r_[self._doubt.swell_m, self._doubt.depth_m, self._doubt.shared] ** -2.0
+        known = np.r_[self._doubt.edge_offset_m, self._doubt.depth_m, self._doubt.shared] ** -2.0
         A[common, common] += np.diag(known)
-        a[common] -= known * np.r_[self.swell_m, self.deeper_m, self.shared]
+        a[common] -= known * np.r_[self.edge_offset_m, self.extra_depth_m, self.shared]
         for g, gate in enumerate(self.gates):
             at = block(g).start + PITCH
             A[at, at] += self._doubt.pitch_rad**-2.0
@@ -188,7 +188,10 @@ class Bundle:
             replace(gate, p_w=gate.p_w + d[X], yaw=gate.yaw + d[YAW], pitch=gate.pitch + d[PITCH])
             for gate, d in zip(self.gates, dg[: n - COMMON].reshape(-1, BLOCK), strict=True)
         ]
-        self.swell_m, self.deeper_m = self.swell_m + dg[n - COMMON], self.deeper_m + dg[n - COMMON + 1]
+        self.edge_offset_m, self.extra_depth_m = (
+            self.edge_offset_m + dg[n - COMMON],
+            self.extra_depth_m + dg[n - COMMON + 1],
+        )
         self.shared = self.shared + dg[n - M :]
         return cov
 

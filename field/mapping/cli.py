@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     from field.mapping.plot import draw_map  # matplotlib takes a second to import
 
     draw_map(arguments.out.with_suffix(".png"), placed, found, start, frame)
-    names = "tilt_deg", "delay_s", "swell_m", "deeper_m", "residual_px", "doubted", "focal"
+    names = "tilt_deg", "delay_s", "edge_offset_m", "extra_depth_m", "residual_px", "calibrated", "focal"
     write_json(arguments.json, {"gates": placed, **{name: getattr(found, name) for name in names}})
     remark(f"wrote {arguments.out} and {arguments.out.with_suffix('.png')}")
     return 0
@@ -202,10 +202,10 @@ def table(gates: list[MappedGate], found: Map) -> str:
         lines.append(f"{more} more gates were seen and are not in the track")
     lines.append(
         f"camera tilt {found.tilt_deg:.2f} deg, images {found.delay_s * 1e3:+.1f} ms after their stamps, openings"
-        f" {2e3 * found.swell_m:+.0f} mm relative to --opening, frame depth {1e3 * found.deeper_m:+.0f} mm relative to --depth,"
-        f" corner residual {found.residual_px:.2f} px (median)"
+        f" {2e3 * found.edge_offset_m:+.0f} mm relative to --opening, frame depth {1e3 * found.extra_depth_m:+.0f} mm relative to"
+        f" --depth, corner residual {found.residual_px:.2f} px (median)"
     )
-    if found.doubted:
+    if found.calibrated:
         lines.append(
             f"camera and IMU differ from the vehicle's file (focal length x{1 + found.focal:.3f}) and were estimated"
         )

@@ -19,16 +19,16 @@ from vehicle.vehicle import Vehicle
 # Parameters shared by all states of all flights, by index in the error state: the camera, and the tilt error of ATTITUDE.
 SHARED = np.r_[YAW, ROLL, FOCAL, CENTRE, ARM, LEAN, RADIAL, READOUT]
 M = len(SHARED)
-LEAN_IN_SHARED = slice(int(np.flatnonzero(LEAN.start == SHARED)[0]), int(np.flatnonzero(LEAN.start == SHARED)[0]) + 3)
+_LEAN_BEGIN = SHARED.tolist().index(LEAN.start)
+LEAN_IN_SHARED = slice(_LEAN_BEGIN, _LEAN_BEGIN + 3)  # indices of LEAN among the shared parameters
 ACCEL_WALK, EDGE_WALK = 0.005, 0.01  # random walks as in the filter's noise, for a slow flight
 IMU_SCALE = 1e-4  # relative: scale error of sensors where the files are right, and so of the map
 SIZE_SIGMA_M = 0.003  # m, standard deviation of the gates' common edge offset in that case
-DEPTH_SIGMA_M = (
-    0.05  # m, of frames: boxes fitted to real ones are 0.16 m deep, the wire says 0.26 m, physical ones may have 0.14
-)
-PAD_SIGMA_RAD = 0.01  # standard deviation of the reported attitude on the pad
-HELD = 1e-3  # factor on the prior of a parameter that is held
-FALSE_ALARM = 1e-3  # rate at which correct files would be rejected with correct covariances
+# m, of frames: boxes fitted to real ones are 0.16 m deep, the wire says 0.26 m, physical ones may have 0.14.
+DEPTH_SIGMA_M = 0.05
+PAD_SIGMA_RAD = 0.01  # rad, standard deviation of the reported attitude on the pad (chosen)
+HELD = 1e-3  # -, factor on the prior of a parameter that is held (chosen)
+FALSE_ALARM = 1e-3  # -, rate at which correct files are rejected with correct covariances (chosen)
 OVERCONFIDENT = 2.0  # factor by which the standard deviations are too small
 
 
@@ -38,7 +38,7 @@ class MapPriors:
 
     noise: Noise
     shared: Array  # (M,) in the order of `SHARED`
-    swell_m: float
+    edge_offset_m: float
     depth_m: float
     pitch_rad: float  # pitch of each gate
     pad_rad: float

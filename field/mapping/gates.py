@@ -41,10 +41,10 @@ class Map:
     chains: list[StateChain]
     tilt_deg: float
     delay_s: float  # s, exposure minus stamp
-    swell_m: float  # outward offset of the gates' edges from the nominal ones
-    deeper_m: float  # excess of the frames' depth over the nominal one
+    edge_offset_m: float  # outward offset of the gates' edges from the nominal ones
+    extra_depth_m: float  # excess of the frames' depth over the nominal one
     residual_px: float  # median distance between measured and predicted corners
-    doubted: bool  # camera and IMU differ from the vehicle's file
+    calibrated: bool  # camera and IMU were estimated, since they differ from the vehicle's file
     focal: float  # relative excess of the focal length over the file's
 
 
@@ -72,12 +72,12 @@ def map_gates(flights: Sequence[LoggedFlight], vehicle: Vehicle, frame: GateFram
     free = Bundle(list(chains), list(gates), *given, unknown(vehicle, look))
     cov, sights = free.solve()
     if differs(free.shared, cov[-M:, -M:]):
-        return _map(free, cov, sights, vehicle.camera, doubted=True)
+        return _map(free, cov, sights, vehicle.camera, calibrated=True)
     held = Bundle(chains, gates, *given, specified(vehicle))
-    return _map(held, *held.solve(), vehicle.camera, doubted=False)
+    return _map(held, *held.solve(), vehicle.camera, calibrated=False)
 
 
-def _map(bundle: Bundle, cov: Array, sights: Sequence[Sight], camera: Camera, doubted: bool) -> Map:
+def _map(bundle: Bundle, cov: Array, sights: Sequence[Sight], camera: Camera, calibrated: bool) -> Map:
     """Return the solution without gates that were seen too seldom."""
     counts = [sum(sight.gate == g for sight in sights) for g in range(len(bundle.gates))]
     gates = [
@@ -88,8 +88,10 @@ def _map(bundle: Bundle, cov: Array, sights: Sequence[Sight], camera: Camera, do
     last = bundle.chains[0].states[-1]
     off = [np.linalg.norm(bundle.residual(sight)[0], axis=-1) for sight in sights]
     tilt, residual_px = camera.tilt_deg + math.degrees(float(last[TILT])), float(np.median(off)) if off else math.nan
-    lens = doubted, float(last[FOCAL])
-    return Map(gates, bundle.chains, tilt, float(last[DELAY]), bundle.swell_m, bundle.deeper_m, residual_px, *lens)
+    lens = calibrated, float(last[FOCAL])
+    return Map(
+        gates, bundle.chains, tilt, float(last[DELAY]), bundle.edge_offset_m, bundle.extra_depth_m, residual_px, *lens
+    )
 
 
 def _is_known(p_w: Array, gates: Sequence[MappedGate]) -> bool:

@@ -50,6 +50,7 @@ PAD_SIGMA_P, PAD_SIGMA_V = 1e-3, 2e-3  # m, m/s: the pad is the map's origin
 NORTH_SIGMA = 1e-3  # rad: without a heading, the yaw on the pad defines the world frame
 ATTITUDE_SIGMA = 0.0005  # rad: the telemetry has no noise, but its stamps have
 N = GATES.start  # errors of a state; the filter's further errors, gates and scale, are unknowns of the map here
+FRESH_S = 0.05  # s, greatest age of an attitude that is used (chosen)
 FLOOR = 1e-10  # least variances: position follows velocity exactly within a step
 BAND = 2 * N  # diagonals of the normal matrix at and below the main one
 
@@ -63,7 +64,7 @@ class StateChain:
     at: tuple[ImuReading, ...]  # reading at each state
     between: tuple[tuple[ImuReading, ...], ...]  # readings after each state up to the next one, or to the end: K
     images: tuple[LoggedImage, ...]  # images of the states after the first, which is at rest
-    told: bool  # attitudes were received
+    has_attitudes: bool  # attitudes were received
 
     def moved(self, d: Array, shared: Array) -> "StateChain":
         """Apply corrections d (K, N) of the states, and of the shared parameters (M,)."""
@@ -134,7 +135,7 @@ class StateChain:
         weighted = np.linalg.solve(R, H[:, :N])
         D[0] += H[:, :N].T @ weighted
         b[0] += weighted.T @ r
-        if self.told:
+        if self.has_attitudes:
             self._attitude(0, normal)
         else:  # yaw: the rotation about the world's vertical, in body axes
             down_b = -np.asarray(accel) / np.linalg.norm(accel)
@@ -143,17 +144,17 @@ class StateChain:
     def _pad(self) -> Nominal:
         """Return the first guess of the state at rest."""
         accel, gyro = rest_of(self.flight).mean
-        told = self.flight.attitude_before(self.flight.released) if self.told else None
-        q = levelled(accel) if told is None else np.array(told.q_wb)
+        received = self.flight.attitude_before(self.flight.released) if self.has_attitudes else None
+        q = levelled(accel) if received is None else np.array(received.q_wb)
         return Nominal.at(self.states[0].t, np.zeros(3), np.zeros(3), q, b_g=gyro)
 
     def _attitude(self, k: int, normal: "ChainNormal") -> None:
         """Add the newest attitude received before state k."""
         x, omega = self.states[k], self.omega(k)
-        told = self.flight.attitude_before(x.t)
-        if told is None or x.t - told.t > 0.05:
+        received = self.flight.attitude_before(x.t)
+        if received is None or x.t - received.t > FRESH_S:
             return
-        q = product(told.q_wb, exp(omega * (x.t - told.t)))
+        q = product(received.q_wb, exp(omega * (x.t - received.t)))
         w = 1 / (ATTITUDE_SIGMA**2 + measurements.STAMP_SIGMA_S**2 * float(omega @ omega))
         lean = exp(x[LEAN])
         by_theta, r = matrix(lean).T, log(product(conjugate(product(x.q_wb, lean)), q))

@@ -7,7 +7,6 @@ import numpy as np
 
 from field.probe.betaflight import firmware_check, rate_checks
 from field.probe.check import Check, CheckVerdict, number, same
-from link.messages import Vector
 from link.msp.constants import ANGLE, ARM, OVERRIDE, AircraftConstants
 from link.msp.messages import Message, RawAttitude, RawImu
 from link.msp.preflight import AtRest
@@ -15,12 +14,12 @@ from link.msp.profile import MID_US, AuxRange, BetaflightProfile
 from link.msp.units import attitude, imu
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
-from vehicle.rotation import Array, to_euler
+from vehicle.rotation import Array, Vector, to_euler
 from vehicle.vehicle import ImuParameters
 
 SIGMAS = 3.0  # standard deviations of a bias, by the vehicle's file
-ATTITUDE_RAD = math.radians(5.0)  # largest difference between the reported attitude and gravity
-GRAVITY_SHARE = 0.03  # relative error of gravity: accelerometers that were never calibrated
+ATTITUDE_RAD = math.radians(5.0)  # rad, largest angle between the reported attitude and gravity (chosen)
+GRAVITY_SHARE = 0.03  # -, relative error of gravity's magnitude: accelerometers that were never calibrated (chosen)
 LOUDER = 3.0  # factor on the noise in the vehicle's file, up to which it is accepted
 LATE = 1.5  # factor on the interval between sticks, at the 95th percentile
 FEWEST = 20  # least samples in a mean

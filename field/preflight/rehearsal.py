@@ -19,7 +19,7 @@ POLL_S = 0.02  # s
 NAMES = dict(zip(OWN_ORDER, ("roll", "pitch", "yaw", "throttle"), strict=True))
 
 
-class Stage(enum.Enum):
+class RehearsalStage(enum.Enum):
     """Stage of the rehearsal, with its instruction to the person at the transmitter."""
 
     ARM = "propellers off, throttle low: arm"
@@ -35,7 +35,7 @@ class Rehearsal:
 
     def __init__(self, profile: BetaflightProfile, begin: float):
         self._profile, self._begin = profile, begin
-        self.stage, self.cause = Stage.ARM, ""
+        self.stage, self.cause = RehearsalStage.ARM, ""
         self.checks: list[Check] = []
         self._armed = self._handed_over = False
         self._moved, self._moved_t = OWN_ORDER[0], begin  # the stick that is displaced, and since when
@@ -45,7 +45,7 @@ class Rehearsal:
     def sticks(self) -> tuple[int, ...]:
         """Sticks in the order of the receiver's map. Before the hand-over roll is already displaced, to show when sticks act."""
         rest = neutral(self._profile)
-        if self.stage in (Stage.TAKE_BACK, Stage.DISARM, Stage.OVER):
+        if self.stage in (RehearsalStage.TAKE_BACK, RehearsalStage.DISARM, RehearsalStage.OVER):
             return rest
         at = self._profile.channel(self._moved)
         return tuple(us + STEP_US * (k == at) for k, us in enumerate(rest))
@@ -60,29 +60,29 @@ class Rehearsal:
                 self._fail("throttle", "low", "up", "the throttle is up: take back at once, and check the channel map")
         else:
             return
-        if self.stage is not Stage.OVER:
+        if self.stage is not RehearsalStage.OVER:
             self._follow(message, t)
 
     def give_up(self, limit_s: float) -> None:
         """End the rehearsal after a time-out."""
-        if self.stage is not Stage.OVER:
+        if self.stage is not RehearsalStage.OVER:
             self._end(f"not done within {limit_s:g} s: {self.stage.value}")
 
     def _follow(self, message: Message, t: float) -> None:
         """Advance to the next stage if due."""
-        if self.stage is Stage.ARM and self._armed:
-            self.stage = Stage.HAND_OVER
-        if self.stage is Stage.HAND_OVER and self._handed_over and self._armed:
-            self.stage, self._moved_t = Stage.MOVE, t
-        if self.stage is Stage.MOVE and isinstance(message, Channels):
+        if self.stage is RehearsalStage.ARM and self._armed:
+            self.stage = RehearsalStage.HAND_OVER
+        if self.stage is RehearsalStage.HAND_OVER and self._handed_over and self._armed:
+            self.stage, self._moved_t = RehearsalStage.MOVE, t
+        if self.stage is RehearsalStage.MOVE and isinstance(message, Channels):
             self._watch(message, t)
-        if self.stage is Stage.TAKE_BACK and not self._handed_over:
-            self.stage = Stage.DISARM
-        if self.stage is Stage.DISARM and not self._armed:
+        if self.stage is RehearsalStage.TAKE_BACK and not self._handed_over:
+            self.stage = RehearsalStage.DISARM
+        if self.stage is RehearsalStage.DISARM and not self._armed:
             self._end("")
-        if self.stage in (Stage.HAND_OVER, Stage.MOVE, Stage.TAKE_BACK) and not self._armed:
+        if self.stage in (RehearsalStage.HAND_OVER, RehearsalStage.MOVE, RehearsalStage.TAKE_BACK) and not self._armed:
             self._end(f"disarmed too early: {self.stage.value}")
-        if self.stage is Stage.MOVE and not self._handed_over:
+        if self.stage is RehearsalStage.MOVE and not self._handed_over:
             self._end("taken back before every stick was tried")
 
     def _watch(self, channels: Channels, t: float) -> None:
@@ -107,7 +107,7 @@ class Rehearsal:
             )
         self.checks.append(Check(name, NAMES[self._moved], took, CheckVerdict.PASS))
         self._left.pop(0)
-        self.stage = Stage.MOVE if self._left else Stage.TAKE_BACK
+        self.stage = RehearsalStage.MOVE if self._left else RehearsalStage.TAKE_BACK
         self._moved, self._moved_t = (self._left or OWN_ORDER)[0], t
 
     def _fail(self, name: str, expected: str, found: str, cause: str) -> None:
@@ -116,7 +116,7 @@ class Rehearsal:
             self._end(cause)
 
     def _end(self, cause: str) -> None:
-        self.stage, self.cause = Stage.OVER, self.cause or cause
+        self.stage, self.cause = RehearsalStage.OVER, self.cause or cause
 
 
 def rehearse(
@@ -129,7 +129,7 @@ def rehearse(
     """
     rehearsal, until, announced = Rehearsal(profile, clock()), clock() + limit_s, None
     try:
-        while rehearsal.stage is not Stage.OVER:
+        while rehearsal.stage is not RehearsalStage.OVER:
             if rehearsal.stage is not announced:
                 announced = rehearsal.stage
                 say(f"{announced.value} ...")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from field.probe.check import Check, CheckVerdict, number
-from field.probe.flight_fit import Findings, Signs
+from field.probe.flight_fit import AxisSigns, Findings
 from field.probe.flight_script import LEGACY, RAD_S
 from link.profile import Profile, RateGain
 from vehicle.vehicle import Vehicle
@@ -13,7 +13,7 @@ from vehicle.vehicle import Vehicle
 GAIN, GROWTH = 0.05, 0.02  # tolerances: relative; s/rad
 HOVER, DELAY_S, LAG = 0.05, 0.008, 0.25  # tolerances: relative, absolute, relative
 SLOPE, TILT_DEG, SHIFT_S = 0.1, 1.5, 0.008  # tolerances: relative, deg, s
-BANK = 0.3  # tolerance, relative
+BANK = 0.3  # -, relative tolerance of the bank angle (chosen)
 
 
 def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: Profile) -> tuple[list[Check], Profile]:
@@ -99,7 +99,7 @@ def _signs(name: str, expected: Sequence[float], measured: Sequence[float | None
     return Check(name, " ".join(f"{sign:+.0f}"[0] for sign in expected), text, verdict)
 
 
-def _filled(measured: Signs, known: Sequence[float]) -> tuple[float, float, float]:
+def _filled(measured: AxisSigns, known: Sequence[float]) -> tuple[float, float, float]:
     """Return the measured signs, and known ones in place of the missing."""
     a, b, c = (float(mine if sign is None else sign) for sign, mine in zip(measured, known, strict=True))
     return a, b, c

@@ -15,32 +15,31 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array, conjugate, exp, from_euler, log, normalised, product, to_euler
 
 KINDS = (LEGACY, RAD_S)
-SETTLED_S = 0.3  # s after attitude mode for which rates are not used
-TELLING = 0.5  # correlation above which a sign is accepted
+SETTLED_S = 0.3  # s after the change to attitude mode for which rates are not used: the transient (chosen)
+TELLING = 0.5  # -, correlation above which a sign is accepted (chosen)
 MOVED_RAD, MOVED_RAD_S = 0.03, 0.1  # standard deviation below which a signal gives no sign
-GROWS = 0.015  # s/rad: smaller growth counts as none
-POORLY = 0.3  # share of unexplained motion above which the fit of an axis is rejected
-SHIFTS_S = np.arange(-0.06, 0.0601, 0.001)
-Signs = tuple[float | None, float | None, float | None]
+GROWS = 0.015  # s/rad, growth of a gain with the rate below which it counts as constant (chosen)
+POORLY = 0.3  # -, share of unexplained motion above which the fit of an axis is rejected (chosen)
+SHIFTS_S = np.arange(-0.06, 0.0601, 0.001)  # s, grid of time shifts between camera and gyro (chosen)
+AxisSigns = tuple[float | None, float | None, float | None]
 
 
 @dataclass(frozen=True)
 class Findings:
     """Findings of a probe flight. None where the flight gives no result."""
 
-    gyro: Signs  # sign of the wire relative to body FRD
-    rates: tuple[
-        Fitted | None, Fitted | None, Fitted | None
-    ]  # per axis, gains of `KINDS`, gyro on the wire over command
+    gyro: AxisSigns  # sign of the wire relative to body FRD
+    # Per axis, gains of `KINDS`, gyro on the wire over command.
+    rates: tuple[Fitted | None, Fitted | None, Fitted | None]
     thrust: Fitted | None  # near hover, m/s^2 per throttle
     hover: float | None
     camera_slope: float | None  # rotation by the camera over that by the gyro
     camera_tilt_deg: float | None
     video_shift_s: float | None  # exposure later than nominal
-    euler: Signs
-    euler_rates: Signs
+    euler: AxisSigns
+    euler_rates: AxisSigns
     odometry_q: tuple[float, float, float, float] | None
-    odometry_rates: Signs
+    odometry_rates: AxisSigns
     fresh: float | None  # share of IMU samples with new values
     bank: float | None
 
@@ -153,13 +152,13 @@ def _sign(reported: Array, true: Array, least: float) -> float | None:
     return math.copysign(1.0, agreement) if abs(agreement) > TELLING else None
 
 
-def _three(signs: Sequence[float | None], known: Sequence[object]) -> Signs:
+def _three(signs: Sequence[float | None], known: Sequence[object]) -> AxisSigns:
     """Return the signs, None where `known` is None."""
     a, b, c = (sign if other is not None else None for sign, other in zip(signs, known, strict=True))
     return a, b, c
 
 
-def _attitude(series: Series, rest: RestMean, t: Array, true: Array, gyro: Signs) -> tuple[Signs, Signs]:
+def _attitude(series: Series, rest: RestMean, t: Array, true: Array, gyro: AxisSigns) -> tuple[AxisSigns, AxisSigns]:
     """Compare ATTITUDE with the attitude integrated from gravity at rest and the gyro."""
     rows = [row for row in series.attitude if t[0] <= row[0] <= t[-1]]
     if len(rows) < 50:
@@ -178,8 +177,8 @@ def _attitude(series: Series, rest: RestMean, t: Array, true: Array, gyro: Signs
 
 
 def _odometry(
-    series: Series, t: Array, true: Array, gyro: Signs
-) -> tuple[tuple[float, float, float, float] | None, Signs]:
+    series: Series, t: Array, true: Array, gyro: AxisSigns
+) -> tuple[tuple[float, float, float, float] | None, AxisSigns]:
     """Return the signs of the quaternion under which it rotates as the gyro, and the signs of its rates."""
     rows = [row for row in series.odometry if t[0] <= row[0] <= t[-1]]
     if len(rows) < 50 or None in gyro:

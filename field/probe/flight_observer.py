@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from field.probe.motion import Motion, Notes, RestMean, Series, imu_values
+from field.probe.motion import IntegratedMotion, Notes, RestMean, Series, imu_values
 from field.probe.optical_flow import half_size, turn_between
 from field.probe.raw_link import is_armed
 from link.messages import VideoFrame
@@ -13,8 +13,8 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array
 
 SPIN_RAD_S, SPIN_S = 7.0, 0.4  # body rate and duration that end the flight
-OVERTURNED = 0.2  # cosine of the tilt
-VIDEO_LATENCY_S = 0.0135  # nominal, until it is measured
+OVERTURNED = 0.2  # -, cosine of the tilt below which the flight ends (chosen)
+VIDEO_LATENCY_S = 0.0135  # s, nominal latency of images, until it is measured
 SILENCE_S = 0.5  # s without telemetry that ends the flight
 WINDOW_S, FELL_BEHIND_S = 1.0, 0.004  # window of the clock offset, and its increase that shows a slow simulator
 
@@ -25,7 +25,7 @@ class FlightObserver:
     def __init__(self, rest: RestMean, camera: Camera, signs: tuple[float, float, float]):
         """Create it; `signs` of the gyro are assumed until measured."""
         self.notes, self.series = Notes(signs=signs), Series()
-        self.motion = Motion(rest, signs)
+        self.motion = IntegratedMotion(rest, signs)
         self.over = False
         self.offset_s = rest.offset_s
         self._rest, self._camera = rest, camera

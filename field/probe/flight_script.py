@@ -19,16 +19,16 @@ from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, conjugate, from_euler, log, product, to_euler
 
 LEGACY, RAD_S, ATTITUDE = 128, 144, 7  # type masks: rates, rates with bit 16, attitude
-COMMAND_HZ = 60.0
+COMMAND_HZ = 60.0  # Hz, rate of commands: half of the allowed 120 Hz (chosen)
 FIRST, SWING_S = 0.4, 0.18  # amplitude on the wire of a first doublet, and s, duration of each side
 FAST_RAD_S = (3.0, 3.0, 2.0)  # amplitude of the doublets that show the growth of the gains
 FAST_S = 0.2  # s, duration of each side
-LEAST_RESPONSE = 0.1  # measured over commanded rate, below which the axis does not respond
+LEAST_RESPONSE = 0.1  # -, measured over commanded rate, below which the axis does not respond (chosen)
 LIFT_FROM, LIFT_TO, LIFT_RAMP = 0.1, 0.8, 0.35  # throttle, and its rate of increase, 1/s
-HEIGHT_M = 1.5
+HEIGHT_M = 1.5  # m, height of the hover (chosen)
 SLOPE_NEAR_HOVER = 0.7  # relative change of throttle over that of thrust: thrust goes with throttle to the power of 1.4
-BRAKE_M_S2 = 4.0
-BANK_RAD = 0.15  # command in attitude mode
+BRAKE_M_S2 = 4.0  # m/s^2, largest deceleration, each axis (chosen)
+BANK_RAD = 0.15  # rad, command in attitude mode (chosen)
 Orders = Generator[Order, None, None]
 
 

@@ -15,8 +15,8 @@ from link.profile import Profile
 from pilot.drivers.ending import as_ctrl_c
 from vehicle.vehicle import Vehicle
 
-ARM_LIMIT_S = 3.0  # s
-LONGEST_S = 45.0  # s
+ARM_LIMIT_S = 3.0  # s, longest wait for arming (chosen)
+LONGEST_S = 45.0  # s, longest probe flight (chosen)
 STOPS = 5  # repetitions of the stop command, as UDP may lose datagrams
 STOP_S = 0.1  # s between them
 

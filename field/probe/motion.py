@@ -7,12 +7,11 @@ import numpy as np
 
 from estimation.imu import LONGEST_STEP_S, REPEATS_S
 from field.probe.raw_link import ReceivedMessages
-from vehicle.dynamics import GRAVITY
+from vehicle.dynamics import G_W, GRAVITY
 from vehicle.rotation import Array, exp, from_euler, matrix, normalised, product
 
-G_W = np.array([0.0, 0.0, GRAVITY])
-STILL_M_S2 = 0.5  # standard deviation of a reading at rest
-TILTED_RAD = 0.05  # tilt of the pad below which it gives no signs
+STILL_M_S2 = 0.5  # m/s^2, largest standard deviation of a reading at rest (chosen)
+TILTED_RAD = 0.05  # rad, tilt of the pad below which it determines no signs (chosen)
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ class Notes:
     end: str = ""  # reason for an early end
 
 
-class Motion:
+class IntegratedMotion:
     """Attitude (yaw 0 at the start), velocity and position since lift-off, for the gyro signs assumed at present."""
 
     def __init__(self, rest: RestMean, signs: tuple[float, float, float]):

@@ -12,11 +12,11 @@ import numpy as np
 from field.probe.motion import Order
 from vehicle.rotation import Array
 
-GRID_S = 0.002
+GRID_S = 0.002  # s, spacing of the time grid: finer than the lags of interest (chosen)
 BEFORE_S = 0.4  # s of commands before the interval that still act in it
 DELAYS_S, LAGS_S = np.arange(0.0, 0.16, 0.01), (0.01, 0.03, 0.06, 0.1)
-USUAL_LAG_S = 0.03
-LONGEST_S = 0.3
+USUAL_LAG_S = 0.03  # s, lag assumed in the search for the delay: that of a racing rate loop (chosen)
+LONGEST_S = 0.3  # s, largest delay and lag (chosen)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from vehicle.film import Film
 from vehicle.image_file import decode_image
 from vehicle.rotation import Array
 
-FILM_HZ = 30.0
+FILM_HZ = 30.0  # Hz, frame rate of the film: the camera's
 MAP_PX, EDGE_PX, LINE_PX = 360, 30, 22
 PAPER, INK, GATE, FLOWN = (24, 20, 18), (235, 235, 235), (90, 190, 255), (255, 190, 90)  # BGR
 DETECTED, EXPECTED = (90, 230, 90), (90, 190, 255)

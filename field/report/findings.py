@@ -12,11 +12,11 @@ from sim.worlds.deviations import AS_BELIEVED
 from vehicle.rotation import Array
 
 # Thresholds above which a figure is reported in a sentence: chosen, not measured.
-LOST_S = 0.03  # s on a leg
-WORST_LEGS = 3
-SLOW_PACE = 0.97  # fraction of the plan's pace
+LOST_S = 0.03  # s, time lost on a leg
+WORST_LEGS = 3  # legs reported, those with the largest losses
+SLOW_PACE = 0.97  # -, fraction of the plan's pace
 CEILING, CEILING_SHARE = 0.8, 0.1  # throttle that may be a limit, and share of a leg's commands at it
-UNLIKE = 0.02  # relative to the vehicle's file
+UNLIKE = 0.02  # -, relative deviation from the vehicle's file
 CORRECTED_M, LEG_CORRECTED_M, OFF_PATH_M, OFF_TRUTH_M = 0.1, 0.3, 0.5, 0.1
 UNSEEN_S, FEW_IMAGES_HZ = 0.5, 20.0
 SILENT_PERIODS = 2.5  # command periods without a command

@@ -22,7 +22,7 @@ from vehicle.rotation import Array
 from vehicle.vehicle import load_vehicle
 
 IGNORED = ("/imu", "/attitude")  # the bulk of a log, not on the page
-Image = tuple[float, bytes]  # s since GO, JPEG
+TimedImage = tuple[float, bytes]  # s since GO, JPEG
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class ReportedFlight:
     truth: TimeSeries  # p
     sighting: TimeSeries  # gate, range_m
     fallbacks: tuple[tuple[float, str, str], ...]  # time, source, reason
-    images: tuple[Image, ...]
+    images: tuple[TimedImage, ...]
     detections: tuple[tuple[float, Array], ...]  # time, corners (4, 2) px; in order of time
     camera: Camera | None  # as calibrated in flight, else as modelled; None where unknown
     learned: Record  # empty where nothing was estimated
@@ -188,7 +188,7 @@ def _camera(log: dict[str, list[Record]]) -> Camera | None:
     return None
 
 
-def _images(rows: list[Record], go: float) -> list[Image]:
+def _images(rows: list[Record], go: float) -> list[TimedImage]:
     found = []
     for row in rows:
         t = row["timestamp"]["sec"] + row["timestamp"]["nsec"] * 1e-9 - go

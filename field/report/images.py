@@ -5,7 +5,7 @@ import base64
 import cv2
 import numpy as np
 
-from field.report.flight import Image, ReportedFlight
+from field.report.flight import ReportedFlight, TimedImage
 from vehicle.image_file import decode_image
 
 WIDTH_PX, QUALITY = 320, 70
@@ -35,7 +35,7 @@ def thumbnails(flight: ReportedFlight) -> tuple[list[tuple[float, str]], list[in
     return shown, [order.index(k) if k in kept else None for k in before]
 
 
-def _thumbnail(image: Image) -> bytes | None:
+def _thumbnail(image: TimedImage) -> bytes | None:
     """Return a thumbnail; None if the bytes are not an image."""
     pixels = decode_image(image[1])
     if pixels is None:

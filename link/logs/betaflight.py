@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from link.logs.blackbox import BlackboxFlight, flights, header_float
-from link.logs.rows import LOG_BYTES, LoggedSignals, Rows, SignalError, extend
+from link.logs.rows import LOG_BYTES, LoggedSignals, SignalError, SignalRows, extend
 from vehicle.dynamics import GRAVITY
 from vehicle.files import read_bytes
 from vehicle.rotation import Array
@@ -28,7 +28,7 @@ FRD = np.array([1.0, -1.0, -1.0])  # factors on axes x forward, y left, z up
 HIGH_RESOLUTION = 10.0  # factor on rates and sticks in that mode
 QUATERNION_PARTS, THROTTLE_PARTS, VOLTAGE_V = 32767.0, 1000.0, 0.01
 STICK_LOW_US, STICK_US = 1000.0, 1000.0
-LEAST_FRAMES = 2
+LEAST_FRAMES = 2  # frames, least number in a log
 SOURCES = {
     "omega": "gyroADC",
     "force": "accSmooth",
@@ -56,8 +56,8 @@ def betaflight_signals(path: Path) -> LoggedSignals:
     return LoggedSignals(_rows(longest), "; ".join(notes), SOURCES)
 
 
-def _rows(flight: BlackboxFlight) -> Rows:
-    rows: Rows = {}
+def _rows(flight: BlackboxFlight) -> SignalRows:
+    rows: SignalRows = {}
     t = flight.values[:, flight.names.index("time")] * 1e-6
     fine = HIGH_RESOLUTION if flight.number("blackbox_high_resolution", 0) else 1.0
     rate = math.radians(header_float(flight.headers.get("gyro_scale", ""), 1.0)) / fine

@@ -124,7 +124,7 @@ def _groups(codes: list[int]) -> tuple[tuple[Callable[[bytes, int, int], tuple[V
 def _frames(data: bytes, at: int, headers: dict[str, str], layouts: dict[int, FrameLayout]) -> BlackboxFlight:
     """Return the main frames from `at` on."""
     intra = layouts[ord("I")]
-    predict = Prediction(intra.names, headers)
+    predict = FramePredictor(intra.names, headers)
     rows: list[Values] = []
     damaged, whole = 0, True
     while at < len(data):
@@ -161,7 +161,7 @@ def _unknown(data: bytes, at: int) -> int:
     raise FrameError
 
 
-class Prediction:
+class FramePredictor:
     """Predictor of main frames from the encoded values and the two previous frames."""
 
     def __init__(self, names: tuple[str, ...], headers: dict[str, str]):

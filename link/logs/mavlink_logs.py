@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from pymavlink.dialects.v20 import common as dialect
 
-from link.logs.rows import LOG_BYTES, LoggedSignals, Rows, add
+from link.logs.rows import LOG_BYTES, LoggedSignals, SignalRows, add
 from vehicle.files import read_bytes
 from vehicle.rotation import from_euler
 
@@ -103,7 +103,7 @@ def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes)
 
 def tlog_signals(path: Path) -> LoggedSignals:
     """Return the signals of HIGHRES_IMU, ATTITUDE, LOCAL_POSITION_NED and SET_ATTITUDE_TARGET. Raises FileError."""
-    rows: Rows = {}
+    rows: SignalRows = {}
     for t, m in tlog_messages(path):
         match m.get_type():
             case "HIGHRES_IMU":
@@ -123,7 +123,7 @@ def tlog_signals(path: Path) -> LoggedSignals:
 
 def dataflash_signals(path: Path) -> LoggedSignals:
     """Return the signals of ArduPilot's IMU, ATT, XKF1 and CTUN. Raises FileError."""
-    rows: Rows = {}
+    rows: SignalRows = {}
     for t, name, m in dataflash_messages(path):
         if name == "IMU" and getattr(m, "I", 0) == 0:
             add(rows, "force", t, m.AccX, m.AccY, m.AccZ)

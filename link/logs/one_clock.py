@@ -4,14 +4,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from link.logs.rows import Rows
+from link.logs.rows import SignalRows
 from vehicle.rotation import Array
 
 SHUFFLED_S, LEAP_S = 0.05, 20.0  # s, largest disorder of stamps; s, pause beyond which the clock was set
 LATEST_S = 1e10  # s, largest valid stamp, in any epoch
 
 
-def finite(rows: Rows) -> Rows:
+def finite(rows: SignalRows) -> SignalRows:
     """Return the rows without invalid samples: stamps that are no time, values of another shape, values not finite."""
     for name, samples in rows.items():
         width = next((value.shape for _, value in samples), ())
@@ -20,7 +20,7 @@ def finite(rows: Rows) -> Rows:
     return rows
 
 
-def one_clock(rows: Rows) -> tuple[Rows, str]:
+def one_clock(rows: SignalRows) -> tuple[SignalRows, str]:
     """Return the longest part of a log without a change of the clock, in order of time, and a line on the rest."""
     parts = {name: _stretches(samples) for name, samples in rows.items() if samples}
     if all(len(part) == 1 for part in parts.values()):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from link.logs.rows import LoggedSignals, Rows, SignalError, add
+from link.logs.rows import LoggedSignals, SignalError, SignalRows, add
 from link.record_reader import read_records
 from vehicle.files import read_csv
 from vehicle.rotation import from_euler, matrix
@@ -22,7 +22,7 @@ ANGLES, BODY_VELOCITY = {"roll", "pitch", "yaw"}, {"u_b", "v_b", "w_b"}
 
 def mcap_signals(path: Path) -> LoggedSignals:
     """Return the signals of `run-mpc`'s records of state, command and IMU, or of those of `race-sim --record`."""
-    rows: Rows = {}
+    rows: SignalRows = {}
     losses: list[str] = []
     for topic, record in read_records(path, without=("/camera",), report=lambda _, lost: losses.append(str(lost))):
         if topic in ("/state", "/truth"):

@@ -36,7 +36,7 @@ WORDS = {
     "throttle": "commanded throttle",
 }
 
-Rows = dict[str, list[tuple[float, Array]]]  # (t, value) by signal, t in s of the log's own clock
+SignalRows = dict[str, list[tuple[float, Array]]]  # (t, value) by signal, t in s of the log's own clock
 
 
 class SignalError(UserError):
@@ -47,7 +47,7 @@ class SignalError(UserError):
 class LoggedSignals:
     """Signals of a log. A signal that it lacks has no rows."""
 
-    rows: Rows
+    rows: SignalRows
     note: str = ""  # damage found
     sources: Mapping[str, str] = field(default_factory=dict)  # name in the log by signal, to report what is missing
 
@@ -59,18 +59,18 @@ class LoggedSignals:
                 raise SignalError(f"{path}: holds no {WORDS[name]}{called}, which {command} needs")
 
 
-def add(rows: Rows, name: str, t: float, *values: Any) -> None:
+def add(rows: SignalRows, name: str, t: float, *values: Any) -> None:
     """Append one row."""
     rows.setdefault(name, []).append((t, np.array(values, float)))
 
 
-def extend(rows: Rows, name: str, t: Array, values: Array) -> None:
+def extend(rows: SignalRows, name: str, t: Array, values: Array) -> None:
     """Append rows at times t (N,) s of values (N, n) or (N,)."""
     table = np.asarray(values, float).reshape(len(t), -1)
     rows.setdefault(name, []).extend(zip(np.asarray(t, float).tolist(), table, strict=True))
 
 
-def calibrated(rows: Rows) -> Rows:
+def calibrated(rows: SignalRows) -> SignalRows:
     """Return the rows without the accelerometer's error along gravity, if a rest before the first command shows it."""
     begin = rows["throttle"][0][0] if rows.get("throttle") else -np.inf
     rest = np.array([value for t, value in rows.get("force", []) if t < begin])
@@ -84,7 +84,7 @@ def calibrated(rows: Rows) -> Rows:
     return rows | {"force": [(t, value - error) for t, value in rows["force"]]}
 
 
-def fresh(rows: Rows) -> Rows:
+def fresh(rows: SignalRows) -> SignalRows:
     """Return the rows without samples that repeat the last values under a new stamp, as in the real builds and many logs."""
     news = {}
     for name in ("force", "omega", "v"):

@@ -29,7 +29,7 @@ import numpy as np
 from pyulog.core import ULog
 from pyulog.exceptions import ULogException
 
-from link.logs.rows import LOG_BYTES, LoggedSignals, Rows, SignalError, extend
+from link.logs.rows import LOG_BYTES, LoggedSignals, SignalError, SignalRows, extend
 from vehicle.files import CAUSES, read_bytes
 from vehicle.rotation import Array
 
@@ -74,7 +74,7 @@ def ulog_signals(path: Path) -> LoggedSignals:
         SignalError: the file is not an ULog file.
     """
     tables, corrupt = _tables(path)
-    rows: Rows = {}
+    rows: SignalRows = {}
     for signal, choices in TOPICS.items():
         for topic, names, factor in choices:
             table = tables.get(topic, {})

@@ -17,7 +17,7 @@ from link.msp.messages import Altitude, Channels, Message, RawAttitude, RawImu, 
 from link.msp.profile import BetaflightProfile
 from link.msp.sticks import sticks_by_angles, sticks_by_rates
 from link.msp.units import attitude, imu
-from vehicle.dynamics import GRAVITY
+from vehicle.dynamics import G_W, GRAVITY
 from vehicle.rotation import Array, matrix
 
 TURN_1_S, TURN_RAD_S = 3.5, 4.0  # attitude gain, and greatest body rate
@@ -32,7 +32,6 @@ LEAST, MOST = 0.4, 1.8  # relative to the hover throttle
 LANDED_S = 1.0  # s at the least throttle, upright
 LIMIT_S = 60.0  # s, after which the throttle is low whatever was measured
 LONGEST_S = 0.5  # s, longest step, over which the force is assumed to change linearly
-G_W = np.array([0.0, 0.0, GRAVITY])
 
 
 class Descent:

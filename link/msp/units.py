@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 
 from link.mavlink import scaled
-from link.messages import Attitude, Imu, Vector
+from link.messages import Attitude, Imu
 from link.msp.messages import RawAttitude, RawImu
 from link.msp.profile import BetaflightProfile
 from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array, from_euler, to_euler
+from vehicle.rotation import Array, Vector, from_euler, to_euler
 
 LARGEST = 0x7FFF
 DDEG = math.radians(0.1)

@@ -5,7 +5,7 @@ from link.rflysim.request import SensorRequest
 from link.rflysim.sensors import DEPTH, DEPTH_CLOUD, FISHEYE, LIDAR, LIDAR_WORLD, MID40, MID360, SENSORS, SensorKind
 
 MODES = JPEG, RAW, PNG
-SHARED_MEMORY = 0
+SHARED_MEMORY = 0  # SendProtocol[0] of images in shared memory
 UDP_MODES = f"set {JPEG} for JPEG by UDP, {RAW} for raw or {PNG} for PNG"
 ON_GROUND, EARTH_FIXED, ON_SENSOR = 2, 3, 4  # TargetMountType; the first and the last are not carried by a copter
 WHOLE_TURN_DEG = 360.0

@@ -7,12 +7,14 @@ from typing import Any
 
 from link.messages import Imu
 from link.rflysim.malformed import MalformedError
-from link.rflysim.request import IDENTITY, REQUEST_SUM, Vector
+from link.rflysim.request import IDENTITY, REQUEST_SUM
+from vehicle.rotation import Vector
 
 IMU_SUM, HEARTBEAT_SUM, COMMAND_SUM, CAMERA_SUM = 1234567898, 123456789, 1234567890, 1234567891
 IMU, IMU_REQUEST, HEARTBEAT = struct.Struct("<2id6f"), struct.Struct("<4H4B6f"), struct.Struct("<2i3q")
 CAMERA = struct.Struct("<5i11fd")
 COMMANDS = (struct.Struct("<i52s"), struct.Struct("<i252s"))
+COMMAND_BYTES = tuple(layout.size for layout in COMMANDS)
 CLEAR_COMMAND = "RflyClearCapture"  # releases all sensors
 NUMBERED_IMU_PORT, IMU_REQUEST_PORT = 31000, 30100  # ports of copter 1: those of the next are higher by 1 and by 2
 LAST_COPTER = 1000  # last copter whose ports are valid UDP ports

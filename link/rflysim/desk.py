@@ -22,50 +22,17 @@ from link.rflysim.fragments import RESTART_S
 from link.rflysim.gimbal import DOCUMENT, STATE_PORT, GimbalOrder, GimbalState, decode_state, gimbal_request
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import MASKED, SensorRequest
+from link.rflysim.request_socket import RequestSocket
 from link.rflysim.sensors import GIMBAL
 from link.rflysim.stream import StreamHealth
-from link.sockets import bind_udp, drain, reachable
+from link.sockets import ANYWHERE, drain
 
 STATE_GROUP = "224.0.0.10"  # RflySim3D and CopterSim multicast states and heartbeats
-HEARTBEAT_PORT = 20005
+HEARTBEAT_PORT = 20005  # UDP port of CopterSim's heartbeats
 ASK_S = 1.0  # s between requests to a CopterSim whose samples have stopped
 
 
-class _RequestSocket:
-    """A bound socket, its server, and counters."""
-
-    def __init__(self, server: Address, port: int):
-        self._server = reachable(server, "0.0.0.0")
-        self._socket = bind_udp("0.0.0.0", port)
-        self._socket.setblocking(False)
-        self.malformed = self.socket_errors = 0
-
-    @property
-    def port(self) -> int:
-        """The local port."""
-        return self._socket.getsockname()[1]
-
-    def _join(self) -> None:
-        """Join the multicast group; a network without multicast still delivers unicast datagrams."""
-        with contextlib.suppress(OSError):
-            group = struct.pack("4s4s", socket.inet_aton(STATE_GROUP), socket.inet_aton("0.0.0.0"))
-            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
-
-    def _send(self, datagram: bytes) -> None:
-        try:
-            self._socket.sendto(datagram, self._server)
-        except OSError:
-            self._failed()
-
-    def _failed(self) -> None:
-        self.socket_errors += 1
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
-
-
-class GimbalClient(_RequestSocket):
+class GimbalClient(RequestSocket):
     """Commands to the gimbals of a Config.json, and their reported states."""
 
     def __init__(
@@ -79,7 +46,7 @@ class GimbalClient(_RequestSocket):
         self.gimbals = {sensor.seq_id: sensor for sensor in sensors if sensor.type_id == GIMBAL}
         super().__init__(server, port)
         self._masks = masks
-        self._join()
+        _join(self.socket)
 
     def order(self, seq_id: int, order: GimbalOrder) -> None:
         """Send a command. Raises ValueError when the mask numbering has no bit for it."""
@@ -87,7 +54,7 @@ class GimbalClient(_RequestSocket):
 
     def states(self) -> Iterator[GimbalState]:
         """Yield the states received. Replies of other kinds share the port and differ in length."""
-        for datagram, _, _ in drain(self._socket, 0.0, self._failed):
+        for datagram, _, _ in drain(self.socket, 0.0, self._failed):
             if len(datagram) == MASKED.size:
                 try:
                     yield decode_state(datagram)
@@ -95,13 +62,13 @@ class GimbalClient(_RequestSocket):
                     self.malformed += 1
 
 
-class HeartbeatReceiver(_RequestSocket):
+class HeartbeatReceiver(RequestSocket):
     """Start time of the simulation, s since 1970: from CopterSim's heartbeats, or estimated from the first frame."""
 
     def __init__(self, server: Address, copter: int = 1, port: int = HEARTBEAT_PORT):
         """Bind the port. Raises LinkError when the port is in use, or the server is unknown."""
         super().__init__(server, port)
-        self._join()
+        _join(self.socket)
         self._copter = copter
         self._start: float | None = None
         self._t = -math.inf  # s, of the last sample
@@ -109,13 +76,13 @@ class HeartbeatReceiver(_RequestSocket):
 
     def listen(self, wall_minus_monotonic_s: float) -> None:
         """Process the received heartbeats."""
-        for datagram, sender, received in drain(self._socket, 0.0, self._failed):
+        for datagram, sender, received in drain(self.socket, 0.0, self._failed):
             try:
                 beat = decode_heartbeat(datagram)
             except MalformedError:
                 self.malformed += 1
                 continue
-            if sender[0] == self._server[0] and beat.copter == self._copter:
+            if sender[0] == self.server[0] and beat.copter == self._copter:
                 here = sender[0].startswith("127.") or sender[0] == ".".join(map(str, _own_address(sender)))
                 self._start, self.from_heartbeat = beat.start(received + wall_minus_monotonic_s, here), True
 
@@ -130,20 +97,20 @@ class HeartbeatReceiver(_RequestSocket):
         return self._start
 
 
-class ImuReceiver(_RequestSocket):
+class ImuReceiver(RequestSocket):
     """IMU samples of one copter, requested until they arrive."""
 
     def __init__(self, host: str, rate_hz: int, copter: int = 1, ask_port: int | None = None, port: int | None = None):
         """Bind the port; by default ports follow the copter's number. Raises LinkError as `bind_udp` and `reachable`."""
         ask_port = imu_port(copter) if ask_port is None else ask_port
         super().__init__((host, ask_port), NUMBERED_IMU_PORT + copter - 1 if port is None else port)
-        self._request = ImuRequest(rate_hz, self.port, _own_address(self._server)).encode()
+        self._request = ImuRequest(rate_hz, self.port, _own_address(self.server)).encode()
         self.health = StreamHealth()
         self._received = self._requested = float("-inf")
 
     def samples(self) -> Iterator[ImuSample]:
         """Yield the samples received; request them again after a silence. Call often."""
-        for datagram, _, received in drain(self._socket, 0.0, self._failed):
+        for datagram, _, received in drain(self.socket, 0.0, self._failed):
             try:
                 sample = decode_imu(datagram)
             except MalformedError:
@@ -160,7 +127,14 @@ class ImuReceiver(_RequestSocket):
     def report(self, now: float) -> str:
         """Return a line on the state of the stream."""
         trouble = f", {self.malformed} malformed" if self.malformed else ""
-        return f"IMU on port {self.port}: {self.health.report(now, 'sample', self._server)}{trouble}"
+        return f"IMU on port {self.port}: {self.health.report(now, 'sample', self.server)}{trouble}"
+
+
+def _join(bound: socket.socket) -> None:
+    """Join the multicast group; a network without multicast still delivers unicast datagrams."""
+    with contextlib.suppress(OSError):
+        group = struct.pack("4s4s", socket.inet_aton(STATE_GROUP), socket.inet_aton(ANYWHERE))
+        bound.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
 
 
 def _own_address(server: Address) -> tuple[int, int, int, int]:

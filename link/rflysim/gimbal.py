@@ -7,7 +7,7 @@ from link.rflysim.malformed import MalformedError
 from link.rflysim.request import STATE_SUM, Floats, SensorRequest, decode_request
 from link.rflysim.sensors import GIMBAL
 
-STATE_PORT = 20006
+STATE_PORT = 20006  # UDP port of the gimbals' states
 PIXEL_BOX = 2  # GimbalOrder.box: the object at `pixel`
 
 

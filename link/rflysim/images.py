@@ -13,8 +13,8 @@ Image = np.ndarray  # (H, W, 3) or (H, W) of 8 bit, (H, W) of 16 bit for depth
 
 JPEG, RAW, PNG = 1, 2, 3  # SendProtocol[0]
 METRES_PER_COUNT = 0.001  # default, where otherParams[2] is 0
-NO_DEPTH = 65535
-LOSSLESS_FAST = [cv2.IMWRITE_PNG_COMPRESSION, 1]
+NO_DEPTH = 65535  # counts, no surface within range
+LOSSLESS_FAST = [cv2.IMWRITE_PNG_COMPRESSION, 1]  # least compression: the fastest
 
 
 def decode_payload(payload: bytes, sensor: SensorRequest) -> Image:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from link.rflysim.malformed import MalformedError
-from link.rflysim.request import Vector
+from vehicle.rotation import Vector
 
 RANGE, COUNT = struct.Struct("<fi12f"), struct.Struct("<i")
 BOX, SPOT = struct.Struct("<i5f"), struct.Struct("<i3f")

@@ -17,7 +17,6 @@ FIRST_PORT = 9999  # port of the sensor with SeqID 0 whose SendProtocol has none
 REQUEST_PORT = 20010  # port of RflySim3D's window 0
 HERE = ((0, 0, 0, 0), (127, 0, 0, 1))  # addresses in a request that stand for its sender's
 
-Vector = tuple[float, float, float]
 Floats = tuple[float, ...]
 IDENTITY = (1.0, 0.0, 0.0, 0.0)
 

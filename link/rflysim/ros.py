@@ -16,12 +16,12 @@ from link.rflysim.clouds import WORLD, Cloud
 from link.rflysim.copter import ImuSample, flu
 from link.rflysim.gimbal import GimbalOrder, GimbalState
 from link.rflysim.ranges import Range
-from link.rflysim.request import SensorRequest, Vector
+from link.rflysim.request import SensorRequest
 from link.rflysim.sensors import SENSORS, SensorKind
 from link.rflysim.stream import Sample, StreamHealth
-from vehicle.rotation import Array, from_euler, from_matrix, matrix
+from vehicle.rotation import Array, Vector, from_euler, from_matrix, matrix
 
-Message = dict[str, Any]
+RosMessage = dict[str, Any]
 
 FLOAT32 = 7  # PointField.datatype
 INT32_MAX = 2**31 - 1  # largest value of a message's field, such as the seconds of a stamp
@@ -47,7 +47,7 @@ def odometry_topic(cloud: Cloud, prefix: str = "") -> str:
     return f"{prefix}/rflysim/uav{cloud.copter or 1}/{'global' if cloud.axes == WORLD else 'local'}/odom"
 
 
-def header(t: float, frame_id: str) -> Message:
+def header(t: float, frame_id: str) -> RosMessage:
     """Return std_msgs/Header at t, s; stamps beyond 32 bit are clipped."""
     sec, nanosec = divmod(round(min(max(t, -INT32_MAX), INT32_MAX) * 1e9), 1_000_000_000)
     return {"stamp": {"sec": sec, "nanosec": nanosec}, "frame_id": frame_id}
@@ -58,7 +58,7 @@ def frame(name: str, prefix: str = "") -> str:
     return f"{prefix.strip('/')}/{name}" if prefix.strip("/") else name
 
 
-def message(sample: Sample, start: float = 0.0, prefix: str = "") -> Message | None:
+def message(sample: Sample, start: float = 0.0, prefix: str = "") -> RosMessage | None:
     """Return sensor_msgs/Image, sensor_msgs/PointCloud2 or std_msgs/Float32 of a sample; None without a matching message.
 
     Args:
@@ -90,7 +90,7 @@ def message_type(sensor: SensorRequest) -> str:
     return kinds.get(SENSORS[sensor.type_id].kind, "")
 
 
-def _image(image: np.ndarray, sensor: SensorRequest, t: float, prefix: str) -> Message:
+def _image(image: np.ndarray, sensor: SensorRequest, t: float, prefix: str) -> RosMessage:
     kind = SENSORS[sensor.type_id]
     return {
         "header": header(t, frame(f"sensor{sensor.seq_id}_optical", prefix)),
@@ -103,7 +103,7 @@ def _image(image: np.ndarray, sensor: SensorRequest, t: float, prefix: str) -> M
     }
 
 
-def _cloud(cloud: Cloud, sensor: SensorRequest, t: float, prefix: str) -> Message:
+def _cloud(cloud: Cloud, sensor: SensorRequest, t: float, prefix: str) -> RosMessage:
     """Return a cloud with its points in their original axes: those of the sensor, or world NED (type 21)."""
     world = SENSORS[sensor.type_id].axes == "ned"
     names, columns = ["x", "y", "z"], [cloud.points]
@@ -124,7 +124,7 @@ def _cloud(cloud: Cloud, sensor: SensorRequest, t: float, prefix: str) -> Messag
     }
 
 
-def odometry(cloud: Cloud, t: float, ned: bool = False) -> Message:
+def odometry(cloud: Cloud, t: float, ned: bool = False) -> RosMessage:
     """Return nav_msgs/Odometry of the pose in a cloud. Velocity is not transmitted: its twist is 0; covariances begin with -1.
 
     Args:
@@ -146,7 +146,7 @@ def odometry(cloud: Cloud, t: float, ned: bool = False) -> Message:
     }
 
 
-def imu(sample: ImuSample, start: float = 0.0, frame: str = "imu_flu") -> Message:
+def imu(sample: ImuSample, start: float = 0.0, frame: str = "imu_flu") -> RosMessage:
     """Return sensor_msgs/Imu, front-left-up; the orientation is not transmitted."""
     variance = np.diag([GYRO_VARIANCE] * 3).ravel().tolist()
     return {
@@ -160,7 +160,7 @@ def imu(sample: ImuSample, start: float = 0.0, frame: str = "imu_flu") -> Messag
     }
 
 
-def gimbal_order(ctrl: Message) -> GimbalOrder:
+def gimbal_order(ctrl: RosMessage) -> GimbalOrder:
     """Return the command of a CameraCtrl. Attitude, field of view and rates are in hundredths of a degree.
 
     Raises:
@@ -185,7 +185,7 @@ def gimbal_order(ctrl: Message) -> GimbalOrder:
     )
 
 
-def box_order(ctrl: Message) -> GimbalOrder:
+def box_order(ctrl: RosMessage) -> GimbalOrder:
     """Return the command of a CameraAICtrl: 0 boxes around all, 1 around the object at the pixel."""
     if ctrl["ctrl_id"] == 0:
         return GimbalOrder(box=1)
@@ -195,7 +195,7 @@ def box_order(ctrl: Message) -> GimbalOrder:
 
 def camera_status(
     state: GimbalState, t: float, gimbal: SensorRequest, health: StreamHealth, prefix: str = ""
-) -> Message:
+) -> RosMessage:
     """Return CameraStatus, with CameraParams, from the state, the gimbal's first request and its frames; the rest is 0."""
     roll, pitch, yaw = (_int32(CENTI * angle) for angle in state.euler)
     pitch_rate, yaw_rate = (_int32(CENTI * math.degrees(rate)) for rate in state.rates)
@@ -224,8 +224,8 @@ def _half_width(fov_deg: float) -> float:
     return math.tan(math.radians(min(max(fov_deg, FOV_DEG[0]), FOV_DEG[1])) / 2)
 
 
-def _camera_params(state: GimbalState, gimbal: SensorRequest) -> Message:
-    params: Message = dict.fromkeys(("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2", "k3"), 0.0)
+def _camera_params(state: GimbalState, gimbal: SensorRequest) -> RosMessage:
+    params: RosMessage = dict.fromkeys(("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2", "k3"), 0.0)
     params |= {"fx": state.fx_px, "fy": state.fy_px, "cx": state.width_px / 2, "cy": state.height_px / 2}
     for frame in ("p2c", "ned2c", "level2c"):
         params |= {f"{frame}_{angle}_deg": 0.0 for angle in ("roll", "pitch", "yaw")}
@@ -237,7 +237,7 @@ def _camera_params(state: GimbalState, gimbal: SensorRequest) -> Message:
     return params | dict(zip(("p2c_front_m", "p2c_right_m", "p2c_down_m"), gimbal.position_m, strict=True))
 
 
-def fill(target: Any, values: Message) -> Any:
+def fill(target: Any, values: RosMessage) -> Any:
     """Write a dictionary into a ROS message with the same fields, and return it."""
     for name, value in values.items():
         current = getattr(target, name)
@@ -250,7 +250,7 @@ def fill(target: Any, values: Message) -> Any:
     return target
 
 
-def fields(source: Any) -> Message:
+def fields(source: Any) -> RosMessage:
     """Return the fields of a ROS message by name, one level deep."""
     return {name: getattr(source, name) for name in source.get_fields_and_field_types()}
 
@@ -273,11 +273,11 @@ def _int32(value: float) -> int:
     return round(min(max(value, -INT32_MAX), INT32_MAX))
 
 
-def _xyz(v: Vector | list[float]) -> Message:
+def _xyz(v: Vector | list[float]) -> RosMessage:
     return {"x": float(v[0]), "y": float(v[1]), "z": float(v[2])}
 
 
-def _quaternion(q: Array) -> Message:
+def _quaternion(q: Array) -> RosMessage:
     w, x, y, z = (float(c) for c in q)
     return {"x": x, "y": y, "z": z, "w": w}
 

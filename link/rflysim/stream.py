@@ -16,7 +16,7 @@ from link.rflysim.sensors import SENSORS, SensorKind
 Value = Image | Cloud | Range | list[BoundingBox] | list[Spot]
 Tell = Callable[[str], None]
 MOST_TOPICS = 20  # per stream
-MILESTONES = {10**n for n in range(7)}
+MILESTONES = {10**n for n in range(7)}  # occurrences that are reported
 
 
 @dataclass(slots=True)

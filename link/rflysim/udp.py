@@ -14,12 +14,13 @@ from link.peer import Address
 from link.rflysim.clouds import CloudLayout
 from link.rflysim.copter import CLEAR_COMMAND, encode_command
 from link.rflysim.request import SensorRequest
+from link.rflysim.request_socket import RequestSocket
 from link.rflysim.sensors import SENSORS
 from link.rflysim.stream import RateLimitedReporter, Sample, Stream, StreamHealth, Tell
-from link.sockets import LinkError, bind_udp, drain, reachable
+from link.sockets import ANYWHERE, LinkError, drain
 from vehicle.errors import say
 
-BUFFER_BYTES = 8 << 20
+BUFFER_BYTES = 8 << 20  # bytes, the kernel's receive buffer: some frames of the largest sensors (chosen)
 ASK_S = 1.0  # s between requests to a silent sensor
 SILENCE_S, SILENT_FRAMES = 0.5, 5  # s and frame periods without a frame, after which a sensor is silent
 NO_ANSWER_S = 3.0  # s of unanswered requests, after which they are reported
@@ -32,21 +33,17 @@ def to_stderr(line: str) -> None:
     say(line, sys.stderr)
 
 
-class SensorSocket:
+class SensorSocket(RequestSocket):
     """One bound port and the request that starts its sensor."""
 
-    def __init__(self, sensor: SensorRequest, server: Address, tell: Tell = to_stderr, host: str = "0.0.0.0"):
+    def __init__(self, sensor: SensorRequest, server: Address, tell: Tell = to_stderr, host: str = ANYWHERE):
         """Bind the port. Raises LinkError when the port is in use or the server's name is unknown."""
-        self.server = reachable(server, host)
-        self._sensor, self._request = sensor, sensor.encode()
-        self._anyone = ipaddress.ip_address(
-            self.server[0]
-        ).is_multicast  # a server addressed by multicast answers from its own address
-        self.socket = bind_udp(host, sensor.port)
-        self.socket.setblocking(False)
+        super().__init__(server, sensor.port, host)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-        self.port: int = self.socket.getsockname()[1]
-        self.socket_errors = self.foreign = 0
+        self._sensor, self._request = sensor, sensor.encode()
+        # A server addressed by multicast answers from its own address.
+        self._anyone = ipaddress.ip_address(self.server[0]).is_multicast
+        self.foreign = 0
         self._say = RateLimitedReporter(
             tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}"
         )
@@ -109,19 +106,10 @@ class SensorSocket:
             else:
                 self.foreign += 1
 
-    def _send(self, datagram: bytes) -> None:
-        try:
-            self.socket.sendto(datagram, self.server)
-        except OSError:
-            self._failed()
-
-    def _failed(self) -> None:
-        self.socket_errors += 1
-
     def close(self) -> None:
         """Release the sensor and the port. RflySim3D releases all sensors; clients that still need one request it again."""
         self._send(encode_command(CLEAR_COMMAND))
-        self.socket.close()
+        super().close()
 
 
 class SensorReceiver:

@@ -45,9 +45,8 @@ def parse_server(url: str) -> tuple[Address, dict[str, str]]:
         raise LinkError(f"vision {url!r}: expected something like {EXAMPLE}") from None
     if parts.scheme != SCHEME or parts.path not in ("", "/"):
         raise LinkError(f"vision {url!r}: expected something like {EXAMPLE}")
-    options = dict(
-        parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)
-    )  # a file may have a + in its name
+    # A file may have a + in its name.
+    options = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
     return parse_address(parts.netloc or "127.0.0.1", REQUEST_PORT), options
 
 

@@ -2,7 +2,7 @@
 
 | array | shape | what |
 |---|---|---|
-| `about` | () text | JSON of `About` |
+| `about` | () text | JSON of `PolicyProvenance` |
 | `middle_m`, `half_m`, `speed_m_s`, `thrust_max_m_s2`, `rate_max_rad_s` | (3,) or () | `Scaling` |
 | `weight_k`, `bias_k` | (out, in), (out,) float32 | layer k; the first includes the normalisation of observations in training |
 
@@ -36,7 +36,7 @@ SCALING = [field.name for field in fields(Scaling)]
 
 
 @dataclass(frozen=True)
-class About:
+class PolicyProvenance:
     """Provenance of a policy: track, vehicle, command rate and training."""
 
     track: str
@@ -53,7 +53,7 @@ class About:
 class Policy:
     """Network from observation to action, with its scaling and provenance."""
 
-    about: About
+    about: PolicyProvenance
     scaling: Scaling
     layers: Sequence[Layer]  # weights (out, in) and biases (out,), float32
 
@@ -115,7 +115,7 @@ def load_policy(name: str) -> Policy:
         numbers: dict[str, Any] = {key: arrays[key] if arrays[key].ndim else float(arrays[key]) for key in SCALING}
         scaling = Scaling(**numbers)
         _check(scaling, layers)
-        return Policy(About(**about), scaling, layers)
+        return Policy(PolicyProvenance(**about), scaling, layers)
 
 
 def write_policy(path: Path, policy: Policy) -> None:

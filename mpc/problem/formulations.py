@@ -19,7 +19,7 @@ import numpy as np
 from mpc.problem import terms
 from mpc.problem.stage import REFERENCE, Stage
 from mpc.progress import PlanProgress
-from mpc.solvers.solver import Solve
+from mpc.solvers.solver import Solution
 from vehicle.dynamics import RATES_U, RATES_X
 from vehicle.layout import Layout, layout
 from vehicle.rotation import Array
@@ -82,7 +82,7 @@ class Formulation(ABC):
         """
 
     @abstractmethod
-    def drive(self, progress: PlanProgress, solution: Solve, row: Array, v_w: Array, dt: float) -> None:
+    def drive(self, progress: PlanProgress, solution: Solution, row: Array, v_w: Array, dt: float) -> None:
         """Update the pace over dt, s, from a solution, the plan's row (NR,) at the present progress and the velocity v_w (3,)."""
 
 
@@ -112,7 +112,7 @@ class Tracking(Formulation):
     def stages(self, progress: PlanProgress, times: Array, last: Array | None) -> Array:
         return progress.theta + progress.pace * times
 
-    def drive(self, progress: PlanProgress, solution: Solve, row: Array, v_w: Array, dt: float) -> None:
+    def drive(self, progress: PlanProgress, solution: Solution, row: Array, v_w: Array, dt: float) -> None:
         progress.keep(row[V_R], v_w, dt)
 
 
@@ -158,7 +158,7 @@ class Contouring(Formulation):
         theta = last[:, NX]
         return progress.theta + theta - theta[0]
 
-    def drive(self, progress: PlanProgress, solution: Solve, row: Array, v_w: Array, dt: float) -> None:
+    def drive(self, progress: PlanProgress, solution: Solution, row: Array, v_w: Array, dt: float) -> None:
         progress.drive(float(solution.x[0, NX + 1] + dt * solution.u[0, NU]))
 
 

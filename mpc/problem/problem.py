@@ -13,7 +13,7 @@ from mpc.model import step, unpack
 from mpc.problem import terms
 from mpc.problem.formulations import FORMULATIONS, Formulation
 from mpc.problem.settings import Settings
-from mpc.problem.stage import NP, NR, REFERENCE, Blocks, Stage
+from mpc.problem.stage import NP, NR, REFERENCE, Stage, SymbolBlocks
 from vehicle.dynamics import RATES_X
 from vehicle.layout import Layout
 from vehicle.rotation import Array
@@ -117,5 +117,5 @@ class Problem:
         return np.array([*-rate, least, *np.negative(pace)]), np.array([*rate, most, *pace])
 
 
-def _blocks(names: Layout, z: ca.SX) -> Blocks:
+def _blocks(names: Layout, z: ca.SX) -> SymbolBlocks:
     return {name: z[field.at] for name, field in names.items()}

@@ -22,20 +22,18 @@ REFERENCE = layout(
     across=("x y z", "1/m", "its horizontal axis over the half width available to the vehicle's centre"),
     down=("x y z", "1/m", "its vertical axis over the half height available to it"),
 )
-NR, NP = (
-    REFERENCE.size,
-    REFERENCE.size + PARAMETERS.size,
-)  # stage parameters: the reference, then the model's parameters
-Blocks = dict[str, ca.SX]
+# Stage parameters: the reference, then the model's parameters.
+NR, NP = REFERENCE.size, REFERENCE.size + PARAMETERS.size
+SymbolBlocks = dict[str, ca.SX]
 
 
 @dataclass(frozen=True)
 class Stage:
     """One stage of the horizon, symbolic: blocks of state, input and stage parameters by name, and the model's parameters."""
 
-    x: Blocks
-    u: Blocks
-    p: Blocks
+    x: SymbolBlocks
+    u: SymbolBlocks
+    p: SymbolBlocks
     model: ModelParameters
 
     @property

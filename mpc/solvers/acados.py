@@ -19,9 +19,11 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import casadi as ca
 import numpy as np
@@ -30,7 +32,7 @@ from mpc.problem.problem import Problem
 from mpc.problem.settings import Settings
 from mpc.problem.stage import NP
 from mpc.solvers.acados_probe import LIBRARIES, require_runs
-from mpc.solvers.solver import Solve
+from mpc.solvers.solver import Solution
 from vehicle.cache import cache_folder, entry
 from vehicle.errors import UserError, exit_code
 from vehicle.files import FileError
@@ -134,17 +136,17 @@ class AcadosSolver:
         self._p[:] = parameters
         self._prepare()
 
-    def solve(self, x0: Array) -> Solve:
+    def solve(self, x0: Array) -> Solution:
         """Solve the prepared problem from the initial state x0 (NX,)."""
         begin = time.perf_counter()
         self._x0[:] = x0
         status = self._feedback()
-        return Solve(self._x.copy(), self._u.copy(), int(status), time.perf_counter() - begin)
+        return Solution(self._x.copy(), self._u.copy(), int(status), time.perf_counter() - begin)
 
 
 @cache
 def _silence() -> None:
-    """Discard the C library's stdout, where acados prints every failed iteration; its status is reported in `Solve`.
+    """Discard the C library's stdout, where acados prints every failed iteration; its status is reported in `Solution`.
 
     Python's streams do not use the C library's and are unaffected.
     """
@@ -156,7 +158,7 @@ def _silence() -> None:
         stdout.value = c.fopen(os.devnull.encode(), b"w")
 
 
-def _bound(solver, name: str, arrays: tuple[Array, ...]):
+def _bound(solver: Any, name: str, arrays: tuple[Array, ...]) -> Callable[[], int]:
     """Bind a C function to its argument buffers, which must not move."""
     function = getattr(solver.shared_lib, name)
     function.argtypes, function.restype = [ctypes.c_void_p] * (1 + len(arrays)), ctypes.c_int
@@ -165,18 +167,18 @@ def _bound(solver, name: str, arrays: tuple[Array, ...]):
     return lambda: function(capsule, *arguments)
 
 
-def _price(solver, stage: int, n: int, weight: float, price: float) -> None:
+def _price(solver: Any, stage: int, n: int, weight: float, price: float) -> None:
     """Set the quadratic and linear penalties of a stage's soft constraints."""
     for name, value in (("Zl", weight), ("Zu", weight), ("zl", price), ("zu", price)):
         solver.cost_set(stage, name, np.full(n, value))
 
 
-def _is_new(ocp) -> bool:
+def _is_new(ocp: Any) -> bool:
     """Check whether this acados (0.6 or later) takes the folder of generated code from the problem, not by argument."""
     return hasattr(ocp, "code_gen_options")
 
 
-def _formulate(template: ModuleType, problem: Problem, folder: Path):
+def _formulate(template: ModuleType, problem: Problem, folder: Path) -> Any:
     """Formulate the problem as an `AcadosOcp`, with generated code under `folder`."""
     s, horizon = problem.symbols, problem.settings.horizon
     nx, nu, ny, ny_end, nh = s.x.numel(), s.u.numel(), s.y.numel(), s.y_end.numel(), s.h.numel()
@@ -231,7 +233,7 @@ def _write_tick(problem: Problem, code: Path) -> None:
     (code / "tick.h").write_text("\n".join(header) + "\n", encoding="utf-8")
 
 
-def _load(problem: Problem):
+def _load(problem: Problem) -> Any:
     """Load the compiled solver from the cache, or build it. The cache key covers everything that the code depends on."""
     template = import_template()
     s, settings = problem.symbols, problem.settings
@@ -290,5 +292,5 @@ def _generate(settings: Settings, draft: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    """In the process that `_build` starts."""
+    """Build the solver in the process that `_build` starts."""
     sys.exit(exit_code(lambda: _generate(*pickle.load(sys.stdin.buffer))))

@@ -13,10 +13,8 @@ import sys
 from pathlib import Path
 
 LIBRARIES = ("libqpOASES_e", "libblasfeo", "libhpipm", "libacados")  # in the order of their dependence
-ORDER, MATRIX_BYTES = (
-    24,
-    512,
-)  # order of the test matrices, above any kernel's; bytes of a buffer, more than sizeof(blasfeo_dmat)
+# Order of the test matrices, above any kernel's; bytes of a buffer, more than sizeof(blasfeo_dmat).
+ORDER, MATRIX_BYTES = 24, 512
 LONGEST_S = 30.0  # s, time limit of a process that takes 0.1 s
 ANSWER = "answer.txt"
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from mpc.model import Buffered
 from mpc.problem.problem import Problem
-from mpc.solvers.solver import Solve
+from mpc.solvers.solver import Solution
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
@@ -104,7 +104,7 @@ class CasadiSolver:
         self._rows_x0 = (C @ self._phi[:-1]).reshape(soft, nx)
         self._rows = (h + (C @ self._gamma[:-1, :, None])[..., 0]).ravel()
 
-    def solve(self, x0: Array) -> Solve:
+    def solve(self, x0: Array) -> Solution:
         """Solve the prepared problem from the initial state x0 (NX,)."""
         begin = time.perf_counter()
         (N, nu), n, step = self._u.shape, self._u.size, x0 - self._x[0]
@@ -116,7 +116,7 @@ class CasadiSolver:
         self._x += self._phi @ step + self._gamma + self._by_u.reshape(N + 1, -1, n) @ u
         self._u += u.reshape(N, nu)
         status = 0 if self._qp.success else 1
-        return Solve(self._x.copy(), self._u.copy(), status, time.perf_counter() - begin)
+        return Solution(self._x.copy(), self._u.copy(), status, time.perf_counter() - begin)
 
 
 def _stages(problem: Problem) -> Buffered:

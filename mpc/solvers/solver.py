@@ -9,7 +9,7 @@ AUTO, SOLVERS = "auto", ("auto", "acados", "casadi")
 
 
 @dataclass(frozen=True)
-class Solve:
+class Solution:
     """One solution: states and inputs along the horizon, and the solver's status."""
 
     x: Array  # (N + 1, NX)
@@ -27,5 +27,5 @@ class Solver(Protocol):
     def prepare(self, parameters: Array) -> None:
         """Linearise the problem with stage parameters (N + 1, NP), before the state is known."""
 
-    def solve(self, x0: Array) -> Solve:
+    def solve(self, x0: Array) -> Solution:
         """Solve for the state x0 (NX,); failures are reported in the status."""

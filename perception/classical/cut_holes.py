@@ -7,8 +7,8 @@ import numpy as np
 
 from perception.classical.config import ProposalConfig
 from perception.common.quadrilateral import intersect_lines
-from perception.common.types import Image, Indices
-from vehicle.rotation import Array
+from perception.common.types import Image
+from vehicle.rotation import Array, Indices
 
 
 def cut_quadrilateral(contour: Image, width: int, height: int, config: ProposalConfig) -> Array | None:

@@ -11,8 +11,8 @@ from perception.classical.scene import PreparedImage, View
 from perception.common.edge_fit import QuadEdges, fit_edges
 from perception.common.gate_model import GateModel
 from perception.common.quadrilateral import NEXT, PREVIOUS, is_inside
-from perception.common.types import Image, Indices, Mask
-from vehicle.rotation import Array
+from perception.common.types import Image
+from vehicle.rotation import Array, Indices, Mask
 
 
 @dataclass(frozen=True, slots=True)

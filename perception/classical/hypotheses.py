@@ -14,9 +14,8 @@ from perception.common.edge_fit import QuadEdges
 from perception.common.gate_model import GateModel
 from perception.common.quadrilateral import NEXT, OPPOSITE, PREVIOUS, intersect_lines, outward_normals
 from perception.common.sampling import bar_widths
-from perception.common.types import Indices, Mask
 from vehicle.camera import Camera
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Indices, Mask
 
 
 class Hypotheses(NamedTuple):
@@ -113,10 +112,8 @@ def fourth_sides(quads: Array, camera: Camera) -> Array:
     """
     x = (quads - [camera.cx_px, camera.cy_px]) / [camera.fx_px, camera.fy_px]
     x = np.concatenate([x, np.ones_like(x[..., :1])], -1)
-    base, end = (
-        x[:, OPPOSITE],
-        x[:, PREVIOUS],
-    )  # of the opposite side; the adjacent sides lead from there to the ends of this side
+    # Rays to the ends of the opposite side; the adjacent sides lead from there to the ends of this side.
+    base, end = x[:, OPPOSITE], x[:, PREVIOUS]
     to_base, to_end = x[:, NEXT], x
     v = _cross(_cross(to_base, base), _cross(to_end, end))
     n = _cross(base, end)

@@ -14,8 +14,8 @@ from perception.classical.cut_holes import cut_quadrilateral
 from perception.classical.scene import PreparedImage, View
 from perception.common.gate_model import GateModel
 from perception.common.quadrilateral import enlarged, is_convex, side_lengths
-from perception.common.types import Image, Mask
-from vehicle.rotation import Array
+from perception.common.types import Image
+from vehicle.rotation import Array, Mask
 
 
 def propose(scene: PreparedImage, view: View, model: GateModel, config: ClassicalConfig) -> Array:

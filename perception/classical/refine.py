@@ -17,10 +17,9 @@ from perception.common.covariance import corner_covariance_px2
 from perception.common.gate_model import DRAWN_GATE, GateModel
 from perception.common.line_fit import LineFits, fit_lines
 from perception.common.quadrilateral import NEXT, enlarged, intersect_lines, is_inside, outward_normals, side_lengths
-from perception.common.types import Indices, Mask
 from perception.pose import CORNERS, ippe
 from vehicle.camera import Camera
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Indices, Mask
 
 PLACES = [0, 1, 2, 3]  # indices of the corners
 

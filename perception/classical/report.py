@@ -7,9 +7,8 @@ from perception.classical.config import ClassicalConfig, DuplicateConfig
 from perception.classical.evidence import Evidence
 from perception.classical.refine import Rims
 from perception.common.quadrilateral import first_corner
-from perception.common.types import Indices
 from perception.detection import Detection
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Indices
 
 
 def report(evidence: Evidence, accepted: Indices, score: Array, rims: Rims, config: ClassicalConfig) -> list[Detection]:

@@ -4,8 +4,7 @@ import numpy as np
 
 from perception.classical.config import VerificationConfig
 from perception.classical.evidence import Evidence
-from perception.common.types import Indices, Mask
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Indices, Mask
 
 DIRECTIONS = ([1, 3], [0, 2])  # opposite sides
 

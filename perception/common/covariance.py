@@ -3,8 +3,7 @@
 import numpy as np
 
 from perception.common.quadrilateral import NEXT, PREVIOUS
-from perception.common.types import Mask
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Mask
 
 UNSEEN_PX = 30.0  # px, least standard deviation of an unmeasured side (guess: far above any measured one)
 PARALLEL_PX = 10 * UNSEEN_PX  # px, standard deviation along a line of a corner without a second line

@@ -13,8 +13,8 @@ import numpy as np
 from perception.common.covariance import corner_covariance_px2
 from perception.common.quadrilateral import NEXT, intersect_lines
 from perception.common.sampling import fit_sides
-from perception.common.types import Image, Indices, Mask
-from vehicle.rotation import Array
+from perception.common.types import Image
+from vehicle.rotation import Array, Indices, Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class EdgeFitConfig:
     floor_px: float = 0.15
 
 
+# A coarse and a fine pass; values tuned as those of `EdgeFitConfig`.
 OPENING_EDGES = EdgeFitConfig(passes=(EdgePass(6.0, 0.34, 16), EdgePass(3.0, 0.0, 32)), reach_ratio_max=0.57)
 # The silhouette's position changes with the viewing angle, so its single pass reaches farther.
 SILHOUETTE_EDGES = EdgeFitConfig(passes=(EdgePass(6.0, 0.57, 32),), reach_ratio_max=0.8, bright_inside=True)

@@ -8,8 +8,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]  # (H, W) one channel or (H, W, 3) BGR; pixel centres are at integers
-Mask = NDArray[np.bool_]
-Indices = NDArray[np.intp]
 Float32 = NDArray[np.float32]
 
 Function = TypeVar("Function", bound=Callable[..., Any])

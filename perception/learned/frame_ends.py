@@ -8,9 +8,9 @@ import cv2
 import numpy as np
 
 from perception.common.quadrilateral import NEXT, concentric
-from perception.common.types import Image, Mask
+from perception.common.types import Image
 from perception.learned.config import FrameEndConfig
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Mask
 
 
 def frame_ends(image: Image, quads: Array, config: FrameEndConfig) -> tuple[Array, Array]:

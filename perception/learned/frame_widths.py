@@ -8,9 +8,8 @@ opening. The frames' ends, `ends` (Q, 4), are those of `frame_ends`.
 import numpy as np
 
 from perception.common.quadrilateral import NEXT, OPPOSITE
-from perception.common.types import Mask
 from perception.learned.config import FrameWidthConfig
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Mask
 
 
 def occluded_sides(ends: Array, quads: Array, longer: Mask, ratio: float, config: FrameWidthConfig) -> Mask:

@@ -97,9 +97,8 @@ def _edges(fields: Float32, peaks: CornerPeaks, config: HeatmapConfig) -> list[t
     towards = at - at[:, None]
     length = np.linalg.norm(towards, axis=-1, keepdims=True)
     s = (np.arange(config.samples) + 0.5) / config.samples
-    u, v = np.moveaxis(
-        np.round(at[:, None, None] + s[:, None] * towards[:, :, None]).astype(int), -1, 0
-    )  # (P, P, samples)
+    # (P, P, samples).
+    u, v = np.moveaxis(np.round(at[:, None, None] + s[:, None] * towards[:, :, None]).astype(int), -1, 0)
     h, w = fields.shape[2:]
     v, u = np.clip(v, 0, h - 1), np.clip(u, 0, w - 1)
     unit = towards / np.maximum(length, 1e-6)

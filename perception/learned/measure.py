@@ -11,11 +11,11 @@ import numpy as np
 from perception.common.edge_fit import fit_edges
 from perception.common.gate_model import DRAWN_GATE
 from perception.common.quadrilateral import NEXT, PREVIOUS, is_convex, side_lengths, skew_px
-from perception.common.types import Image, Mask
+from perception.common.types import Image
 from perception.learned.config import GroupMeasurementConfig, LearnedConfig
 from perception.learned.heatmaps import CornerGroup
 from perception.learned.network import NetworkCard, to_image
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Mask
 
 
 class EdgeStart(NamedTuple):

@@ -19,7 +19,7 @@ from pilot.records.result import LinkReport, Verdict
 from sim.betaflight.port import StationPort
 from sim.betaflight.sitl import firmware
 from sim.betaflight.station import BetaflightStation
-from sim.physics.plant import Residual
+from sim.physics.plant import UnmodelledAcceleration
 from sim.physics.setting import Setting
 from sim.report import report
 from sim.worlds.world import World
@@ -35,7 +35,7 @@ def fly_betaflight(
     recorder: Recorder,
     status: Callable[[AnyPilot], None],
     setting: Setting | None = None,
-    residual: Residual | None = None,
+    residual: UnmodelledAcceleration | None = None,
     sitl: Path | None = None,
 ) -> tuple[LinkReport, Verdict]:
     """Fly the simulated aircraft until the pilot is done, as `fly_lockstep` does without a flight controller.

@@ -9,7 +9,6 @@ from pilot.flight import Phase
 from pilot.pilot import AnyPilot
 from pilot.records.result import Verdict
 from sim.report import RunReport, read_report
-from sim.worlds.distribution import save
 from sim.worlds.world import World
 from vehicle.errors import UserError
 from vehicle.rooms import command_line
@@ -42,8 +41,8 @@ class EmbeddedSimulator:
         self.trouble = ""  # stderr of the simulator, once it has ended
         self._folder = TemporaryDirectory()
         self._report, true_world = (Path(self._folder.name) / name for name in ("report.json", "world.yaml"))
-        save(true_world, world)
-        self._command = command_line("sim.cli", "--track", world.told.file, "--vehicle", vehicle)
+        world.save(true_world)
+        self._command = command_line("sim.cli", "--track", world.published.file, "--vehicle", vehicle)
         self._command += ["--profile", profile, "--world", str(true_world)]
         self._command += ["--look", look, "--seed", str(seed), "--laps", str(laps), "--bind", "127.0.0.1:0", "--once"]
         self._command += ["--pose"] if pose else []

@@ -15,7 +15,7 @@ from sim.report import report
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HeatPilot:
     """Pilot of one of a heat's vehicles, its camera and its log."""
 
     pilot: AnyPilot
@@ -23,7 +23,7 @@ class Entry:
     recorder: Recorder
 
 
-def fly_heat(heat: Heat, entries: Sequence[Entry], tell: Callable[[Heat], None]) -> list[Verdict]:
+def fly_heat(heat: Heat, entries: Sequence[HeatPilot], tell: Callable[[Heat], None]) -> list[Verdict]:
     """Fly until every pilot is done; a pilot that is done earlier disarms, falls, and remains an obstacle.
 
     Args:

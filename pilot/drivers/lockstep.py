@@ -23,12 +23,12 @@ from perception.roi import SearchWindow
 from pilot.drivers.embedded import referees_verdict
 from pilot.drivers.ending import SILENCE_S, forgiving, stop_motors
 from pilot.drivers.lockstep_perception import LockstepPerception
-from pilot.drivers.perception_process import Receiver
+from pilot.drivers.perception_process import ImageReceiver
 from pilot.flight import DetectedImage, EndReason
 from pilot.pilot import GAP_S, AnyPilot
 from pilot.records.recorder import Recorder
 from pilot.records.result import LinkReport, Verdict
-from sim.physics.plant import Residual
+from sim.physics.plant import UnmodelledAcceleration
 from sim.physics.setting import Setting
 from sim.report import report
 from sim.simulator import Simulator
@@ -77,7 +77,7 @@ def fly_lockstep(
     recorder: Recorder,
     status: Callable[[AnyPilot], None],
     setting: Setting | None = None,
-    residual: Residual | None = None,
+    residual: UnmodelledAcceleration | None = None,
 ) -> tuple[LinkReport, Verdict]:
     """Fly in a simulator of its own until the pilot is done; without a setting, in the best known one for the vehicle.
 
@@ -94,7 +94,7 @@ def fly_lockstep_live(
     pilot: AnyPilot,
     profile: Profile,
     client: MavlinkClient,
-    video: Receiver,
+    video: ImageReceiver,
     detector: Detector,
     timeout_s: float,
     recorder: Recorder,
@@ -162,7 +162,7 @@ class UdpLink:
     def __init__(
         self,
         client: MavlinkClient,
-        video: Receiver,
+        video: ImageReceiver,
         profile: Profile,
         detector: Detector,
         timeout_s: float,

@@ -24,7 +24,7 @@ from perception.roi import SearchWindow
 from vehicle.camera import Camera
 from vehicle.process import end, shielded
 
-Receiver = VideoReceiver | VisionReceiver
+ImageReceiver = VideoReceiver | VisionReceiver
 POLL_S = 0.2  # s between the worker's checks whether it should end
 FROZEN_S = 1.0  # s without a cycle of the worker, after which it is reported; an image takes at most a tenth of that
 END_S = 2.0  # s to wait at the end for a worker that responds
@@ -48,7 +48,7 @@ class SeenImage:
 class PerceptionProcess:
     """Owner of the worker process and reader of its mailbox."""
 
-    def __init__(self, open_receiver: Callable[[], Receiver], camera: Camera, detector: str):
+    def __init__(self, open_receiver: Callable[[], ImageReceiver], camera: Camera, detector: str):
         """Start the worker, which opens the receiver. Raises LinkError when its port cannot be bound."""
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
@@ -123,7 +123,7 @@ class PerceptionProcess:
 
 def _work(
     pipe: Connection,
-    open_receiver: Callable[[], Receiver],
+    open_receiver: Callable[[], ImageReceiver],
     camera: Camera,
     name: str,
     mailbox: Sequence[float],
@@ -131,9 +131,8 @@ def _work(
     last_round: ctypes.c_double,
 ) -> None:
     for signal_name in {"SIGINT", "SIGTERM", "SIGHUP"} & set(dir(signal)):
-        signal.signal(
-            getattr(signal, signal_name), signal.SIG_IGN
-        )  # sent to a terminal's process group: the parent ends this process through the pipe
+        # Sent to a terminal's process group: the parent ends this process through the pipe.
+        signal.signal(getattr(signal, signal_name), signal.SIG_IGN)
     prefer()
     try:
         receiver = open_receiver()

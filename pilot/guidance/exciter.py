@@ -20,7 +20,7 @@ from pilot.guidance.velocity_controller import VELOCITY_GAIN, Aim, VelocityContr
 from tracks.gate import Gate
 from tracks.track import Bounds, Start
 from vehicle.dynamics import GRAVITY, RATES_X
-from vehicle.rotation import Array, to_euler
+from vehicle.rotation import DOWN_W, Array, to_euler
 from vehicle.vehicle import Vehicle
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
@@ -34,10 +34,9 @@ SINK_M_S, CLIMB_M_S = 4.0, 6.5  # greatest, before and after a throttle step
 LEVELS_LIMIT_S = 25.0  # s for all levels, where the room is too small for some
 RETURN_S = 2.0  # s, longest return home
 BRAKE_M_S2 = 12.0  # twice the deceleration at the end of a climb
-CALM_M_S2 = 4.0
+CALM_M_S2 = 4.0  # m/s^2, acceleration limit outside of dashes and braking (chosen)
 PLACE_GAIN = 0.8  # 1/s, position error to velocity
 TURN_LIMIT = 4.0  # rad/s, greatest body rate
-DOWN = np.array([0.0, 0.0, 1.0])
 Input = tuple[Array, float]  # body rates rad/s, thrust m/s^2
 Inputs = Generator[Input, None, None]
 
@@ -83,7 +82,7 @@ class Excitation:
                     yield from self._doublet(axis, sign)
                     yield from self._gather(0.4)
             if self._manoeuvres.speed:
-                for direction in (self._nose, np.cross(DOWN, self._nose)):
+                for direction in (self._nose, np.cross(DOWN_W, self._nose)):
                     yield from self._dash(direction)
         yield from self._gather(1.0)
 

@@ -12,8 +12,8 @@ from pilot.guidance.velocity_controller import Aim, VelocityController, control
 from vehicle.rotation import to_euler
 from vehicle.vehicle import Vehicle
 
-SINK_M_S = 1.5
-TURN_RAD_S = 4.0  # most body rate
+SINK_M_S = 1.5  # m/s, speed of descent (chosen)
+TURN_RAD_S = 4.0  # rad/s, largest body rate (chosen)
 BRAKE_SHARE = 0.4  # fraction of the vehicle's thrust used for braking
 PUSH_M_S2, PUSH_S = (
     4.0,

@@ -31,7 +31,7 @@ from mpc.problem.stage import REFERENCE
 from mpc.reference import OPEN_M, Reference
 from pilot.guidance.passing_room import PassingRoom
 from pilot.guidance.rival_line import SPEED_FLOOR, PathState
-from vehicle.dynamics import GRAVITY
+from vehicle.dynamics import G_W
 from vehicle.rotation import Array, rotate
 
 # Set by duels on VQ1 and the Split-S unless stated otherwise.
@@ -47,7 +47,6 @@ FASTEST = 1.05  # largest pace predicted inside of a bend
 LEAST = 0.5  # least pace when giving way
 BRAKING_M_S2 = 5.0  # m/s^2, deceleration of a follower against a rival: half of that measured
 REACTION_S = 0.15  # s, delay of the pace behind its limit
-GRAVITY_W = np.array([0.0, 0.0, GRAVITY])
 Q, U_C = REFERENCE["q"].at, REFERENCE["u_c"].at.start
 
 HORIZON: Array = np.arange(0.0, AHEAD_S + STEP_S / 2, STEP_S)
@@ -193,10 +192,10 @@ def led(rows: Array, frames: Array, own: PathState, tube: AvoidanceTube) -> Arra
 def paces(rows: Array, steps: Array, attainable: float) -> Array:
     """Return the paces (K,) attainable on the line displaced by steps (K, 3) m: the equation above, solved for s."""
     up_w = np.stack(rotate(list(rows[:, Q].T), (0.0, 0.0, -1.0)), axis=1)
-    b = up_w * rows[:, U_C, None] + GRAVITY_W
-    most = np.linalg.norm(attainable**2 * b - GRAVITY_W, axis=1)
+    b = up_w * rows[:, U_C, None] + G_W
+    most = np.linalg.norm(attainable**2 * b - G_W, axis=1)
     b = b * length_ratios(rows, steps)[:, None]
-    rest = np.gradient(np.gradient(steps, STEP_S, axis=0), STEP_S, axis=0) - GRAVITY_W
+    rest = np.gradient(np.gradient(steps, STEP_S, axis=0), STEP_S, axis=0) - G_W
     bb = np.maximum(np.einsum("ij,ij->i", b, b), 1.0)
     br, rr = np.einsum("ij,ij->i", b, rest), np.einsum("ij,ij->i", rest, rest)
     square = (np.sqrt(np.maximum(br**2 - bb * (rr - most**2), 0.0)) - br) / bb

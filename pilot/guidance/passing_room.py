@@ -6,9 +6,8 @@ import numpy as np
 
 from tracks.solids import SolidBox, bars, of_obstacle, stand
 from tracks.track import Track
-from vehicle.rotation import Array
+from vehicle.rotation import DOWN_W, Array
 
-DOWN_W = np.array([0.0, 0.0, 1.0])
 LEVEL = 0.05  # least horizontal share of a direction's length; with less, east counts as right
 SPARE_M = 0.3  # m between the body's sphere and any solid
 

@@ -7,7 +7,7 @@ import numpy as np
 from estimation.estimator import MapEstimator, State
 from estimation.localisation import Localised
 from estimation.relocation import displaced
-from link.messages import Imu, RaceStatus, RivalState, Telemetry, Vector
+from link.messages import Imu, RaceStatus, RivalState, Telemetry
 from mpc.control import Control, EstimatedParameters
 from mpc.controller import STALE_S, Controller
 from perception.roi import SearchWindow
@@ -21,7 +21,7 @@ from pilot.guidance.rivals import RivalWatch
 from pilot.replanning.handover import Replanning
 from planner.plan import Plan
 from tracks.track import Track
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Vector
 from vehicle.vehicle import Vehicle
 
 OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane

@@ -79,7 +79,7 @@ class GateRetries:
             counted = self._status.counted(go_t)
             if counted is not None and counted > number and len(passages.times_s) == number:
                 passages.times_s.append(t - go_t)
-                passages.margins_m.append(0.0)  # it was within, by how much nobody knows
+                passages.margins_m.append(0.0)  # it was passed within, by an unknown margin
                 if number + 1 == len(self._course):
                     return End(EndReason.FINISHED)
                 self._recovery = self._try(number + 1, t)

@@ -9,10 +9,10 @@ from mpc.giving_way import P, V, carried
 from mpc.reference import Reference
 from vehicle.rotation import Array
 
-SPEED_FLOOR = 3.0  # m/s, below which a ratio of speeds says too little
-SEARCH_S = 1.0  # of plan time, on both sides of one's own place, in which a rival is looked for
-DRIFT_S = 0.3  # for which a motion across the line is believed
-RETURN_S = 1.0  # time constant with which a rival comes to the line
+SPEED_FLOOR = 3.0  # m/s, speed below which a ratio of speeds is not meaningful
+SEARCH_S = 1.0  # s of plan time before and behind the own position, in which a rival is located
+DRIFT_S = 0.3  # s for which a motion across the line is extrapolated
+RETURN_S = 1.0  # s, time constant with which a rival returns to the line
 
 
 @dataclass(frozen=True, slots=True)

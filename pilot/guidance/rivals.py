@@ -35,24 +35,23 @@ from pilot.guidance.overtaking import (
 )
 from pilot.guidance.passing_room import PassingRoom
 from pilot.guidance.rival_line import DRIFT_S, SPEED_FLOOR, PathState, locate
-from vehicle.rotation import Array
-from vehicle.vehicle import Vector
+from vehicle.rotation import Array, Vector
 
 # Set by duels on VQ1 and the Split-S, where nothing else is said.
 ROW, LANE = 2.0, 4.0  # half length of a tube over its radius, behind a rival and beside it
 LEVEL_M = 0.3  # along the line, within which both count as side by side
 NEAR_M = 8.0  # who is farther is no concern
-ROOM_M = 1.5  # ahead, that is enough to share the line
-LURK_M = 0.15  # ... beyond `IN_ROW_M`, behind one that is to be passed: a leg is short
-FALL_BACK_S = 0.4  # in which what is missing of that room is made
-BRAKE_S = 1.0  # before which room for a slower place need not be made
-BRAKING_M = 0.45  # between the bodies' balls there: a rival brakes before its pace tells
-FRESH_S = 0.2  # age up to which a rival is believed to fly on as it did
-OLD_S = 1.5  # ... and beyond which its place along the plan is no longer believed: passes and climbs take about that
-DOUBT_M = 2.5  # the most that is left for doubt about a place: else a rival out of sight would be fled from
-SAME_M = 3.0  # between where one out of sight should be and one that comes into sight, that are then taken for one
-BELIEVED_S = 0.5  # for which an acceleration is; then the velocity stays
-PACES = 0.1  # standard deviation of rivals' paces: from equal ones to a plan with 0.6 of the thrust
+ROOM_M = 1.5  # m, gap behind a rival at which the line can be shared
+LURK_M = 0.15  # m beyond `IN_ROW_M`, gap behind a rival that is to be overtaken: a leg is short
+FALL_BACK_S = 0.4  # s in which a missing gap is made
+BRAKE_S = 1.0  # s, look-ahead within which the gap for a slower section is made
+BRAKING_M = 0.45  # m between the bodies' spheres within that time: a rival brakes before its pace shows it
+FRESH_S = 0.2  # s, age up to which a rival is predicted by its own measured motion
+OLD_S = 1.5  # s, age beyond which a rival is dropped: overtaking manoeuvres and climbs take about that long
+DOUBT_M = 2.5  # m, bound on the standard deviation of a rival's position: an unbounded one would be avoided without end
+SAME_M = 3.0  # m between a predicted and a detected position within which they are of one rival
+BELIEVED_S = 0.5  # s for which a measured acceleration is extrapolated; then the velocity is constant
+PACES = 0.1  # -, standard deviation of rivals' paces: from equal ones to a plan with 0.6 of the thrust
 
 
 class Known(enum.StrEnum):

@@ -13,7 +13,7 @@ import numpy as np
 
 from mpc.control import Control, Source
 from mpc.geometric import limited
-from vehicle.dynamics import GRAVITY, RATES_X, drag
+from vehicle.dynamics import G_W, RATES_X, drag
 from vehicle.rotation import Array, aligned, conjugate, log, product
 from vehicle.vehicle import Vehicle
 
@@ -23,7 +23,6 @@ TRIM_GAIN, TRIM_LIMIT = 1.0, 4.0  # 1/s^2, integral gain, and m/s^2, its limit
 ACCEL_LIMIT = 4.0  # m/s^2, limit of the proportional term
 ATTITUDE_GAIN = 8.0  # 1/s, attitude error to body rates
 LEAST_THRUST = 1.0  # m/s^2, below which the force has no defined direction
-DOWN = np.array([0.0, 0.0, 1.0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class VelocityController:
             within = VELOCITY_GAIN * np.array([level, level, abs(error[2])]) < accel_limit
             self._trim = limited(self._trim + TRIM_GAIN * dt * error * within, TRIM_LIMIT)
         air = np.array(drag(q, v, self._air.drag_linear, self._air.drag_quadratic))
-        force = limited(VELOCITY_GAIN * error, accel_limit) + self._trim + aim.accel_w - air - GRAVITY * DOWN
+        force = limited(VELOCITY_GAIN * error, accel_limit) + self._trim + aim.accel_w - air - G_W
         thrust = max(float(np.linalg.norm(force)), LEAST_THRUST)
         nose = np.array([math.cos(aim.heading), math.sin(aim.heading), 0.0])
         q_target = aligned(-force / thrust, nose)

@@ -13,7 +13,7 @@ import numpy as np
 
 from link.logs.ratm import read_ratm
 from link.logs.reader import AUTOPILOT, read_log_signals
-from link.logs.rows import LoggedSignals, Rows, interpolated
+from link.logs.rows import LoggedSignals, SignalRows, interpolated
 from link.record_reader import Losses, Record, read_records, tell_losses
 from pilot.records.ratm_flight import flight_records, ratm_course
 from pilot.records.standing import Event, imu_events, in_order, released_at
@@ -94,12 +94,12 @@ def course_of(path: Path) -> Track:
         return Track(UNKNOWN, Start((x, y, z), yaw, pitch, roll), bounds, (), False, None)
 
 
-def _table(rows: Rows, name: str) -> tuple[Array, Array]:
+def _table(rows: SignalRows, name: str) -> tuple[Array, Array]:
     """Return times (N,) and values (N, n)."""
     return np.array([t for t, _ in rows[name]]), np.array([value for _, value in rows[name]])
 
 
-def _at(rows: Rows, name: str, t: Array) -> Array:
+def _at(rows: SignalRows, name: str, t: Array) -> Array:
     """Return a signal at times t (N,), (N, n), NaN throughout where the log lacks it."""
     if not rows.get(name):
         return np.full((len(t), WIDTHS.get(name, 3)), np.nan)

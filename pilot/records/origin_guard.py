@@ -10,12 +10,13 @@ import re
 import threading
 from collections.abc import Iterator
 
+from link.peer import Address
+
 HEAD_BYTES, HEAD_S = 16 << 10, 10.0  # largest handshake, bytes, and its time-out, s
-BLOCK_BYTES = 64 << 10
+BLOCK_BYTES = 64 << 10  # bytes read at a time (chosen)
 # The viewers themselves, and pages of this machine. Sandboxed frames of any page send "null".
 ALLOWED_ORIGINS = re.compile(r"file://|https://app\.foxglove\.dev|https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-Address = tuple[str, int]
 
 
 def welcome(head: bytes) -> bool:

@@ -46,7 +46,7 @@ class LinkReport:
     counters: dict[str, int]
 
 
-class About(Protocol):
+class FlightContext(Protocol):
     """Vehicle, track, seed and world of a flight."""
 
     @property
@@ -169,7 +169,7 @@ class FlightResult:
     seed: int
     track: str
     vehicle: str
-    world: dict[str, Any] | None  # None where nobody here knows it
+    world: dict[str, Any] | None  # None: external simulator
     plan_hash: str  # empty without a plan
     log: str
     troubles: dict[str, str]
@@ -180,7 +180,7 @@ class FlightResult:
 
 
 def flight_result(
-    pilot: AnyPilot, recorder: Recorder, verdict: Verdict, link: LinkReport, plan: Plan | None, about: About
+    pilot: AnyPilot, recorder: Recorder, verdict: Verdict, link: LinkReport, plan: Plan | None, about: FlightContext
 ) -> FlightResult:
     """Return the result of a flight that is over; without a plan a policy flew."""
     flight, counters, health = recorder.flight, pilot.counters, pilot.estimator.health

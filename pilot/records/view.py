@@ -24,12 +24,12 @@ from vehicle.process import end, shielded
 from vehicle.rotation import Array
 
 START_S = 60.0  # s, longest start of the server's process; typically 1 s
-UPDATE_HZ = 20
+UPDATE_HZ = 20  # Hz, rate of records to the viewer (chosen)
 SCENE_S = 0.5  # s between two drawings of course and path
-PATH_POINTS = 2000
+PATH_POINTS = 2000  # points kept of the path that is drawn (chosen)
 WORLD = "world"
 NORTH_WEST_UP = np.array([1.0, -1.0, -1.0])  # factors on NED: viewers have z up
-Line = tuple[str, tuple[float, float, float], list[list[float]]]  # name, colour, points
+Polyline = tuple[str, tuple[float, float, float], list[list[float]]]  # name, colour, points
 
 
 class LiveView:
@@ -101,7 +101,9 @@ def _drawn(p_w: Array) -> list[list[float]]:
     return points
 
 
-def _serve(pipe: Connection, address: tuple[str, int], schemas: dict[str, dict[str, Any]], lines: list[Line]) -> None:
+def _serve(
+    pipe: Connection, address: tuple[str, int], schemas: dict[str, dict[str, Any]], lines: list[Polyline]
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
     try:
         import foxglove
@@ -157,7 +159,7 @@ def _image(jpeg: bytes, stamp: int) -> Any:
     return CompressedImage(timestamp=when, frame_id="camera", data=jpeg, format="jpeg")
 
 
-def _scene(lines: list[Line]) -> Any:
+def _scene(lines: list[Polyline]) -> Any:
     from foxglove.messages import Color, LinePrimitive, LinePrimitiveLineType, Point3, SceneEntity, SceneUpdate
 
     strip = LinePrimitiveLineType.LineStrip

@@ -11,11 +11,11 @@ import numpy as np
 
 from mpc.controller import Controller
 from pilot.flight import Replan
-from pilot.replanning.planners import RestPlanner
+from pilot.replanning.planners import RemainderPlanner
 from pilot.replanning.worth import VehicleEstimate
 from planner.options import PlanOptions
 from planner.plan import Plan
-from planner.replanning import ReplanResult, Rest
+from planner.replanning import Remainder, ReplanResult
 from tracks.track import Track
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
@@ -39,7 +39,7 @@ class ReplanningConfig:
 class _Request:
     """Request to the planner, until its answer is due."""
 
-    rest: Rest
+    rest: Remainder
     x: Array  # (14,) predicted state, in the frame of the estimate
     estimate: VehicleEstimate  # for which the plan is made
     asked_t: float  # s, time of the request
@@ -61,7 +61,7 @@ class Replanning:
         track: Track,
         vehicle: Vehicle,
         options: PlanOptions,
-        planner: RestPlanner,
+        planner: RemainderPlanner,
         config: ReplanningConfig | None = None,
     ):
         """Create it; `options` are those of the plan."""
@@ -117,7 +117,7 @@ class Replanning:
         vehicle = estimate.vehicle(self._vehicle)
         on_map[C] = min(on_map[C], vehicle.thrust_max)
         on_map[V] *= min(BELOW * vehicle.speed_max_m_s / max(float(np.linalg.norm(on_map[V])), 1e-6), 1.0)
-        rest = Rest(self.plan, theta, on_map, self._track, vehicle, self._options)
+        rest = Remainder(self.plan, theta, on_map, self._track, vehicle, self._options)
         self._planner.ask(rest)
         return _Request(rest, x, estimate, t, t + ahead_s)
 

@@ -10,7 +10,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Protocol
 
-from planner.replanning import Replanner, ReplanResult, Rest
+from planner.replanning import Remainder, Replanner, ReplanResult
 from vehicle.process import end, shielded
 from vehicle.vehicle import Vehicle
 
@@ -21,7 +21,7 @@ SPARE = 1.5  # factor on the last solve time that the next may take
 SOONEST_S, LATEST_S = 0.3, 0.9  # s, bounds of the latency; a controller's horizon of 1 s must be longer than the latest
 
 
-class RestPlanner(Protocol):
+class RemainderPlanner(Protocol):
     """Planner of the rest of a course, one at a time."""
 
     @property
@@ -32,7 +32,7 @@ class RestPlanner(Protocol):
     def latency_s(self) -> float:
         """Expected time from request to answer, s."""
 
-    def ask(self, rest: Rest) -> None:
+    def ask(self, rest: Remainder) -> None:
         """Request a plan of the rest. Earlier answers are dropped."""
 
     def answer(self) -> ReplanResult | None:
@@ -51,7 +51,7 @@ class InlinePlanner:
     idle, latency_s = True, STANDING_S
     _answer: ReplanResult | None
 
-    def ask(self, rest: Rest) -> None:
+    def ask(self, rest: Remainder) -> None:
         self._answer = self._replan(rest)
 
     def answer(self) -> ReplanResult | None:
@@ -64,7 +64,7 @@ class InlinePlanner:
 class PlannerProcess:
     """Planner in a process beside the loop. Once the process has died it is never idle again, and answers nothing."""
 
-    def __init__(self, warm: Rest):
+    def __init__(self, warm: Remainder):
         """Start the process and let it plan `warm`, so that all is loaded and the solve time known before the flight."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
@@ -72,7 +72,7 @@ class PlannerProcess:
         with shielded():
             self._process.start()
         theirs.close()
-        self._asked: queue.SimpleQueue[Rest | None] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[Remainder | None] = queue.SimpleQueue()
         self._answer: ReplanResult | None = None
         self._waiting = 0  # requests without an answer
         self.latency_s = LATEST_S
@@ -85,7 +85,7 @@ class PlannerProcess:
     def idle(self) -> bool:
         return self._alive and self._waiting == 0
 
-    def ask(self, rest: Rest) -> None:
+    def ask(self, rest: Remainder) -> None:
         self._answer = None
         self._waiting += 1
         self._asked.put(rest)

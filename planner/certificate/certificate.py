@@ -41,9 +41,8 @@ class Certificate:
     clearance_m: float | None  # m, least distance from the vehicle's centre to a solid; None without solids
     clearance_of: str  # name of that solid
     clearance_t_s: float | None  # s, time of that distance
-    seen_share: list[
-        float | None
-    ]  # per gate, fraction of time in view on the leg to it, once within detection range; None if not applicable
+    # Per gate, fraction of time in view on the leg to it, once within detection range; None if not applicable.
+    seen_share: list[float | None]
     blind_s: list[float | None]  # s, per gate, from the last full view of its opening to the crossing, or None
     max_speed_m_s: float
     solver_status: str

@@ -23,14 +23,12 @@ class Leg:
     end: Array | None = None
     plane_m: float = 0.0  # m along the gate's axis, plane on which the leg ends
     inside: bool = False  # whether the leg stays within the gate's prism
-    coast_m: float = (
-        0.0  # m behind the gate up to which a straight extension stays within the prism, if the plan ends in the gate
-    )
+    # m behind the gate up to which a straight extension stays within the prism, if the plan ends in the gate.
+    coast_m: float = 0.0
     frame: int = -1  # index in the track of the gate whose frame surrounds the leg; -1 outside of frames
     edge_half_m: float = 0.0  # m, half length of the opening's edges along the gate's axis
-    keep_m: Array = field(
-        default_factory=lambda: np.zeros(0)
-    )  # (E,) m, distance from the vehicle's centre to each edge of the opening
+    # (E,) m, distance from the vehicle's centre to each edge of the opening.
+    keep_m: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
     def passes(self) -> bool:

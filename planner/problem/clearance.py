@@ -23,13 +23,13 @@ SHARPNESS = 10.0  # -, sharpness of the smooth maximum, times the clearance
 STRAY_M = 1e-3  # m, violation of a clearance between nodes above which the interval is halved
 
 
-def cubic(p0, v0, p1, v1, dt, s: float):
+def cubic(p0: Any, v0: Any, p1: Any, v1: Any, dt: Any, s: float) -> Any:
     """Return the position at the fraction s of an interval of length dt, s, by cubic Hermite interpolation; CasADi or NumPy."""
     ends = (1 + 2 * s) * (1 - s) ** 2 * p0 + s**2 * (3 - 2 * s) * p1
     return ends + dt * (s * (1 - s) ** 2 * v0 - s**2 * (1 - s) * v1)
 
 
-def _rounded(x):
+def _rounded(x: Any) -> tuple[Any, Any]:
     """Return a smooth |x|, and a smooth upper bound of max(x, 0)."""
     return ca.sqrt(x**2 + 1e-8), 0.5 * (x + ca.sqrt(x**2 + ROUND_M**2))
 

@@ -13,7 +13,8 @@ from vehicle.rotation import Array
 
 AMF = 2  # MUMPS's approximate minimum fill ordering, by 40 % the fastest of its orderings on these banded systems
 DAY_S = 86400.0  # s, largest time limit, since IPOPT accepts no infinite one
-Progress = Callable[[int, float], None] | None  # called with the iteration's number and the present flight time, s
+# Called with the iteration's number and the present flight time, s.
+IterationCallback = Callable[[int, float], None] | None
 
 
 class Rows(NamedTuple):
@@ -83,7 +84,7 @@ class Nlp:
         duals: dict[str, Array],
         deadline: Deadline,
         total: Any = None,
-        progress: Progress = None,
+        progress: IterationCallback = None,
     ) -> Minimum:
         """Minimise an objective subject to the constraints.
 
@@ -161,20 +162,20 @@ class _Watch(ca.Callback):  # type: ignore[misc]
         self.nx, self.ng, self.total, self.report, self.count = nx, ng, total, report, 0
         self.construct("progress", {})
 
-    def get_n_in(self):
+    def get_n_in(self) -> int:
         return ca.nlpsol_n_out()
 
-    def get_n_out(self):
+    def get_n_out(self) -> int:
         return 1
 
-    def get_name_in(self, i):
+    def get_name_in(self, i: int) -> str:
         return ca.nlpsol_out(i)
 
-    def get_sparsity_in(self, i):
+    def get_sparsity_in(self, i: int) -> Any:
         size = {"f": 1, "x": self.nx, "lam_x": self.nx, "g": self.ng, "lam_g": self.ng}.get(ca.nlpsol_out(i), 0)
         return ca.Sparsity.dense(size, 1) if size else ca.Sparsity(0, 0)
 
-    def eval(self, arg):
+    def eval(self, arg: Any) -> Any:
         self.report(self.count, float(self.total(arg[0])))
         self.count += 1
         return [0]

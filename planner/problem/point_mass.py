@@ -6,6 +6,7 @@ full problem's from below, up to the discretisation, among the paths on the same
 
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 import casadi as ca
 import numpy as np
@@ -59,7 +60,7 @@ def _step(vehicle: Vehicle) -> Block:
     # Linear drag acts in body axes; with the smallest of the three coefficients the result remains a bound.
     linear = min(vehicle.drag_linear_1_s)
 
-    def acceleration(v):
+    def acceleration(v: Any) -> Any:
         return a + ca.vertcat(0, 0, GRAVITY) - (linear + vehicle.drag_quadratic_1_m * ca.sqrt(ca.dot(v, v) + 1e-8)) * v
 
     k1 = acceleration(v)

@@ -7,6 +7,7 @@ Robotics 2021); the Hessian is exact and banded.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import casadi as ca
@@ -19,7 +20,7 @@ from planner.problem.bounds import LevelLiftOff, NodeBounds
 from planner.problem.clearance import ClearOfSolids, WithinPrisms, cubic
 from planner.problem.deadline import ENDLESS, Deadline
 from planner.problem.mesh import Mesh, intervals
-from planner.problem.nlp import Nlp, Progress, Rows
+from planner.problem.nlp import IterationCallback, Nlp, Rows
 from planner.problem.terms import Duals, Nodes, Point, SpeedLimit, Term, ThrustRateLimit, TurnLimit
 from planner.problem.view import GatesInView
 from planner.problem.windows import LegEnds
@@ -42,11 +43,10 @@ class Solved:
 class TimeOptimalProblem:
     """Time-optimal problem of a course. `solve` may be called on successively finer meshes."""
 
-    def __init__(self, course: Course, deadline: Deadline = ENDLESS, flight: Block | None = None):
-        """`flight`: compiled dynamics of the same model, from `flight_block`, to reuse over several problems."""
+    def __init__(self, course: Course, deadline: Deadline = ENDLESS):
         self.course, self.model, self.deadline = course, course.task.model, deadline
         self._x0, self._bounds = course.x0, NodeBounds(course)
-        self._flight = flight or flight_block(self.model)
+        self._flight = flight_block(self.model)
         self.terms: list[Term] = [
             LegEnds(course),
             GatesInView(course),
@@ -59,7 +59,7 @@ class TimeOptimalProblem:
         ]
 
     def solve(
-        self, mesh: Mesh, start: Point, settings: dict, progress: Progress, slack_cost: float | None = None
+        self, mesh: Mesh, start: Point, settings: dict, progress: IterationCallback, slack_cost: float | None = None
     ) -> Solved:
         """Solve on a mesh from a point on the same mesh, with these options of IPOPT.
 
@@ -105,7 +105,7 @@ class TimeOptimalProblem:
         path = np.stack([cubic(*ends, dt, s).T for s in np.linspace(0, 1, 9)])
         return np.any([self._bounds.strays(path), *(term.strays(mesh, point, path) for term in self.terms)], axis=0)
 
-    def _nodes(self, mesh: Mesh, start: Point, X, U, T, slack) -> Nodes:
+    def _nodes(self, mesh: Mesh, start: Point, X: Any, U: Any, T: Any, slack: Any) -> Nodes:
         first = ca.MX(self._x0) if self._x0 is not None else _turned(start.x) * X[:, -1]
         return Nodes(
             mesh=mesh,
@@ -121,17 +121,27 @@ class TimeOptimalProblem:
         )
 
 
-def step(model: Model) -> tuple[Any, Any, Any, Any, Any]:
-    """Return SX symbols x, u, dt and the vehicle's parameters as `flat`, and the state one Runge-Kutta step later."""
+def step(model: type[Model], like: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Return SX symbols x, u, dt and the parameters, `flat`, and the state one Runge-Kutta step later.
+
+    Args:
+        like: parameters of the same shape.
+    """
     x, u, dt = ca.SX.sym("x", model.x.size), ca.SX.sym("u", model.u.size), ca.SX.sym("dt")
-    p = ca.SX.sym("p", len(flat(model.parameters)))
-    end = ca.vertcat(*rk4(model.f, ca.vertsplit(x), ca.vertsplit(u), shaped(ca.vertsplit(p), model.parameters), dt))
+    p = ca.SX.sym("p", len(flat(like)))
+    end = ca.vertcat(*rk4(model.f, ca.vertsplit(x), ca.vertsplit(u), shaped(ca.vertsplit(p), like), dt))
     return x, u, dt, p, ca.vertcat(end[P], end[Q] / ca.norm_2(end[Q]), end[Q.stop :])
 
 
 def flight_block(model: Model) -> Block:
-    """Build (x, u, dt; parameters) -> state at the end of an interval, the same machine code for every vehicle."""
-    return Block.integration(f"step_{model.name}", *step(model), model.substeps)
+    """Return (x, u, dt; parameters) -> state at the end of an interval, built once per process for all vehicles."""
+    parameters = model.parameters
+    return _flight_block(type(model), shaped(range(len(flat(parameters))), parameters))
+
+
+@cache
+def _flight_block(model: type[Model], like: Any) -> Block:
+    return Block.integration(f"step_{model.name}", *step(model, like), model.substeps)
 
 
 def _of_legs(rows: list[Rows], X: Any, legs: np.ndarray) -> list[np.ndarray]:

@@ -158,7 +158,7 @@ class ThrustRateLimit(Term):
 
 @dataclass(frozen=True)
 class TurnLimit(Term):
-    """Limit of the angular acceleration by the torque left beside the thrust, if known: see `sim.physics.mixer`."""
+    """Limit of the angular acceleration by the torque left beside the thrust, if known: see `vehicle.dynamics.authority`."""
 
     model: Model
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import casadi as ca
 import numpy as np
@@ -22,7 +23,7 @@ VIEW_FRACTION = 0.7
 SHARE_SLACK = 5e-3  # -, tolerance of the visible fraction, by which nodes may miss the ends of the window
 
 
-def view(camera: Camera, target_w, p, R_wb) -> list:
+def view(camera: Camera, target_w: Any, p: Any, R_wb: Any) -> list[Any]:
     """Return four expressions, nonnegative if a world point is in view: |x_c| <= k_x z_c, |y_c| <= k_y z_c, camera RDF."""
     p_c = camera.R_bc.T @ (R_wb.T @ (target_w - p) - camera.p_bc)
     kx = VIEW_FRACTION * min(camera.cx_px, camera.width_px - camera.cx_px) / camera.fx_px
@@ -68,7 +69,7 @@ class GatesInView(Term):
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
         """Return intervals in the window of a gate whose visible fraction, with views between the nodes, is too small."""
         result, dt = super().strays(mesh, point, path), intervals(mesh, point.durations)
-        q = _between(point.x[Q], len(path))
+        q = _interpolated(point.x[Q], len(path))
         for gate, way, window in self._windows(mesh, point.durations, point.x[P].T):
             seen = self._in_image(gate, np.moveaxis(path[:, way], -1, 0), q[:, :, way]).mean(axis=0)
             if dt[way] @ seen / dt[way].sum() < self.course.task.options.see:
@@ -111,8 +112,11 @@ class GatesInView(Term):
             first += len(done)
 
 
-def _between(q: Array, count: int) -> Array:
-    """Interpolate attitudes (4, N + 1) at `count` = S points of each interval, both ends included; returns (4, S, N)."""
+def _interpolated(q: Array, count: int) -> Array:
+    """Interpolate attitudes (4, N + 1) at `count` = S points of each interval, both ends included; returns (4, S, N).
+
+    Normalised linear interpolation of all intervals at once; `vehicle.rotation.between` follows the arc between two attitudes.
+    """
     before, after = q[:, None, :-1], q[:, None, 1:]
     after = np.where((before * after).sum(axis=0) < 0, -after, after)
     s = np.linspace(0.0, 1.0, count)[:, None]

@@ -20,7 +20,7 @@ from planner.models import P
 from planner.plan import Plan, SolverStatistics
 from planner.problem.deadline import ENDLESS, Deadline
 from planner.problem.mesh import Mesh, intervals
-from planner.problem.nlp import Progress
+from planner.problem.nlp import IterationCallback
 from planner.problem.point_mass import PointMass, solve_point_mass
 from planner.problem.problem import TimeOptimalProblem
 from planner.problem.terms import Point
@@ -36,7 +36,7 @@ EXPLORE_SHARE = 0.5  # -, fraction of the remaining CPU time for each of these (
 
 
 def plans(
-    course: Course, deadline: Deadline = ENDLESS, progress: Progress = None, warm: Plan | None = None
+    course: Course, deadline: Deadline = ENDLESS, progress: IterationCallback = None, warm: Plan | None = None
 ) -> Iterator[tuple[Plan, SolverStatistics]]:
     """Yield plans of the flight through the course with their statistics, the most promising one first.
 
@@ -69,7 +69,7 @@ def plans(
         yield as_plan(course, final.mesh, solved.point), effort
 
 
-def _explored(problem: TimeOptimalProblem, point_mass: PointMass, progress: Progress) -> dict[str, Optimum]:
+def _explored(problem: TimeOptimalProblem, point_mass: PointMass, progress: IterationCallback) -> dict[str, Optimum]:
     """Return the coarse optimum of every guess; several guesses are solved in parallel processes."""
     options = problem.course.task.options
     count = options.guesses or (1 if len(problem.course.ways) > LONG else 2)

@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.models import Model, P, V, W
 from planner.problem.mesh import Mesh, intervals
-from planner.problem.nlp import Progress
+from planner.problem.nlp import IterationCallback
 from planner.problem.problem import Solved, TimeOptimalProblem
 from planner.problem.terms import Duals, Point
 from vehicle.rotation import Array
@@ -64,13 +64,15 @@ class Optimum:
         return float(self.solved.point.durations.sum())
 
 
-def coarse(problem: TimeOptimalProblem, mesh: Mesh, point: Point, settings: dict, progress: Progress) -> Optimum:
+def coarse(
+    problem: TimeOptimalProblem, mesh: Mesh, point: Point, settings: dict, progress: IterationCallback
+) -> Optimum:
     """Solve on the first mesh, from a guess on that mesh."""
     solved = problem.solve(mesh, point, settings, progress)
     return Optimum(1, mesh, solved, solved.iterations)
 
 
-def refined(problem: TimeOptimalProblem, optimum: Optimum, levels: int, progress: Progress) -> Optimum:
+def refined(problem: TimeOptimalProblem, optimum: Optimum, levels: int, progress: IterationCallback) -> Optimum:
     """Refine an optimum up to a level; on the last level it is solved to the full tolerance."""
     model = problem.model
     while optimum.level < levels:
@@ -85,7 +87,7 @@ def refined(problem: TimeOptimalProblem, optimum: Optimum, levels: int, progress
     return _mended(problem, optimum, progress) if levels == LEVELS else optimum
 
 
-def _mended(problem: TimeOptimalProblem, optimum: Optimum, progress: Progress) -> Optimum:
+def _mended(problem: TimeOptimalProblem, optimum: Optimum, progress: IterationCallback) -> Optimum:
     """Halve the last mesh where its path violates constraints between nodes, and solve again."""
     for _ in range(MENDED):
         strays = problem.strays(optimum.mesh, optimum.solved.point)

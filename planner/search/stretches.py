@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.problem.mesh import Mesh, first_mesh
-from planner.problem.nlp import Progress
+from planner.problem.nlp import IterationCallback
 from planner.problem.point_mass import PointMass
 from planner.problem.problem import Solved, TimeOptimalProblem
 from planner.problem.terms import Point
@@ -21,13 +21,12 @@ STRETCH, AHEAD = 12, 2  # gates of a stretch, and of its overlap with the next
 FAR_M = 50.0  # m, longest way above which the first optimum is found in steps
 LOOKING_AWAY_S = 2.0  # s per unit tangent outside the image; with 10 s a gate 1 km away exceeds the time limit
 STRETCH_LEVELS = 3  # meshes of each stretch; the whole is solved on the next
-VERY_LONG = (
-    100  # gates, above which joined stretches are not solved as a whole: 0.2 % slower at 200 gates, in half of the time
-)
+# Gates, above which joined stretches are not solved as a whole: 0.2 % slower at 200 gates, in half of the time.
+VERY_LONG = 100
 
 
 def from_guess(
-    problem: TimeOptimalProblem, point_mass: PointMass, guess: Guess, levels: int, progress: Progress
+    problem: TimeOptimalProblem, point_mass: PointMass, guess: Guess, levels: int, progress: IterationCallback
 ) -> Optimum:
     """Solve from one initial guess up to a level, or a later one; returns the coarse result if that has failed."""
     mesh = first_mesh(problem.course, guess.slack * point_mass.durations, point_mass.p)
@@ -39,7 +38,7 @@ def from_guess(
     return refined(problem, first, levels, progress) if first.solved.success else first
 
 
-def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: Progress) -> Optimum:
+def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: IterationCallback) -> Optimum:
     """Solve on the first mesh; for a far gate in view in three steps: without, with soft and with hard visibility constraint.
 
     At the tilt of a fast flight, 75 degrees, the camera sees no gate ahead, and from such a point the multipliers of the
@@ -63,7 +62,7 @@ def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: Prog
     return replace(optimum, iterations=optimum.iterations + iterations)
 
 
-def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: Progress) -> Optimum | None:
+def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: IterationCallback) -> Optimum | None:
     """Solve all stretches and join their optima; None if one has failed."""
     course, meshes, points, iterations = problem.course, Mesh(), list[Point](), 0
     levels = STRETCH_LEVELS if len(course.ways) <= VERY_LONG else LEVELS

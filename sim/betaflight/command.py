@@ -15,7 +15,7 @@ from sim.physics.setting import SETTINGS
 from sim.view.feed import FeedProcess, VideoOutlet
 from sim.view.look import Look
 from sim.wire.command import VADR
-from sim.wire.server import Report, stop_on_signals
+from sim.wire.server import ReportTick, stop_on_signals
 from sim.worlds.world import World
 from vehicle.command import remark
 from vehicle.errors import UserError
@@ -27,7 +27,7 @@ ELSEWHERE = {  # options of the other wire, and what they are when nothing was s
 
 
 def race_betaflight(
-    arguments: argparse.Namespace, profile: BetaflightProfile, world: World, look: Look, report: Report
+    arguments: argparse.Namespace, profile: BetaflightProfile, world: World, look: Look, report: ReportTick
 ) -> int:
     """Run until stopped, and return the exit code. Raises UserError for options that do not apply."""
     for name, usual in ELSEWHERE.items():

@@ -13,7 +13,7 @@ from link.priority import real_time
 from link.sockets import LinkError, parse_address
 from sim.betaflight.station import BetaflightStation
 from sim.simulator import Exposure
-from sim.wire.server import LAG_LIMIT_S, EndTimer, Report
+from sim.wire.server import LAG_LIMIT_S, EndTimer, ReportTick
 
 TERMINAL, TCP = "pty", "tcp:"
 AT_ONCE = 4096
@@ -133,7 +133,7 @@ class BetaflightServer:
         self.worst_lag_s = 0.0
         self.stopped = False  # set it to end `run`
 
-    def run(self, once: bool, report: Report) -> None:
+    def run(self, once: bool, report: ReportTick) -> None:
         """Run until stopped, or with `once` until the first run is over. `report` is called after each tick."""
         station = self._station
         with real_time():
@@ -156,7 +156,7 @@ class BetaflightServer:
                 if said:
                     self._line.write(said)
 
-    def _tick(self, now: float, report: Report) -> None:
+    def _tick(self, now: float, report: ReportTick) -> None:
         lag = max(0.0, now - self._station.tick_t)
         self.worst_lag_s = max(self.worst_lag_s, lag)
         exposure = self._station.tick()

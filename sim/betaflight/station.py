@@ -12,7 +12,7 @@ from sim.betaflight.pilot import SafetyPilot
 from sim.betaflight.sensing import SimulatedSensing
 from sim.betaflight.sitl import Sitl, SitlMotors
 from sim.betaflight.sitl_controller import SitlController
-from sim.physics.plant import Residual
+from sim.physics.plant import UnmodelledAcceleration
 from sim.physics.setting import Setting
 from sim.sensors import Sensors
 from sim.simulator import Exposure, Simulator
@@ -33,7 +33,7 @@ class BetaflightStation:
         laps: int = 1,
         setting: Setting | None = None,
         pilot: SafetyPilot | None = None,
-        residual: Residual | None = None,
+        residual: UnmodelledAcceleration | None = None,
         sitl: Sitl | None = None,
     ):
         """Set up the aircraft; with `sitl` the firmware itself controls a plant of four rotors.

@@ -11,10 +11,10 @@ from gymnasium.spaces import Box
 from gymnasium.utils import seeding
 from gymnasium.vector.utils import batch_space
 
-from sim.environment.racing import Mask, Options, RacingEnvironment
+from sim.environment.racing import Options, RacingEnvironment
 from tracks.observation import ACTION, OBSERVATION
 from tracks.track import Track
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Mask
 from vehicle.vehicle import Vehicle
 
 OBSERVATIONS = Box(-np.inf, np.inf, (OBSERVATION.size,), np.float64)  # scaled to about -1..1, unbounded

@@ -17,7 +17,7 @@ from vehicle.rotation import Array, product, rotate
 from vehicle.vehicle import Vehicle
 
 
-class Course(NamedTuple):
+class CourseArrays(NamedTuple):
     """Gates and bounds of a course, world NED, and the camera's optical axis, body FRD."""
 
     centre: Array  # (G, 3) m
@@ -29,7 +29,7 @@ class Course(NamedTuple):
     optical_axis_b: Array  # (3,)
 
     @classmethod
-    def of(cls, track: Track, vehicle: Vehicle) -> "Course":
+    def of(cls, track: Track, vehicle: Vehicle) -> "CourseArrays":
         """Build from a track, and the vehicle for its camera's mount."""
         gates, bounds = track.gates, track.bounds
         places = (

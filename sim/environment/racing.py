@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sim.environment import kernel
 from sim.environment.reward import Reward
@@ -22,11 +22,9 @@ from sim.physics.setting import SETTINGS, Setting
 from tracks.observation import ACTION, OBSERVATION, Scaling
 from tracks.track import Track
 from vehicle.errors import UserError
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Indices, Mask
 from vehicle.vehicle import Vehicle
 
-Mask = NDArray[np.bool_]
-Indices = NDArray[np.int64]
 ERRORS = 9  # observation errors: position (m), velocity (m/s) and attitude (rad, rotation vector), world
 TRUTH = 15  # true position (3), velocity (3) and rotation matrix (9), scaled
 
@@ -106,7 +104,7 @@ class RacingEnvironment:
         self._residual = residual
         self._realisations = [observation.sample(rng) for _ in range(options.realisations)] if observation else []
         scaling = Scaling.of(track, vehicle)
-        self._course, self._scales = kernel.Course.of(track, vehicle), kernel.Scales.of(scaling)
+        self._course, self._scales = kernel.CourseArrays.of(track, vehicle), kernel.Scales.of(scaling)
         self._rates, self._hover = scaling.rate_max_rad_s, scaling.hover
         self._linear = np.array(vehicle.drag_linear_1_s)
         delay = vehicle.command_delay_s * options.control_hz  # command delay in steps

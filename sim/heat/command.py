@@ -6,20 +6,21 @@ import time
 from functools import partial
 from pathlib import Path
 
+from link.peer import Address
 from link.profile import Profile
 from link.signing import read_key
 from link.sockets import bind_udp
 from sim.heat.heat import Heat, HeatSetup
 from sim.heat.server import LockstepHeatServer, RealTimeHeatServer
 from sim.heat.standings import Commentator, standings, write_standings
-from sim.physics.plant import Residual
+from sim.physics.plant import UnmodelledAcceleration
 from sim.physics.setting import SETTINGS
 from sim.view.feed import FeedProcess, VideoOutlet
 from sim.view.look import Look
 from sim.wire.command import VADR, addresses
-from sim.wire.line import Line
+from sim.wire.line import ClientEndpoint
 from sim.wire.server import stop_on_signals
-from sim.wire.station import Address, Station
+from sim.wire.station import Station
 from sim.worlds.world import World
 from tracks.grid import MOST, SPACING_M
 from vehicle.command import remark
@@ -96,7 +97,7 @@ class HeatNarrator:
 
 
 def race_heat(
-    arguments: argparse.Namespace, profile: Profile, world: World, look: Look, residual: Residual | None
+    arguments: argparse.Namespace, profile: Profile, world: World, look: Look, residual: UnmodelledAcceleration | None
 ) -> int:
     """Run the heat until stopped, and return the exit code. Raises UserError for options that exclude each other."""
     if arguments.rotor_radius and world.vehicle.rotors is None:
@@ -116,7 +117,7 @@ def race_heat(
         lines, outlets = [], []
         for k, simulator in enumerate(heat.simulators):
             bound = stack.enter_context(bind_udp(*_next(own, k)))
-            lines.append(Line(Station(simulator, None, _next(client, k), key), bound, _next(client, k)))
+            lines.append(ClientEndpoint(Station(simulator, None, _next(client, k), key), bound, _next(client, k)))
             drawn = heat.worlds[k].track, world.vehicle, profile, seen, arguments.seed, _next(video, k)
             outlets.append(partial(VideoOutlet, *drawn))
             print(_introduced(k, n, bound.getsockname(), _next(client, k), _next(video, k)), flush=True)

@@ -15,7 +15,7 @@ from sim.heat.encounter import CollidingBody, impact
 from sim.heat.traffic import Traffic
 from sim.heat.wake import rotors_of
 from sim.physics.contact import ColliderKind, Contact
-from sim.physics.plant import Residual
+from sim.physics.plant import UnmodelledAcceleration
 from sim.physics.setting import Setting
 from sim.referee import RunStatus
 from sim.simulator import Simulator
@@ -47,7 +47,7 @@ class HeatSetup:
     laps: int = 1
     pose: bool = False
     setting: Setting | None = None
-    residual: Residual | None = None
+    residual: UnmodelledAcceleration | None = None
     strict: bool = False
     told: bool = False  # whether each pilot receives the states of the others
     ahead_m: float = 0.0  # head start of the first vehicle over the others
@@ -156,5 +156,5 @@ class Heat:
 
 def on_grid(world: World, k: int, n: int, spacing_m: float, ahead_m: float = 0.0) -> World:
     """Return the world with the start moved to the place of vehicle k (from 0) of n."""
-    track, told = (place(one, k + 1, n, spacing_m, ahead_m) for one in (world.track, world.told))
-    return replace(world, track=track, told=told)
+    track, published = (place(one, k + 1, n, spacing_m, ahead_m) for one in (world.track, world.published))
+    return replace(world, track=track, published=published)

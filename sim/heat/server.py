@@ -5,20 +5,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from link.peer import Address
 from link.priority import real_time
 from sim.heat.heat import Heat
 from sim.referee import RunStatus
-from sim.wire.line import Line, listen
+from sim.wire.line import ClientEndpoint, listen
 from sim.wire.server import FAREWELLS, GONE_S, LAG_LIMIT_S, PAUSE_S, EndTimer, LocalCamera, RemoteCamera
-from sim.wire.station import Address
 
-Report = Callable[[Heat, float], None]  # called after each tick with the lag in s
+ReportHeatTick = Callable[[Heat, float], None]  # called after each tick with the lag in s
 
 
 class HeatServer:
     """Base class: sockets and the end of a race."""
 
-    def __init__(self, heat: Heat, lines: Sequence[Line]):
+    def __init__(self, heat: Heat, lines: Sequence[ClientEndpoint]):
         """Set up with one line per vehicle of the heat, in their order."""
         self._heat, self._lines = heat, lines
         self._aftermath = [EndTimer() for _ in lines]
@@ -35,18 +35,18 @@ class HeatServer:
 class RealTimeHeatServer(HeatServer):
     """Server that follows the wall clock."""
 
-    def __init__(self, heat: Heat, lines: Sequence[Line], cameras: Sequence[RemoteCamera], speed: float):
+    def __init__(self, heat: Heat, lines: Sequence[ClientEndpoint], cameras: Sequence[RemoteCamera], speed: float):
         """Set up the server. `speed`: ratio of simulated to wall time."""
         super().__init__(heat, lines)
         self._cameras, self._speed = cameras, speed
         self.worst_lag_s = 0.0
 
-    def run(self, once: bool, report: Report) -> None:
+    def run(self, once: bool, report: ReportHeatTick) -> None:
         """Tick until stopped, or with `once` until the first race is over."""
         with real_time():
             self._run(once, report)
 
-    def _run(self, once: bool, report: Report) -> None:
+    def _run(self, once: bool, report: ReportHeatTick) -> None:
         period = 1 / (self._heat.profile.physics_hz * self._speed)
         due = time.monotonic()
         while not self.stopped:
@@ -72,7 +72,7 @@ class RealTimeHeatServer(HeatServer):
 class LockstepClient:
     """Client that the lock-step waits for, with its line and camera."""
 
-    line: Line
+    line: ClientEndpoint
     camera: LocalCamera | None
     packets: list[bytes] = field(default_factory=list)  # datagrams of the last tick
     coming: deque[tuple[float, list[tuple[bytes, Address]]]] = field(default_factory=deque)  # due (s), frame
@@ -105,11 +105,11 @@ class LockstepHeatServer(HeatServer):
     A client that has left after its run is no longer waited for; one that falls silent during its run is aborted.
     """
 
-    def __init__(self, heat: Heat, lines: Sequence[Line], cameras: Sequence[LocalCamera | None]):
+    def __init__(self, heat: Heat, lines: Sequence[ClientEndpoint], cameras: Sequence[LocalCamera | None]):
         super().__init__(heat, lines)
         self._seats = [LockstepClient(line, camera) for line, camera in zip(lines, cameras, strict=True)]
 
-    def run(self, once: bool, report: Report) -> None:
+    def run(self, once: bool, report: ReportHeatTick) -> None:
         """Tick until stopped, or with `once` until the first race is over."""
         try:
             while not self.stopped and not self._done(once):
@@ -125,7 +125,7 @@ class LockstepHeatServer(HeatServer):
                 for line in self._lines:
                     line.send(line.station.farewell())
 
-    def _await(self, report: Report) -> None:
+    def _await(self, report: ReportHeatTick) -> None:
         begin, until = time.monotonic(), time.monotonic() + PAUSE_S
         while not self.stopped and (silent := [seat for seat in self._seats if not seat.answered]):
             if listen(self._lines, until) or time.monotonic() < until:

@@ -9,8 +9,8 @@ from link.messages import RivalState
 from sim.heat.wake import Rotors, downwash
 from sim.physics.contact import body_of
 from sim.physics.plant import Q, Truth, V
-from vehicle.rotation import Array, exp, product
-from vehicle.vehicle import Vector, Vehicle
+from vehicle.rotation import Array, Vector, exp, product
+from vehicle.vehicle import Vehicle
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from sim.physics import rates_plant, swift, swift_plant
 from sim.physics.contact import NOTHING, Colliders, body_of, far
-from sim.physics.jit import boxed, njit
+from sim.physics.jit import boxed, inlined, njit
 from sim.physics.lanes import LANES, gather, scatter
 from sim.physics.mixer import MixedRates
 from sim.physics.plant import RIGID, SUBSTEP_S
@@ -41,11 +41,11 @@ def untouched(x, residual, dt, solids, radius):
     return True
 
 
-@njit
-def fly_rates(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
-    """Advance `rates` states x (N, 14) by sub-steps of dt (s); blocks of vehicles without contact are integrated together.
+@inlined
+def advance(fly_lanes, fly, x, u, residual, pars, substeps, dt, solids, bodies, impulses):
+    """Advance x (N, n) by sub-steps of dt (s), by a plant's `fly_lanes` (blocks without contact) and `fly` (others).
 
-    u (N, 4): body rates (rad/s) and commanded thrust (m/s^2). residual (N, 3): m/s^2, world.
+    u (N, 4): body rates (rad/s) and the plant's thrust command. residual (N, 3): m/s^2, world.
     impulses (N, things): kg m/s, added to. pars, bodies: from `boxed`.
     """
     par, body = pars[0], bodies[0]
@@ -55,30 +55,30 @@ def fly_rates(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
         together = end - begin >= FEW
         if together:
             gather(x, begin, end, block), gather(u, begin, end, commanded), gather(residual, begin, end, unknown)
-            rates_plant.fly_lanes(block, commanded, unknown, par, substeps, dt)
+            fly_lanes(block, commanded, unknown, par, substeps, dt)
         for j in range(begin, end):
             if together and untouched(x[j], residual[j], substeps * dt, solids, body.radius):
                 scatter(block, j - begin, x[j])
             else:
-                rates_plant.fly(x[j], u[j], residual[j], pars, substeps, dt, solids, 0, bodies, impulses[j])
+                fly(x[j], u[j], residual[j], pars, substeps, dt, solids, 0, bodies, impulses[j])
+
+
+@inlined
+def fly_armed(x, u, residual, pars, substeps, dt, solids, first, bodies, impulses):
+    """Advance one armed grey-box vehicle with all terms, with the arguments of `rates_plant.fly`."""
+    swift_plant.fly(x, u, True, residual, pars, ALL, substeps, dt, solids, first, bodies, impulses)
+
+
+@njit
+def fly_rates(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
+    """`advance` for states as RATES_X; thrust command in m/s^2."""
+    advance(rates_plant.fly_lanes, rates_plant.fly, x, u, residual, pars, substeps, dt, solids, bodies, impulses)
 
 
 @njit
 def fly_swift(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
-    """Advance grey-box states x (N, SWIFT_X.size) as `fly_rates`; u (N, 4): body rates (rad/s) and throttle, 0..1."""
-    par, body = pars[0], bodies[0]
-    block, commanded, unknown = np.empty(x.shape[1] * LANES), np.empty(4 * LANES), np.empty(3 * LANES)
-    for begin in range(0, len(x), LANES):
-        end = min(begin + LANES, len(x))
-        together = end - begin >= FEW
-        if together:
-            gather(x, begin, end, block), gather(u, begin, end, commanded), gather(residual, begin, end, unknown)
-            swift_plant.fly_lanes(block, commanded, unknown, par, substeps, dt)
-        for j in range(begin, end):
-            if together and untouched(x[j], residual[j], substeps * dt, solids, body.radius):
-                scatter(block, j - begin, x[j])
-            else:
-                swift_plant.fly(x[j], u[j], True, residual[j], pars, ALL, substeps, dt, solids, 0, bodies, impulses[j])
+    """`advance` for states as `sim.physics.swift.X`; throttle, 0..1."""
+    advance(swift_plant.fly_lanes, fly_armed, x, u, residual, pars, substeps, dt, solids, bodies, impulses)
 
 
 class Batch:

@@ -12,11 +12,9 @@ Samples by pathwise conditioning (Wilson et al., "Efficiently sampling functions
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vehicle.rotation import Array
+from vehicle.rotation import Array, Indices
 
-Indices = NDArray[np.int64]
 WAVES = 1024  # random Fourier features of each part of a sample (chosen)
 LONGEST = 1e3  # standard deviations of a feature, upper bound of a length scale: the correlation then changes by 1e-5
 SHORTEST = 1e-3  # standard deviations, lower bound of the length scale of a constant feature

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.physics import gaussian_process
-from sim.physics.gaussian_process import Draw, Indices, Kernel
+from sim.physics.gaussian_process import Draw, Kernel
 from sim.physics.plant import P, Q, V
-from vehicle.rotation import Array, exp, product, rotate
+from vehicle.rotation import Array, Indices, exp, product, rotate
 
 ERRORS = 9  # position (m), velocity (m/s), attitude (rad, rotation vector), world: observed minus true
 RETURN_M, AWAY_M = 2.0, 20.0  # m, a revisit: nearer than the first, and over the second farther along the path

@@ -21,7 +21,8 @@ CLEAR_M = 0.05  # m, clearance from the bounds after which contact with them cou
 SUBSTEP_S = 1 / 960  # s, an eighth of a tick at 120 Hz, near the 1 kHz loop of a flight controller
 P, Q, V, W = (RATES_X[name].at for name in "pqvw")
 RIGID = slice(0, W.stop)  # pose and motion, in the state of every plant
-Residual = Callable[[float, Array, float], Array]  # (t, state (14,) as RATES_X, commanded c) -> (3,) m/s^2, world
+# (t, state (14,) as RATES_X, commanded c) -> (3,) m/s^2, world.
+UnmodelledAcceleration = Callable[[float, Array, float], Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,11 @@ class Plant(ABC):
     """Vehicle in simulation. Commands take effect one command delay after reception."""
 
     def __init__(
-        self, vehicle: Vehicle, start: Start, colliders: Colliders | None = None, residual: Residual | None = None
+        self,
+        vehicle: Vehicle,
+        start: Start,
+        colliders: Colliders | None = None,
+        residual: UnmodelledAcceleration | None = None,
     ):
         """Set up the plant on its pad. `residual`: unmodelled acceleration, constant within a tick: Swift eq. (11)."""
         self._vehicle, self._start, self._colliders, self._residual = vehicle, start, colliders, residual

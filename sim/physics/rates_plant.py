@@ -8,7 +8,7 @@ from sim.physics import lanes
 from sim.physics.contact import Colliders, collide
 from sim.physics.jit import boxed, inlined, njit
 from sim.physics.mixer import MixedRates, mixed
-from sim.physics.plant import Plant, Residual
+from sim.physics.plant import Plant, UnmodelledAcceleration
 from tracks.track import Start
 from vehicle.dynamics import RATES_X, drag, rates
 from vehicle.rotation import Array, conjugate, rotate
@@ -82,7 +82,11 @@ class RatesPlant(Plant):
     """Plant of the `rates` model; state `x` (14,) as RATES_X."""
 
     def __init__(
-        self, vehicle: Vehicle, start: Start, colliders: Colliders | None = None, residual: Residual | None = None
+        self,
+        vehicle: Vehicle,
+        start: Start,
+        colliders: Colliders | None = None,
+        residual: UnmodelledAcceleration | None = None,
     ):
         self._boxed_par = boxed(MixedRates.of(vehicle))
         super().__init__(vehicle, start, colliders, residual)

@@ -12,7 +12,7 @@ import numpy as np
 
 from link.messages import AttitudeTarget
 from sim.physics.observation import ObservationModel, Scaler, features
-from sim.physics.plant import RIGID, P, Q, Residual, V
+from sim.physics.plant import RIGID, P, Q, UnmodelledAcceleration, V
 from sim.physics.setting import Setting, make_plant
 from tracks.track import Start
 from vehicle.errors import UserError
@@ -28,7 +28,7 @@ BLOW_M_S2 = 100.0  # m/s^2, above this a residual is a contact and not aerodynam
 
 
 class ResidualAcceleration:
-    """`Residual` acceleration of a plant, world: mean of the five nearest neighbours in the training samples."""
+    """`UnmodelledAcceleration` of a plant: mean of the five nearest neighbours in the training samples."""
 
     def __init__(self, x: Array, c: Array, accel: Array):
         """Store states x (N, >= 10), commanded thrusts c (N,) and accelerations (N, 3), measured minus modelled, m/s^2.
@@ -58,7 +58,7 @@ class ResidualAcceleration:
         return np.asarray(self.accel[nearest].mean(axis=1))
 
 
-def together(*parts: Residual | None) -> Residual | None:
+def together(*parts: UnmodelledAcceleration | None) -> UnmodelledAcceleration | None:
     """Return the sum of the residuals that are not None."""
     found = [part for part in parts if part is not None]
     if len(found) < 2:

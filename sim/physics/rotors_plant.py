@@ -12,7 +12,7 @@ import numpy as np
 from sim.physics import lanes
 from sim.physics.contact import Colliders, collide
 from sim.physics.jit import boxed, inlined, njit
-from sim.physics.plant import Plant, Residual, Truth
+from sim.physics.plant import Plant, Truth, UnmodelledAcceleration
 from tracks.track import Start
 from vehicle.dynamics import drag, rotors
 from vehicle.rotation import Array, conjugate, rotate
@@ -82,7 +82,7 @@ class RotorsPlant(Plant):
         vehicle: Vehicle,
         start: Start,
         colliders: Colliders | None = None,
-        residual: Residual | None = None,
+        residual: UnmodelledAcceleration | None = None,
         *,
         motors: MotorSource,
     ):

@@ -17,7 +17,7 @@ a pilot that flies by IMU and camera makes its own observations, so that only th
 from dataclasses import dataclass
 
 from sim.physics.contact import Colliders
-from sim.physics.plant import Plant, Residual
+from sim.physics.plant import Plant, UnmodelledAcceleration
 from sim.physics.rates_plant import RatesPlant
 from sim.physics.rotors_plant import MotorSource, RotorsPlant
 from sim.physics.swift_plant import SwiftPlant
@@ -51,7 +51,7 @@ def make_plant(
     start: Start,
     setting: Setting,
     colliders: Colliders | None = None,
-    residual: Residual | None = None,
+    residual: UnmodelledAcceleration | None = None,
     motors: MotorSource | None = None,
 ) -> Plant:
     """Return the plant of a setting; with `motors`, whatever the setting, four rotors driven by that source.

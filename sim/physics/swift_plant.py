@@ -7,7 +7,7 @@ from sim.physics.battery import voltage
 from sim.physics.contact import Colliders, collide
 from sim.physics.flight_controller import steady_speed
 from sim.physics.jit import boxed, inlined, njit, record
-from sim.physics.plant import Plant, Residual
+from sim.physics.plant import Plant, UnmodelledAcceleration
 from sim.physics.swift import ALL, Terms
 from tracks.track import Start
 from vehicle.rotation import Array
@@ -72,7 +72,7 @@ class SwiftPlant(Plant):
         vehicle: Vehicle,
         start: Start,
         colliders: Colliders | None = None,
-        residual: Residual | None = None,
+        residual: UnmodelledAcceleration | None = None,
         terms: Terms = ALL,
     ):
         """Set up the plant on its pad. `terms.flight_controller` must be on: the inputs are rates and throttle."""
@@ -101,10 +101,8 @@ class SwiftPlant(Plant):
         return swift.at_rest(self._par)
 
     def _step(self, omega: Array, throttle: float, substeps: int, dt: float) -> tuple[float, float, float]:
-        u, armed = (
-            np.array([*omega.tolist(), throttle]),
-            self._active is not None,
-        )  # motors stand still until the first command
+        # Motors stand still until the first command.
+        u, armed = np.array([*omega.tolist(), throttle]), self._active is not None
         given = self._unknown_w, self._boxed_par, self._terms, substeps, dt
         return fly(self.x, u, armed, *given, *self._surroundings())
 

@@ -17,6 +17,7 @@ import cv2
 import numpy as np
 
 from link.messages import VideoFrame
+from link.peer import Address
 from link.priority import prefer
 from link.profile import Profile
 from link.video import datagrams
@@ -28,7 +29,6 @@ from vehicle.errors import UserError
 from vehicle.process import end, shielded
 from vehicle.vehicle import Vehicle
 
-Address = tuple[str, int]
 START_S = 60.0  # s, time limit for the outlet to open; it takes about 2 s
 ENOUGH = 0.8  # fraction of the images due that a vision-based client needs (chosen)
 

@@ -5,9 +5,8 @@ import numpy as np
 from sim.view import texture
 from sim.view.light import pool
 from sim.view.shapes import SQUARE, box, disc, lines, patch, polyline, surface
-from vehicle.rotation import Array
+from vehicle.rotation import DOWN_W, Array
 
-DOWN = np.array([0.0, 0.0, 1.0])
 LAMP = 2.0  # shine above 1 marks a lamp, whose brightness is that of the look
 
 
@@ -42,16 +41,16 @@ def pillar(low: Array, high: Array, gate_m: float, rng: np.random.Generator) -> 
 
 def start_lamp(pad_w: Array, ahead: Array, side: float, floor: float) -> tuple[list[Array], Array]:
     """Return a traffic light on a tripod beside the start, green on and red off, and its light pool on the floor."""
-    across = np.cross(DOWN, ahead)
+    across = np.cross(DOWN_W, ahead)
     foot = pad_w + 4.2 * ahead + side * 1.55 * across
     foot[2] = floor
-    centre = foot - 1.05 * DOWN
-    half = np.abs(0.13 * across) + np.abs(0.06 * ahead) + 0.3 * DOWN
+    centre = foot - 1.05 * DOWN_W
+    half = np.abs(0.13 * across) + np.abs(0.06 * ahead) + 0.3 * DOWN_W
     parts = [box(centre - half, centre + half, texture.PLAIN, 0.05)]
     front = centre - (np.abs(half * ahead).sum() + 0.02) * ahead  # the housing is aligned with the world's axes
-    parts.append(disc(front + 0.13 * DOWN, 0.11 * across, 0.11 * DOWN, (0.1, 1.0, 0.2), LAMP))
-    parts.append(disc(front - 0.13 * DOWN, 0.11 * across, 0.11 * DOWN, (0.22, 0.02, 0.02), LAMP))
-    neck, w = centre + 0.3 * DOWN, 0.02 * across
+    parts.append(disc(front + 0.13 * DOWN_W, 0.11 * across, 0.11 * DOWN_W, (0.1, 1.0, 0.2), LAMP))
+    parts.append(disc(front - 0.13 * DOWN_W, 0.11 * across, 0.11 * DOWN_W, (0.22, 0.02, 0.02), LAMP))
+    neck, w = centre + 0.3 * DOWN_W, 0.02 * across
     for reach in (-0.3, 0.0, 0.3):
         toe = foot + reach * across + 0.1 * ahead
         parts.append(patch([neck - w, neck + w, toe + w, toe - w], (0.06, 0.06, 0.06)))
@@ -105,6 +104,6 @@ def aircraft(foot: Array, heading: float) -> list[Array]:
 def truss(a: Array, b: Array, height: float = 1.0, pitch: float = 2.0) -> Array:
     """Return a lattice girder below the line from a to b (3,) m: two chords and a zigzag; line vertices."""
     n = max(int(np.linalg.norm(b - a) / pitch), 1)
-    zigzag = np.linspace(a, b, n + 1) + np.where(np.arange(n + 1) % 2, height, 0.0)[:, None] * DOWN
-    chords = lines([a, b, a + height * DOWN, b + height * DOWN], (0.3, 0.3, 0.3))
+    zigzag = np.linspace(a, b, n + 1) + np.where(np.arange(n + 1) % 2, height, 0.0)[:, None] * DOWN_W
+    chords = lines([a, b, a + height * DOWN_W, b + height * DOWN_W], (0.3, 0.3, 0.3))
     return np.concatenate([chords, polyline(zigzag, (0.16, 0.16, 0.16))])

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 
 from link.rflysim.sensors import GREY, INFRARED, INFRARED_GREY
-from sim.view.renderer import Image
+from sim.view.texture import Image
 
 
 def in_light(image: Image, type_id: int) -> Image:

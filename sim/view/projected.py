@@ -40,8 +40,8 @@ class CornerNoise:
     side_px: tuple[float, ...]  # shortest side, increasing
     found: tuple[float, ...]  # detection rate of openings entirely in view
     cut_found: tuple[float, ...]  # detection rate of openings cut by the image's border
-    swell_px: tuple[float, ...]  # mean outward offset of all edges
-    swell_std_px: tuple[float, ...]  # standard deviation of that offset between detections
+    edge_offset_px: tuple[float, ...]  # mean outward offset of all edges
+    edge_offset_std_px: tuple[float, ...]  # standard deviation of that offset between detections
     corner_px: tuple[float, ...]  # standard deviation of the remaining error, independent per corner coordinate
     wild: tuple[float, ...]  # fraction of detections with a gross error
     wild_px: tuple[float, ...]  # standard deviation of a corner coordinate with a gross error
@@ -153,8 +153,8 @@ class ProjectedCamera:
             if chance > noise["found" if visible.all() else "cut_found"]:
                 continue
             spread = noise["wild_px"] if gross < noise["wild"] else noise["corner_px"]
-            swell = noise["swell_px"] + noise["swell_std_px"] * errors[4, 0]
-            shifted = corners_px + swell * _outward(corners_px) + spread * errors[:4]
+            offset = noise["edge_offset_px"] + noise["edge_offset_std_px"] * errors[4, 0]
+            shifted = corners_px + offset * _outward(corners_px) + spread * errors[:4]
             if not measured.all():
                 shifted += _slid(corners_px, np.where(measured, 0.0, GUESS * rng.standard_normal(4)))
             found.append(SeenGate(shifted, measured, visible, noise["sigma_px"], noise["score"]))

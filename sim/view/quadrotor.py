@@ -8,11 +8,10 @@ import numpy as np
 from sim.heat.traffic import Rival
 from sim.view import texture
 from sim.view.shapes import SOLID, Floats, box, disc, patch, stack
-from vehicle.rotation import Array, matrix
-from vehicle.vehicle import Vector
+from vehicle.rotation import Array, Vector, matrix
 
 BODY, ROTOR = 0.12, (0.2, 0.2, 0.22)  # brightness and colour
-TAIL = (0.8, 0.05, 0.05)
+TAIL = (0.8, 0.05, 0.05)  # RGB of the tail light
 
 
 @cache

@@ -24,10 +24,8 @@ MOST_RAYS = 1 << 16  # largest number of rays per frame (chosen)
 FRD_TO_FLU = np.array([1.0, -1.0, -1.0])
 RANGE_M = 100.0  # m, range where the request has none
 SEEN_M = 400.0  # m, range of a segmentation camera: that of the rendered ones
-CONES_DEG = {
-    MID40: (-19.2, 19.2, -19.2, 19.2),
-    MID360: (-180.0, 180.0, -7.0, 52.0),
-}  # their data sheets; left, right, low, high
+# Their data sheets; left, right, low, high.
+CONES_DEG = {MID40: (-19.2, 19.2, -19.2, 19.2), MID360: (-180.0, 180.0, -7.0, 52.0)}
 GOLDEN = (math.sqrt(5) - 1) / 2  # step of the low-discrepancy sequence of a Livox pattern
 
 

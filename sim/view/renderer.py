@@ -14,20 +14,19 @@ from typing import Self
 import cv2
 import moderngl
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sim.heat.traffic import Rival
 from sim.view.device import SOLIDS, array, render, shape
 from sim.view.look import Look
 from sim.view.quadrotor import quadrotors
 from sim.view.scene import build
+from sim.view.shapes import Floats
+from sim.view.texture import Image
 from tracks.track import Track
 from vehicle.camera import Camera
 from vehicle.errors import UserError
 from vehicle.rotation import Array, exp, product
-
-Image = NDArray[np.uint8]
-Floats = NDArray[np.float32]
 
 NEAR_M, FAR_M = 0.05, 400.0  # clipping planes (chosen)
 REACH_M = 120.0  # m, distance at which a hall's light has decayed to 1/e
@@ -171,7 +170,7 @@ class RenderedCamera:
         lines = self._lookup[1][rows]
         return max(int(lines.min()), 0), min(int(np.ceil(lines.max())) + 2, height)
 
-    def depth_m(self) -> NDArray[np.float32]:
+    def depth_m(self) -> Floats:
         """Return the depth (height, width) of the last image along the optical axis, m; FAR_M where there is no surface."""
         with self._context:
             data = self._resolved.read(components=1, attachment=-1, dtype="f4", alignment=1)

@@ -3,6 +3,8 @@
 A solid vertex is position (3, m), texture coordinate (2), layer, colour (3, RGB 0 to 1) and shine (0 lit, 1 luminous).
 """
 
+import itertools
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -37,25 +39,35 @@ def both_sides(solid: Array) -> Array:
     return np.concatenate([solid, solid.reshape(-1, 3, SOLID)[:, ::-1].reshape(-1, SOLID)])
 
 
+def _unit_box() -> Array:
+    """Return the vertices (36, 8) of the unit box: corner (3), uv (2), the axes that uv run along (2), brightness."""
+    faces = []
+    for axis, end in itertools.product(range(3), (0, 1)):
+        i, j = [k for k in range(3) if k != axis]
+        corners = np.zeros((4, 3))
+        corners[:, axis], corners[[1, 2], i], corners[[2, 3], j] = end, 1, 1
+        uv = corners[:, [i, j]]
+        turned = (axis == 1) == (end == 1)  # orientation of the corners as seen from outside
+        if axis < 2 and not turned:  # so that writing reads from left to right
+            uv[:, 0] = 1 - uv[:, 0]
+        face = np.column_stack([corners, uv, np.tile([i, j, LIGHT[axis][end]], (4, 1))])
+        faces.append(face if turned else face[[0, 3, 2, 1]])
+    return triangles(np.array(faces))
+
+
+UNIT_BOX = _unit_box()
+CORNER, UV, UV_AXES, BRIGHTNESS = UNIT_BOX[:, :3], UNIT_BOX[:, 3:5], UNIT_BOX[:, 5:7].astype(int), UNIT_BOX[:, 7:]
+
+
 def box(low: ArrayLike, high: ArrayLike, layer: int, grey: float, tile_m: float = 6.0) -> Array:
     """Return solid vertices (36, 10) of an axis-aligned box, lit from above."""
-    low, high = np.asarray(low, float), np.asarray(high, float)
-    size = high - low
-    faces = []
-    for axis in range(3):
-        i, j = [k for k in range(3) if k != axis]
-        for end in (0, 1):
-            corners = np.tile(low, (4, 1))
-            corners[:, axis] += end * size[axis]
-            corners[[1, 2], i] += size[i]
-            corners[[2, 3], j] += size[j]
-            uv = np.array([[0, 0], [1, 0], [1, 1], [0, 1]]) * np.maximum(np.round(size[[i, j]] / tile_m), 1)
-            turned = (axis == 1) == (end == 1)  # orientation of the corners as seen from outside
-            if axis < 2 and not turned:  # so that writing reads from left to right
-                uv[:, 0] = uv[:, 0].max() - uv[:, 0]
-            order = [0, 1, 2, 3] if turned else [0, 3, 2, 1]
-            faces.append(surface(corners[None, order], uv[None, order], layer, np.full(3, grey * LIGHT[axis][end])))
-    return np.concatenate(faces)
+    low, size = np.asarray(low, float), np.subtract(high, low)
+    tiles = np.maximum(np.round(size / tile_m), 1)
+    solid = np.zeros((len(UNIT_BOX), SOLID))
+    solid[:, :3] = low + CORNER * size
+    solid[:, 3:5] = UV * tiles[UV_AXES]
+    solid[:, 5], solid[:, 6:9] = layer, grey * BRIGHTNESS
+    return solid
 
 
 def patch(corners_w: ArrayLike, rgb: ArrayLike, shine: float = 0.0) -> Array:

@@ -12,7 +12,7 @@ from link.rflysim.copter import imu_port
 from link.rflysim.vision import parse_server
 from link.signing import read_key
 from link.sockets import bind_udp, parse_address, reachable
-from sim.physics.plant import Residual
+from sim.physics.plant import UnmodelledAcceleration
 from sim.physics.setting import SETTINGS
 from sim.record import SimulatorRecord
 from sim.simulator import Simulator
@@ -20,7 +20,7 @@ from sim.view.feed import FeedProcess, Outlet, VideoOutlet
 from sim.view.look import Look
 from sim.wire.copter_sim import CopterSimImu, open_imu
 from sim.wire.rflysim import RflySimOutlet
-from sim.wire.server import LockstepServer, RealTimeServer, Report, stop_on_signals
+from sim.wire.server import LockstepServer, RealTimeServer, ReportTick, stop_on_signals
 from sim.wire.station import Station
 from sim.worlds.world import World
 from vehicle.command import remark
@@ -37,8 +37,8 @@ def race_mavlink(
     profile: Profile,
     world: World,
     look: Look,
-    residual: Residual | None,
-    report: Report,
+    residual: UnmodelledAcceleration | None,
+    report: ReportTick,
 ) -> int:
     """Run the race until stopped, and return the exit code.
 

@@ -8,11 +8,10 @@ from link.messages import Imu
 from link.peer import Address
 from link.profile import Profile, RateDivider
 from link.rflysim.copter import ImuRequest, ImuSample, decode_imu_request
-from link.rflysim.malformed import MalformedError
 from link.rflysim.request import reply_host
-from link.rflysim.stream import RateLimitedReporter
 from link.rflysim.udp import to_stderr
-from link.sockets import LinkError, bind_udp, drain
+from link.sockets import LinkError
+from sim.wire.request_port import RequestPort
 
 MOST_SUBSCRIPTIONS = 8  # largest number of subscriptions (chosen)
 
@@ -24,7 +23,7 @@ class _Subscription:
     sent: int = 0
 
 
-class CopterSimImu:
+class CopterSimImu(RequestPort):
     """IMU service on its own socket. A subscription ends only when newer ones displace it: the protocol has no release."""
 
     def __init__(self, own: Address, profile: Profile):
@@ -32,20 +31,11 @@ class CopterSimImu:
         self._hz, self._epoch_s = profile.imu_hz, profile.video_epoch_s
         self._subscriptions = dict[Address, _Subscription]()  # by target address, most recent request last
         self._count = 0
-        self._socket = bind_udp(*own)
-        self._socket.setblocking(False)
-        self.malformed = self.refused = self.socket_errors = 0
-        self._say = RateLimitedReporter(to_stderr, f"IMU, port {self.address[1]}")
-
-    @property
-    def address(self) -> Address:
-        """Address on which requests are received."""
-        return self._socket.getsockname()
+        super().__init__(own, "IMU, ")
 
     def serve(self, measured: Iterable[Imu]) -> None:
         """Process requests and send the samples of a tick. Their clock is that of the frames: s since the start of CopterSim."""
-        for datagram, sender, _ in drain(self._socket, 0.0, self._failed):
-            self._receive(datagram, sender)
+        self._process_requests()
         for imu in measured:
             self._count += 1
             self._send(imu)
@@ -59,18 +49,11 @@ class CopterSimImu:
                     self._socket.sendto(datagram, target)
 
     def _receive(self, datagram: bytes, sender: Address) -> None:
-        """Process one request. Never raises."""
-        try:
-            request = decode_imu_request(datagram)
-        except MalformedError as error:
-            self.malformed += 1
-            self._say("malformed", f"dropped a request from {sender[0]}: {error}; further ones are only counted")
-            return
+        request = decode_imu_request(datagram)
         if (wrong := _fault(request)) is not None:
-            self.refused += 1
-            self._say(f"refused {wrong[0]}", f"refused a request from {sender[0]}:{sender[1]}: {': '.join(wrong)}")
-            return
-        self._grant(request, sender)
+            self._refuse(sender, wrong[0], ": ".join(wrong))
+        else:
+            self._grant(request, sender)
 
     def _grant(self, request: ImuRequest, sender: Address) -> None:
         target = reply_host(request.address, sender[0]), request.port
@@ -83,13 +66,6 @@ class CopterSimImu:
             beat = RateDivider(min(request.rate_hz, self._hz), self._hz)
             known = _Subscription(request.rate_hz, beat, known.sent if known is not None else 0)
         self._subscriptions[target] = known
-
-    def _failed(self) -> None:
-        self.socket_errors += 1
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
 
 
 def _fault(request: ImuRequest) -> tuple[str, str] | None:

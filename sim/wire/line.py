@@ -7,12 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from sim.wire.station import Address, Station
+from link.peer import Address
+from sim.wire.station import Station
 
 MOST_STRANGERS = 100  # hosts that are counted (chosen)
 
 
-class Line:
+class ClientEndpoint:
     """Datagram endpoint that accepts the client's host only. Network errors are suppressed."""
 
     def __init__(self, station: Station, bound: socket.socket, client: Address):
@@ -38,7 +39,7 @@ class Line:
                 self.socket.sendto(packet, target or self.client)
 
 
-def listen(lines: Sequence[Line], until: float) -> bool:
+def listen(lines: Sequence[ClientEndpoint], until: float) -> bool:
     """Receive one datagram on each readable line; False when none has arrived by `until` (monotonic, s)."""
     ready, _, _ = select.select([line.socket for line in lines], [], [], max(0.0, until - time.monotonic()))
     for line in lines:

@@ -7,25 +7,22 @@ from dataclasses import dataclass, field
 from link.peer import Address
 from link.profile import RateDivider
 from link.rflysim.checks import ON_GROUND, ON_SENSOR, fault
-from link.rflysim.copter import CLEAR_COMMAND, CopterHeartbeat, decode_command
+from link.rflysim.copter import CLEAR_COMMAND, COMMAND_BYTES, CopterHeartbeat, decode_command
 from link.rflysim.desk import HEARTBEAT_PORT
 from link.rflysim.fragments import CHUNK_BYTES, Payload, fragments
 from link.rflysim.gimbal import DOCUMENT, STATE_PORT, read_order
-from link.rflysim.malformed import MalformedError
 from link.rflysim.request import SensorRequest, decode_request, reply_host
-from link.rflysim.stream import RateLimitedReporter
-from link.rflysim.udp import to_stderr
-from link.sockets import bind_udp, drain
 from sim.simulator import Exposure
 from sim.view.gimbal import Gimbal
 from sim.view.look import Look
 from sim.view.sensing import Sense, open_sense
 from sim.view.surroundings import surroundings
+from sim.wire.request_port import RequestPort
 from tracks.track import Track
 from vehicle.errors import UserError
 
 MOST_SENSORS = 8  # largest number of sensors (chosen)
-HEARTBEAT_HZ = 1.0
+HEARTBEAT_HZ = 1.0  # Hz, rate of CopterSim's heartbeats
 LEAST_CHUNK, MOST_CHUNK = 256, 65_000  # bytes of a chunk; a UDP datagram holds 65507
 
 
@@ -63,7 +60,7 @@ class Sensor:
         return [*((datagram, self.target) for datagram in fragments(payload, chunk)), *state]
 
 
-class RflySimOutlet:
+class RflySimOutlet(RequestPort):
     """Sensor server with its own socket; requests are processed whenever an image is due.
 
     RflySim3D has one sensor per SeqID, which the last client to request it takes over, and a release ends all sensors. Here each
@@ -97,20 +94,11 @@ class RflySimOutlet:
         self._beat, self._beats = RateDivider(HEARTBEAT_HZ, video_hz), 0
         self._around = surroundings(track, look, seed)
         self._sensors = dict[Address, Sensor]()  # by target address of their frames
-        self._socket = bind_udp(*own)
-        self._socket.setblocking(False)
-        self.malformed = self.refused = self.socket_errors = 0
-        self._say = RateLimitedReporter(to_stderr, f"port {own[1]}")
-
-    @property
-    def address(self) -> Address:
-        """Address on which requests are received."""
-        return self._socket.getsockname()
+        super().__init__(own)
 
     def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
         """Process pending requests, then return the datagrams that are due."""
-        for datagram, sender, _ in drain(self._socket, 0.0, self._failed):
-            self._receive(datagram, sender)
+        self._process_requests()
         packets = [packet for sensor in self._sensors.values() for packet in sensor.datagrams(exposure, self._epoch_s)]
         return packets + (self._heartbeats(exposure) if self._beat(exposure.id) else [])
 
@@ -123,22 +111,15 @@ class RflySimOutlet:
         return [(heartbeat, (host, HEARTBEAT_PORT)) for host in sorted({host for host, _ in self._sensors})]
 
     def _receive(self, datagram: bytes, sender: Address) -> None:
-        """Process one request. Never raises."""
-        try:
-            if len(datagram) in (56, 256):
-                if decode_command(datagram) == CLEAR_COMMAND:
-                    self._release(sender)
-                return
-            request = decode_request(datagram)
-        except MalformedError as error:
-            self.malformed += 1
-            self._say("malformed", f"dropped a request from {sender[0]}: {error}; further ones are only counted")
+        if len(datagram) in COMMAND_BYTES:
+            if decode_command(datagram) == CLEAR_COMMAND:
+                self._release(sender)
             return
+        request = decode_request(datagram)
         try:
             self._make(request, sender)
         except (UserError, ValueError) as error:
-            self.refused += 1
-            self._say(f"refused {error}", f"refused a request from {sender[0]}:{sender[1]}: {error}")
+            self._refuse(sender, str(error), str(error))
 
     def _make(self, request: SensorRequest, sender: Address) -> None:
         self._require(request)
@@ -209,11 +190,8 @@ class RflySimOutlet:
         sensor.sense.close()
         del self._sensors[sensor.target]
 
-    def _failed(self) -> None:
-        self.socket_errors += 1
-
     def close(self) -> None:
         """Close all sensors and the socket."""
         for sensor in list(self._sensors.values()):
             self._drop(sensor)
-        self._socket.close()
+        super().close()

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from link.messages import Imu
+from link.peer import Address
 from link.priority import real_time
 from sim.referee import RunStatus
 from sim.simulator import Exposure, Simulator
-from sim.wire.line import Line, listen
-from sim.wire.station import Address, Station
+from sim.wire.line import ClientEndpoint, listen
+from sim.wire.station import Station
 
 LAG_LIMIT_S = 0.25  # s behind schedule after which the lost time is skipped
 AFTERMATH_S = 1.0  # s for which telemetry continues after the end of a run
@@ -45,7 +46,7 @@ class ImuService(Protocol):
         ...
 
 
-Report = Callable[[Simulator, float], None]
+ReportTick = Callable[[Simulator, float], None]
 
 
 class Stoppable(Protocol):
@@ -89,7 +90,7 @@ class Server:
 
     def __init__(self, station: Station, bound: socket.socket, client: Address, imu: ImuService | None = None):
         """Serve `station` on the MAVLink socket `bound`."""
-        self._station, self._line, self._imu = station, Line(station, bound, client), imu
+        self._station, self._line, self._imu = station, ClientEndpoint(station, bound, client), imu
         self._aftermath = EndTimer()
         self.stopped = False  # set it to end `run`
 
@@ -139,12 +140,12 @@ class RealTimeServer(Server):
         self.late_ticks = 0
         self.worst_lag_s = 0.0
 
-    def run(self, once: bool, report: Report) -> None:
+    def run(self, once: bool, report: ReportTick) -> None:
         """Tick until stopped, or with `once` until the first run is over. `report` is called after each tick."""
         with real_time():
             self._run(once, report)
 
-    def _run(self, once: bool, report: Report) -> None:
+    def _run(self, once: bool, report: ReportTick) -> None:
         simulator = self._station.simulator
         period = 1 / (simulator.profile.physics_hz * self._speed)
         due = time.monotonic()
@@ -185,7 +186,7 @@ class LockstepServer(Server):
         self._camera = camera
         self.pauses = 0
 
-    def run(self, once: bool, report: Report) -> None:
+    def run(self, once: bool, report: ReportTick) -> None:
         """Tick as `RealTimeServer.run`; the lag reported is the client's response time, s."""
         try:
             self._run(once, report)
@@ -193,7 +194,7 @@ class LockstepServer(Server):
             for _ in range(FAREWELLS):
                 self._send(self._station.farewell())
 
-    def _run(self, once: bool, report: Report) -> None:
+    def _run(self, once: bool, report: ReportTick) -> None:
         station = self._station
         coming: deque[tuple[float, list[tuple[bytes, Address]]]] = deque()  # delayed frames: due time in s, datagrams
         while not self.stopped:
@@ -211,7 +212,7 @@ class LockstepServer(Server):
             if self._done(once) or not answered:
                 return
 
-    def _await(self, packets: list[bytes], report: Report, once: bool) -> bool:
+    def _await(self, packets: list[bytes], report: ReportTick, once: bool) -> bool:
         """Wait until the newest sample is answered. Return False when the only run is over or its client has left."""
         begin, until = time.monotonic(), time.monotonic() + PAUSE_S
         while not self.stopped and not self._station.answered:

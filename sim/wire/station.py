@@ -6,21 +6,21 @@ from link.messages import (
     Ack,
     ClientHeartbeat,
     Command,
-    Control,
     Farewell,
     Heartbeat,
     Hold,
     Imu,
+    SetPoint,
     TimesyncRequest,
     UnknownCommand,
 )
+from link.peer import Address
 from link.server import ServerCodec
 from link.signing import SigningKey
 from sim.simulator import Exposure, Simulator, Tick
 from sim.wire.compliance import Compliance
 from sim.wire.px4 import Px4Services
 
-Address = tuple[str, int]
 STAMP_SLACK_MS = 1.0  # ms, tolerance for a client's rounding of stamps
 CLIENT_SILENCE_S = 3.0  # s of silence after which another client may take over
 
@@ -144,7 +144,7 @@ class Station:
         self.simulator.command(command)
         if isinstance(command, ClientHeartbeat):
             self._compliance.heartbeat(t)
-        elif isinstance(command, Control):
+        elif isinstance(command, SetPoint):
             self._compliance.setpoint(t, self.simulator.armed)
         if self._recorder is not None and not isinstance(command, ClientHeartbeat):
             self._recorder.commanded(t, command)

@@ -7,7 +7,8 @@ Axes: world NED, body FRD. `docs/worlds.md` gives the width of each distribution
 from dataclasses import dataclass, fields
 from typing import Any
 
-Vector = tuple[float, float, float]
+from vehicle.rotation import Vector
+
 ZERO: Vector = (0.0, 0.0, 0.0)
 
 

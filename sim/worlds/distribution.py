@@ -12,7 +12,7 @@ Each factor has its own random stream, so that adding or removing a factor leave
 """
 
 import zlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from sim.worlds.deviations import AS_BELIEVED, NAMES, Deviations
 from sim.worlds.world import World
 from tracks.gate import SAME_PLACE_M
 from tracks.track import Track
-from vehicle.config import load_named, write
+from vehicle.config import load_named
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
@@ -127,17 +127,6 @@ def resolve(reference: str, track: Track, vehicle: Vehicle) -> World:
     deviations = file.alone(factor[:-1], factor[-1:], track, seed) if factor else file.jointly(track, seed)
     label = ":".join([file.name, str(seed), *rest[1:]]) if file.factors else file.name
     return World.of(label, deviations, track, vehicle)
-
-
-def save(path: Path, world: World) -> None:
-    """Write a file that `resolve` reads, with every deviation of the world."""
-    source = f"{world.name}, for the track {world.track.name}"
-    write(path, {"name": world.name, "source": source, "world": asdict(world.deviations)})
-
-
-def described(world: World) -> dict[str, Any]:
-    """Return name and deviations of a world, for logs and results."""
-    return {"name": world.name, "deviations": asdict(world.deviations)}
 
 
 def _stream(factor: Factor, seed: int) -> np.random.Generator:

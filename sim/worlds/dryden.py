@@ -14,7 +14,7 @@ import numpy as np
 
 from vehicle.rotation import Array
 
-FOOT_M = 0.3048
+FOOT_M = 0.3048  # m per foot: the standard's equations are in feet
 LEAST_AIRSPEED_M_S = 1.0  # lower limit of V, so that gusts change in hover too (chosen)
 ROOT3 = math.sqrt(3.0)
 STATIONARY = np.array([[1.0, 0.5], [0.5, 0.5]])

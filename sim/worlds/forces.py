@@ -23,7 +23,7 @@ NEAREST = 0.5  # lower limit of height over rotor radius, as of a vehicle on its
 
 
 class Forces:
-    """`Residual` of the plant: wind, gusts, battery sag and ground effect. Call with non-decreasing times."""
+    """`UnmodelledAcceleration` of the plant: wind, gusts, battery sag and ground effect. Call with non-decreasing times."""
 
     def __init__(self, world: World, seed: int, stirred: Stirred | None = None):
         self._plant, self._vehicle = world.deviations.plant, world.vehicle

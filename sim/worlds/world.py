@@ -5,18 +5,21 @@ explicitly: `as_believed`.
 """
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sim.view.look import Look
-from sim.worlds.deviations import AS_BELIEVED, Deviations, Vector
+from sim.worlds.deviations import AS_BELIEVED, Deviations
 from tracks.gate import Gate
 from tracks.track import Obstacle, Start, Track
 from vehicle.camera import Camera
+from vehicle.config import write
 from vehicle.errors import UserError
+from vehicle.rotation import Vector
 from vehicle.vehicle import Vehicle
 
 NOMINAL = "as_believed"  # name of the world without deviations
@@ -30,7 +33,7 @@ class World:
     deviations: Deviations
     track: Track
     vehicle: Vehicle  # with its true camera
-    told: Track  # the course as published, which a simulator that sends its map sends
+    published: Track  # course as published, which a simulator sends as its map
 
     @classmethod
     def of(cls, name: str, deviations: Deviations, track: Track, vehicle: Vehicle) -> "World":
@@ -64,6 +67,15 @@ class World:
     def nominal(self) -> bool:
         """Whether the world equals the models."""
         return self.deviations == AS_BELIEVED
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return name and deviations, for logs and results."""
+        return {"name": self.name, "deviations": asdict(self.deviations)}
+
+    def save(self, path: Path) -> None:
+        """Write a file with every deviation, which `sim.worlds.distribution.resolve` reads."""
+        source = f"{self.name}, for the track {self.track.name}"
+        write(path, {"name": self.name, "source": source, "world": asdict(self.deviations)})
 
 
 def as_believed(track: Track, vehicle: Vehicle) -> World:

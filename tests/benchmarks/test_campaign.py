@@ -50,7 +50,7 @@ def a_case(setting="1", seed=0):
 
 
 def timeless(outcome: Outcome) -> Outcome:
-    """Without what depends on the machine."""
+    """Return the outcome without the fields that depend on the machine."""
     return replace(outcome, cpu_s=0.0, solve_p50_ms=None, solve_p99_ms=None)
 
 
@@ -85,7 +85,7 @@ def test_a_case_that_raises_has_failed_with_its_reason(course, monkeypatch):
     assert flown.outcome.gates_total == 6 and flown.path.shape == (0, 5)
 
 
-def test_where_the_world_is_not_as_believed_errors_are_those_to_the_gates_that_stand_there(course):
+def test_in_a_deviating_world_errors_are_relative_to_the_true_gates(course):
     """Told the true state and a map whose gates all stand 0.2 m too high, it errs by that at each of them."""
     low = replace(AS_BELIEVED.course, gate_moved_m=((0.0, 0.0, 0.2),) * 6)
     world = World.of("low", Deviations(course=low), course.track, course.vehicle)

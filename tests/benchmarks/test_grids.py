@@ -1,11 +1,11 @@
-"""Who races whom, as data."""
+"""Grids: the pairings of races of several, as data."""
 
 import json
 
 import pytest
 
 from benchmarks.campaign import cli, rivals
-from benchmarks.campaign.rivals import GRIDS, Race, load_grid, table
+from benchmarks.campaign.rivals import GRIDS, HeatResult, load_grid, table
 from sim.heat.standings import Standing
 from vehicle.errors import UserError
 
@@ -25,7 +25,7 @@ def test_every_grid_is_one(name):
         ("pilots: [{name: a}, {name: b, plam: x}]", "plam"),
     ],
 )
-def test_what_is_no_grid_is_refused_in_a_line(tmp_path, text, said):
+def test_a_malformed_grid_is_refused_in_one_line(tmp_path, text, said):
     file = tmp_path / "grid.yaml"
     file.write_text(text)
     with pytest.raises(UserError, match=said) as refused:
@@ -44,8 +44,8 @@ def standing(rank, pilot, times):
 
 def test_a_table_counts_ranks_by_name_wherever_one_stood():
     races = [
-        Race(0, ["a", "b"], [standing(1, 1, [1.0, 2.0]), standing(2, 2, [1.1, 2.2])], [], []),
-        Race(1, ["b", "a"], [standing(1, 2, [1.2, 2.0]), standing(2, 1, [1.1, 2.4])], [0.5], [3.0]),
+        HeatResult(0, ["a", "b"], [standing(1, 1, [1.0, 2.0]), standing(2, 2, [1.1, 2.2])], [], []),
+        HeatResult(1, ["b", "a"], [standing(1, 2, [1.2, 2.0]), standing(2, 1, [1.1, 2.4])], [0.5], [3.0]),
     ]
     assert races[1].leaders == ["b", "a"]
     lines = table(["a", "b"], races).splitlines()
@@ -57,7 +57,7 @@ def test_race_bench_turns_places_from_seed_to_seed_and_writes_every_race(monkeyp
     def race(pilots, profile, world, seed, setup):
         assert (profile.name, world, setup.ahead_m) == ("dcl", "unknown", 1.0)
         names = [entrant.name for entrant, _ in pilots]
-        return Race(seed, names, [standing(1, 1, [1.0]), standing(2, 2, [1.5])], [], [])
+        return HeatResult(seed, names, [standing(1, 1, [1.0]), standing(2, 2, [1.5])], [], [])
 
     monkeypatch.setattr(rivals, "race", race)
     monkeypatch.setattr(rivals, "prepare", lambda *_, **__: None)

@@ -32,7 +32,7 @@ def flights(crossings, count, wider):
     return rows
 
 
-def test_what_errs_as_predicted_is_calibrated_and_what_errs_more_is_not(crossings):
+def test_errors_as_predicted_are_calibrated_and_larger_ones_are_not(crossings):
     right = calibrate("right", flights(crossings, 80, 1.0), crossings)
     assert right.ratio == pytest.approx(1.0, abs=0.08)
     assert all(one.low - 0.02 <= one.predicted <= one.high + 0.02 for one in (*right.central, *right.towards_edges))

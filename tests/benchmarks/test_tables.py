@@ -115,7 +115,7 @@ def test_only_common_seeds_are_compared_and_without_any_that_is_said():
         compare([row(0)], [row(1)])
 
 
-def test_what_differs_by_intent_is_named():
+def test_intended_differences_are_named():
     varied, _ = compare([row(0)], [row(0, controller="mpcc")])
     assert varied == ("controller",) and "intended difference: controller" in table(
         *compare([row(0)], [row(0, controller="mpcc")])

@@ -11,7 +11,7 @@ from benchmarks.campaign.case import Case, Flown, Outcome
 
 @dataclass(frozen=True)
 class Place:
-    """Stands in for a `Course`."""
+    """Stub of a `PreparedCourse`."""
 
     folder: Path
     deadly: int | None = None  # seed whose every attempt kills its process

@@ -1,4 +1,4 @@
-"""What a user can get wrong is said in one line; what the display shows is what was reported."""
+"""Command line of the bootcamp: user errors give one line; the display shows what was reported."""
 
 import numpy as np
 import pytest

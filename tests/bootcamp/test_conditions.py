@@ -1,4 +1,4 @@
-"""What makes a flight hard is as the scenario says, and the same for a seed; maps are laid as their names say."""
+"""Conditions of flight follow the scenario and are equal for a seed; maps are placed as their names say."""
 
 from dataclasses import replace
 

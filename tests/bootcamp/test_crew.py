@@ -1,6 +1,5 @@
 """Five processes fly together, and whatever ends the flight, all end, nothing is lost, and a report says what happened."""
 
-import contextlib
 import json
 import os
 import signal
@@ -24,7 +23,7 @@ from bootcamp.record import replay
 from bootcamp.scenario import make_scenario
 from bootcamp.stages import HOLD_S, STAGES, Job, log_of
 from tests.conftest import ROOT
-from tests.processes import command, run
+from tests.processes import command, run, survivors
 
 PATIENCE_S = 3.0  # with three processes for each core, one waits a second for its turn
 HEAD = "from bootcamp.api import *\nimport os, time\nSCENARIO = 'figure8'\n"
@@ -33,7 +32,7 @@ HOVER = HEAD + "def decide(report, pads): return Null()\n"
 
 @pytest.fixture
 def job(tmp_path):
-    """Makes the job of a program's text."""
+    """Make the job of a program's text."""
 
     def make(text, realtime=False):
         program = tmp_path / "mine.py"
@@ -147,7 +146,7 @@ def until_step_3(main, logs):
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="no groups of processes")
 def test_a_group_of_processes_that_is_told_to_end_leaves_a_report_of_that(tmp_path):
-    """As `timeout` and service managers end one: workers hear it as well, and some are gone before main has looked."""
+    """Signal the whole group, as `timeout` and service managers do: workers receive it too, and some end before main looks."""
     program = tmp_path / "mine.py"
     program.write_text(HOVER)
     flown = command("bootcamp.cli", program, "--drone", "kinematic", "--logs", tmp_path)
@@ -157,27 +156,6 @@ def test_a_group_of_processes_that_is_told_to_end_leaves_a_report_of_that(tmp_pa
         told, _ = main.communicate(timeout=60)
     assert main.returncode == 130 and told.startswith("aborted (interrupted)"), told
     assert len(list(tmp_path.glob("*.json"))) == 1 and not survivors(main.pid)
-
-
-def survivors(session: int) -> list[int]:
-    """Processes of a session that do not end by themselves within a minute, which is ample: they end at once. Ends them."""
-    until = time.monotonic() + 60
-    while (left_over := running(session)) and time.monotonic() < until:
-        time.sleep(0.05)
-    for pid in left_over:
-        os.kill(pid, signal.SIGKILL)
-    return left_over
-
-
-def running(session: int) -> list[int]:
-    """Processes of a session that still run, by their state in /proc/PID/stat."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _, _, its = path.read_text().rpartition(")")[2].split()[:4]
-            if int(its) == session and state != "Z":
-                found.append(int(path.parent.name))
-    return found
 
 
 def test_a_program_that_never_answers_is_named(job):

@@ -89,7 +89,7 @@ def test_a_destination_is_reached_within_the_acceptance_radius_and_along_a_strai
 
 
 def test_the_drone_flies_as_the_race_simulators_vehicle_does_to_the_last_bit():
-    """In wind, from the pad into the air and back on the ground: what is left out of the simulator moves nothing."""
+    """Fly in wind from the pad and back to the ground: the omitted parts of the simulator affect no motion."""
     scenario = make_scenario("wind", 3)
     body, simulator = SimulatedBody(scenario), Simulator(_world(scenario), load_profile(PROFILE), scenario.seed)
     simulator.command(Arm())
@@ -152,7 +152,7 @@ def test_it_never_flies_faster_than_the_document_says():
 
 
 def test_the_kinematic_drone_keeps_the_documents_rules():
-    """At 5 m/s or still, implicit Euler, and put at its destination instead of passing it; then it lands where it is."""
+    """Rules: 5 m/s or standing still, implicit Euler, placed at its destination instead of overshooting, vertical landing."""
     drone = Drone(make_scenario("figure8", 0, replace(WORLD, drone="kinematic")))
     reports = [drone.step(Go(3.0, 4.2))]
     assert reports[0].position == pytest.approx((0.5 * 3 / math.hypot(3, 4.2), 0.5 * 4.2 / math.hypot(3, 4.2)))
@@ -165,7 +165,7 @@ def test_the_kinematic_drone_keeps_the_documents_rules():
     assert (report.height, report.speed, report.position) == (0.0, 0.0, (3.0, 4.2))
 
 
-def test_who_has_halted_at_the_waypoint_has_reached_it_in_the_same_report():
+def test_a_stop_at_the_waypoint_is_reported_as_reached_at_once():
     drone = Drone(make_scenario("hear", 0, replace(WORLD, drone="kinematic")))
     report = drone.step(Go(10.0, 0.0))
     while report.status is Status.MOVING:
@@ -184,7 +184,7 @@ def test_a_step_is_as_long_as_asked_or_refused():
     assert Drone(make_scenario("figure8", 0, replace(WORLD, step_s=0.07, drone="kinematic"))).step(Null()).t == 0.07
 
 
-def test_what_is_hit_ends_the_flight(monkeypatch):
+def test_a_collision_ends_the_flight(monkeypatch):
     monkeypatch.setattr(bootcamp.scenario, "WALL_M", 20.0 - WORLD.boundary_m)
     drone = flown(Status.HALTED)
     drone.step(Go(0.0, 40.0))

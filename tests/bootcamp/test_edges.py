@@ -61,7 +61,7 @@ def test_a_message_that_broke_off_ends_the_edge_as_well(edge):
     assert edge.get(5.0) is None
 
 
-def test_what_is_left_behind_is_counted():
+def test_items_left_in_a_queue_are_counted():
     queue = Queue(CONTEXT)
     assert queue.empty() == 0
     queue.put("left behind")

@@ -1,4 +1,4 @@
-"""What counts as done, and what is said when it is not."""
+"""Judge: when a goal counts as reached, and the reasons given otherwise."""
 
 from dataclasses import replace
 

@@ -36,7 +36,7 @@ ENDS = [
 
 @pytest.fixture
 def mine(tmp_path):
-    """Writes a program."""
+    """Write a program."""
 
     def write(statements, name="mine.py"):
         path = tmp_path / name
@@ -58,7 +58,7 @@ def test_a_program_that_ends_itself_is_named(mine, statements, line):
     [SPINS, "atexit.register(time.sleep, 1000)", "sys.stdout.close(); sys.stderr.close()", "os.chdir('/'); sys.path.clear()",
      "signal.signal(signal.SIGTERM, signal.SIG_IGN)", "import bootcamp.api\nbootcamp.api.Land = None"],
 )  # fmt: skip
-def test_what_it_leaves_behind_is_not_left_to_main(mine, statements):
+def test_a_programs_changes_of_its_process_do_not_reach_main(mine, statements):
     before = Path.cwd(), list(sys.path), signal.getsignal(signal.SIGTERM)
     assert scenario_of(mine(statements)) == "hear"
     assert (Path.cwd(), sys.path, signal.getsignal(signal.SIGTERM)) == before

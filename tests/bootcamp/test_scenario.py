@@ -1,4 +1,4 @@
-"""What a seed draws is where it may be; the ground is seen where it lies."""
+"""Scenarios draw positions within their limits; the ground is rendered where it lies."""
 
 from dataclasses import replace
 from functools import cache

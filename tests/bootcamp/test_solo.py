@@ -36,7 +36,7 @@ LOOKING = [
 
 @pytest.fixture
 def mine(tmp_path):
-    """Writes a program."""
+    """Write a program."""
 
     def write(text):
         path = tmp_path / "mine.py"
@@ -51,7 +51,7 @@ def test_a_program_looks_if_its_answers_may_depend_on_an_image(mine, text, looks
     assert load_program(mine(text)).looks is looks
 
 
-def test_what_is_not_drawn_changes_nothing_and_is_drawn_for_whoever_asks(mine, monkeypatch):
+def test_images_are_rendered_only_for_programs_that_read_them(mine, monkeypatch):
     scenario, drawn = make_scenario("hear", 7, replace(load_world(), drone="kinematic")), []
     frame = GroundCamera.frame
     monkeypatch.setattr(GroundCamera, "frame", lambda *given: drawn.append(given) or frame(*given))

@@ -1,4 +1,4 @@
-"""What no sensor or detector should tell is refused, counted, and moves nothing."""
+"""Impossible measurements are refused, counted, and do not move the estimate."""
 
 from dataclasses import replace
 

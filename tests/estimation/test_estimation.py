@@ -216,7 +216,7 @@ def fix(p, sigma):
 
 
 def see(estimator, stamp, fix):
-    """How many fixes an estimator uses of an image that shows one."""
+    """Return the number of fixes that an estimator uses of an image with one gate."""
     exposure = estimator.predict(stamp)
     return 0 if exposure is None else estimator.correct(exposure, [fix], 0)
 

@@ -127,7 +127,7 @@ def test_readings_that_repeat_under_new_stamps_add_no_drift(vq1, dcl):
     assert abs(errors[1] - errors[0]) < 1e-3
 
 
-def test_who_is_blind_for_long_is_lost_says_so_and_is_found_by_one_gate(vq1, dcl):
+def test_a_long_flight_without_images_is_reported_lost_and_recovered_by_one_gate(vq1, dcl):
     flight = Flight(vq1, dcl)
     assert not flight.estimator.state().lost
     flight.bias = np.array([0.02, -0.02, 0.0])  # not there at rest
@@ -178,7 +178,7 @@ def test_a_gap_is_flown_through_and_counted(flight):
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_equal_samples_at_rest_are_no_repeats(name, vq1, dcl):
-    """Without noise a vehicle at rest sends equal values; what follows is no slow turn that began with them."""
+    """Equal samples at rest without noise are readings: the motion after them is integrated over its own step only."""
     flight = Flight(vq1, dcl, name)
     for _ in range(11):
         flight.tick()

@@ -85,7 +85,7 @@ def moved(track, gate, step):
 
 
 def test_a_gate_that_stands_elsewhere_is_found_there(vq1, dcl):
-    """By 0.25 m across: the position to the gate is right all the same, and the one in the world within its covariance.
+    """Displace a gate by 0.25 m across: the relative position stays correct, the absolute one within its covariance.
 
     From near: at 8 m the camera's yaw and principal point are 0.05 m in doubt, as far as so short a flight tells them.
     """
@@ -103,7 +103,7 @@ def test_a_gate_that_stands_elsewhere_is_found_there(vq1, dcl):
 
 
 def test_a_turn_that_is_believed_is_seen_as_a_turn_in_the_world(vq1, dcl):
-    """To first order: 0.02 rad move a corner by 0.02 * 0.75 m, and what is left out by a hundredth of that."""
+    """Compare to first order: 0.02 rad move a corner by 0.02 * 0.75 m, and the neglected terms by a hundredth of that."""
     gate, x = vq1.gates[0], before_gate(vq1.gates[0], np.random.default_rng(3))
     context = CameraContext(dcl.camera, np.zeros(3), x[DELAY], SURE, PAD)
     for k, axis in enumerate(("yaw_deg", "pitch_deg")):
@@ -115,7 +115,7 @@ def test_a_turn_that_is_believed_is_seen_as_a_turn_in_the_world(vq1, dcl):
 
 
 def test_a_gate_that_is_turned_on_its_map_is_passed_where_it_stands(vq1, dcl):
-    """By 3 and 2 deg, two of its standard deviations: its images are believed all the same, and its turn is known."""
+    """Turn a gate by 3 and 2 deg, two standard deviations: its images are still used, and its rotation is estimated."""
     flight = Flight(vq1, dcl)
     gate = vq1.gates[0]
     flight.gate = replace(gate, yaw_deg=gate.yaw_deg + 3.0, pitch_deg=gate.pitch_deg + 2.0)

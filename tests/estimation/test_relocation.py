@@ -23,7 +23,7 @@ USUAL = np.zeros(3)
 
 
 class Sight:
-    """What images from 8 m before the first gate's place on the map show of one that stands elsewhere."""
+    """Views of a displaced first gate, from 8 m before its position on the map."""
 
     def __init__(self, track, camera, seed=5):
         self.gates, self.camera, self.rng = track.gates, camera, np.random.default_rng(seed)
@@ -44,7 +44,7 @@ class Sight:
         return ExposureState(t, state, self.camera), shown
 
     def relocated(self, steps_g, every_s=1 / 30, visible=WHOLE, config=None):
-        """What images lead to in which the gate is off by steps_g (M, 3) m, one after the other, and how many that took."""
+        """Return the relocation after images of the gate displaced by steps_g (M, 3) m in turn, and the number of images used."""
         relocator = GateRelocator(config)
         for k, step_g in enumerate(steps_g):
             exposure, shown = self.image(k * every_s, np.array(step_g), visible)
@@ -91,7 +91,7 @@ def test_another_gate_where_the_map_has_it_is_not_the_one_that_is_missing(vq1, d
 
 
 def test_no_more_gates_than_stated_are_falsely_moved(vq1, dcl):
-    """Of 150 that stand as usual, each looked at ten times."""
+    """View 150 gates with usual map errors ten times each: the rate of false relocations stays below the stated one."""
     config = RelocationConfig(false_alarm=0.02)
     sight, rng = Sight(vq1, dcl.camera), np.random.default_rng(8)
     steps_g = rng.normal(0, config.usual_m, (150, 1, 3))

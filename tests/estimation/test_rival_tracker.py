@@ -20,7 +20,7 @@ def own(t):
 
 
 def seen_at(vehicle, p_w, at, rng=None):
-    """What is detected of a level body at p_w (3,)."""
+    """Return the detection of a level body at p_w (3,) m."""
     eye_w, R_wc = vehicle.camera.pose(at.p_wb, at.q_wb)
     signs = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
     px = vehicle.camera.project((p_w + signs * vehicle.body_m - eye_w) @ R_wc)
@@ -83,7 +83,7 @@ def test_two_rivals_are_not_taken_for_one(dcl):
     assert (found[1].p_w - found[0].p_w)[1] == pytest.approx(aside[1], abs=0.6)
 
 
-def test_of_what_is_told_the_acceleration_follows_from_the_velocities():
+def test_the_acceleration_of_a_reported_rival_follows_from_its_velocities():
     told = ReceivedRivals(2)
     for k in range(20):
         t = k / 40

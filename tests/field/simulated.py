@@ -16,7 +16,7 @@ ME = ("simulator", 1)
 
 
 class Sphere:
-    """Draws what a camera sees of blots on a far sphere: rotation shows, translation does not."""
+    """Draw what a camera sees of blots on a far sphere: rotation shows, translation does not."""
 
     def __init__(self, camera: Camera, seed: int):
         rng = np.random.default_rng(seed)

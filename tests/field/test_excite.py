@@ -1,4 +1,4 @@
-"""From an unknown vehicle behind the real builds' wire to its file: what is flown tells what flies."""
+"""Identification of an unknown vehicle behind the real builds' wire: manoeuvres, log, vehicle file."""
 
 from dataclasses import replace
 
@@ -56,7 +56,7 @@ def flown(track, vehicle, wanted, folder):
 
 
 def test_it_stays_within_a_small_room(tmp_path):
-    """Of 16 x 16 x 9 m; the steps are cut to the room that there is."""
+    """Fly in a room of 16 x 16 x 9 m: the steps are shortened to the available space."""
     room = replace(VQ1, bounds=Bounds((-8.0, -8.0, -9.0), (8.0, 8.0, 1.0)))
     pilot, _, verdict = flown(room, random_vehicle(1), "0.1,1", tmp_path)
     assert pilot.phase is Phase.FINISHED, verdict.cause

@@ -34,7 +34,7 @@ def frames(path):
 
 
 def pixels_of(image, colour):
-    """How many are about of a colour, after a lossy codec."""
+    """Return the number of pixels close to a colour, after a lossy codec."""
     return int((np.abs(image.astype(int) - colour).max(axis=2) < 60).sum())
 
 
@@ -64,7 +64,7 @@ def test_a_flight_without_images_is_no_film(still, vq1, tmp_path):
         (["--film", "film.webm", "--slower", "nan"], "--slower nan: must lie between 0.1 and 20"),
     ],
 )
-def test_what_cannot_be_filmed_is_one_line(arguments, told, monkeypatch, capsys):
+def test_a_flight_that_cannot_be_filmed_is_refused_in_one_line(arguments, told, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["fly-report", "flight.mcap", *arguments])
     with pytest.raises(SystemExit) as end:
         main()

@@ -1,4 +1,4 @@
-"""What is told of a flight is what its log shows, and where."""
+"""Findings on a flight agree with its log, in value and place."""
 
 import base64
 from dataclasses import replace

@@ -38,7 +38,7 @@ def page_of(logs, plan_folder, out, monkeypatch):
 
 @pytest.fixture
 def page(plan_folder, tmp_path, monkeypatch):
-    """Of logs: the text of their page, and the data in it."""
+    """Return a function from logs to the text of their page and the data in it."""
 
     def made(*logs):
         assert page_of(list(logs), plan_folder, tmp_path / "page.html", monkeypatch) == 0
@@ -122,7 +122,7 @@ def test_a_browser_draws_every_figure_and_the_cursor(several, late_flight, slow_
     assert f'data-drawn="{len(data["figures"])}"' in body and "data-cursor" in body and "data-error" not in body
 
 
-def test_what_cannot_be_told_is_one_line(late_flight, plan_folder, tmp_path, monkeypatch, capsys):
+def test_a_log_that_cannot_be_reported_is_refused_in_one_line(late_flight, plan_folder, tmp_path, monkeypatch, capsys):
     (tmp_path / "text.mcap").write_text("no log at all")
     other = evil_log(tmp_path / "other.mcap", "vq2")
     out = tmp_path / "page.html"
@@ -257,7 +257,7 @@ def test_the_page_has_a_legend_and_an_entry_for_every_image(late_flight, vq1, dc
 
 
 def test_a_page_with_images_stays_below_three_megabytes(late_flight, vq1, dcl):
-    """Of images that cannot be packed, a hundred, with three openings in each."""
+    """Log a hundred incompressible images with three openings each."""
     rng, flight = np.random.default_rng(0), read_logged_flight(late_flight)
     stamps = np.linspace(0.0, flight.gate_times_s[-1], 100).tolist()
     noise = (rng.integers(0, 255, (180, 320, 3), np.uint8) for _ in stamps)

@@ -77,8 +77,8 @@ def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(log_of_unknown, tmp_pa
     assert "it is truncated; the undamaged part is used" in part.note and log.note == ""
 
 
-def test_of_a_log_whose_clock_was_set_the_longest_part_is_used_and_the_rest_told(tmp_path):
-    """As the real simulator's is during its start-up: 2 s, then 5 s that begin at 0 again."""
+def test_the_longest_part_of_a_log_whose_clock_was_set_is_used_and_the_rest_reported(tmp_path):
+    """Set the clock back after 2 s, as the real simulator does during start-up, and continue for 5 s from 0."""
     stamps = [*np.arange(0, 2, 0.02), *np.arange(0, 5, 0.02)]
     rows = [f"{t:.3f},{0.2 + 0.1 * (k % 40 < 20)},{k % 7}" for k, t in enumerate(stamps)]
     (tmp_path / "set.csv").write_text("\n".join(["t,throttle,v_z", *rows]))

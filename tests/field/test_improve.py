@@ -60,7 +60,7 @@ def raced(plan, plan_folder, dcl, tmp_path_factory):
     return history(logs, plan_folder, "vq1", "dcl"), vq1
 
 
-def test_what_the_vehicle_lacks_is_learned(raced, dcl):
+def test_missing_thrust_is_corrected(raced, dcl):
     runs, _ = raced
     better, changes = better_vehicle(runs, dcl)
     assert better.throttle.thrust(0.5) / dcl.throttle.thrust(0.5) == pytest.approx(0.94, abs=0.015)
@@ -90,7 +90,7 @@ def test_a_map_that_is_right_stays_as_it_is(raced, dcl, tmp_path):
 
 
 def test_a_gate_that_was_surely_seen_elsewhere_is_moved(raced, dcl, tmp_path, monkeypatch):
-    """Of two that seem to have moved, the one that is known well enough."""
+    """Of two gates that seem displaced, only the one with a small enough covariance is moved."""
     runs, vq1 = raced
     seen = [
         MappedGate(np.array(vq1.gates[i].centre_m) + AWAY_M, 0.0, sigma**2 * np.eye(4), 20)

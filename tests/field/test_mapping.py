@@ -57,7 +57,7 @@ def test_gates_are_placed_within_ten_centimetres_and_the_camera_is_found_out(fou
         assert abs(np.degrees(got.yaw) - gate.yaw_deg) < 1.5
     assert found.tilt_deg == pytest.approx(dcl.camera.tilt_deg + TILT_DEG, abs=0.1)
     assert abs(found.delay_s) < 0.004
-    assert not found.doubted, "tilt and clock are never taken for known; all else is as the file says"
+    assert not found.calibrated, "tilt and clock are never taken for known; all else is as the file says"
 
 
 def test_the_banded_solution_is_that_of_the_dense_system():
@@ -72,7 +72,7 @@ def test_the_banded_solution_is_that_of_the_dense_system():
 
 
 def test_residuals_change_with_gate_size_and_camera_as_their_jacobian_says(found, dcl):
-    """Where no error of the edges is believed yet, whose own change is left out."""
+    """Linearise where the estimated edge errors are zero, so that their own change is neglected."""
     start = found
     chains = [replace(chain, states=tuple(x.having(edge_px=0.0) for x in chain.states)) for chain in found.chains]
     bundle = Bundle(list(chains), start.gates, dcl.camera, VADR_FRAME, GateAppearance(), specified(dcl))
@@ -82,7 +82,7 @@ def test_residuals_change_with_gate_size_and_camera_as_their_jacobian_says(found
     for i in range(BLOCK + COMMON):
         gate = start.gates[sight.gate]
         bundle.gates, bundle.chains = list(start.gates), list(chains)
-        bundle.swell_m, bundle.deeper_m = step * (i == BLOCK), step * (i == BLOCK + 1)
+        bundle.edge_offset_m, bundle.extra_depth_m = step * (i == BLOCK), step * (i == BLOCK + 1)
         bundle.gates[sight.gate] = (
             replace(gate, p_w=gate.p_w + step * np.eye(3)[i])
             if i < 3
@@ -98,18 +98,18 @@ LEAN_RAD = (0.008, -0.006, 0.004)  # half a degree
 
 
 def test_attitudes_that_lean_from_the_true_ones_turn_and_bend_no_map(log, dcl):
-    """As in an unknown simulator: an autopilot's own filter, or an IMU that is not square in its frame."""
+    """Tilt the attitudes, as an autopilot's own filter or a misaligned IMU does."""
     flight, lean = read_flight(log, None), exp(LEAN_RAD)
     leaning = {id(one): replace(one, q_wb=product(one.q_wb, lean)) for one in flight.attitudes}
     flight.attitudes = [leaning[id(one)] for one in flight.attitudes]
     flight.events = [leaning.get(id(one), one) for one in flight.events]
     found = map_gates([flight], dcl, VADR_FRAME, GateAppearance())
-    assert found.doubted and found.chains[0].states[-1][LEAN] == pytest.approx(LEAN_RAD, abs=0.002)
+    assert found.calibrated and found.chains[0].states[-1][LEAN] == pytest.approx(LEAN_RAD, abs=0.002)
     for got, gate in zip(passed_in_order(found, VADR_FRAME), TRACK.gates, strict=True):
         assert np.linalg.norm(got.p_w - (gate.p_wg - TRACK.start.p_wb)) < 0.2
 
 
-def test_files_are_doubted_where_what_came_out_differs_from_them_by_more_than_its_covariance():
+def test_camera_and_imu_are_estimated_if_they_differ_from_the_file_by_more_than_their_covariance():
     rng = np.random.default_rng(3)
     root = rng.standard_normal((M, M)) / M + np.eye(M)
     cov = root @ root.T
@@ -127,7 +127,7 @@ def test_flights_that_share_no_gate_make_no_map(log, dcl):
         map_gates([flight, other], dcl, VADR_FRAME, GateAppearance())
 
 
-def test_what_a_log_cannot_tell_is_refused_in_one_line(log, dcl, tmp_path, monkeypatch, capsys):
+def test_a_log_without_the_needed_data_is_refused_in_one_line(log, dcl, tmp_path, monkeypatch, capsys):
     out = ("--out", tmp_path / "no.yaml")
     empty = FlightLog(tmp_path / "empty.mcap")
     empty.write("command", 1.0, q=[1, 0, 0, 0], w=[0, 0, 0], throttle=0.0, source="", status=0, solve_ms=0.0)

@@ -33,7 +33,7 @@ def preflight(*arguments):
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """What preflight writes of the aircraft as its profile has it."""
+    """Return the file that preflight writes for an aircraft that matches its profile."""
     path = tmp_path_factory.mktemp("preflight") / "archer.yaml"
     with running(BF) as where, pytest.MonkeyPatch.context() as patch:
         patch.setattr(field.preflight.checks, "LATE", 100.0)  # a busy machine is no slow line
@@ -77,7 +77,7 @@ WRONG_AT_REST = {
 
 
 @pytest.mark.parametrize("name, found", WRONG_AT_REST.items(), ids=WRONG_AT_REST)
-def test_what_lies_still_tells_of_signs_scales_and_noise(name, found):
+def test_an_aircraft_at_rest_shows_signs_scales_and_noise(name, found):
     """The last two: a sign of the flight controller's angles that is not the accelerometer's."""
     assert all(check.verdict is CheckVerdict.PASS for check in at_rest(LEVEL, ARCHER.imu))
     assert name in [check.name for check in at_rest(found, ARCHER.imu) if check.verdict is CheckVerdict.DIFFERS]
@@ -149,7 +149,7 @@ def test_a_line_on_which_another_client_speaks_is_refused():
             other.close()
 
 
-def test_what_changed_since_the_file_is_named(file):
+def test_changes_since_the_file_are_named(file):
     with running(OWN) as where:
         port = open_port(where, BF.baud)
         try:

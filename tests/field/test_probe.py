@@ -47,7 +47,7 @@ def test_every_trap_that_shows_at_rest_is_found(traps):
     assert found.video_epoch_s == pytest.approx(DCL.video_epoch_s, abs=2.0)
 
 
-def test_what_needs_a_flight_is_said_to_be_unknown():
+def test_conventions_that_need_a_flight_are_reported_as_unknown():
     assert {c.name for c in unflown()} >= {"signs of the gyro", "rate gain and hover throttle"}
 
 

@@ -20,7 +20,7 @@ def probe(*arguments):
     return field.probe.cli.run(field.probe.cli.parser().parse_args(arguments))
 
 
-def test_what_differs_from_the_profile_is_told_and_written(tmp_path, capsys):
+def test_differences_from_the_profile_are_reported_and_written(tmp_path, capsys):
     out = tmp_path / "own.yaml"
     with running(OWN) as name:
         assert probe("--msp", name, "--seconds", "1.5", "--out", str(out)) == 1
@@ -47,7 +47,7 @@ class Told:
     "told, words",
     [(Told(armed=True), "is armed"), (Told(aux5=1900), "override is on"), (Told(silent=True), "does not report")],
 )
-def test_what_is_armed_or_handed_over_is_left_alone(told, words):
+def test_an_armed_or_handed_over_aircraft_is_not_probed(told, words):
     require_safe(Told(), BF)
     with pytest.raises(UserError, match=words):
         require_safe(told, BF)

@@ -185,7 +185,7 @@ def test_a_simulator_that_falls_silent_in_mid_hop_ends_it(dcl):
 
 
 def test_the_camera_tells_turns(dcl):
-    """Of random small rotations, to 2 % and 2 mrad."""
+    """Estimate random small rotations to 2 % and 2 mrad."""
     rng, sphere, q = np.random.default_rng(1), Sphere(dcl.camera, 1), from_euler(0.1, -0.3, 2.0)
     for _ in range(5):
         turn = rng.uniform(-0.08, 0.08, 3)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from field.preflight.rehearsal import STEP_US, Rehearsal, Stage, rehearse
+from field.preflight.rehearsal import STEP_US, Rehearsal, RehearsalStage, rehearse
 from field.probe.check import CheckVerdict
 from link.msp.line import MspLine, neutral
 from link.msp.messages import Channels, DisableFlag, StatusEx
@@ -21,7 +21,7 @@ THROTTLE = BF.channel("T")
 
 
 class WatchedPort(StationPort):
-    """Keeps the most that the flight controller ever took for throttle."""
+    """Port that records the largest throttle that the flight controller ever received."""
 
     most_us = 0.0
 
@@ -43,8 +43,8 @@ def rehearsed(patience_s, limit_s=20.0, wired=BF):
 
 def test_a_handover_is_rehearsed_stick_by_stick_and_the_throttle_stays_low():
     rehearsal, said, port = rehearsed(patience_s=3.0)
-    assert rehearsal.cause == "" and rehearsal.stage is Stage.OVER
-    assert said == [f"{stage.value} ..." for stage in Stage if stage is not Stage.OVER]
+    assert rehearsal.cause == "" and rehearsal.stage is RehearsalStage.OVER
+    assert said == [f"{stage.value} ..." for stage in RehearsalStage if stage is not RehearsalStage.OVER]
     names = [check.name for check in rehearsal.checks]
     assert names[0] == "override to effect of sticks, ms" and float(rehearsal.checks[0].found) < 100.0
     assert names[1:] == [f"{name} stick appears on" for name in ("roll", "pitch", "yaw", "throttle")]
@@ -70,7 +70,7 @@ def test_an_aircraft_whose_channels_stand_otherwise_is_found_out():
 
 
 def received(rehearsal, t, armed, handed_over, **off):
-    """What the flight controller tells at t; sticks that are off their rest, by letter."""
+    """Feed the flight controller's state at t; sticks by letter are deflected."""
     sticks = [(1000 if letter == "T" else 1500) + off.get(letter, 0) for letter in OWN_ORDER]
     aux = [1000] * 8
     aux[BF.aux.override.channel - 1] = 1900 if handed_over else 1000
@@ -88,12 +88,12 @@ def received(rehearsal, t, armed, handed_over, **off):
         (False, True, {}, "disarmed too early"),
     ],
 )
-def test_what_is_not_as_it_should_be_ends_it_with_neutral_sticks(armed, handed_over, off, cause):
+def test_an_unexpected_state_ends_the_rehearsal_with_neutral_sticks(armed, handed_over, off, cause):
     rehearsal = Rehearsal(BF, 0.0)
     received(rehearsal, 0.0, True, False)
-    assert rehearsal.stage is Stage.HAND_OVER and len(rehearsal.sticks) == STICKS
+    assert rehearsal.stage is RehearsalStage.HAND_OVER and len(rehearsal.sticks) == STICKS
     received(rehearsal, 1.0, True, True)
-    assert rehearsal.stage is Stage.MOVE and rehearsal.sticks != neutral(BF)
+    assert rehearsal.stage is RehearsalStage.MOVE and rehearsal.sticks != neutral(BF)
     received(rehearsal, 2.1, armed, handed_over, **off)
-    assert rehearsal.stage is Stage.OVER and rehearsal.cause.startswith(cause)
+    assert rehearsal.stage is RehearsalStage.OVER and rehearsal.cause.startswith(cause)
     assert rehearsal.sticks == neutral(BF)

@@ -28,8 +28,8 @@ SLOW_S, LARGE_MB, HUNG_S = 10.0, 1024, 30.0
 
 
 @dataclass
-class Tally:
-    """What came of one reader's mutants."""
+class MutantCounts:
+    """Results of one reader's mutants."""
 
     counts: Counter[str] = field(default_factory=Counter)
     slowest_s: float = 0.0
@@ -42,7 +42,7 @@ def _peak_mb() -> int:
 
 
 def answer(reader: FileReader, path: Path) -> tuple[str, str]:
-    """How a reader answers to a file: "read", "refused", or "failed" with the reason."""
+    """Return a reader's answer to a file: "read", "refused", or "failed" with the reason."""
     try:
         reader.read(path)
     except UserError as error:
@@ -83,9 +83,9 @@ def _work(name: str, count: int, seed: int, corpus: Path, first: int, pipe: Conn
     pipe.send(("end", 0, 0.0, 0))
 
 
-def fuzz(name: str, count: int, seed: int, corpus: Path, until: float) -> Tally:
+def fuzz(name: str, count: int, seed: int, corpus: Path, until: float) -> MutantCounts:
     """All mutants of one reader; stops at `until` (steady clock) and after 20 failures."""
-    tally, first = Tally(), 0
+    tally, first = MutantCounts(), 0
     while first < count and len(tally.failures) < 20 and time.monotonic() < until:
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("fork").Process(

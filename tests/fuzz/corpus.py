@@ -22,7 +22,7 @@ from bootcamp.scenario import make_scenario
 from link.logs.mavlink_logs import FORMAT_TYPE, HEAD, STAMP
 from link.msp.preflight import write_preflight
 from link.record import RecordFile
-from mpc.policy.policy import About, Policy, write_policy
+from mpc.policy.policy import Policy, PolicyProvenance, write_policy
 from perception.detection import Detection
 from pilot.records.flight_log import FlightLog
 from planner.plan import COLUMNS, Plan, write_plan
@@ -63,7 +63,7 @@ def motion(k: int) -> tuple[float, list[float], list[float], float, float]:
 
 
 def make_corpus(folder: Path) -> dict[str, Path]:
-    """Writes all files. Returns them by name; names are those that `readers` asks for."""
+    """Write all files, and return them by name; names are those that `readers` asks for."""
     files = {
         "track.yaml": ROOT / "tracks/vq1.yaml",
         "vehicle.yaml": ROOT / "vehicle/kolibri.yaml",
@@ -101,9 +101,9 @@ def make_corpus(folder: Path) -> dict[str, Path]:
 
 
 def _policy(path: Path) -> None:
-    """Of one layer."""
+    """Write a policy with one layer."""
     track, vehicle = load_track(ROOT / "tracks/vq1.yaml"), load_vehicle("dcl")
-    about = About(track.name, track.hash, vehicle.name, vehicle.hash, 60.0, (1, 3), 1, 0)
+    about = PolicyProvenance(track.name, track.hash, vehicle.name, vehicle.hash, 60.0, (1, 3), 1, 0)
     layer = np.zeros((4, 31), np.float32), np.zeros(4, np.float32)
     write_policy(path, Policy(about, Scaling.of(track, vehicle), [layer]))
 

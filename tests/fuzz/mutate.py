@@ -74,7 +74,7 @@ def mutant(data: bytes, rng: random.Random) -> bytes:
 
 
 def refused(read: Callable[[Path], object], path: Path, mutants: int) -> int:
-    """How many mutants of a file a reader refuses, each by one line; whatever else it raises is passed on."""
+    """Return the number of mutants that a reader refuses, each in one line; other exceptions propagate."""
     whole, rng, count = path.read_bytes(), random.Random(0), 0
     changed = path.with_stem("mutant")
     for _ in range(mutants):

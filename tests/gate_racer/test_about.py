@@ -83,7 +83,7 @@ def findings(folder: Path) -> dict:
     return {finding.what: finding for finding in examine(folder)}
 
 
-def test_what_is_missing_is_said_with_what_mends_it(tmp_path, monkeypatch):
+def test_a_missing_part_is_reported_with_its_remedy(tmp_path, monkeypatch):
     def missing():
         raise AcadosMissingError("acados is missing: `make setup` puts it there")
 
@@ -102,7 +102,7 @@ def test_what_is_missing_is_said_with_what_mends_it(tmp_path, monkeypatch):
         f"UDP {port} (MAVLink)": "--listen",
     }
     for what, mends in words.items():
-        assert not found[what].good and mends in found[what].told and not found[what].needed
+        assert not found[what].good and mends in found[what].detail and not found[what].needed
     assert found["Python"].good and found["this folder"].good
 
 

@@ -1,4 +1,4 @@
-"""Writes Betaflight blackbox files as the firmware does: the same fields, predictors and encodings, from whole numbers."""
+"""Write Betaflight blackbox files as the firmware does: the same fields, predictors and encodings, from whole numbers."""
 
 FIELDS = (  # name, predictor and encoding of I-frames, of P-frames: those of Betaflight 4.5
     ("loopIteration", 0, 1, 6, 9),

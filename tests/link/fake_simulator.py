@@ -25,7 +25,7 @@ class FakeSimulator:
         return self.codec.decode(self.socket.recv(65535))
 
     def pending(self):
-        """How many datagrams wait."""
+        """Return the number of pending datagrams."""
         self.socket.settimeout(0.0)
         count = 0
         try:

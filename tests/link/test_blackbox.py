@@ -66,7 +66,7 @@ def test_whatever_was_logged_is_read_back(rows):
 
 
 def hovering(count=600, **more):
-    """At 500 Hz, a roll that swings; 0.5 s idle before."""
+    """Return frames at 500 Hz of an oscillating roll, after 0.5 s of idling."""
     rows = []
     for k in range(count):
         rate = round(100 * np.sin(k / 20))

@@ -12,7 +12,7 @@ EPOCH_S = 1.78e9
 
 
 def fly(clock, seconds, seed, video_offset=0.0, begin=100.0, local=5000.0, speed=1.0, way=0.0, answer=None):
-    """Feeds IMU at 120 Hz and video at 30 Hz with random delays from simulator time `begin`.
+    """Feed IMU at 120 Hz and video at 30 Hz with random delays from simulator time `begin`.
 
     `way` (s) is what every datagram takes at least; `answer(true stamp)` stamps the answers to TIMESYNC, if any come.
     Returns (true exposure, mapped stamp) per image; the local clock reads `local` at simulator time 0.
@@ -146,7 +146,7 @@ def load(
     seed=0,
     imu_delay=None,
 ):
-    """Feeds both streams of a loaded machine; returns (mapped - true) of each image, s.
+    """Feed both streams of a loaded machine; return (mapped - true) of each image, s.
 
     Args:
         imu_delay: as of the video, of the IMU.
@@ -171,13 +171,13 @@ def load(
 
 
 def test_a_video_latency_that_rises_for_good_does_not_move_the_offset():
-    """From 10 to 40 ms under load: a sliding minimum follows after its window and is 30 ms wrong."""
+    """Raise the latency from 10 to 40 ms, as under load: a sliding minimum would follow after its window, 30 ms wrong."""
     errors = load(StreamClock(LATENCY_S), 30, lambda t: LATENCY_S if t < 5 else LATENCY_S + 0.03)
     assert np.abs(errors[60:]).max() < 0.004
 
 
 def test_in_flight_the_offset_never_steps():
-    """Only slow images come before the flight, so that the first quick one in flight shows an offset 20 ms wrong."""
+    """Send only slow images before the flight, so that the first fast one in flight reveals an offset error of 20 ms."""
     clock = StreamClock(LATENCY_S)
     load(clock, 3, lambda t: LATENCY_S + 0.02)
     clock.hold()
@@ -206,7 +206,7 @@ def test_a_simulator_that_loses_time_in_flight_moves_no_stamp():
 
 @pytest.mark.parametrize("stall_s", [0.3, 0.6, 0.75, 0.9, 1.4, 3.0, 8.0])
 @pytest.mark.parametrize("who", ["simulator draws", "pilot reads"])
-def test_what_was_held_up_in_flight_moves_no_stamp_afterwards(stall_s, who):
+def test_a_queue_of_late_images_moves_no_later_stamp(stall_s, who):
     """Images that a simulator took long to draw, or all that came while the pilot stood still: both arrive in a queue."""
     clock = StreamClock(LATENCY_S)
     load(clock, 3, lambda t: LATENCY_S)

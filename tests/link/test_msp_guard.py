@@ -1,4 +1,4 @@
-"""Who flies when the pilot's process does not: a descent is streamed, whatever the vehicle was doing."""
+"""The guard flies when the pilot's process does not: it streams a descent, whatever the vehicle was doing."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -76,10 +76,9 @@ DYING = {
 
 
 CASES = [
-    ("it climbs", "as believed"),
+    ("it climbs", "a strong vehicle"),
     ("it rolls", "a drained battery"),
     ("it is thrown over", "as believed"),
-    ("it turns and leans", "a strong vehicle"),
     ("it turns and leans", "late, and a biased IMU"),
 ]
 

@@ -1,4 +1,4 @@
-"""Who is taken for the simulator, and how long."""
+"""Selection of the peer that is taken for the simulator, and its release."""
 
 import time
 

@@ -1,5 +1,6 @@
-"""What is due at fixed times goes first, in the usual scheduling class, and only for as long as it flies."""
+"""Process priority: raised for periodic work, within the usual scheduling class, and during the flight only."""
 
+import gc
 import os
 import threading
 
@@ -32,10 +33,21 @@ def test_the_loop_goes_first_its_companions_next_and_all_is_as_before_afterwards
     beside.join()
 
 
-def test_who_may_not_be_preferred_flies_all_the_same(monkeypatch):
+def test_a_flight_without_permission_to_raise_its_priority_runs(monkeypatch):
     def refused(*_):
         raise PermissionError
 
     monkeypatch.setattr(os, "setpriority", refused)
     with real_time():
         pass
+
+
+def test_objects_that_others_keep_out_of_garbage_collection_stay_out_of_it():
+    gc.unfreeze()
+    with real_time():
+        assert gc.get_freeze_count()
+    assert not gc.get_freeze_count()
+    gc.freeze()
+    with real_time():
+        pass
+    assert gc.get_freeze_count()

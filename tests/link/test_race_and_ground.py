@@ -41,7 +41,7 @@ def test_a_map_or_status_without_meaning_is_no_map(payload):
 
 
 def answered(datagram, profile=SPEC):
-    """What the simulator answers, as pymavlink reads it."""
+    """Return the simulator's answers, as pymavlink decodes them."""
     codec = ServerCodec(profile)
     codec.encode(GroundStatus(0.0, True, (1.0, 2.0, 3.0)))
     assert codec.decode(datagram) == []

@@ -108,7 +108,7 @@ def test_a_record_that_is_none_is_counted(text, tmp_path):
     assert times == [1] and str(losses) == "1 record damaged; the undamaged part is used"
 
 
-def test_what_is_no_log_is_refused(tmp_path):
+def test_a_file_that_is_no_log_is_refused(tmp_path):
     (tmp_path / "a.mcap").write_bytes(b"something else")
     for path in (tmp_path / "a.mcap", tmp_path / "none.mcap", tmp_path):
         with pytest.raises(UserError, match=str(path)):

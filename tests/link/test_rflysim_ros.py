@@ -120,7 +120,7 @@ def test_the_zoom_that_a_status_tells_is_what_narrows_the_field_of_view(made_deg
     assert ros.camera_status(state, 0.0, gimbal, StreamHealth())["optics_multiply"] == zoom
 
 
-def test_what_no_message_could_hold_is_brought_into_its_range():
+def test_values_out_of_a_messages_range_are_clipped():
     """rclpy refuses a field out of range, which would end the bridge."""
     huge = 3e38
     wild = replace(

@@ -48,7 +48,7 @@ def ear(server):
 
 
 def wait(ear, begin, seconds):
-    """Lets time pass for it."""
+    """Let time pass for an open receiver."""
     for n in range(round(seconds / STEP_S) + 1):
         ear.ask(begin + n * STEP_S)
     return begin + seconds

@@ -130,7 +130,7 @@ def test_a_gimbal_s_state_is_known_under_either_checksum(check_sum):
         ("camera_data_72", copter.decode_camera, copter.CameraPose.encode),
     ],
 )
-def test_what_copter_sim_says(name, decode, encode):
+def test_copter_sims_messages_are_coded_both_ways_and_damaged_ones_refused(name, decode, encode):
     assert encode(decode(data(name))) == data(name)
     with pytest.raises(MalformedError):
         decode(data(name)[:-1])

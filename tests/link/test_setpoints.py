@@ -20,7 +20,7 @@ NAN = math.nan
 
 
 def read(message):
-    """What the simulator makes of a message: a set-point or the fault."""
+    """Return the simulator's reading of a message: a set-point or the fault."""
     codec = ServerCodec(SPEC)
     received = codec.decode(
         message if isinstance(message, bytes) else message.pack(dialect.MAVLink(None, srcSystem=255))
@@ -129,6 +129,6 @@ def test_zeros_cut_off_the_end_of_a_payload_are_zeros(cut):
     AttitudeTarget(Q, (0.0, 0.0, 0.0), 0.0, False, keep_throttle=True),
     *(PositionTarget(P, V, YAW, YAW_RATE, frame, A) for frame in TargetFrame),
 ])  # fmt: skip
-def test_what_the_client_asks_arrives(target):
+def test_the_clients_set_points_arrive(target):
     (received,) = ServerCodec(SPEC).decode(ClientCodec(SPEC).encode(target, 1.0))
     assert received == target

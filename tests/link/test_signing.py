@@ -30,7 +30,7 @@ def test_both_ends_with_one_key_understand_each_other():
 
 
 @pytest.mark.parametrize("key", [None, OTHER], ids=["unsigned", "signed with another key"])
-def test_what_is_not_signed_with_the_key_is_refused_and_counted(key):
+def test_messages_not_signed_with_the_key_are_refused_and_counted(key):
     ours, theirs = client(), ServerCodec(SPEC, key)
     assert ours.decode(*theirs.encode(BEAT)) == [] and ours.counters.unsigned == 1
     server = ServerCodec(SPEC, KEY)
@@ -46,7 +46,7 @@ def test_a_changed_bit_is_refused():
     assert ours.decode(packet) == [BEAT]
 
 
-def test_what_was_said_before_is_refused():
+def test_repeated_signed_messages_are_refused():
     ours, theirs = client(), ServerCodec(SPEC, KEY)
     first, second = (theirs.encode(BEAT)[0] for _ in range(2))
     assert ours.decode(first) == ours.decode(second) == [BEAT]

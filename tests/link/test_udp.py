@@ -227,7 +227,7 @@ def test_addresses_are_host_and_port(text, address):
 @pytest.mark.parametrize(
     "text", ["", ":5600", "5600", "host:", "host:x", "host:-1", "host:65536", "::1", "a:1:2", "h:²"]
 )
-def test_what_is_no_address_is_refused_with_an_example(text):
+def test_a_malformed_address_is_refused_with_an_example(text):
     with pytest.raises(LinkError, match=r"expected HOST:PORT such as 127\.0\.0\.1:14550"):
         parse_address(text, 14550)
 

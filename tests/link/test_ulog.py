@@ -64,7 +64,7 @@ def test_a_better_topic_goes_before_what_stands_for_it(tmp_path):
     assert rates == [[0, 1, 2], [7, 8, 9]]
 
 
-def test_what_is_missing_is_named_by_its_topic(tmp_path):
+def test_missing_data_are_named_by_their_topic(tmp_path):
     path = tmp_path / "a.ulg"
     path.write_bytes(log(without=("vehicle_rates_setpoint",)).bytes())
     with pytest.raises(UserError, match=r"no commanded throttle.*vehicle_thrust_setpoint or vehicle_rates_setpoint"):

@@ -1,4 +1,4 @@
-"""Writes ULog files (docs.px4.io/main/en/dev_log/ulog_file_format): definitions, subscriptions, data."""
+"""Write ULog files (docs.px4.io/main/en/dev_log/ulog_file_format): definitions, subscriptions, data."""
 
 import struct
 

@@ -21,5 +21,5 @@ def solver(problem, dcl):
 
 @pytest.fixture
 def control(plan, dcl, vq1, problem):
-    """Makes a controller on a solver."""
+    """Make a controller on a solver."""
     return lambda solver, spare=None: Controller(plan, dcl, problem, solver, load_adaptation(), vq1.course(1), spare)

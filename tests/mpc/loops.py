@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mpc.solvers.solver import Solve
+from mpc.solvers.solver import Solution
 from vehicle.dynamics import rates, rk4
 
 
@@ -22,7 +22,7 @@ class Failing:
     def solve(self, x0):
         good = self.inner.solve(x0)
         u = good.u * np.nan if self.nan else good.u
-        return Solve(good.x, u, self.status, good.solve_s)
+        return Solution(good.x, u, self.status, good.solve_s)
 
 
 def flown(x, u, vehicle, dt):

@@ -38,7 +38,7 @@ def test_a_truncated_library_is_told(tmp_path):
         acados_probe.require_runs(tmp_path)
 
 
-def test_where_acados_dies_casadi_flies_with_a_line(plan, dcl, vq1, monkeypatch, capsys):
+def test_if_acados_crashes_casadi_flies_and_one_line_says_so(plan, dcl, vq1, monkeypatch, capsys):
     script = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
     run = subprocess.run
     monkeypatch.setattr(subprocess, "run", lambda command, **more: run([command[0], "-c", script], **more))

@@ -23,7 +23,7 @@ def commands(vehicle, count=2000):
 
 
 def followed(vehicle, w, u):
-    """What the plant's rotors make of it, at the thrust that is asked for."""
+    """Return the inputs that the plant's rotors realise at body rates w, with the thrust as commanded."""
     return np.array(mixed(np.array([*np.zeros(10), *w, u[3]]), u, MixedRates.of(vehicle)))
 
 
@@ -42,7 +42,7 @@ def test_roll_and_pitch_are_followed_where_the_rotors_can_turn_at_all(dcl):
     assert followable > 1000
 
 
-def test_where_the_thrust_yields_it_does_not_have_to():
+def test_allocated_commands_keep_their_thrust_in_a_mixer_that_yields():
     archer = load_vehicle("archer")
     allocation, half, lowered = Allocation(archer), archer.thrust_max / 2, 0
     for w, u in commands(archer):

@@ -1,4 +1,4 @@
-"""What the controller believes of its vehicle: the model, the delay, and what it learns in flight."""
+"""The controller's model of its vehicle: equations, delay, and parameters estimated in flight."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ P, Q, V = (RATES_X[name].at for name in "pqv")
 
 @pytest.mark.parametrize("lag", [1.0, 0.5])
 def test_one_step_of_the_horizon_is_the_vehicles_model(plan, dcl, lag):
-    """Where lags are half as long too."""
+    """Compare one step of the model also with halved lags."""
     vehicle = replace(dcl, rate_lag_s=tuple(lag * tau for tau in dcl.rate_lag_s), thrust_lag_s=lag * dcl.thrust_lag_s)
     step, x, dt = Integrator(), plan.x[30], 0.05
     step.p[:], step.u[:] = nominal_parameters(vehicle), plan.u[30] + [3.0, -3.0, 1.0, 10.0]
@@ -54,7 +54,7 @@ def test_the_predictor_flies_the_inputs_that_were_sent(plan, dcl):
 
 
 def test_an_old_state_is_flown_ahead_by_the_inputs_sent(plan, dcl, vq1, problem, solver):
-    """Where the model is true, the state of 50 ms ago and what was sent since give the command that the state of now gives."""
+    """With an exact model, the state of 50 ms ago and the inputs sent since give the same command as the present state."""
     dt, vehicle, commands = 1 / 60, replace(dcl, command_delay_s=3 / 60), []
     for age in (0, 3):
         controller = Controller(plan, vehicle, problem, solver, load_adaptation(), vq1.course(1))
@@ -74,7 +74,7 @@ def test_an_old_state_is_flown_ahead_by_the_inputs_sent(plan, dcl, vq1, problem,
 @pytest.mark.parametrize(
     "thrust, drags, lift", [(0.85, 1.0, 0.0), (1.15, 1.0, 0.01), (1.0, 2.0, 0.0), (0.9, 1.5, -0.01)]
 )
-def test_what_the_model_gets_wrong_is_found_out(plan, dcl, thrust, drags, lift):
+def test_errors_of_the_model_are_estimated(plan, dcl, thrust, drags, lift):
     """Truth and parameters differ by thrust, drag and lift, and then by a wind that blows from one side."""
     filter, dt, facts = (
         DisturbanceEstimator(dcl, load_adaptation()),

@@ -76,7 +76,7 @@ def test_without_a_plan_or_a_solver_it_brakes_to_a_hover(plan, dcl):
 
 @pytest.mark.parametrize("spare", [True, False])
 def test_a_race_without_its_solver_is_finished(plan, vq1, dcl, problem, solver, control, spare):
-    """By the spare solver at the plan's pace, else by the geometric controller slowly."""
+    """Finish by the spare solver at the plan's pace, or by the geometric controller at a slow one."""
     failing = Failing(solver)
     failing.status = 3
     controller = control(failing, CasadiSolver(problem, dcl) if spare else None)

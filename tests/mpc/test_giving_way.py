@@ -23,7 +23,7 @@ def line(speed=10.0):
 
 
 def tube(p_w, v_w=STILL, radius_m=0.8, length_m=1.6):
-    """Of somebody who keeps a velocity."""
+    """Return the tube around a vehicle at constant velocity."""
     return AvoidanceTube(TIMES, p_w + np.outer(TIMES, v_w), radius_m, length_m, RIGHT)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mpc.control import Source
 from mpc.policy.controller import PolicyController
-from mpc.policy.policy import About, Policy, load_policy, names, write_policy
+from mpc.policy.policy import Policy, PolicyProvenance, load_policy, names, write_policy
 from tracks.observation import ACTION, OBSERVATION, Scaling
 from tracks.track import load_track
 from vehicle.dynamics import GRAVITY
@@ -19,14 +19,14 @@ from vehicle.rotation import exp, matrix
 
 @pytest.fixture(scope="module")
 def policy(dcl, vq1):
-    """Of random weights."""
+    """Return a policy with random weights."""
     rng = np.random.default_rng(0)
     sizes = (OBSERVATION.size, 16, 16, ACTION.size)
     layers = [
         (rng.normal(0, 0.5, (b, a)).astype(np.float32), rng.normal(0, 0.1, b).astype(np.float32))
         for a, b in zip(sizes[:-1], sizes[1:], strict=True)
     ]
-    return Policy(About("vq1", vq1.hash, "dcl", dcl.hash, 60.0, (1, 3), 7, 0), Scaling.of(vq1, dcl), layers)
+    return Policy(PolicyProvenance("vq1", vq1.hash, "dcl", dcl.hash, 60.0, (1, 3), 7, 0), Scaling.of(vq1, dcl), layers)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_the_last_action_is_observed_and_a_lost_state_braked(policy, dcl, vq1):
     assert np.isfinite(controller.step(x, vq1.gates[0]).u).all()
 
 
-def test_what_it_was_not_trained_for_is_refused_or_told(policy, dcl, vq1):
+def test_other_vehicles_are_refused_and_other_courses_reported(policy, dcl, vq1):
     policy.require(dcl, 60.0)
     with pytest.raises(UserError, match=r"was trained for vehicle dcl .* not for other"):
         policy.require(replace(dcl, name="other"), 60.0)

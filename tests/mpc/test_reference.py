@@ -24,7 +24,7 @@ def test_the_reference_at_the_nodes_is_the_plan(plan, dcl):
 
 
 def flown_at(progress, reference, p_w, dt):
-    """Advances progress by dt with the vehicle at p_w (3,)."""
+    """Advance progress by dt with the vehicle at p_w (3,)."""
     progress.advance(reference.sample(np.array([progress.theta]))[0], p_w, dt)
 
 
@@ -61,7 +61,7 @@ def test_a_plan_that_is_too_fast_is_flown_slower_until_it_can_be_kept(plan, dcl)
 
 @pytest.mark.parametrize("scale, drags, lift", [(1.0, 1.0, 0.0), (0.8, 1.0, 0.01), (1.0, 2.0, -0.01), (0.7, 1.5, 0.0)])
 def test_the_pace_is_the_fastest_that_the_thrust_allows(plan, dcl, scale, drags, lift):
-    """At the pace found, thrust is at its limit wherever the plan's own pace would break it; nowhere beyond it."""
+    """At the pace found, thrust reaches its limit wherever the plan's pace would exceed it, and never exceeds it."""
     rows = Reference(plan, dcl).sample(np.linspace(0.5, plan.total_time - 0.1, 40))
     parameters = nominal_parameters(dcl)
     parameters[PARAMETERS["thrust_scale"].at], parameters[PARAMETERS["drag_quadratic"].at] = (

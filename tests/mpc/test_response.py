@@ -47,7 +47,7 @@ def test_delay_and_lag_are_found(dcl, delay, lag):
     assert found.rate_lag_s == pytest.approx(vehicle.rate_lag_s, rel=0.07)
 
 
-def test_who_does_not_turn_learns_nothing(dcl):
+def test_without_rotation_nothing_is_estimated(dcl):
     vehicle = replace(dcl, command_delay_s=0.07)
     found = follow(vehicle, dcl, 3.0, agility=0.0, noise=0.02)
     assert found.delay_s == pytest.approx(dcl.command_delay_s, abs=1e-3)

@@ -94,8 +94,8 @@ print(control.status, flush=True)
 """
 
 
-def test_what_a_solver_cannot_solve_is_told_by_its_status_alone(plan_folder):
-    """In a process of its own, which ends and so empties the C library's buffers."""
+def test_a_failed_solve_is_reported_by_its_status_alone(plan_folder):
+    """Run in a separate process, whose end flushes the C library's buffers."""
     code = FAR_AWAY.format(path=str(plan_folder / "vq1.csv"))
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert int(told.stdout) != 0 and told.stderr == ""
@@ -120,7 +120,7 @@ def test_without_acados_casadi_flies_and_says_so(monkeypatch, tmp_path, plan, vq
         make_controller("tracking", plan, dcl, vq1, "acados")
 
 
-def test_where_asserts_are_left_out_acados_is_missing():
+def test_without_asserts_acados_counts_as_missing():
     """It creates its solvers in them, and would end the process."""
     code = "from mpc.solvers.acados import import_template; import_template()"
     told = subprocess.run([sys.executable, "-O", "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -85,7 +85,7 @@ def test_attitude_targets_fly_a_race_as_rates_do(plan, vq1, dcl, control, solver
 
 
 def test_commands_that_come_a_little_late_do_not_slow_the_plan_down(reserved, vq1, dcl, problem, solver):
-    """As in lock-step with a simulator whose telemetry comes in steps of its own; there is thrust to spare."""
+    """Fly with late commands, as in lock-step with a simulator of another telemetry period, and with thrust in reserve."""
     pilot = Controller(reserved, dcl, problem, solver, load_adaptation(), vq1.course(1))
     rng, period, t0 = np.random.default_rng(2), 1 / 60, 0.5
     pilot.progress.theta, late_s = t0, rng.uniform(0, 0.4 / 60, 60)

@@ -1,4 +1,4 @@
-"""What a detector would find of gates, for tests of the association."""
+"""Synthetic detections of gates, for tests of the association."""
 
 import cv2
 import numpy as np

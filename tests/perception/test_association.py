@@ -76,7 +76,7 @@ def test_a_gate_that_the_course_passes_twice_is_no_rival_of_itself(turned):
     assert fix.gate == 0 and not rejected
 
 
-def test_what_could_be_either_of_two_gates_is_refused():
+def test_a_detection_of_either_of_two_gates_is_refused():
     rng = np.random.default_rng(3)
     gates = [square_gate(y=-1.5), square_gate(y=1.5)]
     p_wb = np.array([-8.0, 0.0, 0.0])
@@ -91,7 +91,7 @@ def test_what_could_be_either_of_two_gates_is_refused():
     assert sorted(fix.gate for fix in fixes) == [0, 1] and not rejected
 
 
-def test_what_is_no_gate_of_the_course_is_refused():
+def test_a_detection_of_no_gate_of_the_course_is_refused():
     rng = np.random.default_rng(4)
     elsewhere, p_wb = square_gate(), np.array([-8.0, 0.0, 0.0])
     q_wb = looking_at(p_wb, elsewhere)

@@ -1,4 +1,4 @@
-"""What is left of a gate that the image cuts: a consistent fix, and of the right gate and side."""
+"""Gates cut by the image's border give consistent fixes of the right gate and side."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def cut(detection, hidden, sigma_px=0.3):
 
 
 @pytest.mark.parametrize("hidden", [(0,), (0, 1), (1, 2), (3,)])
-def test_what_is_left_of_a_cut_gate_gives_a_consistent_fix(hidden):
+def test_the_visible_part_of_a_cut_gate_gives_a_consistent_fix(hidden):
     rng = np.random.default_rng(11)
     gate, nees = square_gate(), []
     associator = Associator([gate], CAMERA, FLAT)

@@ -66,7 +66,7 @@ def test_a_corner_hidden_by_a_gate_behind_is_restored(detector):
     assert np.max(corner_errors_px(found, corners_px(near, p_wb, q_wb))) < 0.6
 
 
-def test_of_an_opening_cut_by_the_edge_of_the_image_the_seen_corners_are_measured(detector):
+def test_visible_corners_of_an_opening_cut_by_the_image_are_measured(detector):
     gate, p_wb = square_gate(), np.array([-4.0, 0.0, 0.0])
     q_wb = looking_at(p_wb, gate, off_px=(290.0, 0.0))
     (found,) = detector.detect(render([gate], p_wb, q_wb, np.random.default_rng(3)))

@@ -1,4 +1,4 @@
-"""Where frames end: at their proportion, whatever the slant; and what a nearer gate has cut is told from what is whole."""
+"""Width of frames: constant proportion at any slant; frames occluded by a nearer gate are recognised."""
 
 import cv2
 import numpy as np
@@ -34,7 +34,7 @@ def test_a_frame_ends_at_its_proportion_on_all_sides(proportion):
     assert not occluded_sides(ends, QUAD[None], NOTHING, 1.8, WIDTHS).any()
 
 
-def test_what_lies_beside_the_image_is_not_known():
+def test_the_frame_outside_of_the_image_is_unknown():
     moved = QUAD[None] - [245.0, 0.0]
     ends, _ = frame_ends(drawn((moved[0], 1.8)), moved, ENDS)
     assert np.isnan(ends[0, 3]) and np.isfinite(ends[0, :3]).all() and is_even(ends, moved, NOTHING, 1.8, WIDTHS).all()

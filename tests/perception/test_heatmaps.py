@@ -63,7 +63,7 @@ def test_gates_side_by_side_and_within_each_other_are_kept_apart():
 
 
 @pytest.mark.parametrize("missing", [(0,), (2,), (0, 1), (1, 2), (2, 3), (3, 0)])
-def test_what_is_left_of_a_gate_is_one_gate(missing):
+def test_the_visible_parts_of_a_gate_are_one_gate(missing):
     planted, height = quad([160, 90], 40, 5), np.ones((1, 4))
     height[0, list(missing)] = 0
     found = group_corners(maps_of([planted], height), HeatmapConfig())[0]

@@ -1,4 +1,4 @@
-"""What is not seen of an opening follows from the rest."""
+"""Unseen sides of an opening are predicted from the others."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def test_the_silhouette_of_a_deep_frame_is_what_its_near_and_far_face_cover_besi
 @pytest.mark.parametrize("range_m", [1.3, 1.8, 2.4])
 @pytest.mark.parametrize("roll_deg", [0.0, 25.0])
 def test_a_gate_is_seen_until_it_is_passed(range_m, roll_deg):
-    """Of a gate that has grown over the image's edge what is left is measured, with no edge of its frame in view."""
+    """A gate that extends beyond the image is measured by its visible part, with no outer edge of its frame in view."""
     rng, gate = np.random.default_rng(3), square_gate(yaw_deg=8.0)
     p_wb = np.array([-range_m, 0.1, -0.1])
     q_wb = looking_at(p_wb, gate, (20.0, -90.0), np.radians(roll_deg))

@@ -1,4 +1,4 @@
-"""Near a gate the rim of its near face is measured where its outline is seen; without an outline the hole is."""
+"""Near a gate the rim of its near face is measured if its outline is visible, else the hole."""
 
 import cv2
 import numpy as np
@@ -72,7 +72,7 @@ def test_without_an_outline_the_hole_is_reported(range_m):
 
 
 def test_either_edge_fixes_the_position_without_a_bias():
-    """As deep as drawn, a gate places the camera as well by its hole as by its near face."""
+    """With a frame as deep as rendered, hole and near face give equally accurate positions."""
     gate, p_wb = square_gate(yaw_deg=10.0), np.array([-4.5, 0.2, -0.1])
     q_wb = looking_at(p_wb, gate)
     for outline in (OUTLINE, FACE):
@@ -100,7 +100,7 @@ def test_the_near_face_is_where_it_is_however_deep_the_gate(depth_m):
     (found,) = ColourDetector(CAMERA).detect(deep_gate(gate, p_wb, q_wb, depth_m=depth_m))
     error = found.corners_px - face_px(gate, p_wb, q_wb, depth_m)
     assert found.near_face
-    assert np.linalg.norm(error, axis=-1).max() < 0.5 and abs(swell_px(error, found.corners_px)) < found.sigma_px
+    assert np.linalg.norm(error, axis=-1).max() < 0.5 and abs(edge_offset_px(error, found.corners_px)) < found.sigma_px
 
 
 @pytest.mark.parametrize("blur_px", [0.3, 0.7, 1.0])
@@ -110,11 +110,11 @@ def test_a_blur_does_not_move_the_near_face(blur_px):
     q_wb = looking_at(p_wb, gate, roll=0.1)
     (found,) = ColourDetector(CAMERA).detect(cv2.GaussianBlur(deep_gate(gate, p_wb, q_wb), (0, 0), blur_px))
     assert found.near_face
-    assert abs(swell_px(found.corners_px - face_px(gate, p_wb, q_wb), found.corners_px)) < 0.15
+    assert abs(edge_offset_px(found.corners_px - face_px(gate, p_wb, q_wb), found.corners_px)) < 0.15
 
 
-def swell_px(error, corners_px):
-    """By how much all sides lie outside of the true ones."""
+def edge_offset_px(error, corners_px):
+    """Return the mean outward offset of all sides from the true ones, px."""
     outward = corners_px - corners_px.mean(0)
     outward /= np.linalg.norm(outward, axis=-1).mean() / np.sqrt(2)
     return (error * outward).sum() / (outward**2).sum()
@@ -135,7 +135,7 @@ def test_the_mirror_image_has_the_mirrored_corners(range_m):
 
 @pytest.mark.parametrize(("across", "down"), [(1, 0), (0, -1), (3, 2)])
 def test_a_shift_by_whole_pixels_shifts_the_corners_of_a_far_gate(across, down):
-    """Of a hole, whose edges are measured where they are; which rim is seen where depends on the camera's axis."""
+    """Shift a hole, whose edges are measured where they are; which rim is visible depends on the camera's axis."""
     gate, p_wb = square_gate(yaw_deg=10.0), np.array([-12.0, 0.1, -0.1])
     image = deep_gate(gate, p_wb, looking_at(p_wb, gate, roll=0.1))
     moved = np.roll(image, (down, across), (0, 1))
@@ -159,7 +159,7 @@ def test_no_gate_is_seen_where_none_is(image):
     None, np.zeros((1, 1, 3), np.uint8), np.zeros((0, 0, 3), np.uint8), np.zeros((2160, 3840, 3), np.uint8),
     np.zeros((360, 640), np.uint8), np.full((360, 640, 3), np.nan), np.zeros((360, 640, 4), np.uint8),
 ], ids=["none", "one pixel", "no pixel", "huge", "grey", "floats", "four channels"])  # fmt: skip
-def test_what_is_no_image_of_the_camera_is_counted(image):
+def test_images_of_another_size_are_counted(image):
     detector = ColourDetector(CAMERA)
     assert detector.detect(image) == [] and detector.refused == 1
 

@@ -1,4 +1,4 @@
-"""What the gates seen from the pad tell of the focal length."""
+"""Focal length estimated from the gates visible on the pad."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ COURSES = {"vq1": "dcl", "vq2": "dcl", "pq": "archer"}
 
 
 def from_pad(course, scale, seed, images=20, stretched=1.0):
-    """What is made of images from the pad, by a camera whose focal length, mount and pad are not as believed.
+    """Return the focal scale estimated from images on the pad, with errors of focal length, mount and pad.
 
     Args:
         stretched: by how much the course is larger than its map.
@@ -48,7 +48,7 @@ def test_a_focal_length_that_is_far_off_is_found_within_the_doubt_that_the_filte
 
 @pytest.mark.parametrize("course", COURSES)
 @pytest.mark.parametrize(("scale", "stretched"), [(1.0, 1.0), (0.96, 1.0), (1.04, 1.0), (1.0, 1.075)])
-def test_what_the_filter_can_mend_and_a_larger_course_are_left_as_they_are(course, scale, stretched):
+def test_errors_within_the_filters_range_and_a_larger_course_are_not_corrected(course, scale, stretched):
     assert [from_pad(course, scale, seed, stretched=stretched) for seed in range(5)] == [None] * 5
 
 

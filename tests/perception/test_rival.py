@@ -1,4 +1,4 @@
-"""Where a box around another vehicle's outline puts it."""
+"""Position of another vehicle from the bounding box of its outline."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_a_rival_is_placed_as_well_as_is_said_whatever_its_attitude(dcl, p_c):
 
 
 @pytest.mark.parametrize("edge", [0, 1, 2, 3])
-def test_of_a_rival_cut_by_the_image_s_edge_the_rest_tells_where_it_is(dcl, edge):
+def test_the_visible_part_of_a_cut_rival_gives_its_position(dcl, edge):
     ranging, p_c = RivalRanging(dcl.camera, dcl.body_m), np.array([0.3, 0.2, 3.0])
     for R in attitudes(20):
         box_px = box_of(dcl.camera, dcl.body_m, p_c, R)

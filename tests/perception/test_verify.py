@@ -1,4 +1,4 @@
-"""What a hypothesis must show to be a gate, one predicate at a time."""
+"""Verification of gate hypotheses, one predicate at a time."""
 
 from dataclasses import replace
 
@@ -92,7 +92,7 @@ def test_a_gate_in_order_passes_every_predicate_and_is_accepted():
 
 
 @pytest.mark.parametrize(("predicate", "changes"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_what_lacks_one_thing_is_refused_for_it_alone(predicate, changes):
+def test_a_hypothesis_that_fails_one_predicate_is_refused_for_it_alone(predicate, changes):
     evidence = replace(GATE, **changes)
     assert {name for name, holds in PREDICATES.items() if not holds(evidence).all()} == {predicate}
     assert not len(verify(evidence, CONFIG)[0])

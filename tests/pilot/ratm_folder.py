@@ -18,7 +18,7 @@ LABEL_PX = 0.7
 
 
 def smooth(s):
-    """From 0 to 1 over s 0..1, with two derivatives that vanish at both ends."""
+    """Return a smooth step from 0 to 1 over s 0..1, whose first two derivatives vanish at both ends."""
     s = np.clip(s, 0, 1)
     return s**3 * (10 - 15 * s + 6 * s**2)
 
@@ -59,7 +59,7 @@ def gates():
 
 
 def write(root, seconds=6.0, seed=1, gyro_signs=(1, -1, 1), without=(), skip_s=0.0):
-    """Writes calibration and one flight. Returns the flight's folder."""
+    """Write calibration and one flight, and return the flight's folder."""
     rng, name = np.random.default_rng(seed), "flight-01p-ellipse"
     calibration, folder = root / "camera_calibration", root / "data" / "piloted" / name
     labels = folder / f"labels_{name}"

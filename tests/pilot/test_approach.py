@@ -47,7 +47,7 @@ def test_one_that_was_not_is_looked_at_from_afar(gate):
 @pytest.mark.parametrize(
     "place", [before(1.0, 0.8), before(1.0, 0.0, 0.7), before(-1.0, 2.0)], ids=["side", "below", "beside"]
 )
-def test_whoever_would_meet_its_frame_comes_back(place):
+def test_an_approach_that_would_hit_the_frame_is_repeated(place):
     aim = approach(place, GATE, NOW, 1.0)
     assert along(aim) < 0
 

@@ -1,4 +1,4 @@
-"""What a user gets wrong is one clear line and exit code 2."""
+"""User errors give one clear line and exit code 2."""
 
 import json
 import shutil

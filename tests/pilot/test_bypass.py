@@ -13,7 +13,7 @@ def gate(vq1):
 
 
 def aimed(gate, y, z, radius_m=0.3):
-    """Where, in the gate's axes, a vehicle is sent that would pierce its plane at (y, z), aslant."""
+    """Return the aim, in gate axes, of a vehicle whose slanted path would pierce the gate's plane at (y, z)."""
     way_g = np.array([[-4.0, y + 1.0, z - 0.5], [-1.0, y + 0.25, z - 0.125], [2.0, y - 0.5, z + 0.25]])
     return gate.R_wg.T @ aim_beside(gate, gate.p_wg + way_g @ gate.R_wg.T, radius_m)
 

@@ -54,12 +54,12 @@ def test_a_log_is_read(folder):
         (["missing.jpg", "--detector", "oracle"], "no detector 'oracle'"),
     ],
 )
-def test_what_cannot_be_is_said(arguments, says):
+def test_impossible_options_are_reported(arguments, says):
     with pytest.raises(UserError, match=says):
         run(parser().parse_args(arguments))
 
 
-def test_what_is_no_log_is_said(tmp_path):
+def test_a_file_that_is_no_log_is_reported(tmp_path):
     (tmp_path / "not.mcap").write_bytes(b"no log at all")
     with pytest.raises(UserError, match="is not an MCAP file"):
         run(parser().parse_args([str(tmp_path / "not.mcap")]))

@@ -5,7 +5,7 @@ from estimation.registry import DEFAULT, make_estimator
 from link.profile import load_profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.drivers.heat import Entry, fly_heat
+from pilot.drivers.heat import HeatPilot, fly_heat
 from pilot.drivers.lockstep_perception import open_perception
 from pilot.flight import EndReason
 from pilot.guidance.rivals import Known, StartGrid
@@ -23,7 +23,7 @@ def duel(track, vehicle, plan, until_s, told=False):
     heat = Heat(as_believed(track, vehicle), SPEC, 7, HeatSetup(2, told=told))
     entries = []
     for place, (world, seed) in enumerate(zip(heat.worlds, heat.seeds, strict=True), 1):
-        here = world.told
+        here = world.published
         associator = Associator(here.gates, vehicle.camera)
         estimator = make_estimator(DEFAULT, here.start, vehicle, associator.appearance)
         controller = make_controller("tracking", plan, vehicle, here)
@@ -37,7 +37,7 @@ def duel(track, vehicle, plan, until_s, told=False):
             grid=StartGrid(place, Known.TOLD, {}) if told else None,
         )
         entries.append(
-            Entry(pilot, open_perception("projected", "race", world, vehicle.camera, SPEC, seed), Recorder(NoLog()))
+            HeatPilot(pilot, open_perception("projected", "race", world, vehicle.camera, SPEC, seed), Recorder(NoLog()))
         )
 
     def stop(heat):

@@ -30,7 +30,7 @@ SPEC = load_profile("spec")
 
 
 class Flight:
-    """As much of a pilot as an ending needs."""
+    """Stub of a pilot with the members that an ending uses."""
 
     def __init__(self, phase=Phase.RACE, gates=6):
         self.phase, self.cause, self.go_t = phase, "", 10.0
@@ -64,7 +64,7 @@ def test_a_signal_aborts_in_order_and_names_itself(number, code):
     assert signal.getsignal(number) is before
 
 
-def test_what_nobody_foresaw_ends_the_flight_with_a_reason(recorder):
+def test_an_unexpected_error_ends_the_flight_with_a_reason(recorder):
     flight = Flight()
     with forgiving(flight, recorder):
         raise ZeroDivisionError("by nothing")
@@ -167,7 +167,7 @@ def status(gate, t=15.0, start=10.0, finish=None, gate_time=None):
     return RaceStatus(t, start, finish, gate, gate_time)
 
 
-def test_where_the_race_is_told_of_two_gates_of_six_are_no_finish():
+def test_two_of_six_gates_in_the_race_status_are_no_finish():
     board, flight = Scoreboard(), Flight(Phase.FINISHED)
     flight.guidance.passages.times_s = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     assert live_verdict(flight, board).by == OWN_ESTIMATE and live_verdict(flight, board).status == "finished"

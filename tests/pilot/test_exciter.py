@@ -22,7 +22,7 @@ def scaled(vehicle, factor):
 
 
 def places(believed, flown, wanted, start=START.p_wb):
-    """Of all manoeuvres (n, 3), to their end; flown on the true state."""
+    """Return the positions (n, 3) m of all manoeuvres to their end, flown on the true state."""
     plant = RatesPlant(flown, START)
     plant.place(start, START.q_wb, np.zeros(3))
     excitation, p_w = Excitation(believed, START, ROOM, wanted, 0, 1), []

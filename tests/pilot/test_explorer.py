@@ -24,7 +24,7 @@ def weak(vehicle):
 
 
 def test_it_flies_through_all_gates_without_attitude_and_with_less_thrust_than_it_was_told(dcl, tmp_path):
-    """As in the second qualifier, which sends no ATTITUDE, and before anything is identified."""
+    """Fly without ATTITUDE, as in the second qualifier, and before any identification."""
     track, profile = generate_track(12, 2), replace(load_profile("dcl"), attitude_hz=0.0)
     pilot, explorer, verdict, _ = explored(track, dcl, profile, 12, tmp_path, weak(dcl))
     assert verdict.status == "finished" and len(explorer.passed) == 2, (verdict.cause, pilot.cause)

@@ -1,4 +1,4 @@
-"""What a disk that is full, slow or too small costs a log, and that it costs nothing else."""
+"""A full, slow or too small disk affects the log and nothing else."""
 
 import errno
 import os
@@ -76,7 +76,7 @@ def test_a_limit_leaves_out_images_and_keeps_records(tmp_path):
     assert (tmp_path / "flight.mcap").stat().st_size < 5_500_000
 
 
-def test_what_is_missing_in_the_log_stands_in_the_result(tmp_path):
+def test_records_missing_in_the_log_are_counted_in_the_result(tmp_path):
     folder = tmp_path / "logs"
     recorder = Recorder(FlightLog(folder / "flight.mcap"))
     (folder / "flight.mcap").unlink()

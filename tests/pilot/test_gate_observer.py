@@ -16,7 +16,7 @@ STEP = np.array([-0.7, 1.8, 0.0])
 
 @pytest.fixture
 def pad(dcl):
-    """At rest on VQ2's pad, with images of its first gate, 2 m off the map: what observes them, the images, the estimator."""
+    """Return observer, images and estimator at rest on VQ2's pad, with the first gate 2 m off the map."""
     track, rng = load_track("vq2"), np.random.default_rng(4)
     flight = Flight(track, dcl)
     p_wc, R_wc = dcl.camera.pose(track.start.p_wb, track.start.q_wb)

@@ -1,4 +1,4 @@
-"""What a flight learns of its vehicle stands in its result and log."""
+"""Vehicle parameters estimated in flight are in its result and log."""
 
 import json
 from pathlib import Path

@@ -28,7 +28,7 @@ LEVEL = np.array([1.0, 0, 0, 0])
 
 
 class Map:
-    """Of an estimator what guidance asks for: gates stand off the map by so much."""
+    """Stub of an estimator with the members that guidance uses: all gates have this offset from the map."""
 
     def __init__(self, offset_w=(0.0, 0.0, 0.0)):
         self.offset_w = np.array(offset_w)
@@ -38,7 +38,7 @@ class Map:
 
 
 class Asked:
-    """Of a controller what guidance asks for; remembers it."""
+    """Stub of a controller that records the calls of guidance."""
 
     def step(self, x, gate):
         self.x, self.gate = x, gate
@@ -113,7 +113,7 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize("line", CONTRADICTIONS)
-def test_what_does_not_go_together_is_refused(line):
+def test_incompatible_options_are_refused(line):
     with pytest.raises(UserError) as told:
         run(parser().parse_args(line.split()))
     assert CONTRADICTIONS[line] in str(told.value)

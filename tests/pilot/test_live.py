@@ -31,7 +31,7 @@ def pilot_after_go(dcl, phase):
 
 @contextmanager
 def driver(pilot, folder):
-    """With a perception that sees nothing."""
+    """Run the driver with a perception that detects nothing."""
     ours, theirs = multiprocessing.Pipe()
     perception = SimpleNamespace(
         pipe=ours, receive=list, alive=True, accept_only=lambda host: None, silent_s=lambda now: 0.0
@@ -45,7 +45,7 @@ def driver(pilot, folder):
 
 
 def test_one_heartbeat_of_a_simulator_that_ends_is_not_the_end(dcl, tmp_path, monkeypatch):
-    """In lock-step it is: there nothing else would come."""
+    """A single heartbeat ends a flight in lock-step only, where no further message would arrive."""
     last_words = Farewell(10.0, "for no reason")
     monkeypatch.setattr(MavlinkClient, "receive", lambda *_: [(0.0, last_words)])
     pilot = pilot_after_go(dcl, Phase.RACE)
@@ -61,7 +61,7 @@ def test_one_heartbeat_of_a_simulator_that_ends_is_not_the_end(dcl, tmp_path, mo
     [(Phase.RACE, Phase.ABORTED, f"no IMU sample for {SILENCE_S:g} s"), (Phase.FINISHED, Phase.FINISHED, "")],
 )
 def test_a_simulator_that_falls_silent_ends_the_flight(dcl, tmp_path, phase, end, reason):
-    """In flight that is an abort; after the last gate the flight stays finished."""
+    """Silence in flight is an abort; after the last gate the flight stays finished."""
     pilot = pilot_after_go(dcl, phase)
     with driver(pilot, tmp_path) as live:
         live.fly(5.0, lambda pilot: None)

@@ -1,4 +1,4 @@
-"""Whoever looks on sees the records of the flight, and nobody who flies waits for them."""
+"""The live view shows the records of the flight, and the flight never waits for it."""
 
 import os
 import signal

@@ -13,7 +13,7 @@ DT = 0.01
 
 
 class Autopilot:
-    """Hears the handshake's commands on a clock of its own."""
+    """Receiver of the handshake's commands on a separate clock."""
 
     def __init__(self):
         self.handshake, self.t, self.asked = Handshake(PX4), 0.0, []

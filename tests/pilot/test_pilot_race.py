@@ -16,7 +16,7 @@ from pilot.pilot import Pilot
 
 
 class Clockwork:
-    """As much of an estimator as the wait on the pad needs."""
+    """Stub of an estimator with the members used while waiting on the pad."""
 
     def __init__(self):
         self.t = 10.0
@@ -211,7 +211,7 @@ def test_in_flight_no_simulator_is_forgotten(pilot):
 
 
 def test_a_gate_counts_though_it_is_found_behind_the_vehicle_before_its_plane_is_crossed(vq1):
-    """At 0.3 m before the plane the gate turns out to stand 0.4 m nearer: the plane was crossed all the same, and once."""
+    """Displace the gate by 0.4 m towards the vehicle, 0.3 m before its plane: one crossing is counted."""
     controller, estimator = SimpleNamespace(theta=0.0, reference=SimpleNamespace(end=1.0)), Clockwork()
     guidance = PlanFollower(vq1, 1, controller, SimpleNamespace(moved=lambda gate: np.zeros(3)), 0.3, 1 / 60)
     gate = guidance.course[0]

@@ -47,7 +47,7 @@ def mapped(scale=1.0, shift=(0.0, 0.0, 1.36), gates=VQ1.gates):
         (DCL, rest() + mapped(scale=1.4), "relative to gate"),
     ],
 )
-def test_what_cannot_be_true_is_named(profile, messages, why):
+def test_contradictions_are_named(profile, messages, why):
     assert why in told(profile, messages)
 
 

@@ -75,7 +75,7 @@ def test_a_mount_that_is_not_the_camera_s_shows(tmp_path, monkeypatch, capsys):
         ((), f"{FLIGHT}/flight-01p-ellipse_cam_ts_sync.csv", "0 files \\*_cam_ts_sync.csv"),
     ],
 )
-def test_what_a_folder_lacks_is_one_line(without, removed, words, tmp_path, monkeypatch, capsys):
+def test_a_missing_file_of_a_folder_is_reported_in_one_line(without, removed, words, tmp_path, monkeypatch, capsys):
     folder = ratm_folder.write(tmp_path, seconds=2.5, without=without)
     if removed:
         (tmp_path / removed).unlink()

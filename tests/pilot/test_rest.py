@@ -8,7 +8,7 @@ from pilot.rest import SAMPLES, RestWatch
 
 
 def samples(seed, accel_noise, gyro_noise, push=0.0, turn=0.0, n=240, hz=60.0):
-    """At rest for the first half; then with a force (m/s^2) along x and a body rate (rad/s) about z."""
+    """Return samples at rest for the first half, then with a force (m/s^2) along x and a body rate (rad/s) about z."""
     rng = np.random.default_rng(seed)
     for k in range(n):
         late = k >= n // 2

@@ -133,7 +133,7 @@ def test_a_lost_estimate_is_found_before_anything_is_flown_by_it(vq1):
 
 
 def fly(track, plan, vehicle, number, step, retry):
-    """In a world where one gate stands elsewhere by step (3,) m, which nobody tells the pilot."""
+    """Fly in a world where one gate is displaced by step (3,) m, unknown to the pilot."""
     moved = tuple(tuple(step) if k == number else STILL for k in range(len(track.gates)))
     world = World.of("moved", Deviations(course=CourseDeviation(gate_moved_m=moved)), track, vehicle)
     profile, associator = load_profile("dcl"), Associator(track.gates, vehicle.camera)
@@ -146,7 +146,7 @@ def fly(track, plan, vehicle, number, step, retry):
 
 
 def test_a_gate_two_metres_off_the_map_ends_the_race_only_where_nothing_is_flown_again(vq1, plan, dcl):
-    """By 0.9 m aside and 1.6 m down: who trusts the map passes beside it, and the next gate before it."""
+    """Displace a gate by 0.9 m sideways and 1.6 m down: a pilot without retries passes it outside of its opening."""
     step = vq1.gates[3].R_wg @ [0.76, -0.89, 1.62]
     verdict, pilot = fly(vq1, plan, dcl, 3, step.tolist(), retry=True)
     assert verdict.status == "finished" and len(verdict.gate_times_s) == len(vq1.gates), verdict.cause

@@ -1,4 +1,4 @@
-"""What is wrong in the words that name RflySim's cameras is one clear line; `test_px4_flight.py` flies by them."""
+"""Errors in the --vision option give one clear line; `test_px4_flight.py` flies with RflySim's cameras."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who gives way to whom, and who passes, by what is told of rivals."""
+"""Giving way and overtaking, by reported or detected rivals."""
 
 import math
 from types import SimpleNamespace
@@ -73,7 +73,7 @@ def here(t=1.0, x=0.0, y=0.0):
 
 
 def way(p_w, place=1, own=2, t=1.0, speed=SPEED, line=None, **course):
-    """What is left to one rival, by a pilot at the origin."""
+    """Return the constraints from one rival, for a pilot at the origin."""
     watch = watch_of(own, **course)
     watch.receive(RivalState(t, place, p_w, (speed, 0.0, 0.0)))
     return watch.way(here(), line or Straight(5.0), BEGUN_S, 1.0, 1.0)
@@ -222,7 +222,7 @@ def test_a_rival_s_place_goes_over_the_wire():
 
 
 def seen_watch(tracker=None):
-    """Of a pilot at the origin, second on the start, that flies by sight; the first stands 1 m to its left."""
+    """Return the rival watch of a pilot at the origin, second on the grid, by camera; the first is 1 m to its left."""
     grid = StartGrid(2, Known.SEEN, {1: (0.0, -1.0, 0.0)})
     room = PassingRoom(SimpleNamespace(bounds=BOX, obstacles=(), gates=()), RADIUS_M)
     return RivalWatch(grid, RADIUS_M, room, tracker or SimpleNamespace(estimates=list))

@@ -98,7 +98,7 @@ def test_the_person_flies_and_no_stick_is_sent(flown):
 
 
 def test_what_is_learned_comes_of_the_persons_sticks(flown):
-    """By its own commands, which nobody carried out, it would be 0.7, the least that is believed."""
+    """From the pilot's own commands, which were not executed, the thrust scale would be 0.7, its lower limit."""
     shadow, _, _ = flown
     assert shadow.guidance.learned().thrust_scale == pytest.approx(WEAKER, abs=0.08)
 
@@ -118,7 +118,7 @@ def test_the_log_holds_both_and_the_page_draws_them(flown):
 
 
 class Listening(StationPort):
-    """Keeps what was written to it."""
+    """Port that records what was written."""
 
     written = b""
 

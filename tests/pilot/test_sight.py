@@ -1,4 +1,4 @@
-"""By sight alone, without ATTITUDE, in lock-step: the second qualifier's course, and a map that is wrong."""
+"""Flights by camera and IMU without ATTITUDE, in lock-step: the second qualifier's course, and a wrong map."""
 
 from dataclasses import replace
 

@@ -12,15 +12,12 @@ def silent(t):
 
 
 RACES = [  # a gate is passed between two troubles of one race
-    [silent(1.3), silent(5.2)],
+    [silent(1.3), Trouble("no images", 3.3, 1.0, no_images=True), silent(5.2)],
     [
         Trouble("the pilot's process stands still between two gates", 1.9, 0.3, frozen=True),
         Trouble("telemetry silent, images not", 3.9, 0.5, no_telemetry=True),
-    ],
-    [Trouble("no images", 3.3, 1.0, no_images=True)],
-    [
-        Trouble("one sample a second ahead", 3.3, 1 / 120, imu_ahead_s=1.0),
-        Trouble("one sample of long ago", 5.0, 1 / 120, imu_ahead_s=-3.0),
+        Trouble("one sample a second ahead", 5.0, 1 / 120, imu_ahead_s=1.0),
+        Trouble("one sample of long ago", 6.1, 1 / 120, imu_ahead_s=-3.0),
     ],
     [Trouble("a clock that was set an hour ahead", 3.3, 99.0, imu_ahead_s=3600.0)],
     [Trouble("a clock that was set back", 3.3, 99.0, imu_ahead_s=-2.0)],

@@ -19,7 +19,7 @@ from pilot.replanning.planners import LATEST_S, STANDING_S, InlinePlanner, Plann
 from pilot.replanning.worth import BETTER, VehicleEstimate
 from planner.models import C, P, V
 from planner.options import PlanOptions
-from planner.replanning import ReplanResult, Rest
+from planner.replanning import Remainder, ReplanResult
 from tests.processes import run_here
 
 GO, DT = 100.0, 1 / 60
@@ -44,7 +44,7 @@ def test_a_plan_is_asked_for_when_the_vehicle_surely_flies_better(scales, cov, w
     assert VehicleEstimate.of(np.array(scales), cov).worth_a_plan(VehicleEstimate()) == worth
 
 
-def test_what_was_planned_with_is_no_reason_to_plan_again():
+def test_the_planned_parameters_are_no_reason_to_replan():
     known = VehicleEstimate.of(np.array([1.1, 0.6]), SURE)
     assert known.over(VehicleEstimate()) > BETTER and not known.worth_a_plan(known)
 
@@ -76,7 +76,7 @@ class Followed:
 
 
 class Planner:
-    """Answers what it is told to, when it is told to."""
+    """Planner that answers as and when it is told to."""
 
     idle, latency_s = True, STANDING_S
 
@@ -137,7 +137,7 @@ def test_the_start_is_where_the_map_has_it_while_gates_stand_elsewhere(plan, vq1
         (lambda rest: {}, 5.0, "off the vehicle's state"),
     ],
 )
-def test_what_is_late_wrong_slower_or_elsewhere_is_left_and_told_of(plan, vq1, dcl, change, off_m, says):
+def test_a_plan_that_is_late_wrong_slower_or_elsewhere_is_rejected_and_reported(plan, vq1, dcl, change, off_m, says):
     controller = Followed(plan, dcl)
 
     def answer(rest):
@@ -164,7 +164,7 @@ def test_nobody_is_asked_who_is_busy_and_nothing_is_taken_over_once_the_plan_is_
 
 
 def test_a_process_plans_the_same_and_a_dead_one_leaves_the_flight_on_its_plan(plan, vq1, dcl):
-    rest = Rest(plan, float(plan.gate_times_s[-2]) + 0.1, plan.x[plan.gate_nodes[-2]], vq1, dcl, PlanOptions())
+    rest = Remainder(plan, float(plan.gate_times_s[-2]) + 0.1, plan.x[plan.gate_nodes[-2]], vq1, dcl, PlanOptions())
     process, here = PlannerProcess(rest), InlinePlanner(dcl)
     try:
         assert not process.idle and process.answer() is None  # it plans
@@ -185,7 +185,7 @@ def test_a_process_plans_the_same_and_a_dead_one_leaves_the_flight_on_its_plan(p
 
 
 def test_a_vehicle_with_less_drag_is_flown_by_a_plan_of_its_own(plan, plan_folder, tmp_path):
-    """By projected camera in lock-step, drag two fifths less than believed; result, log and report tell of the new plan."""
+    """Fly in lock-step with two fifths less drag than modelled; result, log and report contain the new plan."""
     world, outcome = tmp_path / "thin.yaml", tmp_path / "result.json"
     world.write_text("name: thin\nworld: {plant: {drag_scale: 0.6}}\n", encoding="utf-8")
     given = "vq1", "--lockstep", "--camera", "projected", "--profile", "dcl", "--world", world, "--plans", plan_folder
@@ -202,7 +202,7 @@ def test_a_vehicle_with_less_drag_is_flown_by_a_plan_of_its_own(plan, plan_folde
     assert len(said) == len(told["replans"]) and any("taken over" in text for text in said)
 
 
-def test_what_cannot_be_planned_again_is_refused_before_the_start():
+def test_a_plan_that_cannot_be_replanned_is_refused_before_the_start():
     for given in (["--policy", "splits_swift"], ["--explore"], ["--excite"]):
         done = run_here("pilot.cli", "vq1", "--lockstep", "--replan", *given)
         assert done.returncode == 2 and "--replan" in done.stderr, done.stderr

@@ -14,7 +14,7 @@ from vehicle.vehicle import load_vehicle
 @pytest.mark.parametrize(("model", "vehicle", "steps"), [("rates", "dcl", 2), ("rotors", "cpc", 1)])
 def test_an_interval_is_so_many_steps_and_so_are_its_derivatives(model, vehicle, steps):
     chosen = MODELS[model](load_vehicle(vehicle), 0.8)
-    x, u, dt, p, end = step(chosen)
+    x, u, dt, p, end = step(type(chosen), chosen.parameters)
     block = Block.integration(f"step_{model}", x, u, dt, p, end, steps)
     given = ca.DM(flat(chosen.parameters))
     one, z = ca.Function("one", [x, u, dt, p], [end]), ca.SX.sym("z", ca.vertcat(x, u, dt).numel())

@@ -1,4 +1,4 @@
-"""What a plan could hide: each plan here crashes, or is not what was asked for, and is refused for that reason."""
+"""Certificate: each plan here collides or violates its task, and is refused for that reason."""
 
 from dataclasses import replace
 
@@ -54,9 +54,12 @@ HARMED = [
 ]
 
 
+def test_a_plan_that_nobody_harmed_is_certified(plan, vq1, dcl):
+    assert judged(plan, vq1, dcl).ok
+
+
 @pytest.mark.parametrize(("harm", "words"), [case[1:] for case in HARMED], ids=[case[0] for case in HARMED])
 def test_a_harmed_plan_is_refused_and_says_why(plan, vq1, dcl, harm, words):
-    assert judged(plan, vq1, dcl).ok
     certificate = judged(harm(plan), vq1, dcl)
     assert not certificate.ok and words in certificate.status
 
@@ -66,7 +69,7 @@ def test_a_plan_with_a_number_that_is_none_is_one_clear_line(plan, vq1, dcl):
         judged(with_state(plan, 30, V, np.nan), vq1, dcl)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.integers(0, 10_000), st.integers(0, 13), st.sampled_from([-1, 1]), st.floats(3.0, 100.0))
 def test_any_node_moved_in_any_state_beyond_tolerance_is_refused(sprint, dcl, row, column, sign, size):
     track, plan = load_track(sprint / "sprint.yaml"), read_plan(sprint / "sprint.csv")

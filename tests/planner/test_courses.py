@@ -48,10 +48,8 @@ planned = cache(certified)
     ],
 )
 def test_the_path_goes_around_an_obstacle_and_takes_longer(what, box, dcl):
-    obstacle, options = (
-        Obstacle(*box),
-        replace(ONE, reserve=0.85),
-    )  # with more thrust, local optima differ by more than obstacles cost
+    # With more thrust, local optima differ by more than obstacles cost.
+    obstacle, options = Obstacle(*box), replace(ONE, reserve=0.85)
     free = planned(TWO_GATES, dcl, options)
     plan = planned(replace(TWO_GATES, obstacles=(obstacle,)), dcl, options)
     assert plan.total_time > free.total_time
@@ -168,7 +166,7 @@ def test_a_moved_gate_is_planned_again_from_the_old_plan(dcl):
         (TWO_GATES, replace(ONE, stop_m=(80.0, 0.0, 49.9)), "the end position: no position at it"),
     ],
 )
-def test_what_cannot_be_flown_names_the_gate_and_why(track, options, words, dcl):
+def test_an_infeasible_course_names_the_gate_and_the_reason(track, options, words, dcl):
     with pytest.raises(UserError, match=words) as error:
         make_plan(track, dcl, options)
     assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""What a predicted doubt obeys: it is the spread of many flights of its model, grows without sight, mirrors with its course."""
+"""Laws of the predicted covariance: it is the spread of flights of its model, grows without sight, mirrors with its course."""
 
 from dataclasses import replace
 

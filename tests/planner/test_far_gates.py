@@ -19,7 +19,7 @@ SEEN = PlanOptions(see=0.5, guesses=1)
 
 
 def straight_flight(dcl, looks_from_m: float, length: float = 200.0, count: int = 2001) -> ReplayedPath:
-    """At even speed to a gate so far ahead, tail first until so far from it."""
+    """Return a flight at constant speed to a gate `length` m ahead, facing away until `looks_from_m` before it."""
     x = np.zeros((count, 14))
     x[:, 0] = np.linspace(0.0, length, count)
     ahead, back = from_euler(0.0, -np.radians(dcl.camera.tilt_deg), 0.0), from_euler(0.0, 0.0, np.pi)

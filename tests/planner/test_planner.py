@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from planner.course.course import resolve
 from planner.options import PlanOptions
 from planner.plan import COLUMNS, PlanError, SolverStatistics, read_plan, write_plan
 from planner.planning import find_or_make_plan, make_plan
+from planner.problem import problem
 from planner.problem.point_mass import solve_point_mass
 from planner.task import Task
 from tracks.gate import Gate
@@ -33,7 +35,13 @@ def gate(x, y=0.0, z=0.0, yaw=0.0, opening=1.5):
 
 
 ONE = PlanOptions(guesses=1)
+TWO = straight(gate(12.0, 1.0), gate(25.0, -2.0))
 SOLVED = SolverStatistics("Solve_Succeeded", True, 0, 0.0, 0.0, 0.0, {})
+
+
+@cache
+def planned(track, vehicle, options=ONE):
+    return make_plan(track, vehicle, options)
 
 
 def test_vq1_is_certified_and_near_the_point_mass_bound(plan_folder):
@@ -56,21 +64,19 @@ def test_a_point_mass_straight_up_between_two_rests_needs_the_bang_bang_time():
 
 
 def test_more_thrust_is_never_slower(dcl):
-    track = straight(gate(12.0), gate(25.0, 3.0))
-    times = [make_plan(track, dcl, replace(ONE, reserve=reserve))[0].total_time for reserve in (0.5, 0.7, 0.9)]
-    assert times[0] > times[1] > times[2]
+    assert planned(TWO, dcl, replace(ONE, reserve=0.5))[0].total_time > planned(TWO, dcl)[0].total_time
 
 
 def test_wider_openings_and_less_to_see_are_never_slower(dcl):
-    narrow, wide = (straight(gate(12.0, 1.0, opening=o), gate(25.0, -2.0, opening=o)) for o in (1.5, 2.5))
-    base = make_plan(narrow, dcl, ONE)[0].total_time
-    assert make_plan(wide, dcl, ONE)[0].total_time < base
-    assert make_plan(narrow, dcl, replace(ONE, see=0.0))[0].total_time <= base + 1e-4
+    wide = straight(*(replace(one, opening_m=2.5, outer_m=3.7) for one in TWO.gates))
+    base = planned(TWO, dcl)[0].total_time
+    assert planned(wide, dcl)[0].total_time < base
+    assert planned(TWO, dcl, replace(ONE, see=0.0))[0].total_time <= base + 1e-4
 
 
 def test_a_mirrored_course_gives_the_mirrored_plan(dcl):
-    left, right = (make_plan(straight(gate(12.0, y), gate(25.0, -y)), dcl, ONE)[0] for y in (1.5, -1.5))
-    assert left.total_time == pytest.approx(right.total_time, abs=2e-3)
+    mirrored = planned(straight(gate(12.0, -1.0), gate(25.0, 2.0)), dcl)[0]
+    assert mirrored.total_time == pytest.approx(planned(TWO, dcl)[0].total_time, abs=2e-3)
 
 
 def test_the_next_gate_is_in_the_image_over_half_of_each_leg(plan, vq1, dcl):
@@ -214,15 +220,15 @@ def test_a_vehicle_without_rotors_has_no_rotor_plan(dcl):
 
 
 def test_seeing_all_corners_costs_no_less_than_seeing_the_centre(dcl):
-    track = straight(gate(12.0, 1.0), gate(25.0, -2.0))
-    centre, corners = (make_plan(track, dcl, replace(ONE, see_corners=flag))[1] for flag in (False, True))
+    centre, corners = planned(TWO, dcl)[1], planned(TWO, dcl, replace(ONE, see_corners=True))[1]
     assert corners.ok and corners.total_time_s >= centre.total_time_s - 1e-3
     assert all(blind is not None for blind in corners.blind_s)
 
 
 def test_without_a_compiler_the_plan_is_the_same(dcl, monkeypatch):
     track = straight(gate(12.0, 1.0))
-    fast = make_plan(track, dcl, ONE)[0]
+    fast = planned(track, dcl)[0]
     monkeypatch.setattr("planner.problem.compiled.COMPILERS", ())
+    monkeypatch.setattr(problem, "_flight_block", problem._flight_block.__wrapped__)
     slow = make_plan(track, dcl, ONE)[0]
     assert slow.total_time == pytest.approx(fast.total_time, abs=1e-6)

@@ -7,7 +7,7 @@ from benchmarks.fuzz_plans import attempt
 from planner.options import PlanOptions
 
 
-@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(1000, 100_000))
 def test_no_certified_plan_is_contradicted(seed, dcl):
     outcome = attempt(seed, dcl, PlanOptions(see=0.0, guesses=1))

@@ -9,7 +9,7 @@ from planner.models import P, Q, V
 from planner.options import PlanOptions
 from planner.plan import write_plan
 from planner.planning import options_of
-from planner.replanning import DEFECT_M, Replanner, Rest
+from planner.replanning import DEFECT_M, Remainder, Replanner
 from vehicle.dynamics import RATES_X
 from vehicle.errors import UserError
 
@@ -19,10 +19,10 @@ AFTER = 2  # that gate
 
 @pytest.fixture(scope="module")
 def rest(plan, vq1, dcl):
-    """Of VQ1 from behind a gate, in the plan's own state."""
+    """Return the remainder of VQ1 from behind a gate, in the plan's own state."""
     from_s = plan.gate_times_s[AFTER] + BEHIND_S
     t, x, _ = plan.dense(dcl, 8)
-    return Rest(plan, from_s, np.array([np.interp(from_s, t, column) for column in x.T]), vq1, dcl, PlanOptions())
+    return Remainder(plan, from_s, np.array([np.interp(from_s, t, column) for column in x.T]), vq1, dcl, PlanOptions())
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def replan(dcl):
 
 
 def crossing(plan, vehicle, gate):
-    """Where a plan crosses a gate's plane, its margin there, m; by its dynamics between nodes."""
+    """Return the margin, m, where a plan crosses a gate's plane, by integration between nodes."""
     _, x, _ = plan.dense(vehicle, 8)
     found = [gate.crossing(a, b) for a, b in zip(x[:-1, P], x[1:, P], strict=True)]
     return max(one.margin for one in found if one is not None)
@@ -102,7 +102,7 @@ def test_the_same_rest_gives_the_same_plan(replan, rest, dcl):
         (lambda x: x.__setitem__(slice(None), np.nan), ""),
     ],
 )
-def test_what_cannot_be_planned_from_there_says_so_and_leaves_the_plan_as_it_is(replan, rest, wrong, says):
+def test_a_state_that_cannot_be_planned_from_gives_a_reason_and_keeps_the_plan(replan, rest, wrong, says):
     x = rest.x.copy()
     wrong(x)
     again = replan(replace(rest, x=x))

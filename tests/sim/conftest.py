@@ -11,7 +11,7 @@ from vehicle.camera import Camera
 
 @pytest.fixture(scope="module")
 def draw():
-    """Makes cameras that are closed at the end; skips where there is no OpenGL."""
+    """Make cameras that are closed at the end; skip where there is no OpenGL."""
     made = []
 
     def make(track: Track, camera: Camera = VADR, seed: int = 0, look: Look = RACE, **more) -> RenderedCamera:

@@ -1,4 +1,4 @@
-"""Flies a simulator with the unmodified MAVSDK-Python package: `python mavsdk_client.py PORT` prints what it saw as JSON."""
+"""Fly a simulator with the unmodified MAVSDK-Python package: `python mavsdk_client.py PORT` prints what it saw as JSON."""
 
 import asyncio
 import json

@@ -31,7 +31,7 @@ class Peer:
         return {rule: violation.count for rule, violation in self.simulator.referee.violations.items()}
 
     def bytes(self, datagram):
-        """As some other program would send it."""
+        """Send bytes from another program."""
         return self.station.receive(datagram, ME, self.simulator.t)
 
     def say(self, command):
@@ -42,7 +42,7 @@ class Peer:
         self.station.receive(self.codec.heartbeat(), ME, self.simulator.t)
 
     def ticks(self, seconds):
-        """What is heard in so many seconds."""
+        """Return the messages received in `seconds`."""
         received = []
         for _ in range(round(seconds * self.simulator.profile.physics_hz)):
             if self._due(self.simulator.count + 1):

@@ -34,7 +34,7 @@ FLU = [(3.0, 4.0, 2.0), (-3.0, 4.0, -2.0), (3.0, -4.0, -2.0), (-3.0, -4.0, 2.0)]
 
 
 def felt(part, summand, v, W):
-    """Of that summand alone, with a coefficient of 1: its entry of (f_x, f_y, f_z, tau_x, tau_y, tau_z), FLU."""
+    """Return one entry of (f_x, f_y, f_z, tau_x, tau_y, tau_z), FLU, due to one summand with coefficient 1."""
     vehicle = load_vehicle("swift")
     kinds = {"f": SideForce, "t": SideTorque}
     parts = {p: kinds[p[0]]() for p in ("fx", "fy", "tx", "ty")} | {"fz": Lift(), "tz": YawTorque()}

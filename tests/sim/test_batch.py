@@ -93,7 +93,7 @@ def test_a_state_that_was_kept_flies_on_as_it_did(dcl):
     ("omega", "throttle", "dt"),
     [((N, 2), N, DT), ((N, 3), N + 1, DT), ((1, 3), N, DT), ((N, 3), N, 0.0), ((N, 3), N, np.nan)],
 )
-def test_what_does_not_fit_is_refused(dcl, omega, throttle, dt):
+def test_arrays_of_another_shape_are_refused(dcl, omega, throttle, dt):
     with pytest.raises(ValueError, match=f"\\({N}, 3\\)"):
         Batch(dcl, SETTINGS[1], N).step(np.zeros(omega), np.zeros(throttle), dt)
 

@@ -47,7 +47,7 @@ class Bench:
         self.modes = ()
 
     def run(self, seconds, *modes, us=None, hz=40.0):
-        """So many seconds with these switches of the pilot, and sticks sent if there are any. Returns the answers."""
+        """Run for `seconds` with the pilot's switches and, if given, sticks; return the answers."""
         self.modes = modes
         self.fc.receiver.pilot = switched(BF, *modes)
         answers, end, due = [], self.t + seconds, self.t
@@ -272,7 +272,7 @@ def test_in_angle_mode_sticks_are_angles():
 
 
 def test_set_points_are_smoothed_as_a_filter_of_15_hz():
-    """Of a sine at the cut-off 3 dB are lost."""
+    """A sine at the cut-off frequency is attenuated by 3 dB."""
     fc, step_s = FlightController(BF, Still()), 0.0005
     wave = []
     for k in range(2000):

@@ -36,7 +36,7 @@ class Companion:
         return [message for message in self.received if isinstance(message, kind)]
 
     def run(self, seconds, act=None):
-        """So long, with `act` called after each look."""
+        """Run for `seconds`, calling `act` after each reading."""
         end = self.port.t + seconds
         while self.port.t < end:
             self.received += [message for _, message in self.client.receive(CALL_S)]
@@ -129,7 +129,7 @@ def test_what_msp_cannot_carry_is_held_back_and_counted(handed_over):
 
 
 class AnglePilot:
-    """Arms with ANGLE on and hands over, without waiting for anything."""
+    """Safety pilot that arms with ANGLE on and hands over without waiting."""
 
     angle = True
 

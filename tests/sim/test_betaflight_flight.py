@@ -61,7 +61,7 @@ class Flight:
         return self
 
     def ready(self):
-        """In the pilot's hands no more."""
+        """Run until the pilot has armed and handed over control."""
         self.fly(BEFORE_S)
         assert self.station.controller.armed and self.station.controller.receiver.overridden
         return self
@@ -180,7 +180,7 @@ WRONG = {
     "a line of another kind": (["--profile", "betaflight", "--msp", "COM3"], "expected pty or tcp:HOST:PORT"),
     "lock-step": (["--profile", "betaflight", "--lockstep"], "--lockstep: has no meaning with the MSP profile"),
     "a residual": (["--profile", "betaflight", "--residual", "found.yaml"], "--residual: has no meaning with the MSP"),
-    "a MAVLink profile": (["--profile", "spec", "--msp", "tcp:127.0.0.1"], "--profile betaflight speaks MSP"),
+    "a MAVLink profile": (["--profile", "spec", "--msp", "tcp:127.0.0.1"], "--profile betaflight is for MSP"),
 }
 
 

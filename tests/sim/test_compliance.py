@@ -1,4 +1,4 @@
-"""What a client does wrong is told once, counted, and disqualifies if the referee is strict. VADR-TS-002, 4 to 6."""
+"""A client's violations are reported once, counted, and disqualify if the referee is strict. VADR-TS-002, 4 to 6."""
 
 import math
 from dataclasses import replace
@@ -80,7 +80,7 @@ def test_heartbeats_come_twice_a_second_at_least(peer, gap_s, told):
     assert (HEARTBEAT_RATE in pilot.violations) == told, pilot.violations
 
 
-def test_who_never_sends_a_heartbeat_is_told(peer):
+def test_a_client_without_heartbeats_is_reported(peer):
     pilot = peer()
     pilot.say(Arm(True))
     streaming(pilot, 50, 1.0)
@@ -104,7 +104,7 @@ def test_set_points_without_arming_are_told_of(peer):
     assert pilot.violations == {DISARMED: 50}
 
 
-def test_who_is_disarmed_by_the_race_has_time_to_hear_of_it(peer):
+def test_a_client_disarmed_by_the_race_has_time_to_react(peer):
     pilot = peer(DCL, beats=True)
     pilot.beat()
     pilot.say(Arm(True))
@@ -165,7 +165,7 @@ def test_a_strict_referee_disqualifies_at_once_and_stops_the_motors(peer, rule, 
     assert not pilot.simulator.armed, "the run is over"
 
 
-def test_what_comes_after_the_end_is_not_judged(peer):
+def test_messages_after_the_end_are_not_judged(peer):
     pilot = armed(peer(beats=True))
     pilot.say(Arm(False))
     assert pilot.race.status is RunStatus.ABORTED
@@ -204,7 +204,7 @@ def test_each_rule_is_said_once_and_stands_in_the_report(peer, capsys, tmp_path)
 
 
 def aloft(pilot, seconds=1.0):
-    """At some height, still climbing when the client's last word is spoken."""
+    """Climb, so that the vehicle is still rising at the client's last message."""
     armed(pilot)
     streaming(pilot, 50, seconds, ALOFT)
     pilot.beat()

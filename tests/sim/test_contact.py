@@ -1,4 +1,4 @@
-"""What the body does when it hits something: impulse laws, and what a run makes of it."""
+"""Contact response: impulse laws, and the consequences for a run."""
 
 import numpy as np
 import pytest
@@ -148,7 +148,7 @@ def test_a_hit_ends_the_run_and_the_vehicle_bounces_on(dcl):
     assert not simulator.armed and simulator.truth.p_wb[2] < 0.1  # the floor holds
 
 
-def test_what_sinks_back_before_it_is_clear_stands_on_its_pad_again(dcl):
+def test_a_vehicle_that_sinks_back_before_lift_off_rests_on_its_pad(dcl):
     simulator = Simulator(as_believed(TRACK, dcl), load_profile("spec"), 0)
     simulator.command(Arm(True))
     simulator.command(AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), 0.3, True))

@@ -297,7 +297,7 @@ def test_attitudes_are_turned_by_rotation_vectors():
         assert got == pytest.approx(np.array(product(exp(a), b)))
 
 
-def test_what_cannot_be_observed_is_refused(make, vq1):
+def test_a_course_that_cannot_be_observed_is_refused(make, vq1):
     ball = replace(vq1, gates=(Gate((0.0, 0.0, -2.0), radius_m=0.5),))
     with pytest.raises(UserError, match=r"gates\[0\]: the observation needs four corners"):
         make(track=ball)

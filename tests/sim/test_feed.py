@@ -14,7 +14,7 @@ IMAGES, PERIOD_S = 20, 0.03
 
 
 class Outlet:
-    """Draws for a while, and sends the image's number."""
+    """Outlet that renders for a while, and sends the image's number."""
 
     def __init__(self, drawing_s, port):
         self._drawing_s, self._target = drawing_s, ("127.0.0.1", port)
@@ -46,13 +46,13 @@ def exposed(drawing_s, late_s):
 
 
 def test_images_that_arrive_late_hold_up_none_behind_them():
-    """By seven periods: sent one by one, three would be drawn."""
+    """Delay images by seven periods: if they were sent one by one, only three would be rendered."""
     arrived, trouble = exposed(0.0, 7 * PERIOD_S)
     assert len(arrived) > IMAGES / 2 and arrived == sorted(set(arrived)) and arrived[-1] == IMAGES - 1
     assert len(arrived) < 0.8 * IMAGES or not trouble
 
 
-def test_who_draws_too_slowly_draws_the_newest_and_says_so():
+def test_a_slow_renderer_draws_the_newest_image_and_reports_it():
     arrived, trouble = exposed(7 * PERIOD_S, 0.0)
     assert len(arrived) <= 5 and arrived == sorted(set(arrived)) and arrived[-1] == IMAGES - 1
     assert trouble.startswith(f"only {len(arrived)} of {IMAGES} images were rendered") and "--lockstep" in trouble

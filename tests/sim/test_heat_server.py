@@ -13,7 +13,7 @@ from link.sockets import bind_udp
 from sim.cli import parser, run
 from sim.heat.heat import Heat, HeatSetup
 from sim.heat.server import LockstepHeatServer, RealTimeHeatServer
-from sim.wire.line import Line
+from sim.wire.line import ClientEndpoint
 from sim.wire.station import Station
 from sim.worlds.world import as_believed
 from tests.sim.peer import SPEC
@@ -25,7 +25,7 @@ class NoCamera:
 
 
 class Client:
-    """Hears on a port of its own, and answers each IMU sample with the same set-point, once it has armed."""
+    """Client on its own port that arms, then answers each IMU sample with the same set-point."""
 
     def __init__(self, throttle):
         self.ear = bind_udp("127.0.0.1", 0)
@@ -60,7 +60,7 @@ def racing(vq1, dcl, make):
         for simulator, client in zip(heat.simulators, clients, strict=True):
             stack.callback(client.ear.close)
             bound = stack.enter_context(bind_udp("127.0.0.1", 0))
-            lines.append(Line(Station(simulator), bound, client.ear.getsockname()))
+            lines.append(ClientEndpoint(Station(simulator), bound, client.ear.getsockname()))
         server = make(heat, lines)
         thread = threading.Thread(target=server.run, args=(True, lambda heat, lag: None))
         thread.start()

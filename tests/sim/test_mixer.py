@@ -53,7 +53,7 @@ def test_axes_share_what_is_left_and_keep_their_proportions(dcl):
         assert given[:3] - w == pytest.approx((u - w) * share / asked, abs=1e-9)
 
 
-def test_what_the_rotors_can_do_is_done_to_the_bit(dcl):
+def test_feasible_commands_are_realised_exactly(dcl):
     par = record(MixedRates.of(dcl))
     u = (0.5, -0.3, 0.2, 20.0)
     assert mixed(flying(20.0), u, par) == u
@@ -72,7 +72,7 @@ def test_without_a_mixer_rates_do_not_depend_on_the_thrust(dcl):
 
 
 @pytest.mark.parametrize("axes", [(0, 1), (1, 2), (2, 0)])
-def test_where_the_thrust_yields_it_is_that_of_betaflights_mixer_of_four_motors(axes):
+def test_yielding_thrust_is_that_of_betaflights_mixer(axes):
     archer = load_vehicle("archer")
     archer = replace(archer, mixer=replace(archer.mixer, slew_max_rad_s2=archer.rotors.slew_max_rad_s2))
     par, most = record(MixedRates.of(archer)), archer.thrust_max

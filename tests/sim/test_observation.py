@@ -40,7 +40,7 @@ def drawn(model, x):
 
 
 def rms(errors):
-    """Of columns of one size together: (3,)."""
+    """Return the rms (3,) of the columns grouped by kind."""
     return np.sqrt((errors**2).reshape(-1, 3, 3).mean(axis=(0, 2)))
 
 
@@ -85,7 +85,7 @@ def test_draws_change_along_the_lap_as_fast_as_the_errors(own):
     assert correlation(own.draws, 1 / 72).min() > 0.9, "and smoothly between the samples"
 
 
-def test_what_flights_differ_in_each_draw_has_for_itself_and_what_they_share_all_draws_have(own, mixed):
+def test_draws_share_the_common_errors_of_flights_and_differ_in_the_others(own, mixed):
     mean = np.sqrt((own.draws.mean(0) ** 2).mean()) / np.sqrt((own.draws**2).mean())
     assert mean < 0.75
     alike = [np.corrcoef(mixed.draws.mean(0)[:, k], mixed.common[:, k])[0, 1] for k in range(9)]
@@ -137,7 +137,7 @@ def test_the_gradient_of_the_likelihood_is_its_slope():
     assert likelihood(theta, y)[1] == pytest.approx(slope, rel=1e-3, abs=1e-3)
 
 
-def test_of_one_flight_draws_are_the_posterior_of_an_independent_implementation():
+def test_draws_of_one_flight_match_the_posterior_of_an_independent_implementation():
     s, x = lap(30)
     kernel = Kernel(np.full(15, 2.0), 0.9, 0.0)
     model = ObservationModel(x, np.tile(np.sin(3 * s)[:, None], 9), np.zeros(30, int), [kernel] * 9)

@@ -71,7 +71,7 @@ def test_the_gyroscopic_torque_does_no_work(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_falls_without_air_keeps_its_energy_and_angular_momentum(name):
+def test_a_fall_without_air_conserves_energy_and_angular_momentum(name):
     vehicle, par, x = model(name)
     par = swift.parameters(vehicle)._replace(drag_linear=(0.0, 0.0, 0.0), drag_quadratic=0.0)
     tumbling(x, np.random.default_rng(3))

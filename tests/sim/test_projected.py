@@ -32,7 +32,7 @@ def level(camera, back_m, gate=GATE, turn=(0.0, 0.0, 0.0)):
 
 
 def test_corners_are_those_of_the_drawn_hole(dcl):
-    """From straight ahead the near face hides the far one's edge, so the hole is the far square."""
+    """View a gate from straight ahead: the visible hole is the far square."""
     camera, (p_wb, q_wb) = dcl.camera, level(dcl.camera, 4.0)
     (seen,) = ProjectedCamera(COURSE, camera, RACE, 0, EXACT).see(p_wb, q_wb)
     far = GATE.corners(hole_m(GATE, RACE)) + RACE.depth_m / 2 * GATE.R_wg[:, 0]
@@ -55,7 +55,7 @@ def test_corners_are_those_of_the_drawn_hole(dcl):
         ("an unseen gate", {"gates": (replace(GATE, visible=False),)}, (0, 0, 0), 0),
     ],
 )
-def test_what_can_be_seen(dcl, what, change, turn, count):
+def test_visibility_of_openings(dcl, what, change, turn, count):
     camera = ProjectedCamera(replace(COURSE, **change), dcl.camera, RACE, 0, EXACT)
     pose = level(dcl.camera, 6.0, turn=turn)
     seen = camera.see(*pose)
@@ -67,7 +67,7 @@ def test_what_can_be_seen(dcl, what, change, turn, count):
         assert gate.corners_px.sum(1).argmin() == 0
 
 
-def test_of_a_cut_opening_the_sides_in_view_are_measured(dcl):
+def test_the_sides_in_view_of_a_cut_opening_are_measured(dcl):
     """The others are off by more than the image shows, and the covariance of what is reported says along which lines."""
     camera, pose = dcl.camera, level(dcl.camera, 6.0, turn=(0, 0, 0.72))
     eye = ProjectedCamera(COURSE, camera, RACE, 0, EXACT)
@@ -104,7 +104,7 @@ def test_errors_and_misses_are_the_model_s(dcl):
         return np.interp(math.log(true.side_px[0]), np.log(noise.side_px), column)
 
     assert len(seen) / 2000 == pytest.approx(at(noise.found), abs=0.04)
-    assert errors.std() == pytest.approx(math.hypot(at(noise.corner_px), at(noise.swell_std_px)), rel=0.05)
+    assert errors.std() == pytest.approx(math.hypot(at(noise.corner_px), at(noise.edge_offset_std_px)), rel=0.05)
 
 
 def test_the_model_agrees_with_fresh_rendered_images(dcl):
@@ -122,7 +122,7 @@ def test_the_model_agrees_with_fresh_rendered_images(dcl):
             judged += 1
             assert 0.6 < fresh.corner_px[k] / model.corner_px[k] < 1.6, side
             assert abs(fresh.found[k] - model.found[k]) < 0.25, side
-            assert abs(fresh.swell_px[k] - model.swell_px[k]) < 0.15, side
+            assert abs(fresh.edge_offset_px[k] - model.edge_offset_px[k]) < 0.15, side
     assert judged >= 4
     sizes, hits = np.array(cut).T
     assert hits.mean() == pytest.approx(

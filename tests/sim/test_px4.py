@@ -21,7 +21,7 @@ class Px4Peer(Peer):
         self.ticks(3.0)  # boots
 
     def stream(self, seconds, hz, target=HOVER):
-        """What is heard while set-points go out."""
+        """Return the messages received while set-points are sent."""
         received = []
         for _ in range(math.ceil(seconds * hz)):
             self.say(target)
@@ -29,7 +29,7 @@ class Px4Peer(Peer):
         return received + self.answers()
 
     def ask(self, command):
-        """What is answered to a command."""
+        """Return the answer to a command."""
         self.sent = b""
         self.say(command)
         return self.answers()

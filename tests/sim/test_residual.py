@@ -1,4 +1,4 @@
-"""What a plant lacks, learned from a flight with truth: found again at its size, and never what the plant has already."""
+"""Residual models learned from flights with truth recover an added force, and nothing that the plant already models."""
 
 from dataclasses import replace
 
@@ -191,7 +191,7 @@ def test_errors_that_cannot_be_made_are_one_clear_line(tmp_path, option, value, 
         race_bench("make-errors", "vq1", "--out", tmp_path / "e.npz", option, value)
 
 
-def test_what_is_no_residual_file_is_one_clear_line(tmp_path):
+def test_a_malformed_residual_file_is_refused_in_one_line(tmp_path):
     FlightLog(tmp_path / "e.mcap").close()
     for file, said in (("e.mcap", "not a valid .npz file"), ("none.npz", "cannot be read")):
         with pytest.raises(UserError, match=f"{file}: {said}"):

@@ -47,7 +47,7 @@ def test_a_ray_ends_on_the_surface_of_what_it_hits_and_never_passes_through_a_so
     (s,), (box,) = cast(solids, p, direction[None], range_m)
 
     def beyond(point, i):
-        """How far outside of box i, m; negative inside."""
+        """Return the distance outside of box i, m; negative inside."""
         return float((np.abs((point - solids.centre[i]) @ solids.axes[i]) - solids.half[i]).max())
 
     if box != NOTHING:
@@ -68,7 +68,7 @@ def test_a_gate_is_seen_by_its_frame_and_through_its_opening(vq1, world):
 
 
 def off_surface(world, points):
-    """How far points (N, 3) are from the nearest surface, m."""
+    """Return the distances of points (N, 3) from the nearest surface, m."""
     local = np.einsum("nmi,mij->nmj", points[:, None] - world.solids.centre, world.solids.axes)
     return np.abs((np.abs(local) - world.solids.half).max(-1)).min(-1)
 

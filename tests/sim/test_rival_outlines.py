@@ -1,4 +1,4 @@
-"""What is reported of rivals in images that nobody draws."""
+"""Reports of rivals by the projected camera."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def rival(p_w, dcl):
 
 
 def reports(track, dcl, p_w, others=(), n=100):
-    """Of the first of them, over some images."""
+    """Return the reports about the first rival over n images."""
     outlines, everybody = RivalOutlines(track, dcl.camera, 0), [rival(one, dcl) for one in (p_w, *others)]
     return [found for _ in range(n) for found in outlines.see(EYE, SOUTH, everybody)]
 
@@ -33,11 +33,11 @@ def test_a_rival_in_view_is_reported_about_where_it_is_and_sometimes_missed(vq1,
 
 
 @pytest.mark.parametrize("p_w", [(4.0, 0.0, -1.5), (-0.1, 1.5, -1.0), (-60.0, 0.0, -3.0)])
-def test_who_is_behind_beside_or_far_is_not_reported(vq1, dcl, p_w):
+def test_a_rival_behind_beside_or_far_is_not_reported(vq1, dcl, p_w):
     assert reports(vq1, dcl, p_w) == []
 
 
-def test_who_is_behind_a_frame_or_another_is_not_reported(vq1, dcl):
+def test_an_occluded_rival_is_not_reported(vq1, dcl):
     gate = vq1.gates[0]
     bar_w = gate.p_wg + gate.R_wg @ [1.0, 1.05, 0.0]
     eye_w = gate.p_wg + gate.R_wg @ [-3.0, 1.05, 0.5]

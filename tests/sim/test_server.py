@@ -37,7 +37,7 @@ def peer(vq1, dcl):
 
 
 def fly_by_position(port: int, legs: list, over: threading.Event) -> None:
-    """Speaks MAVLink through pymavlink alone: arms, then asks for one point after the other, each once the last is near."""
+    """Fly by pymavlink alone: arm, then ask for one point after the other, each once the last is near."""
     link, armed, asked = mavutil.mavlink_connection(f"udpin:127.0.0.1:{port}", source_system=255), False, False
     position_only, legs = 0b110111111000, list(legs)
     assert link.wait_heartbeat(timeout=10)

@@ -188,7 +188,7 @@ def square(x, y=0.0):
 
 
 def run(dcl, track, points, speed=10.0, limit_s=60.0):
-    """Flies level along points at constant speed, in ticks, and through whatever is in the way."""
+    """Fly level along points at constant speed, in ticks, and through whatever is in the way."""
     referee, world, body = Referee(track, 1, limit_s), Colliders(track), body_of(dcl)
     t, path = 0.0, [np.array(points[0], float)]
     for a, b in zip(points, points[1:], strict=False):

@@ -1,4 +1,4 @@
-"""What each wire profile promises: rates, stamps, signs and gains."""
+"""Properties of each wire profile: rates, stamps, signs and gains."""
 
 import math
 from dataclasses import replace
@@ -96,7 +96,7 @@ def test_a_command_of_mask_128_turns_faster_and_of_144_the_other_way():
 
 @pytest.mark.parametrize("bit", [True, False])
 @pytest.mark.parametrize("profile", [SPEC, DCL], ids=lambda profile: profile.name)
-def test_what_one_side_means_the_other_understands(profile, bit):
+def test_both_ends_agree_on_the_meaning_of_messages(profile, bit):
     profile = replace(profile, rates_rad_s_bit=bit)
     client, server = ClientCodec(profile), ServerCodec(profile)
     rates = AttitudeTarget((1.0, 0.0, 0.0, 0.0), (3.0, -2.0, 0.5), 0.5)

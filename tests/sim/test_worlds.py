@@ -12,7 +12,7 @@ from sim.physics.plant import Q, V
 from sim.physics.swift_plant import SwiftPlant
 from sim.simulator import Simulator
 from sim.worlds.deviations import AS_BELIEVED, NAMES, AirDeviation, Deviations, LinkDeviation, PlantDeviation
-from sim.worlds.distribution import load_worlds, resolve, save
+from sim.worlds.distribution import load_worlds, resolve
 from sim.worlds.dryden import Dryden
 from sim.worlds.forces import Forces, forces_of
 from sim.worlds.video import MarkovChain, VideoTransport
@@ -56,7 +56,7 @@ def test_the_named_world_is_the_one_that_equals_the_belief(vq1, dcl):
 
 def test_a_saved_world_is_the_same_world(vq1, dcl, tmp_path):
     drawn = resolve("unknown:7", vq1, dcl)
-    save(tmp_path / "drawn.yaml", drawn)
+    drawn.save(tmp_path / "drawn.yaml")
     again = resolve(str(tmp_path / "drawn.yaml"), vq1, dcl)
     assert again == drawn and again.deviations != AS_BELIEVED
 
@@ -66,7 +66,7 @@ def test_a_seed_is_a_world(vq1, dcl):
 
 
 def test_every_deviation_can_be_drawn():
-    """Only what a factor beside it needs stays fixed."""
+    """Every field can be drawn except those that another factor determines."""
     fixed = {"camera.dropout_frames", "link.video_jitter_tau_s", "link.frame_loss_frames", "air.gust_height_m"}
     assert {factor.of for factor in UNKNOWN.factors} == set(NAMES) - fixed
 
@@ -148,10 +148,10 @@ def test_gates_stand_where_the_world_says(vq1, dcl):
 
 
 def test_a_map_on_the_wire_is_the_published_one(vq1, dcl):
-    """What is told is what is believed: a simulator does not correct the map that it was made from."""
+    """The map sent equals the published one: a simulator does not correct the map that it was made from."""
     moved = replace(AS_BELIEVED.course, gate_moved_m=((0.0, 1.0, 0.0),) * 6)
     simulator = Simulator(world(vq1, dcl, course=moved), load_profile("dcl"), 0)
-    assert simulator.world.told == vq1 != simulator.world.track
+    assert simulator.world.published == vq1 != simulator.world.track
 
 
 def imu(simulator, count=240):
@@ -198,7 +198,7 @@ def test_a_force_as_old_as_a_tick_is_the_one_of_the_tick_before(dcl, vq1):
 
 
 @pytest.mark.parametrize("name", ["dcl", "swift"])
-def test_what_drifts_with_the_wind_feels_none(name, vq1):
+def test_a_vehicle_that_drifts_with_the_wind_feels_none(name, vq1):
     """The wind's force at rest is that of flying against it, and with the air's own speed there is no drag left."""
     vehicle = load_vehicle(name)
     forces = Forces(world(vq1, vehicle, air=AirDeviation(wind_north_m_s=3.0, wind_east_m_s=4.0)), 0)

@@ -11,7 +11,7 @@ HANDED_OVER_S, CLIMB_S, LIMIT_S = 1.3, 2.0, 30.0
 
 
 def fly(board: MSPy) -> dict:
-    """What it has read, the accelerometer on the floor, and the altitudes during its climb, m."""
+    """Return the messages read, the accelerometer on the floor, and the altitudes during the climb, m."""
     begin, armed, accel, altitudes = time.monotonic(), None, [], []
 
     def ask(name):

@@ -1,4 +1,4 @@
-"""What networks, other vehicles and wrong clocks do to a race."""
+"""Injuries of a race by networks, other vehicles and wrong clocks."""
 
 import struct
 from collections.abc import Callable, Iterable

@@ -26,7 +26,7 @@ Passage = tuple[float, bytes]  # delay in s, datagram
 
 @dataclass
 class Context:
-    """What an injury may know: the random numbers of the seed, and how far the race is."""
+    """Inputs of an injury: the seed's random numbers and the progress of the race."""
 
     rng: random.Random
     t: float = 0.0  # s since the proxy began
@@ -34,32 +34,32 @@ class Context:
 
 
 class Injury:
-    """Passes everything on unharmed."""
+    """Injury that passes everything on unharmed."""
 
     def telemetry(self, datagram: bytes, about: Context) -> Iterable[Passage]:
-        """What the pilot gets in place of a MAVLink datagram."""
+        """Return the datagrams that the pilot receives in place of a MAVLink datagram."""
         return [(0.0, datagram)]
 
     def video(self, datagram: bytes, about: Context) -> Iterable[Passage]:
-        """What the pilot gets in place of a chunk of an image."""
+        """Return the chunks that the pilot receives in place of a chunk of an image."""
         return [(0.0, datagram)]
 
     def commands(self, datagram: bytes, about: Context) -> Iterable[Passage]:
-        """What the simulator gets in place of a datagram of the pilot."""
+        """Return the datagrams that the simulator receives in place of one of the pilot's."""
         return [(0.0, datagram)]
 
     def strangers(self, about: Context) -> Iterable[bytes]:
-        """What other senders say to the pilot's MAVLink port, asked a hundred times a second."""
+        """Return other senders' datagrams to the pilot's MAVLink port; called a hundred times a second."""
         return []
 
     def noise(self, about: Context) -> Iterable[bytes]:
-        """What other senders say to its video port."""
+        """Return other senders' datagrams to its video port."""
         return []
 
 
 @dataclass
 class Witness:
-    """What the pilot has said."""
+    """Record of the pilot's messages."""
 
     set_points: int = 0
     not_finite: int = 0
@@ -83,7 +83,7 @@ class Witness:
 
 
 class Proxy:
-    """Runs on a thread while it is entered."""
+    """Proxy that runs on a thread while it is entered."""
 
     def __init__(self, injury: Injury, seed: int):
         self._injury, self._about = injury, Context(random.Random(seed))
@@ -107,12 +107,12 @@ class Proxy:
 
     @property
     def mavlink_port(self) -> int:
-        """Where the simulator sends telemetry."""
+        """Port to which the simulator sends telemetry."""
         return int(self._near.getsockname()[1])
 
     @property
     def video_port(self) -> int:
-        """Where the simulator sends images."""
+        """Port to which the simulator sends images."""
         return int(self._video.getsockname()[1])
 
     @property
@@ -121,7 +121,7 @@ class Proxy:
         return self._about.since_go
 
     def start(self, mavlink: int, video: int) -> None:
-        """Begins to pass on to the pilot's ports."""
+        """Begin to pass on to the pilot's ports."""
         self._pilots = mavlink, video
         self._thread.start()
 

@@ -21,7 +21,7 @@ LIMIT_S = 300.0  # of a race, start-up on a busy machine included; more is a han
 
 @dataclass(frozen=True)
 class Raced:
-    """What was left of a race."""
+    """Outcome of a race."""
 
     code: int | None  # of run-mpc; None: it hung
     result: dict | None  # its JSON
@@ -48,7 +48,7 @@ def race(
     file_limit: int = 0,
     profile: str = "dcl",
 ) -> Raced:
-    """Flies one race of a plan.
+    """Fly one race of a plan.
 
     Args:
         fault: of the process.

@@ -19,7 +19,7 @@ RACES = int(os.environ.get("SOAK_BUSY_RACES", "10"))  # in all
 
 @contextlib.contextmanager
 def busy_cores():
-    """As many processes as there are cores for us that never wait."""
+    """Keep one busy process on each available core."""
     spin = [sys.executable, "-c", "while True: pass"]
     hogs = [subprocess.Popen(spin) for _ in os.sched_getaffinity(0)]
     try:
@@ -67,7 +67,7 @@ def test_races_finish_on_a_busy_machine(timesync, plan_folder, tmp_path):
 @pytest.mark.soak
 @pytest.mark.parametrize("load", [contextlib.nullcontext, busy_cores], ids=["quiet", "busy"])
 def test_races_in_unknown_worlds_finish(load, plan_folder, tmp_path):
-    """In real time, by drawn images on a clock of their own: as many as the machine draws in time."""
+    """Race in real time with rendered images on a separate clock, as many as the machine renders in time."""
     with load():
         results = [
             fly(plan_folder / "vq1.csv", "dcl", seed, tmp_path, "--world", f"unknown:{seed}")

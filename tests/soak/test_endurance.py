@@ -16,10 +16,8 @@ from tests.processes import free_port
 from tests.soak.race import LIMIT_S
 
 RACING_S = float(os.environ.get("SOAK_S", "900"))
-MEMORY, TICK = (
-    1.10,
-    1.5,
-)  # most of the last third's median over the first's; a tick's varies with what else the machine does
+# Most of the last third's median over the first's; a tick's varies with what else the machine does.
+MEMORY, TICK = 1.10, 1.5
 
 
 @dataclass(frozen=True)

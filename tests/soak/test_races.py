@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.processes import few_images
 from tests.soak.injuries import (
     GIMBAL,
     IMU,
@@ -97,7 +98,7 @@ SHORT = [
 
 
 def judge(case: Case, raced: Raced) -> None:
-    """What holds for every race."""
+    """Check the properties of every race."""
     about = f"{raced.told}\n{raced.errors[-3000:]}\n{raced.result}"
     assert raced.code is not None, f"it hangs\n{about}"
     assert "Traceback" not in raced.told + raced.errors, about
@@ -121,5 +122,6 @@ def test_a_race(case, plan_folder):
 
 
 @pytest.mark.parametrize("case", SHORT, ids=lambda case: case.name)
-def test_a_short_race(case, sprint):
-    judge(case, race(sprint / "sprint.csv", case.injury, **case.options))
+def test_a_short_race(case, sprint, tmp_path):
+    profile = str(few_images("dcl", tmp_path))
+    judge(case, race(sprint / "sprint.csv", case.injury, profile=profile, **case.options))

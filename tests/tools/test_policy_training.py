@@ -15,8 +15,8 @@ from sim.physics.residual import Residuals
 from tools.training import policy as command
 from tools.training.expert import error, flown, moved
 from tools.training.imitation import ExpertDataset
-from tools.training.learner import Learner, Task
-from tools.training.ppo import ActorCritic, Batch, Hyperparameters, Normaliser, advantages, update
+from tools.training.learner import Learner, LearningTask
+from tools.training.ppo import ActorCritic, Hyperparameters, Normaliser, UpdateBatch, advantages, update
 from tracks.observation import OBSERVATION, Scaling
 from vehicle.errors import UserError
 
@@ -26,7 +26,7 @@ FEW = Hyperparameters(horizon=4, minibatch=16, epochs=2)
 
 @pytest.fixture
 def task(dcl, vq1):
-    return Task(vq1, dcl, 60.0, 8, (1,), Randomisation(thrust=0.1, position_m=0.1))
+    return LearningTask(vq1, dcl, 60.0, 8, (1,), Randomisation(thrust=0.1, position_m=0.1))
 
 
 def test_advantages_are_their_definition():
@@ -64,10 +64,10 @@ def batch_of(net, n, gain):
         policy = net.policy(seen)
         action = policy.mean + policy.stddev * torch.randn((n, 4), generator=generator)
         probability = policy.log_prob(action).sum(-1)
-    return Batch(seen, known, action, probability, gain(action), torch.zeros(n))
+    return UpdateBatch(seen, known, action, probability, gain(action), torch.zeros(n))
 
 
-def test_what_was_better_becomes_likelier_within_the_most_divergence():
+def test_better_actions_become_likelier_within_the_divergence_limit():
     torch.manual_seed(0)
     net = ActorCritic(OBSERVATION.size, TRUTH, HOVER)
     batch = batch_of(net, 512, lambda action: action[:, 1])
@@ -89,7 +89,7 @@ def test_a_critic_alone_leaves_the_policy_as_it_is():
     assert net.value(batch.known).abs().mean() < value.abs().mean(), "and has learned that nothing is worth anything"
 
 
-def test_what_is_shipped_is_what_was_trained(task):
+def test_the_exported_policy_acts_as_the_trained_network(task):
     learner = Learner(task, FEW, 0)
     for _ in range(3):
         learner.improve(10_000)

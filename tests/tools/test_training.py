@@ -98,8 +98,8 @@ def test_mirrored_twice_is_the_same_and_once_still_clockwise():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_taught_is_what_is_read(seed):
-    """From the ideal maps of a random frame comes every opening that no other one touches."""
+def test_the_target_maps_decode_to_the_gates_they_encode(seed):
+    """The ideal maps of a random frame yield every opening that no other one touches."""
     rng = np.random.default_rng(seed)
     track, look = random_track(rng), random_look(rng)
     labeller, asked = Labeller(track, CAMERA, look), 0

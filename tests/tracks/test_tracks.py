@@ -68,7 +68,7 @@ def test_a_square_drawn_as_a_polygon_is_the_same_opening(y, z, sense):
 
 
 def test_a_tunnel_is_judged_at_both_of_its_ends():
-    """At 45 degrees through a prism 1 m long the path leaves the middle by half a metre at its ends."""
+    """A path at 45 degrees through a prism 1 m long is half a metre off its axis at both ends."""
     square = ((-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0))
     tunnel = Gate(GATE.centre_m, GATE.yaw_deg, polygon_m=square, tunnel_m=1.0)
     found = tunnel.crossing(at(tunnel, -2, -2, 0), at(tunnel, 2, 2, 0))

@@ -1,4 +1,4 @@
-"""What a row of VADR-TS-002 is, and what rows are checked with: pymavlink's bytes, both codecs, a session."""
+"""Rows of VADR-TS-002 and the means of checking them: pymavlink's bytes, both codecs, a session."""
 
 from collections.abc import Callable
 from typing import NamedTuple

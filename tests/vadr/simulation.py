@@ -44,7 +44,7 @@ def environment() -> list[Row]:
 
 
 def _on_pad() -> np.ndarray:
-    """What the accelerometer reads at rest, m/s^2."""
+    """Return the accelerometer's reading at rest, m/s^2."""
     simulator = Simulator(as_believed(VQ1, DCL), SPEC, 0)
     return np.array(next(message.accel for message in simulator.tick().telemetry if isinstance(message, Imu)))
 

@@ -1,4 +1,4 @@
-"""What every command has in common: who says what on which stream, and what `--quiet` and `--json` leave of it."""
+"""Common behaviour of all commands: the use of stdout and stderr, `--quiet` and `--json`."""
 
 import importlib
 import json

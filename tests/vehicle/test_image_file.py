@@ -55,7 +55,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
-def test_what_the_camera_cannot_have_sent_is_not_decoded(data, dcl, monkeypatch):
+def test_images_that_the_camera_cannot_send_are_not_decoded(data, dcl, monkeypatch):
     monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("decoded"))
     assert decode(data, dcl.camera) is None
 

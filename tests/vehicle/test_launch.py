@@ -1,4 +1,4 @@
-"""How a command begins: NumPy with one thread, unless the user wants more; Ctrl-C heard wherever it strikes."""
+"""Start of a command: NumPy with one thread unless configured otherwise; Ctrl-C is effective at any time."""
 
 import multiprocessing
 import os

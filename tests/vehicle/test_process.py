@@ -22,7 +22,7 @@ def received():
 
 
 def swallowed(seconds):
-    """As long as no interrupt strikes, but so many seconds at most."""
+    """Wait until an interrupt, at most `seconds`."""
     with contextlib.suppress(KeyboardInterrupt):
         time.sleep(seconds)
 
@@ -46,7 +46,7 @@ def test_an_interrupt_strikes_again_until_it_is_heard():
 
 
 def test_an_interrupt_that_another_thread_takes_waits_until_the_children_have_begun():
-    """Where the main thread has blocked the signal, the system gives it to any other thread."""
+    """If the main thread has blocked the signal, the system delivers it to any other thread."""
     go, taken = threading.Event(), threading.Event()
 
     def take():

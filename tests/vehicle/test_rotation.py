@@ -56,7 +56,7 @@ def test_matrix_round_trip_up_to_sign(q):
 
 @pytest.mark.parametrize("half_turn", [(0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0, 0.6, 0, -0.8), (1e-9, 0, 1, 0)])
 def test_a_half_turn_has_a_quaternion(half_turn):
-    """Where the trace method divides by w = 0."""
+    """Test half turns, at which the trace method divides by w = 0."""
     assert matrix(from_matrix(matrix(half_turn))) == pytest.approx(matrix(half_turn), abs=1e-15)
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mpc.policy.policy import About, Policy
+from mpc.policy.policy import Policy, PolicyProvenance
 from planner.plan import Plan
 from sim.environment.racing import TRUTH, EnvironmentStep, Options, RacingEnvironment, Randomisation
 from sim.physics.residual import Residuals
 from sim.physics.setting import SETTINGS
 from tools.training.imitation import ExpertDataset, fit
-from tools.training.ppo import ActorCritic, Batch, Hyperparameters, advantages, update
+from tools.training.ppo import ActorCritic, Hyperparameters, UpdateBatch, advantages, update
 from tracks.observation import ACTION, OBSERVATION, Scaling
 from tracks.track import Track
 from vehicle.rotation import Array
@@ -27,7 +27,7 @@ CRITIC_ALONE = 2_000_000  # steps after the imitation in which only the critic i
 
 
 @dataclass(frozen=True)
-class Task:
+class LearningTask:
     """Learning task: a course, a vehicle, and their randomisation."""
 
     track: Track
@@ -99,7 +99,7 @@ class EpisodeStatistics:
 class Learner:
     """PPO on a task. Its pickle is a checkpoint, from which training continues bit-identically."""
 
-    def __init__(self, task: Task, by: Hyperparameters, seed: int):
+    def __init__(self, task: LearningTask, by: Hyperparameters, seed: int):
         self.task, self.by, self.seed = task, by, seed
         torch.manual_seed(seed)  # for the initial weights
         self._races = task.environments(seed)
@@ -122,7 +122,7 @@ class Learner:
             self.net.seen.update(batch.observation)
         return figures
 
-    def go_on_in(self, task: Task) -> None:
+    def go_on_in(self, task: LearningTask) -> None:
         """Finetune: continue on another task of the same course and vehicle, with new races."""
         self.task, self._races = task, task.environments(self.seed)
         self._seen = [race.reset() for race in self._races]
@@ -148,7 +148,7 @@ class Learner:
         self._critic_until = self.steps + CRITIC_ALONE
 
     @torch.no_grad()
-    def _fly(self) -> Batch:
+    def _fly(self) -> UpdateBatch:
         """Fly T steps of N vehicles by the present policy; return them with advantages and targets."""
         net, races = self.net, self._races
         edges = np.cumsum([0, *(race.n for race in races)])
@@ -178,12 +178,12 @@ class Learner:
         gain = advantages(np.array(rewards), value, after, np.array(ended), self.by.gamma, self.by.gae)
         targets = (torch.as_tensor(a, dtype=torch.float32).reshape(-1) for a in (gain, gain + value))
         steps_of = (x.flatten(0, 1) for x in (observation, known, action, log_probability))
-        return Batch(*steps_of, *targets)
+        return UpdateBatch(*steps_of, *targets)
 
     def policy(self) -> Policy:
         """Return the deterministic policy (its mean), with the normalisation of observations folded into the first layer."""
         task, normaliser = self.task, self.net.seen
-        about = About(
+        about = PolicyProvenance(
             *(task.track.name, task.track.hash, task.vehicle.name, task.vehicle.hash),
             *(task.command_hz, task.settings, self.steps, self.seed),
         )

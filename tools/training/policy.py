@@ -21,7 +21,7 @@ from planner.plan import read_plan
 from sim.environment.racing import Randomisation
 from sim.physics.residual import Residuals
 from sim.physics.setting import SETTINGS
-from tools.training.learner import Learner, Task
+from tools.training.learner import Learner, LearningTask
 from tools.training.ppo import Hyperparameters
 from tracks.track import load_track
 from vehicle.command import perform, remark
@@ -134,7 +134,7 @@ def begun(given: argparse.Namespace) -> Learner:
     track, vehicle = load_track(given.track), load_vehicle(given.vehicle)
     randomisation = Randomisation(given.thrust, given.drag, given.position, given.velocity, given.attitude)
     hz = load_profile(given.profile).command_hz
-    task = Task(track, vehicle, hz, given.vehicles, tuple(given.settings), randomisation)
+    task = LearningTask(track, vehicle, hz, given.vehicles, tuple(given.settings), randomisation)
     learner = Learner(task, Hyperparameters(learning_rate=given.learning_rate, horizon=given.horizon), given.seed)
     if given.plan is not None:
         plan = read_plan(given.plan)
@@ -143,7 +143,7 @@ def begun(given: argparse.Namespace) -> Learner:
     return learner
 
 
-def _residuals(path: Path, task: Task) -> Residuals:
+def _residuals(path: Path, task: LearningTask) -> Residuals:
     """Load residuals for a task.
 
     Raises:

@@ -122,7 +122,7 @@ def advantages(reward: Array, value: Array, after: Array, ended: Array, gamma: f
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class UpdateBatch:
     """Training data of one update: B steps."""
 
     observation: Tensor  # (B, n)
@@ -136,7 +136,7 @@ class Batch:
 def update(
     net: ActorCritic,
     optimiser: torch.optim.Optimizer,
-    batch: Batch,
+    batch: UpdateBatch,
     by: Hyperparameters,
     generator: torch.Generator,
     actor: bool = True,

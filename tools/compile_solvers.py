@@ -1,0 +1,29 @@
+"""Compile the functions of the planner's models and the controllers' solvers in advance: half a minute, once per machine."""
+
+from dataclasses import replace
+
+from mpc.make import make_controller
+from planner.models import MODELS
+from planner.options import PlanOptions
+from planner.planning import make_plan
+from planner.problem.problem import flight_block
+from tracks.track import load_track
+from vehicle.vehicle import load_vehicle
+
+TRACK, VEHICLES = "vq1", {"rates": "dcl", "rotors": "cpc"}  # one vehicle of each model
+CONTROLLERS = ("mpcc", "tracking")
+
+
+def main() -> None:
+    """Plan a course of one gate, and make each controller for it."""
+    for model, vehicle in VEHICLES.items():
+        flight_block(MODELS[model](load_vehicle(vehicle)))
+    whole, dcl = load_track(TRACK), load_vehicle("dcl")
+    track = replace(whole, gates=whole.gates[:1])
+    plan, _ = make_plan(track, dcl, PlanOptions(guesses=1))
+    for controller in CONTROLLERS:
+        make_controller(controller, plan, dcl, track)
+
+
+if __name__ == "__main__":
+    main()
