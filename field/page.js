@@ -7,6 +7,7 @@ const plain = value => typeof value === "string" ? value.replace(/[<>&]/g, c => 
   : value && typeof value === "object" ? Object.fromEntries(Object.entries(value).map(([key, one]) => [key, plain(one)]))
   : value;
 const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%.()*+-;,=>?@^_`{|}~";
+const SCENE_PX = 1050;  // width that a course in 3-D takes at its given distance of the eye; narrower boxes show it from farther away
 let page;  // its data
 
 function bytesOf(text) {  // base 85, four bytes of five digits
@@ -43,6 +44,8 @@ function draw(figure) {  // resolves to plotly's element
   }
   if (figure.layout.height) box.style.height = figure.layout.height + "px";
   const layout = { margin: { t: 20, r: 10 }, ...plain(figure.layout) };
+  const eye = layout.scene?.camera?.eye, back = Math.max(1, SCENE_PX / box.clientWidth);
+  if (eye) for (const axis in eye) eye[axis] *= back;
   return Plotly.newPlot(box, plain(figure.data), layout, { responsive: true, displaylogo: false, ...figure.config });
 }
 

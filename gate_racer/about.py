@@ -4,12 +4,15 @@ import argparse
 import sys
 from pathlib import Path
 
+from estimation.registry import ESTIMATORS
 from gate_racer.commands import COMMANDS
 from gate_racer.completion import SHELLS, completion
 from gate_racer.doctor import examine
 from link.msp.profile import FOLDER as MSP_PROFILES
 from link.profile import FOLDER as PROFILES
+from mpc.policy.policy import names as policies
 from mpc.problem.settings import CONTROLLERS
+from perception.registry import DETECTORS
 from sim.view.look import FOLDER as LOOKS
 from sim.worlds.distribution import FOLDER as WORLDS
 from tracks.track import FOLDER as TRACKS
@@ -38,7 +41,9 @@ def parser() -> argparse.ArgumentParser:
     )
     add_common(arguments, "the output")
     what = arguments.add_subparsers(dest="what", required=True, metavar="COMMAND")
-    listing = "list the named tracks, vehicles, wire profiles, worlds, looks and controllers"
+    listing = (
+        "list the names of tracks, vehicles, profiles, worlds, looks, controllers, policies, detectors and estimators"
+    )
     doctor = "check this machine, and name the remedy for what is missing"
     for name, purpose in {"list": listing, "doctor": doctor}.items():
         add_common(what.add_parser(name, help=purpose), "the output", within=True)
@@ -53,12 +58,15 @@ def run(arguments: argparse.Namespace) -> int:
     """List names, check this machine or print a completion script; return 1 if something required for flight is missing."""
     if arguments.what == "list":
         known = {kind: names(folder) for kind, folder in FOLDERS.items()} | {
-            "controllers (--controller)": list(CONTROLLERS)
+            "controllers (--controller)": list(CONTROLLERS),
+            "policies (--policy)": policies(),
+            "detectors (--detector)": list(DETECTORS),
+            "estimators (--estimator)": list(ESTIMATORS),
         }
         for kind, named in known.items():
             say(f"{kind}: {', '.join(named)}")
         write_json(arguments.json, {kind.partition(" (")[0]: named for kind, named in known.items()})
-        say("In place of a name, each option accepts the path of a YAML file.")
+        say("In place of a name, options also accept the path of a file, except --detector and --estimator.")
         return 0
     if arguments.what == "completion":
         say(completion(arguments.shell, COMMANDS))

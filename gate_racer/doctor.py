@@ -9,7 +9,7 @@ from pathlib import Path
 
 from link.profile import load_profile
 from link.sockets import LinkError, bind_udp
-from mpc.solvers.acados import AcadosMissingError, import_template
+from mpc.solvers.acados import WHEEL, AcadosMissingError, import_template
 from planner.problem.compiled import find_compiler
 from sim.view.look import load_look
 from tracks.track import load_track
@@ -82,8 +82,11 @@ def _acados() -> Finding:
     try:
         return Finding("acados", True, f"{import_template().__file__}: about 0.5 ms per command")
     except AcadosMissingError as error:
-        consequence = "CasADi is used instead (--solver casadi), several times slower"
-        return Finding("acados", False, f"{one_line(str(error))}; {consequence}")
+        consequence = "CasADi is used (--solver casadi), several times slower"
+        wheel = f"`pip install --no-deps --target {WHEEL} comma-deps-acados`, then delete {WHEEL}/casadi*"
+        remedy = f"; run `make setup` in a checkout, else {wheel}; or set ACADOS_SOURCE_DIR and install acados_template"
+        how = "" if WHEEL.is_dir() else remedy
+        return Finding("acados", False, f"{one_line(str(error))}{how}; without it, {consequence}")
 
 
 def _compiler() -> Finding:

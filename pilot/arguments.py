@@ -19,6 +19,10 @@ from vehicle.files import require_output
 
 VIEW_PORT = 8765  # TCP port, Foxglove's default
 VIEW = f"127.0.0.1:{VIEW_PORT}"
+WAIT_S = 60.0  # s, default wait for a simulator in another process (chosen)
+START_S = (
+    300.0  # s, for the built-in one, which is compiled at its first use: 5 s of CPU, on a machine that may be loaded
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -162,7 +166,11 @@ def _add_run(arguments: argparse.ArgumentParser) -> None:
         action="store_true",
         help="re-plan in flight if the vehicle performs better than its file, see docs/planning.md",
     )
-    arguments.add_argument("--timeout", type=float, default=60.0, help="time to wait for a simulator, s (default: 60)")
+    arguments.add_argument(
+        "--timeout",
+        type=float,
+        help=f"time to wait for a simulator, s (default: {WAIT_S:g}, for the built-in one {START_S:g})",
+    )
     arguments.add_argument("--log", type=Path, default=Path("logs"), help="folder for log and plot (default: logs)")
     arguments.add_argument(
         "--log-limit",
@@ -207,8 +215,10 @@ def require_consistent(arguments: argparse.Namespace) -> None:
         )
     if arguments.world is not None and arguments.live:
         raise UserError("--world: applies to the built-in simulator only; with --live, give it to race-sim")
-    for name in ("log_limit", "opening"):
-        if getattr(arguments, name) <= 0:
+    if arguments.timeout is None:
+        arguments.timeout = WAIT_S if arguments.live else START_S
+    for name in ("log_limit", "opening", "timeout"):
+        if not getattr(arguments, name) > 0:
             raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name):g}: must be positive")
 
 
@@ -224,6 +234,9 @@ def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None) -
     if arguments.sitl is not None and (msp is None or arguments.live):
         raise UserError("--sitl: needs --profile betaflight without --live; with --live, give it to race-sim")
     if msp is None:
+        for option in ("peer", "listen", "video", "signing_key"):
+            if getattr(arguments, option) and not arguments.live:
+                raise UserError(f"--{option.replace('_', '-')}: needs --live, a simulator in another process")
         return
     if bool(arguments.msp) is not arguments.live:
         raise UserError(

@@ -48,7 +48,7 @@ def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle, camera: Came
     """Return the track and its plan: the one given (possibly made for another camera), the one stored, or a new one.
 
     Raises:
-        UserError: missing or malformed files, or a plan for another track or vehicle.
+        UserError: missing or malformed files, or a plan for another track, vehicle or number of laps.
     """
     if Path(arguments.what).suffix != ".csv":
         track = load_track(arguments.what)
@@ -56,6 +56,8 @@ def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle, camera: Came
         seeing = replace(vehicle, camera=camera)
         return track, find_or_make_plan(arguments.plans, track, seeing, options, progress_line, arguments.uncertified)
     plan = read_plan(arguments.what)
+    if arguments.laps not in (1, plan.laps):
+        raise UserError(f"--laps {arguments.laps}: {arguments.what} has {plan.laps}; name its track to plan again")
     track = load_track(plan.track_file)
     plan.require(track, vehicle)
     if not arguments.uncertified:

@@ -26,7 +26,7 @@ from pilot.replay_setting import setting_of_others, setting_of_own
 from tracks.track import Track
 from vehicle.command import add_common, perform, write_json
 from vehicle.errors import UserError
-from vehicle.files import reading, require_output
+from vehicle.files import reading, require_output, write_figure
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
@@ -220,7 +220,7 @@ def draw(path: Path, run: Replay, title: str) -> None:
     axes[0].legend(loc="upper right")
     axes[-1].set(xlabel="simulator clock [s]")
     figure.suptitle(title)
-    figure.savefig(path, dpi=90)
+    write_figure(path, figure)
     plt.close(figure)
 
 
@@ -248,6 +248,8 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: argparse.Namespace) -> int:
     """Replay as the command line requests, write figures and plot, and return the exit code. Raises UserError as `read_log`."""
     out = arguments.out or arguments.log.with_name(arguments.log.stem + "-replay")
+    if not out.name:
+        raise UserError(f"--out {out}: must end in a file name, such as {out / arguments.log.stem}")
     outputs = out.with_suffix(".json"), out.with_suffix(".png")
     for output in (*outputs, *filter(None, [arguments.json])):
         require_output(output, arguments.log, arguments.track, arguments.vehicle)

@@ -81,8 +81,8 @@ def _draw(session: Session, pilot: AnyPilot, recorder: Recorder, verdict: Verdic
     plot = recorder.path.with_suffix(".png")
     try:
         draw_flight(plot, recorder.flight, verdict, session.plan, session.track, session.vehicle, pilot.go_t)
-    except OSError as error:
-        warn(f"{plot}: cannot be written ({error.strerror})")
+    except FileError as error:
+        warn(str(error))
 
 
 def excite(session: Session, mode: str, link: Link) -> tuple[Path, str]:

@@ -192,7 +192,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _warm(path: Path, task: Task) -> Plan:
     """Read the warm start: a plan of this project, or a peer's trajectory."""
-    own = path.with_suffix(".json").exists()
+    own = (path.parent / f"{path.stem}.json").exists()
     return read_plan(path) if own else read_peer_plan(path, task)
 
 

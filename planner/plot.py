@@ -17,6 +17,7 @@ from planner.plan import Plan
 from tracks.gate import Gate
 from tracks.track import Track
 from vehicle.dynamics import RATES_X
+from vehicle.files import write_figure
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
@@ -127,5 +128,5 @@ def draw_plan(path: Path, plan: Plan, track: Track, vehicle: Vehicle, risk: Flig
         for node in plan.gate_nodes:
             axis.axvline(plan.t[node], color="tab:red", linewidth=0.8)
     figure.suptitle(f"{track.name}, {vehicle.name}: {plan.total_time:.3f} s")
-    whole.savefig(path, dpi=90)
+    write_figure(path, whole)
     plt.close(whole)

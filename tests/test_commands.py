@@ -1,6 +1,7 @@
 """Every command: as a real process ended by Ctrl-C without a traceback and alive in silence, and careful with its inputs."""
 
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -93,13 +94,21 @@ def test_ctrl_c_ends_every_command_in_order(files, after_s):
             process.wait()
 
 
-SILENT = "import time; from vehicle.progress_dots import ProgressDots; ProgressDots('plan-track'); time.sleep(4); print('done')"
+SLOW = "import sys, time; sys.path.insert(0, sys.argv.pop()); from vehicle.launch import launch; sys.exit(launch('slow', 'slow'))"
 
 
-def test_a_silent_command_shows_that_it_is_alive():
-    together = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    at_work, done = subprocess.run([sys.executable, "-c", SILENT], **together, check=True).stdout.splitlines()
-    assert at_work.startswith("plan-track: running for ") and at_work.endswith(".") and done == "done"
+def test_a_silent_command_shows_in_a_terminal_that_it_is_alive_and_nothing_in_a_pipe(tmp_path):
+    (tmp_path / "slow.py").write_text("import time\ndef main():\n    time.sleep(4)\n    print('done')\n")
+    terminal, end = pty.openpty()
+    asked = [sys.executable, "-c", SLOW, str(tmp_path)]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=end) as shown:
+        piped = subprocess.run(asked, capture_output=True, text=True)
+        assert shown.stdout.read() == b"done\n"
+    os.close(end)
+    at_work = os.read(terminal, 1000).decode()
+    os.close(terminal)
+    assert at_work.startswith("slow: running for ") and at_work.rstrip().endswith(".")
+    assert (piped.stdout, piped.stderr) == ("done\n", "")
 
 
 OVERWRITING = {

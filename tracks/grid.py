@@ -34,6 +34,8 @@ def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M, ahea
         raise UserError(f"place {number} of {of}: must be one of 1 to N places, N at most {MOST}")
     if not 0 < spacing_m < math.inf:
         raise UserError(f"spacing {spacing_m:g} m: must be positive")
+    if not math.isfinite(ahead_m):
+        raise UserError(f"{ahead_m:g} m ahead: must be finite")
     if of == 1:
         return track
     beside = (number - (of + 1) / 2) * spacing_m

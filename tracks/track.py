@@ -17,6 +17,7 @@ from vehicle.rotation import Array, Vector, from_euler
 
 FRAME_MOST_M = 100.0  # m, largest length of a gate's frame (chosen)
 FOLDER = Path(__file__).parent
+MOST_LAPS = 1000  # of a race; each gate of each lap takes memory (chosen)
 
 
 class TrackError(UserError):
@@ -139,10 +140,10 @@ class Track:
         """Return the gates of a number of laps, in order.
 
         Raises:
-            TrackError: less than one lap, or more than one of a course that is not closed.
+            TrackError: less than one lap, more than MOST_LAPS, or more than one of a course that is not closed.
         """
-        if laps < 1:
-            raise TrackError(f"{self.name}: {laps} laps requested: must be at least 1")
+        if not 1 <= laps <= MOST_LAPS:
+            raise TrackError(f"{self.name}: {laps} laps requested: must lie between 1 and {MOST_LAPS}")
         if laps > 1 and not self.closed:
             raise TrackError(f"{self.name}: the course is not closed, so it has one lap, not {laps}")
         return self.gates * laps
@@ -179,13 +180,18 @@ def load_track(name: str | Path) -> Track:
     for what, point in points + ([("end_m", file.end_m)] if file.end_m else []):
         if not ((low <= point) & (point <= high)).all():
             box = f"{file.bounds.low_m} to {file.bounds.high_m}"
-            raise TrackError(f"{path}: {what}: {point} lies outside the bounds {box}")
+            raise TrackError(f"{path}: {what}: {_rounded(point)} lies outside the bounds {box}")
         for i, obstacle in enumerate(file.obstacles):
             if obstacle.distance(point) == 0:
-                raise TrackError(f"{path}: {what}: {point} lies inside obstacles[{i}]")
+                raise TrackError(f"{path}: {what}: {_rounded(point)} lies inside obstacles[{i}]")
     _require_apart(gates, path)
     file_path = str(path.resolve())
     return Track(file.name, file.start, file.bounds, gates, file.closed, file.end_m, file_path, file.obstacles)
+
+
+def _rounded(point: Vector) -> Vector:
+    """Return a point rounded to 1 mm, for messages."""
+    return round(point[0], 3), round(point[1], 3), round(point[2], 3)
 
 
 def load_track_of(name: str, instead: str | Path | None = None) -> Track:

@@ -44,7 +44,7 @@ def add_common(parser: argparse.ArgumentParser, result: str, *also: str, within:
         default=unless_given,
         help="print no progress and no remarks, only results and errors",
     )
-    description = f"write {result} to FILE; with - to stdout, and all other output to stderr"
+    description = f"write {result.replace('%', '%%')} to FILE; with - to stdout, and all other output to stderr"
     add("--json", *also, dest="json", type=Path, default=unless_given, metavar="FILE", help=description)
 
 

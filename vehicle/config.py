@@ -1,5 +1,6 @@
 """Strict loader from a YAML file to a frozen dataclass; errors name the file and the path of the field."""
 
+import io
 import math
 import reprlib
 from copy import deepcopy
@@ -15,7 +16,7 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import Node, ScalarNode
 
 from vehicle.errors import UserError
-from vehicle.files import FileError, read_text
+from vehicle.files import FileError, read_text, write_file
 
 T = TypeVar("T")
 # Largest file, bytes, and number of marks that may begin a value, counted beforehand, since the parser takes at least 0.1 ms per
@@ -46,7 +47,7 @@ def load(path: str | Path, cls: type[T]) -> T:
     except FileError as error:
         raise ConfigError(str(error)) from None
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}: expected named fields, found {type(data).__name__}")
+        raise ConfigError(f"{path}: expected named fields, found {'nothing' if data is None else shown(data)}")
     return from_dict(data, cls, str(path))
 
 
@@ -139,12 +140,16 @@ def load_named(name: str, folder: Path, cls: type[T], what: str) -> T:
 
 
 def write(path: Path, fields: dict[str, Any]) -> None:
-    """Write fields as YAML that the loader reads back to the same numbers; None is omitted."""
+    """Write fields atomically, as YAML that the loader reads back to the same numbers; None is omitted.
+
+    Raises:
+        FileError: the file cannot be written.
+    """
     yaml = YAML()
     yaml.default_flow_style, yaml.width = None, 120
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        yaml.dump(_plain(fields), file)
+    text = io.StringIO()
+    yaml.dump(_plain(fields), text)
+    write_file(path, text.getvalue())
 
 
 def _plain(value: Any) -> Any:

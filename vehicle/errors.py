@@ -25,7 +25,8 @@ class UserError(Exception):
 
 
 def exit_code(main: Callable[[], int | None]) -> int:
-    """Run a command line. Returns 0 or its code; 2 with one line on stderr after a `UserError`; 130 after Ctrl-C."""
+    """Run a command line. Returns 0 or its code; 2 with one line on stderr after a `UserError` or for an unusable
+    file; 130 after Ctrl-C."""
     _open_standard_streams()
     try:
         return main() or 0
@@ -35,6 +36,11 @@ def exit_code(main: Callable[[], int | None]) -> int:
     except BrokenPipeError:  # the reader of our output has closed it
         _drop(sys.stdout)
         return 0
+    except OSError as error:  # a file or folder of the command line that the system refuses
+        if error.filename is None:
+            raise
+        say(f"error: {one_line(f'{error.filename}: {error.strerror}')}", sys.stderr)
+        return 2
     except KeyboardInterrupt:
         say("interrupted", sys.stderr)
         return 130

@@ -25,6 +25,7 @@ from vehicle.errors import UserError
 # Bytes, largest CSV or JSON file: a true path of ten minutes has 20 MB, and empty lists take 24 times their text.
 TEXT_BYTES = 32 << 20
 ARRAY_BYTES = 64 << 20  # bytes, largest .npz file, unpacked; 1000 samples of a residual take 0.2 MB
+DPI = 90  # of figures: 900 to 1500 px wide
 JSON_DEPTH = 64  # most nested lists and objects; the deepest file of the project has 6
 FIELDS = 4 << 20  # most fields of a CSV file, with 100 bytes of memory each
 CAUSES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)  # of malformed content
@@ -220,6 +221,13 @@ def write_file(path: Path, data: str | bytes) -> None:
             draft.write_bytes(data.encode() if isinstance(data, str) else data)
     except OSError as error:
         raise FileError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def write_figure(path: Path, figure: Any) -> None:
+    """Write a figure of matplotlib as PNG, as `write_file` does."""
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=DPI)
+    write_file(path, data.getvalue())
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -37,7 +37,7 @@ def launch(module: str, name: str) -> int:
 
     tell = sys.unraisablehook
     sys.unraisablehook = lambda told: _strike_again() if told.exc_type is KeyboardInterrupt else tell(told)
-    silent = QUIET in sys.argv or sys.stdout is None or sys.stderr is None
+    silent = QUIET in sys.argv or sys.stdout is None or sys.stderr is None or not sys.stderr.isatty()
     sign = None if silent else ProgressDots(name)
 
     def run() -> int | None:

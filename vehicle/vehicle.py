@@ -7,16 +7,35 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 
 from vehicle.camera import Camera
-from vehicle.config import load_named
+from vehicle.config import load_named, named_path
 from vehicle.dynamics import GRAVITY, RatesParameters, RotorsParameters
 from vehicle.errors import UserError
 from vehicle.powertrain import Aero, Battery, ContactParameters, FlightControllerParameters, Mixer, MotorParameters
 from vehicle.rotation import Vector
 
 FOLDER = Path(__file__).parent
+POSITIVE = ("contact_radius_m", "thrust_lag_s", "rate_max_rad_s", "rate_lag_s", "speed_max_m_s", "attitude_gain_1_s")
+MOST = {  # largest magnitude of each field in a file, several times that of any drone: beyond, the unit is another one (chosen)
+    "body_m": 10.0,
+    "contact_radius_m": 10.0,
+    "throttle.thrust_m_s2": 1000.0,
+    "thrust_lag_s": 2.0,
+    "rate_max_rad_s": 100.0,
+    "rate_lag_s": 2.0,
+    "drag_linear_1_s": 50.0,
+    "drag_quadratic_1_m": 10.0,
+    "speed_max_m_s": 1000.0,
+    "command_delay_s": 2.0,
+    "camera.width_px": 8192,
+    "camera.height_px": 8192,
+    "camera.tilt_deg": 180.0,
+    "camera.yaw_deg": 180.0,
+    "camera.roll_deg": 180.0,
+}
 
 
 @dataclass(frozen=True)
@@ -63,6 +82,10 @@ class ImuParameters:
     gyro_noise_rad_s: float  # rad/s
     gyro_bias_rad_s: float  # rad/s
     accel_delay_s: float = 0.0  # s, age of the specific force relative to the sample's time
+
+    def __post_init__(self) -> None:
+        if min(astuple(self)) < 0:
+            raise ValueError("standard deviations must not be negative")
 
 
 @dataclass(frozen=True)
@@ -126,11 +149,12 @@ class Vehicle:
             raise ValueError(
                 f"throttle: a thrust-to-weight ratio of {self.thrust_max / GRAVITY:.2f} is too low to hover"
             )
-        scalars = (self.thrust_lag_s, self.speed_max_m_s, self.contact_radius_m, self.attitude_gain_1_s)
-        if min(*scalars, *self.rate_lag_s, *self.rate_max_rad_s) <= 0:
-            raise ValueError("lags, limits, gain and radius must be positive")
-        if min(self.command_delay_s, self.drag_quadratic_1_m, *self.drag_linear_1_s) < 0:
-            raise ValueError("delay and drag must not be negative")
+        for name in POSITIVE:
+            if min(_numbers(self, name)) <= 0:
+                raise ValueError(f"{name} must be positive")
+        for name in ("command_delay_s", "drag_linear_1_s", "drag_quadratic_1_m"):
+            if min(_numbers(self, name)) < 0:
+                raise ValueError(f"{name} must not be negative")
         if self.thrust_rate_max_m_s3 is not None and self.thrust_rate_max_m_s3 <= 0:
             raise ValueError("thrust_rate_max_m_s3 must be positive")
         if self.mixer and self.mixer.thrust_yields and not self.rotors:
@@ -214,4 +238,17 @@ def load_vehicle(name: str) -> Vehicle:
         >>> vehicle.command_delay_s  # s from a command to its first effect
         0.04
     """
-    return load_named(name, FOLDER, Vehicle, "vehicle")
+    vehicle = load_named(name, FOLDER, Vehicle, "vehicle")
+    for field, most in MOST.items():
+        for number in _numbers(vehicle, field):
+            if abs(number) > most:
+                raise UserError(
+                    f"{named_path(name, FOLDER, 'vehicle')}: {field}: {number:g} is beyond {most:g}; check the unit"
+                )
+    return vehicle
+
+
+def _numbers(vehicle: Vehicle, field: str) -> tuple[float, ...]:
+    """Return the value or values of a field, given by its path."""
+    value = attrgetter(field)(vehicle)
+    return value if isinstance(value, tuple) else (value,)

@@ -27,6 +27,7 @@ from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
 
+MOST_SEEDS = 100_000  # per configuration; each case takes memory (chosen)
 USUAL = "usual"  # the plan with the default `PlanOptions`
 # Plan options by their names in `plan-track`.
 PLAN = {"reserve": "reserve", "margin": "margin_m", "see": "see", "risk": "risk"}
@@ -148,8 +149,8 @@ class Choice:
             for name in names:
                 if name not in known:
                     raise UserError(f"--{option} {name}: unknown; known: {', '.join(known)}")
-        if self.seeds < 1:
-            raise UserError(f"--seeds {self.seeds}: must be at least 1")
+        if not 1 <= self.seeds <= MOST_SEEDS:
+            raise UserError(f"--seeds {self.seeds}: must lie between 1 and {MOST_SEEDS}")
         for plan in self.plans:
             plan_options(plan, self.laps)
         for world in self.worlds:

@@ -22,6 +22,7 @@ from sim.physics.residual import Residuals
 from sim.worlds.world import NOMINAL
 from vehicle.command import add_common, perform, remark, write_json
 from vehicle.errors import UserError
+from vehicle.files import write_file
 
 
 def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None:
@@ -132,7 +133,7 @@ def fly(arguments: argparse.Namespace, tracks: list[str]) -> tuple[Store, list[R
 
 def write_cases(path: Path, rows: list[Row]) -> None:
     """Write every case with its outcome as JSON."""
-    path.write_text(json.dumps([asdict(row.case) | asdict(row.outcome) for row in rows], indent=2), encoding="utf-8")
+    write_file(path, json.dumps([asdict(row.case) | asdict(row.outcome) for row in rows], indent=2))
 
 
 def write(store: Store, json_file: Path | None) -> None:
@@ -142,7 +143,7 @@ def write(store: Store, json_file: Path | None) -> None:
     text = f"commit {about.get('commit', '?')}, {about.get('machine', '?')}\n\n{markdown(found)}"
     if any(row.case.world != NOMINAL for row in rows):
         text += f"\n## Cost of each world\n\n{worlds_markdown(cost)}"
-    (folder / "tables.md").write_text(text, encoding="utf-8")
+    write_file(folder / "tables.md", text)
     for path in (folder / "tables.json", json_file):
         write_json(path, as_json(about, found, cost))
     write_report(folder, about, rows, found)

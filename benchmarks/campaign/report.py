@@ -63,20 +63,31 @@ def _figures(course: str, about: dict[str, str], rows: list[Row]) -> list[dict[s
     axis = {"title": {"text": "margin [m]"}, "rangemode": "tozero"}
     return [
         {"title": f"{course}: paths", "data": _paths(by_name, gates), "layout": SCENE},
-        {"title": f"{course}: margin at each gate", "data": margins, "layout": {"boxmode": "group", "yaxis": axis}},
+        {"title": f"{course}: margin at each gate", "data": margins, "layout": GROUPED | {"yaxis": axis}},
         {
             "title": f"{course}: time lost on each leg against the plan",
             "data": lost,
-            "layout": {"boxmode": "group", "yaxis": {"title": {"text": "delay against the plan [s]"}}},
+            "layout": GROUPED | {"yaxis": {"title": {"text": "delay against the plan [s]"}}},
         },
     ]
 
 
+GROUPED = {"boxmode": "group", "legend": {"orientation": "h", "y": -0.15, "yanchor": "top"}}
+COLOUR_BAR = {
+    "title": {"text": "speed [m/s]"},
+    "orientation": "h",
+    "y": 1,
+    "yanchor": "bottom",
+    "thickness": 12,
+    "len": 0.7,
+}
 SCENE = {
     "height": 650,
+    "margin": {"t": 20, "r": 0, "b": 0, "l": 0},
+    "legend": {"orientation": "h", "y": 0, "yanchor": "top"},
     "scene": {
         "aspectmode": "data",
-        "camera": {"eye": {"x": 1.2, "y": 1.2, "z": 1.0}, "projection": {"type": "orthographic"}},
+        "camera": {"eye": {"x": 1.7, "y": 1.7, "z": 1.4}},
         "xaxis": {"title": {"text": "north [m]"}},
         "yaxis": {"title": {"text": "east [m]"}, "autorange": "reversed"},
         "zaxis": {"title": {"text": "down [m]"}, "autorange": "reversed"},
@@ -104,7 +115,7 @@ def _paths(by_name: dict[str, list[Row]], gates: list[Any]) -> list[dict[str, An
         x, y, z, speed = (column.astype(float).round(2).tolist() for column in row.path[:, 1:].T)
         colour = {"color": speed, "cmin": 0, "cmax": round(fastest, 1), "colorscale": "Viridis", "width": 4}
         if k == 0:
-            colour |= {"showscale": True, "colorbar": {"title": {"text": "m/s"}, "x": -0.1}}
+            colour |= {"showscale": True, "colorbar": COLOUR_BAR}
         label = f"{name}, seed {row.case.seed}: {row.outcome.status}"
         line = {"type": "scatter3d", "mode": "lines", "name": label, "x": x, "y": y, "z": z, "line": colour}
         data.append({**line, "customdata": speed, "hovertemplate": "%{customdata:.1f} m/s"})

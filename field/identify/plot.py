@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from field.identify.fit import Fit
+from vehicle.files import write_figure
 from vehicle.vehicle import Vehicle
 
 
@@ -32,5 +33,5 @@ def draw_fit(path: Path, fit: Fit, base: Vehicle) -> None:
     axes[3].set(xlabel="time [s], logs concatenated")
     for axis in axes:
         axis.grid(alpha=0.3)
-    figure.savefig(path, dpi=90)
+    write_figure(path, figure)
     plt.close(figure)

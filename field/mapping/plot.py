@@ -13,6 +13,7 @@ from matplotlib.patches import Ellipse
 from field.mapping.bundle import MappedGate
 from field.mapping.gates import Map
 from tracks.track import GateFrame, Start
+from vehicle.files import write_figure
 from vehicle.rotation import Array, from_euler, matrix, to_euler
 
 VIEWS = ((1, 0, "east [m]", "north [m]"), (0, 2, "north [m]", "down [m]"))
@@ -39,7 +40,7 @@ def draw_map(path: Path, gates: list[MappedGate], found: Map, start: Start, fram
         axis.grid(alpha=0.3)
     axes[1].invert_yaxis()
     axes[0].legend(loc="upper right", fontsize="small")
-    figure.savefig(path, dpi=90)
+    write_figure(path, figure)
     plt.close(figure)
 
 

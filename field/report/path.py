@@ -63,7 +63,7 @@ def _coloured_by_speed(flight: ReportedFlight) -> Figure:
     path, state = flight.path_flown, flight.state
     kept = np.linspace(0, len(path) - 1, min(len(path), MOST_POINTS)).astype(int)
     speed = np.linalg.norm(state.at("v", path.t[kept]), axis=1)
-    bar = {"title": {"text": "speed [m/s]"}, "thickness": 12, "len": 0.7, "x": 1.0}
+    bar = {"title": {"text": "speed [m/s]"}, "thickness": 12, "len": 0.7, "orientation": "h", "y": 0}
     if not np.isfinite(speed).any():  # a log may hold no velocity
         return {"color": COLOURS[0], "width": 6}
     return {"color": np.round(speed, 1).tolist(), "colorscale": "Viridis", "width": 6, "colorbar": bar}

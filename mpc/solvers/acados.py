@@ -65,9 +65,7 @@ def import_template() -> ModuleType:
             raise AcadosMissingError(f"acados_template cannot be loaded ({error}); reinstall it with pip") from None
     package, install = WHEEL / "acados", WHEEL / "acados" / "install"
     if not install.is_dir():
-        raise AcadosMissingError(
-            f"acados is missing in {WHEEL}: run `make setup`, or set ACADOS_SOURCE_DIR and install acados_template"
-        )
+        raise AcadosMissingError(f"acados is missing in {WHEEL}; `gate-racer doctor` tells how to install it")
     _require_runs(install / "lib")
     os.environ["ACADOS_SOURCE_DIR"] = str(install)
     os.environ["ACADOS_PYTHON_INTERFACE_PATH"] = str(package / "acados_template")
@@ -82,7 +80,7 @@ def import_template() -> ModuleType:
             warnings.simplefilter("ignore")  # invalid escape sequences in the wheel's sources
             return importlib.import_module("acados.acados_template")
     except (OSError, StopIteration, ImportError) as error:
-        raise AcadosMissingError(f"acados in {WHEEL} cannot be loaded ({error}); run `make setup` again") from None
+        raise AcadosMissingError(f"acados in {WHEEL} cannot be loaded ({error}); install it again") from None
 
 
 def _require_runs(folder: Path) -> None:

@@ -157,7 +157,7 @@ class LiveDriver:
             probed = self._client.knocking
             unanswered = f", no answer from {probed[0]}:{probed[1]}" if probed is not None else ""
             where = f"on {self._client.where}{unanswered}"
-            raise LinkError(f"no simulator within {timeout_s:g} s {where}: still missing {missing}")
+            raise LinkError(f"no simulator within {timeout_s:g} s (--timeout) {where}: still missing {missing}")
         if not self._perception.alive:
             pilot.abort(EndReason.NO_PERCEPTION, "the perception process died")
         self._watch_perception(now)

@@ -17,6 +17,7 @@ from pilot.records.result import Verdict, off_path, true_positions
 from planner.plan import Plan
 from planner.plot import MARGINS, VIEWS, add_speed_bar, draw_gates, draw_path
 from tracks.track import Track
+from vehicle.files import write_figure
 from vehicle.vehicle import Vehicle
 
 
@@ -57,7 +58,7 @@ def draw_flight(
     last = f", {verdict.gate_times_s[-1]:.3f} s" if verdict.gate_times_s else ""
     planned_s = f" (planned {plan.total_time:.3f} s)" if plan is not None else ""
     figure.suptitle(f"{track.name}, {vehicle.name}: {verdict.status}{last}{planned_s}")
-    figure.savefig(path, dpi=90)
+    write_figure(path, figure)
     plt.close(figure)
 
 

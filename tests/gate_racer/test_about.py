@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,13 @@ def test_it_lists_what_can_be_named(tmp_path):
 def test_every_command_stands_by_its_own_name_and_behind_it(tmp_path, name):
     alone, behind = run(tmp_path, name, "--version"), run(tmp_path, "gate-racer", name, "--version")
     assert alone.stdout == behind.stdout and alone.stdout.startswith(name + " ")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_page_is_plain_text(name):
+    """argparse formats a help text with `%`: a bare percent sign in one prints the option's internals."""
+    page = import_module(COMMANDS[name]).parser().format_help()
+    assert f"usage: {name}" in page and "option_strings" not in page
 
 
 def test_a_command_that_it_does_not_have_is_one_clear_line(tmp_path):
@@ -85,7 +93,7 @@ def findings(folder: Path) -> dict:
 
 def test_a_missing_part_is_reported_with_its_remedy(tmp_path, monkeypatch):
     def missing():
-        raise AcadosMissingError("acados is missing: `make setup` puts it there")
+        raise AcadosMissingError("acados is missing")
 
     monkeypatch.setattr(gate_racer.doctor, "import_template", missing)
     monkeypatch.setattr(gate_racer.doctor, "find_compiler", lambda: None)

@@ -116,7 +116,7 @@ def test_without_acados_casadi_flies_and_says_so(monkeypatch, tmp_path, plan, vq
     told = capsys.readouterr().err
     assert told.startswith("using the CasADi solver") and told.count("\n") == 1
     assert controller.step(0.0, plan.x[0], 1 / 60).source is Source.SOLVED
-    with pytest.raises(AcadosMissingError, match="make setup"):
+    with pytest.raises(AcadosMissingError, match="gate-racer doctor"):
         make_controller("tracking", plan, dcl, vq1, "acados")
 
 

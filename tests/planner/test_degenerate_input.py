@@ -50,7 +50,7 @@ OPTIONS = [
     ("--stop=9,inf,-2", "--stop 9,inf,-2: must be three finite numbers X,Y,Z"),
     ("--stop=9,1e300,-2", "the end (9.0, 1e+300, -2.0) lies outside the bounds"),
     ("--out plan.csv", "--out plan.csv: must be a folder"),
-    ("--laps 0", "0 laps requested: must be at least 1"),
+    ("--laps 0", "0 laps requested: must lie between 1 and 1000"),
     ("--guesses 0", "--guesses 0: must be at least 1"),
 ]
 ROWS = [  # cell of a trajectory, what stands there instead, what the line says

@@ -233,6 +233,11 @@ def test_places_that_there_are_not_are_refused_in_a_line(vq1, text):
         place(vq1, *parse_place(text))
 
 
+def test_a_place_that_is_nowhere_ahead_is_refused(vq1):
+    with pytest.raises(UserError, match="nan m ahead: must be finite"):
+        place(vq1, 1, 2, 2.0, ahead_m=float("nan"))
+
+
 def test_who_is_ready_waits_for_the_others_and_go_is_the_same_for_all(heat):
     two = heat()
     two.simulators[0].command(Arm(True))

@@ -1,5 +1,6 @@
 """Whatever a file holds, its reader answers with one line that names it; what is written is whole, and never an input."""
 
+import errno
 import multiprocessing
 import os
 from dataclasses import dataclass
@@ -7,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from tracks.track import load_track
-from vehicle.config import load
+from vehicle.config import load, write
 from vehicle.errors import UserError, one_line
 from vehicle.files import (
     FileError,
@@ -21,6 +23,8 @@ from vehicle.files import (
     read_text,
     require_output,
     within,
+    write_arrays,
+    write_figure,
     write_file,
 )
 
@@ -143,6 +147,26 @@ def test_writers_at_once_leave_one_whole_file(tmp_path):
         process.join()
     assert [process.exitcode for process in crew] == [0] * 4
     assert len(set((tmp_path / "plan.csv").read_text())) == 1 and len(list(tmp_path.iterdir())) == 1
+
+
+WRITERS = {
+    "text": lambda path: write_file(path, "a"),
+    "YAML": lambda path: write(path, {"a": 1.0}),
+    "figure": lambda path: write_figure(path, Figure()),
+    "arrays": lambda path: write_arrays(path, {"a": np.zeros(1)}),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
+def test_a_full_disk_is_one_error_and_leaves_the_earlier_file(tmp_path, monkeypatch, writer):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "old").write_text("whole")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(FileError, match=r"old: cannot be written \(No space left on device\)"):
+        writer(tmp_path / "old")
+    assert [path.name for path in tmp_path.iterdir()] == ["old"] and (tmp_path / "old").read_text() == "whole"
 
 
 def test_a_message_is_one_line_whatever_a_file_puts_into_it():

@@ -1,6 +1,7 @@
 """Parameters check themselves; the camera keeps its axes."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -72,6 +73,9 @@ def test_a_vehicle_without_rotors_says_so():
         ("slew_max_rad_s2: [390.0, ", "slew_max_rad_s2: [0.0, ", "mixer: slew_max_rad_s2 must be positive"),
         ("slew_max_rad_s2: [390.0, ", "slew_max_rad_s2: [.inf, ", "mixer.slew_max_rad_s2[0]: expected a finite number"),
         ("59.5]", "5.0]", "must increase strictly"),
+        ("thrust_lag_s: 0.03 ", "thrust_lag_s: 0 ", "thrust_lag_s must be positive"),
+        ("command_delay_s: 0.04", "command_delay_s: -1", "command_delay_s must not be negative"),
+        ("gyro_noise_rad_s: 0.005", "gyro_noise_rad_s: -1", "imu: standard deviations must not be negative"),
         ("name: dcl", "name: [", "yaml:"),
     ],
 )
@@ -83,6 +87,21 @@ def test_a_wrong_file_is_named_with_the_path_of_the_fault(tmp_path, old, new, me
     with pytest.raises(ConfigError) as error:
         load_vehicle(str(file))
     assert message in str(error.value) and str(file) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("command_delay_s: 0.04", "command_delay_s: 40", "command_delay_s: 40 is beyond 2; check the unit"),
+        ("rate_max_rad_s: [10.0, 10.0, 5.0]", "rate_max_rad_s: [573, 573, 286]", "rate_max_rad_s: 573 is beyond 100"),
+        ("width_px: 640", "width_px: 1000000000", "camera.width_px: 1e+09 is beyond 8192"),
+    ],
+)
+def test_a_value_in_another_unit_is_refused(tmp_path, old, new, message):
+    file = tmp_path / "dcl.yaml"
+    file.write_text((FOLDER / "dcl.yaml").read_text().replace(old, new, 1))
+    with pytest.raises(UserError, match=re.escape(f"{file}: {message}")):
+        load_vehicle(str(file))
 
 
 def test_the_camera_looks_forward_and_up():
