@@ -24,10 +24,7 @@ class Allocation:
 
     def __init__(self, vehicle: Vehicle):
         self._thrust_max = vehicle.thrust_max
-        # Where thrust yields, torque takes the rotors' own range, of which the rate loop uses a part only.
-        yields = vehicle.rotors is not None and vehicle.mixer is not None and vehicle.mixer.thrust_yields
-        slew = vehicle.rotors.slew_max_rad_s2 if yields and vehicle.rotors else vehicle.slew_max
-        self._reach = np.array(vehicle.rate_lag_s) * np.array(slew)  # rad/s, rate error that takes it all
+        self._reach = np.array(vehicle.rate_lag_s) * np.array(vehicle.slew_max)  # rad/s, rate error that takes it all
 
     def within(self, u: Array, w: Array) -> Array:
         """Return the command (4,) nearest to u (4,) by these priorities, at body rates w (3,), rad/s."""

@@ -53,13 +53,6 @@ def test_allocated_commands_keep_their_thrust_in_a_mixer_that_yields():
     assert lowered > 100
 
 
-def test_a_turn_that_a_yielding_mixer_can_afford_leaves_the_thrust_alone():
-    archer = load_vehicle("archer")
-    w, u = np.zeros(3), np.array([7.0, 0.0, 0.0, 0.9 * archer.thrust_max])
-    assert followed(archer, w, u) == pytest.approx(u)
-    assert np.array_equal(Allocation(archer).within(u, w), u)
-
-
 def test_a_command_that_is_followed_anyway_is_left_alone(dcl):
     allocation, left = Allocation(dcl), 0
     for w, u in commands(dcl):
