@@ -23,7 +23,7 @@ class Sensors:
 
     def __init__(self, vehicle: Vehicle, rng: np.random.Generator, errors: ImuDeviation = NO_ERRORS):
         """Draw the biases. `errors`: deviations from the vehicle's file."""
-        self._imu, self._rng, self._age_s = vehicle.imu, rng, errors.accel_age_s
+        self._imu, self._rng, self._age_s = vehicle.imu, rng, vehicle.imu.accel_delay_s + errors.accel_age_s
         self._accel_bias = rng.normal(0.0, self._imu.accel_bias_m_s2, 3) + errors.accel_bias_m_s2
         self._gyro_bias = rng.normal(0.0, self._imu.gyro_bias_rad_s, 3) + errors.gyro_bias_rad_s
         self._accel_noise = errors.noise_scale * self._imu.accel_noise_m_s2

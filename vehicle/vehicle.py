@@ -75,12 +75,13 @@ def _interpolated(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class ImuParameters:
-    """Standard deviations of the noise of one sample and of the constant bias, per axis."""
+    """Standard deviations of the noise of one sample and of the constant bias, per axis, and a delay."""
 
     accel_noise_m_s2: float  # m/s^2
     accel_bias_m_s2: float  # m/s^2
     gyro_noise_rad_s: float  # rad/s
     gyro_bias_rad_s: float  # rad/s
+    accel_delay_s: float = 0.0  # s, age of the specific force relative to the sample's time
 
     def __post_init__(self) -> None:
         if min(astuple(self)) < 0:

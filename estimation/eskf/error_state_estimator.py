@@ -58,8 +58,8 @@ class ErrorStateEstimator:
         self.health = Health()
         self._camera, self._noise, self._start = camera, noise, start
         reading = ImuReading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
-        exposed = {"delay": camera.delay_s, "readout": camera.readout_s}
-        x = Nominal.at(0.0, start.p_wb, np.zeros(3), start.q_wb, **exposed)
+        known = {"delay": camera.delay_s, "readout": camera.readout_s, "accel_delay": noise.imu.accel_delay_s}
+        x = Nominal.at(0.0, start.p_wb, np.zeros(3), start.q_wb, **known)
         self._propagator = Propagator(FilterState(x, prior(noise, look, start.q_wb), reading), noise)
         self._recent: deque[ImuReading] = deque(maxlen=READINGS_KEPT)
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)

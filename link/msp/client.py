@@ -2,7 +2,7 @@
 
 MSP has no clock: times are of this computer, from the client's start, at which the sample left the flight controller. MSP
 cannot arm: an arm command is acknowledged by whether the person has armed and handed over. Sticks are sent at a fixed rate from
-the start, neutral until the first target; the newest target is repeated as long as the client is called.
+the start, neutral until the first target, and with each new target; the newest is repeated as long as the client is called.
 """
 
 import math
@@ -82,7 +82,7 @@ class MspClient:
 
     @property
     def command_hz(self) -> float:
-        """Mean rate of the accepted targets, Hz; the line sends the newest at the profile's `stick_hz`."""
+        """Mean rate of the accepted targets, Hz; the line sends each at once, or the newest at the profile's `stick_hz`."""
         return self._guard.mean_hz
 
     @property
@@ -160,7 +160,7 @@ class MspClient:
         return messages
 
     def send(self, command: Command, now: float, t: float) -> bool:
-        """Accept a command at `now` (s of the clock); its sticks follow on the next beat. False, and counted, if withheld.
+        """Accept a command at `now` (s of the clock); its sticks follow with the next call. False, and counted, if withheld.
 
         MSP cannot disarm: the command gives low throttle and centred sticks; disarming is left to the person.
         """
@@ -174,6 +174,7 @@ class MspClient:
                 self._guard.admit(now)
                 self._throttle = self._throttle if command.keep_throttle else command.throttle
                 self._line.sticks = self._sticks(command)
+                self._line.scheduler.lead_sticks()
                 return True
         self.counters.unsent += 1
         return False

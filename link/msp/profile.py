@@ -150,10 +150,13 @@ class BetaflightProfile:
     failsafe: ReceiverFailsafe
     barometer: Barometer
     accel_loss_m_s2: float
+    accel_lpf_hz: float  # cut-off of the accelerometer's filter, second order
+    attitude_hz: float  # rate at which the attitude estimate is updated
 
     def __post_init__(self) -> None:
         positive = self.baud, self.serial_task_hz, self.stick_hz, self.video_hz, self.poll_timeout_s, self.smoothing_hz
-        if min(*positive, self.accel_counts_per_g, self.gyro_counts_per_deg_s) <= 0:
+        filtered = self.accel_lpf_hz, self.attitude_hz
+        if min(*positive, *filtered, self.accel_counts_per_g, self.gyro_counts_per_deg_s) <= 0:
             raise ValueError("baud, rates, time-out and counts must be positive")
         if self.stick_hz >= self.serial_task_hz:
             raise ValueError(f"stick_hz {self.stick_hz:g} must be below serial_task_hz {self.serial_task_hz:g}")
@@ -174,6 +177,11 @@ class BetaflightProfile:
     def smoothing_delay_s(self) -> float:
         """Delay of the set-point filter, s: three equal poles with -3 dB in total at `smoothing_hz`."""
         return 3 * pole_s(self.smoothing_hz)
+
+    @property
+    def accel_delay_s(self) -> float:
+        """Delay of the accelerometer's filter (s), a Butterworth filter of second order, for slow changes."""
+        return math.sqrt(2) / (2 * math.pi * self.accel_lpf_hz)
 
     @property
     def wire(self) -> Profile:

@@ -1,4 +1,4 @@
-"""Schedule of one slow line: sticks at a fixed rate, and a request as soon as the previous one is answered.
+"""Schedule of one slow line: sticks at a fixed mean rate, with new commands at once, and a request after each answer.
 
 Betaflight executes one command in each run of its serial task, at most 100 per second, sticks and requests alike: the
 capacity left by sticks goes to requests. Beside 40 Hz of sticks that is a request every 17 ms. Pure: time is an argument, in
@@ -13,6 +13,9 @@ import numpy as np
 
 KEPT = 1000  # newest replies used for the figures
 LATE_BEATS = 1.0  # beats of delay, beyond which missed sticks are skipped
+# Beats by which sticks with a new command may be early, and their repetition is late (chosen): commands at 40 Hz that follow
+# polled samples come 20 or 30 ms apart.
+EARLY, GRACE = 0.5, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,8 @@ class PollScheduler:
             raise ValueError("stick_hz must not be negative and timeout_s must be positive")
         self._beat_s = 1 / stick_hz if stick_hz else math.inf
         self._timeout_s = timeout_s
-        self._stick_due: float | None = None
+        self._beat_t: float | None = None  # time of the next beat
+        self._new = self._led = False  # a command waits; the last sticks carried a new one
         self._requested: float | None = None  # time of the pending request
         self._poll_due = -math.inf  # time at which it counts as lost
         self._answered: float | None = None
@@ -49,17 +53,29 @@ class PollScheduler:
         """Return whether sticks are to be sent now; if so, they count as sent."""
         if math.isinf(self._beat_s):
             return False
-        if self._stick_due is None:
-            self._stick_due = now
-        if now < self._stick_due:
+        if self._beat_t is None:
+            self._beat_t = now
+        if now < self._stick_due(self._beat_t):
             return False
-        missed = math.floor((now - self._stick_due) / self._beat_s)
+        missed = math.floor((now - self._beat_t) / self._beat_s)
         if missed > LATE_BEATS:
             self.missed_beats += missed
-            self._stick_due += missed * self._beat_s
-        self._stick_due += self._beat_s
+            self._beat_t += missed * self._beat_s
+        self._beat_t = (max(now, self._beat_t) if self._new else self._beat_t) + self._beat_s
+        self._new, self._led = False, self._new
         self.sticks += 1
         return True
+
+    def lead_sticks(self) -> None:
+        """Let the next sticks carry a new command: the beat follows commands, at its mean rate at most.
+
+        On a beat of their own, two commands could fall between two sticks: the first would be lost, the next delayed.
+        """
+        self._new = True
+
+    def _stick_due(self, beat_t: float) -> float:
+        """Return when the next sticks are due around a beat, s."""
+        return beat_t - EARLY * self._beat_s if self._new else beat_t + GRACE * self._beat_s * self._led
 
     def poll_due(self, now: float) -> bool:
         """Return whether a request is to be sent now; if so, it counts as sent."""
@@ -87,7 +103,7 @@ class PollScheduler:
     def next_s(self, now: float) -> float:
         """Return how long the caller may wait for bytes before something is due, s."""
         poll = 0.0 if self._requested is None else self._poll_due - now
-        stick = 0.0 if self._stick_due is None else self._stick_due - now
+        stick = 0.0 if self._beat_t is None else self._stick_due(self._beat_t) - now
         return max(0.0, min(poll, math.inf if math.isinf(self._beat_s) else stick))
 
     @property

@@ -30,10 +30,10 @@ def raw_imu(profile: BetaflightProfile, accel: Vector, gyro: Vector) -> RawImu:
 
 
 def attitude(profile: BetaflightProfile, raw: RawAttitude, t: float) -> Attitude:
-    """Return the sample at t (s); its heading is quantised to a degree."""
+    """Return the sample read at t (s), on average half an update old; its heading is quantised to a degree."""
     euler = raw.roll_ddeg * DDEG, raw.pitch_ddeg * DDEG, math.radians(raw.heading_deg)
     w, x, y, z = from_euler(*scaled(profile.signs.euler, euler)).tolist()
-    return Attitude(t, (w, x, y, z))
+    return Attitude(t - 0.5 / profile.attitude_hz, (w, x, y, z))
 
 
 def raw_attitude(profile: BetaflightProfile, q_wb: Array) -> RawAttitude:

@@ -86,7 +86,7 @@ class BetaflightLink:
         self._eye.hold()
 
     def send(self, command: Command, t: float) -> None:
-        """Pass on a command; its sticks are sent on the next beat of the schedule."""
+        """Pass on a command; its sticks are sent within the next tick."""
         self.client.send(command, self.t, t)
 
     def hold(self, t: float) -> None:

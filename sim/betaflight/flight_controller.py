@@ -40,6 +40,10 @@ PID_LOOP_US = 125
 class Sensing(Protocol):
     """Current measurements of the flight controller, in its own units."""
 
+    def advance(self) -> None:
+        """Measure the present state; called at every step of the physics."""
+        ...
+
     def imu(self) -> RawImu: ...
 
     def attitude(self) -> RawAttitude: ...
@@ -79,7 +83,8 @@ class FlightController(Uart):
             self.arming.update(self.receiver, self.cli, now)
 
     def fly(self, q_wb: Array, t: float) -> AttitudeTarget | None:
-        """Return the set-point of the rate loop at t, s, at an attitude (4,); None while disarmed."""
+        """Measure, and return the set-point of the rate loop at t, s, at an attitude (4,); None while disarmed."""
+        self._sensing.advance()
         target = self._setpoints.advance(self.receiver, q_wb, t)
         return target if self.armed else None
 

@@ -44,6 +44,7 @@ def set_up(profile: BetaflightProfile) -> list[str]:
         "set motor_pwm_protocol = MULTISHOT",  # others slow the rate loop down to what they can send
         "set min_throttle = 1000",  # the vehicle's curve is thrust over the stick
         "set acc_calibration = 0,0,0,1",
+        f"set acc_lpf_hz = {profile.accel_lpf_hz:.0f}",
         "set small_angle = 180",
         "set runaway_takeoff_prevention = OFF",  # on, by default, it disarms what leaves the pad at full torque
         *(f"set f_{axis} = 0" for axis, _ in names),  # feedforward of sticks that come in steps saturates the motors

@@ -18,6 +18,7 @@ from sim.sensors import Sensors
 from sim.simulator import Exposure, Simulator
 from sim.worlds.world import World
 
+MOTION_HZ = 480.0  # of the physics: rates that are read are at most 2 ms old; a real rate loop's are fresh
 SITL_HZ = 900.0  # of motion for the firmware, whose rate loop is as fast as a real one
 
 
@@ -40,18 +41,22 @@ class BetaflightStation:
         Raises:
             UserError: the vehicle does not support the setting.
         """
-        # The vehicle's delay is from a command to what it does, and the filter in the flight controller is part of it.
-        rest_s = max(0.0, world.vehicle.command_delay_s - profile.smoothing_delay_s)
-        world = replace(world, vehicle=replace(world.vehicle, command_delay_s=rest_s))
+        # The vehicle's delays are of all there is, and the filters of the flight controller are part of it.
+        vehicle, wire = world.vehicle, profile.wire
+        rest_s = max(0.0, vehicle.command_delay_s - profile.smoothing_delay_s)
+        read_s = max(0.0, vehicle.imu.accel_delay_s - profile.accel_delay_s)
+        imu = replace(vehicle.imu, accel_delay_s=read_s)
+        world = replace(world, vehicle=replace(vehicle, command_delay_s=rest_s, imu=imu))
+        least_hz = MOTION_HZ if sitl is None else SITL_HZ
+        wire = replace(wire, physics_hz=math.ceil(least_hz / profile.stick_hz) * profile.stick_hz)
         sensors = Sensors(world.vehicle, np.random.default_rng([seed, 10]), world.deviations.imu)
         flown = seed, laps, False, setting, residual
         self.controller: FlightController | SitlController
         if sitl is not None:
-            wire = replace(profile.wire, physics_hz=math.ceil(SITL_HZ / profile.stick_hz) * profile.stick_hz)
             self.simulator = Simulator(world, wire, *flown, motors=SitlMotors(sitl, sensors, profile.accel_loss_m_s2))
             self.controller = SitlController(profile, sitl)
         else:
-            self.simulator = Simulator(world, profile.wire, *flown)
+            self.simulator = Simulator(world, wire, *flown)
             sensing = SimulatedSensing(profile, self.simulator, sensors, np.random.default_rng([seed, 11]))
             self.controller = FlightController(profile, sensing)
         self.pilot = pilot if pilot is not None else SafetyPilot(profile)

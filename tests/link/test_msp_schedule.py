@@ -40,6 +40,30 @@ def test_sticks_keep_their_beat_whatever_the_answers_take():
         assert max(b - a for a, b in zip(sticks, sticks[1:], strict=False)) <= 0.025 + STEP_S + 1e-9
 
 
+def test_each_command_is_sent_at_once_and_alone_between_two_beats():
+    """Commands that follow polled samples, 20 and 30 ms apart, at a mean rate of 40 Hz."""
+    scheduler, commands, sent = PollScheduler(40, 0.05), [0.1 + 0.05 * (k // 2) + 0.02 * (k % 2) for k in range(80)], []
+    for k in range(2200):
+        now = k * STEP_S
+        new = any(abs(now - t) < STEP_S / 2 for t in commands)
+        if new:
+            scheduler.lead_sticks()
+        if scheduler.sticks_due(now) and commands[0] - STEP_S / 2 < now < commands[-1] + STEP_S / 2:
+            sent.append((now, new))
+    assert [new for _, new in sent] == [True] * len(commands)
+
+
+def test_commands_faster_than_the_beat_are_sent_at_its_rate_and_missing_ones_are_repeated_at_it():
+    fast, slow, counts = PollScheduler(40, 0.05), PollScheduler(40, 0.05), [0, 0]
+    for k in range(2000):
+        fast.lead_sticks()
+        if k % 200 == 0:
+            slow.lead_sticks()
+        counts[0] += fast.sticks_due(k * STEP_S)
+        counts[1] += slow.sticks_due(k * STEP_S)
+    assert counts[0] == pytest.approx(80, abs=2) and counts[1] == pytest.approx(80, abs=12)
+
+
 def test_a_request_follows_the_answer_to_the_one_before():
     scheduler = PollScheduler(40, 0.05)
     _, polls = run(scheduler, 2.0, 0.020)

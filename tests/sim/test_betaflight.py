@@ -26,6 +26,9 @@ MIDDLE = (1500, 1500, 1000, 1500)  # the throttle is the third
 class Still:
     """Measures an aircraft at rest."""
 
+    def advance(self):
+        pass
+
     def imu(self):
         return RawImu(0, 0, 512, 0, 0, 0)
 

@@ -46,10 +46,11 @@ class Flight:
     def fly(self, seconds, omega=(0.0, 0.0, 0.0), throttle=0.0):
         """Sticks at 40 Hz and requests at 20 for so long."""
         station, end, ticks = self.station, self.station.t + seconds, 0
+        beat = round(station.simulator.profile.physics_hz / BF.stick_hz)
         while station.t < end - 1e-9:
-            if ticks % 6 == 0:
+            if ticks % beat == 0:
                 station.receive(self.codec.sticks(sticks_by_rates(BF, omega, throttle)), station.t)
-            if ticks % 12 == 3:
+            if ticks % (2 * beat) == beat // 2:
                 station.receive(self.codec.poll((*BF.polled, Code.ALTITUDE)), station.t)
             ticks += 1
             said = station.serve(station.tick_t)
