@@ -122,6 +122,14 @@ class Controller:
         """Record an input (4,) sent at t, s, by another controller."""
         self._predictor.sent(t, u)
 
+    def ahead(self, t: float, x: Array, age: float) -> Array:
+        """Predict the state (14,) when a command issued at t (s) acts, from the state x (14,) at t - age."""
+        return self._predictor.ahead(t, x, self.disturbance.parameters, max(age, 0.0))
+
+    def allocated(self, u: Array, x: Array) -> Array:
+        """Return the input (4,) nearest to u (4,) within the rotors' range, in the state x (14,)."""
+        return np.minimum(np.maximum(self._allocation.within(u, x[W]), self._low), self._high)
+
     def set_passive(self) -> None:
         """Stop recording own commands as sent: another controller flies, and its inputs are reported by `sent`."""
         self._flies = False

@@ -9,6 +9,7 @@ from mpc.policy.controller import PolicyController
 from mpc.policy.policy import Policy
 from perception.association import Associator
 from perception.rims import GateAppearance
+from pilot.guidance.evasion import FrameEvasion
 from pilot.guidance.exciter import Excitation, Exciter
 from pilot.guidance.explorer import Explorer
 from pilot.guidance.landing import Landing
@@ -68,8 +69,11 @@ def make_racer(
         seen = grid.known is Known.SEEN
         tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ReceivedRivals(grid.place)
         watch = RivalWatch(grid, radius_m, PassingRoom(track, radius_m), tracker)
+    evasion = None
+    if retries is not None:
+        evasion = FrameEvasion(controller, vehicle, vehicle.contact_radius_m, track.bounds)
     guidance = PlanFollower(
-        track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries, watch, replanning
+        track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries, evasion, watch, replanning
     )
     landing = Landing(vehicle, track.bounds.high_m[2]) if lands and not shadow else None
     handshake = Handshake(profile, preflight)

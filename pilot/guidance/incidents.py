@@ -25,7 +25,7 @@ class IncidentConfig:
     slack_s: float = 0.1
     overdue_s: float = 0.5  # s of plan time beyond a gate
     lost_s: float = 1.5  # s without a position accurate enough for a gate
-    tries: int = 3  # attempts at one gate
+    tries: int = 8  # attempts at one gate, of a quarter of a minute each: a race status may never count it
 
 
 def missed_margin(gate: Gate) -> float:

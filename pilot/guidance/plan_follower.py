@@ -12,8 +12,8 @@ from mpc.control import Control, EstimatedParameters
 from mpc.controller import STALE_S, Controller
 from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
-from pilot.guidance.bypass import DECIDED_S, aim_beside
 from pilot.guidance.caution import Caution, sigma_across
+from pilot.guidance.evasion import FrameEvasion
 from pilot.guidance.incidents import missed_margin
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector
 from pilot.guidance.retries import GateRetries
@@ -29,7 +29,6 @@ NEARLY_S = 0.05  # of plan time, before its end
 COURSE_S = 0.05  # time constant with which the course follows what is known of its gates
 BEHIND, BEFORE = 1, 3  # gates passed last and flown to next, about which the course is led where they stand
 AHEAD = 2  # gates that are looked for elsewhere
-SOLVED_S = 0.05  # s after a gate was displaced, by when the controller's solution leads there (three commands)
 REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
 
 
@@ -45,6 +44,7 @@ class PlanFollower(Guidance[MapEstimator]):
         contact_radius_m: float,
         period_s: float,
         retries: GateRetries | None = None,
+        evasion: FrameEvasion | None = None,
         rivals: RivalWatch | None = None,
         replanning: Replanning | None = None,
     ):
@@ -56,17 +56,13 @@ class PlanFollower(Guidance[MapEstimator]):
         self._caution, self._radius_m = Caution(contact_radius_m, period_s), contact_radius_m
         self._observer, self._landmarks = observer, track.landmarks
         self._share = min(period_s / COURSE_S, 1.0)
-        self._retries, self._rivals, self._replanning = retries, rivals, replanning
+        self._retries, self._evasion, self._rivals, self._replanning = retries, evasion, rivals, replanning
         if replanning is not None:
             self.passages.replans = replanning.made
         self._set_out = False
         self._previous: State | None = None
         self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
         self._offsets = np.zeros((len(self.course), 3))  # m, by which the gates stand off the map, as they are flown to
-        self._moved_t = -np.inf  # s, when the next gate was last displaced
-        self._beside = np.zeros(
-            3
-        )  # m, world NED, from the next gate's centre to where its plane is pierced; 0: in its opening
 
     def window(self, state: State | None) -> SearchWindow:
         return self._observer.window(state, self._offsets[self._next])
@@ -81,15 +77,12 @@ class PlanFollower(Guidance[MapEstimator]):
         step_w = self._observer.moved(landmark) - before
         if step_w.any():
             self._previous_p = self._previous_p - step_w  # displacing a gate is not motion of the vehicle
-            self._offsets[self._next], self._moved_t = self._gate_offset(self._next, estimator), image.t
+            self._offsets[self._next] = self._gate_offset(self._next, estimator)
         if self._rivals is not None and found.at is not None:
             at = found.at.state
             self._rivals.see(at.t, image.rivals, at.p_wb if found.at.p_wb is None else found.at.p_wb, at)
-        if self._retries is not None:
-            if any(sighting.gate == landmark for sighting in found.sightings):
-                self._retries.record_sighting(image.t)
-            if self._retries.recovery is None and image.t - self._moved_t > SOLVED_S:
-                self._pass_beside(estimator)
+        if self._retries is not None and any(sighting.gate == landmark for sighting in found.sightings):
+            self._retries.record_sighting(image.t)
         return found
 
     def receive(self, message: Telemetry) -> End | None:
@@ -113,7 +106,8 @@ class PlanFollower(Guidance[MapEstimator]):
             p_w = state.p_wb - self._gate_offset(self._next, estimator)
             gate = self.course[passed]
             crossing = gate.crossing(self._previous_p, p_w)
-            if crossing is not None and crossing.margin > -REACH_M:
+            evading = self._evasion is not None and self._evasion.active
+            if crossing is not None and (crossing.margin > -REACH_M or evading):
                 outside = retries is not None and crossing.margin < missed_margin(gate)
                 if not outside:
                     passages.times_s.append(previous.t + crossing.s * (state.t - previous.t) - go_t)
@@ -125,9 +119,11 @@ class PlanFollower(Guidance[MapEstimator]):
         if end is None and retries is not None:
             end = retries.judge(self._next, outside, passages, state, t, go_t)
         self._previous_p = state.p_wb - self._gate_offset(self._next, estimator)
-        if len(passages.times_s) != passed or (retries is not None and retries.recovery is not None):
-            self._beside = np.zeros(3)
         trying = retries is not None and retries.recovery is not None
+        if self._evasion is not None and self._evasion.active and (trying or len(passages.times_s) > passed):
+            self._evasion.active = False
+            if retries is not None and not trying:
+                retries.resume(passed, t)
         if end is None and not trying and self.controller.theta > self.controller.reference.end + OVERDUE_S:
             cause = f"the plan has ended, but gate {len(passages.times_s)} was not passed"
             end = End(EndReason.PLAN_OVERRUN, cause)
@@ -153,6 +149,11 @@ class PlanFollower(Guidance[MapEstimator]):
             most = min(most, way.pace)
         if self._retries is not None and self._retries.recovery is not None:
             return self._retries.step(state_vector(state, self._offsets[self._next]), state, t, dt)
+        if self._evasion is not None and self._observer.moved(self._landmark(self._next)).any():
+            there = displaced(gate, self._gate_offset(self._next, estimator))
+            evading = self._evasion.step(there, state_vector(state), t, t - state.t)
+            if evading is not None:
+                return evading
         self.controller.limit_pace(most if self._retries is None else min(most, self._retries.pace(t)))
         return self.controller.step(t, state_vector(state), dt, t - state.t)
 
@@ -179,8 +180,7 @@ class PlanFollower(Guidance[MapEstimator]):
     def _lead_course(self, estimator: MapEstimator) -> None:
         """Shift the course near the vehicle to the estimated gate positions."""
         for k in range(max(self._next - BEHIND, 0), min(self._next + BEFORE, len(self.course))):
-            to = self._gate_offset(k, estimator) + (self._beside if k == self._next else 0.0)
-            self._offsets[k] += self._share * (to - self._offsets[k])
+            self._offsets[k] += self._share * (self._gate_offset(k, estimator) - self._offsets[k])
             self.controller.set_gate_offset(
                 k, self._offsets[k], sigma_across(self.course[k], self._gate_doubt(k, estimator))
             )
@@ -200,12 +200,6 @@ class PlanFollower(Guidance[MapEstimator]):
         landmark = self._landmark(number)
         moved = self._observer.moved(landmark)
         return landmark, self.course[number].p_wg + moved, moved
-
-    def _pass_beside(self, estimator: MapEstimator) -> None:
-        """Decide whether the next gate, if displaced, is to be passed beside its frame."""
-        if self._observer.moved(self._landmark(self._next)).any() and not self._beside.any():
-            gate = displaced(self.course[self._next], self._gate_offset(self._next, estimator))
-            self._beside = aim_beside(gate, self.controller.way(DECIDED_S), self._radius_m)
 
     def _landmark(self, number: int) -> int:
         """Return the landmark of a gate of the course."""

@@ -100,8 +100,11 @@ class GateRetries:
 
     def passed(self, number: int, t: float) -> None:
         """Record the passage of a gate; after an attempt the plan is resumed from there."""
-        if self._recovery is None:
-            return
+        if self._recovery is not None:
+            self.resume(number, t)
+
+    def resume(self, number: int, t: float) -> None:
+        """Resume the plan behind a gate that was passed by another control, slowly at first."""
         self._recovery, self._rejoined_t = None, t
         self._controller.rejoin(self._controller.reference.gate_time(number), self._config.rejoin_pace)
 

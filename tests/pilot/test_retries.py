@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from estimation.estimator import State
 from estimation.registry import make_estimator
 from link.messages import RaceStatus
 from link.profile import load_profile
@@ -12,8 +13,10 @@ from mpc.make import make_controller
 from perception.association import Associator
 from pilot.drivers.lockstep import fly_lockstep
 from pilot.drivers.lockstep_perception import open_perception
+from pilot.flight import EndReason, Passages
 from pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, missed_margin
 from pilot.guidance.recovery import Recovery, RecoveryConfig, RecoveryStage
+from pilot.guidance.retries import GateRetries
 from pilot.make import make_racer
 from pilot.records.recorder import Recorder
 from sim.worlds.deviations import CourseDeviation, Deviations
@@ -143,6 +146,18 @@ def fly(track, plan, vehicle, number, step, retry):
     eye = open_perception("projected", "race", world, vehicle.camera, profile, 3)
     _, verdict = fly_lockstep(pilot, world, profile, eye, 3, 1, Recorder(NoLog()), lambda _: None)
     return verdict, pilot
+
+
+def test_a_gate_that_is_never_passed_is_given_up_at_last(vq1, plan, dcl):
+    retries = GateRetries(vq1, vq1.course(1), make_controller("mpcc", plan, dcl, vq1), dcl)
+    state = State(GO, np.zeros(3), np.array([1.0, 0, 0, 0]), np.zeros(3), np.zeros(3), 1e-4 * np.eye(9), 0.0)
+    passages, try_s = Passages(), RecoveryConfig().try_s
+    assert retries.judge(0, True, passages, state, GO, GO) is None
+    assert [(one.gate, one.why) for one in passages.retries] == [(0, "passed outside of its opening")]
+    ends = [retries.judge(0, False, passages, state, GO + 1.1 * try_s * k, GO) for k in range(1, 10)]
+    first = next(k for k, end in enumerate(ends) if end is not None)
+    assert ends[first].reason is EndReason.PLAN_OVERRUN and first + 1 == IncidentConfig().tries
+    assert len(passages.retries) == IncidentConfig().tries
 
 
 def test_a_gate_two_metres_off_the_map_ends_the_race_only_where_nothing_is_flown_again(vq1, plan, dcl):
