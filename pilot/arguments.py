@@ -20,9 +20,7 @@ from vehicle.files import require_output
 VIEW_PORT = 8765  # TCP port, Foxglove's default
 VIEW = f"127.0.0.1:{VIEW_PORT}"
 WAIT_S = 60.0  # s, default wait for a simulator in another process (chosen)
-START_S = (
-    300.0  # s, for the built-in one, which is compiled at its first use: 5 s of CPU, on a machine that may be loaded
-)
+START_S = 300.0  # s, for the built-in one: it compiles at its first use, on a machine that may be loaded (chosen)
 
 
 def parser() -> argparse.ArgumentParser:
