@@ -4,11 +4,12 @@ import hashlib
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from vehicle.camera import Camera
 from vehicle.config import load_named, named_path
@@ -222,8 +223,19 @@ class Vehicle:
 
     @cached_property
     def hash(self) -> str:
-        """Hash of all parameters, 16 hex digits, without the text of `source`."""
-        return hashlib.sha256(repr(astuple(replace(self, source=""))).encode()).hexdigest()[:16]
+        """Hash of the parameters, 16 hex digits, without the text of `source`.
+
+        Parameters at their defaults are left out, so that plans and policies stay valid when a vehicle gains one.
+        """
+        return hashlib.sha256(repr(_stated(replace(self, source=""))).encode()).hexdigest()[:16]
+
+
+def _stated(value: Any) -> Any:
+    """Return the fields, by name, that differ from their defaults, of a dataclass and of those within it."""
+    if not is_dataclass(value):
+        return value
+    named = {field: getattr(value, field.name) for field in fields(value)}
+    return {field.name: _stated(one) for field, one in named.items() if one != field.default}
 
 
 def load_vehicle(name: str) -> Vehicle:

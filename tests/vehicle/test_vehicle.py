@@ -46,6 +46,17 @@ def test_an_unknown_vehicle_lists_the_known():
         load_vehicle("dlc")
 
 
+def test_every_parameter_changes_the_hash_and_a_default_that_is_stated_does_not(tmp_path, dcl):
+    assert replace(dcl, source="another").hash == dcl.hash
+    for changed in ({"command_delay_s": 0.03}, {"imu": replace(dcl.imu, accel_delay_s=0.01)}, {"mixer": None}):
+        assert replace(dcl, **changed).hash != dcl.hash
+    text = (FOLDER / "dcl.yaml").read_text(encoding="utf-8")
+    stated = text.replace("  gyro_noise_rad_s:", "  accel_delay_s: 0.0\n  gyro_noise_rad_s:")
+    assert stated != text
+    (tmp_path / "stated.yaml").write_text(stated, encoding="utf-8")
+    assert replace(load_vehicle(str(tmp_path / "stated.yaml")), name=dcl.name).hash == dcl.hash
+
+
 def test_rotors_turn_it_most_with_those_of_one_side_at_their_most():
     archer = load_vehicle("archer")
     par, own = archer.rotors_parameters, archer.rotors
