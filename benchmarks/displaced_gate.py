@@ -18,13 +18,13 @@ import numpy as np
 from benchmarks.campaign.flight import NoLog
 from benchmarks.campaign.measure import EvaluationRecorder
 from estimation.registry import DEFAULT, make_estimator
-from link.profile import load_profile
+from link.profile import Profile, load_profile
 from mpc.make import make_controller
 from perception.association import Associator
 from pilot.drivers.lockstep import fly_lockstep
 from pilot.drivers.lockstep_perception import open_perception
 from pilot.flight import Retry
-from pilot.make import make_racer
+from pilot.make import Racer, make_racer
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import find_or_make_plan
@@ -61,12 +61,18 @@ def displaced_world(track: Track, vehicle: Vehicle, seed: int, by_m: float) -> t
     return World.of(f"gate {gate} off by {by_m:g} m", deviations, track, vehicle), gate
 
 
-def fly(track: Track, vehicle: Vehicle, plan: Plan, world: World, seed: int, retry: bool) -> Flight:
-    """Fly one race; `retry`: whether a missed gate is repeated."""
-    profile, associator = load_profile("dcl"), Associator(track.gates, vehicle.camera)
+def default_racer(track: Track, vehicle: Vehicle, plan: Plan, profile: Profile, retry: bool) -> Racer:
+    """Return the pilot with the default estimator and `mpcc`; `retry`: whether it repeats missed gates and recovers."""
+    associator = Associator(track.gates, vehicle.camera)
     estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
     controller = make_controller("mpcc", plan, vehicle, track)
-    pilot = make_racer(track, vehicle, profile, estimator, associator, controller, retry=retry)
+    return make_racer(track, vehicle, profile, estimator, associator, controller, retry=retry)
+
+
+def fly(track: Track, vehicle: Vehicle, plan: Plan, world: World, seed: int, retry: bool) -> Flight:
+    """Fly one race; `retry`: whether a missed gate is repeated."""
+    profile = load_profile("dcl")
+    pilot = default_racer(track, vehicle, plan, profile, retry)
     eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
     _, verdict = fly_lockstep(
         pilot, world, profile, eye, seed, 1, EvaluationRecorder(NoLog(), track, None), lambda _: None

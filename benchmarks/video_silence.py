@@ -14,16 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.campaign.flight import NoLog
-from estimation.registry import DEFAULT, make_estimator
+from benchmarks.displaced_gate import default_racer
 from link.messages import Telemetry
 from link.profile import load_profile
-from mpc.make import make_controller
-from perception.association import Associator
 from perception.roi import SearchWindow
 from pilot.drivers.lockstep import EmbeddedLink, fly_link
 from pilot.drivers.lockstep_perception import LockstepPerception, open_perception
 from pilot.flight import Retry
-from pilot.make import make_racer
 from pilot.pilot import AnyPilot
 from pilot.records.recorder import Recorder
 from planner.options import PlanOptions
@@ -55,10 +52,8 @@ def fly(
     track: Track, vehicle: Vehicle, plan: Plan, world_name: str, seed: int, begin: float, seconds: float, retry: bool
 ) -> tuple[Race, list[Retry]]:
     """Fly one race; `retry`: whether a lost estimate is recovered and missed gates are repeated."""
-    profile, associator = load_profile("dcl"), Associator(track.gates, vehicle.camera)
-    estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
-    controller = make_controller("mpcc", plan, vehicle, track)
-    pilot = make_racer(track, vehicle, profile, estimator, associator, controller, retry=retry)
+    profile = load_profile("dcl")
+    pilot = default_racer(track, vehicle, plan, profile, retry)
     world = resolve(world_name if world_name == "as_believed" else f"{world_name}:{seed}", track, vehicle)
     simulator = Simulator(world, profile, seed, 1)
     eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)

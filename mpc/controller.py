@@ -127,8 +127,10 @@ class Controller:
         return self._predictor.ahead(t, x, self.disturbance.parameters, max(age, 0.0))
 
     def allocated(self, u: Array, x: Array) -> Array:
-        """Return the input (4,) nearest to u (4,) within the rotors' range, in the state x (14,)."""
-        return np.minimum(np.maximum(self._allocation.within(u, x[W]), self._low), self._high)
+        """Return the input (4,) nearest to u (4,) within the limits, and the rotors' range if the state x (14,) is finite."""
+        if np.isfinite(x).all():
+            u = self._allocation.within(u, x[W])
+        return np.minimum(np.maximum(u, self._low), self._high)
 
     def set_passive(self) -> None:
         """Stop recording own commands as sent: another controller flies, and its inputs are reported by `sent`."""
@@ -224,7 +226,7 @@ class Controller:
             self._before = None
             return np.full(NX, np.nan), f"the state is older than {STALE_S:g} s"
         self._learn(t - age, x)
-        return self._predictor.ahead(t, x, self.disturbance.parameters, max(age, 0.0)), ""
+        return self.ahead(t, x, age), ""
 
     def _initial(self, ahead: Array) -> Array:
         """Return the problem's initial state (NX,), its quaternion in the hemisphere of the plan's."""
@@ -263,9 +265,7 @@ class Controller:
             u = geometric.brake(ahead)
         if source is Source.SOLVED and solution is not None:
             self._last, self._failures, self._warm = (t, solution.x, solution.u), 0, True
-        if np.isfinite(ahead).all():
-            u = self._allocation.within(u, ahead[W])
-        u = np.minimum(np.maximum(u, self._low), self._high)
+        u = self.allocated(u, ahead)
         if self._flies:
             self._predictor.sent(t, u)
         return u, np.array(product(q_wb, exp(u[:3] / self._attitude_gain)))
