@@ -161,7 +161,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         plan=plan,
         laps=plan.laps if plan else arguments.laps,
         seed=arguments.seed,
-        log_folder=arguments.log,
+        log=arguments.log,
         timeout_s=arguments.timeout,
         look=arguments.look,
         camera=arguments.camera,
