@@ -74,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
             say(f"{kind}: {', '.join(named)}")
         write_json(arguments.json, {kind.partition(" (")[0]: named for kind, named in known.items()})
         say("In place of a name, options also accept the path of a file, except --detector and --estimator.")
+        say(f"Files to copy: {TRACKS.parent} (tracks/, vehicle/, link/profiles/, sim/worlds/, mpc/)")
         return 0
     if arguments.what == "completion":
         say(completion(arguments.shell, COMMANDS))
