@@ -65,7 +65,8 @@ def run(site, tmp_path):
         (tmp_path / "foreign" / room).mkdir(parents=True)
         (tmp_path / "foreign" / room / "__init__.py").write_text(f"raise ImportError('foreign {room}')\n")
     (tmp_path / "gate_racer.py").write_text("raise ImportError('foreign gate_racer')\n")
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "foreign"), str(site)]), "NUMBA_DISABLE_JIT": "1"}
+    path, notebook = os.pathsep.join([str(tmp_path / "foreign"), str(site)]), "module://a_notebook.elsewhere"
+    env = os.environ | {"PYTHONPATH": path, "NUMBA_DISABLE_JIT": "1", "MPLBACKEND": notebook}
 
     def run(*words: object) -> str:
         done = subprocess.run(
