@@ -180,7 +180,13 @@ class ErrorStateEstimator:
             self.health.images_late += 1
             return None
         self._advance(exposure)
-        return ExposureState(stamp, self._on_map(), calibrated(self._camera, self._state.x), self._state.x.p_wb)
+        return self._exposed(stamp, self._on_map())
+
+    def predict_at_rest(self, stamp: float) -> ExposureState:
+        return self._exposed(stamp, replace(self._on_map(), t=stamp))
+
+    def _exposed(self, stamp: float, on_map: State) -> ExposureState:
+        return ExposureState(stamp, on_map, calibrated(self._camera, self._state.x), self._state.x.p_wb)
 
     def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
         if self._state.reading.t != exposure.state.t:  # the filter has moved on since the prediction
