@@ -137,8 +137,12 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
     wire = _wire(arguments, vehicle)
     profile, vision = wire.profile, wire.vision
     link = link_of(arguments, profile.mavlink_port, profile.video_port)
-    if not arguments.live:
-        load_look(arguments.look)  # before a plan is made
+    if not arguments.live:  # before a plan is made
+        load_look(arguments.look)
+    if arguments.sitl is not None:
+        from sim.betaflight.sitl import require_program
+
+        require_program(arguments.sitl)
     manoeuvres = parse_manoeuvres(arguments.excite) if arguments.excite is not None else None
     policy = load_policy(arguments.policy) if arguments.policy else None
     plan = None

@@ -5,7 +5,7 @@ import pytest
 
 from field.identify.bounds import half_widths, widened
 
-SECONDS, STEP_S, RUNS = 60.0, 0.02, 150
+SECONDS, STEP_S, RUNS = 60.0, 0.02, 100
 
 
 def correlated(rng, n, tau_s):
