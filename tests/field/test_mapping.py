@@ -144,6 +144,19 @@ def test_a_log_without_the_needed_data_is_refused_in_one_line(log, dcl, tmp_path
     assert not (tmp_path / "no.yaml").exists()
 
 
+def test_a_gate_that_was_flown_through_both_ways_is_one_gate_of_the_first_way(found):
+    """Turn the flight back along its own path."""
+    there = found.chains[0]
+    back = replace(
+        there,
+        states=there.states + there.states[::-1],
+        at=there.at + there.at[::-1],
+        between=tuple(() for _ in range(2 * len(there.states))),
+    )
+    gates = passed_in_order(replace(found, chains=[back]), VADR_FRAME)
+    assert [gate.p_w.tolist() for gate in gates] == [gate.p_w.tolist() for gate in passed_in_order(found, VADR_FRAME)]
+
+
 def test_gates_that_were_not_flown_through_or_are_too_doubtful_are_refused(found):
     passed = passed_in_order(found, VADR_FRAME)
     lost = [replace(passed[0], cov=4.0 * np.eye(4)), *passed[1:]]
