@@ -1,8 +1,8 @@
 """Guidance without a map or a plan: from gate to gate by sight, slowly. Its log is the input of `map-track`.
 
 take off -> search <-> approach -> pass -> search ..., until the race is over, or a full turn has shown no further gate: then
-it lands on the spot. Before the first gate it may fly manoeuvres for `identify-vehicle`; `map-track` also needs them for the
-metric scale, which only accelerations show.
+it lands on the spot. Before the first gate it weaves for the metric scale of `map-track`, which only accelerations show, and
+may fly manoeuvres for `identify-vehicle`.
 """
 
 import enum
@@ -18,7 +18,6 @@ from mpc.control import Control
 from mpc.geometric import limited
 from perception.roi import RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
-from pilot.guidance import weave
 from pilot.guidance.approach import CLIMB, CROSSING, VIEWS, approach, nod, offset, pull
 from pilot.guidance.exciter import Excitation
 from pilot.guidance.gate_choice import GateChoice
@@ -26,7 +25,7 @@ from pilot.guidance.landing import Landing
 from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.guidance.protocol import Guidance, state_vector
 from pilot.guidance.velocity_controller import Aim, VelocityController, control
-from pilot.guidance.weave import Weave
+from pilot.guidance.weave import ACCEL, FROM_M, Weave
 from tracks.gate import Gate
 from tracks.track import Bounds, Start
 from vehicle.rotation import Array, to_euler
@@ -151,7 +150,7 @@ class Explorer(Guidance[Mapper]):
 
     def _slewed(self, dt: float) -> Aim:
         """Return the aim with the velocity that can be reached by now, and the acceleration towards it fed forward."""
-        most = weave.ACCEL if self.stage is ExplorerStage.WEAVE else SLEW
+        most = ACCEL if self.stage is ExplorerStage.WEAVE else SLEW
         a_w = limited((self._aim.v_w - self._v_w) / dt, most)
         self._v_w = self._v_w + dt * a_w
         return replace(self._aim, v_w=self._v_w - LAG_S * a_w, accel_w=self._aim.accel_w + a_w)
@@ -214,7 +213,7 @@ class Explorer(Guidance[Mapper]):
         if self._before and along > BEYOND_M / 2 and np.linalg.norm(across) < INSIDE_M:
             self._pass(t, gate)
             return self._fly_on(state, t)
-        if self._weave is None and self._before and gate.views >= VIEWS and -along < weave.FROM_M:
+        if self._weave is None and self._before and gate.views >= VIEWS and -along < FROM_M:
             self._weave = Weave(state.p_wb, gate, t)
             self._change(ExplorerStage.WEAVE, t)
         return approach(state.p_wb, gate, t, t - self._stage_t)
