@@ -1,15 +1,20 @@
 """Detection of gates displaced far from their place on the map: a sequential likelihood-ratio test per gate (Wald 1945).
 
-Each image with an opening that would be this gate, displaced by d, measures d = p_wb - p_fix with covariance C. Errors common to
-several images (attitude, lens, edges) are not averaged away: of images that agree, d is the weighted mean and C that of the best
-image. C_p is the covariance of p_wb at the first of them, before unexplained detections have inflated it.
+Each image with an opening that would be gate i, displaced by d_i, measures d_i = p_wb - p_fix with covariance C_i; of images that
+agree, d_i is the weighted mean and C_i that of the newest, since errors common to several images (attitude, lens, edges) are not
+averaged away. The errors of position and attitude displace all gates of an image together: d = (d_1, d_2, ...) has the covariance
 
-    standing   d ~ N(0, usual^2 + C + C_p)        ratio = p(d | displaced) / p(d | standing) >= 1 / false_alarm
-    displaced  d ~ N(0, reach^2 + C + C_p)
+    S_ii = C_i + C_p + usual^2,   S_ij = C_p + sigma^2 T_i T_j',   T_i = dp_fix / dtheta
+
+with the covariance C_p of p_wb before unexplained detections have inflated it. Of the gates in view at most one is displaced, i:
+
+    standing   d ~ N(0, S)                                     ratio_i = p(d | i displaced) / p(d | standing) >= 1 / false_alarm
+    displaced  d ~ N(0, S_i),  reach^2 for usual^2 in S_ii
 
 A gate within the usual errors of a map is taken for displaced with at most that probability, however often it is tested (Ville's
 inequality). Which gate an opening is, the association decides with the wide prior; what could as well be another gate is left
-alone. The gate is moved by K d, K = reach^2 (reach^2 + C + C_p)^-1. The estimator's own gate offsets cover decimetres only.
+alone. The gate with the greatest ratio is moved by E(d_i | d) under its hypothesis. The estimator's own gate offsets cover
+decimetres only.
 """
 
 import math
@@ -58,7 +63,19 @@ class _Evidence:
     t: float  # s
     step_w: Array  # (3,) m
     cov: Array  # (3, 3) m^2, of the corners and the attitude
+    by_turn: Array  # (3, 3) m/rad, as in `GateSighting`
     cov_p: Array  # (3, 3) m^2, of the vehicle's position on the map
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    """What agreeing images say of one gate."""
+
+    gate: int
+    images: int
+    step_w: Array  # (3,) m, weighted mean
+    newest: _Evidence
+    cov_p: Array  # (3, 3) m^2, at the first of them
 
 
 class GateRelocator:
@@ -71,7 +88,7 @@ class GateRelocator:
     def look(
         self, found: Localised, detections: list[Detection], asked: Collection[int], associator: Associator
     ) -> Relocation | None:
-        """Add an image to the evidence; return the first of the `asked` gates (indices on the map) found displaced, or None.
+        """Add an image to the evidence; return the displacement of one of the `asked` gates (indices on the map), or None.
 
         Args:
             found: the image's associated sightings, not yet used for a correction.
@@ -86,14 +103,14 @@ class GateRelocator:
         wide = at.cov_p + config.reach_m**2 * EYE3
         others, _ = associator.associate(at.t, left, at.p_wb, wide, at.q_wb, at.sigma_attitude_rad, found.at.camera)
         candidates = [*found.sightings, *(other for other in others if other.gate not in seen)]
-        for sighting in candidates:
-            if sighting.gate in asked and (moved := self._add(sighting, at.p_wb, at.cov_p)) is not None:
-                del self._evidence[sighting.gate]
-                return moved
-        return None
+        moved = self._judge([self._add(one, at.p_wb, at.cov_p) for one in candidates], asked, at.sigma_attitude_rad)
+        if moved is not None:
+            del self._evidence[moved.gate]
+        return moved
 
-    def _add(self, sighting: GateSighting, p_w: Array, cov_p: Array) -> Relocation | None:
-        config, newest = self._config, _Evidence(sighting.t, p_w - sighting.p_wb, sighting.cov, cov_p)
+    def _add(self, sighting: GateSighting, p_w: Array, cov_p: Array) -> _Suspect:
+        config, step_w = self._config, p_w - sighting.p_wb
+        newest = _Evidence(sighting.t, step_w, sighting.cov, sighting.by_turn, cov_p)
         before = self._evidence.setdefault(sighting.gate, deque())
         while before and newest.t - before[0].t > config.within_s:
             before.popleft()
@@ -101,19 +118,42 @@ class GateRelocator:
         some = [one for one in before if _distance2(one.step_w - newest.step_w, one.cov + newest.cov) < most]
         some.append(newest)
         before.append(newest)
-        if len(some) < config.images:
-            return None
         information = [np.linalg.inv(one.cov) for one in some]
         weighted = sum(W @ one.step_w for W, one in zip(information, some, strict=True))
         mean = np.linalg.solve(np.sum(information, 0), weighted)
-        cov = min((one.cov for one in some), key=lambda cov: float(np.linalg.det(cov))) + some[0].cov_p
-        reach = config.reach_m**2 * EYE3
-        if _log_normal(mean, cov + reach) - _log_normal(mean, cov + config.usual_m**2 * EYE3) < -math.log(
-            config.false_alarm
-        ):
+        return _Suspect(sighting.gate, len(some), mean, newest, some[0].cov_p)
+
+    def _judge(self, suspects: list[_Suspect], asked: Collection[int], sigma_rad: float) -> Relocation | None:
+        """Return the displacement of the gate with the greatest ratio, if that suffices and the gate is asked for."""
+        if not any(one.gate in asked and one.images >= self._config.images for one in suspects):
             return None
-        gain = reach @ np.linalg.inv(reach + cov)
-        return Relocation(sighting.gate, gain @ mean, reach - gain @ reach)
+        d, S = np.concatenate([one.step_w for one in suspects]), _standing(suspects, self._config.usual_m, sigma_rad)
+        reach = self._config.reach_m**2 * EYE3
+        hypotheses = []
+        for one, own in zip(suspects, _blocks(len(suspects)), strict=True):
+            S_i = S.copy()
+            S_i[own, own] += reach - self._config.usual_m**2 * EYE3
+            hypotheses.append((_log_normal(d, S_i), one, own, S_i))
+        likelihood, one, own, S_i = max(hypotheses, key=lambda hypothesis: hypothesis[0])
+        surely = likelihood - _log_normal(d, S) >= -math.log(self._config.false_alarm)
+        if not surely or one.gate not in asked or one.images < self._config.images:
+            return None
+        gain = reach @ np.linalg.inv(S_i)[own]
+        return Relocation(one.gate, gain @ d, reach - gain[:, own] @ reach)
+
+
+def _standing(suspects: list[_Suspect], usual_m: float, sigma_rad: float) -> Array:
+    """Return the covariance S (3 n, 3 n), m^2, of the displacements of n gates that stand as usual."""
+    turned = sigma_rad * np.concatenate([one.newest.by_turn for one in suspects])
+    common = min((one.cov_p for one in suspects), key=np.trace)
+    S = np.tile(common, (len(suspects), len(suspects))) + turned @ turned.T
+    for one, own in zip(suspects, _blocks(len(suspects)), strict=True):
+        S[own, own] = common + one.newest.cov + usual_m**2 * EYE3
+    return S
+
+
+def _blocks(count: int) -> list[slice]:
+    return [slice(3 * k, 3 * k + 3) for k in range(count)]
 
 
 def _distance2(r: Array, S: Array) -> float:
@@ -121,7 +161,7 @@ def _distance2(r: Array, S: Array) -> float:
 
 
 def _log_normal(r: Array, S: Array) -> float:
-    """Return the log density of N(0, S) at r (3,), up to a constant."""
+    """Return the log density of N(0, S) at r, up to a constant."""
     return -(_distance2(r, S) + float(np.linalg.slogdet(S)[1])) / 2
 
 

@@ -2,12 +2,11 @@
 
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import numpy as np
 
-from estimation.estimator import Estimator, ExposureState, MapEstimator, State
+from estimation.estimator import Estimator, MapEstimator, State
 from estimation.localisation import Localised, correct, recognise, refocused
 from estimation.relocation import GateRelocator, displaced
 from link.messages import Imu, RivalState, Telemetry
@@ -111,10 +110,8 @@ class GateObserver:
         associator = refocused(estimator, self._associator, [image.detections for image in images])
         if associator is not self._associator:
             self._set_associator(associator)
-        at = estimator.state()
         for image in images:
-            found = Localised(at=ExposureState(image.t, replace(at, t=image.t), self._associator.camera))
-            self._relocate(found, image, estimator, requested)
+            self._relocate(Localised(at=estimator.predict_at_rest(image.t)), image, estimator, requested)
 
     def _set_associator(self, associator: Associator) -> None:
         self._relocator = GateRelocator()

@@ -263,7 +263,7 @@ WRONG = [
     (["--laps", "2"], "not closed"),
     (["--seeds", "0"], "--seeds 0: must lie between 1 and 100000"),
     (["--seeds", "1000000000"], "--seeds 1000000000: must lie between 1 and 100000"),
-    (["--worlds", "unknwon"], "no world 'unknwon'; known: as_believed, unknown"),
+    (["--worlds", "unknwon"], "no world 'unknwon'; known: as_believed, known, unknown"),
     (["--worlds", "unknown:3"], "without a seed, since each flight's seed draws its world"),
     (["--workers", "0"], "--workers 0: must be at least 1"),
     (["--settings", "3"], "vehicle dcl: has no `motors`"),
