@@ -17,6 +17,7 @@ from perception.roi import PredictedPose, RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, Passages
 from planner.plan import Plan
 from tracks.gate import Gate
+from vehicle.camera import Camera
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
@@ -115,6 +116,11 @@ class GateObserver:
         for image in images:
             found = Localised(at=ExposureState(image.t, replace(at, t=image.t), self._associator.camera))
             self._relocate(found, image, estimator, requested)
+
+    @property
+    def camera(self) -> Camera:
+        """Camera by which gates are recognised, unless the estimator calibrates it."""
+        return self._associator.camera
 
     def _set_associator(self, associator: Associator) -> None:
         self._relocator = GateRelocator()

@@ -31,6 +31,8 @@ class RetryConfig:
     recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
     rejoin_pace: float = 0.4  # of the plan, behind a gate that was flown again,
     quicken_1_s: float = 0.3  # ... and by how much it rises each second
+    # While images that should show a gate do not: until it is seen, or counted by the race status once passed.
+    unseen_pace: float = 0.3
 
 
 class GateRetries:
@@ -51,6 +53,7 @@ class GateRetries:
         self._recovery: Recovery | None = None
         self._velocity = self._new_controller()
         self._rejoined_t: float | None = None
+        self._awaited: int | None = None  # gate passed unseen, whose count is awaited
 
     @property
     def recovery(self) -> Recovery | None:
@@ -75,8 +78,10 @@ class GateRetries:
             passages: by the estimate; passages that the race status denies are removed, one that it credits is added.
             t: s, now; GO was at go_t.
         """
+        counted = self._status.counted(go_t)
+        if counted is None or (self._awaited is not None and counted > self._awaited):
+            self._awaited = None
         if self._recovery is not None:
-            counted = self._status.counted(go_t)
             if counted is not None and counted > number and len(passages.times_s) == number:
                 passages.times_s.append(t - go_t)
                 passages.margins_m.append(0.0)  # it was passed within, by an unknown margin
@@ -98,18 +103,25 @@ class GateRetries:
             return self._begin(number, "the estimate is lost", passages, t, go_t)
         return None
 
-    def passed(self, number: int, t: float) -> None:
-        """Record the passage of a gate; after an attempt the plan is resumed from there."""
+    def passed(self, number: int, t: float, unseen: bool) -> None:
+        """Record the passage of a gate; after an attempt the plan is resumed from there.
+
+        `unseen`: images should have shown it, and did not. The next is then approached slowly until the race status counts it.
+        """
         if self._recovery is not None:
             self.resume(number, t)
+        elif unseen:
+            self._awaited = number
 
     def resume(self, number: int, t: float) -> None:
         """Resume the plan behind a gate that was passed by another control, slowly at first."""
         self._recovery, self._rejoined_t = None, t
         self._controller.rejoin(self._controller.reference.gate_time(number), self._config.rejoin_pace)
 
-    def pace(self, t: float) -> float:
-        """Return the greatest pace at t (s); inf: no limit."""
+    def pace(self, t: float, unseen: bool) -> float:
+        """Return the greatest pace at t (s); inf: no limit. `unseen`: images should have shown the next gate, and did not."""
+        if unseen or self._awaited is not None:
+            return self._config.unseen_pace
         if self._rejoined_t is None:
             return np.inf
         return self._config.rejoin_pace + self._config.quicken_1_s * (t - self._rejoined_t)
@@ -129,6 +141,7 @@ class GateRetries:
         if self._tries[number] > self._config.incident.tries:
             return End(EndReason.PLAN_OVERRUN, f"gate {number} was not passed, flown at again and again: {why}")
         passages.retries.append(Retry(number, t - go_t, why))
+        self._awaited = None
         self._recovery = self._try(number, t)
         return None
 
