@@ -86,7 +86,8 @@ def fly(track: Track, vehicle: Vehicle, plan: Plan, world: World, seed: int, ret
     fly_link(pilot, profile, EmbeddedLink(simulator, eye), Recorder(NoLog()), leave, [])
     race = simulator.referee.race
     time_s = race.gate_times_s[-1] if race.status is RunStatus.FINISHED else float("nan")
-    return Flight(race.status, race.cause or pilot.cause, time_s, pilot.guidance.passages.retries)
+    cause = race.cause if race.over else pilot.cause
+    return Flight(race.status, cause, time_s, pilot.guidance.passages.retries)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,12 @@ image. C_p is the covariance of p_wb at the first of them, before unexplained de
     displaced  d ~ N(0, reach^2 + C + C_p)
 
 A gate within the usual errors of a map is taken for displaced with at most that probability, however often it is tested (Ville's
-inequality). Which gate an opening is, the association decides with the wide prior; what could as well be another gate is left
+inequality). An error of the camera's rotation displaces all gates of an image alike, in proportion to their range, so the ratio must
+also hold for d relative to another gate in view:
+
+    r = d - M d_other,    M = (l . l_other I - l_other l') / |l_other|^2,    l from the vehicle to each gate
+
+Which gate an opening is, the association decides with the wide prior; what could as well be another gate is left
 alone. The gate is moved by K d, K = reach^2 (reach^2 + C + C_p)^-1. The estimator's own gate offsets cover decimetres only.
 """
 
@@ -19,6 +24,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from estimation.estimator import State
 from estimation.localisation import Localised
 from perception.association import Associator, GateSighting
 from perception.detection import Detection
@@ -27,6 +33,7 @@ from vehicle.rotation import Array
 from vehicle.statistics import chi2_limit
 
 EYE3 = np.eye(3)
+COMMON = 0.9  # -, share of the attitude's variance that is taken out, so that the rest stays positive definite (chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,7 @@ class _Evidence:
     step_w: Array  # (3,) m
     cov: Array  # (3, 3) m^2, of the corners and the attitude
     cov_p: Array  # (3, 3) m^2, of the vehicle's position on the map
+    relative: tuple[Array, Array] | None = None  # (3,) m and (3, 3) m^2, relative to another gate in view
 
 
 class GateRelocator:
@@ -87,14 +95,20 @@ class GateRelocator:
         others, _ = associator.associate(at.t, left, at.p_wb, wide, at.q_wb, at.sigma_attitude_rad, found.at.camera)
         candidates = [*found.sightings, *(other for other in others if other.gate not in seen)]
         for sighting in candidates:
-            if sighting.gate in asked and (moved := self._add(sighting, at.p_wb, at.cov_p)) is not None:
+            if sighting.gate not in asked:
+                continue
+            others = [other for other in candidates if other.gate != sighting.gate]
+            relative = min(
+                (_relative(sighting, other, at, associator) for other in others), key=_size, default=None
+            )
+            evidence = _Evidence(sighting.t, at.p_wb - sighting.p_wb, sighting.cov, at.cov_p, relative)
+            if (moved := self._add(sighting.gate, evidence)) is not None:
                 del self._evidence[sighting.gate]
                 return moved
         return None
 
-    def _add(self, sighting: GateSighting, p_w: Array, cov_p: Array) -> Relocation | None:
-        config, newest = self._config, _Evidence(sighting.t, p_w - sighting.p_wb, sighting.cov, cov_p)
-        before = self._evidence.setdefault(sighting.gate, deque())
+    def _add(self, gate: int, newest: _Evidence) -> Relocation | None:
+        config, before = self._config, self._evidence.setdefault(gate, deque())
         while before and newest.t - before[0].t > config.within_s:
             before.popleft()
         most = chi2_limit(3, config.apart)
@@ -107,13 +121,39 @@ class GateRelocator:
         weighted = sum(W @ one.step_w for W, one in zip(information, some, strict=True))
         mean = np.linalg.solve(np.sum(information, 0), weighted)
         cov = min((one.cov for one in some), key=lambda cov: float(np.linalg.det(cov))) + some[0].cov_p
-        reach = config.reach_m**2 * EYE3
-        if _log_normal(mean, cov + reach) - _log_normal(mean, cov + config.usual_m**2 * EYE3) < -math.log(
-            config.false_alarm
-        ):
+        relative = min((one.relative for one in some if one.relative is not None), key=_size, default=None)
+        if not self._displaced(mean, cov) or (relative is not None and not self._displaced(*relative)):
             return None
+        reach = config.reach_m**2 * EYE3
         gain = reach @ np.linalg.inv(reach + cov)
-        return Relocation(sighting.gate, gain @ mean, reach - gain @ reach)
+        return Relocation(gate, gain @ mean, reach - gain @ reach)
+
+    def _displaced(self, step_w: Array, cov: Array) -> bool:
+        """Return whether a displacement (3,) m, measured with covariance (3, 3) m^2, is beyond a map's usual errors."""
+        config = self._config
+        ratio = _log_normal(step_w, cov + config.reach_m**2 * EYE3) - _log_normal(step_w, cov + config.usual_m**2 * EYE3)
+        return ratio >= -math.log(config.false_alarm)
+
+
+def _relative(sighting: GateSighting, other: GateSighting, at: State, associator: Associator) -> tuple[Array, Array]:
+    """Return the displacement (3,) m of a gate relative to another in the image, and its covariance (3, 3) m^2.
+
+    The attitude's error, which both have in common, is left out.
+    """
+    way, other_way = (associator.centre(one.gate) - at.p_wb for one in (sighting, other))
+    M = (way @ other_way * EYE3 - np.outer(other_way, way)) / (other_way @ other_way)
+    own, others = (
+        one.cov - COMMON * at.sigma_attitude_rad**2 * (to @ to * EYE3 - np.outer(to, to))
+        for one, to in ((sighting, way), (other, other_way))
+    )
+    seen_from = EYE3 - M
+    cov = own + M @ others @ M.T + seen_from @ at.cov_p @ seen_from.T
+    return at.p_wb - sighting.p_wb - M @ (at.p_wb - other.p_wb), cov
+
+
+def _size(relative: tuple[Array, Array]) -> float:
+    """Return the squared size of a relative displacement."""
+    return float(relative[0] @ relative[0])
 
 
 def _distance2(r: Array, S: Array) -> float:

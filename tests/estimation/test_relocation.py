@@ -90,6 +90,28 @@ def test_another_gate_where_the_map_has_it_is_not_the_one_that_is_missing(vq1, d
     assert sight.relocated([step_g] * 6)[0] is None
 
 
+PITCHED, LEVEL = np.array([1.0, 0.0, 0.03, 0.0]), np.array([1.0, 0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(("q_wb", "step_w", "moves"), [(PITCHED, USUAL, False), (LEVEL, np.array([0.0, 2.5, 0.0]), True)])
+def test_gates_off_by_one_angle_are_seen_by_a_turned_camera_and_one_alone_is_displaced(q_wb, step_w, moves, vq1, dcl):
+    """From the pad, by a camera pitched by 3.4 deg more than believed, or with the second gate 2.5 m off the map."""
+    sight, relocator, found = Sight(vq1, dcl.camera), GateRelocator(), None
+    near = replace(vq1.gates[0], yaw_deg=0.0)
+    p_wb, far = near.p_wg + [-9.0, 0.3, 0.2], displaced(near, np.array([20.0, -3.0, -1.5]))
+    associator = Associator((near, far), dcl.camera, FLAT)
+    p_wc, R_wc = dcl.camera.pose(p_wb, q_wb / np.linalg.norm(q_wb))
+    for k in range(6):
+        shown = [
+            Detection.whole(dcl.camera.project((gate.corners() - p_wc) @ R_wc) + sight.rng.normal(0, PX, (4, 2)), PX, 1.0)
+            for gate in (near, displaced(far, step_w))
+        ]
+        cov = np.diag([SIGMA_M**2] * 3 + [0.0] * 3 + [0.015**2] * 3)
+        exposure = ExposureState(k / 30, State(k / 30, p_wb, LEVEL, USUAL, USUAL, cov, 0.0), dcl.camera)
+        found = found or relocator.look(recognise(exposure, associator, shown), shown, [0, 1], associator)
+    assert (found is not None) == moves and (not moves or found.gate == 1)
+
+
 def test_no_more_gates_than_stated_are_falsely_moved(vq1, dcl):
     """View 150 gates with usual map errors ten times each: the rate of false relocations stays below the stated one."""
     config = RelocationConfig(false_alarm=0.02)
