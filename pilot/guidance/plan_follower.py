@@ -115,15 +115,16 @@ class PlanFollower(Guidance[MapEstimator]):
             gate = self.course[passed]
             crossing = gate.crossing(self._previous_p, p_w)
             evading = self._evasion is not None and self._evasion.active
-            if crossing is not None and (crossing.margin > -REACH_M or evading):
+            searched = gate.is_ball and retries is not None and retries.recovery is not None  # until it is counted
+            if crossing is not None and not searched and (crossing.margin > -REACH_M or evading):
                 outside = retries is not None and crossing.margin < missed_margin(gate)
                 if not outside:
                     passages.times_s.append(previous.t + crossing.s * (state.t - previous.t) - go_t)
                     passages.margins_m.append(crossing.margin)
-                    if passed + 1 == len(self.course):
-                        end = End(EndReason.FINISHED)
-                    elif retries is not None:
+                    if retries is not None:
                         retries.passed(passed, t, self._absence.missing(passed))
+                    elif passed + 1 == len(self.course):
+                        end = End(EndReason.FINISHED)
         if end is None and retries is not None:
             end = retries.judge(self._next, outside, passages, state, t, go_t)
         self._previous_p = state.p_wb - self._gate_offset(self._next, estimator)
@@ -132,7 +133,8 @@ class PlanFollower(Guidance[MapEstimator]):
             self._evasion.active = False
             if retries is not None and not trying:
                 retries.resume(passed, t)
-        if end is None and not trying and self.controller.theta > self.controller.reference.end + OVERDUE_S:
+        overdue = self.controller.theta > self.controller.reference.end + OVERDUE_S
+        if end is None and not trying and overdue and len(passages.times_s) < len(self.course):
             cause = f"the plan has ended, but gate {len(passages.times_s)} was not passed"
             end = End(EndReason.PLAN_OVERRUN, cause)
         if self._replanning is not None:

@@ -78,10 +78,10 @@ class GateRetries:
             passages: by the estimate; passages that the race status denies are removed, one that it credits is added.
             t: s, now; GO was at go_t.
         """
-        counted = self._status.counted(go_t)
-        if counted is None or (self._awaited is not None and counted > self._awaited):
+        if self._awaited is not None and self._status.confirms(self._awaited, go_t):
             self._awaited = None
         if self._recovery is not None:
+            counted = self._status.counted(go_t)
             if counted is not None and counted > number and len(passages.times_s) == number:
                 passages.times_s.append(t - go_t)
                 passages.margins_m.append(0.0)  # it was passed within, by an unknown margin
@@ -95,6 +95,10 @@ class GateRetries:
         if uncounted is not None:
             del passages.times_s[uncounted:], passages.margins_m[uncounted:]
             return self._begin(uncounted, "the race status does not count it", passages, t, go_t)
+        if len(passages.times_s) == len(self._course):
+            waited_s = t - go_t - passages.times_s[-1]
+            done = self._status.confirms(number, go_t) or waited_s > self._config.incident.finish_s
+            return End(EndReason.FINISHED) if done else None
         if outside:
             return self._begin(number, "passed outside of its opening", passages, t, go_t)
         if self._controller.theta > self._controller.reference.gate_time(number) + self._config.incident.overdue_s:
@@ -106,11 +110,11 @@ class GateRetries:
     def passed(self, number: int, t: float, unseen: bool) -> None:
         """Record the passage of a gate; after an attempt the plan is resumed from there.
 
-        `unseen`: images should have shown it, and did not. The next is then approached slowly until the race status counts it.
+        `unseen`: images should have shown it, and did not. Until the race status counts it, and the last gate, the flight is slow.
         """
         if self._recovery is not None:
             self.resume(number, t)
-        elif unseen:
+        if unseen or number + 1 == len(self._course):
             self._awaited = number
 
     def resume(self, number: int, t: float) -> None:
