@@ -32,8 +32,13 @@ class AbsenceConfig:
     # -, by the number of corners in view (measured: `benchmarks/perception.py`, the worse detector; of whole openings
     # `sim/view/corner_noise.yaml`, the least within `side_px`)
     detected: tuple[float, float, float, float, float] = (0.0, 0.0, 0.49, 0.70, 0.85)
-    false_alarm: float = 0.02  # -, greatest likelihood of the images if the gate stands where it is believed to (chosen)
-    side_px: tuple[float, float] = (17.0, 200.0)  # px, shortest and longest side of an opening that is expected (chosen)
+    false_alarm: float = (
+        0.02  # -, greatest likelihood of the images if the gate stands where it is believed to (chosen)
+    )
+    side_px: tuple[float, float] = (
+        17.0,
+        200.0,
+    )  # px, shortest and longest side of an opening that is expected (chosen)
     slant: float = 3.0  # -, greatest ratio of the sides (chosen)
     sigmas: float = 3.0  # -, standard deviations of the pose within which a corner may lie (chosen)
     border_px: float = 10.0  # px, further room at the image's border (chosen)

@@ -8,8 +8,8 @@ image. C_p is the covariance of p_wb at the first of them, before unexplained de
     displaced  d ~ N(0, reach^2 + C + C_p)
 
 A gate within the usual errors of a map is taken for displaced with at most that probability, however often it is tested (Ville's
-inequality). An error of the camera's rotation displaces all gates of an image alike, in proportion to their range, so the ratio must
-also hold for d relative to another gate in view:
+inequality). An error of the camera's rotation displaces all gates of an image alike, in proportion to their range, so the ratio
+must also hold for d relative to another gate in view:
 
     r = d - M d_other,    M = (l . l_other I - l_other l') / |l_other|^2,    l from the vehicle to each gate
 
@@ -98,9 +98,7 @@ class GateRelocator:
             if sighting.gate not in asked:
                 continue
             others = [other for other in candidates if other.gate != sighting.gate]
-            relative = min(
-                (_relative(sighting, other, at, associator) for other in others), key=_size, default=None
-            )
+            relative = min((_relative(sighting, other, at, associator) for other in others), key=_size, default=None)
             evidence = _Evidence(sighting.t, at.p_wb - sighting.p_wb, sighting.cov, at.cov_p, relative)
             if (moved := self._add(sighting.gate, evidence)) is not None:
                 del self._evidence[sighting.gate]
@@ -131,7 +129,9 @@ class GateRelocator:
     def _displaced(self, step_w: Array, cov: Array) -> bool:
         """Return whether a displacement (3,) m, measured with covariance (3, 3) m^2, is beyond a map's usual errors."""
         config = self._config
-        ratio = _log_normal(step_w, cov + config.reach_m**2 * EYE3) - _log_normal(step_w, cov + config.usual_m**2 * EYE3)
+        ratio = _log_normal(step_w, cov + config.reach_m**2 * EYE3) - _log_normal(
+            step_w, cov + config.usual_m**2 * EYE3
+        )
         return ratio >= -math.log(config.false_alarm)
 
 

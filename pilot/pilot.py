@@ -198,16 +198,11 @@ class Pilot(Generic[E]):
         missing = self._standing.stands(sample) and self._airborne and self.end is None
         if (missing or sample.t - self.estimator.t > GAP_S) and self.last_command is not None:
             self.estimator.coast(self.guidance.bridge(self.estimator.state(), sample.t))
-        if missing and sample.t - self.estimator.t <= GAP_S:
-            return self._see_early()
-        if self.estimator.imu(sample) and self.handshake.disturbed(sample):
+        measured = not missing or sample.t - self.estimator.t > GAP_S
+        if measured and self.estimator.imu(sample) and self.handshake.disturbed(sample):
             self.estimator.restart_rest()
         if self._landing is not None:
             self._landing.receive(sample)
-        self._see_early()
-
-    def _see_early(self) -> None:
-        """Use the images that waited for the IMU sample after their exposure."""
         while self._early and self._early[0].t <= self.estimator.t:
             self._see(self._early.popleft())
 

@@ -5,9 +5,9 @@ across, the acceleration to cross at p* instead is
 
     a = 2 (p* - p0) / T^2
 
-p* is a place clear of the frame: in the opening, beside the frame or above it. Towards each of them the law is flown in a model of
-the thrust's direction, rates and lags; taken is the opening if it is reached, else the place that clears the frame by most. If that
-is not in the opening, the gate is flown again. No thrust is spent along the axis: drag brakes.
+p* is a place clear of the frame: in the opening, beside the frame or above it. Towards each of them the law is flown in a model
+of the thrust's direction, rates and lags. The opening is taken if it is reached, else the place that clears the frame by most; if
+that is not in the opening, the gate is flown again. No thrust is spent along the axis: drag brakes.
 
 The controller's cost trades a contact for progress, and one iteration per command does not solve a problem that has just changed
 by metres; hence a law in closed form.
@@ -31,6 +31,7 @@ C = RATES_X["c"].at.start
 BEGIN_S = 0.45  # s before the plane; earlier the controller's solution may still turn to the opening (set by hand)
 CLEAR_M = 0.15  # m between the vehicle and the frame or the floor, for errors of position and tracking (set by hand)
 LEAST_ROOM_M = 0.05  # m, half width of the opening left to the vehicle's centre, if it hardly fits
+INSIDE = 2  # places in the opening that are tried: its centre and the nearest
 STEP_S = 0.015  # s, of the model: with 0.03 a few more frames were hit
 # m/s^2, deceleration assumed behind the gate (chosen): level by thrust and drag, up and down by gravity or thrust and drag
 BRAKE_M_S2 = np.array([30.0, 30.0, 15.0])
@@ -119,12 +120,12 @@ class FrameEvasion:
         places = np.array([np.zeros(2), *clear_places(gate, p0, slope, self._radius_m, floor_m)])
         reached, v_w = self._flown(gate, x, places)
         off, slant = np.abs(reached), np.abs(slope) * gate.depth_m / 2 + self._radius_m
-        through = (gate.half - slant - off).min(1)
-        aside = (off - gate.outer_m / 2 - slant).max(1)
-        aside[~self._stops_inside(gate.p_wg + reached @ gate.R_wg[:, 1:].T, v_w)] = -math.inf
-        best = int(np.argmax(through))
-        if through[best] < CLEAR_M / 4:
-            best = int(np.argmax(np.maximum(through, np.minimum(aside, CLEAR_M))))
+        clear = (gate.half - slant - off).min(1)
+        clear[INSIDE:] = np.minimum((off[INSIDE:] - gate.outer_m / 2 - slant).max(1), CLEAR_M)
+        stops = self._stops_inside(gate.p_wg + places @ gate.R_wg[:, 1:].T, v_w)
+        clear[INSIDE:][~stops[INSIDE:]] = -math.inf
+        through = int(np.argmax(clear[:INSIDE]))
+        best = through if clear[through] > CLEAR_M / 4 else int(np.argmax(clear))
         return gate.R_wg[:, 1:] @ _constant(places[best] - p0, seconds)
 
     def _flown(self, gate: Gate, x: Array, places: Array) -> tuple[Array, Array]:

@@ -58,7 +58,7 @@ class StatusWatch:
         return status.gate
 
     def confirms(self, number: int, go_t: float) -> bool:
-        """Return whether gate `number` is counted or the race finished; True if no status tells of the race that began at go_t (s)."""
+        """Return whether gate `number` is counted or the race finished; True without a status of the race begun at go_t (s)."""
         counted = self.counted(go_t)
         return counted is None or counted > number or (self._status is not None and self._status.finish is not None)
 

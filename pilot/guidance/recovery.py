@@ -61,7 +61,11 @@ class RecoveryConfig:
     nod_m: float = 1.2  # amplitude of the sweep in height
     astray_m: float = 0.45  # offset from the axis, at the plane, beyond which the vehicle returns
     astray_slope: float = 0.15  # growth of that offset per metre before the plane
-    rings_m: tuple[float, ...] = (0.0, 1.2, 2.4)  # radii about a ball within which it is searched: a map's greatest errors
+    rings_m: tuple[float, ...] = (
+        0.0,
+        1.2,
+        2.4,
+    )  # radii about a ball within which it is searched: a map's greatest errors
     past_m: float = 1.0  # distance before the plane, below which it is too late to return
     try_s: float = 25.0  # time-out of an attempt
 
@@ -112,8 +116,11 @@ class Recovery:
         if self.stage is RecoveryStage.RETURN:
             while self._way and np.linalg.norm(self._way[0] - p_w) < config.arrived_m:
                 self._hold = self._way.pop(0)
-            if not self._way and self.gate.is_ball:
-                self._way = self._about()
+            if self.gate.is_ball:
+                self._way = self._way or self._about()
+                step_w = self._way[0] - p_w
+                v_w = config.through_m_s * step_w / max(float(np.linalg.norm(step_w)), config.arrived_m)
+                return Aim.towards(v_w, self._bearing(p_w))
             if self._way:
                 return Aim.towards(self._to(self._way[0], p_w), self._bearing(p_w))
             self._change(RecoveryStage.LOOK, p_w, t)

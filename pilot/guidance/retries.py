@@ -110,7 +110,7 @@ class GateRetries:
     def passed(self, number: int, t: float, unseen: bool) -> None:
         """Record the passage of a gate; after an attempt the plan is resumed from there.
 
-        `unseen`: images should have shown it, and did not. Until the race status counts it, and the last gate, the flight is slow.
+        `unseen`: images should have shown it, and did not. The flight is slow until the race status counts it, or the last gate.
         """
         if self._recovery is not None:
             self.resume(number, t)

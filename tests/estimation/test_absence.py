@@ -28,7 +28,9 @@ def around(gate, at, camera, off_px=0.0):
     return Detection.whole(camera.project((gate.corners() - p_wc) @ R_wc) + off_px, 0.3, 1.0)
 
 
-def shown_missing(track, camera, p_g, yaw=0.0, images=3, detections=(), recognised=False, window=None, gates=None, obstacles=()):
+def shown_missing(
+    track, camera, p_g, yaw=0.0, images=3, detections=(), recognised=False, window=None, gates=None, obstacles=()
+):
     """Whether the first gate counts as missing after so many equal images."""
     gate = track.gates[0]
     absence = GateAbsence(track.gates if gates is None else gates, obstacles)

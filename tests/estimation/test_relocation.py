@@ -93,7 +93,9 @@ def test_another_gate_where_the_map_has_it_is_not_the_one_that_is_missing(vq1, d
 PITCHED, LEVEL = np.array([1.0, 0.0, 0.03, 0.0]), np.array([1.0, 0.0, 0.0, 0.0])
 
 
-@pytest.mark.parametrize(("q_wb", "step_w", "moves"), [(PITCHED, USUAL, False), (LEVEL, np.array([0.0, 2.5, 0.0]), True)])
+@pytest.mark.parametrize(
+    ("q_wb", "step_w", "moves"), [(PITCHED, USUAL, False), (LEVEL, np.array([0.0, 2.5, 0.0]), True)]
+)
 def test_gates_off_by_one_angle_are_seen_by_a_turned_camera_and_one_alone_is_displaced(q_wb, step_w, moves, vq1, dcl):
     """From the pad, by a camera pitched by 3.4 deg more than believed, or with the second gate 2.5 m off the map."""
     sight, relocator, found = Sight(vq1, dcl.camera), GateRelocator(), None
@@ -103,7 +105,9 @@ def test_gates_off_by_one_angle_are_seen_by_a_turned_camera_and_one_alone_is_dis
     p_wc, R_wc = dcl.camera.pose(p_wb, q_wb / np.linalg.norm(q_wb))
     for k in range(6):
         shown = [
-            Detection.whole(dcl.camera.project((gate.corners() - p_wc) @ R_wc) + sight.rng.normal(0, PX, (4, 2)), PX, 1.0)
+            Detection.whole(
+                dcl.camera.project((gate.corners() - p_wc) @ R_wc) + sight.rng.normal(0, PX, (4, 2)), PX, 1.0
+            )
             for gate in (near, displaced(far, step_w))
         ]
         cov = np.diag([SIGMA_M**2] * 3 + [0.0] * 3 + [0.015**2] * 3)
