@@ -164,9 +164,7 @@ class PlanFollower(Guidance[MapEstimator]):
             evading = self._evasion.step(there, state_vector(state), t, t - state.t)
             if evading is not None:
                 return evading
-        if self._retries is not None:
-            most = min(most, self._retries.pace(t, self._absence.missing(self._next)))
-        self.controller.limit_pace(most)
+        self.controller.limit_pace(most if self._retries is None else min(most, self._retries.pace(t)))
         return self.controller.step(t, state_vector(state), dt, t - state.t)
 
     def prepare(self) -> None:

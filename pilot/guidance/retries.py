@@ -31,8 +31,7 @@ class RetryConfig:
     recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
     rejoin_pace: float = 0.4  # of the plan, behind a gate that was flown again,
     quicken_1_s: float = 0.3  # ... and by how much it rises each second
-    # While images that should show a gate do not: until it is seen, or counted by the race status once passed.
-    unseen_pace: float = 0.3
+    unseen_pace: float = 0.3  # behind a gate that images should have shown and did not, until the race status counts it
 
 
 class GateRetries:
@@ -80,6 +79,8 @@ class GateRetries:
         """
         if self._awaited is not None and self._status.confirms(self._awaited, go_t):
             self._awaited = None
+        if len(passages.times_s) == len(self._course):
+            return self._await_finish(number, passages, t, go_t)
         if self._recovery is not None:
             counted = self._status.counted(go_t)
             if counted is not None and counted > number and len(passages.times_s) == number:
@@ -95,10 +96,6 @@ class GateRetries:
         if uncounted is not None:
             del passages.times_s[uncounted:], passages.margins_m[uncounted:]
             return self._begin(uncounted, "the race status does not count it", passages, t, go_t)
-        if len(passages.times_s) == len(self._course):
-            waited_s = t - go_t - passages.times_s[-1]
-            done = self._status.confirms(number, go_t) or waited_s > self._config.incident.finish_s
-            return End(EndReason.FINISHED) if done else None
         if outside:
             return self._begin(number, "passed outside of its opening", passages, t, go_t)
         if self._controller.theta > self._controller.reference.gate_time(number) + self._config.incident.overdue_s:
@@ -110,11 +107,11 @@ class GateRetries:
     def passed(self, number: int, t: float, unseen: bool) -> None:
         """Record the passage of a gate; after an attempt the plan is resumed from there.
 
-        `unseen`: images should have shown it, and did not. The flight is slow until the race status counts it, or the last gate.
+        `unseen`: images should have shown it, and did not. The flight is slow until the race status counts it.
         """
         if self._recovery is not None:
             self.resume(number, t)
-        if unseen or number + 1 == len(self._course):
+        if unseen:
             self._awaited = number
 
     def resume(self, number: int, t: float) -> None:
@@ -122,9 +119,9 @@ class GateRetries:
         self._recovery, self._rejoined_t = None, t
         self._controller.rejoin(self._controller.reference.gate_time(number), self._config.rejoin_pace)
 
-    def pace(self, t: float, unseen: bool) -> float:
-        """Return the greatest pace at t (s); inf: no limit. `unseen`: images should have shown the next gate, and did not."""
-        if unseen or self._awaited is not None:
+    def pace(self, t: float) -> float:
+        """Return the greatest pace at t (s); inf: no limit."""
+        if self._awaited is not None:
             return self._config.unseen_pace
         if self._rejoined_t is None:
             return np.inf
@@ -139,6 +136,18 @@ class GateRetries:
         u, q_wb = self._velocity.input(x, aim, dt, most)
         self._controller.sent(t, u)
         return replace(control(x, u, q_wb, aim), theta=self._controller.theta)
+
+    def _await_finish(self, number: int, passages: Passages, t: float, go_t: float) -> End | None:
+        """Finish unless the race status contradicts; brake until it confirms."""
+        waited_s = t - go_t - passages.times_s[-1]
+        if self._status.confirms(number, go_t) or waited_s > self._config.incident.finish_s:
+            return End(EndReason.FINISHED)
+        uncounted = self._status.missed(passages.times_s, go_t)
+        if uncounted is not None:
+            del passages.times_s[uncounted:], passages.margins_m[uncounted:]
+            return self._begin(uncounted, "the race status does not count it", passages, t, go_t)
+        self._recovery = self._recovery or self._try(number, t)
+        return None
 
     def _begin(self, number: int, why: str, passages: Passages, t: float, go_t: float) -> End | None:
         self._tries[number] += 1
