@@ -8,13 +8,13 @@ image. C_p is the covariance of p_wb at the first of them, before unexplained de
     displaced  d ~ N(0, reach^2 + C + C_p)
 
 A gate within the usual errors of a map is taken for displaced with at most that probability, however often it is tested (Ville's
-inequality). An error of the camera's rotation displaces all gates of an image alike, in proportion to their range, so the ratio
-must also hold for d relative to another gate in view:
+inequality). On the pad, before images have corrected the camera's rotation, its error displaces all gates of an image alike, in
+proportion to their range, so there the ratio must also hold for d relative to another gate in view:
 
     r = d - M d_other,    M = (l . l_other I - l_other l') / |l_other|^2,    l from the vehicle to each gate
 
-Which gate an opening is, the association decides with the wide prior; what could as well be another gate is left
-alone. The gate is moved by K d, K = reach^2 (reach^2 + C + C_p)^-1. The estimator's own gate offsets cover decimetres only.
+Which gate an opening is, the association decides with the wide prior; what could as well be another gate is left alone. The gate
+is moved by K d, K = reach^2 (reach^2 + C + C_p)^-1. The estimator's own gate offsets cover decimetres only.
 """
 
 import math
@@ -77,13 +77,19 @@ class GateRelocator:
         self._evidence: dict[int, deque[_Evidence]] = {}
 
     def look(
-        self, found: Localised, detections: list[Detection], asked: Collection[int], associator: Associator
+        self,
+        found: Localised,
+        detections: list[Detection],
+        asked: Collection[int],
+        associator: Associator,
+        on_pad: bool = False,
     ) -> Relocation | None:
         """Add an image to the evidence; return the first of the `asked` gates (indices on the map) found displaced, or None.
 
         Args:
             found: the image's associated sightings, not yet used for a correction.
             associator: of the whole map as known so far.
+            on_pad: whether no image has corrected the estimate yet.
         """
         if found.at is None or not asked:
             return None
@@ -97,8 +103,10 @@ class GateRelocator:
         for sighting in candidates:
             if sighting.gate not in asked:
                 continue
-            others = [other for other in candidates if other.gate != sighting.gate]
-            relative = min((_relative(sighting, other, at, associator) for other in others), key=_size, default=None)
+            companions = [other for other in candidates if on_pad and other.gate != sighting.gate]
+            relative = min(
+                (_relative(sighting, other, at, associator) for other in companions), key=_size, default=None
+            )
             evidence = _Evidence(sighting.t, at.p_wb - sighting.p_wb, sighting.cov, at.cov_p, relative)
             if (moved := self._add(sighting.gate, evidence)) is not None:
                 del self._evidence[sighting.gate]

@@ -115,7 +115,7 @@ class GateObserver:
         at = estimator.state()
         for image in images:
             found = Localised(at=ExposureState(image.t, replace(at, t=image.t), self._associator.camera))
-            self._relocate(found, image, estimator, requested)
+            self._relocate(found, image, estimator, requested, on_pad=True)
 
     @property
     def camera(self) -> Camera:
@@ -142,10 +142,15 @@ class GateObserver:
         return correct(estimator, found)
 
     def _relocate(
-        self, found: Localised, image: DetectedImage, estimator: MapEstimator, requested: Collection[int]
+        self,
+        found: Localised,
+        image: DetectedImage,
+        estimator: MapEstimator,
+        requested: Collection[int],
+        on_pad: bool = False,
     ) -> bool:
         """Move one of the requested gates to where this image and those before show it, on the map and in the estimator."""
-        moved = self._relocator.look(found, image.detections, requested, self._associator)
+        moved = self._relocator.look(found, image.detections, requested, self._associator, on_pad)
         if moved is None:
             return False
         here = self._gates[moved.gate]

@@ -112,7 +112,7 @@ def test_gates_off_by_one_angle_are_seen_by_a_turned_camera_and_one_alone_is_dis
         ]
         cov = np.diag([SIGMA_M**2] * 3 + [0.0] * 3 + [0.015**2] * 3)
         exposure = ExposureState(k / 30, State(k / 30, p_wb, LEVEL, USUAL, USUAL, cov, 0.0), dcl.camera)
-        found = found or relocator.look(recognise(exposure, associator, shown), shown, [0, 1], associator)
+        found = found or relocator.look(recognise(exposure, associator, shown), shown, [0, 1], associator, on_pad=True)
     assert (found is not None) == moves and (not moves or found.gate == 1)
 
 
