@@ -106,6 +106,9 @@ class MapEstimator(Estimator, Protocol):
     def predict(self, stamp: float) -> ExposureState | None:
         """Return the state at the exposure of an image; None, and counted in `health`, if it is too old or in the future."""
 
+    def predict_at_rest(self, stamp: float) -> ExposureState:
+        """Return the state for an image taken on the pad before its release."""
+
     def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
         """Apply the gates recognised in an image just predicted; `unexplained` counts detections associated with no gate.
 

@@ -1,20 +1,20 @@
 """Detection of gates displaced far from their place on the map: a sequential likelihood-ratio test per gate (Wald 1945).
 
-Each image with an opening that would be this gate, displaced by d, measures d = p_wb - p_fix with covariance C. Errors common to
-several images (attitude, lens, edges) are not averaged away: of images that agree, d is the weighted mean and C that of the best
-image. C_p is the covariance of p_wb at the first of them, before unexplained detections have inflated it.
+Each image with an opening that would be gate i, displaced by d_i, measures d_i = p_wb - p_fix with covariance C_i; of images that
+agree, d_i is the weighted mean and C_i that of the newest, since errors common to several images (attitude, lens, edges) are not
+averaged away. The errors of position and attitude displace all gates of an image together: d = (d_1, d_2, ...) has the covariance
 
-    standing   d ~ N(0, usual^2 + C + C_p)        ratio = p(d | displaced) / p(d | standing) >= 1 / false_alarm
-    displaced  d ~ N(0, reach^2 + C + C_p)
+    S_ii = C_i + C_p + usual^2,   S_ij = C_p + sigma^2 T_i T_j',   T_i = dp_fix / dtheta
+
+with the covariance C_p of p_wb before unexplained detections have inflated it. Of the gates in view at most one is displaced, i:
+
+    standing   d ~ N(0, S)                                     ratio_i = p(d | i displaced) / p(d | standing) >= 1 / false_alarm
+    displaced  d ~ N(0, S_i),  reach^2 for usual^2 in S_ii
 
 A gate within the usual errors of a map is taken for displaced with at most that probability, however often it is tested (Ville's
-inequality). On the pad, before images have corrected the camera's rotation, its error displaces all gates of an image alike, in
-proportion to their range, so there the ratio must also hold for d relative to another gate in view:
-
-    r = d - M d_other,    M = (l . l_other I - l_other l') / |l_other|^2,    l from the vehicle to each gate
-
-Which gate an opening is, the association decides with the wide prior; what could as well be another gate is left alone. The gate
-is moved by K d, K = reach^2 (reach^2 + C + C_p)^-1. The estimator's own gate offsets cover decimetres only.
+inequality). Which gate an opening is, the association decides with the wide prior; what could as well be another gate is left
+alone. The gate with the greatest ratio is moved by E(d_i | d) under its hypothesis. The estimator's own gate offsets cover
+decimetres only.
 """
 
 import math
@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from estimation.estimator import State
 from estimation.localisation import Localised
 from perception.association import Associator, GateSighting
 from perception.detection import Detection
@@ -33,7 +32,6 @@ from vehicle.rotation import Array
 from vehicle.statistics import chi2_limit
 
 EYE3 = np.eye(3)
-COMMON = 0.9  # -, share of the attitude's variance that is taken out, so that the rest stays positive definite (chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +63,19 @@ class _Evidence:
     t: float  # s
     step_w: Array  # (3,) m
     cov: Array  # (3, 3) m^2, of the corners and the attitude
+    by_turn: Array  # (3, 3) m/rad, as in `GateSighting`
     cov_p: Array  # (3, 3) m^2, of the vehicle's position on the map
-    relative: tuple[Array, Array] | None = None  # (3,) m and (3, 3) m^2, relative to another gate in view
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    """What agreeing images say of one gate."""
+
+    gate: int
+    images: int
+    step_w: Array  # (3,) m, weighted mean
+    newest: _Evidence
+    cov_p: Array  # (3, 3) m^2, at the first of them
 
 
 class GateRelocator:
@@ -77,19 +86,13 @@ class GateRelocator:
         self._evidence: dict[int, deque[_Evidence]] = {}
 
     def look(
-        self,
-        found: Localised,
-        detections: list[Detection],
-        asked: Collection[int],
-        associator: Associator,
-        on_pad: bool = False,
+        self, found: Localised, detections: list[Detection], asked: Collection[int], associator: Associator
     ) -> Relocation | None:
-        """Add an image to the evidence; return the first of the `asked` gates (indices on the map) found displaced, or None.
+        """Add an image to the evidence; return the displacement of one of the `asked` gates (indices on the map), or None.
 
         Args:
             found: the image's associated sightings, not yet used for a correction.
             associator: of the whole map as known so far.
-            on_pad: whether no image has corrected the estimate yet.
         """
         if found.at is None or not asked:
             return None
@@ -100,68 +103,57 @@ class GateRelocator:
         wide = at.cov_p + config.reach_m**2 * EYE3
         others, _ = associator.associate(at.t, left, at.p_wb, wide, at.q_wb, at.sigma_attitude_rad, found.at.camera)
         candidates = [*found.sightings, *(other for other in others if other.gate not in seen)]
-        for sighting in candidates:
-            if sighting.gate not in asked:
-                continue
-            companions = [other for other in candidates if on_pad and other.gate != sighting.gate]
-            relative = min(
-                (_relative(sighting, other, at, associator) for other in companions), key=_size, default=None
-            )
-            evidence = _Evidence(sighting.t, at.p_wb - sighting.p_wb, sighting.cov, at.cov_p, relative)
-            if (moved := self._add(sighting.gate, evidence)) is not None:
-                del self._evidence[sighting.gate]
-                return moved
-        return None
+        moved = self._judge([self._add(one, at.p_wb, at.cov_p) for one in candidates], asked, at.sigma_attitude_rad)
+        if moved is not None:
+            del self._evidence[moved.gate]
+        return moved
 
-    def _add(self, gate: int, newest: _Evidence) -> Relocation | None:
-        config, before = self._config, self._evidence.setdefault(gate, deque())
+    def _add(self, sighting: GateSighting, p_w: Array, cov_p: Array) -> _Suspect:
+        config, step_w = self._config, p_w - sighting.p_wb
+        newest = _Evidence(sighting.t, step_w, sighting.cov, sighting.by_turn, cov_p)
+        before = self._evidence.setdefault(sighting.gate, deque())
         while before and newest.t - before[0].t > config.within_s:
             before.popleft()
         most = chi2_limit(3, config.apart)
         some = [one for one in before if _distance2(one.step_w - newest.step_w, one.cov + newest.cov) < most]
         some.append(newest)
         before.append(newest)
-        if len(some) < config.images:
-            return None
         information = [np.linalg.inv(one.cov) for one in some]
         weighted = sum(W @ one.step_w for W, one in zip(information, some, strict=True))
         mean = np.linalg.solve(np.sum(information, 0), weighted)
-        cov = min((one.cov for one in some), key=lambda cov: float(np.linalg.det(cov))) + some[0].cov_p
-        relative = min((one.relative for one in some if one.relative is not None), key=_size, default=None)
-        if not self._displaced(mean, cov) or (relative is not None and not self._displaced(*relative)):
+        return _Suspect(sighting.gate, len(some), mean, newest, some[0].cov_p)
+
+    def _judge(self, suspects: list[_Suspect], asked: Collection[int], sigma_rad: float) -> Relocation | None:
+        """Return the displacement of the gate with the greatest ratio, if that suffices and the gate is asked for."""
+        if not any(one.gate in asked and one.images >= self._config.images for one in suspects):
             return None
-        reach = config.reach_m**2 * EYE3
-        gain = reach @ np.linalg.inv(reach + cov)
-        return Relocation(gate, gain @ mean, reach - gain @ reach)
-
-    def _displaced(self, step_w: Array, cov: Array) -> bool:
-        """Return whether a displacement (3,) m, measured with covariance (3, 3) m^2, is beyond a map's usual errors."""
-        config = self._config
-        ratio = _log_normal(step_w, cov + config.reach_m**2 * EYE3) - _log_normal(
-            step_w, cov + config.usual_m**2 * EYE3
-        )
-        return ratio >= -math.log(config.false_alarm)
-
-
-def _relative(sighting: GateSighting, other: GateSighting, at: State, associator: Associator) -> tuple[Array, Array]:
-    """Return the displacement (3,) m of a gate relative to another in the image, and its covariance (3, 3) m^2.
-
-    The attitude's error, which both have in common, is left out.
-    """
-    way, other_way = (associator.centre(one.gate) - at.p_wb for one in (sighting, other))
-    M = (way @ other_way * EYE3 - np.outer(other_way, way)) / (other_way @ other_way)
-    own, others = (
-        one.cov - COMMON * at.sigma_attitude_rad**2 * (to @ to * EYE3 - np.outer(to, to))
-        for one, to in ((sighting, way), (other, other_way))
-    )
-    seen_from = EYE3 - M
-    cov = own + M @ others @ M.T + seen_from @ at.cov_p @ seen_from.T
-    return at.p_wb - sighting.p_wb - M @ (at.p_wb - other.p_wb), cov
+        d, S = np.concatenate([one.step_w for one in suspects]), _standing(suspects, self._config.usual_m, sigma_rad)
+        reach = self._config.reach_m**2 * EYE3
+        hypotheses = []
+        for one, own in zip(suspects, _blocks(len(suspects)), strict=True):
+            S_i = S.copy()
+            S_i[own, own] += reach - self._config.usual_m**2 * EYE3
+            hypotheses.append((_log_normal(d, S_i), one, own, S_i))
+        likelihood, one, own, S_i = max(hypotheses, key=lambda hypothesis: hypothesis[0])
+        surely = likelihood - _log_normal(d, S) >= -math.log(self._config.false_alarm)
+        if not surely or one.gate not in asked or one.images < self._config.images:
+            return None
+        gain = reach @ np.linalg.inv(S_i)[own]
+        return Relocation(one.gate, gain @ d, reach - gain[:, own] @ reach)
 
 
-def _size(relative: tuple[Array, Array]) -> float:
-    """Return the squared size of a relative displacement."""
-    return float(relative[0] @ relative[0])
+def _standing(suspects: list[_Suspect], usual_m: float, sigma_rad: float) -> Array:
+    """Return the covariance S (3 n, 3 n), m^2, of the displacements of n gates that stand as usual."""
+    turned = sigma_rad * np.concatenate([one.newest.by_turn for one in suspects])
+    common = min((one.cov_p for one in suspects), key=np.trace)
+    S = np.tile(common, (len(suspects), len(suspects))) + turned @ turned.T
+    for one, own in zip(suspects, _blocks(len(suspects)), strict=True):
+        S[own, own] = common + one.newest.cov + usual_m**2 * EYE3
+    return S
+
+
+def _blocks(count: int) -> list[slice]:
+    return [slice(3 * k, 3 * k + 3) for k in range(count)]
 
 
 def _distance2(r: Array, S: Array) -> float:
@@ -169,7 +161,7 @@ def _distance2(r: Array, S: Array) -> float:
 
 
 def _log_normal(r: Array, S: Array) -> float:
-    """Return the log density of N(0, S) at r (3,), up to a constant."""
+    """Return the log density of N(0, S) at r, up to a constant."""
     return -(_distance2(r, S) + float(np.linalg.slogdet(S)[1])) / 2
 
 

@@ -42,7 +42,8 @@ def make_controller(name: str, plan: Plan, vehicle: Vehicle, track: Track, solve
         except AcadosMissingError as error:
             print(f"using the CasADi solver, which takes ten times as long: {error}", file=sys.stderr)
             return make_controller(name, plan, vehicle, track, "casadi")
-    problem = problem_of(load_settings(DEFAULT if name == AUTO else name))
+    settings = load_settings(DEFAULT if name == AUTO else name)
+    problem = problem_of(settings.granting(plan.thrust_share(vehicle)))
     portable = CasadiSolver(problem, vehicle)
     first, spare = (AcadosSolver(problem, vehicle), portable) if solver == "acados" else (portable, None)
     course, floor_m = track.course(plan.laps), track.bounds.high_m[2]

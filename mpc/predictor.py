@@ -83,15 +83,23 @@ class Predictor:
             readings.append((t, matrix(x[Q]).T @ (slope - G_W), x[W].copy()))
         return readings
 
-    def rates_after(self, w: Array, begin: float, end: float, delay_s: float, lag_s: Array) -> Array:
-        """Predict body rates (3,), rad/s, at `end` from those at `begin`, for a given delay, s, and lags (3,), s."""
-        for start, stop, u in self._pieces(begin, end, delay_s):
-            w = u[:3] + (w - u[:3]) * np.exp((start - stop) / lag_s)
-        return w
+    def rates_after(self, w: Array, begin: float, end: float, delay_s: Array, lag_s: Array) -> tuple[Array, Array]:
+        """Predict body rates (M, 3), rad/s, at `end` from w (3,) at `begin`, s, for M delays (M,), s, and lags (M, 3), s.
 
-    def acting_at(self, t: float) -> Array:
-        """Return the input (4,) that acts at t, s."""
-        return next(u for sent, u in reversed(self._sent) if sent + self.delay_s <= t)
+        First-order lags are linear: with E(t) = exp((t - end) / lag), and input u_k from t_k to t_{k + 1},
+
+            w(end) = E(begin) w + sum_k (E(t_{k + 1}) - E(t_k)) u_k
+
+        Returns:
+            The rates, and those (M, 3) that are commanded at `end`.
+        """
+        times, rates = np.array([t for t, _ in self._sent]), np.array([u[:3] for _, u in self._sent])
+        edges = np.full((len(delay_s), len(times) + 1), end)
+        edges[:, :-1] = np.clip(times + delay_s[:, None], begin, end)
+        edges[:, 0] = begin
+        kept = np.exp((edges - end)[:, :, None] / lag_s[:, None, :])
+        acting = rates[np.maximum(times.searchsorted(end - delay_s, side="right") - 1, 0)]
+        return kept[:, 0] * w + np.einsum("mki,ki->mi", np.diff(kept, axis=1), rates), acting
 
     def _pieces(self, begin: float, end: float, delay_s: float) -> Iterator[tuple[float, float, Array]]:
         """Yield (start, stop, input) of each interval of constant input between two times."""

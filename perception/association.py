@@ -56,6 +56,7 @@ class GateSighting:
     gate: int  # index into the associator's gates
     p_wb: Array  # (3,) m, position fix, world NED
     cov: Array  # (3, 3) m^2, of the fix
+    by_turn: Array  # (3, 3) m/rad, derivative of the fix with respect to a rotation of the camera, about its own axes
     range_m: float  # from the fix to the gate's centre
     corners_px: Array  # (4, 2) in gate order
     cov_px: Array  # (4, 2, 2) px^2, of each corner
@@ -163,8 +164,8 @@ class Associator:
                 once_more = gate, pairs.near_face[k : k + 1], likely_w[k : k + 1]  # from the posterior position
                 corners_w = self._openings(*once_more)[1][0]
                 corners = pairs.corners_px[k], cov_px[k, :4], pairs.visible[k], corners_w
-                fix_wb, range_k = fix.p_wc[k] - prior_w + p_wb, float(away_m[k])
-                sightings.append(GateSighting(t, self._index[gate[0]], fix_wb, fix.cov[k], range_k, *corners, pair[0]))
+                at = fix.p_wc[k] - prior_w + p_wb, fix.cov[k], fix.by_turn[k], float(away_m[k])
+                sightings.append(GateSighting(t, self._index[gate[0]], *at, *corners, pair[0]))
         return sightings, len(unexplained)
 
     def _pairs_by_shape(

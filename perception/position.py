@@ -20,6 +20,7 @@ class PositionFix(NamedTuple):
 
     p_wc: Array  # (..., 3) m
     cov: Array  # (..., 3, 3) m^2
+    by_turn: Array  # (..., 3, 3) m/rad, derivative with respect to a rotation of the camera, about its own axes
     reprojection_px: Array  # (...) mean distance of the corners from their reprojection
 
 
@@ -90,8 +91,8 @@ def locate_camera(
     error = residual(corners_px, corners_w, R_wc, p_wc, camera)[0]
     gain = np.linalg.solve(normal, np.swapaxes(W_J, -1, -2))  # (..., 3, 8 S)
     p_wc = p_wc + (gain @ error[..., None])[..., 0]
-    tilt = gain @ J_theta
-    cov = np.linalg.inv(normal) + sigma_attitude_rad**2 * tilt @ np.swapaxes(tilt, -1, -2)
+    by_turn = gain @ J_theta
+    cov = np.linalg.inv(normal) + sigma_attitude_rad**2 * by_turn @ np.swapaxes(by_turn, -1, -2)
     squares = corners_px.reshape(*corners_px.shape[:-2], corners_px.shape[-2] // 4, 4, 2)
     outward = squares - squares.mean(-2, keepdims=True)
     outward = outward / (np.linalg.norm(outward, axis=-1, keepdims=True).mean(-2, keepdims=True) / np.sqrt(2))
@@ -104,7 +105,7 @@ def locate_camera(
     known = np.trace(weight, axis1=-2, axis2=-1)
     across = np.sqrt((error[..., None, :] @ weight @ error[..., None])[..., 0, 0] / known)
     seen = np.sqrt(2 / known) < np.sqrt(2) * np.sqrt(2 / known).min(-1, keepdims=True)
-    return PositionFix(p_wc, cov, (np.sqrt(2) * across * seen).sum(-1) / seen.sum(-1))
+    return PositionFix(p_wc, cov, by_turn, (np.sqrt(2) * across * seen).sum(-1) / seen.sum(-1))
 
 
 def residual(

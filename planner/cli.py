@@ -3,6 +3,7 @@
 import argparse
 import sys
 from dataclasses import replace
+from itertools import cycle
 from math import isfinite, nan
 from pathlib import Path
 
@@ -198,10 +199,12 @@ def _warm(path: Path, task: Task) -> Plan:
 
 def _summary(certificate: Certificate, track: Track, vehicle: Vehicle) -> str:
     bound, times = certificate.point_mass_bound_s, [T for T in certificate.guesses_s.values() if T is not None]
+    margins_m = [m for m, gate in zip(certificate.gate_margins_m, cycle(track.gates), strict=False) if not gate.is_ball]
     return (
         f"{track.name}, {vehicle.name}: {certificate.total_time_s:.3f} s"
         + (f" (point mass {bound:.3f} s)" if bound is not None else "")
-        + f", {certificate.max_speed_m_s:.1f} m/s, margins from {min(certificate.gate_margins_m):.2f} m"
+        + f", {certificate.max_speed_m_s:.1f} m/s"
+        + (f", margins from {min(margins_m):.2f} m" if margins_m else "")
         + (f", risk {certificate.risk.total:.1e}" if certificate.risk is not None else "")
         + (
             f"; {len(times)} of {len(certificate.guesses_s)} guesses converged"

@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.models import MODELS, Model
 from tracks.track import Track
-from vehicle.dynamics import RATES_X, rk4
+from vehicle.dynamics import RATES_U, RATES_X, rk4
 from vehicle.errors import UserError
 from vehicle.files import CAUSES, FileError, read_csv, read_json, write_file
 from vehicle.rotation import Array
@@ -110,6 +110,11 @@ class Plan:
     def flight_model(self, vehicle: Vehicle) -> Model:
         """Return the flight model of this trajectory, with the vehicle's full limits."""
         return MODELS[self.model](vehicle)
+
+    def thrust_share(self, vehicle: Vehicle) -> float:
+        """Return the largest commanded thrust over the vehicle's, -; missing parts of a plan do not count."""
+        commands = self.flight_model(vehicle).commands(self.x, self.u)
+        return float(np.nanmax(commands[:, RATES_U["u_c"].at])) / vehicle.thrust_max
 
     def dense(self, vehicle: Vehicle, parts: int) -> tuple[Array, Array, Array]:
         """Sample the trajectory at `parts` points per interval, by integration with constant inputs.

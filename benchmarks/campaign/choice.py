@@ -140,6 +140,7 @@ class Choice:
     uncertified: bool = False  # accept plans that differ from the certified ones
     plans: tuple[str, ...] = (USUAL,)
     residual: str = ""  # name of the residual file
+    first_seed: int = 0
 
     def __post_init__(self) -> None:
         """Check names and numbers. Raises UserError for an unknown name."""
@@ -151,6 +152,8 @@ class Choice:
                     raise UserError(f"--{option} {name}: unknown; known: {', '.join(known)}")
         if not 1 <= self.seeds <= MOST_SEEDS:
             raise UserError(f"--seeds {self.seeds}: must lie between 1 and {MOST_SEEDS}")
+        if self.first_seed < 0:
+            raise UserError(f"--first-seed {self.first_seed}: must not be negative")
         for plan in self.plans:
             plan_options(plan, self.laps)
         for world in self.worlds:
@@ -168,7 +171,8 @@ class Choice:
         axes = product(plans, self.settings, self.controllers, self.estimators, worlds)
         for plan, name, controller, estimator, world in axes:
             conditions = SETTINGS[name]
-            for seed in range(self.seeds if conditions.random or world != NOMINAL else 1):
+            drawn = conditions.random or world != NOMINAL
+            for seed in range(self.first_seed, self.first_seed + self.seeds) if drawn else range(1):
                 by = NO_ESTIMATOR if conditions.given else estimator
                 case = Case(track, vehicle, self.laps, name, controller, by, seed, world, plan, self.residual)
                 found[case.id] = case

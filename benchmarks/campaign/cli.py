@@ -56,6 +56,7 @@ def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None
     )
     add("--laps", type=int, default=1, help="number of laps (default: 1)")
     add("--seeds", type=int, default=10, help="flights per configuration with random elements (default: 10)")
+    add("--first-seed", type=int, default=0, metavar="N", help="seed of the first of them (default: 0)")
     add(
         "--workers",
         type=int,
@@ -119,7 +120,7 @@ def fly(arguments: argparse.Namespace, tracks: list[str]) -> tuple[Store, list[R
     a = arguments
     name, residuals = residuals_of(a.residual)
     axes = (a.vehicles, expand(a.settings), a.controllers, a.estimators, a.laps, a.seeds, a.worlds)
-    choice = Choice(*axes, a.uncertified, tuple(a.plans), name)
+    choice = Choice(*axes, a.uncertified, tuple(a.plans), name, a.first_seed)
     if a.workers < 1:
         raise UserError(f"--workers {a.workers}: must be at least 1")
     try:

@@ -11,7 +11,7 @@ from estimation.estimator import MapEstimator, State
 from mpc.reference import Reference
 from pilot.flight import CommandRecord, FlightCounters
 from pilot.records.recorder import Recorder
-from pilot.records.result import Verdict, off_path, true_positions
+from pilot.records.result import Verdict, lap_times, off_path, true_positions
 from sim.physics.plant import P, Q, V
 from sim.worlds.world import World
 from tracks.track import Track
@@ -80,7 +80,6 @@ def measure(
         at_gates = [float(np.linalg.norm(off)) for k, off in enumerate(off_w) if course.track.gates[k % gates].visible]
         crossings, misjudged = _crossings(verdict, world), _across(off_w, world)
     solve_ms = 1e3 * np.array(flight.solve_s)
-    ends = np.array([0.0, *gate_s[gates - 1 :: gates]])
     outcome = Outcome(
         status=verdict.status,
         cause=verdict.cause,
@@ -88,7 +87,7 @@ def measure(
         planned_s=course.plan.total_time,
         bound_s=course.bound_s,
         race_s=gate_s[-1] if verdict.status == "finished" else None,
-        lap_s=np.diff(ends).tolist(),
+        lap_s=lap_times(gate_s, gates),
         gate_s=gate_s,
         planned_gate_s=list(course.gates_s),
         margin_m=verdict.gate_margins_m,

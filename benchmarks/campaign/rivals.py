@@ -179,7 +179,6 @@ def add_options(arguments: argparse.ArgumentParser) -> None:
         metavar="M",
         help="of rotors whose downwash is felt (default: 0, none)",
     )
-    add("--first-seed", type=int, default=0, metavar="N", help="of the races (default: 0)")
 
 
 def run(arguments: argparse.Namespace, settings: Sequence[str]) -> int:

@@ -1,6 +1,7 @@
 """Swift's estimator: inertial odometry minus the drift measured by gates. Attitude comes from gyro and telemetry alone."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -99,6 +100,9 @@ class DriftEstimator:
             return None
         self.drift.predict(stamp)
         return ExposureState(stamp, self._state(pose))
+
+    def predict_at_rest(self, stamp: float) -> ExposureState:
+        return ExposureState(stamp, replace(self.state(), t=stamp))
 
     def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
         t, pose = exposure.stamp, self.odometry.at(exposure.stamp)

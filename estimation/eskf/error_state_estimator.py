@@ -180,7 +180,13 @@ class ErrorStateEstimator:
             self.health.images_late += 1
             return None
         self._advance(exposure)
-        return ExposureState(stamp, self._on_map(), calibrated(self._camera, self._state.x), self._state.x.p_wb)
+        return self._exposed(stamp, self._on_map())
+
+    def predict_at_rest(self, stamp: float) -> ExposureState:
+        return self._exposed(stamp, replace(self._on_map(), t=stamp))
+
+    def _exposed(self, stamp: float, on_map: State) -> ExposureState:
+        return ExposureState(stamp, on_map, calibrated(self._camera, self._state.x), self._state.x.p_wb)
 
     def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
         if self._state.reading.t != exposure.state.t:  # the filter has moved on since the prediction
@@ -228,26 +234,27 @@ class ErrorStateEstimator:
     def _on_map(self) -> State:
         """Return the state for the association: position in the map frame, with the next gate's own offset in its covariance.
 
-        The uncertainty of the camera and of its delay is added to the pose's, as far as it rotates the image.
+        About a relocated gate, the map is known as well as that gate's place. The uncertainty of the camera and of its delay
+        is added to the pose's, as far as it rotates the image.
         """
         x, cov, reading = self._state.x, self._state.cov, self._state.reading
         omega, doubt = x.rates(reading), self._offsets.cov_on_map(x, cov)
-        doubt[P, P] += self._noise.map_m**2 * EYE3
+        doubt[P, P] += self._noise.map_m**2 * EYE3 + self._offsets.reference_doubt
         doubt[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
         by_row = (cov[READOUT, READOUT] + x[READOUT] ** 2) / 12  # s^2, of a row's exposure on the rolling shutter
         doubt[THETA, THETA] += (cov[DELAY, DELAY] + by_row) * np.outer(omega, omega)
-        turns = self._turns
-        doubt[THETA, THETA] += turns @ cov @ turns.T - cov[THETA, THETA]
+        doubt[THETA, THETA] += self._turns @ cov @ self._turns.T - cov[THETA, THETA]
         # A relative error of the focal length shifts image points 45 deg off the axis by as much, as a tangent.
         doubt[THETA, THETA] += cov[FOCAL, FOCAL] * EYE3
-        drift = float(np.linalg.norm(self._corrected))
-        return State(reading.t, self._offsets.on_map(x), x.q_wb, x.v_w, omega, doubt, drift)
+        return State(
+            reading.t, self._offsets.on_map(x), x.q_wb, x.v_w, omega, doubt, float(np.linalg.norm(self._corrected))
+        )
 
     def _see(self, stamp: float, sightings: Sequence[GateSighting]) -> int:
         """Correct by the gates that pass the chi-square test, in one update; return their number."""
-        near = sorted(sightings, key=lambda sighting: sighting.range_m)[:GATES_KEPT]
-        if not near:
+        if not sightings:
             return 0
+        near = sorted(sightings, key=lambda sighting: sighting.range_m)[:GATES_KEPT]
         gates = [sighting.gate for sighting in near]
         self._propagator.correct(self._offsets.admit(gates, self._state))
         x, omega = self._state.x, self._state.x.rates(self._state.reading)

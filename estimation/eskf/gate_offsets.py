@@ -35,6 +35,8 @@ class GateOffsets:
         self._sigma_m, self._turn_sigma, self._edge_sigma_m, self._pad_w = sigma_m, turn_sigma, edge_sigma_m, pad_w
         self._slot_of: dict[int, int] = {}
         self._last: int | None = None  # slot of the gate used last
+        self._relocated: dict[int, Array] = {}  # (3, 3) m^2, covariances of the places of relocated gates
+        self.reference_doubt = np.zeros((3, 3))  # m^2, of the place of the gate used last, if it was relocated
 
     def slots(self, gates: Sequence[int]) -> np.ndarray:
         """Return the slots (G,) of gates that all have one."""
@@ -100,6 +102,7 @@ class GateOffsets:
             self._slot_of[gate] = self._free_slot([gate])
         state = self._begin(self._slot_of[gate], None, 0.0, cov, state)
         state.x.values[block(self._slot_of[gate])] = about
+        self._relocated[gate] = cov
         return state
 
     def _free_slot(self, kept: Sequence[int]) -> int:
@@ -129,3 +132,4 @@ class GateOffsets:
     def used(self, gate: int) -> None:
         """Mark a gate as most recently used: it becomes the reference of the map frame."""
         self._last = self._slot_of[gate] = self._slot_of.pop(gate)
+        self.reference_doubt = self._relocated.get(gate, np.zeros((3, 3)))

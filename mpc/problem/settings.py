@@ -1,6 +1,6 @@
 """Settings of a controller, from its YAML file: formulation, horizon, weights and limits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mpc.problem.formulations import FORMULATIONS
@@ -10,6 +10,7 @@ from vehicle.errors import UserError
 
 FOLDER = Path(__file__).parents[1]
 CONTROLLERS = tuple(FORMULATIONS)
+SHARE_DIGITS = 3  # of a plan's share of thrust: optima exceed their bounds by rounding
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Settings:
     pace_max: float  # -, largest d(progress)/dt, 1 as planned
     pace_change_max: float  # 1/s, largest rate of change of the pace
     thrust_share: float  # -, largest commanded thrust over the vehicle's; the same margin is kept above zero
+    thrust_share_max: float  # -, likewise for plans that use more
     headroom: float  # -, fraction of that thrust available for the plan's line; the rest is for feedback
 
     def __post_init__(self) -> None:
@@ -41,8 +43,13 @@ class Settings:
             raise ValueError(f"controller must be one of {', '.join(CONTROLLERS)}")
         if self.pace_max < 1 or self.pace_change_max <= 0:
             raise ValueError("pace_max must be at least 1, pace_change_max positive")
-        if not (0 < self.thrust_share <= 1 and 0 < self.headroom <= 1):
-            raise ValueError("thrust_share and headroom must lie in (0, 1]")
+        if not all(0 < share <= 1 for share in (self.thrust_share, self.thrust_share_max, self.headroom)):
+            raise ValueError("thrust_share, thrust_share_max and headroom must lie in (0, 1]")
+
+    def granting(self, share: float) -> "Settings":
+        """Return the settings for a plan that uses this share of the vehicle's thrust."""
+        share = min(round(share, SHARE_DIGITS), self.thrust_share_max)
+        return replace(self, thrust_share=max(self.thrust_share, share))
 
 
 def load_settings(controller: str = "tracking") -> Settings:

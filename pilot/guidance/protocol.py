@@ -2,12 +2,11 @@
 
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import numpy as np
 
-from estimation.estimator import Estimator, ExposureState, MapEstimator, State
+from estimation.estimator import Estimator, MapEstimator, State
 from estimation.localisation import Localised, correct, recognise, refocused
 from estimation.relocation import GateRelocator, displaced
 from link.messages import Imu, RivalState, Telemetry
@@ -112,15 +111,18 @@ class GateObserver:
         associator = refocused(estimator, self._associator, [image.detections for image in images])
         if associator is not self._associator:
             self._set_associator(associator)
-        at = estimator.state()
         for image in images:
+<<<<<<< HEAD
             found = Localised(at=ExposureState(image.t, replace(at, t=image.t), self._associator.camera))
-            self._relocate(found, image, estimator, requested, on_pad=True)
+            self._relocate(found, image, estimator, requested)
 
     @property
     def camera(self) -> Camera:
         """Camera by which gates are recognised, unless the estimator calibrates it."""
         return self._associator.camera
+=======
+            self._relocate(Localised(at=estimator.predict_at_rest(image.t)), image, estimator, requested)
+>>>>>>> main
 
     def _set_associator(self, associator: Associator) -> None:
         self._relocator = GateRelocator()
@@ -142,15 +144,10 @@ class GateObserver:
         return correct(estimator, found)
 
     def _relocate(
-        self,
-        found: Localised,
-        image: DetectedImage,
-        estimator: MapEstimator,
-        requested: Collection[int],
-        on_pad: bool = False,
+        self, found: Localised, image: DetectedImage, estimator: MapEstimator, requested: Collection[int]
     ) -> bool:
         """Move one of the requested gates to where this image and those before show it, on the map and in the estimator."""
-        moved = self._relocator.look(found, image.detections, requested, self._associator, on_pad)
+        moved = self._relocator.look(found, image.detections, requested, self._associator)
         if moved is None:
             return False
         here = self._gates[moved.gate]

@@ -1,6 +1,7 @@
 """The result of a flight, under stable keys."""
 
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -81,6 +82,12 @@ def live_verdict(pilot: AnyPilot, board: Scoreboard) -> Verdict:
     return Verdict(status, cause, times, own.gate_margins_m[: len(times)], by=RACE_STATUS)
 
 
+def lap_times(gate_times_s: list[float], gates: int) -> list[float]:
+    """Return the times, s, of the complete laps of so many gates each, the first from GO."""
+    ends = gate_times_s[gates - 1 :: gates] if gates else []
+    return [end - begin for begin, end in pairwise([0.0, *ends])]
+
+
 def off_path(reference: Reference, theta: Array, p: Array) -> Array:
     """Return the distance (N,) m of each position (N, 3) from the plan's path near theta (N,)."""
     distances = np.empty(len(p))
@@ -150,6 +157,7 @@ class FlightResult:
     gates_passed: int
     gates_total: int
     gate_times_s: list[float]
+    lap_times_s: list[float]  # of the complete laps, the first from GO
     gate_margins_m: list[float]
     retries: list[Retry]  # gates flown again, in the order in which that was begun
     replans: list[Replan]  # plans asked for in flight, in that order
@@ -200,6 +208,7 @@ def flight_result(
         gates_passed=len(verdict.gate_times_s),
         gates_total=len(pilot.guidance.course),
         gate_times_s=verdict.gate_times_s,
+        lap_times_s=lap_times(verdict.gate_times_s, len(about.track.gates)),
         gate_margins_m=margins,
         retries=pilot.guidance.passages.retries,
         replans=pilot.guidance.passages.replans,

@@ -58,6 +58,9 @@ def table(r: FlightResult) -> str:
         ("camera in flight", _camera(r.camera)),
         ("log", r.log),
     ]
+    if len(r.lap_times_s) > 1:
+        laps = "  ".join(f"{value:.3f}" for value in r.lap_times_s)
+        rows.insert(5, ("lap times", f"{laps} s, best flying lap {min(r.lap_times_s[1:]):.3f} s"))
     if r.retries:
         again = "; ".join(f"gate {one.gate} at {one.time_s:.1f} s, {one.why}" for one in r.retries)
         rows.insert(4, ("flown again", again))

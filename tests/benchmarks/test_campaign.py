@@ -124,11 +124,13 @@ def test_each_end_has_its_rule(status, cause, off, lost, rule):
 
 
 def test_seeds_are_flown_only_where_something_is_random():
-    choice = Choice(["dcl"], ["1", "2", "projected"], ["tracking"], ["drift"], 1, 3, ["as_believed", "unknown"])
-    cases = choice.cases("vq1", "dcl")
+    axes = ["dcl"], ["1", "2", "projected"], ["tracking"], ["drift"], 1, 3, ["as_believed", "unknown"]
+    cases = Choice(*axes, first_seed=40).cases("vq1", "dcl")
     seeds = [(case.setting, case.seed) for case in cases if case.world == "as_believed"]
-    assert seeds == [("1", 0), *(("2", k) for k in range(3)), *(("projected", k) for k in range(3))]
+    assert seeds == [("1", 0), *(("2", 40 + k) for k in range(3)), *(("projected", 40 + k) for k in range(3))]
     assert sum(case.world == "unknown" for case in cases) == 9
+    with pytest.raises(UserError, match="--first-seed -1: must not be negative"):
+        Choice(*axes, first_seed=-1)
 
 
 PLANS = [("usual", ""), ("", ""), ("reserve=1,margin=0,see=0", "reserve=1,margin=0,see=0"),
@@ -263,7 +265,7 @@ WRONG = [
     (["--laps", "2"], "not closed"),
     (["--seeds", "0"], "--seeds 0: must lie between 1 and 100000"),
     (["--seeds", "1000000000"], "--seeds 1000000000: must lie between 1 and 100000"),
-    (["--worlds", "unknwon"], "no world 'unknwon'; known: as_believed, unknown"),
+    (["--worlds", "unknwon"], "no world 'unknwon'; known: as_believed, known, unknown"),
     (["--worlds", "unknown:3"], "without a seed, since each flight's seed draws its world"),
     (["--workers", "0"], "--workers 0: must be at least 1"),
     (["--settings", "3"], "vehicle dcl: has no `motors`"),

@@ -32,7 +32,7 @@ def sighted(gate, x, camera, rng=None, sigma=0.3, shown=(0, 1, 2, 3)):
     px = px + (0.0 if rng is None else rng.normal(0, sigma, (4, 2)))
     cov = np.array([np.eye(2) * (sigma**2 if k in shown else 1e8) for k in range(4)])
     visible = np.isin(np.arange(4), shown)
-    return GateSighting(0.0, 0, x.p_wb, np.eye(3), 8.0, px, cov, visible, gate.corners())
+    return GateSighting(0.0, 0, x.p_wb, np.eye(3), np.zeros((3, 3)), 8.0, px, cov, visible, gate.corners())
 
 
 class Flight:

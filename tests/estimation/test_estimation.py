@@ -212,7 +212,7 @@ def test_the_drift_filter_agrees_with_filterpys():
 
 def fix(p, sigma):
     """A sighting of which the drift filter uses the position alone."""
-    return GateSighting(0.0, 0, np.array(p), np.eye(3) * sigma**2, 1.0, None, None, None, None)
+    return GateSighting(0.0, 0, np.array(p), np.eye(3) * sigma**2, np.zeros((3, 3)), 1.0, None, None, None, None)
 
 
 def see(estimator, stamp, fix):

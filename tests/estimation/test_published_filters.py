@@ -55,7 +55,7 @@ def sighted_from(camera, gate, q_wb, p_wb, rng=None, sigma_px=0.4):
     at_w, R_wc = camera.pose(p_wb, q_wb)
     px = camera.project((corners_w - at_w) @ R_wc)
     px = px if rng is None else px + sigma_px * rng.standard_normal((4, 2))
-    return GateSighting(0.0, 0, p_wb + 9.0, np.eye(3), 8.0, px, cov_px, np.full(4, True), corners_w)
+    return GateSighting(0.0, 0, p_wb + 9.0, np.eye(3), np.zeros((3, 3)), 8.0, px, cov_px, np.full(4, True), corners_w)
 
 
 @pytest.mark.parametrize("k1", [0.0, -0.1])

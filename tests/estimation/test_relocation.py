@@ -7,14 +7,14 @@ import pytest
 
 from estimation.eskf.gate_offsets import GateOffsets, block
 from estimation.estimator import ExposureState, State
-from estimation.localisation import recognise
+from estimation.localisation import Localised, recognise
 from estimation.relocation import GateRelocator, RelocationConfig, displaced
 from perception.association import Associator
 from perception.detection import Detection
 from perception.rims import GateAppearance
 from tests.estimation.flying import before_gate
 from tests.estimation.test_gates_moved import belief
-from vehicle.rotation import matrix
+from vehicle.rotation import exp, matrix, product
 
 FLAT = GateAppearance(outline_m=0.0, depth_m=0.0)
 SIGMA_M, PX, ATTITUDE = 0.05, 0.3, 0.003
@@ -90,30 +90,39 @@ def test_another_gate_where_the_map_has_it_is_not_the_one_that_is_missing(vq1, d
     assert sight.relocated([step_g] * 6)[0] is None
 
 
-PITCHED, LEVEL = np.array([1.0, 0.0, 0.03, 0.0]), np.array([1.0, 0.0, 0.0, 0.0])
+def two_gates(track, camera, rotation_rad, steps_w, rng):
+    """Return the gates relocated by six images of two gates 8 and 28 m away, displaced by steps_w (2, 3) m, world NED.
+
+    The estimated attitude is off by rotation_rad (3,), body FRD, with a standard deviation of 1 deg about each axis.
+    """
+    near, sigma = track.gates[0], np.radians(1.0)
+    gates = near, displaced(near, near.R_wg @ [20.0, 3.0, 0.0])
+    associator, relocator, x = Associator(gates, camera, FLAT), GateRelocator(), before_gate(near, rng)
+    p_wc, R_wc = camera.pose(x.p_wb, x.q_wb)
+    q_wb = np.array(product(x.q_wb, exp(rotation_rad)))
+    cov = np.diag([SIGMA_M**2] * 3 + [0.0] * 3 + [sigma**2] * 3)
+    moved = []
+    for t in np.arange(6) / 30:
+        state = State(t, x.p_wb, q_wb, np.zeros(3), np.zeros(3), cov, 0.0)
+        corners = (displaced(gate, step_w).corners() for gate, step_w in zip(gates, steps_w, strict=True))
+        px = [camera.project((w - p_wc) @ R_wc) + rng.normal(0, PX, (4, 2)) for w in corners]
+        shown = [Detection.whole(one, PX, 1.0) for one in px]
+        found = Localised(at=ExposureState(t, state, camera))
+        moved.append(relocator.look(found, shown, [0, 1], associator))
+    return {one.gate for one in moved if one is not None}
 
 
-@pytest.mark.parametrize(
-    ("q_wb", "step_w", "moves"), [(PITCHED, USUAL, False), (LEVEL, np.array([0.0, 2.5, 0.0]), True)]
-)
-def test_gates_off_by_one_angle_are_seen_by_a_turned_camera_and_one_alone_is_displaced(q_wb, step_w, moves, vq1, dcl):
-    """From the pad, by a camera pitched by 3.4 deg more than believed, or with the second gate 2.5 m off the map."""
-    sight, relocator, found = Sight(vq1, dcl.camera), GateRelocator(), None
-    near = replace(vq1.gates[0], yaw_deg=0.0)
-    p_wb, far = near.p_wg + [-9.0, 0.3, 0.2], displaced(near, np.array([20.0, -3.0, -1.5]))
-    associator = Associator((near, far), dcl.camera, FLAT)
-    p_wc, R_wc = dcl.camera.pose(p_wb, q_wb / np.linalg.norm(q_wb))
-    for k in range(6):
-        shown = [
-            Detection.whole(
-                dcl.camera.project((gate.corners() - p_wc) @ R_wc) + sight.rng.normal(0, PX, (4, 2)), PX, 1.0
-            )
-            for gate in (near, displaced(far, step_w))
-        ]
-        cov = np.diag([SIGMA_M**2] * 3 + [0.0] * 3 + [0.015**2] * 3)
-        exposure = ExposureState(k / 30, State(k / 30, p_wb, LEVEL, USUAL, USUAL, cov, 0.0), dcl.camera)
-        found = found or relocator.look(recognise(exposure, associator, shown), shown, [0, 1], associator, on_pad=True)
-    assert (found is not None) == moves and (not moves or found.gate == 1)
+@pytest.mark.parametrize("pitch_deg", [-4.0, 4.0])
+def test_what_an_error_of_attitude_does_to_all_gates_displaces_none(pitch_deg, vq1, dcl):
+    turned = np.radians([0.0, pitch_deg, 0.0])
+    assert two_gates(vq1, dcl.camera, turned, np.zeros((2, 3)), np.random.default_rng(4)) == set()
+
+
+@pytest.mark.parametrize("gate", [0, 1])
+def test_of_two_gates_the_displaced_one_is_moved(gate, vq1, dcl):
+    steps_w = np.zeros((2, 3))
+    steps_w[gate] = [0.0, 0.0, 2.5]
+    assert two_gates(vq1, dcl.camera, np.zeros(3), steps_w, np.random.default_rng(4)) == {gate}
 
 
 def test_no_more_gates_than_stated_are_falsely_moved(vq1, dcl):
@@ -146,6 +155,17 @@ def test_a_gate_put_elsewhere_was_seen_from_the_place_on_the_map_about_the_gate_
     after = offsets.relocate(1, 0.01 * np.eye(3), state)
     assert after.x[block(1)] == pytest.approx([0.2, -0.1, 0.3])
     assert offsets.on_map(after.x) == pytest.approx(before)
+
+
+def test_about_a_relocated_gate_the_map_is_known_as_well_as_its_place():
+    offsets, state = GateOffsets(0.2, 0.02, 0.01, np.zeros(3)), belief(np.random.default_rng(3))
+    state, cov = offsets.admit([0, 1], state), np.diag([1.0, 0.5, 0.3]) ** 2
+    offsets.relocate(1, cov, state)
+    assert not offsets.reference_doubt.any()
+    offsets.used(1)
+    assert offsets.reference_doubt == pytest.approx(cov)
+    offsets.used(0)
+    assert not offsets.reference_doubt.any()
 
 
 def test_a_displaced_gate_is_the_same_gate_elsewhere(vq1):

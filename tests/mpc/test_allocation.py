@@ -53,6 +53,33 @@ def test_allocated_commands_keep_their_thrust_in_a_mixer_that_yields():
     assert lowered > 100
 
 
+def test_no_thrust_is_withheld_that_a_mixer_that_yields_would_give_beside_the_turn():
+    archer = load_vehicle("archer")
+    allocation, withheld = Allocation(archer), 0
+    for w, u in commands(archer):
+        within = allocation.within(u, w)
+        if u[3] > archer.thrust_max / 2:
+            assert followed(archer, w, np.append(within[:3], u[3]))[3] == pytest.approx(within[3])
+            withheld += within[3] < u[3]
+    assert withheld > 100
+
+
+def test_a_turn_that_a_mixer_that_yields_can_afford_leaves_the_command_alone():
+    archer = load_vehicle("archer")
+    w, u = np.zeros(3), np.array([7.0, 0.0, 0.0, 0.9 * archer.thrust_max])
+    assert np.array_equal(Allocation(archer).within(u, w), u)
+
+
+def test_yaw_takes_no_torque_from_roll_and_pitch_in_a_mixer_that_yields():
+    archer = load_vehicle("archer")
+    for w, u in commands(archer):
+        roll, pitch, yaw, _ = Allocation(archer).within(u, w)
+        alone = np.array([roll, pitch, w[2], u[3]])
+        assert followed(archer, w, np.array([roll, pitch, yaw, u[3]]))[:2] == pytest.approx(
+            followed(archer, w, alone)[:2]
+        )
+
+
 def test_a_command_that_is_followed_anyway_is_left_alone(dcl):
     allocation, left = Allocation(dcl), 0
     for w, u in commands(dcl):

@@ -47,6 +47,20 @@ def test_delay_and_lag_are_found(dcl, delay, lag):
     assert found.rate_lag_s == pytest.approx(vehicle.rate_lag_s, rel=0.07)
 
 
+def test_a_delay_far_above_the_file_is_found_in_half_a_second_and_not_taken_for_lag(dcl):
+    """A single Kalman filter found a lag of twice the file's instead, which ended in a limit cycle."""
+    vehicle = replace(dcl, command_delay_s=dcl.command_delay_s + 0.075)
+    for seed in range(5):
+        found = follow(vehicle, dcl, 0.5, agility=6.0, noise=0.05, seed=seed)
+        assert found.delay_s == pytest.approx(vehicle.command_delay_s, abs=0.005)
+        assert found.lag_scale == pytest.approx(1.0, abs=0.2)
+
+
+def test_a_file_with_more_delay_than_any_vehicle_has_is_flown(dcl):
+    found = follow(dcl, replace(dcl, command_delay_s=0.5), 1.0)
+    assert found.delay_s <= SETTINGS.delay_high
+
+
 def test_without_rotation_nothing_is_estimated(dcl):
     vehicle = replace(dcl, command_delay_s=0.07)
     found = follow(vehicle, dcl, 3.0, agility=0.0, noise=0.02)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,6 +56,16 @@ def test_inputs_stay_within_the_vehicles_limits(plan, dcl, problem, solver, cont
     for k in range(20):
         u = controller.step(k / 60, x, 1 / 60).u
         assert (u >= low - 1e-9).all() and (u <= high + 1e-9).all()
+
+
+@pytest.mark.parametrize(("used", "granted"), [(0.5, 0.9), (0.9, 0.9), (0.95, 0.95), (1.0, 0.97)])
+def test_a_plan_is_granted_the_thrust_it_uses(plan, dcl, vq1, used, granted):
+    u = plan.u.copy()
+    u[:, 3] *= used / plan.thrust_share(dcl)
+    controller = make_controller("mpcc", replace(plan, u=u), dcl, vq1, "casadi")
+    assert controller.allocated(np.array([0, 0, 0, 2 * dcl.thrust_max]), np.full(14, np.nan))[3] == pytest.approx(
+        granted * dcl.thrust_max, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("name", ["tracking", "mpcc"])

@@ -22,7 +22,7 @@ from pilot.flight import FlightCounters, Passages, Phase
 from pilot.records.console import Console
 from pilot.records.flight_log import FlightLog
 from pilot.records.recorder import Recorder
-from pilot.records.result import OWN_ESTIMATE, RACE_STATUS, live_verdict
+from pilot.records.result import OWN_ESTIMATE, RACE_STATUS, lap_times, live_verdict
 from pilot.records.scoreboard import Scoreboard
 from vehicle.errors import UserError
 
@@ -227,3 +227,8 @@ def test_after_the_finish_by_estimate_the_simulators_finish_is_waited_for(record
     client.receive = lambda timeout_s: (time.sleep(0.02), [(0.0, next(told, Heartbeat(24.0, False)))])[1]
     stop_motors(client, Flight(Phase.FINISHED), recorder)
     assert recorder.scoreboard.race(10.0).finished
+
+
+def test_only_complete_laps_have_times():
+    assert lap_times([1.0, 3.0, 4.0, 5.5, 7.0], 2) == [3.0, 2.5]
+    assert lap_times([1.0], 2) == lap_times([], 2) == lap_times([], 0) == []

@@ -103,7 +103,7 @@ def test_a_loud_imu_at_rest_keeps_nobody_on_the_pad(hall, tmp_path):
     ("wrong", "told"),
     [
         ("camera: {focal_scale: 0.75}", ("camera", "focal_scale", 0.75)),
-        ("plant: {command_delay_s: 0.05}", ("learned", "delay_s", 0.105)),
+        ("plant: {command_delay_s: 0.05}", ("learned", "delay_s", 0.126)),  # 0.076 without, line included
     ],
     ids=["a field of view of 90 deg where 74 are believed", "50 ms more delay"],
 )
@@ -114,7 +114,7 @@ def test_what_ends_learned_policies_is_found_before_the_first_gate(wrong, told, 
     done = run_here("pilot.cli", hall / "hall.csv", *MSP, *flags, "--json", tmp_path / "result.json")
     assert done.returncode == 0, done.stdout + done.stderr
     whose, what, value = told
-    assert json.loads((tmp_path / "result.json").read_text())[whose][what] == pytest.approx(value, rel=0.12)
+    assert json.loads((tmp_path / "result.json").read_text())[whose][what] == pytest.approx(value, rel=0.05)
 
 
 def found(where: str, name: Path, folder: Path) -> Path:

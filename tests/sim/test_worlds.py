@@ -110,7 +110,7 @@ def test_a_gate_that_the_course_uses_twice_moves_once(vq1, dcl):
 
 
 WRONG = [
-    ("unknwon", "no world 'unknwon'; known: as_believed, unknown"),
+    ("unknwon", "no world 'unknwon'; known: as_believed, known, unknown"),
     ("unknown:x", "expected FILE[:SEED[:FACTOR+]]"),
     ("unknown:1:camera.yaw_deg", "no factor 'camera.yaw_deg'; known: plant.thrust_scale+"),
     ("unknown:1:camera.dropout-", "no factor 'camera.dropout-'"),
