@@ -112,17 +112,12 @@ class GateObserver:
         if associator is not self._associator:
             self._set_associator(associator)
         for image in images:
-<<<<<<< HEAD
-            found = Localised(at=ExposureState(image.t, replace(at, t=image.t), self._associator.camera))
-            self._relocate(found, image, estimator, requested)
+            self._relocate(Localised(at=estimator.predict_at_rest(image.t)), image, estimator, requested)
 
     @property
     def camera(self) -> Camera:
         """Camera by which gates are recognised, unless the estimator calibrates it."""
         return self._associator.camera
-=======
-            self._relocate(Localised(at=estimator.predict_at_rest(image.t)), image, estimator, requested)
->>>>>>> main
 
     def _set_associator(self, associator: Associator) -> None:
         self._relocator = GateRelocator()
