@@ -18,7 +18,7 @@ from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.guidance.passing_room import PassingRoom
 from pilot.guidance.plan_follower import PlanFollower
 from pilot.guidance.protocol import GateObserver
-from pilot.guidance.retries import GateRetries
+from pilot.guidance.retries import GateRetries, NoRetries
 from pilot.guidance.rivals import Known, RivalWatch, StartGrid
 from pilot.handshake import Handshake
 from pilot.pilot import Pilot
@@ -60,7 +60,8 @@ def make_racer(
         replanning: replaces the plan in flight where that saves time.
     """
     observer, period_s = GateObserver(associator, track.gates), 1 / profile.command_hz
-    retries = GateRetries(track, track.course(laps), controller, vehicle) if retry and not shadow else None
+    course, again = track.course(laps), retry and not shadow
+    retries = GateRetries(track, course, controller, vehicle) if again else NoRetries(len(course))
     if shadow:
         controller.set_passive()
     radius_m = vehicle.half_diagonal
@@ -69,9 +70,7 @@ def make_racer(
         seen = grid.known is Known.SEEN
         tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ReceivedRivals(grid.place)
         watch = RivalWatch(grid, radius_m, PassingRoom(track, radius_m), tracker)
-    evasion = None
-    if retries is not None:
-        evasion = FrameEvasion(controller, vehicle, vehicle.contact_radius_m, track.bounds)
+    evasion = FrameEvasion(controller, vehicle, vehicle.contact_radius_m, track.bounds) if again else None
     guidance = PlanFollower(
         track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries, evasion, watch, replanning
     )

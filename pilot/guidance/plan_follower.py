@@ -15,9 +15,8 @@ from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.caution import Caution, sigma_across
 from pilot.guidance.evasion import FrameEvasion
-from pilot.guidance.incidents import missed_margin
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector
-from pilot.guidance.retries import GateRetries
+from pilot.guidance.retries import GateRetries, NoRetries
 from pilot.guidance.rivals import RivalWatch
 from pilot.replanning.handover import Replanning
 from planner.plan import Plan
@@ -45,15 +44,12 @@ class PlanFollower(Guidance[MapEstimator]):
         observer: GateObserver,
         contact_radius_m: float,
         period_s: float,
-        retries: GateRetries | None = None,
+        retries: GateRetries | NoRetries,
         evasion: FrameEvasion | None = None,
         rivals: RivalWatch | None = None,
         replanning: Replanning | None = None,
     ):
-        """Create it; `period_s`: command period. Without `rivals` none is given way; without `replanning` the plan is fixed.
-
-        Without `retries` a missed gate is not flown again, and a lost estimate is not recovered.
-        """
+        """Create it; `period_s`: command period. Without `rivals` none is given way; without `replanning` the plan is fixed."""
         self.course, self.passages, self.controller = track.course(laps), Passages(), controller
         self._caution, self._radius_m = Caution(contact_radius_m, period_s), contact_radius_m
         self._observer, self._landmarks = observer, track.landmarks
@@ -85,7 +81,7 @@ class PlanFollower(Guidance[MapEstimator]):
             at = found.at.state
             self._rivals.see(at.t, image.rivals, at.p_wb if found.at.p_wb is None else found.at.p_wb, at)
         recognised = any(sighting.gate == landmark for sighting in found.sightings)
-        if self._retries is not None and recognised:
+        if recognised:
             self._retries.record_sighting(image.t)
         if found.at is not None and not self.course[self._next].is_ball:
             here = displaced(self.course[self._next], self._observer.moved(landmark))
@@ -94,7 +90,7 @@ class PlanFollower(Guidance[MapEstimator]):
         return found
 
     def receive(self, message: Telemetry) -> End | None:
-        if self._retries is not None and isinstance(message, RaceStatus):
+        if isinstance(message, RaceStatus):
             self._retries.receive(message)
         return None
 
@@ -107,35 +103,20 @@ class PlanFollower(Guidance[MapEstimator]):
 
     def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
         """Count the gates passed by the estimate; finish with the last."""
-        previous, self._previous = self._previous, state
-        passages, end, outside, retries = self.passages, None, False, self._retries
-        passed = len(passages.times_s)
-        if previous is not None and passed < len(self.course):
-            p_w = state.p_wb - self._gate_offset(self._next, estimator)
-            gate = self.course[passed]
-            crossing = gate.crossing(self._previous_p, p_w)
-            evading = self._evasion is not None and self._evasion.active
-            searched = gate.is_ball and retries is not None and retries.recovery is not None  # until it is counted
-            if crossing is not None and not searched and (crossing.margin > -REACH_M or evading):
-                outside = retries is not None and crossing.margin < missed_margin(gate)
-                if not outside:
-                    passages.times_s.append(previous.t + crossing.s * (state.t - previous.t) - go_t)
-                    passages.margins_m.append(crossing.margin)
-                    if retries is not None:
-                        retries.passed(passed, t, self._absence.missing(passed))
-                    elif passed + 1 == len(self.course):
-                        end = End(EndReason.FINISHED)
-        if end is None and retries is not None:
-            end = retries.judge(self._next, outside, passages, state, t, go_t)
-        self._previous_p = state.p_wb - self._gate_offset(self._next, estimator)
-        trying = retries is not None and retries.recovery is not None
-        if self._evasion is not None and self._evasion.active and (trying or len(passages.times_s) > passed):
+        passed = len(self.passages.times_s)
+        outside = self._count(state, go_t, estimator)
+        if len(self.passages.times_s) > passed:
+            self._retries.passed(passed, t, self._absence.missing(passed))
+        end = self._retries.judge(self._next, outside, self.passages, state, t, go_t)
+        self._previous, self._previous_p = state, state.p_wb - self._gate_offset(self._next, estimator)
+        trying = self._retries.recovery is not None
+        if self._evasion is not None and self._evasion.active and (trying or len(self.passages.times_s) > passed):
             self._evasion.active = False
-            if retries is not None and not trying:
-                retries.resume(passed, t)
+            if not trying:
+                self._retries.resume(passed, t)
         overdue = self.controller.theta > self.controller.reference.end + OVERDUE_S
-        if end is None and not trying and overdue and len(passages.times_s) < len(self.course):
-            cause = f"the plan has ended, but gate {len(passages.times_s)} was not passed"
+        if end is None and not trying and overdue and len(self.passages.times_s) < len(self.course):
+            cause = f"the plan has ended, but gate {len(self.passages.times_s)} was not passed"
             end = End(EndReason.PLAN_OVERRUN, cause)
         if self._replanning is not None:
             if end is None and not trying:
@@ -143,6 +124,22 @@ class PlanFollower(Guidance[MapEstimator]):
             else:
                 self._replanning.forget()
         return end
+
+    def _count(self, state: State, go_t: float, estimator: MapEstimator) -> bool:
+        """Record the passage of the next gate, if its plane was crossed within it; return whether it was crossed outside."""
+        previous, passed = self._previous, len(self.passages.times_s)
+        if previous is None or passed == len(self.course):
+            return False
+        gate, evading = self.course[passed], self._evasion is not None and self._evasion.active
+        crossing = gate.crossing(self._previous_p, state.p_wb - self._gate_offset(passed, estimator))
+        searched = gate.is_ball and self._retries.recovery is not None  # until it is counted
+        if crossing is None or searched or not (crossing.margin > -REACH_M or evading):
+            return False
+        if self._retries.misses(gate, crossing.margin):
+            return True
+        self.passages.times_s.append(previous.t + crossing.s * (state.t - previous.t) - go_t)
+        self.passages.margins_m.append(crossing.margin)
+        return False
 
     def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
         gate = self.course[self._next]
@@ -157,18 +154,18 @@ class PlanFollower(Guidance[MapEstimator]):
             way = self._rivals.way(state, controller.reference, progress.theta, progress.pace, progress.attainable)
             controller.give_way(way.tubes)
             most = min(most, way.pace)
-        if self._retries is not None and self._retries.recovery is not None:
+        if self._retries.recovery is not None:
             return self._retries.step(state_vector(state, self._offsets[self._next]), state, t, dt)
         if self._evasion is not None and self._observer.moved(self._landmark(self._next)).any():
             there = displaced(gate, self._gate_offset(self._next, estimator))
             evading = self._evasion.step(there, state_vector(state), t, t - state.t)
             if evading is not None:
                 return evading
-        self.controller.limit_pace(most if self._retries is None else min(most, self._retries.pace(t)))
+        self.controller.limit_pace(min(most, self._retries.pace(t)))
         return self.controller.step(t, state_vector(state), dt, t - state.t)
 
     def prepare(self) -> None:
-        if self._retries is None or self._retries.recovery is None:
+        if self._retries.recovery is None:
             self.controller.prepare()
 
     @property
@@ -218,8 +215,8 @@ class PlanFollower(Guidance[MapEstimator]):
     @property
     def _asked(self) -> Collection[int]:
         """Landmarks of the next gates, which may be displaced from the map."""
-        ahead = range(self._next, min(self._next + AHEAD, len(self.course)))
-        return {self._landmark(k) for k in ahead if not self.course[k].is_ball and self._retries is not None}
+        ahead = range(self._next, min(self._next + AHEAD, len(self.course))) if self._retries.searches else ()
+        return {self._landmark(k) for k in ahead if not self.course[k].is_ball}
 
     @property
     def _next(self) -> int:

@@ -10,7 +10,7 @@ from link.messages import RaceStatus
 from mpc.control import Control
 from mpc.controller import Controller
 from pilot.flight import End, EndReason, Passages, Retry
-from pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch
+from pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, missed_margin
 from pilot.guidance.recovery import Recovery, RecoveryConfig
 from pilot.guidance.velocity_controller import VelocityController, control
 from tracks.gate import Gate
@@ -34,8 +34,48 @@ class RetryConfig:
     unseen_pace: float = 0.3  # behind a gate that images should have shown and did not, until the race status counts it
 
 
+class NoRetries:
+    """No gate is flown again: every crossing of an opening's plane counts, and the plan is followed to its end."""
+
+    searches = False
+    recovery: None = None
+
+    def __init__(self, gates: int):
+        self._gates = gates
+
+    def receive(self, status: RaceStatus) -> None:
+        """Ignore the race status."""
+
+    def record_sighting(self, t: float) -> None:
+        """Ignore a sighting."""
+
+    def misses(self, gate: Gate, margin_m: float) -> bool:
+        """Return False: a crossing with any margin counts."""
+        return False
+
+    def judge(self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float) -> End | None:
+        """Finish with the last gate."""
+        return End(EndReason.FINISHED) if len(passages.times_s) == self._gates else None
+
+    def passed(self, number: int, t: float, unseen: bool) -> None:
+        """Continue along the plan."""
+
+    def resume(self, number: int, t: float) -> None:
+        """Continue along the plan."""
+
+    def pace(self, t: float) -> float:
+        """Return inf: no limit."""
+        return np.inf
+
+    def step(self, x: Array, state: State, t: float, dt: float) -> Control:
+        """Never called, as there is no attempt."""
+        raise AssertionError("no attempt without retries")
+
+
 class GateRetries:
     """Retries of one flight; gates are numbered as in its course."""
+
+    searches = True  # gates may be displaced, and a lost estimate is recovered
 
     def __init__(
         self,
@@ -67,6 +107,10 @@ class GateRetries:
         """Record that an image showed the next gate at t (s)."""
         if self._recovery is not None:
             self._recovery.record_sighting(t)
+
+    def misses(self, gate: Gate, margin_m: float) -> bool:
+        """Return whether a crossing of a gate's plane by the estimate, with this margin, was no passage."""
+        return margin_m < missed_margin(gate)
 
     def judge(self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float) -> End | None:
         """Begin an attempt if one is due, or give up.

@@ -11,6 +11,7 @@ from link.profile import load_profile
 from perception.association import Associator
 from pilot.flight import DetectedImage, Passages, Phase
 from pilot.guidance.plan_follower import PlanFollower
+from pilot.guidance.retries import NoRetries
 from pilot.handshake import ATTITUDE_WAIT_S, GO_MARGIN_S, UNANSWERED_S, Handshake
 from pilot.pilot import Pilot
 
@@ -213,7 +214,9 @@ def test_in_flight_no_simulator_is_forgotten(pilot):
 def test_a_gate_counts_though_it_is_found_behind_the_vehicle_before_its_plane_is_crossed(vq1):
     """Displace the gate by 0.4 m towards the vehicle, 0.3 m before its plane: one crossing is counted."""
     controller, estimator = SimpleNamespace(theta=0.0, reference=SimpleNamespace(end=1.0)), Clockwork()
-    guidance = PlanFollower(vq1, 1, controller, SimpleNamespace(moved=lambda gate: np.zeros(3)), 0.3, 1 / 60)
+    guidance = PlanFollower(
+        vq1, 1, controller, SimpleNamespace(moved=lambda gate: np.zeros(3)), 0.3, 1 / 60, NoRetries(6)
+    )
     gate = guidance.course[0]
     for t, (ahead, offset) in enumerate([(-0.5, 0.0), (-0.3, 0.0), (-0.2, -0.4), (0.1, -0.4)]):
         estimator.offset = offset * gate.R_wg[:, 0]
