@@ -16,18 +16,21 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.campaign.flight import NoLog
-from benchmarks.campaign.measure import EvaluationRecorder
 from estimation.registry import DEFAULT, make_estimator
 from link.profile import Profile, load_profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep import EmbeddedLink, fly_link
 from pilot.drivers.lockstep_perception import open_perception
-from pilot.flight import Retry
+from pilot.flight import EndReason, Retry
 from pilot.make import Racer, make_racer
+from pilot.pilot import AnyPilot
+from pilot.records.recorder import Recorder
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import find_or_make_plan
+from sim.referee import RunStatus
+from sim.simulator import Simulator
 from sim.worlds.deviations import AS_BELIEVED, CourseDeviation
 from sim.worlds.world import World
 from tracks.track import Track, load_track
@@ -70,15 +73,21 @@ def default_racer(track: Track, vehicle: Vehicle, plan: Plan, profile: Profile, 
 
 
 def fly(track: Track, vehicle: Vehicle, plan: Plan, world: World, seed: int, retry: bool) -> Flight:
-    """Fly one race; `retry`: whether a missed gate is repeated."""
+    """Fly one race, until the referee ends it; `retry`: whether a missed gate is repeated."""
     profile = load_profile("dcl")
     pilot = default_racer(track, vehicle, plan, profile, retry)
     eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
-    _, verdict = fly_lockstep(
-        pilot, world, profile, eye, seed, 1, EvaluationRecorder(NoLog(), track, None), lambda _: None
-    )
-    time_s = verdict.gate_times_s[-1] if verdict.status == "finished" else float("nan")
-    return Flight(verdict.status, verdict.cause, time_s, pilot.guidance.passages.retries)
+    simulator = Simulator(world, profile, seed, 1)
+
+    def leave(pilot: AnyPilot) -> None:
+        if simulator.referee.race.over:
+            pilot.abort(EndReason.INTERRUPTED, "the race is over")
+
+    fly_link(pilot, profile, EmbeddedLink(simulator, eye), Recorder(NoLog()), leave, [])
+    race = simulator.referee.race
+    time_s = race.gate_times_s[-1] if race.status is RunStatus.FINISHED else float("nan")
+    cause = race.cause if race.over else pilot.cause
+    return Flight(race.status, cause, time_s, pilot.guidance.passages.retries)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -68,7 +68,7 @@ class MapDeviation:
 
     off_m: list[float]
     distance_m: list[float]  # distance of each gate from the pad
-    nees: list[float]  # NEES of each gate's position, 3 degrees of freedom
+    nees: list[float]  # NEES of each gate's distance from the pad and height, 2 degrees of freedom
     yaw_deg: list[float]
     scale: float  # relative error of the map's scale
     calibrated: bool  # whether camera and IMU calibration were estimated
@@ -125,11 +125,21 @@ def compared(gates: Sequence[MappedGate], world: World, calibrated: bool) -> Map
     return MapDeviation(
         np.linalg.norm(off, axis=1).tolist(),
         np.linalg.norm(places[k], axis=1).tolist(),
-        [mahalanobis2(d, turn @ gate.cov[:3, :3] @ turn.T) for d, gate in zip(off, gates, strict=True)],
+        [
+            _nees(d, place, turn @ gate.cov[:3, :3] @ turn.T)
+            for d, place, gate in zip(off, places[k], gates, strict=True)
+        ],
         angles,
         float((p @ turn.T * places[k]).sum() / (places[k] ** 2).sum() - 1),
         calibrated,
     )
+
+
+def _nees(off: Array, place: Array, cov: Array) -> float:
+    """Return the NEES of an error (3,) m in the vertical plane through pad and gate: the rotation has removed the rest."""
+    away = place * [1.0, 1.0, 0.0] / np.linalg.norm(place[:2])
+    plane = np.array([away, [0.0, 0.0, 1.0]])
+    return mahalanobis2(plane @ off, plane @ cov @ plane.T)
 
 
 def _matched(p: Array, places: Array) -> list[int]:
@@ -171,7 +181,7 @@ def row(flown: Explored) -> str:
     k, verdict = int(np.argmax(found.off_m)), "within" if found.excess_m < 0 else "beyond"
     return (
         f"{text}; map of {len(found.off_m)}, {found.off_m[k]:.2f} m off at {found.distance_m[k]:.0f} m ({verdict}),"
-        f" scale {found.scale:+.3%}, NEES/3 {np.mean(found.nees) / 3:.1f}{', calibration estimated' if found.calibrated else ''}"
+        f" scale {found.scale:+.3%}, NEES/2 {np.mean(found.nees) / 2:.1f}{', calibration estimated' if found.calibrated else ''}"
     )
 
 
@@ -180,7 +190,7 @@ def summary(flights: Sequence[Explored]) -> str:
     maps = [flown.truth for flown in flights if flown.truth is not None]
     off = np.array([off for one in maps for off in one.off_m])
     far = np.array([far for one in maps for far in one.distance_m])
-    nees = np.array([n / 3 for one in maps for n in one.nees])
+    nees = np.array([n / 2 for one in maps for n in one.nees])
     whole, touched = sum(flown.passed == flown.gates for flown in flights), sum(bool(flown.crash) for flown in flights)
     text = f"{whole} of {len(flights)} passed all gates, {touched} ended by contact"
     if not maps:
@@ -188,7 +198,7 @@ def summary(flights: Sequence[Explored]) -> str:
     return (
         f"{text}; maps within {WITHIN_M} m + {WITHIN_SHARE:.1%}: {sum(one.excess_m < 0 for one in maps)} of {len(maps)}, gates"
         f" {np.mean(off < WITHIN_M + WITHIN_SHARE * far):.0%} of {len(off)}, worst {off.max():.2f} m;"
-        f" NEES/3 mean {nees.mean():.2f}, median {np.median(nees):.2f}"
+        f" NEES/2 mean {nees.mean():.2f}, median {np.median(nees):.2f}"
     )
 
 

@@ -134,7 +134,7 @@ def load_program(path: Path) -> Program:
         UserError: the file is missing, fails, does not end, has a blank left to fill in, or has no function `decide`.
     """
     if not path.is_file():
-        raise UserError(f"{path}: no such program; see examples/")
+        raise UserError(f"{path}: no such program; `gate-racer examples` writes some to examples/")
     if left := blanks(path):
         raise UserError(f"{path}:{left[0].line}: a blank (...) is left to fill in: {left[0].text}")
     try:

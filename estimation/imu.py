@@ -8,7 +8,7 @@ from vehicle.rotation import Array
 
 GYRO_LIMIT = 60.0  # rad/s, twice the greatest rate of a racing vehicle: a reading above is an impact or an error
 ACCEL_LIMIT = 300.0  # m/s^2, three times the greatest thrust of a racing vehicle, likewise
-REPEATS_S = 0.03  # s; equal values for longer than this are true readings, not repeated samples
+REPEATS_S = 0.03  # s; equal values for longer are true readings at rest, and missing ones in flight
 LONGEST_STEP_S = 0.1  # s; a longer gap is integrated with the adjacent samples, and counted
 
 
@@ -36,3 +36,17 @@ def plausible(sample: Imu) -> bool:
         and all(abs(value) < ACCEL_LIMIT for value in sample.accel)
         and all(abs(value) < GYRO_LIMIT for value in sample.gyro)
     )
+
+
+class StandingImu:
+    """Detection of values that stand still under new stamps, which no sensor in flight measures: its samples are missing."""
+
+    def __init__(self) -> None:
+        self._fresh: Imu | None = None  # first sample of the newest values
+
+    def stands(self, sample: Imu) -> bool:
+        """Return whether a sample repeats values for longer than the link repeats samples. Pass every sample."""
+        fresh = self._fresh
+        if fresh is None or (sample.accel, sample.gyro) != (fresh.accel, fresh.gyro) or sample.t < fresh.t:
+            self._fresh = fresh = sample
+        return sample.t - fresh.t > REPEATS_S

@@ -1,4 +1,4 @@
-"""`gate-racer`: lists of what can be flown, checks of this machine, and completion scripts."""
+"""`gate-racer`: lists of what can be flown, checks of this machine, example programs, and completion scripts."""
 
 import argparse
 import sys
@@ -19,8 +19,12 @@ from tracks.track import FOLDER as TRACKS
 from vehicle.command import add_common, perform, write_json
 from vehicle.config import names
 from vehicle.errors import say
+from vehicle.files import read_bytes, write_file
 from vehicle.launch import DISTRIBUTION
 from vehicle.vehicle import FOLDER as VEHICLES
+
+EXAMPLES = TRACKS.parent / "examples"
+EXAMPLE_BYTES = 1 << 20  # largest example
 
 FOLDERS = {  # folder of the named files, by kind and option
     "tracks": TRACKS,
@@ -37,7 +41,8 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog=DISTRIBUTION,
         description="Plan and fly drone races through gates.",
-        epilog="Each command has --help, and is also installed under its own name: run-mpc is gate-racer run-mpc.",
+        epilog=f"Further commands: {', '.join(COMMANDS)}. Each has --help, and is also installed under its own name:"
+        " run-mpc is gate-racer run-mpc.",
     )
     add_common(arguments, "the output")
     what = arguments.add_subparsers(dest="what", required=True, metavar="COMMAND")
@@ -47,6 +52,8 @@ def parser() -> argparse.ArgumentParser:
     doctor = "check this machine, and name the remedy for what is missing"
     for name, purpose in {"list": listing, "doctor": doctor}.items():
         add_common(what.add_parser(name, help=purpose), "the output", within=True)
+    purpose = "copy the example programs of the bootcamp and of the documentation to examples/ in this folder"
+    add_common(what.add_parser("examples", help=purpose), "the files", within=True)
     purpose = "print a shell script that completes commands, options and names, to be sourced or installed"
     what.add_parser("completion", help=purpose).add_argument("shell", choices=SHELLS)
     for name in COMMANDS:
@@ -67,15 +74,31 @@ def run(arguments: argparse.Namespace) -> int:
             say(f"{kind}: {', '.join(named)}")
         write_json(arguments.json, {kind.partition(" (")[0]: named for kind, named in known.items()})
         say("In place of a name, options also accept the path of a file, except --detector and --estimator.")
+        say(f"Files to copy: {TRACKS.parent} (tracks/, vehicle/, link/profiles/, sim/worlds/, mpc/)")
         return 0
     if arguments.what == "completion":
         say(completion(arguments.shell, COMMANDS))
         return 0
+    if arguments.what == "examples":
+        return _copy_examples(arguments.json)
     findings = examine(Path.cwd())
     for finding in findings:
         say(finding.line)
     write_json(arguments.json, findings)
     return 0 if all(finding.good for finding in findings if finding.needed) else 1
+
+
+def _copy_examples(json: Path | None) -> int:
+    """Copy the examples to the working directory; files that exist there are kept, since a learner may have edited them."""
+    here = Path(EXAMPLES.name)
+    files = sorted(path.relative_to(EXAMPLES) for kind in ("*.py", "*.json") for path in EXAMPLES.rglob(kind))
+    absent = [file for file in files if not (here / file).exists()]
+    for file in absent:
+        write_file(here / file, read_bytes(EXAMPLES / file, EXAMPLE_BYTES))
+    kept = len(files) - len(absent)
+    say(f"{len(absent)} files written to {here}/" + (f", {kept} that exist are kept" if kept else ""))
+    write_json(json, {"written": [here / file for file in absent], "kept": kept})
+    return 0
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Checks of a machine's fitness for flight: each thing is tried, and a remedy named where it is missing."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,9 +21,10 @@ from vehicle.vehicle import load_vehicle
 CORES = 2  # pilot and perception; a simulator on the same machine needs one more
 EXTRAS = {  # use by distribution
     "foxglove-sdk": "--view",
-    "cma": "tools/tune_mpc.py",
+    "shtab": "gate-racer completion",
+    "cma": "tools/tune_mpc.py of a checkout",
     "distributed": "race-bench --scheduler",
-    "torch": "training",
+    "torch": "tools/training of a checkout",
 }
 
 
@@ -82,11 +84,12 @@ def _acados() -> Finding:
     try:
         return Finding("acados", True, f"{import_template().__file__}: about 0.5 ms per command")
     except AcadosMissingError as error:
-        consequence = "CasADi is used (--solver casadi), several times slower"
-        wheel = f"`pip install --no-deps --target {WHEEL} comma-deps-acados`, then delete {WHEEL}/casadi*"
-        remedy = f"; run `make setup` in a checkout, else {wheel}; or set ACADOS_SOURCE_DIR and install acados_template"
-        how = "" if WHEEL.is_dir() else remedy
-        return Finding("acados", False, f"{one_line(str(error))}{how}; without it, {consequence}")
+        reason = one_line(str(error)).partition("; `gate-racer doctor`")[0]
+        consequence = "without it CasADi is used (--solver casadi), several times slower"
+        folder = shlex.quote(str(WHEEL))
+        wheel = f"`pip install --no-deps --target {folder} comma-deps-acados`, then delete {folder}/casadi*"
+        remedy = f"; run {wheel} (in a checkout `make setup`), or set ACADOS_SOURCE_DIR and install acados_template"
+        return Finding("acados", False, f"{reason}; {consequence}{'' if WHEEL.is_dir() else remedy}")
 
 
 def _compiler() -> Finding:
@@ -104,7 +107,7 @@ def _images() -> Finding:
         RenderedCamera(load_track("vq1"), load_vehicle("dcl").camera, load_look("race"), 0).close()
         return Finding("rendered images", True, "rendered off-screen by OpenGL")
     except Exception as error:  # drivers raise various exceptions
-        remedy = "install EGL (tools/system-packages.sh names the packages), or fly --lockstep --camera projected"
+        remedy = "install libegl1, libgl1 and libgl1-mesa-dri (Debian, Ubuntu), or fly --lockstep --camera projected"
         return Finding("rendered images", False, f"{one_line(str(error))}; {remedy}")
 
 

@@ -97,8 +97,8 @@ class MavlinkClient:
 
     @property
     def where(self) -> str:
-        """The local port, human-readable."""
-        return str(self.address[1])
+        """The local address, human-readable."""
+        return f"{self.address[0]}:{self.address[1]}"
 
     @property
     def knocking(self) -> Address | None:

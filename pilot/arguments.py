@@ -169,7 +169,12 @@ def _add_run(arguments: argparse.ArgumentParser) -> None:
         type=float,
         help=f"time to wait for a simulator, s (default: {WAIT_S:g}, for the built-in one {START_S:g})",
     )
-    arguments.add_argument("--log", type=Path, default=Path("logs"), help="folder for log and plot (default: logs)")
+    arguments.add_argument(
+        "--log",
+        type=Path,
+        default=Path("logs"),
+        help="log to write (.mcap), with the plot beside it, or a folder for a new one (default: logs)",
+    )
     arguments.add_argument(
         "--log-limit",
         type=float,

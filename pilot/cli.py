@@ -22,6 +22,7 @@ from planner.cli import progress_line
 from planner.options import PlanOptions
 from planner.plan import Plan, read_plan, require_certified
 from planner.planning import find_or_make_plan, options_of, plan_path
+from sim.view.look import load_look
 from sim.worlds.distribution import resolve
 from sim.worlds.world import NOMINAL
 from tracks.grid import others, parse_place, place
@@ -136,6 +137,12 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
     wire = _wire(arguments, vehicle)
     profile, vision = wire.profile, wire.vision
     link = link_of(arguments, profile.mavlink_port, profile.video_port)
+    if not arguments.live:  # before a plan is made
+        load_look(arguments.look)
+    if arguments.sitl is not None:
+        from sim.betaflight.sitl import require_program
+
+        require_program(arguments.sitl)
     manoeuvres = parse_manoeuvres(arguments.excite) if arguments.excite is not None else None
     policy = load_policy(arguments.policy) if arguments.policy else None
     plan = None
@@ -161,7 +168,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         plan=plan,
         laps=plan.laps if plan else arguments.laps,
         seed=arguments.seed,
-        log_folder=arguments.log,
+        log=arguments.log,
         timeout_s=arguments.timeout,
         look=arguments.look,
         camera=arguments.camera,

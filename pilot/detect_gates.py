@@ -74,9 +74,12 @@ def run(arguments: argparse.Namespace) -> int:
             drawn = arguments.draw / f"{name.replace('/', '-')}-gates.png"
             require_output(drawn, *_files(arguments.what))
             draw(drawn, image, detections)
+    skipped = f"unreadable, or not of {camera.width_px}x{camera.height_px} px"
+    if detector.refused == len(found):
+        sources = ", ".join(map(str, arguments.what))
+        raise UserError(f"{sources}: all images are {skipped}" if found else f"{sources}: no images inside")
     if detector.refused:
-        size = f"{camera.width_px}x{camera.height_px}"
-        remark(f"{detector.refused} of {len(found)} images were skipped: unreadable, or not of {size} px")
+        remark(f"{detector.refused} of {len(found)} images were skipped: {skipped}")
     write_json(arguments.json, found)
     return 0
 
@@ -95,13 +98,19 @@ def images(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def _files(sources: list[Path]) -> list[Path]:
-    """Return the image and log files of the sources. Raises UserError for a folder without images."""
+    """Return the image and log files of the sources. Raises UserError for a folder without either."""
     found: list[Path] = []
     for source in sources:
-        files = sorted(f for f in source.iterdir() if f.suffix.lower() in IMAGES) if source.is_dir() else [source]
-        if not files:
-            raise UserError(f"{source}: no images ({', '.join(IMAGES)}) in this folder")
-        found += files
+        found += _files_in(source) if source.is_dir() else [source]
+    return found
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """Return the logs in a folder, beside which images are plots, or else its images. Raises UserError if it has neither."""
+    files = sorted(folder.iterdir())
+    found = [f for f in files if f.suffix == ".mcap"] or [f for f in files if f.suffix.lower() in IMAGES]
+    if not found:
+        raise UserError(f"{folder}: neither logs (.mcap) nor images ({', '.join(IMAGES)}) in this folder")
     return found
 
 

@@ -73,7 +73,7 @@ class Handshake:
         self._received.add(type(message))
         if self._offboard is not None and not isinstance(message, DetectedImage):
             self._offboard.receive(message)
-        if self._preflight is not None and self.go_t is None and not isinstance(message, DetectedImage):
+        if self._preflight is not None and self.go_t is None:
             self._preflight.receive(message)
         if isinstance(message, Heartbeat):
             self._receive_heartbeat(message.armed, t, airborne)
@@ -110,7 +110,7 @@ class Handshake:
             self._enter(Phase.WAIT_GO, t)
         if self._go is None and self._scheduled is not None and t >= self._scheduled + GO_MARGIN_S:
             self._go = self._scheduled  # statuses are rare: the next one would come later
-        if self.phase is Phase.WAIT_GO and (self._profile.race is None or self._go is not None) and self._may_start():
+        if self.phase is Phase.WAIT_GO and self._may_start() and (self._profile.race is None or self._go is not None):
             self._enter(Phase.ARM, t)
         if self.phase is Phase.ARM:
             if self._offboard is not None and not (self._armed and self._offboard.entered):

@@ -123,13 +123,19 @@ def make_exciter(
 
 
 def make_explorer(
-    vehicle: Vehicle, profile: Profile, opening_m: float, manoeuvres: Manoeuvres | None = None, seed: int = 0
+    vehicle: Vehicle,
+    profile: Profile,
+    opening_m: float,
+    manoeuvres: Manoeuvres | None = None,
+    seed: int = 0,
+    preflight: Preflight | None = None,
 ) -> tuple[Pilot[Mapper], Explorer]:
     """Create a pilot that explores, and its guidance, which is given the size of the gates but no course.
 
     Args:
         manoeuvres: flown before the first gate; the seed draws their order.
+        preflight: see `Handshake`.
     """
     guidance = Explorer(vehicle, profile.race is not None, manoeuvres, seed)
     estimator: Mapper = LandmarkEstimator(vehicle.camera, opening_m, GateAppearance())
-    return Pilot(Handshake(profile), estimator, guidance, profile, vehicle.throttle), guidance
+    return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle), guidance

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from estimation.estimator import AHEAD_S, Estimator, State
+from estimation.imu import StandingImu
 from estimation.localisation import FROM_PAD
 from link.messages import (
     Attitude,
@@ -92,6 +93,7 @@ class Pilot(Generic[E]):
         self._from_pad: deque[DetectedImage] = deque(maxlen=FROM_PAD)  # newest images before GO
         self._early: deque[DetectedImage] = deque(maxlen=EARLY)  # images exposed after the newest IMU sample
         self._clock_sigma = 0.0  # s, standard deviation of the image clock passed to the estimator
+        self._standing = StandingImu()
 
     def forget_link(self) -> None:
         """Reset for a new link if GO has not passed: another simulator may follow, with its own clock and race."""
@@ -193,9 +195,11 @@ class Pilot(Generic[E]):
         return self.guidance.window(last.state if known and last is not None else None)
 
     def _receive_imu(self, sample: Imu) -> None:
-        if sample.t - self.estimator.t > GAP_S and self.last_command is not None:
+        missing = self._standing.stands(sample) and self._airborne and self.end is None
+        if (missing or sample.t - self.estimator.t > GAP_S) and self.last_command is not None:
             self.estimator.coast(self.guidance.bridge(self.estimator.state(), sample.t))
-        if self.estimator.imu(sample) and self.handshake.disturbed(sample):
+        measured = not missing or sample.t - self.estimator.t > GAP_S
+        if measured and self.estimator.imu(sample) and self.handshake.disturbed(sample):
             self.estimator.restart_rest()
         if self._landing is not None:
             self._landing.receive(sample)

@@ -26,7 +26,7 @@ from pilot.replay_setting import setting_of_others, setting_of_own
 from tracks.track import Track
 from vehicle.command import add_common, perform, write_json
 from vehicle.errors import UserError
-from vehicle.files import reading, require_output, write_figure
+from vehicle.files import reading, require_named, require_output, write_figure
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
@@ -247,6 +247,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Replay as the command line requests, write figures and plot, and return the exit code. Raises UserError as `read_log`."""
+    require_named(arguments.log)
     out = arguments.out or arguments.log.with_name(arguments.log.stem + "-replay")
     if not out.name:
         raise UserError(f"--out {out}: must end in a file name, such as {out / arguments.log.stem}")

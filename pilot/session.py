@@ -32,6 +32,8 @@ from sim.worlds.world import World
 from tracks.track import Track
 from vehicle.vehicle import Vehicle
 
+LOG_SUFFIX = ".mcap"
+
 
 @dataclass(frozen=True)
 class Session:
@@ -44,7 +46,7 @@ class Session:
     plan: Plan | None  # None: only the simulator has the track (`pilot.guidance.exploration`), or a policy flies
     laps: int
     seed: int
-    log_folder: Path
+    log: Path  # the file (.mcap), or a folder for one named by track, time and seed
     timeout_s: float
     look: str
     camera: str
@@ -127,10 +129,12 @@ class Session:
         return FlightLog(self.log_path(), view, self.log_limit_mb, "lockstep" in mode, tell)
 
     def log_path(self) -> Path:
-        """Return the path of a new file, named by track, time and seed."""
+        """Return the path of the log, that of a new file in a folder."""
+        if self.log.suffix == LOG_SUFFIX:
+            return self.log
         stem = f"{self.track.name}-{time.strftime('%Y%m%d-%H%M%S')}-seed{self.seed}"
-        path, number = self.log_folder / f"{stem}.mcap", 1
+        path, number = self.log / f"{stem}{LOG_SUFFIX}", 1
         while path.exists():
             number += 1
-            path = self.log_folder / f"{stem}-{number}.mcap"
+            path = self.log / f"{stem}-{number}{LOG_SUFFIX}"
         return path

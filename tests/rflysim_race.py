@@ -37,7 +37,7 @@ def _race(
     sprint: Path, folder: Path, profile: tuple[str, ...], sensor: str
 ) -> tuple[subprocess.CompletedProcess[str], str]:
     own, simulator, desk, frames = (free_port() for _ in range(4))
-    text = (ROOT / "docs/rflysim.json").read_text(encoding="utf-8").replace("9999, 0, 0", f"{frames}, 1400, 0")
+    text = (ROOT / "examples/rflysim.json").read_text(encoding="utf-8").replace("9999, 0, 0", f"{frames}, 1400, 0")
     (folder / "Config.json").write_text(text.replace(RIGHT_SENSOR, sensor))
     with subprocess.Popen(
         command("sim.cli", "--track", sprint / "sprint.yaml", *profile, "--lockstep", "--once", "--seed", 5,

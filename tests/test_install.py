@@ -65,7 +65,8 @@ def run(site, tmp_path):
         (tmp_path / "foreign" / room).mkdir(parents=True)
         (tmp_path / "foreign" / room / "__init__.py").write_text(f"raise ImportError('foreign {room}')\n")
     (tmp_path / "gate_racer.py").write_text("raise ImportError('foreign gate_racer')\n")
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "foreign"), str(site)]), "NUMBA_DISABLE_JIT": "1"}
+    path, notebook = os.pathsep.join([str(tmp_path / "foreign"), str(site)]), "module://a_notebook.elsewhere"
+    env = os.environ | {"PYTHONPATH": path, "NUMBA_DISABLE_JIT": "1", "MPLBACKEND": notebook}
 
     def run(*words: object) -> str:
         done = subprocess.run(
@@ -105,11 +106,22 @@ def test_modules_are_the_sources_but_for_imports_of_rooms_which_come_from_within
             assert not ROOMS & {module.split(".")[0] for module in modules(name, ast.walk(ast.parse(built)))}, name
 
 
-def test_every_command_begins(site, run):
+LOAD = """
+from importlib import import_module
+from importlib.metadata import entry_points
+from gate_racer.commands import COMMANDS
+
+scripts = [entry for entry in entry_points(group="console_scripts") if entry.module.startswith("gate_racer")]
+print(*sorted(entry.name for entry in scripts if callable(entry.load())))
+for name, module in COMMANDS.items():
+    assert import_module(module).parser().prog == name and callable(import_module(module).main)
+"""
+
+
+def test_every_command_is_installed_and_loads(site, run):
     scripts = {path.name for path in (site / "bin").iterdir()}
-    assert scripts == {"gate-racer", *COMMANDS}
-    for name in scripts:
-        assert run(site / "bin" / name, "--version") == f"{name} {PROJECT['project']['version']}\n"
+    assert scripts == {"gate-racer", *COMMANDS} == set(run(sys.executable, "-P", "-c", LOAD).split())
+    assert run(site / "bin/gate-racer", "--version") == f"gate-racer {PROJECT['project']['version']}\n"
 
 
 def test_public_names_and_rooms_are_found_within(site, run):
@@ -120,12 +132,17 @@ def test_public_names_and_rooms_are_found_within(site, run):
     assert Path(track) == site / "gate_racer/tracks/vq1.yaml" and module == f"gate_racer.{HOMES['Plan']}"
 
 
-def test_a_course_is_planned_and_flown(site, run, sprint, tmp_path):
+def test_a_new_user_flies_reports_and_learns_in_an_empty_folder(site, run, sprint, tmp_path):
     """Fly with CasADi and without Numba, whose compiled code would serve this folder only."""
     shutil.copy(sprint / "sprint.yaml", tmp_path)
-    run(site / "bin/plan-track", "sprint.yaml", "--guesses", "1")
-    flown = run(site / "bin/run-mpc", "sprint.yaml", "--lockstep", "--camera", "projected", "--solver", "casadi")
-    assert "2 of 2" in flown
+    course, own = "sprint.yaml", ("--solver", "casadi", "--log", "logs/flight.mcap")
+    run(site / "bin/plan-track", course, "--guesses", "1")
+    assert "2 of 2" in run(site / "bin/run-mpc", course, "--lockstep", "--camera", "projected", *own)
+    run(site / "bin/fly-report", "logs/flight.mcap", "--out", "flight.html")
+    assert {path.name for path in (tmp_path / "logs").iterdir()} == {"flight.mcap", "flight.png"}
+    assert run(site / "bin/gate-racer", "examples").endswith("files written to examples/\n")
+    assert "done: landed" in run(site / "bin/bootcamp", "examples/waypoint.py", "--seed", "7", "--drone", "kinematic")
+    assert "--gates" in run(sys.executable, "-P", "examples/unknown_simulator.py", "--help")
 
 
 START = """

@@ -31,7 +31,18 @@ from vehicle.vehicle import load_vehicle
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-COMMANDS = sorted({line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.S) for line in block.splitlines()})
+
+
+def blocks_of(page):
+    """Return the lines of all commands of a page, in order."""
+    return [
+        line
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+        for line in block.splitlines()
+    ]
+
+
+COMMANDS = sorted({line for page in PAGES for line in blocks_of(page)})
 MADE = re.findall(r"--out (\S+)", TEXT)  # by an earlier command
 MADE_NAMES = [re.sub(r".*/|\.yaml$", "", made) for made in MADE]
 PARSERS = {
@@ -62,7 +73,45 @@ def test_commands_are_understood(line):
         assert all(flag in shown.stdout for flag in arguments if flag.startswith("--"))
     else:
         PARSERS[program]().parse_args(arguments)
-    assert all((ROOT / a).exists() or a in MADE for a in arguments if a.endswith(".yaml"))
+
+
+FILE = re.compile(
+    r"(?:\S*config=)?((?:[\w*]+/)*[\w*.-]+\.(?:yaml|csv|mcap|json|npz|py|ulg|txt|log|elf)|(?:logs|data)/\S+)"
+)
+OUTPUTS = ("--out", "--log", "--json", "--record", "--report", "--draw", "--shot", "--film")
+OWN = {  # files of the reader, which the page calls so
+    "racing.md": {"passphrase.txt"},
+    "logs.md": {"logs/flight.ulg", "logs/other.ulg", "data/autonomous/flight-01a-ellipse"},
+    "betaflight.md": {"betaflight_SITL.elf"},
+}
+
+
+def inputs_and_outputs(line):
+    """Return the files that a command names, read and written."""
+    words = shlex.split(line)
+    found = [(FILE.fullmatch(word), before) for before, word in zip(words, words[1:], strict=False)]
+    named = [(match[1], before in OUTPUTS) for match, before in found if match]
+    return {file for file, out in named if not out}, {file for file, out in named if out}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_in_their_order_need_no_file_that_an_empty_folder_lacks(page):
+    """Whoever has a wheel only reads a page from top to bottom: files are made by commands above, or are the reader's own."""
+    text, there = page.read_text(encoding="utf-8"), set(OWN.get(page.name, ()))
+    examples = {path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").rglob("*.*")}
+    if re.match(r"\d_", page.name):
+        there |= examples  # a lesson follows the page that copies them
+    for line in blocks_of(page):
+        if re.match(r"python (tools|benchmarks)/|python -m", line):
+            assert "checkout" in text, line
+            continue
+        needed, made = inputs_and_outputs(line)
+        assert needed <= there, f"{line}: {needed - there}"
+        there |= made | (examples if line == "gate-racer examples" else set())
+        if line.startswith("plan-track "):
+            there.add(f"plans/{line.split()[1]}.csv")
+        if line.startswith("bootcamp examples/pads.py"):
+            there.add("logs/pads-*-seed2.log")
 
 
 READERS = {  # of what an option or argument names

@@ -35,6 +35,7 @@ class Trouble:
     no_images: bool = False
     frozen: bool = False  # the pilot's process: all that came meanwhile is heard at once
     imu_ahead_s: float = 0.0
+    imu_stands: bool = False  # its values, under new stamps
 
     def strikes(self, t):
         return self.begin <= t < self.begin + self.seconds
@@ -46,12 +47,17 @@ class TroubledWire(EmbeddedLink):
     def __init__(self, simulator, eye, troubles):
         super().__init__(simulator, eye)
         self._troubles = troubles
+        self._imu = None  # newest sample before its values stood still
 
     def tick(self, expected):
         received = super().tick(expected)
         trouble = next((one for one in self._troubles if one.strikes(self.t)), None)
+        if trouble is None or not trouble.imu_stands:
+            self._imu = next((m for m in reversed(received) if isinstance(m, Imu)), self._imu)
         if trouble is None:
             return received
+        if trouble.imu_stands:
+            return [replace(self._imu, t=m.t) if isinstance(m, Imu) else m for m in received]
         if trouble.frozen:
             images = self.images
             while trouble.strikes(self.t):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tracks.gate import SAME_PLACE_M, Gate
-from vehicle.config import load, named_path
+from vehicle.config import load, named_path, names
 from vehicle.errors import UserError
 from vehicle.rotation import Array, Vector, from_euler
 
@@ -195,15 +195,21 @@ def _rounded(point: Vector) -> Vector:
 
 
 def load_track_of(name: str, instead: str | Path | None = None) -> Track:
-    """Load the track named in a log or plan, from the user's folder `tracks` or shipped; or `instead`, if given.
+    """Load the track named in a log, from the current folder, its folder `tracks`, or shipped; or `instead`, if given.
 
     Raises:
-        UserError: as `load_track`.
+        UserError: as `load_track`, or there is no such track; `--track` names its file.
     """
     if instead is not None:
         return load_track(instead)
-    own = Path("tracks") / f"{name}.yaml"
-    return load_track(own if own.exists() else name)
+    for folder in (Path("tracks"), Path()):
+        if (own := folder / f"{name}.yaml").exists():
+            return load_track(own)
+    if name not in names(FOLDER):
+        raise UserError(
+            f"the log's track {name} has no file {name}.yaml here or in tracks/; name its file with --track"
+        )
+    return load_track(name)
 
 
 def _require_apart(gates: tuple[Gate, ...], path: str | Path) -> None:

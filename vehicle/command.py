@@ -6,6 +6,7 @@ only the JSON is left on stdout, and its other content goes to stderr.
 
 import argparse
 import contextlib
+import difflib
 import io
 import json
 import math
@@ -15,11 +16,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import numpy as np
 
-from vehicle.errors import exit_code, say
+from vehicle.errors import UserError, exit_code, say
 from vehicle.files import write_file
 from vehicle.launch import QUIET
 
@@ -51,7 +52,12 @@ def add_common(parser: argparse.ArgumentParser, result: str, *also: str, within:
 def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> int:
     """Parse the command line and run it. Returns the exit code."""
 
+    def refuse(message: str) -> NoReturn:
+        raise UserError(f"{message}{_suggestion(parser, message)} ({parser.prog} --help)")
+
     def performed() -> int:
+        for one in (parser, *_commands_of(parser)):
+            one.error = refuse  # type: ignore[method-assign]  # argparse's own prints the whole usage first
         arguments = parser.parse_args()
         with contextlib.ExitStack() as streams:
             if arguments.quiet:
@@ -61,6 +67,19 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
             return run(arguments)
 
     return exit_code(performed)
+
+
+def _commands_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """Return the parsers of a parser's sub-commands."""
+    actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [command for action in actions for command in action.choices.values()]
+
+
+def _suggestion(parser: argparse.ArgumentParser, message: str) -> str:
+    """Return the option nearest to the first unknown one that a message names, as a question; empty if there is none."""
+    unknown = message.partition("unrecognized arguments: ")[2].split()
+    near = difflib.get_close_matches(unknown[0], parser._option_string_actions, 1) if unknown else []
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def remark(text: str) -> None:

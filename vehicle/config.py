@@ -126,7 +126,9 @@ def named_path(name: str, folder: Path, what: str) -> Path:
     if Path(name).suffix in (".yaml", ".yml"):
         return Path(name)
     if name not in (known := names(folder)):
-        raise UserError(f"no {what} {shown(name)}; known: {', '.join(known)}, or the path of a YAML file")
+        here = f"{name}.yaml"
+        path = f"the path {here}" if name and Path(here).is_file() else "the path of a YAML file"
+        raise UserError(f"no {what} {shown(name)}; known: {', '.join(known)}, or {path}")
     return folder / f"{name}.yaml"
 
 

@@ -193,14 +193,29 @@ def within(path: Any, where: str) -> str:
     )
 
 
-def require_output(path: Path, *inputs: Path | str | None) -> None:
-    """Check that an output path is neither a folder nor one of the inputs, under any name.
+def require_named(path: Path) -> None:
+    """Check that an input path names a file or folder, beside which outputs can be named.
 
     Raises:
-        FileError: it is.
+        FileError: it does not, such as an empty one.
+    """
+    if path.name in ("", ".."):
+        raise FileError(f"{path}: expected the name of a log")
+
+
+def require_output(path: Path, *inputs: Path | str | None) -> None:
+    """Check, before a command works for it, that an output can be written and is none of the inputs, under any name.
+
+    Raises:
+        FileError: it is a folder or an input, or its folder cannot be written or made.
     """
     if path.is_dir():
         raise FileError(f"{path}: is a folder, not a file name")
+    holder = next(folder for folder in path.absolute().parents if folder.exists())
+    if not holder.is_dir():
+        raise FileError(f"{path}: cannot be written ({holder} is a file)")
+    if not os.access(holder, os.W_OK | os.X_OK):
+        raise FileError(f"{path}: cannot be written (no permission in {holder})")
     for other in inputs if path.exists() else ():
         with contextlib.suppress(OSError, ValueError):  # an input may be a name that is no path
             if other is not None and path.samefile(other):

@@ -14,6 +14,8 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # Without it Python's child processes, such as its fork server, search the working directory before they receive this process's
 # search path.
 SAFE_PATH = "PYTHONSAFEPATH"
+# Figures are files. Matplotlib would not load with what a notebook sets for its own process, if this environment lacks it.
+BACKEND = "MPLBACKEND"
 QUIET = "--quiet"  # an option of every command: no progress and no remarks
 
 
@@ -22,6 +24,7 @@ def launch(module: str, name: str) -> int:
     _signal.signal(_signal.SIGINT, _leave)
     for variable in (*ONE_THREAD, SAFE_PATH):
         os.environ.setdefault(variable, "1")
+    os.environ[BACKEND] = "agg"
     import gc
     import importlib
     import sys

@@ -88,7 +88,7 @@ def on_cluster(work: Work, jobs: list[FlightJob], address: str) -> Iterator[tupl
     try:
         from distributed import Client, as_completed
     except ImportError:
-        raise UserError("--scheduler: Dask is missing: pip install 'gate-racer[bench]'") from None
+        raise UserError("--scheduler: Dask is missing: pip install 'dask[distributed]'") from None
     try:
         client = Client(address, timeout=CONNECT_S)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:

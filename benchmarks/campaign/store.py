@@ -53,7 +53,9 @@ class Store:
         """Open an existing campaign by its file or folder. Raises UserError when there is none."""
         path = path / FILE if path.is_dir() else path
         if not path.is_file():
-            raise UserError(f"{path}: no such campaign; fly one with race-bench --out {path.parent}")
+            raise UserError(
+                f"{path}: no such campaign; fly one with race-bench --out {path.parent if path.name == FILE else path}"
+            )
         return cls(path)
 
     def about(self) -> dict[str, str]:

@@ -146,8 +146,9 @@ class LandmarkEstimator:
         for i, k in pairs.items():
             self._note(t, self._tracks[k], fixes[i], pose.p_w - self._x[:3])
         for i in sorted(fixes.keys() - pairs.keys(), key=lambda i: float(fixes[i].z_w @ fixes[i].z_w)):
-            near = self._near(pose, fixes[i])
-            if not len(near):
+            seen = {k: fixes[j] for j, k in pairs.items()}
+            near = [k for k in self._near(pose, fixes[i]) if not (k in seen and self._apart(fixes[i], seen[k]))]
+            if not near:
                 pairs[i] = self._discover(t, pose, fixes[i])
             elif not pairs and len(near) == 1 and self._tracks[near[0]].seen >= CONFIRMED:
                 self._recover(pose, fixes[i], near[0])
@@ -217,6 +218,11 @@ class LandmarkEstimator:
         reach = max(APART_M, ROUGH * float(np.linalg.norm(fix.z_w)))
         off = pose.p_w + fix.z_w - self._x[:3] - self._x[FIRST:].reshape(-1, 3)
         return np.flatnonzero(np.linalg.norm(off, axis=1) < reach)
+
+    def _apart(self, one: GateFix, other: GateFix) -> bool:
+        """Return whether two openings in one image do not overlap: they are two gates, however close."""
+        near, far = sorted((one.z_w, other.z_w), key=np.linalg.norm)
+        return float(np.linalg.norm(far * np.linalg.norm(near) / np.linalg.norm(far) - near)) > self._opening_m
 
     def _recover(self, pose: Pose, fix: GateFix, k: int) -> None:
         """Inflate the drift's covariance where a fix that can only be of landmark k misses it."""

@@ -4,7 +4,7 @@
     omega_b = lag_tau_i[ g_i omega_cmd(t - delay) ]                        per axis
 
 c(u) is piecewise linear in knots, so that force is linear in knots, d and k, and rates in g: linear least squares inside,
-a search over delay and lags outside (variable projection: Golub and Pereyra, 1973).
+a search over delay and lags outside (variable projection: Golub and Pereyra, 1973). Bounds are those of `bounds.py`.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from field.identify.bounds import FORCE_BIAS, FORCE_SCALE, LENGTH_SCALE, RATE_SCALE, half_widths, widened
 from field.identify.signals import STEP_S, Signals
 from link.logs.rows import SignalError
 from pilot.guidance.manoeuvres import THROTTLES, Manoeuvres
@@ -28,7 +29,8 @@ DELAYS_S = np.arange(0.0, 0.13, 0.01)  # s, grid of the command delay for the fi
 LAG_MIN_S, LAG_MAX_S = 2e-3, 0.3  # s, range of the lags (chosen)
 MOVING_RAD_S = 0.05  # rad/s, commanded rate above which an axis is excited (chosen)
 MOVING_M_S = 3.0  # m/s, speed above which drag is excited (chosen)
-Z95 = 1.96  # -, two-sided 95 % quantile of the normal distribution
+DIFFERENCE_S = 5e-4  # s, step of derivatives with respect to delay and lags (chosen)
+LOGS_APART_S = 1e6  # s between logs on one time axis, so that none shares a block with another
 AFTER_S = 0.3  # s for which a command may still act: delay and lags (chosen)
 STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forces, m/s^2
 ANYWHERE = (-1.0, -1.0)  # no start: search from a grid
@@ -104,7 +106,11 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     held_out = (A @ fitted(mask) - f)[unseen]  # residual on the held-out samples
     x = fitted(whole)
     residual = A @ x - f
-    half = _half_widths(A_w[whole], residual[whole] * weight[whole], smooth)
+    J = np.column_stack([A_w, *(slope * weight for slope in _slopes(lambda d, lag: force(d, lag)[0] @ x, delay, lag))])
+    t = np.concatenate([np.repeat(log.t + LOGS_APART_S * k, 3) for k, log in enumerate(logs)])
+    smooth = np.pad(smooth, ((0, 0), (0, 2)))
+    unseen_sigma = _unseen(x, len(knots), drags)
+    half = widened(half_widths(J[whole], (residual * weight)[whole], t[whole], smooth)[: len(x)], unseen_sigma)
     gains, lags = _rates(logs, valid, delay)
     return Fit(
         throttle=tuple(knots),
@@ -191,13 +197,19 @@ def _straight(knots: Array, columns: int) -> Array:
     return rows
 
 
-def _half_widths(A: Array, residual: Array, prior: Array | None = None) -> Array:
-    """Return 95 % half widths (K,); correlated residuals count as fewer samples."""
-    r = residual - residual.mean()
-    rho = float(np.clip((r[3:] @ r[:-3]) / max(r @ r, 1e-12), 0.0, 0.999))
-    variance = float((r @ r) / max(1, len(r) - A.shape[1])) * (1 + rho) / (1 - rho)
-    information = A.T @ A if prior is None else A.T @ A + prior.T @ prior
-    return Z95 * np.sqrt(np.maximum(np.diag(np.linalg.pinv(information)) * variance, 0.0))
+def _slopes(predict: Callable[[float, float], Array], delay: float, lag: float) -> tuple[Array, Array]:
+    """Return the derivatives (N,) of a prediction with respect to delay and lag."""
+    here, step = predict(delay, lag), DIFFERENCE_S
+    return (predict(delay + step, lag) - here) / step, (predict(delay, lag + step) - here) / step
+
+
+def _unseen(x: Array, knots: int, drags: int) -> Array:
+    """Return standard deviations (K,) of thrust and drags by what fits any data: scales of force and length, and bias."""
+    speeds = np.concatenate(
+        [np.zeros(knots), np.ones(max(drags - 1, 0)), np.full(min(drags, 1), 2.0)]
+    )  # powers of speed
+    bias = np.where(speeds == 0, FORCE_BIAS, 0.0)
+    return np.sqrt((FORCE_SCALE * x) ** 2 + (LENGTH_SCALE * speeds * x) ** 2 + bias**2)
 
 
 def _rates(
@@ -221,18 +233,28 @@ def _rates(
         measured = np.concatenate([w[ok] for (_, w), ok in zip(pairs, measurable, strict=True)])
 
         def follow(
-            lag: float, pairs: list[tuple[Array, Array]] = pairs, measurable: list[np.ndarray] = measurable
+            delay: float,
+            lag: float,
+            pairs: list[tuple[Array, Array]] = pairs,
+            measurable: list[np.ndarray] = measurable,
         ) -> Array:
             return np.concatenate([lagged(c, delay, lag)[ok] for (c, _), ok in zip(pairs, measurable, strict=True)])
 
-        def misfit(parameters: Array, follow: Callable[[float], Array] = follow, measured: Array = measured) -> float:
-            c = follow(float(np.clip(parameters[0], LAG_MIN_S, LAG_MAX_S)))
+        def misfit(
+            parameters: Array, follow: Callable[[float, float], Array] = follow, measured: Array = measured
+        ) -> float:
+            c = follow(delay, float(np.clip(parameters[0], LAG_MIN_S, LAG_MAX_S)))
             return float(((c * float(c @ measured) / max(float(c @ c), 1e-12) - measured) ** 2).mean())
 
         lag = float(np.clip(minimize(misfit, [0.03], method="Nelder-Mead").x[0], LAG_MIN_S, LAG_MAX_S))
-        c = follow(lag)
+        c = follow(delay, lag)
         gain = float(c @ measured / (c @ c))
-        gains.append(Estimate(gain, float(_half_widths(c[:, None], c * gain - measured)[0])))
+        J = np.column_stack([c, *(gain * slope for slope in _slopes(follow, delay, lag))])
+        t = np.concatenate(
+            [log.t[ok] + LOGS_APART_S * k for k, (log, ok) in enumerate(zip(logs, measurable, strict=True))]
+        )
+        half = widened(half_widths(J, c * gain - measured, t)[:1], np.array([RATE_SCALE * gain]))
+        gains.append(Estimate(gain, float(half[0])))
         lags.append(lag)
     (g0, g1, g2), (l0, l1, l2) = gains, lags
     return (g0, g1, g2), (l0, l1, l2)

@@ -9,6 +9,7 @@ Gauss-Newton (Cauchy), with the states eliminated first. The pad is the origin, 
 upright.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ from vehicle.vehicle import Vehicle
 LEAST_SIGHTINGS = 4  # sightings required of a gate
 MOST_STATES = 2000  # states per flight
 NEAR_M = 3.0  # m from its centre, within which a gate is flown through
-SAME_M = 2.0  # m: gates closer than this are one gate, seen first from two places or on two flights
+SAME_M = 1.5  # m, side of an opening: gates closer than this are one gate, seen first from two places or on two flights
 
 
 @dataclass(frozen=True)
@@ -104,12 +105,12 @@ def passed_in_order(found: Map, frame: GateFrame) -> list[MappedGate]:
     passed = []
     p = found.chains[0].path()[1]
     for gate in found.gates:
-        for yaw, pitch in ((gate.yaw, gate.pitch), (gate.yaw + math.pi, -gate.pitch)):
-            opening = Gate(tuple(gate.p_w.tolist()), math.degrees(yaw), 0.0, frame.opening_m)
-            near = np.flatnonzero(np.linalg.norm(p[:-1] - gate.p_w, axis=1) < NEAR_M)
-            for k in near.tolist():
-                crossing = opening.crossing(p[k], p[k + 1])
-                if crossing is not None and crossing.margin > 0:
-                    passed.append((k, replace(gate, yaw=math.remainder(yaw, 2 * math.pi), pitch=pitch)))
-                    break
+        near = np.flatnonzero(np.linalg.norm(p[:-1] - gate.p_w, axis=1) < NEAR_M).tolist()
+        ways = [(gate.yaw, gate.pitch), (gate.yaw + math.pi, -gate.pitch)]
+        openings = [Gate(tuple(gate.p_w.tolist()), math.degrees(yaw), 0.0, frame.opening_m) for yaw, _ in ways]
+        for k, (opening, (yaw, pitch)) in itertools.product(near, zip(openings, ways, strict=True)):
+            crossing = opening.crossing(p[k], p[k + 1])
+            if crossing is not None and crossing.margin > 0:
+                passed.append((k, replace(gate, yaw=math.remainder(yaw, 2 * math.pi), pitch=pitch)))
+                break
     return [gate for _, gate in sorted(passed, key=lambda one: one[0])]

@@ -96,7 +96,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         source = f"Probed; values that were not measured are those of {profile.name}."
         write_yaml(arguments.out, asdict(replace(found, name=arguments.out.stem, source=source)))
-        remark(f"wrote {arguments.out}")
+        remark(
+            f"wrote {arguments.out}"
+            + ("; repeat the probe: gains of a part of the flight may be wrong" if flown and why else "")
+        )
     return 1 if any(check.verdict is CheckVerdict.DIFFERS for check in checks) else 0
 
 

@@ -1,6 +1,7 @@
 """The probe flight over the link, in real time: arm, fly the script, stop the motors in any case, evaluate."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from pymavlink.dialects.v20 import common as dialect
@@ -46,7 +47,10 @@ def fly_probe(
             _fly(link, flown, flight)
     finally:
         _stop(link, flown, mask)
-    checks, found = flight_checks(findings(flight.series, rest, flight.notes, vehicle.camera), profile, vehicle, so_far)
+    measured = findings(flight.series, rest, flight.notes, vehicle.camera)
+    if not link.times_images:
+        measured = replace(measured, video_shift_s=None)
+    checks, found = flight_checks(measured, profile, vehicle, so_far)
     return checks, found, flight.notes.end
 
 

@@ -55,6 +55,7 @@ class RawLink(ABC):
     """One end of a raw link. The simulator is the sender of the first HEARTBEAT, see `link.peer`; nothing is sent before."""
 
     FRAMES_KEPT = 3
+    times_images = True  # arrivals show the latency of images
 
     def __init__(self, peer: Address | None = None, key: SigningKey | None = None) -> None:
         """Create it; `peer`: required address, as from `link.sockets.parse_peer`; with a key all messages must be signed."""

@@ -78,6 +78,8 @@ class LockstepRawLink(UdpRawLink):
     Images arrive with the tick of their exposure, and are delivered after their nominal latency.
     """
 
+    times_images = False
+
     def __init__(
         self,
         mavlink: Address,

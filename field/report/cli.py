@@ -15,7 +15,7 @@ from planner.plan import PlanError, read_plan
 from tracks.track import load_track_of
 from vehicle.command import add_common, perform, remark, write_json
 from vehicle.errors import UserError
-from vehicle.files import reading, require_output, write_file
+from vehicle.files import reading, require_named, require_output, write_file
 from vehicle.rotation import Array
 
 SLOWER = 0.1, 20.0  # range of a film's slow-down factor
@@ -53,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     logs: list[Path] = arguments.log
     _require_one_to_film(arguments)
     first = logs[0]
+    require_named(first)
     out = arguments.out or (
         first.with_suffix(".html") if len(logs) == 1 else first.with_name(f"{first.stem}-compared.html")
     )

@@ -121,7 +121,7 @@ class SerialPort:
         try:
             import serial
         except ImportError:
-            raise LinkError("pyserial is missing: pip install 'gate-racer[msp]'") from None
+            raise LinkError("pyserial is missing: pip install pyserial") from None
         self._name = device
         try:
             self._serial = serial.Serial(device, baud, timeout=0, exclusive=True)

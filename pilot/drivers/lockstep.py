@@ -101,7 +101,7 @@ def fly_lockstep_live(
     status: Callable[[AnyPilot], None],
 ) -> LinkReport:
     """Fly a `race-sim --lockstep` elsewhere. Raises LinkError when it is silent for timeout_s."""
-    link = UdpLink(client, video, profile, detector, timeout_s)
+    link = UdpLink(client, video, profile, detector, timeout_s, lambda: pilot.over)
     sent: list[float] = []
     try:
         with forgiving(pilot, recorder):
@@ -166,8 +166,10 @@ class UdpLink:
         profile: Profile,
         detector: Detector,
         timeout_s: float,
+        over: Callable[[], bool] = lambda: False,
     ):
-        self._client, self._video, self._detector = client, video, detector
+        """Create the link; `over`: whether nobody waits for messages any more, since the flight was interrupted."""
+        self._client, self._video, self._detector, self._over = client, video, detector, over
         self.late_s, self._latency_s, self._timeout_s = 0.0, profile.video_latency_s, timeout_s
         self._clock, self._physics_hz = StreamClock.of(profile), profile.physics_hz
         self.t = self.now = self._stamp = 0.0
@@ -181,13 +183,13 @@ class UdpLink:
             waited_s = time.monotonic() - begin  # before listening: a suspended process has not waited
             received += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
             self._client.keep_alive(self.t)
-            if any(isinstance(message, Imu | Farewell) for message in received):
+            if self._over() or any(isinstance(message, Imu | Farewell) for message in received):
                 break
             if self._stamp and waited_s > min(LOST_S, self._timeout_s):
                 received.append(Farewell(self.t, f"no message for {waited_s:.0f} s"))
                 break
             if waited_s > self._timeout_s:
-                raise LinkError(f"no simulator in lock-step within {self._timeout_s:g} s on {self._client.address[1]}")
+                raise LinkError(f"no simulator in lock-step within {self._timeout_s:g} s on {self._client.where}")
         for message in received:
             if isinstance(message, Imu):
                 self.now, self._stamp = time.monotonic(), message.t

@@ -18,10 +18,14 @@ CRUISE = 5.0  # m/s, towards the stand-off
 CROSSING = 4.0  # m/s, through a gate: low, since braking pitches the camera up
 FAST = 9.0  # m/s, straight at a far gate: dead reckoning errs with time, and fast flight pitches the camera down
 BRAKE = 2.5  # m/s^2, deceleration before a gate: no more than drag at such a speed, so that the nose stays down
-STAND_OFF_M = 7.0  # m, stand-off in front of a gate
+STAND_OFF_M, NEAR_M = 7.0, 5.0  # m, greatest and least stand-off in front of a gate
 FRESH_S = 1.5  # s since the last view of a gate, up to which dead reckoning is trusted
 VIEWS = 2  # consistent views from different positions required before a gate is flown through
-COMMITTED_M = 1.5  # m before a gate, from where it is flown through if the path is clear
+BEHIND_M = 1.0  # m behind a gate, from where it has to be approached again
+ROUND_M = (
+    1.9  # m to the side of a gate's axis, where the vehicle flies back past it: clear of a frame of 2.7 m and the body
+)
+COMMITTED_M = 3.0  # m before a gate, from where it is flown through if the path is clear: braking would take as long
 CONE = 0.12  # lateral over longitudinal distance within which a gate is flown at
 CLEAR_M = 0.45  # m, added to the cone, and largest offset in the opening: 0.2 m of body stay clear of edges at 0.75 m
 CLIMB = 2.5  # m/s
@@ -40,19 +44,21 @@ def offset(p_wb: Array, gate: Landmark) -> tuple[float, Array]:
 
 
 def approach(p_wb: Array, gate: Landmark, t: float, since: float) -> Aim:
-    """Return the aim at t (s), `since` s after the gate was chosen, for a vehicle at p_wb (3,) m before or beside it."""
+    """Return the aim at t (s), `since` s after the gate was chosen, for a vehicle at p_wb (3,) m on any side of it."""
     along, across = offset(p_wb, gate)
+    if along > BEHIND_M or (along > 0 and np.linalg.norm(across) > CLEAR_M):
+        return _back(across, gate)
     ahead, sideways = max(-along, 0.0), math.hypot(across[0], across[1])
     to = gate.p_w - p_wb
     bearing = math.atan2(to[1], to[0]) if ahead > COMMITTED_M else gate.yaw
     known = gate.views >= VIEWS and t - gate.last_t < FRESH_S
     climb_s = max(abs(float(across[2])) - CONE * ahead - CLEAR_M, 0.0) / CLIMB
     lined_up = sideways < CONE * ahead + CLEAR_M and (ahead > STAND_OFF_M or (known and climb_s == 0.0))
-    to_stand_off = (to - STAND_OFF_M * gate.ahead) * LEVEL
+    to_stand_off = (to - max(min(ahead, STAND_OFF_M), NEAR_M) * gate.ahead) * LEVEL
     if lined_up or (ahead < COMMITTED_M and np.abs(across).max() < CLEAR_M):
         centred_s = math.log(max(float(np.linalg.norm(across)) / NEAR_AXIS_M, 1.01)) / CENTRE
         most = math.sqrt(CROSSING**2 + 2 * BRAKE * max(ahead - STAND_OFF_M, 0.0))
-        speed = min(FAST, most, max(ahead, COMMITTED_M) / centred_s)
+        speed = min(FAST, most, ahead / centred_s if ahead > COMMITTED_M else CROSSING)
         level = speed * gate.ahead + limited(-CENTRE * across * LEVEL, CROSSING / 2)
     else:
         level = pull(to_stand_off, CRUISE)
@@ -61,6 +67,14 @@ def approach(p_wb: Array, gate: Landmark, t: float, since: float) -> Aim:
     height = np.array([0.0, 0.0, np.clip(-CENTRE * across[2], -CLIMB, CLIMB)])
     looking = not known and np.linalg.norm(to_stand_off) < AT_M
     return Aim(level + height, bearing, nod(since, bearing) if looking else np.zeros(3))
+
+
+def _back(across: Array, gate: Landmark) -> Aim:
+    """Return the aim behind a gate that is to be approached again: away from its axis, then back past the frame."""
+    right = np.array([-gate.ahead[1], gate.ahead[0], 0.0])
+    side = float(across @ right)
+    away = math.copysign(CLIMB, side) * right
+    return Aim.towards(away if abs(side) < ROUND_M else -CROSSING * gate.ahead, gate.yaw)
 
 
 def pull(to: Array, limit: float) -> Array:

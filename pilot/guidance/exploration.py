@@ -13,6 +13,7 @@ from pilot.guidance.explorer import NAME, Explorer
 from pilot.make import make_explorer
 from pilot.modes import flown
 from pilot.pilot import Pilot
+from pilot.preflight import Preflight
 from pilot.records.recorder import Recorder
 from pilot.records.result import live_verdict
 from pilot.records.result_table import world_name
@@ -51,7 +52,9 @@ def explore(session: Session, opening_m: float, mode: str, link: Link) -> Explor
     """Fly by sight and return the gates found; arguments and errors as in `pilot.run.fly`."""
     # Only the simulator gets the track; logs do not name it, since the pilot has none.
     session = replace(session, track=replace(session.track, name=NAME))
-    pilot, explorer = make_explorer(session.vehicle, session.profile, opening_m, session.manoeuvres, session.seed)
+    preflight = Preflight(session.profile, None) if session.check else None
+    asked = opening_m, session.manoeuvres, session.seed
+    pilot, explorer = make_explorer(session.vehicle, session.profile, *asked, preflight)
     with interruptible(pilot):
         with recorded(session, pilot, mode) as recorder:
             verdict = None

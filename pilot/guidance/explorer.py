@@ -1,28 +1,31 @@
 """Guidance without a map or a plan: from gate to gate by sight, slowly. Its log is the input of `map-track`.
 
 take off -> search <-> approach -> pass -> search ..., until the race is over, or a full turn has shown no further gate: then
-it lands on the spot. Before the first gate it may fly manoeuvres for `identify-vehicle`; `map-track` also needs them for the
-metric scale, which only accelerations show.
+it lands on the spot. Before the first gate it weaves for the metric scale of `map-track`, which only accelerations show, and
+may fly manoeuvres for `identify-vehicle`.
 """
 
 import enum
 import math
+from dataclasses import replace
 
 import numpy as np
 
-from estimation.drift.landmark_estimator import APART_M
 from estimation.estimator import Landmark, Mapper, State
 from estimation.localisation import Localised
 from link.messages import Imu, RaceStatus, Telemetry
 from mpc.control import Control
+from mpc.geometric import limited
 from perception.roi import RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
-from pilot.guidance.approach import CLIMB, CROSSING, approach, nod, offset, pull
+from pilot.guidance.approach import CLIMB, CROSSING, VIEWS, approach, nod, offset, pull
 from pilot.guidance.exciter import Excitation
+from pilot.guidance.gate_choice import GateChoice
 from pilot.guidance.landing import Landing
 from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.guidance.protocol import Guidance, state_vector
 from pilot.guidance.velocity_controller import Aim, VelocityController, control
+from pilot.guidance.weave import ACCEL, FROM_M, Weave
 from tracks.gate import Gate
 from tracks.track import Bounds, Start
 from vehicle.rotation import Array, to_euler
@@ -32,15 +35,15 @@ NAME = "explored"
 REST_S = 4.0  # s on the pad, before GO or after it: the longer the rest, the better the biases are estimated
 LIFT_M = 1.0  # m above the pad before anything else
 BEYOND_M = 1.5  # m behind a gate, where it counts as passed
-BESIDE_M = 4.0  # m behind a gate that was not passed, up to which the vehicle turns back
+INSIDE_M = 1.0  # m from a gate's axis, within which it was flown through: the opening, and the estimate's error
 LOOK_S = 0.8  # s of flight straight on after a gate, before a search
 TURN_LIMIT = 2.0  # rad/s, greatest body rate
+SLEW = 4.0  # m/s^2, greatest acceleration of the aim: the velocity controller's own limit
+LAG_S = 0.2  # s from a commanded acceleration to the vehicle's: attitude loop, rate lag and delay (dcl: 0.125 + 0.03 + 0.04)
 TURN = math.radians(45.0)  # rad/s, turn rate of a search
 SEARCH_S = 2 * math.pi / TURN + 2.0  # s of a search, before the vehicle moves on
 SEARCHES = 2  # consecutive searches without a result before landing
 STEP_M = 5.0  # m onwards between searches
-STALE_S = 20.0  # s since the last view of a gate, after which it is ignored
-RETRY_S = 25.0  # s of flight towards one gate
 ROOM_M, ROOF_M = 12.0, 10.0  # m around the pad and above it for manoeuvres, where the bounds are unknown
 
 
@@ -50,6 +53,7 @@ class ExplorerStage(enum.StrEnum):
     TAKE_OFF = "take off"
     SEARCH = "search"
     EXCITE = "excite"
+    WEAVE = "weave"
     APPROACH = "approach"
     PASS = "pass"
     LAND = "land"
@@ -67,23 +71,29 @@ class Explorer(Guidance[Mapper]):
             counted: the simulator reports the number of gates passed.
             manoeuvres: flown before the first gate; the seed draws their order.
         """
-        self.passages, self.passed, self.stage = Passages(), list[int](), ExplorerStage.TAKE_OFF
-        self._vehicle, self._counted, self._manoeuvres, self._seed = vehicle, counted, manoeuvres, seed
+        self.passages, self.stage = Passages(), ExplorerStage.TAKE_OFF
+        self._gates = GateChoice(counted)
+        self._vehicle, self._manoeuvres, self._seed = vehicle, manoeuvres, seed
         self._velocity, self._aim = VelocityController(vehicle, TURN_LIMIT), Aim.towards(np.zeros(3), 0.0)
+        self._v_w = np.zeros(3)  # m/s, commanded velocity, within the acceleration limit
         self._excitation: Excitation | None = None
         self._whole_image = RoiPredictor((), vehicle.camera).whole_image
         self._landmarks: list[Landmark] = []
-        self._target: int | None = None
+        self._before = False  # whether the vehicle was before the target since it is the target
         self._hold = np.zeros(3)
         self._go_t = 0.0  # s
         self._begun = False
         self._landing = Landing(vehicle)
+        self._weave: Weave | None = None  # in front of the first gate
         self._course_yaw = 0.0  # rad, direction of the course so far
         self._stage_t = 0.0
         self._searches = 0  # consecutive searches without a result
         self._why_landing = ""
-        self._credited = 0  # gates credited by the race status
-        self._wrong: set[int] = set()  # landmarks whose passage was not credited: not next in order
+
+    @property
+    def passed(self) -> list[int]:
+        """Numbers of the landmarks flown through, in order."""
+        return self._gates.passed
 
     def window(self, state: State | None) -> SearchWindow:
         return self._whole_image
@@ -101,13 +111,10 @@ class Explorer(Guidance[Mapper]):
         return End(EndReason.FINISHED, self._why_landing) if self._landing.done else None
 
     def _follow_race(self, status: RaceStatus) -> End | None:
-        if status.gate > self._credited:
-            self._credited = status.gate
-            self._wrong.clear()
+        self._gates.credit(status.gate)
         if status.finish is None:
             return None
-        if self._target is not None:
-            self.passed.append(self._target)
+        self._gates.flown_through()
         return End(EndReason.FINISHED, "the simulator reported the finish")
 
     def ready(self, rested_s: float) -> bool:
@@ -128,8 +135,10 @@ class Explorer(Guidance[Mapper]):
             return self._landing.step(state, t, dt)
         x = state_vector(state)
         if self._excitation is not None:
+            self._v_w = state.v_w
             return self._excitation.step(t, x, dt)
-        return control(x, *self._velocity.input(x, self._aim, dt), self._aim)
+        aim = self._slewed(dt)
+        return control(x, *self._velocity.input(x, aim, dt), aim)
 
     def conclude(self, end: End) -> End:
         """Count every end during a landing as finished, even if the simulator takes the ground for a crash."""
@@ -138,6 +147,13 @@ class Explorer(Guidance[Mapper]):
         if end.reason is EndReason.TIME_LIMIT:
             return End(EndReason.FINISHED, "time limit reached")
         return end
+
+    def _slewed(self, dt: float) -> Aim:
+        """Return the aim with the velocity that can be reached by now, and the acceleration towards it fed forward."""
+        most = ACCEL if self.stage is ExplorerStage.WEAVE else SLEW
+        a_w = limited((self._aim.v_w - self._v_w) / dt, most)
+        self._v_w = self._v_w + dt * a_w
+        return replace(self._aim, v_w=self._v_w - LAG_S * a_w, accel_w=self._aim.accel_w + a_w)
 
     def _steer(self, state: State, t: float) -> Aim:
         """Return the aim of the current stage, after any change of stage."""
@@ -152,12 +168,17 @@ class Explorer(Guidance[Mapper]):
             return self._fly_on(state, t)
         if self.stage is ExplorerStage.EXCITE:
             return self._excite(state, t)
-        target = self._choose(state, t)
+        if self._weave is not None and self.stage is ExplorerStage.WEAVE:
+            if not self._weave.done(t):
+                return self._weave.aim(state.p_wb, t)
+            self._change(ExplorerStage.APPROACH, t)
+        last = self._gates.target
+        target = self._gates.choose(self._landmarks, state.p_wb, self._course_yaw, t)
         if target is not None and self._manoeuvres is not None:
             return self._begin_to_excite(state, t, target, self._manoeuvres)
         if target is not None:
-            if self.stage is not ExplorerStage.APPROACH or target.number != self._target:
-                self._target, self._searches = target.number, 0
+            if self.stage is not ExplorerStage.APPROACH or target.number != last:
+                self._before, self._searches = False, 0
                 self._change(ExplorerStage.APPROACH, t)
             return self._approach(state, t, target)
         if self.stage is ExplorerStage.APPROACH:
@@ -167,27 +188,6 @@ class Explorer(Guidance[Mapper]):
 
     def _change(self, stage: ExplorerStage, t: float) -> None:
         self.stage, self._stage_t = stage, t
-
-    def _choose(self, state: State, t: float) -> Landmark | None:
-        """Return the nearest next gate: near, ahead, and not yet flown through."""
-        best, least = None, math.inf
-        course_w = np.array([math.cos(self._course_yaw), math.sin(self._course_yaw), 0.0])
-        gates = self._landmarks
-        behind = [gate.p_w for gate in gates if gate.number in self.passed]
-        for gate in gates:
-            given_up = gate.number == self._target and t - self._stage_t > RETRY_S
-            # A gate first seen from far away may have two landmarks.
-            passed_before = any(np.linalg.norm(gate.p_w - p_w) < APART_M for p_w in behind)
-            if passed_before or gate.number in self._wrong or t - gate.last_t > STALE_S or given_up:
-                continue
-            to_gate = gate.p_w - state.p_wb
-            distance = float(np.linalg.norm(to_gate))
-            cost = distance * (1.5 - 0.5 * float(to_gate @ course_w) / max(distance, 1e-9))
-            if gate.number == self._target:
-                cost *= 0.7  # hysteresis against switching
-            if cost < least:
-                best, least = gate, cost
-        return best
 
     def _begin_to_excite(self, state: State, t: float, gate: Landmark, manoeuvres: Manoeuvres) -> Aim:
         """Start the manoeuvres, facing the first gate, in the space before it."""
@@ -207,21 +207,20 @@ class Explorer(Guidance[Mapper]):
         return Aim.towards(np.zeros(3), self._course_yaw)
 
     def _approach(self, state: State, t: float, gate: Landmark) -> Aim:
-        """Fly at the gate until it is passed or found not to be next."""
+        """Fly at the gate until it is passed."""
         along, across = offset(state.p_wb, gate)
-        if along > BEYOND_M / 2 and np.linalg.norm(across) < BEYOND_M:
+        self._before |= along < 0
+        if self._before and along > BEYOND_M / 2 and np.linalg.norm(across) < INSIDE_M:
             self._pass(t, gate)
             return self._fly_on(state, t)
-        if along > BESIDE_M:
-            self._wrong.add(gate.number)  # faces the opposite direction: not next in order
-            self._hold = state.p_wb
-            self._change(ExplorerStage.SEARCH, t)
-            return self._search(state, t)
+        if self._weave is None and self._before and gate.views >= VIEWS and -along < FROM_M:
+            self._weave = Weave(state.p_wb, gate, t)
+            self._change(ExplorerStage.WEAVE, t)
         return approach(state.p_wb, gate, t, t - self._stage_t)
 
     def _pass(self, t: float, gate: Landmark) -> None:
-        self.passed.append(gate.number)
-        self._course_yaw, self._target = gate.yaw, None
+        self._gates.flown_through()
+        self._course_yaw = gate.yaw
         self.passages.times_s.append(t - self._go_t)
         self._hold = gate.p_w + BEYOND_M * gate.ahead
         self._change(ExplorerStage.PASS, t)
@@ -229,8 +228,7 @@ class Explorer(Guidance[Mapper]):
     def _fly_on(self, state: State, t: float) -> Aim:
         """Fly on straight behind a gate for a moment; then search the next."""
         if t - self._stage_t > LOOK_S:
-            if self._counted and len(self.passed) > self._credited + 1:
-                self._wrong.add(self.passed.pop())
+            self._gates.check_credit()
             self._hold = state.p_wb
             self._change(ExplorerStage.SEARCH, t)
         course_w = np.array([math.cos(self._course_yaw), math.sin(self._course_yaw), 0.0])

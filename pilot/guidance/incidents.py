@@ -25,6 +25,7 @@ class IncidentConfig:
     slack_s: float = 0.1
     overdue_s: float = 0.5  # s of plan time beyond a gate
     lost_s: float = 1.5  # s without a position accurate enough for a gate
+    finish_s: float = 5.0  # s after the last gate, beyond which no status is awaited any more
     tries: int = 8  # attempts at one gate, of a quarter of a minute each: a race status may never count it
 
 
@@ -55,6 +56,11 @@ class StatusWatch:
         if status is None or status.start is None or abs(status.start - go_t) > SAME_START_S:
             return None
         return status.gate
+
+    def confirms(self, number: int, go_t: float) -> bool:
+        """Return whether gate `number` is counted or the race finished; True without a status of the race begun at go_t (s)."""
+        counted = self.counted(go_t)
+        return counted is None or counted > number or (self._status is not None and self._status.finish is not None)
 
     def missed(self, passed_s: list[float], go_t: float) -> int | None:
         """Return the first gate passed by the estimate, times in s since GO, that should be counted but is not; else None."""

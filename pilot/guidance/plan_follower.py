@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from estimation.absence import GateAbsence
 from estimation.estimator import MapEstimator, State
 from estimation.localisation import Localised
 from estimation.relocation import displaced
@@ -20,6 +21,7 @@ from pilot.guidance.retries import GateRetries
 from pilot.guidance.rivals import RivalWatch
 from pilot.replanning.handover import Replanning
 from planner.plan import Plan
+from tracks.solids import of_obstacle
 from tracks.track import Track
 from vehicle.rotation import Array, Vector
 from vehicle.vehicle import Vehicle
@@ -55,6 +57,7 @@ class PlanFollower(Guidance[MapEstimator]):
         self.course, self.passages, self.controller = track.course(laps), Passages(), controller
         self._caution, self._radius_m = Caution(contact_radius_m, period_s), contact_radius_m
         self._observer, self._landmarks = observer, track.landmarks
+        self._absence = GateAbsence(track.gates, [of_obstacle(one) for one in track.obstacles])
         self._share = min(period_s / COURSE_S, 1.0)
         self._retries, self._evasion, self._rivals, self._replanning = retries, evasion, rivals, replanning
         if replanning is not None:
@@ -81,8 +84,13 @@ class PlanFollower(Guidance[MapEstimator]):
         if self._rivals is not None and found.at is not None:
             at = found.at.state
             self._rivals.see(at.t, image.rivals, at.p_wb if found.at.p_wb is None else found.at.p_wb, at)
-        if self._retries is not None and any(sighting.gate == landmark for sighting in found.sightings):
+        recognised = any(sighting.gate == landmark for sighting in found.sightings)
+        if self._retries is not None and recognised:
             self._retries.record_sighting(image.t)
+        if found.at is not None and not self.course[self._next].is_ball:
+            here = displaced(self.course[self._next], self._observer.moved(landmark))
+            camera = found.at.camera or self._observer.camera
+            self._absence.look(self._next, here, found.at, camera, image.detections, recognised, image.window)
         return found
 
     def receive(self, message: Telemetry) -> End | None:
@@ -107,15 +115,16 @@ class PlanFollower(Guidance[MapEstimator]):
             gate = self.course[passed]
             crossing = gate.crossing(self._previous_p, p_w)
             evading = self._evasion is not None and self._evasion.active
-            if crossing is not None and (crossing.margin > -REACH_M or evading):
+            searched = gate.is_ball and retries is not None and retries.recovery is not None  # until it is counted
+            if crossing is not None and not searched and (crossing.margin > -REACH_M or evading):
                 outside = retries is not None and crossing.margin < missed_margin(gate)
                 if not outside:
                     passages.times_s.append(previous.t + crossing.s * (state.t - previous.t) - go_t)
                     passages.margins_m.append(crossing.margin)
-                    if passed + 1 == len(self.course):
+                    if retries is not None:
+                        retries.passed(passed, t, self._absence.missing(passed))
+                    elif passed + 1 == len(self.course):
                         end = End(EndReason.FINISHED)
-                    elif retries is not None:
-                        retries.passed(passed, t)
         if end is None and retries is not None:
             end = retries.judge(self._next, outside, passages, state, t, go_t)
         self._previous_p = state.p_wb - self._gate_offset(self._next, estimator)
@@ -124,7 +133,8 @@ class PlanFollower(Guidance[MapEstimator]):
             self._evasion.active = False
             if retries is not None and not trying:
                 retries.resume(passed, t)
-        if end is None and not trying and self.controller.theta > self.controller.reference.end + OVERDUE_S:
+        overdue = self.controller.theta > self.controller.reference.end + OVERDUE_S
+        if end is None and not trying and overdue and len(passages.times_s) < len(self.course):
             cause = f"the plan has ended, but gate {len(passages.times_s)} was not passed"
             end = End(EndReason.PLAN_OVERRUN, cause)
         if self._replanning is not None:

@@ -6,6 +6,8 @@
     look     wait there until the gate was recognised in several images and the uncertainty is small
     through  fly slowly along the gate's axis
 
+A ball is not seen: instead of the last three, the places about it are visited until the race status counts it.
+
 Positions are in the frame of the plan, in which the gate has its planned position, whatever its offset from the map.
 """
 
@@ -59,6 +61,11 @@ class RecoveryConfig:
     nod_m: float = 1.2  # amplitude of the sweep in height
     astray_m: float = 0.45  # offset from the axis, at the plane, beyond which the vehicle returns
     astray_slope: float = 0.15  # growth of that offset per metre before the plane
+    rings_m: tuple[float, ...] = (
+        0.0,
+        1.2,
+        2.4,
+    )  # radii about a ball within which it is searched: a map's greatest errors
     past_m: float = 1.0  # distance before the plane, below which it is too late to return
     try_s: float = 25.0  # time-out of an attempt
 
@@ -109,6 +116,11 @@ class Recovery:
         if self.stage is RecoveryStage.RETURN:
             while self._way and np.linalg.norm(self._way[0] - p_w) < config.arrived_m:
                 self._hold = self._way.pop(0)
+            if self.gate.is_ball:
+                self._way = self._way or self._about()
+                step_w = self._way[0] - p_w
+                v_w = config.through_m_s * step_w / max(float(np.linalg.norm(step_w)), config.arrived_m)
+                return Aim.towards(v_w, self._bearing(p_w))
             if self._way:
                 return Aim.towards(self._to(self._way[0], p_w), self._bearing(p_w))
             self._change(RecoveryStage.LOOK, p_w, t)
@@ -172,6 +184,8 @@ class Recovery:
 
     def _around(self, p_w: Array) -> list[Array]:
         """Return way points (3,) m to the place before the gate: the way with the most clearance, then the shortest."""
+        if self.gate.is_ball:
+            return self._about()
         config, gate, goal = self._config, self.gate, self._before
         aside = max(gate.outer_m / 2, gate.half) + config.beside_m
         x, y, z = gate.local(p_w).tolist()
@@ -185,6 +199,16 @@ class Recovery:
                 behind[1:] = ahead[1:] = y, z
             ways.append([gate.p_wg + gate.R_wg @ behind, gate.p_wg + gate.R_wg @ ahead, goal])
         return max(ways, key=lambda way: (min(self._clearance([p_w, *way]), config.clear_m), -_length([p_w, *way])))
+
+    def _about(self) -> list[Array]:
+        """Return the places (3,) m about a ball, level with it, then above, that are clear of all else."""
+        config, places = self._config, list[Array]()
+        for up_m in (0.0, self.gate.half, 2 * self.gate.half):
+            for ring_m in config.rings_m:
+                count = math.ceil(2 * math.pi * ring_m / (2 * self.gate.half)) or 1
+                for angle in 2 * np.pi * np.arange(count) / count:
+                    places.append(self.gate.p_wg + [ring_m * math.cos(angle), ring_m * math.sin(angle), -up_m])
+        return [p_w for p_w in places if self._clearance([p_w]) > config.arrived_m] or [self.gate.p_wg]
 
     def _clearance(self, way: list[Array]) -> float:
         """Return the clearance (m) of a way from all on the map but the gate itself."""

@@ -1,8 +1,11 @@
 """Assembly of a nonlinear programme, and its solution by IPOPT."""
 
+import contextlib
+import io
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import casadi as ca
 import numpy as np
@@ -108,14 +111,15 @@ class Nlp:
         derivatives = self._derivatives(w, objective, plain, problem["g"])
         limit = {"ipopt.max_cpu_time": min(deadline.left_s, DAY_S)}
         solver = ca.nlpsol("plan", "ipopt", problem, {**quiet, **settings, **derivatives, **limit})
-        result = solver(
-            x0=np.concatenate(self.guesses),
-            lbx=np.concatenate(self.lows),
-            ubx=np.concatenate(self.highs),
-            lbg=np.concatenate([rows.low for rows in self.rows]),
-            ubg=np.concatenate([rows.high for rows in self.rows]),
-            **duals,
-        )
+        with contextlib.redirect_stderr(_WithoutInterrupt(sys.stderr)):
+            result = solver(
+                x0=np.concatenate(self.guesses),
+                lbx=np.concatenate(self.lows),
+                ubx=np.concatenate(self.highs),
+                lbg=np.concatenate([rows.low for rows in self.rows]),
+                ubg=np.concatenate([rows.high for rows in self.rows]),
+                **duals,
+            )
         stats = solver.stats()
         # CasADi converts a Ctrl-C while IPOPT runs into a status; raise it again.
         if stats["return_status"] in ("User_Requested_Stop", "NonIpopt_Exception_Thrown"):
@@ -152,6 +156,23 @@ class Nlp:
     def values(self, expressions: list, w: Any) -> list[Array]:
         """Evaluate expressions of the variables at values w in the order of the programme."""
         return [value.full() for value in ca.Function("values", [ca.veccat(*self.variables)], expressions)(w)]
+
+
+class _WithoutInterrupt(io.TextIOBase):
+    """stderr without CasADi's warning of a Ctrl-C, which comes in pieces."""
+
+    def __init__(self, stream: TextIO):
+        self._stream, self._warning = stream, ""
+
+    def write(self, text: str) -> int:
+        if not self._warning and not text.startswith("CasADi - "):
+            return self._stream.write(text)
+        self._warning += text
+        if text.endswith("\n"):
+            if "KeyboardInterruptException" not in self._warning:
+                self._stream.write(self._warning)
+            self._warning = ""
+        return len(text)
 
 
 class _Watch(ca.Callback):  # type: ignore[misc]

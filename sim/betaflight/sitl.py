@@ -70,6 +70,12 @@ def order(rotors: Rotors) -> list[int]:
     return [CORNERS.index(place) for place in places]
 
 
+def require_program(binary: Path) -> None:
+    """Check that Betaflight's program exists. Raises UserError if not."""
+    if not binary.is_file():
+        raise UserError(f"--sitl {binary}: no such file; build Betaflight 4.4.3 by `make TARGET=SITL`")
+
+
 class Sitl:
     """Running firmware. `outputs` sends the motion and returns the motor outputs; its UARTs are sockets."""
 
@@ -83,8 +89,7 @@ class Sitl:
             UserError: no such program, it ends or does not answer, ports are in use, or the rotors do not form an X.
         """
         self._binary, self._folder, self._profile, self._order = binary, folder, profile, order(rotors)
-        if not binary.is_file():
-            raise UserError(f"--sitl {binary}: no such file; build Betaflight 4.4.3 by `make TARGET=SITL`")
+        require_program(binary)
         self._told = bind_udp(LOOPBACK, MOTORS_PORT)
         self._told.setblocking(False)
         self._speeds = np.zeros(4)

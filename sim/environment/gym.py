@@ -1,4 +1,4 @@
-"""`RacingEnvironment` behind Gymnasium's interfaces: pip install 'gate-racer[train]'.
+"""`RacingEnvironment` behind Gymnasium's interfaces: pip install gymnasium.
 
 The random generator is Gymnasium's `np_random`, with seed 0 until `reset` receives another.
 """

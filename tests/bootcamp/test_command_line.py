@@ -14,7 +14,7 @@ WAYPOINT = str(ROOT / "examples/waypoint.py")
 WRONG = [
     ([], "give exactly one of a program, --grade, --replay and --generate"),
     ([WAYPOINT, "--replay", "x.log"], "give exactly one of a program, --grade, --replay and --generate"),
-    (["nowhere.py"], "nowhere.py: no such program; see examples/"),
+    (["nowhere.py"], "nowhere.py: no such program; `gate-racer examples` writes some to examples/"),
     ([WAYPOINT, "--seed", "-1"], "seed -1: must not be negative"),
     ([WAYPOINT, "--scenario", "moon"], "no scenario 'moon'; known: detector, figure8, waypoint, pads, hear"),
     ([WAYPOINT, "--seed", "1", "--logs", f"{WAYPOINT}/logs"], "cannot be created"),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from estimation.imu import REPEATS_S, StandingImu
 from estimation.registry import ESTIMATORS
 from link.messages import Attitude, Imu
 from tests.estimation.flying import HZ, NAN, Flight, before_gate, sighted
@@ -101,3 +102,12 @@ def test_a_sudden_turn_that_lasts_is_no_spike(vq1, dcl):
         flight.tick()
     turned = log(product(conjugate(flight.estimator.state().q_wb), flight.q))
     assert np.linalg.norm(turned) < 1e-5 and flight.estimator.health.samples_refused == 0
+
+
+def test_values_that_stand_still_for_longer_than_the_link_repeats_them_are_no_measurements():
+    standing, values = StandingImu(), [(1.0, 0.0, -9.8), (1.0, 0.1, -9.8)]
+    times = np.arange(0, 0.06, 1 / 120)
+    assert [standing.stands(Imu(t, values[0], (0.0, 0.0, 0.0))) for t in times] == [t > REPEATS_S for t in times]
+    assert not standing.stands(Imu(0.06, values[1], (0.0, 0.0, 0.0))), "a fresh one"
+    assert not standing.stands(Imu(0.08, values[1], (0.0, 0.0, 0.0)))
+    assert not standing.stands(Imu(-3.0, values[1], (0.0, 0.0, 0.0))), "a clock set back"

@@ -27,11 +27,11 @@ def place(t):
     return p, a
 
 
-def detection(camera, p_w):
-    """The gate's hole, wholly in view or None."""
+def detection(camera, p_w, below_m=0.0):
+    """The hole of a gate `below_m` below `GATE_W`, wholly in view or None."""
     half = OPENING_M / 2 - LOOK.outline_m
     arm_w, R_wc = camera.pose(p_w, LEVEL)
-    corners = GATE_W + half * np.array([[0, -1, -1], [0, 1, -1], [0, 1, 1], [0, -1, 1]])
+    corners = GATE_W + [0.0, 0.0, below_m] + half * np.array([[0, -1, -1], [0, 1, -1], [0, 1, 1], [0, -1, 1]])
     rays = (corners - arm_w) @ R_wc
     px = camera.project(rays)
     inside = (rays[:, 2] > 0.3) & (px > 0).all(axis=1) & (px < [camera.width_px, camera.height_px]).all(axis=1)
@@ -74,3 +74,17 @@ def test_a_drift_beyond_its_covariance_is_found_out_when_the_gate_comes_into_sig
     (gate,) = estimator.landmarks
     wrong = gate.p_w - estimator.state().p_wb - (GATE_W - p_w)
     assert np.abs(wrong[1:]).max() < 0.15 and gate.views > 2
+
+
+@pytest.mark.parametrize(("below_m", "gates"), [(1.98, 2), (0.1, 1)], ids=["stacked", "twice"])
+def test_openings_that_do_not_overlap_in_one_image_are_two_gates(below_m, gates, dcl):
+    """As the stacked gates of Swift's course; a detector that finds one opening twice makes no second gate."""
+    estimator = LandmarkEstimator(dcl.camera, OPENING_M, LOOK)
+    for k in range(int(2 * HZ)):
+        if k == int(REST_S * HZ):
+            estimator.release()
+        estimator.imu(Imu(k / HZ, (0.0, 0.0, -GRAVITY), (0.0, 0.0, 0.0)))
+        if k > REST_S * HZ and k % IMAGE_EVERY == 0:
+            p_w = GATE_W + [-12.0, 0.0, 2.0]
+            estimator.see(k / HZ, [detection(dcl.camera, p_w), detection(dcl.camera, p_w, below_m)])
+    assert len(estimator.landmarks) == gates

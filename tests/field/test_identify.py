@@ -30,6 +30,16 @@ def test_thrust_is_recovered_within_two_per_cent_and_drag_within_five(fit, unkno
     assert fit.hold_out_m_s2 < 0.05
 
 
+def test_bounds_contain_the_truth_and_say_no_more_than_sensors_allow(fit, unknown):
+    drag, thrusts = fit.drag_quadratic_1_m, zip(fit.throttle, fit.thrust_m_s2, strict=True)
+    true = [unknown.throttle.thrust(u) for u in fit.throttle]
+    errors = [abs(one.value - c) / one.half_width for (_, one), c in zip(thrusts, true, strict=True)]
+    assert np.mean(np.array(errors) < 1) >= 0.9 and max(errors) < 2
+    assert abs(drag.value - unknown.drag_quadratic_1_m) < drag.half_width < 0.05 * drag.value
+    for gain in fit.rate_gain:
+        assert abs(gain.value - 1) < gain.half_width < 0.03
+
+
 def test_the_file_is_read_back_and_hovers_where_the_vehicle_does(fit, unknown, tmp_path):
     base = load_vehicle("dcl")
     write_vehicle(tmp_path / "found.yaml", identified(fit, base, "found", "a test"))

@@ -144,6 +144,15 @@ def test_a_log_without_the_needed_data_is_refused_in_one_line(log, dcl, tmp_path
     assert not (tmp_path / "no.yaml").exists()
 
 
+def test_a_gate_that_was_flown_through_both_ways_is_one_gate_of_the_first_way(found):
+    """Fly back along the states of the flight, the last of which lies before the last gate."""
+    there = found.chains[0]
+    states, at = there.states + there.states[::-1], there.at + there.at[::-1]
+    back = replace(there, states=states, at=at, between=((),) * len(states))
+    gates, once = passed_in_order(replace(found, chains=[back]), VADR_FRAME), passed_in_order(found, VADR_FRAME)
+    assert [(gate.p_w.tolist(), gate.yaw) for gate in gates] == [(gate.p_w.tolist(), gate.yaw) for gate in once[:-1]]
+
+
 def test_gates_that_were_not_flown_through_or_are_too_doubtful_are_refused(found):
     passed = passed_in_order(found, VADR_FRAME)
     lost = [replace(passed[0], cov=4.0 * np.eye(4)), *passed[1:]]

@@ -71,7 +71,7 @@ def make_corpus(folder: Path) -> dict[str, Path]:
         "betaflight.yaml": ROOT / "link/msp/profiles/betaflight.yaml",
         "look.yaml": ROOT / "sim/view/looks/race.yaml",
         "settings.yaml": ROOT / "mpc/mpcc.yaml",
-        "Config.json": ROOT / "docs/rflysim.json",
+        "Config.json": ROOT / "examples/rflysim.json",
     }
     for name, source in files.items():
         shutil.copy(source, folder / name)

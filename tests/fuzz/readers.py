@@ -153,8 +153,8 @@ class Codecs:
         ]
         self.video = datagrams(VideoFrame(1.0, 1, jpeg(20)), PROFILE)
         self.image, self.cloud = (
-            load_sensors(ROOT / "docs/rflysim.json")[0],
-            load_sensors(ROOT / "docs/rflysim.json")[2],
+            load_sensors(ROOT / "examples/rflysim.json")[0],
+            load_sensors(ROOT / "examples/rflysim.json")[2],
         )
         self.fragments = fragments(Payload(1.0, 1, jpeg(20)), 1400)
         self.client, self.server, self.reassembler = ClientCodec(PROFILE), ServerCodec(PROFILE), Reassembler()

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 import gate_racer.doctor
+from gate_racer import about
 from gate_racer.commands import COMMANDS
 from gate_racer.completion import SHELLS, completion
 from gate_racer.doctor import examine
 from link.profile import load_profile
 from mpc.solvers.acados import AcadosMissingError
+from tests.conftest import ROOT
 from tests.processes import run_here
 from tracks.track import load_track
 from vehicle.config import names
@@ -53,6 +55,22 @@ def test_every_help_page_is_plain_text(name):
 def test_a_command_that_it_does_not_have_is_one_clear_line(tmp_path):
     told = run(tmp_path, "gate-racer", "race")
     assert told.returncode == 2 and "invalid choice: 'race'" in told.stderr and "run-mpc" in told.stderr
+    assert told.stderr.count("\n") == 1 and told.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--lockstp"], "error: unrecognized arguments: --lockstp; did you mean --lockstep? (run-mpc --help)\n"),
+        (["vq1", "vq2"], "error: unrecognized arguments: vq2 (run-mpc --help)\n"),
+        (["--seed", "one"], "error: argument --seed: invalid int value: 'one' (run-mpc --help)\n"),
+    ],
+)
+def test_an_option_that_is_wrong_is_one_clear_line(words, line, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["run-mpc", *words])
+    with pytest.raises(SystemExit) as end:
+        import_module(COMMANDS["run-mpc"]).main()
+    assert end.value.code == 2 and capsys.readouterr().err == line
 
 
 OPTIONS = {"run-mpc": "--lockstep", "plan-track": "--reserve", "race-bench": "--settings", "fly-report": "--film"}
@@ -80,6 +98,18 @@ def test_a_track_by_name_is_flown_from_any_folder(tmp_path, plan_folder):
     told = run_here(COMMANDS["run-mpc"], "--lockstep", "--camera", "projected", folder=tmp_path)
     assert told.returncode == 0 and "finished" in told.stdout, told.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"plans", "logs"}
+
+
+def test_examples_are_copied_once_and_kept_as_edited(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for told in ("files written to examples/\n", "0 files written to examples/, "):
+        assert about.run(about.parser().parse_args(["examples"])) == 0 and told in capsys.readouterr().out
+        (tmp_path / "examples/waypoint.py").write_text("mine")
+    here, source = tmp_path / "examples", ROOT / "examples"
+    files = [path.relative_to(source) for kind in ("*.py", "*.json") for path in source.rglob(kind)]
+    assert sorted(path.relative_to(here) for path in here.rglob("*.*")) == sorted(files)
+    assert (here / "waypoint.py").read_text() == "mine"
+    assert (here / "lessons/1_hear.py").read_text() == (source / "lessons/1_hear.py").read_text()
 
 
 def test_a_track_without_a_file_names_those_that_have_one():

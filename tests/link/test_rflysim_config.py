@@ -11,7 +11,7 @@ from link.rflysim.vision import parse_vision
 from tests.conftest import ROOT
 from vehicle.errors import UserError
 
-CONFIG = ROOT / "docs/rflysim.json"
+CONFIG = ROOT / "examples/rflysim.json"
 ENTRY = {
     "SeqID": 0, "TypeID": 1, "TargetCopter": 1, "TargetMountType": 0, "DataWidth": 640, "DataHeight": 360,
     "DataCheckFreq": 30, "SendProtocol": [1, 127, 0, 0, 1, 0, 0, 0], "CameraFOV": 90, "SensorPosXYZ": [0, 0, 0],

@@ -64,3 +64,16 @@ def test_height_is_reached_before_the_gate_is():
     aim = approach(place, GATE, NOW, 1.0)
     assert aim.v_w[2] == pytest.approx(CLIMB)
     assert 0 < along(aim) < (15.0 - STAND_OFF_M) * CLIMB / 9.0
+
+
+@pytest.mark.parametrize("across_m", [(0.0, 0.9), (1.2, 0.0), (0.0, -1.5)])
+def test_one_that_was_missed_is_flown_back_past_clear_of_its_frame(across_m):
+    """Integrate the aims from behind the gate, until the vehicle is before it."""
+    p_w, dt = before(-1.5, *across_m), 0.01
+    for _ in range(1000):
+        beyond, across = offset(p_w, GATE)
+        if beyond < -0.5:
+            break
+        assert abs(beyond) > 0.4 or max(np.hypot(across[0], across[1]), abs(across[2])) > 1.36 + 0.2, "hits the frame"
+        p_w = p_w + dt * approach(p_w, GATE, NOW, 1.0).v_w
+    assert beyond < -0.5

@@ -39,12 +39,22 @@ def test_gates_are_written_and_drawn(folder, capsys):
     assert "2 of 4 images were skipped: unreadable, or not of 640x360" in capsys.readouterr().err
 
 
-def test_a_log_is_read(folder):
+def test_a_log_is_read_and_a_folder_of_logs_without_the_plots_beside_them(folder):
     log = FlightLog(folder / "flight.mcap")
     log.image(0.5, (folder / "gate.jpg").read_bytes())
     log.close()
-    run(parser().parse_args([str(folder / "flight.mcap"), "--json", str(folder / "found.json")]))
-    assert len(json.loads((folder / "found.json").read_text())["flight/000000"]) == 1
+    for source in (folder / "flight.mcap", folder):
+        run(parser().parse_args([str(source), "--json", str(folder / "found.json")]))
+        found = json.loads((folder / "found.json").read_text())
+        assert [*found] == ["flight/000000"] and len(found["flight/000000"]) == 1
+
+
+def test_images_none_of_which_can_be_used_are_an_error(folder):
+    with pytest.raises(UserError, match=r"small\.jpg: all images are unreadable, or not of 640x360 px"):
+        run(parser().parse_args([str(folder / "small.jpg")]))
+    FlightLog(folder / "blind.mcap").close()
+    with pytest.raises(UserError, match=r"blind\.mcap: no images inside"):
+        run(parser().parse_args([str(folder / "blind.mcap")]))
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,12 @@ def test_one_that_never_spoke_is_waited_for_as_long_as_was_asked(simulated, monk
         simulated(0.4).link.tick(lambda: None)
 
 
+def test_an_interrupted_flight_waits_for_no_simulator(simulated):
+    peer = simulated(timeout_s=3600.0)
+    link = UdpLink(peer.client, peer.video, SPEC, None, 3600.0, over=lambda: True)
+    assert not any(isinstance(message, Imu) for message in link.tick(lambda: None))
+
+
 def test_the_simulator_s_own_timesync_request_is_answered_with_the_client_s_time(simulated):
     peer = simulated()
     before = time.monotonic()

@@ -5,14 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from link.client import ClientCodec
 from link.messages import Attitude, Imu, MapGate, RaceStatus, TrackMap
 from link.profile import load_profile
-from pilot.preflight import Preflight
+from pilot.flight import DetectedImage
+from pilot.preflight import STATUS_S, Preflight
+from sim.simulator import Simulator
+from sim.wire.station import Station
+from sim.worlds.distribution import resolve
 from sim.worlds.world import as_believed
 from tracks.track import load_track
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 from vehicle.rotation import from_euler, matrix
+from vehicle.vehicle import load_vehicle
 
 SPEC, DCL = load_profile("spec"), load_profile("dcl")
 VQ1 = load_track("tracks/vq1.yaml")
@@ -34,10 +40,20 @@ def mapped(scale=1.0, shift=(0.0, 0.0, 1.36), gates=VQ1.gates):
     return [TrackMap(1.0, tuple(MapGate(n, p, (1.0, 0.0, 0.0, 0.0), 2.72, 2.72) for n, p in enumerate(places)))]
 
 
+def filmed(messages, rate):
+    """Messages of IMU with images between them whose stamps advance at `rate`."""
+    return [m for imu in messages for m in (imu, DetectedImage(rate * imu.t, 0, []))]
+
+
 @pytest.mark.parametrize(
     ("profile", "messages", "why"),
     [
         (SPEC, rest(scale=1 / GRAVITY), "wrong units"),
+        (SPEC, rest(scale=0.7), "wrong units"),
+        (SPEC, filmed(rest(), 1e-3), "not in nanoseconds"),
+        (SPEC, rest() + flipped((0.3, 0.2, 0.0)), "ATTITUDE's pitch is +11.5 deg, by gravity -17.8: its unit or sign"),
+        (SPEC, rest() + flipped((0.0, -17.8, np.pi)), "its unit or sign"),
+        (DCL, rest(n=int(121 * STATUS_S)), "no race status"),
         (SPEC, rest(scale=-1.0), "its sign is not that of body FRD"),
         (SPEC, rest(step=1e-6), "not in microseconds"),
         (SPEC, rest() + flipped((0.0, np.radians(17.8), np.pi)), "ATTITUDE's pitch is +17.8 deg, by gravity -17.8"),
@@ -59,7 +75,9 @@ def test_contradictions_are_named(profile, messages, why):
         (SPEC, rest(noise=2.0)),
         (SPEC, rest(q=from_euler(0.4, 0.3, 1.0))),
         (SPEC, rest(q=from_euler(0.02, -0.05, 0.0)) + flipped((0.0, 0.05, 0.0))),
-        (SPEC, rest() + flipped((0.3, 0.2, 0.0))),
+        (SPEC, rest() + flipped((0.2, -0.1, 0.0))),
+        (SPEC, filmed(rest(), 1.5)),
+        (DCL, rest(n=int(119 * STATUS_S))),
         (SPEC, rest() + [RaceStatus(9.0, 4.5, None, 0, None)]),
         (SPEC, rest(step=1 / 1000)),
         (SPEC, rest() + [Imu(1e4 + k / 120, (0.0, 0.0, -9.8), (0.0,) * 3) for k in range(80)]),
@@ -73,16 +91,53 @@ def test_noise_a_tilted_pad_and_what_does_not_come_are_no_contradiction(profile,
     assert told(profile, messages) == ""
 
 
-def told(profile, messages):
-    preflight = Preflight(profile, VQ1)
+def told(profile, messages, track=VQ1):
+    preflight = Preflight(profile, track)
     for message in messages:
         preflight.receive(message)
     return preflight.contradiction()
 
 
+def heard(actual, believed, course="vq1", world="as_believed", seconds=2.0):
+    """Return what a client with profile `believed` finds at rest before a simulator with profile `actual`."""
+    track, vehicle = load_track(course), load_vehicle("dcl")
+    station, codec = Station(Simulator(resolve(world, track, vehicle), actual, 0, pose=True)), ClientCodec(believed)
+    preflight = Preflight(believed, track)
+    for _ in range(int(seconds * actual.physics_hz)):
+        packets, _ = station.tick()
+        for message in (m for packet in packets for m in codec.decode(packet)):
+            preflight.receive(message)
+    return preflight.contradiction()
+
+
+@pytest.mark.parametrize(
+    ("actual", "believed", "why"),
+    [
+        (SPEC, DCL, "ATTITUDE's pitch"),
+        (DCL, SPEC, "ATTITUDE's pitch"),
+        (SPEC, replace(DCL, signs=SPEC.signs), "no race status"),
+        (DCL, replace(SPEC, signs=DCL.signs), "counts down a race"),
+        (SPEC, replace(SPEC, signs=replace(SPEC.signs, odometry_q=(1, -1, 1, 1))), "ODOMETRY's pitch"),
+    ],
+)
+def test_a_profile_of_another_simulator_is_refused_at_rest(actual, believed, why):
+    assert why in heard(actual, believed, seconds=STATUS_S + 1.0)
+
+
+def test_a_mirrored_heading_is_refused_where_the_pad_shows_it():
+    mirrored = replace(SPEC, signs=replace(SPEC.signs, euler=(1, 1, -1)))
+    assert "ATTITUDE's yaw is -45.0 deg, by the track file +45.0" in heard(SPEC, mirrored, "splits_swift")
+    assert heard(SPEC, mirrored, "vq1") == ""
+
+
+@pytest.mark.parametrize("profile", [SPEC, DCL], ids=lambda profile: profile.name)
+def test_unknown_worlds_do_not_contradict_their_own_profile(profile):
+    for seed, course in enumerate(("vq1", "splits_swift", "vq2")):
+        assert heard(profile, profile, course, f"unknown:{seed}") == ""
+
+
 def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path, monkeypatch):
     """The simulator sends what the real builds send; the client is told that it follows the specification."""
-    from link.client import ClientCodec
     from pilot.run import fly
     from pilot.session import Session
 

@@ -23,6 +23,7 @@ from sim.worlds.deviations import CourseDeviation, Deviations
 from sim.worlds.world import World
 from tests.pilot.test_sight import NoLog
 from tracks.solids import bars
+from tracks.track import load_track
 
 GO, DT = 100.0, 1 / 60
 STILL = (0.0, 0.0, 0.0)
@@ -135,6 +136,74 @@ def test_a_lost_estimate_is_found_before_anything_is_flown_by_it(vq1):
     assert gate.local(path[-1])[0] >= 0
 
 
+@pytest.mark.parametrize("off_m", [(0.0, 0.0, 0.0), (1.3, -1.0, 0.2), (-1.5, 1.4, -0.5), (0.3, 2.3, -1.2)])
+def test_an_unseen_finish_is_searched_as_far_as_a_map_may_err(off_m):
+    track, near, v = load_track("vq2"), np.inf, np.zeros(3)
+    finish = track.gates[-1]
+    recovery, p = Recovery(finish, track, 0.0, RecoveryConfig()), finish.p_wg + [0.0, 9.0, -1.0]
+    for t in np.arange(0.0, RecoveryConfig().try_s, DT):
+        v = v + DT * np.clip(2.0 * (recovery.aim(p, v, 0.1, False, t).v_w - v), -6.0, 6.0)
+        p = p + DT * v
+        near = min(near, np.linalg.norm(p - finish.p_wg - off_m))
+        assert p[2] < track.bounds.high_m[2] and min(bar.distance(p) for bar in bars(track.gates[-2])) > 0.3
+    assert near < finish.half
+
+
+@pytest.fixture
+def retries(vq1, plan, dcl):
+    return GateRetries(vq1, vq1.course(1), make_controller("mpcc", plan, dcl, vq1), dcl)
+
+
+RESTING = State(GO, np.zeros(3), np.array([1.0, 0, 0, 0]), np.zeros(3), np.zeros(3), 1e-4 * np.eye(9), 0.0)
+
+
+def test_a_gate_that_images_do_not_show_is_passed_slowly_until_the_race_status_counts_it(retries):
+    passages = Passages([1.0], [0.4])
+    assert retries.pace(GO) == np.inf
+    retries.receive(status(GO + 0.9, 0))
+    retries.passed(0, GO + 1.0, True)
+    for counts, slow in ((0, True), (1, False)):
+        retries.receive(status(GO + 1.1, counts))
+        assert retries.judge(1, False, passages, RESTING, GO + 1.2, GO) is None
+        assert (retries.pace(GO + 1.2) < 0.5) == slow
+
+
+def test_nothing_is_awaited_where_no_race_status_tells(retries):
+    retries.passed(0, GO + 1.0, True)
+    assert retries.judge(1, False, Passages([1.0], [0.4]), RESTING, GO + 1.1, GO) is None
+    assert retries.pace(GO + 1.1) == np.inf
+
+
+FINISHES = [  # newest status, s after the last gate; whether it is the finish; whether the last gate is flown again
+    ("nothing tells", None, 0.0, True, False),
+    ("counted", RaceStatus(GO + 6.1, GO, None, 6, None), 0.1, True, False),
+    ("finished, with a finish that is no gate", RaceStatus(GO + 6.1, GO, 6.0, 5, None), 0.1, True, False),
+    ("not yet counted", status(GO + 6.1, 5), 0.1, False, False),
+    ("not counted", status(GO + 7.2, 5), 1.2, False, True),
+    ("no status since", status(GO + 5.9, 5), 5.1, True, False),
+]
+
+
+@pytest.mark.parametrize(
+    ("told", "after_s", "finished", "again"), [row[1:] for row in FINISHES], ids=[row[0] for row in FINISHES]
+)
+def test_the_last_gate_is_the_finish_if_the_race_status_does_not_contradict(told, after_s, finished, again, retries):
+    passages = Passages()
+    for k in range(1, 6) if told is not None else ():
+        passages.times_s.append(float(k))
+        retries.receive(status(GO + k + 0.2, k))
+        assert retries.judge(k, False, passages, RESTING, GO + k + 0.3, GO) is None
+    passages.times_s, passages.margins_m = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [0.4] * 6
+    if told is not None:
+        retries.receive(replace(told, t=told.t - 0.25))
+        retries.receive(told)
+    retries.passed(5, GO + 6.0, False)
+    end = retries.judge(5, False, passages, RESTING, GO + 6.0 + after_s, GO)
+    assert (end is not None and end.reason is EndReason.FINISHED) == finished
+    assert (retries.recovery is None) == finished, "it brakes until then"
+    assert len(passages.times_s) == 6 - again and len(passages.retries) == again
+
+
 def fly(track, plan, vehicle, number, step, retry):
     """Fly in a world where one gate is displaced by step (3,) m, unknown to the pilot."""
     moved = tuple(tuple(step) if k == number else STILL for k in range(len(track.gates)))
@@ -148,13 +217,11 @@ def fly(track, plan, vehicle, number, step, retry):
     return verdict, pilot
 
 
-def test_a_gate_that_is_never_passed_is_given_up_at_last(vq1, plan, dcl):
-    retries = GateRetries(vq1, vq1.course(1), make_controller("mpcc", plan, dcl, vq1), dcl)
-    state = State(GO, np.zeros(3), np.array([1.0, 0, 0, 0]), np.zeros(3), np.zeros(3), 1e-4 * np.eye(9), 0.0)
+def test_a_gate_that_is_never_passed_is_given_up_at_last(retries):
     passages, try_s = Passages(), RecoveryConfig().try_s
-    assert retries.judge(0, True, passages, state, GO, GO) is None
+    assert retries.judge(0, True, passages, RESTING, GO, GO) is None
     assert [(one.gate, one.why) for one in passages.retries] == [(0, "passed outside of its opening")]
-    ends = [retries.judge(0, False, passages, state, GO + 1.1 * try_s * k, GO) for k in range(1, 10)]
+    ends = [retries.judge(0, False, passages, RESTING, GO + 1.1 * try_s * k, GO) for k in range(1, 10)]
     first = next(k for k, end in enumerate(ends) if end is not None)
     assert ends[first].reason is EndReason.PLAN_OVERRUN and first + 1 == IncidentConfig().tries
     assert len(passages.retries) == IncidentConfig().tries

@@ -5,7 +5,7 @@ import pytest
 from tests.processes import run_here
 
 WRONG = [
-    ("pilot.cli", ["--vision", "rflysim://h?config=docs/rflysim.json"], "needs --live"),
+    ("pilot.cli", ["--vision", "rflysim://h?config=examples/rflysim.json"], "needs --live"),
     ("pilot.cli", ["--live", "--vision", "rflysim://127.0.0.1"], "expected something like rflysim://"),
     (
         "pilot.cli",

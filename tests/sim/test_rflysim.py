@@ -189,7 +189,7 @@ def test_no_request_whatever_stops_the_simulator(outlet, vq1, capfd):
 
 def test_the_example_config_is_served_whole(outlet, vq1):
     sensors = tuple(
-        replace(s, send=(*s.send[:5], free_port(), *s.send[6:])) for s in load_sensors(ROOT / "docs/rflysim.json")
+        replace(s, send=(*s.send[:5], free_port(), *s.send[6:])) for s in load_sensors(ROOT / "examples/rflysim.json")
     )
     with SensorReceiver(sensors, outlet.address, lambda line: None) as receiver:
         samples = exchange(outlet, receiver, [at(vq1, n / 30, n) for n in range(1, 4)])

@@ -143,7 +143,9 @@ def ordered(datagram):
     ],
 )
 def test_a_command_line_that_means_nothing_is_one_line(arguments, words, capfd, tmp_path):
-    (tmp_path / "Config.json").write_text((ROOT / "docs/rflysim.json").read_text().replace("9999", str(free_port())))
+    (tmp_path / "Config.json").write_text(
+        (ROOT / "examples/rflysim.json").read_text().replace("9999", str(free_port()))
+    )
     code = exit_code(
         lambda: rflysim_bridge.run(rflysim_bridge.parser().parse_args([f"{tmp_path}/Config.json", *arguments]))
     )

@@ -21,6 +21,7 @@ from vehicle.files import (
     read_csv,
     read_json,
     read_text,
+    require_named,
     require_output,
     within,
     write_arrays,
@@ -132,6 +133,23 @@ def test_an_output_is_no_input_by_whatever_name(tmp_path):
         with pytest.raises(FileError, match="is an input"):
             require_output(tmp_path / name, None, "dcl", tmp_path / "in")
     require_output(tmp_path / "out", tmp_path / "in")
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file/out", tmp_path / "file/deeper/out"):
+        with pytest.raises(FileError, match=r"cannot be written \(.*file is a file\)"):
+            require_output(path)
+    require_output(tmp_path / "new/deeper/out")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(FileError, match=r"out: cannot be written \(no permission in "):
+        require_output(tmp_path / "new/out")
+
+
+@pytest.mark.parametrize("path", ["", ".", "/", ".."])
+def test_a_log_has_a_name(path):
+    with pytest.raises(FileError, match="expected the name of a log"):
+        require_named(Path(path))
 
 
 def _write(path: Path, text: str) -> None:

@@ -68,7 +68,7 @@ def test_without_a_camera_an_image_is_limited_all_the_same():
 
 
 def test_a_sensor_of_rflysim_takes_only_its_own_size(monkeypatch):
-    sensor = load_sensors(ROOT / "docs/rflysim.json")[0]
+    sensor = load_sensors(ROOT / "examples/rflysim.json")[0]
     assert decode_payload(JPEG, sensor).shape == SMALL.shape
     monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("decoded"))
     with pytest.raises(MalformedError, match="30000 x 30000"):
