@@ -42,8 +42,8 @@ class ResponseAdaptation:
     gate: float  # rad/s, innovation above which a collision is assumed, and the sample rejected
 
     def __post_init__(self) -> None:
-        if min(self.noise, self.gate, self.lag_low) <= 0:
-            raise ValueError("noise, gate and lag_low must be positive")
+        if min(self.noise, self.gate, self.lag_low, self.delay_sigma, self.delay_spacing) <= 0:
+            raise ValueError("noise, gate, lag_low, delay_sigma and delay_spacing must be positive")
 
 
 class ResponseEstimator:

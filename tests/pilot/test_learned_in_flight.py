@@ -8,25 +8,33 @@ import pytest
 from link.record_reader import read_records
 from tests.processes import run_here
 
-WORLD = """name: late
-source: a vehicle that answers later and more slowly than its file says
+WORLD = """name: {name}
+source: a vehicle that answers later and more slowly than its file says, or as it says
 world:
-  plant: {command_delay_s: 0.02, rate_lag_scale: 1.3, thrust_scale: 0.95}
+  plant: {{command_delay_s: {delay_s}, rate_lag_scale: {lag}, thrust_scale: {thrust}}}
 factors: []
 """
 
 
-def test_delay_lags_and_thrust_are_told_as_the_world_has_them(sprint, tmp_path):
-    (tmp_path / "late.yaml").write_text(WORLD)
+def learned_in(sprint, folder, **world) -> dict:
+    """Fly in a world, and return what was learned of the vehicle, after a comparison with the log."""
+    (folder / "world.yaml").write_text(WORLD.format(**world))
     done = run_here(
-        "pilot.cli", sprint / "sprint.csv", "--lockstep", "--camera", "projected", "--world", tmp_path / "late.yaml",
-        "--log", tmp_path, "--json", tmp_path / "result.json", "--profile", "dcl",
+        "pilot.cli", sprint / "sprint.csv", "--lockstep", "--camera", "projected", "--world", folder / "world.yaml",
+        "--log", folder, "--json", folder / "result.json", "--profile", "dcl",
     )  # fmt: skip
     assert done.returncode == 0 and "vehicle in flight" in done.stdout, done.stdout + done.stderr
-    result = json.loads((tmp_path / "result.json").read_text())
-    learned = result["learned"]
-    assert learned["delay_s"] == pytest.approx(0.06, abs=0.006)
-    assert learned["rate_lag_scale"] == pytest.approx(1.3, abs=0.15)
-    assert learned["thrust_scale"] == pytest.approx(0.95, abs=0.03)
+    result = json.loads((folder / "result.json").read_text())
     (logged,) = (record for topic, record in read_records(Path(result["log"])) if topic == "/learned")
-    assert {name: logged[name] for name in learned} == learned
+    assert {name: logged[name] for name in result["learned"]} == result["learned"]
+    return result["learned"]
+
+
+def test_delay_lags_and_thrust_are_told_as_the_world_has_them(sprint, tmp_path):
+    """The simulator's ticks add 5 ms, so that delay and lag are compared with those of a flight as believed."""
+    believed = learned_in(sprint, tmp_path, name="believed", delay_s=0.0, lag=1.0, thrust=1.0)
+    late = learned_in(sprint, tmp_path, name="late", delay_s=0.02, lag=1.3, thrust=0.95)
+    assert believed["delay_s"] == pytest.approx(0.04, abs=0.006)
+    assert late["delay_s"] - believed["delay_s"] == pytest.approx(0.02, abs=0.002)
+    assert late["rate_lag_scale"] / believed["rate_lag_scale"] == pytest.approx(1.3, abs=0.06)
+    assert late["thrust_scale"] == pytest.approx(0.95, abs=0.03)
