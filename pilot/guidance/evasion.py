@@ -5,9 +5,9 @@ across, the acceleration to cross at p* instead is
 
     a = 2 (p* - p0) / T^2
 
-p* is a place clear of the frame: in the opening, beside the frame or above it. Towards each of them the law is flown in a model
-of the thrust's direction, rates and lags. The opening is taken if it is reached, else the place that clears the frame by most; if
-that is not in the opening, the gate is flown again. No thrust is spent along the axis: drag brakes.
+p* is a place clear of the frame: in the opening while that can be reached, else the one of least acceleration in the time left
+once the thrust has turned: in the opening, beside the frame or above it. If it is not in the opening, the gate is flown again.
+No thrust is spent along the axis: drag brakes.
 
 The controller's cost trades a contact for progress, and one iteration per command does not solve a problem that has just changed
 by metres; hence a law in closed form.
@@ -27,14 +27,11 @@ from vehicle.rotation import Array, Vector, exp, matrix, product
 from vehicle.vehicle import Vehicle
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
-C = RATES_X["c"].at.start
 BEGIN_S = 0.45  # s before the plane; earlier the controller's solution may still turn to the opening (set by hand)
 CLEAR_M = 0.15  # m between the vehicle and the frame or the floor, for errors of position and tracking (set by hand)
 LEAST_ROOM_M = 0.05  # m, half width of the opening left to the vehicle's centre, if it hardly fits
-INSIDE = 2  # places in the opening that are tried: its centre and the nearest
-STEP_S = 0.015  # s, of the model: with 0.03 a few more frames were hit
-# m/s^2, deceleration assumed behind the gate (chosen): level by thrust and drag, up and down by gravity or thrust and drag
-BRAKE_M_S2 = np.array([30.0, 30.0, 15.0])
+SHARE = 0.4  # of the thrust, within which the opening counts as reachable (set by hand)
+BRAKE_M_S2 = 15.0  # deceleration assumed behind the gate, each axis: gravity and drag, upwards (chosen)
 ATTITUDE_GAIN = 14.0  # 1/s, error of the thrust's direction to body rates (set by hand)
 LEAST_S, LEAST_M_S = 0.05, 1.0  # s to the plane and m/s towards it, against division by zero
 UP = np.array([0.0, 0.0, -1.0])
@@ -92,6 +89,7 @@ class FrameEvasion:
         self._controller, self._vehicle, self._radius_m = controller, vehicle, radius_m
         self._low_w, self._high_w = np.array(bounds.low_m) + radius_m, np.array(bounds.high_m) - radius_m
         self._air = vehicle.rates_parameters.drag_linear, vehicle.rates_parameters.drag_quadratic
+        self._most = SHARE * vehicle.thrust_max
         self._least = float(controller.allocated(np.zeros(4), np.zeros(RATES_X.size))[3])  # m/s^2, least thrust
         self.active = False
 
@@ -116,56 +114,31 @@ class FrameEvasion:
 
     def _acceleration(self, gate: Gate, x: Array, seconds: float, p0: Array, slope: Array) -> Array:
         """Return the acceleration (3,) m/s^2 towards the best place; arguments as returned by `crossing`."""
-        floor_m = self._high_w[2] - gate.p_wg[2]
-        places = np.array([np.zeros(2), *clear_places(gate, p0, slope, self._radius_m, floor_m)])
-        reached, v_w = self._flown(gate, x, places)
-        off, slant = np.abs(reached), np.abs(slope) * gate.depth_m / 2 + self._radius_m
-        clear = (gate.half - slant - off).min(1)
-        clear[INSIDE:] = np.minimum((off[INSIDE:] - gate.outer_m / 2 - slant).max(1), CLEAR_M)
-        stops = self._stops_inside(gate.p_wg + places @ gate.R_wg[:, 1:].T, v_w)
-        clear[INSIDE:][~stops[INSIDE:]] = -math.inf
-        through = int(np.argmax(clear[:INSIDE]))
-        best = through if clear[through] > CLEAR_M / 4 else int(np.argmax(clear))
-        return gate.R_wg[:, 1:] @ _constant(places[best] - p0, seconds)
+        places = clear_places(gate, p0, slope, self._radius_m, self._high_w[2] - gate.p_wg[2])
+        steps = [gate.R_wg[:, 1:] @ (place - p0) for place in places]
+        up_w = matrix(x[Q]) @ UP
+        needed = [self._needed(step_w, up_w, seconds) for step_w in steps]
+        for k in range(1, len(places)):
+            if not self._stops_inside(
+                gate.p_wg + gate.R_wg[:, 1:] @ places[k], x[V] + _constant(steps[k], seconds) * seconds
+            ):
+                needed[k] = math.inf
+        best = 0 if needed[0] < self._most else int(np.argmin(needed))
+        return _constant(steps[best], seconds)
 
-    def _flown(self, gate: Gate, x: Array, places: Array) -> tuple[Array, Array]:
-        """Fly the law towards places (K, 2) m from x (14,); return where (K, 2) m the plane is crossed, and v (K, 3) m/s there.
-
-        The attitude is reduced to the thrust's direction, which turns with a lag; drag is that of x, with the speed squared.
-        """
-        vehicle, count = self._vehicle, len(places)
-        p_g, v_g = np.tile(gate.local(x[P]), (count, 1)), np.tile(x[V] @ gate.R_wg, (count, 1))
-        up, rates = np.tile(matrix(x[Q]) @ UP @ gate.R_wg, (count, 1)), np.zeros((count, 3))
-        thrust, up_g = np.full((count, 1), x[C]), UP @ gate.R_wg
-        brake = float(np.linalg.norm(drag(x[Q], x[V], *self._air))) / max(float(x[V] @ x[V]), LEAST_M_S**2)
-        turn = 1 - math.exp(-STEP_S / vehicle.rate_lag_s[0])
-        rise = 1 - math.exp(-STEP_S / vehicle.thrust_lag_s)
-        for _ in range(math.ceil(2 * BEGIN_S / STEP_S)):
-            seconds = np.maximum(-p_g[:, :1], 0.0) / np.maximum(v_g[:, :1], LEAST_M_S)
-            if not seconds.any():
-                break
-            step_s = np.minimum(seconds, STEP_S)
-            force = GRAVITY * up_g + np.zeros((count, 3))
-            force[:, 1:] += 2 * (places - p_g[:, 1:] - seconds * v_g[:, 1:]) / np.maximum(seconds, LEAST_S) ** 2
-            size = np.maximum(np.linalg.norm(force, axis=1, keepdims=True), GRAVITY / 10)
-            along = (force * up).sum(1, keepdims=True)
-            axis = np.cross(up, force / size)
-            sine = np.maximum(np.linalg.norm(axis, axis=1, keepdims=True), 1e-9)
-            rate = np.minimum(ATTITUDE_GAIN * np.arctan2(sine, along / size), vehicle.rate_max_rad_s[0])
-            rates += turn * (rate * axis / sine - rates)
-            thrust += rise * (np.clip(along, self._least, vehicle.thrust_max) - thrust)
-            up = up + step_s * np.cross(rates, up)
-            up /= np.linalg.norm(up, axis=1, keepdims=True)
-            speed = np.linalg.norm(v_g, axis=1, keepdims=True)
-            a_g = thrust * up - GRAVITY * up_g - brake * speed * v_g
-            p_g = p_g + step_s * (v_g + step_s / 2 * a_g)
-            v_g = v_g + step_s * a_g
-        return p_g[:, 1:], v_g @ gate.R_wg.T
-
-    def _stops_inside(self, p_w: Array, v_w: Array) -> np.ndarray:
-        """Return (K,) whether the vehicle can stop within the bounds from p_w (K, 3) m and v_w (K, 3) m/s."""
+    def _stops_inside(self, p_w: Array, v_w: Array) -> bool:
+        """Return whether the vehicle can stop within the bounds from p_w (3,) m and v_w (3,) m/s."""
         rest_w = p_w + v_w * np.abs(v_w) / (2 * BRAKE_M_S2)
-        return np.asarray(((rest_w > self._low_w) & (rest_w < self._high_w)).all(1))
+        return bool((rest_w > self._low_w).all() and (rest_w < self._high_w).all())
+
+    def _needed(self, step_w: Array, up_w: Array, seconds: float) -> float:
+        """Return the acceleration (m/s^2) for a step (3,) m in that time, less the time for turning the thrust from up_w (3,)."""
+        force_w = _constant(step_w, seconds) + GRAVITY * UP
+        if force_w @ up_w < self._least:  # it has to be turned over
+            force_w = step_w
+        angle = math.acos(np.clip(force_w @ up_w / max(float(np.linalg.norm(force_w)), 1e-9), -1.0, 1.0))
+        left_s = max(seconds - angle / max(self._vehicle.rate_max_rad_s[:2]) - self._vehicle.rate_lag_s[0], LEAST_S)
+        return 2 * float(np.linalg.norm(step_w)) / left_s**2
 
     def _misses(self, gate: Gate) -> bool:
         """Return whether the controller's last solution crosses the plane outside of the opening."""

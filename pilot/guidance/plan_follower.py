@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from estimation.absence import GateAbsence
 from estimation.estimator import MapEstimator, State
 from estimation.localisation import Localised
 from estimation.relocation import displaced
@@ -20,7 +19,6 @@ from pilot.guidance.retries import GateRetries, NoRetries
 from pilot.guidance.rivals import RivalWatch
 from pilot.replanning.handover import Replanning
 from planner.plan import Plan
-from tracks.solids import of_obstacle
 from tracks.track import Track
 from vehicle.rotation import Array, Vector
 from vehicle.vehicle import Vehicle
@@ -53,7 +51,6 @@ class PlanFollower(Guidance[MapEstimator]):
         self.course, self.passages, self.controller = track.course(laps), Passages(), controller
         self._caution, self._radius_m = Caution(contact_radius_m, period_s), contact_radius_m
         self._observer, self._landmarks = observer, track.landmarks
-        self._absence = GateAbsence(track.gates, [of_obstacle(one) for one in track.obstacles])
         self._share = min(period_s / COURSE_S, 1.0)
         self._retries, self._evasion, self._rivals, self._replanning = retries, evasion, rivals, replanning
         if replanning is not None:
@@ -80,13 +77,8 @@ class PlanFollower(Guidance[MapEstimator]):
         if self._rivals is not None and found.at is not None:
             at = found.at.state
             self._rivals.see(at.t, image.rivals, at.p_wb if found.at.p_wb is None else found.at.p_wb, at)
-        recognised = any(sighting.gate == landmark for sighting in found.sightings)
-        if recognised:
+        if any(sighting.gate == landmark for sighting in found.sightings):
             self._retries.record_sighting(image.t)
-        if found.at is not None and not self.course[self._next].is_ball:
-            here = displaced(self.course[self._next], self._observer.moved(landmark))
-            camera = found.at.camera or self._observer.camera
-            self._absence.look(self._next, here, found.at, camera, image.detections, recognised, image.window)
         return found
 
     def receive(self, message: Telemetry) -> End | None:
@@ -106,7 +98,7 @@ class PlanFollower(Guidance[MapEstimator]):
         passed = len(self.passages.times_s)
         outside = self._count(state, go_t, estimator)
         if len(self.passages.times_s) > passed:
-            self._retries.passed(passed, t, self._absence.missing(passed))
+            self._retries.passed(passed, t)
         end = self._retries.judge(self._next, outside, self.passages, state, t, go_t)
         self._previous, self._previous_p = state, state.p_wb - self._gate_offset(self._next, estimator)
         trying = self._retries.recovery is not None

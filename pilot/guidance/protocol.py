@@ -16,7 +16,6 @@ from perception.roi import PredictedPose, RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, Passages
 from planner.plan import Plan
 from tracks.gate import Gate
-from vehicle.camera import Camera
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
@@ -113,11 +112,6 @@ class GateObserver:
             self._set_associator(associator)
         for image in images:
             self._relocate(Localised(at=estimator.predict_at_rest(image.t)), image, estimator, requested)
-
-    @property
-    def camera(self) -> Camera:
-        """Camera by which gates are recognised, unless the estimator calibrates it."""
-        return self._associator.camera
 
     def _set_associator(self, associator: Associator) -> None:
         self._relocator = GateRelocator()

@@ -31,7 +31,6 @@ class RetryConfig:
     recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
     rejoin_pace: float = 0.4  # of the plan, behind a gate that was flown again,
     quicken_1_s: float = 0.3  # ... and by how much it rises each second
-    unseen_pace: float = 0.3  # behind a gate that images should have shown and did not, until the race status counts it
 
 
 class NoRetries:
@@ -57,7 +56,7 @@ class NoRetries:
         """Finish with the last gate."""
         return End(EndReason.FINISHED) if len(passages.times_s) == self._gates else None
 
-    def passed(self, number: int, t: float, unseen: bool) -> None:
+    def passed(self, number: int, t: float) -> None:
         """Continue along the plan."""
 
     def resume(self, number: int, t: float) -> None:
@@ -92,7 +91,6 @@ class GateRetries:
         self._recovery: Recovery | None = None
         self._velocity = self._new_controller()
         self._rejoined_t: float | None = None
-        self._awaited: int | None = None  # gate passed unseen, whose count is awaited
 
     @property
     def recovery(self) -> Recovery | None:
@@ -121,8 +119,6 @@ class GateRetries:
             passages: by the estimate; passages that the race status denies are removed, one that it credits is added.
             t: s, now; GO was at go_t.
         """
-        if self._awaited is not None and self._status.confirms(self._awaited, go_t):
-            self._awaited = None
         if len(passages.times_s) == len(self._course):
             return self._await_finish(number, passages, t, go_t)
         if self._recovery is not None:
@@ -148,15 +144,10 @@ class GateRetries:
             return self._begin(number, "the estimate is lost", passages, t, go_t)
         return None
 
-    def passed(self, number: int, t: float, unseen: bool) -> None:
-        """Record the passage of a gate; after an attempt the plan is resumed from there.
-
-        `unseen`: images should have shown it, and did not. The flight is slow until the race status counts it.
-        """
+    def passed(self, number: int, t: float) -> None:
+        """Record the passage of a gate; after an attempt the plan is resumed from there."""
         if self._recovery is not None:
             self.resume(number, t)
-        if unseen:
-            self._awaited = number
 
     def resume(self, number: int, t: float) -> None:
         """Resume the plan behind a gate that was passed by another control, slowly at first."""
@@ -165,8 +156,6 @@ class GateRetries:
 
     def pace(self, t: float) -> float:
         """Return the greatest pace at t (s); inf: no limit."""
-        if self._awaited is not None:
-            return self._config.unseen_pace
         if self._rejoined_t is None:
             return np.inf
         return self._config.rejoin_pace + self._config.quicken_1_s * (t - self._rejoined_t)
@@ -198,7 +187,6 @@ class GateRetries:
         if self._tries[number] > self._config.incident.tries:
             return End(EndReason.PLAN_OVERRUN, f"gate {number} was not passed, flown at again and again: {why}")
         passages.retries.append(Retry(number, t - go_t, why))
-        self._awaited = None
         self._recovery = self._try(number, t)
         return None
 

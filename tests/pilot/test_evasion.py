@@ -84,7 +84,7 @@ def test_the_vehicle_flies_clear_of_the_frame(p0, begin_s, gate, vq1, plan, dcl)
 def test_nobody_evades_to_where_the_bounds_leave_no_room_to_stop(axis, side, gate, vq1, plan, dcl):
     controller, v_g = make_controller("mpcc", plan, dcl, vq1), np.array([20.0, 0.0, 0.0])
     p0 = np.array([0.0, 0.2, -1.4]) if side == "above" else np.array([0.0, 1.4, 0.2])
-    x, clear = state(gate, p0 - 0.15 * v_g, v_g), gate.outer_m / 2 + RADIUS_M
+    x, clear = state(gate, p0 - 0.25 * v_g, v_g), gate.outer_m / 2 + RADIUS_M
 
     def crossed(bounds):
         """Where the plane is crossed on the way first chosen, right and down."""

@@ -157,23 +157,6 @@ def retries(vq1, plan, dcl):
 RESTING = State(GO, np.zeros(3), np.array([1.0, 0, 0, 0]), np.zeros(3), np.zeros(3), 1e-4 * np.eye(9), 0.0)
 
 
-def test_a_gate_that_images_do_not_show_is_passed_slowly_until_the_race_status_counts_it(retries):
-    passages = Passages([1.0], [0.4])
-    assert retries.pace(GO) == np.inf
-    retries.receive(status(GO + 0.9, 0))
-    retries.passed(0, GO + 1.0, True)
-    for counts, slow in ((0, True), (1, False)):
-        retries.receive(status(GO + 1.1, counts))
-        assert retries.judge(1, False, passages, RESTING, GO + 1.2, GO) is None
-        assert (retries.pace(GO + 1.2) < 0.5) == slow
-
-
-def test_nothing_is_awaited_where_no_race_status_tells(retries):
-    retries.passed(0, GO + 1.0, True)
-    assert retries.judge(1, False, Passages([1.0], [0.4]), RESTING, GO + 1.1, GO) is None
-    assert retries.pace(GO + 1.1) == np.inf
-
-
 FINISHES = [  # newest status, s after the last gate; whether it is the finish; whether the last gate is flown again
     ("nothing tells", None, 0.0, True, False),
     ("counted", RaceStatus(GO + 6.1, GO, None, 6, None), 0.1, True, False),
@@ -197,7 +180,7 @@ def test_the_last_gate_is_the_finish_if_the_race_status_does_not_contradict(told
     if told is not None:
         retries.receive(replace(told, t=told.t - 0.25))
         retries.receive(told)
-    retries.passed(5, GO + 6.0, False)
+    retries.passed(5, GO + 6.0)
     end = retries.judge(5, False, passages, RESTING, GO + 6.0 + after_s, GO)
     assert (end is not None and end.reason is EndReason.FINISHED) == finished
     assert (retries.recovery is None) == finished, "it brakes until then"
