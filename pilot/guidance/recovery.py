@@ -61,11 +61,8 @@ class RecoveryConfig:
     nod_m: float = 1.2  # amplitude of the sweep in height
     astray_m: float = 0.45  # offset from the axis, at the plane, beyond which the vehicle returns
     astray_slope: float = 0.15  # growth of that offset per metre before the plane
-    rings_m: tuple[float, ...] = (
-        0.0,
-        1.2,
-        2.4,
-    )  # radii about a ball within which it is searched: a map's greatest errors
+    # Radii about a ball within which it is searched: a map's greatest errors.
+    rings_m: tuple[float, ...] = (0.0, 1.2, 2.4)
     past_m: float = 1.0  # distance before the plane, below which it is too late to return
     try_s: float = 25.0  # time-out of an attempt
 
