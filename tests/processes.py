@@ -47,6 +47,12 @@ def run_here(module: str, *arguments: object, folder: Path = ROOT) -> subprocess
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
+SLOW = {
+    "machine",
+    "telemetry",
+}  # troubles of a machine that others use: between two programs on it, telemetry has no other cause to pause
+
+
 def in_real_time(fly: Callable[[Path], subprocess.CompletedProcess[str]], folder: Path) -> Path:
     """A flight by a machine that others use as well: flown again, twice at most, where its result says that this was too slow.
 
@@ -55,7 +61,7 @@ def in_real_time(fly: Callable[[Path], subprocess.CompletedProcess[str]], folder
     for k in range(3):
         (own := folder / f"flight{k}").mkdir()
         done, result = fly(own), own / "result.json"
-        if done.returncode == 0 or not result.exists() or "machine" not in json.loads(result.read_text())["troubles"]:
+        if done.returncode == 0 or not result.exists() or not SLOW & json.loads(result.read_text())["troubles"].keys():
             break
     assert done.returncode == 0, done.stdout + done.stderr
     return own
