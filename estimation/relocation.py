@@ -118,9 +118,9 @@ class GateRelocator:
         some = [one for one in before if _distance2(one.step_w - newest.step_w, one.cov + newest.cov) < most]
         some.append(newest)
         before.append(newest)
-        information = [np.linalg.inv(one.cov) for one in some]
-        weighted = sum(W @ one.step_w for W, one in zip(information, some, strict=True))
-        mean = np.linalg.solve(np.sum(information, 0), weighted)
+        information = np.linalg.inv(np.array([one.cov for one in some]))
+        weighted = np.einsum("kij,kj->i", information, np.array([one.step_w for one in some]))
+        mean = np.linalg.solve(information.sum(0), weighted)
         return _Suspect(sighting.gate, len(some), mean, newest, some[0].cov_p)
 
     def _judge(self, suspects: list[_Suspect], asked: Collection[int], sigma_rad: float) -> Relocation | None:

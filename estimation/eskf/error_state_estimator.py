@@ -246,9 +246,8 @@ class ErrorStateEstimator:
         doubt[THETA, THETA] += self._turns @ cov @ self._turns.T - cov[THETA, THETA]
         # A relative error of the focal length shifts image points 45 deg off the axis by as much, as a tangent.
         doubt[THETA, THETA] += cov[FOCAL, FOCAL] * EYE3
-        return State(
-            reading.t, self._offsets.on_map(x), x.q_wb, x.v_w, omega, doubt, float(np.linalg.norm(self._corrected))
-        )
+        drift = float(np.linalg.norm(self._corrected))
+        return State(reading.t, self._offsets.on_map(x), x.q_wb, x.v_w, omega, doubt, drift)
 
     def _see(self, stamp: float, sightings: Sequence[GateSighting]) -> int:
         """Correct by the gates that pass the chi-square test, in one update; return their number."""

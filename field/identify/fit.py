@@ -205,11 +205,9 @@ def _slopes(predict: Callable[[float, float], Array], delay: float, lag: float) 
 
 def _unseen(x: Array, knots: int, drags: int) -> Array:
     """Return standard deviations (K,) of thrust and drags by what fits any data: scales of force and length, and bias."""
-    speeds = np.concatenate(
-        [np.zeros(knots), np.ones(max(drags - 1, 0)), np.full(min(drags, 1), 2.0)]
-    )  # powers of speed
-    bias = np.where(speeds == 0, FORCE_BIAS, 0.0)
-    return np.sqrt((FORCE_SCALE * x) ** 2 + (LENGTH_SCALE * speeds * x) ** 2 + bias**2)
+    power = np.concatenate([np.zeros(knots), np.ones(max(drags - 1, 0)), np.full(min(drags, 1), 2.0)])  # of the speed
+    bias = np.where(power == 0, FORCE_BIAS, 0.0)
+    return np.sqrt((FORCE_SCALE * x) ** 2 + (LENGTH_SCALE * power * x) ** 2 + bias**2)
 
 
 def _rates(

@@ -132,10 +132,8 @@ class GateRetries:
             elif self._recovery.failed(t):
                 return self._begin(number, "a try took too long", passages, t, go_t)
             return None
-        uncounted = self._status.missed(passages.times_s, go_t)
-        if uncounted is not None:
-            del passages.times_s[uncounted:], passages.margins_m[uncounted:]
-            return self._begin(uncounted, "the race status does not count it", passages, t, go_t)
+        if (denied := self._take_back(passages, go_t)) is not None:
+            return self._begin(denied, "the race status does not count it", passages, t, go_t)
         if outside:
             return self._begin(number, "passed outside of its opening", passages, t, go_t)
         if self._controller.theta > self._controller.reference.gate_time(number) + self._config.incident.overdue_s:
@@ -175,12 +173,17 @@ class GateRetries:
         waited_s = t - go_t - passages.times_s[-1]
         if self._status.confirms(number, go_t) or waited_s > self._config.incident.finish_s:
             return End(EndReason.FINISHED)
-        uncounted = self._status.missed(passages.times_s, go_t)
-        if uncounted is not None:
-            del passages.times_s[uncounted:], passages.margins_m[uncounted:]
-            return self._begin(uncounted, "the race status does not count it", passages, t, go_t)
+        if (denied := self._take_back(passages, go_t)) is not None:
+            return self._begin(denied, "the race status does not count it", passages, t, go_t)
         self._recovery = self._recovery or self._try(number, t)
         return None
+
+    def _take_back(self, passages: Passages, go_t: float) -> int | None:
+        """Remove the passages that the race status denies; return the number of the first such gate, None if there is none."""
+        denied = self._status.missed(passages.times_s, go_t)
+        if denied is not None:
+            del passages.times_s[denied:], passages.margins_m[denied:]
+        return denied
 
     def _begin(self, number: int, why: str, passages: Passages, t: float, go_t: float) -> End | None:
         self._tries[number] += 1
