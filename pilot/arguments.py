@@ -123,6 +123,13 @@ def _add_pilot(arguments: argparse.ArgumentParser) -> None:
         help=f"with --explore: side length of the openings, m (default: {VADR_FRAME.opening_m:g})",
     )
     arguments.add_argument(
+        "--room",
+        default="",
+        metavar="NORTH,EAST,SOUTH,WEST,UP,DOWN",
+        help="with --explore: distances from the pad to walls, ceiling and floor, m, inf where there is none; the nose is"
+        " north if no ATTITUDE is sent",
+    )
+    arguments.add_argument(
         "--solver", choices=SOLVERS, default=AUTO, help="acados, or casadi, which needs no compiler (default: auto)"
     )
     arguments.add_argument(
@@ -202,6 +209,8 @@ def require_consistent(arguments: argparse.Namespace) -> None:
     for option in ("policy", "explore", "excite", "shadow", "grid"):
         if arguments.replan and getattr(arguments, option):
             raise UserError(f"--replan: cannot be combined with --{option}")
+    if arguments.room and not arguments.explore:
+        raise UserError("--room: needs --explore; a race keeps within the bounds of its track")
     if arguments.vision and (arguments.video or not arguments.live):
         raise UserError("--vision: needs --live, and cannot be combined with --video")
     if arguments.json is not None:

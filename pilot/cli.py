@@ -18,6 +18,7 @@ from mpc.solvers.solver import AUTO
 from pilot.arguments import VIEW_PORT, parser, require_consistent, require_wire
 from pilot.guidance.manoeuvres import parse_manoeuvres
 from pilot.guidance.rivals import Known, StartGrid
+from pilot.guidance.room import OPEN, parse_room
 from planner.cli import progress_line
 from planner.options import PlanOptions
 from planner.plan import Plan, read_plan, require_certified
@@ -70,6 +71,7 @@ def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
     """Fly as the command line requests and return the exit code; `improve` may replace track, vehicle and plan."""
     arguments.lockstep |= not arguments.live and speaks_msp(arguments.profile)  # no other embedded simulator speaks MSP
     require_consistent(arguments)
+    room = parse_room(arguments.room) if arguments.room else OPEN
     session, link = _session(arguments, improve)
     from pilot.drivers.ending import exit_code_of
     from pilot.guidance.exploration import explore, summary  # after the cheap checks: loads solver and renderer
@@ -85,7 +87,7 @@ def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
         write_json(arguments.json, {"flown": not why, "cause": why, "log": log})
         return (exit_code_of(why) or 1) if why else 0
     if arguments.explore:
-        exploration = explore(session, arguments.opening, mode, link)
+        exploration = explore(session, arguments.opening, room, mode, link)
         say(summary(exploration))
         status, cause = exploration.status, exploration.cause
     else:

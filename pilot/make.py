@@ -20,6 +20,7 @@ from pilot.guidance.plan_follower import PlanFollower
 from pilot.guidance.protocol import GateObserver
 from pilot.guidance.retries import GateRetries, NoRetries
 from pilot.guidance.rivals import Known, RivalWatch, StartGrid
+from pilot.guidance.room import OPEN, Room
 from pilot.handshake import Handshake
 from pilot.pilot import Pilot
 from pilot.preflight import Preflight
@@ -128,13 +129,15 @@ def make_explorer(
     manoeuvres: Manoeuvres | None = None,
     seed: int = 0,
     preflight: Preflight | None = None,
+    room: Room = OPEN,
 ) -> tuple[Pilot[Mapper], Explorer]:
     """Create a pilot that explores, and its guidance, which is given the size of the gates but no course.
 
     Args:
         manoeuvres: flown before the first gate; the seed draws their order.
         preflight: see `Handshake`.
+        room: walls, ceiling and floor to keep away from.
     """
-    guidance = Explorer(vehicle, profile.race is not None, manoeuvres, seed)
+    guidance = Explorer(vehicle, profile.race is not None, manoeuvres, seed, room)
     estimator: Mapper = LandmarkEstimator(vehicle.camera, opening_m, GateAppearance())
     return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle), guidance

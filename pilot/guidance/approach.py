@@ -11,6 +11,7 @@ import numpy as np
 
 from estimation.estimator import Landmark
 from mpc.geometric import limited
+from pilot.guidance.room import OPEN, Room
 from pilot.guidance.velocity_controller import Aim
 from vehicle.rotation import Array
 
@@ -24,6 +25,9 @@ VIEWS = 2  # consistent views from different positions required before a gate is
 BEHIND_M = 1.0  # m behind a gate, from where it has to be approached again
 ROUND_M = (
     1.9  # m to the side of a gate's axis, where the vehicle flies back past it: clear of a frame of 2.7 m and the body
+)
+WIDE_M = (
+    3.5  # m from the centre of another gate, where the vehicle begins to fly round it; at ROUND_M it comes no nearer
 )
 COMMITTED_M = 3.0  # m before a gate, from where it is flown through if the path is clear: braking would take as long
 CONE = 0.12  # lateral over longitudinal distance within which a gate is flown at
@@ -43,18 +47,19 @@ def offset(p_wb: Array, gate: Landmark) -> tuple[float, Array]:
     return along, off - along * gate.ahead
 
 
-def approach(p_wb: Array, gate: Landmark, t: float, since: float) -> Aim:
+def approach(p_wb: Array, gate: Landmark, t: float, since: float, room: Room = OPEN) -> Aim:
     """Return the aim at t (s), `since` s after the gate was chosen, for a vehicle at p_wb (3,) m on any side of it."""
     along, across = offset(p_wb, gate)
     if along > BEHIND_M or (along > 0 and np.linalg.norm(across) > CLEAR_M):
-        return _back(across, gate)
+        return _back(p_wb, across, gate, room)
     ahead, sideways = max(-along, 0.0), math.hypot(across[0], across[1])
     to = gate.p_w - p_wb
     bearing = math.atan2(to[1], to[0]) if ahead > COMMITTED_M else gate.yaw
     known = gate.views >= VIEWS and t - gate.last_t < FRESH_S
     climb_s = max(abs(float(across[2])) - CONE * ahead - CLEAR_M, 0.0) / CLIMB
     lined_up = sideways < CONE * ahead + CLEAR_M and (ahead > STAND_OFF_M or (known and climb_s == 0.0))
-    to_stand_off = (to - max(min(ahead, STAND_OFF_M), NEAR_M) * gate.ahead) * LEVEL
+    stand_off_m = min(max(min(ahead, STAND_OFF_M), NEAR_M), room.reach(gate.p_w, -gate.ahead, STAND_OFF_M))
+    to_stand_off = (to - stand_off_m * gate.ahead) * LEVEL
     if lined_up or (ahead < COMMITTED_M and np.abs(across).max() < CLEAR_M):
         centred_s = math.log(max(float(np.linalg.norm(across)) / NEAR_AXIS_M, 1.01)) / CENTRE
         most = math.sqrt(CROSSING**2 + 2 * BRAKE * max(ahead - STAND_OFF_M, 0.0))
@@ -69,12 +74,15 @@ def approach(p_wb: Array, gate: Landmark, t: float, since: float) -> Aim:
     return Aim(level + height, bearing, nod(since, bearing) if looking else np.zeros(3))
 
 
-def _back(across: Array, gate: Landmark) -> Aim:
+def _back(p_wb: Array, across: Array, gate: Landmark, room: Room) -> Aim:
     """Return the aim behind a gate that is to be approached again: away from its axis, then back past the frame."""
     right = np.array([-gate.ahead[1], gate.ahead[0], 0.0])
     side = float(across @ right)
-    away = math.copysign(CLIMB, side) * right
-    return Aim.towards(away if abs(side) < ROUND_M else -CROSSING * gate.ahead, gate.yaw)
+    if abs(side) > ROUND_M:
+        return Aim.towards(-CROSSING * gate.ahead, gate.yaw)
+    way = math.copysign(1.0, side) * right
+    blocked = room.reach(p_wb, way, ROUND_M) < ROUND_M - abs(side)
+    return Aim.towards(-CLIMB * way if blocked else CLIMB * way, gate.yaw)
 
 
 def pull(to: Array, limit: float) -> Array:

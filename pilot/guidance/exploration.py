@@ -10,6 +10,7 @@ from link.options import Link
 from pilot.drivers.ending import forgiving, interruptible
 from pilot.flight import Phase
 from pilot.guidance.explorer import NAME, Explorer
+from pilot.guidance.room import Room
 from pilot.make import make_explorer
 from pilot.modes import flown
 from pilot.pilot import Pilot
@@ -48,13 +49,13 @@ class Exploration:
         return asdict(self)
 
 
-def explore(session: Session, opening_m: float, mode: str, link: Link) -> Exploration:
-    """Fly by sight and return the gates found; arguments and errors as in `pilot.run.fly`."""
+def explore(session: Session, opening_m: float, room: Room, mode: str, link: Link) -> Exploration:
+    """Fly by sight in a room and return the gates found; other arguments and errors as in `pilot.run.fly`."""
     # Only the simulator gets the track; logs do not name it, since the pilot has none.
     session = replace(session, track=replace(session.track, name=NAME))
     preflight = Preflight(session.profile, None) if session.check else None
     asked = opening_m, session.manoeuvres, session.seed
-    pilot, explorer = make_explorer(session.vehicle, session.profile, *asked, preflight)
+    pilot, explorer = make_explorer(session.vehicle, session.profile, *asked, preflight, room)
     with interruptible(pilot):
         with recorded(session, pilot, mode) as recorder:
             verdict = None

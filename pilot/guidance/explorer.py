@@ -24,10 +24,11 @@ from pilot.guidance.gate_choice import GateChoice
 from pilot.guidance.landing import Landing
 from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.guidance.protocol import Guidance, state_vector
+from pilot.guidance.room import OPEN, Room
 from pilot.guidance.velocity_controller import Aim, VelocityController, control
 from pilot.guidance.weave import ACCEL, FROM_M, Weave
 from tracks.gate import Gate
-from tracks.track import Bounds, Start
+from tracks.track import Start
 from vehicle.rotation import Array, to_euler
 from vehicle.vehicle import Vehicle
 
@@ -64,15 +65,18 @@ class Explorer(Guidance[Mapper]):
 
     course: tuple[Gate, ...] = ()
 
-    def __init__(self, vehicle: Vehicle, counted: bool, manoeuvres: Manoeuvres | None = None, seed: int = 0):
+    def __init__(
+        self, vehicle: Vehicle, counted: bool, manoeuvres: Manoeuvres | None = None, seed: int = 0, room: Room = OPEN
+    ):
         """Create it on the pad.
 
         Args:
             counted: the simulator reports the number of gates passed.
             manoeuvres: flown before the first gate; the seed draws their order.
+            room: walls, ceiling and floor to keep away from.
         """
         self.passages, self.stage = Passages(), ExplorerStage.TAKE_OFF
-        self._gates = GateChoice(counted)
+        self._gates, self._room = GateChoice(counted), room
         self._vehicle, self._manoeuvres, self._seed = vehicle, manoeuvres, seed
         self._velocity, self._aim = VelocityController(vehicle, TURN_LIMIT), Aim.towards(np.zeros(3), 0.0)
         self._v_w = np.zeros(3)  # m/s, commanded velocity, within the acceleration limit
@@ -127,8 +131,9 @@ class Explorer(Guidance[Mapper]):
             self._course_yaw = to_euler(state.q_wb)[2]
             self._hold = state.p_wb - [0.0, 0.0, LIFT_M]
             self._stage_t = t
-        self._landmarks = estimator.landmarks
-        self._aim = self._steer(state, t)
+        self._landmarks = [gate for gate in estimator.landmarks if self._room.contains(gate.p_w)]
+        aim = self._steer(state, t)
+        self._aim = replace(aim, v_w=self._room.slowed(aim.v_w, state.p_wb))
 
     def step(self, state: State, t: float, dt: float, estimator: Mapper) -> Control:
         if self.stage is ExplorerStage.LAND:
@@ -182,7 +187,7 @@ class Explorer(Guidance[Mapper]):
                 self._change(ExplorerStage.APPROACH, t)
             return self._approach(state, t, target)
         if self.stage is ExplorerStage.APPROACH:
-            self._hold = state.p_wb
+            self._hold = self._room.inside(state.p_wb)
             self._change(ExplorerStage.SEARCH, t)
         return self._search(state, t)
 
@@ -194,7 +199,7 @@ class Explorer(Guidance[Mapper]):
         to_gate = gate.p_w - state.p_wb
         side = min(ROOM_M, math.hypot(to_gate[0], to_gate[1]))
         start = Start(_triple(state.p_wb), math.degrees(math.atan2(to_gate[1], to_gate[0])))
-        room = Bounds(_triple(state.p_wb - [side, side, ROOF_M]), _triple(state.p_wb + [side, side, 0.0]))
+        room = self._room.around(state.p_wb, side, ROOF_M)
         self._excitation, self._manoeuvres = Excitation(self._vehicle, start, room, manoeuvres, self._seed, 1), None
         self._change(ExplorerStage.EXCITE, t)
         return self._aim
@@ -216,7 +221,7 @@ class Explorer(Guidance[Mapper]):
         if self._weave is None and self._before and gate.views >= VIEWS and -along < FROM_M:
             self._weave = Weave(state.p_wb, gate, t)
             self._change(ExplorerStage.WEAVE, t)
-        return approach(state.p_wb, gate, t, t - self._stage_t)
+        return approach(state.p_wb, gate, t, t - self._stage_t, self._room)
 
     def _pass(self, t: float, gate: Landmark) -> None:
         self._gates.flown_through()
@@ -229,7 +234,7 @@ class Explorer(Guidance[Mapper]):
         """Fly on straight behind a gate for a moment; then search the next."""
         if t - self._stage_t > LOOK_S:
             self._gates.check_credit()
-            self._hold = state.p_wb
+            self._hold = self._room.inside(state.p_wb)
             self._change(ExplorerStage.SEARCH, t)
         course_w = np.array([math.cos(self._course_yaw), math.sin(self._course_yaw), 0.0])
         return Aim.towards(CROSSING * course_w + pull((self._hold - state.p_wb) * [0, 0, 1], CLIMB), self._course_yaw)
@@ -243,7 +248,8 @@ class Explorer(Guidance[Mapper]):
                 self._why_landing = "no further gate in sight"
                 self._change(ExplorerStage.LAND, t)
                 return self._aim
-            self._hold = state.p_wb + STEP_M * np.array([math.cos(self._course_yaw), math.sin(self._course_yaw), 0.0])
+            course_w = np.array([math.cos(self._course_yaw), math.sin(self._course_yaw), 0.0])
+            self._hold = self._room.inside(state.p_wb + STEP_M * course_w)
             self._change(ExplorerStage.SEARCH, t)
         heading = self._course_yaw + sweep(since)
         return Aim(pull(self._hold - state.p_wb, CROSSING), heading, nod(since, heading))

@@ -32,6 +32,8 @@ WRONG = [
     ("pilot.cli", ["PLAN", "--live", *FREE, "--timeout", "nan"], "--timeout nan: must be positive"),
     ("pilot.cli", ["--peer", "192.168.1.10"], "--peer: needs --live"),
     ("pilot.cli", ["--opening", "nan"], "--opening nan: must be positive"),
+    ("pilot.cli", ["--explore", "--room", "9,9,9"], "--room '9,9,9': expected NORTH,EAST,SOUTH,WEST,UP,DOWN"),
+    ("pilot.cli", ["--room", "9,9,9,9,3,0"], "--room: needs --explore"),
     ("pilot.replay", ["flight.mcap", "--out", "/"], "--out /: must end in a file name"),
     ("pilot.replay", ["flight.mcap", "--out", "a" * 300], ": File name too long"),
     ("planner.cli", ["tracks/vq1.yaml", "--warm", ""], ".: cannot be read"),
