@@ -1,6 +1,7 @@
 """The least-squares problem of a map, see `field.mapping.gates`, and its solution by reweighted Gauss-Newton (Cauchy)."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from estimation.eskf.reprojection import NEAR_M as NEAR_DEPTH_M
 from estimation.eskf.reprojection import CameraContext, calibrated, outward, project
 from estimation.eskf.states import DELAY, EDGE_PX, TILT, P
 from field.mapping.doubt import LEAN_IN_SHARED, SHARED, M, MapPriors
-from field.mapping.trajectory import N, StateChain, solve
+from field.mapping.trajectory import ChainNormal, N, StateChain, diagonal_of_inverse, solve
 from perception.association import Associator, GateSighting
 from perception.rims import GateAppearance, GateRims
 from tracks.gate import Gate
@@ -19,7 +20,8 @@ from vehicle.rotation import Array, exp, from_euler, matrix, product
 from vehicle.statistics import greatest_sigma
 
 # Factor on the priors below at each step; None: keep the association of the previous step.
-DOUBTS = (1.0, None, 0.1, None)
+DOUBTS = 1.0, None, 0.1, None
+BY_ITSELF = DOUBTS[:2]  # steps of one flight of several, before all are solved together
 PRIOR_M, PRIOR_RAD = 0.5, 0.02  # standard deviations of the trajectory for the association
 SHARED_PX = 0.25  # px, common outward error of the edges in one image: large, since light and size are common to many
 ROBUST = 2.0  # sigmas, scale of the Cauchy weight
@@ -80,12 +82,12 @@ class Bundle:
         self.edge_offset_m, self.extra_depth_m, self.shared = 0.0, 0.0, chains[0].states[0][SHARED]
         self._camera, self._frame, self._look, self._doubt = camera, frame, look, doubt
 
-    def solve(self) -> tuple[Array, list[Sight]]:
+    def solve(self, doubts: Sequence[float | None] = DOUBTS) -> tuple[Array, list[Sight]]:
         """Return the covariance of gates, edge offset, depth and shared parameters, and the sightings used."""
         sights: list[Sight] = []
-        for doubt in DOUBTS:
+        for doubt in doubts:
             sights = sights if doubt is None else self.recognised(doubt)
-            cov = self._step(sights)
+            cov = self._step(sights, marginal=doubt is None)
         return cov, sights
 
     def recognised(self, doubt: float) -> list[Sight]:
@@ -141,8 +143,18 @@ class Bundle:
         G[..., BLOCK + 2 :] = J[..., SHARED]
         return sight.seen_px - px - self.edge_offset_m * G[..., BLOCK], J[..., :N], G
 
-    def _step(self, sights: list[Sight]) -> Array:
-        """Take one Gauss-Newton step; return the covariance of the gates' unknowns, then edge offset, depth and `SHARED`."""
+    def whitened(self, sight: Sight) -> tuple[float, Array, Array, Array]:
+        """Return the Cauchy weight, and residual (8,) and Jacobians (8, N), (8, BLOCK + COMMON) with unit covariance."""
+        r, J, G = self.residual(sight)
+        r, J, G = sight.white @ r.ravel(), sight.white @ J.reshape(8, N), sight.white @ G.reshape(8, BLOCK + COMMON)
+        return 1 / (1 + float(r @ r) / (len(r) * ROBUST**2)), r, J, G
+
+    def _step(self, sights: list[Sight], marginal: bool = False) -> Array:
+        """Take one Gauss-Newton step; return the covariance of the gates' unknowns, then edge offset, depth and `SHARED`.
+
+        Args:
+            marginal: maximise the density of the map alone, see `growth`.
+        """
         normals = [chain.normal(self._doubt, self._look) for chain in self.chains]
         n = BLOCK * len(self.gates) + COMMON
         A, a = np.zeros((n, n)), np.zeros(n)
@@ -162,9 +174,7 @@ class Bundle:
             a[lean] += normal.of_lean
             blocks[:, :, lean] += normal.with_lean
         for sight in sights:
-            r, J, G = self.residual(sight)
-            r, J, G = sight.white @ r.ravel(), sight.white @ J.reshape(8, N), sight.white @ G.reshape(8, BLOCK + COMMON)
-            weight = 1 / (1 + float(r @ r) / (len(r) * ROBUST**2))
+            weight, r, J, G = self.whitened(sight)
             normal = normals[sight.chain]
             normal.D[sight.state] += weight * J.T @ J
             normal.b[sight.state] += weight * J.T @ r
@@ -172,6 +182,8 @@ class Bundle:
             A[np.ix_(at, at)] += weight * G.T @ G
             a[at] += weight * G.T @ r
             E[sight.chain][sight.state][:, at] += weight * J.T @ G
+        if marginal:
+            a += self.growth(sights, normals)
         # Eliminate the states: (A - E' B^-1 E) dg = a - E' B^-1 b, then B dx = b - E dg.
         eliminated = []
         for normal, blocks in zip(normals, E, strict=True):
@@ -194,6 +206,25 @@ class Bundle:
         )
         self.shared = self.shared + dg[n - M :]
         return cov
+
+    def growth(self, sights: list[Sight], normals: list[ChainNormal]) -> Array:
+        """Return the gradient, by the map's scale, of the logarithm of the trajectories' share of the posterior.
+
+        The joint maximum over map and trajectory favours small maps: images determine positions the more closely, in metres,
+        the nearer the gates are. Integrated over the states, the density of a map has the factor |B|^(-1/2), B being the
+        states' normal matrix, and d log |B|^(-1/2) / d log scale = sum tr(J_p cov_px J') over the images: the number of
+        coordinates that images determine (Neyman and Scott 1948). Each gate takes its share, along its direction from the pad.
+        """
+        covs = [diagonal_of_inverse(normal.D, normal.L) for normal in normals]
+        shares = np.zeros(len(self.gates))
+        for sight in sights:
+            weight, _, J, _ = self.whitened(sight)
+            shares[sight.gate] += weight * float((J[:, P] * (J @ covs[sight.chain][sight.state])[:, P]).sum())
+        p_w = np.array([gate.p_w for gate in self.gates])
+        by_scale = np.zeros(BLOCK * len(self.gates) + COMMON)
+        weighted = shares[:, None] * p_w
+        by_scale[:-COMMON].reshape(-1, BLOCK)[:, X] = shares.sum() * weighted / max(float((weighted * p_w).sum()), 1e-9)
+        return by_scale
 
 
 def _seen(rims: GateRims, gate: int, near_face: bool, p_w: Array) -> Array:

@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
             remark(f"{flight.path}: used only up to {flight.readings[-1].t:.2f} s: {flight.cut}")
     found = map_gates(flights, vehicle, frame, look)
     gates = known(found, passed_in_order(found, frame), arguments.gates)
-    start = _start(at, found)
+    start = start_of(found, at)
     placed = [moved(gate, start, found) for gate in gates]
     print(table(placed, found))
     cut = [flight.path for flight in flights if flight.cut]
@@ -155,7 +155,8 @@ def _numbers(text: str) -> list[float]:
     return numbers
 
 
-def _start(numbers: list[float], found: Map) -> Start:
+def start_of(found: Map, numbers: Sequence[float] = (0.0, 0.0, 0.0)) -> Start:
+    """Return the vehicle's pose on the pad, at X, Y, Z (m) and, if given, at that yaw (deg)."""
     x, y, z, *yaw = numbers
     yaw_deg = yaw[0] if yaw else math.degrees(_own_yaw(found))
     pitch = to_euler(found.chains[0].states[0].q_wb)[1]

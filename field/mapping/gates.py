@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from estimation.eskf.states import DELAY, FOCAL, TILT
-from field.mapping.bundle import BLOCK, Bundle, MappedGate, Sight, block
-from field.mapping.doubt import M, differs, specified, unknown
+from field.mapping.bundle import BLOCK, BY_ITSELF, Bundle, MappedGate, Sight, block
+from field.mapping.doubt import SHARED, M, differs, specified, unknown
 from field.mapping.sights import LoggedFlight, MapError
-from field.mapping.trajectory import StateChain, first_guess
+from field.mapping.trajectory import N, StateChain, first_guess
 from perception.rims import GateAppearance
 from tracks.gate import Gate
 from tracks.track import GateFrame
@@ -55,22 +55,28 @@ def map_gates(flights: Sequence[LoggedFlight], vehicle: Vehicle, frame: GateFram
     Raises:
         MapError: no gate was found, or a flight shares none with the first.
     """
-    chains, gates = [], list[MappedGate]()
+    given, doubt = (vehicle.camera, frame, look), unknown(vehicle, look)
+    chains, gates = list[StateChain](), list[MappedGate]()
     for flight in flights:
         chain, front = first_guess(flight, vehicle.camera, frame.opening_m, look, MOST_STATES)
-        chains.append(chain)
-        marks = sorted(front.landmarks, key=lambda mark: -mark.seen)
-        if gates and not any(_is_known(mark.p_w, gates) for mark in marks):
+        own = list[MappedGate]()
+        for mark in sorted(front.landmarks, key=lambda mark: -mark.seen):
+            if not _is_known(mark.p_w, own):
+                own.append(MappedGate(mark.p_w, mark.yaw, np.eye(BLOCK), mark.seen))
+        if own and len(flights) > 1:  # the filter's map drifts by metres, too far to find the gates of another flight
+            alone = Bundle([chain], own, *given, doubt)
+            alone.solve(BY_ITSELF)
+            chain, own = alone.chains[0], alone.gates
+        if gates and not any(_is_known(gate.p_w, gates) for gate in own):
             raise MapError(
                 f"{flight.path}: no gate coincides with one of {flights[0].path}: another course, pad or north?"
             )
-        for mark in marks:
-            if not _is_known(mark.p_w, gates):
-                gates.append(MappedGate(mark.p_w, mark.yaw, np.eye(BLOCK), mark.seen))
+        shared = [*chains, chain][0].states[0][SHARED] - chain.states[0][SHARED]
+        chains.append(chain.moved(np.zeros((len(chain.states), N)), shared))
+        gates += [gate for gate in own if not _is_known(gate.p_w, gates)]
     if not gates:
         raise MapError(f"{flights[0].path}: no complete opening was seen often enough to be mapped as a gate")
-    given = vehicle.camera, frame, look
-    free = Bundle(list(chains), list(gates), *given, unknown(vehicle, look))
+    free = Bundle(list(chains), list(gates), *given, doubt)
     cov, sights = free.solve()
     if differs(free.shared, cov[-M:, -M:]):
         return _map(free, cov, sights, vehicle.camera, calibrated=True)

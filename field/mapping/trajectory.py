@@ -253,3 +253,15 @@ def solve(D: Array, L: Array, right: Array) -> Array:
                 band[i - j, j::N] = D[:, i, j]
             band[N + i - j, j : (K - 1) * N : N] = L[:, i, j]
     return cho_solve_banded((cholesky_banded(band, lower=True), True), right)
+
+
+def diagonal_of_inverse(D: Array, L: Array) -> Array:
+    """Return the diagonal blocks (K, N, N) of the inverse of that matrix: the covariances of a smoother."""
+    pivots, inverse, gains = [D[0]], np.empty_like(D), []
+    for below, diagonal in zip(L, D[1:], strict=True):
+        gains.append(np.linalg.solve(pivots[-1], below.T))
+        pivots.append(diagonal - below @ gains[-1])
+    inverse[-1] = np.linalg.inv(pivots[-1])
+    for k in range(len(L) - 1, -1, -1):
+        inverse[k] = np.linalg.inv(pivots[k]) + gains[k] @ inverse[k + 1] @ gains[k].T
+    return inverse

@@ -13,7 +13,7 @@ from field.mapping.cli import known, main
 from field.mapping.doubt import SHARED, M, differs, specified
 from field.mapping.gates import map_gates, passed_in_order
 from field.mapping.sights import MapError, read_flight
-from field.mapping.trajectory import N, solve
+from field.mapping.trajectory import N, diagonal_of_inverse, solve
 from link.profile import load_profile
 from perception.rims import GateAppearance
 from pilot.records.flight_log import FlightLog
@@ -69,6 +69,57 @@ def test_the_banded_solution_is_that_of_the_dense_system():
     L = np.array([dense[N * (k + 1) : N * (k + 2), N * k : N * (k + 1)] for k in range(K - 1)])
     right = rng.standard_normal((K * N, 3))
     assert solve(D, L, right) == pytest.approx(np.linalg.solve(dense, right))
+
+
+def test_the_covariances_of_the_states_are_the_diagonal_of_the_inverse():
+    rng, K = np.random.default_rng(2), 4
+    D, L = np.array([3.0 * np.eye(N)] * K), 0.2 * rng.standard_normal((K - 1, N, N))
+    dense = np.kron(np.eye(K), np.zeros((N, N)))
+    for k in range(K):
+        dense[N * k : N * (k + 1), N * k : N * (k + 1)] = D[k] = D[k] + 4.0 * np.eye(N)
+    for k in range(K - 1):
+        dense[N * (k + 1) : N * (k + 2), N * k : N * (k + 1)] = L[k]
+        dense[N * k : N * (k + 1), N * (k + 1) : N * (k + 2)] = L[k].T
+    inverse = np.linalg.inv(dense)
+    blocks = [inverse[N * k : N * (k + 1), N * k : N * (k + 1)] for k in range(K)]
+    assert diagonal_of_inverse(D, L) == pytest.approx(np.array(blocks))
+
+
+def test_the_gradient_by_the_scale_is_that_of_the_trajectories_share_of_the_posterior(found, dcl):
+    """Scale gates and positions about the pad, and differentiate -1/2 log |B| with the images' weights kept."""
+    K = 60
+    whole = found.chains[0]
+    chain = replace(whole, states=whole.states[:K], at=whole.at[:K], between=(*whole.between[: K - 1], ()))
+    doubt = specified(dcl)
+
+    def bundle(scale: float) -> Bundle:
+        states = tuple(x.having(p=scale * x.p_wb) for x in chain.states)
+        gates = [replace(gate, p_w=scale * gate.p_w) for gate in found.gates]
+        return Bundle([replace(chain, states=states)], gates, dcl.camera, VADR_FRAME, GateAppearance(), doubt)
+
+    def normal(scale: float):
+        at, equations = bundle(scale), chain.normal(doubt, GateAppearance())
+        for sight in sights:
+            J = sight.white @ at.residual(sight)[1].reshape(8, N)
+            equations.D[sight.state] += as_found.whitened(sight)[0] * J.T @ J
+        return equations
+
+    def log_determinant(scale: float) -> float:
+        equations = normal(scale)
+        pivot, total = equations.D[0], 0.0
+        for below, diagonal in zip(equations.L, equations.D[1:], strict=True):
+            total += np.linalg.slogdet(pivot)[1]
+            pivot = diagonal - below @ np.linalg.solve(pivot, below.T)
+        return float(total + np.linalg.slogdet(pivot)[1])
+
+    as_found = bundle(1.0)
+    sights = [sight for sight in Bundle([whole], found.gates, dcl.camera, VADR_FRAME, GateAppearance(), doubt).recognised(1.0)
+              if sight.state < K]  # fmt: skip
+    by_scale = as_found.growth(sights, [normal(1.0)])[:-COMMON].reshape(-1, BLOCK)[:, :3]
+    along = float((by_scale * np.array([gate.p_w for gate in found.gates])).sum())
+    step = 1e-3
+    numeric = -0.5 * (log_determinant(1 + step) - log_determinant(1 - step)) / (2 * step)
+    assert along > 5.0 and along == pytest.approx(numeric, rel=0.1)
 
 
 def test_residuals_change_with_gate_size_and_camera_as_their_jacobian_says(found, dcl):
