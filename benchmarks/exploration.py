@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from field.mapping.bundle import MappedGate
-from field.mapping.gates import map_gates, passed_in_order
+from field.mapping.gates import Map, map_gates, passed_in_order
 from field.mapping.sights import read_flight
 from link.profile import Profile, load_profile
 from perception.rims import GateAppearance
@@ -156,49 +156,74 @@ def _turned(p: Array, places: Array) -> Array:
     return matrix(from_euler(0.0, 0.0, math.atan2(y, x)))
 
 
-def mapped(log: Path, vehicle: Vehicle, world: World, track: Track) -> tuple[MapDeviation | None, str]:
-    """Return the errors of a log's map, or None and the reason why there is no map."""
+def frame_of(track: Track) -> GateFrame:
+    """Return the frame of the course's first gate, which the mapping is given."""
     first = track.gates[0]
+    return GateFrame(first.opening_m, first.outer_m, first.depth_m)
+
+
+def map_of(logs: Sequence[Path], vehicle: Vehicle, track: Track) -> tuple[Map, list[MappedGate]]:
+    """Return the map from all logs together, and its gates that the first flight passed. Raises UserError without any."""
+    frame = frame_of(track)
+    found = map_gates([read_flight(log, None) for log in logs], vehicle, frame, GateAppearance())
+    passed = passed_in_order(found, frame)
+    if not passed:
+        raise UserError("no gate was passed")
+    return found, passed
+
+
+def mapped(logs: Sequence[Path], vehicle: Vehicle, world: World, track: Track) -> tuple[MapDeviation | None, str]:
+    """Return the errors of the map from all logs together, or None and the reason why there is no map."""
     try:
-        flight = read_flight(log, None)
-        frame = GateFrame(first.opening_m, first.outer_m, first.depth_m)
-        found = map_gates([flight], vehicle, frame, GateAppearance())
-        passed = passed_in_order(found, frame)
-        return (compared(passed, world, found.calibrated), "") if passed else (None, "no gate was passed")
+        found, passed = map_of(logs, vehicle, track)
+        return compared(passed, world, found.calibrated), ""
     except UserError as error:
         return None, str(error)
 
 
 def row(flown: Explored) -> str:
     """Return the result of a flight in one line."""
-    found = flown.truth
-    text = (
+    return (
         f"{flown.course:12} {flown.profile:4} {flown.world:12} {flown.passed:2} of {flown.gates:2}, margin"
-        f" {flown.margin_m:5.2f} m, {flown.time_s:5.1f} s, {flown.crash or flown.end}"
+        f" {flown.margin_m:5.2f} m, {flown.time_s:5.1f} s, {flown.crash or flown.end}; {map_text(flown.truth, flown.map)}"
     )
+
+
+def map_text(found: MapDeviation | None, why: str) -> str:
+    """Return the errors of a map in one line, or why there is none."""
     if found is None:
-        return f"{text}; no map: {flown.map}"
+        return f"no map: {why}"
     k, verdict = int(np.argmax(found.off_m)), "within" if found.excess_m < 0 else "beyond"
     return (
-        f"{text}; map of {len(found.off_m)}, {found.off_m[k]:.2f} m off at {found.distance_m[k]:.0f} m ({verdict}),"
+        f"map of {len(found.off_m)}, {found.off_m[k]:.2f} m off at {found.distance_m[k]:.0f} m ({verdict}),"
         f" scale {found.scale:+.3%}, NEES/2 {np.mean(found.nees) / 2:.1f}{', calibration estimated' if found.calibrated else ''}"
     )
 
 
 def summary(flights: Sequence[Explored]) -> str:
     """Return the summary of all flights."""
+    whole, touched = sum(flown.passed == flown.gates for flown in flights), sum(bool(flown.crash) for flown in flights)
     maps = [flown.truth for flown in flights if flown.truth is not None]
+    return (
+        f"{whole} of {len(flights)} passed all gates, {touched} ended by contact{'; ' * bool(maps)}{map_summary(maps)}"
+    )
+
+
+def map_summary(maps: Sequence[MapDeviation]) -> str:
+    """Return the summary of maps; empty without one."""
+    if not maps:
+        return ""
     off = np.array([off for one in maps for off in one.off_m])
     far = np.array([far for one in maps for far in one.distance_m])
     nees = np.array([n / 2 for one in maps for n in one.nees])
-    whole, touched = sum(flown.passed == flown.gates for flown in flights), sum(bool(flown.crash) for flown in flights)
-    text = f"{whole} of {len(flights)} passed all gates, {touched} ended by contact"
-    if not maps:
-        return text
+    scale = np.array([one.scale for one in maps])
     return (
-        f"{text}; maps within {WITHIN_M} m + {WITHIN_SHARE:.1%}: {sum(one.excess_m < 0 for one in maps)} of {len(maps)}, gates"
-        f" {np.mean(off < WITHIN_M + WITHIN_SHARE * far):.0%} of {len(off)}, worst {off.max():.2f} m;"
-        f" NEES/2 mean {nees.mean():.2f}, median {np.median(nees):.2f}"
+        f"maps within {WITHIN_M} m + {WITHIN_SHARE:.1%}: {sum(one.excess_m < 0 for one in maps)} of {len(maps)}, gates"
+        f" {np.sum(off < WITHIN_M + WITHIN_SHARE * far)} of {len(off)}, worst {off.max():.2f} m; scale rms"
+        f" {np.sqrt(np.mean(scale**2)):.3%}, mean {scale.mean():+.3%};"
+        f" NEES/2 mean {nees.mean():.2f}, median {np.median(nees):.2f},"
+        f" least and greatest of a map {min(np.mean(one.nees) / 2 for one in maps):.2f} and"
+        f" {max(np.mean(one.nees) / 2 for one in maps):.2f}"
     )
 
 
@@ -232,7 +257,7 @@ def run(arguments: argparse.Namespace) -> int:
                     *(track, vehicle, load_profile(profile), world, arguments.seed + i, arguments.excite, arguments.out)
                 )
                 if not arguments.no_map:
-                    truth, why = mapped(log, vehicle, world, track)
+                    truth, why = mapped([log], vehicle, world, track)
                     flown = Explored(**{**flown.__dict__, "truth": truth, "map": why})
                 flights.append(flown)
                 print(row(flown), flush=True)
