@@ -30,6 +30,23 @@ def seen_shares(
     return result
 
 
+def seen_times(
+    path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera, task: Task
+) -> list[float | None]:
+    """Return per gate the time in s for which it is in view within detection range, on the way to it and the one before."""
+    result: list[float | None] = []
+    begins = [float(path.t[0])] * 2 + times
+    for gate, begin, crossed in zip(course, begins, times, strict=False):
+        leg = (path.t[1:] > begin) & (path.t[1:] <= crossed + 1e-9)
+        leg &= np.linalg.norm(path.x[1:, P] - np.array(gate.centre_m), axis=1) < task.view_range_m(gate)
+        if gate.is_ball or not gate.visible or not leg.any():
+            result.append(None)
+        else:
+            points = gate.corners() if task.options.see_corners else np.array(gate.centre_m)[None]
+            result.append(float(np.diff(path.t)[leg] @ _in_view(camera, points, path.x[1:][leg])))
+    return result
+
+
 def blind_times(path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera) -> list[float | None]:
     """Return per gate the time in s from the last view of all four corners of its opening to the crossing; None if never."""
     result: list[float | None] = []
