@@ -13,6 +13,7 @@ from planner.certificate.limits import BLOCKS, TOLERANCES, broken_ends, broken_l
 from planner.certificate.passages import beyond, broken_turns, passages, too_near
 from planner.certificate.replay import ReplayedPath, open_loop_gap, replay
 from planner.certificate.sight import blind_times, seen_shares, seen_times
+from planner.course.course import BLIND
 from planner.doubt.statement import FlightRisk, flight_risk
 from planner.models import Q, V
 from planner.plan import Plan, PlanError, SolverStatistics
@@ -20,7 +21,7 @@ from planner.task import Task
 from vehicle.rotation import Array
 
 RISK_TOLERANCE = 1.01  # -, tolerated risk over the requested one
-VIEW_TOLERANCE = 0.02  # -, and s, tolerated shortfall of the visible fraction or time: the constraint holds at the nodes
+VIEW_TOLERANCE = 0.02  # -, s, tolerated shortfall of the visible fraction or time: the constraint holds at the nodes
 GAP_FACTOR, GAP_M = 2.0, 1e-3  # tolerated open-loop gap: this multiple of what the defects explain, plus m
 
 
@@ -111,10 +112,11 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
         if share is not None and share < see - VIEW_TOLERANCE
     ]
     seen_s = seen_times(path, task.gates, times, camera, task)
+    asked_s = [min(task.options.sight_s, (1 - BLIND) * (t - path.t[0])) for t in times]
     failures += [
-        f"gate {i} is in view for {seconds:.3f} s instead of {task.options.sight_s:g}"
-        for i, seconds in enumerate(seen_s)
-        if seconds is not None and seconds < task.options.sight_s - VIEW_TOLERANCE
+        f"gate {i} is in view for {seconds:.3f} s instead of {least_s:.3g}"
+        for i, (seconds, least_s) in enumerate(zip(seen_s, asked_s, strict=False))
+        if seconds is not None and seconds < least_s - VIEW_TOLERANCE
     ]
     risk = flight_risk(plan, task) if task.options.risk is not None else None
     if risk is not None and not risk.total <= RISK_TOLERANCE * (task.options.risk or 0.0):
