@@ -49,8 +49,8 @@ class Course:
     def view_window(self, near: float, passed: float) -> tuple[float, float]:
         """Return the times, s, between which a gate within range from `near` until it is passed stays in the image."""
         options, way = self.task.options, passed - near
-        end = passed - BLIND * way
-        return end - max(options.see * way, options.sight_s), end
+        end = near + (1 - BLIND) * way
+        return min(near + (1 - BLIND - options.see) * way, end - options.sight_s), end
 
     def in_range(self, parts: list[int], t: Array, path: Array) -> float:
         """Return the time, s, from which the gate at the end of a way is within detection range of positions (M, 3) at t (M,)."""
