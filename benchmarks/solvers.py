@@ -179,7 +179,7 @@ def prepare(track: Track, vehicle: Vehicle, options: PlanOptions) -> Iterator[So
     """Yield the case on the planner's first mesh and on one of half its spacing."""
     task = Task(track, vehicle, options)
     course = resolve(task)
-    point_mass, guess = solve_point_mass(course), guesses(options.see)[0]
+    point_mass, guess = solve_point_mass(course), guesses(options.gates_in_view)[0]
     assert task.x0 is not None
     for spacing in (NODE_S, NODE_S / 2):
         mesh = [np.full(n, 1 / n) for n in (max(8, ceil(guess.slack * T / spacing)) for T in point_mass.durations)]

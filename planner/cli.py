@@ -79,6 +79,13 @@ def _add_problem(arguments: argparse.ArgumentParser, defaults: PlanOptions) -> N
         "--see", type=float, help=f"share of each leg over which the next gate is in view (default: {defaults.see})"
     )
     arguments.add_argument(
+        "--sight",
+        dest="sight_s",
+        type=float,
+        metavar="S",
+        help="time for which each gate is in view before it is passed, at least, s (default: 0)",
+    )
+    arguments.add_argument(
         "--see-corners", action="store_true", help="keep all four corners of the gate in view, not only its centre"
     )
     arguments.add_argument("--flying-lap", action="store_true", help="plan the fastest periodic lap")
@@ -135,7 +142,7 @@ def _options(arguments: argparse.Namespace, track: Track) -> PlanOptions:
     base = AS_PUBLISHED if arguments.peer else PlanOptions()
     given = {
         name: getattr(arguments, name)
-        for name in ("model", "laps", "reserve", "margin_m", "see", "guesses", "limit_s", "risk")
+        for name in ("model", "laps", "reserve", "margin_m", "see", "sight_s", "guesses", "limit_s", "risk")
     }
     if arguments.risk is not None and arguments.margin_m is not None:
         course = track.course(arguments.laps or base.laps)

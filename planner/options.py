@@ -14,6 +14,7 @@ from vehicle.rotation import Array, Vector, from_euler
 
 # Range of the risk: normal tails are not meaningful below the least; above the most, margins give no assurance (chosen).
 RISK_LEAST, RISK_MOST = 1e-6, 0.2
+SIGHT_MOST_S = 2.0  # s (chosen)
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class PlanOptions:
     """Settings of `plan-track`.
 
     `reserve` is the fraction of thrust and body rates that the plan may use, the rest is for the controller; `margin_m` is the
-    distance between contact radius and each opening's edge; the next gate's centre is in view over the fraction `see` of a leg.
+    distance between contact radius and each opening's edge; the next gate's centre is in view over the fraction `see` of a leg,
+    and at least `sight_s`, which may begin on the leg before.
 
     Examples:
         >>> from gate_racer import PlanOptions
@@ -59,6 +61,7 @@ class PlanOptions:
     reserve: float = 0.9
     margin_m: float = 0.15
     see: float = 0.5
+    sight_s: float = 0.0  # s
     see_corners: bool = False  # whether the opening's four corners stay in view, not only its centre
     bounds_clear: bool = True  # whether the body, not only its centre, stays inside the track's bounds
     flying_lap: bool = False  # whether to plan the fastest periodic lap, from the last gate to itself
@@ -72,6 +75,11 @@ class PlanOptions:
     limit_s: float | None = None  # s, CPU time of the search; None: `Task.limit_s`
     guesses: int | None = None  # number of initial guesses, in parallel processes; None: 2, 1 on a long course
 
+    @property
+    def gates_in_view(self) -> bool:
+        """Whether gates must be in view at all."""
+        return self.see > 0 or self.sight_s > 0
+
     def __post_init__(self) -> None:
         if self.model not in MODELS:
             raise UserError(f"--model {self.model}: must be {' or '.join(MODELS)}")
@@ -79,6 +87,8 @@ class PlanOptions:
             raise UserError(f"--reserve {self.reserve:g}: must lie between 0.2 and 1")
         if not 0 <= self.see <= 0.8:
             raise UserError(f"--see {self.see:g}: must lie between 0 and 0.8")
+        if not 0 <= self.sight_s <= SIGHT_MOST_S:
+            raise UserError(f"--sight {self.sight_s:g}: must lie between 0 and {SIGHT_MOST_S:g} s")
         if not 0 <= self.margin_m < 1:
             raise UserError(f"--margin {self.margin_m:g}: must lie between 0 and 1 m")
         if self.risk is not None and not RISK_LEAST <= self.risk <= RISK_MOST:

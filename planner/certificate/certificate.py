@@ -12,7 +12,8 @@ import numpy as np
 from planner.certificate.limits import BLOCKS, TOLERANCES, broken_ends, broken_limits
 from planner.certificate.passages import beyond, broken_turns, passages, too_near
 from planner.certificate.replay import ReplayedPath, open_loop_gap, replay
-from planner.certificate.sight import blind_times, seen_shares
+from planner.certificate.sight import blind_times, seen_shares, seen_times
+from planner.course.course import BLIND
 from planner.doubt.statement import FlightRisk, flight_risk
 from planner.models import Q, V
 from planner.plan import Plan, PlanError, SolverStatistics
@@ -20,7 +21,7 @@ from planner.task import Task
 from vehicle.rotation import Array
 
 RISK_TOLERANCE = 1.01  # -, tolerated risk over the requested one
-VIEW_TOLERANCE = 0.02  # -, tolerated shortfall of the visible fraction: the constraint holds at the nodes
+VIEW_TOLERANCE = 0.02  # -, s, tolerated shortfall of the visible fraction or time: the constraint holds at the nodes
 GAP_FACTOR, GAP_M = 2.0, 1e-3  # tolerated open-loop gap: this multiple of what the defects explain, plus m
 
 
@@ -43,6 +44,7 @@ class Certificate:
     clearance_t_s: float | None  # s, time of that distance
     # Per gate, fraction of time in view on the leg to it, once within detection range; None if not applicable.
     seen_share: list[float | None]
+    seen_s: list[float | None]  # s, per gate, time in view on the leg to it and the one before, within detection range
     blind_s: list[float | None]  # s, per gate, from the last full view of its opening to the crossing, or None
     max_speed_m_s: float
     solver_status: str
@@ -109,6 +111,13 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
         for i, share in enumerate(seen)
         if share is not None and share < see - VIEW_TOLERANCE
     ]
+    seen_s = seen_times(path, task.gates, times, camera, task)
+    asked_s = [min(task.options.sight_s, (1 - BLIND) * (t - path.t[0])) for t in times]
+    failures += [
+        f"gate {i} is in view for {seconds:.3f} s instead of {least_s:.3g}"
+        for i, (seconds, least_s) in enumerate(zip(seen_s, asked_s, strict=False))
+        if seconds is not None and seconds < least_s - VIEW_TOLERANCE
+    ]
     risk = flight_risk(plan, task) if task.options.risk is not None else None
     if risk is not None and not risk.total <= RISK_TOLERANCE * (task.options.risk or 0.0):
         failures.append(f"its risk is {risk.total:.2g} instead of {task.options.risk:g}")
@@ -128,6 +137,7 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
         clearance_of="" if near is None else near.solid,
         clearance_t_s=None if near is None else float(t[near.at]),
         seen_share=seen,
+        seen_s=seen_s,
         blind_s=blind_times(path, task.gates, times, camera),
         max_speed_m_s=float(np.linalg.norm(path.x[:, V], axis=1).max()),
         track_hash=task.track.hash,

@@ -14,20 +14,32 @@ def seen_shares(
     path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera, task: Task
 ) -> list[float | None]:
     """Return per gate the fraction of time, on the leg to it once within detection range, in which it is in view; or None."""
-    result: list[float | None] = []
-    before = float(path.t[0])
-    for gate, crossed in zip(course, times, strict=False):
-        leg = (path.t[1:] > before) & (path.t[1:] <= crossed + 1e-9)
-        off = np.linalg.norm(path.x[1:, P] - np.array(gate.centre_m), axis=1)
-        leg[: np.flatnonzero(leg & (off > task.view_range_m(gate))).max(initial=-1) + 1] = False
-        if gate.is_ball or not gate.visible or not leg.any():
-            result.append(None)
-        else:
-            points = gate.corners() if task.options.see_corners else np.array(gate.centre_m)[None]
-            view, dt = _in_view(camera, points, path.x[1:][leg]), np.diff(path.t)[leg]
-            result.append(float(dt[view].sum() / dt.sum()))
-        before = crossed
-    return result
+    begins = [float(path.t[0]), *times]
+    seen = [_seen(path, *leg, camera, task) for leg in zip(course, begins, times, strict=False)]
+    return [None if one is None else one[0] / one[1] for one in seen]
+
+
+def seen_times(
+    path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera, task: Task
+) -> list[float | None]:
+    """Return per gate the time in s, on the leg to it and the one before once within detection range, in which it is in view."""
+    begins = [float(path.t[0])] * 2 + times
+    seen = [_seen(path, *legs, camera, task) for legs in zip(course, begins, times, strict=False)]
+    return [None if one is None else one[0] for one in seen]
+
+
+def _seen(
+    path: ReplayedPath, gate: Gate, begin: float, crossed: float, camera: Camera, task: Task
+) -> tuple[float, float] | None:
+    """Return the time in s in view, and that within detection range, from `begin` until a gate is crossed; or None."""
+    leg = (path.t[1:] > begin) & (path.t[1:] <= crossed + 1e-9)
+    off = np.linalg.norm(path.x[1:, P] - np.array(gate.centre_m), axis=1)
+    leg[: np.flatnonzero(leg & (off > task.view_range_m(gate))).max(initial=-1) + 1] = False
+    if gate.is_ball or not gate.visible or not leg.any():
+        return None
+    points = gate.corners() if task.options.see_corners else np.array(gate.centre_m)[None]
+    dt = np.diff(path.t)[leg]
+    return float(dt @ _in_view(camera, points, path.x[1:][leg])), float(dt.sum())
 
 
 def blind_times(path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera) -> list[float | None]:

@@ -46,10 +46,11 @@ class Course:
         steps = np.linalg.norm(np.diff(ends, axis=0, prepend=begin[None]), axis=1)
         return max(float(steps[parts].sum()) for parts in self.ways)
 
-    @property
-    def view_window(self) -> tuple[float, float]:
-        """Fractions of the way between two gates, in time, between which the next gate stays in the image."""
-        return 1 - BLIND - self.task.options.see, 1 - BLIND
+    def view_window(self, near: float, passed: float) -> tuple[float, float]:
+        """Return the times, s, between which a gate within range from `near` until it is passed stays in the image."""
+        options, way = self.task.options, passed - near
+        end = near + (1 - BLIND) * way
+        return min(near + (1 - BLIND - options.see) * way, end - options.sight_s), end
 
     def in_range(self, parts: list[int], t: Array, path: Array) -> float:
         """Return the time, s, from which the gate at the end of a way is within detection range of positions (M, 3) at t (M,)."""

@@ -32,13 +32,13 @@ def first_mesh(course: Course, durations: Array, paths: list[Array]) -> Mesh:
     for parts in course.ways:
         ends = np.cumsum(durations[parts])
         spacing = min(NODE_S, ends[-1] / NODES_LEAST)
-        edges = np.array(course.view_window if course.task.options.see > 0 else ())
-        if len(edges):
+        edges = np.zeros(0)
+        if course.task.options.gates_in_view:
             times = [
                 np.linspace(end - durations[i], end, paths[i].shape[1]) for i, end in zip(parts, ends, strict=True)
             ]
             near = course.in_range(parts, np.concatenate(times), np.hstack([paths[i] for i in parts]).T)
-            edges = near + (ends[-1] - near) * edges
+            edges = np.array(course.view_window(near, ends[-1]))
         for T, begin in zip(durations[parts], ends - durations[parts], strict=True):
             cuts = (edges[(edges > begin + EDGE_S) & (edges < begin + T - EDGE_S)] - begin) / T
             shares = np.concatenate([[0.0], cuts, [1.0]])

@@ -1,8 +1,8 @@
-"""Visibility constraint: each gate stays in the image over the requested fraction of the way to it."""
+"""Visibility constraint: each gate stays in the image over the requested fraction of the way to it, or a requested time."""
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import casadi as ca
 import numpy as np
@@ -32,6 +32,15 @@ def view(camera: Camera, target_w: Any, p: Any, R_wb: Any) -> list[Any]:
     return [kx * z - x, kx * z + x, ky * z - y, ky * z + y]
 
 
+class Window(NamedTuple):
+    """Part of a trajectory on which a gate stays in view."""
+
+    gate: Gate
+    way: np.ndarray  # intervals on which its time in view counts
+    at: np.ndarray  # intervals at whose ends it is constrained to be in view
+    least_s: float  # s, least time in view
+
+
 class GatesInView(Term):
     """Visibility of the next gate's centre, or of its four corners, until the last part of the way to it.
 
@@ -54,10 +63,10 @@ class GatesInView(Term):
 
     def rows(self, nodes: Nodes) -> list[Rows]:
         at, targets = list[int](), list[Array]()
-        for gate, _, window in self._windows(nodes.mesh, nodes.durations, nodes.path):
-            for target in self._targets(gate):
-                at += window.tolist()
-                targets += [target] * len(window)
+        for window in self._windows(nodes.mesh, nodes.durations, nodes.path):
+            for target in self._targets(window.gate):
+                at += window.at.tolist()
+                targets += [target] * len(window.at)
         if not at:
             return []
         rows = Rows.not_negative_blocks(self._seen, nodes.after[: Q.stop, at], ca.DM(np.column_stack(targets)))
@@ -70,10 +79,10 @@ class GatesInView(Term):
         """Return intervals in the window of a gate whose visible fraction, with views between the nodes, is too small."""
         result, dt = super().strays(mesh, point, path), intervals(mesh, point.durations)
         q = _interpolated(point.x[Q], len(path))
-        for gate, way, window in self._windows(mesh, point.durations, point.x[P].T):
+        for gate, way, at, least_s in self._windows(mesh, point.durations, point.x[P].T):
             seen = self._in_image(gate, np.moveaxis(path[:, way], -1, 0), q[:, :, way]).mean(axis=0)
-            if dt[way] @ seen / dt[way].sum() < self.course.task.options.see:
-                result[window] |= seen[window - way[0]] < 1.0
+            if dt[way] @ seen < least_s:
+                result[at] |= seen[at - way[0]] < 1.0
         return result
 
     def _in_image(self, gate: Gate, p_w: Array, q_wb: Array) -> np.ndarray:
@@ -91,25 +100,30 @@ class GatesInView(Term):
         """Return the world points (K, 3), m, of a gate that shall be in view."""
         return gate.corners() if self.course.task.options.see_corners else gate.p_wg[None]
 
-    def _windows(self, mesh: Mesh, durations: Array, path: Array) -> Iterator[tuple[Gate, np.ndarray, np.ndarray]]:
-        """Yield each visible gate, the intervals on the way to it within detection range, and those constrained at their ends.
+    def _windows(self, mesh: Mesh, durations: Array, path: Array) -> Iterator[Window]:
+        """Yield the window of each visible gate, from where it is within detection range, on the way before at the earliest.
 
         Args:
             path: (N + 1, 3) m, positions at the nodes.
         """
-        options, first = self.course.task.options, 0
-        for number, parts in enumerate(self.course.ways if options.see > 0 else []):
-            begun = self.course.begun if number == 0 else 0.0
-            t = np.append(0.0, np.cumsum(intervals([mesh[i] for i in parts], durations[parts])))
-            near = self.course.in_range(parts, t, path[first : first + len(t)])
-            near = near if near > 0 else -begun / (1 - begun) * t[-1]
-            done, gate = (t[1:] - near) / (t[-1] - near), self.course.legs[parts[-1]].gate
-            end = int(np.abs(done - self.course.view_window[1]).argmin())
-            begin = np.searchsorted(done, done[end] - options.see + SHARE_SLACK, side="right")
-            if gate is not None and gate.visible and done[0] < self.course.view_window[1]:
-                way = first + np.arange(int((done <= 0).sum()), len(done))
-                yield gate, way, first + np.arange(max(begin - options.see_corners, 0), end + 1)
-            first += len(done)
+        options, course = self.course.task.options, self.course
+        t, first, before = np.append(0.0, np.cumsum(intervals(mesh, durations))), 0, list[int]()
+        for number, parts in enumerate(course.ways if options.gates_in_view else []):
+            earliest, begun = first - sum(len(mesh[i]) for i in before), course.begun if number == 0 else 0.0
+            last = first + sum(len(mesh[i]) for i in parts)
+            within = course.in_range([*before, *parts], t[earliest : last + 1], path[earliest : last + 1])
+            near = within if within > t[first] else t[first] - begun / (1 - begun) * (t[last] - t[first])
+            begin_s, end_s = course.view_window(near, t[last])
+            end = first + int(np.abs(t[first + 1 : last + 1] - end_s).argmin())
+            begin_s = max(begin_s + t[end + 1] - end_s, within)
+            gate = course.legs[parts[-1]].gate
+            if gate is not None and gate.visible and t[first + 1] < end_s:
+                begin = int(t[1:].searchsorted(begin_s + SHARE_SLACK * (t[last] - near), side="right"))
+                way = int(t[1:].searchsorted(near, side="right"))
+                least_s = max(options.see * (t[last] - t[way]), min(options.sight_s, t[end + 1] - begin_s))
+                at = np.arange(max(begin - options.see_corners, 0), end + 1)
+                yield Window(gate, np.arange(min(way, begin), last), at, least_s)
+            first, before = last, parts
 
 
 def _interpolated(q: Array, count: int) -> Array:

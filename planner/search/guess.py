@@ -28,9 +28,9 @@ class Guess:
         return f"{self.nose} x{self.slack:g}"
 
 
-def guesses(see: float) -> tuple[Guess, ...]:
-    """Return all variants, the most promising first: heading forward if gates shall be in view (see > 0)."""
-    noses = ("forward", "kept", "tilted") if see > 0 else ("tilted", "kept", "forward")
+def guesses(gates_in_view: bool) -> tuple[Guess, ...]:
+    """Return all variants, the most promising first: heading forward if gates shall be in view."""
+    noses = ("forward", "kept", "tilted") if gates_in_view else ("tilted", "kept", "forward")
     return tuple(Guess(nose, slack) for slack in (1.1, 1.5) for nose in noses)
 
 

@@ -73,7 +73,7 @@ def _explored(problem: TimeOptimalProblem, point_mass: PointMass, progress: Iter
     """Return the coarse optimum of every guess; several guesses are solved in parallel processes."""
     options = problem.course.task.options
     count = options.guesses or (1 if len(problem.course.ways) > LONG else 2)
-    chosen = guesses(options.see)[:count]
+    chosen = guesses(options.gates_in_view)[:count]
     if len(chosen) == 1:
         return {chosen[0].name: from_guess(problem, point_mass, chosen[0], EXPLORED, progress)}
     optima = {}

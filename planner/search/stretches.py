@@ -47,9 +47,9 @@ def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: Iter
     without the penalty, one course of 500 m converges and another does not.
     """
     course, options = problem.course, problem.course.task.options
-    if options.see == 0 or course.longest_way_m <= FAR_M:
+    if not options.gates_in_view or course.longest_way_m <= FAR_M:
         return coarse(problem, mesh, start, FIRST, progress)
-    blind = replace(course, task=replace(course.task, options=replace(options, see=0.0)))
+    blind = replace(course, task=replace(course.task, options=replace(options, see=0.0, sight_s=0.0)))
     done = TimeOptimalProblem(blind, problem.deadline).solve(mesh, start, FIRST, progress)
     iterations, settings = done.iterations, FIRST
     if done.success:

@@ -29,7 +29,7 @@ TRACK = generate_track(SEED, GATES)
 def log(tmp_path_factory, dcl) -> Path:
     """An exploration with a camera that is tilted more than its file says."""
     tilted = replace(dcl, camera=replace(dcl.camera, tilt_deg=dcl.camera.tilt_deg + TILT_DEG))
-    profile = replace(load_profile("dcl"), video_hz=15.0)
+    profile = replace(load_profile("dcl"), video_hz=10.0)
     _, _, verdict, path = explored(TRACK, dcl, profile, SEED, tmp_path_factory.mktemp("logs"), flown=tilted)
     assert verdict.status == "finished", verdict.cause
     return path

@@ -88,6 +88,16 @@ def test_a_plan_that_looks_elsewhere_is_refused_where_the_view_was_asked_for(dcl
     assert not refused.ok and "is in view over" in refused.status
 
 
+def test_gates_are_in_view_for_the_time_asked_for_from_before_the_last_one_where_they_are_near(dcl):
+    track, asked = straight(gate(12.0, 3.0), gate(20.0, -3.0), gate(30.0, 2.0)), PlanOptions(sight_s=0.7, guesses=1)
+    plan, certificate = make_plan(track, dcl, asked)
+    usual, before = make_plan(track, dcl, PlanOptions(guesses=1))
+    assert certificate.ok and before.ok and min(certificate.seen_s) > 0.68
+    assert np.diff(plan.gate_times_s).min() < 0.68, "one gate alone does not leave that time"
+    assert usual.total_time < plan.total_time < 1.1 * usual.total_time
+    assert "in view for" in judged(usual, track, dcl, asked).status
+
+
 def test_a_plan_that_turns_with_rotors_at_their_most_is_refused(vq1, dcl):
     free = replace(dcl, mixer=None)
     plan, certificate = make_plan(vq1, free, PlanOptions(guesses=1))

@@ -55,7 +55,7 @@ def test_the_planner_asks_for_the_view_over_the_same_part_of_the_way(metres, dcl
     ends = np.array([0.0, *(leg.target[0] for leg in legs)])
     x = np.concatenate([ends[:1], *(np.linspace(a, b, parts + 1)[1:] for a, b in zip(ends, ends[1:], strict=False))])
     mesh, durations = [np.full(parts, 1 / parts)] * len(legs), np.diff(ends) / 20.0
-    ((_, way, window),) = term._windows(mesh, durations, np.column_stack([x, 0 * x, 0 * x]))
+    ((_, way, window, _),) = term._windows(mesh, durations, np.column_stack([x, 0 * x, 0 * x]))
     begin = min(task.view_range_m(task.gates[0]), metres)  # m before the gate
     step = ends[1] / parts
     assert metres - x[way[0]] == pytest.approx(begin, abs=1.01 * step)

@@ -16,7 +16,7 @@ def test_intervals_that_look_away_in_part_are_refined_where_too_little_is_seen(p
     """Turned about before the window, once within it and behind it: what is refined are intervals of which a part is not seen."""
     course = resolve(Task(vq1, dcl, PlanOptions()))
     term, (mesh, point) = GatesInView(course), of_plan(plan, course)
-    _, way, window = list(term._windows(mesh, point.durations, point.x[:3].T))[1]
+    _, way, window, _ = list(term._windows(mesh, point.durations, point.x[:3].T))[1]
     x = point.x.copy()
     for k in (*range(way[0], window[0] + 1), window[4], *range(window[-1] + 2, way[-1] + 1)):
         x[Q, k] = product(from_euler(0.0, 0.0, np.pi), x[Q, k])
