@@ -173,8 +173,9 @@ class GateRetries:
         assert self._recovery is not None
         sigma_m = greatest_sigma(state.cov_p if state.cov_to_gate is None else state.cov_to_gate)
         aim = self._recovery.aim(x[P], state.v_w, sigma_m, state.lost, t)
-        most = self._recovery.accel_share * self._vehicle.thrust_max or self._config.recovery.accel_m_s2
-        u, q_wb = self._velocity.input(x, aim, dt, most)
+        stopping = self._recovery.accel_share
+        most = stopping * self._vehicle.thrust_max or self._config.recovery.accel_m_s2
+        u, q_wb = self._velocity.input(x, aim, dt, most, learn=not stopping)  # the integral would wind up
         self._controller.sent(t, u)
         return replace(control(x, u, q_wb, aim), theta=self._controller.theta)
 
