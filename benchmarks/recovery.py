@@ -216,7 +216,8 @@ def fly(case: Case, mishap: Mishap, recovers: bool) -> Flown:
 
     fly_link(pilot, profile, DisturbedLink(simulator, eye, pilot, mishap), Recorder(NoLog()), leave, [])
     race = simulator.referee.race
-    return Flown(race, race.cause if race.over else pilot.cause, pilot.guidance.passages.retries)
+    cause = race.cause if race.over else pilot.cause or "finished by its own estimate only"
+    return Flown(race, cause, pilot.guidance.passages.retries)
 
 
 def summary(flown: dict[str, list[Flown]]) -> str:

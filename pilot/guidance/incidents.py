@@ -31,9 +31,7 @@ class IncidentConfig:
     slack_s: float = 0.15
     counts: int = 5
     overdue_s: float = 0.5  # s of plan time beyond a gate
-    blind: float = (
-        1.0  # standard deviation across the opening over the room in it, above which a gate is not flown through
-    )
+    blind: float = 1.0  # standard deviation across the opening over the room in it, above which a gate is braked for
     brake_s: float = 0.25  # s until the thrust has turned against the flight, before such a gate
     brake_m_s2: float = 25.0  # deceleration assumed then, of the 53 m/s^2 used
     brake_m: float = 2.0  # m, distance at which the vehicle comes to rest before it
