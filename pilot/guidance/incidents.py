@@ -4,12 +4,18 @@
   flies on has not hit it.
 - The race status does not count a gate that was passed some time before it was sent.
 - The plan has advanced past the gate, and the gate's plane was not crossed near the gate.
-- The position to the gates has been too uncertain to fly through one for some time.
+- The position to the gates has been too uncertain to fly through one for some time, or the next gate has to be braked for now
+  and its opening is more likely missed than hit.
 """
 
 from dataclasses import dataclass
+from math import inf
 
+import numpy as np
+
+from estimation.estimator import State
 from link.messages import RaceStatus
+from pilot.guidance.caution import sigma_across
 from pilot.records.scoreboard import SAME_START_S
 from tracks.gate import Gate
 
@@ -20,13 +26,17 @@ class IncidentConfig:
 
     # Delay after a passage from which a status without it contradicts. Real builds count up to a quarter of a second late, by
     # other accounts three quarters. Once passages were counted, the delay is the longest seen, plus a status period, plus
-    # slack_s.
+    # slack_s; once so many were counted with what may be one delay, that one plus slack_s.
     status_s: float = 1.0
-    slack_s: float = 0.1
+    slack_s: float = 0.15
+    counts: int = 5
     overdue_s: float = 0.5  # s of plan time beyond a gate
+    blind: float = 1.0  # standard deviation across the opening over the room in it, above which a gate is braked for
+    brake_s: float = 0.25  # s until the thrust has turned against the flight, before such a gate
+    brake_m_s2: float = 25.0  # deceleration assumed then, of the 53 m/s^2 used
+    brake_m: float = 2.0  # m, distance at which the vehicle comes to rest before it
     lost_s: float = 1.5  # s without a position accurate enough for a gate
     finish_s: float = 5.0  # s after the last gate, beyond which no status is awaited any more
-    tries: int = 8  # attempts at one gate, of a quarter of a minute each: a race status may never count it
 
 
 def missed_margin(gate: Gate) -> float:
@@ -34,21 +44,32 @@ def missed_margin(gate: Gate) -> float:
     return -(gate.outer_m - gate.opening_m) / 4 if gate.has_frame else 0.0
 
 
+def brakes(gate: Gate, state: State, room_m: float, config: IncidentConfig) -> bool:
+    """Return whether a gate is more likely missed than hit, and the vehicle has to brake now, and can, to stop before it.
+
+    Args:
+        room_m: from the middle of the opening to where the vehicle would touch its edge.
+    """
+    speed = float(np.linalg.norm(state.v_w))
+    rest_m = -float(gate.local(state.p_wb)[0]) - speed * config.brake_s - speed**2 / (2 * config.brake_m_s2)
+    return 0 < rest_m < config.brake_m and sigma_across(gate, state.cov_to_gate) > config.blind * room_m
+
+
 class StatusWatch:
-    """Comparison of the gates counted by the race status with those passed by the estimate; adapts to the delay of the count."""
+    """Comparison of the gates counted by the race status with those passed by the estimate.
+
+    The status that first counts a gate bounds the delay of the count from above, the one before it from below.
+    """
 
     def __init__(self, config: IncidentConfig):
         self._config = config
+        self._before: RaceStatus | None = None
         self._status: RaceStatus | None = None
-        self._period_s = 0.0  # s between the last two
-        self._seen = 0  # gates counted so far
-        self._latest_s: float | None = None  # s, longest delay of the count so far
+        self._delays_s: list[tuple[float, float]] = []  # s, bounds of the delay, of each gate counted so far
 
     def receive(self, status: RaceStatus) -> None:
         """Process a status; the newest counts."""
-        if self._status is not None:
-            self._period_s = max(status.t - self._status.t, 0.0)
-        self._status = status
+        self._before, self._status = self._status, status
 
     def counted(self, go_t: float) -> int | None:
         """Return the number of gates counted by the newest status of the race that began at go_t (s); None without one."""
@@ -67,20 +88,27 @@ class StatusWatch:
         counted, status = self.counted(go_t), self._status
         if counted is None or status is None:
             return None
-        for k in range(self._seen, min(counted, len(passed_s))):
-            late = status.t - go_t - passed_s[k]
-            self._latest_s = late if self._latest_s is None else max(self._latest_s, late)
-        self._seen = max(self._seen, counted)
+        for k in range(len(self._delays_s), min(counted, len(passed_s))):
+            since = self._before.t if self._before is not None and self._before.gate <= k else -inf
+            self._delays_s.append((since - go_t - passed_s[k], status.t - go_t - passed_s[k]))
         if counted >= len(passed_s):
             return None
         return counted if status.t > go_t + passed_s[counted] + self._patience_s else None
 
     @property
     def _patience_s(self) -> float:
-        """Delay after a passage from which a status without it contradicts, s."""
-        if self._latest_s is None:
+        """Delay after a passage from which a status without it contradicts, s: as the gates counted so far were delayed."""
+        if not self._delays_s:
             return self._config.status_s
-        return max(self._latest_s, 0.0) + self._period_s + self._config.slack_s
+        lows, highs = zip(*self._delays_s, strict=True)
+        if len(highs) >= self._config.counts and max(lows) <= min(highs):  # one delay explains them all
+            return max(min(highs), 0.0) + self._config.slack_s
+        return max(*highs, 0.0) + self._period_s + self._config.slack_s
+
+    @property
+    def _period_s(self) -> float:
+        """Time between the last two status, s."""
+        return max(self._status.t - self._before.t, 0.0) if self._status and self._before else 0.0
 
 
 class LostWatch:
