@@ -37,7 +37,9 @@ class Predictor:
         return self._step.u
 
     def sent(self, t: float, u: Array) -> None:
-        """Record an input (4,) sent at t, s."""
+        """Record an input (4,) sent at t, s; it replaces later ones, sent for a time that did not come."""
+        while self._sent[-1][0] >= t:
+            self._sent.pop()
         self._sent.append((t, u))
 
     def thrust_at(self, t: float) -> float:

@@ -9,7 +9,7 @@ from mpc.problem.stage import NR, REFERENCE
 from planner.plan import Plan
 from tracks import corridor
 from tracks.gate import Gate
-from vehicle.dynamics import RATES_X
+from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
@@ -18,6 +18,7 @@ HOLE_S = 0.5  # s, node spacing of a plan above which the interval counts as mis
 CORRIDOR_S = 0.06  # s of plan time before and after a gate during which its opening is a constraint
 OPEN_M = 1e3  # m, half width that stands for "no constraint"
 CROSSING_M_S = 0.5  # m/s, lower bound of the normal speed through an opening, against division by zero
+LEVEL_M = 0.5  # m above the lowest height of the vehicle's centre, where the line beyond the plan's end levels out
 LOW_M = 1.0  # m, half width of the layer above the floor to which low parts of a plan are constrained
 P, Q, V, U_W, U_C, A = (REFERENCE[name].at for name in ("p", "q", "v", "u_w", "u_c", "a"))
 THETA, PACE, TARGET_PACE = (REFERENCE[name].at.start for name in ("theta", "pace", "target_pace"))
@@ -103,12 +104,23 @@ class Reference:
         q /= np.sqrt(np.einsum("ij,ij->i", q, q))[:, None]
         rows[:, THETA] = theta
         self._lead(rows, k)
-        self._bind_floor(rows, self._free[k] & (theta <= self.end), self._lowest_m)
         if theta[-1] > self.end:
-            beyond = np.maximum(theta - self.end, 0.0)[:, None]
-            rows[:, P] += beyond * rows[:, V]
-            rows[:, A] *= beyond == 0
+            self._extend(rows, np.maximum(theta - self.end, 0.0)[:, None])
+        self._bind_floor(rows, self._free[k], self._lowest_m)
         return rows
+
+    def _extend(self, rows: Array, beyond: Array) -> None:
+        """Extend rows, `beyond` (M, 1) s after the plan's end, straight, and level where they would approach the floor.
+
+        A descent too steep to be stopped by one g in the height left stays straight: turning earlier would cost the finish time.
+        """
+        z, v_z = P.stop - 1, V.stop - 1
+        steep = rows[:, v_z] ** 2 > 2 * GRAVITY * (self._lowest_m - rows[:, z])
+        level = np.where(steep, np.inf, np.maximum(rows[:, z], self._lowest_m - LEVEL_M))
+        rows[:, P] += beyond * rows[:, V]
+        rows[:, A] *= beyond == 0
+        low = rows[:, z] > level
+        rows[low, z], rows[low, v_z] = level[low], 0.0
 
     def _lead(self, rows: Array, k: np.ndarray) -> None:
         """Shift rows, at indices k (M,) of the table, with the gates, and narrow openings by their position uncertainty."""
@@ -125,7 +137,7 @@ class Reference:
 
     @staticmethod
     def _bind_floor(rows: Array, free: np.ndarray, lowest_m: float) -> None:
-        """Constrain free rows of a low plan to a layer above z = lowest_m, except after its end, where it is not controlled."""
+        """Constrain free rows of a low plan to a layer above z = lowest_m."""
         low = free & (rows[:, P.start + 2] > lowest_m - 1.5 * LOW_M)
         rows[low, GATE.start + 2], rows[low, DOWN.start + 2] = lowest_m - LOW_M, 1 / LOW_M
 

@@ -38,7 +38,6 @@ class EndReason(enum.StrEnum):
     NO_SOLUTION = "no solution"
     PLAN_OVERRUN = "plan overrun"
     TIME_LIMIT = "time limit"
-    NO_PERCEPTION = "no perception"
     ERROR = "error"  # a user error met in flight, or an internal error
 
 

@@ -233,6 +233,8 @@ class Pilot(Generic[E]):
 
     def _fly(self, t: float) -> list[Command]:
         period = 1 / self._profile.command_hz
+        if self._next_command - t > period + 1e-6:  # the simulator stood still while commands were predicted
+            self._next_command = t
         resting = self._launch is None and not self.guidance.ready(self.handshake.rested_s(t))
         if t < self._next_command - 1e-6 or resting:
             return self.handshake.keep_alive(t) if resting else []

@@ -36,6 +36,7 @@ class Trouble:
     frozen: bool = False  # the pilot's process: all that came meanwhile is heard at once
     imu_ahead_s: float = 0.0
     imu_stands: bool = False  # its values, under new stamps
+    suspended: bool = False  # the simulator, and its time with it
 
     def strikes(self, t):
         return self.begin <= t < self.begin + self.seconds
@@ -48,13 +49,21 @@ class TroubledWire(EmbeddedLink):
         super().__init__(simulator, eye)
         self._troubles = troubles
         self._imu = None  # newest sample before its values stood still
+        self._stood_s = 0.0
 
     def tick(self, expected):
+        trouble = next((one for one in self._troubles if one.suspended and one.strikes(self.simulator.t)), None)
+        if trouble is not None and self._stood_s < trouble.seconds:
+            self._stood_s += 1 / self.simulator.profile.physics_hz
+            self.t = self.now = self.simulator.t + self._stood_s
+            self.images = []
+            return []
+        self._stood_s = self._stood_s if trouble is not None else 0.0
         received = super().tick(expected)
         trouble = next((one for one in self._troubles if one.strikes(self.t)), None)
         if trouble is None or not trouble.imu_stands:
             self._imu = next((m for m in reversed(received) if isinstance(m, Imu)), self._imu)
-        if trouble is None:
+        if trouble is None or trouble.suspended:
             return received
         if trouble.imu_stands:
             return [replace(self._imu, t=m.t) if isinstance(m, Imu) else m for m in received]

@@ -22,7 +22,7 @@ AnyClient = MavlinkClient | MspClient
 CAUSES = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}  # SIGHUP does not exist on Windows
 DISARMS, DISARM_S = 5, 1.0  # least number of disarm commands, and s to repeat them until acknowledged
 REPEAT_S = 0.05  # s between two disarm commands
-SILENCE_S = 1.0  # s without IMU in flight, after which it is aborted
+SILENCE_S = 3.0  # s without IMU in flight, after which it is aborted: a simulator may stand still meanwhile, and its time with it
 FINISH_S = 5.0  # s, latest report of a finish by real builds
 
 

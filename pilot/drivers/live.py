@@ -144,7 +144,7 @@ class LiveDriver:
         self._recorder.image(image, self._pilot.last_sightings)
 
     def _guard(self, now: float, begin: float, timeout_s: float) -> None:
-        """End the wait for a simulator after the time-out, and a flight without perception."""
+        """End the wait for a simulator after the time-out, and replace a perception process that has died."""
         pilot = self._pilot
         if pilot.go_t is None and self._client.reconsider(now, complete=pilot.phase is not Phase.WAIT_LINK):
             pilot.forget_link()
@@ -159,7 +159,8 @@ class LiveDriver:
             where = f"on {self._client.where}{unanswered}"
             raise LinkError(f"no simulator within {timeout_s:g} s (--timeout) {where}: still missing {missing}")
         if not self._perception.alive:
-            pilot.abort(EndReason.NO_PERCEPTION, "the perception process died")
+            self._perception.revive()
+            self._recorder.note("perception", "the perception process died, and was started again")
         self._watch_perception(now)
 
     def _watch_perception(self, now: float) -> None:

@@ -27,6 +27,7 @@ from vehicle.process import end, shielded
 ImageReceiver = VideoReceiver | VisionReceiver
 POLL_S = 0.2  # s between the worker's checks whether it should end
 FROZEN_S = 1.0  # s without a cycle of the worker, after which it is reported; an image takes at most a tenth of that
+REVIVE_S = 3.0  # s, least interval between two starts of the worker, which takes about one to load
 END_S = 2.0  # s to wait at the end for a worker that responds
 FOUND_KEPT = 100  # detections buffered for the loop: some seconds
 
@@ -50,29 +51,44 @@ class PerceptionProcess:
 
     def __init__(self, open_receiver: Callable[[], ImageReceiver], camera: Camera, detector: str):
         """Start the worker, which opens the receiver. Raises LinkError when its port cannot be bound."""
+        self._tools = open_receiver, camera, detector
         context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
         # Shared memory without a lock. A window read during a write is half old, and as good as either.
         self._window = context.RawArray("d", len(SearchWindow._fields))
         self._host = context.RawValue("I", 0)  # IPv4 address of the only sender, 0 for any
-        self._round = context.RawValue("d", time.monotonic())  # monotonic s, last cycle of the worker
-        mailbox = self._window, self._host, self._round
-        self._process = context.Process(
-            target=_work, args=(theirs, open_receiver, camera, detector, *mailbox), name="perception", daemon=True
-        )
-        with shielded():
-            self._process.start()
-        theirs.close()
+        self._round = context.RawValue("d", 0.0)  # monotonic s, last cycle of the worker
+        self._found: deque[SeenImage] = deque(maxlen=FOUND_KEPT)
+        self._launch()
         try:
             self.address, problem = self.pipe.recv()
         except EOFError:
             self.address, problem = None, "the perception process died at its start"
-        self._found: deque[SeenImage] = deque(maxlen=FOUND_KEPT)
-        self._reader = threading.Thread(target=self._read, name="perception", daemon=True)
         self._reader.start()
         if problem:
             self.close()
             raise LinkError(problem)
+
+    def _launch(self) -> None:
+        """Start a worker, which first sends its address or a problem, and create the thread that reads its images."""
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self._launched = self._round.value = time.monotonic()
+        mailbox = self._window, self._host, self._round
+        self._process = context.Process(
+            target=_work, args=(theirs, *self._tools, *mailbox), name="perception", daemon=True
+        )
+        with shielded():
+            self._process.start()
+        theirs.close()
+        self._reader = threading.Thread(target=self._read, args=(self.pipe,), name="perception", daemon=True)
+
+    def revive(self) -> None:
+        """Replace a worker that has died, at most every `REVIVE_S`; nobody waits for the new one."""
+        if not self.alive and time.monotonic() - self._launched > REVIVE_S:
+            self._reader.join(END_S)
+            self.pipe.close()
+            self._launch()
+            self._reader.start()
 
     def expect(self, window: SearchWindow) -> None:
         """Set the region of the next image to search for gates."""
@@ -89,12 +105,13 @@ class PerceptionProcess:
             seen.append(self._found.popleft())
         return seen
 
-    def _read(self) -> None:
+    def _read(self, pipe: Connection) -> None:
         """Read on a thread: a worker that stalls in the middle of a message blocks only this thread."""
         # The worker has ended, or the pipe is closed here.
         with contextlib.suppress(EOFError, OSError, ValueError, TypeError):
             while True:
-                self._found.append(self.pipe.recv())
+                if isinstance(received := pipe.recv(), SeenImage):  # else the address of a worker that was revived
+                    self._found.append(received)
 
     @property
     def alive(self) -> bool:

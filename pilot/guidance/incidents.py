@@ -4,13 +4,18 @@
   flies on has not hit it.
 - The race status does not count a gate that was passed some time before it was sent.
 - The plan has advanced past the gate, and the gate's plane was not crossed near the gate.
-- The position to the gates has been too uncertain to fly through one for some time.
+- The position to the gates has been too uncertain to fly through one for some time, or the next gate has to be braked for now
+  and its opening is more likely missed than hit.
 """
 
 from dataclasses import dataclass
 from math import inf
 
+import numpy as np
+
+from estimation.estimator import State
 from link.messages import RaceStatus
+from pilot.guidance.caution import sigma_across
 from pilot.records.scoreboard import SAME_START_S
 from tracks.gate import Gate
 
@@ -26,14 +31,28 @@ class IncidentConfig:
     slack_s: float = 0.15
     counts: int = 5
     overdue_s: float = 0.5  # s of plan time beyond a gate
+    blind: float = 1.0  # standard deviation across the opening over the room in it, above which a gate is braked for
+    brake_s: float = 0.25  # s until the thrust has turned against the flight, before such a gate
+    brake_m_s2: float = 25.0  # deceleration assumed then, of the 53 m/s^2 used
+    brake_m: float = 2.0  # m, distance at which the vehicle comes to rest before it
     lost_s: float = 1.5  # s without a position accurate enough for a gate
     finish_s: float = 5.0  # s after the last gate, beyond which no status is awaited any more
-    tries: int = 8  # attempts at one gate, of a quarter of a minute each: a race status may never count it
 
 
 def missed_margin(gate: Gate) -> float:
     """Return the margin (m) below which a passage by the estimate has missed the gate."""
     return -(gate.outer_m - gate.opening_m) / 4 if gate.has_frame else 0.0
+
+
+def brakes(gate: Gate, state: State, room_m: float, config: IncidentConfig) -> bool:
+    """Return whether a gate is more likely missed than hit, and the vehicle has to brake now, and can, to stop before it.
+
+    Args:
+        room_m: from the middle of the opening to where the vehicle would touch its edge.
+    """
+    speed = float(np.linalg.norm(state.v_w))
+    rest_m = -float(gate.local(state.p_wb)[0]) - speed * config.brake_s - speed**2 / (2 * config.brake_m_s2)
+    return 0 < rest_m < config.brake_m and sigma_across(gate, state.cov_to_gate) > config.blind * room_m
 
 
 class StatusWatch:

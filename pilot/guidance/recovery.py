@@ -38,8 +38,8 @@ class RecoveryStage(enum.StrEnum):
 class RecoveryConfig:
     """Parameters of the recovery. Set by hand on races in which one gate was moved by 2 m, unless stated otherwise."""
 
-    brake_share: float = 0.6  # fraction of the vehicle's thrust used for braking
-    turn_rad_s: float = 6.0  # greatest body rate
+    brake_share: float = 0.9  # fraction of the vehicle's thrust used for braking
+    turn_rad_s: float = 10.0  # greatest body rate
     against_m_s: float = 8.0  # commanded backwards until at rest: the force does not fade with the speed
     climb_m_s: float = 2.0  # during the stop
     standing_m_s: float = 1.5  # speed at which the vehicle counts as at rest

@@ -1,6 +1,5 @@
 """Missed gates flown again: conditions, number of attempts, and control. Afterwards the plan is resumed, slowly at first."""
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,7 +9,7 @@ from link.messages import RaceStatus
 from mpc.control import Control
 from mpc.controller import Controller
 from pilot.flight import End, EndReason, Passages, Retry
-from pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, missed_margin
+from pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, brakes, missed_margin
 from pilot.guidance.recovery import Recovery, RecoveryConfig
 from pilot.guidance.velocity_controller import VelocityController, control
 from tracks.gate import Gate
@@ -21,6 +20,7 @@ from vehicle.statistics import greatest_sigma
 from vehicle.vehicle import Vehicle
 
 P = RATES_X["p"].at
+DENIED = "the race status does not count it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,6 @@ class GateRetries:
         self._track, self._course, self._controller, self._vehicle = track, course, controller, vehicle
         self._config = config or RetryConfig()
         self._status, self._lost = StatusWatch(self._config.incident), LostWatch(self._config.incident)
-        self._tries: Counter[int] = Counter()
         self._recovery: Recovery | None = None
         self._velocity = self._new_controller()
         self._rejoined_t: float | None = None
@@ -111,7 +110,7 @@ class GateRetries:
         return margin_m < missed_margin(gate)
 
     def judge(self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float) -> End | None:
-        """Begin an attempt if one is due, or give up.
+        """Begin an attempt if one is due; finish with the last gate. A gate is flown at until the run's time is over.
 
         Args:
             number: number of the next gate.
@@ -130,17 +129,28 @@ class GateRetries:
                     return End(EndReason.FINISHED)
                 self._recovery = self._try(number + 1, t)
             elif self._recovery.failed(t):
-                return self._begin(number, "a try took too long", passages, t, go_t)
+                self._begin(number, "a try took too long", passages, t, go_t)
             return None
-        if (denied := self._take_back(passages, go_t)) is not None:
-            return self._begin(denied, "the race status does not count it", passages, t, go_t)
-        if outside:
-            return self._begin(number, "passed outside of its opening", passages, t, go_t)
-        if self._controller.theta > self._controller.reference.gate_time(number) + self._config.incident.overdue_s:
-            return self._begin(number, "its plane was not crossed near it", passages, t, go_t)
-        if self._lost.lost(state.lost, t):
-            return self._begin(number, "the estimate is lost", passages, t, go_t)
+        number, why = self._incident(number, outside, passages, state, t, go_t)
+        if why:
+            self._begin(number, why, passages, t, go_t)
         return None
+
+    def _incident(
+        self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float
+    ) -> tuple[int, str]:
+        """Return the gate to be flown at again, and why; no reason if there is none. Arguments as in `judge`."""
+        if (denied := self._take_back(passages, go_t)) is not None:
+            return denied, DENIED
+        overdue_s = self._controller.theta - (t - state.t) - self._controller.reference.gate_time(number)
+        if outside:
+            return number, "passed outside of its opening"
+        if overdue_s > self._config.incident.overdue_s:
+            return number, "its plane was not crossed near it"
+        gate = self._course[number]
+        if brakes(gate, state, gate.half - self._vehicle.contact_radius_m, self._config.incident):
+            return number, "the estimate is too uncertain for it"
+        return number, "the estimate is lost" if self._lost.lost(state.lost, t) else ""
 
     def passed(self, number: int, t: float) -> None:
         """Record the passage of a gate; after an attempt the plan is resumed from there."""
@@ -163,8 +173,9 @@ class GateRetries:
         assert self._recovery is not None
         sigma_m = greatest_sigma(state.cov_p if state.cov_to_gate is None else state.cov_to_gate)
         aim = self._recovery.aim(x[P], state.v_w, sigma_m, state.lost, t)
-        most = self._recovery.accel_share * self._vehicle.thrust_max or self._config.recovery.accel_m_s2
-        u, q_wb = self._velocity.input(x, aim, dt, most)
+        stopping = self._recovery.accel_share
+        most = stopping * self._vehicle.thrust_max or self._config.recovery.accel_m_s2
+        u, q_wb = self._velocity.input(x, aim, dt, most, learn=not stopping)  # the integral would wind up
         self._controller.sent(t, u)
         return replace(control(x, u, q_wb, aim), theta=self._controller.theta)
 
@@ -174,7 +185,7 @@ class GateRetries:
         if self._status.confirms(number, go_t) or waited_s > self._config.incident.finish_s:
             return End(EndReason.FINISHED)
         if (denied := self._take_back(passages, go_t)) is not None:
-            return self._begin(denied, "the race status does not count it", passages, t, go_t)
+            self._begin(denied, DENIED, passages, t, go_t)
         self._recovery = self._recovery or self._try(number, t)
         return None
 
@@ -185,13 +196,9 @@ class GateRetries:
             del passages.times_s[denied:], passages.margins_m[denied:]
         return denied
 
-    def _begin(self, number: int, why: str, passages: Passages, t: float, go_t: float) -> End | None:
-        self._tries[number] += 1
-        if self._tries[number] > self._config.incident.tries:
-            return End(EndReason.PLAN_OVERRUN, f"gate {number} was not passed, flown at again and again: {why}")
+    def _begin(self, number: int, why: str, passages: Passages, t: float, go_t: float) -> None:
         passages.retries.append(Retry(number, t - go_t, why))
         self._recovery = self._try(number, t)
-        return None
 
     def _try(self, number: int, t: float) -> Recovery:
         self._velocity = self._new_controller()

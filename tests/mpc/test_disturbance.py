@@ -112,3 +112,16 @@ def test_a_jump_of_the_estimate_teaches_nothing(plan, dcl):
     filter = DisturbanceEstimator(dcl, load_adaptation())
     filter.update(plan.x[40], np.array([0.0, 2.0, 0.0]), np.zeros(4), 20.0, 1 / 60)
     assert np.allclose(filter.parameters, nominal_parameters(dcl))
+
+
+def test_inputs_for_a_time_that_did_not_come_are_forgotten(dcl):
+    """A simulator stands still while commands are predicted: the next command replaces them."""
+    x, parameters = np.zeros(RATES_X.size), nominal_parameters(dcl)
+    x[RATES_X["q"].at.start] = 1.0
+    straight, suspended = Predictor(dcl), Predictor(dcl)
+    for t in (0.0, 1.0, 1.1, 1.2):
+        suspended.sent(t, np.array([3.0, 0.0, 0.0, 20.0]) if t > 0 else np.zeros(4))
+    straight.sent(0.0, np.zeros(4))
+    for predictor in (straight, suspended):
+        predictor.sent(0.95, np.array([0.0, 2.0, 0.0, 15.0]))
+    assert np.array_equal(straight.ahead(1.3, x, parameters, 0.4), suspended.ahead(1.3, x, parameters, 0.4))

@@ -1,5 +1,7 @@
 """The plan as the controller reads it: sampled by progress, as fast as can be kept, through the gates' openings."""
 
+from dataclasses import replace
+
 import casadi as ca
 import numpy as np
 import pytest
@@ -186,3 +188,19 @@ def test_an_opening_is_the_narrower_the_less_is_known_of_its_place(plan, dcl, vq
     for side in ("across", "down"):
         before, after = (np.linalg.norm(rows[:, REFERENCE[side].at], axis=1) for rows in (sure, reference.sample(at)))
         assert before / after == pytest.approx([left, 1.0])
+
+
+def test_the_line_beyond_a_plan_does_not_lead_into_the_floor(dcl, plan):
+    """VQ1's plan, its end turned down: a finish that was not counted is flown at again."""
+    x = plan.x.copy()
+    x[-1, RATES_X["v"].at] = 20.0, 0.0, 3.0
+    diving, end = replace(plan, x=x), np.array([plan.total_time])
+    floor_m = float(x[-1, 2]) + 1.2
+    reference = Reference(diving, dcl, floor_m=floor_m)
+    row, (later,) = reference.sample(end)[0], reference.sample(end + 1.0)
+    assert row[V_R][2] > 1.0 and np.allclose(row[P], x[-1, :3]), "the plan itself stays"
+    assert later[P][2] < floor_m - dcl.contact_radius_m and later[V_R][2] == 0.0
+    assert np.allclose(later[P][:2], row[P][:2] + row[V_R][:2]), "level otherwise as straight as before"
+    for height_m in (np.inf, 0.5):
+        (straight,) = Reference(diving, dcl, floor_m=float(x[-1, 2]) + height_m).sample(end + 1.0)
+        assert np.allclose(straight[P], row[P] + row[V_R]), "far from the floor, and too near to it"

@@ -12,6 +12,7 @@ from link.profile import load_profile
 from link.udp import VideoReceiver
 from link.video import datagrams
 from perception.roi import SearchWindow
+from pilot.drivers import perception_process
 from pilot.drivers.perception_process import PerceptionProcess, SeenImage
 
 LIMIT_S = 20.0
@@ -26,20 +27,21 @@ def two_gates() -> bytes:
     return jpeg
 
 
-def test_the_process_sees_whole_images_until_it_is_told_of_a_window(dcl):
-    profile, jpeg = load_profile("spec"), two_gates()
-
-    def look(perception: PerceptionProcess, sender: socket.socket, number: int) -> SeenImage:
+def look(perception: PerceptionProcess, sender: socket.socket, number: int) -> SeenImage:
+    """Send an image until it was seen: a process may still load."""
+    profile, jpeg, end = load_profile("spec"), two_gates(), time.monotonic() + LIMIT_S
+    while time.monotonic() < end:
         for datagram in datagrams(VideoFrame(number / 30, number, jpeg), profile):
             sender.sendto(datagram, perception.address)
-        end = time.monotonic() + LIMIT_S
-        while time.monotonic() < end:
+        for _ in range(20):
             for seen in perception.receive():
                 if seen.id == number:
                     return seen
             time.sleep(0.01)
-        raise AssertionError(f"nothing was seen within {LIMIT_S:g} s")
+    raise AssertionError(f"nothing was seen within {LIMIT_S:g} s")
 
+
+def test_the_process_sees_whole_images_until_it_is_told_of_a_window(dcl):
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
         PerceptionProcess(partial(VideoReceiver, "127.0.0.1", 0), dcl.camera, "classical") as perception,
@@ -50,3 +52,24 @@ def test_the_process_sees_whole_images_until_it_is_told_of_a_window(dcl):
         perception.expect(SearchWindow(1.8))
         assert len(look(perception, sender, 3).detections) == 2
     np.testing.assert_allclose(right.corners_px.mean(0), [467.0, 167.0], atol=1.0)
+
+
+def test_a_process_that_has_died_is_replaced_and_sees_again(dcl, monkeypatch):
+    """The flight continues meanwhile: nobody waits for the new one."""
+    monkeypatch.setattr(perception_process, "REVIVE_S", 0.0)
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free,
+    ):
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        with PerceptionProcess(partial(VideoReceiver, "127.0.0.1", port), dcl.camera, "classical") as perception:
+            assert len(look(perception, sender, 1).detections) == 2
+            perception.revive()
+            assert len(look(perception, sender, 2).detections) == 2, "one that lives is not replaced"
+            perception._process.kill()
+            perception._process.join(LIMIT_S)
+            assert not perception.alive and perception.receive() == []
+            perception.revive()
+            assert perception.alive and len(look(perception, sender, 3).detections) == 2

@@ -14,7 +14,7 @@ from perception.association import Associator
 from pilot.drivers.lockstep import fly_lockstep
 from pilot.drivers.lockstep_perception import open_perception
 from pilot.flight import EndReason, Passages
-from pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, missed_margin
+from pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, brakes, missed_margin
 from pilot.guidance.recovery import Recovery, RecoveryConfig, RecoveryStage
 from pilot.guidance.retries import GateRetries
 from pilot.make import make_racer
@@ -101,6 +101,27 @@ def test_an_estimate_is_lost_when_it_is_for_some_time_on_end():
     assert not any(watch.lost(True, t) for t in np.arange(0, limit, 0.1))
     assert not watch.lost(False, limit) and not watch.lost(True, limit + 0.1)
     assert watch.lost(True, 2 * limit + 0.3)
+
+
+@pytest.mark.parametrize("speed", [4.0, 12.0, 25.0])
+@pytest.mark.parametrize("sigma", [0.3, 0.9, 1.1, 2.0])
+def test_a_gate_that_is_more_likely_missed_than_hit_is_braked_for_just_in_time(speed, sigma, vq1):
+    gate, room_m, config = vq1.gates[2], 0.45, IncidentConfig()
+    cov = (sigma * room_m) ** 2 * np.eye(3)
+
+    def braked(ahead_m):
+        p_w, v_w = gate.p_wg - ahead_m * gate.R_wg[:, 0], speed * gate.R_wg[:, 0]
+        state = State(GO, p_w, np.array([1.0, 0, 0, 0]), v_w, np.zeros(3), 1e-4 * np.eye(9), 0.0, cov)
+        return brakes(gate, state, room_m, config)
+
+    due_m = next((ahead_m for ahead_m in np.arange(40.0, 0.0, -0.1) if braked(ahead_m)), None)
+    assert (due_m is not None) == (sigma > config.blind) and not braked(-1.0), "a gate behind needs no brake"
+    if due_m is not None:
+        stop_m = speed * config.brake_s + speed**2 / (2 * config.brake_m_s2)
+        assert stop_m < due_m < stop_m + config.brake_m + 0.1, (
+            "it comes to rest before the gate, and is not braked for earlier"
+        )
+        assert not braked(0.9 * stop_m), "a vehicle that cannot stop flies on"
 
 
 def test_who_touched_no_frame_was_within_or_beyond_it(vq1, dcl):
@@ -224,14 +245,19 @@ def fly(track, plan, vehicle, number, step, retry):
     return verdict, pilot
 
 
-def test_a_gate_that_is_never_passed_is_given_up_at_last(retries):
+def test_a_gate_that_is_never_passed_is_flown_at_again_and_again(retries):
     passages, try_s = Passages(), RecoveryConfig().try_s
     assert retries.judge(0, True, passages, RESTING, GO, GO) is None
     assert [(one.gate, one.why) for one in passages.retries] == [(0, "passed outside of its opening")]
-    ends = [retries.judge(0, False, passages, RESTING, GO + 1.1 * try_s * k, GO) for k in range(1, 10)]
-    first = next(k for k, end in enumerate(ends) if end is not None)
-    assert ends[first].reason is EndReason.PLAN_OVERRUN and first + 1 == IncidentConfig().tries
-    assert len(passages.retries) == IncidentConfig().tries
+    assert all(retries.judge(0, False, passages, RESTING, GO + 1.1 * try_s * k, GO) is None for k in range(1, 20))
+    assert len(passages.retries) == 20 and retries.recovery is not None, "only the run's time limit ends it"
+
+
+def test_a_gate_is_not_overdue_while_the_state_is_old(retries, plan):
+    """A simulator that stands still keeps the vehicle from gates."""
+    retries._controller.progress.theta = plan.gate_times_s[0] + 2 * IncidentConfig().overdue_s
+    assert retries.judge(0, False, Passages(), RESTING, GO + 1.0, GO) is None and retries.recovery is None
+    assert retries.judge(0, False, Passages(), RESTING, GO, GO) is None and retries.recovery is not None
 
 
 def test_a_gate_two_metres_off_the_map_ends_the_race_only_where_nothing_is_flown_again(vq1, plan, dcl):

@@ -35,3 +35,11 @@ def test_the_race_is_finished_all_the_same(troubles, vq1, dcl, plan):
     race, reason = fly(troubles, vq1, dcl, plan, load_profile("spec"), seed=2)
     assert race.status is RunStatus.FINISHED, (race.status, race.cause, reason)
     assert len(race.gate_times_s) == 6
+
+
+def test_a_simulator_that_stands_still_costs_no_time(vq1, dcl, plan):
+    """Commands sent meanwhile are for a time that did not come."""
+    troubles = [Trouble(f"suspended at {t:g} s", t, 0.5, suspended=True) for t in (1.9, 4.6)]
+    race, reason = fly(troubles, vq1, dcl, plan, load_profile("spec"), seed=2)
+    assert race.status is RunStatus.FINISHED, (race.status, race.cause, reason)
+    assert race.gate_times_s[-1] < 1.1 * plan.total_time
