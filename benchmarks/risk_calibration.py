@@ -1,9 +1,9 @@
 """Calibration of the gate crossings predicted by `planner.doubt`: python benchmarks/risk_calibration.py logs/vq1 logs/vq2
 
-Reads campaigns of `race-bench --worlds unknown`. Each crossing's offset from the planned one, right and down in the axes of the
-true gate, over the predicted standard deviation towards that side should be standard normal. Prints the fractions within
-central intervals, with their binomial 95 % intervals (Clopper and Pearson 1934), and the fractions beyond one-sided quantiles
-towards the edges nearest to the plan, on which the margins depend. Writes JSON and a reliability diagram.
+Reads campaigns of `race-bench --worlds unknown`. Of all margins of a gate, from the vehicle's centre to the nearest edge, as many
+should be below a predicted quantile as the quantile says. Prints these fractions over all gates, with their binomial 95 %
+intervals (Clopper and Pearson 1934), the number of gates at which the fraction lies in the binomial 95 % band about the
+predicted one, and the predicted and flown spread at each gate. Writes JSON and a reliability diagram.
 """
 
 import sys
@@ -20,8 +20,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 from benchmarks.campaign.choice import USUAL, plan_options
 from benchmarks.campaign.store import Row, Store
@@ -36,35 +35,45 @@ from vehicle.errors import UserError, exit_code
 from vehicle.rotation import Array
 from vehicle.vehicle import load_vehicle
 
-LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # probabilities of central intervals
-TAILS = (0.16, 0.05, 0.01, 0.001)  # probabilities of one-sided tails
+LEVELS = (0.001, 0.01, 0.05, 0.16, 0.5)  # probabilities of margins below the predicted quantiles
+BAND = 0.95  # probability of the bands
+# Uncertainty of the worlds flown, `sim/worlds/unknown.yaml`, where it is smaller than the default: the scale of the map, and the
+# gates' offsets, 0.1 m on each axis, independent, so 0.1 m sqrt(1 + 1/4) beyond half of the previous gate's.
+FLOWN = Doubt(scale=0.004, map_m=0.112)
+DRAWN = (0.16, 0.05)  # levels of which the fractions at each gate are drawn
 AXES = ("right", "down")
 
 
 @dataclass(frozen=True)
 class Share:
-    """Fraction of n offsets, one per crossing and axis, within a region of this predicted probability."""
+    """Fraction of n margins below the quantile of this predicted probability."""
 
     predicted: float
     flown: float
     low: float  # 95 % interval of the fraction
     high: float
     n: int
+    gates: int  # number of gates at which the fraction lies in the band
 
     @property
     def text(self) -> str:
-        """Predicted and flown fraction with its interval, in %."""
-        return f"{100 * self.predicted:g} %: {100 * self.flown:.1f} [{100 * self.low:.1f}, {100 * self.high:.1f}] of {self.n}"
+        """Predicted and flown fraction with its interval, in %, and the number of gates in the band."""
+        return (
+            f"{100 * self.predicted:g} %: {100 * self.flown:.2f} [{100 * self.low:.2f}, {100 * self.high:.2f}],"
+            f" in the band at {self.gates} gates"
+        )
 
 
 @dataclass(frozen=True)
 class GateSpread:
-    """Predicted and flown spread at one gate, m, right and down."""
+    """Predicted and flown margins and spread at one gate; offsets from the planned crossing, m, right and down."""
 
-    sigma_more_m: list[float]  # predicted standard deviation towards right and down
-    sigma_less_m: list[float]  # predicted standard deviation towards left and up
+    flights: int
+    below: list[float]  # fraction of the margins below each quantile of `LEVELS`
+    drawn_m: list[float]  # predicted shift by the controller's corridor
+    sigma_m: list[float]  # predicted standard deviation, one-sided displacements excluded
     estimate_sigma_m: list[float]  # part of the estimation error in it
-    mean_m: list[float]  # flown, mean offset from the planned crossing
+    mean_m: list[float]  # flown
     std_m: list[float]
     estimate_rms_m: list[float]  # flown, rms of the estimation error
 
@@ -76,43 +85,44 @@ class Calibration:
     name: str
     flights: int
     finished: int
-    central: list[Share]
-    towards_edges: list[Share]
-    ratio: float  # rms of the offsets over their predicted standard deviations
+    margins: list[Share]
     gates: list[GateSpread]
 
 
-def share(predicted: float, hits: Array) -> Share:
-    """Return the fraction of hits (n,), 0 or 1, with its interval."""
-    found = binomtest(int(hits.sum()), len(hits)).proportion_ci()
-    return Share(predicted, float(hits.mean()), float(found.low), float(found.high), len(hits))
+def share(predicted: float, by_gate: list[Array]) -> Share:
+    """Return the fraction of margins below a quantile, from the predicted probabilities of less than each, by gate."""
+    hits = [int((u < predicted).sum()) for u in by_gate]
+    n = sum(map(len, by_gate))
+    found = binomtest(sum(hits), n).proportion_ci(BAND)
+    inside = sum(in_band(predicted, k, len(u)) for k, u in zip(hits, by_gate, strict=True))
+    return Share(predicted, sum(hits) / n, float(found.low), float(found.high), n, inside)
+
+
+def in_band(predicted: float, hits: int, n: int) -> bool:
+    """Return whether so many of n lie in the binomial band about a predicted probability."""
+    low, high = binom.interval(BAND, n, predicted)
+    return bool(low <= hits <= high)
 
 
 def calibrate(name: str, rows: list[Row], crossings: tuple[Crossing, ...]) -> Calibration:
     """Compare the flights of one plan with its prediction. Raises UserError where no gate was passed."""
-    offs, outs, gates = [], [], []
+    probabilities, gates = [], []
     for k, one in enumerate(crossings):
         some = [row.outcome for row in rows if k < len(row.outcome.crossing_m)]
         if one.gate.is_ball or not some:
             continue
+        u = one.below(np.array([outcome.margin_m[k] for outcome in some]))
         off = np.array([outcome.crossing_m[k] for outcome in some]) - one.planned_m
-        (more, less), seen = (
-            (one.across.sigmas(side * np.eye(2)) for side in (1, -1)),
-            np.diag(one.estimate_across) ** 0.5,
-        )
-        sigma = np.where(off > 0, more, less)
         wrong = np.array([outcome.misjudged_m[k] for outcome in some])
-        offs.append(off / sigma)
-        outs.append(np.sign(one.planned_m) * off / sigma)
-        spread = (more, less, seen, off.mean(axis=0), off.std(axis=0), np.sqrt((wrong**2).mean(axis=0)))
-        gates.append(GateSpread(*(part.tolist() for part in spread)))
-    if not offs:
+        below = [float((u < level).mean()) for level in LEVELS]
+        predicted = one.drawn_m, *(np.sqrt(np.diag(cov)) for cov in (one.across.cov, one.estimate_across))
+        flown = off.mean(axis=0), off.std(axis=0), np.sqrt((wrong**2).mean(axis=0))
+        probabilities.append(u)
+        gates.append(GateSpread(len(some), below, *(part.tolist() for part in (*predicted, *flown))))
+    if not gates:
         raise UserError(f"{name}: no flight passed a gate")
-    z, out = np.concatenate(offs).ravel(), np.concatenate(outs).ravel()
-    central = [share(level, np.abs(z) < ndtri((1 + level) / 2)) for level in LEVELS]
-    tails = [share(tail, out > -ndtri(tail)) for tail in TAILS]
     finished = sum(row.outcome.finished for row in rows)
-    return Calibration(name, len(rows), finished, central, tails, float(np.sqrt((z**2).mean())), gates)
+    return Calibration(name, len(rows), finished, [share(level, probabilities) for level in LEVELS], gates)
 
 
 def of_campaign(folder: Path, tracks: dict[str, Track]) -> list[Calibration]:
@@ -133,50 +143,55 @@ def of_campaign(folder: Path, tracks: dict[str, Track]) -> list[Calibration]:
         track, vehicle, options = tracks.get(name) or load_track(name), load_vehicle(of), plan_options(asked, laps)
         plan = read_plan(plan_path(folder / "plans" / asked, track, vehicle, options))
         plan.require(track, vehicle)
-        prediction = predict(plan, Task(track, vehicle, options), Doubt())
+        prediction = predict(plan, Task(track, vehicle, options), FLOWN)
         found.append(calibrate(f"{name}, {of}, {asked or USUAL}, {world}", rows, prediction.crossings))
     return found
 
 
 def report(one: Calibration) -> str:
     """Return a calibration as text."""
-    lines = [f"{one.name}: {one.finished} of {one.flights} finished, rms offset over predicted sigma {one.ratio:.2f}"]
-    lines += ["  within central intervals, %: " + "; ".join(part.text for part in one.central)]
-    lines += [
-        "  beyond one-sided quantiles towards the edges, %: " + "; ".join(part.text for part in one.towards_edges)
+    lines = [
+        f"{one.name}: {one.finished} of {one.flights} finished, {one.margins[0].n} margins at {len(one.gates)} gates"
     ]
+    lines += [f"  below the quantile of {part.text}" for part in one.margins]
     for k, gate in enumerate(one.gates):
-        for axis, *values in zip(AXES, *asdict(gate).values(), strict=True):
-            more, less, seen, mean, std, wrong = values
+        columns = (getattr(gate, name) for name in list(GateSpread.__dataclass_fields__)[2:])
+        for axis, drawn, sigma, seen, mean, std, wrong in zip(AXES, *columns, strict=True):
             lines.append(
-                f"  gate {k} {axis:5}: predicted -{less:.3f} +{more:.3f} (estimate {seen:.3f}), flown {std:.3f} about {mean:+.3f}"
-                f" (estimate {wrong:.3f}) m"
+                f"  gate {k} {axis:5}: predicted {sigma:.3f} (estimate {seen:.3f}) about {drawn:+.3f},"
+                f" flown {std:.3f} (estimate {wrong:.3f}) about {mean:+.3f} m"
             )
     return "\n".join(lines)
 
 
 def draw(path: Path, found: list[Calibration]) -> None:
-    """Plot the reliability diagram, and predicted against flown spread at each gate."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5.5), layout="constrained")
-    left.plot([0, 1], [0, 1], color="black", linewidth=0.8)
-    most = 0.0
+    """Plot the reliability diagram of all margins of a plan, and the fractions at each gate with the bands about them."""
+    figure, (left, *right) = plt.subplots(1, 1 + len(DRAWN), figsize=(16, 5.5), layout="constrained")
+    ends = LEVELS[0] / 2, 1.0
+    left.plot(ends, ends, color="black", linewidth=0.8)
     for one in found:
-        x, y = np.array([[part.predicted, part.flown] for part in one.central]).T
-        ends = np.array([[part.flown - part.low, part.high - part.flown] for part in one.central]).T
-        left.errorbar(x, y, np.maximum(ends, 0.0), marker="o", markersize=3, capsize=2, label=one.name)
-        names = ("sigma_more_m", "sigma_less_m", "std_m")
-        more, less, std = (np.array([getattr(gate, name) for gate in one.gates]).ravel() for name in names)
-        sigma = (more + less) / 2
-        right.plot(sigma, std, "o", markersize=3, label=one.name)
-        most = max(most, float(sigma.max()), float(std.max()))
-    right.plot([0, most], [0, most], color="black", linewidth=0.8)
-    left.set(xlabel="predicted fraction within the interval", ylabel="flown fraction, with binomial 95 % interval")
-    right.set(
-        xlabel="predicted standard deviation at a gate, mean of both sides [m]", ylabel="flown standard deviation [m]"
-    )
-    left.legend(fontsize=7)
-    for axis in (left, right):
-        axis.grid(alpha=0.3)
+        x, y, low, high = np.array([[part.predicted, part.flown, part.low, part.high] for part in one.margins]).T
+        least = np.maximum(y, ends[0])
+        left.errorbar(
+            x, least, [np.maximum(least - low, 0.0), high - least], marker="o", markersize=3, capsize=2, label=one.name
+        )
+    left.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="predicted probability of less margin")
+    left.set(ylabel="flown fraction, with binomial 95 % interval")
+    left.legend(fontsize=6)
+    for axes, level in zip(right, DRAWN, strict=True):
+        at = 0
+        for one in found:
+            numbers = np.arange(at, at + len(one.gates))
+            flown = [gate.below[LEVELS.index(level)] for gate in one.gates]
+            bands = np.array([binom.interval(BAND, gate.flights, level) for gate in one.gates]).T
+            counts = np.array([gate.flights for gate in one.gates])
+            axes.fill_between(numbers, *(bands / counts), step="mid", color="black", alpha=0.15, linewidth=0)
+            axes.plot(numbers, flown, "o", markersize=3)
+            at += len(one.gates) + 1
+        axes.axhline(level, color="black", linewidth=0.8)
+        axes.set(xlabel="gates, plan by plan", ylabel=f"flown fraction below the {100 * level:g} % quantile", xticks=[])
+    for axes in (left, *right):
+        axes.grid(alpha=0.3)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 

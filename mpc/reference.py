@@ -7,6 +7,7 @@ import numpy as np
 from mpc.course_belief import CourseBelief
 from mpc.problem.stage import NR, REFERENCE
 from planner.plan import Plan
+from tracks import corridor
 from tracks.gate import Gate
 from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array
@@ -17,11 +18,8 @@ HOLE_S = 0.5  # s, node spacing of a plan above which the interval counts as mis
 CORRIDOR_S = 0.06  # s of plan time before and after a gate during which its opening is a constraint
 OPEN_M = 1e3  # m, half width that stands for "no constraint"
 CROSSING_M_S = 0.5  # m/s, lower bound of the normal speed through an opening, against division by zero
-CLEAR_M = 0.1  # m, clearance of the vehicle's body from the edge of an opening, in addition to
-SURE = 2.0  # standard deviations of the gate's position
 LEVEL_M = 0.5  # m above the lowest height of the vehicle's centre, where the line beyond the plan's end levels out
 LOW_M = 1.0  # m, half width of the layer above the floor to which low parts of a plan are constrained
-ROOM_M = 0.1  # m, least half width left to the vehicle's centre, for openings hardly wider than the vehicle
 P, Q, V, U_W, U_C, A = (REFERENCE[name].at for name in ("p", "q", "v", "u_w", "u_c", "a"))
 THETA, PACE, TARGET_PACE = (REFERENCE[name].at.start for name in ("theta", "pace", "target_pace"))
 LOOK, GATE, ACROSS, DOWN = (REFERENCE[name].at for name in ("look", "gate", "across", "down"))
@@ -78,7 +76,7 @@ class Reference:
             if gate.is_ball:
                 continue
             near = np.abs(self._t - t) <= CORRIDOR_S
-            self._rooms_m[i] = room = max(gate.half - vehicle.contact_radius_m - CLEAR_M, ROOM_M)
+            self._rooms_m[i] = room = corridor.room(gate, vehicle.contact_radius_m)
             self._table[near, GATE], self._free[near], self._binding[near] = gate.p_wg, False, i
             # Project along the plan's direction onto the gate's plane, which may be crossed at any angle.
             through, v = gate.R_wg[:, 0], self._table[near, V]
@@ -133,7 +131,7 @@ class Reference:
         rows[:, V] += moving
         rows[:, LOOK] += self.belief.gates(self._ahead[k])[0]
         rows[:, GATE] += np.where(free, moved, offsets)
-        narrowed = rooms_m / np.maximum(rooms_m - SURE * sigmas_m, np.minimum(rooms_m, ROOM_M))
+        narrowed = rooms_m / corridor.narrowed(rooms_m, sigmas_m)
         for side in (ACROSS, DOWN):
             rows[:, side] *= np.where(free, 1.0, narrowed[:, None])
 

@@ -66,7 +66,7 @@ def draw_crossing(axes: Axes, gate: Gate, crossed_m: Array, risk: GateRisk, radi
     axes.plot(*np.vstack([outline, outline[:1]]).T, color="tab:red", linewidth=2.0)
     angle = np.linspace(0, 2 * np.pi, 120)
     ring = np.column_stack([np.cos(angle), np.sin(angle)])
-    axes.fill(*(crossed_m + SIGMAS * risk.spread.tube(ring)).T, color="tab:blue", alpha=0.35)
+    axes.fill(*(crossed_m + risk.drawn_m + SIGMAS * risk.spread.tube(ring)).T, color="tab:blue", alpha=0.35)
     axes.plot(*(crossed_m + radius_m * ring).T, color="black", linewidth=0.8)
     axes.plot(*crossed_m, "k+")
     axes.set_aspect("equal")

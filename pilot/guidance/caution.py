@@ -7,6 +7,7 @@ docs/worlds.md).
 
 import math
 
+from tracks.corridor import sigma_across
 from tracks.gate import Gate
 from vehicle.rotation import Array
 from vehicle.statistics import greatest_sigma
@@ -16,12 +17,6 @@ UNSEEN = 0.2  # standard deviation across the opening over the free room, above 
 SLOWEST = 0.4  # fraction of the plan's pace at full uncertainty: 0.35 to 0.5 finished equally often
 LATE = 1.3  # ratio to the requested command period: less is jitter, or telemetry at no multiple of it
 LATE_S = 0.5  # s, time constant of the mean period
-
-
-def sigma_across(gate: Gate, cov: Array | None) -> float:
-    """Return the greatest standard deviation (m) across a gate's opening for a covariance (3, 3) m^2; 0 if unknown."""
-    across = gate.R_wg[:, 1:]
-    return 0.0 if cov is None else greatest_sigma(across.T @ cov @ across)
 
 
 class Caution:

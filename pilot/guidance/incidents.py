@@ -15,8 +15,8 @@ import numpy as np
 
 from estimation.estimator import State
 from link.messages import RaceStatus
-from pilot.guidance.caution import sigma_across
 from pilot.records.scoreboard import SAME_START_S
+from tracks.corridor import sigma_across
 from tracks.gate import Gate
 
 

@@ -12,13 +12,14 @@ from mpc.control import Control, EstimatedParameters
 from mpc.controller import STALE_S, Controller
 from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
-from pilot.guidance.caution import Caution, sigma_across
+from pilot.guidance.caution import Caution
 from pilot.guidance.evasion import FrameEvasion
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector
 from pilot.guidance.retries import GateRetries, NoRetries
 from pilot.guidance.rivals import RivalWatch
 from pilot.replanning.handover import Replanning
 from planner.plan import Plan
+from tracks.corridor import sigma_across
 from tracks.track import Track
 from vehicle.rotation import Array, Vector
 from vehicle.vehicle import Vehicle

@@ -1,6 +1,6 @@
 """Allocation of a risk to edges: P(any collision) <= sum of P(collision with edge j) (Boole), with a share r_j for each edge.
 
-    margin_j = z(r_j) sigma_j,   z(r) = -Phi^-1(r),   sum_j r_j = P
+    P(deviation towards edge j > margin_j) = r_j,   sum_j r_j = P
 
 Iterative risk allocation (Ono and Williams, "Iterative risk allocation: a new approach to robust model predictive control with a
 joint chance constraint", CDC 2008): edges with an inactive margin give most of their share to those with an active one.
@@ -8,25 +8,13 @@ joint chance constraint", CDC 2008): edges with an inactive margin give most of 
 
 import numpy as np
 
+from planner.doubt.tails import Tails
 from vehicle.rotation import Array
 
+REPEATS = 5  # determinations of the active edges
 KEPT = 0.1  # -, fraction of its unused risk that an inactive edge keeps, so that the next plan may come nearer to it
 # Excess over the margin, m, up to which it is active, since a frame has depth and distances are measured in its middle plane.
 ACTIVE_M = 1e-2
-
-
-def quantile(risk: Array) -> Array:
-    """Return z, the number of standard deviations that a normal variable exceeds on one side with this probability."""
-    from scipy.special import ndtri  # slow to load, and not needed to fly a plan
-
-    return np.asarray(-ndtri(risk))
-
-
-def risk_of(room_m: Array, sigma_m: Array) -> Array:
-    """Return the probability that a normal error towards an edge exceeds the distance to it."""
-    from scipy.special import ndtr  # slow to load, as above
-
-    return np.asarray(ndtr(-np.asarray(room_m) / sigma_m))
 
 
 def uniform(total: float, count: int) -> Array:
@@ -34,12 +22,24 @@ def uniform(total: float, count: int) -> Array:
     return np.full(count, total / count)
 
 
-def reallocated(shares: Array, room_m: Array, sigma_m: Array) -> Array:
+def allocated(total: float, room_m: Array, tails: Tails) -> Array:
+    """Return shares (J,) of a total risk, equal among the active edges; inactive ones keep `KEPT` of an equal share."""
+    shares = equal = uniform(total, len(room_m))
+    for _ in range(REPEATS):
+        active = room_m <= tails.rooms(shares) + ACTIVE_M
+        if active.all() or not active.any():
+            break
+        shares = np.where(active, 0.0, KEPT * equal)
+        shares[active] = (total - shares.sum()) / active.sum()
+    return shares
+
+
+def reallocated(shares: Array, room_m: Array, tails: Tails) -> Array:
     """Return shares (J,) of the same sum, with the unused risk of inactive edges divided equally among the active ones."""
-    active = room_m <= quantile(shares) * sigma_m + ACTIVE_M
+    active = room_m <= tails.rooms(shares) + ACTIVE_M
     if active.all() or not active.any():
         return shares
-    used = np.minimum(risk_of(room_m, sigma_m), shares)
+    used = np.minimum(tails.risks(room_m), shares)
     kept = np.where(active, shares, KEPT * shares + (1 - KEPT) * used)
     kept[active] += (shares.sum() - kept.sum()) / active.sum()
     return np.asarray(kept)

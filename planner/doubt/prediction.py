@@ -1,27 +1,38 @@
 """Predicted distribution of the true position about the planned one, along a flight and at its gate crossings.
 
 The covariances of estimation error and closed-loop dispersion add, since the estimate is uncorrelated with its error (Bry and
-Roy 2011, eq. 24). The distance from the flight's line to an edge of an opening is measured normal to both:
+Roy 2011, eq. 24). Crossings are mixtures of normal distributions: gates are recognised sooner or later, and vehicles fall short
+of thrust, or not. The distance from the flight's line to an edge of an opening is measured normal to both:
 
-    d = (v . x) n - (v . n) x, normalised,   sigma^2 = d' C d,   room = h' (the edge's distance along d) - contact radius
+    d = (v . x) n - (v . n) x, normalised,   room = h' (the edge's distance along d) - contact radius
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
-from planner.doubt.estimate import IMU_HZ, estimate_doubt
+from planner.doubt.estimate import IMU_HZ, EstimateDoubt, estimate_doubt, in_view
 from planner.doubt.motion import Motion, motion
-from planner.doubt.tracking import Response, tracking_doubt
+from planner.doubt.narrowing import HORIZON_S, displacement
+from planner.doubt.sightings import RECOGNISED, recognised
+from planner.doubt.tails import Tails, limited
+from planner.doubt.tracking import Response, shortfalls, tracking_doubt
 from planner.models import P
 from planner.plan import Plan
 from planner.task import Task
+from tracks import corridor
 from tracks.gate import Gate
 from vehicle.doubt import Doubt
 from vehicle.rotation import Array
 
 SPEED_MIN = 0.5  # m/s along a gate's axis, as in the planner's constraint
+# max(x, 0) of a standard normal x as three cases: probability, mean and standard deviation, of x below zero, and of its positive
+# half on either side of its median.
+FALLS_SHORT = ((0.5, 0.0, 0.0), (0.25, 0.324, 0.194), (0.25, 1.271, 0.492))
 
 
 def edges_of(gate: Gate) -> Array:
@@ -52,6 +63,21 @@ class Spread:
 
 
 @dataclass(frozen=True, eq=False)
+class Case:
+    """Crossing point in a gate's plane in one case of recognition, right and down: the planned one, plus a displacement by the
+    corridor, plus errors of estimate, line and loop, plus one-sided displacements by missing thrust."""
+
+    probability: float
+    drawn_m: Array  # (2,) m, displacement by the corridor
+    free_m: (
+        float  # m, half width of the corridor at the crossing, beyond which the controller allows no believed deviation
+    )
+    estimate_cov: Array  # (2, 2) m^2
+    line_cov: Array  # (2, 2) m^2
+    loop_cov: Array  # (2, 2) m^2
+
+
+@dataclass(frozen=True, eq=False)
 class Crossing:
     """Predicted passage of a gate."""
 
@@ -59,54 +85,101 @@ class Crossing:
     t: float  # s of plan time
     p_w: Array  # (3,) m, planned position
     v_w: Array  # (3,) m/s, planned velocity
-    cov: Array  # (3, 3) m^2, world NED, of the true position relative to the true gate, minus the planned one
-    short_w: Array  # (K, 3) m, world NED, one-sided shift by one standard deviation of each shortfall
-    estimate_cov: Array  # (3, 3) m^2, world NED, the estimation error's part of `cov`
-
-    @cached_property
-    def _local(self) -> tuple[Array, Array]:
-        return self.gate.local(self.p_w), self.v_w @ self.gate.R_wg
-
-    @cached_property
-    def _in_plane(self) -> Array:
-        """Derivative (2, 3) of the crossing point, right and down, with respect to the position: p_yz - v_yz / v_x p_x."""
-        v = self._local[1]
-        return np.asarray(np.column_stack([-v[1:] / max(v[0], SPEED_MIN), np.eye(2)]) @ self.gate.R_wg.T)
-
-    @property
-    def across(self) -> "Spread":
-        """Distribution of the crossing point in the gate's plane, right and down."""
-        return Spread(self._in_plane @ self.cov @ self._in_plane.T, self.short_w @ self._in_plane.T)
-
-    @property
-    def estimate_across(self) -> Array:
-        """Covariance (2, 2), m^2, of the estimation error in the crossing point."""
-        return np.asarray(self._in_plane @ self.estimate_cov @ self._in_plane.T)
+    short_m: (
+        Array  # (K, 2) m, right and down, one-sided shift of the crossing by one standard deviation of each shortfall
+    )
+    cases: tuple[Case, ...]
 
     @cached_property
     def planned_m(self) -> Array:
         """Planned crossing point (2,), m, right and down of the opening's centre."""
-        return np.asarray(self._local[0][1:])
+        return np.asarray(self.gate.local(self.p_w)[1:])
+
+    @property
+    def drawn_m(self) -> Array:
+        """Mean displacement (2,), m, of the crossing point by the corridor, right and down."""
+        return self._averaged([case.drawn_m for case in self.cases])
+
+    @property
+    def across(self) -> Spread:
+        """Distribution of the crossing point about `planned_m` + `drawn_m`, right and down."""
+        off = [case.drawn_m - self.drawn_m for case in self.cases]
+        covs = [
+            case.estimate_cov + case.line_cov + case.loop_cov + np.outer(m, m)
+            for case, m in zip(self.cases, off, strict=True)
+        ]
+        return Spread(self._averaged(covs), self.short_m)
+
+    @property
+    def estimate_across(self) -> Array:
+        """Covariance (2, 2), m^2, of the estimation error in the crossing point."""
+        return self._averaged([case.estimate_cov for case in self.cases])
+
+    def _averaged(self, parts: list[Array]) -> Array:
+        """Return the mean over the cases."""
+        return np.asarray(np.tensordot([case.probability for case in self.cases], np.array(parts), axes=1))
 
     @cached_property
-    def _towards(self) -> Array:
-        """Unit vectors d (E, 3) in gate axes, from the path to each edge."""
-        v, edges = self._local[1], edges_of(self.gate)
-        out = edges[:, :2] @ v[1:]
-        d = np.column_stack([-out, edges[:, :2] * v[0]])
-        return np.asarray(d / np.linalg.norm(d, axis=1, keepdims=True))
+    def inside_m(self) -> Array:
+        """Distances (E,), m, in the gate's plane from the planned crossing to each edge of the opening."""
+        edges = edges_of(self.gate)
+        return np.asarray(edges[:, 2] - edges[:, :2] @ self.planned_m)
 
     @cached_property
-    def sigmas_m(self) -> Array:
-        """Standard deviations (E,), m, towards each edge of the opening."""
-        return Spread(self.cov, self.short_w).sigmas(self._towards @ self.gate.R_wg.T)
+    def slants(self) -> Array:
+        """Distances (E,) from the path to each edge, normal to both, over those in the gate's plane."""
+        v, edges = self.v_w @ self.gate.R_wg, edges_of(self.gate)
+        return np.asarray(v[0] / np.hypot(v[0], edges[:, :2] @ v[1:]))
 
-    @cached_property
+    @property
     def distances_m(self) -> Array:
         """Distances (E,), m, from the planned line to each edge."""
-        n, edges = self._towards, edges_of(self.gate)
-        inside = edges[:, 2] - edges[:, :2] @ self.planned_m
-        return np.asarray(inside * (n[:, 1:] * edges[:, :2]).sum(axis=1))
+        return np.asarray(self.inside_m * self.slants)
+
+    @cached_property
+    def tails(self) -> Tails:
+        """Deviations of the crossing point towards each edge, in the gate's plane."""
+        return self._tails(np.inf)
+
+    @property
+    def slanted(self) -> Tails:
+        """Deviations towards each edge, normal to it and to the path, as `distances_m`."""
+        return self.tails.scaled(self.slants)
+
+    @property
+    def undrawn(self) -> Tails:
+        """`slanted` without displacements by the corridor towards an edge, which a plan nearer to that edge would not have."""
+        return self._tails(0.0).scaled(self.slants)
+
+    def _tails(self, most_m: float) -> Tails:
+        """Return the deviations in the gate's plane, with displacements by the corridor towards an edge of at most most_m."""
+        normals = edges_of(self.gate)[:, :2]
+        short, parts = normals @ self.short_m.T, []
+        for case in self.cases:
+            moved = normals @ case.drawn_m
+            room = np.maximum(case.free_m * np.abs(normals).sum(axis=1) - normals @ self.planned_m - moved, 0.0)
+            steady = limited(_sigmas(normals, case.loop_cov), room) ** 2
+            steady += _sigmas(normals, case.estimate_cov + case.line_cov) ** 2
+            moved = np.minimum(moved, most_m)
+            for falls in product(FALLS_SHORT, repeat=len(self.short_m)):
+                shares, means, sigmas = np.array(falls).T
+                sigma_m = np.sqrt(steady + short**2 @ sigmas**2)
+                parts.append((case.probability * shares.prod(), moved + short @ means, sigma_m))
+        weights, means_m, sigmas_m = zip(*parts, strict=True)
+        return Tails(np.array(weights), np.column_stack(means_m), np.column_stack(sigmas_m))
+
+    def below(self, margins_m: Array) -> Array:
+        """Return the probabilities (M,) of less than these distances (M,), m, from the vehicle's centre to the nearest edge.
+
+        Within a case deviations towards different edges count as independent.
+        """
+        clear = [1 - self.tails.by_case(self.inside_m - margin).T for margin in np.asarray(margins_m)]
+        return np.array([self.tails.weights @ (1 - np.prod(by_edge, axis=1)) for by_edge in clear])
+
+
+def _sigmas(normals: Array, cov: Array) -> Array:
+    """Return standard deviations (E,) towards unit vectors (E, 2) for a covariance (2, 2)."""
+    return np.asarray(np.sqrt(np.einsum("ei,ij,ej->e", normals, cov, normals)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +187,9 @@ class Prediction:
     """Predicted distribution of the position along a whole flight."""
 
     motion: Motion
-    cov: Array  # (M, 3, 3) m^2, world NED, of the true position minus the planned one, relative to the next gate
-    short_w: Array  # (M, K, 3) m, as in `Crossing`
+    # (M, 3, 3) m^2, world NED, of the true position minus the planned one, relative to the next gate, in the likeliest case
+    cov: Array
+    short_w: Array  # (M, K, 3) m, world NED, one-sided shift by one standard deviation of each shortfall
     crossings: tuple[Crossing, ...]
 
 
@@ -129,12 +203,53 @@ def predict(plan: Plan, task: Task, doubt: Doubt, loop: Response | None = None) 
     path = motion(plan, task.vehicle, IMU_HZ)
     passed = plan.gate_times_s[: len(task.gates)]
     flown_to = np.minimum(passed.searchsorted(path.t), len(passed) - 1)
-    estimate = estimate_doubt(path, flown_to, task, doubt)
-    tracked = tracking_doubt(path, estimate, task, doubt, loop)
-    cov, short_w = (estimate.cov + tracked.cov)[:, :3, :3], tracked.short_w
-    last = path.t.searchsorted(passed, side="right") - 1  # the last sample on the way to each gate
+    images, short_w = in_view(path, task), shortfalls(path, task.vehicle, doubt, loop)
+    ways = []
+    for late, probability in RECOGNISED:
+        seen = recognised(images, late)
+        estimate = estimate_doubt(path, seen, flown_to, task, doubt)
+        believed = estimate if doubt == Doubt() else estimate_doubt(path, seen, flown_to, task, Doubt())
+        tracked = tracking_doubt(path, estimate, task, doubt, loop)[:, :3, :3]
+        ways.append(_Way(probability, estimate, believed.across_m, tracked))
     crossings = tuple(
-        Crossing(gate, float(t), plan.x[node, P], path.v_w[k], cov[k], short_w[k], estimate.cov[k][:3, :3])
-        for gate, t, node, k in zip(task.gates, passed, plan.gate_nodes, last, strict=False)
+        _crossing(number, gate, float(t), plan.x[node, P], path, short_w, ways, task, loop)
+        for number, (gate, t, node) in enumerate(zip(task.gates, passed, plan.gate_nodes, strict=False))
     )
-    return Prediction(path, cov, short_w, crossings)
+    line_cov = loop.line(task.vehicle) ** 2 * np.eye(3)
+    return Prediction(path, ways[0].estimate.cov[:, :3, :3] + ways[0].tracked + line_cov, short_w, crossings)
+
+
+class _Way(NamedTuple):
+    """Prediction along a whole flight in one case of recognition."""
+
+    probability: float
+    estimate: EstimateDoubt
+    across_m: Array  # (M, G) m, as in `EstimateDoubt`, but as the flight's filter believes, whose prior is the default `Doubt`
+    tracked: Array  # (M, 3, 3) m^2, world NED, of the estimated position about the plan
+
+
+def _crossing(
+    number: int,
+    gate: Gate,
+    t: float,
+    p_w: Array,
+    path: Motion,
+    short_w: Array,
+    ways: Sequence[_Way],
+    task: Task,
+    loop: Response,
+) -> Crossing:
+    """Return the crossing of gate `number` of a flight, planned at p_w (3,) m at t, s."""
+    k = int(path.t.searchsorted(t, side="right")) - 1  # the last sample on the way to the gate
+    v = path.v_w[k] @ gate.R_wg
+    # Derivative (2, 3) of the crossing point with respect to the position: p_yz - v_yz / v_x p_x.
+    in_plane = np.column_stack([-v[1:] / max(v[0], SPEED_MIN), np.eye(2)]) @ gate.R_wg.T
+    horizon = slice(*path.t.searchsorted([t - HORIZON_S, t]))
+    room_m = np.array(corridor.room(gate, task.vehicle.contact_radius_m))
+    cases, line_cov = [], loop.line(task.vehicle) ** 2 * np.eye(3)
+    for way in ways:
+        free_m = corridor.narrowed(room_m, way.across_m[horizon, number])
+        drawn_m = displacement(gate.local(p_w)[1:], path.t[horizon], free_m, loop)
+        covs = (way.estimate.cov[k, :3, :3], line_cov, way.tracked[k])
+        cases.append(Case(way.probability, drawn_m, float(free_m[-1]), *(in_plane @ C @ in_plane.T for C in covs)))
+    return Crossing(gate, t, p_w, path.v_w[k], short_w[k] @ in_plane.T, tuple(cases))

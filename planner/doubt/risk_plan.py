@@ -10,17 +10,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.course.solids import FreeSpace
-from planner.doubt.allocation import ACTIVE_M, quantile, reallocated, risk_of, uniform
+from planner.doubt.allocation import ACTIVE_M, allocated, reallocated
 from planner.doubt.prediction import Crossing, edges_of, predict
 from planner.doubt.solids import near_solids
+from planner.doubt.tails import Tails
 from planner.options import RISK_MOST, PlanOptions
 from planner.plan import Plan
 from planner.task import Task
+from tracks import corridor
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 
 ROUNDS = 8  # largest number of rounds (chosen)
 SETTLED_M = 0.005  # m, change of the active margins below which the rounds end
+OFFERED = 5.0  # -, risk that is offered over that of passages through the middle only; VQ2 needs 5
 FASTER_S = 1e-3  # s, gain of flight time below which the rounds end
 
 # Plan under options, from a warm start; None without a certified plan.
@@ -29,12 +32,14 @@ Solve = Callable[[PlanOptions, Plan | None], Plan | None]
 
 @dataclass(frozen=True, eq=False)
 class EdgeDistances:
-    """Distances of a plan and standard deviations towards all J edges, then towards the K solids near it."""
+    """Distances of a plan and deviations from it towards all J edges, then towards the K solids near it."""
 
     crossings: tuple[Crossing, ...]
     solids: tuple[str, ...]  # names
     room_m: Array  # (J + K,) m, from the body's sphere
-    sigma_m: Array  # (J + K,) m
+    tails: Tails  # of J + K edges
+    undrawn: Tails  # likewise, as in `Crossing`, for the margins of the next plan
+    least_m: Array  # (J + K,) m, margin below which a plan would lie outside the controller's corridor, where it is not flown
 
     @property
     def edges(self) -> int:
@@ -44,7 +49,7 @@ class EdgeDistances:
     @property
     def total(self) -> float:
         """Risk of the plan: the sum over edges and solids, an upper bound."""
-        return float(risk_of(self.room_m, self.sigma_m).sum())
+        return float(self.tails.risks(self.room_m).sum())
 
     def options(self, base: PlanOptions, margins_m: Array) -> PlanOptions:
         """Return options with the margins (J + K,), m, beyond the body's sphere."""
@@ -75,8 +80,9 @@ def plan_at_risk(task: Task, solve: Solve, warm: Plan | None) -> Plan:
             break
         rooms = _rooms(plan, task)
         kept = len(shares) == len(rooms.room_m)
-        shares = reallocated(shares, rooms.room_m, rooms.sigma_m) if kept else uniform(risk, len(rooms.room_m))
-        margins = quantile(shares) * rooms.sigma_m
+        parts = rooms.room_m, rooms.tails
+        shares = reallocated(shares, *parts) if kept else allocated(risk, *parts)
+        margins = np.maximum(rooms.undrawn.rooms(shares), rooms.least_m)
         if rooms.total <= risk:
             if best is not None and plan.total_time > best.total_time - FASTER_S:
                 break
@@ -88,7 +94,7 @@ def plan_at_risk(task: Task, solve: Solve, warm: Plan | None) -> Plan:
             if best is not None and float(np.abs(margins - before)[touched].max(initial=0.0)) < SETTLED_M:
                 break
         if best is None:
-            _require_room(task, rooms, margins)
+            _require_room(task, rooms, risk)
         plan, before = solve(rooms.options(base, margins), plan), margins
     if best is None:
         raise UserError(
@@ -102,31 +108,45 @@ def _rooms(plan: Plan, task: Task) -> EdgeDistances:
     crossings = prediction.crossings
     near = near_solids(prediction, task, FreeSpace.of(task).solids)
     room = np.concatenate([*(one.distances_m - radius for one in crossings), [one.room_m for one in near]])
-    sigma = np.concatenate([*(one.sigmas_m for one in crossings), [one.sigma_m for one in near]])
-    return EdgeDistances(crossings, tuple(one.name for one in near), room, sigma)
+    beside = Tails.normal(np.array([one.sigma_m for one in near]))
+    tails, undrawn = (
+        Tails.joined([*parts, beside])
+        for parts in ([one.slanted for one in crossings], [one.undrawn for one in crossings])
+    )
+    least = [np.full(len(one.inside_m), one.gate.half - radius - corridor.room(one.gate, radius)) for one in crossings]
+    names = tuple(one.name for one in near)
+    return EdgeDistances(
+        crossings, names, room, tails, undrawn, np.maximum(np.concatenate([*least, np.zeros(len(near))]), 0.0)
+    )
 
 
-def _require_room(task: Task, rooms: EdgeDistances, margins_m: Array) -> None:
-    """Check that the margins of opposite edges leave room between them.
+def _require_room(task: Task, rooms: EdgeDistances, risk: float) -> None:
+    """Check that passages through the middle of all openings fit the risk.
 
     Raises:
-        UserError: they do not; the message gives a feasible risk.
+        UserError: they do not; the message names the gate at most risk, and gives a feasible risk.
     """
-    radius, first = task.vehicle.contact_radius_m, 0
-    for i, one in enumerate(rooms.crossings):
-        count = len(edges_of(one.gate))
-        keep, sigma = margins_m[first : first + count] + radius, rooms.sigma_m[first : first + count]
-        normals, h = edges_of(one.gate)[:, :2], edges_of(one.gate)[:, 2]
-        opposite = normals @ normals.T < -0.99
-        wide = (h[:, None] + h)[opposite] - (keep[:, None] + keep)[opposite]
-        if len(wide) and wide.min() <= 0:
-            least = float(rooms.edges * risk_of(np.array(one.gate.half - radius), sigma.max()))
-            remedy = (
-                f"--risk {least:.1g}" if least <= RISK_MOST else "a wider opening, or a smaller uncertainty (--doubt),"
-            )
-            raise UserError(
-                f"{task.track.name}: gates[{task.number(i)}]: the opening of {2 * one.gate.half:g} m is too small for --risk"
-                f" {task.options.risk:g}: {2 * one.gate.half - float(wide.min()):.2f} m are needed at"
-                f" a predicted standard deviation of {sigma.max():.2f} m; {remedy} would fit"
-            )
-        first += count
+    radius, middles = task.vehicle.contact_radius_m, [_in_the_middle(one) for one in rooms.crossings]
+    parts = [
+        float(middle.risks(one.slants * one.gate.half - radius).sum())
+        for one, middle in zip(rooms.crossings, middles, strict=True)
+    ]
+    least = OFFERED * sum(parts)
+    if sum(parts) <= risk:
+        return
+    i = int(np.argmax(parts))
+    opening_m, middle = 2 * rooms.crossings[i].gate.half, middles[i]
+    edges = len(middle.means_m)
+    needed_m = 2 * (radius + float(middle.rooms(np.full(edges, risk * parts[i] / sum(parts) / edges)).max()))
+    remedy = f"--risk {least:.1g}" if least <= RISK_MOST else "a wider opening, or a smaller uncertainty (--doubt),"
+    raise UserError(
+        f"{task.track.name}: gates[{task.number(i)}]: the opening of {opening_m:g} m is too small for --risk {risk:g}:"
+        f" {needed_m:.2f} m are needed at a predicted standard deviation of {float(middle.spread_m.max()):.2f} m;"
+        f" {remedy} would fit"
+    )
+
+
+def _in_the_middle(crossing: Crossing) -> Tails:
+    """Return the deviations of a passage through the middle of its opening, from which the controller is not drawn away."""
+    tails = crossing.slanted
+    return Tails(tails.weights, np.zeros_like(tails.means_m), tails.sigmas_m)

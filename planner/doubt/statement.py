@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.course.solids import FreeSpace
-from planner.doubt.allocation import risk_of
 from planner.doubt.prediction import Crossing, Prediction, Spread, predict
 from planner.doubt.solids import near_solids
+from planner.doubt.tails import Tails
 from planner.plan import Plan
 from planner.task import Task
 
@@ -16,7 +16,8 @@ from planner.task import Task
 class GateRisk:
     """Risk of one passage. Edges in the order of `Gate.edges`: up, right, down and left of a square."""
 
-    cov_m2: list[list[float]]  # (2, 2) m^2, right and down, of the crossing point about the planned one
+    drawn_m: list[float]  # (2,) m, right and down, mean shift of the crossing by the controller's corridor
+    cov_m2: list[list[float]]  # (2, 2) m^2, right and down, of the crossing point about the planned one so shifted
     short_m: list[
         list[float]
     ]  # (2, 2) m, right and down, shift of the crossing by one standard deviation less thrust, or more drag
@@ -27,7 +28,7 @@ class GateRisk:
 
     @property
     def spread(self) -> Spread:
-        """Distribution of the crossing point, right and down."""
+        """Distribution of the crossing point about the planned one plus `drawn_m`, right and down."""
         return Spread(np.array(self.cov_m2), np.array(self.short_m))
 
 
@@ -49,12 +50,12 @@ def stated(prediction: Prediction, task: Task) -> FlightRisk:
     """Return the risk of a prediction."""
     gates = [_gate(one, task.vehicle.contact_radius_m) for one in prediction.crossings if not one.gate.is_ball]
     near = near_solids(prediction, task, FreeSpace.of(task).solids)
-    solids = {one.name: float(risk_of(np.array(one.room_m), np.array(one.sigma_m))) for one in near}
+    solids = {one.name: float(Tails.normal(np.array([one.sigma_m])).risks(np.array([one.room_m]))[0]) for one in near}
     return FlightRisk(sum(sum(gate.risks) for gate in gates) + sum(solids.values()), gates, solids)
 
 
 def _gate(crossing: Crossing, radius_m: float) -> GateRisk:
-    across, seen = crossing.across, np.sqrt(np.diag(crossing.estimate_across))
-    rooms, sigmas = crossing.distances_m - radius_m, crossing.sigmas_m
-    parts = across.cov, across.short, seen, rooms, sigmas, risk_of(rooms, sigmas)
+    across, seen, tails = crossing.across, np.sqrt(np.diag(crossing.estimate_across)), crossing.slanted
+    rooms = crossing.distances_m - radius_m
+    parts = crossing.drawn_m, across.cov, across.short, seen, rooms, tails.spread_m, tails.risks(rooms)
     return GateRisk(*(part.tolist() for part in parts))

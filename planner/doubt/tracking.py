@@ -51,37 +51,35 @@ class Response:
     line_m: float = 0.02
     line_grey_m: float = 0.05
 
-
-@dataclass(frozen=True, eq=False)
-class TrackingDoubt:
-    """Dispersion of the estimated state about the plan, at the M samples of a motion; world NED."""
-
-    cov: Array  # (M, 6, 6) of position, m, and velocity, m/s
-    # (M, 2, 3) m, one-sided displacement by one standard deviation less thrust, or more drag; the opposite has no effect.
-    short_w: Array
+    def line(self, vehicle: Vehicle) -> float:
+        """Return the path error, m, in each direction."""
+        return self.line_grey_m if vehicle.grey_box else self.line_m
 
 
-def tracking_doubt(motion: Motion, estimate: EstimateDoubt, task: Task, doubt: Doubt, loop: Response) -> TrackingDoubt:
-    """Propagate the closed loop along a motion, driven by the corrections of the estimate."""
+def tracking_doubt(motion: Motion, estimate: EstimateDoubt, task: Task, doubt: Doubt, loop: Response) -> Array:
+    """Propagate the closed loop along a motion, driven by the corrections of the estimate.
+
+    Returns:
+        (M, 6, 6) covariance of the estimated position, m, and velocity, m/s, about the plan, world NED, without `Response.line`.
+    """
     steps, cov = transitions(motion, task.vehicle, loop), np.zeros((LOOP.size, LOOP.size))
     sigma = np.zeros(LOOP.size)
     sigma[THRUST], sigma[DRAG], sigma[RESPONSE] = doubt.thrust, doubt.drag, doubt.response_s
     sigma[LIFT] = doubt.lift_1_m if task.vehicle.aero else 0.0  # the planner's models omit lift
     sigma[WIND] = (doubt.wind_m_s, doubt.wind_m_s, 0.0)
     cov = np.diag(sigma**2)
-    line_m = loop.line_grey_m if task.vehicle.grey_box else loop.line_m
-    beside = np.diag([line_m**2] * 3 + [0.0] * 3)
     found, fed = np.empty((len(motion.t), 6, 6)), slice(0, V.stop)
     for k in range(len(motion.t)):
         if k:
             cov = steps[k - 1] @ cov @ steps[k - 1].T
         cov[fed, fed] += estimate.moved[k]
-        found[k] = cov[fed, fed] + beside
-    return TrackingDoubt(found, shortfalls(motion, task.vehicle, doubt, loop))
+        found[k] = cov[fed, fed]
+    return found
 
 
 def shortfalls(motion: Motion, vehicle: Vehicle, doubt: Doubt, loop: Response) -> Array:
-    """Return displacements (M, 2, 3), m, by missing thrust: of the thrust itself, and of its part that balances the drag."""
+    """Return one-sided displacements (M, 2, 3), m, world NED, by one standard deviation less thrust, or more drag, of which the
+    rotors lack the part that balances it; the opposite has no effect."""
     steps, thrust = transitions(motion, vehicle, replace(loop, learn_s=loop.slow_s)), motion.thrust_w
     resisted = sensitivities(motion, vehicle)[:, :, 1]
     share = np.clip(-(resisted * thrust).sum(axis=1) / np.maximum((thrust**2).sum(axis=1), 1e-6), 0.0, 1.0)

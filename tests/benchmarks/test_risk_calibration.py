@@ -16,26 +16,33 @@ from vehicle.doubt import Doubt
 
 @pytest.fixture(scope="module")
 def crossings(plan, vq1, dcl):
-    """The predicted ones, to both sides alike."""
+    """The predicted ones in their likeliest case, without one-sided laws."""
     predicted = predict(plan, Task(vq1, dcl, PlanOptions()), Doubt()).crossings
-    return tuple(replace(one, short_w=0.0 * one.short_w) for one in predicted)
+    plain = [replace(one.cases[0], probability=1.0, free_m=1e3) for one in predicted]
+    return tuple(
+        replace(one, short_m=0.0 * one.short_m, cases=(case,)) for one, case in zip(predicted, plain, strict=True)
+    )
 
 
 def flights(crossings, count, wider):
     """Rows that cross the gates as predicted, so many times as wide."""
     rng, rows = np.random.default_rng(5), []
     for seed in range(count):
-        off = [one.planned_m + wider * rng.multivariate_normal([0, 0], one.across.cov) for one in crossings]
-        places = [(float(right), float(down)) for right, down in off]
-        outcome = Outcome("finished", crossing_m=places, misjudged_m=[(0.0, 0.0)] * len(places))
+        off = [wider * rng.multivariate_normal([0, 0], one.across.cov) + one.drawn_m for one in crossings]
+        places = [one.planned_m + part for one, part in zip(crossings, off, strict=True)]
+        margins = [
+            float((one.gate.edges[:, 2] - one.gate.edges[:, :2] @ at).min())
+            for one, at in zip(crossings, places, strict=True)
+        ]
+        pairs = [(float(right), float(down)) for right, down in places]
+        outcome = Outcome("finished", margin_m=margins, crossing_m=pairs, misjudged_m=[(0.0, 0.0)] * len(pairs))
         rows.append(Row(Case("vq1", "dcl", 1, "projected", "mpcc", "eskf", seed), outcome, np.empty((0, 5))))
     return rows
 
 
-def test_errors_as_predicted_are_calibrated_and_larger_ones_are_not(crossings):
-    right = calibrate("right", flights(crossings, 80, 1.0), crossings)
-    assert right.ratio == pytest.approx(1.0, abs=0.08)
-    assert all(one.low - 0.02 <= one.predicted <= one.high + 0.02 for one in (*right.central, *right.towards_edges))
-    wrong = calibrate("wrong", flights(crossings, 80, 2.0), crossings)
-    assert wrong.ratio == pytest.approx(2.0, abs=0.16)
-    assert all(one.high < one.predicted for one in wrong.central) and wrong.towards_edges[1].low > 0.05
+def test_margins_as_predicted_are_calibrated_and_such_of_wider_flights_are_not(crossings):
+    right = calibrate("right", flights(crossings, 200, 1.0), crossings)
+    for one in right.margins:
+        assert one.low - 0.02 <= one.predicted <= one.high + 0.02 and one.gates >= len(crossings) - 1
+    wrong = calibrate("wrong", flights(crossings, 200, 2.0), crossings)
+    assert all(one.low > one.predicted and one.gates < len(crossings) for one in wrong.margins[1:4])

@@ -11,7 +11,8 @@ from mpc.problem.problem import Problem
 from mpc.problem.settings import load_settings
 from mpc.problem.stage import REFERENCE
 from mpc.progress import EDGE, SEEING, SLOWEST, PlanProgress
-from mpc.reference import CLEAR_M, TARGET_PACE, Reference
+from mpc.reference import TARGET_PACE, Reference
+from tracks.corridor import CLEAR_M
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import rotate
 

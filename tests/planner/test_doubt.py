@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 
 from planner.certificate.certificate import certify
-from planner.doubt.allocation import ACTIVE_M, quantile, reallocated, risk_of, uniform
-from planner.doubt.estimate import IMU_HZ, estimate_doubt
+from planner.doubt.allocation import ACTIVE_M, reallocated, uniform
+from planner.doubt.estimate import IMU_HZ, estimate_doubt, in_view
 from planner.doubt.motion import Motion, motion
-from planner.doubt.prediction import predict
+from planner.doubt.narrowing import displacement
+from planner.doubt.prediction import FALLS_SHORT, predict
 from planner.doubt.propagation import carried, growth, transitions
-from planner.doubt.sightings import Sighting, Sights
+from planner.doubt.screens import Screens
+from planner.doubt.sightings import RECOGNISED, Sighting, Sights, recognised
 from planner.doubt.statement import stated
 from planner.doubt.states import ARM, B_A, B_G, CENTRE, FOCAL, MOUNT, RADIAL, S_A, S_G, THETA, N, P, V, exp_matrix, slot
+from planner.doubt.tails import Tails, limited
 from planner.doubt.tracking import LOOP, Response, tracking_doubt
 from planner.doubt.tracking import transitions as loop_transitions
 from planner.models import Q, W
@@ -22,6 +25,7 @@ from planner.options import PlanOptions
 from planner.planning import make_plan
 from planner.task import Task
 from tests.planner.test_planner import SOLVED, gate, straight
+from tracks.corridor import CLEAR_M
 from tracks.track import load_track
 from vehicle.doubt import Doubt
 from vehicle.dynamics import GRAVITY
@@ -39,6 +43,11 @@ def task(vq1, dcl):
 @pytest.fixture(scope="module")
 def path(plan, dcl):
     return motion(plan, dcl, IMU_HZ)
+
+
+@pytest.fixture(scope="module")
+def images(path, task):
+    return in_view(path, task)
 
 
 def flown_to(path, plan):
@@ -135,22 +144,27 @@ def test_pixels_move_with_the_errors_as_their_derivatives_say(task, path):
         assert slope == pytest.approx(H[:, at], rel=1e-3, abs=1e-3 * max(1.0, np.abs(H[:, at]).max()))
 
 
-def test_more_is_never_more_doubt(task, path, plan):
-    """Sharper corners, and gates that are seen at all, leave less; what is left is a covariance all along."""
+def test_more_is_never_more_doubt(task, path, plan, images):
+    """Sharper corners, gates recognised sooner, or at all, leave less; what is left is a covariance all along."""
     to = flown_to(path, plan)
-    sharp = estimate_doubt(path, to, task, DOUBT)
-    blurred = estimate_doubt(path, to, task, replace(DOUBT, corner_px=3 * DOUBT.corner_px, cut_px=3 * DOUBT.cut_px))
+    sharp = estimate_doubt(path, images, to, task, DOUBT)
+    wide = replace(DOUBT, corner_px=3 * DOUBT.corner_px, cut_px=3 * DOUBT.cut_px)
+    blurred = estimate_doubt(path, images, to, task, wide)
     track = replace(task.track, gates=tuple(replace(gate, visible=False) for gate in task.track.gates))
-    blind = estimate_doubt(path, to, replace(task, track=track), DOUBT)
+    unseen = in_view(path, replace(task, track=track))
+    blind = estimate_doubt(path, unseen, to, task, DOUBT)
+    late = estimate_doubt(path, recognised(images, 3), to, task, DOUBT)
+    assert not any(unseen)
     assert (least(sharp.cov) > 0).all() and (least(blind.cov) > 0).all()
     assert (least(blurred.cov - sharp.cov) > -1e-9).all() and (least(blind.cov - blurred.cov) > -1e-9).all()
+    assert (least(late.cov - sharp.cov) > -1e-9).all() and (late.across_m >= sharp.across_m - 1e-9).all()
     assert not blind.moved.any() and (np.linalg.eigvalsh(sharp.moved)[:, 0] > -1e-9).all()
     assert blind.cov[-1, 0, 0] > 100 * sharp.cov[-1, 0, 0]
 
 
-def test_a_loop_spreads_as_many_of_its_flights_do(task, path, plan):
-    estimate = estimate_doubt(path, flown_to(path, plan), task, DOUBT)
-    cov = tracking_doubt(path, estimate, task, DOUBT, LOOP_ALONE).cov
+def test_a_loop_spreads_as_many_of_its_flights_do(task, path, plan, images):
+    estimate = estimate_doubt(path, images, flown_to(path, plan), task, DOUBT)
+    cov = tracking_doubt(path, estimate, task, DOUBT, LOOP_ALONE)
     rng, count, n = np.random.default_rng(2), 2000, LOOP.size
     off = np.zeros((n, count))
     sigma = np.array([DOUBT.thrust, DOUBT.drag, DOUBT.response_s, 0.0, DOUBT.wind_m_s, DOUBT.wind_m_s, 0.0])
@@ -162,11 +176,11 @@ def test_a_loop_spreads_as_many_of_its_flights_do(task, path, plan):
     assert np.sqrt((off[:6] ** 2).mean(axis=1)) == pytest.approx(np.sqrt(cov[-1].diagonal()), rel=0.08)
 
 
-def test_a_loop_that_is_told_nothing_and_knows_its_vehicle_stays_on_its_plan(task, path, plan):
-    estimate = estimate_doubt(path, flown_to(path, plan), task, DOUBT)
+def test_a_loop_that_is_told_nothing_and_knows_its_vehicle_stays_on_its_plan(task, path, plan, images):
+    estimate = estimate_doubt(path, images, flown_to(path, plan), task, DOUBT)
     still = replace(estimate, moved=np.zeros_like(estimate.moved))
     sure = replace(DOUBT, thrust=1e-9, drag=1e-9, response_s=1e-9, wind_m_s=1e-9)
-    assert np.abs(tracking_doubt(path, still, task, sure, LOOP_ALONE).cov).max() < 1e-12
+    assert np.abs(tracking_doubt(path, still, task, sure, LOOP_ALONE)).max() < 1e-12
 
 
 def test_a_mirrored_flight_has_mirrored_doubt(task, plan, dcl):
@@ -182,22 +196,80 @@ def test_a_mirrored_flight_has_mirrored_doubt(task, plan, dcl):
     x[:, W] *= [-1, 1, -1]
     other = replace(plan, x=x, u=plan.u * [-1, 1, -1, 1])
     for one, two in zip(predict(plan, task, DOUBT).crossings, predict(other, mirrored, DOUBT).crossings, strict=True):
-        assert two.sigmas_m == pytest.approx(one.sigmas_m[[0, 3, 2, 1]], rel=0.03)
+        assert two.tails.spread_m == pytest.approx(one.tails.spread_m[[0, 3, 2, 1]], rel=0.03)
+        assert two.drawn_m == pytest.approx(one.drawn_m * [-1, 1], abs=0.003)
         assert two.distances_m == pytest.approx(one.distances_m[[0, 3, 2, 1]], abs=1e-9)
 
 
 @pytest.mark.parametrize("total", [1e-5, 1e-3, 0.1])
 def test_a_risk_is_shared_out_whole(total):
     rng = np.random.default_rng(3)
-    sigma, shares = rng.uniform(0.01, 0.1, 24), uniform(total, 24)
-    room = quantile(shares) * sigma * np.where(rng.random(24) < 0.3, 1.0, rng.uniform(1.5, 4.0, 24))
+    tails, shares = Tails.normal(rng.uniform(0.01, 0.1, 24)), uniform(total, 24)
+    room = tails.rooms(shares) * np.where(rng.random(24) < 0.3, 1.0, rng.uniform(1.5, 4.0, 24))
     for _ in range(5):
-        after = reallocated(shares, room, sigma)
-        active = room <= quantile(shares) * sigma + ACTIVE_M
+        after = reallocated(shares, room, tails)
+        active = room <= tails.rooms(shares) + ACTIVE_M
         assert after.sum() == pytest.approx(total, rel=1e-12) and (after > 0).all()
         assert (after[active] >= shares[active]).all() and (after[~active] <= shares[~active]).all()
         shares = after
-    assert risk_of(quantile(shares) * sigma, sigma) == pytest.approx(shares, rel=1e-9)
+    assert tails.risks(tails.rooms(shares)) == pytest.approx(shares, rel=1e-9)
+
+
+def test_a_mixture_has_the_shares_of_its_samples():
+    rng, count = np.random.default_rng(4), 200_000
+    weights = np.array([0.6, 0.3, 0.1])
+    means_m, sigmas_m = rng.normal(0.0, 0.1, (2, 3)), rng.uniform(0.02, 0.1, (2, 3))
+    tails = Tails(weights, means_m, sigmas_m)
+    case = rng.choice(3, count, p=weights)
+    samples = means_m[:, case] + sigmas_m[:, case] * rng.standard_normal((2, count))
+    room = tails.rooms(np.array([0.01, 0.2]))
+    assert (samples > room[:, None]).mean(axis=1) == pytest.approx([0.01, 0.2], rel=0.1)
+    assert samples.std(axis=1) == pytest.approx(tails.spread_m, rel=0.02)
+    joined = Tails.joined([tails, Tails.normal(np.array([0.05]))])
+    assert joined.risks(np.append(room, 0.05)) == pytest.approx([0.01, 0.2, 0.15866], rel=1e-3)
+
+
+def test_one_sided_laws_have_the_moments_of_their_samples():
+    x = np.random.default_rng(6).standard_normal(400_000)
+    weights, means, sigmas = np.array(FALLS_SHORT).T
+    short = np.maximum(x, 0.0)
+    assert weights.sum() == 1.0 and weights @ means == pytest.approx(short.mean(), rel=0.01)
+    assert weights @ (means**2 + sigmas**2) == pytest.approx((short**2).mean(), rel=0.01)
+    for limit in (0.0, 0.3, 1.0, 5.0):
+        cut = np.minimum(short, limit)
+        assert limited(np.array(1.0), np.array(limit)) == pytest.approx(
+            np.sqrt(2 * (cut**2).mean()), rel=0.01, abs=1e-9
+        )
+
+
+def test_a_narrow_corridor_draws_to_the_middle_the_more_the_longer():
+    t, planned = np.linspace(0.0, 0.8, 97), np.array([0.3, -0.1])
+    wide, narrow = np.full(97, 0.35), np.full(97, 0.1)
+    assert not displacement(planned, t, wide, Response()).any()
+    opened = [displacement(planned, t, np.where(t < at, narrow, wide), Response())[0] for at in (0.2, 0.5, 0.7)]
+    always = displacement(planned, t, narrow, Response())
+    assert 0 > opened[0] > opened[1] > opened[2] > always[0] > -0.22 and always[1] == 0.0
+
+
+def test_frames_and_obstacles_hide_gates_and_openings_do_not(dcl):
+    track = straight(gate(12.0), gate(24.0, 2.0), gate(30.0))
+    screens, eye_w = Screens(track), np.array([0.0, 0.0, track.gates[0].p_wg[2]])
+    before, beside, last = (one.corners() for one in track.gates)
+    assert not screens.hide(eye_w, before) and screens.hide(eye_w, beside) and not screens.hide(eye_w, last)
+    pillars = load_track("pillars")
+    box = pillars.obstacles[0]
+    middle = (np.array(box.low_m) + box.high_m) / 2
+    square = middle + 0.1 * np.array([[0, -1, -1], [0, 1, -1], [0, 1, 1], [0, -1, 1]])
+    assert Screens(pillars).hide(middle - [20.0, 0.0, 0.0], square + [5.0, 0.0, 0.0])
+    assert not Screens(pillars).hide(middle + [5.0, 0.0, 30.0], square + [0.0, 0.0, 29.0])
+
+
+def test_a_gate_is_recognised_after_some_images_without_a_gap():
+    one, other = Sighting(0, np.ones(4, bool), 9.0), Sighting(1, np.ones(4, bool), 12.0)
+    images = [[one], [one, other], [one], [one, other], [other], [other]]
+    assert recognised(images, 0) == images
+    assert [[sighting.landmark for sighting in found] for found in recognised(images, 2)] == [[], [], [0], [0], [], [1]]
+    assert sum(probability for _, probability in RECOGNISED) == pytest.approx(1.0)
 
 
 def test_more_risk_is_no_slower_and_the_certificate_counts_it_again(dcl):
@@ -206,6 +278,7 @@ def test_more_risk_is_no_slower_and_the_certificate_counts_it_again(dcl):
     for risk in (1e-4, 1e-2):
         plan, certificate = make_plan(track, dcl, replace(ONE, risk=risk))
         assert certificate.ok and certificate.risk.total <= 1.05 * risk
+        assert min(certificate.gate_margins_m) > dcl.contact_radius_m + CLEAR_M - 0.01  # inside the corridors
         times.append(plan.total_time)
     assert times[1] <= times[0] + 1e-4
     options = replace(ONE, margin_m=0.0, risk=1e-6, edge_margins_m=((0.0,) * 4,) * 2)
