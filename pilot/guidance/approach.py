@@ -23,12 +23,7 @@ STAND_OFF_M, NEAR_M = 7.0, 5.0  # m, greatest and least stand-off in front of a 
 FRESH_S = 1.5  # s since the last view of a gate, up to which dead reckoning is trusted
 VIEWS = 2  # consistent views from different positions required before a gate is flown through
 BEHIND_M = 1.0  # m behind a gate, from where it has to be approached again
-ROUND_M = (
-    1.9  # m to the side of a gate's axis, where the vehicle flies back past it: clear of a frame of 2.7 m and the body
-)
-WIDE_M = (
-    3.5  # m from the centre of another gate, where the vehicle begins to fly round it; at ROUND_M it comes no nearer
-)
+ROUND_M = 1.9  # m to the side of a gate's axis, where the vehicle flies back past it, clear of a frame of 2.7 m
 COMMITTED_M = 3.0  # m before a gate, from where it is flown through if the path is clear: braking would take as long
 CONE = 0.12  # lateral over longitudinal distance within which a gate is flown at
 CLEAR_M = 0.45  # m, added to the cone, and largest offset in the opening: 0.2 m of body stay clear of edges at 0.75 m

@@ -69,9 +69,7 @@ class Case:
 
     probability: float
     drawn_m: Array  # (2,) m, displacement by the corridor
-    free_m: (
-        float  # m, half width of the corridor at the crossing, beyond which the controller allows no believed deviation
-    )
+    free_m: float  # m, half width of the corridor at the crossing, within which the controller keeps its belief
     estimate_cov: Array  # (2, 2) m^2
     line_cov: Array  # (2, 2) m^2
     loop_cov: Array  # (2, 2) m^2
@@ -85,9 +83,7 @@ class Crossing:
     t: float  # s of plan time
     p_w: Array  # (3,) m, planned position
     v_w: Array  # (3,) m/s, planned velocity
-    short_m: (
-        Array  # (K, 2) m, right and down, one-sided shift of the crossing by one standard deviation of each shortfall
-    )
+    short_m: Array  # (K, 2) m, right and down, one-sided shift by one standard deviation of each shortfall
     cases: tuple[Case, ...]
 
     @cached_property
