@@ -19,6 +19,7 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array, exp, from_euler, matrix, product
 from vehicle.statistics import greatest_sigma
 
+Rows = tuple[float, Array, Array, Array]  # of one sight, see `Bundle.whitened`
 # Factor on the priors below at each step; None: keep the association of the previous step.
 DOUBTS = 1.0, None, 0.1, None
 BY_ITSELF = DOUBTS[:2]  # steps of one flight of several, before all are solved together
@@ -143,7 +144,7 @@ class Bundle:
         G[..., BLOCK + 2 :] = J[..., SHARED]
         return sight.seen_px - px - self.edge_offset_m * G[..., BLOCK], J[..., :N], G
 
-    def whitened(self, sight: Sight) -> tuple[float, Array, Array, Array]:
+    def whitened(self, sight: Sight) -> Rows:
         """Return the Cauchy weight, and residual (8,) and Jacobians (8, N), (8, BLOCK + COMMON) with unit covariance."""
         r, J, G = self.residual(sight)
         r, J, G = sight.white @ r.ravel(), sight.white @ J.reshape(8, N), sight.white @ G.reshape(8, BLOCK + COMMON)
@@ -173,8 +174,8 @@ class Bundle:
             A[lean, lean] += normal.by_lean
             a[lean] += normal.of_lean
             blocks[:, :, lean] += normal.with_lean
-        for sight in sights:
-            weight, r, J, G = self.whitened(sight)
+        rows = [self.whitened(sight) for sight in sights]
+        for sight, (weight, r, J, G) in zip(sights, rows, strict=True):
             normal = normals[sight.chain]
             normal.D[sight.state] += weight * J.T @ J
             normal.b[sight.state] += weight * J.T @ r
@@ -183,7 +184,7 @@ class Bundle:
             a[at] += weight * G.T @ r
             E[sight.chain][sight.state][:, at] += weight * J.T @ G
         if marginal:
-            a += self.growth(sights, normals)
+            a += self.growth(sights, rows, normals)
         # Eliminate the states: (A - E' B^-1 E) dg = a - E' B^-1 b, then B dx = b - E dg.
         eliminated = []
         for normal, blocks in zip(normals, E, strict=True):
@@ -207,8 +208,10 @@ class Bundle:
         self.shared = self.shared + dg[n - M :]
         return cov
 
-    def growth(self, sights: list[Sight], normals: list[ChainNormal]) -> Array:
+    def growth(self, sights: list[Sight], rows: list[Rows], normals: list[ChainNormal]) -> Array:
         """Return the gradient, by the map's scale, of the logarithm of the trajectories' share of the posterior.
+
+        `rows`: of the sights, as `whitened`.
 
         The joint maximum over map and trajectory favours small maps: images determine positions the more closely, in metres,
         the nearer the gates are. Integrated over the states, the density of a map has the factor |B|^(-1/2), B being the
@@ -217,8 +220,7 @@ class Bundle:
         """
         covs = [diagonal_of_inverse(normal.D, normal.L) for normal in normals]
         shares = np.zeros(len(self.gates))
-        for sight in sights:
-            weight, _, J, _ = self.whitened(sight)
+        for sight, (weight, _, J, _) in zip(sights, rows, strict=True):
             shares[sight.gate] += weight * float((J[:, P] * (J @ covs[sight.chain][sight.state])[:, P]).sum())
         p_w = np.array([gate.p_w for gate in self.gates])
         by_scale = np.zeros(BLOCK * len(self.gates) + COMMON)

@@ -115,7 +115,8 @@ def test_the_gradient_by_the_scale_is_that_of_the_trajectories_share_of_the_post
     as_found = bundle(1.0)
     sights = [sight for sight in Bundle([whole], found.gates, dcl.camera, VADR_FRAME, GateAppearance(), doubt).recognised(1.0)
               if sight.state < K]  # fmt: skip
-    by_scale = as_found.growth(sights, [normal(1.0)])[:-COMMON].reshape(-1, BLOCK)[:, :3]
+    rows = [as_found.whitened(sight) for sight in sights]
+    by_scale = as_found.growth(sights, rows, [normal(1.0)])[:-COMMON].reshape(-1, BLOCK)[:, :3]
     along = float((by_scale * np.array([gate.p_w for gate in found.gates])).sum())
     step = 1e-3
     numeric = -0.5 * (log_determinant(1 + step) - log_determinant(1 - step)) / (2 * step)
