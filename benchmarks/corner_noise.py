@@ -15,19 +15,19 @@ from pathlib import Path
 
 import numpy as np
 
-from perception.classical.config import ClassicalConfig
-from perception.classical.detector import ColourDetector
-from perception.detection import Detection, decode
-from sim.simulator import Exposure
-from sim.view.feed import Feed
-from sim.view.labels import Labeller, Labels
-from sim.view.look import load_look
-from sim.view.projected import NOISE, CornerNoise, ProjectedCamera, Visible
-from sim.view.renderer import RenderedCamera
-from tracks.gate import Gate
-from tracks.track import Track, load_track
-from vehicle.rotation import Array, from_euler, product
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.perception.classical.config import ClassicalConfig
+from gate_racer.perception.classical.detector import ColourDetector
+from gate_racer.perception.detection import Detection, decode
+from gate_racer.sim.simulator import Exposure
+from gate_racer.sim.view.feed import Feed
+from gate_racer.sim.view.labels import Labeller, Labels
+from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.projected import NOISE, CornerNoise, ProjectedCamera, Visible
+from gate_racer.sim.view.renderer import RenderedCamera
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.rotation import Array, from_euler, product
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 ROOT = Path(__file__).parent.parent
 SIDES_PX = (8.0, 10.0, 13.0, 17.0, 24.0, 34.0, 50.0, 75.0, 115.0, 200.0)  # sizes at which the noise is fitted

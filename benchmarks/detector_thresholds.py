@@ -21,15 +21,15 @@ from dataclasses import dataclass, fields, replace
 import cv2
 import numpy as np
 
-from benchmarks.perception import ROOT, DetectionTally
-from benchmarks.shots import BenchmarkShot, flight
-from perception.classical.config import ClassicalConfig
-from perception.classical.detector import ColourDetector
-from planner.options import PlanOptions
-from planner.planning import find_or_make_plan
-from tracks.track import load_track
-from vehicle.errors import exit_code
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.benchmarks.perception import ROOT, DetectionTally
+from gate_racer.benchmarks.shots import BenchmarkShot, flight
+from gate_racer.perception.classical.config import ClassicalConfig
+from gate_racer.perception.classical.detector import ColourDetector
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.planning import find_or_make_plan
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.errors import exit_code
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 FACTORS = (0.8, 1.25)  # on each threshold
 LEAST_PX = 12.0  # px, least size of the openings whose recall is reported

@@ -27,14 +27,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy.stats import chi2
 
-from benchmarks.recorded import REST_S, RecordedFlight, flight
-from benchmarks.troubles import TROUBLES, Data, measured
-from estimation.estimator import MapEstimator, State
-from estimation.registry import ESTIMATORS, make_estimator
-from perception.association import Associator
-from perception.detection import Detection
-from tracks.track import Track
-from vehicle.rotation import Array, conjugate, log, normalised, product
+from gate_racer.benchmarks.recorded import REST_S, RecordedFlight, flight
+from gate_racer.benchmarks.troubles import TROUBLES, Data, measured
+from gate_racer.estimation.estimator import MapEstimator, State
+from gate_racer.estimation.registry import ESTIMATORS, make_estimator
+from gate_racer.perception.association import Associator
+from gate_racer.perception.detection import Detection
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array, conjugate, log, normalised, product
 
 STATE_EVERY, NEES_EVERY = 3, 10  # IMU samples between evaluated states; states between samples of the NEES
 TAKES = 20  # recorded flights per track, shared by the seeds

@@ -20,26 +20,26 @@ from pathlib import Path
 
 import numpy as np
 
-from field.mapping.bundle import MappedGate
-from field.mapping.gates import Map, map_gates, passed_in_order
-from field.mapping.sights import read_flight
-from link.profile import Profile, load_profile
-from perception.rims import GateAppearance
-from pilot.drivers.lockstep import fly_lockstep
-from pilot.drivers.lockstep_perception import open_perception
-from pilot.guidance.explorer import ExplorerStage
-from pilot.guidance.manoeuvres import parse_manoeuvres
-from pilot.make import make_explorer
-from pilot.records.flight_log import FlightLog
-from pilot.records.recorder import Recorder
-from sim.worlds.distribution import resolve
-from sim.worlds.world import World
-from tracks.track import GateFrame, Track, load_track
-from vehicle.errors import UserError, exit_code
-from vehicle.files import write_file
-from vehicle.rotation import Array, from_euler, matrix
-from vehicle.statistics import mahalanobis2
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.field.mapping.bundle import MappedGate
+from gate_racer.field.mapping.gates import Map, map_gates, passed_in_order
+from gate_racer.field.mapping.sights import read_flight
+from gate_racer.link.profile import Profile, load_profile
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.pilot.drivers.lockstep import fly_lockstep
+from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.guidance.explorer import ExplorerStage
+from gate_racer.pilot.guidance.manoeuvres import parse_manoeuvres
+from gate_racer.pilot.make import make_explorer
+from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.track import GateFrame, Track, load_track
+from gate_racer.vehicle.errors import UserError, exit_code
+from gate_racer.vehicle.files import write_file
+from gate_racer.vehicle.rotation import Array, from_euler, matrix
+from gate_racer.vehicle.statistics import mahalanobis2
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 WITHIN_M, WITHIN_SHARE = 0.10, 0.001  # tolerance of a gate's position: m, plus a fraction of its distance from the pad
 

@@ -19,38 +19,38 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from benchmarks.campaign.choice import CONTROLLERS, SETTINGS, PreparedCourse
-from benchmarks.campaign.flight import LOOK, NoLog
-from benchmarks.campaign.measure import EvaluationRecorder
-from benchmarks.campaign.prepare import prepare
-from estimation.eskf.error_state_estimator import ErrorStateEstimator
-from estimation.eskf.filter_state import FilterState
-from estimation.eskf.imu_samples import Agility
-from estimation.eskf.noise import Noise, prior
-from estimation.eskf.reprojection import mounted
-from estimation.eskf.states import (
+from gate_racer.benchmarks.campaign.choice import CONTROLLERS, SETTINGS, PreparedCourse
+from gate_racer.benchmarks.campaign.flight import LOOK, NoLog
+from gate_racer.benchmarks.campaign.measure import EvaluationRecorder
+from gate_racer.benchmarks.campaign.prepare import prepare
+from gate_racer.estimation.eskf.error_state_estimator import ErrorStateEstimator
+from gate_racer.estimation.eskf.filter_state import FilterState
+from gate_racer.estimation.eskf.imu_samples import Agility
+from gate_racer.estimation.eskf.noise import Noise, prior
+from gate_racer.estimation.eskf.reprojection import mounted
+from gate_racer.estimation.eskf.states import (
     ERROR,
     THETA,
     Nominal,
     P,
     V,
 )
-from link.profile import load_profile
-from perception.association import Associator
-from perception.rims import GateAppearance
-from pilot.drivers.lockstep import fly_lockstep
-from pilot.drivers.lockstep_perception import open_perception
-from pilot.flight import CommandRecord
-from pilot.make import make_racer
-from pilot.records.result import Verdict
-from sim.physics.plant import P as TRUE_P
-from sim.physics.plant import Q as TRUE_Q
-from sim.physics.plant import V as TRUE_V
-from sim.worlds.distribution import resolve
-from sim.worlds.world import World, rotation_vector
-from tracks.track import Track, load_track
-from vehicle.rotation import Array, conjugate, exp, log, matrix, normalised, product
-from vehicle.vehicle import load_vehicle
+from gate_racer.link.profile import load_profile
+from gate_racer.perception.association import Associator
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.pilot.drivers.lockstep import fly_lockstep
+from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.flight import CommandRecord
+from gate_racer.pilot.make import make_racer
+from gate_racer.pilot.records.result import Verdict
+from gate_racer.sim.physics.plant import P as TRUE_P
+from gate_racer.sim.physics.plant import Q as TRUE_Q
+from gate_racer.sim.physics.plant import V as TRUE_V
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.sim.worlds.world import World, rotation_vector
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.rotation import Array, conjugate, exp, log, matrix, normalised, product
+from gate_racer.vehicle.vehicle import load_vehicle
 
 MANOEUVRES = ("straight", "roll", "pitch", "yaw")
 TURNING = 1.5  # rad/s, body rate above which a command counts as turning

@@ -16,18 +16,18 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.true_state import fly
-from mpc.make import make_controller
-from planner.models import MODELS
-from planner.options import PlanOptions
-from planner.plan import Plan
-from planner.planning import make_plan
-from sim.physics.contact import Colliders, body_of
-from sim.worlds.world import as_believed
-from tracks.gate import Gate
-from tracks.track import Bounds, Obstacle, Start, Track
-from vehicle.errors import UserError
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.benchmarks.true_state import fly
+from gate_racer.mpc.make import make_controller
+from gate_racer.planner.models import MODELS
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.planning import make_plan
+from gate_racer.sim.physics.contact import Colliders, body_of
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Obstacle, Start, Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 PLACES_M = (8.0, 16.0)  # m, distance between consecutive gates
 CONTROLLERS = ("mpcc", "tracking")  # that fly the certified plans

@@ -14,11 +14,11 @@ import argparse
 
 import numpy as np
 
-from benchmarks.campaign.cli import add_choices, fly, write_cases
-from benchmarks.campaign.compare import against_first, table
-from benchmarks.campaign.store import Row
-from benchmarks.lap_times import draw, grouped
-from vehicle.errors import exit_code
+from gate_racer.benchmarks.campaign.cli import add_choices, fly, write_cases
+from gate_racer.benchmarks.campaign.compare import against_first, table
+from gate_racer.benchmarks.campaign.store import Row
+from gate_racer.benchmarks.lap_times import draw, grouped
+from gate_racer.vehicle.errors import exit_code
 
 
 def by_gate(rows: list[Row]) -> list[list[float]]:

@@ -19,12 +19,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from benchmarks.campaign.case import Outcome
-from benchmarks.campaign.cli import add_choices, fly, write_cases
-from benchmarks.campaign.compare import against_first, table
-from benchmarks.campaign.report import course_of, lost_s, name_of
-from benchmarks.campaign.store import Row
-from vehicle.errors import exit_code
+from gate_racer.benchmarks.campaign.case import Outcome
+from gate_racer.benchmarks.campaign.cli import add_choices, fly, write_cases
+from gate_racer.benchmarks.campaign.compare import against_first, table
+from gate_racer.benchmarks.campaign.report import course_of, lost_s, name_of
+from gate_racer.benchmarks.campaign.store import Row
+from gate_racer.vehicle.errors import exit_code
 
 
 def grouped(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:

@@ -24,23 +24,23 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from benchmarks.true_state import TrueStateFlight, fly
-from mpc.adaptation import load_adaptation
-from mpc.controller import Controller
-from mpc.problem.problem import Problem
-from mpc.problem.settings import CONTROLLERS, load_settings
-from mpc.problem.stage import NP
-from mpc.solvers.acados import AcadosSolver
-from mpc.solvers.portable import CasadiSolver
-from mpc.solvers.solver import Solution, Solver
-from planner.options import PlanOptions
-from planner.plan import Plan
-from planner.planning import find_or_make_plan
-from sim.worlds.deviations import AS_BELIEVED, AirDeviation, Deviations, PlantDeviation
-from sim.worlds.world import World
-from tracks.track import Track, load_track
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.benchmarks.true_state import TrueStateFlight, fly
+from gate_racer.mpc.adaptation import load_adaptation
+from gate_racer.mpc.controller import Controller
+from gate_racer.mpc.problem.problem import Problem
+from gate_racer.mpc.problem.settings import CONTROLLERS, load_settings
+from gate_racer.mpc.problem.stage import NP
+from gate_racer.mpc.solvers.acados import AcadosSolver
+from gate_racer.mpc.solvers.portable import CasadiSolver
+from gate_racer.mpc.solvers.solver import Solution, Solver
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.planning import find_or_make_plan
+from gate_racer.sim.worlds.deviations import AS_BELIEVED, AirDeviation, Deviations, PlantDeviation
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 HORIZONS = (10, 20, 40)  # steps
 BACK_ENDS = {"acados": AcadosSolver, "casadi": CasadiSolver}

@@ -17,25 +17,25 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.campaign.choice import PreparedCourse
-from benchmarks.campaign.prepare import prepare
-from benchmarks.true_state import COMMAND_TICKS, PHYSICS_HZ, SCATTER_M
-from estimation.estimator import State
-from estimation.rivals import ReceivedRivals
-from link.messages import AttitudeTarget, RivalState
-from mpc.giving_way import P, V
-from mpc.make import make_controller
-from mpc.reference import Reference
-from pilot.guidance.passing_room import PassingRoom
-from pilot.guidance.rivals import Known, RivalWatch, StartGrid
-from sim.physics.contact import Colliders
-from sim.physics.setting import make_plant, natural
-from sim.referee import Referee
-from tracks.grid import place
-from tracks.track import load_track
-from vehicle.errors import exit_code
-from vehicle.files import write_file
-from vehicle.vehicle import load_vehicle
+from gate_racer.benchmarks.campaign.choice import PreparedCourse
+from gate_racer.benchmarks.campaign.prepare import prepare
+from gate_racer.benchmarks.true_state import COMMAND_TICKS, PHYSICS_HZ, SCATTER_M
+from gate_racer.estimation.estimator import State
+from gate_racer.estimation.rivals import ReceivedRivals
+from gate_racer.link.messages import AttitudeTarget, RivalState
+from gate_racer.mpc.giving_way import P, V
+from gate_racer.mpc.make import make_controller
+from gate_racer.mpc.reference import Reference
+from gate_racer.pilot.guidance.passing_room import PassingRoom
+from gate_racer.pilot.guidance.rivals import Known, RivalWatch, StartGrid
+from gate_racer.sim.physics.contact import Colliders
+from gate_racer.sim.physics.setting import make_plant, natural
+from gate_racer.sim.referee import Referee
+from gate_racer.tracks.grid import place
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.errors import exit_code
+from gate_racer.vehicle.files import write_file
+from gate_racer.vehicle.vehicle import load_vehicle
 
 LEADS_S = 0.1, 0.6  # bounds of the rival's lead at GO, in plan time
 BESIDE_M = 1.0  # m, offset of the pilot's start from the line

@@ -29,17 +29,17 @@ import cv2
 import numpy as np
 from scipy.stats import chi2
 
-from benchmarks.shots import BenchmarkShot, Opening, approaches, flight, labelled
-from perception.association import Associator
-from perception.detection import Detection, Detector
-from perception.registry import DETECTORS, open_detector
-from planner.options import PlanOptions
-from planner.planning import find_or_make_plan
-from tracks.track import load_track
-from vehicle.errors import UserError, exit_code
-from vehicle.image_file import decode_image
-from vehicle.rotation import Array, exp, product
-from vehicle.vehicle import load_vehicle
+from gate_racer.benchmarks.shots import BenchmarkShot, Opening, approaches, flight, labelled
+from gate_racer.perception.association import Associator
+from gate_racer.perception.detection import Detection, Detector
+from gate_racer.perception.registry import DETECTORS, open_detector
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.planning import find_or_make_plan
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.errors import UserError, exit_code
+from gate_racer.vehicle.image_file import decode_image
+from gate_racer.vehicle.rotation import Array, exp, product
+from gate_racer.vehicle.vehicle import load_vehicle
 
 ROOT = Path(__file__).parent.parent
 SIZES_PX = (8.0, 12.0, 25.0, 60.0, 120.0, 1e4)  # limits of the rows by size of opening

@@ -20,15 +20,15 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from planner.certificate.certificate import certify
-from planner.course.course import resolve
-from planner.options import PlanOptions
-from planner.peers import read_problem
-from planner.search.multistart import plans
-from planner.task import Task
-from tracks.gate import Gate
-from tracks.track import Bounds, Start, Track
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.planner.certificate.certificate import certify
+from gate_racer.planner.course.course import resolve
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.peers import read_problem
+from gate_racer.planner.search.multistart import plans
+from gate_racer.planner.task import Task
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Start, Track
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 # Trajectory time / CPU time, s, of peers on the same problems, one core. The last integrates by Euler steps: not feasible.
 PEERS = ("CPC", "TOGT AOS", "AOS + refine 0.01 s", "Fast-fly 0.3 m (Euler)")

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import numpy as np
 
-from link.messages import Arm, AttitudeTarget
-from link.profile import load_profile
-from sim.environment.racing import RacingEnvironment
-from sim.physics.batch import Batch
-from sim.physics.contact import Colliders
-from sim.physics.setting import SETTINGS, make_plant, natural
-from sim.simulator import Simulator
-from sim.worlds.world import as_believed
-from tracks.track import Track, load_track
-from vehicle.dynamics import GRAVITY
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.link.messages import Arm, AttitudeTarget
+from gate_racer.link.profile import load_profile
+from gate_racer.sim.environment.racing import RacingEnvironment
+from gate_racer.sim.physics.batch import Batch
+from gate_racer.sim.physics.contact import Colliders
+from gate_racer.sim.physics.setting import SETTINGS, make_plant, natural
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 HZ = 120  # tick rate
 CONTROL_HZ = 100  # Hz, rate of learned policies

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tracks.track import VADR_FRAME, load_track
-from vehicle.config import write
+from gate_racer.tracks.track import VADR_FRAME, load_track
+from gate_racer.vehicle.config import write
 
 GATES = 6, 12  # bounds of the number of gates
 FIRST_M = 11.0, 23.0  # m, distance of the first gate, straight ahead of the pad, as on VQ2 and VQ1

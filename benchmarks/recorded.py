@@ -9,18 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-from link.messages import Arm, AttitudeTarget, Imu
-from link.profile import RateDivider, load_profile
-from mpc.make import make_controller
-from planner.options import PlanOptions
-from planner.planning import find_or_make_plan
-from sim.physics.plant import P, Q, V
-from sim.referee import RunStatus
-from sim.simulator import Simulator
-from sim.worlds.world import as_believed
-from tracks.track import Track, load_track
-from vehicle.rotation import Array
-from vehicle.vehicle import ImuParameters, Vehicle, load_vehicle
+from gate_racer.link.messages import Arm, AttitudeTarget, Imu
+from gate_racer.link.profile import RateDivider, load_profile
+from gate_racer.mpc.make import make_controller
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.planning import find_or_make_plan
+from gate_racer.sim.physics.plant import P, Q, V
+from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import ImuParameters, Vehicle, load_vehicle
 
 REST_S = 1.0  # s on the pad before the flight
 # Multiple of the stamping clock and of the command rate, so that every stamp falls on a tick.

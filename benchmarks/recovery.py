@@ -18,33 +18,33 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.campaign.flight import NoLog
-from estimation.registry import DEFAULT, make_estimator
-from link.messages import Imu, Telemetry
-from link.profile import load_profile
-from mpc.make import make_controller
-from perception.association import Associator
-from perception.roi import SearchWindow
-from pilot.drivers.lockstep import EmbeddedLink, fly_link
-from pilot.drivers.lockstep_perception import LockstepPerception, open_perception
-from pilot.flight import EndReason, Retry
-from pilot.make import make_racer
-from pilot.pilot import AnyPilot
-from pilot.records.recorder import Recorder
-from planner.options import PlanOptions
-from planner.plan import Plan
-from planner.planning import find_or_make_plan
-from sim.heat.encounter import StateChange
-from sim.physics.contact import ColliderKind, Contact
-from sim.referee import Race, RunStatus
-from sim.simulator import Simulator
-from sim.worlds.deviations import PadDeviation
-from sim.worlds.distribution import resolve
-from sim.worlds.world import World
-from tracks.track import Track, load_track
-from vehicle.errors import UserError, exit_code
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.benchmarks.campaign.flight import NoLog
+from gate_racer.estimation.registry import DEFAULT, make_estimator
+from gate_racer.link.messages import Imu, Telemetry
+from gate_racer.link.profile import load_profile
+from gate_racer.mpc.make import make_controller
+from gate_racer.perception.association import Associator
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.pilot.drivers.lockstep import EmbeddedLink, fly_link
+from gate_racer.pilot.drivers.lockstep_perception import LockstepPerception, open_perception
+from gate_racer.pilot.flight import EndReason, Retry
+from gate_racer.pilot.make import make_racer
+from gate_racer.pilot.pilot import AnyPilot
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.planning import find_or_make_plan
+from gate_racer.sim.heat.encounter import StateChange
+from gate_racer.sim.physics.contact import ColliderKind, Contact
+from gate_racer.sim.referee import Race, RunStatus
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.worlds.deviations import PadDeviation
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.errors import UserError, exit_code
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 STILL = (0.0, 0.0, 0.0)
 LATEST_S = 1.0  # s before the end of the plan, for the beginning of a mishap in flight

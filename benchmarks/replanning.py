@@ -18,28 +18,28 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.campaign.flight import NoLog
-from benchmarks.campaign.measure import EvaluationRecorder
-from estimation.registry import DEFAULT, make_estimator
-from link.profile import load_profile
-from mpc.make import make_controller
-from perception.association import Associator
-from pilot.drivers.lockstep import fly_lockstep
-from pilot.drivers.lockstep_perception import open_perception
-from pilot.flight import Replan
-from pilot.make import make_racer
-from pilot.replanning.handover import Replanning
-from pilot.replanning.planners import InlinePlanner
-from planner.options import PlanOptions
-from planner.plan import Plan
-from planner.planning import find_or_make_plan
-from planner.replanning import Remainder, Replanner
-from sim.worlds.deviations import AS_BELIEVED
-from sim.worlds.distribution import resolve
-from sim.worlds.world import World
-from tracks.track import Track, load_track
-from vehicle.errors import exit_code
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.benchmarks.campaign.flight import NoLog
+from gate_racer.benchmarks.campaign.measure import EvaluationRecorder
+from gate_racer.estimation.registry import DEFAULT, make_estimator
+from gate_racer.link.profile import load_profile
+from gate_racer.mpc.make import make_controller
+from gate_racer.perception.association import Associator
+from gate_racer.pilot.drivers.lockstep import fly_lockstep
+from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.flight import Replan
+from gate_racer.pilot.make import make_racer
+from gate_racer.pilot.replanning.handover import Replanning
+from gate_racer.pilot.replanning.planners import InlinePlanner
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.planning import find_or_make_plan
+from gate_racer.planner.replanning import Remainder, Replanner
+from gate_racer.sim.worlds.deviations import AS_BELIEVED
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.errors import exit_code
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 FROM_S, EVERY_S = 0.6, 0.4  # s of plan time, first point and spacing of the points from which replanning is timed
 DRAGS = (0.6, 0.8, 1.0, 1.3)  # factors on the quadratic drag

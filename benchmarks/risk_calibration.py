@@ -22,18 +22,18 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy.stats import binom, binomtest
 
-from benchmarks.campaign.choice import USUAL, plan_options
-from benchmarks.campaign.store import Row, Store
-from planner.doubt.prediction import Crossing, predict
-from planner.plan import read_plan
-from planner.planning import plan_path
-from planner.task import Task
-from tracks.track import Track, load_track
-from vehicle.command import write_json
-from vehicle.doubt import Doubt
-from vehicle.errors import UserError, exit_code
-from vehicle.rotation import Array
-from vehicle.vehicle import load_vehicle
+from gate_racer.benchmarks.campaign.choice import USUAL, plan_options
+from gate_racer.benchmarks.campaign.store import Row, Store
+from gate_racer.planner.doubt.prediction import Crossing, predict
+from gate_racer.planner.plan import read_plan
+from gate_racer.planner.planning import plan_path
+from gate_racer.planner.task import Task
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.command import write_json
+from gate_racer.vehicle.doubt import Doubt
+from gate_racer.vehicle.errors import UserError, exit_code
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import load_vehicle
 
 LEVELS = (0.001, 0.01, 0.05, 0.16, 0.5)  # probabilities of margins below the predicted quantiles
 BAND = 0.95  # probability of the bands

@@ -16,7 +16,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from benchmarks.exploration import (
+from gate_racer.benchmarks.exploration import (
     Explored,
     MapDeviation,
     compared,
@@ -29,27 +29,27 @@ from benchmarks.exploration import (
     row,
     summary,
 )
-from estimation.registry import DEFAULT
-from field.files import write_yaml
-from field.mapping.bundle import MappedGate
-from field.mapping.cli import known, start_of, track_fields
-from field.mapping.gates import Map
-from link.profile import Profile, load_profile
-from mpc.solvers.solver import AUTO
-from perception.registry import CLASSICAL
-from pilot.drivers.lockstep import fly_lockstep
-from pilot.drivers.lockstep_perception import open_perception
-from pilot.records.flight_log import FlightLog
-from pilot.records.recorder import Recorder
-from pilot.session import Session
-from planner.options import PlanOptions
-from planner.planning import find_or_make_plan
-from sim.worlds.distribution import resolve
-from sim.worlds.world import World
-from tracks.track import Track, load_track
-from vehicle.errors import UserError, exit_code
-from vehicle.files import write_file
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.estimation.registry import DEFAULT
+from gate_racer.field.files import write_yaml
+from gate_racer.field.mapping.bundle import MappedGate
+from gate_racer.field.mapping.cli import known, start_of, track_fields
+from gate_racer.field.mapping.gates import Map
+from gate_racer.link.profile import Profile, load_profile
+from gate_racer.mpc.solvers.solver import AUTO
+from gate_racer.perception.registry import CLASSICAL
+from gate_racer.pilot.drivers.lockstep import fly_lockstep
+from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.session import Session
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.planning import find_or_make_plan
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.errors import UserError, exit_code
+from gate_racer.vehicle.files import write_file
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 RESERVE = 0.75  # fraction of thrust and body rates that the race may use, as documented for a first race
 

@@ -18,20 +18,20 @@ from pathlib import Path
 
 import numpy as np
 
-from perception.position import rays
-from perception.rims import GateAppearance, GateRims
-from planner.plan import Plan
-from sim.simulator import Exposure
-from sim.view.feed import Feed
-from sim.view.gates import drawn_gates
-from sim.view.labels import Labeller, Labels
-from sim.view.look import Look, load_look
-from sim.view.renderer import RenderedCamera
-from tracks.track import Track
-from vehicle.camera import Camera
-from vehicle.errors import UserError
-from vehicle.rotation import Array, Indices, exp, from_euler, product
-from vehicle.vehicle import Vehicle
+from gate_racer.perception.position import rays
+from gate_racer.perception.rims import GateAppearance, GateRims
+from gate_racer.planner.plan import Plan
+from gate_racer.sim.simulator import Exposure
+from gate_racer.sim.view.feed import Feed
+from gate_racer.sim.view.gates import drawn_gates
+from gate_racer.sim.view.labels import Labeller, Labels
+from gate_racer.sim.view.look import Look, load_look
+from gate_racer.sim.view.renderer import RenderedCamera
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array, Indices, exp, from_euler, product
+from gate_racer.vehicle.vehicle import Vehicle
 
 DEMANDED_PX, PARTIAL_PX = 8.0, 25.0  # px, least size
 AHEAD_M = 0.1  # m, least depth of a corner with a usable projection

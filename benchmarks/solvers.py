@@ -24,25 +24,25 @@ from pathlib import Path
 import casadi as ca
 import numpy as np
 
-from benchmarks.planner import winding
-from planner.course.course import BLIND, Course, resolve
-from planner.models import Model, P, Q, V, W
-from planner.options import PlanOptions
-from planner.peers import read_problem
-from planner.problem.bounds import LIFT_OFF_S, LONGEST, SHORTEST
-from planner.problem.compiled import compiled
-from planner.problem.mesh import NODE_S, Mesh, intervals
-from planner.problem.point_mass import solve_point_mass
-from planner.problem.problem import Point, step
-from planner.problem.view import view
-from planner.problem.windows import leg_ends
-from planner.search.guess import first_guess, guesses
-from planner.search.refinement import FIRST, TOLERANCE
-from planner.task import Task
-from tracks.track import Track
-from vehicle.dynamics import flat
-from vehicle.rotation import Array, rotate
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.benchmarks.planner import winding
+from gate_racer.planner.course.course import BLIND, Course, resolve
+from gate_racer.planner.models import Model, P, Q, V, W
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.peers import read_problem
+from gate_racer.planner.problem.bounds import LIFT_OFF_S, LONGEST, SHORTEST
+from gate_racer.planner.problem.compiled import compiled
+from gate_racer.planner.problem.mesh import NODE_S, Mesh, intervals
+from gate_racer.planner.problem.point_mass import solve_point_mass
+from gate_racer.planner.problem.problem import Point, step
+from gate_racer.planner.problem.view import view
+from gate_racer.planner.problem.windows import leg_ends
+from gate_racer.planner.search.guess import first_guess, guesses
+from gate_racer.planner.search.refinement import FIRST, TOLERANCE
+from gate_racer.planner.task import Task
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.dynamics import flat
+from gate_racer.vehicle.rotation import Array, rotate
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 PUBLISHED = ("uzh3", "uzh7", "uzh19")
 IPOPT = FIRST | {"ipopt.tol": TOLERANCE}

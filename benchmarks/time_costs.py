@@ -14,15 +14,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.course.course import resolve
-from planner.models import TURNING
-from planner.options import PlanOptions
-from planner.planning import make_plan
-from planner.problem.point_mass import solve_point_mass
-from planner.task import Task
-from tracks.track import Track, load_track
-from vehicle.errors import exit_code
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.planner.course.course import resolve
+from gate_racer.planner.models import TURNING
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.planning import make_plan
+from gate_racer.planner.problem.point_mass import solve_point_mass
+from gate_racer.planner.task import Task
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.errors import exit_code
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 NEARLY = 0.02  # m, margin that leaves the certificate room for its tolerances
 FREE = PlanOptions(reserve=1.0, margin_m=NEARLY, see=0.0)

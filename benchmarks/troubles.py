@@ -8,22 +8,22 @@ from itertools import accumulate
 
 import numpy as np
 
-from benchmarks.recorded import IDEAL, RecordedFlight
-from estimation.eskf.gate_offsets import SHARED
-from estimation.eskf.noise import PAD_SIGMA_TILT, PAD_SIGMA_YAW, Noise
-from estimation.eskf.states import STATES
-from link.messages import Attitude
-from link.messages import Imu as Sample
-from perception.detection import Detection
-from perception.rims import GateAppearance
-from pilot.drivers.lockstep_perception import detections
-from sim.view.look import load_look
-from sim.view.projected import NOISE, CornerNoise, ProjectedCamera
-from tracks.track import Start, Track
-from vehicle.camera import Camera
-from vehicle.config import load
-from vehicle.rotation import Array, exp, matrix
-from vehicle.vehicle import ImuParameters, Vehicle
+from gate_racer.benchmarks.recorded import IDEAL, RecordedFlight
+from gate_racer.estimation.eskf.gate_offsets import SHARED
+from gate_racer.estimation.eskf.noise import PAD_SIGMA_TILT, PAD_SIGMA_YAW, Noise
+from gate_racer.estimation.eskf.states import STATES
+from gate_racer.link.messages import Attitude
+from gate_racer.link.messages import Imu as Sample
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.pilot.drivers.lockstep_perception import detections
+from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.projected import NOISE, CornerNoise, ProjectedCamera
+from gate_racer.tracks.track import Start, Track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.config import load
+from gate_racer.vehicle.rotation import Array, exp, matrix
+from gate_racer.vehicle.vehicle import ImuParameters, Vehicle
 
 LATENCY_S = 0.024  # s, from exposure to detections
 CAMERA_HZ = 30.0  # Hz, nominal rate of the record

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from link.messages import AttitudeTarget
-from mpc.control import Source
-from mpc.controller import Controller
-from planner.plan import Plan
-from sim.physics.contact import Colliders
-from sim.physics.setting import make_plant, natural
-from sim.referee import Referee, RunStatus
-from sim.worlds.forces import forces_of
-from sim.worlds.world import World
-from vehicle.vehicle import Vehicle
+from gate_racer.link.messages import AttitudeTarget
+from gate_racer.mpc.control import Source
+from gate_racer.mpc.controller import Controller
+from gate_racer.planner.plan import Plan
+from gate_racer.sim.physics.contact import Colliders
+from gate_racer.sim.physics.setting import make_plant, natural
+from gate_racer.sim.referee import Referee, RunStatus
+from gate_racer.sim.worlds.forces import forces_of
+from gate_racer.sim.worlds.world import World
+from gate_racer.vehicle.vehicle import Vehicle
 
 PHYSICS_HZ, COMMAND_TICKS = 120.0, 2  # Hz, and ticks between commands: 60 Hz, as on the link
 SCATTER_M = 0.25  # m, bound of the start's uniform offset on both horizontal axes

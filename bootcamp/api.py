@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from vehicle.camera import Camera
+from gate_racer.vehicle.camera import Camera
 
 
 class Status(enum.StrEnum):

@@ -5,19 +5,19 @@ from typing import Protocol
 
 import numpy as np
 
-from bootcamp.scenario import Scenario
-from bootcamp.world import KINEMATIC, PROFILE, SIMULATED, WIND
-from link.messages import UNASKED, PositionTarget
-from link.profile import load_profile, ticks
-from sim.physics.contact import ColliderKind, Colliders
-from sim.physics.plant import P, Q, V
-from sim.physics.setting import make_plant, natural
-from sim.wire.position import KP_1_S, PositionControl
-from sim.worlds.deviations import AirDeviation, Deviations
-from sim.worlds.forces import forces_of
-from sim.worlds.world import World, as_believed
-from vehicle.rotation import Array
-from vehicle.vehicle import load_vehicle
+from gate_racer.bootcamp.scenario import Scenario
+from gate_racer.bootcamp.world import KINEMATIC, PROFILE, SIMULATED, WIND
+from gate_racer.link.messages import UNASKED, PositionTarget
+from gate_racer.link.profile import load_profile, ticks
+from gate_racer.sim.physics.contact import ColliderKind, Colliders
+from gate_racer.sim.physics.plant import P, Q, V
+from gate_racer.sim.physics.setting import make_plant, natural
+from gate_racer.sim.wire.position import KP_1_S, PositionControl
+from gate_racer.sim.worlds.deviations import AirDeviation, Deviations
+from gate_racer.sim.worlds.forces import forces_of
+from gate_racer.sim.worlds.world import World, as_believed
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import load_vehicle
 
 UNDERGROUND_M = 0.1  # m below the floor, the goal of a descent, for a slow touch-down (chosen)
 TAKE_OFF_S = 60.0  # s, greatest time of a take-off (chosen)

@@ -7,9 +7,9 @@ from string import Template
 
 import cv2
 
-from link.sockets import parse_address
-from sim.view.texture import Image
-from vehicle.errors import UserError
+from gate_racer.link.sockets import parse_address
+from gate_racer.sim.view.texture import Image
+from gate_racer.vehicle.errors import UserError
 
 PORT = 8766  # default TCP port of the page (chosen)
 ADDRESS = f"127.0.0.1:{PORT}"

@@ -9,22 +9,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bootcamp.api import Report
-from bootcamp.browser import ADDRESS, BrowserView
-from bootcamp.crew import Crew, ProgramOutcome
-from bootcamp.display import Window
-from bootcamp.floor import make_floor
-from bootcamp.generate import generate_track, write_track
-from bootcamp.hints import hint_lines
-from bootcamp.judge import Judge, Judgement, ProgramEnd
-from bootcamp.loader import scenario_of
-from bootcamp.scenario import Scenario, make_scenario
-from bootcamp.stages import Job, log_of
-from bootcamp.world import DRONES, FILE, MOST, PX_MAX, STEP_MIN_S, Arena, load_world
-from vehicle.camera import Camera
-from vehicle.command import add_common, complain, perform, remark, write_json
-from vehicle.errors import UserError, say
-from vehicle.files import require_output, write_file
+from gate_racer.bootcamp.api import Report
+from gate_racer.bootcamp.browser import ADDRESS, BrowserView
+from gate_racer.bootcamp.crew import Crew, ProgramOutcome
+from gate_racer.bootcamp.display import Window
+from gate_racer.bootcamp.floor import make_floor
+from gate_racer.bootcamp.generate import generate_track, write_track
+from gate_racer.bootcamp.hints import hint_lines
+from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
+from gate_racer.bootcamp.loader import scenario_of
+from gate_racer.bootcamp.scenario import Scenario, make_scenario
+from gate_racer.bootcamp.stages import Job, log_of
+from gate_racer.bootcamp.world import DRONES, FILE, MOST, PX_MAX, STEP_MIN_S, Arena, load_world
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.command import add_common, complain, perform, remark, write_json
+from gate_racer.vehicle.errors import UserError, say
+from gate_racer.vehicle.files import require_output, write_file
 
 EXIT = {ProgramEnd.ABORTED: 130}
 
@@ -88,7 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
             "give exactly one of a program, --grade, --replay and --generate, e.g. bootcamp examples/waypoint.py --seed 7"
         )
     if arguments.replay is not None:
-        from bootcamp.record import replay  # imports the simulator, which every worker would load with this module
+        from gate_racer.bootcamp.record import (
+            replay,  # imports the simulator, which every worker would load with this module
+        )
 
         steps = replay(arguments.replay)
         print(f"{arguments.replay}: {steps} steps, bit-identical")
@@ -234,7 +236,16 @@ def _grade(arguments: argparse.Namespace, world: Arena) -> int:
     """Grade programs over seeds; return 0 if every program reached the goal for every seed."""
     if arguments.seeds < 1:
         raise UserError(f"--seeds {arguments.seeds}: must be at least 1")
-    from bootcamp.grade import HEAD, PATIENCE_S, Exam, Grade, grade, page, row, summary  # imports the simulator
+    from gate_racer.bootcamp.grade import (  # imports the simulator
+        HEAD,
+        PATIENCE_S,
+        Exam,
+        Grade,
+        grade,
+        page,
+        row,
+        summary,
+    )
 
     first, exams = arguments.seed or 0, list[Exam]()
     for line in hint_lines(arguments.grade):
@@ -262,7 +273,7 @@ def _grade(arguments: argparse.Namespace, world: Arena) -> int:
 
 def _race(scenario: Scenario, folder: Path) -> int:
     """Plan and fly the same course by the racing stack; return its exit code."""
-    from field import run_mpc  # slow to load
+    from gate_racer.field import run_mpc  # slow to load
 
     assert scenario.course is not None
     track, plans = write_track(scenario.course, folder), folder / "plans"

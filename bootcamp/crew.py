@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
-from bootcamp.api import Report, Status
-from bootcamp.desk import CounterReport, Desk, Failed
-from bootcamp.edges import Mailbox, Queue
-from bootcamp.judge import ProgramEnd
-from bootcamp.loader import confine, process_context
-from bootcamp.program import error_line
-from bootcamp.stages import STAGES, Job
-from vehicle.process import leave, shielded
+from gate_racer.bootcamp.api import Report, Status
+from gate_racer.bootcamp.desk import CounterReport, Desk, Failed
+from gate_racer.bootcamp.edges import Mailbox, Queue
+from gate_racer.bootcamp.judge import ProgramEnd
+from gate_racer.bootcamp.loader import confine, process_context
+from gate_racer.bootcamp.program import error_line
+from gate_racer.bootcamp.stages import STAGES, Job
+from gate_racer.vehicle.process import leave, shielded
 
 NEXT = {
     "simulation": ("detection",),

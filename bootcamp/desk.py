@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from bootcamp.edges import NOTHING, POLL_S, Queue
+from gate_racer.bootcamp.edges import NOTHING, POLL_S, Queue
 
 FLUSH_S = 5.0  # s for the last items to be fetched (chosen)
 

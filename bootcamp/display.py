@@ -9,15 +9,15 @@ from typing import Protocol
 import cv2
 import numpy as np
 
-from bootcamp.api import Box, Location, Report
-from bootcamp.browser import BrowserView
-from bootcamp.ground import GroundCamera
-from bootcamp.judge import target_of
-from bootcamp.scenario import Scenario
-from sim.view.texture import Image
-from vehicle.errors import UserError
-from vehicle.files import write_file
-from vehicle.film import Film
+from gate_racer.bootcamp.api import Box, Location, Report
+from gate_racer.bootcamp.browser import BrowserView
+from gate_racer.bootcamp.ground import GroundCamera
+from gate_racer.bootcamp.judge import target_of
+from gate_racer.bootcamp.scenario import Scenario
+from gate_racer.sim.view.texture import Image
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import write_file
+from gate_racer.vehicle.film import Film
 
 PANE_PX, MAP_PX = 240, 200  # px, width of the pane and side of the map
 INK, FOUND, ROUTE = (235, 235, 235), (0, 220, 255), (255, 190, 90)  # BGR

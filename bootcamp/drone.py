@@ -6,12 +6,12 @@ from hashlib import sha256
 
 import numpy as np
 
-from bootcamp.api import Command, Go, Halt, Land, Location, Null, Report, Status, Unreadable
-from bootcamp.bodies import TAKE_OFF_S, make_body
-from bootcamp.scenario import HEADROOM_M, Scenario
-from bootcamp.world import KINEMATIC, LOSS
-from vehicle.errors import UserError
-from vehicle.rotation import Array
+from gate_racer.bootcamp.api import Command, Go, Halt, Land, Location, Null, Report, Status, Unreadable
+from gate_racer.bootcamp.bodies import TAKE_OFF_S, make_body
+from gate_racer.bootcamp.scenario import HEADROOM_M, Scenario
+from gate_racer.bootcamp.world import KINEMATIC, LOSS
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array
 
 VISIT_M = 1.0  # m, distance within which a place of the route counts as visited
 HEIGHT_MIN_M = 1.0  # m, least height of a destination

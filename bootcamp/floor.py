@@ -6,14 +6,14 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from bootcamp.api import Location
-from bootcamp.scenario import Scenario
-from bootcamp.world import DISTRACTORS, FLOOR
-from sim.view.texture import Image
-from vehicle.errors import UserError
-from vehicle.files import read_bytes
-from vehicle.image_file import IMAGE_BYTES, MOST_PX, decode_image
-from vehicle.rotation import Array
+from gate_racer.bootcamp.api import Location
+from gate_racer.bootcamp.scenario import Scenario
+from gate_racer.bootcamp.world import DISTRACTORS, FLOOR
+from gate_racer.sim.view.texture import Image
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import read_bytes
+from gate_racer.vehicle.image_file import IMAGE_BYTES, MOST_PX, decode_image
+from gate_racer.vehicle.rotation import Array
 
 PX_PER_M = 12  # resolution of the floor's image (chosen)
 RIM_M = 35.0  # m painted beyond the boundary, for the view of a tilted camera

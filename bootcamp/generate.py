@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bootcamp.world import GATES
-from tracks.gate import Gate
-from tracks.track import Bounds, Start, Track
-from vehicle.errors import UserError
-from vehicle.rotation import Array
+from gate_racer.bootcamp.world import GATES
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Start, Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array
 
 BOUNDS = Bounds((-60.0, -60.0, -16.0), (60.0, 60.0, 0.0))  # m, world NED (chosen)
 START = Start((-45.0, 0.0, -0.1), 0.0)  # m, world NED, and yaw in deg

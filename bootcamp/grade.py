@@ -15,16 +15,16 @@ from typing import Any
 
 import cv2
 
-from bootcamp.display import landing_image
-from bootcamp.drone import Drone
-from bootcamp.hints import hint_lines
-from bootcamp.judge import Judgement, ProgramEnd, Score
-from bootcamp.loader import confine
-from bootcamp.program import error_line
-from bootcamp.scenario import Scenario
-from bootcamp.solo import SoloStep, fly_alone
-from vehicle.errors import UserError
-from vehicle.process import shielded
+from gate_racer.bootcamp.display import landing_image
+from gate_racer.bootcamp.drone import Drone
+from gate_racer.bootcamp.hints import hint_lines
+from gate_racer.bootcamp.judge import Judgement, ProgramEnd, Score
+from gate_racer.bootcamp.loader import confine
+from gate_racer.bootcamp.program import error_line
+from gate_racer.bootcamp.scenario import Scenario
+from gate_racer.bootcamp.solo import SoloStep, fly_alone
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.process import shielded
 
 PATIENCE_S = 120.0  # s for one step, enough for an import on a fully loaded machine
 SHOT_PX = 320  # px, width of a landing image on the page
@@ -175,7 +175,7 @@ def summary(exams: Sequence[Exam], grades: Sequence[Grade]) -> list[str]:
 
 def page(exams: Sequence[Exam], grades: Sequence[Grade]) -> str:
     """Return HTML with the table, times and distances over the seeds, and images of the landings."""
-    from field.page import html_page  # slow to load
+    from gate_racer.field.page import html_page  # slow to load
 
     rows, shots, figures = list[str](), list[str](), list[dict[str, Any]]()
     for exam, result in zip(exams, grades, strict=True):

@@ -7,13 +7,13 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bootcamp.api import Box, Location, Report
-from bootcamp.floor import make_floor
-from bootcamp.scenario import Scenario
-from bootcamp.world import NOISE
-from sim.view.texture import Image
-from vehicle.camera import Camera
-from vehicle.rotation import Array, matrix
+from gate_racer.bootcamp.api import Box, Location, Report
+from gate_racer.bootcamp.floor import make_floor
+from gate_racer.bootcamp.scenario import Scenario
+from gate_racer.bootcamp.world import NOISE
+from gate_racer.sim.view.texture import Image
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, matrix
 
 SPARE_PX = 64  # px by which the noise field exceeds the image; it is shifted at random at every step
 BEYOND = (70, 80, 80)  # BGR, outside the floor

@@ -5,8 +5,8 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from bootcamp.api import Location, Report, Status
-from bootcamp.scenario import Scenario
+from gate_racer.bootcamp.api import Location, Report, Status
+from gate_racer.bootcamp.scenario import Scenario
 
 
 class ProgramEnd(enum.StrEnum):

@@ -6,9 +6,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bootcamp.program import LOAD_S, TIMEOUTS_MAX, TOLD_CODE, error_line, load_program
-from vehicle.errors import UserError
-from vehicle.process import end_forked_copies, end_with_parent, leave, limit_memory, shielded
+from gate_racer.bootcamp.program import LOAD_S, TIMEOUTS_MAX, TOLD_CODE, error_line, load_program
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.process import end_forked_copies, end_with_parent, leave, limit_memory, shielded
 
 if TYPE_CHECKING:  # Windows has no fork server
     from multiprocessing.context import ForkServerContext, SpawnContext

@@ -3,8 +3,8 @@
 import cv2
 import numpy as np
 
-from bootcamp.api import Box
-from sim.view.texture import Image
+from gate_racer.bootcamp.api import Box
+from gate_racer.sim.view.texture import Image
 
 BLUE_LOW, BLUE_HIGH = (95, 120, 80), (125, 255, 255)  # HSV of OpenCV, hue 0 to 179
 SIDE_MIN_PX = 10  # px, least side of a box (chosen)

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from bootcamp.api import Box, Command, Go, Halt, Land, Location, Null, Report, Unreadable
-from bootcamp.ground import locate
-from bootcamp.hints import NO_RETURN, blanks
-from bootcamp.pads import detect_pads
-from sim.view.texture import Image
-from vehicle.errors import UserError, one_line, say
+from gate_racer.bootcamp.api import Box, Command, Go, Halt, Land, Location, Null, Report, Unreadable
+from gate_racer.bootcamp.ground import locate
+from gate_racer.bootcamp.hints import NO_RETURN, blanks
+from gate_racer.bootcamp.pads import detect_pads
+from gate_racer.sim.view.texture import Image
+from gate_racer.vehicle.errors import UserError, one_line, say
 
 TEXT_MAX = 80  # characters shown of an unreadable command
 BOXES_MAX = 1000  # greatest number of boxes used of an image

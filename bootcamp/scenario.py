@@ -8,14 +8,24 @@ from pathlib import Path
 
 import numpy as np
 
-from bootcamp.api import CourseGate, Location
-from bootcamp.generate import generate_track
-from bootcamp.world import FILE, PADS, PROFILE, ROUTE, SIMULATED, WAYPOINT, Arena, WorldConditions, load_world
-from link.profile import load_profile, ticks
-from tracks.gate import Gate
-from tracks.track import Bounds, Start, Track
-from vehicle.config import load
-from vehicle.errors import UserError
+from gate_racer.bootcamp.api import CourseGate, Location
+from gate_racer.bootcamp.generate import generate_track
+from gate_racer.bootcamp.world import (
+    FILE,
+    PADS,
+    PROFILE,
+    ROUTE,
+    SIMULATED,
+    WAYPOINT,
+    Arena,
+    WorldConditions,
+    load_world,
+)
+from gate_racer.link.profile import load_profile, ticks
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Start, Track
+from gate_racer.vehicle.config import load
+from gate_racer.vehicle.errors import UserError
 
 TASKS = Path(__file__).parent / "tasks.yaml"
 WALL_M = 5.0  # m from the boundary of destinations to the walls (chosen)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
-from bootcamp.api import Box, Command, Location, Report, Status, Unreadable
-from bootcamp.drone import OVER, Drone
-from bootcamp.ground import GroundCamera
-from bootcamp.judge import Judge, Judgement, ProgramEnd
-from bootcamp.program import error_line, load_program
-from bootcamp.scenario import Scenario
-from sim.view.texture import Image
+from gate_racer.bootcamp.api import Box, Command, Location, Report, Status, Unreadable
+from gate_racer.bootcamp.drone import OVER, Drone
+from gate_racer.bootcamp.ground import GroundCamera
+from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
+from gate_racer.bootcamp.program import error_line, load_program
+from gate_racer.bootcamp.scenario import Scenario
+from gate_racer.sim.view.texture import Image
 
 
 @dataclass

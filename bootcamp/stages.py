@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bootcamp.api import Box, Location, Report, Status
-from bootcamp.desk import Desk
-from bootcamp.display import Screen, compose, landing_image, open_screens, screenshot
-from bootcamp.ground import GroundCamera
-from bootcamp.program import load_program
-from bootcamp.scenario import Scenario
-from sim.view.texture import Image
+from gate_racer.bootcamp.api import Box, Location, Report, Status
+from gate_racer.bootcamp.desk import Desk
+from gate_racer.bootcamp.display import Screen, compose, landing_image, open_screens, screenshot
+from gate_racer.bootcamp.ground import GroundCamera
+from gate_racer.bootcamp.program import load_program
+from gate_racer.bootcamp.scenario import Scenario
+from gate_racer.sim.view.texture import Image
 
 HOLD_S = 2.0  # s for which a film shows its last frame (chosen)
 
@@ -45,8 +45,8 @@ class Packet:
 
 def simulation(job: Job, desk: Desk) -> None:
     """Fly the drone. In lock-step time waits for each command; in real time a step proceeds without a late one."""
-    from bootcamp.drone import Drone  # the other workers start sooner without the simulator
-    from bootcamp.record import FlightRecord
+    from gate_racer.bootcamp.drone import Drone  # the other workers start sooner without the simulator
+    from gate_racer.bootcamp.record import FlightRecord
 
     scenario = job.scenario
     record = FlightRecord(log_of(job.stem), scenario)

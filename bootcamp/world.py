@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from bootcamp.api import Location
-from vehicle.camera import Camera
-from vehicle.config import load
+from gate_racer.bootcamp.api import Location
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.config import load
 
 FILE = Path(__file__).parent / "world.yaml"
 # Each random quantity has its own stream for a seed.

@@ -11,13 +11,13 @@ from typing import Protocol
 
 import numpy as np
 
-from estimation.health import LOST_M, Health
-from link.messages import Attitude, Imu
-from perception.association import GateSighting
-from perception.detection import Detection
-from vehicle.camera import Camera
-from vehicle.rotation import Array
-from vehicle.statistics import greatest_sigma
+from gate_racer.estimation.health import LOST_M, Health
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.perception.association import GateSighting
+from gate_racer.perception.detection import Detection
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.statistics import greatest_sigma
 
 # Standard deviations of the position and velocity that a simulator sends, whose stamps are good to 1 ms (chosen).
 POSITION_SIGMA_M, VELOCITY_SIGMA_M_S = 0.02, 0.05

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from link.messages import Imu
-from vehicle.rotation import Array
+from gate_racer.link.messages import Imu
+from gate_racer.vehicle.rotation import Array
 
 GYRO_LIMIT = 60.0  # rad/s, twice the greatest rate of a racing vehicle: a reading above is an impact or an error
 ACCEL_LIMIT = 300.0  # m/s^2, three times the greatest thrust of a racing vehicle, likewise

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from estimation.estimator import ExposureState, MapEstimator
-from perception.association import Associator, GateSighting
-from perception.detection import Detection
-from perception.resting_focal import resting_focal
+from gate_racer.estimation.estimator import ExposureState, MapEstimator
+from gate_racer.perception.association import Associator, GateSighting
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.resting_focal import resting_focal
 
 FROM_PAD = 20  # newest images from the pad by which the focal length is checked (chosen)
 

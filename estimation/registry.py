@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from estimation.drift.drift_estimator import DriftEstimator
-from estimation.drift.drift_filter import RELEASED_NOISE, STRAPDOWN_NOISE, SWIFT_NOISE
-from estimation.drift.pose_fix import PoseFix
-from estimation.eskf.error_state_estimator import ErrorStateEstimator
-from estimation.eskf.imu_samples import Agility
-from estimation.eskf.noise import Noise, of_camera
-from estimation.estimator import MapEstimator
-from perception.rims import GateAppearance
-from tracks.track import Start
-from vehicle.vehicle import Vehicle
+from gate_racer.estimation.drift.drift_estimator import DriftEstimator
+from gate_racer.estimation.drift.drift_filter import RELEASED_NOISE, STRAPDOWN_NOISE, SWIFT_NOISE
+from gate_racer.estimation.drift.pose_fix import PoseFix
+from gate_racer.estimation.eskf.error_state_estimator import ErrorStateEstimator
+from gate_racer.estimation.eskf.imu_samples import Agility
+from gate_racer.estimation.eskf.noise import Noise, of_camera
+from gate_racer.estimation.estimator import MapEstimator
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.tracks.track import Start
+from gate_racer.vehicle.vehicle import Vehicle
 
 DRIFT = {"drift": STRAPDOWN_NOISE, "drift-swift": SWIFT_NOISE, "drift-released": RELEASED_NOISE}
 PUBLISHED = ("drift-swift", "drift-released")  # estimators with position fixes by IPPE and perturbed corners

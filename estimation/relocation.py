@@ -24,12 +24,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from estimation.localisation import Localised
-from perception.association import Associator, GateSighting
-from perception.detection import Detection
-from tracks.gate import Gate
-from vehicle.rotation import Array
-from vehicle.statistics import chi2_limit
+from gate_racer.estimation.localisation import Localised
+from gate_racer.perception.association import Associator, GateSighting
+from gate_racer.perception.detection import Detection
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.statistics import chi2_limit
 
 EYE3 = np.eye(3)
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from estimation.imu import ImuReading
-from vehicle.rotation import Array, from_euler
-from vehicle.vehicle import ImuParameters
+from gate_racer.estimation.imu import ImuReading
+from gate_racer.vehicle.rotation import Array, from_euler
+from gate_racer.vehicle.vehicle import ImuParameters
 
 FEWEST = 30  # samples for a noise estimate: a relative standard error of 1 / sqrt(2 n), about 1/8
 

@@ -16,14 +16,14 @@ from typing import Protocol
 
 import numpy as np
 
-from estimation.estimator import State
-from link.messages import RivalState
-from perception.assignment import assign
-from perception.rival import RivalDetection, RivalRanging
-from tracks.grid import MOST
-from vehicle.camera import Camera
-from vehicle.rotation import Array, Vector
-from vehicle.statistics import chi2_limit, greatest_sigma, mahalanobis2
+from gate_racer.estimation.estimator import State
+from gate_racer.link.messages import RivalState
+from gate_racer.perception.assignment import assign
+from gate_racer.perception.rival import RivalDetection, RivalRanging
+from gate_racer.tracks.grid import MOST
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, Vector
+from gate_racer.vehicle.statistics import chi2_limit, greatest_sigma, mahalanobis2
 
 ACCELERATION_S = 0.05  # s, time constant of the acceleration differentiated from received velocities (chosen)
 MANOEUVRE_S = 0.3  # s, tau: a racing quadrotor reverses its thrust in about that time

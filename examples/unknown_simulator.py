@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bootcamp.generate import generate_track, write_track
-from field.files import write_vehicle
-from link.profile import load_profile
-from planner.plan import read_plan
-from tracks.track import load_track
-from vehicle.rotation import from_euler, matrix
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.bootcamp.generate import generate_track, write_track
+from gate_racer.field.files import write_vehicle
+from gate_racer.link.profile import load_profile
+from gate_racer.planner.plan import read_plan
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.rotation import from_euler, matrix
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 MANOEUVRES = "0.15,0.15,0.265,0.4,0.6,0.8,1,1,roll,pitch,yaw,speed"
 CAREFUL = "--reserve", "0.75"  # a quarter of the thrust, for all that a first flight has to make up for

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from link.record_reader import Record
-from vehicle.camera import Camera, CameraDoubt
-from vehicle.config import ConfigError, from_dict
-from vehicle.rotation import Array
+from gate_racer.link.record_reader import Record
+from gate_racer.vehicle.camera import Camera, CameraDoubt
+from gate_racer.vehicle.config import ConfigError, from_dict
+from gate_racer.vehicle.rotation import Array
 
 # Factor on the filter's standard deviations, which are up to 2 too small (docs/worlds.md: NEES of 3.9 per degree of freedom).
 OVERCONFIDENCE = 2.0

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import numpy as np
 
-from field.calibration import combined
-from field.files import write_yaml
-from field.identify.fit import Fit, identify
-from field.identify.signals import read_signals
-from field.mapping.cli import moved as moved_to_pad
-from field.mapping.gates import map_gates
-from field.mapping.sights import LoggedFlight, MapError, read_flight
-from field.runs import Run
-from link.logs.rows import SignalError
-from perception.rims import GateAppearance
-from tracks.track import GateFrame, Track, TrackFile, load_track
-from vehicle.config import load
-from vehicle.errors import UserError
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.field.calibration import combined
+from gate_racer.field.files import write_yaml
+from gate_racer.field.identify.fit import Fit, identify
+from gate_racer.field.identify.signals import read_signals
+from gate_racer.field.mapping.cli import moved as moved_to_pad
+from gate_racer.field.mapping.gates import map_gates
+from gate_racer.field.mapping.sights import LoggedFlight, MapError, read_flight
+from gate_racer.field.runs import Run
+from gate_racer.link.logs.rows import SignalError
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.tracks.track import GateFrame, Track, TrackFile, load_track
+from gate_racer.vehicle.config import load
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 THRUST, DRAG = 0.01, 0.03  # relative changes above which a new plan is made
 # Largest plausible relative changes: twice the spread of public fits of one simulator, 30 % of thrust and drags of 0.034 to

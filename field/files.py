@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from field.identify.fit import Fit
-from vehicle.config import write
-from vehicle.vehicle import ThrottleCurve, Vehicle
+from gate_racer.field.identify.fit import Fit
+from gate_racer.vehicle.config import write
+from gate_racer.vehicle.vehicle import ThrottleCurve, Vehicle
 
 RISE_M_S2 = 1e-3  # m/s^2, least step of a thrust curve between knots, so that it is invertible
 

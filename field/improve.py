@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from field.corrections import Change, better_camera, better_track, better_vehicle, unused
-from field.files import write_vehicle
-from field.runs import Run, explorations, history
-from planner.options import PlanOptions
-from planner.plan import Plan, PlanError, write_plan
-from planner.planning import make_plan
-from tracks.track import Track
-from vehicle.errors import UserError
-from vehicle.vehicle import Vehicle
+from gate_racer.field.corrections import Change, better_camera, better_track, better_vehicle, unused
+from gate_racer.field.files import write_vehicle
+from gate_racer.field.runs import Run, explorations, history
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import Plan, PlanError, write_plan
+from gate_racer.planner.planning import make_plan
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.vehicle import Vehicle
 
 CLEAR_M = 0.04  # m beyond the body's half diagonal, least margin of a good run
 STEP, HALVED, LEAST_STEP = 0.04, 0.5, 0.01  # of the reserve: increment, bisection factor, smallest change worth a plan

@@ -3,17 +3,17 @@
 import argparse
 import sys
 
-from pilot import arguments as pilots
-from pilot import cli
-from planner.plan import Plan
-from tracks.track import Track
-from vehicle.command import perform
-from vehicle.vehicle import Vehicle
+from gate_racer.pilot import arguments as pilots
+from gate_racer.pilot import cli
+from gate_racer.planner.plan import Plan
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.command import perform
+from gate_racer.vehicle.vehicle import Vehicle
 
 
 def improved(track: Track, vehicle: Vehicle, plan: Plan, arguments: argparse.Namespace) -> tuple[Track, Vehicle, Plan]:
     """Return track, vehicle and plan improved from the last runs' logs."""
-    from field.improve import improve, summary  # slow to load
+    from gate_racer.field.improve import improve, summary  # slow to load
 
     better = improve(track, vehicle, arguments.log, arguments.plans, plan.laps)
     print(summary(better))

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from field.calibration import camera_of
-from link.record_reader import Record, read_records
-from pilot.guidance.explorer import NAME
-from planner.options import PlanOptions
-from planner.plan import Plan, PlanError, read_plan
-from vehicle.camera import Camera
-from vehicle.files import FileError, read_json, reading
+from gate_racer.field.calibration import camera_of
+from gate_racer.link.record_reader import Record, read_records
+from gate_racer.pilot.guidance.explorer import NAME
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import Plan, PlanError, read_plan
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.files import FileError, read_json, reading
 
 LAST, EXPLORED = 4, 2  # runs in use, and explorations tried, of which the newest of this course is used
 SAMPLES = ("/camera", "/imu", "/state", "/command", "/reference", "/truth", "/attitude")  # the bulk of a log

@@ -4,43 +4,43 @@ All else is in the rooms, `planner`, `sim` and so on, and may change between ver
 A name is loaded at its first use, since the commands import this package and must handle Ctrl-C before large modules load.
 """
 
-from vehicle.rooms import module_name
+from gate_racer.vehicle.rooms import module_name
 
 HOMES = {  # the module of each name, in the order in which they are learned
-    "load_track": "tracks.track",
-    "load_vehicle": "vehicle.vehicle",
-    "PlanOptions": "planner.options",
-    "make_plan": "planner.planning",
-    "Plan": "planner.plan",
-    "read_plan": "planner.plan",
-    "make_controller": "mpc.make",
-    "make_estimator": "estimation.registry",
-    "open_detector": "perception.registry",
-    "load_profile": "link.profile",
-    "as_believed": "sim.worlds.world",
-    "Simulator": "sim.simulator",
-    "Batch": "sim.physics.batch",
-    "RacingEnvironment": "sim.environment.racing",
-    "UserError": "vehicle.errors",
+    "load_track": "gate_racer.tracks.track",
+    "load_vehicle": "gate_racer.vehicle.vehicle",
+    "PlanOptions": "gate_racer.planner.options",
+    "make_plan": "gate_racer.planner.planning",
+    "Plan": "gate_racer.planner.plan",
+    "read_plan": "gate_racer.planner.plan",
+    "make_controller": "gate_racer.mpc.make",
+    "make_estimator": "gate_racer.estimation.registry",
+    "open_detector": "gate_racer.perception.registry",
+    "load_profile": "gate_racer.link.profile",
+    "as_believed": "gate_racer.sim.worlds.world",
+    "Simulator": "gate_racer.sim.simulator",
+    "Batch": "gate_racer.sim.physics.batch",
+    "RacingEnvironment": "gate_racer.sim.environment.racing",
+    "UserError": "gate_racer.vehicle.errors",
 }
 
 TYPE_CHECKING = False  # as of `typing`, which is not loaded for it
 if TYPE_CHECKING:
-    from estimation.registry import make_estimator as make_estimator
-    from link.profile import load_profile as load_profile
-    from mpc.make import make_controller as make_controller
-    from perception.registry import open_detector as open_detector
-    from planner.options import PlanOptions as PlanOptions
-    from planner.plan import Plan as Plan
-    from planner.plan import read_plan as read_plan
-    from planner.planning import make_plan as make_plan
-    from sim.environment.racing import RacingEnvironment as RacingEnvironment
-    from sim.physics.batch import Batch as Batch
-    from sim.simulator import Simulator as Simulator
-    from sim.worlds.world import as_believed as as_believed
-    from tracks.track import load_track as load_track
-    from vehicle.errors import UserError as UserError
-    from vehicle.vehicle import load_vehicle as load_vehicle
+    from gate_racer.estimation.registry import make_estimator as make_estimator
+    from gate_racer.link.profile import load_profile as load_profile
+    from gate_racer.mpc.make import make_controller as make_controller
+    from gate_racer.perception.registry import open_detector as open_detector
+    from gate_racer.planner.options import PlanOptions as PlanOptions
+    from gate_racer.planner.plan import Plan as Plan
+    from gate_racer.planner.plan import read_plan as read_plan
+    from gate_racer.planner.planning import make_plan as make_plan
+    from gate_racer.sim.environment.racing import RacingEnvironment as RacingEnvironment
+    from gate_racer.sim.physics.batch import Batch as Batch
+    from gate_racer.sim.simulator import Simulator as Simulator
+    from gate_racer.sim.worlds.world import as_believed as as_believed
+    from gate_racer.tracks.track import load_track as load_track
+    from gate_racer.vehicle.errors import UserError as UserError
+    from gate_racer.vehicle.vehicle import load_vehicle as load_vehicle
 
     __version__: str
 
@@ -56,7 +56,7 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         from importlib.metadata import version
 
-        from vehicle.launch import DISTRIBUTION
+        from gate_racer.vehicle.launch import DISTRIBUTION
 
         return version(DISTRIBUTION)
     if name not in HOMES:

@@ -2,24 +2,24 @@
 
 from collections.abc import Callable
 
-from vehicle.launch import DISTRIBUTION, launch
-from vehicle.rooms import module_name
+from gate_racer.vehicle.launch import DISTRIBUTION, launch
+from gate_racer.vehicle.rooms import module_name
 
 COMMANDS = {  # module of each command, with a `main` and a `parser`
     name: module_name(module)
     for name, module in {
-        "plan-track": "planner.cli",
-        "run-mpc": "field.run_mpc",
-        "race-sim": "sim.cli",
-        "race-bench": "benchmarks.campaign.cli",
-        "replay-flight": "pilot.replay",
-        "fly-report": "field.report.cli",
-        "probe-link": "field.probe.cli",
-        "preflight": "field.preflight.cli",
-        "identify-vehicle": "field.identify.cli",
-        "map-track": "field.mapping.cli",
-        "detect-gates": "pilot.detect_gates",
-        "bootcamp": "bootcamp.cli",
+        "plan-track": "gate_racer.planner.cli",
+        "run-mpc": "gate_racer.field.run_mpc",
+        "race-sim": "gate_racer.sim.cli",
+        "race-bench": "gate_racer.benchmarks.campaign.cli",
+        "replay-flight": "gate_racer.pilot.replay",
+        "fly-report": "gate_racer.field.report.cli",
+        "probe-link": "gate_racer.field.probe.cli",
+        "preflight": "gate_racer.field.preflight.cli",
+        "identify-vehicle": "gate_racer.field.identify.cli",
+        "map-track": "gate_racer.field.mapping.cli",
+        "detect-gates": "gate_racer.pilot.detect_gates",
+        "bootcamp": "gate_racer.bootcamp.cli",
     }.items()
 }
 ABOUT = f"{__package__}.about"

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from link.profile import load_profile
-from link.sockets import LinkError, bind_udp
-from mpc.solvers.acados import WHEEL, AcadosMissingError, import_template
-from planner.problem.compiled import find_compiler
-from sim.view.look import load_look
-from tracks.track import load_track
-from vehicle.cache import cache_folder
-from vehicle.errors import UserError, one_line
-from vehicle.vehicle import load_vehicle
+from gate_racer.link.profile import load_profile
+from gate_racer.link.sockets import LinkError, bind_udp
+from gate_racer.mpc.solvers.acados import WHEEL, AcadosMissingError, import_template
+from gate_racer.planner.problem.compiled import find_compiler
+from gate_racer.sim.view.look import load_look
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.cache import cache_folder
+from gate_racer.vehicle.errors import UserError, one_line
+from gate_racer.vehicle.vehicle import load_vehicle
 
 CORES = 2  # pilot and perception; a simulator on the same machine needs one more
 EXTRAS = {  # use by distribution
@@ -102,7 +102,7 @@ def _compiler() -> Finding:
 
 def _images() -> Finding:
     try:
-        from sim.view.renderer import RenderedCamera  # loads OpenGL, which may be missing
+        from gate_racer.sim.view.renderer import RenderedCamera  # loads OpenGL, which may be missing
 
         RenderedCamera(load_track("vq1"), load_vehicle("dcl").camera, load_look("race"), 0).close()
         return Finding("rendered images", True, "rendered off-screen by OpenGL")

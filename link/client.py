@@ -10,8 +10,8 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from link.framing import Counters, Framing
-from link.mavlink import (
+from gate_racer.link.framing import Counters, Framing
+from gate_racer.link.mavlink import (
     CLIENT,
     IGNORE_ATTITUDE,
     IGNORE_RATE,
@@ -23,7 +23,7 @@ from link.mavlink import (
     scaled,
     unit,
 )
-from link.messages import (
+from gate_racer.link.messages import (
     ARM_COMMAND,
     MODE_COMMAND,
     Ack,
@@ -48,9 +48,9 @@ from link.messages import (
     Telemetry,
     TimesyncReply,
 )
-from link.peer import is_autopilot
-from link.profile import Profile
-from link.px4 import (
+from gate_racer.link.peer import is_autopilot
+from gate_racer.link.profile import Profile
+from gate_racer.link.px4 import (
     CUSTOM,
     FORCE,
     IN_PROGRESS,
@@ -61,9 +61,9 @@ from link.px4 import (
     mode_name,
     result_name,
 )
-from link.race import RaceReader
-from link.signing import SigningKey
-from vehicle.rotation import from_euler
+from gate_racer.link.race import RaceReader
+from gate_racer.link.signing import SigningKey
+from gate_racer.vehicle.rotation import from_euler
 
 MOST_REQUESTS = 16  # TIMESYNC requests kept: a flood must not cost memory
 FRAMES = {

@@ -21,7 +21,7 @@ leaves their difference unchanged.
 import math
 from collections import deque
 
-from link.profile import Profile
+from gate_racer.link.profile import Profile
 
 DRIFT = 1e-4  # s/s between two quartz clocks: 50 ppm each, the usual tolerance
 SLEW = 2e-4  # s/s, change of the offset in flight: faster than any drift, slower than the filter's delay state follows

@@ -5,7 +5,7 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from link.signing import SigningKey
+from gate_racer.link.signing import SigningKey
 
 MAGIC = dialect.PROTOCOL_MARKER_V2
 SIGNED = dialect.MAVLINK_IFLAG_SIGNED

@@ -8,7 +8,7 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from link.messages import GroundStatus
+from gate_racer.link.messages import GroundStatus
 
 PARAMETER = "SYSID_THISMAV"  # the only one, so that a download of all parameters ends
 SET_MODE, REQUEST_MESSAGE = dialect.MAV_CMD_DO_SET_MODE, dialect.MAV_CMD_REQUEST_MESSAGE

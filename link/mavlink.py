@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pymavlink.dialects.v20 import common as dialect
 
-from vehicle.rotation import Quaternion
+from gate_racer.vehicle.rotation import Quaternion
 
 CLIENT = (255, dialect.MAV_COMP_ID_MISSIONPLANNER)  # system, component
 SIMULATOR_SYSTEM = 1  # system id of the simulator's vehicle

@@ -6,7 +6,7 @@ World NED, body FRD, quaternions wxyz body to world, SI.
 import enum
 from dataclasses import dataclass
 
-from vehicle.rotation import Quaternion, Vector
+from gate_racer.vehicle.rotation import Quaternion, Vector
 
 ARM_COMMAND = 400  # MAV_CMD_COMPONENT_ARM_DISARM
 MODE_COMMAND = 176  # MAV_CMD_DO_SET_MODE

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
-from link.mavlink import SIMULATOR_SYSTEM
-from vehicle.config import load_named
-from vehicle.errors import UserError
-from vehicle.rotation import Vector
+from gate_racer.link.mavlink import SIMULATOR_SYSTEM
+from gate_racer.vehicle.config import load_named
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Vector
 
 FOLDER = Path(__file__).parent / "profiles"
 COMMANDS = ("attitude", "rates")

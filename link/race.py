@@ -11,7 +11,7 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from link.messages import MapGate, RaceStatus, TrackMap
+from gate_racer.link.messages import MapGate, RaceStatus, TrackMap
 
 STATUS, MAP = 1, 2
 STATUS_LAYOUT = struct.Struct("<BQqqIq")  # type, boot ms, start ms, finish ns, gate, last gate's race time ns

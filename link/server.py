@@ -8,16 +8,16 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from link.framing import Counters, Framing
-from link.ground import GroundStationServices
-from link.mavlink import (
+from gate_racer.link.framing import Counters, Framing
+from gate_racer.link.ground import GroundStationServices
+from gate_racer.link.mavlink import (
     ACCEL_AND_GYRO,
     RIVAL,
     UNMEASURED,
     milliseconds,
     scaled,
 )
-from link.messages import (
+from gate_racer.link.messages import (
     ARM_COMMAND,
     Ack,
     Arm,
@@ -43,12 +43,12 @@ from link.messages import (
     TrackMap,
     UnknownCommand,
 )
-from link.profile import Profile
-from link.px4 import text_packets
-from link.race import map_messages, status_message
-from link.setpoints import Fault, Refusal, attitude_target, position_target
-from link.signing import SigningKey
-from vehicle.rotation import to_euler
+from gate_racer.link.profile import Profile
+from gate_racer.link.px4 import text_packets
+from gate_racer.link.race import map_messages, status_message
+from gate_racer.link.setpoints import Fault, Refusal, attitude_target, position_target
+from gate_racer.link.signing import SigningKey
+from gate_racer.vehicle.rotation import to_euler
 
 Request = Command | ClientHeartbeat | Hold | TimesyncRequest | UnknownCommand
 HIT_IMPULSE = 1.0  # kg m/s, above which a collision has threat level 2

@@ -11,7 +11,7 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from link.mavlink import (
+from gate_racer.link.mavlink import (
     IGNORE_ATTITUDE,
     IGNORE_RATE,
     IGNORE_THRUST,
@@ -20,9 +20,9 @@ from link.mavlink import (
     finite,
     unit,
 )
-from link.messages import AttitudeTarget, Axes, PositionTarget, TargetFrame
-from link.profile import Profile
-from vehicle.rotation import Vector
+from gate_racer.link.messages import AttitudeTarget, Axes, PositionTarget, TargetFrame
+from gate_racer.link.profile import Profile
+from gate_racer.vehicle.rotation import Vector
 
 ATTITUDE_BITS = sum(IGNORE_RATE) | RATES_RAD_S | THRUST_BODY | IGNORE_THRUST | IGNORE_ATTITUDE
 FORCE = dialect.POSITION_TARGET_TYPEMASK_FORCE_SET

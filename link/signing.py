@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vehicle.errors import UserError
+from gate_racer.vehicle.errors import UserError
 
 EPOCH_S = 1_420_070_400  # 2015-01-01 00:00 UTC, in Unix time
 UNITS_PER_S = 100_000  # units of the stamp

@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from link.peer import Address
-from vehicle.errors import UserError
+from gate_racer.link.peer import Address
+from gate_racer.vehicle.errors import UserError
 
 ANYWHERE = "0.0.0.0"
 LOOPBACK = "127.0.0.1"

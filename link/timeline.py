@@ -10,7 +10,17 @@ only the differences of its times are used then.
 from dataclasses import replace
 from math import isfinite
 
-from link.messages import Ack, Collision, Farewell, Heartbeat, Imu, RaceStatus, StatusText, Telemetry, TrackMap
+from gate_racer.link.messages import (
+    Ack,
+    Collision,
+    Farewell,
+    Heartbeat,
+    Imu,
+    RaceStatus,
+    StatusText,
+    Telemetry,
+    TrackMap,
+)
 
 STEP_S = 0.03  # s between two samples: three at 107 Hz; a longer gap must show in the reception as well
 RATE = 0.5  # least ratio of elapsed to stamped time in a gap: a simulator may be twice as fast as real time

@@ -7,14 +7,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from link.client import ClientCodec
-from link.framing import Counters
-from link.messages import AttitudeTarget, Command, PositionTarget, SetPoint, Telemetry, TimesyncReply, VideoFrame
-from link.peer import Address, Peer
-from link.profile import Profile
-from link.signing import SigningKey
-from link.sockets import LOOPBACK, bind_udp, drain
-from link.video import Reassembler, VideoCounters
+from gate_racer.link.client import ClientCodec
+from gate_racer.link.framing import Counters
+from gate_racer.link.messages import (
+    AttitudeTarget,
+    Command,
+    PositionTarget,
+    SetPoint,
+    Telemetry,
+    TimesyncReply,
+    VideoFrame,
+)
+from gate_racer.link.peer import Address, Peer
+from gate_racer.link.profile import Profile
+from gate_racer.link.signing import SigningKey
+from gate_racer.link.sockets import LOOPBACK, bind_udp, drain
+from gate_racer.link.video import Reassembler, VideoCounters
 
 VIDEO_BUFFER_BYTES = 4 << 20  # some dozens of images
 MAVLINK_BUFFER_BYTES = 1 << 20  # one second of the profile with the highest data rate, while this process is suspended

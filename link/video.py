@@ -4,8 +4,8 @@ import struct
 from collections import deque
 from dataclasses import dataclass, field
 
-from link.messages import VideoFrame
-from link.profile import Profile
+from gate_racer.link.messages import VideoFrame
+from gate_racer.link.profile import Profile
 
 HEADER = struct.Struct("<IHHIIQ")  # frame_id, chunk_id, total_chunks, jpeg_size, payload_size, sim_time_ns
 MOST_CHUNKS = 0xFFFF  # chunks of an image, the largest total_chunks (uint16)

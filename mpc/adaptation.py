@@ -18,12 +18,12 @@ from pathlib import Path
 import casadi as ca
 import numpy as np
 
-from mpc.model import PARAMETERS, Buffered, nominal_parameters
-from mpc.response import ResponseAdaptation
-from vehicle.config import load
-from vehicle.dynamics import RATES_U, RATES_X, drag
-from vehicle.rotation import Array, conjugate, rotate
-from vehicle.vehicle import Vehicle
+from gate_racer.mpc.model import PARAMETERS, Buffered, nominal_parameters
+from gate_racer.mpc.response import ResponseAdaptation
+from gate_racer.vehicle.config import load
+from gate_racer.vehicle.dynamics import RATES_U, RATES_X, drag
+from gate_racer.vehicle.rotation import Array, conjugate, rotate
+from gate_racer.vehicle.vehicle import Vehicle
 
 Q, V, W = (RATES_X[name].at for name in "qvw")
 LINEAR, QUADRATIC = PARAMETERS["drag_linear"].at, PARAMETERS["drag_quadratic"].at

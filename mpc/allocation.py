@@ -12,9 +12,9 @@ thrust, and takes its share of the rotors' own range: a roll at the loop's limit
 
 import numpy as np
 
-from vehicle.dynamics import authority
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.vehicle.dynamics import authority
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 YAW, THRUST = 2, 3
 WHOLE = 1.0  # -, largest fraction of the torque: below half thrust it does not grow

@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 
-from vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array
 
 
 class Source(enum.StrEnum):

@@ -11,24 +11,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpc import geometric
-from mpc.adaptation import Adaptation, DisturbanceEstimator
-from mpc.allocation import Allocation
-from mpc.control import Control, EstimatedParameters, Source
-from mpc.giving_way import AvoidanceTube, displace
-from mpc.model import PARAMETERS, unpack
-from mpc.predictor import Predictor
-from mpc.problem.problem import Problem
-from mpc.problem.stage import NP, NR, REFERENCE
-from mpc.progress import PlanProgress
-from mpc.reference import PACE, TARGET_PACE, Reference
-from mpc.response import ResponseEstimator
-from mpc.solvers.solver import Solution, Solver
-from planner.plan import Plan
-from tracks.gate import Gate
-from vehicle.dynamics import RATES_U, RATES_X
-from vehicle.rotation import Array, exp, product
-from vehicle.vehicle import Vehicle
+from gate_racer.mpc import geometric
+from gate_racer.mpc.adaptation import Adaptation, DisturbanceEstimator
+from gate_racer.mpc.allocation import Allocation
+from gate_racer.mpc.control import Control, EstimatedParameters, Source
+from gate_racer.mpc.giving_way import AvoidanceTube, displace
+from gate_racer.mpc.model import PARAMETERS, unpack
+from gate_racer.mpc.predictor import Predictor
+from gate_racer.mpc.problem.problem import Problem
+from gate_racer.mpc.problem.stage import NP, NR, REFERENCE
+from gate_racer.mpc.progress import PlanProgress
+from gate_racer.mpc.reference import PACE, TARGET_PACE, Reference
+from gate_racer.mpc.response import ResponseEstimator
+from gate_racer.mpc.solvers.solver import Solution, Solver
+from gate_racer.planner.plan import Plan
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.dynamics import RATES_U, RATES_X
+from gate_racer.vehicle.rotation import Array, exp, product
+from gate_racer.vehicle.vehicle import Vehicle
 
 P, Q, V, W = (RATES_X[name].at for name in "pqvw")
 C, U_C = RATES_X["c"].at.start, REFERENCE["u_c"].at.start

@@ -9,7 +9,7 @@ with zero offset at the start, on the pad, unless another is set.
 
 import numpy as np
 
-from vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array
 
 
 class CourseBelief:

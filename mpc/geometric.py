@@ -7,10 +7,10 @@ with the rate loop in place of the paper's moments. Without a plan the vehicle b
 
 import numpy as np
 
-from mpc.model import ModelParameters, lifted, thrust_needed
-from mpc.problem.stage import REFERENCE
-from vehicle.dynamics import GRAVITY, RATES_X
-from vehicle.rotation import Array, aligned, conjugate, log, matrix, product
+from gate_racer.mpc.model import ModelParameters, lifted, thrust_needed
+from gate_racer.mpc.problem.stage import REFERENCE
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
+from gate_racer.vehicle.rotation import Array, aligned, conjugate, log, matrix, product
 
 SLOW = 0.5  # -, pace under this law, as a fraction of the plan's
 SLOWING_S = 0.8  # s, time constant of the change to that pace

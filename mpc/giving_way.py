@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpc.problem.stage import REFERENCE
-from vehicle.rotation import Array
+from gate_racer.mpc.problem.stage import REFERENCE
+from gate_racer.vehicle.rotation import Array
 
 P, V, A, GATE, ACROSS, DOWN = (REFERENCE[name].at for name in ("p", "v", "a", "gate", "across", "down"))
 UNBOUNDED: Array = np.array([[-np.inf] * 3, [np.inf] * 3])

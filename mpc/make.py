@@ -3,17 +3,17 @@
 import sys
 from functools import cache
 
-from mpc.adaptation import load_adaptation
-from mpc.controller import Controller
-from mpc.problem.problem import Problem
-from mpc.problem.settings import load_settings
-from mpc.solvers.acados import AcadosMissingError, AcadosSolver
-from mpc.solvers.portable import CasadiSolver
-from mpc.solvers.solver import AUTO, SOLVERS
-from planner.plan import Plan
-from tracks.track import Track
-from vehicle.errors import UserError
-from vehicle.vehicle import Vehicle
+from gate_racer.mpc.adaptation import load_adaptation
+from gate_racer.mpc.controller import Controller
+from gate_racer.mpc.problem.problem import Problem
+from gate_racer.mpc.problem.settings import load_settings
+from gate_racer.mpc.solvers.acados import AcadosMissingError, AcadosSolver
+from gate_racer.mpc.solvers.portable import CasadiSolver
+from gate_racer.mpc.solvers.solver import AUTO, SOLVERS
+from gate_racer.planner.plan import Plan
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.vehicle import Vehicle
 
 problem_of = cache(Problem)  # whose symbols and weights are derived once for all flights of a process
 DEFAULT = "mpcc"  # faster at equal margins (benchmarks/README.md), and within a command period with either solver

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vehicle.dynamics import GRAVITY, RATES_U, RATES_X, drag, rates
-from vehicle.layout import layout
-from vehicle.rotation import Array, Scalars, conjugate, rotate
-from vehicle.vehicle import Vehicle
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_U, RATES_X, drag, rates
+from gate_racer.vehicle.layout import layout
+from gate_racer.vehicle.rotation import Array, Scalars, conjugate, rotate
+from gate_racer.vehicle.vehicle import Vehicle
 
 PARAMETERS = layout(
     rate_lag=("x y z", "s", "per body axis"),

@@ -10,10 +10,10 @@ from math import ceil, exp, inf
 
 import numpy as np
 
-from mpc.model import PARAMETERS, Integrator
-from vehicle.dynamics import G_W, RATES_X
-from vehicle.rotation import Array, matrix
-from vehicle.vehicle import Vehicle
+from gate_racer.mpc.model import PARAMETERS, Integrator
+from gate_racer.vehicle.dynamics import G_W, RATES_X
+from gate_racer.vehicle.rotation import Array, matrix
+from gate_racer.vehicle.vehicle import Vehicle
 
 MEMORY_S = 0.3  # s, age of its successor at which a sent input is dropped: beyond delay, lags and the age of a state
 LONGEST_STEP_S = 0.05  # s, longest integration step

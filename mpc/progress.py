@@ -20,10 +20,10 @@ import math
 import casadi as ca
 import numpy as np
 
-from mpc.model import Buffered, lifted, thrust_needed, unpack
-from mpc.problem.stage import NP, NR, REFERENCE
-from vehicle.camera import Camera
-from vehicle.rotation import Array, rotate
+from gate_racer.mpc.model import Buffered, lifted, thrust_needed, unpack
+from gate_racer.mpc.problem.stage import NP, NR, REFERENCE
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, rotate
 
 SLOWEST = 0.3  # -, least pace
 AMBITION = 0.05  # -, excess of the commanded pace over the pace flown, while that is below the plan's

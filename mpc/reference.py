@@ -4,14 +4,14 @@ import math
 
 import numpy as np
 
-from mpc.course_belief import CourseBelief
-from mpc.problem.stage import NR, REFERENCE
-from planner.plan import Plan
-from tracks import corridor
-from tracks.gate import Gate
-from vehicle.dynamics import GRAVITY, RATES_X
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.mpc.course_belief import CourseBelief
+from gate_racer.mpc.problem.stage import NR, REFERENCE
+from gate_racer.planner.plan import Plan
+from gate_racer.tracks import corridor
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 PARTS = 8  # points per interval of the plan: 5 ms apart, so that linear interpolation is good to 0.2 mm
 HOLE_S = 0.5  # s, node spacing of a plan above which the interval counts as missing (chosen)

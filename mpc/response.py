@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpc.predictor import Predictor
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.mpc.predictor import Predictor
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 STEP = np.array([1e-3, 0.02])  # s and -, steps of the finite differences
 STEPS = np.concatenate([np.zeros((1, 2)), np.diag(STEP), -np.diag(STEP)])  # (5, 2) of theta: none, forwards, backwards

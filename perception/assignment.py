@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from perception.common.types import compiled
-from vehicle.rotation import Array, Indices
+from gate_racer.perception.common.types import compiled
+from gate_racer.vehicle.rotation import Array, Indices
 
 RIVAL = 2 * math.log(20.0)  # -, -2 log of the least likelihood ratio of a pair to its alternatives (chosen odds)
 FORBIDDEN = 1e9  # cost of an impossible pair, above any sum of possible ones

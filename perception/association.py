@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perception.assignment import RIVAL, unambiguous
-from perception.detection import Detection
-from perception.position import PositionFix, locate_camera, ray_fit, rays
-from perception.rims import GateAppearance, GateRims
-from tracks.gate import Gate
-from vehicle.camera import Camera
-from vehicle.rotation import Array, Indices, Mask
-from vehicle.statistics import chi2_limit, greatest_sigma
+from gate_racer.perception.assignment import RIVAL, unambiguous
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.position import PositionFix, locate_camera, ray_fit, rays
+from gate_racer.perception.rims import GateAppearance, GateRims
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, Indices, Mask
+from gate_racer.vehicle.statistics import chi2_limit, greatest_sigma
 
 # Possible orders of a clockwise quadrilateral's corners, for a gate seen from the front and from behind.
 ORDERS = np.array([[(start + step * k) % 4 for k in range(4)] for step in (1, -1) for start in range(4)])

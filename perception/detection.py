@@ -6,12 +6,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from perception.common.covariance import corner_covariance_px2
-from perception.common.types import Image
-from perception.roi import SearchWindow
-from vehicle.camera import Camera
-from vehicle.image_file import decode_image
-from vehicle.rotation import Array, Mask
+from gate_racer.perception.common.covariance import corner_covariance_px2
+from gate_racer.perception.common.types import Image
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.image_file import decode_image
+from gate_racer.vehicle.rotation import Array, Mask
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perception.common.quadrilateral import square_homography
-from vehicle.camera import Camera
-from vehicle.rotation import Array, Mask
+from gate_racer.perception.common.quadrilateral import square_homography
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, Mask
 
 PERTURBED = 20  # corner sets for a sampled covariance (Swift, Methods)
 # Corners in gate axes, for a half-side of 1.

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vehicle.camera import Camera
-from vehicle.rotation import Array
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array
 
 GAUSS_NEWTON = 3  # iterations; from the linear start two reach 1e-6 m at any visible range
 LEAST_DEPTH_M = 1e-3  # m, least depth, against division by zero after a step beyond the gate

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from perception.classical.detector import ColourDetector
-from perception.detection import Detector
-from vehicle.camera import Camera
-from vehicle.errors import UserError
+from gate_racer.perception.classical.detector import ColourDetector
+from gate_racer.perception.detection import Detector
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.errors import UserError
 
 
 def _learned(camera: Camera) -> Detector:
     try:
-        from perception.learned.detector import LearnedDetector
+        from gate_racer.perception.learned.detector import LearnedDetector
     except ImportError as error:
         raise UserError(f"--detector learned: cannot be loaded ({error})") from None
     return LearnedDetector(camera)

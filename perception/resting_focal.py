@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perception.detection import Detection
-from perception.rims import NEAR_M, GateRims
-from vehicle.camera import Camera
-from vehicle.rotation import Array
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.rims import NEAR_M, GateRims
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracks.gate import Gate
-from vehicle.camera import Camera
-from vehicle.doubt import Doubt
-from vehicle.rotation import Array, Indices
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.doubt import Doubt
+from gate_racer.vehicle.rotation import Array, Indices
 
 NEAR_M = 0.2  # m, least depth of a corner with a usable projection
 

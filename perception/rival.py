@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vehicle.camera import Camera
-from vehicle.rotation import Array, Vector, exp, matrix, product
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, Vector, exp, matrix, product
 
 STEEPEST_RAD = math.radians(80)  # rad, greatest tilt of a racing quadrotor (chosen)
 TURNS, TILTS = 12, 6  # numbers of yaw angles, of tilt directions as well, and of tilts sampled

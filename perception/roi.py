@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracks.gate import Gate
-from vehicle.camera import LEAST_SIDE_PX, Camera
-from vehicle.rotation import Array
-from vehicle.statistics import greatest_sigma
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.camera import LEAST_SIDE_PX, Camera
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.statistics import greatest_sigma
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from perception.detection import Detection
+from gate_racer.perception.detection import Detection
 
 
 def suppress_duplicates(found: list[Detection], same_gate: Callable[[Detection, Detection], bool]) -> list[Detection]:

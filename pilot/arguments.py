@@ -3,19 +3,19 @@
 import argparse
 from pathlib import Path
 
-from estimation.registry import DEFAULT, ESTIMATORS
-from link.msp.ports import may_be_aircraft, require_consent
-from link.msp.profile import BetaflightProfile
-from link.options import add_link_arguments, add_msp_arguments
-from link.profile import COMMANDS
-from link.rflysim.vision import EXAMPLE
-from mpc.solvers.solver import AUTO, SOLVERS
-from perception.registry import CLASSICAL, DETECTORS
-from pilot.records.flight_log import LIMIT_MB
-from tracks.track import VADR_FRAME
-from vehicle.command import add_common
-from vehicle.errors import UserError
-from vehicle.files import require_output
+from gate_racer.estimation.registry import DEFAULT, ESTIMATORS
+from gate_racer.link.msp.ports import may_be_aircraft, require_consent
+from gate_racer.link.msp.profile import BetaflightProfile
+from gate_racer.link.options import add_link_arguments, add_msp_arguments
+from gate_racer.link.profile import COMMANDS
+from gate_racer.link.rflysim.vision import EXAMPLE
+from gate_racer.mpc.solvers.solver import AUTO, SOLVERS
+from gate_racer.perception.registry import CLASSICAL, DETECTORS
+from gate_racer.pilot.records.flight_log import LIMIT_MB
+from gate_racer.tracks.track import VADR_FRAME
+from gate_racer.vehicle.command import add_common
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import require_output
 
 VIEW_PORT = 8765  # TCP port, Foxglove's default
 VIEW = f"127.0.0.1:{VIEW_PORT}"

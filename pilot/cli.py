@@ -7,34 +7,34 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from link.msp.preflight import PreflightFile, load_preflight, require_meant
-from link.msp.profile import BetaflightProfile, load_wire, speaks_msp
-from link.options import Link, link_of
-from link.profile import Profile
-from link.rflysim.vision import Vision, parse_vision
-from link.sockets import parse_address
-from mpc.policy.policy import Policy, load_policy
-from mpc.solvers.solver import AUTO
-from pilot.arguments import VIEW_PORT, parser, require_consistent, require_wire
-from pilot.guidance.manoeuvres import parse_manoeuvres
-from pilot.guidance.rivals import Known, StartGrid
-from pilot.guidance.room import OPEN, parse_room
-from planner.cli import progress_line
-from planner.options import PlanOptions
-from planner.plan import Plan, read_plan, require_certified
-from planner.planning import find_or_make_plan, options_of, plan_path
-from sim.view.look import load_look
-from sim.worlds.distribution import resolve
-from sim.worlds.world import NOMINAL
-from tracks.grid import others, parse_place, place
-from tracks.track import Track, load_track
-from vehicle.camera import Camera
-from vehicle.command import perform, remark, write_json
-from vehicle.errors import UserError, say
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.link.msp.preflight import PreflightFile, load_preflight, require_meant
+from gate_racer.link.msp.profile import BetaflightProfile, load_wire, speaks_msp
+from gate_racer.link.options import Link, link_of
+from gate_racer.link.profile import Profile
+from gate_racer.link.rflysim.vision import Vision, parse_vision
+from gate_racer.link.sockets import parse_address
+from gate_racer.mpc.policy.policy import Policy, load_policy
+from gate_racer.mpc.solvers.solver import AUTO
+from gate_racer.pilot.arguments import VIEW_PORT, parser, require_consistent, require_wire
+from gate_racer.pilot.guidance.manoeuvres import parse_manoeuvres
+from gate_racer.pilot.guidance.rivals import Known, StartGrid
+from gate_racer.pilot.guidance.room import OPEN, parse_room
+from gate_racer.planner.cli import progress_line
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import Plan, read_plan, require_certified
+from gate_racer.planner.planning import find_or_make_plan, options_of, plan_path
+from gate_racer.sim.view.look import load_look
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.sim.worlds.world import NOMINAL
+from gate_racer.tracks.grid import others, parse_place, place
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.command import perform, remark, write_json
+from gate_racer.vehicle.errors import UserError, say
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 if TYPE_CHECKING:
-    from pilot.session import Session
+    from gate_racer.pilot.session import Session
 
 MODES = {  # mode by (--live, --lockstep)
     (True, True): "live-lockstep",
@@ -73,10 +73,13 @@ def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
     require_consistent(arguments)
     room = parse_room(arguments.room) if arguments.room else OPEN
     session, link = _session(arguments, improve)
-    from pilot.drivers.ending import exit_code_of
-    from pilot.guidance.exploration import explore, summary  # after the cheap checks: loads solver and renderer
-    from pilot.records.result_table import table
-    from pilot.run import excite, fly
+    from gate_racer.pilot.drivers.ending import exit_code_of
+    from gate_racer.pilot.guidance.exploration import (  # after the cheap checks: loads solver and renderer
+        explore,
+        summary,
+    )
+    from gate_racer.pilot.records.result_table import table
+    from gate_racer.pilot.run import excite, fly
 
     mode = MODES[arguments.live, arguments.lockstep]
     if arguments.live:
@@ -142,7 +145,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
     if not arguments.live:  # before a plan is made
         load_look(arguments.look)
     if arguments.sitl is not None:
-        from sim.betaflight.sitl import require_program
+        from gate_racer.sim.betaflight.sitl import require_program
 
         require_program(arguments.sitl)
     manoeuvres = parse_manoeuvres(arguments.excite) if arguments.excite is not None else None
@@ -160,7 +163,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
     world = None if arguments.live else resolve(arguments.world or NOMINAL, track, vehicle)
     if improve is not None and plan is not None:
         track, vehicle, plan = improve(track, vehicle, plan, arguments)
-    from pilot.session import Session
+    from gate_racer.pilot.session import Session
 
     session = Session(
         track=track,

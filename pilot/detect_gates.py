@@ -13,19 +13,19 @@ from typing import Any
 import cv2
 import numpy as np
 
-from link.record_reader import read_records
-from perception.detection import Detection, decode
-from perception.pose import gate_pose
-from perception.registry import DETECTORS, open_detector
-from perception.rims import GateAppearance
-from perception.roi import RoiPredictor
-from tracks.track import load_track
-from vehicle.camera import Camera
-from vehicle.command import add_common, perform, remark, write_json
-from vehicle.errors import UserError
-from vehicle.files import read_bytes, reading, require_output, write_file
-from vehicle.image_file import IMAGE_BYTES
-from vehicle.vehicle import load_vehicle
+from gate_racer.link.record_reader import read_records
+from gate_racer.perception.detection import Detection, decode
+from gate_racer.perception.pose import gate_pose
+from gate_racer.perception.registry import DETECTORS, open_detector
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.perception.roi import RoiPredictor
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.command import add_common, perform, remark, write_json
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import read_bytes, reading, require_output, write_file
+from gate_racer.vehicle.image_file import IMAGE_BYTES
+from gate_racer.vehicle.vehicle import load_vehicle
 
 IMAGES = (".jpg", ".jpeg", ".png")
 SHIFT = 4  # fixed-point bits of drawn coordinates

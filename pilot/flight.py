@@ -3,12 +3,12 @@
 import enum
 from dataclasses import dataclass, field
 
-from estimation.estimator import State
-from link.messages import AttitudeTarget
-from mpc.control import Control
-from perception.detection import Detection
-from perception.rival import RivalDetection
-from perception.roi import SearchWindow
+from gate_racer.estimation.estimator import State
+from gate_racer.link.messages import AttitudeTarget
+from gate_racer.mpc.control import Control
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.rival import RivalDetection
+from gate_racer.perception.roi import SearchWindow
 
 
 class Phase(enum.StrEnum):

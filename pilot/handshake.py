@@ -6,12 +6,23 @@ arming is preceded by a stream of set-points and the mode OFFBOARD (`pilot.offbo
 
 import numpy as np
 
-from link.messages import ARM_COMMAND, Ack, Arm, Attitude, Command, Farewell, Heartbeat, Imu, RaceStatus, Telemetry
-from link.profile import Profile
-from pilot.flight import DetectedImage, End, EndReason, Phase
-from pilot.offboard import OffboardEntry
-from pilot.preflight import Preflight
-from pilot.rest import RestWatch
+from gate_racer.link.messages import (
+    ARM_COMMAND,
+    Ack,
+    Arm,
+    Attitude,
+    Command,
+    Farewell,
+    Heartbeat,
+    Imu,
+    RaceStatus,
+    Telemetry,
+)
+from gate_racer.link.profile import Profile
+from gate_racer.pilot.flight import DetectedImage, End, EndReason, Phase
+from gate_racer.pilot.offboard import OffboardEntry
+from gate_racer.pilot.preflight import Preflight
+from gate_racer.pilot.rest import RestWatch
 
 REST_S = 1.0  # s at rest, to estimate the IMU biases
 ARM_RETRY_S = 0.5  # s between arming commands

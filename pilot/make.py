@@ -1,32 +1,32 @@
 """Factories of pilots on the pad, one for each kind of guidance."""
 
-from estimation.drift.landmark_estimator import LandmarkEstimator
-from estimation.estimator import MapEstimator, Mapper
-from estimation.rivals import ReceivedRivals, SeenRivals
-from link.profile import Profile
-from mpc.controller import Controller
-from mpc.policy.controller import PolicyController
-from mpc.policy.policy import Policy
-from perception.association import Associator
-from perception.rims import GateAppearance
-from pilot.guidance.evasion import FrameEvasion
-from pilot.guidance.exciter import Excitation, Exciter
-from pilot.guidance.explorer import Explorer
-from pilot.guidance.landing import Landing
-from pilot.guidance.learned_policy import LearnedPolicy
-from pilot.guidance.manoeuvres import Manoeuvres
-from pilot.guidance.passing_room import PassingRoom
-from pilot.guidance.plan_follower import PlanFollower
-from pilot.guidance.protocol import GateObserver
-from pilot.guidance.retries import GateRetries, NoRetries
-from pilot.guidance.rivals import Known, RivalWatch, StartGrid
-from pilot.guidance.room import OPEN, Room
-from pilot.handshake import Handshake
-from pilot.pilot import Pilot
-from pilot.preflight import Preflight
-from pilot.replanning.handover import Replanning
-from tracks.track import Track
-from vehicle.vehicle import Vehicle
+from gate_racer.estimation.drift.landmark_estimator import LandmarkEstimator
+from gate_racer.estimation.estimator import MapEstimator, Mapper
+from gate_racer.estimation.rivals import ReceivedRivals, SeenRivals
+from gate_racer.link.profile import Profile
+from gate_racer.mpc.controller import Controller
+from gate_racer.mpc.policy.controller import PolicyController
+from gate_racer.mpc.policy.policy import Policy
+from gate_racer.perception.association import Associator
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.pilot.guidance.evasion import FrameEvasion
+from gate_racer.pilot.guidance.exciter import Excitation, Exciter
+from gate_racer.pilot.guidance.explorer import Explorer
+from gate_racer.pilot.guidance.landing import Landing
+from gate_racer.pilot.guidance.learned_policy import LearnedPolicy
+from gate_racer.pilot.guidance.manoeuvres import Manoeuvres
+from gate_racer.pilot.guidance.passing_room import PassingRoom
+from gate_racer.pilot.guidance.plan_follower import PlanFollower
+from gate_racer.pilot.guidance.protocol import GateObserver
+from gate_racer.pilot.guidance.retries import GateRetries, NoRetries
+from gate_racer.pilot.guidance.rivals import Known, RivalWatch, StartGrid
+from gate_racer.pilot.guidance.room import OPEN, Room
+from gate_racer.pilot.handshake import Handshake
+from gate_racer.pilot.pilot import Pilot
+from gate_racer.pilot.preflight import Preflight
+from gate_racer.pilot.replanning.handover import Replanning
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.vehicle import Vehicle
 
 Racer = Pilot[MapEstimator]
 

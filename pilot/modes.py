@@ -4,30 +4,30 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from link.msp.client import MspClient
-from link.msp.guard import GuardedPort
-from link.msp.ports import Port, open_port
-from link.msp.preflight import require_unchanged
-from link.options import Link
-from link.peer import Address
-from link.rflysim.vision import VisionReceiver
-from link.udp import MavlinkClient, VideoReceiver
-from perception.registry import open_detector
-from pilot.drivers.betaflight import fly_betaflight
-from pilot.drivers.embedded import EmbeddedSimulator
-from pilot.drivers.ending import AnyClient, forgiving, stop_motors
-from pilot.drivers.live import LiveDriver
-from pilot.drivers.lockstep import fly_lockstep, fly_lockstep_live
-from pilot.drivers.lockstep_perception import open_perception
-from pilot.drivers.perception_process import ImageReceiver, PerceptionProcess
-from pilot.flight import EndReason
-from pilot.pilot import AnyPilot
-from pilot.records.recorder import Recorder
-from pilot.records.result import LinkReport, Verdict, live_verdict
-from pilot.records.status import StatusLine
-from pilot.session import Session
-from vehicle.dynamics import GRAVITY
-from vehicle.errors import UserError
+from gate_racer.link.msp.client import MspClient
+from gate_racer.link.msp.guard import GuardedPort
+from gate_racer.link.msp.ports import Port, open_port
+from gate_racer.link.msp.preflight import require_unchanged
+from gate_racer.link.options import Link
+from gate_racer.link.peer import Address
+from gate_racer.link.rflysim.vision import VisionReceiver
+from gate_racer.link.udp import MavlinkClient, VideoReceiver
+from gate_racer.perception.registry import open_detector
+from gate_racer.pilot.drivers.betaflight import fly_betaflight
+from gate_racer.pilot.drivers.embedded import EmbeddedSimulator
+from gate_racer.pilot.drivers.ending import AnyClient, forgiving, stop_motors
+from gate_racer.pilot.drivers.live import LiveDriver
+from gate_racer.pilot.drivers.lockstep import fly_lockstep, fly_lockstep_live
+from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.drivers.perception_process import ImageReceiver, PerceptionProcess
+from gate_racer.pilot.flight import EndReason
+from gate_racer.pilot.pilot import AnyPilot
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.result import LinkReport, Verdict, live_verdict
+from gate_racer.pilot.records.status import StatusLine
+from gate_racer.pilot.session import Session
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.errors import UserError
 
 SWITCH_S = 5e-4  # s, longest hold of the interpreter by another thread (log, status) while the flight loop waits
 

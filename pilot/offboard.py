@@ -3,7 +3,7 @@
 PX4 user guide, "Offboard Mode".
 """
 
-from link.messages import (
+from gate_racer.link.messages import (
     ARM_COMMAND,
     MODE_COMMAND,
     WARNING,
@@ -16,7 +16,7 @@ from link.messages import (
     StatusText,
     Telemetry,
 )
-from link.profile import OffboardRules
+from gate_racer.link.profile import OffboardRules
 
 OFFBOARD = "OFFBOARD"
 IDLE = AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.0)

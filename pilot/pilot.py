@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from estimation.estimator import AHEAD_S, Estimator, State
-from estimation.imu import StandingImu
-from estimation.localisation import FROM_PAD
-from link.messages import (
+from gate_racer.estimation.estimator import AHEAD_S, Estimator, State
+from gate_racer.estimation.imu import StandingImu
+from gate_racer.estimation.localisation import FROM_PAD
+from gate_racer.link.messages import (
     Attitude,
     AttitudeTarget,
     Command,
@@ -23,16 +23,16 @@ from link.messages import (
     RivalState,
     Telemetry,
 )
-from link.profile import Profile
-from mpc.control import Control, Source
-from perception.association import GateSighting
-from perception.roi import SearchWindow
-from pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase
-from pilot.guidance.landing import Landing
-from pilot.guidance.protocol import Guidance
-from pilot.handshake import Handshake
-from vehicle.rotation import matrix
-from vehicle.vehicle import ThrottleCurve
+from gate_racer.link.profile import Profile
+from gate_racer.mpc.control import Control, Source
+from gate_racer.perception.association import GateSighting
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase
+from gate_racer.pilot.guidance.landing import Landing
+from gate_racer.pilot.guidance.protocol import Guidance
+from gate_racer.pilot.handshake import Handshake
+from gate_racer.vehicle.rotation import matrix
+from gate_racer.vehicle.vehicle import ThrottleCurve
 
 AIRBORNE_M_S, AIRBORNE_M = 0.5, 0.3  # m/s, estimated speed, or m from the pad, at which the launch has succeeded
 LAUNCH_LIMIT_S = 3.0  # s from the first command to take-off

@@ -8,12 +8,12 @@ import math
 
 import numpy as np
 
-from link.messages import Attitude, Imu, Odometry, RaceStatus, Telemetry, TrackMap
-from link.profile import Profile
-from pilot.flight import DetectedImage
-from tracks.track import Track
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array, to_euler
+from gate_racer.link.messages import Attitude, Imu, Odometry, RaceStatus, Telemetry, TrackMap
+from gate_racer.link.profile import Profile
+from gate_racer.pilot.flight import DetectedImage
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array, to_euler
 
 FEWEST = 50  # least samples in a mean
 GRAVITY_RANGE = 0.2  # relative, tolerance of gravity's length: ten times the scale errors of IMUs (chosen)

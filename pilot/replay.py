@@ -12,23 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from estimation.estimator import MapEstimator, State
-from estimation.localisation import FROM_PAD, localise, refocused
-from estimation.registry import DEFAULT, ESTIMATORS, make_estimator
-from link.messages import Attitude, Imu
-from perception.association import Associator
-from perception.detection import Detection, Detector, decode
-from perception.registry import CLASSICAL, DETECTORS, open_detector
-from perception.rims import GateAppearance
-from perception.roi import SearchWindow
-from pilot.records.imported import is_imported, read_any_records
-from pilot.replay_setting import setting_of_others, setting_of_own
-from tracks.track import Track
-from vehicle.command import add_common, perform, write_json
-from vehicle.errors import UserError
-from vehicle.files import reading, require_named, require_output, write_figure
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.estimation.estimator import MapEstimator, State
+from gate_racer.estimation.localisation import FROM_PAD, localise, refocused
+from gate_racer.estimation.registry import DEFAULT, ESTIMATORS, make_estimator
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.perception.association import Associator
+from gate_racer.perception.detection import Detection, Detector, decode
+from gate_racer.perception.registry import CLASSICAL, DETECTORS, open_detector
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.pilot.records.imported import is_imported, read_any_records
+from gate_racer.pilot.replay_setting import setting_of_others, setting_of_own
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.command import add_common, perform, write_json
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import reading, require_named, require_output, write_figure
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 LOGGED = "logged"  # detections recorded in flight, instead of a detector
 SOURCES = (*DETECTORS, LOGGED)

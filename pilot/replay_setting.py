@@ -4,13 +4,13 @@ import argparse
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from link.logs.ratm import read_ratm
-from perception.rims import GateAppearance
-from pilot.records.imported import course_of
-from pilot.records.ratm_flight import THIN, ratm_course
-from tracks.track import Track, load_track, load_track_of
-from vehicle.files import file_name, reading, within
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.link.logs.ratm import read_ratm
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.pilot.records.imported import course_of
+from gate_racer.pilot.records.ratm_flight import THIN, ratm_course
+from gate_racer.tracks.track import Track, load_track, load_track_of
+from gate_racer.vehicle.files import file_name, reading, within
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 IMPORTED_VEHICLE = "swift"  # its IMU noise and agility stand for those of a real racing quadrotor
 

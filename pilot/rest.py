@@ -4,8 +4,8 @@ from collections import deque
 
 import numpy as np
 
-from link.messages import Imu
-from vehicle.rotation import Array
+from gate_racer.link.messages import Imu
+from gate_racer.vehicle.rotation import Array
 
 MOVED = np.array([1.5, 1.5, 1.5, 0.3, 0.3, 0.3])  # m/s^2 and rad/s, largest change of the mean at rest
 SAMPLES = 12  # samples in a mean: 0.1 to 0.2 s

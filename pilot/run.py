@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from link.options import Link
-from pilot.drivers.ending import forgiving, interruptible
-from pilot.flight import EndReason, Phase
-from pilot.modes import flown
-from pilot.pilot import AnyPilot
-from pilot.records.console import Console, warn
-from pilot.records.flight_log import FlightLog
-from pilot.records.recorder import Recorder
-from pilot.records.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict
-from pilot.replanning.planners import RemainderPlanner
-from pilot.session import Session
-from planner.plan import Plan
-from tracks.track import Track
-from vehicle.errors import UserError
-from vehicle.files import FileError, write_file
+from gate_racer.link.options import Link
+from gate_racer.pilot.drivers.ending import forgiving, interruptible
+from gate_racer.pilot.flight import EndReason, Phase
+from gate_racer.pilot.modes import flown
+from gate_racer.pilot.pilot import AnyPilot
+from gate_racer.pilot.records.console import Console, warn
+from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict
+from gate_racer.pilot.replanning.planners import RemainderPlanner
+from gate_racer.pilot.session import Session
+from gate_racer.planner.plan import Plan
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import FileError, write_file
 
 
 def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], None]) -> FlightResult:
@@ -76,7 +76,7 @@ def _draw(session: Session, pilot: AnyPilot, recorder: Recorder, verdict: Verdic
     """Plot the flight beside the log. A plot that cannot be written causes a warning only."""
     if not recorder.flight.t or pilot.go_t is None:
         return
-    from pilot.records.plot import draw_flight  # matplotlib is not loaded until the flight is over
+    from gate_racer.pilot.records.plot import draw_flight  # matplotlib is not loaded until the flight is over
 
     plot = recorder.path.with_suffix(".png")
     try:

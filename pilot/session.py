@@ -7,30 +7,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from estimation.registry import make_estimator
-from link.msp.preflight import PreflightFile
-from link.msp.profile import BetaflightProfile
-from link.peer import Address
-from link.profile import Profile
-from link.rflysim.vision import Vision
-from mpc.make import make_controller
-from mpc.policy.policy import Policy
-from mpc.solvers.solver import AUTO
-from perception.association import Associator
-from pilot.guidance.manoeuvres import Manoeuvres
-from pilot.guidance.rivals import StartGrid
-from pilot.make import Racer, make_exciter, make_learned, make_racer
-from pilot.preflight import Preflight
-from pilot.records.flight_log import LIMIT_MB, SCHEMAS, FlightLog
-from pilot.records.view import LiveView
-from pilot.replanning.handover import Replanning
-from pilot.replanning.planners import InlinePlanner, PlannerProcess, RemainderPlanner
-from planner.options import PlanOptions
-from planner.plan import Plan
-from planner.replanning import Remainder
-from sim.worlds.world import World
-from tracks.track import Track
-from vehicle.vehicle import Vehicle
+from gate_racer.estimation.registry import make_estimator
+from gate_racer.link.msp.preflight import PreflightFile
+from gate_racer.link.msp.profile import BetaflightProfile
+from gate_racer.link.peer import Address
+from gate_racer.link.profile import Profile
+from gate_racer.link.rflysim.vision import Vision
+from gate_racer.mpc.make import make_controller
+from gate_racer.mpc.policy.policy import Policy
+from gate_racer.mpc.solvers.solver import AUTO
+from gate_racer.perception.association import Associator
+from gate_racer.pilot.guidance.manoeuvres import Manoeuvres
+from gate_racer.pilot.guidance.rivals import StartGrid
+from gate_racer.pilot.make import Racer, make_exciter, make_learned, make_racer
+from gate_racer.pilot.preflight import Preflight
+from gate_racer.pilot.records.flight_log import LIMIT_MB, SCHEMAS, FlightLog
+from gate_racer.pilot.records.view import LiveView
+from gate_racer.pilot.replanning.handover import Replanning
+from gate_racer.pilot.replanning.planners import InlinePlanner, PlannerProcess, RemainderPlanner
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.replanning import Remainder
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.vehicle import Vehicle
 
 LOG_SUFFIX = ".mcap"
 

@@ -7,21 +7,21 @@ from itertools import cycle
 from math import isfinite, nan
 from pathlib import Path
 
-from planner.certificate.certificate import Certificate, certify
-from planner.imported import AS_PUBLISHED, IMPORTED, read_peer_plan
-from planner.models import MODELS
-from planner.options import Initial, PlanOptions
-from planner.peers import read_problem
-from planner.plan import Plan, read_plan, write_plan
-from planner.planning import make_plan, plan_path
-from planner.task import LIMIT_PER_GATE_S, LIMIT_S, Task
-from tracks.track import Track, load_track
-from vehicle.command import add_common, perform, remark, write_json
-from vehicle.config import load
-from vehicle.doubt import Doubt
-from vehicle.errors import UserError
-from vehicle.files import require_output
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.planner.certificate.certificate import Certificate, certify
+from gate_racer.planner.imported import AS_PUBLISHED, IMPORTED, read_peer_plan
+from gate_racer.planner.models import MODELS
+from gate_racer.planner.options import Initial, PlanOptions
+from gate_racer.planner.peers import read_problem
+from gate_racer.planner.plan import Plan, read_plan, write_plan
+from gate_racer.planner.planning import make_plan, plan_path
+from gate_racer.planner.task import LIMIT_PER_GATE_S, LIMIT_S, Task
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.command import add_common, perform, remark, write_json
+from gate_racer.vehicle.config import load
+from gate_racer.vehicle.doubt import Doubt
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import require_output
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 
 def progress_line(iteration: int, total_time: float) -> None:
@@ -191,7 +191,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not certificate.ok:
         raise UserError(f"{track.name}: no certified plan ({certificate.verdict}); nothing was written")
     write_plan(path, plan, vehicle, certificate.as_dict())
-    from planner.plot import draw_plan  # importing matplotlib takes longer than solving a small plan
+    from gate_racer.planner.plot import draw_plan  # importing matplotlib takes longer than solving a small plan
 
     draw_plan(path.with_suffix(".png"), plan, track, vehicle, certificate.risk)
     remark(f"{certificate.status}: {path}, {path.with_suffix('.json').name}, {path.with_suffix('.png').name}")

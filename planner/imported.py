@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.options import PlanOptions
-from planner.plan import COLUMNS, Plan, PlanError, SolverStatistics, numbers
-from planner.task import Task
-from tracks.gate import Gate
-from vehicle.dynamics import GRAVITY, ROTORS_X, drag
-from vehicle.files import FileError, read_csv
-from vehicle.rotation import Array, exp, matrix, product
-from vehicle.vehicle import Vehicle
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import COLUMNS, Plan, PlanError, SolverStatistics, numbers
+from gate_racer.planner.task import Task
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.dynamics import GRAVITY, ROTORS_X, drag
+from gate_racer.vehicle.files import FileError, read_csv
+from gate_racer.vehicle.rotation import Array, exp, matrix, product
+from gate_racer.vehicle.vehicle import Vehicle
 
 AS_PUBLISHED = PlanOptions(model="rotors", reserve=1.0, margin_m=0.0, see=0.0, bounds_clear=False)
 IMPORTED = SolverStatistics("imported", True, 0, 0.0, 0.0, None, {})

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vehicle.dynamics import RATES_U, RATES_X, ROTORS_U, ROTORS_X, authority, rates, rk4, rotors
-from vehicle.layout import Layout
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.vehicle.dynamics import RATES_U, RATES_X, ROTORS_U, ROTORS_X, authority, rates, rk4, rotors
+from gate_racer.vehicle.layout import Layout
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 # Fraction of the torque left beside the thrust that a plan may use; the rest is for the controller. In a vehicle with two thirds
 # of the modelled torque, 0.5 finishes VQ1 on the true state with both controllers, 0.7 with one, 1.0 with none.

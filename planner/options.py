@@ -6,11 +6,11 @@ from math import radians
 
 import numpy as np
 
-from planner.models import MODELS
-from vehicle.doubt import Doubt
-from vehicle.dynamics import GRAVITY
-from vehicle.errors import UserError
-from vehicle.rotation import Array, Vector, from_euler
+from gate_racer.planner.models import MODELS
+from gate_racer.vehicle.doubt import Doubt
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array, Vector, from_euler
 
 # Range of the risk: normal tails are not meaningful below the least; above the most, margins give no assurance (chosen).
 RISK_LEAST, RISK_MOST = 1e-6, 0.2

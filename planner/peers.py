@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from planner.options import Initial, PlanOptions
-from tracks.gate import Gate
-from tracks.track import Bounds, Start, Track
-from vehicle.config import ConfigError, load
-from vehicle.rotation import Quaternion, Vector, to_euler
-from vehicle.vehicle import Rotors, Vehicle, load_vehicle
+from gate_racer.planner.options import Initial, PlanOptions
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Start, Track
+from gate_racer.vehicle.config import ConfigError, load
+from gate_racer.vehicle.rotation import Quaternion, Vector, to_euler
+from gate_racer.vehicle.vehicle import Rotors, Vehicle, load_vehicle
 
 REACH_M = 100.0  # m, half size of the bounds, since the files give the floor only (chosen)
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from planner.models import MODELS, Model
-from tracks.track import Track
-from vehicle.dynamics import RATES_U, RATES_X, rk4
-from vehicle.errors import UserError
-from vehicle.files import CAUSES, FileError, read_csv, read_json, write_file
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.planner.models import MODELS, Model
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.dynamics import RATES_U, RATES_X, rk4
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import CAUSES, FileError, read_csv, read_json, write_file
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 ACCELERATION = ("a_x", "a_y", "a_z")  # m/s^2, world NED; derived columns, for readers of the file
 NUMBER_MOST = 1e9  # largest magnitude accepted from a file, so that products cannot overflow (chosen)

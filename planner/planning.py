@@ -3,22 +3,22 @@
 from dataclasses import replace
 from pathlib import Path
 
-from planner.certificate.certificate import Certificate, certify
-from planner.course.course import resolve
-from planner.doubt.risk_plan import plan_at_risk
-from planner.options import PlanOptions
-from planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
-from planner.problem.compiled import find_compiler
-from planner.problem.deadline import Deadline
-from planner.problem.nlp import IterationCallback
-from planner.search.multistart import plans
-from planner.task import Task
-from tracks.track import Track
-from vehicle.config import from_dict
-from vehicle.errors import UserError
-from vehicle.files import FileError, read_json
-from vehicle.process import never_swallowed
-from vehicle.vehicle import Vehicle
+from gate_racer.planner.certificate.certificate import Certificate, certify
+from gate_racer.planner.course.course import resolve
+from gate_racer.planner.doubt.risk_plan import plan_at_risk
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
+from gate_racer.planner.problem.compiled import find_compiler
+from gate_racer.planner.problem.deadline import Deadline
+from gate_racer.planner.problem.nlp import IterationCallback
+from gate_racer.planner.search.multistart import plans
+from gate_racer.planner.task import Task
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.config import from_dict
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import FileError, read_json
+from gate_racer.vehicle.process import never_swallowed
+from gate_racer.vehicle.vehicle import Vehicle
 
 REPLAN = 0.25  # -, CPU time limit of a solve with updated margins, as a fraction of the search's (chosen)
 UNCOMPILED = 8.0  # -, factor by which the time limit grows without a C compiler

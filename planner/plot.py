@@ -12,14 +12,14 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import SubFigure
 
-from planner.doubt.statement import FlightRisk, GateRisk
-from planner.plan import Plan
-from tracks.gate import Gate
-from tracks.track import Track
-from vehicle.dynamics import RATES_X
-from vehicle.files import write_figure
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.planner.doubt.statement import FlightRisk, GateRisk
+from gate_racer.planner.plan import Plan
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.files import write_figure
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 SIGMAS = 3.0  # standard deviations drawn around a crossing
 PANELS, PANEL_IN = 8, 1.9  # crossings per row; inches, height of a row

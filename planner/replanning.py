@@ -11,23 +11,23 @@ from math import degrees
 
 import numpy as np
 
-from planner.certificate.passages import beyond, passages, too_near
-from planner.certificate.replay import ReplayedPath
-from planner.course.course import Course, resolve
-from planner.models import P, Q, RatesModel, V, W
-from planner.options import Initial, PlanOptions
-from planner.plan import Plan
-from planner.problem.mesh import Mesh, first_mesh, intervals
-from planner.problem.problem import TimeOptimalProblem, flight_block
-from planner.problem.terms import Point
-from planner.search.multistart import as_plan, of_plan
-from planner.search.refinement import COARSE_TOLERANCE, from_nearby
-from planner.task import Task
-from tracks.gate import Gate
-from tracks.track import Track
-from vehicle.errors import UserError
-from vehicle.rotation import Array, Vector, to_euler
-from vehicle.vehicle import Vehicle
+from gate_racer.planner.certificate.passages import beyond, passages, too_near
+from gate_racer.planner.certificate.replay import ReplayedPath
+from gate_racer.planner.course.course import Course, resolve
+from gate_racer.planner.models import P, Q, RatesModel, V, W
+from gate_racer.planner.options import Initial, PlanOptions
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.problem.mesh import Mesh, first_mesh, intervals
+from gate_racer.planner.problem.problem import TimeOptimalProblem, flight_block
+from gate_racer.planner.problem.terms import Point
+from gate_racer.planner.search.multistart import as_plan, of_plan
+from gate_racer.planner.search.refinement import COARSE_TOLERANCE, from_nearby
+from gate_racer.planner.task import Task
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array, Vector, to_euler
+from gate_racer.vehicle.vehicle import Vehicle
 
 # Initial barrier 1e-3: with 1e-4 or 1e-5 a gate moved by 2 m needs more than the allowed iterations, with 1e-2 almost any change.
 NEARBY = from_nearby(1e-3) | {"ipopt.tol": COARSE_TOLERANCE, "ipopt.max_iter": 60}

@@ -5,13 +5,13 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.models import MODELS, Model
-from planner.options import Initial, PlanOptions
-from tracks.gate import Gate
-from tracks.track import Track
-from vehicle.errors import UserError
-from vehicle.rotation import Array, Vector
-from vehicle.vehicle import Vehicle
+from gate_racer.planner.models import MODELS, Model
+from gate_racer.planner.options import Initial, PlanOptions
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array, Vector
+from gate_racer.vehicle.vehicle import Vehicle
 
 TURNING = 2.0  # -, largest body rate of a start over the largest commanded rate, for starts after a disturbance
 # CPU time in s, ten times that of hard courses (a gate 1 km away 5 s, a figure of eight of six gates 10 s), for slower machines.

@@ -5,25 +5,25 @@ import math
 import sys
 from pathlib import Path
 
-from link.msp.profile import BetaflightProfile, load_wire
-from sim.betaflight.command import race_betaflight
-from sim.betaflight.server import TERMINAL
-from sim.heat.command import add_heat_arguments, race_heat, require_heat
-from sim.physics.residual import ResidualAcceleration, Residuals
-from sim.physics.setting import SETTINGS, natural
-from sim.referee import Referee
-from sim.report import report, write_report
-from sim.simulator import Simulator
-from sim.view.look import load_look
-from sim.view.shot import shoot
-from sim.wire.command import VADR, race_mavlink
-from sim.worlds.distribution import resolve
-from sim.worlds.world import NOMINAL
-from tracks.track import load_track
-from vehicle.command import add_common, perform, remark
-from vehicle.errors import UserError
-from vehicle.files import require_output
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.link.msp.profile import BetaflightProfile, load_wire
+from gate_racer.sim.betaflight.command import race_betaflight
+from gate_racer.sim.betaflight.server import TERMINAL
+from gate_racer.sim.heat.command import add_heat_arguments, race_heat, require_heat
+from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals
+from gate_racer.sim.physics.setting import SETTINGS, natural
+from gate_racer.sim.referee import Referee
+from gate_racer.sim.report import report, write_report
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.shot import shoot
+from gate_racer.sim.wire.command import VADR, race_mavlink
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.sim.worlds.world import NOMINAL
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.command import add_common, perform, remark
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import require_output
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 STATUS_HZ = 5  # Hz, rate of the status line, simulator clock (chosen)
 BY_MSP = {"take_back": math.inf, "sitl": None, "msp": TERMINAL}  # defaults of the options for MSP profiles

@@ -3,9 +3,9 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from link.messages import Command
-from link.record import RecordFile, record, vector
-from sim.simulator import Simulator, Tick
+from gate_racer.link.messages import Command
+from gate_racer.link.record import RecordFile, record, vector
+from gate_racer.sim.simulator import Simulator, Tick
 
 SCHEMAS = {
     "truth": record(

@@ -12,10 +12,10 @@ interpolated linearly between two ticks, so that it is not quantised.
 import enum
 from dataclasses import dataclass, field, replace
 
-from sim.physics.contact import ColliderKind, Contact
-from sim.physics.plant import Truth
-from tracks.gate import Gate
-from tracks.track import Track
+from gate_racer.sim.physics.contact import ColliderKind, Contact
+from gate_racer.sim.physics.plant import Truth
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Track
 
 
 class RunStatus(enum.StrEnum):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.referee import Violation
-from sim.simulator import Simulator
-from vehicle.files import read_json, reading, write_file
-from vehicle.rotation import Array
+from gate_racer.sim.referee import Violation
+from gate_racer.sim.simulator import Simulator
+from gate_racer.vehicle.files import read_json, reading, write_file
+from gate_racer.vehicle.rotation import Array
 
 
 @dataclass(frozen=True)

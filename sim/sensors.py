@@ -4,12 +4,12 @@ from collections import deque
 
 import numpy as np
 
-from link.messages import Attitude, Imu
-from sim.physics.plant import Truth, W
-from sim.worlds.deviations import ImuDeviation
-from sim.worlds.world import rotation_vector
-from vehicle.rotation import Array, exp, matrix, product
-from vehicle.vehicle import Vehicle
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.sim.physics.plant import Truth, W
+from gate_racer.sim.worlds.deviations import ImuDeviation
+from gate_racer.sim.worlds.world import rotation_vector
+from gate_racer.vehicle.rotation import Array, exp, matrix, product
+from gate_racer.vehicle.vehicle import Vehicle
 
 NO_ERRORS = ImuDeviation()
 OLDEST_S = 0.05  # s, length of the history of specific forces

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from link.messages import (
+from gate_racer.link.messages import (
     UNASKED,
     Ack,
     Arm,
@@ -22,24 +22,24 @@ from link.messages import (
     Struck,
     Telemetry,
 )
-from link.profile import Profile, RateDivider
-from sim.heat.encounter import StateChange
-from sim.heat.traffic import Rival, TrafficView
-from sim.physics.contact import Body, ColliderKind, Colliders, Contact
-from sim.physics.plant import Truth, UnmodelledAcceleration
-from sim.physics.residual import together
-from sim.physics.rotors_plant import MotorSource
-from sim.physics.setting import Setting, make_plant, natural
-from sim.referee import Referee, RunStatus
-from sim.sensors import Sensors
-from sim.telemetry import Reporter
-from sim.wire.position import PositionControl
-from sim.wire.race import RaceClock, track_map
-from sim.worlds.forces import forces_of
-from sim.worlds.video import VideoTransport
-from sim.worlds.world import World
-from vehicle.dynamics import RATES_X
-from vehicle.rotation import Array
+from gate_racer.link.profile import Profile, RateDivider
+from gate_racer.sim.heat.encounter import StateChange
+from gate_racer.sim.heat.traffic import Rival, TrafficView
+from gate_racer.sim.physics.contact import Body, ColliderKind, Colliders, Contact
+from gate_racer.sim.physics.plant import Truth, UnmodelledAcceleration
+from gate_racer.sim.physics.residual import together
+from gate_racer.sim.physics.rotors_plant import MotorSource
+from gate_racer.sim.physics.setting import Setting, make_plant, natural
+from gate_racer.sim.referee import Referee, RunStatus
+from gate_racer.sim.sensors import Sensors
+from gate_racer.sim.telemetry import Reporter
+from gate_racer.sim.wire.position import PositionControl
+from gate_racer.sim.wire.race import RaceClock, track_map
+from gate_racer.sim.worlds.forces import forces_of
+from gate_racer.sim.worlds.video import VideoTransport
+from gate_racer.sim.worlds.world import World
+from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.rotation import Array
 
 STRUCK = {
     ColliderKind.GATE: Struck.GATE,

@@ -9,13 +9,22 @@ from fractions import Fraction
 
 import numpy as np
 
-from link.messages import GroundStatus, Heartbeat, Imu, LocalPosition, Motors, Odometry, Sensed, TimesyncRequest
-from link.profile import Profile, RateDivider
-from sim.physics.plant import Q, Truth, V, W
-from sim.sensors import Sensors
-from tracks.track import Start
-from vehicle.rotation import matrix, normalised
-from vehicle.vehicle import Vehicle
+from gate_racer.link.messages import (
+    GroundStatus,
+    Heartbeat,
+    Imu,
+    LocalPosition,
+    Motors,
+    Odometry,
+    Sensed,
+    TimesyncRequest,
+)
+from gate_racer.link.profile import Profile, RateDivider
+from gate_racer.sim.physics.plant import Q, Truth, V, W
+from gate_racer.sim.sensors import Sensors
+from gate_racer.tracks.track import Start
+from gate_racer.vehicle.rotation import matrix, normalised
+from gate_racer.vehicle.vehicle import Vehicle
 
 GROUND_HZ = 1.0  # Hz, rate of the ground station's status (chosen)
 Reported = Sensed | Heartbeat | GroundStatus | TimesyncRequest

@@ -9,11 +9,11 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
-from planner.options import PlanOptions
-from planner.plan import Plan, read_plan, write_plan
-from planner.planning import make_plan
-from tracks.track import Track, load_track
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import Plan, read_plan, write_plan
+from gate_racer.planner.planning import make_plan
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 settings.register_profile("untimed", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("untimed")

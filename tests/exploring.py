@@ -2,20 +2,20 @@
 
 from pathlib import Path
 
-from estimation.estimator import Mapper
-from link.profile import Profile
-from pilot.drivers.lockstep import fly_lockstep
-from pilot.drivers.lockstep_perception import open_perception
-from pilot.guidance.explorer import Explorer
-from pilot.guidance.manoeuvres import Manoeuvres
-from pilot.make import make_explorer
-from pilot.pilot import Pilot
-from pilot.records.flight_log import FlightLog
-from pilot.records.recorder import Recorder
-from pilot.records.result import Verdict
-from sim.worlds.world import as_believed
-from tracks.track import Track
-from vehicle.vehicle import Vehicle
+from gate_racer.estimation.estimator import Mapper
+from gate_racer.link.profile import Profile
+from gate_racer.pilot.drivers.lockstep import fly_lockstep
+from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.guidance.explorer import Explorer
+from gate_racer.pilot.guidance.manoeuvres import Manoeuvres
+from gate_racer.pilot.make import make_explorer
+from gate_racer.pilot.pilot import Pilot
+from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.result import Verdict
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.vehicle import Vehicle
 
 
 def explored(

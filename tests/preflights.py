@@ -4,16 +4,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from link.msp.constants import AircraftConstants
-from link.msp.messages import Code
-from link.msp.preflight import AtRest, LineFigures, PreflightFile, profile_named, vehicle_named
-from link.msp.profile import BetaflightProfile, load_betaflight
-from sim.betaflight.server import BetaflightServer, TerminalLine
-from sim.betaflight.settings import settings
-from sim.betaflight.station import BetaflightStation
-from sim.worlds.world import as_believed
-from tracks.track import load_track
-from vehicle.vehicle import load_vehicle
+from gate_racer.link.msp.constants import AircraftConstants
+from gate_racer.link.msp.messages import Code
+from gate_racer.link.msp.preflight import AtRest, LineFigures, PreflightFile, profile_named, vehicle_named
+from gate_racer.link.msp.profile import BetaflightProfile, load_betaflight
+from gate_racer.sim.betaflight.server import BetaflightServer, TerminalLine
+from gate_racer.sim.betaflight.settings import settings
+from gate_racer.sim.betaflight.station import BetaflightStation
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.vehicle import load_vehicle
 
 LEVEL = AtRest((0.0, 0.0, -9.81), (0.0, 0.0, 0.0), 0.5, 0.02, 0.0, 0.0)
 

@@ -149,7 +149,7 @@ START = """
 import subprocess
 from gate_racer.vehicle.rooms import command_line
 
-subprocess.run(command_line("planner.cli", "--help"), check=True)
+subprocess.run(command_line("gate_racer.planner.cli", "--help"), check=True)
 """
 
 

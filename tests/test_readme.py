@@ -7,26 +7,26 @@ import sys
 
 import pytest
 
-import benchmarks.campaign.cli
-import bootcamp.cli
-import field.identify.cli
-import field.mapping.cli
-import field.preflight.cli
-import field.probe.cli
-import field.report.cli
-import field.run_mpc
 import gate_racer.about
-import pilot.detect_gates
-import pilot.replay
-import planner.cli
-import sim.cli
-from link.msp.profile import load_wire
-from link.rflysim.config import load_sensors
-from link.rflysim.vision import parse_vision
-from sim.view.look import load_look
+import gate_racer.benchmarks.campaign.cli
+import gate_racer.bootcamp.cli
+import gate_racer.field.identify.cli
+import gate_racer.field.mapping.cli
+import gate_racer.field.preflight.cli
+import gate_racer.field.probe.cli
+import gate_racer.field.report.cli
+import gate_racer.field.run_mpc
+import gate_racer.pilot.detect_gates
+import gate_racer.pilot.replay
+import gate_racer.planner.cli
+import gate_racer.sim.cli
+from gate_racer.link.msp.profile import load_wire
+from gate_racer.link.rflysim.config import load_sensors
+from gate_racer.link.rflysim.vision import parse_vision
+from gate_racer.sim.view.look import load_look
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
-from tracks.track import load_track
-from vehicle.vehicle import load_vehicle
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -46,18 +46,18 @@ COMMANDS = sorted({line for page in PAGES for line in blocks_of(page)})
 MADE = re.findall(r"--out (\S+)", TEXT)  # by an earlier command
 MADE_NAMES = [re.sub(r".*/|\.yaml$", "", made) for made in MADE]
 PARSERS = {
-    "plan-track": planner.cli.parser,
-    "run-mpc": field.run_mpc.parser,
-    "race-sim": sim.cli.parser,
-    "replay-flight": pilot.replay.parser,
-    "race-bench": benchmarks.campaign.cli.parser,
-    "bootcamp": bootcamp.cli.parser,
-    "fly-report": field.report.cli.parser,
-    "detect-gates": pilot.detect_gates.parser,
-    "probe-link": field.probe.cli.parser,
-    "preflight": field.preflight.cli.parser,
-    "identify-vehicle": field.identify.cli.parser,
-    "map-track": field.mapping.cli.parser,
+    "plan-track": gate_racer.planner.cli.parser,
+    "run-mpc": gate_racer.field.run_mpc.parser,
+    "race-sim": gate_racer.sim.cli.parser,
+    "replay-flight": gate_racer.pilot.replay.parser,
+    "race-bench": gate_racer.benchmarks.campaign.cli.parser,
+    "bootcamp": gate_racer.bootcamp.cli.parser,
+    "fly-report": gate_racer.field.report.cli.parser,
+    "detect-gates": gate_racer.pilot.detect_gates.parser,
+    "probe-link": gate_racer.field.probe.cli.parser,
+    "preflight": gate_racer.field.preflight.cli.parser,
+    "identify-vehicle": gate_racer.field.identify.cli.parser,
+    "map-track": gate_racer.field.mapping.cli.parser,
     "gate-racer": gate_racer.about.parser,
 }
 

@@ -9,8 +9,8 @@ import pytest
 
 from gate_racer import HOMES
 from gate_racer.commands import ABOUT, COMMANDS
+from gate_racer.vehicle.rooms import module_name
 from tests.conftest import ROOT
-from vehicle.rooms import module_name
 
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
 INSTALLED = sorted({package.split(".")[0] for package in SETUPTOOLS["packages"]})

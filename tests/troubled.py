@@ -3,23 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.campaign.flight import NoLog
-from estimation.registry import DEFAULT, make_estimator
-from link.messages import Imu
-from link.profile import Profile
-from mpc.make import make_controller
-from perception.association import Associator
-from pilot.drivers.lockstep import EmbeddedLink, fly_link
-from pilot.drivers.lockstep_perception import open_perception
-from pilot.make import make_racer
-from pilot.records.recorder import Recorder
-from planner.plan import Plan
-from sim.referee import Race
-from sim.simulator import Simulator
-from sim.worlds.distribution import resolve
-from sim.worlds.world import NOMINAL
-from tracks.track import Track
-from vehicle.vehicle import Vehicle
+from gate_racer.benchmarks.campaign.flight import NoLog
+from gate_racer.estimation.registry import DEFAULT, make_estimator
+from gate_racer.link.messages import Imu
+from gate_racer.link.profile import Profile
+from gate_racer.mpc.make import make_controller
+from gate_racer.perception.association import Associator
+from gate_racer.pilot.drivers.lockstep import EmbeddedLink, fly_link
+from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.make import make_racer
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.planner.plan import Plan
+from gate_racer.sim.referee import Race
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.sim.worlds.world import NOMINAL
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.vehicle import Vehicle
 
 GO_S = 1.1  # of the simulator's time
 

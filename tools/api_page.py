@@ -17,7 +17,7 @@ HEAD = """# The public names
 These are imported as `from gate_racer import load_track`; while the version begins with 0 they may change, and the changelog
 says so. Each example continues those above it; `folder` is any folder, `np` is NumPy. World NED, body FRD, quaternions wxyz
 body to world, SI units. Errors that a user can correct are raised as `UserError`: what, where, and what would be right. Three
-examples also import from a room, such as `planner.plan`: from a wheel that is `gate_racer.planner.plan` ([parts.md](parts.md)).
+examples also import from a room, such as `gate_racer.planner.plan`: from a wheel that is `gate_racer.planner.plan` ([parts.md](parts.md)).
 
 This page is generated from the docstrings by `python -m tools.api_page`.
 """

@@ -2,15 +2,15 @@
 
 import numpy as np
 
-import pilot.cli  # noqa: F401  perception and estimation compile at import
-from link.profile import load_profile
-from sim.physics.batch import Batch
-from sim.physics.contact import Colliders
-from sim.physics.setting import natural
-from sim.simulator import Simulator
-from sim.worlds.world import as_believed
-from tracks.track import load_track
-from vehicle.vehicle import load_vehicle
+import gate_racer.pilot.cli  # noqa: F401  perception and estimation compile at import
+from gate_racer.link.profile import load_profile
+from gate_racer.sim.physics.batch import Batch
+from gate_racer.sim.physics.contact import Colliders
+from gate_racer.sim.physics.setting import natural
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.vehicle import load_vehicle
 
 TRACK, PROFILE = "vq1", "dcl"
 VEHICLES = ("dcl", "swift")  # one of each model

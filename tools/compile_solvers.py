@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from mpc.make import make_controller
-from planner.models import MODELS
-from planner.options import PlanOptions
-from planner.planning import make_plan
-from planner.problem.problem import flight_block
-from tracks.track import load_track
-from vehicle.vehicle import load_vehicle
+from gate_racer.mpc.make import make_controller
+from gate_racer.planner.models import MODELS
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.planning import make_plan
+from gate_racer.planner.problem.problem import flight_block
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.vehicle import load_vehicle
 
 TRACK, VEHICLES = "vq1", {"rates": "dcl", "rotors": "cpc"}  # one vehicle of each model
 CONTROLLERS = ("mpcc", "tracking")

@@ -18,21 +18,21 @@ from pathlib import Path
 import cma
 import numpy as np
 
-from benchmarks.true_state import fly
-from mpc.adaptation import load_adaptation
-from mpc.controller import Controller
-from mpc.problem.problem import Problem
-from mpc.problem.settings import CONTROLLERS, FOLDER, Settings, load_settings
-from mpc.solvers.acados import AcadosSolver
-from planner.options import PlanOptions
-from planner.plan import Plan
-from planner.planning import make_plan
-from sim.worlds.deviations import AirDeviation, Deviations, PlantDeviation
-from sim.worlds.world import World
+from gate_racer.benchmarks.true_state import fly
+from gate_racer.mpc.adaptation import load_adaptation
+from gate_racer.mpc.controller import Controller
+from gate_racer.mpc.problem.problem import Problem
+from gate_racer.mpc.problem.settings import CONTROLLERS, FOLDER, Settings, load_settings
+from gate_racer.mpc.solvers.acados import AcadosSolver
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.planning import make_plan
+from gate_racer.sim.worlds.deviations import AirDeviation, Deviations, PlantDeviation
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 from tools.training.courses import random_track
-from tracks.track import Track
-from vehicle.errors import UserError
-from vehicle.vehicle import Vehicle, load_vehicle
 
 VEHICLES = ("dcl", "kolibri", "swift")
 LONGEST_M, GATES = 180.0, 6  # greatest length and number of gates of a course, for races of a few seconds

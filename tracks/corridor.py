@@ -6,9 +6,9 @@ than planned. The prediction of crossings (`planner.doubt`) follows the same rul
 
 import numpy as np
 
-from tracks.gate import Gate
-from vehicle.rotation import Array
-from vehicle.statistics import greatest_sigma
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.statistics import greatest_sigma
 
 CLEAR_M = 0.1  # m, clearance of the vehicle's body from the edge of an opening, in addition to
 SURE = 2.0  # standard deviations of the gate's position

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from vehicle.rotation import Array, Vector, from_euler, matrix
+from gate_racer.vehicle.rotation import Array, Vector, from_euler, matrix
 
 SAME_PLACE_M = 0.05  # m, distance up to which two gates of a course are the same physical gate (chosen)
 SAME_AXIS = 0.996  # -, least |cosine| between their axes, of 5 deg (chosen)

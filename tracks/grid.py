@@ -4,9 +4,9 @@ import math
 import re
 from dataclasses import replace
 
-from tracks.track import Start, Track
-from vehicle.errors import UserError
-from vehicle.rotation import Vector
+from gate_racer.tracks.track import Start, Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Vector
 
 SPACING_M = 1.0  # m, default distance between neighbours (chosen)
 MOST = 8  # largest number of vehicles in a race (chosen)

@@ -10,11 +10,11 @@ from functools import cached_property
 
 import numpy as np
 
-from tracks.track import Track
-from vehicle.dynamics import GRAVITY, RATES_X
-from vehicle.layout import layout
-from vehicle.rotation import Array, matrix
-from vehicle.vehicle import Vehicle
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
+from gate_racer.vehicle.layout import layout
+from gate_racer.vehicle.rotation import Array, matrix
+from gate_racer.vehicle.vehicle import Vehicle
 
 OBSERVATION = layout(
     p=("x y z", "half the bounds", "world NED, from their middle"),

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracks.gate import Gate
-from tracks.track import Obstacle, Track
-from vehicle.rotation import Array, from_euler, matrix
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Obstacle, Track
+from gate_racer.vehicle.rotation import Array, from_euler, matrix
 
 SAME_LEVEL = 0.25  # -, height difference over the frame's side above which a gate may stand on the lower one (chosen)
 

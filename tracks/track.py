@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tracks.gate import SAME_PLACE_M, Gate
-from vehicle.config import load, named_path, names
-from vehicle.errors import UserError
-from vehicle.rotation import Array, Vector, from_euler
+from gate_racer.tracks.gate import SAME_PLACE_M, Gate
+from gate_racer.vehicle.config import load, named_path, names
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array, Vector, from_euler
 
 FRAME_MOST_M = 100.0  # m, largest length of a gate's frame (chosen)
 FOLDER = Path(__file__).parent

@@ -19,7 +19,7 @@ from pathlib import Path
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from vehicle.files import FileError, read_bytes, read_json
+from gate_racer.vehicle.files import FileError, read_bytes, read_json
 
 MANIFEST = "manifest.json"
 LOCK = ".lock"

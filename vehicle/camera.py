@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from vehicle.rotation import Array, matrix
+from gate_racer.vehicle.rotation import Array, matrix
 
 LEAST_SIDE_PX = 7.0  # px, shortest side of an opening that detectors measure; smaller ones were not in their training
 UNDISTORT_STEPS = 20  # most fixed-point iterations; each reduces the error by a factor of about r^2 (k1 + k2 r^2)

@@ -20,9 +20,9 @@ from typing import Any, NoReturn, TextIO
 
 import numpy as np
 
-from vehicle.errors import UserError, exit_code, say
-from vehicle.files import write_file
-from vehicle.launch import QUIET
+from gate_racer.vehicle.errors import UserError, exit_code, say
+from gate_racer.vehicle.files import write_file
+from gate_racer.vehicle.launch import QUIET
 
 STDOUT = Path("-")
 OUT, ERR = 1, 2  # file descriptors, to which libraries and child processes write

@@ -15,8 +15,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import Node, ScalarNode
 
-from vehicle.errors import UserError
-from vehicle.files import FileError, read_text, write_file
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import FileError, read_text, write_file
 
 T = TypeVar("T")
 # Largest file, bytes, and number of marks that may begin a value, counted beforehand, since the parser takes at least 0.1 ms per

@@ -9,8 +9,8 @@ World NED, body FRD, SI. Both return the time derivative of the state as a tuple
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from vehicle.layout import layout
-from vehicle.rotation import DOWN_W, Scalars, Scalars3, rate, rotate
+from gate_racer.vehicle.layout import layout
+from gate_racer.vehicle.rotation import DOWN_W, Scalars, Scalars3, rate, rotate
 
 GRAVITY = 9.80665  # m/s^2, standard gravity
 G_W = GRAVITY * DOWN_W  # m/s^2, world NED

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from vehicle.errors import UserError
+from gate_racer.vehicle.errors import UserError
 
 # Bytes, largest CSV or JSON file: a true path of ten minutes has 20 MB, and empty lists take 24 times their text.
 TEXT_BYTES = 32 << 20

@@ -6,8 +6,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from vehicle.command import ERR, descriptor_aside
-from vehicle.errors import UserError
+from gate_racer.vehicle.command import ERR, descriptor_aside
+from gate_racer.vehicle.errors import UserError
 
 
 class Film:

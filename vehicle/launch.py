@@ -29,8 +29,8 @@ def launch(module: str, name: str) -> int:
     import importlib
     import sys
 
-    from vehicle.errors import exit_code, say
-    from vehicle.progress_dots import ProgressDots
+    from gate_racer.vehicle.errors import exit_code, say
+    from gate_racer.vehicle.progress_dots import ProgressDots
 
     if sys.argv[1:] == ["--version"]:
         from importlib.metadata import version

@@ -6,7 +6,7 @@ values. Planner, controller and estimator use none of these but the mixer, whose
 
 from dataclasses import dataclass, replace
 
-from vehicle.rotation import Vector
+from gate_racer.vehicle.rotation import Vector
 
 
 @dataclass(frozen=True)

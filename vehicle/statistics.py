@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array
 
 
 def mahalanobis2(r: Array, S: Array) -> float:

@@ -11,12 +11,19 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from vehicle.camera import Camera
-from vehicle.config import load_named, named_path
-from vehicle.dynamics import GRAVITY, RatesParameters, RotorsParameters
-from vehicle.errors import UserError
-from vehicle.powertrain import Aero, Battery, ContactParameters, FlightControllerParameters, Mixer, MotorParameters
-from vehicle.rotation import Vector
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.config import load_named, named_path
+from gate_racer.vehicle.dynamics import GRAVITY, RatesParameters, RotorsParameters
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.powertrain import (
+    Aero,
+    Battery,
+    ContactParameters,
+    FlightControllerParameters,
+    Mixer,
+    MotorParameters,
+)
+from gate_racer.vehicle.rotation import Vector
 
 FOLDER = Path(__file__).parent
 POSITIVE = ("contact_radius_m", "thrust_lag_s", "rate_max_rad_s", "rate_lag_s", "speed_max_m_s", "attitude_gain_1_s")

@@ -10,21 +10,21 @@ from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 
-from benchmarks.campaign.choice import SETTINGS, Choice
-from benchmarks.campaign.flight import attempt, fly
-from benchmarks.campaign.prepare import prepare
-from benchmarks.campaign.run import CampaignProgress, FlightJob, in_processes, on_cluster
-from benchmarks.campaign.store import FILE, Row, Store
-from benchmarks.campaign.worlds import asked as asked_for
-from benchmarks.campaign.worlds import cells_of
-from pilot.records.flight_log import FlightLog
-from sim.physics.residual import Residuals
-from sim.physics.setting import make_plant
-from sim.worlds.distribution import resolve
-from tracks.track import Track, load_track
-from vehicle.command import remark
-from vehicle.launch import DISTRIBUTION
-from vehicle.vehicle import load_vehicle
+from gate_racer.benchmarks.campaign.choice import SETTINGS, Choice
+from gate_racer.benchmarks.campaign.flight import attempt, fly
+from gate_racer.benchmarks.campaign.prepare import prepare
+from gate_racer.benchmarks.campaign.run import CampaignProgress, FlightJob, in_processes, on_cluster
+from gate_racer.benchmarks.campaign.store import FILE, Row, Store
+from gate_racer.benchmarks.campaign.worlds import asked as asked_for
+from gate_racer.benchmarks.campaign.worlds import cells_of
+from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.sim.physics.residual import Residuals
+from gate_racer.sim.physics.setting import make_plant
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.command import remark
+from gate_racer.vehicle.launch import DISTRIBUTION
+from gate_racer.vehicle.vehicle import load_vehicle
 
 ROOT = Path(__file__).resolve().parents[2]  # of a checkout
 

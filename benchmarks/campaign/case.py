@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from sim.worlds.world import NOMINAL
-from vehicle.rotation import Array
+from gate_racer.sim.worlds.world import NOMINAL
+from gate_racer.vehicle.rotation import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,28 +4,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
-from benchmarks.campaign.case import Case
-from benchmarks.campaign.worlds import FACTORS, UNKNOWN, cells_of
-from estimation import registry
-from estimation.estimator import MapEstimator
-from estimation.registry import make_estimator
-from mpc.controller import Controller
-from mpc.make import make_controller
-from mpc.policy import policy
-from mpc.problem.settings import CONTROLLERS as NAMES
-from perception.registry import CLASSICAL
-from perception.rims import GateAppearance
-from planner.options import PlanOptions
-from planner.plan import Plan
-from sim.physics import setting
-from sim.physics.observation import ObservationModel
-from sim.physics.residual import ResidualAcceleration
-from sim.physics.setting import Setting
-from sim.worlds.distribution import load_worlds
-from sim.worlds.world import NOMINAL
-from tracks.track import Track
-from vehicle.errors import UserError
-from vehicle.vehicle import Vehicle
+from gate_racer.benchmarks.campaign.case import Case
+from gate_racer.benchmarks.campaign.worlds import FACTORS, UNKNOWN, cells_of
+from gate_racer.estimation import registry
+from gate_racer.estimation.estimator import MapEstimator
+from gate_racer.estimation.registry import make_estimator
+from gate_racer.mpc.controller import Controller
+from gate_racer.mpc.make import make_controller
+from gate_racer.mpc.policy import policy
+from gate_racer.mpc.problem.settings import CONTROLLERS as NAMES
+from gate_racer.perception.registry import CLASSICAL
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import Plan
+from gate_racer.sim.physics import setting
+from gate_racer.sim.physics.observation import ObservationModel
+from gate_racer.sim.physics.residual import ResidualAcceleration
+from gate_racer.sim.physics.setting import Setting
+from gate_racer.sim.worlds.distribution import load_worlds
+from gate_racer.sim.worlds.world import NOMINAL
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.vehicle import Vehicle
 
 MOST_SEEDS = 100_000  # per configuration; each case takes memory (chosen)
 USUAL = "usual"  # the plan with the default `PlanOptions`

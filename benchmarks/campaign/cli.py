@@ -9,20 +9,20 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.campaign import fit_residuals, make_errors, rivals
-from benchmarks.campaign.campaign import campaign, commit, fly_again, worst
-from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, USUAL, Choice
-from benchmarks.campaign.compare import compare, table
-from benchmarks.campaign.report import write_report
-from benchmarks.campaign.store import Row, Store
-from benchmarks.campaign.tables import as_json, cells, markdown
-from benchmarks.campaign.worlds import costs
-from benchmarks.campaign.worlds import markdown as worlds_markdown
-from sim.physics.residual import Residuals
-from sim.worlds.world import NOMINAL
-from vehicle.command import add_common, perform, remark, write_json
-from vehicle.errors import UserError
-from vehicle.files import write_file
+from gate_racer.benchmarks.campaign import fit_residuals, make_errors, rivals
+from gate_racer.benchmarks.campaign.campaign import campaign, commit, fly_again, worst
+from gate_racer.benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, USUAL, Choice
+from gate_racer.benchmarks.campaign.compare import compare, table
+from gate_racer.benchmarks.campaign.report import write_report
+from gate_racer.benchmarks.campaign.store import Row, Store
+from gate_racer.benchmarks.campaign.tables import as_json, cells, markdown
+from gate_racer.benchmarks.campaign.worlds import costs
+from gate_racer.benchmarks.campaign.worlds import markdown as worlds_markdown
+from gate_racer.sim.physics.residual import Residuals
+from gate_racer.sim.worlds.world import NOMINAL
+from gate_racer.vehicle.command import add_common, perform, remark, write_json
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import write_file
 
 
 def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None:

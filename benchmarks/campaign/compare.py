@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.campaign.case import Case, Outcome
-from benchmarks.campaign.store import Row
-from vehicle.errors import UserError
-from vehicle.rotation import Array
+from gate_racer.benchmarks.campaign.case import Case, Outcome
+from gate_racer.benchmarks.campaign.store import Row
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array
 
 ALPHA = 0.05  # significance level, after correction
 LEAST_PAIRS = 6  # pairs; with fewer a two-sided signed-rank test cannot reach ALPHA

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from link.messages import AttitudeTarget
-from link.record_reader import Record, read_records
-from sim.physics.observation import SAMPLES, ObservationModel
-from sim.physics.residual import NEIGHBOURS, ResidualAcceleration, Residuals, residual_accelerations
-from sim.physics.setting import SETTINGS, natural
-from vehicle.command import remark, write_json
-from vehicle.errors import UserError
-from vehicle.files import reading, require_output
-from vehicle.rotation import Array, between, conjugate, log, product
-from vehicle.vehicle import load_vehicle
+from gate_racer.link.messages import AttitudeTarget
+from gate_racer.link.record_reader import Record, read_records
+from gate_racer.sim.physics.observation import SAMPLES, ObservationModel
+from gate_racer.sim.physics.residual import NEIGHBOURS, ResidualAcceleration, Residuals, residual_accelerations
+from gate_racer.sim.physics.setting import SETTINGS, natural
+from gate_racer.vehicle.command import remark, write_json
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import reading, require_output
+from gate_racer.vehicle.rotation import Array, between, conjugate, log, product
+from gate_racer.vehicle.vehicle import load_vehicle
 
 NAME = "fit-residuals"
 COMPONENTS = {"position": "m", "velocity": "m/s", "attitude": "rad"}

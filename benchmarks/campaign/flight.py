@@ -7,32 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.campaign.case import Case, Flown, Outcome
-from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, FlightConditions, PreparedCourse
-from benchmarks.campaign.measure import EvaluationRecorder, measure
-from benchmarks.campaign.steering import steering
-from benchmarks.campaign.worlds import asked
-from estimation.estimator import State
-from link.messages import Arm, AttitudeTarget
-from link.msp.profile import load_wire
-from link.profile import Profile, load_profile
-from mpc.policy.policy import load_policy
-from perception.association import Associator
-from pilot.drivers.betaflight import fly_betaflight
-from pilot.drivers.lockstep import fly_lockstep
-from pilot.drivers.lockstep_perception import open_perception
-from pilot.flight import CommandRecord, FlightCounters
-from pilot.make import make_learned, make_racer
-from pilot.records.result import Verdict
-from pilot.run import log_verdict
-from sim.physics.observation import Realisation
-from sim.physics.plant import P, Q, V, W
-from sim.referee import RunStatus
-from sim.report import report
-from sim.simulator import Simulator
-from sim.worlds.distribution import resolve
-from sim.worlds.world import World
-from vehicle.rotation import Array
+from gate_racer.benchmarks.campaign.case import Case, Flown, Outcome
+from gate_racer.benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, FlightConditions, PreparedCourse
+from gate_racer.benchmarks.campaign.measure import EvaluationRecorder, measure
+from gate_racer.benchmarks.campaign.steering import steering
+from gate_racer.benchmarks.campaign.worlds import asked
+from gate_racer.estimation.estimator import State
+from gate_racer.link.messages import Arm, AttitudeTarget
+from gate_racer.link.msp.profile import load_wire
+from gate_racer.link.profile import Profile, load_profile
+from gate_racer.mpc.policy.policy import load_policy
+from gate_racer.perception.association import Associator
+from gate_racer.pilot.drivers.betaflight import fly_betaflight
+from gate_racer.pilot.drivers.lockstep import fly_lockstep
+from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.flight import CommandRecord, FlightCounters
+from gate_racer.pilot.make import make_learned, make_racer
+from gate_racer.pilot.records.result import Verdict
+from gate_racer.pilot.run import log_verdict
+from gate_racer.sim.physics.observation import Realisation
+from gate_racer.sim.physics.plant import P, Q, V, W
+from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.report import report
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.sim.worlds.world import World
+from gate_racer.vehicle.rotation import Array
 
 LOOK = "race"  # look of all flights
 
@@ -73,7 +73,7 @@ def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) 
     log_verdict(log, verdict)
     flown = measure(course, world, recorder, tally, verdict, simulated_s, time.process_time() - begin)
     if plot is not None and recorder.flight.t:
-        from pilot.records.plot import draw_flight  # matplotlib only when something is drawn
+        from gate_racer.pilot.records.plot import draw_flight  # matplotlib only when something is drawn
 
         go_t = float(verdict.t[0]) if verdict.t is not None and len(verdict.t) else recorder.flight.t[0]
         draw_flight(plot, recorder.flight, verdict, course.plan, world.track, course.vehicle, go_t)

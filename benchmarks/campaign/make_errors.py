@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.campaign.published import odometry_errors
-from sim.physics.observation import SAMPLES, ObservationModel
-from sim.physics.residual import Residuals
-from tracks.track import Track, load_track
-from vehicle.command import remark, write_json
-from vehicle.errors import UserError
-from vehicle.files import require_output
-from vehicle.rotation import Array
-from vehicle.vehicle import load_vehicle
+from gate_racer.benchmarks.campaign.published import odometry_errors
+from gate_racer.sim.physics.observation import SAMPLES, ObservationModel
+from gate_racer.sim.physics.residual import Residuals
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.command import remark, write_json
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import require_output
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import load_vehicle
 
 NAME = "make-errors"
 # Correlation length of the errors: about the distance between gates, where drift is corrected (a guess).

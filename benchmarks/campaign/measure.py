@@ -5,17 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.campaign.case import Flown, Outcome
-from benchmarks.campaign.choice import PreparedCourse
-from estimation.estimator import MapEstimator, State
-from mpc.reference import Reference
-from pilot.flight import CommandRecord, FlightCounters
-from pilot.records.recorder import Recorder
-from pilot.records.result import Verdict, lap_times, off_path, true_positions
-from sim.physics.plant import P, Q, V
-from sim.worlds.world import World
-from tracks.track import Track
-from vehicle.rotation import Array, conjugate, log, normalised, product
+from gate_racer.benchmarks.campaign.case import Flown, Outcome
+from gate_racer.benchmarks.campaign.choice import PreparedCourse
+from gate_racer.estimation.estimator import MapEstimator, State
+from gate_racer.mpc.reference import Reference
+from gate_racer.pilot.flight import CommandRecord, FlightCounters
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.result import Verdict, lap_times, off_path, true_positions
+from gate_racer.sim.physics.plant import P, Q, V
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array, conjugate, log, normalised, product
 
 LAST_S = 0.5  # s before the end in which the cause is sought (chosen)
 NEES_EVERY = 10  # commands between samples of the NEES, since consecutive errors are correlated

@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.campaign.case import Case
-from benchmarks.campaign.choice import PreparedCourse, plan_options
-from benchmarks.campaign.flight import NoLog, fly
-from estimation.registry import DEFAULT
-from mpc.make import DEFAULT as CONTROLLER
-from planner.options import PlanOptions
-from planner.planning import find_or_make_plan, plan_path
-from sim.physics.observation import ObservationModel
-from sim.physics.residual import Residuals
-from tracks.track import Track
-from vehicle.errors import UserError
-from vehicle.files import read_arrays, read_json, reading, write_arrays
-from vehicle.rotation import Array, Indices, conjugate, log, product
-from vehicle.vehicle import Vehicle
+from gate_racer.benchmarks.campaign.case import Case
+from gate_racer.benchmarks.campaign.choice import PreparedCourse, plan_options
+from gate_racer.benchmarks.campaign.flight import NoLog, fly
+from gate_racer.estimation.registry import DEFAULT
+from gate_racer.mpc.make import DEFAULT as CONTROLLER
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.planning import find_or_make_plan, plan_path
+from gate_racer.sim.physics.observation import ObservationModel
+from gate_racer.sim.physics.residual import Residuals
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import read_arrays, read_json, reading, write_arrays
+from gate_racer.vehicle.rotation import Array, Indices, conjugate, log, product
+from gate_racer.vehicle.vehicle import Vehicle
 
 ROLLOUTS = 3  # flights to learn from, as in the paper
 ROLLOUT_SEED = 1_000_000  # outside the range of a campaign's seeds

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from vehicle.config import load
+from gate_racer.vehicle.config import load
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.campaign.campaign import log_of, worst
-from benchmarks.campaign.store import Row
-from benchmarks.campaign.summary import flown_by
-from benchmarks.campaign.tables import Cell, markdown
-from field.page import html_page
-from sim.worlds.world import NOMINAL
-from vehicle.files import write_file
+from gate_racer.benchmarks.campaign.campaign import log_of, worst
+from gate_racer.benchmarks.campaign.store import Row
+from gate_racer.benchmarks.campaign.summary import flown_by
+from gate_racer.benchmarks.campaign.tables import Cell, markdown
+from gate_racer.field.page import html_page
+from gate_racer.sim.worlds.world import NOMINAL
+from gate_racer.vehicle.files import write_file
 
 PATHS = 6  # worst paths drawn per configuration
 WORST = 20  # rows of the list of worst flights

@@ -15,29 +15,29 @@ from typing import cast
 
 import numpy as np
 
-from benchmarks.campaign.choice import SETTINGS, PreparedCourse
-from benchmarks.campaign.flight import LOOK, NoLog
-from benchmarks.campaign.prepare import prepare
-from benchmarks.campaign.worlds import asked
-from estimation.registry import DEFAULT, make_estimator
-from link.profile import Profile, load_profile
-from mpc.make import make_controller
-from perception.association import Associator
-from pilot.drivers.heat import HeatPilot, fly_heat
-from pilot.drivers.lockstep_perception import open_perception
-from pilot.guidance.rivals import Known, StartGrid
-from pilot.make import make_racer
-from pilot.records.flight_log import FlightLog
-from pilot.records.recorder import Recorder
-from sim.heat.heat import Heat, HeatSetup
-from sim.heat.standings import Standing, standings
-from sim.worlds.distribution import resolve
-from tracks.grid import MOST, SPACING_M
-from tracks.track import load_track
-from vehicle.command import remark, write_json
-from vehicle.config import load
-from vehicle.errors import UserError
-from vehicle.vehicle import load_vehicle
+from gate_racer.benchmarks.campaign.choice import SETTINGS, PreparedCourse
+from gate_racer.benchmarks.campaign.flight import LOOK, NoLog
+from gate_racer.benchmarks.campaign.prepare import prepare
+from gate_racer.benchmarks.campaign.worlds import asked
+from gate_racer.estimation.registry import DEFAULT, make_estimator
+from gate_racer.link.profile import Profile, load_profile
+from gate_racer.mpc.make import make_controller
+from gate_racer.perception.association import Associator
+from gate_racer.pilot.drivers.heat import HeatPilot, fly_heat
+from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.guidance.rivals import Known, StartGrid
+from gate_racer.pilot.make import make_racer
+from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.sim.heat.heat import Heat, HeatSetup
+from gate_racer.sim.heat.standings import Standing, standings
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.tracks.grid import MOST, SPACING_M
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.command import remark, write_json
+from gate_racer.vehicle.config import load
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.vehicle import load_vehicle
 
 GRIDS = Path(__file__).parent / "grids"
 FLOWN = "projected", "dcl-projected"  # settings

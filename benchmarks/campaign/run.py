@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.campaign.case import Case, Flown, Outcome
-from vehicle.errors import UserError
-from vehicle.launch import ONE_THREAD
-from vehicle.process import end_with_parent, shielded
+from gate_racer.benchmarks.campaign.case import Case, Flown, Outcome
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.launch import ONE_THREAD
+from gate_racer.vehicle.process import end_with_parent, shielded
 
 Work = Callable[[Case, Any], Flown]  # (case, course) -> result
 FlightJob = tuple[Case, Any]

@@ -4,16 +4,16 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from benchmarks.campaign.choice import CONTROLLERS, PreparedCourse
-from estimation.estimator import MapEstimator, State
-from mpc.control import Control
-from mpc.policy.controller import PolicyController
-from mpc.policy.policy import load_policy
-from perception.association import Associator
-from pilot.guidance.learned_policy import LearnedPolicy
-from pilot.guidance.plan_follower import OVERDUE_S
-from pilot.guidance.protocol import GateObserver, state_vector
-from vehicle.rotation import Array
+from gate_racer.benchmarks.campaign.choice import CONTROLLERS, PreparedCourse
+from gate_racer.estimation.estimator import MapEstimator, State
+from gate_racer.mpc.control import Control
+from gate_racer.mpc.policy.controller import PolicyController
+from gate_racer.mpc.policy.policy import load_policy
+from gate_racer.perception.association import Associator
+from gate_racer.pilot.guidance.learned_policy import LearnedPolicy
+from gate_racer.pilot.guidance.plan_follower import OVERDUE_S
+from gate_racer.pilot.guidance.protocol import GateObserver, state_vector
+from gate_racer.vehicle.rotation import Array
 
 
 class Steering(Protocol):

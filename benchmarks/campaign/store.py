@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.campaign.case import Case, Flown, Outcome
-from vehicle.config import from_dict
-from vehicle.errors import UserError
-from vehicle.files import reading
-from vehicle.rotation import Array
+from gate_racer.benchmarks.campaign.case import Case, Flown, Outcome
+from gate_racer.vehicle.config import from_dict
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import reading
+from gate_racer.vehicle.rotation import Array
 
 FILE = "campaign.sqlite"
 PATH_BYTES = 16 << 20  # bytes, largest uncompressed true path; 20 per sample, 2.4 MB for ten minutes at 200 Hz

@@ -3,8 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from benchmarks.campaign.case import Case
-from benchmarks.campaign.store import Row
+from gate_racer.benchmarks.campaign.case import Case
+from gate_racer.benchmarks.campaign.store import Row
 
 CONFIDENCE = 0.95  # of the interval of the finish rate
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.campaign.choice import NO_ESTIMATOR, SETTINGS
-from benchmarks.campaign.published import published, real_flights
-from benchmarks.campaign.store import Row
-from benchmarks.campaign.summary import Summary, flown_by, summary
-from benchmarks.campaign.worlds import WorldCost
-from sim.worlds.world import NOMINAL
+from gate_racer.benchmarks.campaign.choice import NO_ESTIMATOR, SETTINGS
+from gate_racer.benchmarks.campaign.published import published, real_flights
+from gate_racer.benchmarks.campaign.store import Row
+from gate_racer.benchmarks.campaign.summary import Summary, flown_by, summary
+from gate_racer.benchmarks.campaign.worlds import WorldCost
+from gate_racer.sim.worlds.world import NOMINAL
 
 ABOUT = ("track", "vehicle", "laps", "world")  # fields common to a table
 

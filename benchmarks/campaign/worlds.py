@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.campaign.case import Case
-from benchmarks.campaign.store import Row
-from benchmarks.campaign.summary import Summary, flown_by, summary
-from sim.worlds.distribution import load_worlds
-from sim.worlds.world import NOMINAL
+from gate_racer.benchmarks.campaign.case import Case
+from gate_racer.benchmarks.campaign.store import Row
+from gate_racer.benchmarks.campaign.summary import Summary, flown_by, summary
+from gate_racer.sim.worlds.distribution import load_worlds
+from gate_racer.sim.worlds.world import NOMINAL
 
 UNKNOWN, FACTORS = "unknown", "factors"
 ABOUT = ("track", "vehicle", "laps", "setting", "controller", "estimator", "plan", "residual")  # common to a table

@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from estimation.drift.drift_filter import DriftFilter, DriftNoise
-from estimation.drift.odometry import InertialOdometry, Pose
-from estimation.drift.pose_fix import PoseFix
-from estimation.estimator import POSITION_SIGMA_M, ExposureState, State
-from estimation.health import DOUBT_P, DOUBT_V, Health
-from link.messages import Attitude, Imu
-from perception.association import GateSighting
-from tracks.track import Start
-from vehicle.camera import Camera
-from vehicle.rotation import Array
-from vehicle.statistics import chi2_limit, mahalanobis2
+from gate_racer.estimation.drift.drift_filter import DriftFilter, DriftNoise
+from gate_racer.estimation.drift.odometry import InertialOdometry, Pose
+from gate_racer.estimation.drift.pose_fix import PoseFix
+from gate_racer.estimation.estimator import POSITION_SIGMA_M, ExposureState, State
+from gate_racer.estimation.health import DOUBT_P, DOUBT_V, Health
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.perception.association import GateSighting
+from gate_racer.tracks.track import Start
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.statistics import chi2_limit, mahalanobis2
 
 ATTITUDE_SIGMA_RAD = 0.01  # standard deviation of the odometry's attitude about each axis (chosen)
 LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which a fix is rejected

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array
 
 H = np.hstack([np.eye(3), np.zeros((3, 3))])  # measurement matrix of one gate
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from estimation.drift.odometry import Pose
-from perception.detection import Detection
-from perception.pose import GatePose, both_poses
-from perception.rims import GateAppearance
-from vehicle.camera import Camera
-from vehicle.rotation import Array
+from gate_racer.estimation.drift.odometry import Pose
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.pose import GatePose, both_poses
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array
 
 SIGMA_ATTITUDE = 0.008  # rad, standard deviation of a line of sight: attitude, principal point and distortion
 SIGMA_CLOCK = 0.01  # s, standard deviation of exposure times, as in the error-state filter

@@ -17,18 +17,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from estimation.drift.gate_fix import SIGMA_ATTITUDE, GateFix, gate_fix
-from estimation.drift.odometry import InertialOdometry, Pose
-from estimation.estimator import Landmark, State
-from estimation.health import Health
-from estimation.rest import levelled
-from link.messages import Attitude, Imu
-from perception.assignment import FORBIDDEN, assign
-from perception.detection import Detection
-from perception.rims import GateAppearance
-from vehicle.camera import Camera
-from vehicle.rotation import Array, Indices, matrix
-from vehicle.statistics import chi2_limit, mahalanobis2
+from gate_racer.estimation.drift.gate_fix import SIGMA_ATTITUDE, GateFix, gate_fix
+from gate_racer.estimation.drift.odometry import InertialOdometry, Pose
+from gate_racer.estimation.estimator import Landmark, State
+from gate_racer.estimation.health import Health
+from gate_racer.estimation.rest import levelled
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.perception.assignment import FORBIDDEN, assign
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, Indices, matrix
+from gate_racer.vehicle.statistics import chi2_limit, mahalanobis2
 
 DRIFT, MOUNT, FIRST = 9, slice(9, 12), 12  # layout of the state: p, v and a of the drift, theta, landmarks
 ACCEL_PSD = 1e-4  # m^2/s^3, white acceleration noise

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from estimation.imu import LONGEST_STEP_S, REPEATS_S, plausible
-from link.messages import Attitude, Imu
-from vehicle.dynamics import G_W
-from vehicle.rotation import Array, between, conjugate, exp, log, matrix, normalised, product
+from gate_racer.estimation.imu import LONGEST_STEP_S, REPEATS_S, plausible
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.vehicle.dynamics import G_W
+from gate_racer.vehicle.rotation import Array, between, conjugate, exp, log, matrix, normalised, product
 
 ATTITUDE_GAIN = 0.2  # share of the difference corrected per ATTITUDE sample, whose stamp is good to 1 ms only (chosen)
 HISTORY_S = 0.5  # s, length of the history

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from perception.association import GateSighting
-from perception.pose import gate_pose
-from vehicle.camera import Camera
-from vehicle.rotation import Array
+from gate_racer.perception.association import GateSighting
+from gate_racer.perception.pose import gate_pose
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array
 
 
 class PoseFix:

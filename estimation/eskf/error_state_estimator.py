@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from estimation.eskf import measurements
-from estimation.eskf.filter_state import FilterState, MeasurementModel, inflate_covariance, update
-from estimation.eskf.gate_offsets import GateOffsets
-from estimation.eskf.imu_samples import Agility, ImuSamples
-from estimation.eskf.noise import Noise, doubt_in, pad_attitude, prior
-from estimation.eskf.propagator import Propagator
-from estimation.eskf.reprojection import CameraContext, calibrated, passing, residual, stack, turns
-from estimation.eskf.states import (
+from gate_racer.estimation.eskf import measurements
+from gate_racer.estimation.eskf.filter_state import FilterState, MeasurementModel, inflate_covariance, update
+from gate_racer.estimation.eskf.gate_offsets import GateOffsets
+from gate_racer.estimation.eskf.imu_samples import Agility, ImuSamples
+from gate_racer.estimation.eskf.noise import Noise, doubt_in, pad_attitude, prior
+from gate_racer.estimation.eskf.propagator import Propagator
+from gate_racer.estimation.eskf.reprojection import CameraContext, calibrated, passing, residual, stack, turns
+from gate_racer.estimation.eskf.states import (
     B_A,
     B_G,
     DELAY,
@@ -29,18 +29,18 @@ from estimation.eskf.states import (
     P,
     V,
 )
-from estimation.estimator import AHEAD_S, ExposureState, State
-from estimation.health import DOUBT_P, DOUBT_V, Health
-from estimation.imu import LONGEST_STEP_S, ImuReading, plausible
-from estimation.rest import Rest, levelled
-from link.messages import Attitude, Imu
-from perception.association import GateSighting
-from perception.rims import GateAppearance
-from tracks.track import Start
-from vehicle.camera import Camera
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array, from_euler, matrix, product
-from vehicle.statistics import chi2_limit, mahalanobis2
+from gate_racer.estimation.estimator import AHEAD_S, ExposureState, State
+from gate_racer.estimation.health import DOUBT_P, DOUBT_V, Health
+from gate_racer.estimation.imu import LONGEST_STEP_S, ImuReading, plausible
+from gate_racer.estimation.rest import Rest, levelled
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.perception.association import GateSighting
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.tracks.track import Start
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array, from_euler, matrix, product
+from gate_racer.vehicle.statistics import chi2_limit, mahalanobis2
 
 ATTITUDE_LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which an attitude is an outlier
 ATTITUDES_KEPT = 100  # newest attitudes, 1 to 2 s

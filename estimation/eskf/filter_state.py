@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from estimation.eskf.states import EYE3, THETA, N, Nominal, column, cross
-from estimation.eskf.strapdown import carried, transition
-from estimation.imu import ImuReading
-from vehicle.rotation import Array
+from gate_racer.estimation.eskf.states import EYE3, THETA, N, Nominal, column, cross
+from gate_racer.estimation.eskf.strapdown import carried, transition
+from gate_racer.estimation.imu import ImuReading
+from gate_racer.vehicle.rotation import Array
 
 ITERATIONS = 3  # greatest number of iterations of an update
 SETTLED = 0.02  # standard deviations, change below which the iteration ends; so does one within `StateBlock.linear`

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from estimation.eskf.filter_state import FilterState
-from estimation.eskf.states import EDGE_M, EYE3, GATES, GATES_KEPT, POSE, SCALE, TURN, Nominal, P
-from vehicle.rotation import Array
+from gate_racer.estimation.eskf.filter_state import FilterState
+from gate_racer.estimation.eskf.states import EDGE_M, EYE3, GATES, GATES_KEPT, POSE, SCALE, TURN, Nominal, P
+from gate_racer.vehicle.rotation import Array
 
 SHARED = 0.5  # -, share of the previous gate's offset: a map measured from gate to gate (chosen)
 PAD = -1  # index of the pad in the course

@@ -12,8 +12,8 @@ In either case the next measurement is integrated again from the last one.
 
 from dataclasses import dataclass, replace
 
-from estimation.imu import REPEATS_S, ImuReading
-from vehicle.vehicle import Vehicle
+from gate_racer.estimation.imu import REPEATS_S, ImuReading
+from gate_racer.vehicle.vehicle import Vehicle
 
 # rad/s and m/s^2: changes within noise and vibration, six standard deviations of a low-grade IMU.
 NOISE_GYRO, NOISE_ACCEL = 0.3, 5.0

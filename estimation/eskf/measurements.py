@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from estimation.eskf.filter_state import MeasurementModel
-from estimation.eskf.states import B_A, B_G, EYE3, LEAN, S_A, THETA, N, Nominal, cross
-from estimation.estimator import POSITION_SIGMA_M, VELOCITY_SIGMA_M_S
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array, conjugate, log, matrix, product
-from vehicle.rotation import exp as turned
-from vehicle.vehicle import ImuParameters
+from gate_racer.estimation.eskf.filter_state import MeasurementModel
+from gate_racer.estimation.eskf.states import B_A, B_G, EYE3, LEAN, S_A, THETA, N, Nominal, cross
+from gate_racer.estimation.estimator import POSITION_SIGMA_M, VELOCITY_SIGMA_M_S
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array, conjugate, log, matrix, product
+from gate_racer.vehicle.rotation import exp as turned
+from gate_racer.vehicle.vehicle import ImuParameters
 
 ATTITUDE_SIGMA = 0.002  # rad, about each axis: telemetry is noise-free, but rounded and integrated in steps
 STAMP_SIGMA_S = 0.003  # s, of an attitude relative to the gyro, which may be half a step older

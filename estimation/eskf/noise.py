@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numba import njit
 
-from estimation.eskf.states import (
+from gate_racer.estimation.eskf.states import (
     ARM,
     B_A,
     B_G,
@@ -28,11 +28,11 @@ from estimation.eskf.states import (
     column,
     varied,
 )
-from estimation.imu import ImuReading
-from perception.rims import GateAppearance
-from vehicle.camera import CameraDoubt
-from vehicle.rotation import Array, matrix
-from vehicle.vehicle import ImuParameters
+from gate_racer.estimation.imu import ImuReading
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.vehicle.camera import CameraDoubt
+from gate_racer.vehicle.rotation import Array, matrix
+from gate_racer.vehicle.vehicle import ImuParameters
 
 PAD_SIGMA_TILT, PAD_SIGMA_YAW = KNOWN.pad_lean, KNOWN.pad_yaw  # rad
 

@@ -9,12 +9,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from estimation.eskf.filter_state import FilterState, propagate
-from estimation.eskf.noise import Noise
-from estimation.eskf.states import Nominal
-from estimation.eskf.strapdown import integrated
-from estimation.imu import ImuReading
-from vehicle.rotation import Array
+from gate_racer.estimation.eskf.filter_state import FilterState, propagate
+from gate_racer.estimation.eskf.noise import Noise
+from gate_racer.estimation.eskf.states import Nominal
+from gate_racer.estimation.eskf.strapdown import integrated
+from gate_racer.estimation.imu import ImuReading
+from gate_racer.vehicle.rotation import Array
 
 BEHIND_S = 0.4  # s, greatest age of an image when no newer one was used: up to 0.26 s was measured on a busy machine
 

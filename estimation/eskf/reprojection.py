@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimation.eskf.states import (
+from gate_racer.estimation.eskf.states import (
     ARM,
     CENTRE,
     CROSS,
@@ -42,10 +42,10 @@ from estimation.eskf.states import (
     P,
     turn,
 )
-from perception.association import GateSighting
-from vehicle.camera import Camera
-from vehicle.rotation import Array, matrix, product
-from vehicle.statistics import chi2_limit, mahalanobis2
+from gate_racer.perception.association import GateSighting
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, matrix, product
+from gate_racer.vehicle.statistics import chi2_limit, mahalanobis2
 
 FALSE_ALARM = 1e-3  # -, share of true gates that the chi-square test rejects
 EACH = np.arange(4)  # corners of a gate

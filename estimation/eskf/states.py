@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from estimation.imu import ImuReading
-from vehicle.doubt import Doubt
-from vehicle.layout import layout
-from vehicle.rotation import Array, conjugate, log, product
+from gate_racer.estimation.imu import ImuReading
+from gate_racer.vehicle.doubt import Doubt
+from gate_racer.vehicle.layout import layout
+from gate_racer.vehicle.rotation import Array, conjugate, log, product
 
 GATES_KEPT = 6  # gates whose offsets are estimated at a time (chosen)
 XYZ = "x y z"

@@ -14,10 +14,10 @@ import math
 import numpy as np
 from numba import njit
 
-from estimation.eskf.states import ERROR, MOVING, POSE, Nominal
-from estimation.imu import ImuReading
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array
+from gate_racer.estimation.eskf.states import ERROR, MOVING, POSE, Nominal
+from gate_racer.estimation.imu import ImuReading
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array
 
 # Columns of F, repeated here: Numba's cache tracks changes of this file only, so they cannot be imported.
 P, V, THETA, B_A, B_G, S_A, S_G = (slice(i, i + 3) for i in (0, 3, 6, 9, 12, 16, 19))

@@ -6,7 +6,7 @@ The camera looks 18 deg ahead of straight down, and the drone tilts as it flies.
 import numpy as np
 
 from gate_racer.program import Go, Land, Location, Null, Status
-from vehicle.rotation import matrix
+from gate_racer.vehicle.rotation import matrix
 
 SCENARIO = "locate"
 

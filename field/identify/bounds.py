@@ -7,7 +7,7 @@ several lengths of block, of which the widest bound holds. Scales of the sensors
 
 import numpy as np
 
-from vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array
 
 BLOCKS_S = (1.0, 2.0, 4.0)  # s, lengths of a block: errors of estimated velocities last about as long (chosen)
 FEWEST = 3  # blocks from which a covariance can be estimated

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from field.identify.bounds import FORCE_BIAS, FORCE_SCALE, LENGTH_SCALE, RATE_SCALE, half_widths, widened
-from field.identify.signals import STEP_S, Signals
-from link.logs.rows import SignalError
-from pilot.guidance.manoeuvres import THROTTLES, Manoeuvres
-from vehicle.rotation import Array, Mask
+from gate_racer.field.identify.bounds import FORCE_BIAS, FORCE_SCALE, LENGTH_SCALE, RATE_SCALE, half_widths, widened
+from gate_racer.field.identify.signals import STEP_S, Signals
+from gate_racer.link.logs.rows import SignalError
+from gate_racer.pilot.guidance.manoeuvres import THROTTLES, Manoeuvres
+from gate_racer.vehicle.rotation import Array, Mask
 
 KNOTS = THROTTLES  # knots of the thrust curve
 KNOT_SAMPLES, KNOT_LEAST = 12.0, 5.0  # sum of weights required for a well-known knot, and to fit a knot at all

@@ -8,9 +8,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from field.identify.fit import Fit
-from vehicle.files import write_figure
-from vehicle.vehicle import Vehicle
+from gate_racer.field.identify.fit import Fit
+from gate_racer.vehicle.files import write_figure
+from gate_racer.vehicle.vehicle import Vehicle
 
 
 def draw_fit(path: Path, fit: Fit, base: Vehicle) -> None:

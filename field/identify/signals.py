@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from link.logs.reader import read_log_signals
-from link.logs.rows import SignalError, SignalRows, calibrated, fresh, interpolated
-from vehicle.dynamics import G_W, GRAVITY
-from vehicle.files import reading
-from vehicle.rotation import Array, matrix
+from gate_racer.link.logs.reader import read_log_signals
+from gate_racer.link.logs.rows import SignalError, SignalRows, calibrated, fresh, interpolated
+from gate_racer.vehicle.dynamics import G_W, GRAVITY
+from gate_racer.vehicle.files import reading
+from gate_racer.vehicle.rotation import Array, matrix
 
 STEP_S = 0.01  # s, grid spacing: finer than any lag of interest
 STANDING_M_S = 0.3  # m/s, speed below which the vehicle may rest on a support, whose force no command explains (chosen)

@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from estimation.eskf.reprojection import NEAR_M as NEAR_DEPTH_M
-from estimation.eskf.reprojection import CameraContext, calibrated, outward, project
-from estimation.eskf.states import DELAY, EDGE_PX, TILT, P
-from field.mapping.doubt import LEAN_IN_SHARED, SHARED, M, MapPriors
-from field.mapping.trajectory import ChainNormal, N, StateChain, diagonal_of_inverse, solve
-from perception.association import Associator, GateSighting
-from perception.rims import GateAppearance, GateRims
-from tracks.gate import Gate
-from tracks.track import GateFrame
-from vehicle.camera import Camera
-from vehicle.rotation import Array, exp, from_euler, matrix, product
-from vehicle.statistics import greatest_sigma
+from gate_racer.estimation.eskf.reprojection import NEAR_M as NEAR_DEPTH_M
+from gate_racer.estimation.eskf.reprojection import CameraContext, calibrated, outward, project
+from gate_racer.estimation.eskf.states import DELAY, EDGE_PX, TILT, P
+from gate_racer.field.mapping.doubt import LEAN_IN_SHARED, SHARED, M, MapPriors
+from gate_racer.field.mapping.trajectory import ChainNormal, N, StateChain, diagonal_of_inverse, solve
+from gate_racer.perception.association import Associator, GateSighting
+from gate_racer.perception.rims import GateAppearance, GateRims
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import GateFrame
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, exp, from_euler, matrix, product
+from gate_racer.vehicle.statistics import greatest_sigma
 
 Rows = tuple[float, Array, Array, Array]  # of one sight, see `Bundle.whitened`
 # Factor on the priors below at each step; None: keep the association of the previous step.

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from field.files import write_yaml
-from field.mapping.bundle import MappedGate
-from field.mapping.gates import LEAST_SIGHTINGS, Map, map_gates, passed_in_order
-from field.mapping.sights import MapError, read_flight
-from link.logs.ratm import read_ratm
-from perception.registry import DETECTORS, open_detector
-from perception.rims import GateAppearance
-from pilot.records.ratm_flight import THIN, ratm_course
-from tracks.track import VADR_FRAME, GateFrame, Start
-from vehicle.command import add_common, perform, remark, write_json
-from vehicle.errors import UserError
-from vehicle.files import require_output
-from vehicle.rotation import from_euler, matrix, to_euler
-from vehicle.vehicle import load_vehicle
+from gate_racer.field.files import write_yaml
+from gate_racer.field.mapping.bundle import MappedGate
+from gate_racer.field.mapping.gates import LEAST_SIGHTINGS, Map, map_gates, passed_in_order
+from gate_racer.field.mapping.sights import MapError, read_flight
+from gate_racer.link.logs.ratm import read_ratm
+from gate_racer.perception.registry import DETECTORS, open_detector
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.pilot.records.ratm_flight import THIN, ratm_course
+from gate_racer.tracks.track import VADR_FRAME, GateFrame, Start
+from gate_racer.vehicle.command import add_common, perform, remark, write_json
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import require_output
+from gate_racer.vehicle.rotation import from_euler, matrix, to_euler
+from gate_racer.vehicle.vehicle import load_vehicle
 
 ROOM_M = 12.0  # m around gates and start, to the sides and up, assumed for the bounds
 BELOW_M = 0.1  # m below the lowest of frames and start: the floor may begin there
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(table(placed, found))
     cut = [flight.path for flight in flights if flight.cut]
     write_yaml(arguments.out, track_fields(placed, start, frame, arguments.out.stem, arguments.log, cut))
-    from field.mapping.plot import draw_map  # matplotlib takes a second to import
+    from gate_racer.field.mapping.plot import draw_map  # matplotlib takes a second to import
 
     draw_map(arguments.out.with_suffix(".png"), placed, found, start, frame)
     names = "tilt_deg", "delay_s", "edge_offset_m", "extra_depth_m", "residual_px", "calibrated", "focal"

@@ -9,12 +9,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from estimation.eskf.noise import Noise
-from estimation.eskf.states import ARM, CENTRE, FOCAL, KNOWN, LEAN, RADIAL, READOUT, ROLL, YAW, column, varied
-from perception.rims import GateAppearance
-from vehicle.rotation import Array
-from vehicle.statistics import chi2_limit
-from vehicle.vehicle import Vehicle
+from gate_racer.estimation.eskf.noise import Noise
+from gate_racer.estimation.eskf.states import (
+    ARM,
+    CENTRE,
+    FOCAL,
+    KNOWN,
+    LEAN,
+    RADIAL,
+    READOUT,
+    ROLL,
+    YAW,
+    column,
+    varied,
+)
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.statistics import chi2_limit
+from gate_racer.vehicle.vehicle import Vehicle
 
 # Parameters shared by all states of all flights, by index in the error state: the camera, and the tilt error of ATTITUDE.
 SHARED = np.r_[YAW, ROLL, FOCAL, CENTRE, ARM, LEAN, RADIAL, READOUT]

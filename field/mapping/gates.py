@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from estimation.eskf.states import DELAY, FOCAL, TILT
-from field.mapping.bundle import BLOCK, BY_ITSELF, Bundle, MappedGate, Sight, block
-from field.mapping.doubt import SHARED, M, differs, specified, unknown
-from field.mapping.sights import LoggedFlight, MapError
-from field.mapping.trajectory import N, StateChain, first_guess
-from perception.rims import GateAppearance
-from tracks.gate import Gate
-from tracks.track import GateFrame
-from vehicle.camera import Camera
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.estimation.eskf.states import DELAY, FOCAL, TILT
+from gate_racer.field.mapping.bundle import BLOCK, BY_ITSELF, Bundle, MappedGate, Sight, block
+from gate_racer.field.mapping.doubt import SHARED, M, differs, specified, unknown
+from gate_racer.field.mapping.sights import LoggedFlight, MapError
+from gate_racer.field.mapping.trajectory import N, StateChain, first_guess
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import GateFrame
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 LEAST_SIGHTINGS = 4  # sightings required of a gate
 MOST_STATES = 2000  # states per flight

@@ -10,11 +10,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Ellipse
 
-from field.mapping.bundle import MappedGate
-from field.mapping.gates import Map
-from tracks.track import GateFrame, Start
-from vehicle.files import write_figure
-from vehicle.rotation import Array, from_euler, matrix, to_euler
+from gate_racer.field.mapping.bundle import MappedGate
+from gate_racer.field.mapping.gates import Map
+from gate_racer.tracks.track import GateFrame, Start
+from gate_racer.vehicle.files import write_figure
+from gate_racer.vehicle.rotation import Array, from_euler, matrix, to_euler
 
 VIEWS = ((1, 0, "east [m]", "north [m]"), (0, 2, "north [m]", "down [m]"))
 

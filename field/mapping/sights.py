@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from estimation.imu import LONGEST_STEP_S, REPEATS_S, ImuReading, plausible
-from estimation.rest import Rest
-from link.messages import Attitude, Imu
-from link.record_reader import Losses
-from perception.detection import Detection, Detector, decode
-from pilot.records.imported import is_imported, read_any_records
-from vehicle.errors import UserError
-from vehicle.files import reading
+from gate_racer.estimation.imu import LONGEST_STEP_S, REPEATS_S, ImuReading, plausible
+from gate_racer.estimation.rest import Rest
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.link.record_reader import Losses
+from gate_racer.perception.detection import Detection, Detector, decode
+from gate_racer.pilot.records.imported import is_imported, read_any_records
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import reading
 
 GAP_S = 5 * LONGEST_STEP_S  # s without IMU samples, after which dead reckoning is lost
 

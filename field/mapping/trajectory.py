@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimation.drift.landmark_estimator import LandmarkEstimator
-from estimation.eskf import measurements
-from estimation.eskf.noise import Noise
-from estimation.eskf.states import (
+from gate_racer.estimation.drift.landmark_estimator import LandmarkEstimator
+from gate_racer.estimation.eskf import measurements
+from gate_racer.estimation.eskf.noise import Noise
+from gate_racer.estimation.eskf.states import (
     ACCEL_DELAY,
     B_A,
     B_G,
@@ -35,16 +35,16 @@ from estimation.eskf.states import (
     V,
     column,
 )
-from estimation.eskf.strapdown import integrated, transition
-from estimation.estimator import State
-from estimation.imu import ImuReading
-from estimation.rest import Rest, levelled
-from field.mapping.doubt import SHARED, MapPriors
-from field.mapping.sights import LoggedFlight, LoggedImage, rest_of
-from link.messages import Attitude, Imu
-from perception.rims import GateAppearance
-from vehicle.camera import Camera
-from vehicle.rotation import Array, conjugate, exp, log, matrix, product
+from gate_racer.estimation.eskf.strapdown import integrated, transition
+from gate_racer.estimation.estimator import State
+from gate_racer.estimation.imu import ImuReading
+from gate_racer.estimation.rest import Rest, levelled
+from gate_racer.field.mapping.doubt import SHARED, MapPriors
+from gate_racer.field.mapping.sights import LoggedFlight, LoggedImage, rest_of
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, conjugate, exp, log, matrix, product
 
 PAD_SIGMA_P, PAD_SIGMA_V = 1e-3, 2e-3  # m, m/s: the pad is the map's origin
 NORTH_SIGMA = 1e-3  # rad: without a heading, the yaw on the pad defines the world frame

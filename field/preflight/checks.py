@@ -5,17 +5,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from field.probe.betaflight import firmware_check, rate_checks
-from field.probe.check import Check, CheckVerdict, number, same
-from link.msp.constants import ANGLE, ARM, OVERRIDE, AircraftConstants
-from link.msp.messages import Message, RawAttitude, RawImu
-from link.msp.preflight import AtRest
-from link.msp.profile import MID_US, AuxRange, BetaflightProfile
-from link.msp.units import attitude, imu
-from vehicle.dynamics import GRAVITY
-from vehicle.errors import UserError
-from vehicle.rotation import Array, Vector, to_euler
-from vehicle.vehicle import ImuParameters
+from gate_racer.field.probe.betaflight import firmware_check, rate_checks
+from gate_racer.field.probe.check import Check, CheckVerdict, number, same
+from gate_racer.link.msp.constants import ANGLE, ARM, OVERRIDE, AircraftConstants
+from gate_racer.link.msp.messages import Message, RawAttitude, RawImu
+from gate_racer.link.msp.preflight import AtRest
+from gate_racer.link.msp.profile import MID_US, AuxRange, BetaflightProfile
+from gate_racer.link.msp.units import attitude, imu
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array, Vector, to_euler
+from gate_racer.vehicle.vehicle import ImuParameters
 
 SIGMAS = 3.0  # standard deviations of a bias, by the vehicle's file
 ATTITUDE_RAD = math.radians(5.0)  # rad, largest angle between the reported attitude and gravity (chosen)

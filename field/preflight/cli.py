@@ -9,13 +9,13 @@ import sys
 import time
 from pathlib import Path
 
-from field.preflight.checks import at_rest, line_check, rested, set_up
-from field.preflight.rehearsal import rehearse
-from field.probe.betaflight import DEFAULT, described, sustain
-from field.probe.check import Check, CheckVerdict, table
-from link.msp.line import MspLine
-from link.msp.ports import Port, open_port
-from link.msp.preflight import (
+from gate_racer.field.preflight.checks import at_rest, line_check, rested, set_up
+from gate_racer.field.preflight.rehearsal import rehearse
+from gate_racer.field.probe.betaflight import DEFAULT, described, sustain
+from gate_racer.field.probe.check import Check, CheckVerdict, table
+from gate_racer.link.msp.line import MspLine
+from gate_racer.link.msp.ports import Port, open_port
+from gate_racer.link.msp.preflight import (
     LineFigures,
     PreflightFile,
     profile_named,
@@ -24,13 +24,13 @@ from link.msp.preflight import (
     vehicle_named,
     write_preflight,
 )
-from link.msp.profile import FOLDER, BetaflightProfile, load_betaflight
-from link.msp.schedule import LinkFigures
-from link.options import add_msp_arguments
-from vehicle.command import add_common, perform, remark, write_json
-from vehicle.errors import UserError, say
-from vehicle.files import require_output
-from vehicle.vehicle import Vehicle, load_vehicle
+from gate_racer.link.msp.profile import FOLDER, BetaflightProfile, load_betaflight
+from gate_racer.link.msp.schedule import LinkFigures
+from gate_racer.link.options import add_msp_arguments
+from gate_racer.vehicle.command import add_common, perform, remark, write_json
+from gate_racer.vehicle.errors import UserError, say
+from gate_racer.vehicle.files import require_output
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 SHORTEST_S, LONGEST_S = 1.0, 600.0
 

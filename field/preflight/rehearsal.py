@@ -7,10 +7,10 @@ which motors speed up. Taking back ends the rehearsal at any time.
 import enum
 from collections.abc import Callable
 
-from field.probe.check import Check, CheckVerdict
-from link.msp.line import MspLine, neutral
-from link.msp.messages import Channels, Message, StatusEx
-from link.msp.profile import LOW_US, MID_US, OWN_ORDER, BetaflightProfile
+from gate_racer.field.probe.check import Check, CheckVerdict
+from gate_racer.link.msp.line import MspLine, neutral
+from gate_racer.link.msp.messages import Channels, Message, StatusEx
+from gate_racer.link.msp.profile import LOW_US, MID_US, OWN_ORDER, BetaflightProfile
 
 STEP_US = 20  # us, movement of a stick
 SAME_US = 5  # us, tolerance of a channel: rounding

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from field.probe.check import Check, CheckVerdict, same
-from field.probe.motion import TILTED_RAD, imu_values
-from field.probe.race import probe_race
-from field.probe.raw_link import ReceivedMessages
-from link.profile import Profile, Signs
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array
+from gate_racer.field.probe.check import Check, CheckVerdict, same
+from gate_racer.field.probe.motion import TILTED_RAD, imu_values
+from gate_racer.field.probe.race import probe_race
+from gate_racer.field.probe.raw_link import ReceivedMessages
+from gate_racer.link.profile import Profile, Signs
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array
 
 RATE_TOLERANCE = 0.12  # relative: rates vary that much with the host's load
 AT_REST_M_S2, AT_REST_RAD_S = 0.3, 0.05  # spread and reading at rest

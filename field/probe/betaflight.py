@@ -11,19 +11,19 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from field.files import write_yaml
-from field.probe.check import Check, CheckVerdict, number, same, table
-from link.msp.constants import firmware_of, rates_of, request, require_safe
-from link.msp.line import MspLine
-from link.msp.messages import ApiVersion, BoardInfo, Code, Message, RawImu
-from link.msp.ports import Port, open_port
-from link.msp.profile import BetaflightProfile, load_betaflight
-from link.msp.rates import AxisRates, RateCurves
-from link.msp.schedule import LinkFigures
-from link.msp.settings import RcTuning
-from link.msp.units import imu
-from vehicle.command import remark, write_json
-from vehicle.dynamics import GRAVITY
+from gate_racer.field.files import write_yaml
+from gate_racer.field.probe.check import Check, CheckVerdict, number, same, table
+from gate_racer.link.msp.constants import firmware_of, rates_of, request, require_safe
+from gate_racer.link.msp.line import MspLine
+from gate_racer.link.msp.messages import ApiVersion, BoardInfo, Code, Message, RawImu
+from gate_racer.link.msp.ports import Port, open_port
+from gate_racer.link.msp.profile import BetaflightProfile, load_betaflight
+from gate_racer.link.msp.rates import AxisRates, RateCurves
+from gate_racer.link.msp.schedule import LinkFigures
+from gate_racer.link.msp.settings import RcTuning
+from gate_racer.link.msp.units import imu
+from gate_racer.vehicle.command import remark, write_json
+from gate_racer.vehicle.dynamics import GRAVITY
 
 DEFAULT = "betaflight"
 FIRMWARE = "BTFL 4.4"  # version for which the messages are implemented

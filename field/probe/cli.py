@@ -5,20 +5,20 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from field.files import write_yaml
-from field.probe.at_rest import best, jitter, probe, unflown
-from field.probe.betaflight import probe_msp
-from field.probe.check import Check, CheckVerdict, table
-from field.probe.live_flight import fly_probe
-from field.probe.race import probe_map
-from field.probe.raw_link import listen
-from field.probe.udp_link import LockstepRawLink, UdpRawLink
-from link.options import add_link_arguments, add_msp_arguments, link_of
-from link.profile import FOLDER, Profile, load_profile
-from vehicle.command import add_common, perform, remark, write_json
-from vehicle.errors import UserError
-from vehicle.files import require_output
-from vehicle.vehicle import load_vehicle
+from gate_racer.field.files import write_yaml
+from gate_racer.field.probe.at_rest import best, jitter, probe, unflown
+from gate_racer.field.probe.betaflight import probe_msp
+from gate_racer.field.probe.check import Check, CheckVerdict, table
+from gate_racer.field.probe.live_flight import fly_probe
+from gate_racer.field.probe.race import probe_map
+from gate_racer.field.probe.raw_link import listen
+from gate_racer.field.probe.udp_link import LockstepRawLink, UdpRawLink
+from gate_racer.link.options import add_link_arguments, add_msp_arguments, link_of
+from gate_racer.link.profile import FOLDER, Profile, load_profile
+from gate_racer.vehicle.command import add_common, perform, remark, write_json
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import require_output
+from gate_racer.vehicle.vehicle import load_vehicle
 
 MAVLINK_PORT, VIDEO_PORT = 14550, 5600
 

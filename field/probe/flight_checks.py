@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from field.probe.check import Check, CheckVerdict, number
-from field.probe.flight_fit import AxisSigns, Findings
-from field.probe.flight_script import LEGACY, RAD_S
-from link.profile import Profile, RateGain
-from vehicle.vehicle import Vehicle
+from gate_racer.field.probe.check import Check, CheckVerdict, number
+from gate_racer.field.probe.flight_fit import AxisSigns, Findings
+from gate_racer.field.probe.flight_script import LEGACY, RAD_S
+from gate_racer.link.profile import Profile, RateGain
+from gate_racer.vehicle.vehicle import Vehicle
 
 GAIN, GROWTH = 0.05, 0.02  # tolerances: relative; s/rad
 HOVER, DELAY_S, LAG = 0.05, 0.008, 0.25  # tolerances: relative, absolute, relative

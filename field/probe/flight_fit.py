@@ -7,12 +7,12 @@ from itertools import product as choices
 
 import numpy as np
 
-from field.probe.flight_script import LEGACY, RAD_S
-from field.probe.motion import Notes, RestMean, Series
-from field.probe.response import Fitted, commands
-from link.profile import RateGain
-from vehicle.camera import Camera
-from vehicle.rotation import Array, conjugate, exp, from_euler, log, normalised, product, to_euler
+from gate_racer.field.probe.flight_script import LEGACY, RAD_S
+from gate_racer.field.probe.motion import Notes, RestMean, Series
+from gate_racer.field.probe.response import Fitted, commands
+from gate_racer.link.profile import RateGain
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, conjugate, exp, from_euler, log, normalised, product, to_euler
 
 KINDS = (LEGACY, RAD_S)
 SETTLED_S = 0.3  # s after the change to attitude mode for which rates are not used: the transient (chosen)

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from field.probe.motion import IntegratedMotion, Notes, RestMean, Series, imu_values
-from field.probe.optical_flow import half_size, turn_between
-from field.probe.raw_link import is_armed
-from link.messages import VideoFrame
-from vehicle.camera import Camera
-from vehicle.rotation import Array
+from gate_racer.field.probe.motion import IntegratedMotion, Notes, RestMean, Series, imu_values
+from gate_racer.field.probe.optical_flow import half_size, turn_between
+from gate_racer.field.probe.raw_link import is_armed
+from gate_racer.link.messages import VideoFrame
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array
 
 SPIN_RAD_S, SPIN_S = 7.0, 0.4  # body rate and duration that end the flight
 OVERTURNED = 0.2  # -, cosine of the tilt below which the flight ends (chosen)

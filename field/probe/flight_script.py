@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from field.probe.flight_observer import SILENCE_S, FlightObserver
-from field.probe.motion import TILTED_RAD, Order, RestMean
-from field.probe.sign_tests import PITCH, ROLL, YAW, by_camera, by_gravity, ratio_of, yaw_sign
-from vehicle.camera import Camera
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array, conjugate, from_euler, log, product, to_euler
+from gate_racer.field.probe.flight_observer import SILENCE_S, FlightObserver
+from gate_racer.field.probe.motion import TILTED_RAD, Order, RestMean
+from gate_racer.field.probe.sign_tests import PITCH, ROLL, YAW, by_camera, by_gravity, ratio_of, yaw_sign
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array, conjugate, from_euler, log, product, to_euler
 
 LEGACY, RAD_S, ATTITUDE = 128, 144, 7  # type masks: rates, rates with bit 16, attitude
 COMMAND_HZ = 60.0  # Hz, rate of commands: half of the allowed 120 Hz (chosen)

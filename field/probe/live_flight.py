@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 from pymavlink.dialects.v20 import common as dialect
 
-from field.probe.check import Check
-from field.probe.flight_checks import flight_checks
-from field.probe.flight_fit import findings
-from field.probe.flight_script import LEGACY, RAD_S, ProbeFlight
-from field.probe.motion import Order, rest_of
-from field.probe.raw_link import RawLink, ReceivedMessages, is_armed
-from link.profile import Profile
-from pilot.drivers.ending import as_ctrl_c
-from vehicle.vehicle import Vehicle
+from gate_racer.field.probe.check import Check
+from gate_racer.field.probe.flight_checks import flight_checks
+from gate_racer.field.probe.flight_fit import findings
+from gate_racer.field.probe.flight_script import LEGACY, RAD_S, ProbeFlight
+from gate_racer.field.probe.motion import Order, rest_of
+from gate_racer.field.probe.raw_link import RawLink, ReceivedMessages, is_armed
+from gate_racer.link.profile import Profile
+from gate_racer.pilot.drivers.ending import as_ctrl_c
+from gate_racer.vehicle.vehicle import Vehicle
 
 ARM_LIMIT_S = 3.0  # s, longest wait for arming (chosen)
 LONGEST_S = 45.0  # s, longest probe flight (chosen)

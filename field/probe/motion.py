@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from estimation.imu import LONGEST_STEP_S, REPEATS_S
-from field.probe.raw_link import ReceivedMessages
-from vehicle.dynamics import G_W, GRAVITY
-from vehicle.rotation import Array, exp, from_euler, matrix, normalised, product
+from gate_racer.estimation.imu import LONGEST_STEP_S, REPEATS_S
+from gate_racer.field.probe.raw_link import ReceivedMessages
+from gate_racer.vehicle.dynamics import G_W, GRAVITY
+from gate_racer.vehicle.rotation import Array, exp, from_euler, matrix, normalised, product
 
 STILL_M_S2 = 0.5  # m/s^2, largest standard deviation of a reading at rest (chosen)
 TILTED_RAD = 0.05  # rad, tilt of the pad below which it determines no signs (chosen)

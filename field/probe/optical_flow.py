@@ -9,9 +9,9 @@ A camera that rotates by theta (RDF axes) moves the point of rays (x, y, 1) by (
 import cv2
 import numpy as np
 
-from vehicle.camera import Camera
-from vehicle.image_file import decode_image
-from vehicle.rotation import Array
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.image_file import decode_image
+from gate_racer.vehicle.rotation import Array
 
 CORNERS, QUALITY, APART_PX = 150, 0.01, 7
 FEWEST = 12  # least corners for a rotation

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from field.probe.check import Check, CheckVerdict, number, same
-from field.probe.motion import RestMean, rest_of
-from field.probe.raw_link import ReceivedMessages, is_armed
-from link.messages import MapGate
-from link.profile import RaceSchedule, load_profile
-from perception.detection import decode
-from perception.registry import CLASSICAL, open_detector
-from vehicle.camera import Camera
-from vehicle.rotation import from_euler, matrix
+from gate_racer.field.probe.check import Check, CheckVerdict, number, same
+from gate_racer.field.probe.motion import RestMean, rest_of
+from gate_racer.field.probe.raw_link import ReceivedMessages, is_armed
+from gate_racer.link.messages import MapGate
+from gate_racer.link.profile import RaceSchedule, load_profile
+from gate_racer.perception.detection import decode
+from gate_racer.perception.registry import CLASSICAL, open_detector
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import from_euler, matrix
 
 RATE, TIME_S = 0.1, 0.6  # tolerances: relative; s, since a status is sent four times a second
 LIKELY_PX, NEAR_DEG = 0.3, 1.2  # errors of size (relative) and elevation with which a gate in view matches the map

@@ -8,14 +8,14 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from link.framing import Counters, Framing
-from link.mavlink import CLIENT
-from link.messages import ARM_COMMAND, RaceStatus, TrackMap, VideoFrame
-from link.peer import Address, Peer
-from link.race import RaceReader
-from link.signing import SigningKey
-from link.sockets import LinkError
-from link.video import HEADER, Reassembler
+from gate_racer.link.framing import Counters, Framing
+from gate_racer.link.mavlink import CLIENT
+from gate_racer.link.messages import ARM_COMMAND, RaceStatus, TrackMap, VideoFrame
+from gate_racer.link.peer import Address, Peer
+from gate_racer.link.race import RaceReader
+from gate_racer.link.signing import SigningKey
+from gate_racer.link.sockets import LinkError
+from gate_racer.link.video import HEADER, Reassembler
 
 HEARTBEAT_S = 0.25  # s between heartbeats
 TIMESYNC_S = 0.5  # s between requests

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from field.probe.motion import Order
-from vehicle.rotation import Array
+from gate_racer.field.probe.motion import Order
+from gate_racer.vehicle.rotation import Array
 
 GRID_S = 0.002  # s, spacing of the time grid: finer than the lags of interest (chosen)
 BEFORE_S = 0.4  # s of commands before the interval that still act in it

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from field.probe.motion import TILTED_RAD, RestMean, Series
-from field.probe.response import commands
-from vehicle.rotation import Array
+from gate_racer.field.probe.motion import TILTED_RAD, RestMean, Series
+from gate_racer.field.probe.response import commands
+from gate_racer.vehicle.rotation import Array
 
 ROLL, PITCH, YAW = range(3)
 AGREEMENT = 0.6  # correlation of camera and gyro required for a sign

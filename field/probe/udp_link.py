@@ -11,11 +11,11 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from field.probe.raw_link import POLL_S, RawLink, ReceivedMessages
-from link.messages import VideoFrame
-from link.peer import Address
-from link.signing import SigningKey
-from link.sockets import LARGEST_DATAGRAM, LinkError, bind_udp
+from gate_racer.field.probe.raw_link import POLL_S, RawLink, ReceivedMessages
+from gate_racer.link.messages import VideoFrame
+from gate_racer.link.peer import Address
+from gate_racer.link.signing import SigningKey
+from gate_racer.link.sockets import LARGEST_DATAGRAM, LinkError, bind_udp
 
 SILENT_S = 10.0  # s of silence, after which a simulator in lock-step counts as lost
 

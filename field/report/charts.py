@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from field.report.flight import ReportedFlight, TimeSeries
-from field.report.legs import corrections, estimate_errors, off_path, paces
-from mpc.control import Source
-from vehicle.rotation import Array
+from gate_racer.field.report.flight import ReportedFlight, TimeSeries
+from gate_racer.field.report.legs import corrections, estimate_errors, off_path, paces
+from gate_racer.mpc.control import Source
+from gate_racer.vehicle.rotation import Array
 
 Figure = dict[str, Any]
 Quantity = tuple[str, str, str, list[Figure]]  # title, label of the axis, unit, lines

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from field.report.charts import Figure, charts, line
-from field.report.findings import LOST_S, WORST_LEGS, FlightFinding
-from field.report.flight import ReportedFlight, TimeSeries
-from vehicle.errors import UserError
-from vehicle.rotation import Array
+from gate_racer.field.report.charts import Figure, charts, line
+from gate_racer.field.report.findings import LOST_S, WORST_LEGS, FlightFinding
+from gate_racer.field.report.flight import ReportedFlight, TimeSeries
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array
 
 POINTS = 600  # along the course
 PROGRESS = "progress along the course [m]"

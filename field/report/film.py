@@ -5,13 +5,13 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from field.report.flight import ReportedFlight
-from field.report.overlay import overlays
-from tracks.track import Track
-from vehicle.errors import UserError
-from vehicle.film import Film
-from vehicle.image_file import decode_image
-from vehicle.rotation import Array
+from gate_racer.field.report.flight import ReportedFlight
+from gate_racer.field.report.overlay import overlays
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.film import Film
+from gate_racer.vehicle.image_file import decode_image
+from gate_racer.vehicle.rotation import Array
 
 FILM_HZ = 30.0  # Hz, frame rate of the film: the camera's
 MAP_PX, EDGE_PX, LINE_PX = 360, 30, 22

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from field.report.flight import ReportedFlight
-from field.report.legs import FlownLeg, ceiling, corrections, estimate_errors, legs, off_path, within
-from mpc.control import Source
-from sim.worlds.deviations import AS_BELIEVED
-from vehicle.rotation import Array
+from gate_racer.field.report.flight import ReportedFlight
+from gate_racer.field.report.legs import FlownLeg, ceiling, corrections, estimate_errors, legs, off_path, within
+from gate_racer.mpc.control import Source
+from gate_racer.sim.worlds.deviations import AS_BELIEVED
+from gate_racer.vehicle.rotation import Array
 
 # Thresholds above which a figure is reported in a sentence: chosen, not measured.
 LOST_S = 0.03  # s, time lost on a leg

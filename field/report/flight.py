@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from field.calibration import camera_of
-from link.record_reader import Losses, Record, tell_losses
-from mpc.control import Source
-from pilot.records.imported import read_any_records
-from vehicle.camera import Camera
-from vehicle.errors import UserError
-from vehicle.files import file_name, reading, within
-from vehicle.rotation import Array
-from vehicle.vehicle import load_vehicle
+from gate_racer.field.calibration import camera_of
+from gate_racer.link.record_reader import Losses, Record, tell_losses
+from gate_racer.mpc.control import Source
+from gate_racer.pilot.records.imported import read_any_records
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import file_name, reading, within
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import load_vehicle
 
 IGNORED = ("/imu", "/attitude")  # the bulk of a log, not on the page
 TimedImage = tuple[float, bytes]  # s since GO, JPEG

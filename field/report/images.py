@@ -5,8 +5,8 @@ import base64
 import cv2
 import numpy as np
 
-from field.report.flight import ReportedFlight, TimedImage
-from vehicle.image_file import decode_image
+from gate_racer.field.report.flight import ReportedFlight, TimedImage
+from gate_racer.vehicle.image_file import decode_image
 
 WIDTH_PX, QUALITY = 320, 70
 MOST_IMAGES = 400  # images considered, evenly in time

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from field.report.flight import ReportedFlight
-from vehicle.rotation import Array
+from gate_racer.field.report.flight import ReportedFlight
+from gate_racer.vehicle.rotation import Array
 
 NEAR_CEILING = 0.005  # tolerance of the throttle to its maximum
 PACE_OVER_S = 0.1  # s, interval of the pace

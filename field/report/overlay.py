@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from field.report.flight import ReportedFlight
-from tracks.gate import Gate
-from tracks.track import Track
-from vehicle.camera import Camera
-from vehicle.rotation import Array, between
+from gate_racer.field.report.flight import ReportedFlight
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, between
 
 SAME_IMAGE_S = 1e-3  # detections have the stamp of their image
 NEAR_M = 0.2  # m, depth below which a corner is not drawn

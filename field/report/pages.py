@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from field.page import html_page
-from field.report.charts import MOST_POINTS, Figure, time_charts
-from field.report.compare import Comparison, compare, compared_charts, compared_findings
-from field.report.findings import FlightFinding, differences, figures, findings
-from field.report.flight import ReportedFlight
-from field.report.images import thumbnails
-from field.report.legs import legs
-from field.report.overlay import overlays
-from field.report.path import path_figures
-from tracks.track import Track
-from vehicle.rotation import Array
+from gate_racer.field.page import html_page
+from gate_racer.field.report.charts import MOST_POINTS, Figure, time_charts
+from gate_racer.field.report.compare import Comparison, compare, compared_charts, compared_findings
+from gate_racer.field.report.findings import FlightFinding, differences, figures, findings
+from gate_racer.field.report.flight import ReportedFlight
+from gate_racer.field.report.images import thumbnails
+from gate_racer.field.report.legs import legs
+from gate_racer.field.report.overlay import overlays
+from gate_racer.field.report.path import path_figures
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array
 
 SCRIPT = (Path(__file__).parent / "cursor.js").read_text(encoding="utf-8")
 STYLE = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")

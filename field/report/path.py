@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from field.report.charts import COLOURS, MOST_POINTS, PLAIN, PLAN_COLOUR, Figure
-from field.report.flight import ReportedFlight
-from tracks.track import Track
-from vehicle.rotation import Array
+from gate_racer.field.report.charts import COLOURS, MOST_POINTS, PLAIN, PLAN_COLOUR, Figure
+from gate_racer.field.report.flight import ReportedFlight
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array
 
 GATE_COLOUR = "crimson"
 LONGEST, TICKS = 2.4, 10  # extent of the course in plotly's units, and ticks along it

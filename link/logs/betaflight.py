@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from link.logs.blackbox import BlackboxFlight, flights, header_float
-from link.logs.rows import LOG_BYTES, LoggedSignals, SignalError, SignalRows, extend
-from vehicle.dynamics import GRAVITY
-from vehicle.files import read_bytes
-from vehicle.rotation import Array
+from gate_racer.link.logs.blackbox import BlackboxFlight, flights, header_float
+from gate_racer.link.logs.rows import LOG_BYTES, LoggedSignals, SignalError, SignalRows, extend
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.files import read_bytes
+from gate_racer.vehicle.rotation import Array
 
 FRD = np.array([1.0, -1.0, -1.0])  # factors on axes x forward, y left, z up
 HIGH_RESOLUTION = 10.0  # factor on rates and sticks in that mode

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from link.logs.blackbox_encodings import DECODERS, EVENTS, FrameError, signed
-from vehicle.rotation import Array
+from gate_racer.link.logs.blackbox_encodings import DECODERS, EVENTS, FrameError, signed
+from gate_racer.vehicle.rotation import Array
 
 START = b"H Product:Blackbox"  # first line of a flight
 KINDS = b"IPGHSE"

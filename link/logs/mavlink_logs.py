@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from pymavlink.dialects.v20 import common as dialect
 
-from link.logs.rows import LOG_BYTES, LoggedSignals, SignalRows, add
-from vehicle.files import read_bytes
-from vehicle.rotation import from_euler
+from gate_racer.link.logs.rows import LOG_BYTES, LoggedSignals, SignalRows, add
+from gate_racer.vehicle.files import read_bytes
+from gate_racer.vehicle.rotation import from_euler
 
 STAMP = struct.Struct(">Q")  # us, in front of each packet of a .tlog
 MAGICS = {dialect.PROTOCOL_MARKER_V1: 8, dialect.PROTOCOL_MARKER_V2: 12}  # bytes around the payload

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from link.logs.rows import SignalRows
-from vehicle.rotation import Array
+from gate_racer.link.logs.rows import SignalRows
+from gate_racer.vehicle.rotation import Array
 
 SHUFFLED_S, LEAP_S = 0.05, 20.0  # s, largest disorder of stamps; s, pause beyond which the clock was set
 LATEST_S = 1e10  # s, largest valid stamp, in any epoch

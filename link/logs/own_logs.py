@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from link.logs.rows import LoggedSignals, SignalError, SignalRows, add
-from link.record_reader import read_records
-from vehicle.files import read_csv
-from vehicle.rotation import from_euler, matrix
+from gate_racer.link.logs.rows import LoggedSignals, SignalError, SignalRows, add
+from gate_racer.link.record_reader import read_records
+from gate_racer.vehicle.files import read_csv
+from gate_racer.vehicle.rotation import from_euler, matrix
 
 # Column names of public logs, mapped to those of `csv_signals`.
 NAMES = {

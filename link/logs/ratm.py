@@ -24,11 +24,11 @@ from typing import Any
 import cv2
 import numpy as np
 
-from link.logs.rows import SignalError
-from vehicle.camera import Camera
-from vehicle.dynamics import GRAVITY
-from vehicle.files import read_arrays, read_bytes, read_json, read_text, reading
-from vehicle.rotation import Array
+from gate_racer.link.logs.rows import SignalError
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.files import read_arrays, read_bytes, read_json, read_text, reading
+from gate_racer.vehicle.rotation import Array
 
 CSV_BYTES = 512 << 20  # largest table: 124 columns at 500 Hz have 1 MB per second
 IMAGE_PX = 640, 480  # image size of the data set's camera

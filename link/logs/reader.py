@@ -5,9 +5,9 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from link.logs.one_clock import finite, one_clock
-from link.logs.rows import LoggedSignals, SignalError
-from vehicle.files import reading
+from gate_racer.link.logs.one_clock import finite, one_clock
+from gate_racer.link.logs.rows import LoggedSignals, SignalError
+from gate_racer.vehicle.files import reading
 
 # Module and function by suffix; loaded when needed, since pymavlink alone takes half a second.
 READERS = {

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from vehicle.dynamics import GRAVITY
-from vehicle.errors import UserError
-from vehicle.rotation import Array
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array
 
 REST_SAMPLES, REST_M_S2 = 40, 0.5  # samples in a rest at least; its largest standard deviation and error of gravity
 LOG_BYTES = 512 << 20  # largest log; an hour of ArduPilot at 400 Hz has 400 MB

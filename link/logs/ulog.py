@@ -29,9 +29,9 @@ import numpy as np
 from pyulog.core import ULog
 from pyulog.exceptions import ULogException
 
-from link.logs.rows import LOG_BYTES, LoggedSignals, SignalError, SignalRows, extend
-from vehicle.files import CAUSES, read_bytes
-from vehicle.rotation import Array
+from gate_racer.link.logs.rows import LOG_BYTES, LoggedSignals, SignalError, SignalRows, extend
+from gate_racer.vehicle.files import CAUSES, read_bytes
+from gate_racer.vehicle.rotation import Array
 
 XYZ = ("xyz[0]", "xyz[1]", "xyz[2]")
 # Topics by signal in order of preference, with fields and a factor.

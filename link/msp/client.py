@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from link.messages import (
+from gate_racer.link.messages import (
     Ack,
     Arm,
     AttitudeTarget,
@@ -21,17 +21,17 @@ from link.messages import (
     Telemetry,
     TimesyncReply,
 )
-from link.msp.codec import CodecCounters
-from link.msp.line import MspLine, neutral
-from link.msp.messages import Channels, Message, RawAttitude, RawImu, StatusEx
-from link.msp.ports import Port
-from link.msp.profile import STICKS, BetaflightProfile
-from link.msp.sticks import asked_by, sticks_by_angles, sticks_by_rates
-from link.msp.units import attitude, imu
-from link.peer import Address
-from link.sockets import LinkError
-from link.udp import RateGuard, finite
-from vehicle.rotation import to_euler
+from gate_racer.link.msp.codec import CodecCounters
+from gate_racer.link.msp.line import MspLine, neutral
+from gate_racer.link.msp.messages import Channels, Message, RawAttitude, RawImu, StatusEx
+from gate_racer.link.msp.ports import Port
+from gate_racer.link.msp.profile import STICKS, BetaflightProfile
+from gate_racer.link.msp.sticks import asked_by, sticks_by_angles, sticks_by_rates
+from gate_racer.link.msp.units import attitude, imu
+from gate_racer.link.peer import Address
+from gate_racer.link.sockets import LinkError
+from gate_racer.link.udp import RateGuard, finite
+from gate_racer.vehicle.rotation import to_euler
 
 HEARTBEAT_S = 0.25  # s between heartbeats
 

@@ -6,9 +6,9 @@ Decoding never raises: unusable input is counted and dropped.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from link.msp.framing import Direction, Frame, Parser, ParserCounters, pack
-from link.msp.messages import Channels, Code, Message, decode
-from link.msp.multiple import split_multiple
+from gate_racer.link.msp.framing import Direction, Frame, Parser, ParserCounters, pack
+from gate_racer.link.msp.messages import Channels, Code, Message, decode
+from gate_racer.link.msp.multiple import split_multiple
 
 
 @dataclass(slots=True)

@@ -3,13 +3,13 @@
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
-from link.msp.line import MspLine
-from link.msp.messages import ApiVersion, BoardInfo, Channels, Code, FcVariant, FcVersion, Message, StatusEx
-from link.msp.profile import STICKS, BetaflightProfile
-from link.msp.rates import RATES_TYPE, AxisRates, RateCurves
-from link.msp.settings import ModeRange, ModeRanges, RcTuning, RxConfig, RxMap
-from link.sockets import LinkError
-from vehicle.errors import UserError
+from gate_racer.link.msp.line import MspLine
+from gate_racer.link.msp.messages import ApiVersion, BoardInfo, Channels, Code, FcVariant, FcVersion, Message, StatusEx
+from gate_racer.link.msp.profile import STICKS, BetaflightProfile
+from gate_racer.link.msp.rates import RATES_TYPE, AxisRates, RateCurves
+from gate_racer.link.msp.settings import ModeRange, ModeRanges, RcTuning, RxConfig, RxMap
+from gate_racer.link.sockets import LinkError
+from gate_racer.vehicle.errors import UserError
 
 ASK_S, TRIES = 0.5, 3  # s to wait for a reply, and number of attempts
 ARM, ANGLE, OVERRIDE = 0, 1, 50  # permanent mode numbers: `src/main/msp/msp_box.c`

@@ -13,12 +13,12 @@ import math
 
 import numpy as np
 
-from link.msp.messages import Altitude, Channels, Message, RawAttitude, RawImu, StatusEx
-from link.msp.profile import BetaflightProfile
-from link.msp.sticks import sticks_by_angles, sticks_by_rates
-from link.msp.units import attitude, imu
-from vehicle.dynamics import G_W, GRAVITY
-from vehicle.rotation import Array, matrix
+from gate_racer.link.msp.messages import Altitude, Channels, Message, RawAttitude, RawImu, StatusEx
+from gate_racer.link.msp.profile import BetaflightProfile
+from gate_racer.link.msp.sticks import sticks_by_angles, sticks_by_rates
+from gate_racer.link.msp.units import attitude, imu
+from gate_racer.vehicle.dynamics import G_W, GRAVITY
+from gate_racer.vehicle.rotation import Array, matrix
 
 TURN_1_S, TURN_RAD_S = 3.5, 4.0  # attitude gain, and greatest body rate
 STEEP = 0.5  # cosine of the tilt beyond which the throttle is at its minimum until the vehicle is upright

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable
 
-from link.msp.codec import CodecCounters, MspCodec
-from link.msp.messages import Code, Message
-from link.msp.ports import Port
-from link.msp.profile import LOW_US, MID_US, BetaflightProfile
-from link.msp.schedule import PollScheduler
+from gate_racer.link.msp.codec import CodecCounters, MspCodec
+from gate_racer.link.msp.messages import Code, Message
+from gate_racer.link.msp.ports import Port
+from gate_racer.link.msp.profile import LOW_US, MID_US, BetaflightProfile
+from gate_racer.link.msp.schedule import PollScheduler
 
 LATE_S = 0.06  # s between two reads, beyond which the waiting time of a reply is unknown: it is not stamped
 BITS_PER_BYTE = 10  # on the line: one start bit, eight data bits, one stop bit

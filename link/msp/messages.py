@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from link.msp.settings import Fixed, ModeRanges, RcTuning, RxConfig, RxMap
+from gate_racer.link.msp.settings import Fixed, ModeRanges, RcTuning, RxConfig, RxMap
 
 Counts = tuple[int, int, int]
 

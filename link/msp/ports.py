@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from link.sockets import LinkError, parse_address
+from gate_racer.link.sockets import LinkError, parse_address
 
 SITL_PORT = 5761
 SAFETY_PAGE = "docs/safety.md"

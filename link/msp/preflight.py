@@ -9,13 +9,13 @@ import time
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 
-from link.msp.constants import AircraftConstants, changes, read_constants, require_safe
-from link.msp.line import MspLine
-from link.msp.ports import Port
-from link.msp.profile import BetaflightProfile
-from vehicle.config import load, write
-from vehicle.errors import UserError
-from vehicle.vehicle import Vehicle
+from gate_racer.link.msp.constants import AircraftConstants, changes, read_constants, require_safe
+from gate_racer.link.msp.line import MspLine
+from gate_racer.link.msp.ports import Port
+from gate_racer.link.msp.profile import BetaflightProfile
+from gate_racer.vehicle.config import load, write
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.vehicle import Vehicle
 
 LISTEN_S = 0.5  # s to listen for unsolicited bytes
 SHOWN = 3  # changes listed in a refusal

@@ -14,12 +14,12 @@ from typing import Literal
 
 import numpy as np
 
-from link.msp.messages import Code
-from link.msp.rates import RateCurves
-from link.profile import Profile, load_profile
-from vehicle.config import load_named, names
-from vehicle.files import FileError, read_text
-from vehicle.rotation import Vector
+from gate_racer.link.msp.messages import Code
+from gate_racer.link.msp.rates import RateCurves
+from gate_racer.link.profile import Profile, load_profile
+from gate_racer.vehicle.config import load_named, names
+from gate_racer.vehicle.files import FileError, read_text
+from gate_racer.vehicle.rotation import Vector
 
 FOLDER = Path(__file__).parent / "profiles"
 LOW_US, MID_US, HIGH_US = 1000, 1500, 2000  # a stick's travel: Betaflight's PWM_RANGE and `mid_rc`

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from link.msp.profile import AXES, HIGH_US, LOW_US, MID_US, OWN_ORDER, BetaflightProfile
-from vehicle.rotation import Vector
+from gate_racer.link.msp.profile import AXES, HIGH_US, LOW_US, MID_US, OWN_ORDER, BetaflightProfile
+from gate_racer.vehicle.rotation import Vector
 
 TRAVEL_US = HIGH_US - MID_US
 

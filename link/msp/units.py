@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 
-from link.mavlink import scaled
-from link.messages import Attitude, Imu
-from link.msp.messages import RawAttitude, RawImu
-from link.msp.profile import BetaflightProfile
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array, Vector, from_euler, to_euler
+from gate_racer.link.mavlink import scaled
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.link.msp.messages import RawAttitude, RawImu
+from gate_racer.link.msp.profile import BetaflightProfile
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array, Vector, from_euler, to_euler
 
 LARGEST = 0x7FFF
 DDEG = math.radians(0.1)

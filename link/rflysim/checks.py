@@ -1,8 +1,18 @@
 """Checks of sensor requests that no server can serve, made by both ends before any wait for frames."""
 
-from link.rflysim.images import JPEG, PNG, RAW
-from link.rflysim.request import SensorRequest
-from link.rflysim.sensors import DEPTH, DEPTH_CLOUD, FISHEYE, LIDAR, LIDAR_WORLD, MID40, MID360, SENSORS, SensorKind
+from gate_racer.link.rflysim.images import JPEG, PNG, RAW
+from gate_racer.link.rflysim.request import SensorRequest
+from gate_racer.link.rflysim.sensors import (
+    DEPTH,
+    DEPTH_CLOUD,
+    FISHEYE,
+    LIDAR,
+    LIDAR_WORLD,
+    MID40,
+    MID360,
+    SENSORS,
+    SensorKind,
+)
 
 MODES = JPEG, RAW, PNG
 SHARED_MEMORY = 0  # SendProtocol[0] of images in shared memory

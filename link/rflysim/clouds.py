@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from link.rflysim.malformed import MalformedError
-from link.rflysim.request import SensorRequest
-from link.rflysim.sensors import DEPTH_CLOUD
-from vehicle.rotation import Vector
+from gate_racer.link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.request import SensorRequest
+from gate_racer.link.rflysim.sensors import DEPTH_CLOUD
+from gate_racer.vehicle.rotation import Vector
 
 PREFIX = struct.Struct("<2i6fi")  # copter, axis_type, x, y, z, roll, pitch, yaw, N
 OLD_PREFIX = struct.Struct("<6fi")  # x, y, z, roll, pitch, yaw, N

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from link.rflysim.checks import fault
-from link.rflysim.request import OLD_PARAMETERS, PARAMETERS, SensorRequest
-from link.rflysim.sensors import SENSORS, SensorKind
-from vehicle.camera import Camera
-from vehicle.config import ConfigError, shown
-from vehicle.files import FileError, parse_json, read_text
-from vehicle.rotation import normalised, to_euler
+from gate_racer.link.rflysim.checks import fault
+from gate_racer.link.rflysim.request import OLD_PARAMETERS, PARAMETERS, SensorRequest
+from gate_racer.link.rflysim.sensors import SENSORS, SensorKind
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.config import ConfigError, shown
+from gate_racer.vehicle.files import FileError, parse_json, read_text
+from gate_racer.vehicle.rotation import normalised, to_euler
 
 CONFIG_BYTES = 1 << 20  # largest Config.json; a sensor takes 1 kB
 WORD, LARGEST_WORD = "a whole number from 0 to 65535", 0xFFFF

@@ -5,10 +5,10 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from link.messages import Imu
-from link.rflysim.malformed import MalformedError
-from link.rflysim.request import IDENTITY, REQUEST_SUM
-from vehicle.rotation import Vector
+from gate_racer.link.messages import Imu
+from gate_racer.link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.request import IDENTITY, REQUEST_SUM
+from gate_racer.vehicle.rotation import Vector
 
 IMU_SUM, HEARTBEAT_SUM, COMMAND_SUM, CAMERA_SUM = 1234567898, 123456789, 1234567890, 1234567891
 IMU, IMU_REQUEST, HEARTBEAT = struct.Struct("<2id6f"), struct.Struct("<4H4B6f"), struct.Struct("<2i3q")

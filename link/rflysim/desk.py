@@ -7,8 +7,8 @@ import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
-from link.peer import Address
-from link.rflysim.copter import (
+from gate_racer.link.peer import Address
+from gate_racer.link.rflysim.copter import (
     IMAGE_DELAY_S,
     NUMBERED_IMU_PORT,
     ImuRequest,
@@ -18,14 +18,14 @@ from link.rflysim.copter import (
     imu_port,
     start_without_heartbeat,
 )
-from link.rflysim.fragments import RESTART_S
-from link.rflysim.gimbal import DOCUMENT, STATE_PORT, GimbalOrder, GimbalState, decode_state, gimbal_request
-from link.rflysim.malformed import MalformedError
-from link.rflysim.request import MASKED, SensorRequest
-from link.rflysim.request_socket import RequestSocket
-from link.rflysim.sensors import GIMBAL
-from link.rflysim.stream import StreamHealth
-from link.sockets import ANYWHERE, drain
+from gate_racer.link.rflysim.fragments import RESTART_S
+from gate_racer.link.rflysim.gimbal import DOCUMENT, STATE_PORT, GimbalOrder, GimbalState, decode_state, gimbal_request
+from gate_racer.link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.request import MASKED, SensorRequest
+from gate_racer.link.rflysim.request_socket import RequestSocket
+from gate_racer.link.rflysim.sensors import GIMBAL
+from gate_racer.link.rflysim.stream import StreamHealth
+from gate_racer.link.sockets import ANYWHERE, drain
 
 STATE_GROUP = "224.0.0.10"  # RflySim3D and CopterSim multicast states and heartbeats
 HEARTBEAT_PORT = 20005  # UDP port of CopterSim's heartbeats

@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from link.rflysim.header import NUMBERED, PLAIN, Header, decode_header
-from link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.header import NUMBERED, PLAIN, Header, decode_header
+from gate_racer.link.rflysim.malformed import MalformedError
 
 CHUNK_BYTES = 60_000  # as in the SDK; 1400 suits WSL and real networks
 RESTART_S = 1.0  # s, beyond which an older stamp means a restarted simulation instead of a late datagram

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from link.rflysim.malformed import MalformedError
-from link.rflysim.request import STATE_SUM, Floats, SensorRequest, decode_request
-from link.rflysim.sensors import GIMBAL
+from gate_racer.link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.request import STATE_SUM, Floats, SensorRequest, decode_request
+from gate_racer.link.rflysim.sensors import GIMBAL
 
 STATE_PORT = 20006  # UDP port of the gimbals' states
 PIXEL_BOX = 2  # GimbalOrder.box: the object at `pixel`

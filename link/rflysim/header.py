@@ -6,7 +6,7 @@ The sensor type is not transmitted: it follows from the port and the Config.json
 import struct
 from dataclasses import dataclass
 
-from link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.malformed import MalformedError
 
 PLAIN_SUM, NUMBERED_SUM = 1234567890, 1234567893
 PLAIN = struct.Struct("<4id")  # check_sum, pkg_len, pkg_id, pkg_num, time_stamp

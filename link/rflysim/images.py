@@ -4,10 +4,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from link.rflysim.malformed import MalformedError
-from link.rflysim.request import SensorRequest
-from link.rflysim.sensors import SENSORS
-from vehicle.image_file import JPEG_BEGIN, PNG_BEGIN, decode_image, image_size
+from gate_racer.link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.request import SensorRequest
+from gate_racer.link.rflysim.sensors import SENSORS
+from gate_racer.vehicle.image_file import JPEG_BEGIN, PNG_BEGIN, decode_image, image_size
 
 Image = np.ndarray  # (H, W, 3) or (H, W) of 8 bit, (H, W) of 16 bit for depth
 

@@ -5,8 +5,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from link.rflysim.malformed import MalformedError
-from vehicle.rotation import Vector
+from gate_racer.link.rflysim.malformed import MalformedError
+from gate_racer.vehicle.rotation import Vector
 
 RANGE, COUNT = struct.Struct("<fi12f"), struct.Struct("<i")
 BOX, SPOT = struct.Struct("<i5f"), struct.Struct("<i3f")

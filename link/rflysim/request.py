@@ -8,7 +8,7 @@ import math
 import struct
 from dataclasses import dataclass, replace
 
-from link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.malformed import MalformedError
 
 OLD, CURRENT, MASKED = struct.Struct("<16H15f"), struct.Struct("<16H28f"), struct.Struct("<2HI14H28f")
 REQUEST_SUM, STATE_SUM = 12345, 12346

@@ -2,8 +2,8 @@
 
 import socket
 
-from link.peer import Address
-from link.sockets import ANYWHERE, bind_udp, reachable
+from gate_racer.link.peer import Address
+from gate_racer.link.sockets import ANYWHERE, bind_udp, reachable
 
 
 class RequestSocket:

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from link.rflysim.checks import EARTH_FIXED
-from link.rflysim.clouds import WORLD, Cloud
-from link.rflysim.copter import ImuSample, flu
-from link.rflysim.gimbal import GimbalOrder, GimbalState
-from link.rflysim.ranges import Range
-from link.rflysim.request import SensorRequest
-from link.rflysim.sensors import SENSORS, SensorKind
-from link.rflysim.stream import Sample, StreamHealth
-from vehicle.rotation import Array, Vector, from_euler, from_matrix, matrix
+from gate_racer.link.rflysim.checks import EARTH_FIXED
+from gate_racer.link.rflysim.clouds import WORLD, Cloud
+from gate_racer.link.rflysim.copter import ImuSample, flu
+from gate_racer.link.rflysim.gimbal import GimbalOrder, GimbalState
+from gate_racer.link.rflysim.ranges import Range
+from gate_racer.link.rflysim.request import SensorRequest
+from gate_racer.link.rflysim.sensors import SENSORS, SensorKind
+from gate_racer.link.rflysim.stream import Sample, StreamHealth
+from gate_racer.vehicle.rotation import Array, Vector, from_euler, from_matrix, matrix
 
 RosMessage = dict[str, Any]
 

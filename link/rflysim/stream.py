@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from link.peer import Address
-from link.rflysim.clouds import Cloud, CloudLayout, CloudReader
-from link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload
-from link.rflysim.images import Image, decode_payload
-from link.rflysim.malformed import MalformedError
-from link.rflysim.ranges import BoundingBox, Range, Spot, decode_boxes, decode_range, decode_spots
-from link.rflysim.request import SensorRequest
-from link.rflysim.sensors import SENSORS, SensorKind
+from gate_racer.link.peer import Address
+from gate_racer.link.rflysim.clouds import Cloud, CloudLayout, CloudReader
+from gate_racer.link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload
+from gate_racer.link.rflysim.images import Image, decode_payload
+from gate_racer.link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.ranges import BoundingBox, Range, Spot, decode_boxes, decode_range, decode_spots
+from gate_racer.link.rflysim.request import SensorRequest
+from gate_racer.link.rflysim.sensors import SENSORS, SensorKind
 
 Value = Image | Cloud | Range | list[BoundingBox] | list[Spot]
 Tell = Callable[[str], None]

@@ -10,15 +10,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from link.peer import Address
-from link.rflysim.clouds import CloudLayout
-from link.rflysim.copter import CLEAR_COMMAND, encode_command
-from link.rflysim.request import SensorRequest
-from link.rflysim.request_socket import RequestSocket
-from link.rflysim.sensors import SENSORS
-from link.rflysim.stream import RateLimitedReporter, Sample, Stream, StreamHealth, Tell
-from link.sockets import ANYWHERE, LinkError, drain
-from vehicle.errors import say
+from gate_racer.link.peer import Address
+from gate_racer.link.rflysim.clouds import CloudLayout
+from gate_racer.link.rflysim.copter import CLEAR_COMMAND, encode_command
+from gate_racer.link.rflysim.request import SensorRequest
+from gate_racer.link.rflysim.request_socket import RequestSocket
+from gate_racer.link.rflysim.sensors import SENSORS
+from gate_racer.link.rflysim.stream import RateLimitedReporter, Sample, Stream, StreamHealth, Tell
+from gate_racer.link.sockets import ANYWHERE, LinkError, drain
+from gate_racer.vehicle.errors import say
 
 BUFFER_BYTES = 8 << 20  # bytes, the kernel's receive buffer: some frames of the largest sensors (chosen)
 ASK_S = 1.0  # s between requests to a silent sensor

@@ -4,18 +4,18 @@ from dataclasses import dataclass
 from time import monotonic
 from urllib.parse import parse_qsl, urlsplit
 
-from link.messages import VideoFrame
-from link.peer import Address
-from link.rflysim.config import camera_of, load_sensors, looks_like_radians
-from link.rflysim.images import image_file
-from link.rflysim.malformed import MalformedError
-from link.rflysim.request import REQUEST_PORT, SensorRequest
-from link.rflysim.sensors import FLYABLE, RGB, SENSORS
-from link.rflysim.stream import ReassembledStream, StreamCounters, Tell
-from link.rflysim.udp import SensorSocket, to_stderr
-from link.sockets import LinkError, parse_address
-from vehicle.camera import Camera
-from vehicle.config import ConfigError
+from gate_racer.link.messages import VideoFrame
+from gate_racer.link.peer import Address
+from gate_racer.link.rflysim.config import camera_of, load_sensors, looks_like_radians
+from gate_racer.link.rflysim.images import image_file
+from gate_racer.link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.request import REQUEST_PORT, SensorRequest
+from gate_racer.link.rflysim.sensors import FLYABLE, RGB, SENSORS
+from gate_racer.link.rflysim.stream import ReassembledStream, StreamCounters, Tell
+from gate_racer.link.rflysim.udp import SensorSocket, to_stderr
+from gate_racer.link.sockets import LinkError, parse_address
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.config import ConfigError
 
 SCHEME = "rflysim"
 OPTIONS = ("config", "sensor", "angles")

@@ -4,13 +4,13 @@ import time
 
 import numpy as np
 
-from mpc import geometric
-from mpc.control import Control, Source
-from mpc.policy.policy import Policy
-from tracks.gate import Gate
-from vehicle.dynamics import RATES_X
-from vehicle.rotation import Array, exp, product
-from vehicle.vehicle import Vehicle
+from gate_racer.mpc import geometric
+from gate_racer.mpc.control import Control, Source
+from gate_racer.mpc.policy.policy import Policy
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.rotation import Array, exp, product
+from gate_racer.vehicle.vehicle import Vehicle
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
 

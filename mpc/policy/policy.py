@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracks.observation import ACTION, OBSERVATION, Scaling
-from tracks.track import Track
-from vehicle.config import shown
-from vehicle.errors import UserError
-from vehicle.files import parse_json, read_arrays, reading, write_arrays
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.config import shown
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import parse_json, read_arrays, reading, write_arrays
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 FOLDER = Path(__file__).parent
 SLOPE = 0.2  # -, negative slope of the leaky ReLU, as in Swift

@@ -16,13 +16,13 @@ from typing import ClassVar
 import casadi as ca
 import numpy as np
 
-from mpc.problem import terms
-from mpc.problem.stage import REFERENCE, Stage
-from mpc.progress import PlanProgress
-from mpc.solvers.solver import Solution
-from vehicle.dynamics import RATES_U, RATES_X
-from vehicle.layout import Layout, layout
-from vehicle.rotation import Array
+from gate_racer.mpc.problem import terms
+from gate_racer.mpc.problem.stage import REFERENCE, Stage
+from gate_racer.mpc.progress import PlanProgress
+from gate_racer.mpc.solvers.solver import Solution
+from gate_racer.vehicle.dynamics import RATES_U, RATES_X
+from gate_racer.vehicle.layout import Layout, layout
+from gate_racer.vehicle.rotation import Array
 
 NX, NU = RATES_X.size, RATES_U.size
 V_R, U_W, U_C = (REFERENCE[name].at for name in ("v", "u_w", "u_c"))

@@ -9,15 +9,15 @@ from functools import cached_property
 import casadi as ca
 import numpy as np
 
-from mpc.model import step, unpack
-from mpc.problem import terms
-from mpc.problem.formulations import FORMULATIONS, Formulation
-from mpc.problem.settings import Settings
-from mpc.problem.stage import NP, NR, REFERENCE, Stage, SymbolBlocks
-from vehicle.dynamics import RATES_X
-from vehicle.layout import Layout
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.mpc.model import step, unpack
+from gate_racer.mpc.problem import terms
+from gate_racer.mpc.problem.formulations import FORMULATIONS, Formulation
+from gate_racer.mpc.problem.settings import Settings
+from gate_racer.mpc.problem.stage import NP, NR, REFERENCE, Stage, SymbolBlocks
+from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.layout import Layout
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 
 @dataclass(frozen=True)

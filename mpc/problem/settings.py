@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mpc.problem.formulations import FORMULATIONS
-from mpc.problem.terms import Weights
-from vehicle.config import load
-from vehicle.errors import UserError
+from gate_racer.mpc.problem.formulations import FORMULATIONS
+from gate_racer.mpc.problem.terms import Weights
+from gate_racer.vehicle.config import load
+from gate_racer.vehicle.errors import UserError
 
 FOLDER = Path(__file__).parents[1]
 CONTROLLERS = tuple(FORMULATIONS)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import casadi as ca
 
-from mpc.model import PARAMETERS, ModelParameters
-from vehicle.layout import layout
+from gate_racer.mpc.model import PARAMETERS, ModelParameters
+from gate_racer.vehicle.layout import layout
 
 REFERENCE = layout(
     p=("x y z", "m", "position of the plan, world NED"),

@@ -10,9 +10,9 @@ from typing import ClassVar
 
 import casadi as ca
 
-from mpc.model import lifted, thrust_needed
-from mpc.problem.stage import Stage
-from vehicle.rotation import conjugate, product, rotate
+from gate_racer.mpc.model import lifted, thrust_needed
+from gate_racer.mpc.problem.stage import Stage
+from gate_racer.vehicle.rotation import conjugate, product, rotate
 
 STILL_M_S = 0.5  # m/s, speed of the plan below which its direction fades to zero
 FALLING_M_S2 = 1.0  # m/s^2, thrust below which its direction fades to the plan's

@@ -28,17 +28,17 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from mpc.problem.problem import Problem
-from mpc.problem.settings import Settings
-from mpc.problem.stage import NP
-from mpc.solvers.acados_probe import LIBRARIES, require_runs
-from mpc.solvers.solver import Solution
-from vehicle.cache import cache_folder, entry
-from vehicle.errors import UserError, exit_code
-from vehicle.files import FileError
-from vehicle.rooms import command_line
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.mpc.problem.problem import Problem
+from gate_racer.mpc.problem.settings import Settings
+from gate_racer.mpc.problem.stage import NP
+from gate_racer.mpc.solvers.acados_probe import LIBRARIES, require_runs
+from gate_racer.mpc.solvers.solver import Solution
+from gate_racer.vehicle.cache import cache_folder, entry
+from gate_racer.vehicle.errors import UserError, exit_code
+from gate_racer.vehicle.files import FileError
+from gate_racer.vehicle.rooms import command_line
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 WHEEL = Path(sys.prefix) / "acados-wheel"
 TICK = Path(__file__).with_name("tick.c")
@@ -257,7 +257,7 @@ def _build(problem: Problem, draft: Path, folder: Path) -> None:
     Raises:
         AcadosMissingError: generation or compilation failed.
     """
-    command, job = command_line("mpc.solvers.acados"), pickle.dumps((problem.settings, draft, folder))
+    command, job = command_line("gate_racer.mpc.solvers.acados"), pickle.dumps((problem.settings, draft, folder))
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     ) as child:

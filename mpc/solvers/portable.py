@@ -14,11 +14,11 @@ import time
 import casadi as ca
 import numpy as np
 
-from mpc.model import Buffered
-from mpc.problem.problem import Problem
-from mpc.solvers.solver import Solution
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.mpc.model import Buffered
+from gate_racer.mpc.problem.problem import Problem
+from gate_racer.mpc.solvers.solver import Solution
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 PLUGIN = "daqp"  # DAQP (Arnstroem et al., 2022), a dual active-set method shipped with CasADi
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array
 
 AUTO, SOLVERS = "auto", ("auto", "acados", "casadi")
 

@@ -5,11 +5,11 @@ Lettering and checkers are holes within a continuous frame; white lamps have a g
 
 import numpy as np
 
-from perception.classical.config import ColourConfig
-from perception.common.quadrilateral import concentric
-from perception.common.sampling import count_red
-from perception.common.types import Image
-from vehicle.rotation import Array
+from gate_racer.perception.classical.config import ColourConfig
+from gate_racer.perception.common.quadrilateral import concentric
+from gate_racer.perception.common.sampling import count_red
+from gate_racer.perception.common.types import Image
+from gate_racer.vehicle.rotation import Array
 
 
 def colour_shares(image: Image, openings: Array, silhouettes: Array, config: ColourConfig) -> tuple[Array, Array]:

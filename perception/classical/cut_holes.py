@@ -5,10 +5,10 @@ from math import dist
 import cv2
 import numpy as np
 
-from perception.classical.config import ProposalConfig
-from perception.common.quadrilateral import intersect_lines
-from perception.common.types import Image
-from vehicle.rotation import Array, Indices
+from gate_racer.perception.classical.config import ProposalConfig
+from gate_racer.perception.common.quadrilateral import intersect_lines
+from gate_racer.perception.common.types import Image
+from gate_racer.vehicle.rotation import Array, Indices
 
 
 def cut_quadrilateral(contour: Image, width: int, height: int, config: ProposalConfig) -> Array | None:

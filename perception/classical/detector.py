@@ -11,25 +11,25 @@ from dataclasses import replace
 
 import numpy as np
 
-from perception.classical.config import ClassicalConfig
-from perception.classical.evidence import gather
-from perception.classical.hypotheses import complete
-from perception.classical.measure import measure
-from perception.classical.propose import propose
-from perception.classical.refine import refine
-from perception.classical.report import is_same_gate, report
-from perception.classical.scene import PreparedImage, View
-from perception.classical.style import FrameStyle, possible_styles, ratio_of
-from perception.classical.style_tracker import StyleTracker
-from perception.classical.verify import verify
-from perception.common.gate_model import GateModel
-from perception.common.quadrilateral import enlarged
-from perception.common.types import Image
-from perception.detection import Detection
-from perception.roi import SearchWindow
-from perception.suppression import suppress_duplicates
-from vehicle.camera import Camera
-from vehicle.rotation import Array
+from gate_racer.perception.classical.config import ClassicalConfig
+from gate_racer.perception.classical.evidence import gather
+from gate_racer.perception.classical.hypotheses import complete
+from gate_racer.perception.classical.measure import measure
+from gate_racer.perception.classical.propose import propose
+from gate_racer.perception.classical.refine import refine
+from gate_racer.perception.classical.report import is_same_gate, report
+from gate_racer.perception.classical.scene import PreparedImage, View
+from gate_racer.perception.classical.style import FrameStyle, possible_styles, ratio_of
+from gate_racer.perception.classical.style_tracker import StyleTracker
+from gate_racer.perception.classical.verify import verify
+from gate_racer.perception.common.gate_model import GateModel
+from gate_racer.perception.common.quadrilateral import enlarged
+from gate_racer.perception.common.types import Image
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.perception.suppression import suppress_duplicates
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array
 
 IMAGE_ORIGIN_PX = np.zeros(2)  # origin of a whole image
 

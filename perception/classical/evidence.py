@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perception.classical.colour_share import colour_shares
-from perception.classical.config import ClassicalConfig, EvidenceConfig
-from perception.classical.hypotheses import Hypotheses
-from perception.classical.scene import PreparedImage, View
-from perception.common.edge_fit import QuadEdges, fit_edges
-from perception.common.gate_model import GateModel
-from perception.common.quadrilateral import NEXT, PREVIOUS, is_inside
-from perception.common.types import Image
-from vehicle.rotation import Array, Indices, Mask
+from gate_racer.perception.classical.colour_share import colour_shares
+from gate_racer.perception.classical.config import ClassicalConfig, EvidenceConfig
+from gate_racer.perception.classical.hypotheses import Hypotheses
+from gate_racer.perception.classical.scene import PreparedImage, View
+from gate_racer.perception.common.edge_fit import QuadEdges, fit_edges
+from gate_racer.perception.common.gate_model import GateModel
+from gate_racer.perception.common.quadrilateral import NEXT, PREVIOUS, is_inside
+from gate_racer.perception.common.types import Image
+from gate_racer.vehicle.rotation import Array, Indices, Mask
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perception.classical.config import HypothesisConfig
-from perception.classical.scene import View
-from perception.common.edge_fit import QuadEdges
-from perception.common.gate_model import GateModel
-from perception.common.quadrilateral import NEXT, OPPOSITE, PREVIOUS, intersect_lines, outward_normals
-from perception.common.sampling import bar_widths
-from vehicle.camera import Camera
-from vehicle.rotation import Array, Indices, Mask
+from gate_racer.perception.classical.config import HypothesisConfig
+from gate_racer.perception.classical.scene import View
+from gate_racer.perception.common.edge_fit import QuadEdges
+from gate_racer.perception.common.gate_model import GateModel
+from gate_racer.perception.common.quadrilateral import NEXT, OPPOSITE, PREVIOUS, intersect_lines, outward_normals
+from gate_racer.perception.common.sampling import bar_widths
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, Indices, Mask
 
 
 class Hypotheses(NamedTuple):

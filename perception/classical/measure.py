@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from perception.classical.config import ClassicalConfig
-from perception.classical.propose import is_measurable
-from perception.classical.scene import View
-from perception.common.edge_fit import QuadEdges, fit_edges
-from perception.common.gate_model import GateModel
-from perception.common.quadrilateral import side_lengths, skew_px
-from vehicle.rotation import Array
+from gate_racer.perception.classical.config import ClassicalConfig
+from gate_racer.perception.classical.propose import is_measurable
+from gate_racer.perception.classical.scene import View
+from gate_racer.perception.common.edge_fit import QuadEdges, fit_edges
+from gate_racer.perception.common.gate_model import GateModel
+from gate_racer.perception.common.quadrilateral import side_lengths, skew_px
+from gate_racer.vehicle.rotation import Array
 
 
 def measure(view: View, quads: Array, model: GateModel, config: ClassicalConfig) -> QuadEdges:

@@ -8,14 +8,14 @@ Quadrilaterals run clockwise as seen (u right, v down).
 import cv2
 import numpy as np
 
-from perception.classical.colour_share import colour_shares
-from perception.classical.config import ClassicalConfig, ProposalConfig
-from perception.classical.cut_holes import cut_quadrilateral
-from perception.classical.scene import PreparedImage, View
-from perception.common.gate_model import GateModel
-from perception.common.quadrilateral import enlarged, is_convex, side_lengths
-from perception.common.types import Image
-from vehicle.rotation import Array, Mask
+from gate_racer.perception.classical.colour_share import colour_shares
+from gate_racer.perception.classical.config import ClassicalConfig, ProposalConfig
+from gate_racer.perception.classical.cut_holes import cut_quadrilateral
+from gate_racer.perception.classical.scene import PreparedImage, View
+from gate_racer.perception.common.gate_model import GateModel
+from gate_racer.perception.common.quadrilateral import enlarged, is_convex, side_lengths
+from gate_racer.perception.common.types import Image
+from gate_racer.vehicle.rotation import Array, Mask
 
 
 def propose(scene: PreparedImage, view: View, model: GateModel, config: ClassicalConfig) -> Array:

@@ -9,17 +9,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perception.classical.config import ClassicalConfig, RefinementConfig
-from perception.classical.evidence import Evidence
-from perception.classical.hypotheses import fourth_sides
-from perception.classical.scene import PreparedImage
-from perception.common.covariance import corner_covariance_px2
-from perception.common.gate_model import DRAWN_GATE, GateModel
-from perception.common.line_fit import LineFits, fit_lines
-from perception.common.quadrilateral import NEXT, enlarged, intersect_lines, is_inside, outward_normals, side_lengths
-from perception.pose import CORNERS, ippe
-from vehicle.camera import Camera
-from vehicle.rotation import Array, Indices, Mask
+from gate_racer.perception.classical.config import ClassicalConfig, RefinementConfig
+from gate_racer.perception.classical.evidence import Evidence
+from gate_racer.perception.classical.hypotheses import fourth_sides
+from gate_racer.perception.classical.scene import PreparedImage
+from gate_racer.perception.common.covariance import corner_covariance_px2
+from gate_racer.perception.common.gate_model import DRAWN_GATE, GateModel
+from gate_racer.perception.common.line_fit import LineFits, fit_lines
+from gate_racer.perception.common.quadrilateral import (
+    NEXT,
+    enlarged,
+    intersect_lines,
+    is_inside,
+    outward_normals,
+    side_lengths,
+)
+from gate_racer.perception.pose import CORNERS, ippe
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, Indices, Mask
 
 PLACES = [0, 1, 2, 3]  # indices of the corners
 

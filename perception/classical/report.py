@@ -3,12 +3,12 @@
 import cv2
 import numpy as np
 
-from perception.classical.config import ClassicalConfig, DuplicateConfig
-from perception.classical.evidence import Evidence
-from perception.classical.refine import Rims
-from perception.common.quadrilateral import first_corner
-from perception.detection import Detection
-from vehicle.rotation import Array, Indices
+from gate_racer.perception.classical.config import ClassicalConfig, DuplicateConfig
+from gate_racer.perception.classical.evidence import Evidence
+from gate_racer.perception.classical.refine import Rims
+from gate_racer.perception.common.quadrilateral import first_corner
+from gate_racer.perception.detection import Detection
+from gate_racer.vehicle.rotation import Array, Indices
 
 
 def report(evidence: Evidence, accepted: Indices, score: Array, rims: Rims, config: ClassicalConfig) -> list[Detection]:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from perception.classical.config import ClassicalConfig, SceneConfig
-from perception.common.preprocessing import PixelBox, gate_region, normalise_exposure
-from perception.common.types import Image
-from vehicle.rotation import Array, exp, matrix
+from gate_racer.perception.classical.config import ClassicalConfig, SceneConfig
+from gate_racer.perception.common.preprocessing import PixelBox, gate_region, normalise_exposure
+from gate_racer.perception.common.types import Image
+from gate_racer.vehicle.rotation import Array, exp, matrix
 
 RED_DEG = 5.0  # hue of the real simulator's gates, to which the thresholds apply (measured)
 

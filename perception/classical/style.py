@@ -7,15 +7,15 @@ from itertools import product
 import cv2
 import numpy as np
 
-from perception.classical.colour_share import colour_by_scale
-from perception.classical.config import ClassicalConfig, StyleConfig
-from perception.classical.propose import whole_holes
-from perception.classical.scene import RED_DEG, PreparedImage
-from perception.common.gate_model import DRAWN_GATE, GateModel
-from perception.common.types import Image
-from perception.detection import Detection
-from vehicle.camera import Camera
-from vehicle.rotation import Array
+from gate_racer.perception.classical.colour_share import colour_by_scale
+from gate_racer.perception.classical.config import ClassicalConfig, StyleConfig
+from gate_racer.perception.classical.propose import whole_holes
+from gate_racer.perception.classical.scene import RED_DEG, PreparedImage
+from gate_racer.perception.common.gate_model import DRAWN_GATE, GateModel
+from gate_racer.perception.common.types import Image
+from gate_racer.perception.detection import Detection
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array
 
 
 @dataclass(frozen=True, slots=True)

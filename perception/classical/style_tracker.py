@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from perception.classical.config import StyleConfig
-from perception.classical.style import FrameStyle
-from perception.detection import Detection
+from gate_racer.perception.classical.config import StyleConfig
+from gate_racer.perception.classical.style import FrameStyle
+from gate_racer.perception.detection import Detection
 
 
 class StyleTracker:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from perception.classical.config import VerificationConfig
-from perception.classical.evidence import Evidence
-from vehicle.rotation import Array, Indices, Mask
+from gate_racer.perception.classical.config import VerificationConfig
+from gate_racer.perception.classical.evidence import Evidence
+from gate_racer.vehicle.rotation import Array, Indices, Mask
 
 DIRECTIONS = ([1, 3], [0, 2])  # opposite sides
 

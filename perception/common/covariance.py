@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from perception.common.quadrilateral import NEXT, PREVIOUS
-from vehicle.rotation import Array, Mask
+from gate_racer.perception.common.quadrilateral import NEXT, PREVIOUS
+from gate_racer.vehicle.rotation import Array, Mask
 
 UNSEEN_PX = 30.0  # px, least standard deviation of an unmeasured side (guess: far above any measured one)
 PARALLEL_PX = 10 * UNSEEN_PX  # px, standard deviation along a line of a corner without a second line

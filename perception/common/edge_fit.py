@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perception.common.covariance import corner_covariance_px2
-from perception.common.quadrilateral import NEXT, intersect_lines
-from perception.common.sampling import fit_sides
-from perception.common.types import Image
-from vehicle.rotation import Array, Indices, Mask
+from gate_racer.perception.common.covariance import corner_covariance_px2
+from gate_racer.perception.common.quadrilateral import NEXT, intersect_lines
+from gate_racer.perception.common.sampling import fit_sides
+from gate_racer.perception.common.types import Image
+from gate_racer.vehicle.rotation import Array, Indices, Mask
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perception.common.quadrilateral import (
+from gate_racer.perception.common.quadrilateral import (
     NEXT,
     enlarged,
     intersect_lines,
@@ -16,8 +16,8 @@ from perception.common.quadrilateral import (
     rod_extent_px,
     side_lengths,
 )
-from vehicle.camera import Camera
-from vehicle.rotation import Array
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from perception.common.sampling import robust_line
-from perception.common.types import Float32, Image, compiled
-from vehicle.rotation import Array, Mask
+from gate_racer.perception.common.sampling import robust_line
+from gate_racer.perception.common.types import Float32, Image, compiled
+from gate_racer.vehicle.rotation import Array, Mask
 
 STEP_PX = 0.5  # px, step of the coarse search and of samples: the sampling theorem for edges of one pixel
 FINE_PX = np.arange(-0.8, 0.81, 0.4)  # px, positions of the fine search about the coarse one

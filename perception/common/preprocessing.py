@@ -6,7 +6,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from perception.common.types import Image
+from gate_racer.perception.common.types import Image
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ normal of a side (du, dv) is (dv, -du). Compiled, as each image needs some hundr
 
 import numpy as np
 
-from perception.common.types import Image, compiled
-from vehicle.rotation import Array, Mask
+from gate_racer.perception.common.types import Image, compiled
+from gate_racer.vehicle.rotation import Array, Mask
 
 PREVIOUS, NEXT, OPPOSITE = [3, 0, 1, 2], [1, 2, 3, 0], [2, 3, 0, 1]  # indices relative to a corner or side
 PARALLELOGRAM = np.array([0.5, -0.5, 0.5, -0.5])  # weights of the corners; zero sum for a parallelogram

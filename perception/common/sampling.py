@@ -6,8 +6,8 @@ each other, and the cache of compiled code tracks one file only, so they stay in
 
 import numpy as np
 
-from perception.common.types import Image, compiled
-from vehicle.rotation import Array
+from gate_racer.perception.common.types import Image, compiled
+from gate_racer.vehicle.rotation import Array
 
 QUANTISATION_PX = 1 / np.sqrt(12.0)  # px, standard deviation of an edge quantised to pixels: uniform over 1 px
 DARK_SHARE = 8  # the dark level of a profile is its quantile 1 / DARK_SHARE, taken in the half at the dark end

@@ -7,9 +7,9 @@ peaks with their errors, least scores) are in the network's card, `gate_net.yaml
 
 from dataclasses import dataclass
 
-from perception.common.edge_fit import OPENING_EDGES, EdgeFitConfig
-from perception.common.preprocessing import EXPOSURE, GATE_REGION, ExposureConfig, RegionConfig
-from vehicle.camera import LEAST_SIDE_PX
+from gate_racer.perception.common.edge_fit import OPENING_EDGES, EdgeFitConfig
+from gate_racer.perception.common.preprocessing import EXPOSURE, GATE_REGION, ExposureConfig, RegionConfig
+from gate_racer.vehicle.camera import LEAST_SIDE_PX
 
 
 @dataclass(frozen=True, slots=True)

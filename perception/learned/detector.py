@@ -12,18 +12,18 @@ from dataclasses import replace
 import cv2
 import numpy as np
 
-from perception.common.gate_model import DRAWN_GATE
-from perception.common.preprocessing import PixelBox, gate_region, normalise_exposure
-from perception.common.types import Image
-from perception.detection import Detection
-from perception.learned.config import LearnedConfig
-from perception.learned.heatmaps import CornerGroup, group_corners
-from perception.learned.measure import measure
-from perception.learned.network import STRIDE, GateNetwork, padded
-from perception.learned.verify import is_same_gate, verify
-from perception.roi import SearchWindow
-from perception.suppression import suppress_duplicates
-from vehicle.camera import Camera
+from gate_racer.perception.common.gate_model import DRAWN_GATE
+from gate_racer.perception.common.preprocessing import PixelBox, gate_region, normalise_exposure
+from gate_racer.perception.common.types import Image
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.learned.config import LearnedConfig
+from gate_racer.perception.learned.heatmaps import CornerGroup, group_corners
+from gate_racer.perception.learned.measure import measure
+from gate_racer.perception.learned.network import STRIDE, GateNetwork, padded
+from gate_racer.perception.learned.verify import is_same_gate, verify
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.perception.suppression import suppress_duplicates
+from gate_racer.vehicle.camera import Camera
 
 
 class LearnedDetector:

@@ -7,10 +7,10 @@ of the opening.
 import cv2
 import numpy as np
 
-from perception.common.quadrilateral import NEXT, concentric
-from perception.common.types import Image
-from perception.learned.config import FrameEndConfig
-from vehicle.rotation import Array, Mask
+from gate_racer.perception.common.quadrilateral import NEXT, concentric
+from gate_racer.perception.common.types import Image
+from gate_racer.perception.learned.config import FrameEndConfig
+from gate_racer.vehicle.rotation import Array, Mask
 
 
 def frame_ends(image: Image, quads: Array, config: FrameEndConfig) -> tuple[Array, Array]:

@@ -7,9 +7,9 @@ opening. The frames' ends, `ends` (Q, 4), are those of `frame_ends`.
 
 import numpy as np
 
-from perception.common.quadrilateral import NEXT, OPPOSITE
-from perception.learned.config import FrameWidthConfig
-from vehicle.rotation import Array, Mask
+from gate_racer.perception.common.quadrilateral import NEXT, OPPOSITE
+from gate_racer.perception.learned.config import FrameWidthConfig
+from gate_racer.vehicle.rotation import Array, Mask
 
 
 def occluded_sides(ends: Array, quads: Array, longer: Mask, ratio: float, config: FrameWidthConfig) -> Mask:

@@ -10,11 +10,11 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from perception.common.quadrilateral import NEXT
-from perception.common.types import Float32
-from perception.learned.config import HeatmapConfig
-from perception.learned.network import CORNERS
-from vehicle.rotation import Array
+from gate_racer.perception.common.quadrilateral import NEXT
+from gate_racer.perception.common.types import Float32
+from gate_racer.perception.learned.config import HeatmapConfig
+from gate_racer.perception.learned.network import CORNERS
+from gate_racer.vehicle.rotation import Array
 
 STEP = np.array([-1, 0, 1])  # offsets to the neighbours of a pixel
 EPS = 1e-4  # -, below any relevant probability: keeps logarithms finite

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perception.common.edge_fit import fit_edges
-from perception.common.gate_model import DRAWN_GATE
-from perception.common.quadrilateral import NEXT, PREVIOUS, is_convex, side_lengths, skew_px
-from perception.common.types import Image
-from perception.learned.config import GroupMeasurementConfig, LearnedConfig
-from perception.learned.heatmaps import CornerGroup
-from perception.learned.network import NetworkCard, to_image
-from vehicle.rotation import Array, Mask
+from gate_racer.perception.common.edge_fit import fit_edges
+from gate_racer.perception.common.gate_model import DRAWN_GATE
+from gate_racer.perception.common.quadrilateral import NEXT, PREVIOUS, is_convex, side_lengths, skew_px
+from gate_racer.perception.common.types import Image
+from gate_racer.perception.learned.config import GroupMeasurementConfig, LearnedConfig
+from gate_racer.perception.learned.heatmaps import CornerGroup
+from gate_racer.perception.learned.network import NetworkCard, to_image
+from gate_racer.vehicle.rotation import Array, Mask
 
 
 class EdgeStart(NamedTuple):

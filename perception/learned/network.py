@@ -10,11 +10,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from perception.common.preprocessing import PixelBox
-from perception.common.types import Float32, Image
-from vehicle.config import load
-from vehicle.errors import UserError
-from vehicle.rotation import Array
+from gate_racer.perception.common.preprocessing import PixelBox
+from gate_racer.perception.common.types import Float32, Image
+from gate_racer.vehicle.config import load
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array
 
 NET = Path(__file__).parent / "gate_net.onnx"
 CARD = NET.with_suffix(".yaml")

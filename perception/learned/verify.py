@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from perception.common.quadrilateral import PREVIOUS, first_corner, is_inside
-from perception.common.types import Image
-from perception.detection import Detection
-from perception.learned.config import AcceptanceConfig, LearnedConfig
-from perception.learned.frame_ends import frame_ends, goes_on
-from perception.learned.frame_widths import fitting_share, guess_is_even, is_even, occluded_sides
-from perception.learned.measure import MeasuredQuads
-from perception.learned.network import NetworkCard
+from gate_racer.perception.common.quadrilateral import PREVIOUS, first_corner, is_inside
+from gate_racer.perception.common.types import Image
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.learned.config import AcceptanceConfig, LearnedConfig
+from gate_racer.perception.learned.frame_ends import frame_ends, goes_on
+from gate_racer.perception.learned.frame_widths import fitting_share, guess_is_even, is_even, occluded_sides
+from gate_racer.perception.learned.measure import MeasuredQuads
+from gate_racer.perception.learned.network import NetworkCard
 
 
 def verify(red: Image, quads: MeasuredQuads, ratio: float, card: NetworkCard, config: LearnedConfig) -> list[Detection]:

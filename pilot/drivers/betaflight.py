@@ -5,24 +5,24 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from link.messages import Arm, Command, Imu, Telemetry, TimesyncReply
-from link.msp.client import MspClient
-from link.msp.profile import BetaflightProfile
-from perception.roi import SearchWindow
-from pilot.drivers.embedded import referees_verdict
-from pilot.drivers.lockstep import fly_link, rates
-from pilot.drivers.lockstep_perception import LockstepPerception
-from pilot.flight import DetectedImage
-from pilot.pilot import AnyPilot
-from pilot.records.recorder import Recorder
-from pilot.records.result import LinkReport, Verdict
-from sim.betaflight.port import StationPort
-from sim.betaflight.sitl import firmware
-from sim.betaflight.station import BetaflightStation
-from sim.physics.plant import UnmodelledAcceleration
-from sim.physics.setting import Setting
-from sim.report import report
-from sim.worlds.world import World
+from gate_racer.link.messages import Arm, Command, Imu, Telemetry, TimesyncReply
+from gate_racer.link.msp.client import MspClient
+from gate_racer.link.msp.profile import BetaflightProfile
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.pilot.drivers.embedded import referees_verdict
+from gate_racer.pilot.drivers.lockstep import fly_link, rates
+from gate_racer.pilot.drivers.lockstep_perception import LockstepPerception
+from gate_racer.pilot.flight import DetectedImage
+from gate_racer.pilot.pilot import AnyPilot
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.result import LinkReport, Verdict
+from gate_racer.sim.betaflight.port import StationPort
+from gate_racer.sim.betaflight.sitl import firmware
+from gate_racer.sim.betaflight.station import BetaflightStation
+from gate_racer.sim.physics.plant import UnmodelledAcceleration
+from gate_racer.sim.physics.setting import Setting
+from gate_racer.sim.report import report
+from gate_racer.sim.worlds.world import World
 
 
 def fly_betaflight(

@@ -5,13 +5,13 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pilot.flight import Phase
-from pilot.pilot import AnyPilot
-from pilot.records.result import Verdict
-from sim.report import RunReport, read_report
-from sim.worlds.world import World
-from vehicle.errors import UserError
-from vehicle.rooms import command_line
+from gate_racer.pilot.flight import Phase
+from gate_racer.pilot.pilot import AnyPilot
+from gate_racer.pilot.records.result import Verdict
+from gate_racer.sim.report import RunReport, read_report
+from gate_racer.sim.worlds.world import World
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rooms import command_line
 
 STOP_S = 5.0  # s to wait for the process at each step of the shutdown
 
@@ -42,7 +42,7 @@ class EmbeddedSimulator:
         self._folder = TemporaryDirectory()
         self._report, true_world = (Path(self._folder.name) / name for name in ("report.json", "world.yaml"))
         world.save(true_world)
-        self._command = command_line("sim.cli", "--track", world.published.file, "--vehicle", vehicle)
+        self._command = command_line("gate_racer.sim.cli", "--track", world.published.file, "--vehicle", vehicle)
         self._command += ["--profile", profile, "--world", str(true_world)]
         self._command += ["--look", look, "--seed", str(seed), "--laps", str(laps), "--bind", "127.0.0.1:0", "--once"]
         self._command += ["--pose"] if pose else []

@@ -9,14 +9,14 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from link.messages import ARM_COMMAND, Ack, Arm, Heartbeat, Imu, Telemetry, TimesyncReply
-from link.msp.client import MspClient
-from link.udp import MavlinkClient
-from pilot.flight import EndReason, Phase
-from pilot.pilot import AnyPilot
-from pilot.records.recorder import Recorder
-from pilot.records.scoreboard import Scoreboard
-from vehicle.errors import UserError
+from gate_racer.link.messages import ARM_COMMAND, Ack, Arm, Heartbeat, Imu, Telemetry, TimesyncReply
+from gate_racer.link.msp.client import MspClient
+from gate_racer.link.udp import MavlinkClient
+from gate_racer.pilot.flight import EndReason, Phase
+from gate_racer.pilot.pilot import AnyPilot
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.scoreboard import Scoreboard
+from gate_racer.vehicle.errors import UserError
 
 AnyClient = MavlinkClient | MspClient
 CAUSES = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}  # SIGHUP does not exist on Windows

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from link.messages import Arm
-from pilot.drivers.embedded import referees_verdict
-from pilot.drivers.lockstep import EmbeddedLink, steps
-from pilot.drivers.lockstep_perception import LockstepPerception
-from pilot.pilot import AnyPilot
-from pilot.records.recorder import Recorder
-from pilot.records.result import Verdict
-from sim.heat.heat import Heat
-from sim.report import report
+from gate_racer.link.messages import Arm
+from gate_racer.pilot.drivers.embedded import referees_verdict
+from gate_racer.pilot.drivers.lockstep import EmbeddedLink, steps
+from gate_racer.pilot.drivers.lockstep_perception import LockstepPerception
+from gate_racer.pilot.pilot import AnyPilot
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.result import Verdict
+from gate_racer.sim.heat.heat import Heat
+from gate_racer.sim.report import report
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import asdict
 from multiprocessing.connection import wait
 
-from link.clock import StreamClock
-from link.messages import Command, Farewell, Heartbeat, Imu, Telemetry, TimesyncReply
-from link.priority import real_time
-from link.profile import Profile
-from link.sockets import LinkError
-from link.timeline import Timeline
-from pilot.drivers.ending import SILENCE_S, AnyClient
-from pilot.drivers.perception_process import FROZEN_S, PerceptionProcess, SeenImage
-from pilot.flight import DetectedImage, EndReason, Phase
-from pilot.pilot import GAP_S, AnyPilot
-from pilot.records.recorder import Recorder
-from pilot.records.result import LinkReport
+from gate_racer.link.clock import StreamClock
+from gate_racer.link.messages import Command, Farewell, Heartbeat, Imu, Telemetry, TimesyncReply
+from gate_racer.link.priority import real_time
+from gate_racer.link.profile import Profile
+from gate_racer.link.sockets import LinkError
+from gate_racer.link.timeline import Timeline
+from gate_racer.pilot.drivers.ending import SILENCE_S, AnyClient
+from gate_racer.pilot.drivers.perception_process import FROZEN_S, PerceptionProcess, SeenImage
+from gate_racer.pilot.flight import DetectedImage, EndReason, Phase
+from gate_racer.pilot.pilot import GAP_S, AnyPilot
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.result import LinkReport
 
 POLL_S, FLIGHT_POLL_S = 0.05, 0.008  # s, longest wait for messages, before GO and in flight
 LINK_RECORD_S = 0.5  # s between link records

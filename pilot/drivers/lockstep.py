@@ -11,29 +11,29 @@ from dataclasses import asdict
 from math import ceil, inf
 from typing import Protocol
 
-from link.client import ClientCodec
-from link.clock import StreamClock
-from link.messages import Arm, AttitudeTarget, Command, Farewell, Imu, Telemetry, TimesyncReply
-from link.profile import Profile, RateDivider
-from link.sockets import LinkError
-from link.timeline import Timeline
-from link.udp import MavlinkClient
-from perception.detection import Detector, decode
-from perception.roi import SearchWindow
-from pilot.drivers.embedded import referees_verdict
-from pilot.drivers.ending import SILENCE_S, forgiving, stop_motors
-from pilot.drivers.lockstep_perception import LockstepPerception
-from pilot.drivers.perception_process import ImageReceiver
-from pilot.flight import DetectedImage, EndReason
-from pilot.pilot import GAP_S, AnyPilot
-from pilot.records.recorder import Recorder
-from pilot.records.result import LinkReport, Verdict
-from sim.physics.plant import UnmodelledAcceleration
-from sim.physics.setting import Setting
-from sim.report import report
-from sim.simulator import Simulator
-from sim.wire.station import Station
-from sim.worlds.world import World
+from gate_racer.link.client import ClientCodec
+from gate_racer.link.clock import StreamClock
+from gate_racer.link.messages import Arm, AttitudeTarget, Command, Farewell, Imu, Telemetry, TimesyncReply
+from gate_racer.link.profile import Profile, RateDivider
+from gate_racer.link.sockets import LinkError
+from gate_racer.link.timeline import Timeline
+from gate_racer.link.udp import MavlinkClient
+from gate_racer.perception.detection import Detector, decode
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.pilot.drivers.embedded import referees_verdict
+from gate_racer.pilot.drivers.ending import SILENCE_S, forgiving, stop_motors
+from gate_racer.pilot.drivers.lockstep_perception import LockstepPerception
+from gate_racer.pilot.drivers.perception_process import ImageReceiver
+from gate_racer.pilot.flight import DetectedImage, EndReason
+from gate_racer.pilot.pilot import GAP_S, AnyPilot
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.result import LinkReport, Verdict
+from gate_racer.sim.physics.plant import UnmodelledAcceleration
+from gate_racer.sim.physics.setting import Setting
+from gate_racer.sim.report import report
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.wire.station import Station
+from gate_racer.sim.worlds.world import World
 
 PERCEPTION_S = 0.010  # s assumed for detection, as measured in real time
 PILOT = "pilot", 0  # address of the client in the simulator

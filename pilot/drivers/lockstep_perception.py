@@ -2,23 +2,23 @@
 
 from typing import Protocol
 
-from link.clock import StreamClock
-from link.profile import Profile
-from link.video import Reassembler, datagrams
-from perception.detection import Detection, decode
-from perception.registry import CLASSICAL, open_detector
-from perception.rival import RivalDetection
-from perception.roi import SearchWindow
-from pilot.flight import DetectedImage
-from sim.simulator import Exposure
-from sim.view.feed import Feed
-from sim.view.look import load_look
-from sim.view.projected import ProjectedCamera, SeenGate
-from sim.view.rival_outlines import RivalOutlines, SeenRival
-from sim.worlds.deviations import AS_BELIEVED
-from sim.worlds.world import World
-from vehicle.camera import Camera
-from vehicle.errors import UserError
+from gate_racer.link.clock import StreamClock
+from gate_racer.link.profile import Profile
+from gate_racer.link.video import Reassembler, datagrams
+from gate_racer.perception.detection import Detection, decode
+from gate_racer.perception.registry import CLASSICAL, open_detector
+from gate_racer.perception.rival import RivalDetection
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.pilot.flight import DetectedImage
+from gate_racer.sim.simulator import Exposure
+from gate_racer.sim.view.feed import Feed
+from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.projected import ProjectedCamera, SeenGate
+from gate_racer.sim.view.rival_outlines import RivalOutlines, SeenRival
+from gate_racer.sim.worlds.deviations import AS_BELIEVED
+from gate_racer.sim.worlds.world import World
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.errors import UserError
 
 
 class LockstepPerception(Protocol):

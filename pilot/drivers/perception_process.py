@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 
-from link.priority import prefer
-from link.rflysim.vision import VisionReceiver
-from link.sockets import LinkError
-from link.udp import VideoReceiver
-from perception.detection import Detection, decode
-from perception.registry import open_detector
-from perception.roi import SearchWindow
-from vehicle.camera import Camera
-from vehicle.process import end, shielded
+from gate_racer.link.priority import prefer
+from gate_racer.link.rflysim.vision import VisionReceiver
+from gate_racer.link.sockets import LinkError
+from gate_racer.link.udp import VideoReceiver
+from gate_racer.perception.detection import Detection, decode
+from gate_racer.perception.registry import open_detector
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.process import end, shielded
 
 ImageReceiver = VideoReceiver | VisionReceiver
 POLL_S = 0.2  # s between the worker's checks whether it should end

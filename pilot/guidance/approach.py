@@ -9,11 +9,11 @@ import math
 
 import numpy as np
 
-from estimation.estimator import Landmark
-from mpc.geometric import limited
-from pilot.guidance.room import OPEN, Room
-from pilot.guidance.velocity_controller import Aim
-from vehicle.rotation import Array
+from gate_racer.estimation.estimator import Landmark
+from gate_racer.mpc.geometric import limited
+from gate_racer.pilot.guidance.room import OPEN, Room
+from gate_racer.pilot.guidance.velocity_controller import Aim
+from gate_racer.vehicle.rotation import Array
 
 CRUISE = 5.0  # m/s, towards the stand-off
 CROSSING = 4.0  # m/s, through a gate: low, since braking pitches the camera up

@@ -7,10 +7,10 @@ docs/worlds.md).
 
 import math
 
-from tracks.corridor import sigma_across
-from tracks.gate import Gate
-from vehicle.rotation import Array
-from vehicle.statistics import greatest_sigma
+from gate_racer.tracks.corridor import sigma_across
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.statistics import greatest_sigma
 
 BEGIN, FULL = 0.5, 1.0  # standard deviation over the room in a gate, where slowing begins and is full: two and one fit
 UNSEEN = 0.2  # standard deviation across the opening over the free room, above which the controller looks at the gate

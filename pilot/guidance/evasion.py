@@ -17,14 +17,14 @@ import math
 
 import numpy as np
 
-from mpc.control import Control
-from mpc.controller import Controller
-from pilot.guidance.velocity_controller import Aim, control
-from tracks.gate import Gate
-from tracks.track import Bounds
-from vehicle.dynamics import GRAVITY, RATES_X, drag
-from vehicle.rotation import Array, Vector, exp, matrix, product
-from vehicle.vehicle import Vehicle
+from gate_racer.mpc.control import Control
+from gate_racer.mpc.controller import Controller
+from gate_racer.pilot.guidance.velocity_controller import Aim, control
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_X, drag
+from gate_racer.vehicle.rotation import Array, Vector, exp, matrix, product
+from gate_racer.vehicle.vehicle import Vehicle
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
 BEGIN_S = 0.45  # s before the plane; earlier the controller's solution may still turn to the opening (set by hand)

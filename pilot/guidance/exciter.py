@@ -9,19 +9,19 @@ from collections.abc import Generator
 
 import numpy as np
 
-from estimation.estimator import MapEstimator, State
-from estimation.localisation import Localised
-from mpc.control import Control
-from perception.roi import SearchWindow
-from pilot.flight import DetectedImage, End, EndReason, Passages
-from pilot.guidance.manoeuvres import Manoeuvres
-from pilot.guidance.protocol import GateObserver, Guidance, state_vector
-from pilot.guidance.velocity_controller import VELOCITY_GAIN, Aim, VelocityController, control
-from tracks.gate import Gate
-from tracks.track import Bounds, Start
-from vehicle.dynamics import GRAVITY, RATES_X
-from vehicle.rotation import DOWN_W, Array, to_euler
-from vehicle.vehicle import Vehicle
+from gate_racer.estimation.estimator import MapEstimator, State
+from gate_racer.estimation.localisation import Localised
+from gate_racer.mpc.control import Control
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
+from gate_racer.pilot.guidance.manoeuvres import Manoeuvres
+from gate_racer.pilot.guidance.protocol import GateObserver, Guidance, state_vector
+from gate_racer.pilot.guidance.velocity_controller import VELOCITY_GAIN, Aim, VelocityController, control
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Start
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
+from gate_racer.vehicle.rotation import DOWN_W, Array, to_euler
+from gate_racer.vehicle.vehicle import Vehicle
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
 ROUNDS = 2  # repetitions of all manoeuvres

@@ -5,21 +5,21 @@ from typing import Any
 
 import numpy as np
 
-from estimation.estimator import Mapper
-from link.options import Link
-from pilot.drivers.ending import forgiving, interruptible
-from pilot.flight import Phase
-from pilot.guidance.explorer import NAME, Explorer
-from pilot.guidance.room import Room
-from pilot.make import make_explorer
-from pilot.modes import flown
-from pilot.pilot import Pilot
-from pilot.preflight import Preflight
-from pilot.records.recorder import Recorder
-from pilot.records.result import live_verdict
-from pilot.records.result_table import world_name
-from pilot.run import keep, log_verdict, recorded
-from pilot.session import Session
+from gate_racer.estimation.estimator import Mapper
+from gate_racer.link.options import Link
+from gate_racer.pilot.drivers.ending import forgiving, interruptible
+from gate_racer.pilot.flight import Phase
+from gate_racer.pilot.guidance.explorer import NAME, Explorer
+from gate_racer.pilot.guidance.room import Room
+from gate_racer.pilot.make import make_explorer
+from gate_racer.pilot.modes import flown
+from gate_racer.pilot.pilot import Pilot
+from gate_racer.pilot.preflight import Preflight
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.result import live_verdict
+from gate_racer.pilot.records.result_table import world_name
+from gate_racer.pilot.run import keep, log_verdict, recorded
+from gate_racer.pilot.session import Session
 
 
 @dataclass(frozen=True)

@@ -11,26 +11,26 @@ from dataclasses import replace
 
 import numpy as np
 
-from estimation.estimator import Landmark, Mapper, State
-from estimation.localisation import Localised
-from link.messages import Imu, RaceStatus, Telemetry
-from mpc.control import Control
-from mpc.geometric import limited
-from perception.roi import RoiPredictor, SearchWindow
-from pilot.flight import DetectedImage, End, EndReason, Passages
-from pilot.guidance.approach import CLIMB, CROSSING, VIEWS, approach, nod, offset, pull
-from pilot.guidance.exciter import Excitation
-from pilot.guidance.gate_choice import GateChoice
-from pilot.guidance.landing import Landing
-from pilot.guidance.manoeuvres import Manoeuvres
-from pilot.guidance.protocol import Guidance, state_vector
-from pilot.guidance.room import OPEN, Room
-from pilot.guidance.velocity_controller import Aim, VelocityController, control
-from pilot.guidance.weave import ACCEL, FROM_M, Weave
-from tracks.gate import Gate
-from tracks.track import Start
-from vehicle.rotation import Array, to_euler
-from vehicle.vehicle import Vehicle
+from gate_racer.estimation.estimator import Landmark, Mapper, State
+from gate_racer.estimation.localisation import Localised
+from gate_racer.link.messages import Imu, RaceStatus, Telemetry
+from gate_racer.mpc.control import Control
+from gate_racer.mpc.geometric import limited
+from gate_racer.perception.roi import RoiPredictor, SearchWindow
+from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
+from gate_racer.pilot.guidance.approach import CLIMB, CROSSING, VIEWS, approach, nod, offset, pull
+from gate_racer.pilot.guidance.exciter import Excitation
+from gate_racer.pilot.guidance.gate_choice import GateChoice
+from gate_racer.pilot.guidance.landing import Landing
+from gate_racer.pilot.guidance.manoeuvres import Manoeuvres
+from gate_racer.pilot.guidance.protocol import Guidance, state_vector
+from gate_racer.pilot.guidance.room import OPEN, Room
+from gate_racer.pilot.guidance.velocity_controller import Aim, VelocityController, control
+from gate_racer.pilot.guidance.weave import ACCEL, FROM_M, Weave
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Start
+from gate_racer.vehicle.rotation import Array, to_euler
+from gate_racer.vehicle.vehicle import Vehicle
 
 NAME = "explored"
 REST_S = 4.0  # s on the pad, before GO or after it: the longer the rest, the better the biases are estimated

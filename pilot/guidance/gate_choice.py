@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from estimation.estimator import Landmark
-from vehicle.rotation import Array
+from gate_racer.estimation.estimator import Landmark
+from gate_racer.vehicle.rotation import Array
 
 SAME_M = 1.5  # m, side of an opening: landmarks closer than this are one gate, first seen from far away
 STALE_S = 20.0  # s since the last view of a gate, after which it is ignored

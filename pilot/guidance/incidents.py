@@ -13,11 +13,11 @@ from math import inf
 
 import numpy as np
 
-from estimation.estimator import State
-from link.messages import RaceStatus
-from pilot.records.scoreboard import SAME_START_S
-from tracks.corridor import sigma_across
-from tracks.gate import Gate
+from gate_racer.estimation.estimator import State
+from gate_racer.link.messages import RaceStatus
+from gate_racer.pilot.records.scoreboard import SAME_START_S
+from gate_racer.tracks.corridor import sigma_across
+from gate_racer.tracks.gate import Gate
 
 
 @dataclass(frozen=True, slots=True)

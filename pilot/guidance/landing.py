@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 
-from estimation.estimator import State
-from link.messages import Imu
-from mpc.control import Control
-from pilot.guidance.protocol import state_vector
-from pilot.guidance.velocity_controller import Aim, VelocityController, control
-from vehicle.rotation import to_euler
-from vehicle.vehicle import Vehicle
+from gate_racer.estimation.estimator import State
+from gate_racer.link.messages import Imu
+from gate_racer.mpc.control import Control
+from gate_racer.pilot.guidance.protocol import state_vector
+from gate_racer.pilot.guidance.velocity_controller import Aim, VelocityController, control
+from gate_racer.vehicle.rotation import to_euler
+from gate_racer.vehicle.vehicle import Vehicle
 
 SINK_M_S = 1.5  # m/s, speed of descent (chosen)
 TURN_RAD_S = 4.0  # rad/s, largest body rate (chosen)

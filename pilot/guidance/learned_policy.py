@@ -4,18 +4,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from estimation.estimator import MapEstimator, State
-from estimation.localisation import Localised
-from mpc.control import Control
-from mpc.policy.controller import PolicyController
-from perception.roi import SearchWindow
-from pilot.flight import DetectedImage, End, EndReason, Passages
-from pilot.guidance.incidents import missed_margin
-from pilot.guidance.plan_follower import REACH_M
-from pilot.guidance.protocol import GateObserver, Guidance, state_vector
-from tracks.gate import Gate
-from tracks.track import Track
-from vehicle.rotation import Array
+from gate_racer.estimation.estimator import MapEstimator, State
+from gate_racer.estimation.localisation import Localised
+from gate_racer.mpc.control import Control
+from gate_racer.mpc.policy.controller import PolicyController
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
+from gate_racer.pilot.guidance.incidents import missed_margin
+from gate_racer.pilot.guidance.plan_follower import REACH_M
+from gate_racer.pilot.guidance.protocol import GateObserver, Guidance, state_vector
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array
 
 OVERDUE_S = 15.0  # s without a further gate: a policy trained for another course may circle for ever
 

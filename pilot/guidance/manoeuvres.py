@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from vehicle.errors import UserError
+from gate_racer.vehicle.errors import UserError
 
 THROTTLES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.265, 0.32, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # levels of the thrust curve
 AXES = ("roll", "pitch", "yaw")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpc.giving_way import (
+from gate_racer.mpc.giving_way import (
     ACROSS,
     BINDING,
     AvoidanceTube,
@@ -27,12 +27,12 @@ from mpc.giving_way import (
     parallel_frames,
     smoothed,
 )
-from mpc.problem.stage import REFERENCE
-from mpc.reference import OPEN_M, Reference
-from pilot.guidance.passing_room import PassingRoom
-from pilot.guidance.rival_line import SPEED_FLOOR, PathState
-from vehicle.dynamics import G_W
-from vehicle.rotation import Array, rotate
+from gate_racer.mpc.problem.stage import REFERENCE
+from gate_racer.mpc.reference import OPEN_M, Reference
+from gate_racer.pilot.guidance.passing_room import PassingRoom
+from gate_racer.pilot.guidance.rival_line import SPEED_FLOOR, PathState
+from gate_racer.vehicle.dynamics import G_W
+from gate_racer.vehicle.rotation import Array, rotate
 
 # Set by duels on VQ1 and the Split-S unless stated otherwise.
 CLEAR_M = 0.4  # m between the bodies' spheres: errors of estimate, control and prediction

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracks.solids import SolidBox, bars, of_obstacle, stand
-from tracks.track import Track
-from vehicle.rotation import DOWN_W, Array
+from gate_racer.tracks.solids import SolidBox, bars, of_obstacle, stand
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import DOWN_W, Array
 
 LEVEL = 0.05  # least horizontal share of a direction's length; with less, east counts as right
 SPARE_M = 0.3  # m between the body's sphere and any solid

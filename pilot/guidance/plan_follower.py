@@ -4,25 +4,25 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from estimation.estimator import MapEstimator, State
-from estimation.localisation import Localised
-from estimation.relocation import displaced
-from link.messages import Imu, RaceStatus, RivalState, Telemetry
-from mpc.control import Control, EstimatedParameters
-from mpc.controller import STALE_S, Controller
-from perception.roi import SearchWindow
-from pilot.flight import DetectedImage, End, EndReason, Passages
-from pilot.guidance.caution import Caution
-from pilot.guidance.evasion import FrameEvasion
-from pilot.guidance.protocol import GateObserver, Guidance, state_vector
-from pilot.guidance.retries import GateRetries, NoRetries
-from pilot.guidance.rivals import RivalWatch
-from pilot.replanning.handover import Replanning
-from planner.plan import Plan
-from tracks.corridor import sigma_across
-from tracks.track import Track
-from vehicle.rotation import Array, Vector
-from vehicle.vehicle import Vehicle
+from gate_racer.estimation.estimator import MapEstimator, State
+from gate_racer.estimation.localisation import Localised
+from gate_racer.estimation.relocation import displaced
+from gate_racer.link.messages import Imu, RaceStatus, RivalState, Telemetry
+from gate_racer.mpc.control import Control, EstimatedParameters
+from gate_racer.mpc.controller import STALE_S, Controller
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
+from gate_racer.pilot.guidance.caution import Caution
+from gate_racer.pilot.guidance.evasion import FrameEvasion
+from gate_racer.pilot.guidance.protocol import GateObserver, Guidance, state_vector
+from gate_racer.pilot.guidance.retries import GateRetries, NoRetries
+from gate_racer.pilot.guidance.rivals import RivalWatch
+from gate_racer.pilot.replanning.handover import Replanning
+from gate_racer.planner.plan import Plan
+from gate_racer.tracks.corridor import sigma_across
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array, Vector
+from gate_racer.vehicle.vehicle import Vehicle
 
 OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane
 NEARLY_S = 0.05  # of plan time, before its end

@@ -6,19 +6,19 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from estimation.estimator import Estimator, MapEstimator, State
-from estimation.localisation import Localised, correct, recognise, refocused
-from estimation.relocation import GateRelocator, displaced
-from link.messages import Imu, RivalState, Telemetry
-from mpc.control import Control, EstimatedParameters
-from perception.association import Associator
-from perception.roi import PredictedPose, RoiPredictor, SearchWindow
-from pilot.flight import DetectedImage, End, Passages
-from planner.plan import Plan
-from tracks.gate import Gate
-from vehicle.dynamics import RATES_X
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.estimation.estimator import Estimator, MapEstimator, State
+from gate_racer.estimation.localisation import Localised, correct, recognise, refocused
+from gate_racer.estimation.relocation import GateRelocator, displaced
+from gate_racer.link.messages import Imu, RivalState, Telemetry
+from gate_racer.mpc.control import Control, EstimatedParameters
+from gate_racer.perception.association import Associator
+from gate_racer.perception.roi import PredictedPose, RoiPredictor, SearchWindow
+from gate_racer.pilot.flight import DetectedImage, End, Passages
+from gate_racer.planner.plan import Plan
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 E = TypeVar("E", bound=Estimator, contravariant=True)
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpc.geometric import limited
-from pilot.guidance.velocity_controller import Aim
-from tracks.gate import Gate
-from tracks.solids import bars, of_obstacle
-from tracks.track import Track
-from vehicle.rotation import Array
+from gate_racer.mpc.geometric import limited
+from gate_racer.pilot.guidance.velocity_controller import Aim
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.solids import bars, of_obstacle
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array
 
 
 class RecoveryStage(enum.StrEnum):

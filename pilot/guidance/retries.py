@@ -4,20 +4,20 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from estimation.estimator import State
-from link.messages import RaceStatus
-from mpc.control import Control
-from mpc.controller import Controller
-from pilot.flight import End, EndReason, Passages, Retry
-from pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, brakes, missed_margin
-from pilot.guidance.recovery import Recovery, RecoveryConfig
-from pilot.guidance.velocity_controller import VelocityController, control
-from tracks.gate import Gate
-from tracks.track import Track
-from vehicle.dynamics import RATES_X
-from vehicle.rotation import Array
-from vehicle.statistics import greatest_sigma
-from vehicle.vehicle import Vehicle
+from gate_racer.estimation.estimator import State
+from gate_racer.link.messages import RaceStatus
+from gate_racer.mpc.control import Control
+from gate_racer.mpc.controller import Controller
+from gate_racer.pilot.flight import End, EndReason, Passages, Retry
+from gate_racer.pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, brakes, missed_margin
+from gate_racer.pilot.guidance.recovery import Recovery, RecoveryConfig
+from gate_racer.pilot.guidance.velocity_controller import VelocityController, control
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.statistics import greatest_sigma
+from gate_racer.vehicle.vehicle import Vehicle
 
 P = RATES_X["p"].at
 DENIED = "the race status does not count it"

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpc.giving_way import P, V, carried
-from mpc.reference import Reference
-from vehicle.rotation import Array
+from gate_racer.mpc.giving_way import P, V, carried
+from gate_racer.mpc.reference import Reference
+from gate_racer.vehicle.rotation import Array
 
 SPEED_FLOOR = 3.0  # m/s, speed below which a ratio of speeds is not meaningful
 SEARCH_S = 1.0  # s of plan time before and behind the own position, in which a rival is located

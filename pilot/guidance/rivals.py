@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from estimation.estimator import State
-from estimation.rivals import RivalEstimate, RivalTracker
-from link.messages import RivalState
-from mpc.giving_way import AvoidanceTube, P, V
-from mpc.reference import Reference
-from perception.rival import RivalDetection
-from pilot.guidance.overtaking import (
+from gate_racer.estimation.estimator import State
+from gate_racer.estimation.rivals import RivalEstimate, RivalTracker
+from gate_racer.link.messages import RivalState
+from gate_racer.mpc.giving_way import AvoidanceTube, P, V
+from gate_racer.mpc.reference import Reference
+from gate_racer.perception.rival import RivalDetection
+from gate_racer.pilot.guidance.overtaking import (
     CLEAR_M,
     HORIZON,
     IN_ROW_M,
@@ -33,9 +33,9 @@ from pilot.guidance.overtaking import (
     most_closing_m_s,
     opening_s,
 )
-from pilot.guidance.passing_room import PassingRoom
-from pilot.guidance.rival_line import DRIFT_S, SPEED_FLOOR, PathState, locate
-from vehicle.rotation import Array, Vector
+from gate_racer.pilot.guidance.passing_room import PassingRoom
+from gate_racer.pilot.guidance.rival_line import DRIFT_S, SPEED_FLOOR, PathState, locate
+from gate_racer.vehicle.rotation import Array, Vector
 
 # Set by duels on VQ1 and the Split-S, where nothing else is said.
 ROW, LANE = 2.0, 4.0  # half length of a tube over its radius, behind a rival and beside it

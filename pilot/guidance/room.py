@@ -5,9 +5,9 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from tracks.track import Bounds
-from vehicle.errors import UserError
-from vehicle.rotation import Array
+from gate_racer.tracks.track import Bounds
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array
 
 MARGIN_M = 0.8  # m from every side: half of a drone, and the explorer's error of position (chosen)
 BRAKE = 2.0  # m/s^2, deceleration before a wall, half of what an explorer commands (chosen)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpc.control import Control, Source
-from mpc.geometric import limited
-from vehicle.dynamics import G_W, RATES_X, drag
-from vehicle.rotation import Array, aligned, conjugate, log, product
-from vehicle.vehicle import Vehicle
+from gate_racer.mpc.control import Control, Source
+from gate_racer.mpc.geometric import limited
+from gate_racer.vehicle.dynamics import G_W, RATES_X, drag
+from gate_racer.vehicle.rotation import Array, aligned, conjugate, log, product
+from gate_racer.vehicle.vehicle import Vehicle
 
 P, V, Q = (RATES_X[name].at for name in "pvq")
 VELOCITY_GAIN = 2.0  # 1/s, proportional gain

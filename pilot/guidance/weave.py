@@ -9,10 +9,10 @@ import math
 
 import numpy as np
 
-from estimation.estimator import Landmark
-from pilot.guidance.approach import CROSSING, offset, pull
-from pilot.guidance.velocity_controller import Aim
-from vehicle.rotation import Array
+from gate_racer.estimation.estimator import Landmark
+from gate_racer.pilot.guidance.approach import CROSSING, offset, pull
+from gate_racer.pilot.guidance.velocity_controller import Aim
+from gate_racer.vehicle.rotation import Array
 
 AT_M = 10.0  # m before the gate, where all of it stays in the image of a banked camera tilted up by 20 deg
 FROM_M = 13.0  # m before the gate, from where the vehicle brakes for it

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from link.record import RecordFile, encoded, record, vector
-from pilot.records.log_writer import Dropped, LogWriter
-from pilot.records.view import LiveView
-from vehicle.rotation import Array
+from gate_racer.link.record import RecordFile, encoded, record, vector
+from gate_racer.pilot.records.log_writer import Dropped, LogWriter
+from gate_racer.pilot.records.view import LiveView
+from gate_racer.vehicle.rotation import Array
 
 LIMIT_MB = 500.0  # MB per flight: about seven minutes, mostly images
 _NUMBER, _INTEGER, _TEXT = {"type": "number"}, {"type": "integer"}, {"type": "string"}

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from link.logs.ratm import read_ratm
-from link.logs.reader import AUTOPILOT, read_log_signals
-from link.logs.rows import LoggedSignals, SignalRows, interpolated
-from link.record_reader import Losses, Record, read_records, tell_losses
-from pilot.records.ratm_flight import flight_records, ratm_course
-from pilot.records.standing import Event, imu_events, in_order, released_at
-from tracks.track import Bounds, Start, Track
-from vehicle.files import reading
-from vehicle.rotation import Array, from_euler, to_euler
+from gate_racer.link.logs.ratm import read_ratm
+from gate_racer.link.logs.reader import AUTOPILOT, read_log_signals
+from gate_racer.link.logs.rows import LoggedSignals, SignalRows, interpolated
+from gate_racer.link.record_reader import Losses, Record, read_records, tell_losses
+from gate_racer.pilot.records.ratm_flight import flight_records, ratm_course
+from gate_racer.pilot.records.standing import Event, imu_events, in_order, released_at
+from gate_racer.tracks.track import Bounds, Start, Track
+from gate_racer.vehicle.files import reading
+from gate_racer.vehicle.rotation import Array, from_euler, to_euler
 
 UNKNOWN = "unknown"
 WIDTHS = {"q": 4, "throttle": 1}  # values per signal, where not three

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from link.record import RecordFile
+from gate_racer.link.record import RecordFile
 
 DRAIN_S = 0.05  # s between writes: in portions, so that the thread rarely holds the interpreter
 IMAGE_BYTES = 8 << 20  # bytes of queued images: some 5 s at 30 Hz

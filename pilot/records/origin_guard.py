@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Iterator
 
-from link.peer import Address
+from gate_racer.link.peer import Address
 
 HEAD_BYTES, HEAD_S = 16 << 10, 10.0  # largest handshake, bytes, and its time-out, s
 BLOCK_BYTES = 64 << 10  # bytes read at a time (chosen)

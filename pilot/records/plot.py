@@ -11,14 +11,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
-from mpc.reference import Reference
-from pilot.records.recorder import FlightRows
-from pilot.records.result import Verdict, off_path, true_positions
-from planner.plan import Plan
-from planner.plot import MARGINS, VIEWS, add_speed_bar, draw_gates, draw_path
-from tracks.track import Track
-from vehicle.files import write_figure
-from vehicle.vehicle import Vehicle
+from gate_racer.mpc.reference import Reference
+from gate_racer.pilot.records.recorder import FlightRows
+from gate_racer.pilot.records.result import Verdict, off_path, true_positions
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.plot import MARGINS, VIEWS, add_speed_bar, draw_gates, draw_path
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.files import write_figure
+from gate_racer.vehicle.vehicle import Vehicle
 
 
 def draw_flight(

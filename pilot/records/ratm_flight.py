@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from link.logs.ratm import LabelledImage, RatmFlight
-from link.record_reader import Record
-from perception.detection import Detection
-from perception.rims import GateAppearance
-from pilot.records.standing import Event, imu_events, in_order, released_at
-from tracks.gate import Gate
-from tracks.track import Bounds, Start, Track
-from vehicle.camera import Camera, CameraDoubt
-from vehicle.rotation import Array, from_matrix, to_euler
+from gate_racer.link.logs.ratm import LabelledImage, RatmFlight
+from gate_racer.link.record_reader import Record
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.pilot.records.standing import Event, imu_events, in_order, released_at
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Start, Track
+from gate_racer.vehicle.camera import Camera, CameraDoubt
+from gate_racer.vehicle.rotation import Array, from_matrix, to_euler
 
 START_S = 0.3  # s of motion given for a flight that begins in the air
 LABEL_PX, UNSEEN_PX = 1.5, 1e6  # px, standard deviation of a labelled corner (assumed) and of an invisible one

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from link.messages import WARNING, Attitude, HumanSticks, Imu, RaceStatus, StatusText, Telemetry
-from mpc.control import EstimatedParameters
-from perception.association import GateSighting
-from pilot.flight import CommandRecord, DetectedImage, FlightCounters, Phase, Replan
-from pilot.pilot import AnyPilot
-from pilot.records.console import Console
-from pilot.records.flight_log import FlightLog, sigmas
-from pilot.records.scoreboard import Scoreboard
-from vehicle.camera import Camera
-from vehicle.rotation import Array
+from gate_racer.link.messages import WARNING, Attitude, HumanSticks, Imu, RaceStatus, StatusText, Telemetry
+from gate_racer.mpc.control import EstimatedParameters
+from gate_racer.perception.association import GateSighting
+from gate_racer.pilot.flight import CommandRecord, DetectedImage, FlightCounters, Phase, Replan
+from gate_racer.pilot.pilot import AnyPilot
+from gate_racer.pilot.records.console import Console
+from gate_racer.pilot.records.flight_log import FlightLog, sigmas
+from gate_racer.pilot.records.scoreboard import Scoreboard
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array
 
 MOST_TEXTS = 20  # autopilot messages reported per flight
 

@@ -6,17 +6,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpc.control import EstimatedParameters
-from mpc.reference import Reference
-from pilot.flight import Phase, Replan, Retry
-from pilot.pilot import AnyPilot
-from pilot.records.recorder import Recorder
-from pilot.records.scoreboard import Scoreboard
-from planner.plan import Plan
-from tracks.track import Track
-from vehicle.camera import Camera
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.mpc.control import EstimatedParameters
+from gate_racer.mpc.reference import Reference
+from gate_racer.pilot.flight import Phase, Replan, Retry
+from gate_racer.pilot.pilot import AnyPilot
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.scoreboard import Scoreboard
+from gate_racer.planner.plan import Plan
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 BEHIND_S, AHEAD_S = 0.5, 0.2  # window of plan time around the progress in which the nearest point of the plan is sought
 

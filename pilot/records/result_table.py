@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from mpc.control import EstimatedParameters
-from pilot.records.result import CameraInFlight, FlightResult
+from gate_racer.mpc.control import EstimatedParameters
+from gate_racer.pilot.records.result import CameraInFlight, FlightResult
 
 
 def _number(value: float | None, form: str, unit: str) -> str:

@@ -5,7 +5,7 @@ the verdict on a live flight, whatever the pilot's estimate.
 from collections import deque
 from dataclasses import dataclass, field
 
-from link.messages import RaceStatus
+from gate_racer.link.messages import RaceStatus
 
 RACES_KEPT = 16  # the previous race, the current one and later ones; the bound is for foreign senders
 SAME_START_S = 1.0  # s, largest difference between starts, or a start and GO, of one race; clock corrections are less

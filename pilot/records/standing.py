@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from link.record_reader import Record
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array
+from gate_racer.link.record_reader import Record
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array
 
 PUSHED_M_S2, TURNED_RAD_S = 1.0, 0.1  # deviation from gravity and from rest: a late detection of the start costs little
 EARLIER_S = 0.2  # s before that, when it is still at rest

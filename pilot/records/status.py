@@ -2,9 +2,9 @@
 
 import sys
 
-from pilot.flight import Phase
-from pilot.pilot import AnyPilot
-from pilot.records.console import Console
+from gate_racer.pilot.flight import Phase
+from gate_racer.pilot.pilot import AnyPilot
+from gate_racer.pilot.records.console import Console
 
 LINE_S = 0.2  # s of the simulator clock between two updates
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from planner.plan import Plan
-from tracks.track import Track
-from vehicle.errors import UserError
-from vehicle.process import end, shielded
-from vehicle.rotation import Array
+from gate_racer.planner.plan import Plan
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.process import end, shielded
+from gate_racer.vehicle.rotation import Array
 
 START_S = 60.0  # s, longest start of the server's process; typically 1 s
 UPDATE_HZ = 20  # Hz, rate of records to the viewer (chosen)
@@ -109,7 +109,7 @@ def _serve(
         import foxglove
         from foxglove.channels import CompressedImageChannel, SceneUpdateChannel
 
-        from pilot.records.origin_guard import OriginGuard
+        from gate_racer.pilot.records.origin_guard import OriginGuard
     except ImportError:
         pipe.send((0, "--view: needs Foxglove's SDK: pip install foxglove-sdk"))
         return

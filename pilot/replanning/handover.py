@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpc.controller import Controller
-from pilot.flight import Replan
-from pilot.replanning.planners import RemainderPlanner
-from pilot.replanning.worth import VehicleEstimate
-from planner.options import PlanOptions
-from planner.plan import Plan
-from planner.replanning import Remainder, ReplanResult
-from tracks.track import Track
-from vehicle.dynamics import RATES_X
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.mpc.controller import Controller
+from gate_racer.pilot.flight import Replan
+from gate_racer.pilot.replanning.planners import RemainderPlanner
+from gate_racer.pilot.replanning.worth import VehicleEstimate
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.replanning import Remainder, ReplanResult
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 BELOW = 1 - 1e-6  # factor just inside a limit, against rounding
 P, V, C = RATES_X["p"].at, RATES_X["v"].at, RATES_X["c"].at.start

@@ -10,9 +10,9 @@ import time
 from multiprocessing.connection import Connection
 from typing import Protocol
 
-from planner.replanning import Remainder, Replanner, ReplanResult
-from vehicle.process import end, shielded
-from vehicle.vehicle import Vehicle
+from gate_racer.planner.replanning import Remainder, Replanner, ReplanResult
+from gate_racer.vehicle.process import end, shielded
+from gate_racer.vehicle.vehicle import Vehicle
 
 END_S = 0.2  # s to wait for the process at the end: its plan is no longer needed
 BEHIND = 5  # niceness, below the flight loop and perception

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 BETTER = 1.1  # r above which a plan is requested: `mpcc` flies a plan at up to 1.05 of its pace, the square root
 DRAG_LEAST = 0.2  # least drag relative to the file's: smaller values are an estimation error

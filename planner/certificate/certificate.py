@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from planner.certificate.limits import BLOCKS, TOLERANCES, broken_ends, broken_limits
-from planner.certificate.passages import beyond, broken_turns, passages, too_near
-from planner.certificate.replay import ReplayedPath, open_loop_gap, replay
-from planner.certificate.sight import blind_times, seen_shares, seen_times
-from planner.course.course import BLIND
-from planner.doubt.statement import FlightRisk, flight_risk
-from planner.models import Q, V
-from planner.plan import Plan, PlanError, SolverStatistics
-from planner.task import Task
-from vehicle.rotation import Array
+from gate_racer.planner.certificate.limits import BLOCKS, TOLERANCES, broken_ends, broken_limits
+from gate_racer.planner.certificate.passages import beyond, broken_turns, passages, too_near
+from gate_racer.planner.certificate.replay import ReplayedPath, open_loop_gap, replay
+from gate_racer.planner.certificate.sight import blind_times, seen_shares, seen_times
+from gate_racer.planner.course.course import BLIND
+from gate_racer.planner.doubt.statement import FlightRisk, flight_risk
+from gate_racer.planner.models import Q, V
+from gate_racer.planner.plan import Plan, PlanError, SolverStatistics
+from gate_racer.planner.task import Task
+from gate_racer.vehicle.rotation import Array
 
 RISK_TOLERANCE = 1.01  # -, tolerated risk over the requested one
 VIEW_TOLERANCE = 0.02  # -, s, tolerated shortfall of the visible fraction or time: the constraint holds at the nodes

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from planner.models import C, P, Q, V, W
-from planner.plan import Plan
-from planner.task import Task
-from vehicle.rotation import Array
+from gate_racer.planner.models import C, P, Q, V, W
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.task import Task
+from gate_racer.vehicle.rotation import Array
 
 # Largest tolerated defects of an interval, by state: difference between integrators, and the solver's tolerance of 1e-6.
 TOLERANCES = {"position_m": 1e-5, "velocity_m_s": 1e-3, "attitude_rad": 1e-3, "rates_rad_s": 2e-2, "thrust_m_s2": 2e-2}

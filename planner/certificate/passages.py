@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from planner.certificate.limits import MARGIN_TOLERANCE
-from planner.certificate.replay import ReplayedPath
-from planner.certificate.sweep import Near, Passage, clearances, local, out_of_turn, passage, touched
-from planner.models import P, V
-from planner.plan import Plan
-from planner.task import Task
-from vehicle.rotation import Array
+from gate_racer.planner.certificate.limits import MARGIN_TOLERANCE
+from gate_racer.planner.certificate.replay import ReplayedPath
+from gate_racer.planner.certificate.sweep import Near, Passage, clearances, local, out_of_turn, passage, touched
+from gate_racer.planner.models import P, V
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.task import Task
+from gate_racer.vehicle.rotation import Array
 
 COAST_MOST_M = 5.0  # m, longest straight extension behind the last gate, on which leaving it is checked
 COAST_STEP_M = 0.02  # m, spacing of points on that extension

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.models import P, Q
-from planner.plan import Plan
-from vehicle.dynamics import rk4
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.planner.models import P, Q
+from gate_racer.planner.plan import Plan
+from gate_racer.vehicle.dynamics import rk4
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 TOLERANCE = 1e-11  # relative and absolute tolerance of the integrator, for the RMS over all intervals
 SPACING_M = 0.02  # m, largest spacing of points of the path, subject to

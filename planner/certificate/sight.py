@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from planner.certificate.replay import ReplayedPath
-from planner.models import P, Q
-from planner.task import Task
-from tracks.gate import Gate
-from vehicle.camera import Camera
-from vehicle.rotation import Array
+from gate_racer.planner.certificate.replay import ReplayedPath
+from gate_racer.planner.models import P, Q
+from gate_racer.planner.task import Task
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array
 
 
 def seen_shares(

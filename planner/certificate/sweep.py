@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracks.gate import Gate
-from tracks.solids import SAME_LEVEL
-from tracks.track import Track
-from vehicle.rotation import Array
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.solids import SAME_LEVEL
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array
 
 
 @dataclass(frozen=True)

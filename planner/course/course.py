@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from planner.course.legs import Leg, legs
-from planner.course.solids import FreeSpace
-from planner.models import P
-from planner.task import Task
-from vehicle.errors import UserError
-from vehicle.rotation import Array
+from gate_racer.planner.course.legs import Leg, legs
+from gate_racer.planner.course.solids import FreeSpace
+from gate_racer.planner.models import P
+from gate_racer.planner.task import Task
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array
 
 LEG_MOST_M = 1500.0  # m, longest leg (chosen): a leg that takes minutes would need thousands of nodes
 BLIND = 0.15  # -, last fraction of the way to a gate on which it may leave the image (chosen)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.course.solids import ROUND_M, FreeSpace, Solid, edge_half_m
-from planner.task import Task
-from tracks.gate import Gate
-from vehicle.errors import UserError
-from vehicle.rotation import Array
+from gate_racer.planner.course.solids import ROUND_M, FreeSpace, Solid, edge_half_m
+from gate_racer.planner.task import Task
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array
 
 
 @dataclass(frozen=True, eq=False)

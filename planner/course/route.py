@@ -10,8 +10,8 @@ from itertools import product as every
 
 import numpy as np
 
-from tracks.solids import SolidBox
-from vehicle.rotation import Array
+from gate_racer.tracks.solids import SolidBox
+from gate_racer.vehicle.rotation import Array
 
 ASIDE = 1.02  # -, distance of the graph's points over the clearance, so that lines along a face are free
 EVEN = np.linspace(0.0, 1.0, 5)  # positions of the graph's points along an edge, besides those nearest to both ends

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.task import Task
-from tracks.gate import Gate
-from tracks.solids import SolidBox, of_obstacle, stand
-from vehicle.rotation import Array
+from gate_racer.planner.task import Task
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.solids import SolidBox, of_obstacle, stand
+from gate_racer.vehicle.rotation import Array
 
 # Clearance between body and bounds in units of the margin. Gates are measured by the camera, bounds are not. With 1.0, 4 of the 7
 # flights lost in 80 unknown worlds hit the floor at the bottom of a dive.

@@ -8,8 +8,8 @@ joint chance constraint", CDC 2008): edges with an inactive margin give most of 
 
 import numpy as np
 
-from planner.doubt.tails import Tails
-from vehicle.rotation import Array
+from gate_racer.planner.doubt.tails import Tails
+from gate_racer.vehicle.rotation import Array
 
 REPEATS = 5  # determinations of the active edges
 KEPT = 0.1  # -, fraction of its unused risk that an inactive edge keeps, so that the next plan may come nearer to it

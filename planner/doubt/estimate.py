@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.doubt.motion import Motion
-from planner.doubt.propagation import carried, growth, transitions
-from planner.doubt.sightings import Sighting, Sights
-from planner.doubt.states import B_A, B_G, GATES_KEPT, S_A, SCALE, THETA, N, P, V, cross, prior, slot
-from planner.task import Task
-from tracks.corridor import sigma_across
-from vehicle.doubt import Doubt
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array
+from gate_racer.planner.doubt.motion import Motion
+from gate_racer.planner.doubt.propagation import carried, growth, transitions
+from gate_racer.planner.doubt.sightings import Sighting, Sights
+from gate_racer.planner.doubt.states import B_A, B_G, GATES_KEPT, S_A, SCALE, THETA, N, P, V, cross, prior, slot
+from gate_racer.planner.task import Task
+from gate_racer.tracks.corridor import sigma_across
+from gate_racer.vehicle.doubt import Doubt
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array
 
 IMU_HZ, IMAGE_HZ = 120.0, 30.0  # Hz, telemetry of the real builds, and VADR-TS-002 3.8
 STEPS = round(IMU_HZ / IMAGE_HZ)  # IMU samples from image to image

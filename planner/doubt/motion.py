@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.models import C, P, Q, V, W
-from planner.plan import Plan
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array, matrix
-from vehicle.vehicle import Vehicle
+from gate_racer.planner.models import C, P, Q, V, W
+from gate_racer.planner.plan import Plan
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array, matrix
+from gate_racer.vehicle.vehicle import Vehicle
 
 PARTS = 4  # points per interval of the plan, between which states are interpolated linearly
 

@@ -8,8 +8,8 @@ time at which the gate comes into the controller's horizon:
 
 import numpy as np
 
-from planner.doubt.tracking import Response
-from vehicle.rotation import Array
+from gate_racer.planner.doubt.tracking import Response
+from gate_racer.vehicle.rotation import Array
 
 HORIZON_S = 0.8  # s, of the controller
 

@@ -15,19 +15,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.doubt.estimate import IMU_HZ, EstimateDoubt, estimate_doubt, in_view
-from planner.doubt.motion import Motion, motion
-from planner.doubt.narrowing import HORIZON_S, displacement
-from planner.doubt.sightings import RECOGNISED, recognised
-from planner.doubt.tails import Tails, limited
-from planner.doubt.tracking import Response, shortfalls, tracking_doubt
-from planner.models import P
-from planner.plan import Plan
-from planner.task import Task
-from tracks import corridor
-from tracks.gate import Gate
-from vehicle.doubt import Doubt
-from vehicle.rotation import Array
+from gate_racer.planner.doubt.estimate import IMU_HZ, EstimateDoubt, estimate_doubt, in_view
+from gate_racer.planner.doubt.motion import Motion, motion
+from gate_racer.planner.doubt.narrowing import HORIZON_S, displacement
+from gate_racer.planner.doubt.sightings import RECOGNISED, recognised
+from gate_racer.planner.doubt.tails import Tails, limited
+from gate_racer.planner.doubt.tracking import Response, shortfalls, tracking_doubt
+from gate_racer.planner.models import P
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.task import Task
+from gate_racer.tracks import corridor
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.doubt import Doubt
+from gate_racer.vehicle.rotation import Array
 
 SPEED_MIN = 0.5  # m/s along a gate's axis, as in the planner's constraint
 # max(x, 0) of a standard normal x as three cases: probability, mean and standard deviation, of x below zero, and of its positive

@@ -9,8 +9,8 @@ times the value. F = I + A dt + (A dt)^2 / 2.
 
 import numpy as np
 
-from planner.doubt.motion import Motion
-from planner.doubt.states import (
+from gate_racer.planner.doubt.motion import Motion
+from gate_racer.planner.doubt.states import (
     ACCEL_DELAY,
     B_A,
     B_G,
@@ -23,9 +23,9 @@ from planner.doubt.states import (
     V,
     cross,
 )
-from vehicle.doubt import Doubt
-from vehicle.rotation import Array
-from vehicle.vehicle import ImuParameters
+from gate_racer.vehicle.doubt import Doubt
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import ImuParameters
 
 
 def transitions(motion: Motion) -> Array:

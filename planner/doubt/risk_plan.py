@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.course.solids import FreeSpace
-from planner.doubt.allocation import ACTIVE_M, allocated, reallocated
-from planner.doubt.prediction import Crossing, edges_of, predict
-from planner.doubt.solids import near_solids
-from planner.doubt.tails import Tails
-from planner.options import RISK_MOST, PlanOptions
-from planner.plan import Plan
-from planner.task import Task
-from tracks import corridor
-from vehicle.errors import UserError
-from vehicle.rotation import Array
+from gate_racer.planner.course.solids import FreeSpace
+from gate_racer.planner.doubt.allocation import ACTIVE_M, allocated, reallocated
+from gate_racer.planner.doubt.prediction import Crossing, edges_of, predict
+from gate_racer.planner.doubt.solids import near_solids
+from gate_racer.planner.doubt.tails import Tails
+from gate_racer.planner.options import RISK_MOST, PlanOptions
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.task import Task
+from gate_racer.tracks import corridor
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array
 
 ROUNDS = 8  # largest number of rounds (chosen)
 SETTLED_M = 0.005  # m, change of the active margins below which the rounds end

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tracks.track import Track
-from vehicle.rotation import Array
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array
 
 SHORT = 0.98  # -, fraction of a line of sight on which it may be cut: a gate's own frame is at its end
 

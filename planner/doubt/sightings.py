@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.doubt.motion import Motion
-from planner.doubt.screens import Screens
-from planner.doubt.states import (
+from gate_racer.planner.doubt.motion import Motion
+from gate_racer.planner.doubt.screens import Screens
+from gate_racer.planner.doubt.states import (
     ARM,
     CENTRE,
     DELAY,
@@ -29,11 +29,11 @@ from planner.doubt.states import (
     cross,
     slot,
 )
-from tracks.gate import Gate
-from tracks.track import Track
-from vehicle.camera import LEAST_SIDE_PX, Camera
-from vehicle.doubt import Doubt
-from vehicle.rotation import Array
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.camera import LEAST_SIDE_PX, Camera
+from gate_racer.vehicle.doubt import Doubt
+from gate_racer.vehicle.rotation import Array
 
 NEAR_M = 0.3  # m, depth below which a corner has no usable projection
 BORDER_PX = 2.0  # px, distance to the image's border below which a corner counts as unseen

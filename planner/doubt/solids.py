@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.course.solids import Solid
-from planner.doubt.prediction import Prediction
-from planner.task import Task
+from gate_racer.planner.course.solids import Solid
+from gate_racer.planner.doubt.prediction import Prediction
+from gate_racer.planner.task import Task
 
 NEAR_M = 2.0  # m, distance above which a solid is ignored
 CLEAR = 6.0  # standard deviations above which a collision is ignored, with a probability of 1e-9

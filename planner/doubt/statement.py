@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.course.solids import FreeSpace
-from planner.doubt.prediction import Crossing, Prediction, Spread, predict
-from planner.doubt.solids import near_solids
-from planner.doubt.tails import Tails
-from planner.plan import Plan
-from planner.task import Task
+from gate_racer.planner.course.solids import FreeSpace
+from gate_racer.planner.doubt.prediction import Crossing, Prediction, Spread, predict
+from gate_racer.planner.doubt.solids import near_solids
+from gate_racer.planner.doubt.tails import Tails
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.task import Task
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vehicle.doubt import Doubt
-from vehicle.layout import layout
-from vehicle.rotation import Array, matrix
-from vehicle.vehicle import Vehicle
+from gate_racer.vehicle.doubt import Doubt
+from gate_racer.vehicle.layout import layout
+from gate_racer.vehicle.rotation import Array, matrix
+from gate_racer.vehicle.vehicle import Vehicle
 
 GATES_KEPT = 6  # number of slots for gates
 XYZ = "x y z"

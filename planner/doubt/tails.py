@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array
 
 HALVINGS = 60  # of the interval that holds a quantile, to below its rounding error
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.doubt.estimate import EstimateDoubt
-from planner.doubt.motion import Motion
-from planner.task import Task
-from vehicle.doubt import Doubt
-from vehicle.layout import layout
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.planner.doubt.estimate import EstimateDoubt
+from gate_racer.planner.doubt.motion import Motion
+from gate_racer.planner.task import Task
+from gate_racer.vehicle.doubt import Doubt
+from gate_racer.vehicle.layout import layout
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 XYZ = "x y z"
 LOOP = layout(

@@ -9,7 +9,7 @@ from typing import Any
 
 import casadi as ca
 
-from planner.problem.compiled import compiled
+from gate_racer.planner.problem.compiled import compiled
 
 
 @dataclass(frozen=True)

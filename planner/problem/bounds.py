@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from planner.course.course import Course
-from planner.models import P, Q
-from planner.problem.clearance import STRAY_M
-from planner.problem.mesh import Mesh, intervals
-from planner.problem.nlp import Rows
-from planner.problem.terms import Nodes, Term
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array
+from gate_racer.planner.course.course import Course
+from gate_racer.planner.models import P, Q
+from gate_racer.planner.problem.clearance import STRAY_M
+from gate_racer.planner.problem.mesh import Mesh, intervals
+from gate_racer.planner.problem.nlp import Rows
+from gate_racer.planner.problem.terms import Nodes, Term
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array
 
 DOWN = P.start + 2
 # Lift-off: for LIFT_OFF_S, s, the vehicle may be as low as its pad, and climbs, wherever the first gate lies, with at least the

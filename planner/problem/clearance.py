@@ -9,13 +9,13 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from planner.course.course import Course
-from planner.course.solids import ROUND_M
-from planner.problem.blocks import Block
-from planner.problem.mesh import Mesh, leg_numbers
-from planner.problem.nlp import Rows
-from planner.problem.terms import Nodes, Point, Term
-from vehicle.rotation import Array
+from gate_racer.planner.course.course import Course
+from gate_racer.planner.course.solids import ROUND_M
+from gate_racer.planner.problem.blocks import Block
+from gate_racer.planner.problem.mesh import Mesh, leg_numbers
+from gate_racer.planner.problem.nlp import Rows
+from gate_racer.planner.problem.terms import Nodes, Point, Term
+from gate_racer.vehicle.rotation import Array
 
 ALONG = (0.25, 0.5, 0.75, 1.0)  # -, points of an interval at which clearance to solids is imposed
 THROUGH = (0.5,)  # -, points of an interval within a gate; its ends lie on planes with constraints of their own

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import casadi as ca
 
-from vehicle.cache import entry
-from vehicle.files import FileError
+from gate_racer.vehicle.cache import entry
+from gate_racer.vehicle.files import FileError
 
 LIBRARY = "function.so"
 COMPILERS = ("cc", "gcc", "clang")

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from math import inf
 
-from vehicle.errors import UserError
+from gate_racer.vehicle.errors import UserError
 
 
 class OutOfTimeError(UserError):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from planner.course.course import Course
-from vehicle.rotation import Array
+from gate_racer.planner.course.course import Course
+from gate_racer.vehicle.rotation import Array
 
 NODE_S = 0.07  # s, spacing of the first mesh (chosen)
 NODES_LEAST = 8  # least number of intervals from one gate to the next

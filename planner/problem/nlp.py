@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TextIO
 import casadi as ca
 import numpy as np
 
-from planner.problem.blocks import Block, Blocks
-from planner.problem.deadline import Deadline
-from vehicle.rotation import Array
+from gate_racer.planner.problem.blocks import Block, Blocks
+from gate_racer.planner.problem.deadline import Deadline
+from gate_racer.vehicle.rotation import Array
 
 AMF = 2  # MUMPS's approximate minimum fill ordering, by 40 % the fastest of its orderings on these banded systems
 DAY_S = 86400.0  # s, largest time limit, since IPOPT accepts no infinite one

@@ -11,19 +11,19 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from planner.course.course import Course
-from planner.course.route import along, route
-from planner.models import P, V
-from planner.problem.blocks import Block, Blocks
-from planner.problem.clearance import ClearOfSolids, WithinPrisms
-from planner.problem.deadline import ENDLESS, Deadline
-from planner.problem.nlp import Nlp, Rows
-from planner.problem.terms import Nodes
-from planner.problem.windows import LegEnds
-from vehicle.dynamics import GRAVITY
-from vehicle.errors import UserError
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.planner.course.course import Course
+from gate_racer.planner.course.route import along, route
+from gate_racer.planner.models import P, V
+from gate_racer.planner.problem.blocks import Block, Blocks
+from gate_racer.planner.problem.clearance import ClearOfSolids, WithinPrisms
+from gate_racer.planner.problem.deadline import ENDLESS, Deadline
+from gate_racer.planner.problem.nlp import Nlp, Rows
+from gate_racer.planner.problem.terms import Nodes
+from gate_racer.planner.problem.windows import LegEnds
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 NODES, SPACING_M = 12, 10.0  # least number of nodes per leg; m, largest spacing (chosen)
 INSIDE_NODES = 2  # nodes per leg within a gate

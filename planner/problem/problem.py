@@ -13,19 +13,19 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from planner.course.course import Course
-from planner.models import Model, P, Q, V, W
-from planner.problem.blocks import Block, Blocks
-from planner.problem.bounds import LevelLiftOff, NodeBounds
-from planner.problem.clearance import ClearOfSolids, WithinPrisms, cubic
-from planner.problem.deadline import ENDLESS, Deadline
-from planner.problem.mesh import Mesh, intervals
-from planner.problem.nlp import IterationCallback, Nlp, Rows
-from planner.problem.terms import Duals, Nodes, Point, SpeedLimit, Term, ThrustRateLimit, TurnLimit
-from planner.problem.view import GatesInView
-from planner.problem.windows import LegEnds
-from vehicle.dynamics import flat, rk4, shaped
-from vehicle.rotation import Array
+from gate_racer.planner.course.course import Course
+from gate_racer.planner.models import Model, P, Q, V, W
+from gate_racer.planner.problem.blocks import Block, Blocks
+from gate_racer.planner.problem.bounds import LevelLiftOff, NodeBounds
+from gate_racer.planner.problem.clearance import ClearOfSolids, WithinPrisms, cubic
+from gate_racer.planner.problem.deadline import ENDLESS, Deadline
+from gate_racer.planner.problem.mesh import Mesh, intervals
+from gate_racer.planner.problem.nlp import IterationCallback, Nlp, Rows
+from gate_racer.planner.problem.terms import Duals, Nodes, Point, SpeedLimit, Term, ThrustRateLimit, TurnLimit
+from gate_racer.planner.problem.view import GatesInView
+from gate_racer.planner.problem.windows import LegEnds
+from gate_racer.vehicle.dynamics import flat, rk4, shaped
+from gate_racer.vehicle.rotation import Array
 
 NEAR_M = 3.0  # m, distance from the present path above which a solid is ignored on a mesh
 

@@ -11,10 +11,10 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from planner.models import C, Model, P, W
-from planner.problem.mesh import Mesh, leg_numbers
-from planner.problem.nlp import Rows
-from vehicle.rotation import Array
+from gate_racer.planner.models import C, Model, P, W
+from gate_racer.planner.problem.mesh import Mesh, leg_numbers
+from gate_racer.planner.problem.nlp import Rows
+from gate_racer.vehicle.rotation import Array
 
 SIGNS = tuple(product((-1.0, 1.0), repeat=3))  # sign patterns that express a sum of three magnitudes by linear rows
 TURN_S = 0.03  # s, typical length of an interval, which scales these rows

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from planner.course.course import Course
-from planner.models import P, Q
-from planner.problem.blocks import Block
-from planner.problem.mesh import Mesh, intervals
-from planner.problem.nlp import Rows
-from planner.problem.terms import Nodes, Point, Term
-from tracks.gate import Gate
-from vehicle.camera import Camera
-from vehicle.rotation import Array, conjugate, rotate
+from gate_racer.planner.course.course import Course
+from gate_racer.planner.models import P, Q
+from gate_racer.planner.problem.blocks import Block
+from gate_racer.planner.problem.mesh import Mesh, intervals
+from gate_racer.planner.problem.nlp import Rows
+from gate_racer.planner.problem.terms import Nodes, Point, Term
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, conjugate, rotate
 
 # Fraction of the half image within which the gate's centre stays. With 0.85, plans of VQ2 never had the whole opening in view on
 # the way to 7 of 17 gates.

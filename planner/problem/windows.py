@@ -6,11 +6,11 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from planner.course.course import Course
-from planner.course.legs import Leg
-from planner.problem.nlp import Rows
-from planner.problem.terms import Nodes, Term
-from planner.task import Task
+from gate_racer.planner.course.course import Course
+from gate_racer.planner.course.legs import Leg
+from gate_racer.planner.problem.nlp import Rows
+from gate_racer.planner.problem.terms import Nodes, Term
+from gate_racer.planner.task import Task
 
 CROSSING_SPEED_MIN = 0.5  # m/s, least speed along the gate's axis at its crossing (chosen)
 

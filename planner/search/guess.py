@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.course.course import Course
-from planner.models import Q
-from planner.problem.mesh import Mesh, intervals
-from planner.problem.point_mass import PointMass
-from planner.problem.terms import Point
-from vehicle.rotation import Array, aligned, conjugate, exp, from_euler, log, matrix, product
+from gate_racer.planner.course.course import Course
+from gate_racer.planner.models import Q
+from gate_racer.planner.problem.mesh import Mesh, intervals
+from gate_racer.planner.problem.point_mass import PointMass
+from gate_racer.planner.problem.terms import Point
+from gate_racer.vehicle.rotation import Array, aligned, conjugate, exp, from_euler, log, matrix, product
 
 TURN_SHARE = 0.5  # -, largest body rates of the guess over their limits (chosen)
 

@@ -14,21 +14,21 @@ from functools import partial
 
 import numpy as np
 
-from planner.course.course import Course
-from planner.course.legs import Leg
-from planner.models import P
-from planner.plan import Plan, SolverStatistics
-from planner.problem.deadline import ENDLESS, Deadline
-from planner.problem.mesh import Mesh, intervals
-from planner.problem.nlp import IterationCallback
-from planner.problem.point_mass import PointMass, solve_point_mass
-from planner.problem.problem import TimeOptimalProblem
-from planner.problem.terms import Point
-from planner.search.guess import Guess, guesses
-from planner.search.refinement import LEVELS, WARM, Optimum, coarse, refined
-from planner.search.stretches import from_guess
-from vehicle.errors import UserError
-from vehicle.process import shielded
+from gate_racer.planner.course.course import Course
+from gate_racer.planner.course.legs import Leg
+from gate_racer.planner.models import P
+from gate_racer.planner.plan import Plan, SolverStatistics
+from gate_racer.planner.problem.deadline import ENDLESS, Deadline
+from gate_racer.planner.problem.mesh import Mesh, intervals
+from gate_racer.planner.problem.nlp import IterationCallback
+from gate_racer.planner.problem.point_mass import PointMass, solve_point_mass
+from gate_racer.planner.problem.problem import TimeOptimalProblem
+from gate_racer.planner.problem.terms import Point
+from gate_racer.planner.search.guess import Guess, guesses
+from gate_racer.planner.search.refinement import LEVELS, WARM, Optimum, coarse, refined
+from gate_racer.planner.search.stretches import from_guess
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.process import shielded
 
 LONG = 8  # gates, above which one guess is solved: on longer courses a poor guess costs more than a good one gains
 EXPLORED = 2  # meshes solved for each guess

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.models import Model, P, V, W
-from planner.problem.mesh import Mesh, intervals
-from planner.problem.nlp import IterationCallback
-from planner.problem.problem import Solved, TimeOptimalProblem
-from planner.problem.terms import Duals, Point
-from vehicle.rotation import Array
+from gate_racer.planner.models import Model, P, V, W
+from gate_racer.planner.problem.mesh import Mesh, intervals
+from gate_racer.planner.problem.nlp import IterationCallback
+from gate_racer.planner.problem.problem import Solved, TimeOptimalProblem
+from gate_racer.planner.problem.terms import Duals, Point
+from gate_racer.vehicle.rotation import Array
 
 LEVELS = 6  # largest number of meshes, the first included; the last gains 0.002 % of time
 MENDED = 2  # most further meshes for violations between the nodes of the last, which occur at about one of 200 gates

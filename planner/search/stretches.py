@@ -8,13 +8,13 @@ extends a few gates beyond its end, which are solved again with the next; the wh
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.problem.mesh import Mesh, first_mesh
-from planner.problem.nlp import IterationCallback
-from planner.problem.point_mass import PointMass
-from planner.problem.problem import Solved, TimeOptimalProblem
-from planner.problem.terms import Point
-from planner.search.guess import Guess, first_guess
-from planner.search.refinement import FIRST, LEVELS, WARM, Optimum, coarse, refined
+from gate_racer.planner.problem.mesh import Mesh, first_mesh
+from gate_racer.planner.problem.nlp import IterationCallback
+from gate_racer.planner.problem.point_mass import PointMass
+from gate_racer.planner.problem.problem import Solved, TimeOptimalProblem
+from gate_racer.planner.problem.terms import Point
+from gate_racer.planner.search.guess import Guess, first_guess
+from gate_racer.planner.search.refinement import FIRST, LEVELS, WARM, Optimum, coarse, refined
 
 LONG = 24  # gates, above which a course is solved in stretches
 STRETCH, AHEAD = 12, 2  # gates of a stretch, and of its overlap with the next

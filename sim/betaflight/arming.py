@@ -1,8 +1,8 @@
 """Betaflight's arming: the arm switch and the conditions that disable it. Betaflight 4.4, `src/main/fc/core.c`."""
 
-from link.msp.messages import DisableFlag
-from link.msp.profile import BetaflightProfile
-from sim.betaflight.receiver import Receiver
+from gate_racer.link.msp.messages import DisableFlag
+from gate_racer.link.msp.profile import BetaflightProfile
+from gate_racer.sim.betaflight.receiver import Receiver
 
 NONE = DisableFlag(0)
 

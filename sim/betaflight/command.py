@@ -4,21 +4,21 @@ import argparse
 import contextlib
 from functools import partial
 
-from link.msp.profile import BetaflightProfile
-from link.sockets import parse_address, reachable
-from sim.betaflight.pilot import SafetyPilot
-from sim.betaflight.server import BetaflightServer, open_line
-from sim.betaflight.sitl import firmware
-from sim.betaflight.sitl_controller import SitlController
-from sim.betaflight.station import BetaflightStation
-from sim.physics.setting import SETTINGS
-from sim.view.feed import FeedProcess, VideoOutlet
-from sim.view.look import Look
-from sim.wire.command import VADR
-from sim.wire.server import ReportTick, stop_on_signals
-from sim.worlds.world import World
-from vehicle.command import remark
-from vehicle.errors import UserError
+from gate_racer.link.msp.profile import BetaflightProfile
+from gate_racer.link.sockets import parse_address, reachable
+from gate_racer.sim.betaflight.pilot import SafetyPilot
+from gate_racer.sim.betaflight.server import BetaflightServer, open_line
+from gate_racer.sim.betaflight.sitl import firmware
+from gate_racer.sim.betaflight.sitl_controller import SitlController
+from gate_racer.sim.betaflight.station import BetaflightStation
+from gate_racer.sim.physics.setting import SETTINGS
+from gate_racer.sim.view.feed import FeedProcess, VideoOutlet
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.wire.command import VADR
+from gate_racer.sim.wire.server import ReportTick, stop_on_signals
+from gate_racer.sim.worlds.world import World
+from gate_racer.vehicle.command import remark
+from gate_racer.vehicle.errors import UserError
 
 ELSEWHERE = {  # options of the other wire, and what they are when nothing was said
     "realtime": 1.0, "bind": "", "client": "", "vision_protocol": VADR, "signing_key": None, "pose": False,

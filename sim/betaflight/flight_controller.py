@@ -8,9 +8,9 @@ Betaflight 4.4, `src/main/msp/msp_serial.c`.
 import re
 from typing import Protocol
 
-from link.messages import AttitudeTarget
-from link.msp.framing import Direction, Frame, Parser, pack
-from link.msp.messages import (
+from gate_racer.link.messages import AttitudeTarget
+from gate_racer.link.msp.framing import Direction, Frame, Parser, pack
+from gate_racer.link.msp.messages import (
     Altitude,
     Channels,
     Code,
@@ -19,14 +19,14 @@ from link.msp.messages import (
     RawImu,
     StatusEx,
 )
-from link.msp.multiple import join_multiple
-from link.msp.profile import OWN_ORDER, STICKS, BetaflightProfile
-from sim.betaflight.arming import Arming
-from sim.betaflight.line import Uart
-from sim.betaflight.receiver import Receiver
-from sim.betaflight.setpoints import Setpoints
-from sim.betaflight.settings import settings
-from vehicle.rotation import Array
+from gate_racer.link.msp.multiple import join_multiple
+from gate_racer.link.msp.profile import OWN_ORDER, STICKS, BetaflightProfile
+from gate_racer.sim.betaflight.arming import Arming
+from gate_racer.sim.betaflight.line import Uart
+from gate_racer.sim.betaflight.receiver import Receiver
+from gate_racer.sim.betaflight.setpoints import Setpoints
+from gate_racer.sim.betaflight.settings import settings
+from gate_racer.vehicle.rotation import Array
 
 RX_BUFFER_BYTES = 256
 CLI_GUARD_S = 0.1  # of silence after the '#'

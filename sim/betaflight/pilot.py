@@ -2,11 +2,11 @@
 
 import math
 
-from link.msp.messages import DisableFlag
-from link.msp.profile import LOW_US, MID_US, STICKS, AuxRange, BetaflightProfile
-from sim.betaflight.flight_controller import FlightController
-from sim.betaflight.receiver import CHANNELS, Receiver
-from sim.betaflight.sitl_controller import SitlController
+from gate_racer.link.msp.messages import DisableFlag
+from gate_racer.link.msp.profile import LOW_US, MID_US, STICKS, AuxRange, BetaflightProfile
+from gate_racer.sim.betaflight.flight_controller import FlightController
+from gate_racer.sim.betaflight.receiver import CHANNELS, Receiver
+from gate_racer.sim.betaflight.sitl_controller import SitlController
 
 STREAM_S = 1.0  # of sticks that are to be seen before arming
 HANDOVER_S = 1.0  # from arming on

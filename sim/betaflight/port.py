@@ -1,7 +1,7 @@
 """Companion's end of a simulated line in the same process: waiting advances the simulator's clock."""
 
-from sim.betaflight.station import BetaflightStation
-from sim.simulator import Exposure
+from gate_racer.sim.betaflight.station import BetaflightStation
+from gate_racer.sim.simulator import Exposure
 
 
 class StationPort:

@@ -7,7 +7,7 @@ are centred, throttle is low, and the AUX channels keep their values, the overri
 
 from collections.abc import Sequence
 
-from link.msp.profile import LOW_US, MID_US, STICKS, AuxRange, BetaflightProfile
+from gate_racer.link.msp.profile import LOW_US, MID_US, STICKS, AuxRange, BetaflightProfile
 
 CHANNELS = 16
 NO_PULSE = 0

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from link.messages import Imu
-from link.msp.messages import Altitude, RawAttitude, RawImu
-from link.msp.profile import BetaflightProfile
-from link.msp.units import raw_attitude, raw_imu
-from sim.physics.plant import P, Truth, V
-from sim.sensors import Sensors
-from sim.simulator import Simulator
-from vehicle.rotation import Array
+from gate_racer.link.messages import Imu
+from gate_racer.link.msp.messages import Altitude, RawAttitude, RawImu
+from gate_racer.link.msp.profile import BetaflightProfile
+from gate_racer.link.msp.units import raw_attitude, raw_imu
+from gate_racer.sim.physics.plant import P, Truth, V
+from gate_racer.sim.sensors import Sensors
+from gate_racer.sim.simulator import Simulator
+from gate_racer.vehicle.rotation import Array
 
 LONGEST = 0x7FFF
 

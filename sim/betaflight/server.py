@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from link.msp.ports import SITL_PORT
-from link.priority import real_time
-from link.sockets import LinkError, parse_address
-from sim.betaflight.station import BetaflightStation
-from sim.simulator import Exposure
-from sim.wire.server import LAG_LIMIT_S, EndTimer, ReportTick
+from gate_racer.link.msp.ports import SITL_PORT
+from gate_racer.link.priority import real_time
+from gate_racer.link.sockets import LinkError, parse_address
+from gate_racer.sim.betaflight.station import BetaflightStation
+from gate_racer.sim.simulator import Exposure
+from gate_racer.sim.wire.server import LAG_LIMIT_S, EndTimer, ReportTick
 
 TERMINAL, TCP = "pty", "tcp:"
 AT_ONCE = 4096

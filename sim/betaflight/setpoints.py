@@ -7,11 +7,11 @@ import math
 
 import numpy as np
 
-from link.messages import AttitudeTarget
-from link.msp.profile import BetaflightProfile, pole_s
-from link.msp.sticks import asked_angles, asked_rates
-from sim.betaflight.receiver import Receiver
-from vehicle.rotation import Array, from_euler, to_euler
+from gate_racer.link.messages import AttitudeTarget
+from gate_racer.link.msp.profile import BetaflightProfile, pole_s
+from gate_racer.link.msp.sticks import asked_angles, asked_rates
+from gate_racer.sim.betaflight.receiver import Receiver
+from gate_racer.vehicle.rotation import Array, from_euler, to_euler
 
 STAGES = 3
 LEVEL = (1.0, 0.0, 0.0, 0.0)

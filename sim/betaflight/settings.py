@@ -1,10 +1,10 @@
 """Identification and settings messages of the simulated flight controller for a profile."""
 
-from link.msp.constants import ANGLE, ARM, OVERRIDE
-from link.msp.messages import ApiVersion, BoardInfo, Code, FcVariant, FcVersion, Message
-from link.msp.profile import LEAST_MAP, MID_US, BetaflightProfile
-from link.msp.rates import RATES_TYPE
-from link.msp.settings import LETTERS, ModeRange, ModeRanges, RcTuning, RxConfig, RxMap
+from gate_racer.link.msp.constants import ANGLE, ARM, OVERRIDE
+from gate_racer.link.msp.messages import ApiVersion, BoardInfo, Code, FcVariant, FcVersion, Message
+from gate_racer.link.msp.profile import LEAST_MAP, MID_US, BetaflightProfile
+from gate_racer.link.msp.rates import RATES_TYPE
+from gate_racer.link.msp.settings import LETTERS, ModeRange, ModeRanges, RcTuning, RxConfig, RxMap
 
 MAX_CHECK_US = 1900  # Betaflight's default
 CRSF = 9  # of its serial receivers

@@ -21,19 +21,19 @@ from pathlib import Path
 
 import numpy as np
 
-from link.messages import Attitude, Imu
-from link.msp.ports import SITL_PORT
-from link.msp.profile import BetaflightProfile
-from link.msp.units import raw_imu
-from link.sockets import LOOPBACK, LinkError, bind_udp
-from sim.betaflight.sitl_settings import UARTS, set_up
-from sim.physics.plant import Truth
-from sim.sensors import Sensors
-from vehicle.cache import cache_folder
-from vehicle.dynamics import GRAVITY
-from vehicle.errors import UserError
-from vehicle.rotation import Array
-from vehicle.vehicle import Rotors, Vehicle
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.link.msp.ports import SITL_PORT
+from gate_racer.link.msp.profile import BetaflightProfile
+from gate_racer.link.msp.units import raw_imu
+from gate_racer.link.sockets import LOOPBACK, LinkError, bind_udp
+from gate_racer.sim.betaflight.sitl_settings import UARTS, set_up
+from gate_racer.sim.physics.plant import Truth
+from gate_racer.sim.sensors import Sensors
+from gate_racer.vehicle.cache import cache_folder
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Rotors, Vehicle
 
 MOTION_PORT, MOTORS_PORT = 9003, 9002
 MOTION, MOTORS = (

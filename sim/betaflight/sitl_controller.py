@@ -10,14 +10,14 @@ import math
 import select
 import socket
 
-from link.messages import AttitudeTarget
-from link.msp.framing import Direction, Frame, Parser, pack
-from link.msp.messages import Channels, Code, DisableFlag, StatusEx
-from link.msp.profile import BetaflightProfile
-from sim.betaflight.line import Uart
-from sim.betaflight.receiver import Receiver
-from sim.betaflight.sitl import Sitl
-from vehicle.rotation import Array
+from gate_racer.link.messages import AttitudeTarget
+from gate_racer.link.msp.framing import Direction, Frame, Parser, pack
+from gate_racer.link.msp.messages import Channels, Code, DisableFlag, StatusEx
+from gate_racer.link.msp.profile import BetaflightProfile
+from gate_racer.sim.betaflight.line import Uart
+from gate_racer.sim.betaflight.receiver import Receiver
+from gate_racer.sim.betaflight.sitl import Sitl
+from gate_racer.vehicle.rotation import Array
 
 # In runs of the serial task, which carries out one command each and is late at times: more would queue up.
 STICKS_EVERY, STATUS_EVERY = 3, 10

@@ -1,7 +1,7 @@
 """Settings of the firmware for a profile, as command-line input. Betaflight 4.4.3, `src/main/cli/settings.c`."""
 
-from link.msp.constants import ANGLE, ARM, OVERRIDE
-from link.msp.profile import BetaflightProfile
+from gate_racer.link.msp.constants import ANGLE, ARM, OVERRIDE
+from gate_racer.link.msp.profile import BetaflightProfile
 
 UARTS = 2  # that speak MSP: the companion's, and the transmitter's
 RATE_KINDS = {"betaflight": "BETAFLIGHT", "actual": "ACTUAL", "quick": "QUICK"}

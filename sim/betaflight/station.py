@@ -5,18 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from link.messages import Arm
-from link.msp.profile import BetaflightProfile
-from sim.betaflight.flight_controller import FlightController
-from sim.betaflight.pilot import SafetyPilot
-from sim.betaflight.sensing import SimulatedSensing
-from sim.betaflight.sitl import Sitl, SitlMotors
-from sim.betaflight.sitl_controller import SitlController
-from sim.physics.plant import UnmodelledAcceleration
-from sim.physics.setting import Setting
-from sim.sensors import Sensors
-from sim.simulator import Exposure, Simulator
-from sim.worlds.world import World
+from gate_racer.link.messages import Arm
+from gate_racer.link.msp.profile import BetaflightProfile
+from gate_racer.sim.betaflight.flight_controller import FlightController
+from gate_racer.sim.betaflight.pilot import SafetyPilot
+from gate_racer.sim.betaflight.sensing import SimulatedSensing
+from gate_racer.sim.betaflight.sitl import Sitl, SitlMotors
+from gate_racer.sim.betaflight.sitl_controller import SitlController
+from gate_racer.sim.physics.plant import UnmodelledAcceleration
+from gate_racer.sim.physics.setting import Setting
+from gate_racer.sim.sensors import Sensors
+from gate_racer.sim.simulator import Exposure, Simulator
+from gate_racer.sim.worlds.world import World
 
 MOTION_HZ = 480.0  # of the physics: rates that are read are at most 2 ms old; a real rate loop's are fresh
 SITL_HZ = 900.0  # of motion for the firmware, whose rate loop is as fast as a real one

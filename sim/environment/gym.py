@@ -11,11 +11,11 @@ from gymnasium.spaces import Box
 from gymnasium.utils import seeding
 from gymnasium.vector.utils import batch_space
 
-from sim.environment.racing import Options, RacingEnvironment
-from tracks.observation import ACTION, OBSERVATION
-from tracks.track import Track
-from vehicle.rotation import Array, Mask
-from vehicle.vehicle import Vehicle
+from gate_racer.sim.environment.racing import Options, RacingEnvironment
+from gate_racer.tracks.observation import ACTION, OBSERVATION
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array, Mask
+from gate_racer.vehicle.vehicle import Vehicle
 
 OBSERVATIONS = Box(-np.inf, np.inf, (OBSERVATION.size,), np.float64)  # scaled to about -1..1, unbounded
 ACTIONS = Box(-1.0, 1.0, (ACTION.size,), np.float64)

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.environment.reward import rewarded
-from sim.physics.jit import inlined, njit
-from tracks.observation import Scaling
-from tracks.track import Track
-from vehicle.dynamics import drag
-from vehicle.rotation import Array, product, rotate
-from vehicle.vehicle import Vehicle
+from gate_racer.sim.environment.reward import rewarded
+from gate_racer.sim.physics.jit import inlined, njit
+from gate_racer.tracks.observation import Scaling
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.dynamics import drag
+from gate_racer.vehicle.rotation import Array, product, rotate
+from gate_racer.vehicle.vehicle import Vehicle
 
 
 class CourseArrays(NamedTuple):

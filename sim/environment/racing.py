@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sim.environment import kernel
-from sim.environment.reward import Reward
-from sim.environment.starts import Perturbation, StartStates
-from sim.physics.batch import Batch
-from sim.physics.contact import Colliders
-from sim.physics.observation import ObservationModel
-from sim.physics.plant import RIGID, P
-from sim.physics.residual import ResidualAcceleration
-from sim.physics.setting import SETTINGS, Setting
-from tracks.observation import ACTION, OBSERVATION, Scaling
-from tracks.track import Track
-from vehicle.errors import UserError
-from vehicle.rotation import Array, Indices, Mask
-from vehicle.vehicle import Vehicle
+from gate_racer.sim.environment import kernel
+from gate_racer.sim.environment.reward import Reward
+from gate_racer.sim.environment.starts import Perturbation, StartStates
+from gate_racer.sim.physics.batch import Batch
+from gate_racer.sim.physics.contact import Colliders
+from gate_racer.sim.physics.observation import ObservationModel
+from gate_racer.sim.physics.plant import RIGID, P
+from gate_racer.sim.physics.residual import ResidualAcceleration
+from gate_racer.sim.physics.setting import SETTINGS, Setting
+from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array, Indices, Mask
+from gate_racer.vehicle.vehicle import Vehicle
 
 ERRORS = 9  # observation errors: position (m), velocity (m/s) and attitude (rad, rotation vector), world
 TRUTH = 15  # true position (3), velocity (3) and rotation matrix (9), scaled

@@ -7,7 +7,7 @@ body rates, and the network's outputs, each in -1..1, for the change of the acti
 import math
 from typing import NamedTuple
 
-from sim.physics.jit import inlined
+from gate_racer.sim.physics.jit import inlined
 
 
 class Reward(NamedTuple):

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.physics.plant import P, Q, V
-from tracks.track import Track
-from vehicle.rotation import Array, from_euler, product
+from gate_racer.sim.physics.plant import P, Q, V
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array, from_euler, product
 
 SLOTS = 64  # passages stored per gate (chosen)
 SPEED_M_S = 5.0  # m/s, initial speed at a gate without a stored passage (chosen)

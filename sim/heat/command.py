@@ -6,25 +6,25 @@ import time
 from functools import partial
 from pathlib import Path
 
-from link.peer import Address
-from link.profile import Profile
-from link.signing import read_key
-from link.sockets import bind_udp
-from sim.heat.heat import Heat, HeatSetup
-from sim.heat.server import LockstepHeatServer, RealTimeHeatServer
-from sim.heat.standings import Commentator, standings, write_standings
-from sim.physics.plant import UnmodelledAcceleration
-from sim.physics.setting import SETTINGS
-from sim.view.feed import FeedProcess, VideoOutlet
-from sim.view.look import Look
-from sim.wire.command import VADR, addresses
-from sim.wire.line import ClientEndpoint
-from sim.wire.server import stop_on_signals
-from sim.wire.station import Station
-from sim.worlds.world import World
-from tracks.grid import MOST, SPACING_M
-from vehicle.command import remark
-from vehicle.errors import UserError
+from gate_racer.link.peer import Address
+from gate_racer.link.profile import Profile
+from gate_racer.link.signing import read_key
+from gate_racer.link.sockets import bind_udp
+from gate_racer.sim.heat.heat import Heat, HeatSetup
+from gate_racer.sim.heat.server import LockstepHeatServer, RealTimeHeatServer
+from gate_racer.sim.heat.standings import Commentator, standings, write_standings
+from gate_racer.sim.physics.plant import UnmodelledAcceleration
+from gate_racer.sim.physics.setting import SETTINGS
+from gate_racer.sim.view.feed import FeedProcess, VideoOutlet
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.wire.command import VADR, addresses
+from gate_racer.sim.wire.line import ClientEndpoint
+from gate_racer.sim.wire.server import stop_on_signals
+from gate_racer.sim.wire.station import Station
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.grid import MOST, SPACING_M
+from gate_racer.vehicle.command import remark
+from gate_racer.vehicle.errors import UserError
 
 ALONE = {"record": None, "vision_protocol": VADR, "msp": "pty"}  # defaults of single-vehicle options
 PORT_STEP = 1  # offset between the ports of consecutive pilots, as between PX4 instances

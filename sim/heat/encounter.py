@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.physics.contact import REST_M_S, Body
-from sim.physics.plant import P, Q, V, W
-from vehicle.rotation import Array, matrix
+from gate_racer.sim.physics.contact import REST_M_S, Body
+from gate_racer.sim.physics.plant import P, Q, V, W
+from gate_racer.vehicle.rotation import Array, matrix
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,19 @@ from itertools import combinations
 
 import numpy as np
 
-from link.messages import Arm
-from link.profile import Profile
-from sim.heat.encounter import CollidingBody, impact
-from sim.heat.traffic import Traffic
-from sim.heat.wake import rotors_of
-from sim.physics.contact import ColliderKind, Contact
-from sim.physics.plant import UnmodelledAcceleration
-from sim.physics.setting import Setting
-from sim.referee import RunStatus
-from sim.simulator import Simulator
-from sim.worlds.world import World
-from tracks.grid import SPACING_M, place
-from vehicle.rotation import Array
+from gate_racer.link.messages import Arm
+from gate_racer.link.profile import Profile
+from gate_racer.sim.heat.encounter import CollidingBody, impact
+from gate_racer.sim.heat.traffic import Traffic
+from gate_racer.sim.heat.wake import rotors_of
+from gate_racer.sim.physics.contact import ColliderKind, Contact
+from gate_racer.sim.physics.plant import UnmodelledAcceleration
+from gate_racer.sim.physics.setting import Setting
+from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.grid import SPACING_M, place
+from gate_racer.vehicle.rotation import Array
 
 APART_S = 0.25  # s without contact after which the next contact of a pair counts as another encounter
 NEXT_SEED = 1000  # offset between the seeds of consecutive vehicles

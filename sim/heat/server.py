@@ -5,12 +5,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from link.peer import Address
-from link.priority import real_time
-from sim.heat.heat import Heat
-from sim.referee import RunStatus
-from sim.wire.line import ClientEndpoint, listen
-from sim.wire.server import FAREWELLS, GONE_S, LAG_LIMIT_S, PAUSE_S, EndTimer, LocalCamera, RemoteCamera
+from gate_racer.link.peer import Address
+from gate_racer.link.priority import real_time
+from gate_racer.sim.heat.heat import Heat
+from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.wire.line import ClientEndpoint, listen
+from gate_racer.sim.wire.server import FAREWELLS, GONE_S, LAG_LIMIT_S, PAUSE_S, EndTimer, LocalCamera, RemoteCamera
 
 ReportHeatTick = Callable[[Heat, float], None]  # called after each tick with the lag in s
 

@@ -4,8 +4,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sim.heat.heat import Heat
-from vehicle.files import write_file
+from gate_racer.sim.heat.heat import Heat
+from gate_racer.vehicle.files import write_file
 
 
 @dataclass(frozen=True)

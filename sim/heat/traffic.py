@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from link.messages import RivalState
-from sim.heat.wake import Rotors, downwash
-from sim.physics.contact import body_of
-from sim.physics.plant import Q, Truth, V
-from vehicle.rotation import Array, Vector, exp, product
-from vehicle.vehicle import Vehicle
+from gate_racer.link.messages import RivalState
+from gate_racer.sim.heat.wake import Rotors, downwash
+from gate_racer.sim.physics.contact import body_of
+from gate_racer.sim.physics.plant import Q, Truth, V
+from gate_racer.vehicle.rotation import Array, Vector, exp, product
+from gate_racer.vehicle.vehicle import Vehicle
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.physics.plant import Q, V
-from vehicle.rotation import Array, matrix
-from vehicle.vehicle import Vehicle
+from gate_racer.sim.physics.plant import Q, V
+from gate_racer.vehicle.rotation import Array, matrix
+from gate_racer.vehicle.vehicle import Vehicle
 
 AIR_KG_M3 = 1.225  # air density at sea level, 15 deg C (ISA)
 SPREAD = 0.08  # growth of the Gaussian's standard deviation per distance, from Pope's half-width

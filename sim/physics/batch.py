@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from sim.physics import rates_plant, swift, swift_plant
-from sim.physics.contact import NOTHING, Colliders, body_of, far
-from sim.physics.jit import boxed, inlined, njit
-from sim.physics.lanes import LANES, gather, scatter
-from sim.physics.mixer import MixedRates
-from sim.physics.plant import RIGID, SUBSTEP_S
-from sim.physics.setting import Setting
-from sim.physics.swift import ALL
-from vehicle.dynamics import GRAVITY, RATES_X
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.sim.physics import rates_plant, swift, swift_plant
+from gate_racer.sim.physics.contact import NOTHING, Colliders, body_of, far
+from gate_racer.sim.physics.jit import boxed, inlined, njit
+from gate_racer.sim.physics.lanes import LANES, gather, scatter
+from gate_racer.sim.physics.mixer import MixedRates
+from gate_racer.sim.physics.plant import RIGID, SUBSTEP_S
+from gate_racer.sim.physics.setting import Setting
+from gate_racer.sim.physics.swift import ALL
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 FEW = 4  # vehicles; with fewer, one by one is faster than a partly filled block of lanes
 PUSH_M_S2 = 500.0  # m/s^2, upper bound of any vehicle's acceleration, drag at 100 m/s included

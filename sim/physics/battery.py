@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.physics.jit import inlined
-from vehicle.powertrain import Battery
-from vehicle.rotation import Array
+from gate_racer.sim.physics.jit import inlined
+from gate_racer.vehicle.powertrain import Battery
+from gate_racer.vehicle.rotation import Array
 
 ENERGY, SLOW, FAST = range(3)
 CUT_OFF_V = 3.0  # V, lower limit of one cell's voltage: the cut-off of a pack's protection

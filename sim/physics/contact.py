@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.physics.jit import njit
-from tracks.solids import bars, stand
-from tracks.track import Track
-from vehicle.rotation import Array, conjugate, matrix, rotate
-from vehicle.vehicle import Vehicle
+from gate_racer.sim.physics.jit import njit
+from gate_racer.tracks.solids import bars, stand
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array, conjugate, matrix, rotate
+from gate_racer.vehicle.vehicle import Vehicle
 
 WALL_M = 5.0  # m, thickness of the walls of the bounds
 REST_M_S = 0.2  # m/s, approach speed below which the restitution is zero

@@ -8,9 +8,9 @@ State (9,): integral (3), filtered rates (3), filtered angular acceleration (3).
 import math
 from typing import NamedTuple
 
-from sim.physics.jit import inlined
-from vehicle.powertrain import FlightControllerParameters, SpeedMap
-from vehicle.vehicle import Rotors
+from gate_racer.sim.physics.jit import inlined
+from gate_racer.vehicle.powertrain import FlightControllerParameters, SpeedMap
+from gate_racer.vehicle.vehicle import Rotors
 
 # Betaflight's PTERM_SCALE 0.032029, ITERM_SCALE 0.244381 and DTERM_SCALE 0.000529: thousandths of the motor range per deg/s.
 P_SCALE, I_SCALE, D_SCALE = (math.degrees(1) / 1000 * scale for scale in (0.032029, 0.244381, 0.000529))

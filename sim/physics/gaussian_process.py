@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vehicle.rotation import Array, Indices
+from gate_racer.vehicle.rotation import Array, Indices
 
 WAVES = 1024  # random Fourier features of each part of a sample (chosen)
 LONGEST = 1e3  # standard deviations of a feature, upper bound of a length scale: the correlation then changes by 1e-5

@@ -13,9 +13,9 @@ import numba
 import numpy as np
 from numba.extending import register_jitable
 
-from vehicle import dynamics, rotation
-from vehicle.cache import cache_folder
-from vehicle.rotation import Array
+from gate_racer.vehicle import dynamics, rotation
+from gate_racer.vehicle.cache import cache_folder
+from gate_racer.vehicle.rotation import Array
 
 _SOURCES = [Path(dynamics.__file__), Path(rotation.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
 _KEY = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES) + numba.__version__.encode()).hexdigest()[:16]

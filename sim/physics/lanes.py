@@ -3,7 +3,7 @@
 A single vehicle is i = 0, n = 1. States are tuples of scalars, which stay in registers where arrays would be allocated.
 """
 
-from sim.physics.jit import inlined
+from gate_racer.sim.physics.jit import inlined
 
 LANES = 32  # vehicles per block
 

@@ -9,9 +9,9 @@ outputs; here it is thrust). There the rate loop slews more slowly than the roto
 
 from typing import NamedTuple
 
-from sim.physics.jit import inlined
-from vehicle.dynamics import RatesParameters, authority
-from vehicle.vehicle import Vehicle
+from gate_racer.sim.physics.jit import inlined
+from gate_racer.vehicle.dynamics import RatesParameters, authority
+from gate_racer.vehicle.vehicle import Vehicle
 
 
 class MixedRates(NamedTuple):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.physics import gaussian_process
-from sim.physics.gaussian_process import Draw, Kernel
-from sim.physics.plant import P, Q, V
-from vehicle.rotation import Array, Indices, exp, product, rotate
+from gate_racer.sim.physics import gaussian_process
+from gate_racer.sim.physics.gaussian_process import Draw, Kernel
+from gate_racer.sim.physics.plant import P, Q, V
+from gate_racer.vehicle.rotation import Array, Indices, exp, product, rotate
 
 ERRORS = 9  # position (m), velocity (m/s), attitude (rad, rotation vector), world: observed minus true
 RETURN_M, AWAY_M = 2.0, 20.0  # m, a revisit: nearer than the first, and over the second farther along the path

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from link.messages import AttitudeTarget
-from sim.physics.contact import NOTHING, Body, Colliders, Contact, body_of, corners_w
-from sim.physics.jit import boxed
-from tracks.track import Start
-from vehicle.dynamics import GRAVITY, RATES_X
-from vehicle.rotation import Array, conjugate, log, matrix, product
-from vehicle.vehicle import Vehicle
+from gate_racer.link.messages import AttitudeTarget
+from gate_racer.sim.physics.contact import NOTHING, Body, Colliders, Contact, body_of, corners_w
+from gate_racer.sim.physics.jit import boxed
+from gate_racer.tracks.track import Start
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
+from gate_racer.vehicle.rotation import Array, conjugate, log, matrix, product
+from gate_racer.vehicle.vehicle import Vehicle
 
 CLEAR_M = 0.05  # m, clearance from the bounds after which contact with them counts (chosen)
 SUBSTEP_S = 1 / 960  # s, an eighth of a tick at 120 Hz, near the 1 kHz loop of a flight controller

@@ -4,15 +4,15 @@ import math
 
 import numpy as np
 
-from sim.physics import lanes
-from sim.physics.contact import Colliders, collide
-from sim.physics.jit import boxed, inlined, njit
-from sim.physics.mixer import MixedRates, mixed
-from sim.physics.plant import Plant, UnmodelledAcceleration
-from tracks.track import Start
-from vehicle.dynamics import RATES_X, drag, rates
-from vehicle.rotation import Array, conjugate, rotate
-from vehicle.vehicle import Vehicle
+from gate_racer.sim.physics import lanes
+from gate_racer.sim.physics.contact import Colliders, collide
+from gate_racer.sim.physics.jit import boxed, inlined, njit
+from gate_racer.sim.physics.mixer import MixedRates, mixed
+from gate_racer.sim.physics.plant import Plant, UnmodelledAcceleration
+from gate_racer.tracks.track import Start
+from gate_racer.vehicle.dynamics import RATES_X, drag, rates
+from gate_racer.vehicle.rotation import Array, conjugate, rotate
+from gate_racer.vehicle.vehicle import Vehicle
 
 THRUST = RATES_X["c"].at.start
 

@@ -8,9 +8,9 @@ import math
 
 import numpy as np
 
-from sim.physics.contact import Solids
-from sim.physics.jit import njit
-from vehicle.rotation import Array
+from gate_racer.sim.physics.contact import Solids
+from gate_racer.sim.physics.jit import njit
+from gate_racer.vehicle.rotation import Array
 
 NOTHING = -1  # index of a ray without a hit
 

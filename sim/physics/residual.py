@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from link.messages import AttitudeTarget
-from sim.physics.observation import ObservationModel, Scaler, features
-from sim.physics.plant import RIGID, P, Q, UnmodelledAcceleration, V
-from sim.physics.setting import Setting, make_plant
-from tracks.track import Start
-from vehicle.errors import UserError
-from vehicle.files import read_arrays, reading, write_arrays
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.link.messages import AttitudeTarget
+from gate_racer.sim.physics.observation import ObservationModel, Scaler, features
+from gate_racer.sim.physics.plant import RIGID, P, Q, UnmodelledAcceleration, V
+from gate_racer.sim.physics.setting import Setting, make_plant
+from gate_racer.tracks.track import Start
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import read_arrays, reading, write_arrays
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 NEIGHBOURS = 5  # nearest samples averaged, as in the paper
 WINDOW_S = 0.05  # s, averaging window of one sample: the paper's 1000 samples in 50 s

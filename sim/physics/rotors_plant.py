@@ -9,14 +9,14 @@ from typing import Protocol
 
 import numpy as np
 
-from sim.physics import lanes
-from sim.physics.contact import Colliders, collide
-from sim.physics.jit import boxed, inlined, njit
-from sim.physics.plant import Plant, Truth, UnmodelledAcceleration
-from tracks.track import Start
-from vehicle.dynamics import drag, rotors
-from vehicle.rotation import Array, conjugate, rotate
-from vehicle.vehicle import Vehicle
+from gate_racer.sim.physics import lanes
+from gate_racer.sim.physics.contact import Colliders, collide
+from gate_racer.sim.physics.jit import boxed, inlined, njit
+from gate_racer.sim.physics.plant import Plant, Truth, UnmodelledAcceleration
+from gate_racer.tracks.track import Start
+from gate_racer.vehicle.dynamics import drag, rotors
+from gate_racer.vehicle.rotation import Array, conjugate, rotate
+from gate_racer.vehicle.vehicle import Vehicle
 
 STATES = 17  # ROTORS_X and four thrusts, N
 THRUSTS = slice(13, STATES)

@@ -16,13 +16,13 @@ a pilot that flies by IMU and camera makes its own observations, so that only th
 
 from dataclasses import dataclass
 
-from sim.physics.contact import Colliders
-from sim.physics.plant import Plant, UnmodelledAcceleration
-from sim.physics.rates_plant import RatesPlant
-from sim.physics.rotors_plant import MotorSource, RotorsPlant
-from sim.physics.swift_plant import SwiftPlant
-from tracks.track import Start
-from vehicle.vehicle import Vehicle
+from gate_racer.sim.physics.contact import Colliders
+from gate_racer.sim.physics.plant import Plant, UnmodelledAcceleration
+from gate_racer.sim.physics.rates_plant import RatesPlant
+from gate_racer.sim.physics.rotors_plant import MotorSource, RotorsPlant
+from gate_racer.sim.physics.swift_plant import SwiftPlant
+from gate_racer.tracks.track import Start
+from gate_racer.vehicle.vehicle import Vehicle
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.physics import battery as battery_model
-from sim.physics import flight_controller, lanes
-from sim.physics.battery import BatteryParameters, discharged, sags, voltage
-from sim.physics.flight_controller import ControllerParameters, SpeedMapParameters, rate_loop, smoothing, steady_speed
-from sim.physics.jit import inlined
-from vehicle.dynamics import GRAVITY, translation
-from vehicle.layout import layout
-from vehicle.rotation import Array, conjugate, rate, rotate
-from vehicle.vehicle import Vehicle
+from gate_racer.sim.physics import battery as battery_model
+from gate_racer.sim.physics import flight_controller, lanes
+from gate_racer.sim.physics.battery import BatteryParameters, discharged, sags, voltage
+from gate_racer.sim.physics.flight_controller import (
+    ControllerParameters,
+    SpeedMapParameters,
+    rate_loop,
+    smoothing,
+    steady_speed,
+)
+from gate_racer.sim.physics.jit import inlined
+from gate_racer.vehicle.dynamics import GRAVITY, translation
+from gate_racer.vehicle.layout import layout
+from gate_racer.vehicle.rotation import Array, conjugate, rate, rotate
+from gate_racer.vehicle.vehicle import Vehicle
 
 X = layout(
     p=("x y z", "m", "world NED"),

@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from sim.physics import lanes, swift
-from sim.physics.battery import voltage
-from sim.physics.contact import Colliders, collide
-from sim.physics.flight_controller import steady_speed
-from sim.physics.jit import boxed, inlined, njit, record
-from sim.physics.plant import Plant, UnmodelledAcceleration
-from sim.physics.swift import ALL, Terms
-from tracks.track import Start
-from vehicle.rotation import Array
-from vehicle.vehicle import ThrottleCurve, Vehicle
+from gate_racer.sim.physics import lanes, swift
+from gate_racer.sim.physics.battery import voltage
+from gate_racer.sim.physics.contact import Colliders, collide
+from gate_racer.sim.physics.flight_controller import steady_speed
+from gate_racer.sim.physics.jit import boxed, inlined, njit, record
+from gate_racer.sim.physics.plant import Plant, UnmodelledAcceleration
+from gate_racer.sim.physics.swift import ALL, Terms
+from gate_racer.tracks.track import Start
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import ThrottleCurve, Vehicle
 
 
 @inlined

@@ -16,18 +16,18 @@ from typing import Any, Protocol
 import cv2
 import numpy as np
 
-from link.messages import VideoFrame
-from link.peer import Address
-from link.priority import prefer
-from link.profile import Profile
-from link.video import datagrams
-from sim.simulator import Exposure
-from sim.view.look import Look
-from sim.view.renderer import RenderedCamera
-from tracks.track import Track
-from vehicle.errors import UserError
-from vehicle.process import end, shielded
-from vehicle.vehicle import Vehicle
+from gate_racer.link.messages import VideoFrame
+from gate_racer.link.peer import Address
+from gate_racer.link.priority import prefer
+from gate_racer.link.profile import Profile
+from gate_racer.link.video import datagrams
+from gate_racer.sim.simulator import Exposure
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.view.renderer import RenderedCamera
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.process import end, shielded
+from gate_racer.vehicle.vehicle import Vehicle
 
 START_S = 60.0  # s, time limit for the outlet to open; it takes about 2 s
 ENOUGH = 0.8  # fraction of the images due that a vision-based client needs (chosen)

@@ -10,15 +10,15 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from link.rflysim.config import pinhole
-from link.rflysim.images import encode_payload
-from link.rflysim.request import SensorRequest
-from sim.simulator import Exposure
-from sim.view.look import Look
-from sim.view.mount import mount_of
-from sim.view.renderer import RenderedCamera
-from tracks.track import Track
-from vehicle.rotation import Array, from_euler, matrix, product
+from gate_racer.link.rflysim.config import pinhole
+from gate_racer.link.rflysim.images import encode_payload
+from gate_racer.link.rflysim.request import SensorRequest
+from gate_racer.sim.simulator import Exposure
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.view.mount import mount_of
+from gate_racer.sim.view.renderer import RenderedCamera
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array, from_euler, matrix, product
 
 FACES = ((0, 0), (0, 90), (0, -90), (0, 180), (90, 0), (-90, 0))  # pitch and yaw of each face, deg
 FACE_DEG = 92.0  # deg, field of view of a face, over 90 so that no seam shows

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from sim.view import texture
-from sim.view.light import pool
-from sim.view.shapes import SQUARE, box, disc, lines, patch, polyline, surface
-from vehicle.rotation import DOWN_W, Array
+from gate_racer.sim.view import texture
+from gate_racer.sim.view.light import pool
+from gate_racer.sim.view.shapes import SQUARE, box, disc, lines, patch, polyline, surface
+from gate_racer.vehicle.rotation import DOWN_W, Array
 
 LAMP = 2.0  # shine above 1 marks a lamp, whose brightness is that of the look
 

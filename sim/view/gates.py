@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from sim.view import texture
-from sim.view.look import Look
-from sim.view.shapes import SQUARE, surface
-from tracks.gate import Gate
-from tracks.track import Track
-from vehicle.rotation import Array
+from gate_racer.sim.view import texture
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.view.shapes import SQUARE, surface
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array
 
 
 def drawn_gates(track: Track) -> list[Gate]:

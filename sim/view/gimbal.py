@@ -5,22 +5,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from link.rflysim.config import UNIT_TOLERANCE, pinhole
-from link.rflysim.gimbal import GimbalOrder, GimbalState
-from link.rflysim.images import encode_payload
-from link.rflysim.request import IDENTITY, Floats, SensorRequest
-from link.rflysim.sensors import INFRARED, INFRARED_GREY, RGB
-from sim.physics.rays import cast
-from sim.simulator import Exposure
-from sim.view.infrared import in_light
-from sim.view.look import Look
-from sim.view.mount import mount_of
-from sim.view.ranging import RANGE_M
-from sim.view.renderer import RenderedCamera
-from sim.view.surroundings import Surroundings
-from tracks.track import Track
-from vehicle.errors import UserError
-from vehicle.rotation import from_euler, matrix, normalised, to_euler
+from gate_racer.link.rflysim.config import UNIT_TOLERANCE, pinhole
+from gate_racer.link.rflysim.gimbal import GimbalOrder, GimbalState
+from gate_racer.link.rflysim.images import encode_payload
+from gate_racer.link.rflysim.request import IDENTITY, Floats, SensorRequest
+from gate_racer.link.rflysim.sensors import INFRARED, INFRARED_GREY, RGB
+from gate_racer.sim.physics.rays import cast
+from gate_racer.sim.simulator import Exposure
+from gate_racer.sim.view.infrared import in_light
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.view.mount import mount_of
+from gate_racer.sim.view.ranging import RANGE_M
+from gate_racer.sim.view.renderer import RenderedCamera
+from gate_racer.sim.view.surroundings import Surroundings
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import from_euler, matrix, normalised, to_euler
 
 LIGHTS = RGB, INFRARED, INFRARED_GREY  # TypeID of the spectrum for each value of `GimbalOrder.light`
 LEAST_FOV_DEG = 1.0  # lower limit of the field of view under zoom (chosen)

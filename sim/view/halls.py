@@ -10,13 +10,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sim.view import texture
-from sim.view.furniture import aircraft, ceiling_lamp, pillar, start_lamp, truss
-from sim.view.light import gate_pool
-from sim.view.shapes import box, lines, patch
-from tracks.gate import Gate
-from tracks.track import Track
-from vehicle.rotation import Array, matrix
+from gate_racer.sim.view import texture
+from gate_racer.sim.view.furniture import aircraft, ceiling_lamp, pillar, start_lamp, truss
+from gate_racer.sim.view.light import gate_pool
+from gate_racer.sim.view.shapes import box, lines, patch
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array, matrix
 
 CLEARANCE_M = 4.0  # m, least distance of furniture from the straight lines start-gate-gate (chosen)
 GREY, YELLOW, PURPLE = (0.38, 0.38, 0.38), (0.36, 0.33, 0.0), (0.05, 0.03, 0.07)

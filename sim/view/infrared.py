@@ -3,8 +3,8 @@
 import cv2
 import numpy as np
 
-from link.rflysim.sensors import GREY, INFRARED, INFRARED_GREY
-from sim.view.texture import Image
+from gate_racer.link.rflysim.sensors import GREY, INFRARED, INFRARED_GREY
+from gate_racer.sim.view.texture import Image
 
 
 def in_light(image: Image, type_id: int) -> Image:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.view.gates import drawn_gates, hole_m
-from sim.view.look import Look
-from tracks.track import Track
-from vehicle.camera import Camera
-from vehicle.rotation import Array, matrix
+from gate_racer.sim.view.gates import drawn_gates, hole_m
+from gate_racer.sim.view.look import Look
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, matrix
 
 NEAR_M = 0.1  # m, near clipping distance along the optical axis
 NEARER_M = 0.5  # m, depth by which an occluder is nearer than the gate's plane; exceeds the depth of an oblique frame

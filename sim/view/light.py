@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sim.view.shapes import SQUARE, triangles
-from tracks.gate import Gate
-from tracks.track import Track
-from vehicle.rotation import Array
+from gate_racer.sim.view.shapes import SQUARE, triangles
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array
 
 CORRIDOR, POOL = 5, 12  # floats per vertex
 BELOW_M = 0.5  # m, height of the ribbon below the line through the centres of the openings

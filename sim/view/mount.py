@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from link.rflysim.checks import EARTH_FIXED, ON_GROUND
-from link.rflysim.config import mount_deg
-from link.rflysim.request import SensorRequest
-from sim.simulator import Exposure
-from vehicle.rotation import Array, from_euler, matrix, product
+from gate_racer.link.rflysim.checks import EARTH_FIXED, ON_GROUND
+from gate_racer.link.rflysim.config import mount_deg
+from gate_racer.link.rflysim.request import SensorRequest
+from gate_racer.sim.simulator import Exposure
+from gate_racer.vehicle.rotation import Array, from_euler, matrix, product
 
 
 @dataclass(frozen=True)

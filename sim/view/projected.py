@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sim.heat.traffic import Rival
-from sim.view.gates import drawn_gates, hole_m
-from sim.view.look import Look
-from sim.worlds.deviations import AS_BELIEVED, CameraDeviation
-from sim.worlds.video import MarkovChain
-from tracks.track import Track
-from vehicle.camera import Camera
-from vehicle.config import load
-from vehicle.rotation import Array, matrix
+from gate_racer.sim.heat.traffic import Rival
+from gate_racer.sim.view.gates import drawn_gates, hole_m
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.worlds.deviations import AS_BELIEVED, CameraDeviation
+from gate_racer.sim.worlds.video import MarkovChain
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.config import load
+from gate_racer.vehicle.rotation import Array, matrix
 
 NOISE = Path(__file__).parent / "corner_noise.yaml"
 BORDER_PX = 2.0  # px, margin of the image's border within which an opening may be cut

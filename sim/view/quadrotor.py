@@ -5,10 +5,10 @@ from functools import cache
 
 import numpy as np
 
-from sim.heat.traffic import Rival
-from sim.view import texture
-from sim.view.shapes import SOLID, Floats, box, disc, patch, stack
-from vehicle.rotation import Array, Vector, matrix
+from gate_racer.sim.heat.traffic import Rival
+from gate_racer.sim.view import texture
+from gate_racer.sim.view.shapes import SOLID, Floats, box, disc, patch, stack
+from gate_racer.vehicle.rotation import Array, Vector, matrix
 
 BODY, ROTOR = 0.12, (0.2, 0.2, 0.22)  # brightness and colour
 TAIL = (0.8, 0.05, 0.05)  # RGB of the tail light

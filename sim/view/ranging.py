@@ -7,18 +7,18 @@ import math
 
 import numpy as np
 
-from link.rflysim.clouds import LOCAL, WORLD, Cloud, CloudLayout, encode_cloud
-from link.rflysim.config import pinhole
-from link.rflysim.images import depth_counts, encode_payload
-from link.rflysim.ranges import Range
-from link.rflysim.request import SensorRequest
-from link.rflysim.sensors import DEPTH, DEPTH_CLOUD, LIDAR_WORLD, MID40, MID360
-from sim.physics.rays import NOTHING, cast
-from sim.simulator import Exposure
-from sim.view.mount import mount_of
-from sim.view.surroundings import Surroundings
-from vehicle.errors import UserError
-from vehicle.rotation import Array, matrix, to_euler
+from gate_racer.link.rflysim.clouds import LOCAL, WORLD, Cloud, CloudLayout, encode_cloud
+from gate_racer.link.rflysim.config import pinhole
+from gate_racer.link.rflysim.images import depth_counts, encode_payload
+from gate_racer.link.rflysim.ranges import Range
+from gate_racer.link.rflysim.request import SensorRequest
+from gate_racer.link.rflysim.sensors import DEPTH, DEPTH_CLOUD, LIDAR_WORLD, MID40, MID360
+from gate_racer.sim.physics.rays import NOTHING, cast
+from gate_racer.sim.simulator import Exposure
+from gate_racer.sim.view.mount import mount_of
+from gate_racer.sim.view.surroundings import Surroundings
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array, matrix, to_euler
 
 MOST_RAYS = 1 << 16  # largest number of rays per frame (chosen)
 FRD_TO_FLU = np.array([1.0, -1.0, -1.0])

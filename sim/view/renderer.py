@@ -16,17 +16,17 @@ import moderngl
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sim.heat.traffic import Rival
-from sim.view.device import SOLIDS, array, render, shape
-from sim.view.look import Look
-from sim.view.quadrotor import quadrotors
-from sim.view.scene import build
-from sim.view.shapes import Floats
-from sim.view.texture import Image
-from tracks.track import Track
-from vehicle.camera import Camera
-from vehicle.errors import UserError
-from vehicle.rotation import Array, exp, product
+from gate_racer.sim.heat.traffic import Rival
+from gate_racer.sim.view.device import SOLIDS, array, render, shape
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.view.quadrotor import quadrotors
+from gate_racer.sim.view.scene import build
+from gate_racer.sim.view.shapes import Floats
+from gate_racer.sim.view.texture import Image
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array, exp, product
 
 NEAR_M, FAR_M = 0.05, 400.0  # clipping planes (chosen)
 REACH_M = 120.0  # m, distance at which a hall's light has decayed to 1/e

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sim.heat.traffic import Rival
-from sim.view.gates import drawn_gates
-from sim.view.projected import NEAR_M, NOISE, CornerNoise
-from tracks.solids import SolidBox, bars, of_obstacle
-from tracks.track import Track
-from vehicle.camera import Camera
-from vehicle.config import load
-from vehicle.rotation import Array, matrix
+from gate_racer.sim.heat.traffic import Rival
+from gate_racer.sim.view.gates import drawn_gates
+from gate_racer.sim.view.projected import NEAR_M, NOISE, CornerNoise
+from gate_racer.tracks.solids import SolidBox, bars, of_obstacle
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.config import load
+from gate_racer.vehicle.rotation import Array, matrix
 
 EDGE_PX = 1.0  # px, standard deviation of each side of the box; rotor discs have no sharp edge (guess)
 LEAST_SHARE = 0.5  # least fraction of the bounding box's area in the image

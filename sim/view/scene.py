@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.view import halls, texture
-from sim.view.gates import drawn_gates, gate_solid, hole_m
-from sim.view.light import CORRIDOR, POOL, corridor, course
-from sim.view.look import Look
-from sim.view.shapes import LINE, SOLID, Floats, box, stack
-from tracks.track import Obstacle, Track
-from vehicle.rotation import Array
+from gate_racer.sim.view import halls, texture
+from gate_racer.sim.view.gates import drawn_gates, gate_solid, hole_m
+from gate_racer.sim.view.light import CORRIDOR, POOL, corridor, course
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.view.shapes import LINE, SOLID, Floats, box, stack
+from gate_racer.tracks.track import Obstacle, Track
+from gate_racer.vehicle.rotation import Array
 
 HANGAR_HEIGHT_M = 20.0  # m, height of the bounds below which a course is taken to be in a hangar
 

@@ -2,11 +2,11 @@
 
 from typing import Protocol
 
-from link.rflysim.checks import EARTH_FIXED
-from link.rflysim.config import pinhole
-from link.rflysim.images import encode_payload
-from link.rflysim.request import SensorRequest
-from link.rflysim.sensors import (
+from gate_racer.link.rflysim.checks import EARTH_FIXED
+from gate_racer.link.rflysim.config import pinhole
+from gate_racer.link.rflysim.images import encode_payload
+from gate_racer.link.rflysim.request import SensorRequest
+from gate_racer.link.rflysim.sensors import (
     DEPTH,
     DEPTH_CLOUD,
     FISHEYE,
@@ -23,17 +23,17 @@ from link.rflysim.sensors import (
     SEGMENTATION,
     SENSORS,
 )
-from sim.simulator import Exposure
-from sim.view.fisheye import Fisheye
-from sim.view.gimbal import Gimbal
-from sim.view.infrared import in_light
-from sim.view.look import Look
-from sim.view.mount import mount_of
-from sim.view.ranging import Rangefinder, Scanner, Segmenter
-from sim.view.renderer import RenderedCamera
-from sim.view.surroundings import Surroundings
-from tracks.track import Track
-from vehicle.errors import UserError
+from gate_racer.sim.simulator import Exposure
+from gate_racer.sim.view.fisheye import Fisheye
+from gate_racer.sim.view.gimbal import Gimbal
+from gate_racer.sim.view.infrared import in_light
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.view.mount import mount_of
+from gate_racer.sim.view.ranging import Rangefinder, Scanner, Segmenter
+from gate_racer.sim.view.renderer import RenderedCamera
+from gate_racer.sim.view.surroundings import Surroundings
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
 
 MOST_SIDE_PX = 2048  # largest side of an image (chosen)
 

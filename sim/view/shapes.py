@@ -8,8 +8,8 @@ import itertools
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sim.view import texture
-from vehicle.rotation import Array
+from gate_racer.sim.view import texture
+from gate_racer.vehicle.rotation import Array
 
 Floats = NDArray[np.float32]
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from sim.view.look import Look
-from sim.view.renderer import RenderedCamera
-from tracks.track import Track
-from vehicle.errors import UserError
-from vehicle.rotation import Array, from_euler
-from vehicle.vehicle import Vehicle
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.view.renderer import RenderedCamera
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array, from_euler
+from gate_racer.vehicle.vehicle import Vehicle
 
 
 def shoot(file: Path, track: Track, vehicle: Vehicle, look: Look, seed: int, pose: str) -> None:

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.physics.contact import Colliders, Solids
-from sim.view.look import Look
-from sim.view.scene import furniture
-from sim.view.shapes import SOLID
-from tracks.track import Track
-from vehicle.rotation import Array
+from gate_racer.sim.physics.contact import Colliders, Solids
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.view.scene import furniture
+from gate_racer.sim.view.shapes import SOLID
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array
 
 BOX_VERTICES = 36  # vertices of `sim.view.shapes.box`
 FLAT_M = 0.05  # m, thickness assigned to a plain quad

@@ -6,26 +6,26 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from link.peer import Address
-from link.profile import Profile
-from link.rflysim.copter import imu_port
-from link.rflysim.vision import parse_server
-from link.signing import read_key
-from link.sockets import bind_udp, parse_address, reachable
-from sim.physics.plant import UnmodelledAcceleration
-from sim.physics.setting import SETTINGS
-from sim.record import SimulatorRecord
-from sim.simulator import Simulator
-from sim.view.feed import FeedProcess, Outlet, VideoOutlet
-from sim.view.look import Look
-from sim.wire.copter_sim import CopterSimImu, open_imu
-from sim.wire.rflysim import RflySimOutlet
-from sim.wire.server import LockstepServer, RealTimeServer, ReportTick, stop_on_signals
-from sim.wire.station import Station
-from sim.worlds.world import World
-from vehicle.command import remark
-from vehicle.errors import UserError
-from vehicle.process import never_swallowed
+from gate_racer.link.peer import Address
+from gate_racer.link.profile import Profile
+from gate_racer.link.rflysim.copter import imu_port
+from gate_racer.link.rflysim.vision import parse_server
+from gate_racer.link.signing import read_key
+from gate_racer.link.sockets import bind_udp, parse_address, reachable
+from gate_racer.sim.physics.plant import UnmodelledAcceleration
+from gate_racer.sim.physics.setting import SETTINGS
+from gate_racer.sim.record import SimulatorRecord
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.view.feed import FeedProcess, Outlet, VideoOutlet
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.wire.copter_sim import CopterSimImu, open_imu
+from gate_racer.sim.wire.rflysim import RflySimOutlet
+from gate_racer.sim.wire.server import LockstepServer, RealTimeServer, ReportTick, stop_on_signals
+from gate_racer.sim.wire.station import Station
+from gate_racer.sim.worlds.world import World
+from gate_racer.vehicle.command import remark
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.process import never_swallowed
 
 VADR = "vadr"  # default of --vision-protocol
 IMU_OPTION = "imu"  # option of the RflySim protocol

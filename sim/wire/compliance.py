@@ -5,9 +5,9 @@ clock, set-points while disarmed, and dropped messages. Violations are reported 
 import math
 from collections import deque
 
-from link.profile import Profile
-from link.setpoints import Refusal
-from sim.referee import Referee, RunStatus
+from gate_racer.link.profile import Profile
+from gate_racer.link.setpoints import Refusal
+from gate_racer.sim.referee import Referee, RunStatus
 
 COMMAND_RATE, HEARTBEAT_RATE = "command rate", "heartbeat rate"
 DISARMED, LINK_LOSS, DROPPED = "set-point while disarmed", "link loss", "dropped"

@@ -4,14 +4,14 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from link.messages import Imu
-from link.peer import Address
-from link.profile import Profile, RateDivider
-from link.rflysim.copter import ImuRequest, ImuSample, decode_imu_request
-from link.rflysim.request import reply_host
-from link.rflysim.udp import to_stderr
-from link.sockets import LinkError
-from sim.wire.request_port import RequestPort
+from gate_racer.link.messages import Imu
+from gate_racer.link.peer import Address
+from gate_racer.link.profile import Profile, RateDivider
+from gate_racer.link.rflysim.copter import ImuRequest, ImuSample, decode_imu_request
+from gate_racer.link.rflysim.request import reply_host
+from gate_racer.link.rflysim.udp import to_stderr
+from gate_racer.link.sockets import LinkError
+from gate_racer.sim.wire.request_port import RequestPort
 
 MOST_SUBSCRIPTIONS = 8  # largest number of subscriptions (chosen)
 

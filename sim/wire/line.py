@@ -7,8 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from link.peer import Address
-from sim.wire.station import Station
+from gate_racer.link.peer import Address
+from gate_racer.sim.wire.station import Station
 
 MOST_STRANGERS = 100  # hosts that are counted (chosen)
 

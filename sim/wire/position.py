@@ -11,11 +11,11 @@ import math
 
 import numpy as np
 
-from link.messages import AttitudeTarget, Axes, PositionTarget, TargetFrame
-from sim.physics.plant import Q, Truth, V
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array, aligned, conjugate, from_euler, matrix, rotate, to_euler
-from vehicle.vehicle import Vehicle
+from gate_racer.link.messages import AttitudeTarget, Axes, PositionTarget, TargetFrame
+from gate_racer.sim.physics.plant import Q, Truth, V
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array, aligned, conjugate, from_euler, matrix, rotate, to_euler
+from gate_racer.vehicle.vehicle import Vehicle
 
 KP_1_S, KV_1_S = 1.2, 3.0  # position and velocity gains (chosen)
 V_MAX_M_S = 6.0  # limit of the velocity set-point (chosen)

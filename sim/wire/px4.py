@@ -9,8 +9,8 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from link.ground import GroundStationServices
-from link.messages import (
+from gate_racer.link.ground import GroundStationServices
+from gate_racer.link.messages import (
     ARM_COMMAND,
     MODE_COMMAND,
     Arm,
@@ -20,7 +20,7 @@ from link.messages import (
     Outgoing,
     StatusText,
 )
-from link.px4 import (
+from gate_racer.link.px4 import (
     AUTO_MODES,
     CUSTOM,
     FORCE,
@@ -31,7 +31,7 @@ from link.px4 import (
     custom_mode,
     text_packets,
 )
-from sim.simulator import Simulator
+from gate_racer.sim.simulator import Simulator
 
 HOLD = 4, 3  # AUTO.LOITER, the mode after boot
 BOOT_S = 2.0  # s, time until the estimator has converged

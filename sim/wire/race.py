@@ -2,12 +2,12 @@
 countdown, during which the real simulator sends its map, disarms, and disqualifies early commands.
 """
 
-from link.messages import MapGate, RaceStatus, TrackMap
-from link.profile import RaceSchedule
-from sim.referee import Referee
-from tracks.gate import Gate
-from tracks.track import Track
-from vehicle.rotation import from_euler, product
+from gate_racer.link.messages import MapGate, RaceStatus, TrackMap
+from gate_racer.link.profile import RaceSchedule
+from gate_racer.sim.referee import Referee
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import from_euler, product
 
 QUARTER_LEFT = from_euler(0.0, 0.0, -1.5707963267948966)  # the protocol's gate axes have y along the flight
 

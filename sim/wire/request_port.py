@@ -2,11 +2,11 @@
 
 from abc import ABC, abstractmethod
 
-from link.peer import Address
-from link.rflysim.malformed import MalformedError
-from link.rflysim.stream import RateLimitedReporter
-from link.rflysim.udp import to_stderr
-from link.sockets import bind_udp, drain
+from gate_racer.link.peer import Address
+from gate_racer.link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.stream import RateLimitedReporter
+from gate_racer.link.rflysim.udp import to_stderr
+from gate_racer.link.sockets import bind_udp, drain
 
 
 class RequestPort(ABC):

@@ -4,22 +4,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from link.peer import Address
-from link.profile import RateDivider
-from link.rflysim.checks import ON_GROUND, ON_SENSOR, fault
-from link.rflysim.copter import CLEAR_COMMAND, COMMAND_BYTES, CopterHeartbeat, decode_command
-from link.rflysim.desk import HEARTBEAT_PORT
-from link.rflysim.fragments import CHUNK_BYTES, Payload, fragments
-from link.rflysim.gimbal import DOCUMENT, STATE_PORT, read_order
-from link.rflysim.request import SensorRequest, decode_request, reply_host
-from sim.simulator import Exposure
-from sim.view.gimbal import Gimbal
-from sim.view.look import Look
-from sim.view.sensing import Sense, open_sense
-from sim.view.surroundings import surroundings
-from sim.wire.request_port import RequestPort
-from tracks.track import Track
-from vehicle.errors import UserError
+from gate_racer.link.peer import Address
+from gate_racer.link.profile import RateDivider
+from gate_racer.link.rflysim.checks import ON_GROUND, ON_SENSOR, fault
+from gate_racer.link.rflysim.copter import CLEAR_COMMAND, COMMAND_BYTES, CopterHeartbeat, decode_command
+from gate_racer.link.rflysim.desk import HEARTBEAT_PORT
+from gate_racer.link.rflysim.fragments import CHUNK_BYTES, Payload, fragments
+from gate_racer.link.rflysim.gimbal import DOCUMENT, STATE_PORT, read_order
+from gate_racer.link.rflysim.request import SensorRequest, decode_request, reply_host
+from gate_racer.sim.simulator import Exposure
+from gate_racer.sim.view.gimbal import Gimbal
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.view.sensing import Sense, open_sense
+from gate_racer.sim.view.surroundings import surroundings
+from gate_racer.sim.wire.request_port import RequestPort
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.errors import UserError
 
 MOST_SENSORS = 8  # largest number of sensors (chosen)
 HEARTBEAT_HZ = 1.0  # Hz, rate of CopterSim's heartbeats

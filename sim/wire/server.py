@@ -7,13 +7,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from link.messages import Imu
-from link.peer import Address
-from link.priority import real_time
-from sim.referee import RunStatus
-from sim.simulator import Exposure, Simulator
-from sim.wire.line import ClientEndpoint, listen
-from sim.wire.station import Station
+from gate_racer.link.messages import Imu
+from gate_racer.link.peer import Address
+from gate_racer.link.priority import real_time
+from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.simulator import Exposure, Simulator
+from gate_racer.sim.wire.line import ClientEndpoint, listen
+from gate_racer.sim.wire.station import Station
 
 LAG_LIMIT_S = 0.25  # s behind schedule after which the lost time is skipped
 AFTERMATH_S = 1.0  # s for which telemetry continues after the end of a run

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from link.messages import (
+from gate_racer.link.messages import (
     Ack,
     ClientHeartbeat,
     Command,
@@ -14,12 +14,12 @@ from link.messages import (
     TimesyncRequest,
     UnknownCommand,
 )
-from link.peer import Address
-from link.server import ServerCodec
-from link.signing import SigningKey
-from sim.simulator import Exposure, Simulator, Tick
-from sim.wire.compliance import Compliance
-from sim.wire.px4 import Px4Services
+from gate_racer.link.peer import Address
+from gate_racer.link.server import ServerCodec
+from gate_racer.link.signing import SigningKey
+from gate_racer.sim.simulator import Exposure, Simulator, Tick
+from gate_racer.sim.wire.compliance import Compliance
+from gate_racer.sim.wire.px4 import Px4Services
 
 STAMP_SLACK_MS = 1.0  # ms, tolerance for a client's rounding of stamps
 CLIENT_SILENCE_S = 3.0  # s of silence after which another client may take over

@@ -7,7 +7,7 @@ Axes: world NED, body FRD. `docs/worlds.md` gives the width of each distribution
 from dataclasses import dataclass, fields
 from typing import Any
 
-from vehicle.rotation import Vector
+from gate_racer.vehicle.rotation import Vector
 
 ZERO: Vector = (0.0, 0.0, 0.0)
 

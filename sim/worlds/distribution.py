@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from sim.worlds.deviations import AS_BELIEVED, NAMES, Deviations
-from sim.worlds.world import World
-from tracks.gate import SAME_PLACE_M
-from tracks.track import Track
-from vehicle.config import load_named
-from vehicle.errors import UserError
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
+from gate_racer.sim.worlds.deviations import AS_BELIEVED, NAMES, Deviations
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.gate import SAME_PLACE_M
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.config import load_named
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 
 FOLDER = Path(__file__).parent
 SIGMAS = 2.0  # standard deviations of a factor that is varied alone (chosen)

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array
 
 FOOT_M = 0.3048  # m per foot: the standard's equations are in feet
 LEAST_AIRSPEED_M_S = 1.0  # lower limit of V, so that gusts change in hover too (chosen)

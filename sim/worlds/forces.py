@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sim.physics import swift
-from sim.physics.plant import P, Q, V
-from sim.worlds.dryden import Dryden
-from sim.worlds.world import World
-from vehicle.dynamics import GRAVITY, drag
-from vehicle.rotation import Array, matrix
+from gate_racer.sim.physics import swift
+from gate_racer.sim.physics.plant import P, Q, V
+from gate_racer.sim.worlds.dryden import Dryden
+from gate_racer.sim.worlds.world import World
+from gate_racer.vehicle.dynamics import GRAVITY, drag
+from gate_racer.vehicle.rotation import Array, matrix
 
 Stirred = Callable[[Array], Array]  # position (3,) m -> air velocity (3,) m/s induced by other vehicles' wakes; world
 STEP_S = 1 / 120  # s, step of the gusts, independent of the caller's, so that a seed gives the same gusts

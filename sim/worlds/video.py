@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.worlds.deviations import LinkDeviation
+from gate_racer.sim.worlds.deviations import LinkDeviation
 
 
 class FrameTransport(NamedTuple):

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from sim.view.look import Look
-from sim.worlds.deviations import AS_BELIEVED, Deviations
-from tracks.gate import Gate
-from tracks.track import Obstacle, Start, Track
-from vehicle.camera import Camera
-from vehicle.config import write
-from vehicle.errors import UserError
-from vehicle.rotation import Vector
-from vehicle.vehicle import Vehicle
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.worlds.deviations import AS_BELIEVED, Deviations
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Obstacle, Start, Track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.config import write
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import Vector
+from gate_racer.vehicle.vehicle import Vehicle
 
 NOMINAL = "as_believed"  # name of the world without deviations
 

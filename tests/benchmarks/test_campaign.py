@@ -10,27 +10,27 @@ from importlib.metadata import version
 import numpy as np
 import pytest
 
-from benchmarks.campaign import choice as registry
-from benchmarks.campaign import prepare as prepare_module
-from benchmarks.campaign import run
-from benchmarks.campaign.campaign import campaign, commit
-from benchmarks.campaign.case import Case, Flown, Outcome
-from benchmarks.campaign.choice import Choice, PreparedCourse
-from benchmarks.campaign.flight import NoLog, _by_state, attempt
-from benchmarks.campaign.measure import EvaluationRecorder, measure, why
-from benchmarks.campaign.prepare import prepare
-from benchmarks.campaign.store import FILE, Store
-from planner.plan import read_plan
-from sim.physics.gaussian_process import Kernel
-from sim.physics.observation import ObservationModel
-from sim.physics.residual import ResidualAcceleration, Residuals
-from sim.worlds.deviations import AS_BELIEVED, Deviations
-from sim.worlds.world import World, as_believed
+from gate_racer.benchmarks.campaign import choice as registry
+from gate_racer.benchmarks.campaign import prepare as prepare_module
+from gate_racer.benchmarks.campaign import run
+from gate_racer.benchmarks.campaign.campaign import campaign, commit
+from gate_racer.benchmarks.campaign.case import Case, Flown, Outcome
+from gate_racer.benchmarks.campaign.choice import Choice, PreparedCourse
+from gate_racer.benchmarks.campaign.flight import NoLog, _by_state, attempt
+from gate_racer.benchmarks.campaign.measure import EvaluationRecorder, measure, why
+from gate_racer.benchmarks.campaign.prepare import prepare
+from gate_racer.benchmarks.campaign.store import FILE, Store
+from gate_racer.planner.plan import read_plan
+from gate_racer.sim.physics.gaussian_process import Kernel
+from gate_racer.sim.physics.observation import ObservationModel
+from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals
+from gate_racer.sim.worlds.deviations import AS_BELIEVED, Deviations
+from gate_racer.sim.worlds.world import World, as_believed
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.benchmarks.work import Place, job, note
 from tests.conftest import ROOT
-from tracks.track import load_track
-from vehicle.errors import UserError
-from vehicle.vehicle import load_vehicle
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,8 @@ def test_in_a_deviating_world_errors_are_relative_to_the_true_gates(course):
 
 
 def test_laps_are_timed_from_gate_to_gate(course):
-    from pilot.flight import FlightCounters
-    from pilot.records.result import Verdict
+    from gate_racer.pilot.flight import FlightCounters
+    from gate_racer.pilot.records.result import Verdict
 
     two, world = replace(course, gates_s=course.gates_s * 2), as_believed(course.track, course.vehicle)
     verdict = Verdict("finished", "", [float(k + 1) for k in range(11)] + [11.5], [0.5] * 12)
@@ -232,9 +232,9 @@ def test_a_repository_around_an_installed_program_does_not_name_its_commit(tmp_p
     for words in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message", "another's"]):
         subprocess.run([*by, *words], check=True)
     (installed := tmp_path / "site-packages/gate_racer").mkdir(parents=True)
-    monkeypatch.setattr("benchmarks.campaign.campaign.ROOT", installed)
+    monkeypatch.setattr("gate_racer.benchmarks.campaign.campaign.ROOT", installed)
     assert commit() == version("gate-racer")
-    monkeypatch.setattr("benchmarks.campaign.campaign.ROOT", tmp_path)
+    monkeypatch.setattr("gate_racer.benchmarks.campaign.campaign.ROOT", tmp_path)
     assert re.fullmatch("[0-9a-f]{12}", commit())
 
 
@@ -275,7 +275,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("arguments", "words"), WRONG, ids=[" ".join(w[0]) for w in WRONG])
 def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, words, tmp_path, capsys, monkeypatch):
-    from benchmarks.campaign.cli import main
+    from gate_racer.benchmarks.campaign.cli import main
 
     monkeypatch.chdir(ROOT)
     out = [] if arguments[0] == "compare" else ["--out", str(tmp_path)]

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from benchmarks.campaign import cli, rivals
-from benchmarks.campaign.rivals import GRIDS, HeatResult, load_grid, table
-from sim.heat.standings import Standing
-from vehicle.errors import UserError
+from gate_racer.benchmarks.campaign import cli, rivals
+from gate_racer.benchmarks.campaign.rivals import GRIDS, HeatResult, load_grid, table
+from gate_racer.sim.heat.standings import Standing
+from gate_racer.vehicle.errors import UserError
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in GRIDS.glob("*.yaml")))

@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 import pytest
 
-from bootcamp.browser import BrowserView
-from vehicle.errors import UserError
+from gate_racer.bootcamp.browser import BrowserView
+from gate_racer.vehicle.errors import UserError
 
 
 @pytest.fixture

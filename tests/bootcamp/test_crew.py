@@ -14,19 +14,19 @@ from shutil import which
 import cv2
 import pytest
 
-from bootcamp.api import Report
-from bootcamp.cli import fly
-from bootcamp.crew import Crew
-from bootcamp.judge import ProgramEnd
-from bootcamp.pads import detect_pads
-from bootcamp.record import replay
-from bootcamp.scenario import make_scenario
-from bootcamp.stages import HOLD_S, STAGES, Job, log_of
+from gate_racer.bootcamp.api import Report
+from gate_racer.bootcamp.cli import fly
+from gate_racer.bootcamp.crew import Crew
+from gate_racer.bootcamp.judge import ProgramEnd
+from gate_racer.bootcamp.pads import detect_pads
+from gate_racer.bootcamp.record import replay
+from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.stages import HOLD_S, STAGES, Job, log_of
 from tests.conftest import ROOT
 from tests.processes import command, run, survivors
 
 PATIENCE_S = 3.0  # with three processes for each core, one waits a second for its turn
-HEAD = "from bootcamp.api import *\nimport os, time\nSCENARIO = 'figure8'\n"
+HEAD = "from gate_racer.bootcamp.api import *\nimport os, time\nSCENARIO = 'figure8'\n"
 HOVER = HEAD + "def decide(report, pads): return Null()\n"
 
 
@@ -56,7 +56,7 @@ def crew_of(job):
 
 
 def test_the_command_flies_lands_and_leaves_log_film_screenshot_and_report(tmp_path):
-    done = run("bootcamp.cli", "examples/detector.py", "--seed", 3, "--logs", tmp_path)
+    done = run("gate_racer.bootcamp.cli", "examples/detector.py", "--seed", 3, "--logs", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("seed 3: detector")
     (path,) = tmp_path.glob("*.json")
@@ -128,7 +128,7 @@ def test_no_worker_survives_a_main_process_that_is_killed(tmp_path, hangs):
     program = tmp_path / "mine.py"
     loop = "    while report.step == 3: pass\n" if hangs else ""
     program.write_text(HEAD + f"def decide(report, pads):\n{loop}    return Null()\n")
-    flown = command("bootcamp.cli", program, "--drone", "kinematic", "--logs", tmp_path)
+    flown = command("gate_racer.bootcamp.cli", program, "--drone", "kinematic", "--logs", tmp_path)
     main = subprocess.Popen(flown, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, text=True)
     until_step_3(main, tmp_path)
     main.kill()
@@ -149,7 +149,7 @@ def test_a_group_of_processes_that_is_told_to_end_leaves_a_report_of_that(tmp_pa
     """Signal the whole group, as `timeout` and service managers do: workers receive it too, and some end before main looks."""
     program = tmp_path / "mine.py"
     program.write_text(HOVER)
-    flown = command("bootcamp.cli", program, "--drone", "kinematic", "--logs", tmp_path)
+    flown = command("gate_racer.bootcamp.cli", program, "--drone", "kinematic", "--logs", tmp_path)
     with subprocess.Popen(flown, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, text=True) as main:
         until_step_3(main, tmp_path)
         os.killpg(main.pid, signal.SIGTERM)
@@ -204,7 +204,7 @@ def test_a_flight_that_never_lands_ends_after_the_steps_of_the_world(job):
 def test_a_window_shows_the_flight_and_a_closed_one_does_not_end_it():
     program = """
 import numpy as np
-from bootcamp.display import Window
+from gate_racer.bootcamp.display import Window
 window, frame = Window("bootcamp"), np.full((20, 30, 3), (0, 0, 255), np.uint8)
 window.show(frame, 0)
 shown = window._photo

@@ -7,21 +7,21 @@ from functools import cache
 import numpy as np
 import pytest
 
-import bootcamp.scenario
-from bootcamp.api import Box, Go, Halt, Land, Location, Null, Status, Unreadable
-from bootcamp.bodies import SimulatedBody, _world
-from bootcamp.drone import Drone
-from bootcamp.ground import GroundCamera
-from bootcamp.program import load_program
-from bootcamp.record import FlightRecord, replay
-from bootcamp.scenario import make_scenario
-from bootcamp.world import PROFILE, load_world
-from link.messages import Arm
-from link.profile import load_profile
-from sim.simulator import Simulator
-from sim.wire.position import KP_1_S
+import gate_racer.bootcamp.scenario
+from gate_racer.bootcamp.api import Box, Go, Halt, Land, Location, Null, Status, Unreadable
+from gate_racer.bootcamp.bodies import SimulatedBody, _world
+from gate_racer.bootcamp.drone import Drone
+from gate_racer.bootcamp.ground import GroundCamera
+from gate_racer.bootcamp.program import load_program
+from gate_racer.bootcamp.record import FlightRecord, replay
+from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.world import PROFILE, load_world
+from gate_racer.link.messages import Arm
+from gate_racer.link.profile import load_profile
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.wire.position import KP_1_S
+from gate_racer.vehicle.errors import UserError
 from tests.conftest import ROOT
-from vehicle.errors import UserError
 
 WORLD = load_world()
 TASKS = ("detector", "figure8", "waypoint", "pads")
@@ -185,7 +185,7 @@ def test_a_step_is_as_long_as_asked_or_refused():
 
 
 def test_a_collision_ends_the_flight(monkeypatch):
-    monkeypatch.setattr(bootcamp.scenario, "WALL_M", 20.0 - WORLD.boundary_m)
+    monkeypatch.setattr(gate_racer.bootcamp.scenario, "WALL_M", 20.0 - WORLD.boundary_m)
     drone = flown(Status.HALTED)
     drone.step(Go(0.0, 40.0))
     report = until(drone, Status.CRASHED)
@@ -271,7 +271,7 @@ def test_a_program_is_taken_at_its_word_or_refused_in_one_line(tmp_path):
         "Endless()",
     ]
     file.write_text(
-        "import itertools\nimport numpy as np\nfrom bootcamp.api import *\n"
+        "import itertools\nimport numpy as np\nfrom gate_racer.bootcamp.api import *\n"
         "class Ugly:\n    def __repr__(self): return 1 / 0\n"
         "class Endless(Go):\n    north = property(lambda self: 1 / 0)\n    def __init__(self): pass\n"
         f"ANSWERS = iter([{','.join(said)}])\n"

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from bootcamp.edges import NOTHING, Mailbox, Queue
+from gate_racer.bootcamp.edges import NOTHING, Mailbox, Queue
 
 CONTEXT = multiprocessing.get_context("spawn")
 LARGE = bytes(1 << 20)  # more than any pipe holds

@@ -3,13 +3,13 @@
 import re
 from dataclasses import replace
 
-from bootcamp.cli import _race, parser, run
-from bootcamp.grade import Exam, grade
-from bootcamp.scenario import make_scenario
-from bootcamp.world import load_world
-from tracks.track import load_track
+from gate_racer.bootcamp.cli import _race, parser, run
+from gate_racer.bootcamp.grade import Exam, grade
+from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.world import load_world
+from gate_racer.tracks.track import load_track
 
-HEAD = "from bootcamp.api import *\nimport os\nSCENARIO = 'hear'\n"
+HEAD = "from gate_racer.bootcamp.api import *\nimport os\nSCENARIO = 'hear'\n"
 PROGRAMS = {
     "good": "def decide(r, p):\n    if r.status is not Status.HALTED: return Null()\n"
     "    return Land() if r.reached else Go(10, 0)\n",
@@ -60,7 +60,7 @@ def test_one_that_never_answers_is_not_done_and_the_next_is_flown_all_the_same(t
 def test_a_course_that_is_done_is_raced_by_run_mpc(tmp_path, monkeypatch):
     """The very course: what is planned and flown has the gates that the lesson's program has passed."""
     raced = []
-    monkeypatch.setattr("field.run_mpc.run", lambda arguments: raced.append(arguments) or 0)
+    monkeypatch.setattr("gate_racer.field.run_mpc.run", lambda arguments: raced.append(arguments) or 0)
     scenario = make_scenario("gates", 7)
     assert _race(scenario, tmp_path) == 0
     (arguments,) = raced

@@ -2,15 +2,15 @@
 
 import pytest
 
-from bootcamp.api import Go
-from bootcamp.drone import Drone
-from bootcamp.hints import blanks, hints
-from bootcamp.program import TOLD_CODE, load_program
-from bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.api import Go
+from gate_racer.bootcamp.drone import Drone
+from gate_racer.bootcamp.hints import blanks, hints
+from gate_racer.bootcamp.program import TOLD_CODE, load_program
+from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.vehicle.errors import UserError
 from tests.conftest import ROOT
-from vehicle.errors import UserError
 
-HEAD = "from bootcamp.api import Go, Null\n"
+HEAD = "from gate_racer.bootcamp.api import Go, Null\n"
 CASES = [
     ("no return", "def decide(r, p):\n    Null()\n", 2, "`decide` can end without a `return`"),
     ("a return in one branch", "def decide(r, p):\n    if r:\n        return Null()\n", 2, "without a `return`"),
@@ -59,7 +59,7 @@ def test_a_blank_is_a_value_and_not_a_body_or_a_slice(tmp_path):
 def test_a_file_that_never_ends_is_named_with_its_line(tmp_path, monkeypatch):
     path = tmp_path / "mine.py"
     path.write_text("n = 0\nwhile n == 0: pass\n")
-    monkeypatch.setattr("bootcamp.program.LOAD_S", 1.0)
+    monkeypatch.setattr("gate_racer.bootcamp.program.LOAD_S", 1.0)
     with pytest.raises(UserError, match=r"mine.py:2: still running after 1 s: a loop outside of functions\?"):
         load_program(path)
 
@@ -68,8 +68,8 @@ def test_one_that_swallows_that_is_left_with_the_same_line(tmp_path, monkeypatch
     path, left = tmp_path / "mine.py", []
     caught = "    try: time.sleep(9)\n    except BaseException: n += 1\n"
     path.write_text(f"import time\nn = 0\nwhile n <= 3:\n{caught}")
-    monkeypatch.setattr("bootcamp.program.LOAD_S", 0.3)
-    monkeypatch.setattr("bootcamp.program.os._exit", left.append)
+    monkeypatch.setattr("gate_racer.bootcamp.program.LOAD_S", 0.3)
+    monkeypatch.setattr("gate_racer.bootcamp.program.os._exit", left.append)
     with pytest.raises(UserError, match="has no function decide"):  # the loop of this one ends after four strikes
         load_program(path)
     assert left == [TOLD_CODE] and "mine.py:4: still running after 0.3 s" in capsys.readouterr().err

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from bootcamp.api import Location, Report, Status
-from bootcamp.judge import Judge, ProgramEnd, shortest_tour
-from bootcamp.scenario import make_scenario
-from bootcamp.world import load_world
+from gate_racer.bootcamp.api import Location, Report, Status
+from gate_racer.bootcamp.judge import Judge, ProgramEnd, shortest_tour
+from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.world import load_world
 
 WAY = make_scenario("route", 7).route
 

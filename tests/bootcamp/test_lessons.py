@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from bootcamp.cli import parser
-from bootcamp.program import load_program
-from bootcamp.scenario import make_scenario
-from bootcamp.solo import fly_alone
-from bootcamp.world import KINEMATIC, SIMULATED, load_world
+from gate_racer.bootcamp.cli import parser
+from gate_racer.bootcamp.program import load_program
+from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.solo import fly_alone
+from gate_racer.bootcamp.world import KINEMATIC, SIMULATED, load_world
+from gate_racer.vehicle.errors import UserError
 from tests.conftest import ROOT
-from vehicle.errors import UserError
 
 DOCS = ROOT / "docs/bootcamp"
 NAMES = sorted(path.stem for path in (ROOT / "examples/solutions").glob("*.py"))

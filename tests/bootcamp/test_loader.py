@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from bootcamp.api import Box, Location
-from bootcamp.cli import fly
-from bootcamp.loader import scenario_of
-from bootcamp.program import NUMBER_MAX, Program, load_program
-from bootcamp.scenario import make_scenario
-from bootcamp.stages import Job
-from bootcamp.world import load_world
-from vehicle.errors import UserError
+from gate_racer.bootcamp.api import Box, Location
+from gate_racer.bootcamp.cli import fly
+from gate_racer.bootcamp.loader import scenario_of
+from gate_racer.bootcamp.program import NUMBER_MAX, Program, load_program
+from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.stages import Job
+from gate_racer.bootcamp.world import load_world
+from gate_racer.vehicle.errors import UserError
 
-HEAD = "from bootcamp.api import *\nimport atexit, os, signal, sys, threading, time\nSCENARIO = 'hear'\n"
+HEAD = "from gate_racer.bootcamp.api import *\nimport atexit, os, signal, sys, threading, time\nSCENARIO = 'hear'\n"
 LANDS = "def decide(r, p): return Land() if r.status is Status.HALTED else Null()\n"
 SPINS = "def spin():\n    while True: time.sleep(0.01)\nthreading.Thread(target=spin).start()\n"
 ENDS = [
@@ -56,7 +56,7 @@ def test_a_program_that_ends_itself_is_named(mine, statements, line):
 @pytest.mark.parametrize(
     "statements",
     [SPINS, "atexit.register(time.sleep, 1000)", "sys.stdout.close(); sys.stderr.close()", "os.chdir('/'); sys.path.clear()",
-     "signal.signal(signal.SIGTERM, signal.SIG_IGN)", "import bootcamp.api\nbootcamp.api.Land = None"],
+     "signal.signal(signal.SIGTERM, signal.SIG_IGN)", "import gate_racer.bootcamp.api\nbootcamp.api.Land = None"],
 )  # fmt: skip
 def test_a_programs_changes_of_its_process_do_not_reach_main(mine, statements):
     before = Path.cwd(), list(sys.path), signal.getsignal(signal.SIGTERM)

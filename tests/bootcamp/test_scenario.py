@@ -7,18 +7,18 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bootcamp.api import Box, Location
-from bootcamp.generate import APART_M, BOUNDS, WALL_M, generate_track, write_track
-from bootcamp.ground import GroundCamera, locate
-from bootcamp.pads import detect_pads
-from bootcamp.scenario import APART_M as PADS_APART_M
-from bootcamp.scenario import PADS_MAX, make_scenario
-from bootcamp.world import load_world
-from planner.options import PlanOptions
-from planner.planning import make_plan
-from tracks.track import load_track
-from vehicle.errors import UserError
-from vehicle.rotation import from_euler
+from gate_racer.bootcamp.api import Box, Location
+from gate_racer.bootcamp.generate import APART_M, BOUNDS, WALL_M, generate_track, write_track
+from gate_racer.bootcamp.ground import GroundCamera, locate
+from gate_racer.bootcamp.pads import detect_pads
+from gate_racer.bootcamp.scenario import APART_M as PADS_APART_M
+from gate_racer.bootcamp.scenario import PADS_MAX, make_scenario
+from gate_racer.bootcamp.world import load_world
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.planning import make_plan
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import from_euler
 
 WORLD = load_world()
 

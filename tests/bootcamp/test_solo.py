@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bootcamp.ground import GroundCamera
-from bootcamp.program import load_program
-from bootcamp.scenario import make_scenario
-from bootcamp.solo import fly_alone
-from bootcamp.world import load_world
+from gate_racer.bootcamp.ground import GroundCamera
+from gate_racer.bootcamp.program import load_program
+from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.solo import fly_alone
+from gate_racer.bootcamp.world import load_world
 
-HEAD = "from bootcamp.api import *\nimport functools\nimport sys\nSCENARIO = 'hear'\n"
+HEAD = "from gate_racer.bootcamp.api import *\nimport functools\nimport sys\nSCENARIO = 'hear'\n"
 ANSWER = "Null() if r.status is not Status.HALTED else Land() if r.reached else Go(10, 0)"
 BLIND = [
     f"def decide(r, p): return {ANSWER}",

@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from estimation.eskf.reprojection import CameraContext, project
-from estimation.eskf.states import DELAY, Nominal
-from estimation.localisation import localise
-from estimation.registry import make_estimator
-from link.messages import Imu
-from perception.association import Associator, GateSighting
-from perception.detection import Detection
-from perception.rims import GateAppearance
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import exp, from_euler, matrix, normalised, product
+from gate_racer.estimation.eskf.reprojection import CameraContext, project
+from gate_racer.estimation.eskf.states import DELAY, Nominal
+from gate_racer.estimation.localisation import localise
+from gate_racer.estimation.registry import make_estimator
+from gate_racer.link.messages import Imu
+from gate_racer.perception.association import Associator, GateSighting
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import exp, from_euler, matrix, normalised, product
 
 HZ, NAN = 120.0, float("nan")
 FIRST, SURE = np.array([0]), np.zeros(3)  # the place of the one gate; no doubt in the turn up to the exposure

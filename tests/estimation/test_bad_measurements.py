@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from estimation.imu import REPEATS_S, StandingImu
-from estimation.registry import ESTIMATORS
-from link.messages import Attitude, Imu
+from gate_racer.estimation.imu import REPEATS_S, StandingImu
+from gate_racer.estimation.registry import ESTIMATORS
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.vehicle.rotation import conjugate, log, product
 from tests.estimation.flying import HZ, NAN, Flight, before_gate, sighted
-from vehicle.rotation import conjugate, log, product
 
 BAD_SAMPLES = [
     ("no number", lambda t: Imu(t + 1 / HZ, (NAN, 0.0, 0.0), (0.0, 0.0, 0.0))),

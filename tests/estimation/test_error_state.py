@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from estimation.eskf import measurements
-from estimation.eskf.filter_state import FilterState, propagate, update
-from estimation.eskf.noise import Noise
-from estimation.eskf.reprojection import CameraContext, calibrated, mounted, project, residual, stack, turns
-from estimation.eskf.states import (
+from gate_racer.estimation.eskf import measurements
+from gate_racer.estimation.eskf.filter_state import FilterState, propagate, update
+from gate_racer.estimation.eskf.noise import Noise
+from gate_racer.estimation.eskf.reprojection import CameraContext, calibrated, mounted, project, residual, stack, turns
+from gate_racer.estimation.eskf.states import (
     B_A,
     B_G,
     CENTRE,
@@ -28,11 +28,11 @@ from estimation.eskf.states import (
     turn,
     varied,
 )
-from estimation.eskf.strapdown import carried, integrated, transition
-from estimation.imu import ImuReading
+from gate_racer.estimation.eskf.strapdown import carried, integrated, transition
+from gate_racer.estimation.imu import ImuReading
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import exp, matrix, normalised, product
 from tests.estimation.flying import FIRST, HZ, PAD, SURE, before_gate, sighted
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import exp, matrix, normalised, product
 
 # Every state by its own prior, and those that have none in the table by one that is usual in flight.
 SIGMA = column(

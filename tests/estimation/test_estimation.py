@@ -5,14 +5,14 @@ import pytest
 from filterpy.kalman import KalmanFilter
 from scipy.stats import chi2
 
-from estimation.drift.drift_estimator import DriftEstimator
-from estimation.drift.drift_filter import STRAPDOWN_NOISE, SWIFT_NOISE, DriftFilter, DriftNoise
-from estimation.drift.odometry import InertialOdometry
-from link.messages import Attitude, Imu
-from perception.association import GateSighting
-from tracks.track import Start
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import exp, from_euler, matrix, product
+from gate_racer.estimation.drift.drift_estimator import DriftEstimator
+from gate_racer.estimation.drift.drift_filter import STRAPDOWN_NOISE, SWIFT_NOISE, DriftFilter, DriftNoise
+from gate_racer.estimation.drift.odometry import InertialOdometry
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.perception.association import GateSighting
+from gate_racer.tracks.track import Start
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import exp, from_euler, matrix, product
 
 HZ = 120.0
 LEVEL = (1.0, 0.0, 0.0, 0.0)

@@ -6,13 +6,13 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from estimation.eskf.filter_state import FilterState, update
-from estimation.eskf.gate_offsets import GateOffsets, block
-from estimation.eskf.reprojection import CameraContext, project, residual, stack
-from estimation.eskf.states import DELAY, EDGE_M, GATES, GATES_KEPT, SCALE, TURN, N, Nominal, P
-from estimation.imu import ImuReading
+from gate_racer.estimation.eskf.filter_state import FilterState, update
+from gate_racer.estimation.eskf.gate_offsets import GateOffsets, block
+from gate_racer.estimation.eskf.reprojection import CameraContext, project, residual, stack
+from gate_racer.estimation.eskf.states import DELAY, EDGE_M, GATES, GATES_KEPT, SCALE, TURN, N, Nominal, P
+from gate_racer.estimation.imu import ImuReading
+from gate_racer.vehicle.rotation import matrix
 from tests.estimation.flying import FIRST, PAD, SURE, Flight, before_gate, sighted
-from vehicle.rotation import matrix
 
 STILL = ImuReading(0.0, np.zeros(3), np.zeros(3))
 

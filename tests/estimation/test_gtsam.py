@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from estimation.eskf.error_state_estimator import ErrorStateEstimator
-from estimation.eskf.noise import Noise
-from estimation.eskf.states import STATES, THETA, P
-from estimation.localisation import localise
-from perception.association import Associator
-from perception.rims import GateAppearance
+from gate_racer.estimation.eskf.error_state_estimator import ErrorStateEstimator
+from gate_racer.estimation.eskf.noise import Noise
+from gate_racer.estimation.eskf.states import STATES, THETA, P
+from gate_racer.estimation.localisation import localise
+from gate_racer.perception.association import Associator
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import matrix
 from tests.estimation.flying import HZ, Flight
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import matrix
 
 gtsam = pytest.importorskip("gtsam")
 POSE, VELOCITY, BIAS, CORNER = "xvbl"

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from filterpy.kalman import KalmanFilter
 
-from estimation.drift.drift_filter import RELEASED_NOISE, SWIFT_NOISE, DriftFilter
-from estimation.drift.pose_fix import PoseFix
-from perception.association import GateSighting
-from vehicle.rotation import from_euler, product
+from gate_racer.estimation.drift.drift_filter import RELEASED_NOISE, SWIFT_NOISE, DriftFilter
+from gate_racer.estimation.drift.pose_fix import PoseFix
+from gate_racer.perception.association import GateSighting
+from gate_racer.vehicle.rotation import from_euler, product
 
 
 def test_swift_s_position_doubt_after_a_second_of_images_without_gates():

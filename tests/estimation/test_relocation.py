@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from estimation.eskf.gate_offsets import GateOffsets, block
-from estimation.estimator import ExposureState, State
-from estimation.localisation import Localised, recognise
-from estimation.relocation import GateRelocator, RelocationConfig, displaced
-from perception.association import Associator
-from perception.detection import Detection
-from perception.rims import GateAppearance
+from gate_racer.estimation.eskf.gate_offsets import GateOffsets, block
+from gate_racer.estimation.estimator import ExposureState, State
+from gate_racer.estimation.localisation import Localised, recognise
+from gate_racer.estimation.relocation import GateRelocator, RelocationConfig, displaced
+from gate_racer.perception.association import Associator
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.vehicle.rotation import exp, matrix, product
 from tests.estimation.flying import before_gate
 from tests.estimation.test_gates_moved import belief
-from vehicle.rotation import exp, matrix, product
 
 FLAT = GateAppearance(outline_m=0.0, depth_m=0.0)
 SIGMA_M, PX, ATTITUDE = 0.05, 0.3, 0.003

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from estimation.estimator import State
-from estimation.rivals import LOST_M, ReceivedRivals, SeenRivals, singer
-from link.messages import RivalState
-from perception.rival import RivalDetection
+from gate_racer.estimation.estimator import State
+from gate_racer.estimation.rivals import LOST_M, ReceivedRivals, SeenRivals, singer
+from gate_racer.link.messages import RivalState
+from gate_racer.perception.rival import RivalDetection
 
 LEVEL = np.array([1.0, 0, 0, 0])
 START = np.array([0.0, 0, -2.0])

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from estimation.drift.landmark_estimator import LandmarkEstimator
-from link.messages import Imu
-from perception.detection import Detection
-from perception.rims import GateAppearance
-from vehicle.dynamics import GRAVITY
+from gate_racer.estimation.drift.landmark_estimator import LandmarkEstimator
+from gate_racer.link.messages import Imu
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.vehicle.dynamics import GRAVITY
 
 HZ, IMAGE_EVERY, REST_S, FLIGHT_S = 120.0, 4, 1.0, 8.0
 GATE_W, OPENING_M = np.array([26.0, 1.0, -2.0]), 1.5

@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from link.messages import Arm, AttitudeTarget
-from link.profile import load_profile
-from sim.record import SimulatorRecord
-from sim.simulator import Simulator
-from sim.worlds.world import as_believed
+from gate_racer.link.messages import Arm, AttitudeTarget
+from gate_racer.link.profile import load_profile
+from gate_racer.sim.record import SimulatorRecord
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Start, Track
+from gate_racer.vehicle.rotation import conjugate, from_euler, log, product
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 from tests.field.flown import SLOW_LEG, SLOW_PACE, write_log
-from tracks.gate import Gate
-from tracks.track import Bounds, Start, Track
-from vehicle.rotation import conjugate, from_euler, log, product
-from vehicle.vehicle import Vehicle, load_vehicle
 
 FAR = 4000.0
 WITHIN_LIMITS = np.array([6.0, 6.0, 3.0])  # rad/s

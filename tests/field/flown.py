@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pilot.records.flight_log import FlightLog
+from gate_racer.pilot.records.flight_log import FlightLog
 
 SLOW_LEG, SLOW_PACE = 4, 0.86
 

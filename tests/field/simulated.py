@@ -3,13 +3,13 @@
 import cv2
 import numpy as np
 
-from field.probe.raw_link import RawLink, ReceivedMessages
-from link.messages import VideoFrame
-from link.video import datagrams
-from sim.simulator import Simulator
-from sim.wire.station import Station
-from vehicle.camera import Camera
-from vehicle.rotation import matrix
+from gate_racer.field.probe.raw_link import RawLink, ReceivedMessages
+from gate_racer.link.messages import VideoFrame
+from gate_racer.link.video import datagrams
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.wire.station import Station
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import matrix
 
 LATENCY_S = 0.0135
 ME = ("simulator", 1)

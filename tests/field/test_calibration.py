@@ -5,23 +5,23 @@ from dataclasses import astuple, replace
 import numpy as np
 import pytest
 
-from estimation.eskf.noise import of_camera
-from estimation.eskf.states import STATES
-from estimation.registry import make_estimator
-from field.calibration import OVERCONFIDENCE, combined
-from field.corrections import better_camera
-from field.files import write_vehicle
-from field.runs import history
-from link.options import Link
-from link.profile import load_profile
-from perception.rims import GateAppearance
-from pilot.run import fly
-from pilot.session import Session
-from sim.worlds.deviations import AS_BELIEVED
-from sim.worlds.distribution import resolve
-from sim.worlds.world import World
-from vehicle.camera import CameraDoubt
-from vehicle.vehicle import load_vehicle
+from gate_racer.estimation.eskf.noise import of_camera
+from gate_racer.estimation.eskf.states import STATES
+from gate_racer.estimation.registry import make_estimator
+from gate_racer.field.calibration import OVERCONFIDENCE, combined
+from gate_racer.field.corrections import better_camera
+from gate_racer.field.files import write_vehicle
+from gate_racer.field.runs import history
+from gate_racer.link.options import Link
+from gate_racer.link.profile import load_profile
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.pilot.run import fly
+from gate_racer.pilot.session import Session
+from gate_racer.sim.worlds.deviations import AS_BELIEVED
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.sim.worlds.world import World
+from gate_racer.vehicle.camera import CameraDoubt
+from gate_racer.vehicle.vehicle import load_vehicle
 
 DOUBT = CameraDoubt(
     yaw_deg=0.1,

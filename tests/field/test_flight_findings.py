@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from field.report.charts import MOST_POINTS, thinned
-from field.report.compare import compare
-from field.report.findings import figures, findings
-from field.report.flight import read_logged_flight
-from field.report.images import BUDGET_BYTES, thumbnails
-from pilot.records.flight_log import FlightLog
+from gate_racer.field.report.charts import MOST_POINTS, thinned
+from gate_racer.field.report.compare import compare
+from gate_racer.field.report.findings import figures, findings
+from gate_racer.field.report.flight import read_logged_flight
+from gate_racer.field.report.images import BUDGET_BYTES, thumbnails
+from gate_racer.pilot.records.flight_log import FlightLog
 from tests.field.flown import SLOW_LEG, SLOW_PACE, write_log
 
 

@@ -14,15 +14,15 @@ import cv2
 import numpy as np
 import pytest
 
-from field.page import unpacked
-from field.report.cli import main
-from field.report.compare import compare
-from field.report.flight import TimeSeries, read_logged_flight
-from field.report.overlay import overlays
-from field.report.pages import flight_page
-from pilot.records.flight_log import FlightLog
+from gate_racer.field.page import unpacked
+from gate_racer.field.report.cli import main
+from gate_racer.field.report.compare import compare
+from gate_racer.field.report.flight import TimeSeries, read_logged_flight
+from gate_racer.field.report.overlay import overlays
+from gate_racer.field.report.pages import flight_page
+from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.tracks.gate import Gate
 from tests.field.flown import write_log
-from tracks.gate import Gate
 
 CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from field.files import identified, write_vehicle
-from field.identify.cli import main
-from field.identify.fit import identify, lagged
-from field.identify.signals import STEP_S, read_signals
-from vehicle.dynamics import GRAVITY
-from vehicle.errors import UserError
-from vehicle.vehicle import load_vehicle
+from gate_racer.field.files import identified, write_vehicle
+from gate_racer.field.identify.cli import main
+from gate_racer.field.identify.fit import identify, lagged
+from gate_racer.field.identify.signals import STEP_S, read_signals
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.vehicle import load_vehicle
 
 
 @pytest.fixture(scope="module")

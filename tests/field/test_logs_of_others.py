@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from field.identify.cli import main as identify_vehicle
-from field.identify.fit import identify
-from field.identify.signals import read_signals
-from field.mapping.cli import main as map_track
-from field.report.cli import main as fly_report
-from link.logs.own_logs import mcap_signals
+from gate_racer.field.identify.cli import main as identify_vehicle
+from gate_racer.field.identify.fit import identify
+from gate_racer.field.identify.signals import read_signals
+from gate_racer.field.mapping.cli import main as map_track
+from gate_racer.field.report.cli import main as fly_report
+from gate_racer.link.logs.own_logs import mcap_signals
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.dynamics import GRAVITY
 from tests.link import blackbox_writer as blackbox
 from tests.link.ulog_writer import ULogWriter
 from tests.pilot import ratm_folder
-from tracks.track import load_track
-from vehicle.dynamics import GRAVITY
 
 COUNTS_PER_G = 2048
 ARRAYS = ("t", "throttle", "omega_cmd", "force_b", "omega_b", "v_b", "valid")

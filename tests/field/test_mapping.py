@@ -6,20 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bootcamp.generate import generate_track
-from estimation.eskf.states import LEAN
-from field.mapping.bundle import BLOCK, COMMON, Bundle
-from field.mapping.cli import known, main
-from field.mapping.doubt import SHARED, M, differs, specified
-from field.mapping.gates import map_gates, passed_in_order
-from field.mapping.sights import MapError, read_flight
-from field.mapping.trajectory import N, diagonal_of_inverse, solve
-from link.profile import load_profile
-from perception.rims import GateAppearance
-from pilot.records.flight_log import FlightLog
+from gate_racer.bootcamp.generate import generate_track
+from gate_racer.estimation.eskf.states import LEAN
+from gate_racer.field.mapping.bundle import BLOCK, COMMON, Bundle
+from gate_racer.field.mapping.cli import known, main
+from gate_racer.field.mapping.doubt import SHARED, M, differs, specified
+from gate_racer.field.mapping.gates import map_gates, passed_in_order
+from gate_racer.field.mapping.sights import MapError, read_flight
+from gate_racer.field.mapping.trajectory import N, diagonal_of_inverse, solve
+from gate_racer.link.profile import load_profile
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.tracks.track import VADR_FRAME
+from gate_racer.vehicle.rotation import exp, from_euler, product
 from tests.exploring import explored
-from tracks.track import VADR_FRAME
-from vehicle.rotation import exp, from_euler, product
 
 SEED, GATES, TILT_DEG = 21, 3, 1.3
 TRACK = generate_track(SEED, GATES)

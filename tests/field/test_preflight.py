@@ -7,20 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-import field.preflight.cli
-import pilot.cli
-from field.preflight.checks import at_rest
-from field.probe.check import CheckVerdict
-from link.msp.constants import AircraftConstants, changes
-from link.msp.framing import Frame, pack
-from link.msp.messages import Channels, Code, DisableFlag, StatusEx
-from link.msp.ports import open_port
-from link.msp.preflight import load_preflight, read_steady, require_alone, require_meant, require_unchanged
-from link.msp.profile import STICKS, load_betaflight
-from sim.betaflight.settings import settings
+import gate_racer.field.preflight.cli
+import gate_racer.pilot.cli
+from gate_racer.field.preflight.checks import at_rest
+from gate_racer.field.probe.check import CheckVerdict
+from gate_racer.link.msp.constants import AircraftConstants, changes
+from gate_racer.link.msp.framing import Frame, pack
+from gate_racer.link.msp.messages import Channels, Code, DisableFlag, StatusEx
+from gate_racer.link.msp.ports import open_port
+from gate_racer.link.msp.preflight import load_preflight, read_steady, require_alone, require_meant, require_unchanged
+from gate_racer.link.msp.profile import STICKS, load_betaflight
+from gate_racer.sim.betaflight.settings import settings
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.preflights import LEVEL, running
-from vehicle.errors import UserError
-from vehicle.vehicle import load_vehicle
 
 BF, ARCHER = load_betaflight("betaflight"), load_vehicle("archer")
 OWN = replace(BF, rates=replace(BF.rates, roll=replace(BF.rates.roll, rate=80)))
@@ -28,7 +28,9 @@ SWITCHED = replace(BF, aux=replace(BF.aux, override=replace(BF.aux.override, cha
 
 
 def preflight(*arguments):
-    return field.preflight.cli.run(field.preflight.cli.parser().parse_args([str(a) for a in arguments]))
+    return gate_racer.field.preflight.cli.run(
+        gate_racer.field.preflight.cli.parser().parse_args([str(a) for a in arguments])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -201,8 +203,10 @@ def test_a_flight_is_refused_before_anything_is_planned(arguments, words, file):
     given = [str(file) if argument == "FILE" else argument for argument in arguments]
     live = ["--live"] * ("--msp" in given)
     with pytest.raises(UserError, match=words):
-        pilot.cli.run(
-            pilot.cli.parser().parse_args(["pq", "--profile", "betaflight", "--vehicle", "swift", *live, *given])
+        gate_racer.pilot.cli.run(
+            gate_racer.pilot.cli.parser().parse_args(
+                ["pq", "--profile", "betaflight", "--vehicle", "swift", *live, *given]
+            )
         )
 
 

@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from field.probe.at_rest import best, probe, unflown
-from field.probe.check import CheckVerdict
-from field.probe.raw_link import listen
-from field.probe.udp_link import UdpRawLink
-from link.profile import load_profile
-from link.sockets import LinkError
-from sim.simulator import Simulator
-from sim.worlds.world import as_believed
+from gate_racer.field.probe.at_rest import best, probe, unflown
+from gate_racer.field.probe.check import CheckVerdict
+from gate_racer.field.probe.raw_link import listen
+from gate_racer.field.probe.udp_link import UdpRawLink
+from gate_racer.link.profile import load_profile
+from gate_racer.link.sockets import LinkError
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.field.simulated import SimulatedRawLink, Sphere
 from tests.processes import free_port
-from tracks.track import load_track
-from vehicle.vehicle import load_vehicle
 
 SPEC, DCL = load_profile("spec"), load_profile("dcl")
 

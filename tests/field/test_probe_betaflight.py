@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-import field.probe.cli
-from link.msp.constants import require_safe
-from link.msp.messages import Channels, Code, DisableFlag, StatusEx
-from link.msp.profile import load_betaflight
-from link.sockets import LinkError
+import gate_racer.field.probe.cli
+from gate_racer.link.msp.constants import require_safe
+from gate_racer.link.msp.messages import Channels, Code, DisableFlag, StatusEx
+from gate_racer.link.msp.profile import load_betaflight
+from gate_racer.link.sockets import LinkError
+from gate_racer.vehicle.errors import UserError
 from tests.preflights import running
-from vehicle.errors import UserError
 
 BF = load_betaflight("betaflight")
 OWN = replace(BF, rates=replace(BF.rates, roll=replace(BF.rates.roll, rc_rate=60)))
 
 
 def probe(*arguments):
-    return field.probe.cli.run(field.probe.cli.parser().parse_args(arguments))
+    return gate_racer.field.probe.cli.run(gate_racer.field.probe.cli.parser().parse_args(arguments))
 
 
 def test_differences_from_the_profile_are_reported_and_written(tmp_path, capsys):

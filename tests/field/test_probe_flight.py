@@ -5,21 +5,21 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from field.probe.at_rest import probe
-from field.probe.check import CheckVerdict
-from field.probe.flight_checks import flight_checks
-from field.probe.flight_script import LEGACY, RAD_S
-from field.probe.live_flight import fly_probe
-from field.probe.motion import rest_of
-from field.probe.optical_flow import half_size, turn_between
-from field.probe.raw_link import listen
-from link.profile import RateGain, Signs, load_profile
-from sim.simulator import Simulator
-from sim.worlds.world import as_believed
+from gate_racer.field.probe.at_rest import probe
+from gate_racer.field.probe.check import CheckVerdict
+from gate_racer.field.probe.flight_checks import flight_checks
+from gate_racer.field.probe.flight_script import LEGACY, RAD_S
+from gate_racer.field.probe.live_flight import fly_probe
+from gate_racer.field.probe.motion import rest_of
+from gate_racer.field.probe.optical_flow import half_size, turn_between
+from gate_racer.field.probe.raw_link import listen
+from gate_racer.link.profile import RateGain, Signs, load_profile
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.rotation import exp, from_euler, product
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.field.simulated import SimulatedRawLink, Sphere
-from tracks.track import load_track
-from vehicle.rotation import exp, from_euler, product
-from vehicle.vehicle import load_vehicle
 
 SPEC, DCL = load_profile("spec"), load_profile("dcl")
 FEW_IMAGES = 17.0  # Hz: drawing is what takes the time
@@ -59,7 +59,7 @@ def real_build():
     received = listen(link, 2.0, 10.0, to_fly=True)
     rest, found = probe(received, SPEC)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("field.probe.live_flight.flight_checks", noted)
+        patch.setattr("gate_racer.field.probe.live_flight.flight_checks", noted)
         flown, found, why = fly_probe(link, received, SPEC, dcl, found)
     assert why == ""
     by_dcl = [*probe(received, DCL)[0], *flight_checks(told[0], DCL, dcl, DCL)[0]]

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from gate_racer.vehicle.errors import UserError, one_line
 from tests.fuzz.corpus import make_corpus
 from tests.fuzz.mutate import mutant
 from tests.fuzz.readers import CODECS, FILE_READERS, Codecs, FileReader
-from vehicle.errors import UserError, one_line
 
 SLOW_S, LARGE_MB, HUNG_S = 10.0, 1024, 30.0
 

@@ -13,30 +13,30 @@ from mcap.stream_reader import StreamReader
 from mcap.writer import Writer
 from pymavlink.dialects.v20 import common as dialect
 
-from benchmarks.campaign.case import Case, Flown, Outcome
-from benchmarks.campaign.store import Store
-from bootcamp.drone import Drone
-from bootcamp.ground import GroundCamera
-from bootcamp.record import FlightRecord
-from bootcamp.scenario import make_scenario
-from link.logs.mavlink_logs import FORMAT_TYPE, HEAD, STAMP
-from link.msp.preflight import write_preflight
-from link.record import RecordFile
-from mpc.policy.policy import Policy, PolicyProvenance, write_policy
-from perception.detection import Detection
-from pilot.records.flight_log import FlightLog
-from planner.plan import COLUMNS, Plan, write_plan
-from sim.physics.gaussian_process import Kernel
-from sim.physics.observation import ObservationModel
-from sim.physics.residual import ResidualAcceleration, Residuals
-from sim.report import RunReport, write_report
+from gate_racer.benchmarks.campaign.case import Case, Flown, Outcome
+from gate_racer.benchmarks.campaign.store import Store
+from gate_racer.bootcamp.drone import Drone
+from gate_racer.bootcamp.ground import GroundCamera
+from gate_racer.bootcamp.record import FlightRecord
+from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.link.logs.mavlink_logs import FORMAT_TYPE, HEAD, STAMP
+from gate_racer.link.msp.preflight import write_preflight
+from gate_racer.link.record import RecordFile
+from gate_racer.mpc.policy.policy import Policy, PolicyProvenance, write_policy
+from gate_racer.perception.detection import Detection
+from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.planner.plan import COLUMNS, Plan, write_plan
+from gate_racer.sim.physics.gaussian_process import Kernel
+from gate_racer.sim.physics.observation import ObservationModel
+from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals
+from gate_racer.sim.report import RunReport, write_report
+from gate_racer.tracks.observation import Scaling
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.link import blackbox_writer as blackbox
 from tests.link.ulog_writer import ULogWriter
 from tests.preflights import made
-from tracks.observation import Scaling
-from tracks.track import load_track
-from vehicle.dynamics import GRAVITY, RATES_X
-from vehicle.vehicle import load_vehicle
 
 ROOT = Path(__file__).parent.parent.parent
 STEP_S, SAMPLES, GATES = 0.02, 160, 6

@@ -5,48 +5,48 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.campaign.store import Store
-from benchmarks.campaign.tables import cells, markdown
-from bootcamp.record import replay as fly_again
-from estimation.registry import make_estimator
-from field.identify.fit import identify
-from field.identify.signals import read_signals
-from field.mapping.sights import read_flight
-from field.report.flight import read_logged_flight
-from field.report.pages import compared_page, flight_page
-from link.client import ClientCodec
-from link.messages import Arm, Attitude, AttitudeTarget, Heartbeat, Imu, VideoFrame
-from link.msp.codec import MspCodec
-from link.msp.messages import Code
-from link.msp.preflight import load_preflight
-from link.msp.profile import load_betaflight
-from link.profile import load_profile
-from link.record_reader import read_records
-from link.rflysim.config import load_sensors
-from link.rflysim.fragments import Payload, fragments
-from link.rflysim.stream import Stream
-from link.server import ServerCodec
-from link.video import Reassembler, datagrams
-from mpc.policy.policy import load_policy
-from mpc.problem.settings import load_settings
-from perception.detection import decode
-from perception.rims import GateAppearance
-from pilot.detect_gates import images
-from pilot.records.imported import read_any_records
-from pilot.replay import read_log, replay
-from planner.imported import AS_PUBLISHED, read_peer_plan
-from planner.plan import read_plan
-from planner.task import Task
-from sim.betaflight.station import BetaflightStation
-from sim.physics.residual import Residuals
-from sim.report import read_report
-from sim.view.look import load_look
-from sim.worlds.world import as_believed
+from gate_racer.benchmarks.campaign.store import Store
+from gate_racer.benchmarks.campaign.tables import cells, markdown
+from gate_racer.bootcamp.record import replay as fly_again
+from gate_racer.estimation.registry import make_estimator
+from gate_racer.field.identify.fit import identify
+from gate_racer.field.identify.signals import read_signals
+from gate_racer.field.mapping.sights import read_flight
+from gate_racer.field.report.flight import read_logged_flight
+from gate_racer.field.report.pages import compared_page, flight_page
+from gate_racer.link.client import ClientCodec
+from gate_racer.link.messages import Arm, Attitude, AttitudeTarget, Heartbeat, Imu, VideoFrame
+from gate_racer.link.msp.codec import MspCodec
+from gate_racer.link.msp.messages import Code
+from gate_racer.link.msp.preflight import load_preflight
+from gate_racer.link.msp.profile import load_betaflight
+from gate_racer.link.profile import load_profile
+from gate_racer.link.record_reader import read_records
+from gate_racer.link.rflysim.config import load_sensors
+from gate_racer.link.rflysim.fragments import Payload, fragments
+from gate_racer.link.rflysim.stream import Stream
+from gate_racer.link.server import ServerCodec
+from gate_racer.link.video import Reassembler, datagrams
+from gate_racer.mpc.policy.policy import load_policy
+from gate_racer.mpc.problem.settings import load_settings
+from gate_racer.perception.detection import decode
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.pilot.detect_gates import images
+from gate_racer.pilot.records.imported import read_any_records
+from gate_racer.pilot.replay import read_log, replay
+from gate_racer.planner.imported import AS_PUBLISHED, read_peer_plan
+from gate_racer.planner.plan import read_plan
+from gate_racer.planner.task import Task
+from gate_racer.sim.betaflight.station import BetaflightStation
+from gate_racer.sim.physics.residual import Residuals
+from gate_racer.sim.report import read_report
+from gate_racer.sim.view.look import load_look
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.files import read_bytes, reading
+from gate_racer.vehicle.image_file import IMAGE_BYTES, decode_image
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.fuzz.corpus import LEVEL, ROOT, jpeg
-from tracks.track import load_track
-from vehicle.files import read_bytes, reading
-from vehicle.image_file import IMAGE_BYTES, decode_image
-from vehicle.vehicle import load_vehicle
 
 DCL = load_vehicle("dcl")
 VQ1 = load_track(ROOT / "tracks/vq1.yaml")

@@ -16,14 +16,14 @@ from gate_racer import about
 from gate_racer.commands import COMMANDS
 from gate_racer.completion import SHELLS, completion
 from gate_racer.doctor import examine
-from link.profile import load_profile
-from mpc.solvers.acados import AcadosMissingError
+from gate_racer.link.profile import load_profile
+from gate_racer.mpc.solvers.acados import AcadosMissingError
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.config import names
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.vehicle import FOLDER
 from tests.conftest import ROOT
 from tests.processes import run_here
-from tracks.track import load_track
-from vehicle.config import names
-from vehicle.errors import UserError
-from vehicle.vehicle import FOLDER
 
 BIN = Path(sys.executable).parent
 

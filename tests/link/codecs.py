@@ -2,9 +2,9 @@
 
 from pymavlink.dialects.v20 import common as dialect
 
-from link.client import ClientCodec
-from link.profile import load_profile
-from link.server import ServerCodec
+from gate_racer.link.client import ClientCodec
+from gate_racer.link.profile import load_profile
+from gate_racer.link.server import ServerCodec
 
 SPEC = load_profile("spec")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from link.udp import MavlinkClient
+from gate_racer.link.udp import MavlinkClient
 from tests.link.fake_simulator import LOCAL, SPEC, FakeSimulator
 
 

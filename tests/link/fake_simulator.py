@@ -1,9 +1,9 @@
 """A simulator's end of the sockets, and where both ends are, for tests."""
 
-from link.messages import Heartbeat
-from link.profile import load_profile
-from link.server import ServerCodec
-from link.sockets import bind_udp
+from gate_racer.link.messages import Heartbeat
+from gate_racer.link.profile import load_profile
+from gate_racer.link.server import ServerCodec
+from gate_racer.link.sockets import bind_udp
 
 SPEC = load_profile("spec")
 LOCAL = "127.0.0.1"

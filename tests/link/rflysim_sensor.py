@@ -1,7 +1,7 @@
 """A request for a sensor of RflySim, for tests."""
 
-from link.rflysim.images import JPEG
-from link.rflysim.request import SensorRequest
+from gate_racer.link.rflysim.images import JPEG
+from gate_racer.link.rflysim.request import SensorRequest
 
 
 def sensor(type_id=1, mode=JPEG, width=64, height=48, other=(0.0,) * 16):

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from link.logs.betaflight import betaflight_signals
-from link.logs.blackbox import flights
-from link.logs.blackbox_encodings import (
+from gate_racer.link.logs.betaflight import betaflight_signals
+from gate_racer.link.logs.blackbox import flights
+from gate_racer.link.logs.blackbox_encodings import (
     FrameError,
     neg_14bit,
     signed_vb,
@@ -16,11 +16,11 @@ from link.logs.blackbox_encodings import (
     tag8_8svb,
     unsigned_vb,
 )
-from link.logs.reader import read_log_signals
+from gate_racer.link.logs.reader import read_log_signals
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import from_euler
 from tests.fuzz.mutate import refused
 from tests.link import blackbox_writer as writer
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import from_euler
 
 
 @pytest.mark.parametrize(

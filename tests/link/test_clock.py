@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from link.clock import StreamClock
+from gate_racer.link.clock import StreamClock
 
 LATENCY_S = 0.0135
 EPOCH_S = 1.78e9

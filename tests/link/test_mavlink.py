@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymavlink.dialects.v20 import common as dialect
 
-from link.framing import Counters
-from link.messages import (
+from gate_racer.link.framing import Counters
+from gate_racer.link.messages import (
     Ack,
     Arm,
     Attitude,
@@ -21,8 +21,8 @@ from link.messages import (
     TimesyncRequest,
     UnknownCommand,
 )
+from gate_racer.vehicle.rotation import matrix, normalised
 from tests.link.codecs import client, packed, said, server
-from vehicle.rotation import matrix, normalised
 
 times = st.floats(0, 4e6)
 single = st.floats(-300, 300, width=32)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymavlink.dialects.v20 import common as dialect
 
-from link.framing import Counters
-from link.messages import (
+from gate_racer.link.framing import Counters
+from gate_racer.link.messages import (
     Ack,
     Arm,
     Attitude,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from link.msp.codec import MspCodec
-from link.msp.framing import JUMBO, LONGEST_PAYLOAD, Direction, Frame, Parser, crc8, pack, xor8
-from link.msp.messages import (
+from gate_racer.link.msp.codec import MspCodec
+from gate_racer.link.msp.framing import JUMBO, LONGEST_PAYLOAD, Direction, Frame, Parser, crc8, pack, xor8
+from gate_racer.link.msp.messages import (
     KINDS,
     Altitude,
     Analog,
@@ -24,8 +24,8 @@ from link.msp.messages import (
     StatusEx,
     decode,
 )
-from link.msp.multiple import join_multiple, split_multiple
-from link.msp.settings import ModeRange, ModeRanges, RcTuning, RxConfig, RxMap
+from gate_racer.link.msp.multiple import join_multiple, split_multiple
+from gate_racer.link.msp.settings import ModeRange, ModeRanges, RcTuning, RxConfig, RxMap
 
 ASK, SAY, NO = Direction.REQUEST, Direction.ANSWER, Direction.ERROR
 

@@ -6,24 +6,24 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from link.msp.codec import MspCodec
-from link.msp.descent import Descent
-from link.msp.framing import Direction, Frame, pack
-from link.msp.guard import HELD_S, SILENT_S, StickWatch, bring_down
-from link.msp.line import LATE_S, MspLine, neutral
-from link.msp.messages import Code, RawAttitude
-from link.msp.profile import load_betaflight
-from link.msp.sticks import sticks_by_rates
-from sim.betaflight.pilot import HANDOVER_S
-from sim.betaflight.port import StationPort
-from sim.betaflight.station import BetaflightStation
-from sim.worlds.deviations import Deviations, ImuDeviation, PlantDeviation
-from sim.worlds.world import World
+from gate_racer.link.msp.codec import MspCodec
+from gate_racer.link.msp.descent import Descent
+from gate_racer.link.msp.framing import Direction, Frame, pack
+from gate_racer.link.msp.guard import HELD_S, SILENT_S, StickWatch, bring_down
+from gate_racer.link.msp.line import LATE_S, MspLine, neutral
+from gate_racer.link.msp.messages import Code, RawAttitude
+from gate_racer.link.msp.profile import load_betaflight
+from gate_racer.link.msp.sticks import sticks_by_rates
+from gate_racer.sim.betaflight.pilot import HANDOVER_S
+from gate_racer.sim.betaflight.port import StationPort
+from gate_racer.sim.betaflight.station import BetaflightStation
+from gate_racer.sim.worlds.deviations import Deviations, ImuDeviation, PlantDeviation
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.track import Bounds, load_track
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import matrix
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
-from tracks.track import Bounds, load_track
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import matrix
-from vehicle.vehicle import load_vehicle
 
 PROFILE = load_betaflight("betaflight")
 ARCHER = load_vehicle("archer")

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from link.messages import Imu
-from link.msp.messages import Code, RawAttitude, RawImu
-from link.msp.profile import FOLDER, ThrottleStick, load_betaflight, load_wire, speaks_msp
-from link.msp.rates import RATES_TYPE, AxisRates, RateCurves
-from link.msp.sticks import asked_angles, asked_rates, sticks_by_angles, sticks_by_rates
-from link.msp.units import attitude, imu, raw_attitude, raw_imu
-from link.profile import load_profile
-from vehicle.errors import UserError
-from vehicle.rotation import from_euler, to_euler
+from gate_racer.link.messages import Imu
+from gate_racer.link.msp.messages import Code, RawAttitude, RawImu
+from gate_racer.link.msp.profile import FOLDER, ThrottleStick, load_betaflight, load_wire, speaks_msp
+from gate_racer.link.msp.rates import RATES_TYPE, AxisRates, RateCurves
+from gate_racer.link.msp.sticks import asked_angles, asked_rates, sticks_by_angles, sticks_by_rates
+from gate_racer.link.msp.units import attitude, imu, raw_attitude, raw_imu
+from gate_racer.link.profile import load_profile
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import from_euler, to_euler
 
 BF = load_betaflight("betaflight")
 FEW = settings(max_examples=60, deadline=None)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from link.msp.ports import SAFETY_PAGE, open_port
-from link.msp.schedule import PollScheduler
-from link.sockets import LinkError
+from gate_racer.link.msp.ports import SAFETY_PAGE, open_port
+from gate_racer.link.msp.schedule import PollScheduler
+from gate_racer.link.sockets import LinkError
 from tests.conftest import ROOT
 
 STEP_S = 0.001

@@ -5,11 +5,11 @@ import time
 import pytest
 from pymavlink.dialects.v20 import common as dialect
 
-from link.mavlink import UNMEASURED
-from link.messages import Arm, Heartbeat, Imu
-from link.peer import SILENCE_S, Peer
-from link.sockets import bind_udp
-from link.udp import MavlinkClient
+from gate_racer.link.mavlink import UNMEASURED
+from gate_racer.link.messages import Arm, Heartbeat, Imu
+from gate_racer.link.peer import SILENCE_S, Peer
+from gate_racer.link.sockets import bind_udp
+from gate_racer.link.udp import MavlinkClient
 from tests.link.fake_simulator import LOCAL, PATIENCE_S, SPEC, FakeSimulator, meet
 
 

@@ -5,14 +5,14 @@ import math
 import pytest
 from pymavlink.dialects.v20 import common as dialect
 
-from link.messages import (
+from gate_racer.link.messages import (
     GroundStatus,
     Heartbeat,
     MapGate,
     RaceStatus,
     TrackMap,
 )
-from link.server import ServerCodec
+from gate_racer.link.server import ServerCodec
 from tests.link.codecs import SPEC, client, packed, said, server
 
 

@@ -5,11 +5,11 @@ import math
 
 import pytest
 
-from link.rflysim.config import camera_of, load_sensors, without_comments
-from link.rflysim.request import decode_request
-from link.rflysim.vision import parse_vision
+from gate_racer.link.rflysim.config import camera_of, load_sensors, without_comments
+from gate_racer.link.rflysim.request import decode_request
+from gate_racer.link.rflysim.vision import parse_vision
+from gate_racer.vehicle.errors import UserError
 from tests.conftest import ROOT
-from vehicle.errors import UserError
 
 CONFIG = ROOT / "examples/rflysim.json"
 ENTRY = {

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload, fragments
-from link.rflysim.header import NUMBERED, NUMBERED_SUM, PLAIN, PLAIN_SUM
+from gate_racer.link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload, fragments
+from gate_racer.link.rflysim.header import NUMBERED, NUMBERED_SUM, PLAIN, PLAIN_SUM
 
 data = st.binary(max_size=200)
 generations = st.booleans()

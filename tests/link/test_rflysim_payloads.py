@@ -6,16 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from link.rflysim import ros
-from link.rflysim.clouds import LAYOUTS, LOCK_AFTER, WORLD, Cloud, CloudLayout, CloudReader, decode_cloud, encode_cloud
-from link.rflysim.fragments import Payload, fragments
-from link.rflysim.images import JPEG, PNG, RAW, decode_payload, encode_payload, image_file
-from link.rflysim.malformed import MalformedError
-from link.rflysim.ranges import Range
-from link.rflysim.sensors import SENSORS, SensorKind
-from link.rflysim.stream import Sample, Stream
+from gate_racer.link.rflysim import ros
+from gate_racer.link.rflysim.clouds import (
+    LAYOUTS,
+    LOCK_AFTER,
+    WORLD,
+    Cloud,
+    CloudLayout,
+    CloudReader,
+    decode_cloud,
+    encode_cloud,
+)
+from gate_racer.link.rflysim.fragments import Payload, fragments
+from gate_racer.link.rflysim.images import JPEG, PNG, RAW, decode_payload, encode_payload, image_file
+from gate_racer.link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.ranges import Range
+from gate_racer.link.rflysim.sensors import SENSORS, SensorKind
+from gate_racer.link.rflysim.stream import Sample, Stream
+from gate_racer.vehicle.image_file import image_size
 from tests.link.rflysim_sensor import sensor
-from vehicle.image_file import image_size
 
 IMAGES = [type_id for type_id, kind in SENSORS.items() if kind.kind is SensorKind.IMAGE]
 

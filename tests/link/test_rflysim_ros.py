@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from link.rflysim import ros
-from link.rflysim.clouds import WORLD, Cloud, CloudLayout
-from link.rflysim.copter import (
+from gate_racer.link.rflysim import ros
+from gate_racer.link.rflysim.clouds import WORLD, Cloud, CloudLayout
+from gate_racer.link.rflysim.copter import (
     CopterHeartbeat,
     ImuSample,
     decode_command,
@@ -17,12 +17,12 @@ from link.rflysim.copter import (
     encode_command,
     start_without_heartbeat,
 )
-from link.rflysim.desk import HeartbeatReceiver
-from link.rflysim.gimbal import DOCUMENT, SDK306, GimbalOrder, decode_state, gimbal_request
-from link.rflysim.malformed import MalformedError
-from link.rflysim.ranges import Range, Spot, decode_spots, encode_items
-from link.rflysim.request import decode_request
-from link.rflysim.stream import Sample, StreamHealth
+from gate_racer.link.rflysim.desk import HeartbeatReceiver
+from gate_racer.link.rflysim.gimbal import DOCUMENT, SDK306, GimbalOrder, decode_state, gimbal_request
+from gate_racer.link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.ranges import Range, Spot, decode_spots, encode_items
+from gate_racer.link.rflysim.request import decode_request
+from gate_racer.link.rflysim.stream import Sample, StreamHealth
 from tests.conftest import ROOT
 from tests.link.rflysim_sensor import sensor
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from link.rflysim.copter import CLEAR_COMMAND, decode_command
-from link.rflysim.request import decode_request
-from link.rflysim.udp import ASK_S, LAPSES, NO_ANSWER_S, SILENCE_S, SensorReceiver, SensorSocket
-from link.sockets import bind_udp
+from gate_racer.link.rflysim.copter import CLEAR_COMMAND, decode_command
+from gate_racer.link.rflysim.request import decode_request
+from gate_racer.link.rflysim.udp import ASK_S, LAPSES, NO_ANSWER_S, SILENCE_S, SensorReceiver, SensorSocket
+from gate_racer.link.sockets import bind_udp
 from tests.link.rflysim_sensor import sensor
 
 LOCAL = "127.0.0.1"

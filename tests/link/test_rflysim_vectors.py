@@ -6,15 +6,15 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from link.rflysim import copter
-from link.rflysim.clouds import LAYOUTS, decode_cloud, encode_cloud
-from link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload, fragments
-from link.rflysim.gimbal import decode_state
-from link.rflysim.header import Header, decode_header
-from link.rflysim.images import RAW, decode_payload, depth_counts, depth_m, encode_payload
-from link.rflysim.malformed import MalformedError
-from link.rflysim.ranges import decode_boxes, decode_range, encode_items
-from link.rflysim.request import SensorRequest, decode_request
+from gate_racer.link.rflysim import copter
+from gate_racer.link.rflysim.clouds import LAYOUTS, decode_cloud, encode_cloud
+from gate_racer.link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload, fragments
+from gate_racer.link.rflysim.gimbal import decode_state
+from gate_racer.link.rflysim.header import Header, decode_header
+from gate_racer.link.rflysim.images import RAW, decode_payload, depth_counts, depth_m, encode_payload
+from gate_racer.link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.ranges import decode_boxes, decode_range, encode_items
+from gate_racer.link.rflysim.request import SensorRequest, decode_request
 from tests.conftest import ROOT
 
 FILE = ROOT.parent / "shared/data/rflysim_vectors.json"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from link.messages import Arm, AttitudeTarget, ClientHeartbeat, Heartbeat, Imu, VideoFrame
-from link.options import add_link_arguments, link_of
-from link.sockets import TIMESTAMPNS, LinkError, bind_udp, parse_address
-from link.udp import ClientCounters, MavlinkClient, RateGuard, VideoReceiver
-from link.video import chunks
+from gate_racer.link.messages import Arm, AttitudeTarget, ClientHeartbeat, Heartbeat, Imu, VideoFrame
+from gate_racer.link.options import add_link_arguments, link_of
+from gate_racer.link.sockets import TIMESTAMPNS, LinkError, bind_udp, parse_address
+from gate_racer.link.udp import ClientCounters, MavlinkClient, RateGuard, VideoReceiver
+from gate_racer.link.video import chunks
 from tests.link.fake_simulator import LOCAL, PATIENCE_S, SPEC, FakeSimulator, meet
 
 HOVER = AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.25)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from link.logs.reader import read_log_signals
-from link.logs.ulog import ulog_signals
+from gate_racer.link.logs.reader import read_log_signals
+from gate_racer.link.logs.ulog import ulog_signals
+from gate_racer.vehicle.errors import UserError
 from tests.fuzz.mutate import refused
 from tests.link.ulog_writer import ULogWriter
-from vehicle.errors import UserError
 
 TOPICS = {
     "sensor_combined": "float[3] gyro_rad;float[3] accelerometer_m_s2",

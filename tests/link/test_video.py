@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from link.messages import VideoFrame
-from link.video import HEADER, Reassembler, VideoCounters, chunks
+from gate_racer.link.messages import VideoFrame
+from gate_racer.link.video import HEADER, Reassembler, VideoCounters, chunks
 
 jpegs = st.binary(min_size=1, max_size=200)
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from mpc.adaptation import load_adaptation
-from mpc.controller import Controller
-from mpc.problem.problem import Problem
-from mpc.problem.settings import load_settings
-from mpc.solvers.acados import AcadosSolver
+from gate_racer.mpc.adaptation import load_adaptation
+from gate_racer.mpc.controller import Controller
+from gate_racer.mpc.problem.problem import Problem
+from gate_racer.mpc.problem.settings import load_settings
+from gate_racer.mpc.solvers.acados import AcadosSolver
 
 
 @pytest.fixture(scope="module")

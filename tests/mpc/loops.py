@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from mpc.solvers.solver import Solution
-from vehicle.dynamics import rates, rk4
+from gate_racer.mpc.solvers.solver import Solution
+from gate_racer.vehicle.dynamics import rates, rk4
 
 
 class Failing:

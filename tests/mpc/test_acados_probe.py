@@ -4,10 +4,10 @@ import subprocess
 
 import pytest
 
-from mpc.make import make_controller
-from mpc.solvers import acados_probe
-from mpc.solvers.acados import WHEEL
-from mpc.solvers.portable import CasadiSolver
+from gate_racer.mpc.make import make_controller
+from gate_racer.mpc.solvers import acados_probe
+from gate_racer.mpc.solvers.acados import WHEEL
+from gate_racer.mpc.solvers.portable import CasadiSolver
 
 LIB = WHEEL / "acados" / "install" / "lib"
 

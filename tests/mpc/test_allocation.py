@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mpc.allocation import Allocation
-from sim.physics.mixer import MixedRates, mixed
-from vehicle.vehicle import load_vehicle
+from gate_racer.mpc.allocation import Allocation
+from gate_racer.sim.physics.mixer import MixedRates, mixed
+from gate_racer.vehicle.vehicle import load_vehicle
 
 
 def commands(vehicle, count=2000):

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from loops import flown
 
-from mpc.adaptation import DisturbanceEstimator, load_adaptation
-from mpc.controller import Controller
-from mpc.model import PARAMETERS, Integrator, lifted, nominal_parameters, unpack
-from mpc.predictor import Predictor
-from vehicle.dynamics import RATES_X, drag, rates, rk4
-from vehicle.rotation import rotate
+from gate_racer.mpc.adaptation import DisturbanceEstimator, load_adaptation
+from gate_racer.mpc.controller import Controller
+from gate_racer.mpc.model import PARAMETERS, Integrator, lifted, nominal_parameters, unpack
+from gate_racer.mpc.predictor import Predictor
+from gate_racer.vehicle.dynamics import RATES_X, drag, rates, rk4
+from gate_racer.vehicle.rotation import rotate
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from loops import Failing, flown
 
-from benchmarks.true_state import fly
-from mpc import geometric
-from mpc.adaptation import load_adaptation
-from mpc.control import Source
-from mpc.controller import SHIFTED_LIMIT, STALE_S, Controller
-from mpc.reference import Reference
-from mpc.solvers.portable import CasadiSolver
-from sim.worlds.world import as_believed
-from vehicle.dynamics import GRAVITY, RATES_X
-from vehicle.rotation import matrix
+from gate_racer.benchmarks.true_state import fly
+from gate_racer.mpc import geometric
+from gate_racer.mpc.adaptation import load_adaptation
+from gate_racer.mpc.control import Source
+from gate_racer.mpc.controller import SHIFTED_LIMIT, STALE_S, Controller
+from gate_racer.mpc.reference import Reference
+from gate_racer.mpc.solvers.portable import CasadiSolver
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
+from gate_racer.vehicle.rotation import matrix
 
 Q, V = RATES_X["q"].at, RATES_X["v"].at
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vehicle.dynamics import RATES_X
+from gate_racer.vehicle.dynamics import RATES_X
 
 P, Q = RATES_X["p"].at, RATES_X["q"].at
 DT = 1 / 60

@@ -6,15 +6,15 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from mpc.control import Source
-from mpc.policy.controller import PolicyController
-from mpc.policy.policy import Policy, PolicyProvenance, load_policy, names, write_policy
-from tracks.observation import ACTION, OBSERVATION, Scaling
-from tracks.track import load_track
-from vehicle.dynamics import GRAVITY
-from vehicle.errors import UserError
-from vehicle.files import read_arrays, write_arrays
-from vehicle.rotation import exp, matrix
+from gate_racer.mpc.control import Source
+from gate_racer.mpc.policy.controller import PolicyController
+from gate_racer.mpc.policy.policy import Policy, PolicyProvenance, load_policy, names, write_policy
+from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import read_arrays, write_arrays
+from gate_racer.vehicle.rotation import exp, matrix
 
 
 @pytest.fixture(scope="module")

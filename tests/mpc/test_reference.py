@@ -6,15 +6,15 @@ import casadi as ca
 import numpy as np
 import pytest
 
-from mpc.model import PARAMETERS, lifted, nominal_parameters, thrust_needed, unpack
-from mpc.problem.problem import Problem
-from mpc.problem.settings import load_settings
-from mpc.problem.stage import REFERENCE
-from mpc.progress import EDGE, SEEING, SLOWEST, PlanProgress
-from mpc.reference import TARGET_PACE, Reference
-from tracks.corridor import CLEAR_M
-from vehicle.dynamics import RATES_X
-from vehicle.rotation import rotate
+from gate_racer.mpc.model import PARAMETERS, lifted, nominal_parameters, thrust_needed, unpack
+from gate_racer.mpc.problem.problem import Problem
+from gate_racer.mpc.problem.settings import load_settings
+from gate_racer.mpc.problem.stage import REFERENCE
+from gate_racer.mpc.progress import EDGE, SEEING, SLOWEST, PlanProgress
+from gate_racer.mpc.reference import TARGET_PACE, Reference
+from gate_racer.tracks.corridor import CLEAR_M
+from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.rotation import rotate
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
 V_R = REFERENCE["v"].at

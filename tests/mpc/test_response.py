@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from loops import flown
 
-from mpc.adaptation import load_adaptation
-from mpc.predictor import Predictor
-from mpc.response import ResponseEstimator
+from gate_racer.mpc.adaptation import load_adaptation
+from gate_racer.mpc.predictor import Predictor
+from gate_racer.mpc.response import ResponseEstimator
 
 DT, PARTS = 1 / 60, 10
 SETTINGS = load_adaptation().response

@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 from loops import flown
 
-from benchmarks.true_state import fly
-from mpc.control import Source
-from mpc.make import make_controller
-from mpc.model import nominal_parameters
-from mpc.problem.problem import Problem
-from mpc.problem.settings import load_settings
-from mpc.problem.stage import NP, NR
-from mpc.progress import PlanProgress
-from mpc.reference import TARGET_PACE, U_W, Reference
-from mpc.solvers.acados import AcadosMissingError, AcadosSolver
-from mpc.solvers.portable import CasadiSolver
-from planner.plan import read_plan
-from sim.worlds.world import as_believed
+from gate_racer.benchmarks.true_state import fly
+from gate_racer.mpc.control import Source
+from gate_racer.mpc.make import make_controller
+from gate_racer.mpc.model import nominal_parameters
+from gate_racer.mpc.problem.problem import Problem
+from gate_racer.mpc.problem.settings import load_settings
+from gate_racer.mpc.problem.stage import NP, NR
+from gate_racer.mpc.progress import PlanProgress
+from gate_racer.mpc.reference import TARGET_PACE, U_W, Reference
+from gate_racer.mpc.solvers.acados import AcadosMissingError, AcadosSolver
+from gate_racer.mpc.solvers.portable import CasadiSolver
+from gate_racer.planner.plan import read_plan
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.errors import UserError
 from tests.conftest import ROOT
-from tracks.track import load_track
-from vehicle.dynamics import RATES_X
-from vehicle.errors import UserError
 
 P, Q = (RATES_X[name].at for name in "pq")
 
@@ -90,10 +90,10 @@ def test_both_solvers_find_the_same(plan, vq1, dcl, name):
 
 
 FAR_AWAY = """
-from mpc.make import make_controller
-from planner.plan import read_plan
-from tracks.track import load_track
-from vehicle.vehicle import load_vehicle
+from gate_racer.mpc.make import make_controller
+from gate_racer.planner.plan import read_plan
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.vehicle import load_vehicle
 
 plan = read_plan({path!r})
 controller = make_controller("mpcc", plan, load_vehicle("dcl"), load_track("vq1"), "acados")
@@ -122,7 +122,7 @@ def test_casadi_flies_a_race_alone(sprint, dcl):
 
 def test_without_acados_casadi_flies_and_says_so(monkeypatch, tmp_path, plan, vq1, dcl, capsys):
     monkeypatch.delenv("ACADOS_SOURCE_DIR", raising=False)
-    monkeypatch.setattr("mpc.solvers.acados.WHEEL", tmp_path / "nowhere")
+    monkeypatch.setattr("gate_racer.mpc.solvers.acados.WHEEL", tmp_path / "nowhere")
     controller = make_controller("tracking", plan, dcl, vq1)
     told = capsys.readouterr().err
     assert told.startswith("using the CasADi solver") and told.count("\n") == 1
@@ -133,7 +133,7 @@ def test_without_acados_casadi_flies_and_says_so(monkeypatch, tmp_path, plan, vq
 
 def test_without_asserts_acados_counts_as_missing():
     """It creates its solvers in them, and would end the process."""
-    code = "from mpc.solvers.acados import import_template; import_template()"
+    code = "from gate_racer.mpc.solvers.acados import import_template; import_template()"
     told = subprocess.run([sys.executable, "-O", "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert told.returncode == 1 and "AcadosMissingError: " in told.stderr.splitlines()[-1]
 

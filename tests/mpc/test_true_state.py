@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from benchmarks.true_state import fly
-from mpc.adaptation import load_adaptation
-from mpc.controller import Controller
-from mpc.make import make_controller
-from mpc.problem.problem import Problem
-from mpc.problem.settings import load_settings
-from mpc.solvers.acados import AcadosSolver
-from planner.options import PlanOptions
-from planner.planning import make_plan
-from sim.worlds.deviations import AirDeviation, Deviations, PlantDeviation
-from sim.worlds.world import World, as_believed
+from gate_racer.benchmarks.true_state import fly
+from gate_racer.mpc.adaptation import load_adaptation
+from gate_racer.mpc.controller import Controller
+from gate_racer.mpc.make import make_controller
+from gate_racer.mpc.problem.problem import Problem
+from gate_racer.mpc.problem.settings import load_settings
+from gate_racer.mpc.solvers.acados import AcadosSolver
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.planning import make_plan
+from gate_racer.sim.worlds.deviations import AirDeviation, Deviations, PlantDeviation
+from gate_racer.sim.worlds.world import World, as_believed
+from gate_racer.tracks.track import Bounds, Start, Track
 from tests.planner.test_planner import gate
-from tracks.track import Bounds, Start, Track
 
 CASES = [  # sentence, controller, what differs from the belief, greatest time over the plan's, least margin
     ("as believed, the plan's time is flown", "tracking", Deviations(), 1.02, 0.4),

@@ -4,9 +4,9 @@ import cv2
 import numpy as np
 from drawing import CAMERA, corners_px
 
-from perception.detection import Detection
-from perception.rims import GateAppearance
-from vehicle.rotation import matrix
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.vehicle.rotation import matrix
 
 FLAT = GateAppearance(outline_m=0.0, depth_m=0.0, edge_offset_px=0.0, edge_offset_m=0.0)  # the ideal square
 SIGMA_RAD = 0.01

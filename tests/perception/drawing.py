@@ -3,9 +3,9 @@
 import cv2
 import numpy as np
 
-from tracks.gate import Gate
-from vehicle.camera import Camera
-from vehicle.rotation import Array, exp, from_euler, matrix, product
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, exp, from_euler, matrix, product
 
 CAMERA = Camera(width_px=640, height_px=360, fx_px=320.0, fy_px=320.0, cx_px=320.0, cy_px=180.0, tilt_deg=20.0)
 OVER = 4  # samples per pixel and axis

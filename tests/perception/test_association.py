@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import linear_sum_assignment
 
-import tracks
-from perception.assignment import FORBIDDEN, assign, unambiguous
-from perception.association import Associator
-from perception.classical.detector import ColourDetector
-from perception.detection import Detection
-from perception.rims import GateAppearance
-from tracks.track import load_track
-from vehicle.rotation import exp, from_euler, matrix, product
+import gate_racer.tracks
+from gate_racer.perception.assignment import FORBIDDEN, assign, unambiguous
+from gate_racer.perception.association import Associator
+from gate_racer.perception.classical.detector import ColourDetector
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.rims import GateAppearance
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.rotation import exp, from_euler, matrix, product
 
-COURSES = Path(tracks.__file__).parent
+COURSES = Path(gate_racer.tracks.__file__).parent
 
 
 @pytest.mark.parametrize("course", ["vq1", "vq2"])

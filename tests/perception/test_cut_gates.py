@@ -7,9 +7,9 @@ import pytest
 from detections import FLAT, NEES_BAND, SIGMA_RAD, seen
 from drawing import CAMERA, looking_at, square_gate
 
-from perception.association import Associator
-from perception.detection import Detection
-from vehicle.rotation import exp, product
+from gate_racer.perception.association import Associator
+from gate_racer.perception.detection import Detection
+from gate_racer.vehicle.rotation import exp, product
 
 
 def cut(detection, hidden, sigma_px=0.3):

@@ -9,10 +9,10 @@ from drawing import CAMERA, ORANGE, corners_px, looking_at, render, square_gate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perception.classical.detector import ColourDetector
-from perception.common.quadrilateral import intersect_lines
-from perception.detection import Detection, decode
-from perception.roi import SearchWindow
+from gate_racer.perception.classical.detector import ColourDetector
+from gate_racer.perception.common.quadrilateral import intersect_lines
+from gate_racer.perception.detection import Detection, decode
+from gate_racer.perception.roi import SearchWindow
 
 SHAPE = (CAMERA.height_px, CAMERA.width_px, 3)
 

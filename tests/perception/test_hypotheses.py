@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from drawing import CAMERA, corners_px, looking_at, render, square_gate
 
-from perception.classical.detector import ColourDetector
-from perception.classical.hypotheses import fourth_sides
-from perception.common.gate_model import DRAWN_GATE, GateModel
-from vehicle.rotation import matrix
+from gate_racer.perception.classical.detector import ColourDetector
+from gate_racer.perception.classical.hypotheses import fourth_sides
+from gate_racer.perception.common.gate_model import DRAWN_GATE, GateModel
+from gate_racer.vehicle.rotation import matrix
 
 
 def test_three_sides_of_a_square_tell_the_fourth_exactly():

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from drawing import CAMERA, corners_px, looking_at, render, square_gate
 
-from perception.detection import Detector
-from perception.learned.config import GroupMeasurementConfig
-from perception.learned.detector import LearnedDetector
-from perception.learned.measure import completed
-from perception.learned.network import NET
-from perception.roi import SearchWindow
-from vehicle.camera import Camera
+from gate_racer.perception.detection import Detector
+from gate_racer.perception.learned.config import GroupMeasurementConfig
+from gate_racer.perception.learned.detector import LearnedDetector
+from gate_racer.perception.learned.measure import completed
+from gate_racer.perception.learned.network import NET
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.vehicle.camera import Camera
 
 SHAPE = (CAMERA.height_px, CAMERA.width_px, 3)
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from drawing import CAMERA, looking_at, render, square_gate
 
-from perception.association import Associator
-from perception.classical.detector import ColourDetector
-from perception.classical.refine import rim_gaps_px
-from perception.rims import GateAppearance, GateRims
-from vehicle.rotation import matrix
+from gate_racer.perception.association import Associator
+from gate_racer.perception.classical.detector import ColourDetector
+from gate_racer.perception.classical.refine import rim_gaps_px
+from gate_racer.perception.rims import GateAppearance, GateRims
+from gate_racer.vehicle.rotation import matrix
 
 SIGMA_RAD = 1e-3
 FACE, OUTLINE, WALL = (5, 50, 255), (20, 100, 255), (5, 58, 232)  # BGR, as in real frames

@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perception.association import Associator
-from perception.resting_focal import resting_focal
-from pilot.drivers.lockstep_perception import detections
-from sim.view.look import load_look
-from sim.view.projected import ProjectedCamera
+from gate_racer.perception.association import Associator
+from gate_racer.perception.resting_focal import resting_focal
+from gate_racer.pilot.drivers.lockstep_perception import detections
+from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.projected import ProjectedCamera
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.rotation import from_euler, product
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
-from tracks.track import load_track
-from vehicle.rotation import from_euler, product
-from vehicle.vehicle import load_vehicle
 
 COURSES = {"vq1": "dcl", "vq2": "dcl", "pq": "archer"}
 

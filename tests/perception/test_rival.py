@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from perception.rival import RivalDetection, RivalRanging
-from vehicle.rotation import exp, matrix, product
+from gate_racer.perception.rival import RivalDetection, RivalRanging
+from gate_racer.vehicle.rotation import exp, matrix, product
 
 WHOLE = (False, False, False, False)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from drawing import CAMERA, looking_at, render, square_gate
 
-from perception.classical.detector import ColourDetector
-from perception.roi import PredictedPose, RoiPredictor, SearchWindow
-from vehicle.rotation import exp, matrix, product
+from gate_racer.perception.classical.detector import ColourDetector
+from gate_racer.perception.roi import PredictedPose, RoiPredictor, SearchWindow
+from gate_racer.vehicle.rotation import exp, matrix, product
 
 GATES = [square_gate(yaw_deg=10.0), square_gate(12.0, 6.0, -2.0), square_gate(25.0, -9.0, 1.0, -20.0)]
 STILL = np.zeros(3), np.zeros(3)

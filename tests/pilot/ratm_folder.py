@@ -6,7 +6,7 @@ import json
 import cv2
 import numpy as np
 
-from vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.dynamics import GRAVITY
 
 HZ, IMAGE_HZ, REST_S, RAMP_S = 500, 60, 1.5, 3.0
 SEMI_M, TURN_RAD_S, HEIGHT_M, SIDE_M = (6.5, 4.0), 1.5, 1.5, 1.524

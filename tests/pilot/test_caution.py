@@ -5,16 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from estimation.registry import make_estimator
-from link.profile import load_profile
-from mpc.make import make_controller
-from perception.association import Associator
-from pilot.drivers.lockstep import fly_lockstep
-from pilot.drivers.lockstep_perception import open_perception
-from pilot.guidance.caution import LATE, SLOWEST, UNSEEN, Caution
-from pilot.make import make_racer
-from pilot.records.recorder import Recorder
-from sim.worlds.distribution import resolve
+from gate_racer.estimation.registry import make_estimator
+from gate_racer.link.profile import load_profile
+from gate_racer.mpc.make import make_controller
+from gate_racer.perception.association import Associator
+from gate_racer.pilot.drivers.lockstep import fly_lockstep
+from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.guidance.caution import LATE, SLOWEST, UNSEEN, Caution
+from gate_racer.pilot.make import make_racer
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.sim.worlds.distribution import resolve
 from tests.pilot.test_sight import NoLog
 
 PERIOD_S, RADIUS_M = 1 / 60, 0.3

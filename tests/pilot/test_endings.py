@@ -10,21 +10,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from link.messages import Arm, Heartbeat, RaceStatus
-from link.profile import load_profile
-from link.server import ServerCodec
-from link.sockets import bind_udp
-from link.udp import MavlinkClient, VideoReceiver
-from pilot.drivers.ending import DISARMS, exit_code_of, forgiving, interruptible, stop_motors
-from pilot.drivers.live import LiveDriver
-from pilot.drivers.perception_process import FROZEN_S, PerceptionProcess
-from pilot.flight import FlightCounters, Passages, Phase
-from pilot.records.console import Console
-from pilot.records.flight_log import FlightLog
-from pilot.records.recorder import Recorder
-from pilot.records.result import OWN_ESTIMATE, RACE_STATUS, lap_times, live_verdict
-from pilot.records.scoreboard import Scoreboard
-from vehicle.errors import UserError
+from gate_racer.link.messages import Arm, Heartbeat, RaceStatus
+from gate_racer.link.profile import load_profile
+from gate_racer.link.server import ServerCodec
+from gate_racer.link.sockets import bind_udp
+from gate_racer.link.udp import MavlinkClient, VideoReceiver
+from gate_racer.pilot.drivers.ending import DISARMS, exit_code_of, forgiving, interruptible, stop_motors
+from gate_racer.pilot.drivers.live import LiveDriver
+from gate_racer.pilot.drivers.perception_process import FROZEN_S, PerceptionProcess
+from gate_racer.pilot.flight import FlightCounters, Passages, Phase
+from gate_racer.pilot.records.console import Console
+from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.result import OWN_ESTIMATE, RACE_STATUS, lap_times, live_verdict
+from gate_racer.pilot.records.scoreboard import Scoreboard
+from gate_racer.vehicle.errors import UserError
 
 SPEC = load_profile("spec")
 
@@ -127,7 +127,7 @@ def test_a_stderr_that_nobody_reads_holds_up_nobody(monkeypatch):
     inlet, outlet = os.pipe()
     with os.fdopen(outlet, "w") as stderr:
         monkeypatch.setattr("sys.stderr", stderr)
-        monkeypatch.setattr("pilot.records.console.CLOSE_S", 0.2)
+        monkeypatch.setattr("gate_racer.pilot.records.console.CLOSE_S", 0.2)
         console, begin = Console(), time.monotonic()
         for _ in range(200):
             console.say("x" * 1000)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mpc.make import make_controller
-from pilot.guidance.evasion import BEGIN_S, FrameEvasion, clear_places, crossing, pierced
-from tracks.solids import bars
-from vehicle.dynamics import RATES_X
-from vehicle.rotation import from_euler
+from gate_racer.mpc.make import make_controller
+from gate_racer.pilot.guidance.evasion import BEGIN_S, FrameEvasion, clear_places, crossing, pierced
+from gate_racer.tracks.solids import bars
+from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.rotation import from_euler
 
 RADIUS_M, FLOOR_M = 0.3, 1.5
 P, Q, V = (RATES_X[name].at for name in "pqv")

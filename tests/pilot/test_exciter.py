@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from link.messages import AttitudeTarget
-from pilot.guidance.exciter import Excitation
-from pilot.guidance.manoeuvres import Manoeuvres, parse_manoeuvres
-from sim.physics.rates_plant import RatesPlant
-from tracks.track import Bounds, Start
+from gate_racer.link.messages import AttitudeTarget
+from gate_racer.pilot.guidance.exciter import Excitation
+from gate_racer.pilot.guidance.manoeuvres import Manoeuvres, parse_manoeuvres
+from gate_racer.sim.physics.rates_plant import RatesPlant
+from gate_racer.tracks.track import Bounds, Start
 
 PERIOD_S = 1 / 60
 START = Start((0.0, 0.0, -0.9), 0.0)

@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bootcamp.generate import generate_track
-from estimation.rest import levelled
-from link.profile import load_profile
-from pilot.flight import Phase
-from pilot.guidance.exploration import Exploration, FoundGate, summary
-from pilot.guidance.velocity_controller import Aim, VelocityController
+from gate_racer.bootcamp.generate import generate_track
+from gate_racer.estimation.rest import levelled
+from gate_racer.link.profile import load_profile
+from gate_racer.pilot.flight import Phase
+from gate_racer.pilot.guidance.exploration import Exploration, FoundGate, summary
+from gate_racer.pilot.guidance.velocity_controller import Aim, VelocityController
+from gate_racer.vehicle.dynamics import GRAVITY, drag
+from gate_racer.vehicle.rotation import from_euler, matrix, to_euler
 from tests.exploring import explored
-from vehicle.dynamics import GRAVITY, drag
-from vehicle.rotation import from_euler, matrix, to_euler
 
 
 def weak(vehicle):

@@ -7,11 +7,11 @@ import resource
 import threading
 import time
 
-from link.record import RecordFile
-from link.record_reader import read_records
-from pilot.records.flight_log import FlightLog
-from pilot.records.log_writer import LogWriter
-from pilot.records.recorder import Recorder
+from gate_racer.link.record import RecordFile
+from gate_racer.link.record_reader import read_records
+from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.pilot.records.log_writer import LogWriter
+from gate_racer.pilot.records.recorder import Recorder
 
 
 def test_a_full_disk_ends_the_log_with_one_warning_and_nothing_else(tmp_path):
@@ -44,7 +44,7 @@ def test_a_real_full_disk_keeps_what_was_written_before(tmp_path):
 
 
 def test_a_disk_that_hangs_costs_images_first_and_no_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("pilot.records.log_writer.CLOSE_S", 0.2)
+    monkeypatch.setattr("gate_racer.pilot.records.log_writer.CLOSE_S", 0.2)
     file, told, hangs = RecordFile(tmp_path / "log.mcap"), [], threading.Event()
     channel, file.add_raw = file.json_channel("x", "x", {}), lambda *_: hangs.wait()
     writer = LogWriter(file, 10**9, False, told.append)

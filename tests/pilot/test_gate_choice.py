@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from estimation.estimator import Landmark
-from pilot.guidance.gate_choice import STALE_S, GateChoice
+from gate_racer.estimation.estimator import Landmark
+from gate_racer.pilot.guidance.gate_choice import STALE_S, GateChoice
 
 NOW, HERE = 10.0, np.zeros(3)
 

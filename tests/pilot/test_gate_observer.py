@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from estimation.relocation import displaced
-from perception.association import Associator
-from perception.detection import Detection
-from pilot.flight import DetectedImage
-from pilot.guidance.protocol import GateObserver
+from gate_racer.estimation.relocation import displaced
+from gate_racer.perception.association import Associator
+from gate_racer.perception.detection import Detection
+from gate_racer.pilot.flight import DetectedImage
+from gate_racer.pilot.guidance.protocol import GateObserver
+from gate_racer.tracks.track import load_track
 from tests.estimation.flying import Flight
-from tracks.track import load_track
 
 STEP = np.array([-0.7, 1.8, 0.0])
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from link.record_reader import read_records
+from gate_racer.link.record_reader import read_records
 from tests.processes import run_here
 
 WORLD = """name: {name}
@@ -20,7 +20,7 @@ def learned_in(sprint, folder, **world) -> dict:
     """Fly in a world, and return what was learned of the vehicle, after a comparison with the log."""
     (folder / "world.yaml").write_text(WORLD.format(**world))
     done = run_here(
-        "pilot.cli", sprint / "sprint.csv", "--lockstep", "--camera", "projected", "--world", folder / "world.yaml",
+        "gate_racer.pilot.cli", sprint / "sprint.csv", "--lockstep", "--camera", "projected", "--world", folder / "world.yaml",
         "--log", folder, "--json", folder / "result.json", "--profile", "dcl",
     )  # fmt: skip
     assert done.returncode == 0 and "vehicle in flight" in done.stdout, done.stdout + done.stderr

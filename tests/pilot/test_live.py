@@ -6,16 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from link.messages import Farewell
-from link.profile import load_profile
-from link.udp import MavlinkClient
-from pilot.drivers.ending import SILENCE_S
-from pilot.drivers.live import LiveDriver
-from pilot.flight import EndReason, Phase
-from pilot.handshake import Handshake
-from pilot.pilot import Pilot
-from pilot.records.flight_log import FlightLog
-from pilot.records.recorder import Recorder
+from gate_racer.link.messages import Farewell
+from gate_racer.link.profile import load_profile
+from gate_racer.link.udp import MavlinkClient
+from gate_racer.pilot.drivers.ending import SILENCE_S
+from gate_racer.pilot.drivers.live import LiveDriver
+from gate_racer.pilot.flight import EndReason, Phase
+from gate_racer.pilot.handshake import Handshake
+from gate_racer.pilot.pilot import Pilot
+from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.pilot.records.recorder import Recorder
 
 
 def pilot_after_go(dcl, phase):

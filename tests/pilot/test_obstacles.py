@@ -8,17 +8,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from link.profile import load_profile
-from planner.options import PlanOptions
-from planner.plan import read_plan
-from planner.planning import make_plan
-from sim.physics.contact import ColliderKind, Colliders, body_of
-from sim.physics.rays import cast
-from sim.referee import RunStatus
-from sim.view.scene import obstacle
+from gate_racer.link.profile import load_profile
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import read_plan
+from gate_racer.planner.planning import make_plan
+from gate_racer.sim.physics.contact import ColliderKind, Colliders, body_of
+from gate_racer.sim.physics.rays import cast
+from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.view.scene import obstacle
+from gate_racer.tracks.track import load_track
 from tests.conftest import ROOT
 from tests.troubled import fly
-from tracks.track import load_track
 
 
 @pytest.fixture(scope="module")

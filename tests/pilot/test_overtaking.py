@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.campaign.choice import PreparedCourse
-from benchmarks.passing import duel
+from gate_racer.benchmarks.campaign.choice import PreparedCourse
+from gate_racer.benchmarks.passing import duel
 
 UNTIL_S = 2.6
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mpc.giving_way import length_ratios, smoothed
-from mpc.problem.stage import NR, REFERENCE
-from pilot.guidance.overtaking import (
+from gate_racer.mpc.giving_way import length_ratios, smoothed
+from gate_racer.mpc.problem.stage import NR, REFERENCE
+from gate_racer.pilot.guidance.overtaking import (
     BRAKING_M_S2,
     FASTEST,
     HORIZON,
@@ -19,8 +19,8 @@ from pilot.guidance.overtaking import (
     most_closing_m_s,
     paces,
 )
-from pilot.guidance.passing_room import PassingRoom
-from pilot.guidance.rival_line import PathState
+from gate_racer.pilot.guidance.passing_room import PassingRoom
+from gate_racer.pilot.guidance.rival_line import PathState
 from tests.pilot.test_rivals import BEGUN_S, BOX, SPEED, Straight
 
 P, Q, V, U_C, A = (REFERENCE[name].at for name in ("p", "q", "v", "u_c", "a"))

@@ -7,13 +7,13 @@ from functools import partial
 import cv2
 import numpy as np
 
-from link.messages import VideoFrame
-from link.profile import load_profile
-from link.udp import VideoReceiver
-from link.video import datagrams
-from perception.roi import SearchWindow
-from pilot.drivers import perception_process
-from pilot.drivers.perception_process import PerceptionProcess, SeenImage
+from gate_racer.link.messages import VideoFrame
+from gate_racer.link.profile import load_profile
+from gate_racer.link.udp import VideoReceiver
+from gate_racer.link.video import datagrams
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.pilot.drivers import perception_process
+from gate_racer.pilot.drivers.perception_process import PerceptionProcess, SeenImage
 
 LIMIT_S = 20.0
 

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from estimation.registry import make_estimator
-from link.messages import Ack, Arm, Heartbeat, Imu, RaceStatus
-from link.profile import load_profile
-from perception.association import Associator
-from pilot.flight import DetectedImage, Passages, Phase
-from pilot.guidance.plan_follower import PlanFollower
-from pilot.guidance.retries import NoRetries
-from pilot.handshake import ATTITUDE_WAIT_S, GO_MARGIN_S, UNANSWERED_S, Handshake
-from pilot.pilot import Pilot
+from gate_racer.estimation.registry import make_estimator
+from gate_racer.link.messages import Ack, Arm, Heartbeat, Imu, RaceStatus
+from gate_racer.link.profile import load_profile
+from gate_racer.perception.association import Associator
+from gate_racer.pilot.flight import DetectedImage, Passages, Phase
+from gate_racer.pilot.guidance.plan_follower import PlanFollower
+from gate_racer.pilot.guidance.retries import NoRetries
+from gate_racer.pilot.handshake import ATTITUDE_WAIT_S, GO_MARGIN_S, UNANSWERED_S, Handshake
+from gate_racer.pilot.pilot import Pilot
 
 
 class Clockwork:

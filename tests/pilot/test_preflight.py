@@ -5,20 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from link.client import ClientCodec
-from link.messages import Attitude, Imu, MapGate, RaceStatus, TrackMap
-from link.profile import load_profile
-from pilot.flight import DetectedImage
-from pilot.preflight import STATUS_S, Preflight
-from sim.simulator import Simulator
-from sim.wire.station import Station
-from sim.worlds.distribution import resolve
-from sim.worlds.world import as_believed
-from tracks.track import load_track
-from vehicle.dynamics import GRAVITY
-from vehicle.errors import UserError
-from vehicle.rotation import from_euler, matrix
-from vehicle.vehicle import load_vehicle
+from gate_racer.link.client import ClientCodec
+from gate_racer.link.messages import Attitude, Imu, MapGate, RaceStatus, TrackMap
+from gate_racer.link.profile import load_profile
+from gate_racer.pilot.flight import DetectedImage
+from gate_racer.pilot.preflight import STATUS_S, Preflight
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.wire.station import Station
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import from_euler, matrix
+from gate_racer.vehicle.vehicle import load_vehicle
 
 SPEC, DCL = load_profile("spec"), load_profile("dcl")
 VQ1 = load_track("tracks/vq1.yaml")
@@ -138,12 +138,12 @@ def test_unknown_worlds_do_not_contradict_their_own_profile(profile):
 
 def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path, monkeypatch):
     """The simulator sends what the real builds send; the client is told that it follows the specification."""
-    from pilot.run import fly
-    from pilot.session import Session
+    from gate_racer.pilot.run import fly
+    from gate_racer.pilot.session import Session
 
     def flown(check):
         believed = replace(DCL, signs=SPEC.signs)
-        monkeypatch.setattr("pilot.drivers.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
+        monkeypatch.setattr("gate_racer.pilot.drivers.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
         race = Session(VQ1, "dcl", dcl, DCL, plan, 1, 0, tmp_path, 5.0, "race", "projected", "classical", "eskf",
                                False, "tracking", None, check,
                                world=as_believed(VQ1, dcl))  # fmt: skip

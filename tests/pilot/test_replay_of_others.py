@@ -6,12 +6,12 @@ import re
 import numpy as np
 import pytest
 
-from link.logs.ratm import read_ratm
-from pilot.replay import main
+from gate_racer.link.logs.ratm import read_ratm
+from gate_racer.pilot.replay import main
+from gate_racer.vehicle.dynamics import GRAVITY
 from tests.link import blackbox_writer as blackbox
 from tests.link.ulog_writer import ULogWriter
 from tests.pilot import ratm_folder
-from vehicle.dynamics import GRAVITY
 
 FLIGHT = "data/piloted/flight-01p-ellipse"
 

@@ -5,25 +5,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from estimation.estimator import State
-from estimation.registry import make_estimator
-from link.messages import RaceStatus
-from link.profile import load_profile
-from mpc.make import make_controller
-from perception.association import Associator
-from pilot.drivers.lockstep import fly_lockstep
-from pilot.drivers.lockstep_perception import open_perception
-from pilot.flight import EndReason, Passages
-from pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, brakes, missed_margin
-from pilot.guidance.recovery import Recovery, RecoveryConfig, RecoveryStage
-from pilot.guidance.retries import GateRetries
-from pilot.make import make_racer
-from pilot.records.recorder import Recorder
-from sim.worlds.deviations import CourseDeviation, Deviations
-from sim.worlds.world import World
+from gate_racer.estimation.estimator import State
+from gate_racer.estimation.registry import make_estimator
+from gate_racer.link.messages import RaceStatus
+from gate_racer.link.profile import load_profile
+from gate_racer.mpc.make import make_controller
+from gate_racer.perception.association import Associator
+from gate_racer.pilot.drivers.lockstep import fly_lockstep
+from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.flight import EndReason, Passages
+from gate_racer.pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, brakes, missed_margin
+from gate_racer.pilot.guidance.recovery import Recovery, RecoveryConfig, RecoveryStage
+from gate_racer.pilot.guidance.retries import GateRetries
+from gate_racer.pilot.make import make_racer
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.sim.worlds.deviations import CourseDeviation, Deviations
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.solids import bars
+from gate_racer.tracks.track import load_track
 from tests.pilot.test_sight import NoLog
-from tracks.solids import bars
-from tracks.track import load_track
 
 GO, DT = 100.0, 1 / 60
 STILL = (0.0, 0.0, 0.0)

@@ -6,19 +6,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from estimation.estimator import State
-from estimation.rivals import ReceivedRivals, RivalEstimate
-from link.client import ClientCodec
-from link.messages import RivalState
-from link.profile import load_profile
-from link.server import ServerCodec
-from mpc.giving_way import ACROSS, DOWN, GATE, P, V
-from mpc.problem.stage import NR, REFERENCE
-from mpc.reference import CORRIDOR_S, OPEN_M
-from pilot.guidance.overtaking import CLEAR_M, HORIZON, IN_ROW_M, LEAST
-from pilot.guidance.passing_room import PassingRoom
-from pilot.guidance.rival_line import locate
-from pilot.guidance.rivals import (
+from gate_racer.estimation.estimator import State
+from gate_racer.estimation.rivals import ReceivedRivals, RivalEstimate
+from gate_racer.link.client import ClientCodec
+from gate_racer.link.messages import RivalState
+from gate_racer.link.profile import load_profile
+from gate_racer.link.server import ServerCodec
+from gate_racer.mpc.giving_way import ACROSS, DOWN, GATE, P, V
+from gate_racer.mpc.problem.stage import NR, REFERENCE
+from gate_racer.mpc.reference import CORRIDOR_S, OPEN_M
+from gate_racer.pilot.guidance.overtaking import CLEAR_M, HORIZON, IN_ROW_M, LEAST
+from gate_racer.pilot.guidance.passing_room import PassingRoom
+from gate_racer.pilot.guidance.rival_line import locate
+from gate_racer.pilot.guidance.rivals import (
     LURK_M,
     NEAR_M,
     OLD_S,
@@ -28,7 +28,7 @@ from pilot.guidance.rivals import (
     StartGrid,
     _steady,
 )
-from tracks.track import Bounds, Obstacle
+from gate_racer.tracks.track import Bounds, Obstacle
 
 Q, U_C = REFERENCE["q"].at, REFERENCE["u_c"].at.start
 SPEED = 10.0  # m/s

@@ -2,8 +2,8 @@
 
 import pytest
 
-from link.profile import load_profile
-from sim.referee import RunStatus
+from gate_racer.link.profile import load_profile
+from gate_racer.sim.referee import RunStatus
 from tests.troubled import Trouble, fly
 
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from estimation.estimator import Landmark
-from pilot.guidance.weave import ACCEL, AMPLITUDE_M, AT_M, Weave
-from vehicle.dynamics import GRAVITY
+from gate_racer.estimation.estimator import Landmark
+from gate_racer.pilot.guidance.weave import ACCEL, AMPLITUDE_M, AT_M, Weave
+from gate_racer.vehicle.dynamics import GRAVITY
 
 GATE = Landmark(0, np.array([20.0, 5.0, -3.0]), 0.01 * np.eye(3), 0.6, seen=50, views=2, last_t=10.0)
 

@@ -4,11 +4,11 @@ import casadi as ca
 import numpy as np
 import pytest
 
-from planner.models import MODELS
-from planner.problem.blocks import Block, Blocks
-from planner.problem.problem import step
-from vehicle.dynamics import flat
-from vehicle.vehicle import load_vehicle
+from gate_racer.planner.models import MODELS
+from gate_racer.planner.problem.blocks import Block, Blocks
+from gate_racer.planner.problem.problem import step
+from gate_racer.vehicle.dynamics import flat
+from gate_racer.vehicle.vehicle import load_vehicle
 
 
 @pytest.mark.parametrize(("model", "vehicle", "steps"), [("rates", "dcl", 2), ("rotors", "cpc", 1)])

@@ -5,31 +5,47 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.certificate.certificate import certify
-from planner.doubt.allocation import ACTIVE_M, reallocated, uniform
-from planner.doubt.estimate import IMU_HZ, estimate_doubt, in_view
-from planner.doubt.motion import Motion, motion
-from planner.doubt.narrowing import displacement
-from planner.doubt.prediction import FALLS_SHORT, predict
-from planner.doubt.propagation import carried, growth, transitions
-from planner.doubt.screens import Screens
-from planner.doubt.sightings import RECOGNISED, Sighting, Sights, recognised
-from planner.doubt.statement import stated
-from planner.doubt.states import ARM, B_A, B_G, CENTRE, FOCAL, MOUNT, RADIAL, S_A, S_G, THETA, N, P, V, exp_matrix, slot
-from planner.doubt.tails import Tails, limited
-from planner.doubt.tracking import LOOP, Response, tracking_doubt
-from planner.doubt.tracking import transitions as loop_transitions
-from planner.models import Q, W
-from planner.models import V as PLAN_V
-from planner.options import PlanOptions
-from planner.planning import make_plan
-from planner.task import Task
+from gate_racer.planner.certificate.certificate import certify
+from gate_racer.planner.doubt.allocation import ACTIVE_M, reallocated, uniform
+from gate_racer.planner.doubt.estimate import IMU_HZ, estimate_doubt, in_view
+from gate_racer.planner.doubt.motion import Motion, motion
+from gate_racer.planner.doubt.narrowing import displacement
+from gate_racer.planner.doubt.prediction import FALLS_SHORT, predict
+from gate_racer.planner.doubt.propagation import carried, growth, transitions
+from gate_racer.planner.doubt.screens import Screens
+from gate_racer.planner.doubt.sightings import RECOGNISED, Sighting, Sights, recognised
+from gate_racer.planner.doubt.statement import stated
+from gate_racer.planner.doubt.states import (
+    ARM,
+    B_A,
+    B_G,
+    CENTRE,
+    FOCAL,
+    MOUNT,
+    RADIAL,
+    S_A,
+    S_G,
+    THETA,
+    N,
+    P,
+    V,
+    exp_matrix,
+    slot,
+)
+from gate_racer.planner.doubt.tails import Tails, limited
+from gate_racer.planner.doubt.tracking import LOOP, Response, tracking_doubt
+from gate_racer.planner.doubt.tracking import transitions as loop_transitions
+from gate_racer.planner.models import Q, W
+from gate_racer.planner.models import V as PLAN_V
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.planning import make_plan
+from gate_racer.planner.task import Task
+from gate_racer.tracks.corridor import CLEAR_M
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.doubt import Doubt
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.errors import UserError
 from tests.planner.test_planner import SOLVED, gate, straight
-from tracks.corridor import CLEAR_M
-from tracks.track import load_track
-from vehicle.doubt import Doubt
-from vehicle.dynamics import GRAVITY
-from vehicle.errors import UserError
 
 ONE = PlanOptions(guesses=1)
 DOUBT, LOOP_ALONE = Doubt(), Response(line_m=0.0)

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from planner.certificate.replay import ReplayedPath
-from planner.certificate.sight import seen_shares
-from planner.course.course import resolve
-from planner.options import PlanOptions
-from planner.planning import make_plan
-from planner.problem.view import GatesInView
-from planner.task import Task
+from gate_racer.planner.certificate.replay import ReplayedPath
+from gate_racer.planner.certificate.sight import seen_shares
+from gate_racer.planner.course.course import resolve
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.planning import make_plan
+from gate_racer.planner.problem.view import GatesInView
+from gate_racer.planner.task import Task
+from gate_racer.vehicle.camera import LEAST_SIDE_PX
+from gate_racer.vehicle.rotation import from_euler
 from tests.planner.test_hard_courses import course
 from tests.planner.test_planner import gate
-from vehicle.camera import LEAST_SIDE_PX
-from vehicle.rotation import from_euler
 
 SEEN = PlanOptions(see=0.5, guesses=1)
 

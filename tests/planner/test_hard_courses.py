@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.certificate.sweep import clearances
-from planner.course.solids import FreeSpace
-from planner.options import PlanOptions
-from planner.planning import make_plan
-from planner.task import Task
+from gate_racer.planner.certificate.sweep import clearances
+from gate_racer.planner.course.solids import FreeSpace
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.planning import make_plan
+from gate_racer.planner.task import Task
+from gate_racer.tracks.solids import bars
+from gate_racer.tracks.track import Bounds, Obstacle, Start, Track
+from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.errors import UserError
 from tests.planner.test_planner import gate, straight
-from tracks.solids import bars
-from tracks.track import Bounds, Obstacle, Start, Track
-from vehicle.dynamics import RATES_X
-from vehicle.errors import UserError
 
 P = RATES_X["p"].at
 ONE = PlanOptions(see=0.0, guesses=1)

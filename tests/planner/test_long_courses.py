@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.planner import winding
-from planner.options import PlanOptions
-from planner.planning import make_plan
+from gate_racer.benchmarks.planner import winding
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.planning import make_plan
+from gate_racer.vehicle.errors import UserError
 from tests.planner.test_hard_courses import course
 from tests.planner.test_planner import gate
-from vehicle.errors import UserError
 
 ONE = PlanOptions(guesses=1)
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from planner.course.course import resolve
-from planner.options import PlanOptions
-from planner.problem.mesh import first_mesh, intervals
-from planner.task import Task
+from gate_racer.planner.course.course import resolve
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.problem.mesh import first_mesh, intervals
+from gate_racer.planner.task import Task
 from tests.planner.test_planner import gate, straight
 
 

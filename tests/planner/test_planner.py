@@ -7,19 +7,19 @@ from functools import cache
 import numpy as np
 import pytest
 
-from planner.certificate.certificate import certify
-from planner.course.course import resolve
-from planner.options import PlanOptions
-from planner.plan import COLUMNS, PlanError, SolverStatistics, read_plan, write_plan
-from planner.planning import find_or_make_plan, make_plan
-from planner.problem import problem
-from planner.problem.point_mass import solve_point_mass
-from planner.task import Task
-from tracks.gate import Gate
-from tracks.track import Bounds, Start, Track
-from vehicle.dynamics import GRAVITY, RATES_X
-from vehicle.errors import UserError
-from vehicle.vehicle import load_vehicle
+from gate_racer.planner.certificate.certificate import certify
+from gate_racer.planner.course.course import resolve
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import COLUMNS, PlanError, SolverStatistics, read_plan, write_plan
+from gate_racer.planner.planning import find_or_make_plan, make_plan
+from gate_racer.planner.problem import problem
+from gate_racer.planner.problem.point_mass import solve_point_mass
+from gate_racer.planner.task import Task
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Start, Track
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.vehicle import load_vehicle
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
 
@@ -84,7 +84,7 @@ def test_the_next_gate_is_in_the_image_over_half_of_each_leg(plan, vq1, dcl):
     for number, last in enumerate(plan.gate_nodes):
         seen = 0
         for k in range(first, last):
-            from vehicle.rotation import matrix
+            from gate_racer.vehicle.rotation import matrix
 
             p_c = dcl.camera.R_bc.T @ matrix(plan.x[k, Q]).T @ (vq1.gates[number].p_wg - plan.x[k, P])
             seen += bool(p_c[2] > 0 and dcl.camera.sees(dcl.camera.project(p_c)))
@@ -228,7 +228,7 @@ def test_seeing_all_corners_costs_no_less_than_seeing_the_centre(dcl):
 def test_without_a_compiler_the_plan_is_the_same(dcl, monkeypatch):
     track = straight(gate(12.0, 1.0))
     fast = planned(track, dcl)[0]
-    monkeypatch.setattr("planner.problem.compiled.COMPILERS", ())
+    monkeypatch.setattr("gate_racer.planner.problem.compiled.COMPILERS", ())
     monkeypatch.setattr(problem, "_flight_block", problem._flight_block.__wrapped__)
     slow = make_plan(track, dcl, ONE)[0]
     assert slow.total_time == pytest.approx(fast.total_time, abs=1e-6)

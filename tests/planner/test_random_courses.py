@@ -3,8 +3,8 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.fuzz_plans import attempt
-from planner.options import PlanOptions
+from gate_racer.benchmarks.fuzz_plans import attempt
+from gate_racer.planner.options import PlanOptions
 
 
 @settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

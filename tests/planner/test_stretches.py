@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.planner import winding
-from planner.course.course import resolve
-from planner.options import PlanOptions
-from planner.problem.point_mass import solve_point_mass
-from planner.problem.problem import TimeOptimalProblem
-from planner.problem.terms import Duals, Point
-from planner.search import stretches
-from planner.search.guess import Guess
-from planner.search.refinement import LEVELS, refined
-from planner.search.stretches import from_guess
-from planner.task import Task
+from gate_racer.benchmarks.planner import winding
+from gate_racer.planner.course.course import resolve
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.problem.point_mass import solve_point_mass
+from gate_racer.planner.problem.problem import TimeOptimalProblem
+from gate_racer.planner.problem.terms import Duals, Point
+from gate_racer.planner.search import stretches
+from gate_racer.planner.search.guess import Guess
+from gate_racer.planner.search.refinement import LEVELS, refined
+from gate_racer.planner.search.stretches import from_guess
+from gate_racer.planner.task import Task
 
 
 @pytest.mark.parametrize("gates", [1, 12, 13, 14, 25, 200])

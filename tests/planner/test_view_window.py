@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from planner.course.course import resolve
-from planner.models import Q
-from planner.options import PlanOptions
-from planner.problem.terms import Point
-from planner.problem.view import GatesInView
-from planner.search.multistart import of_plan
-from planner.task import Task
-from vehicle.rotation import from_euler, product
+from gate_racer.planner.course.course import resolve
+from gate_racer.planner.models import Q
+from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.problem.terms import Point
+from gate_racer.planner.problem.view import GatesInView
+from gate_racer.planner.search.multistart import of_plan
+from gate_racer.planner.task import Task
+from gate_racer.vehicle.rotation import from_euler, product
 
 
 def test_intervals_that_look_away_in_part_are_refined_where_too_little_is_seen(plan, vq1, dcl):

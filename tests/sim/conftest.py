@@ -2,11 +2,11 @@
 
 import pytest
 
-from sim.view.look import Look
-from sim.view.renderer import CameraError, RenderedCamera
+from gate_racer.sim.view.look import Look
+from gate_racer.sim.view.renderer import CameraError, RenderedCamera
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.camera import Camera
 from tests.sim.drawn import RACE, VADR
-from tracks.track import Track
-from vehicle.camera import Camera
 
 
 @pytest.fixture(scope="module")

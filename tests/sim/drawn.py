@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.view.look import FOLDER, load_look
-from tracks.gate import Gate
-from tracks.track import Bounds, Start, Track, load_track
-from vehicle.camera import Camera
-from vehicle.rotation import from_euler, product
+from gate_racer.sim.view.look import FOLDER, load_look
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Start, Track, load_track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import from_euler, product
 
 TRACKS = Path(__file__).parents[2] / "tracks"
 VADR = Camera(640, 360, 320.0, 320.0, 320.0, 180.0, 20.0)

@@ -1,11 +1,11 @@
 """A station and a client that knows its profile, joined by bytes in one process."""
 
-from link.client import ClientCodec
-from link.messages import AttitudeTarget
-from link.profile import RateDivider, load_profile
-from sim.simulator import Simulator
-from sim.wire.station import Station
-from sim.worlds.world import as_believed
+from gate_racer.link.client import ClientCodec
+from gate_racer.link.messages import AttitudeTarget
+from gate_racer.link.profile import RateDivider, load_profile
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.wire.station import Station
+from gate_racer.sim.worlds.world import as_believed
 
 SPEC, DCL = load_profile("spec"), load_profile("dcl")
 ME, OTHER = ("127.0.0.1", 1), ("127.0.0.1", 2)

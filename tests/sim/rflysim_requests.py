@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from link.rflysim.images import JPEG
-from link.rflysim.request import SensorRequest
-from sim.simulator import Exposure
+from gate_racer.link.rflysim.images import JPEG
+from gate_racer.link.rflysim.request import SensorRequest
+from gate_racer.sim.simulator import Exposure
+from gate_racer.vehicle.rotation import from_euler
 from tests.processes import free_port
-from vehicle.rotation import from_euler
 
 LOCAL_HOST = "127.0.0.1"
 

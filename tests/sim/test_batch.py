@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from link.messages import AttitudeTarget
-from sim.physics.batch import FEW, Batch
-from sim.physics.contact import Colliders
-from sim.physics.lanes import LANES
-from sim.physics.setting import SETTINGS, make_plant
-from vehicle.vehicle import load_vehicle
+from gate_racer.link.messages import AttitudeTarget
+from gate_racer.sim.physics.batch import FEW, Batch
+from gate_racer.sim.physics.contact import Colliders
+from gate_racer.sim.physics.lanes import LANES
+from gate_racer.sim.physics.setting import SETTINGS, make_plant
+from gate_racer.vehicle.vehicle import load_vehicle
 
 N, DT = LANES + 5, 1 / 120
 KINDS = [("dcl", 1), ("kolibri", 3)]

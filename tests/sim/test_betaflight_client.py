@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from link.messages import Ack, Arm, Attitude, AttitudeTarget, EnterOffboard, Heartbeat, Imu, PositionTarget
-from link.msp.client import MspClient
-from link.msp.profile import load_betaflight
-from link.udp import MavlinkClient
-from sim.betaflight.pilot import switched
-from sim.betaflight.port import StationPort
-from sim.betaflight.station import BetaflightStation
-from sim.worlds.world import as_believed
-from tracks.track import load_track
-from vehicle.rotation import to_euler
-from vehicle.vehicle import load_vehicle
+from gate_racer.link.messages import Ack, Arm, Attitude, AttitudeTarget, EnterOffboard, Heartbeat, Imu, PositionTarget
+from gate_racer.link.msp.client import MspClient
+from gate_racer.link.msp.profile import load_betaflight
+from gate_racer.link.udp import MavlinkClient
+from gate_racer.sim.betaflight.pilot import switched
+from gate_racer.sim.betaflight.port import StationPort
+from gate_racer.sim.betaflight.station import BetaflightStation
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.rotation import to_euler
+from gate_racer.vehicle.vehicle import load_vehicle
 
 BF = replace(load_betaflight("betaflight"), boot_s=2.0)
 PQ, ARCHER = load_track("pq"), load_vehicle("archer")

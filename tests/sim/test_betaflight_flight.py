@@ -9,22 +9,22 @@ from dataclasses import replace
 
 import pytest
 
-import sim.cli
-from link.msp.codec import MspCodec
-from link.msp.messages import Altitude, ApiVersion, Code, RawAttitude, RawImu, StatusEx
-from link.msp.ports import open_port
-from link.msp.profile import load_betaflight
-from link.msp.sticks import sticks_by_rates
-from sim.betaflight.pilot import HANDOVER_S, STREAM_S, SafetyPilot
-from sim.betaflight.server import BetaflightServer, open_line
-from sim.betaflight.station import BetaflightStation
-from sim.referee import RunStatus
-from sim.worlds.world import as_believed
+import gate_racer.sim.cli
+from gate_racer.link.msp.codec import MspCodec
+from gate_racer.link.msp.messages import Altitude, ApiVersion, Code, RawAttitude, RawImu, StatusEx
+from gate_racer.link.msp.ports import open_port
+from gate_racer.link.msp.profile import load_betaflight
+from gate_racer.link.msp.sticks import sticks_by_rates
+from gate_racer.sim.betaflight.pilot import HANDOVER_S, STREAM_S, SafetyPilot
+from gate_racer.sim.betaflight.server import BetaflightServer, open_line
+from gate_racer.sim.betaflight.station import BetaflightStation
+from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
 from tests.processes import command
-from tracks.track import load_track
-from vehicle.errors import UserError
-from vehicle.vehicle import load_vehicle
 
 BF = replace(load_betaflight("betaflight"), boot_s=2.0)
 PQ, ARCHER = load_track("pq"), load_vehicle("archer")
@@ -151,7 +151,15 @@ def conversed(name):
 
 def test_race_sim_answers_on_a_pseudo_terminal():
     asked = command(
-        "sim.cli", "--profile", "betaflight", "--track", "pq", "--vehicle", "archer", "--video", "127.0.0.1:9"
+        "gate_racer.sim.cli",
+        "--profile",
+        "betaflight",
+        "--track",
+        "pq",
+        "--vehicle",
+        "archer",
+        "--video",
+        "127.0.0.1:9",
     )
     with subprocess.Popen(asked, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -187,4 +195,4 @@ WRONG = {
 @pytest.mark.parametrize("arguments, words", WRONG.values(), ids=WRONG)
 def test_options_without_a_meaning_are_refused(arguments, words):
     with pytest.raises(UserError, match=words):
-        sim.cli.run(sim.cli.parser().parse_args(arguments))
+        gate_racer.sim.cli.run(gate_racer.sim.cli.parser().parse_args(arguments))

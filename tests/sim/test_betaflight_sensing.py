@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from link.msp.profile import load_betaflight
-from sim.betaflight.sensing import LowPass
-from vehicle.vehicle import load_vehicle
+from gate_racer.link.msp.profile import load_betaflight
+from gate_racer.sim.betaflight.sensing import LowPass
+from gate_racer.vehicle.vehicle import load_vehicle
 
 BF, ARCHER = load_betaflight("betaflight"), load_vehicle("archer")
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from pymavlink.dialects.v20 import common as dialect
 
-from link.messages import Arm
-from link.setpoints import Fault
-from sim.cli import Narrator
-from sim.referee import RunStatus
-from sim.report import read_report, report, write_report
-from sim.wire.compliance import COMMAND_RATE, DISARMED, DROPPED, HEARTBEAT_RATE, LINK_LOSS
+from gate_racer.link.messages import Arm
+from gate_racer.link.setpoints import Fault
+from gate_racer.sim.cli import Narrator
+from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.report import read_report, report, write_report
+from gate_racer.sim.wire.compliance import COMMAND_RATE, DISARMED, DROPPED, HEARTBEAT_RATE, LINK_LOSS
 from tests.sim.peer import DCL, HOVER, SPEC, Peer
 
 HZ = SPEC.physics_hz

@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from link.messages import Arm, AttitudeTarget
-from link.profile import load_profile
-from sim.physics.contact import Colliders, body_of, collide, contact_with, strike
-from sim.physics.jit import record
-from sim.physics.rates_plant import RatesPlant
-from sim.referee import RunStatus
-from sim.simulator import Simulator
-from sim.worlds.world import as_believed
-from tracks.gate import Gate
-from tracks.track import Bounds, Obstacle, Start, Track
-from vehicle.rotation import from_euler, matrix
-from vehicle.vehicle import load_vehicle
+from gate_racer.link.messages import Arm, AttitudeTarget
+from gate_racer.link.profile import load_profile
+from gate_racer.sim.physics.contact import Colliders, body_of, collide, contact_with, strike
+from gate_racer.sim.physics.jit import record
+from gate_racer.sim.physics.rates_plant import RatesPlant
+from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Obstacle, Start, Track
+from gate_racer.vehicle.rotation import from_euler, matrix
+from gate_racer.vehicle.vehicle import load_vehicle
 
 BOX = Obstacle((20.0, -2.0, -4.0), (21.0, 2.0, 2.0))
 GATE = Gate((5.0, 0.0, -2.0), 0.0, 0.0, 1.5, 2.7, 0.26)

@@ -5,21 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sim.environment.kernel import through
-from sim.environment.racing import Options, RacingEnvironment, Randomisation
-from sim.environment.reward import Reward
-from sim.environment.starts import Perturbation, turned
-from sim.physics.gaussian_process import Kernel
-from sim.physics.observation import ObservationModel
-from sim.physics.residual import ResidualAcceleration
-from sim.physics.setting import SETTINGS
-from tracks.gate import Gate
-from tracks.observation import Scaling
-from tracks.track import load_track
-from vehicle.dynamics import GRAVITY
-from vehicle.errors import UserError
-from vehicle.rotation import exp, matrix, product
-from vehicle.vehicle import load_vehicle
+from gate_racer.sim.environment.kernel import through
+from gate_racer.sim.environment.racing import Options, RacingEnvironment, Randomisation
+from gate_racer.sim.environment.reward import Reward
+from gate_racer.sim.environment.starts import Perturbation, turned
+from gate_racer.sim.physics.gaussian_process import Kernel
+from gate_racer.sim.physics.observation import ObservationModel
+from gate_racer.sim.physics.residual import ResidualAcceleration
+from gate_racer.sim.physics.setting import SETTINGS
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.observation import Scaling
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import exp, matrix, product
+from gate_racer.vehicle.vehicle import load_vehicle
 
 N = 12
 STILL = Perturbation(0.0, 0.0, 0.0)

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from sim.simulator import Exposure
-from sim.view.feed import FeedProcess
+from gate_racer.sim.simulator import Exposure
+from gate_racer.sim.view.feed import FeedProcess
 
 IMAGES, PERIOD_S = 20, 0.03
 

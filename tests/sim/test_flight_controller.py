@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sim.physics import flight_controller
-from sim.physics.jit import record
-from vehicle.vehicle import load_vehicle
+from gate_racer.sim.physics import flight_controller
+from gate_racer.sim.physics.jit import record
+from gate_racer.vehicle.vehicle import load_vehicle
 
 DT = 1 / 960
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from sim.environment.racing import Options
-from vehicle.dynamics import GRAVITY
+from gate_racer.sim.environment.racing import Options
+from gate_racer.vehicle.dynamics import GRAVITY
 
 
 @pytest.fixture
 def gym():
     pytest.importorskip("gymnasium")
-    from sim.environment import gym
+    from gate_racer.sim.environment import gym
 
     return gym
 

@@ -6,22 +6,22 @@ import math
 import numpy as np
 import pytest
 
-from link.messages import Arm, AttitudeTarget, Collision, RivalState
-from sim.heat.encounter import CollidingBody, first_touch, impact
-from sim.heat.heat import Heat, HeatSetup
-from sim.heat.standings import Commentator, standings, write_standings
-from sim.heat.traffic import Rival
-from sim.heat.wake import AIR_KG_M3, Rotors, downwash, induced, rotors_of
-from sim.physics.contact import body_of
-from sim.referee import RunStatus
-from sim.simulator import Simulator
-from sim.view.projected import ProjectedCamera
-from sim.worlds.world import as_believed
+from gate_racer.link.messages import Arm, AttitudeTarget, Collision, RivalState
+from gate_racer.sim.heat.encounter import CollidingBody, first_touch, impact
+from gate_racer.sim.heat.heat import Heat, HeatSetup
+from gate_racer.sim.heat.standings import Commentator, standings, write_standings
+from gate_racer.sim.heat.traffic import Rival
+from gate_racer.sim.heat.wake import AIR_KG_M3, Rotors, downwash, induced, rotors_of
+from gate_racer.sim.physics.contact import body_of
+from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.view.projected import ProjectedCamera
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.grid import parse_place, place
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.sim.drawn import RACE
 from tests.sim.peer import DCL, SPEC
-from tracks.grid import parse_place, place
-from vehicle.errors import UserError
-from vehicle.vehicle import load_vehicle
 
 DT = 1 / 120
 LEVEL = np.array([1.0, 0.0, 0.0, 0.0])

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sim.view.look import FOLDER, load_look
+from gate_racer.sim.view.look import FOLDER, load_look
+from gate_racer.vehicle.errors import UserError
 from tests.sim.drawn import GATE, LOOKS, ONE_GATE, RACE, SMOOTH, VADR, facing, track
-from vehicle.errors import UserError
 
 
 @pytest.mark.parametrize("name", ["vq1", "vq2"])

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sim.physics.flight_controller import mixed as motors_mixed
-from sim.physics.jit import record
-from sim.physics.mixer import MixedRates, mixed
-from sim.physics.rates_plant import stepped
-from vehicle.dynamics import RATES_X
-from vehicle.powertrain import Mixer
-from vehicle.vehicle import load_vehicle
+from gate_racer.sim.physics.flight_controller import mixed as motors_mixed
+from gate_racer.sim.physics.jit import record
+from gate_racer.sim.physics.mixer import MixedRates, mixed
+from gate_racer.sim.physics.rates_plant import stepped
+from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.powertrain import Mixer
+from gate_racer.vehicle.vehicle import load_vehicle
 
 W, C = RATES_X["w"].at, RATES_X["c"].at.start
 STILL, DT = np.zeros(3), 1e-4

@@ -5,17 +5,17 @@ import math
 import numpy as np
 import pytest
 
-from link.messages import AttitudeTarget
-from sim.physics import battery, swift, swift_plant
-from sim.physics.contact import NOTHING, body_of
-from sim.physics.jit import boxed, record
-from sim.physics.swift import ALL, BATTERY, LOOP, OMEGA, Terms
-from sim.physics.swift_plant import SwiftPlant, static_curve
-from tracks.track import Start
-from vehicle.dynamics import GRAVITY, rk4, rotors
-from vehicle.errors import UserError
-from vehicle.rotation import matrix
-from vehicle.vehicle import load_vehicle
+from gate_racer.link.messages import AttitudeTarget
+from gate_racer.sim.physics import battery, swift, swift_plant
+from gate_racer.sim.physics.contact import NOTHING, body_of
+from gate_racer.sim.physics.jit import boxed, record
+from gate_racer.sim.physics.swift import ALL, BATTERY, LOOP, OMEGA, Terms
+from gate_racer.sim.physics.swift_plant import SwiftPlant, static_curve
+from gate_racer.tracks.track import Start
+from gate_racer.vehicle.dynamics import GRAVITY, rk4, rotors
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import matrix
+from gate_racer.vehicle.vehicle import load_vehicle
 
 NAMES = ["kolibri", "swift"]
 DT = 1 / 960

@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.corner_noise import fit, sample
-from pilot.drivers.lockstep_perception import detections
-from sim.view.gates import hole_m
-from sim.view.look import load_look
-from sim.view.projected import NOISE, CornerNoise, ProjectedCamera
-from sim.view.renderer import CameraError
-from tracks.gate import Gate
-from tracks.track import Bounds, Obstacle, Start, Track, load_track
-from vehicle.config import load
-from vehicle.errors import UserError
-from vehicle.rotation import from_euler, matrix, product
+from gate_racer.benchmarks.corner_noise import fit, sample
+from gate_racer.pilot.drivers.lockstep_perception import detections
+from gate_racer.sim.view.gates import hole_m
+from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.projected import NOISE, CornerNoise, ProjectedCamera
+from gate_racer.sim.view.renderer import CameraError
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Obstacle, Start, Track, load_track
+from gate_racer.vehicle.config import load
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import from_euler, matrix, product
 
 RACE = load_look("race")
 GATE = Gate((8.0, 0.5, -2.0), 0.0, 0.0, 1.5, 2.72, 0.26)

@@ -6,9 +6,19 @@ from dataclasses import replace
 import pytest
 from pymavlink.dialects.v20 import common as dialect
 
-from link.messages import Ack, Arm, Attitude, AttitudeTarget, EnterOffboard, Heartbeat, Imu, PositionTarget, StatusText
-from link.profile import load_profile
-from link.px4 import CHUNK, StreamRequests, TextReader, custom_mode, mode_name, text_packets
+from gate_racer.link.messages import (
+    Ack,
+    Arm,
+    Attitude,
+    AttitudeTarget,
+    EnterOffboard,
+    Heartbeat,
+    Imu,
+    PositionTarget,
+    StatusText,
+)
+from gate_racer.link.profile import load_profile
+from gate_racer.link.px4 import CHUNK, StreamRequests, TextReader, custom_mode, mode_name, text_packets
 from tests.sim.peer import HOVER, ME, Peer, of
 
 PX4 = load_profile("px4")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from link.messages import (
+from gate_racer.link.messages import (
     Ack,
     Arm,
     Collision,
@@ -15,9 +15,9 @@ from link.messages import (
     Struck,
     TrackMap,
 )
-from sim.referee import RunStatus
+from gate_racer.sim.referee import RunStatus
+from gate_racer.vehicle.rotation import matrix
 from tests.sim.peer import DCL, HOVER, Peer, of
-from vehicle.rotation import matrix
 
 
 @pytest.fixture

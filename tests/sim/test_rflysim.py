@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from link.rflysim.config import load_sensors
-from link.rflysim.copter import CLEAR_COMMAND, encode_command
-from link.rflysim.desk import HEARTBEAT_PORT, HeartbeatReceiver
-from link.rflysim.images import PNG, RAW
-from link.rflysim.stream import MOST_TOPICS
-from link.rflysim.udp import SensorReceiver
-from link.sockets import bind_udp
-from sim.view.look import load_look
-from sim.wire.rflysim import RflySimOutlet
+from gate_racer.link.rflysim.config import load_sensors
+from gate_racer.link.rflysim.copter import CLEAR_COMMAND, encode_command
+from gate_racer.link.rflysim.desk import HEARTBEAT_PORT, HeartbeatReceiver
+from gate_racer.link.rflysim.images import PNG, RAW
+from gate_racer.link.rflysim.stream import MOST_TOPICS
+from gate_racer.link.rflysim.udp import SensorReceiver
+from gate_racer.link.sockets import bind_udp
+from gate_racer.sim.view.look import load_look
+from gate_racer.sim.wire.rflysim import RflySimOutlet
 from tests.conftest import ROOT
 from tests.processes import free_port
 from tests.sim.rflysim_requests import LOCAL_HOST, at, request

@@ -7,22 +7,22 @@ import cv2
 import numpy as np
 import pytest
 
-from link.rflysim.config import pinhole
-from link.rflysim.gimbal import DOCUMENT, STATE_PORT, GimbalOrder, decode_state, gimbal_request
-from link.rflysim.images import RAW, decode_payload
-from link.sockets import bind_udp
-from sim.physics.rays import NOTHING, cast
-from sim.view.fisheye import fisheye_rays
-from sim.view.look import load_look
-from sim.view.mount import mount_of
-from sim.view.renderer import FAR_M, RenderedCamera
-from sim.view.sensing import open_sense
-from sim.view.surroundings import surroundings
-from sim.wire.rflysim import RflySimOutlet
+from gate_racer.link.rflysim.config import pinhole
+from gate_racer.link.rflysim.gimbal import DOCUMENT, STATE_PORT, GimbalOrder, decode_state, gimbal_request
+from gate_racer.link.rflysim.images import RAW, decode_payload
+from gate_racer.link.sockets import bind_udp
+from gate_racer.sim.physics.rays import NOTHING, cast
+from gate_racer.sim.view.fisheye import fisheye_rays
+from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.mount import mount_of
+from gate_racer.sim.view.renderer import FAR_M, RenderedCamera
+from gate_racer.sim.view.sensing import open_sense
+from gate_racer.sim.view.surroundings import surroundings
+from gate_racer.sim.wire.rflysim import RflySimOutlet
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.rotation import matrix
 from tests.conftest import ROOT
 from tests.sim.rflysim_requests import LOCAL_HOST, at, request
-from tracks.track import load_track
-from vehicle.rotation import matrix
 
 LOOK, WIDTH, HEIGHT = load_look("race"), 160, 120
 

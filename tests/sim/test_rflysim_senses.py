@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from link.rflysim.clouds import LOCAL, WORLD
-from link.rflysim.config import pinhole
-from link.rflysim.fragments import Payload, fragments
-from link.rflysim.images import RAW, depth_m
-from link.rflysim.stream import Stream
-from sim.physics.contact import Colliders
-from sim.physics.rays import NOTHING, cast
-from sim.view.look import load_look
-from sim.view.mount import Mount
-from sim.view.sensing import open_sense
-from sim.view.surroundings import surroundings
+from gate_racer.link.rflysim.clouds import LOCAL, WORLD
+from gate_racer.link.rflysim.config import pinhole
+from gate_racer.link.rflysim.fragments import Payload, fragments
+from gate_racer.link.rflysim.images import RAW, depth_m
+from gate_racer.link.rflysim.stream import Stream
+from gate_racer.sim.physics.contact import Colliders
+from gate_racer.sim.physics.rays import NOTHING, cast
+from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.mount import Mount
+from gate_racer.sim.view.sensing import open_sense
+from gate_racer.sim.view.surroundings import surroundings
+from gate_racer.vehicle.rotation import exp, from_euler, matrix, product, to_euler
 from tests.sim.rflysim_requests import at, request
-from vehicle.rotation import exp, from_euler, matrix, product, to_euler
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sim.heat.traffic import Rival
-from sim.view.rival_outlines import RivalOutlines
-from vehicle.rotation import from_euler
+from gate_racer.sim.heat.traffic import Rival
+from gate_racer.sim.view.rival_outlines import RivalOutlines
+from gate_racer.vehicle.rotation import from_euler
 
 LEVEL = np.array([1.0, 0, 0, 0])
 SOUTH = np.array(from_euler(0.0, 0.0, np.pi))

@@ -11,20 +11,20 @@ from pymavlink import mavutil
 from pymavlink.dialects.v20 import common as dialect
 from pymavlink.generator.mavcrc import x25crc
 
-from link.client import ClientCodec
-from link.messages import (
+from gate_racer.link.client import ClientCodec
+from gate_racer.link.messages import (
     Arm,
     Farewell,
     Heartbeat,
     Imu,
 )
-from link.sockets import bind_udp
-from sim.referee import RunStatus
-from sim.simulator import Simulator
-from sim.wire.compliance import COMMAND_RATE
-from sim.wire.server import LockstepServer
-from sim.wire.station import CLIENT_SILENCE_S, Station
-from sim.worlds.world import as_believed
+from gate_racer.link.sockets import bind_udp
+from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.wire.compliance import COMMAND_RATE
+from gate_racer.sim.wire.server import LockstepServer
+from gate_racer.sim.wire.station import CLIENT_SILENCE_S, Station
+from gate_racer.sim.worlds.world import as_believed
 from tests.sim.peer import DCL, HOVER, ME, OTHER, SPEC, Peer, of
 
 
@@ -214,7 +214,7 @@ def test_no_packet_of_any_kind_upsets_the_vehicle(vq1, dcl, profile):
 
 
 def test_a_client_that_arms_and_falls_silent_ends_the_only_run(vq1, dcl, monkeypatch):
-    monkeypatch.setattr("sim.wire.server.GONE_S", 0.6)
+    monkeypatch.setattr("gate_racer.sim.wire.server.GONE_S", 0.6)
     station, client = Station(Simulator(as_believed(vq1, dcl), SPEC, 0)), ClientCodec(SPEC)
     with bind_udp("127.0.0.1", 0) as ear, bind_udp("127.0.0.1", 0) as bound:
         ear.sendto(client.encode(Arm(True), 0.0), bound.getsockname())

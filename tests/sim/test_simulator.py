@@ -5,19 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from link.messages import Ack, Arm, Attitude, AttitudeTarget, GroundStatus, Heartbeat, Imu, TimesyncRequest
-from link.profile import load_profile, ticks
-from sim.physics.contact import Colliders, Contact, body_of, corners_w
-from sim.physics.plant import P, Q, Truth, V, W
-from sim.physics.rates_plant import RatesPlant
-from sim.referee import Referee, RunStatus
-from sim.sensors import Sensors
-from sim.simulator import Simulator
-from sim.worlds.world import as_believed
-from tracks.gate import Gate
-from tracks.track import Bounds, Start, Track
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import from_euler, to_euler
+from gate_racer.link.messages import Ack, Arm, Attitude, AttitudeTarget, GroundStatus, Heartbeat, Imu, TimesyncRequest
+from gate_racer.link.profile import load_profile, ticks
+from gate_racer.sim.physics.contact import Colliders, Contact, body_of, corners_w
+from gate_racer.sim.physics.plant import P, Q, Truth, V, W
+from gate_racer.sim.physics.rates_plant import RatesPlant
+from gate_racer.sim.referee import Referee, RunStatus
+from gate_racer.sim.sensors import Sensors
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Start, Track
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import from_euler, to_euler
 
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 HZ = 120

@@ -10,22 +10,22 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from link.messages import Attitude, Imu
-from link.msp.framing import Direction, Frame, Parser, pack
-from link.msp.messages import Channels, Code, DisableFlag, StatusEx
-from link.msp.profile import load_betaflight
-from link.msp.units import raw_attitude, raw_imu
-from sim.betaflight.sitl import firmware, motion, order
-from sim.betaflight.sitl_controller import SitlController
-from sim.betaflight.sitl_settings import set_up
-from sim.betaflight.station import BetaflightStation
-from sim.physics.rotors_plant import RotorsPlant
-from sim.worlds.world import as_believed
-from tracks.track import load_track
-from vehicle.dynamics import GRAVITY
-from vehicle.errors import UserError
-from vehicle.rotation import from_euler, matrix
-from vehicle.vehicle import Rotors, load_vehicle
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.link.msp.framing import Direction, Frame, Parser, pack
+from gate_racer.link.msp.messages import Channels, Code, DisableFlag, StatusEx
+from gate_racer.link.msp.profile import load_betaflight
+from gate_racer.link.msp.units import raw_attitude, raw_imu
+from gate_racer.sim.betaflight.sitl import firmware, motion, order
+from gate_racer.sim.betaflight.sitl_controller import SitlController
+from gate_racer.sim.betaflight.sitl_settings import set_up
+from gate_racer.sim.betaflight.station import BetaflightStation
+from gate_racer.sim.physics.rotors_plant import RotorsPlant
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import from_euler, matrix
+from gate_racer.vehicle.vehicle import Rotors, load_vehicle
 
 BF, ARCHER = load_betaflight("betaflight"), load_vehicle("archer")
 PROGRAM = os.environ.get("BETAFLIGHT_SITL", "")
@@ -142,8 +142,8 @@ def test_other_requests_and_answers_pass_through_and_the_firmware_says_whether_i
 
 @INSTALLED
 def test_betaflight_itself_arms_climbs_and_turns_as_its_sticks_ask():
-    from link.msp.codec import MspCodec
-    from link.msp.sticks import sticks_by_rates
+    from gate_racer.link.msp.codec import MspCodec
+    from gate_racer.link.msp.sticks import sticks_by_rates
 
     codec, hover = MspCodec(), ARCHER.throttle.throttle(1.3 * GRAVITY)
     with firmware(Path(PROGRAM), BF, ARCHER) as sitl:

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from scipy.ndimage import map_coordinates
 
-from sim.view import halls, texture
-from sim.view.gates import hole_m
-from sim.view.look import load_look
-from sim.view.projected import ProjectedCamera
-from sim.view.renderer import CameraError, RenderedCamera
-from sim.view.scene import build
-from sim.view.shot import shoot
+from gate_racer.sim.view import halls, texture
+from gate_racer.sim.view.gates import hole_m
+from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.projected import ProjectedCamera
+from gate_racer.sim.view.renderer import CameraError, RenderedCamera
+from gate_racer.sim.view.scene import build
+from gate_racer.sim.view.shot import shoot
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Obstacle
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import from_euler, product
 from tests.sim.drawn import GATE, LOOKS, ONE_GATE, RACE, SMOOTH, VADR, facing, track
-from tracks.gate import Gate
-from tracks.track import Obstacle
-from vehicle.camera import Camera
-from vehicle.errors import UserError
-from vehicle.rotation import from_euler, product
 
 ODD = Camera(400, 300, 250.0, 260.0, 190.3, 155.8, 0.0, (0.2, -0.1, 0.05))
 

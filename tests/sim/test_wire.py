@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from pymavlink.dialects.v20 import common as dialect
 
-from link.client import ClientCodec
-from link.messages import (
+from gate_racer.link.client import ClientCodec
+from gate_racer.link.messages import (
     Attitude,
     AttitudeTarget,
     Heartbeat,
@@ -21,12 +21,12 @@ from link.messages import (
     TargetFrame,
     VideoFrame,
 )
-from link.server import ServerCodec
-from link.video import HEADER, datagrams
-from sim.simulator import Simulator
-from sim.worlds.world import as_believed
+from gate_racer.link.server import ServerCodec
+from gate_racer.link.video import HEADER, datagrams
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.vehicle.rotation import matrix
 from tests.sim.peer import DCL, SPEC, Peer, of
-from vehicle.rotation import matrix
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from link.profile import load_profile
-from sim.referee import RunStatus
+from gate_racer.link.profile import load_profile
+from gate_racer.sim.referee import RunStatus
 from tests.troubled import GO_S, Trouble, fly
 
 MOMENTS = int(os.environ.get("SOAK_MOMENTS", "100"))

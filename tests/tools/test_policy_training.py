@@ -9,16 +9,16 @@ pytest.importorskip("torch")
 
 import torch
 
-from sim.environment.racing import TRUTH, RacingEnvironment, Randomisation
-from sim.physics.observation import ObservationModel
-from sim.physics.residual import Residuals
+from gate_racer.sim.environment.racing import TRUTH, RacingEnvironment, Randomisation
+from gate_racer.sim.physics.observation import ObservationModel
+from gate_racer.sim.physics.residual import Residuals
+from gate_racer.tracks.observation import OBSERVATION, Scaling
+from gate_racer.vehicle.errors import UserError
 from tools.training import policy as command
 from tools.training.expert import error, flown, moved
 from tools.training.imitation import ExpertDataset
 from tools.training.learner import Learner, LearningTask
 from tools.training.ppo import ActorCritic, Hyperparameters, Normaliser, UpdateBatch, advantages, update
-from tracks.observation import OBSERVATION, Scaling
-from vehicle.errors import UserError
 
 HOVER = np.array([-0.5, 0.0, 0.0, 0.0])
 FEW = Hyperparameters(horizon=4, minibatch=16, epochs=2)

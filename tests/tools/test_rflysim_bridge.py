@@ -9,15 +9,15 @@ import time
 
 import pytest
 
-from link.rflysim.copter import ImuSample, decode_imu_request
-from link.rflysim.desk import ImuReceiver
-from link.rflysim.gimbal import DOCUMENT, GimbalOrder, gimbal_request
-from link.rflysim.malformed import MalformedError
-from link.rflysim.request import decode_request
+from gate_racer.link.rflysim.copter import ImuSample, decode_imu_request
+from gate_racer.link.rflysim.desk import ImuReceiver
+from gate_racer.link.rflysim.gimbal import DOCUMENT, GimbalOrder, gimbal_request
+from gate_racer.link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.request import decode_request
+from gate_racer.vehicle.errors import exit_code
 from tests.conftest import ROOT
 from tests.processes import free_port
 from tools import rflysim_bridge
-from vehicle.errors import exit_code
 
 RCLPY = '''
 """Enough of rclpy for one node: what is published goes to stdout, and the first spin delivers what was ordered."""

@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perception.learned.config import HeatmapConfig
-from perception.learned.heatmaps import group_corners
-from perception.learned.network import to_image
-from sim.view.labels import Labeller
-from sim.view.look import load_look
-from sim.view.renderer import RenderedCamera
+from gate_racer.perception.learned.config import HeatmapConfig
+from gate_racer.perception.learned.heatmaps import group_corners
+from gate_racer.perception.learned.network import to_image
+from gate_racer.sim.view.labels import Labeller
+from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.renderer import RenderedCamera
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Obstacle, Start, Track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import from_euler, matrix
 from tools.training.courses import random_look, random_shot, random_track
 from tools.training.samples import disturbed, from_top_left, mirrored, targets
-from tracks.gate import Gate
-from tracks.track import Bounds, Obstacle, Start, Track
-from vehicle.camera import Camera
-from vehicle.rotation import from_euler, matrix
 
 CAMERA = Camera(width_px=640, height_px=360, fx_px=320.0, fy_px=320.0, cx_px=320.0, cy_px=180.0, tilt_deg=20.0)
 BOX = Bounds((-60, -20, -20), (60, 20, 20))

@@ -5,8 +5,8 @@ import math
 import numpy as np
 from pymavlink.dialects.v20 import common as dialect
 
-from link.client import ClientCodec
-from link.messages import (
+from gate_racer.link.client import ClientCodec
+from gate_racer.link.messages import (
     UNASKED,
     Ack,
     Arm,
@@ -19,7 +19,8 @@ from link.messages import (
     TargetFrame,
     TimesyncRequest,
 )
-from link.server import ServerCodec
+from gate_racer.link.server import ServerCodec
+from gate_racer.vehicle.rotation import from_euler
 from tests.sim.peer import HOVER, Peer
 from tests.vadr.row import (
     DCL,
@@ -39,7 +40,6 @@ from tests.vadr.row import (
     simulator_bytes,
     told,
 )
-from vehicle.rotation import from_euler
 
 LINK_MASK, ALL_RATES = 128, 7
 

@@ -5,15 +5,15 @@ from typing import NamedTuple
 
 from pymavlink.dialects.v20 import common as dialect
 
-from link.client import ClientCodec
-from link.messages import Arm, AttitudeTarget, VideoFrame
-from link.profile import load_profile
-from link.server import ServerCodec
-from sim.simulator import Simulator
-from sim.worlds.world import as_believed
+from gate_racer.link.client import ClientCodec
+from gate_racer.link.messages import Arm, AttitudeTarget, VideoFrame
+from gate_racer.link.profile import load_profile
+from gate_racer.link.server import ServerCodec
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.sim.peer import Peer
-from tracks.track import load_track
-from vehicle.vehicle import load_vehicle
 
 SPEC, DCL, VQ1 = load_profile("spec"), load_vehicle("dcl"), load_track("tracks/vq1.yaml")
 CAMERA = DCL.camera

@@ -4,17 +4,17 @@ import math
 
 import numpy as np
 
-from link.messages import Imu, LocalPosition
-from link.udp import LEAST_HEARTBEAT_HZ, RateGuard
-from sim.referee import RunStatus
-from sim.simulator import Simulator
-from sim.wire.compliance import COMMAND_RATE, DISARMED, HEARTBEAT_RATE
-from sim.worlds.world import as_believed
+from gate_racer.link.messages import Imu, LocalPosition
+from gate_racer.link.udp import LEAST_HEARTBEAT_HZ, RateGuard
+from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.wire.compliance import COMMAND_RATE, DISARMED, HEARTBEAT_RATE
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import VADR_FRAME
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import matrix
 from tests.sim.peer import HOVER
 from tests.vadr.row import CAMERA, DCL, SPEC, VQ1, Row, flown, said
-from tracks.track import VADR_FRAME
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import matrix
 
 
 def environment() -> list[Row]:

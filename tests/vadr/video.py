@@ -1,7 +1,7 @@
 """VADR-TS-002, 4.6: the vision stream."""
 
-from link.messages import VideoFrame
-from link.video import HEADER, Reassembler, chunks
+from gate_racer.link.messages import VideoFrame
+from gate_racer.link.video import HEADER, Reassembler, chunks
 from tests.vadr.row import SPEC, Row, said
 
 

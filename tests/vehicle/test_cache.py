@@ -8,9 +8,9 @@ from pathlib import Path
 import casadi as ca
 import pytest
 
-from planner.problem.compiled import LIBRARY, compiled
-from vehicle.cache import LOCK, MANIFEST, cache_folder, entry
-from vehicle.errors import UserError
+from gate_racer.planner.problem.compiled import LIBRARY, compiled
+from gate_racer.vehicle.cache import LOCK, MANIFEST, cache_folder, entry
+from gate_racer.vehicle.errors import UserError
 
 TEXT = "whole"
 

@@ -6,9 +6,9 @@ import casadi as ca
 import numpy as np
 import pytest
 
-from vehicle.dynamics import GRAVITY, RATES_U, RATES_X, ROTORS_X, rates, rk4, rotors
-from vehicle.rotation import from_euler
-from vehicle.vehicle import load_vehicle
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_U, RATES_X, ROTORS_X, rates, rk4, rotors
+from gate_racer.vehicle.rotation import from_euler
+from gate_racer.vehicle.vehicle import load_vehicle
 
 VEHICLES = ["dcl", "cpc", "kolibri", "swift"]
 ROTOR_VEHICLES = ["cpc", "kolibri", "swift"]

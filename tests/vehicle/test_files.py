@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from tracks.track import load_track
-from vehicle.config import load, write
-from vehicle.errors import UserError, one_line
-from vehicle.files import (
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.config import load, write
+from gate_racer.vehicle.errors import UserError, one_line
+from gate_racer.vehicle.files import (
     FileError,
     file_name,
     parse_json,

@@ -8,12 +8,12 @@ import cv2
 import numpy as np
 import pytest
 
-from link.rflysim.config import load_sensors
-from link.rflysim.images import decode_payload
-from link.rflysim.malformed import MalformedError
-from perception.detection import decode
+from gate_racer.link.rflysim.config import load_sensors
+from gate_racer.link.rflysim.images import decode_payload
+from gate_racer.link.rflysim.malformed import MalformedError
+from gate_racer.perception.detection import decode
+from gate_racer.vehicle.image_file import MOST_SCANS, decode_image, image_size
 from tests.conftest import ROOT
-from vehicle.image_file import MOST_SCANS, decode_image, image_size
 
 SMALL = np.zeros((360, 640, 3), np.uint8)
 JPEG = cv2.imencode(".jpg", SMALL)[1].tobytes()

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from gate_racer.vehicle.launch import INTERRUPTED, ONE_THREAD
 from tests.conftest import ROOT
-from vehicle.launch import INTERRUPTED, ONE_THREAD
 
 PROBE = """
 import numpy
@@ -31,7 +31,7 @@ def main():
 LAUNCH = """
 import sys
 
-from vehicle.launch import launch
+from gate_racer.vehicle.launch import launch
 
 if __name__ == "__main__":
     sys.exit(launch("probe", "probe"))

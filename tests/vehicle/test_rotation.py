@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from vehicle.rotation import (
+from gate_racer.vehicle.rotation import (
     aligned,
     between,
     conjugate,

@@ -3,7 +3,7 @@
 import pytest
 from scipy.special import chdtri
 
-from vehicle.statistics import chi2_limit
+from gate_racer.vehicle.statistics import chi2_limit
 
 
 @pytest.mark.parametrize("dof", [1, 2, 3, 4, 8, 9, 30])

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vehicle.camera import Camera
-from vehicle.config import ConfigError
-from vehicle.dynamics import rotors
-from vehicle.errors import UserError
-from vehicle.rotation import from_euler
-from vehicle.vehicle import FOLDER, load_vehicle
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.config import ConfigError
+from gate_racer.vehicle.dynamics import rotors
+from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.rotation import from_euler
+from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
 
 CURVE = load_vehicle("dcl").throttle
 

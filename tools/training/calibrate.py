@@ -14,12 +14,12 @@ import cv2
 import numpy as np
 from ruamel.yaml import YAML
 
-from perception.learned.config import HeatmapConfig
-from perception.learned.heatmaps import CornerGroup, group_corners
-from perception.learned.network import CARD, NET, NetworkCard, blocks, to_image
+from gate_racer.perception.learned.config import HeatmapConfig
+from gate_racer.perception.learned.heatmaps import CornerGroup, group_corners
+from gate_racer.perception.learned.network import CARD, NET, NetworkCard, blocks, to_image
+from gate_racer.vehicle.config import load
+from gate_racer.vehicle.rotation import Array
 from tools.training.samples import SMALLEST_PX, Samples, disturbed
-from vehicle.config import load
-from vehicle.rotation import Array
 
 PEAK = (0.15, 0.3, 0.5, 0.65, 0.8, 0.9, 1.0)  # edges of the bins of peak heights
 OFF_PX, OFF_SHARE = 4.0, 0.15  # greatest error of a matching corner, px or share of the side, whichever is greater

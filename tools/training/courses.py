@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.view.light import course
-from sim.view.look import WORLDS, Look
-from tracks.gate import Gate
-from tracks.track import Bounds, Start, Track
-from vehicle.camera import Camera
-from vehicle.rotation import Array, exp, from_euler, product
+from gate_racer.sim.view.light import course
+from gate_racer.sim.view.look import WORLDS, Look
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Start, Track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, exp, from_euler, product
 
 # Shares of frames: along the course; so near that a gate is cut; at any distance from a gate; the rest at random.
 ALONG, CUT, ABOUT = 0.45, 0.17, 0.3

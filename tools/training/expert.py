@@ -8,10 +8,10 @@ does not include.
 
 import numpy as np
 
-from planner.plan import Plan
-from vehicle.dynamics import RATES_X, rates, rk4
-from vehicle.rotation import Array, conjugate, product
-from vehicle.vehicle import Vehicle
+from gate_racer.planner.plan import Plan
+from gate_racer.vehicle.dynamics import RATES_X, rates, rk4
+from gate_racer.vehicle.rotation import Array, conjugate, product
+from gate_racer.vehicle.vehicle import Vehicle
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
 TURNING = slice(RATES_X["w"].at.start, RATES_X["c"].at.stop)  # body rates and thrust

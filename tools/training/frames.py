@@ -9,10 +9,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from sim.view.labels import Labeller
-from sim.view.renderer import RenderedCamera
+from gate_racer.sim.view.labels import Labeller
+from gate_racer.sim.view.renderer import RenderedCamera
+from gate_racer.vehicle.vehicle import load_vehicle
 from tools.training.courses import random_look, random_shot, random_track
-from vehicle.vehicle import load_vehicle
 
 PER_COURSE = 20  # frames per course and look (chosen)
 MOST = 16  # greatest number of labelled openings per frame, the nearest (chosen)

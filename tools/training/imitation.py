@@ -9,16 +9,16 @@ import math
 import numpy as np
 import torch
 
-from planner.plan import Plan
-from sim.environment.racing import RacingEnvironment
-from sim.environment.starts import turned
+from gate_racer.planner.plan import Plan
+from gate_racer.sim.environment.racing import RacingEnvironment
+from gate_racer.sim.environment.starts import turned
+from gate_racer.tracks.observation import Scaling
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 from tools.training.expert import Expert, P, Q, V, flown
 from tools.training.ppo import ActorCritic
-from tracks.observation import Scaling
-from tracks.track import Track
-from vehicle.dynamics import GRAVITY, RATES_X
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
 
 START_M, START_M_S, START_RAD = 0.2, 0.6, 0.15  # greatest deviations of a start from the plan (chosen)
 ASTRAY_M = 1.0  # m, distance from the plan at which a flight is restarted (chosen)

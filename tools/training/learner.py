@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mpc.policy.policy import Policy, PolicyProvenance
-from planner.plan import Plan
-from sim.environment.racing import TRUTH, EnvironmentStep, Options, RacingEnvironment, Randomisation
-from sim.physics.residual import Residuals
-from sim.physics.setting import SETTINGS
+from gate_racer.mpc.policy.policy import Policy, PolicyProvenance
+from gate_racer.planner.plan import Plan
+from gate_racer.sim.environment.racing import TRUTH, EnvironmentStep, Options, RacingEnvironment, Randomisation
+from gate_racer.sim.physics.residual import Residuals
+from gate_racer.sim.physics.setting import SETTINGS
+from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
 from tools.training.imitation import ExpertDataset, fit
 from tools.training.ppo import ActorCritic, Hyperparameters, UpdateBatch, advantages, update
-from tracks.observation import ACTION, OBSERVATION, Scaling
-from tracks.track import Track
-from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
 
 SCHOOL, LESSONS, LESSON = 64, 14, 250  # vehicles, iterations of DAgger, and steps of each (chosen)
 IMITATION_RATE = 1e-3  # initial learning rate of the imitation (chosen)

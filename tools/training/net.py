@@ -8,7 +8,7 @@ and training uses batch normalisation, which the exported file has folded into t
 import torch
 from torch import Tensor, nn
 
-from perception.learned.network import CORNERS, FIELDS, STRIDE
+from gate_racer.perception.learned.network import CORNERS, FIELDS, STRIDE
 
 FILTERS = (8, 16, 16, 16, 16, 16)  # per level (Swift)
 KERNELS = (3, 3, 3, 5, 7, 7)  # sides in pixels, per level (Swift)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array
 
 HIDDEN, SLOPE = 128, 0.2  # nodes of each of two layers, negative slope of their LeakyReLU (Swift)
 VALUE_M = 10.0  # m, scale of the critic's output: magnitude of a return, which is progress

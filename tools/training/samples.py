@@ -5,8 +5,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from perception.learned.network import CORNERS, FIELDS, STRIDE, to_map
-from vehicle.rotation import Array
+from gate_racer.perception.learned.network import CORNERS, FIELDS, STRIDE, to_map
+from gate_racer.vehicle.rotation import Array
 
 CROP = (320, 192)  # px, width and height of a sample
 PEAK = 1.0  # map pixels, standard deviation of a corner's peak

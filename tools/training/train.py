@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from perception.learned.network import CORNERS
+from gate_racer.perception.learned.network import CORNERS
 from tools.training.net import UNet
 from tools.training.samples import Samples
 from tools.training.weights import export, read

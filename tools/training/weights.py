@@ -6,9 +6,9 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from perception.learned.network import STRIDE
+from gate_racer.perception.learned.network import STRIDE
+from gate_racer.vehicle.errors import UserError
 from tools.training.net import UNet
-from vehicle.errors import UserError
 
 
 class _Maps(nn.Module):
