@@ -8,6 +8,9 @@ TRACK ?= tracks/vq1.yaml
 ACADOS_WHEEL = comma-deps-acados==0.2.2.post92
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
+# Links to all rooms within one package, for tools that resolve names without importing: mypy and editors.
+NAMES = $(VENV)/names/gate_racer
+ROOMS = $(filter-out %/gate_racer %/tests %/tools,$(patsubst %/__init__.py,$(CURDIR)/%,$(wildcard */__init__.py)))
 export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
@@ -58,6 +61,8 @@ $(READY): pyproject.toml Makefile tools/system-packages.sh
 	rm -rf $(VENV)/acados-wheel
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $(VENV)/acados-wheel $(ACADOS_WHEEL)
 	rm -rf $(VENV)/acados-wheel/casadi*
+	rm -rf $(NAMES) && mkdir -p $(NAMES)
+	ln -s $(CURDIR)/gate_racer/* $(ROOMS) $(NAMES)
 	touch $@
 
 clean:

@@ -4,11 +4,6 @@ python benchmarks/corner_noise.py            prints the table
 python benchmarks/corner_noise.py --write    and makes it the simulator's, sim/view/corner_noise.yaml
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would shadow the packages of their names
-
 import argparse
 from dataclasses import replace
 from pathlib import Path

@@ -7,16 +7,12 @@ Prints those that change the number of missed (from 12 px) or false gates by mor
 than a twentieth, the worst first; the others are flat. `benchmarks/shots.py` defines missed and false gates.
 """
 
-import sys
-from pathlib import Path
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    sys.path[0] = str(Path(__file__).parent.parent)  # its scripts would shadow the packages of their names
-
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 import cv2
 import numpy as np

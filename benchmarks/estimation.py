@@ -6,13 +6,9 @@ Kirubarajan 2001, sec. 5.4) is that of position, velocity and attitude; in "all 
 are drawn from the error-state filter's prior, so that it should be 9 and the mean of the flights within its 95 % band.
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would shadow the packages of their names
-
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor

@@ -6,14 +6,10 @@ In lock-step, with projected corners. A map is compared in the pad's frame after
 north is unobservable. Prints a line per flight and writes exploration.json; the logs are kept.
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would shadow the packages of their names
-
 import argparse
 import json
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -7,11 +7,6 @@ deviation indicates the observability of a state; the shares are those of the ma
 deviation: straight flight, or turning faster than `TURNING` mainly in roll, pitch or yaw. Worlds: `sim/worlds/unknown.yaml`.
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would shadow the packages of their names
-
 import argparse
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,13 +3,9 @@
 python benchmarks/fuzz_plans.py --courses 200
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    sys.path[0] = sys.path[0].removesuffix("/benchmarks")  # this folder would shadow the package `planner`
-
 import argparse
 import json
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path

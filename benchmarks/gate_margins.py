@@ -5,12 +5,8 @@ by the engine of `race-bench`, prints each gate's mean and the least margin, and
 common seeds.
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would shadow the packages of their names
-
 import argparse
+import sys
 
 import numpy as np
 

@@ -4,12 +4,8 @@ Flies by the engine of `race-bench`, prints race and lap times against the plan 
 configuration with the first on common seeds.
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would shadow the packages of their names
-
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 

@@ -5,16 +5,11 @@ Robustness: races on the true state from scattered starts, with a vehicle that d
 keep OPTIONS.margin_m between the body and the openings' edges, so that a margin of 0.25 m is possible for the smallest body.
 """
 
-import sys
-from pathlib import Path
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would shadow the packages of their names
-
 import argparse
 import json
 from dataclasses import asdict, replace
 from itertools import product
+from pathlib import Path
 from time import perf_counter
 
 import casadi as ca

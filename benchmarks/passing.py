@@ -4,13 +4,9 @@ A pilot on the true state races a scripted rival, a point that follows the same 
 GO, and does not give way. Starts and leads are random. Prints a line per fraction and writes passing.json.
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would shadow the packages of their names
-
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

@@ -12,18 +12,14 @@ three degrees of freedom its mean should be 3, within the band for the number of
 after the other and passed to every detector; times are those of one core.
 """
 
-import sys
-from pathlib import Path
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    sys.path[0] = str(Path(__file__).parent.parent)  # its scripts would shadow the packages of their names
-
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
+from pathlib import Path
 
 import cv2
 import numpy as np

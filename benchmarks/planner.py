@@ -3,11 +3,6 @@
 python benchmarks/planner.py --problems ../shared/data/planner_problem
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # this file would shadow the package of its name
-
 import argparse
 import json
 import resource

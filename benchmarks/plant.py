@@ -1,10 +1,5 @@
 """Speed of the plants on one core, alone, in a batch, in the simulator and in an environment: python benchmarks/plant.py"""
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would shadow the packages of their names
-
 import argparse
 import json
 import time

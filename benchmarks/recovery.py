@@ -4,13 +4,9 @@ Projected camera and IMU in lock-step, profile `dcl`, controller `mpcc`; the see
 the mishap. `--recovery off` disables repeated attempts at a gate, recovery of a lost estimate and the search for displaced gates.
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would hide the rooms of their names
-
 import argparse
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

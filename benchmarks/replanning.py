@@ -5,12 +5,8 @@ time. `--latency` instead replans the rest of the course from points all along t
 prints the CPU time.
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would shadow the packages of their names
-
 import argparse
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

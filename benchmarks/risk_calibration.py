@@ -6,12 +6,8 @@ intervals (Clopper and Pearson 1934), the number of gates at which the fraction 
 predicted one, and the predicted and flown spread at each gate. Writes JSON and a reliability diagram.
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would shadow the packages of their names
-
 import argparse
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 

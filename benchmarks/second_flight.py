@@ -6,13 +6,9 @@ In lock-step, with projected corners, as benchmarks/exploration.py; with several
 maps of a course are compared with the truth of the same world. Prints three lines per course and writes second_flight.json.
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would shadow the packages of their names
-
 import argparse
 import json
+import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 

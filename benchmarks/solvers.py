@@ -8,11 +8,6 @@ Weights on changes of inputs are left out: they are not a sum over stages.
 python benchmarks/solvers.py --problems ../shared/data/planner_problem
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    sys.path[0] = sys.path[0].removesuffix("/benchmarks")  # this folder would shadow the package `planner`
-
 import argparse
 import json
 import time

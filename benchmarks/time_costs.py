@@ -4,12 +4,8 @@ One constraint at a time is relaxed; the last rows relax all of them, then omit 
 (the point mass, a lower bound).
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would shadow the packages of their names
-
 import argparse
+import sys
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@ All else is in the rooms, `planner`, `sim` and so on, and may change between ver
 A name is loaded at its first use, since the commands import this package and must handle Ctrl-C before large modules load.
 """
 
-from gate_racer.vehicle.rooms import module_name
-
 HOMES = {  # the module of each name, in the order in which they are learned
     "load_track": "gate_racer.tracks.track",
     "load_vehicle": "gate_racer.vehicle.vehicle",
@@ -63,7 +61,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = globals()[name] = getattr(import_module(module_name(HOMES[name])), name)
+    value = globals()[name] = getattr(import_module(HOMES[name]), name)
     return value
 
 

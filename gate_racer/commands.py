@@ -3,26 +3,22 @@
 from collections.abc import Callable
 
 from gate_racer.vehicle.launch import DISTRIBUTION, launch
-from gate_racer.vehicle.rooms import module_name
 
 COMMANDS = {  # module of each command, with a `main` and a `parser`
-    name: module_name(module)
-    for name, module in {
-        "plan-track": "gate_racer.planner.cli",
-        "run-mpc": "gate_racer.field.run_mpc",
-        "race-sim": "gate_racer.sim.cli",
-        "race-bench": "gate_racer.benchmarks.campaign.cli",
-        "replay-flight": "gate_racer.pilot.replay",
-        "fly-report": "gate_racer.field.report.cli",
-        "probe-link": "gate_racer.field.probe.cli",
-        "preflight": "gate_racer.field.preflight.cli",
-        "identify-vehicle": "gate_racer.field.identify.cli",
-        "map-track": "gate_racer.field.mapping.cli",
-        "detect-gates": "gate_racer.pilot.detect_gates",
-        "bootcamp": "gate_racer.bootcamp.cli",
-    }.items()
+    "plan-track": "gate_racer.planner.cli",
+    "run-mpc": "gate_racer.field.run_mpc",
+    "race-sim": "gate_racer.sim.cli",
+    "race-bench": "gate_racer.benchmarks.campaign.cli",
+    "replay-flight": "gate_racer.pilot.replay",
+    "fly-report": "gate_racer.field.report.cli",
+    "probe-link": "gate_racer.field.probe.cli",
+    "preflight": "gate_racer.field.preflight.cli",
+    "identify-vehicle": "gate_racer.field.identify.cli",
+    "map-track": "gate_racer.field.mapping.cli",
+    "detect-gates": "gate_racer.pilot.detect_gates",
+    "bootcamp": "gate_racer.bootcamp.cli",
 }
-ABOUT = f"{__package__}.about"
+ABOUT = "gate_racer.about"
 
 
 def _command(name: str) -> Callable[[], int]:

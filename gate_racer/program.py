@@ -1,4 +1,4 @@
-"""Public names for bootcamp programs, the same in a checkout and once installed. docs/bootcamp/reference.md documents them."""
+"""Public names for bootcamp programs. docs/bootcamp/reference.md documents them."""
 
 from gate_racer.bootcamp.api import Box as Box
 from gate_racer.bootcamp.api import Command as Command

@@ -94,7 +94,12 @@ def test_ctrl_c_ends_every_command_in_order(files, after_s):
             process.wait()
 
 
-SLOW = "import sys, time; sys.path.insert(0, sys.argv.pop()); from gate_racer.vehicle.launch import launch; sys.exit(launch('slow', 'slow'))"
+SLOW = """
+import sys
+sys.path.insert(0, sys.argv.pop())
+from gate_racer.vehicle.launch import launch
+sys.exit(launch('slow', 'slow'))
+"""
 
 
 def test_a_silent_command_shows_in_a_terminal_that_it_is_alive_and_nothing_in_a_pipe(tmp_path):

@@ -16,8 +16,7 @@ HEAD = """# The public names
 
 These are imported as `from gate_racer import load_track`; while the version begins with 0 they may change, and the changelog
 says so. Each example continues those above it; `folder` is any folder, `np` is NumPy. World NED, body FRD, quaternions wxyz
-body to world, SI units. Errors that a user can correct are raised as `UserError`: what, where, and what would be right. Three
-examples also import from a room, such as `gate_racer.planner.plan`: from a wheel that is `gate_racer.planner.plan` ([parts.md](parts.md)).
+body to world, SI units. Errors that a user can correct are raised as `UserError`: what, where, and what would be right.
 
 This page is generated from the docstrings by `python -m tools.api_page`.
 """
@@ -25,7 +24,7 @@ This page is generated from the docstrings by `python -m tools.api_page`.
 
 def definition(name: str) -> ast.FunctionDef | ast.ClassDef:
     """Return the definition of a public name."""
-    text = ROOT.joinpath(*HOMES[name].split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    text = ROOT.joinpath(*HOMES[name].split(".")[1:]).with_suffix(".py").read_text(encoding="utf-8")
     body = ast.parse(text).body
     return next(node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name)
 

@@ -16,6 +16,15 @@ AGAIN_S = 2.0  # s, interval at which an interrupt is repeated (chosen)
 TERMINATE_S = 0.5  # s, wait after SIGTERM before SIGKILL (chosen); a stopped process does not receive SIGTERM
 
 
+def command_line(module: str, *arguments: str) -> list[str]:
+    """Return the command line of a process that runs `main` of a module with the search path of this process.
+
+    `python -m` would search the working directory first, which may contain another `gate_racer` or a `random.py`.
+    """
+    code = f"import sys; sys.path[:] = {sys.path}; from {module} import main; main()"
+    return [sys.executable, "-P", "-c", code, *arguments]
+
+
 @contextlib.contextmanager
 def shielded() -> Iterator[None]:
     """Context in which started processes inherit a blocked SIGINT, so that Ctrl-C never reaches them.

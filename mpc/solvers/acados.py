@@ -36,7 +36,7 @@ from gate_racer.mpc.solvers.solver import Solution
 from gate_racer.vehicle.cache import cache_folder, entry
 from gate_racer.vehicle.errors import UserError, exit_code
 from gate_racer.vehicle.files import FileError
-from gate_racer.vehicle.rooms import command_line
+from gate_racer.vehicle.process import command_line
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
 

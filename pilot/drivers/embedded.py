@@ -11,7 +11,7 @@ from gate_racer.pilot.records.result import Verdict
 from gate_racer.sim.report import RunReport, read_report
 from gate_racer.sim.worlds.world import World
 from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.rooms import command_line
+from gate_racer.vehicle.process import command_line
 
 STOP_S = 5.0  # s to wait for the process at each step of the shutdown
 

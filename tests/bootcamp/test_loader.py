@@ -56,7 +56,7 @@ def test_a_program_that_ends_itself_is_named(mine, statements, line):
 @pytest.mark.parametrize(
     "statements",
     [SPINS, "atexit.register(time.sleep, 1000)", "sys.stdout.close(); sys.stderr.close()", "os.chdir('/'); sys.path.clear()",
-     "signal.signal(signal.SIGTERM, signal.SIG_IGN)", "import gate_racer.bootcamp.api\nbootcamp.api.Land = None"],
+     "signal.signal(signal.SIGTERM, signal.SIG_IGN)", "import gate_racer.bootcamp.api\ngate_racer.bootcamp.api.Land = None"],
 )  # fmt: skip
 def test_a_programs_changes_of_its_process_do_not_reach_main(mine, statements):
     before = Path.cwd(), list(sys.path), signal.getsignal(signal.SIGTERM)

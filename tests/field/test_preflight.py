@@ -38,7 +38,7 @@ def file(tmp_path_factory):
     """Return the file that preflight writes for an aircraft that matches its profile."""
     path = tmp_path_factory.mktemp("preflight") / "archer.yaml"
     with running(BF) as where, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(field.preflight.checks, "LATE", 100.0)  # a busy machine is no slow line
+        patch.setattr(gate_racer.field.preflight.checks, "LATE", 100.0)  # a busy machine is no slow line
         assert preflight("--msp", where, "--seconds", "1.5", "--out", path) == 0
     return path
 

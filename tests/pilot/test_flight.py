@@ -134,7 +134,8 @@ def test_a_live_flight_over_udp(sprint, tmp_path):
     mavlink, video, simulator = free_port(), free_port(), free_port()
     profile = few_images("dcl", tmp_path)
     server = subprocess.Popen(
-        command("gate_racer.sim.cli", "--track", sprint / "sprint.yaml", "--lockstep", "--once", "--seed", 5, "--profile", profile,
+        command("gate_racer.sim.cli", "--track", sprint / "sprint.yaml", "--lockstep", "--once", "--seed", 5,
+                "--profile", profile,
                 "--bind", f"127.0.0.1:{simulator}", "--client", f"127.0.0.1:{mavlink}", "--video", f"127.0.0.1:{video}",
                 "--report", tmp_path / "report.json"),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
