@@ -18,6 +18,7 @@ STATUS_LAYOUT = struct.Struct("<BQqqIq")  # type, boot ms, start ms, finish ns, 
 CHUNK, COUNT, GATE = struct.Struct("<BH"), struct.Struct("<H"), struct.Struct("<H9f")
 DATA_BYTES = 253  # payload of one ENCAPSULATED_DATA
 CHUNK_BYTES = DATA_BYTES - CHUNK.size
+ROUNDED_S = 2e-3  # s, by which times that are sent in ms and in ns may differ
 TRANSFER = 1  # number of the only transfer
 
 
@@ -61,7 +62,7 @@ class RaceReader:
             _, now, start, finish, gate, gate_time = STATUS_LAYOUT.unpack_from(data)
             stamps = (None if x < 0 else x / unit for x, unit in ((start, 1e3), (finish, 1e9), (gate_time, 1e9)))
             start_s, finish_s, gate_s = stamps
-            return RaceStatus(now / 1e3, start_s, finish_s, gate, gate_s)
+            return RaceStatus(now / 1e3, start_s, _finish(now / 1e3, start_s, finish_s, gate_s), gate, gate_s)
         if data[0] != MAP or not self._expected:
             return None
         _, number = CHUNK.unpack_from(data)
@@ -73,6 +74,18 @@ class RaceReader:
         self._parts, self._expected = {}, 0
         gates = tuple(_gates(joined))
         return TrackMap(t, gates) if gates else None
+
+
+def _finish(now: float, start: float | None, finish: float | None, gate_s: float | None) -> float | None:
+    """Return the time of the finish, s, simulator clock, whether it was sent as such or as the race's time since GO.
+
+    A finish that is possible either way, neither before the last gate nor in the future, is the one nearer to that gate.
+    """
+    if finish is None or start is None:
+        return finish
+    last = start + (gate_s or 0.0)
+    possible = [t for t in (finish, start + finish) if last - ROUNDED_S <= t <= now + ROUNDED_S]
+    return min(possible, default=finish)
 
 
 def _gates(data: bytes) -> Iterator[MapGate]:

@@ -169,8 +169,8 @@ class Choice:
         worlds = cells_of(self.worlds)
         plans = dict.fromkeys(map(plan_name, self.plans))
         axes = product(plans, self.settings, self.controllers, self.estimators, worlds)
-        for plan, name, controller, estimator, world in axes:
-            conditions = SETTINGS[name]
+        for asked, name, controller, estimator, world in axes:
+            conditions, plan = SETTINGS[name], asked if controller in CONTROLLERS else ""  # a policy has no plan
             drawn = conditions.random or world != NOMINAL
             for seed in range(self.first_seed, self.first_seed + self.seeds) if drawn else range(1):
                 by = NO_ESTIMATOR if conditions.given else estimator

@@ -17,6 +17,7 @@ from gate_racer.sim.worlds.world import World
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array, conjugate, log, normalised, product
 
+GOOD = 0.25  # share of half an opening within which an estimate leaves a policy room to pass (chosen)
 LAST_S = 0.5  # s before the end in which the cause is sought (chosen)
 NEES_EVERY = 10  # commands between samples of the NEES, since consecutive errors are correlated
 PATH_HZ = 30.0  # Hz, rate of the stored path
@@ -153,8 +154,11 @@ def why(outcome: Outcome, off: Array, lost: Array, half_m: float, planned: bool 
         return "estimate lost: off by more than half a gate"
     if len(off) and np.nanmax(off, initial=0.0) > half_m:
         return "tracking lost: off the plan by more than half a gate"
+    if outcome.status == "crashed" and planned:
+        return "clipped: near the plan, which left too little room"
     if outcome.status == "crashed":
-        return "clipped: near the plan, which left too little room" if planned else "clipped: the estimate was good"
+        good = np.nanmax(lost, initial=0.0) < GOOD * half_m
+        return "clipped: the policy's line, on an estimate within a quarter of half a gate" if good else "clipped: the estimate was off"
     return outcome.status.replace("_", " ")
 
 

@@ -1,6 +1,6 @@
 """The result of a flight, under stable keys."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -35,6 +35,7 @@ class Verdict:
     t: Array | None = None  # (M,) of the true path
     x: Array | None = None  # (M, 14)
     by: str = REFEREE  # who says so
+    estimated: list[int] = field(default_factory=list)  # gates, from 1, whose times the race status never had
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,32 @@ def live_verdict(pilot: AnyPilot, board: Scoreboard) -> Verdict:
     if told is None:
         return own
     total = len(pilot.guidance.course)
-    times = told.gate_times_s(total)
+    reported = told.gate_times_s(total)
+    times, estimated = completed(reported, own.gate_times_s, [told.counted_s(n) for n in range(1, len(reported) + 1)])
     status, cause = own.status, own.cause
     if told.finished:
         status, cause = "finished", ""
     elif status == "finished":
         status, cause = "missed_gate", f"by the race status {len(times)} of {total} gates were passed, and no finish"
-    return Verdict(status, cause, times, own.gate_margins_m[: len(times)], by=RACE_STATUS)
+    return Verdict(status, cause, times, own.gate_margins_m[: len(times)], by=RACE_STATUS, estimated=estimated)
+
+
+def completed(
+    reported: list[float | None], own: list[float], latest: list[float]
+) -> tuple[list[float], list[int]]:
+    """Return gate times, s since GO, and the gates, numbered from 1, that were not reported.
+
+    Such a gate has the pilot's own time if that lies between its neighbours', else the latest that is possible.
+    """
+    times, estimated, begin = list[float](), list[int](), 0.0
+    for k, time in enumerate(reported):
+        if time is None:
+            end = min([latest[k], *(later for later in reported[k:] if later is not None)])
+            time = own[k] if k < len(own) and begin <= own[k] <= end else max(begin, end)
+            estimated.append(k + 1)
+        times.append(time)
+        begin = time
+    return times, estimated
 
 
 def lap_times(gate_times_s: list[float], gates: int) -> list[float]:
@@ -157,6 +177,7 @@ class FlightResult:
     gates_passed: int
     gates_total: int
     gate_times_s: list[float]
+    gate_times_estimated: list[int]  # gates, from 1, whose times the race status never had
     lap_times_s: list[float]  # of the complete laps, the first from GO
     gate_margins_m: list[float]
     retries: list[Retry]  # gates flown again, in the order in which that was begun
@@ -196,18 +217,21 @@ def flight_result(
     t, p = np.array(flight.t), np.array(flight.p).reshape(-1, 3)
     truth = true_positions(verdict, t)
     margins = verdict.gate_margins_m
-    flown = p if truth is None else truth
+    race_s = verdict.gate_times_s[-1] if verdict.status == "finished" and verdict.gate_times_s else None
+    racing = t <= (np.inf if race_s is None or pilot.go_t is None else pilot.go_t + race_s)  # nobody tracks a plan after it
+    flown = (p if truth is None else truth)[racing]
     line = pilot.guidance.replanned() or (plan, about.vehicle)
-    off = off_path(Reference(line[0], line[1]), np.array(flight.theta), flown) if line[0] and len(t) else None
+    off = off_path(Reference(*line), np.array(flight.theta)[racing], flown) if line[0] and len(flown) else None
     return FlightResult(
         status=verdict.status,
         verdict_by=verdict.by,
         cause=verdict.cause or pilot.cause,
-        race_time_s=verdict.gate_times_s[-1] if verdict.status == "finished" else None,
+        race_time_s=race_s,
         planned_time_s=plan.total_time if plan else None,
         gates_passed=len(verdict.gate_times_s),
         gates_total=len(pilot.guidance.course),
         gate_times_s=verdict.gate_times_s,
+        gate_times_estimated=verdict.estimated,
         lap_times_s=lap_times(verdict.gate_times_s, len(about.track.gates)),
         gate_margins_m=margins,
         retries=pilot.guidance.passages.retries,

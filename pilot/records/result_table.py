@@ -26,6 +26,12 @@ def _camera(seen: CameraInFlight | None) -> str:
     return f"focal length x{seen.focal_scale:.3f} of its file's, {turned}, images {1e3 * seen.delay_s:+.0f} ms"
 
 
+def _gate_times(r: FlightResult) -> str:
+    """Return the times, with ~ before those that the race status never had."""
+    marks = ("~" if gate in r.gate_times_estimated else "" for gate in range(1, len(r.gate_times_s) + 1))
+    return "  ".join(f"{mark}{value:.2f}" for mark, value in zip(marks, r.gate_times_s, strict=True)) + " s"
+
+
 def world_name(world: dict[str, Any] | None) -> str:
     """Return the name of the world flown in, human-readable."""
     return str(world["name"]) if world else "not known: a simulator elsewhere"
@@ -40,7 +46,7 @@ def table(r: FlightResult) -> str:
         ("world", world_name(r.world)),
         ("gates", f"{r.gates_passed} of {r.gates_total}"),
         ("race time", f"{_number(r.race_time_s, '.3f', 's')} (planned {_number(r.planned_time_s, '.3f', 's')})"),
-        ("gate times", "  ".join(f"{value:.2f}" for value in r.gate_times_s) + " s"),
+        ("gate times", _gate_times(r)),
         ("gate margins", "  ".join(f"{value:.2f}" for value in r.gate_margins_m) + " m"),
         ("least, mean margin", f"{_number(r.min_margin_m, '.3f', 'm')}, {_number(r.mean_margin_m, '.3f', 'm')}"),
         ("tracking error", _number(r.tracking_rmse_m, ".3f", "m rms")),
