@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -129,12 +130,18 @@ class Session:
         return FlightLog(self.log_path(), view, self.log_limit_mb, "lockstep" in mode, tell)
 
     def log_path(self) -> Path:
-        """Return the path of the log, that of a new file in a folder."""
+        """Return the path of the log, that of a new, empty file in a folder."""
         if self.log.suffix == LOG_SUFFIX:
             return self.log
         stem = f"{self.track.name}-{time.strftime('%Y%m%d-%H%M%S')}-seed{self.seed}"
-        path, number = self.log / f"{stem}{LOG_SUFFIX}", 1
-        while path.exists():
-            number += 1
-            path = self.log / f"{stem}-{number}{LOG_SUFFIX}"
+        for number in count(1):
+            path = self.log / f"{stem}{f'-{number}' if number > 1 else ''}{LOG_SUFFIX}"
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.open("x").close()  # two flights that begin in one second have a file each
+            except FileExistsError:
+                continue
+            except OSError:
+                break  # FlightLog tells why
+            return path
         return path

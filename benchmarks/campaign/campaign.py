@@ -62,19 +62,22 @@ def campaign(
         resolve(asked_for(world, 0), track, vehicle)  # raises before any flight
     store = Store(folder / FILE)
     store.require({**machine(), **{f"gates:{track.name}": _outlines(track) for track in loaded}}, "commit")
-    done = {name for name, status in store.done().items() if not (retry and status == "failed")}
+    done = {key for key, status in store.done().items() if not (retry and status == "failed")}
     jobs, requested = list[FlightJob](), list[str]()
     for track in loaded:
         for vehicle in vehicles:
-            cases = choice.cases(track.name, vehicle.name)
+            cases = choice.cases(track, vehicle)
             requested += [case.id for case in cases]
-            missing = [case for case in cases if case.id not in done]
+            missing = [case for case in cases if (case.id, case.content) not in done]
             for plan in dict.fromkeys(case.plan for case in missing):
                 of_plan = [case for case in missing if case.plan == plan]
                 noisy = any(SETTINGS[case.setting].noisy for case in of_plan)
                 given = (folder / "plans", remark, choice.uncertified, plan, residuals)
                 course = prepare(track, vehicle, choice.laps, noisy, *given)
                 jobs += [(case, course) for case in of_plan]
+    stale = {case.id for case, _ in jobs} & {name for name, _ in store.done()}
+    if stale and not retry:
+        remark(f"{len(stale)} stored flights were of another course, vehicle, world or controller: flown again")
     if jobs:
         progress = CampaignProgress(len(jobs))
         flights = on_cluster(attempt, jobs, scheduler) if scheduler else in_processes(attempt, jobs, workers)
@@ -101,20 +104,22 @@ def fly_again(
         case, log_path = row.case, log_of(folder, row)
         if log_path.exists() or case.track not in by_name:
             continue
+        draft = log_path.with_suffix(".part.mcap")  # a flight that is interrupted leaves no log that looks whole
         log_path.parent.mkdir(parents=True, exist_ok=True)
         vehicle, noisy = load_vehicle(case.vehicle), SETTINGS[case.setting].noisy
         given = (folder / "plans", remark, uncertified, case.plan, residuals)
         course = prepare(by_name[case.track], vehicle, case.laps, noisy, *given)
-        log = FlightLog(log_path)
+        log = FlightLog(draft)
         try:
             fly(case, course, log, log_path.with_suffix(".png"))
         finally:
             log.close()
+        draft.replace(log_path)
 
 
 def log_of(folder: Path, row: Row) -> Path:
     """Return the path of a flight's log, which exists once it has been repeated."""
-    return folder / "worst" / f"{re.sub('[/:]', '-', row.case.id)}.mcap"
+    return folder / "worst" / f"{re.sub('[/:]', '-', row.case.id)}-{row.case.content[:8]}.mcap"
 
 
 def commit() -> str:

@@ -1,5 +1,6 @@
 """Case: one flight of a campaign, named by its inputs and its seed, and its outcome."""
 
+import hashlib
 from dataclasses import dataclass, field
 
 from gate_racer.sim.worlds.world import NOMINAL
@@ -20,14 +21,20 @@ class Case:
     world: str = NOMINAL  # see `worlds.asked`
     plan: str = ""  # plan options other than the defaults, see `choice.plan_options`
     residual: str = ""  # name of a residual file, for the plant's acceleration and for the errors of noisy settings
+    content: str = ""  # digest of what the names stand for, see `digest`
 
     @property
     def id(self) -> str:
-        """Unique key of the case in the campaign."""
+        """Unique key of the case in the campaign; a stored case of other content is another flight."""
         laps = f"{self.laps}laps" if self.laps > 1 else "1lap"
         parts = (self.track, self.vehicle, laps, self.setting, self.controller, self.estimator, self.world)
         more = (f"plan:{self.plan}" if self.plan else "", f"residual:{self.residual}" if self.residual else "")
         return "/".join((*parts, *filter(None, more), f"seed{self.seed}"))
+
+
+def digest(*contents: object) -> str:
+    """Return a digest, 16 hex digits, of inputs by their representation."""
+    return hashlib.sha256(repr(contents).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

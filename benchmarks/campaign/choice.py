@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
-from gate_racer.benchmarks.campaign.case import Case
+from gate_racer.benchmarks.campaign.case import Case, digest
 from gate_racer.benchmarks.campaign.worlds import FACTORS, UNKNOWN, cells_of
 from gate_racer.estimation import registry
 from gate_racer.estimation.estimator import MapEstimator
@@ -13,6 +13,7 @@ from gate_racer.mpc.controller import Controller
 from gate_racer.mpc.make import make_controller
 from gate_racer.mpc.policy import policy
 from gate_racer.mpc.problem.settings import CONTROLLERS as NAMES
+from gate_racer.mpc.problem.settings import load_settings
 from gate_racer.perception.registry import CLASSICAL
 from gate_racer.perception.rims import GateAppearance
 from gate_racer.planner.options import PlanOptions
@@ -25,6 +26,7 @@ from gate_racer.sim.worlds.distribution import load_worlds
 from gate_racer.sim.worlds.world import NOMINAL
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.files import read_bytes
 from gate_racer.vehicle.vehicle import Vehicle
 
 MOST_SEEDS = 100_000  # per configuration; each case takes memory (chosen)
@@ -107,6 +109,11 @@ def _by_name(name: str) -> Callable[[PreparedCourse], Controller]:
     return make
 
 
+def _content(controller: str) -> object:
+    """Return the settings of a controller, or the file of a policy."""
+    return load_settings(controller) if controller in NAMES else read_bytes(policy.path_of(controller), policy.BYTES)
+
+
 def _estimator(name: str) -> Callable[[PreparedCourse], MapEstimator]:
     return lambda course: make_estimator(name, course.track.start, course.vehicle, GateAppearance())
 
@@ -163,9 +170,12 @@ class Choice:
                 )
             load_worlds(world if world != FACTORS else UNKNOWN)
 
-    def cases(self, track: str, vehicle: str) -> list[Case]:
+    def cases(self, track: Track, vehicle: Vehicle) -> list[Case]:
         """Return all cases of one track and vehicle; without noise, camera and deviations there is a single seed."""
         found = {}
+        files = [load_worlds(name if name != FACTORS else UNKNOWN) for name in self.worlds]
+        course = track.hash, vehicle.hash, *files
+        contents = {name: digest(*course, _content(name)) for name in self.controllers}
         worlds = cells_of(self.worlds)
         plans = dict.fromkeys(map(plan_name, self.plans))
         axes = product(plans, self.settings, self.controllers, self.estimators, worlds)
@@ -174,6 +184,7 @@ class Choice:
             drawn = conditions.random or world != NOMINAL
             for seed in range(self.first_seed, self.first_seed + self.seeds) if drawn else range(1):
                 by = NO_ESTIMATOR if conditions.given else estimator
-                case = Case(track, vehicle, self.laps, name, controller, by, seed, world, plan, self.residual)
+                names = track.name, vehicle.name, self.laps, name, controller, by
+                case = Case(*names, seed, world, plan, self.residual, contents[controller])
                 found[case.id] = case
         return list(found.values())

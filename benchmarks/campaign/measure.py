@@ -158,7 +158,11 @@ def why(outcome: Outcome, off: Array, lost: Array, half_m: float, planned: bool 
         return "clipped: near the plan, which left too little room"
     if outcome.status == "crashed":
         good = np.nanmax(lost, initial=0.0) < GOOD * half_m
-        return "clipped: the policy's line, on an estimate within a quarter of half a gate" if good else "clipped: the estimate was off"
+        return (
+            "clipped: the policy's line, on an estimate within a quarter of half a gate"
+            if good
+            else "clipped: the estimate was off"
+        )
     return outcome.status.replace("_", " ")
 
 

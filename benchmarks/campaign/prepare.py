@@ -64,7 +64,8 @@ def prepare(
     errors, acceleration = (residuals.observation, residuals.acceleration) if residuals else (None, None)
     if noisy and errors is None:
         usual = _course(track, vehicle, laps, folder, tell, uncertified, "") if plan_asked else course
-        errors = _errors(usual, plan_path(folder, track, vehicle, PlanOptions(laps=laps)), laps, tell)
+        path = plan_path(folder, track, vehicle, PlanOptions(laps=laps))
+        errors = _errors(usual, path.with_suffix(f".errors-{usual.plan.hash[:8]}.npz"), laps, tell)
     return replace(course, errors=errors, residual=acceleration)
 
 
@@ -88,9 +89,8 @@ def _course(
         return PreparedCourse(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)
 
 
-def _errors(course: PreparedCourse, plan: Path, laps: int, tell: Callable[[str], None]) -> ObservationModel:
-    """Learn observation errors from vision-only flights, as the paper from real rollouts, cached beside the plan."""
-    path = plan.with_suffix(".errors.npz")
+def _errors(course: PreparedCourse, path: Path, laps: int, tell: Callable[[str], None]) -> ObservationModel:
+    """Learn observation errors from vision-only flights, as the paper from real rollouts; the file at `path` keeps them."""
     if not path.exists():
         tell(f"learning observation errors from {ROLLOUTS} vision-only flights: {path.stem}")
         write_arrays(path, ObservationModel.fit(*_rollouts(course, laps, tell)).arrays())

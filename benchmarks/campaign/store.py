@@ -40,12 +40,12 @@ class Store:
 
     def __init__(self, path: Path):
         """Open or create the file. Raises UserError when it is not a campaign."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, timeout=30.0)
             self._db.executescript(SCHEMA)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise UserError(f"{path}: cannot be opened as a campaign ({error})") from None
 
     @classmethod
@@ -68,19 +68,20 @@ class Store:
         before = self.about().get(must)
         if before not in (None, about[must]):
             raise UserError(f"{self.path}: holds results of {must} {before}, not {about[must]}; choose another --out")
-        with self._db:
+        with self._writing():
             self._db.executemany("insert or replace into about values (?, ?)", about.items())
 
-    def done(self) -> dict[str, str]:
-        """Return the status of all stored cases by id."""
+    def done(self) -> dict[tuple[str, str], str]:
+        """Return the status of all stored cases by id and content."""
         with self._reading():
-            return dict(self._db.execute("select id, status from cases"))
+            found = self._db.execute("select id, json_extract(case_json, '$.content'), status from cases")
+            return {(name, content or ""): status for name, content, status in found}
 
     def add(self, case: Case, flown: Flown) -> None:
         """Commit the result of a case."""
         path = zlib.compress(flown.path.astype(np.float32).tobytes())
         texts = (case.id, json.dumps(asdict(case)), flown.outcome.status, json.dumps(asdict(flown.outcome)))
-        with self._db:
+        with self._writing():
             self._db.execute("insert or replace into cases values (?, ?, ?, ?, ?)", (*texts, path))
 
     def rows(self) -> list[Row]:
@@ -108,6 +109,17 @@ class Store:
                 yield
             except (sqlite3.Error, zlib.error) as error:
                 raise UserError(f"{self.path}: a damaged campaign ({error})") from None
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Commit what is written within. Raises UserError where it cannot be, as on a full disk."""
+        try:
+            with self._db:
+                yield
+        except sqlite3.Error as error:
+            raise UserError(
+                f"{self.path}: cannot be written ({error}); what is stored is kept, run again to go on"
+            ) from None
 
     def close(self) -> None:
         """Close the file."""

@@ -94,17 +94,22 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.npz"))
 
 
+def path_of(name: str) -> Path:
+    """Return the file of a policy, by its name or path. Raises UserError for an unknown name."""
+    if Path(name).suffix == ".npz":
+        return Path(name)
+    if name not in names():
+        raise UserError(f"no policy {shown(name)}; known: {', '.join(names())}, or the path of an .npz file")
+    return FOLDER / f"{name}.npz"
+
+
 def load_policy(name: str) -> Policy:
     """Load the policy of a name, or of an .npz file's path.
 
     Raises:
         UserError: no such policy, or a malformed file.
     """
-    path = Path(name)
-    if path.suffix != ".npz":
-        if name not in names():
-            raise UserError(f"no policy {shown(name)}; known: {', '.join(names())}, or the path of an .npz file")
-        path = FOLDER / f"{name}.npz"
+    path = path_of(name)
     arrays = read_arrays(path, BYTES)
     with reading(path, "not a policy file"):
         about = parse_json(str(arrays["about"]), str(path))

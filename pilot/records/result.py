@@ -84,9 +84,7 @@ def live_verdict(pilot: AnyPilot, board: Scoreboard) -> Verdict:
     return Verdict(status, cause, times, own.gate_margins_m[: len(times)], by=RACE_STATUS, estimated=estimated)
 
 
-def completed(
-    reported: list[float | None], own: list[float], latest: list[float]
-) -> tuple[list[float], list[int]]:
+def completed(reported: list[float | None], own: list[float], latest: list[float]) -> tuple[list[float], list[int]]:
     """Return gate times, s since GO, and the gates, numbered from 1, that were not reported.
 
     Such a gate has the pilot's own time if that lies between its neighbours', else the latest that is possible.
@@ -218,10 +216,12 @@ def flight_result(
     truth = true_positions(verdict, t)
     margins = verdict.gate_margins_m
     race_s = verdict.gate_times_s[-1] if verdict.status == "finished" and verdict.gate_times_s else None
-    racing = t <= (np.inf if race_s is None or pilot.go_t is None else pilot.go_t + race_s)  # nobody tracks a plan after it
+    racing = t <= (
+        np.inf if race_s is None or pilot.go_t is None else pilot.go_t + race_s
+    )  # nobody tracks a plan after it
     flown = (p if truth is None else truth)[racing]
-    line = pilot.guidance.replanned() or (plan, about.vehicle)
-    off = off_path(Reference(*line), np.array(flight.theta)[racing], flown) if line[0] and len(flown) else None
+    line, vehicle = pilot.guidance.replanned() or (plan, about.vehicle)
+    off = off_path(Reference(line, vehicle), np.array(flight.theta)[racing], flown) if line and len(flown) else None
     return FlightResult(
         status=verdict.status,
         verdict_by=verdict.by,

@@ -1,6 +1,7 @@
 """Campaigns: cases are pure, nothing flown is lost, and what cannot be flown is said so."""
 
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -125,7 +126,7 @@ def test_each_end_has_its_rule(status, cause, off, lost, rule):
 
 def test_seeds_are_flown_only_where_something_is_random():
     axes = ["dcl"], ["1", "2", "projected"], ["tracking"], ["drift"], 1, 3, ["as_believed", "unknown"]
-    cases = Choice(*axes, first_seed=40).cases("vq1", "dcl")
+    cases = Choice(*axes, first_seed=40).cases(load_track("vq1"), load_vehicle("dcl"))
     seeds = [(case.setting, case.seed) for case in cases if case.world == "as_believed"]
     assert seeds == [("1", 0), *(("2", 40 + k) for k in range(3)), *(("projected", 40 + k) for k in range(3))]
     assert sum(case.world == "unknown" for case in cases) == 9
@@ -153,7 +154,7 @@ def test_a_plan_that_cannot_be_is_refused(asked):
 
 def test_plans_are_an_axis_and_each_is_made_once_and_apart(plan_folder, vq1, dcl, tmp_path, monkeypatch):
     choice = Choice(["dcl"], ["1"], ["tracking"], ["drift"], 1, 1, ["as_believed"], plans=("usual", "see=0", "see=0.0"))
-    assert [case.plan for case in choice.cases("vq1", "dcl")] == ["", "see=0"]
+    assert [case.plan for case in choice.cases(load_track("vq1"), load_vehicle("dcl"))] == ["", "see=0"]
     made = []
 
     def find(folder, track, vehicle, options, *_):
@@ -299,6 +300,41 @@ def test_a_learned_policy_flies_a_lap_of_its_course_by_the_state_in_either_plant
 
 def test_a_policy_is_a_controller_by_its_name_and_what_is_none_is_refused():
     choice = Choice(["swift"], ["1"], ["tracking", "splits_swift"], ["drift"], 1, 1, ["as_believed"])
-    assert [case.controller for case in choice.cases("splits_swift", "swift")] == ["tracking", "splits_swift"]
+    assert [case.controller for case in choice.cases(load_track("splits_swift"), load_vehicle("swift"))] == [
+        "tracking",
+        "splits_swift",
+    ]
     with pytest.raises(UserError, match=r"--controllers nothing: unknown; known: .*tracking.*splits_swift"):
         replace(choice, controllers=["nothing"])
+
+
+def test_a_case_is_another_once_its_inputs_are():
+    """Names stay; what they stand for is part of a case's identity."""
+    choice = Choice(["dcl"], ["1"], ["tracking"], ["drift"], 1, 1, ["as_believed"])
+    vq1, dcl = load_track("vq1"), load_vehicle("dcl")
+    moved = replace(vq1, gates=(replace(vq1.gates[0], centre_m=(9.0, 9.0, -2.0)), *vq1.gates[1:]))
+    stronger = replace(dcl, thrust_lag_s=0.031)
+    same, edited, heavier = (choice.cases(*inputs)[0] for inputs in ((vq1, dcl), (moved, dcl), (vq1, stronger)))
+    assert same == choice.cases(vq1, dcl)[0]
+    assert same.id == edited.id == heavier.id and len({same.content, edited.content, heavier.content}) == 3
+
+
+def test_a_stored_flight_of_other_content_does_not_count(tmp_path):
+    store, flown = Store(tmp_path / FILE), Flown(Outcome("finished"), np.empty((0, 5)))
+    case = Choice(["dcl"], ["1"], ["tracking"], ["drift"], 1, 1, ["as_believed"]).cases(
+        load_track("vq1"), load_vehicle("dcl")
+    )[0]
+    store.add(replace(case, content="other"), flown)
+    assert (case.id, case.content) not in store.done()
+    store.add(case, flown)
+    assert store.done() == {(case.id, case.content): "finished"}
+
+
+def test_a_disk_that_is_full_is_one_line(tmp_path):
+    store, before = Store(tmp_path / FILE), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        with pytest.raises(UserError, match="cannot be written .* run again to go on"):
+            store.require({"commit": "x" * 100_000}, "commit")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -183,7 +183,9 @@ def test_a_finish_told_is_a_finish_whatever_the_pilot_believes():
     board.receive(status(3, 13.0, gate_time=2.9))
     board.receive(status(6, 17.0, finish=16.5, gate_time=6.5))
     verdict = live_verdict(flight, board)
-    assert verdict.status == "finished" and verdict.gate_times_s[2::3] == [2.9, 6.5] and verdict.estimated == [1, 2, 4, 5]
+    assert (
+        verdict.status == "finished" and verdict.gate_times_s[2::3] == [2.9, 6.5] and verdict.estimated == [1, 2, 4, 5]
+    )
 
 
 def test_no_race_but_that_flown_is_counted():
