@@ -152,7 +152,7 @@ def bring_down(
     until = clock() + profile.poll_timeout_s
     while (left := until - clock()) > 0:
         port.read(left)  # a reply to the pilot's last request
-    while not descent.over:
+    while not (descent.over or descent.rested(clock())):
         for sampled, message in line.exchange(WAIT_S):
             descent.receive(message, sampled)
         line.sticks = descent.sticks(clock())
