@@ -55,9 +55,9 @@ FEW = 8  # least readings in LANDED_S
 class Descent:
     """Descent controller. Pass all messages to `receive`; call `sticks` from `begin` on. Times in s of one monotonic clock."""
 
-    def __init__(self, profile: BetaflightProfile, hover: float):
-        """Create it; `hover`: hover throttle, 0..1, as far as known."""
-        self._profile, self._hover = profile, hover
+    def __init__(self, profile: BetaflightProfile, hover: float, loss_m_s2: float = 0.0):
+        """Create it; `hover`: hover throttle, 0..1, as far as known; `loss_m_s2`: by which gravity reads low there."""
+        self._profile, self._hover, self._loss = profile, hover, loss_m_s2
         self.over = False  # the motors are off, or the person has taken over
         self._R_wb, self._v_w = np.eye(3), np.zeros(3)
         self._h: float | None = None  # m, height above the barometer's zero
@@ -75,7 +75,8 @@ class Descent:
             case RawAttitude():
                 self._R_wb = matrix(attitude(self._profile, message, t).q_wb)
             case RawImu():
-                self._feel(np.array(imu(self._profile, message, t, spinning=self._armed).accel), t)
+                x, y, z = imu(self._profile, message, t, spinning=self._armed).accel
+                self._feel(np.array((x, y, z - self._loss * self._share**2 * self._armed)), t)
             case Altitude():
                 self._receive_altitude(message.altitude_cm / 100, t)
             case StatusEx():

@@ -44,8 +44,8 @@ BEGIN_S = 60.0  # s for the process to open the port on a busy machine
 class StickWatch:
     """Monitor of the pilot's last sticks and the replies, read from the relayed bytes."""
 
-    def __init__(self, profile: BetaflightProfile, hover: float):
-        self.descent = Descent(profile, hover)
+    def __init__(self, profile: BetaflightProfile, hover: float, loss_m_s2: float = 0.0):
+        self.descent = Descent(profile, hover, loss_m_s2)
         self.carries = False  # the last sticks keep the vehicle in the air: to leave them would be a fly-away
         self._requests, self._answers = Parser((Direction.REQUEST,)), MspCodec()
         self._polled = profile.polled
@@ -86,8 +86,8 @@ class GuardedPort:
     If the guard is killed or hangs, the port is opened again from here, without a guard (`unguarded`), and the flight continues.
     """
 
-    def __init__(self, where: str, profile: BetaflightProfile, hover: float, consent: str = ""):
-        """Open the port. Arguments as in `open_port`; `hover`: hover throttle. Raises LinkError as `open_port`."""
+    def __init__(self, where: str, profile: BetaflightProfile, hover: float, consent: str = "", loss_m_s2: float = 0.0):
+        """Open the port. Arguments as in `open_port` and `Descent`. Raises LinkError as `open_port`."""
         self.unguarded, self._guarded = False, True
         self._reopened = partial(open_port, where, profile.baud, consent)
         ours, theirs = socket.socketpair()
@@ -100,7 +100,7 @@ class GuardedPort:
             0.0,
             0.0,
         )  # its last value, when that came, and the last look at it
-        line = where, profile, hover, consent
+        line = where, profile, hover, consent, loss_m_s2
         self.guard = context.Process(target=_guard, args=(*line, theirs, reporter, self._beat), name="guard")
         with shielded():
             self.guard.start()
@@ -162,6 +162,7 @@ def _guard(
     profile: BetaflightProfile,
     hover: float,
     consent: str,
+    loss_m_s2: float,
     pilot: socket.socket,
     reporter: Connection,
     beat: ctypes.c_double,
@@ -180,7 +181,7 @@ def _guard(
     reporter.send("")
     reporter.close()
     with contextlib.suppress(LinkError), contextlib.closing(port):
-        watch = StickWatch(profile, hover)
+        watch = StickWatch(profile, hover, loss_m_s2)
         relay(pilot, port, watch, beat)
         pilot.close()
         if watch.carries:

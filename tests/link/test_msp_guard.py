@@ -58,7 +58,7 @@ class Abandoned:
         track = replace(track, start=outside, bounds=Bounds((-900.0, -900.0, -400.0), (900.0, 900.0, 0.0)))
         world = World.of("abandoned", deviations, track, ARCHER)
         self.station = BetaflightStation(world, true, seed=seed)
-        self.port, self.descent = StationPort(self.station), Descent(PROFILE, hover)
+        self.port, self.descent = StationPort(self.station), Descent(PROFILE, hover, ARCHER.accel_loss(GRAVITY))
         line = MspLine(self.port, PROFILE, PROFILE.stick_hz, clock=self.port.clock)
         while not self.station.simulator.armed:
             line.exchange(0.02)
