@@ -94,7 +94,7 @@ class ImuParameters:
 
     def __post_init__(self) -> None:
         if min(astuple(self)) < 0:
-            raise ValueError("standard deviations, delay and loss must not be negative")
+            raise ValueError("standard deviations must not be negative")
 
 
 @dataclass(frozen=True)
