@@ -30,9 +30,13 @@ PAUSE_TURN, PAUSE_RAD = (
 PAUSE_FORGET_S = 5.0  # time constant with which a pause is forgotten
 STEEP = 0.5  # cosine of the tilt beyond which the throttle is at its minimum until the vehicle is upright
 BRAKE_S, BRAKE_M_S2 = 1.0, 5.0  # time constant and greatest deceleration
-FAST_M_S = 3.0  # horizontal speed above which height is held
+FAST_M_S = 3.0  # horizontal speed above which height is held, close to the ground
 V_SINK_M_S, SINK_S, DOWN_M_S2, UP_M_S2 = 1.5, 1.0, 3.0, 4.0  # sink rate, time constant, greatest accelerations
-FORGET_S = 10.0  # time constant of the leaky integration
+HIGH_M, SINK_1_S, MOST_SINK_M_S = 6.0, 0.1, 3.5  # reading above which it sinks faster with height, also while fast
+FORGET_S, PAUSE_FORGETS = (
+    10.0,
+    6.0,
+)  # time constant of the leaky integration; its share of rate per s of a pause, horizontally
 GAIN_1_S = 3.0  # adaptation gain of the throttle
 GAIN_STEP_S = 0.05  # s, longest step of the adaptation: what was commanded before a pause has since changed the force
 L1, L2 = 1.4, 1.0  # 1/s, 1/s^2: observer at 1 rad/s, damping 0.7, for a barometer with 0.4 m of noise
@@ -118,9 +122,10 @@ class Descent:
     def _commanded(self) -> Array:
         """Return the commanded acceleration (3,) m/s^2, world NED."""
         v = self._v_w
-        speed, sink = math.hypot(v[0], v[1]), V_SINK_M_S
+        above = max(self._h - HIGH_M, 0.0) if self._h is not None else 0.0
+        speed, sink = math.hypot(v[0], v[1]), min(V_SINK_M_S + SINK_1_S * above, MOST_SINK_M_S)
         share = min(1.0, BRAKE_M_S2 * BRAKE_S / max(speed, 1e-9)) / BRAKE_S
-        if speed > FAST_M_S:
+        if speed > FAST_M_S and not above:
             sink = 0.0
         return np.array([-share * v[0], -share * v[1], min(max((sink - v[2]) / SINK_S, -UP_M_S2), DOWN_M_S2)])
 
@@ -136,7 +141,8 @@ class Descent:
         if not self._armed:
             return
         before, self._a_w = self._a_w, G_W + self._R_wb @ f_b
-        self._v_w += dt * ((before + self._a_w) / 2 - self._v_w / FORGET_S)
+        blurred = 1 + PAUSE_FORGETS * self._pause_s  # what was felt between the ends of a pause is not known
+        self._v_w += dt * ((before + self._a_w) / 2 - self._v_w / FORGET_S * [blurred, blurred, 1.0])
         if self._h is not None:
             self._h -= dt * self._v_w[2]
         _keep(self._forces, t, float(np.linalg.norm(f_b)) / GRAVITY)
