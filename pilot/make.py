@@ -77,7 +77,7 @@ def make_racer(
     )
     landing = Landing(vehicle, track.bounds.high_m[2]) if lands and not shadow else None
     handshake = Handshake(profile, preflight)
-    return Pilot(handshake, estimator, guidance, profile, vehicle.throttle, pose, by_rates, landing, shadow)
+    return Pilot(handshake, estimator, guidance, profile, vehicle, pose, by_rates, landing, shadow)
 
 
 def make_learned(
@@ -102,7 +102,7 @@ def make_learned(
     controller, observer = PolicyController(policy, vehicle), GateObserver(associator, track.gates)
     guidance = LearnedPolicy(track, laps, controller, observer)
     landing = Landing(vehicle, track.bounds.high_m[2]) if lands else None
-    return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle, pose, by_rates, landing)
+    return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle, pose, by_rates, landing)
 
 
 def make_exciter(
@@ -119,7 +119,7 @@ def make_exciter(
     """Create a pilot that flies manoeuvres within the bounds of the track; the seed draws their order."""
     excitation = Excitation(vehicle, track.start, track.bounds, manoeuvres, seed)
     guidance = Exciter(excitation, GateObserver(associator, track.gates))
-    return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle, pose)
+    return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle, pose)
 
 
 def make_explorer(
@@ -140,4 +140,4 @@ def make_explorer(
     """
     guidance = Explorer(vehicle, profile.race is not None, manoeuvres, seed, room)
     estimator: Mapper = LandmarkEstimator(vehicle.camera, opening_m, GateAppearance())
-    return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle), guidance
+    return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle), guidance

@@ -125,7 +125,7 @@ def _client(session: Session, link: Link) -> AnyClient:
         if session.shadow:
             port: Port = open_port(link.msp, session.msp.baud, link.consent)  # without sticks there is nothing to guard
         else:
-            port = GuardedPort(link.msp, session.msp, hover, link.consent)
+            port = GuardedPort(link.msp, session.msp, hover, link.consent, session.vehicle.accel_loss(GRAVITY))
         try:
             if session.preflight is not None:
                 require_unchanged(port, *session.preflight, session.msp)

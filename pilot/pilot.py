@@ -5,6 +5,7 @@ wait_link -> calibrate -> wait_go -> arm (`Handshake`) -> launch -> race -> fini
 
 from collections import deque
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -32,7 +33,7 @@ from gate_racer.pilot.guidance.landing import Landing
 from gate_racer.pilot.guidance.protocol import Guidance
 from gate_racer.pilot.handshake import Handshake
 from gate_racer.vehicle.rotation import matrix
-from gate_racer.vehicle.vehicle import ThrottleCurve
+from gate_racer.vehicle.vehicle import Vehicle
 
 AIRBORNE_M_S, AIRBORNE_M = 0.5, 0.3  # m/s, estimated speed, or m from the pad, at which the launch has succeeded
 LAUNCH_LIMIT_S = 3.0  # s from the first command to take-off
@@ -58,7 +59,7 @@ class Pilot(Generic[E]):
         estimator: E,
         guidance: Guidance[E],
         profile: Profile,
-        throttle: ThrottleCurve,
+        vehicle: Vehicle,
         pose: bool = False,
         by_rates: bool = True,
         landing: Landing | None = None,
@@ -67,7 +68,7 @@ class Pilot(Generic[E]):
         """Create a pilot on the pad.
 
         Args:
-            throttle: map from thrust (m/s^2) to the commanded throttle.
+            vehicle: with the map from thrust to throttle, and what its vibration does to the accelerometer.
             pose: use position and velocity where the simulator sends them.
             by_rates: command body rates instead of attitudes.
             shadow: a person flies; this pilot's commands are not sent.
@@ -75,7 +76,7 @@ class Pilot(Generic[E]):
         """
         self.handshake, self.estimator, self.guidance = handshake, estimator, guidance
         self.pose, self._by_rates, self._shadow = pose, by_rates, shadow
-        self._profile, self._throttle, self._landing = profile, throttle, landing
+        self._profile, self._vehicle, self._landing = profile, vehicle, landing
         self.counters = FlightCounters()
         self.end: End | None = None
         self.last_command: CommandRecord | None = None
@@ -156,7 +157,7 @@ class Pilot(Generic[E]):
         elif isinstance(message, RivalState):
             self.guidance.process_rival(message)
         elif isinstance(message, HumanSticks):
-            u = np.array([*message.omega, self._throttle.thrust(message.throttle)])
+            u = np.array([*message.omega, self._vehicle.throttle.thrust(message.throttle)])
             self.guidance.process_human_input(message.t, u)
         if self.phase is Phase.RACE and not isinstance(message, DetectedImage):
             self._conclude(self.guidance.receive(message))
@@ -195,6 +196,8 @@ class Pilot(Generic[E]):
         return self.guidance.window(last.state if known and last is not None else None)
 
     def _receive_imu(self, sample: Imu) -> None:
+        if self.go_t is not None:
+            sample = replace(sample, accel=self._vehicle.steadied(sample.accel))
         missing = self._standing.stands(sample) and self._airborne and self.end is None
         if (missing or sample.t - self.estimator.t > GAP_S) and self.last_command is not None:
             self.estimator.coast(self.guidance.bridge(self.estimator.state(), sample.t))
@@ -250,7 +253,7 @@ class Pilot(Generic[E]):
             return []  # a person takes off at any time, and the pad's normal force would be learned as thrust
         control = self._steer(state, t)
         self._count(control, t)
-        throttle = self._throttle.throttle(control.u[3])
+        throttle = self._vehicle.throttle.throttle(control.u[3])
         target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle, self._by_rates)
         self.last_command = CommandRecord(state, control, target, self._lands)
         return [target]

@@ -124,7 +124,9 @@ def replay(
                 associator = refocused(estimator, associator, from_pad)
                 released = True
         elif topic == "imu":
-            estimator.imu(Imu(record["t"], tuple(record["accel"]), tuple(record["gyro"])))
+            accel = tuple(record["accel"])
+            accel = vehicle.steadied(accel) if released else accel
+            estimator.imu(Imu(record["t"], accel, tuple(record["gyro"])))
         elif topic == "attitude":
             estimator.attitude(Attitude(record["t"], tuple(record["q"])))
         elif topic == "position":

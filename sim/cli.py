@@ -168,7 +168,8 @@ class Narrator:
     def _finish(self, simulator: Simulator) -> None:
         race = simulator.referee.race
         end = "\n" if sys.stderr.isatty() else ""
-        last = f"{race.gate_times_s[-1]:.3f} s" if race.gate_times_s else "-"
+        elapsed_s = simulator.referee.elapsed_s
+        last = f"{elapsed_s:.3f} s" if elapsed_s is not None else "-"
         margin = f"{min(race.gate_margins_m):.3f} m" if race.gate_margins_m else "-"
         passed = f"{len(race.gate_times_s)}/{len(simulator.referee.course)} gates"
         cause = f" ({race.cause})" if race.cause else ""

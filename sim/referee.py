@@ -65,12 +65,17 @@ class Referee:
 
     def __init__(self, track: Track, laps: int, limit_s: float, strict: bool = False):
         """Set up for `laps` laps and a time limit, s. `strict`: a violation of the interface disqualifies."""
-        self.course = track.course(laps)
+        self.track, self.course = track, track.course(laps)
         self.race = Race()
         self.violations: dict[str, Violation] = {}  # by rule, in this run and the wait before it
         self._limit_s, self._strict = limit_s, strict
         self._ahead = tuple(self._later(k, len(track.gates)) for k in range(len(self.course)))
         self._before: Truth | None = None
+
+    @property
+    def elapsed_s(self) -> float | None:
+        """Time of the race up to the last gate passed, s, by the track's clock; None before the first gate."""
+        return self.track.elapsed(self.race.gate_times_s) if self.race.gate_times_s else None
 
     def go(self, t: float) -> None:
         """Start the run at time t, s."""

@@ -18,12 +18,13 @@ OLDEST_S = 0.05  # s, length of the history of specific forces
 class Sensors:
     """IMU and attitude of one vehicle; biases are drawn once, noise at every sample, from one random stream.
 
-    measured = (1 + scale) R_sb true + bias + noise
+    measured = (1 + scale) R_sb (true + loss by vibration) + bias + noise
     """
 
     def __init__(self, vehicle: Vehicle, rng: np.random.Generator, errors: ImuDeviation = NO_ERRORS):
         """Draw the biases. `errors`: deviations from the vehicle's file."""
-        self._imu, self._rng, self._age_s = vehicle.imu, rng, vehicle.imu.accel_delay_s + errors.accel_age_s
+        self._vehicle, self._imu, self._rng = vehicle, vehicle.imu, rng
+        self._age_s = vehicle.imu.accel_delay_s + errors.accel_age_s
         self._accel_bias = rng.normal(0.0, self._imu.accel_bias_m_s2, 3) + errors.accel_bias_m_s2
         self._gyro_bias = rng.normal(0.0, self._imu.gyro_bias_rad_s, 3) + errors.gyro_bias_rad_s
         self._accel_noise = errors.noise_scale * self._imu.accel_noise_m_s2
@@ -50,7 +51,8 @@ class Sensors:
 
     def imu(self, truth: Truth) -> Imu:
         """Return one HIGHRES_IMU sample at the time of `truth`."""
-        accel = self._accel_axes @ self._force(truth) + self._accel_bias + self._rng.normal(0.0, self._accel_noise, 3)
+        force = self._force(truth) + [0.0, 0.0, self._vehicle.accel_loss(float(truth.x[-1]))]
+        accel = self._accel_axes @ force + self._accel_bias + self._rng.normal(0.0, self._accel_noise, 3)
         gyro = self._gyro_axes @ truth.x[W] + self._gyro_bias + self._rng.normal(0.0, self._gyro_noise, 3)
         return Imu(truth.t, tuple(accel.tolist()), tuple(gyro.tolist()))
 

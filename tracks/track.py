@@ -3,9 +3,11 @@
 import hashlib
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -94,6 +96,9 @@ class Entry:
     sigma_yaw_deg: float | None = None  # deg, standard deviation of a mapped gate's yaw; for information
 
 
+RaceClock = Literal["go", "first_gate"]  # what starts the time of a race
+
+
 @dataclass(frozen=True)
 class TrackFile:
     """Schema of a track file."""
@@ -108,6 +113,7 @@ class TrackFile:
     closed: bool = False
     end_m: Vector | None = None
     obstacles: tuple[Obstacle, ...] = ()
+    clock: RaceClock = "go"
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,7 @@ class Track:
     end_m: Vector | None
     file: str = ""  # path of its file
     obstacles: tuple[Obstacle, ...] = ()
+    clock: RaceClock = "go"  # the last field: no part of the course, so that `hash` leaves it out
 
     @cached_property
     def landmarks(self) -> tuple[int, ...]:
@@ -133,8 +140,12 @@ class Track:
 
     @cached_property
     def hash(self) -> str:
-        """Hash of the course, 16 hex digits, without the file's path."""
-        return hashlib.sha256(repr(astuple(replace(self, file=""))).encode()).hexdigest()[:16]
+        """Hash of the course, 16 hex digits, without the file's path and the clock."""
+        return hashlib.sha256(repr(astuple(replace(self, file=""))[:-1]).encode()).hexdigest()[:16]
+
+    def elapsed(self, gate_times_s: Sequence[float]) -> float:
+        """Return the time of the race, s, up to the last gate passed, from the times of the gates passed since GO, s."""
+        return gate_times_s[-1] - (gate_times_s[0] if self.clock == "first_gate" else 0.0)
 
     def course(self, laps: int) -> tuple[Gate, ...]:
         """Return the gates of a number of laps, in order.
@@ -186,7 +197,9 @@ def load_track(name: str | Path) -> Track:
                 raise TrackError(f"{path}: {what}: {_rounded(point)} lies inside obstacles[{i}]")
     _require_apart(gates, path)
     file_path = str(path.resolve())
-    return Track(file.name, file.start, file.bounds, gates, file.closed, file.end_m, file_path, file.obstacles)
+    return Track(
+        file.name, file.start, file.bounds, gates, file.closed, file.end_m, file_path, file.obstacles, file.clock
+    )
 
 
 def _rounded(point: Vector) -> Vector:

@@ -83,13 +83,14 @@ def _interpolated(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class ImuParameters:
-    """Standard deviations of the noise of one sample and of the constant bias, per axis, and a delay."""
+    """Standard deviations of the noise of one sample and of the constant bias, per axis, a delay, and the effect of vibration."""
 
     accel_noise_m_s2: float  # m/s^2
     accel_bias_m_s2: float  # m/s^2
     gyro_noise_rad_s: float  # rad/s
     gyro_bias_rad_s: float  # rad/s
     accel_delay_s: float = 0.0  # s, age of the specific force relative to the sample's time
+    accel_loss_m_s2: float = 0.0  # m/s^2 by which upward force reads low at full throttle, by vibration; as its square
 
     def __post_init__(self) -> None:
         if min(astuple(self)) < 0:
@@ -180,6 +181,16 @@ class Vehicle:
     def thrust_min(self) -> float:
         """Smallest specific thrust, m/s^2."""
         return self.throttle.thrust_m_s2[0]
+
+    def accel_loss(self, thrust: float) -> float:
+        """Return by how much upward force reads low, by vibration, at a specific thrust; m/s^2."""
+        return self.imu.accel_loss_m_s2 * self.throttle.throttle(thrust) ** 2
+
+    def steadied(self, accel: Vector) -> Vector:
+        """Return a specific force (m/s^2, body FRD) measured in flight without its loss; the thrust is taken from itself."""
+        x, y, z = accel
+        reads = [c - self.accel_loss(c) for c in self.throttle.thrust_m_s2]
+        return x, y, z - self.accel_loss(_interpolated(-z, reads, self.throttle.thrust_m_s2))
 
     @property
     def slew_max(self) -> Vector:

@@ -44,6 +44,7 @@ class MspCounters(CodecCounters):
     timeouts: int = 0  # requests without a reply
     missed_beats: int = 0  # stick frames skipped because this computer was late
     undated: int = 0  # replies dropped because their sampling time is unknown
+    unguarded: int = 0  # 1 once the guard was lost, and the line is driven from here
 
 
 class MspClient:
@@ -109,6 +110,7 @@ class MspClient:
         scheduler = self._line.scheduler
         self.counters.timeouts, self.counters.missed_beats = scheduler.timeouts, scheduler.missed_beats
         self.counters.undated = self._line.undated
+        self.counters.unguarded = int(getattr(self.socket, "unguarded", False))
         return arrivals
 
     def _exchange(self, timeout_s: float) -> list[tuple[float, Message]]:

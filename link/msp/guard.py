@@ -6,6 +6,7 @@ with the throttle up, the guard flies a `Descent`, and does not return control. 
 """
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import select
@@ -14,6 +15,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 
 from gate_racer.link.msp.codec import MspCodec
@@ -23,6 +25,7 @@ from gate_racer.link.msp.line import MspLine, neutral
 from gate_racer.link.msp.messages import Channels, Code
 from gate_racer.link.msp.ports import AT_ONCE, Port, SocketPort, open_port
 from gate_racer.link.msp.profile import MID_US, STICKS, BetaflightProfile
+from gate_racer.link.priority import PERIODIC, prefer
 from gate_racer.link.sockets import LinkError
 from gate_racer.vehicle.process import end, shielded
 
@@ -30,14 +33,19 @@ POLL = "attitude", "raw_imu", "altitude", "status_ex", "rc"  # polled by the gua
 HELD_S = 0.1  # s without sticks, after which they are centred: a body rate that persists would flip the vehicle
 SILENT_S = 0.25  # s without sticks, after which the pilot counts as lost: garbage collection and load take less
 WAIT_S = 0.02  # s, longest wait for bytes
+HUNG_S = 0.5  # s without a sign of the guard, after which it is killed: a write takes less
+DEATH_S = 0.05  # s for a process whose end of a socket is closed to be gone
+DEAF_S = (
+    30.0  # s without a reply, after which a descent ends: the last sticks, which sink slowly, stay in effect anyway
+)
 BEGIN_S = 60.0  # s for the process to open the port on a busy machine
 
 
 class StickWatch:
     """Monitor of the pilot's last sticks and the replies, read from the relayed bytes."""
 
-    def __init__(self, profile: BetaflightProfile, hover: float):
-        self.descent = Descent(profile, hover)
+    def __init__(self, profile: BetaflightProfile, hover: float, loss_m_s2: float = 0.0):
+        self.descent = Descent(profile, hover, loss_m_s2)
         self.carries = False  # the last sticks keep the vehicle in the air: to leave them would be a fly-away
         self._requests, self._answers = Parser((Direction.REQUEST,)), MspCodec()
         self._polled = profile.polled
@@ -72,38 +80,99 @@ class StickWatch:
         return self.carries and t - self._last_t > SILENT_S
 
 
-class GuardedPort(SocketPort):
-    """`Port` behind its own guard process. A process exit waits for a guard that flies a descent."""
+class GuardedPort:
+    """`Port` behind its own guard process. A process exit waits for a guard that flies a descent.
 
-    def __init__(self, where: str, profile: BetaflightProfile, hover: float, consent: str = ""):
-        """Open the port. Arguments as in `open_port`; `hover`: hover throttle. Raises LinkError as `open_port`."""
+    If the guard is killed or hangs, the port is opened again from here, without a guard (`unguarded`), and the flight continues.
+    """
+
+    def __init__(self, where: str, profile: BetaflightProfile, hover: float, consent: str = "", loss_m_s2: float = 0.0):
+        """Open the port. Arguments as in `open_port` and `Descent`. Raises LinkError as `open_port`."""
+        self.unguarded, self._guarded = False, True
+        self._reopened = partial(open_port, where, profile.baud, consent)
         ours, theirs = socket.socketpair()
+        self._port: Port = SocketPort(ours, where)
         context = multiprocessing.get_context("spawn")
         status, reporter = context.Pipe(duplex=False)
-        guard = context.Process(target=_guard, args=(where, profile, hover, consent, theirs, reporter), name="guard")
+        self._beat = context.RawValue("d", 0.0)
+        self._beaten, self._beaten_t, self._called_t = (
+            0.0,
+            0.0,
+            0.0,
+        )  # its last value, when that came, and the last look at it
+        line = where, profile, hover, consent, loss_m_s2
+        self.guard = context.Process(target=_guard, args=(*line, theirs, reporter, self._beat), name="guard")
         with shielded():
-            guard.start()
+            self.guard.start()
         theirs.close()
         reporter.close()
-        super().__init__(ours, where)
         try:
             trouble = status.recv() if status.poll(BEGIN_S) else "the guard process did not start"
         except EOFError:
             trouble = "the guard process ended while it started"
         if trouble:
             self.close()
-            end(guard, 0.0)
+            end(self.guard, 0.0)
             raise LinkError(trouble if where in trouble else f"{where}: {trouble}")
-        self.guard = guard
+
+    def read(self, timeout_s: float) -> bytes:
+        self._require_beat()
+        try:
+            return self._port.read(timeout_s)
+        except LinkError as failure:
+            self._take_back(failure)
+            return b""
+
+    def write(self, data: bytes) -> None:
+        self._require_beat()
+        try:
+            self._port.write(data)
+        except LinkError as failure:
+            self._take_back(failure)
+            self._port.write(data)
+
+    def fileno(self) -> int:
+        return self._port.fileno()
+
+    def close(self) -> None:
+        self._port.close()
+
+    def _require_beat(self) -> None:
+        """Kill a guard that hangs, and take the line back; the time for which this process itself stood still does not count."""
+        now, beat = time.monotonic(), self._beat.value
+        if beat != self._beaten or now - self._called_t > HELD_S:
+            self._beaten, self._beaten_t = beat, now
+        self._called_t = now
+        if self._guarded and now - self._beaten_t > HUNG_S:
+            self.guard.kill()
+            self._take_back(LinkError("the guard hangs"))
+
+    def _take_back(self, failure: LinkError) -> None:
+        """Open the line from here after a guard that was killed. Raises `failure` if it ended by itself or flies a descent."""
+        self.guard.join(DEATH_S)
+        killed, self._guarded = self._guarded and self.guard.exitcode not in (None, 0), False
+        if not killed:
+            raise failure
+        self._port.close()
+        self._port, self.unguarded = self._reopened(), True
 
 
 def _guard(
-    where: str, profile: BetaflightProfile, hover: float, consent: str, pilot: socket.socket, reporter: Connection
+    where: str,
+    profile: BetaflightProfile,
+    hover: float,
+    consent: str,
+    loss_m_s2: float,
+    pilot: socket.socket,
+    reporter: Connection,
+    beat: ctypes.c_double,
 ) -> None:
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, signal.SIG_IGN)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     if hasattr(os, "setsid"):
         os.setsid()
+    prefer(niceness=PERIODIC)
     try:
         port = open_port(where, profile.baud, consent)
     except LinkError as error:
@@ -112,18 +181,19 @@ def _guard(
     reporter.send("")
     reporter.close()
     with contextlib.suppress(LinkError), contextlib.closing(port):
-        watch = StickWatch(profile, hover)
-        relay(pilot, port, watch)
+        watch = StickWatch(profile, hover, loss_m_s2)
+        relay(pilot, port, watch, beat)
         pilot.close()
         if watch.carries:
             bring_down(port, profile, watch.descent)
 
 
-def relay(pilot: socket.socket, port: Port, watch: StickWatch) -> None:
-    """Relay bytes both ways until the pilot's end is closed or silent. Raises LinkError if the line fails."""
+def relay(pilot: socket.socket, port: Port, watch: StickWatch, beat: ctypes.c_double) -> None:
+    """Relay bytes both ways until the pilot's end is closed or silent; `beat` tells when. Raises LinkError if the line fails."""
     pilot.setblocking(False)
     ends: list[socket.socket | int] = [pilot, port.fileno()]
     while not watch.silent(time.monotonic()):
+        beat.value = time.monotonic()
         ready, _, _ = select.select(ends, [], [], WAIT_S)
         if pilot in ready:
             try:
@@ -144,7 +214,9 @@ def relay(pilot: socket.socket, port: Port, watch: StickWatch) -> None:
 def bring_down(
     port: Port, profile: BetaflightProfile, descent: Descent, clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Stream a descent until the motors are off or the person has taken over. Raises LinkError if the line fails."""
+    """Stream a descent until the motors are off, the person has taken over, it rests on the ground, or nobody has replied for
+    DEAF_S. Raises LinkError if the line fails.
+    """
     line = MspLine(port, replace(profile, poll=POLL), profile.stick_hz, clock=clock)
     descent.begin(clock())
     line.sticks = descent.sticks(clock())
@@ -152,7 +224,9 @@ def bring_down(
     until = clock() + profile.poll_timeout_s
     while (left := until - clock()) > 0:
         port.read(left)  # a reply to the pilot's last request
-    while not descent.over:
+    heard = clock()
+    while not (descent.over or descent.rested(clock()) or clock() - heard > DEAF_S):
         for sampled, message in line.exchange(WAIT_S):
             descent.receive(message, sampled)
+            heard = clock()
         line.sticks = descent.sticks(clock())

@@ -20,7 +20,7 @@ SAFETY_PAGE = "docs/safety.md"
 CONSENT_OPTION = "--i-have-read"
 AT_ONCE = 4096  # bytes per read
 CONNECT_S = 3.0  # s to connect
-STUCK_S = 0.5  # s without progress of a write
+STUCK_S = 0.3  # s, longest write
 
 
 class Port(Protocol):
@@ -124,7 +124,7 @@ class SerialPort:
             raise LinkError("pyserial is missing: pip install pyserial") from None
         self._name = device
         try:
-            self._serial = serial.Serial(device, baud, timeout=0, exclusive=True)
+            self._serial = serial.Serial(device, baud, timeout=0, write_timeout=STUCK_S, exclusive=True)
         except (OSError, ValueError) as error:  # SerialException is an OSError
             raise LinkError(f"{device} cannot be opened: {error}") from None
 

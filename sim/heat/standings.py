@@ -39,7 +39,8 @@ def standings(heat: Heat) -> list[Standing]:
 
     def order(k: int) -> tuple[int, float, int]:
         race = races[k]
-        last = race.gate_times_s[-1] + (race.go_t or 0.0) if race.gate_times_s else 0.0
+        began_t = race.go_t or 0.0 if heat.simulators[k].referee.track.clock == "go" else 0.0
+        last = (heat.simulators[k].referee.elapsed_s or 0.0) + began_t
         return -len(race.gate_times_s), last, k
 
     return [
@@ -50,7 +51,7 @@ def standings(heat: Heat) -> list[Standing]:
             races[k].cause,
             len(races[k].gate_times_s),
             len(heat.simulators[k].referee.course),
-            races[k].gate_times_s[-1] if races[k].gate_times_s else None,
+            heat.simulators[k].referee.elapsed_s,
             heat.contacts(k),
             list(races[k].gate_times_s),
             list(races[k].gate_margins_m),

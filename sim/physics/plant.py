@@ -13,7 +13,7 @@ from gate_racer.link.messages import AttitudeTarget
 from gate_racer.sim.physics.contact import NOTHING, Body, Colliders, Contact, body_of, corners_w
 from gate_racer.sim.physics.jit import boxed
 from gate_racer.tracks.track import Start
-from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
+from gate_racer.vehicle.dynamics import G_W, GRAVITY, RATES_X
 from gate_racer.vehicle.rotation import Array, conjugate, log, matrix, product
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -164,6 +164,8 @@ class Plant(ABC):
         self._force_b = np.array(force_b)
         if self._residual is not None:
             self._force_b += matrix(self.x[Q]).T @ self._unknown_w
+        if self._impulses.any():  # what carries or strikes it is felt, on average over the step
+            self._force_b = matrix(self.x[Q]).T @ ((self.x[V] - before[V]) / dt - G_W)
         if not self.clear:
             self._leave_pad()
 

@@ -1,5 +1,13 @@
 """The guard flies when the pilot's process does not: it streams a descent, whatever the vehicle was doing."""
 
+import os
+import pty
+import random
+import select
+import signal
+import threading
+import time
+import tty
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,12 +16,14 @@ import pytest
 
 from gate_racer.link.msp.codec import MspCodec
 from gate_racer.link.msp.descent import Descent
-from gate_racer.link.msp.framing import Direction, Frame, pack
-from gate_racer.link.msp.guard import HELD_S, SILENT_S, StickWatch, bring_down
+from gate_racer.link.msp.framing import Direction, Frame, Parser, pack
+from gate_racer.link.msp.guard import DEAF_S, HELD_S, SILENT_S, GuardedPort, StickWatch, bring_down
 from gate_racer.link.msp.line import LATE_S, MspLine, neutral
-from gate_racer.link.msp.messages import Code, RawAttitude
+from gate_racer.link.msp.messages import Channels, Code, RawAttitude
+from gate_racer.link.msp.ports import SerialPort
 from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.link.msp.sticks import sticks_by_rates
+from gate_racer.link.sockets import LinkError
 from gate_racer.sim.betaflight.pilot import HANDOVER_S
 from gate_racer.sim.betaflight.port import StationPort
 from gate_racer.sim.betaflight.station import BetaflightStation
@@ -42,18 +52,18 @@ WORLDS = {
 class Abandoned:
     """A vehicle in the air whose pilot has died, over the open end of the hall."""
 
-    def __init__(self, deviations, climb_s, turn, throttle, seconds):
+    def __init__(self, deviations, climb_s, turn, throttle, seconds, climb=1.5, true=PROFILE, hover=HOVER, seed=0):
         track = load_track(ROOT / "tracks/pq.yaml")
         outside = replace(track.start, position_m=(-100.0, 0.0, -0.06))  # far from all gates
-        track = replace(track, start=outside, bounds=Bounds((-200.0, -200.0, -100.0), (200.0, 200.0, 0.0)))
+        track = replace(track, start=outside, bounds=Bounds((-900.0, -900.0, -400.0), (900.0, 900.0, 0.0)))
         world = World.of("abandoned", deviations, track, ARCHER)
-        self.station = BetaflightStation(world, PROFILE, seed=0)
-        self.port, self.descent = StationPort(self.station), Descent(PROFILE, HOVER)
+        self.station = BetaflightStation(world, true, seed=seed)
+        self.port, self.descent = StationPort(self.station), Descent(PROFILE, hover, ARCHER.accel_loss(GRAVITY))
         line = MspLine(self.port, PROFILE, PROFILE.stick_hz, clock=self.port.clock)
         while not self.station.simulator.armed:
             line.exchange(0.02)
         self.fly(line, neutral(PROFILE), HANDOVER_S + 0.1)
-        self.fly(line, sticks_by_rates(PROFILE, (0.0, 0.0, 0.0), 1.5 * HOVER), climb_s)
+        self.fly(line, sticks_by_rates(PROFILE, (0.0, 0.0, 0.0), climb * HOVER), climb_s)
         self.fly(line, sticks_by_rates(PROFILE, turn, throttle * HOVER), seconds)
 
     def fly(self, line, sticks, seconds):
@@ -65,6 +75,61 @@ class Abandoned:
     @property
     def truth(self):
         return self.station.simulator.truth
+
+    def may_land(self):
+        """Let the floor carry it: the referee's contact switches the motors off."""
+        watch = self.station.simulator.referee.watch
+        self.station.simulator.referee.watch = lambda truth, contacts: watch(truth, ())
+
+
+class Pausing:
+    """A line whose reader is now and then not scheduled for up to .6 s."""
+
+    def __init__(self, port, share, rng):
+        self._port, self._share, self._rng = port, share, rng
+
+    def read(self, timeout_s):
+        data = self._port.read(timeout_s)
+        if self._rng.random() < self._share:
+            until = self._port.t + self._rng.uniform(0.0, 0.6)
+            while self._port.t < until - 1e-6:
+                data += self._port.read(until - self._port.t)
+        return data
+
+    def __getattr__(self, name):
+        return getattr(self._port, name)
+
+
+def drawn(seed):
+    """A vehicle that climbs and turns; battery, barometer, accelerometer and hover throttle differ from what is believed."""
+    rng = random.Random(seed)
+    barometer = replace(PROFILE.barometer, fall_m=rng.uniform(1.6, 3.4), noise_m=rng.uniform(0.2, 0.6))
+    true = replace(PROFILE, barometer=barometer, accel_loss_m_s2=PROFILE.accel_loss_m_s2 + rng.uniform(-0.35, 0.35))
+    plant = PlantDeviation(thrust_scale=rng.uniform(0.8, 1.25))
+    turn = tuple(rng.uniform(-1.0, 1.0) * rng.choice((0.0, 2.0, 6.0)) for _ in range(3))
+    went = rng.uniform(0.7, 2.2), turn, rng.uniform(0.6, 2.2), rng.uniform(0.15, 0.6), rng.uniform(1.4, 2.2)
+    vehicle = Abandoned(Deviations(plant=plant), *went, true=true, hover=HOVER * rng.uniform(0.9, 1.1), seed=seed)
+    vehicle.may_land()
+    return vehicle, Pausing(vehicle.port, rng.choice((0.0, 0.01, 0.03, 0.05)), rng)
+
+
+def check_landing(seed):
+    """Fly a drawn descent: its throttle is never low above half a metre, and it ends on the ground with the motors off."""
+    vehicle, line = drawn(seed)
+    lowest, channel, heights = PROFILE.throttle.min_check_us, PROFILE.channel("T"), []
+    serve, begun = vehicle.station.tick, vehicle.port.t
+
+    def watched():
+        if vehicle.station.controller.receiver.channels[channel] < lowest and vehicle.station.simulator.armed:
+            heights.append(-vehicle.truth.p_wb[2])
+        if vehicle.port.t - begun > 200.0:
+            raise TimeoutError("never landed")
+        return serve()
+
+    vehicle.station.tick = watched
+    bring_down(line, PROFILE, vehicle.descent, vehicle.port.clock)
+    assert not vehicle.station.controller.armed and heights
+    assert max(heights) < 0.5
 
 
 DYING = {
@@ -121,3 +186,93 @@ def test_an_answer_that_has_waited_for_a_late_reader_is_dropped_for_nobody_knows
     times = iter([0.0, *([0.01] * 3), *([0.02 + 2 * LATE_S] * 3), *([0.03 + 2 * LATE_S] * 3)])
     line = MspLine(port, PROFILE, PROFILE.stick_hz, clock=lambda: next(times))
     assert [len(line.exchange(0.02)) for _ in range(3)] == [1, 0, 1] and line.undated == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_pauses_the_line_makes_the_motors_are_cut_on_the_ground_and_there_alone(seed):
+    check_landing(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(200))
+def test_two_hundred_drawn_descents_all_land(seed):
+    check_landing(1000 + seed)
+
+
+def test_nobody_is_cut_because_time_has_passed_and_who_cannot_feel_does_not_turn():
+    descent, channel = Descent(PROFILE, HOVER), PROFILE.channel("T")
+    descent.begin(0.0)
+    for t in np.arange(0.0, 300.0, 0.025):
+        sticks = descent.sticks(float(t))
+    level = sticks_by_rates(PROFILE, (0.0, 0.0, 0.0), HOVER)
+    assert sticks[channel] > PROFILE.throttle.min_check_us and sticks[channel] < level[channel]
+    assert sticks[:channel] + sticks[channel + 1 :] == level[:channel] + level[channel + 1 :]
+
+
+def test_a_descent_ends_where_nobody_answers():
+    times, written = [0.0], []
+
+    def read(timeout_s):
+        times.append(times[-1] + max(timeout_s, 1e-3))
+        return b""
+
+    port = SimpleNamespace(read=read, write=written.append)
+    bring_down(port, PROFILE, Descent(PROFILE, HOVER), lambda: times[-1])
+    assert DEAF_S < times[-1] < 2 * DEAF_S and written
+
+
+KILLED = {"killed": (signal.SIGKILL, 1), "stopped": (signal.SIGSTOP, 1), "hung up on": (signal.SIGHUP, 0)}
+
+
+@pytest.mark.parametrize(("number", "lost"), KILLED.values(), ids=KILLED)
+def test_sticks_reach_the_flight_controller_whatever_becomes_of_the_guard(number, lost):
+    ours, theirs = pty.openpty()
+    tty.setraw(theirs)
+    port, codec, parser = GuardedPort(os.ttyname(theirs), PROFILE, HOVER), MspCodec(), Parser((Direction.REQUEST,))
+
+    def reach(us):
+        """Stream sticks until the flight controller has them."""
+        for _ in range(400):
+            port.write(codec.sticks(us))
+            port.read(0.0)
+            while select.select([ours], [], [], 0.01)[0]:
+                frames = parser.feed(os.read(ours, 4096))
+                if any(Channels.decode(f.payload).us[:4] == us for f in frames if f.command == Code.SET_RAW_RC):
+                    return True
+        return False
+
+    try:
+        assert reach(sticks_by_rates(PROFILE, (1.0, 0.0, 0.0), HOVER))
+        os.kill(port.guard.pid, number)
+        time.sleep(0.05)
+        assert reach(sticks_by_rates(PROFILE, (0.0, -1.0, 0.0), HOVER))
+        assert port.unguarded == bool(lost) == (not port.guard.is_alive())
+        assert reach(neutral(PROFILE))
+    finally:
+        port.close()
+        port.guard.kill()
+        port.guard.join()
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_serial_port_that_nobody_reads_from_fails_instead_of_blocking():
+    pytest.importorskip("serial")
+    ours, theirs = pty.openpty()
+    tty.setraw(theirs)
+    port, failed = SerialPort(os.ttyname(theirs), PROFILE.baud), []
+
+    def write():
+        try:
+            for _ in range(4000):
+                port.write(bytes(100))
+        except LinkError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    thread.join(20.0)
+    assert failed
+    port.close()
+    os.close(ours)
+    os.close(theirs)

@@ -59,7 +59,7 @@ def on_pad(dcl, profile, estimator, phase=Phase.WAIT_LINK):
     profile = load_profile(profile)
     handshake = Handshake(profile)
     handshake.phase = phase
-    return Pilot(handshake, estimator, Waiting(), profile, dcl.throttle)
+    return Pilot(handshake, estimator, Waiting(), profile, dcl)
 
 
 @pytest.fixture
