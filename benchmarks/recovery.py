@@ -1,20 +1,21 @@
 """Races with one mishap each, with recovery and without: python benchmarks/recovery.py vq1 --mishap video --seeds 1300 1320
 
 Projected camera and IMU in lock-step, profile `dcl`, controller `mpcc`; the seed draws the world, and the place or the moment of
-the mishap. `--recovery off` disables repeated attempts at a gate, recovery of a lost estimate and the search for displaced gates.
+the mishap. Without recovery, no gate is attempted again, and neither a lost estimate nor a displaced gate is searched for.
 """
 
-import argparse
 import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gate_racer.benchmarks.campaign.flight import NoLog
+from gate_racer.benchmarks.tables import Result, conclude, script
 from gate_racer.estimation.registry import DEFAULT, make_estimator
 from gate_racer.link.messages import Imu, Telemetry
 from gate_racer.link.profile import load_profile
@@ -23,7 +24,7 @@ from gate_racer.perception.association import Associator
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.drivers.lockstep import EmbeddedLink, fly_link
 from gate_racer.pilot.drivers.lockstep_perception import LockstepPerception, open_perception
-from gate_racer.pilot.flight import EndReason, Retry
+from gate_racer.pilot.flight import EndReason
 from gate_racer.pilot.make import make_racer
 from gate_racer.pilot.pilot import AnyPilot
 from gate_racer.pilot.records.recorder import Recorder
@@ -32,14 +33,12 @@ from gate_racer.planner.plan import Plan
 from gate_racer.planner.planning import find_or_make_plan
 from gate_racer.sim.heat.encounter import StateChange
 from gate_racer.sim.physics.contact import ColliderKind, Contact
-from gate_racer.sim.referee import Race, RunStatus
+from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
-from gate_racer.sim.worlds.deviations import PadDeviation
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import World
 from gate_racer.tracks.track import Track, load_track
-from gate_racer.vehicle.errors import UserError, exit_code
-from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.errors import exit_code
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 STILL = (0.0, 0.0, 0.0)
@@ -68,8 +67,7 @@ class Case:
     vehicle: Vehicle
     plan: Plan
     world: World
-    size: float | None  # of the mishap, in its unit; None: the usual one
-    gate: int | None  # to be displaced; None: drawn
+    size: float  # of the mishap, in its unit
     seed: int
 
     def drawn(self, stream: int) -> np.random.Generator:
@@ -87,63 +85,56 @@ def no_mishap(case: Case) -> Mishap:
 
 def displaced_gate(case: Case) -> Mishap:
     """Displace one gate horizontally; gates with a frame alternate with the seed, which draws the direction."""
-    gates, by_m = case.track.gates, 2.0 if case.size is None else case.size
+    gates, course = case.track.gates, case.world.deviations.course
     solid = [k for k, gate in enumerate(gates) if not gate.is_ball]
-    moved = solid[case.seed % len(solid)] if case.gate is None else case.gate % len(gates)
-    steps = [list(step) for step in case.world.deviations.course.gate_moved_m or [STILL] * len(gates)]
-    bearing = case.drawn(21).uniform(0, 2 * np.pi)
-    steps[moved] = [
-        *(np.array(steps[moved][:2]) + by_m * np.array([np.cos(bearing), np.sin(bearing)])),
-        steps[moved][2],
-    ]
-    course = replace(case.world.deviations.course, gate_moved_m=tuple((float(x), float(y), z) for x, y, z in steps))
+    moved, bearing = solid[case.seed % len(solid)], case.drawn(21).uniform(0, 2 * np.pi)
+    steps = [list(map(float, step)) for step in course.gate_moved_m or [STILL] * len(gates)]
+    steps[moved][0] += case.size * math.cos(bearing)
+    steps[moved][1] += case.size * math.sin(bearing)
+    course = replace(course, gate_moved_m=tuple((x, y, z) for x, y, z in steps))
     deviations = replace(case.world.deviations, course=course)
     return Mishap(f"gate {moved} off", World.of(case.world.name, deviations, case.track, case.vehicle))
 
 
 def displaced_pad(case: Case) -> Mishap:
     """Displace the pad horizontally, in a direction drawn from the seed."""
-    by_m, bearing = 1.0 if case.size is None else case.size, case.drawn(21).uniform(0, 2 * np.pi)
-    pad = case.world.deviations.pad
+    bearing, pad = case.drawn(21).uniform(0, 2 * np.pi), case.world.deviations.pad
     x, y, z = pad.moved_m
-    pad = PadDeviation(
-        (x + by_m * math.cos(bearing), y + by_m * math.sin(bearing), z), *(pad.yaw_deg, pad.pitch_deg, pad.roll_deg)
-    )
+    pad = replace(pad, moved_m=(x + case.size * math.cos(bearing), y + case.size * math.sin(bearing), z))
     world = World.of(case.world.name, replace(case.world.deviations, pad=pad), case.track, case.vehicle)
-    return Mishap(f"pad off by {by_m:g} m", world)
+    return Mishap("pad off", world)
 
 
-def silence(case: Case, usual_s: float, imu: bool) -> Mishap:
+def silence(case: Case, imu: bool) -> Mishap:
     """Lose all images, or all IMU samples, for some time."""
-    begin_s, seconds = case.begin_s(), usual_s if case.size is None else case.size
-    what = f"no {'IMU' if imu else 'video'} for {seconds:g} s from {begin_s:.1f} s"
-    return Mishap(what, case.world, begin_s, begin_s + seconds, video=imu, imu=not imu)
+    begin_s = case.begin_s()
+    what = f"no {'IMU' if imu else 'video'} from {begin_s:.1f} s"
+    return Mishap(what, case.world, begin_s, begin_s + case.size, video=imu, imu=not imu)
 
 
 def hard_knock(case: Case) -> Mishap:
     """Change velocity, in a horizontal direction drawn from the seed, and body rates, as many rad/s as m/s, from tick to tick."""
-    size, begin_s, rng = 3.0 if case.size is None else case.size, case.begin_s(), case.drawn(23)
+    begin_s, rng = case.begin_s(), case.drawn(23)
     bearing, axis = rng.uniform(0, 2 * np.pi), rng.normal(size=3)
-    dv_w, domega_b = size * np.array([np.cos(bearing), np.sin(bearing), 0.0]), size * axis / np.linalg.norm(axis)
-    return Mishap(
-        f"knock of {size:g} m/s at {begin_s:.1f} s", case.world, begin_s, knock=StateChange(np.zeros(3), dv_w, domega_b)
-    )
+    dv_w = case.size * np.array([np.cos(bearing), np.sin(bearing), 0.0])
+    knock = StateChange(np.zeros(3), dv_w, case.size * axis / np.linalg.norm(axis))
+    return Mishap(f"knock at {begin_s:.1f} s", case.world, begin_s, knock=knock)
 
 
 def standstill(case: Case) -> Mishap:
     """Suspend the simulator, whose time stands meanwhile."""
-    begin_s, seconds = case.begin_s(), 0.5 if case.size is None else case.size
-    return Mishap(f"the simulator stands for {seconds:g} s at {begin_s:.1f} s", case.world, begin_s, stands_s=seconds)
+    begin_s = case.begin_s()
+    return Mishap(f"the simulator stands at {begin_s:.1f} s", case.world, begin_s, stands_s=case.size)
 
 
-MISHAPS: dict[str, Callable[[Case], Mishap]] = {
-    "none": no_mishap,
-    "gate": displaced_gate,
-    "pad": displaced_pad,
-    "video": partial(silence, usual_s=3.0, imu=False),
-    "imu": partial(silence, usual_s=0.3, imu=True),
-    "knock": hard_knock,
-    "standstill": standstill,
+MISHAPS: dict[str, tuple[Callable[[Case], Mishap], float]] = {  # with its usual size
+    "none": (no_mishap, 0.0),
+    "gate": (displaced_gate, 2.0),  # m
+    "pad": (displaced_pad, 1.0),  # m
+    "video": (partial(silence, imu=False), 3.0),  # s
+    "imu": (partial(silence, imu=True), 0.3),  # s
+    "knock": (hard_knock, 3.0),  # m/s
+    "standstill": (standstill, 0.5),  # s
 }
 
 
@@ -172,31 +163,7 @@ class DisturbedLink(EmbeddedLink):
         return received if mishap.imu else [message for message in received if not isinstance(message, Imu)]
 
 
-@dataclass(frozen=True)
-class Flown:
-    """Outcome of a race."""
-
-    race: Race
-    cause: str  # human-readable; empty after a finish
-    retries: list[Retry]
-
-    @property
-    def finished(self) -> bool:
-        return self.race.status is RunStatus.FINISHED
-
-    @property
-    def time_s(self) -> float:
-        """Race time, s; NaN unless it finished."""
-        return self.race.gate_times_s[-1] if self.finished else math.nan
-
-    def __str__(self) -> str:
-        again = "".join(f"; gate {one.gate} again at {one.time_s:.1f} s: {one.why}" for one in self.retries)
-        margin = f", least margin {min(self.race.gate_margins_m):.2f} m" if self.race.gate_margins_m else ""
-        passed = f"{len(self.race.gate_times_s)} gates, {self.cause}"
-        return (f"{self.time_s:.3f} s" if self.finished else passed) + margin + again
-
-
-def fly(case: Case, mishap: Mishap, recovers: bool) -> Flown:
+def fly(case: Case, mishap: Mishap, recovers: bool) -> dict[str, Any]:
     """Fly one race, until the referee ends it; `recovers`: whether the pilot repeats missed gates and recovers."""
     profile, track, vehicle = load_profile("dcl"), case.track, case.vehicle
     associator = Associator(track.gates, vehicle.camera)
@@ -212,62 +179,55 @@ def fly(case: Case, mishap: Mishap, recovers: bool) -> Flown:
 
     fly_link(pilot, profile, DisturbedLink(simulator, eye, pilot, mishap), Recorder(NoLog()), leave, [])
     race = simulator.referee.race
-    cause = race.cause if race.over else pilot.cause or "finished by its own estimate only"
-    return Flown(race, cause, pilot.guidance.passages.retries)
+    finished = race.status is RunStatus.FINISHED
+    return {
+        "course": track.name, "seed": case.seed, "mishap": mishap.what, "recovery": "on" if recovers else "off",
+        "time s": race.gate_times_s[-1] if finished else None, "least margin m": min(race.gate_margins_m, default=None),
+        "gates": len(race.gate_times_s), "attempts again": len(pilot.guidance.passages.retries),
+        "end": "" if finished else race.cause if race.over else pilot.cause or "finished by its own estimate only",
+    }  # fmt: skip
 
 
-def summary(flown: dict[str, list[Flown]]) -> str:
-    """Return one row: finished races with and without recovery, and time and least margin where both finish."""
-    counts = [f"{sum(one.finished for one in races)} of {len(races)} {name}" for name, races in flown.items()]
-    both = [pair for pair in zip(*flown.values(), strict=True) if all(one.finished for one in pair)]
-    if len(flown) < 2 or not both:
-        return ", ".join(counts)
-    times_s = np.array([[one.time_s for one in pair] for pair in both])
-    margins_m = np.array([[min(one.race.gate_margins_m) for one in pair] for pair in both])
-    slower = int((times_s[:, 0] > times_s[:, 1] + 1e-3).sum())
-    margins = f"least {_pair(margins_m.min(0), 2)} m, mean {_pair(margins_m.mean(0), 2)} m"
-    lost = f"{slower} slower by up to {np.diff(times_s[:, ::-1]).max():.2f} s"
-    return f"{', '.join(counts)}; {len(both)} common: mean {_pair(times_s.mean(0))} s, {lost}, margins: {margins}"
+def summary(course: str, mishap: str, on: list[dict[str, Any]], off: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one row; times and margins are those of the races that finish both with recovery and without."""
+    both = [(a, b) for a, b in zip(on, off, strict=True) if a["time s"] and b["time s"]]
+    row: dict[str, Any] = {"course": course, "mishap": mishap}
+    for name, races, k in (("with recovery", on, 0), ("without", off, 1)):
+        row[name] = sum(one["time s"] is not None for one in races)
+        row[f"time {name}, common s"] = np.mean([pair[k]["time s"] for pair in both]) if both else None
+        row[f"least margin {name} m"] = min((pair[k]["least margin m"] for pair in both), default=None)
+    return row | {"of": len(on)}
 
 
-def _pair(values: Array, digits: int = 3) -> str:
-    return " / ".join(f"{value:.{digits}f}" for value in values)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    vehicle = load_vehicle("dcl")
-    settings = {"on": [True], "off": [False], "both": [True, False]}[arguments.recovery]
-    for name in arguments.tracks:
+def main() -> int:
+    parser = script(__doc__)
+    parser.add_argument("tracks", nargs="+", help="names or YAML files")
+    parser.add_argument("--mishap", choices=MISHAPS, default="gate", help="what goes wrong (default: gate)")
+    parser.add_argument(
+        "--size", type=float, help="of the mishap, in m, s, or m/s (default: 2 m, 1 m, 3 s, 0.3 s, 3 m/s)"
+    )
+    parser.add_argument("--world", default="unknown", help="name of the world (default: unknown)")
+    parser.add_argument("--seeds", nargs=2, type=int, default=(1300, 1320), metavar=("FIRST", "END"))
+    parser.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
+    a, vehicle, rows, races = parser.parse_args(), load_vehicle("dcl"), [], []
+    make, usual = MISHAPS[a.mishap]
+    for name in a.tracks:
         track = load_track(name)
-        if arguments.gate is not None and not -len(track.gates) <= arguments.gate < len(track.gates):
-            raise UserError(f"--gate {arguments.gate}: {name} has {len(track.gates)} gates")
-        plan = find_or_make_plan(arguments.plans, track, vehicle, PlanOptions(), None)
-        flown: dict[str, list[Flown]] = {"with recovery" if on else "without": [] for on in settings}
-        for seed in range(*arguments.seeds):
-            world = arguments.world if arguments.world == "as_believed" else f"{arguments.world}:{seed}"
-            case = Case(track, vehicle, plan, resolve(world, track, vehicle), arguments.size, arguments.gate, seed)
-            mishap = MISHAPS[arguments.mishap](case)
-            for on, (setting, races) in zip(settings, flown.items(), strict=True):
-                races.append(fly(case, mishap, on))
-                print(f"{name} seed {seed} {mishap.what}, {setting}: {races[-1]}", flush=True)
-        print(f"{name}, {arguments.mishap}, {arguments.world}: {summary(flown)}", flush=True)
+        plan = find_or_make_plan(a.plans, track, vehicle, PlanOptions(), None)
+        flown: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+        for seed in range(*a.seeds):
+            world = resolve(a.world if a.world == "as_believed" else f"{a.world}:{seed}", track, vehicle)
+            case = Case(track, vehicle, plan, world, usual if a.size is None else a.size, seed)
+            for on, some in flown.items():
+                some.append(fly(case, make(case), on))
+        rows.append(summary(name, a.mishap, flown[True], flown[False]))
+        races += flown[True] + flown[False]
+    seeds = f"{a.seeds[0]} to {a.seeds[1] - 1}"
+    conclude(
+        a.json, Result.of("Races with a mishap", rows, a.world, seeds), Result.of("Each race", races, a.world, seeds)
+    )
     return 0
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("tracks", nargs="+", help="names or YAML files")
-    arguments.add_argument("--mishap", choices=MISHAPS, default="gate", help="what goes wrong (default: gate)")
-    arguments.add_argument(
-        "--size", type=float, help="of the mishap, in m, s, or m/s (default: 2 m, 1 m, 3 s, 0.3 s, 3 m/s)"
-    )
-    arguments.add_argument("--gate", type=int, help="number of the displaced gate (default: alternates)")
-    arguments.add_argument("--world", default="unknown", help="name of the world (default: unknown)")
-    arguments.add_argument("--seeds", nargs=2, type=int, default=(1300, 1320), metavar=("FIRST", "END"))
-    arguments.add_argument("--recovery", choices=("on", "off", "both"), default="both")
-    arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
-    sys.exit(exit_code(lambda: run(arguments.parse_args())))
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code(main))

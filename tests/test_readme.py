@@ -195,7 +195,9 @@ def test_no_room_imports_one_below_it():
     for place, room in enumerate(rooms):
         allowed = {"vehicle", "tracks", "link"} if room == "sim" else set(rooms[:place])
         for file in (ROOT / room).rglob("*.py"):
-            imported = set(re.findall(r"^(?:from|import) gate_racer\.(\w+)", file.read_text(), re.M)) & set(rooms) - {room}
+            imported = set(re.findall(r"^(?:from|import) gate_racer\.(\w+)", file.read_text(), re.M)) & set(rooms) - {
+                room
+            }
             assert imported <= allowed, f"{file}: {imported - allowed}"
 
 
