@@ -313,7 +313,7 @@ class DetectionTally:
             | {f"recall from {px:.0f} px": _mean([hit for size, hit in found if size >= px]) for px in RECALL_PX}
             | {"recall of partly visible": _mean([one.errors_px is not None for one in self.partial])}
             | {"ms": np.median(self.ms or [np.nan]), "fixes": len(self.fixes)}
-            | {"range bias %": 100 * np.median(bias), "NEES of fixes, of 3": nees.mean()}
+            | {"range bias %": 100 * np.median(bias), "NEES of fixes": nees.mean()}
         )
 
     def by_size(self) -> Iterator[dict[str, Any]]:
@@ -325,7 +325,7 @@ class DetectionTally:
                 corner, nees = (np.concatenate([getattr(one, key) for one in hits]) for key in ("errors_px", "nees"))
                 yield {"from px": low, "n": len(group), "recall": len(hits) / len(group)} | {
                     "corner error px median": np.median(corner), "p90": np.percentile(corner, 90),
-                    "edge offset px": np.nanmedian([one.edge_offset_px for one in hits]), "NEES of corners, of 2": nees.mean(),
+                    "edge offset px": np.nanmedian([one.edge_offset_px for one in hits]), "NEES of corners": nees.mean(),
                 }  # fmt: skip
 
 

@@ -194,7 +194,7 @@ def summary(course: str, mishap: str, on: list[dict[str, Any]], off: list[dict[s
     row: dict[str, Any] = {"course": course, "mishap": mishap}
     for name, races, k in (("with recovery", on, 0), ("without", off, 1)):
         row[name] = sum(one["time s"] is not None for one in races)
-        row[f"time {name}, common s"] = np.mean([pair[k]["time s"] for pair in both]) if both else None
+        row[f"time {name} s"] = np.mean([pair[k]["time s"] for pair in both]) if both else None
         row[f"least margin {name} m"] = min((pair[k]["least margin m"] for pair in both), default=None)
     return row | {"of": len(on)}
 

@@ -87,7 +87,7 @@ def calibrate(name: str, rows: list[Row], crossings: tuple[Crossing, ...]) -> Ca
             gates.append({
                 "flights": name, "gate": k, "axis": axis, "drawn m": one.drawn_m[i], "mean m": off[:, i].mean(),
                 "predicted sigma m": np.sqrt(one.across.cov[i, i]), "std m": off[:, i].std(),
-                "of the estimate, predicted m": np.sqrt(one.estimate_across[i, i]), "flown m": np.sqrt((wrong[:, i] ** 2).mean()),
+                "estimate sigma m": np.sqrt(one.estimate_across[i, i]), "estimate rms m": np.sqrt((wrong[:, i] ** 2).mean()),
             })  # fmt: skip
     if not gates:
         raise UserError(f"{name}: no flight passed a gate")

@@ -58,8 +58,7 @@ class Result:
     def _column(self, name: str) -> list[str]:
         cells = [row[self.columns.index(name)] for row in self.rows]
         digits = max((len(str(cell).partition(".")[2]) for cell in cells if isinstance(cell, float)), default=0)
-        text = lambda cell: f"{cell:,.{digits}f}".replace(",", " ") if isinstance(cell, int | float) else cell or ""  # noqa: E731
-        return [text(cell) for cell in cells]
+        return [cell or "" if cell is None or isinstance(cell, str) else f"{cell:.{digits}f}" for cell in cells]
 
     def markdown(self, columns: list[str]) -> str:
         """Return the table of these columns, with a line that says where it comes from."""

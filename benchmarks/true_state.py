@@ -207,7 +207,7 @@ def plants(plans: Path, starts: int) -> Result:
     for law, name, setting in PLANTS:
         vehicle = load_vehicle(name)
         rows.append({"model": law, "vehicle": name} | {f"{n}": _batch_rate(track, vehicle, setting, n) for n in SIZES})
-        rows[-1]["environment, 1000"] = _environment_rate(track, vehicle, 1000)
+        rows[-1]["environment 1000"] = _environment_rate(track, vehicle, 1000)
     return Result.of("Vehicle steps of 10 ms per second on one core, by size of the batch", rows)
 
 
