@@ -25,7 +25,7 @@ from gate_racer.estimation.eskf.error_state_estimator import ErrorStateEstimator
 from gate_racer.estimation.eskf.gate_offsets import SHARED
 from gate_racer.estimation.eskf.noise import PAD_SIGMA_TILT, PAD_SIGMA_YAW, Noise
 from gate_racer.estimation.eskf.reprojection import mounted
-from gate_racer.estimation.eskf.states import ERROR, STATES, Nominal
+from gate_racer.estimation.eskf.states import ERROR, SCALE, STATES, Nominal, column
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.registry import ESTIMATORS, make_estimator
 from gate_racer.link.messages import Arm, Attitude, AttitudeTarget, Imu
@@ -272,7 +272,7 @@ def _elsewhere(
     )
     own = sigma[2] * rng.normal(0, 1, moved.shape)
     moved += np.array(list(accumulate(own, lambda last, step: SHARED * last + step)))
-    larger = trouble.stretched + trouble.from_prior * STATES["scale"].prior * rng.normal()
+    larger = trouble.stretched + trouble.from_prior * float(column("prior")[SCALE]) * rng.normal()
     moved += larger * (np.array([gate.p_wg for gate in track.gates]) - track.start.p_wb)
     yaw, pitch = sigma[1] * rng.normal(0, 1, 2) * [PAD_SIGMA_YAW / PAD_SIGMA_TILT, 1.0]
     pad = tuple((track.start.p_wb + sigma[0] * rng.normal(0, 1, 3)).tolist())

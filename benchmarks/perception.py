@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from itertools import product as product_of
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -62,6 +62,7 @@ ALL_FREE = 0.99  # fraction of the frame that is not occluded, above which it co
 ASTRAY_M, ASTRAY_RAD = 0.5, 0.1  # m and rad, standard deviations of a flight about its plan
 EMPTY_EVERY = 8  # images between those in which the camera is turned away from all gates, where possible
 TURNS = 24  # headings tried to turn away
+NONE = np.empty(0)
 BOX = np.array(list(product_of((-1.0, 1.0), repeat=3)))  # corners of a box
 
 
@@ -95,13 +96,12 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkShot:
-    """Image with ground truth; pose and course are None where unknown."""
+    """Image with ground truth; the pose is None where it is unknown."""
 
     jpeg: bytes
     openings: list[Opening]
     empty: bool  # no part of a gate's frame is in the image
     pose: tuple[Array, Array] | None
-    track: Track | None
 
 
 def flight(
@@ -161,7 +161,7 @@ class _Photographer:
         labels = self._labeller.label(p_wb, q_wb, self._depth.depth_m())
         faces_px = _near_faces(labels, self._rims, camera, p_wb, q_wb)
         openings = _openings(labels, faces_px, camera)
-        return BenchmarkShot(jpeg, openings, _empty(self._track, camera, p_wb, q_wb), (p_wb, q_wb), self._track)
+        return BenchmarkShot(jpeg, openings, _empty(self._track, camera, p_wb, q_wb), (p_wb, q_wb))
 
     def close(self) -> None:
         self._feed.close()
@@ -221,24 +221,21 @@ def labelled(folder: Path) -> Iterator[BenchmarkShot]:
         raise UserError(f"{folder / 'labels.json'}: {error}") from None
     for name, gates in labels.items():
         openings = [Opening(np.array(gate["corners"], float), np.ones(4, bool), True) for gate in gates]
-        yield BenchmarkShot((folder / name).read_bytes(), openings, not openings, None, None)
+        yield BenchmarkShot((folder / name).read_bytes(), openings, not openings, None)
 
 
-@dataclass(slots=True)
-class OpeningMatch:
+class OpeningMatch(NamedTuple):
     """Opening and its detection, if any."""
 
     opening: Opening
-    errors_px: Array | None = (
-        None  # (n,) distances of the corners that are visible in the detection and ahead of the camera
-    )
-    nees: Array | None = None  # (n,) NEES of these corners
+    errors_px: Array = NONE  # (n,) distances of corners visible in the detection and ahead of the camera
+    nees: Array = NONE  # (n,) NEES of these corners
     edge_offset_px: float = np.nan  # common outward offset of all edges, where all four corners are compared
 
 
-def hit(detection: Detection, opening: Opening) -> OpeningMatch | None:
-    """Match a detection with an opening, in the cyclic order that fits best; None where the corners are too far apart."""
-    hits = []
+def hit(detection: Detection, opening: Opening) -> OpeningMatch:
+    """Match a detection with an opening, in the cyclic order that fits best; without corners where they are too far apart."""
+    hits = [(np.inf, 0, OpeningMatch(opening))]
     face_px = opening.near_face_px if detection.near_face else None
     truth_px = opening.corners_px if face_px is None else face_px
     for k in range(4):
@@ -250,7 +247,7 @@ def hit(detection: Detection, opening: Opening) -> OpeningMatch | None:
             d2 = (error * np.linalg.solve(cov, error[..., None])[..., 0]).sum(-1)
             offset = outward_offset(error, truth_px)[0] if compared.all() else np.nan
             hits.append((apart.max(), k, OpeningMatch(opening, apart, d2[compared], offset)))
-    return min(hits, key=lambda one: one[:2])[2] if hits else None
+    return min(hits, key=lambda one: one[:2])[2]
 
 
 def outward_offset(error_px: Array, truth_px: Array) -> tuple[float, Array]:
@@ -284,7 +281,7 @@ class DetectionTally:
         self.ms += [] if shot.empty else [1e3 * (time.thread_time() - start)]
         left = list(found)
         for opening in sorted(shot.openings, key=lambda o: (not o.demanded, not o.partial, -o.size_px)):
-            hits = [(one.errors_px.max(), k, one) for k, d in enumerate(left) if (one := hit(d, opening)) is not None]
+            hits = [(one.errors_px.max(), k, one) for k, d in enumerate(left) if len((one := hit(d, opening)).nees)]
             _, k, match = min(hits, key=lambda one: one[:2], default=(0.0, len(left), OpeningMatch(opening)))
             del left[k : k + 1]
             if opening.demanded or opening.partial:
@@ -306,12 +303,12 @@ class DetectionTally:
     def row(self) -> dict[str, Any]:
         """Return the figures over all sizes."""
         bias, nees = np.array(self.fixes or [(np.nan, np.nan)]).T
-        found = [(one.opening.size_px, one.errors_px is not None) for one in self.demanded]
+        found = [(one.opening.size_px, len(one.nees) > 0) for one in self.demanded]
         return (
             {"precision": self.true / max(self.true + self.false, 1), "images without a gate": self.empty}
             | {"false in these": self.false_in_empty}
             | {f"recall from {px:.0f} px": _mean([hit for size, hit in found if size >= px]) for px in RECALL_PX}
-            | {"recall of partly visible": _mean([one.errors_px is not None for one in self.partial])}
+            | {"recall of partly visible": _mean([len(one.nees) > 0 for one in self.partial])}
             | {"ms": np.median(self.ms or [np.nan]), "fixes": len(self.fixes)}
             | {"range bias %": 100 * np.median(bias), "NEES of fixes": nees.mean()}
         )
@@ -320,7 +317,7 @@ class DetectionTally:
         """Yield the figures by size of the opening."""
         for low, high in pairwise(SIZES_PX):
             group = [one for one in self.demanded if low <= one.opening.size_px < high]
-            hits = [one for one in group if one.errors_px is not None]
+            hits = [one for one in group if len(one.nees)]
             if hits:
                 corner, nees = (np.concatenate([getattr(one, key) for one in hits]) for key in ("errors_px", "nees"))
                 yield {"from px": low, "n": len(group), "recall": len(hits) / len(group)} | {

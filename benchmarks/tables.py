@@ -85,7 +85,9 @@ def conclude(file: Path | None, *results: Result) -> None:
     for k, result in enumerate(results):
         print(f"\n{result.title}\n{result}", flush=True)
         if file is not None:
-            write_file(file.with_stem(f"{file.stem}{k or ''}"), json.dumps(asdict(result), indent=1) + "\n")
+            write_file(
+                file.with_stem(f"{file.stem}-{k + 1}" if k else file.stem), json.dumps(asdict(result), indent=1) + "\n"
+            )
 
 
 def script(text: str | None) -> argparse.ArgumentParser:
