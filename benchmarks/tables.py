@@ -12,6 +12,7 @@ import math
 import re
 import sys
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,12 @@ OF_CAMPAIGN = {  # column and figure of a world's row in a campaign
     "estimator": "estimator", "plan": "plan", "world": "world", "finished": "finished", "of": "flights",
     "median time s": "race_s", "least margin m": "margin_m", "p95 at the gates m": "at_gates_p95_m", "NEES of 9": "nees",
 }  # fmt: skip
+Cell = str | float | Decimal | None  # one number, a text, or None where nothing was measured
 
 
 @dataclass(frozen=True)
 class Result:
-    """Table, and where its figures come from. A cell holds one number, a text, or None where nothing was measured."""
+    """Table, and where its figures come from."""
 
     title: str
     command: str
@@ -42,7 +44,7 @@ class Result:
     world: str
     seeds: str
     columns: list[str]
-    rows: list[list[str | float | None]]
+    rows: list[list[Cell]]
 
     @classmethod
     def of(cls, title: str, rows: list[dict[str, Any]], world: str = "", seeds: str = "", digits: int = 3) -> "Result":
@@ -51,14 +53,20 @@ class Result:
         found = [[_plain(cell, digits) for cell in row.values()] for row in rows]
         return cls(title, command, commit(), world, seeds, list(rows[0]) if rows else [], found)
 
-    def texts(self, columns: list[str]) -> list[list[str]]:
-        """Return heads and rows of the columns as text; the numbers of a column have equal digits."""
-        return [columns, *zip(*map(self._column, columns), strict=True)]  # type: ignore[list-item]
+    @classmethod
+    def load(cls, file: Path) -> "Result":
+        """Return a stored result, whose numbers keep the digits that the file has. Raises UserError."""
+        try:
+            return cls(**json.loads(file.read_text(encoding="utf-8"), parse_float=Decimal))
+        except (OSError, ValueError, TypeError) as error:
+            raise UserError(f"{file}: {error}") from None
 
-    def _column(self, name: str) -> list[str]:
-        cells = [row[self.columns.index(name)] for row in self.rows]
-        digits = max((len(str(cell).partition(".")[2]) for cell in cells if isinstance(cell, float)), default=0)
-        return [cell or "" if cell is None or isinstance(cell, str) else f"{cell:.{digits}f}" for cell in cells]
+    def texts(self, columns: list[str]) -> list[list[str]]:
+        """Return heads and rows of the columns as text. Raises UserError for an unknown column."""
+        if unknown := set(columns) - set(self.columns):
+            raise UserError(f"{self.title}: no column {min(unknown)!r}, but {', '.join(self.columns)}")
+        at = [self.columns.index(name) for name in columns]
+        return [columns, *(["" if row[k] is None else str(row[k]) for k in at] for row in self.rows)]
 
     def markdown(self, columns: list[str]) -> str:
         """Return the table of these columns, with a line that says where it comes from."""
@@ -73,7 +81,7 @@ class Result:
         return "\n".join("  ".join(cell.rjust(n) for cell, n in zip(row, widths, strict=True)) for row in rows)
 
 
-def _plain(cell: Any, digits: int) -> str | float | None:
+def _plain(cell: Any, digits: int) -> Cell:
     """Return a cell as JSON has it; None for what is not a number."""
     if cell is None or isinstance(cell, str | int):
         return cell
@@ -85,9 +93,8 @@ def conclude(file: Path | None, *results: Result) -> None:
     for k, result in enumerate(results):
         print(f"\n{result.title}\n{result}", flush=True)
         if file is not None:
-            write_file(
-                file.with_stem(f"{file.stem}-{k + 1}" if k else file.stem), json.dumps(asdict(result), indent=1) + "\n"
-            )
+            path = file.with_stem(f"{file.stem}-{k + 1}") if k else file
+            write_file(path, json.dumps(asdict(result), indent=1) + "\n")
 
 
 def script(text: str | None) -> argparse.ArgumentParser:
@@ -110,11 +117,8 @@ def rendered(page: str) -> str:
     """Return a page with its tables as the results say. Raises UserError for a table without a result."""
 
     def table(found: re.Match[str]) -> str:
-        try:
-            result = Result(**json.loads((RESULTS / f"{found[2]}.json").read_text(encoding="utf-8")))
-            return found[1] + result.markdown(found[3].split(", ") if found[3] else result.columns)
-        except (OSError, ValueError, TypeError) as error:
-            raise UserError(f"table {found[2]}: {error}") from None
+        result = Result.load(RESULTS / f"{found[2]}.json")
+        return found[1] + result.markdown(found[3].split(", ") if found[3] else result.columns)
 
     return TABLE.sub(table, page)
 

@@ -114,7 +114,7 @@ def test_a_campaign_is_stored_as_a_result(killed, tmp_path):
         [sys.executable, "-m", "gate_racer.benchmarks.tables", killed, tmp_path / "sprint.json"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    stored = Result(**json.loads((tmp_path / "sprint.json").read_text()))
+    stored = Result.load(tmp_path / "sprint.json")
     at = [stored.columns.index(name) for name in ("course", "setting", "of")]
     assert [[row[k] for k in at] for row in stored.rows] == [["sprint", "1", 1], ["sprint", "projected", 2]]
     assert stored.commit and "median time s" in done.stdout
