@@ -6,7 +6,7 @@ python benchmarks/planner.py fuzz --courses 200              random courses: a c
 python benchmarks/planner.py write --out logs/courses        track files like the qualifiers, not used in tuning, for race-bench
 """
 
-import resource
+import os
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -55,18 +55,12 @@ ROOM_M, BELOW_M = 15.0, 0.5  # m, distance from gates to bounds, and from pad to
 
 def measure(track: Track, vehicle: Vehicle, options: PlanOptions) -> dict[str, Any]:
     """Return time of the certified plan, and CPU time of the solution, set-up included, s."""
-    begin, task = _cpu_s(), Task(track, vehicle, options)
+    begin, task = sum(os.times()[:4]), Task(track, vehicle, options)
     plan, effort = next(plans(resolve(task)))
-    cpu_s = _cpu_s() - begin
+    cpu_s = sum(os.times()[:4]) - begin  # of this process and its finished children
     certificate = certify(plan, task, effort)
     time_s = certificate.total_time_s if certificate.ok else None
     return {"course": track.name, "gates": len(track.gates), "time s": time_s, "CPU s": cpu_s}
-
-
-def _cpu_s() -> float:
-    """Return the CPU time of this process and of its finished children."""
-    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def winding(gates: int, seed: int) -> Track:
