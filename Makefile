@@ -48,7 +48,7 @@ solvers: setup
 
 # Random courses, planned, and flown where certified: about 10 s of CPU each.
 fuzz-plans: setup
-	$(BIN)/python benchmarks/fuzz_plans.py --courses $(or $(COURSES),200)
+	$(BIN)/python benchmarks/planner.py fuzz --courses $(or $(COURSES),200)
 
 setup: $(READY)
 

@@ -1,299 +1,379 @@
-"""Recall, precision and accuracy of the detectors, on rendered flights along the plans or on any folder of labelled images.
+"""Recall, precision and accuracy of the detectors on images with ground truth.
 
-python benchmarks/perception.py                                  both detectors, all tracks
-python benchmarks/perception.py --approaches                     approaches to gates, uniform in log range
-python benchmarks/perception.py --labels FOLDER                  a folder with images and labels.json (`detect-gates --json`)
+python benchmarks/perception.py flights                      rendered images along the plans of all tracks
+python benchmarks/perception.py approaches --looks glowing   straight approaches to gates, uniform in log range
+python benchmarks/perception.py --labels FOLDER              a folder with images and labels.json (`detect-gates --json`)
 
-`benchmarks/shots.py` defines which gates have to be found and which detections are false. Precision is the fraction of true
-detections among true and false ones. A corner's error has a part common to all four: the shift of their centre, and the common
-outward offset of all edges (edge offset); the remainder is scatter. NEES of corners under the reported covariance should be 1.39
-in the median and 2 in the mean. NEES of fixes is that of the position fix computed from a detection by the associator; with
-three degrees of freedom its mean should be 3, within the band for the number of fixes. The images of a flight are rendered one
-after the other and passed to every detector; times are those of one core.
+The truth of an opening is computed with the pinhole model and the depth of the rendered image. Its size is the smaller of
+projected width and height: area over longest side. An opening is
+- demanded: of 8 px or more, every corner 2 px or more inside the image, and no part of the frame around it occluded by a wall,
+  a pillar or a nearer gate: a detector should find it, and its corners are compared;
+- partial: of 25 px or more, with one to three corners in the image and not occluded: its detection is reported separately;
+- neither, if too small, edge-on or occluded: not required, and not a false detection if it is found.
+Every opening accounts for one detection: a second one of the same gate is false. Precision is the fraction of true detections
+among true and false ones. NEES of corners under the reported covariance should be 2 in the mean. NEES of fixes is that of the
+position fix computed from a detection by the associator: 3 in the mean. Times are those of one core.
 """
 
-import argparse
 import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from itertools import product as product_of
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
-from scipy.stats import chi2
 
-from gate_racer.benchmarks.shots import BenchmarkShot, Opening, approaches, flight, labelled
+from gate_racer.benchmarks.tables import ROOT, Result, conclude, script
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection, Detector
 from gate_racer.perception.registry import DETECTORS, open_detector
+from gate_racer.perception.rims import GateAppearance, GateRims
 from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.plan import Plan
 from gate_racer.planner.planning import find_or_make_plan
-from gate_racer.tracks.track import load_track
+from gate_racer.sim.simulator import Exposure
+from gate_racer.sim.view.feed import Feed
+from gate_racer.sim.view.gates import drawn_gates
+from gate_racer.sim.view.labels import Labeller, Labels
+from gate_racer.sim.view.look import Look, load_look
+from gate_racer.sim.view.renderer import RenderedCamera
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.errors import UserError, exit_code
 from gate_racer.vehicle.image_file import decode_image
-from gate_racer.vehicle.rotation import Array, exp, product
-from gate_racer.vehicle.vehicle import load_vehicle
+from gate_racer.vehicle.rotation import Array, Indices, exp, from_euler, product
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
-ROOT = Path(__file__).parent.parent
 SIZES_PX = (8.0, 12.0, 25.0, 60.0, 120.0, 1e4)  # limits of the rows by size of opening
-RANGES_M = (0.0, 3.0, 6.0, 12.0, 25.0, 60.0)  # limits of the rows by range
+RECALL_PX = 12.0, 25.0  # least sizes of the openings whose recall is reported over all sizes
 PRIOR_M, PRIOR_RAD = 0.5, 0.01  # standard deviations of the prior for the association
 SAME_GATE, SAME_PX = 0.25, 2.0  # fraction of the side, or px, within which all corners of a detection match an opening
-OUTLIER = 5.0  # standard deviations of the reported covariance beyond which a corner is an outlier
+DEMANDED_PX, PARTIAL_PX = 8.0, 25.0  # px, least size
+AHEAD_M = 0.1  # m, least depth of a corner with a usable projection
+BORDER_PX = 2.0  # px, margin of the image's border within which a corner may be cut
+ALL_FREE = 0.99  # fraction of the frame that is not occluded, above which it counts as free
+ASTRAY_M, ASTRAY_RAD = 0.5, 0.1  # m and rad, standard deviations of a flight about its plan
+EMPTY_EVERY = 8  # images between those in which the camera is turned away from all gates, where possible
+TURNS = 24  # headings tried to turn away
+NONE = np.empty(0)
+BOX = np.array(list(product_of((-1.0, 1.0), repeat=3)))  # corners of a box
 
 
-@dataclass(slots=True)
-class OpeningMatch:
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Ground truth of one gate in one image."""
+
+    corners_px: Array  # (4, 2) clockwise in the image, NaN behind the camera
+    visible: np.ndarray  # (4,) corners in the image and not occluded
+    demanded: bool
+    near_face_px: Array | None = None  # (4, 2) nominal corners of the near face's opening likewise; None: unknown
+
+    @property
+    def size_px(self) -> float:
+        """Smaller of width and height, px; 0 unless all corners are ahead."""
+        a, b = self.corners_px[2] - self.corners_px[0], self.corners_px[3] - self.corners_px[1]
+        area = abs(a[0] * b[1] - a[1] * b[0]) / 2
+        return float(np.nan_to_num(area / max(self.longest_px, 1e-9)))
+
+    @property
+    def longest_px(self) -> float:
+        """Longest side with both corners ahead, px; 0 if there is none."""
+        side = np.linalg.norm(self.corners_px - np.roll(self.corners_px, 1, 0), axis=-1)
+        return float(np.nanmax(side)) if np.isfinite(side).any() else 0.0
+
+    @property
+    def partial(self) -> bool:
+        """Whether some but not all corners are visible and the opening is large enough."""
+        return not self.demanded and self.longest_px >= PARTIAL_PX and 0 < self.visible.sum() < 4
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkShot:
+    """Image with ground truth; the pose is None where it is unknown."""
+
+    jpeg: bytes
+    openings: list[Opening]
+    empty: bool  # no part of a gate's frame is in the image
+    pose: tuple[Array, Array] | None
+
+
+def flight(
+    plan: Plan, track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int
+) -> Iterator[BenchmarkShot]:
+    """Yield images along the plan, uniform in time, with random errors of the pose."""
+    rng, camera = np.random.default_rng([seed, 7]), vehicle.camera
+    with closing(_Photographer(track, vehicle, load_look(look_name), seed)) as photographer:
+        for n, t in enumerate(np.sort(rng.uniform(plan.t[0], plan.t[-1], frames))):
+            x = np.array([np.interp(t, plan.t, column) for column in plan.x.T])
+            p_wb = x[:3] + rng.normal(0, ASTRAY_M, 3)
+            q_wb = np.array(product(x[3:7] / np.linalg.norm(x[3:7]), exp(rng.normal(0, ASTRAY_RAD, 3))))
+            for turn in rng.uniform(0, 2 * np.pi, TURNS if n % EMPTY_EVERY == EMPTY_EVERY - 1 else 0):
+                away = np.array(product(exp([0.0, 0.0, turn]), q_wb))
+                if _empty(track, camera, p_wb, away):
+                    q_wb = away
+                    break
+            yield photographer.shot(Exposure(n, float(t), p_wb, q_wb, x[7:10], x[10:13], float(t), 0.0))
+
+
+def pose(gate: Gate, tilt_deg: float, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Draw a body pose 1.8 to 45 m in front of a gate, with the camera roughly towards it: p_wb (3,) m, q_wb (4,)."""
+    back = float(np.exp(rng.uniform(np.log(1.8), np.log(45.0))))
+    side, up = rng.uniform(-0.5, 0.5, 2) * back
+    yaw, pitch = np.arctan2(-side, back), np.arctan2(up, back)
+    aim = product(gate.q_wg, from_euler(0.0, 0.0, yaw + rng.uniform(-0.5, 0.5)))
+    tilt = pitch - np.radians(tilt_deg) + rng.uniform(-0.3, 0.3)
+    q_wb = product(aim, from_euler(rng.normal(0.0, 0.4), tilt, 0.0))
+    return gate.p_wg + gate.R_wg @ [-back, side, up], np.array(q_wb)
+
+
+def approaches(track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int) -> Iterator[BenchmarkShot]:
+    """Yield images of gates from poses in front of them, uniform in the logarithm of the range."""
+    rng, gates = np.random.default_rng([seed, 11]), drawn_gates(track)
+    with closing(_Photographer(track, vehicle, load_look(look_name), seed)) as photographer:
+        for n in range(frames):
+            p_wb, q_wb = pose(gates[int(rng.integers(len(gates)))], vehicle.camera.tilt_deg, rng)
+            v_w, omega_b = rng.normal(0, 6, 3), rng.normal(0, 1, 3)
+            yield photographer.shot(Exposure(n, n / 30, p_wb, q_wb, v_w, omega_b, n / 30, 0.0))
+
+
+class _Photographer:
+    """Renderer of images with ground truth."""
+
+    def __init__(self, track: Track, vehicle: Vehicle, look: Look, seed: int):
+        look = replace(look, readout_s=0.0)  # a rolling shutter would displace the true corners
+        self._track, self._camera = track, vehicle.camera
+        self._labeller, self._feed = Labeller(track, vehicle.camera, look), Feed(track, vehicle, look, seed)
+        self._depth = RenderedCamera(track, vehicle.camera, look, seed)
+        self._rims = GateRims(drawn_gates(track), GateAppearance(depth_m=look.depth_m))
+
+    def shot(self, exposure: Exposure) -> BenchmarkShot:
+        """Return the image of an exposure with its ground truth."""
+        camera, p_wb, q_wb = self._camera, exposure.p_wb, exposure.q_wb
+        jpeg = self._feed.frame(exposure).jpeg
+        self._depth.image(p_wb, q_wb, exposure.t)
+        labels = self._labeller.label(p_wb, q_wb, self._depth.depth_m())
+        faces_px = _near_faces(labels, self._rims, camera, p_wb, q_wb)
+        openings = _openings(labels, faces_px, camera)
+        return BenchmarkShot(jpeg, openings, _empty(self._track, camera, p_wb, q_wb), (p_wb, q_wb))
+
+    def close(self) -> None:
+        self._feed.close()
+        self._depth.close()
+
+
+def _nearest(labels: Labels, rims: GateRims, p_wb: Array) -> Indices:
+    """Return the indices (K,) of the labelled gates, identified by their ranges."""
+    range_m = np.linalg.norm(rims.p_wg - p_wb, axis=-1)
+    return np.abs(range_m - labels.range_m[:, None]).argmin(-1) if len(labels.range_m) else np.zeros(0, int)
+
+
+def _near_faces(labels: Labels, rims: GateRims, camera: Camera, p_wb: Array, q_wb: Array) -> Array:
+    """Return the nominal corners (K, 4, 2) px of the near faces of labelled gates; NaN behind the camera."""
+    eye_w, R_wc = camera.pose(p_wb, q_wb)
+    gate = _nearest(labels, rims, p_wb)
+    corners_c = (rims.near_face(gate, np.broadcast_to(eye_w, (len(gate), 3))) - eye_w) @ R_wc
+    ahead = corners_c[..., 2:] > AHEAD_M
+    px = np.where(ahead, camera.project(np.where(ahead, corners_c, 1.0)), np.nan)
+    behind = ((eye_w - rims.p_wg[gate]) * rims.R_wg[gate][:, :, 0]).sum(-1) > 0
+    px[behind] = px[behind][:, ::-1]  # seen from behind, the order is reversed
+    return np.asarray(px)
+
+
+def _openings(labels: Labels, near_faces_px: Array, camera: Camera) -> list[Opening]:
+    high = np.array([camera.width_px, camera.height_px]) - 1 - BORDER_PX
+    openings = []
+    columns = labels.corners_px, labels.visible, labels.free, near_faces_px
+    for px, visible, free, face_px in zip(*columns, strict=True):
+        inside = bool(((px >= BORDER_PX) & (px <= high)).all())  # NaN is not
+        found = Opening(px, visible, False)
+        demanded = inside and bool(visible.all()) and free >= ALL_FREE and found.size_px >= DEMANDED_PX
+        openings.append(Opening(px, visible, demanded, face_px))
+    return openings
+
+
+def _empty(track: Track, camera: Camera, p_wb: Array, q_wb: Array) -> bool:
+    """Check whether all gates' frames lie outside the image or behind the camera, regardless of occlusion."""
+    eye_w, R_wc = camera.pose(p_wb, q_wb)
+    left, right = -camera.cx_px / camera.fx_px, (camera.width_px - camera.cx_px) / camera.fx_px
+    top, bottom = -camera.cy_px / camera.fy_px, (camera.height_px - camera.cy_px) / camera.fy_px
+    for gate in drawn_gates(track):
+        box_g = np.array([gate.depth_m, gate.outer_m, gate.outer_m]) / 2 * BOX
+        x, y, z = ((gate.p_wg + box_g @ gate.R_wg.T - eye_w) @ R_wc).T
+        # The whole box lies outside one plane of the frustum.
+        out = ((x < left * z), (x > right * z), (y < top * z), (y > bottom * z), z < 0)
+        if not any(side.all() for side in out):
+            return False
+    return True
+
+
+def labelled(folder: Path) -> Iterator[BenchmarkShot]:
+    """Yield the images of a folder with its labels, all demanded. Raises UserError without labels."""
+    try:
+        labels = json.loads((folder / "labels.json").read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder / 'labels.json'}: {error}") from None
+    for name, gates in labels.items():
+        openings = [Opening(np.array(gate["corners"], float), np.ones(4, bool), True) for gate in gates]
+        yield BenchmarkShot((folder / name).read_bytes(), openings, not openings, None)
+
+
+class OpeningMatch(NamedTuple):
     """Opening and its detection, if any."""
 
     opening: Opening
-    errors_px: Array | None = None  # (4, 2)
-    worst_px: float = np.nan  # largest error of the corners compared
-    compared: np.ndarray | None = None  # (4,) corners compared: visible in the detection and ahead of the camera
-    sigma_px: float = np.nan
-    outliers: float = np.nan  # fraction of outliers among the corners compared
-    nees: Array | None = None  # (n,) NEES of the corners compared
-    common: Array | None = None  # (3,) px: edge offset, shift and rms scatter per coordinate, if all four are compared
+    errors_px: Array = NONE  # (n,) distances of corners visible in the detection and ahead of the camera
+    nees: Array = NONE  # (n,) NEES of these corners
+    edge_offset_px: float = np.nan  # common outward offset of all edges, where all four corners are compared
 
 
-def hit(detection: Detection, opening: Opening) -> OpeningMatch | None:
-    """Match a detection with an opening, in the cyclic order that fits best; None where the corners are too far apart."""
-    hits = []
+def hit(detection: Detection, opening: Opening) -> OpeningMatch:
+    """Match a detection with an opening, in the cyclic order that fits best; without corners where they are too far apart."""
+    hits = [(np.inf, 0, OpeningMatch(opening))]
     face_px = opening.near_face_px if detection.near_face else None
     truth_px = opening.corners_px if face_px is None else face_px
     for k in range(4):
         error, cov = (np.roll(x, k, 0) for x in (detection.corners_px, detection.cov_px))
         error = error - truth_px
         compared = np.roll(detection.visible, k) & np.isfinite(error).all(-1)
-        worst = np.linalg.norm(error[compared], axis=-1).max(initial=0.0)
-        if compared.any() and worst < max(SAME_GATE * opening.longest_px, SAME_PX):
+        apart = np.linalg.norm(error[compared], axis=-1)
+        if compared.any() and apart.max() < max(SAME_GATE * opening.longest_px, SAME_PX):
             d2 = (error * np.linalg.solve(cov, error[..., None])[..., 0]).sum(-1)
-            outliers = float((d2[compared] > OUTLIER**2).mean())
-            common = _common(error, truth_px) if compared.all() else None
-            match = OpeningMatch(opening, error, worst, compared, detection.sigma_px, outliers, d2[compared], common)
-            hits.append((worst, k, match))
-    return min(hits, key=lambda one: one[:2])[2] if hits else None
+            offset = outward_offset(error, truth_px)[0] if compared.all() else np.nan
+            hits.append((apart.max(), k, OpeningMatch(opening, apart, d2[compared], offset)))
+    return min(hits, key=lambda one: one[:2])[2]
 
 
-def _common(error_px: Array, truth_px: Array) -> Array:
-    """Decompose errors (4, 2) px into edge offset, shift of the centre, and rms of the rest per coordinate, (3,) px."""
+def outward_offset(error_px: Array, truth_px: Array) -> tuple[float, Array]:
+    """Return the common outward offset of all edges in errors (4, 2) px, and the remaining errors."""
     outward = truth_px - truth_px.mean(0)
     outward /= np.linalg.norm(outward, axis=-1).mean() / np.sqrt(2)  # moves the edges of a square by 1 px
-    offset, shift = (error_px * outward).sum() / (outward**2).sum(), error_px.mean(0)
-    rest = error_px - shift - offset * outward
-    return np.array([offset, np.linalg.norm(shift), np.sqrt((rest**2).sum() / 5)])  # 8 numbers less 3 fitted
+    offset = float((error_px * outward).sum() / (outward**2).sum())
+    return offset, error_px - offset * outward
 
 
 @dataclass
 class DetectionTally:
-    """Statistics of one detector."""
+    """Statistics of one detector on one set of images."""
 
-    name: str
     detector: Detector
     rng: np.random.Generator
     demanded: list[OpeningMatch] = field(default_factory=list)
     partial: list[OpeningMatch] = field(default_factory=list)
     true: int = 0
     false: int = 0
-    excused: int = 0  # detections of gates neither demanded nor partial
-    images: int = 0
-    without: list[bool] = field(default_factory=list)  # whether each image is without a gate
+    empty: int = 0  # images without a gate
     false_in_empty: int = 0
-    ms: list[float] = field(default_factory=list)
-    # Range m, position and range error (4,) m, NEES.
-    fixes: list[tuple[float, Array, float]] = field(default_factory=list)
+    ms: list[float] = field(default_factory=list)  # of images with a gate
+    fixes: list[tuple[float, float]] = field(default_factory=list)  # relative range error, NEES
 
-    def __add__(self, other: "DetectionTally") -> "DetectionTally":
-        """Add the statistics of the same detector."""
-        name = f"{self.name.split(', ')[0]}, all"
-        sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)[3:]}
-        return DetectionTally(name, self.detector, self.rng, **sums)
-
-    def look(self, shot: BenchmarkShot, associator: Associator | None) -> tuple[list[Opening], list[Detection]]:
-        """Run the detector on an image; return the missed openings and the false detections."""
+    def look(self, shot: BenchmarkShot, associator: Associator | None) -> None:
+        """Run the detector on an image."""
         image = decode_image(shot.jpeg)
         start = time.thread_time()
         found = self.detector.detect(image)
-        self.ms.append(1e3 * (time.thread_time() - start))
-        left, missed = list(found), list[Opening]()
+        self.ms += [] if shot.empty else [1e3 * (time.thread_time() - start)]
+        left = list(found)
         for opening in sorted(shot.openings, key=lambda o: (not o.demanded, not o.partial, -o.size_px)):
-            hits = ((d, hit(d, opening)) for d in left)
-            nearest = min(
-                ((one.worst_px, k, d, one) for k, (d, one) in enumerate(hits) if one is not None), default=None
-            )
-            detection, found_of_it = nearest[2:] if nearest else (None, OpeningMatch(opening))
-            left = [d for d in left if d is not detection]
-            if opening.demanded:
-                self.demanded.append(found_of_it)
-                missed += [opening] if detection is None else []
-            elif opening.partial:
-                self.partial.append(found_of_it)
-            if detection is not None:
-                self.true += opening.demanded or opening.partial
-                self.excused += not (opening.demanded or opening.partial)
-        self.images += 1
+            hits = [(one.errors_px.max(), k, one) for k, d in enumerate(left) if len((one := hit(d, opening)).nees)]
+            _, k, match = min(hits, key=lambda one: one[:2], default=(0.0, len(left), OpeningMatch(opening)))
+            del left[k : k + 1]
+            if opening.demanded or opening.partial:
+                (self.demanded if opening.demanded else self.partial).append(match)
+                self.true += bool(hits)
         self.false += len(left)
-        self.without.append(shot.empty)
+        self.empty += shot.empty
         self.false_in_empty += shot.empty * len(left)
         if associator is not None and shot.pose is not None:
-            self._fix(found, shot.pose, associator)
-        return missed, left
+            self._fix(found, *shot.pose, associator)
 
-    def _fix(self, found: list[Detection], pose: tuple[Array, Array], associator: Associator) -> None:
-        p_wb, q_wb = pose
+    def _fix(self, found: list[Detection], p_wb: Array, q_wb: Array, associator: Associator) -> None:
         prior = p_wb + self.rng.normal(0, PRIOR_M, 3)
         q_prior = np.array(product(q_wb, exp(self.rng.normal(0, PRIOR_RAD, 3))))
         for fix in associator.associate(0.0, found, prior, PRIOR_M**2 * np.eye(3), q_prior, PRIOR_RAD)[0]:
-            error = fix.p_wb - p_wb
-            nees = float(error @ np.linalg.solve(fix.cov, error))
-            along = (associator.centre(fix.gate) - p_wb) / fix.range_m
-            self.fixes.append((fix.range_m, np.append(error, -error @ along), nees))
+            error, along = fix.p_wb - p_wb, (associator.centre(fix.gate) - p_wb) / fix.range_m
+            self.fixes.append((float(-error @ along) / fix.range_m, float(error @ np.linalg.solve(fix.cov, error))))
 
-    def report(self) -> dict[str, object]:
-        """Print the tables and return their numbers."""
-        seen, (p50, p99) = self.true + self.false, np.percentile(self.ms, [50, 99])
-        busy = np.median([ms for ms, empty in zip(self.ms, self.without, strict=True) if not empty] or [np.nan])
-        precision = self.true / max(seen, 1)
-        print(f"\n{self.name}: {self.images} images, precision {precision:.4f} of {seen}, {self.excused} not counted, "
-              f"{self.false_in_empty} false in {sum(self.without)} images without a gate; "
-              f"ms p50 {p50:.2f}, with a gate {busy:.2f}, p99 {p99:.2f}")  # fmt: skip
-        return {
-            "detector": self.name, "images": self.images, "true": self.true, "false": self.false,
-            "excused": self.excused, "empty": sum(self.without), "false_in_empty": self.false_in_empty,
-            "ms_p50": p50, "ms_p50_with_gate": busy, "ms_p99": p99,
-            "by_size": list(self._by_size()), "in_part": self._in_part(), "by_range": list(self._by_range()),
-            "nees": self._nees(),
-        }  # fmt: skip
+    def row(self) -> dict[str, Any]:
+        """Return the figures over all sizes."""
+        bias, nees = np.array(self.fixes or [(np.nan, np.nan)]).T
+        found = [(one.opening.size_px, len(one.nees) > 0) for one in self.demanded]
+        return (
+            {"precision": self.true / max(self.true + self.false, 1), "images without a gate": self.empty}
+            | {"false in these": self.false_in_empty}
+            | {f"recall from {px:.0f} px": _mean([hit for size, hit in found if size >= px]) for px in RECALL_PX}
+            | {"recall of partly visible": _mean([len(one.nees) > 0 for one in self.partial])}
+            | {"ms": np.median(self.ms or [np.nan]), "fixes": len(self.fixes)}
+            | {"range bias %": 100 * np.median(bias), "NEES of fixes": nees.mean()}
+        )
 
-    def _by_size(self) -> Iterator[tuple[float, ...]]:
-        print("   opening px      n  recall | corner error px median   p90 | edge offset, its std, shift, scatter | stated sigma"
-              " | NEES median mean | > 5 sigma")  # fmt: skip
-        for low, high in [*pairwise(SIZES_PX), (12.0, SIZES_PX[-1]), (25.0, SIZES_PX[-1])]:
+    def by_size(self) -> Iterator[dict[str, Any]]:
+        """Yield the figures by size of the opening."""
+        for low, high in pairwise(SIZES_PX):
             group = [one for one in self.demanded if low <= one.opening.size_px < high]
-            if group:
-                hits = [one for one in group if one.errors_px is not None]
-                corner, nees = (np.concatenate(parts or [[np.nan]]) for parts in (
-                    [np.linalg.norm(one.errors_px[one.compared], axis=-1) for one in hits],
-                    [one.nees for one in hits]))  # fmt: skip
-                common = np.array([one.common for one in hits if one.common is not None] or [[np.nan] * 3])
-                (offset, shift, scatter), spread = np.median(common, axis=0), common[:, 0].std()
-                row = (low, high, len(group), len(hits) / len(group), *np.percentile(corner, [50, 90]),
-                       *np.mean([(one.sigma_px, one.outliers) for one in hits] or [(np.nan, np.nan)], axis=0),
-                       offset, spread, shift, scatter, np.median(nees), nees.mean())  # fmt: skip
-                print(f"   {low:4.0f} to {high:5.0f} {row[2]:5d} {row[3]:7.4f} | {row[4]:22.2f} {row[5]:5.2f} | "
-                      f"{offset:+5.2f} {spread:8.2f} {shift:6.2f} {scatter:8.2f} | {row[6]:12.2f} | "
-                      f"{row[12]:11.2f} {row[13]:4.1f} | {row[7]:9.4f}")  # fmt: skip
-                yield tuple(float(value) for value in row)
-
-    def _in_part(self) -> dict[int, tuple[float, int]]:
-        shares, hits = {}, [one for one in self.partial if one.errors_px is not None]
-        for k in (1, 2, 3):
-            found = [one.errors_px is not None for one in self.partial if one.opening.visible.sum() == k]
-            if found:
-                shares[k] = float(np.mean(found)), len(found)
-        outliers = np.mean([one.outliers for one in hits] or [np.nan])
-        print("   partly visible: " + ", ".join(f"{k} corners {share:.3f} of {n}" for k, (share, n) in shares.items())
-              + f"; {100 * outliers:.1f} % of their corners are off by more than 5 sigma")  # fmt: skip
-        return shares
-
-    def _by_range(self) -> Iterator[tuple[float, ...]]:
-        for low, high in pairwise(RANGES_M):
-            group = [fix for fix in self.fixes if low <= fix[0] < high]
-            if group:
-                error, nees = np.array([fix[1] for fix in group]), np.array([fix[2] for fix in group])
-                bias = 100 * np.median(error[:, 3] / [fix[0] for fix in group])
-                p50, p95 = np.percentile(np.linalg.norm(error[:, :3], axis=-1), [50, 95])
-                print(f"   {low:2.0f} to {high:2.0f} m {len(group):6d} fixes, error m median {p50:.3f} p95 {p95:.3f}, "
-                      f"range bias {bias:+.2f} %, NEES {nees.mean():.2f}")  # fmt: skip
-                yield low, len(group), p50, p95, bias, nees.mean()
-
-    def _nees(self) -> dict[str, float]:
-        """Return the mean NEES of all fixes, its 95 % band, and the fraction of fixes below the 95 % quantile."""
-        if not self.fixes:
-            return {}
-        nees = np.array([fix[2] for fix in self.fixes])
-        low, high = chi2.ppf([0.025, 0.975], 3 * len(nees)) / len(nees)
-        within = float((nees < chi2.ppf(0.95, 3)).mean())
-        print(f"   NEES {nees.mean():.2f} over {len(nees)} fixes, band {low:.2f} to {high:.2f}; median {np.median(nees):.2f} "
-              f"(2.37); {100 * within:.1f} % below chi-square's 95 %")  # fmt: skip
-        return {"mean": nees.mean(), "low": low, "high": high, "fixes": len(nees), "within_95": within}
+            hits = [one for one in group if len(one.nees)]
+            if hits:
+                corner, nees = (np.concatenate([getattr(one, key) for one in hits]) for key in ("errors_px", "nees"))
+                yield {"from px": low, "n": len(group), "recall": len(hits) / len(group)} | {
+                    "corner error px median": np.median(corner), "p90": np.percentile(corner, 90),
+                    "edge offset px": np.nanmedian([one.edge_offset_px for one in hits]), "NEES of corners": nees.mean(),
+                }  # fmt: skip
 
 
-def drawn(shot: BenchmarkShot, missed: list[Opening], false: list[Detection]) -> np.ndarray:
-    """Draw the image at twice its size with missed openings in yellow and false detections in blue."""
-    image = cv2.resize(np.asarray(decode_image(shot.jpeg)), None, fx=2, fy=2)
-    for one, bgr in [*((o, (0, 255, 255)) for o in missed), *((d, (255, 80, 0)) for d in false)]:
-        cv2.polylines(image, [np.round(2 * one.corners_px + 0.5).astype(np.int32)], True, bgr, 1)
-    return image
+def _mean(values: list[bool]) -> float:
+    return float(np.mean(values)) if values else np.nan
 
 
-def main() -> None:
-    """Run the detectors on all images and print their statistics."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frames", type=int, default=150, help="number of frames of each track and look")
-    parser.add_argument("--tracks", nargs="*", default=sorted(path.stem for path in (ROOT / "tracks").glob("*.yaml")))
-    parser.add_argument("--looks", nargs="*", default=["race"])
-    parser.add_argument("--detectors", nargs="*", default=list(DETECTORS))
-    parser.add_argument(
-        "--approaches", action="store_true", help="images of straight approaches to gates instead of flights"
-    )
+def image_sets(a: Any, vehicle: Vehicle) -> Iterator[tuple[str, str, Iterator[BenchmarkShot], Associator | None]]:
+    """Yield sets of images: course, look, images, and the associator for fixes."""
+    if a.labels is not None:
+        yield str(a.labels), "real", labelled(a.labels), None
+        return
+    for look, course in product_of(a.looks, a.tracks):
+        track = load_track(course)
+        if a.what == "approaches":
+            shots = approaches(track, vehicle, look, a.seed, a.frames)
+        else:
+            plan = find_or_make_plan(ROOT / "plans", track, vehicle, PlanOptions(), None)
+            shots = flight(plan, track, vehicle, look, a.seed, a.frames)
+        yield course, look, shots, Associator(track.gates, vehicle.camera)
+
+
+def main() -> int:
+    parser = script(__doc__)
+    parser.add_argument("what", choices=("flights", "approaches"), nargs="?", default="flights")
+    parser.add_argument("--frames", type=int, default=150, help="number of images of each track and look")
+    parser.add_argument("--tracks", nargs="+", default=sorted(path.stem for path in (ROOT / "tracks").glob("*.yaml")))
+    parser.add_argument("--looks", nargs="+", default=["race"])
+    parser.add_argument("--detectors", nargs="+", default=list(DETECTORS))
     parser.add_argument(
         "--labels", type=Path, help="folder of labelled images with labels.json instead of rendered ones"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--misses", type=Path, help="output folder for images with missed gates (yellow) and false detections (blue)"
-    )
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+    a, vehicle = parser.parse_args(), load_vehicle("dcl")
     cv2.setNumThreads(1)
-    vehicle = load_vehicle("dcl")
-    detectors: list[str] = []
-    for name in arguments.detectors:
-        try:
-            open_detector(name, vehicle.camera)
-            detectors.append(name)
-        except UserError as error:
-            print(f"{name} is skipped: {error}")
-
-    def flights() -> Iterator[tuple[str, Iterator[BenchmarkShot], Associator | None]]:
-        if arguments.labels is not None:
-            yield str(arguments.labels), labelled(arguments.labels), None
-            return
-        for look in arguments.looks:
-            for course in arguments.tracks:
-                track = load_track(ROOT / f"tracks/{course}.yaml")
-                associator = Associator(track.gates, vehicle.camera)
-                if arguments.approaches:
-                    shots = approaches(track, vehicle, look, arguments.seed, arguments.frames)
-                    yield f"{course}, {look}, approaches", shots, associator
-                    continue
-                plan = find_or_make_plan(ROOT / "plans", track, vehicle, PlanOptions(), None)
-                shots = flight(plan, track, vehicle, look, arguments.seed, arguments.frames)
-                yield f"{course}, {look}", shots, associator
-
-    tallies: dict[str, list[DetectionTally]] = {name: [] for name in detectors}
-    for title, shots, associator in flights():
-        for name in detectors:
-            detector = open_detector(name, vehicle.camera)  # a new one per course
-            tallies[name].append(DetectionTally(f"{name}, {title}", detector, np.random.default_rng(arguments.seed)))
-        for n, shot in enumerate(shots):
-            for name in detectors:
-                missed, false = tallies[name][-1].look(shot, associator)
-                if arguments.misses and (missed or false):
-                    arguments.misses.mkdir(parents=True, exist_ok=True)
-                    file = arguments.misses / f"{name}_{title.replace(', ', '_')}_{n:04d}.png"
-                    cv2.imwrite(str(file), drawn(shot, missed, false))
-    report = []
-    for group in tallies.values():
-        report += [tally.report() for tally in group]
-        if len(group) > 1:
-            report.append(sum(group[1:], group[0]).report())
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=2, default=float) + "\n")
+    rows: list[dict[str, Any]] = []
+    sizes: list[dict[str, Any]] = []
+    for course, look, shots, associator in image_sets(a, vehicle):
+        tallies = [
+            DetectionTally(open_detector(name, vehicle.camera), np.random.default_rng(a.seed)) for name in a.detectors
+        ]
+        for shot in shots:
+            for tally in tallies:
+                tally.look(shot, associator)
+        for name, tally in zip(a.detectors, tallies, strict=True):
+            about = {"detector": name, "course": course, "look": look}
+            rows.append(about | tally.row())
+            sizes += [about | row for row in tally.by_size()]
+    conclude(a.json, *(Result.of(f"Detectors, {kind}", found, "", f"{a.seed}")
+                       for kind, found in (("all sizes", rows), ("by size of the opening", sizes))))  # fmt: skip
+    return 0
 
 
 if __name__ == "__main__":

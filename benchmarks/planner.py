@@ -1,69 +1,66 @@
-"""Quality and speed of the planner: published problems with published results, and scaling with the number of gates.
+"""Plans beside published ones, by number of gates, and of random courses, which are refused, or certified and flown.
 
-python benchmarks/planner.py --problems ../shared/data/planner_problem
+python benchmarks/planner.py published --problems FOLDER     the common planning problems, with published results
+python benchmarks/planner.py scaling                         winding courses of 7 to 200 gates
+python benchmarks/planner.py fuzz --courses 200              random courses: a certified plan must be flown without contact
+python benchmarks/planner.py write --out logs/courses        track files like the qualifiers, not used in tuning, for race-bench
 """
 
-import argparse
-import json
-import resource
+import os
+import sys
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 
+from gate_racer.benchmarks.tables import Result, conclude, script
+from gate_racer.benchmarks.true_state import fly
+from gate_racer.mpc.make import make_controller
 from gate_racer.planner.certificate.certificate import certify
 from gate_racer.planner.course.course import resolve
 from gate_racer.planner.options import PlanOptions
 from gate_racer.planner.peers import read_problem
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.planning import make_plan
 from gate_racer.planner.search.multistart import plans
 from gate_racer.planner.task import Task
+from gate_racer.sim.physics.contact import Colliders, body_of
+from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.gate import Gate
-from gate_racer.tracks.track import Bounds, Start, Track
+from gate_racer.tracks.track import VADR_FRAME, Bounds, Obstacle, Start, Track, load_track
+from gate_racer.vehicle.config import write
+from gate_racer.vehicle.errors import UserError, exit_code
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
-# Trajectory time / CPU time, s, of peers on the same problems, one core. The last integrates by Euler steps: not feasible.
-PEERS = ("CPC", "TOGT AOS", "AOS + refine 0.01 s", "Fast-fly 0.3 m (Euler)")
-MARKS = {
-    "uzh3": ("4.058 / 63.7", "4.197 / 0.42", "4.0453 / 17.8", "4.068 / 1.7"),
-    "uzh7": ("7.392 / 168", "7.607 / 1.64", "7.3915 / 29.1", "7.412 / 5.6"),
-    "uzh19": ("18.550 / 649", "17.944 / 6.6", "17.6309 / 99.2", "17.648 / 13.1"),
-    "fastfly7": ("-", "8.605 / 1.19", "8.2794 (0.02 s) / 15.8", "8.278 / 3.2"),
+PEERS = ("CPC", "TOGT AOS", "AOS + refine", "Fast-fly")  # the last integrates by Euler steps: not feasible
+MARKS: dict[str, tuple[float | None, ...]] = {  # trajectory time and CPU time of each peer as published, s
+    "uzh3": (4.058, 63.7, 4.197, 0.42, 4.0453, 17.8, 4.068, 1.7),
+    "uzh7": (7.392, 168, 7.607, 1.64, 7.3915, 29.1, 7.412, 5.6),
+    "uzh19": (18.550, 649, 17.944, 6.6, 17.6309, 99.2, 17.648, 13.1),
+    "fastfly7": (None, None, 8.605, 1.19, 8.2794, 15.8, 8.278, 3.2),
 }
+GATES = (7, 19, 57, 200)  # of the courses for scaling
+PLACES_M = (8.0, 16.0)  # m, distance between consecutive gates of a fuzzed course
+CONTROLLERS = ("mpcc", "tracking")  # that fly its certified plan
+# Of the courses that are written, like the qualifiers:
+COUNT = 6, 12  # bounds of the number of gates
+FIRST_M = 11.0, 23.0  # m, distance of the first gate, straight ahead of the pad, as on VQ2 and VQ1
+AIMED_DEG = 15.0  # deg, largest angle between a gate's axis and the leg to it
+CLIMB = 0.22  # largest slope of a leg, rise over run
+LOWEST_M, HIGHEST_M = 1.45, 14.0  # m, bounds of the gate centres' height above the pad
+ROOM_M, BELOW_M = 15.0, 0.5  # m, distance from gates to bounds, and from pad to floor
 
-COUNTS = (7, 19, 57, 200)  # gates of the courses for scaling
 
-
-def measure(track: Track, vehicle: Vehicle, options: PlanOptions) -> dict:
-    """Return time of the certified plan, CPU time of the solution (set-up included, all processes), s, and peak memory, MiB."""
-    begin, wall = _cpu(), time.perf_counter()
-    task = Task(track, vehicle, options)
+def measure(track: Track, vehicle: Vehicle, options: PlanOptions) -> dict[str, Any]:
+    """Return time of the certified plan, and CPU time of the solution, set-up included, s."""
+    begin, task = sum(os.times()[:4]), Task(track, vehicle, options)
     plan, effort = next(plans(resolve(task)))
-    cpu, wall = _cpu() - begin, time.perf_counter() - wall
+    cpu_s = sum(os.times()[:4]) - begin  # of this process and its finished children
     certificate = certify(plan, task, effort)
-    return {
-        "track": track.name,
-        "gates": len(track.gates),
-        "status": certificate.status,
-        "time_s": certificate.total_time_s,
-        "solve_s": wall,
-        "cpu_s": cpu,
-        "iterations": certificate.iterations,
-        "step_defect_m": certificate.step_defect_m,
-        "step_defect_m_s": certificate.step_defect_m_s,
-        "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-    }
-
-
-def _cpu() -> float:
-    """Return the CPU time of this process and of its finished children, s."""
-    return sum(
-        usage.ru_utime + usage.ru_stime
-        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
+    time_s = certificate.total_time_s if certificate.ok else None
+    return {"course": track.name, "gates": len(track.gates), "time s": time_s, "CPU s": cpu_s}
 
 
 def winding(gates: int, seed: int) -> Track:
@@ -79,37 +76,173 @@ def winding(gates: int, seed: int) -> Track:
     return Track(f"winding{gates}", Start((0.0, 0.0, 0.0), 0.0), bounds, tuple(result), False, None)
 
 
-def main() -> None:
-    """Time the planner on published and on winding courses, and write tables and plot."""
-    parser = argparse.ArgumentParser(description="Planning time and quality beside published results.")
-    parser.add_argument("--problems", type=Path, help="folder of published planning problems")
-    parser.add_argument("--gates", type=int, nargs="*", default=COUNTS)
-    parser.add_argument("--out", type=Path, default=Path("logs"))
-    a = parser.parse_args()
-    rows = []
-    if a.problems:
-        print(f"{'problem':10s} {'ours: s / CPU s':>18s}  " + "  ".join(f"{name:>22s}" for name in PEERS))
-        for name, marks in MARKS.items():
-            row = measure(*read_problem(a.problems / f"{name}.yaml"))
-            rows.append(row)
-            ours = f"{row['time_s']:.4f} / {row['cpu_s']:.2f}"
-            print(f"{name:10s} {ours:>18s}  " + "  ".join(f"{mark:>22s}" for mark in marks), flush=True)
-    print(f"\n{'gates':>5s} {'time s':>8s} {'CPU s':>8s} {'per gate':>8s} {'MiB':>6s}  status")
-    growth = []
-    for count in a.gates:
-        row = measure(winding(count, 1), load_vehicle("dcl"), PlanOptions())
-        growth.append(row)
-        per_gate = row["cpu_s"] / count
-        numbers = f"{count:5d} {row['time_s']:8.2f} {row['cpu_s']:8.2f} {per_gate:8.3f} {row['memory_mib']:6.0f}"
-        print(f"{numbers}  {row['status']}", flush=True)
-    a.out.mkdir(parents=True, exist_ok=True)
-    (a.out / "planner.json").write_text(json.dumps(rows + growth, indent=2))
-    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
-    axis.loglog([row["gates"] for row in growth], [row["cpu_s"] for row in growth], "o-")
-    axis.set(xlabel="gates", ylabel="CPU [s]")
-    axis.grid(alpha=0.3, which="both")
-    figure.savefig(a.out / "planner.png", dpi=90)
+@dataclass(frozen=True)
+class FuzzResult:
+    """Result for one course."""
+
+    seed: int
+    gates: int
+    answer: str  # "certified", or why there is no plan
+    plan_s: float  # CPU time of planning
+    contradicted: str = ""  # fault found in a certified plan
+
+
+def random_track(seed: int) -> Track:
+    """Draw a course of two to six gates, some of any heading, in line, stacked, passed twice, or behind an obstacle."""
+    rng = np.random.default_rng(seed)
+    p, heading, gates = np.array([0.0, 0.0, -2.0]), 0.0, list[Gate]()
+    while len(gates) < rng.integers(2, 6):
+        kind = rng.choice(["way", "way", "way", "any", "line", "stacked", "again"])
+        yaw = heading = heading + rng.uniform(-60, 60)
+        step = rng.uniform(*PLACES_M)
+        p = p + [step * np.cos(np.radians(heading)), step * np.sin(np.radians(heading)), rng.uniform(-1.5, 1.5)]
+        p[2] = np.clip(p[2], -6.0, -1.5)
+        if kind == "any":
+            yaw = rng.uniform(-180, 180)
+        gates.append(_gate(p, yaw))
+        if kind == "line":
+            p = p + 5.0 * np.array([np.cos(np.radians(heading)), np.sin(np.radians(heading)), 0.0])
+            gates.append(_gate(p, yaw))
+        elif kind == "stacked":
+            gates.append(_gate(p - [0.0, 0.0, 2.7], yaw + 180.0))
+            heading += 180.0
+        elif kind == "again" and len(gates) > 1:
+            gates.append(gates[rng.integers(len(gates) - 1)])
+            p = gates[-1].p_wg.copy()
+    obstacles = []
+    if rng.random() < 0.4:
+        a, b = gates[0].p_wg, gates[1].p_wg
+        middle, half = (a + b) / 2 + rng.normal(0, 1.5, 3), rng.uniform(0.2, 1.5, 3)
+        obstacles.append(Obstacle(tuple((middle - half).tolist()), tuple((middle + half).tolist())))
+    places = np.array([gate.p_wg for gate in gates] + [np.zeros(3)])
+    low, high = places.min(0) - 12.0, places.max(0) + 12.0
+    bounds = Bounds(tuple(low.tolist()), (float(high[0]), float(high[1]), 0.5))
+    return Track(f"fuzz{seed}", Start((0.0, 0.0, 0.0), 0.0), bounds, tuple(gates), False, None, "", tuple(obstacles))
+
+
+def _gate(p: np.ndarray, yaw_deg: float) -> Gate:
+    x, y, z = (round(float(value), 3) for value in p)
+    return Gate((x, y, z), round(float((yaw_deg + 180) % 360 - 180), 1), 0.0, 1.5, 2.7, 0.26)
+
+
+def struck(plan: Plan, track: Track, vehicle: Vehicle) -> str:
+    """Return the first overlap of the body's box with the simulator's solids along the plan; empty for none."""
+    solids, body = Colliders(track), body_of(vehicle)
+    _, x, _ = plan.dense(vehicle, 20)
+    for state in x:
+        if hit := solids.touched(body, state[:3], state[3:7]):
+            return f"the plan's body overlaps {hit[0][0]} {hit[0][1]}"
+    return ""
+
+
+def attempt(seed: int, vehicle: Vehicle, options: PlanOptions) -> FuzzResult:
+    """Plan one random course, and test a certified plan for overlap and by flights."""
+    track, begin = random_track(seed), time.process_time()
+    try:
+        plan, certificate = make_plan(track, vehicle, options)
+    except UserError as error:
+        return FuzzResult(seed, len(track.gates), str(error), time.process_time() - begin)
+    spent = time.process_time() - begin
+    if not certificate.ok:
+        return FuzzResult(seed, len(track.gates), certificate.status, spent)
+    faults = [struck(plan, track, vehicle)]
+    for name in CONTROLLERS:
+        controller = make_controller(name, plan, vehicle, track)
+        flight = fly(controller, plan, as_believed(track, vehicle), vehicle, seed, scatter=False)
+        faults.append("" if flight.finished else f"{name}: {flight.status} {flight.cause}")
+    return FuzzResult(seed, len(track.gates), "certified", spent, "; ".join(filter(None, faults)))
+
+
+@dataclass(frozen=True)
+class Style:
+    """Bounds of the distance between gates, m, and largest turn between consecutive gates, deg."""
+
+    leg_m: tuple[float, float]
+    turn_deg: float
+
+
+STYLES = {"open": Style((20.0, 38.0), 25.0), "technical": Style((9.0, 16.0), 60.0), "mixed": Style((9.0, 30.0), 50.0)}
+
+
+def random_course(seed: int, style: Style) -> dict[str, Any]:
+    """Return the fields of a track file."""
+    rng = np.random.default_rng(seed)
+    heading, height, p, gates = 0.0, LOWEST_M, np.zeros(2), list[dict[str, Any]]()
+    for k in range(rng.integers(*COUNT, endpoint=True)):
+        leg = rng.uniform(*(style.leg_m if k else FIRST_M))
+        heading += rng.uniform(-style.turn_deg, style.turn_deg) if k else 0.0
+        height = float(np.clip(height + rng.uniform(-CLIMB, CLIMB) * leg * (k > 0), LOWEST_M, HIGHEST_M))
+        p = p + leg * np.array([np.cos(np.radians(heading)), np.sin(np.radians(heading))])
+        yaw = heading + rng.uniform(-AIMED_DEG, AIMED_DEG)
+        gates.append(
+            {"centre_m": [*p.round(3).tolist(), -round(height, 3)], "yaw_deg": round((yaw + 180) % 360 - 180, 1)}
+        )
+    points = np.array([gate["centre_m"] for gate in gates] + [[0.0, 0.0, 0.0]])
+    low, high = points.min(axis=0) - ROOM_M, points.max(axis=0) + ROOM_M
+    return {
+        "name": f"course{seed}",
+        "source": f"benchmarks/planner.py, seed {seed}",
+        "start": {"position_m": [0.0, 0.0, 0.0], "yaw_deg": 0.0},
+        "bounds": {"low_m": low.round(1).tolist(), "high_m": [*high[:2].round(1).tolist(), BELOW_M]},
+        "frame": asdict(VADR_FRAME),
+        "gates": gates,
+    }
+
+
+def published(folder: Path) -> Result:
+    heads = [f"{peer} {figure}" for peer in PEERS for figure in ("time s", "CPU s")]
+    rows = [
+        measure(*read_problem(folder / f"{name}.yaml")) | dict(zip(heads, MARKS[name], strict=True)) for name in MARKS
+    ]
+    return Result.of("Published planning problems, ours and as published", rows, digits=4)
+
+
+def scaling() -> Result:
+    rows = [measure(winding(count, 1), load_vehicle("dcl"), PlanOptions()) for count in GATES]
+    return Result.of("Winding courses, with the next gate in view", rows)
+
+
+def fuzz(first: int, courses: int, vehicle: Vehicle, options: PlanOptions) -> tuple[Result, bool]:
+    """Return the result, and whether a certified plan was contradicted."""
+    outcomes = [attempt(seed, vehicle, options) for seed in range(first, first + courses)]
+    title = "Random courses that are not certified, or whose certificate a flight contradicts"
+    rows = [asdict(one) for one in outcomes if one.answer != "certified" or one.contradicted]
+    print(f"{sum(one.answer == 'certified' for one in outcomes)} of {courses} courses are certified")
+    return Result.of(title, rows, "as believed", f"{first} to {first + courses - 1}"), any(
+        o.contradicted for o in outcomes
+    )
+
+
+def write_courses(first: int, courses: int, folder: Path) -> None:
+    """Write random courses as track files, alternately open, technical and mixed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed in range(first, first + courses):
+        path = folder / f"course{seed}.yaml"
+        write(path, random_course(seed, list(STYLES.values())[seed % len(STYLES)]))
+        print(f"{path}: {len(load_track(path).gates)} gates")
+
+
+def main() -> int:
+    parser = script(__doc__)
+    parser.add_argument("what", choices=("published", "scaling", "fuzz", "write"))
+    parser.add_argument("--problems", type=Path, default=Path("problems"), help="folder of published planning problems")
+    parser.add_argument("--courses", type=int, default=12, help="number of random courses")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first of them")
+    parser.add_argument(
+        "--see", type=float, default=0.0, help="share of each leg with the next gate in view, of fuzzed plans"
+    )
+    parser.add_argument("--out", type=Path, default=Path("logs/courses"), help="folder of the track files")
+    a, wrong = parser.parse_args(), False
+    if a.what == "write":
+        write_courses(a.first, a.courses, a.out)
+        return 0
+    if a.what == "fuzz":
+        result, wrong = fuzz(a.first, a.courses, load_vehicle("dcl"), PlanOptions(see=a.see, guesses=1))
+    else:
+        result = published(a.problems) if a.what == "published" else scaling()
+    conclude(a.json, result)
+    return int(wrong)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code(main))

@@ -2,30 +2,26 @@
 
 Reads campaigns of `race-bench --worlds unknown`. Of all margins of a gate, from the vehicle's centre to the nearest edge, as many
 should be below a predicted quantile as the quantile says. Prints these fractions over all gates, with their binomial 95 %
-intervals (Clopper and Pearson 1934), the number of gates at which the fraction lies in the binomial 95 % band about the
-predicted one, and the predicted and flown spread at each gate. Writes JSON and a reliability diagram.
+intervals (Clopper and Pearson 1934), and the number of gates at which the fraction lies in the binomial 95 % band about the
+predicted one; and, gate by gate, the predicted and flown spread.
 """
 
-import argparse
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 from scipy.stats import binom, binomtest
 
 from gate_racer.benchmarks.campaign.choice import USUAL, plan_options
 from gate_racer.benchmarks.campaign.store import Row, Store
+from gate_racer.benchmarks.tables import Result, conclude, script
 from gate_racer.planner.doubt.prediction import Crossing, predict
 from gate_racer.planner.plan import read_plan
 from gate_racer.planner.planning import plan_path
 from gate_racer.planner.task import Task
 from gate_racer.tracks.track import Track, load_track
-from gate_racer.vehicle.command import write_json
 from gate_racer.vehicle.doubt import Doubt
 from gate_racer.vehicle.errors import UserError, exit_code
 from gate_racer.vehicle.rotation import Array
@@ -36,7 +32,6 @@ BAND = 0.95  # probability of the bands
 # Uncertainty of the worlds flown, `sim/worlds/unknown.yaml`, where it is smaller than the default: the scale of the map, and the
 # gates' offsets, 0.1 m on each axis, independent, so 0.1 m sqrt(1 + 1/4) beyond half of the previous gate's.
 FLOWN = Doubt(scale=0.004, map_m=0.112)
-DRAWN = (0.16, 0.05)  # levels of which the fractions at each gate are drawn
 AXES = ("right", "down")
 
 
@@ -50,39 +45,6 @@ class Share:
     high: float
     n: int
     gates: int  # number of gates at which the fraction lies in the band
-
-    @property
-    def text(self) -> str:
-        """Predicted and flown fraction with its interval, in %, and the number of gates in the band."""
-        return (
-            f"{100 * self.predicted:g} %: {100 * self.flown:.2f} [{100 * self.low:.2f}, {100 * self.high:.2f}],"
-            f" in the band at {self.gates} gates"
-        )
-
-
-@dataclass(frozen=True)
-class GateSpread:
-    """Predicted and flown margins and spread at one gate; offsets from the planned crossing, m, right and down."""
-
-    flights: int
-    below: list[float]  # fraction of the margins below each quantile of `LEVELS`
-    drawn_m: list[float]  # predicted shift by the controller's corridor
-    sigma_m: list[float]  # predicted standard deviation, one-sided displacements excluded
-    estimate_sigma_m: list[float]  # part of the estimation error in it
-    mean_m: list[float]  # flown
-    std_m: list[float]
-    estimate_rms_m: list[float]  # flown, rms of the estimation error
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Calibration over all flights of a plan."""
-
-    name: str
-    flights: int
-    finished: int
-    margins: list[Share]
-    gates: list[GateSpread]
 
 
 def share(predicted: float, by_gate: list[Array]) -> Share:
@@ -100,6 +62,17 @@ def in_band(predicted: float, hits: int, n: int) -> bool:
     return bool(low <= hits <= high)
 
 
+@dataclass(frozen=True)
+class Calibration:
+    """Calibration over all flights of a plan; `gates` are rows of predicted and flown spread."""
+
+    name: str
+    flights: int
+    finished: int
+    margins: list[Share]
+    gates: list[dict[str, Any]]
+
+
 def calibrate(name: str, rows: list[Row], crossings: tuple[Crossing, ...]) -> Calibration:
     """Compare the flights of one plan with its prediction. Raises UserError where no gate was passed."""
     probabilities, gates = [], []
@@ -107,14 +80,15 @@ def calibrate(name: str, rows: list[Row], crossings: tuple[Crossing, ...]) -> Ca
         some = [row.outcome for row in rows if k < len(row.outcome.crossing_m)]
         if one.gate.is_ball or not some:
             continue
-        u = one.below(np.array([outcome.margin_m[k] for outcome in some]))
+        probabilities.append(one.below(np.array([outcome.margin_m[k] for outcome in some])))
         off = np.array([outcome.crossing_m[k] for outcome in some]) - one.planned_m
         wrong = np.array([outcome.misjudged_m[k] for outcome in some])
-        below = [float((u < level).mean()) for level in LEVELS]
-        predicted = one.drawn_m, *(np.sqrt(np.diag(cov)) for cov in (one.across.cov, one.estimate_across))
-        flown = off.mean(axis=0), off.std(axis=0), np.sqrt((wrong**2).mean(axis=0))
-        probabilities.append(u)
-        gates.append(GateSpread(len(some), below, *(part.tolist() for part in (*predicted, *flown))))
+        for i, axis in enumerate(AXES):
+            gates.append({
+                "flights": name, "gate": k, "axis": axis, "drawn m": one.drawn_m[i], "mean m": off[:, i].mean(),
+                "predicted sigma m": np.sqrt(one.across.cov[i, i]), "std m": off[:, i].std(),
+                "estimate sigma m": np.sqrt(one.estimate_across[i, i]), "estimate rms m": np.sqrt((wrong[:, i] ** 2).mean()),
+            })  # fmt: skip
     if not gates:
         raise UserError(f"{name}: no flight passed a gate")
     finished = sum(row.outcome.finished for row in rows)
@@ -144,77 +118,37 @@ def of_campaign(folder: Path, tracks: dict[str, Track]) -> list[Calibration]:
     return found
 
 
-def report(one: Calibration) -> str:
-    """Return a calibration as text."""
-    lines = [
-        f"{one.name}: {one.finished} of {one.flights} finished, {one.margins[0].n} margins at {len(one.gates)} gates"
-    ]
-    lines += [f"  below the quantile of {part.text}" for part in one.margins]
-    for k, gate in enumerate(one.gates):
-        columns = (getattr(gate, name) for name in list(GateSpread.__dataclass_fields__)[2:])
-        for axis, drawn, sigma, seen, mean, std, wrong in zip(AXES, *columns, strict=True):
-            lines.append(
-                f"  gate {k} {axis:5}: predicted {sigma:.3f} (estimate {seen:.3f}) about {drawn:+.3f},"
-                f" flown {std:.3f} (estimate {wrong:.3f}) about {mean:+.3f} m"
-            )
-    return "\n".join(lines)
+def row(one: Calibration) -> dict[str, Any]:
+    """Return the fractions of margins below the predicted quantiles, %, with the gates in the band."""
+    found: dict[str, Any] = {
+        "flights": one.name,
+        "finished": one.finished,
+        "of": one.flights,
+        "gates": len(one.gates) // 2,
+    }
+    for part in one.margins:
+        level = f"{100 * part.predicted:g} %"
+        found |= {level: 100 * part.flown, f"{level} low": 100 * part.low, f"{level} high": 100 * part.high}
+        found[f"{level} in band"] = part.gates
+    return found
 
 
-def draw(path: Path, found: list[Calibration]) -> None:
-    """Plot the reliability diagram of all margins of a plan, and the fractions at each gate with the bands about them."""
-    figure, (left, *right) = plt.subplots(1, 1 + len(DRAWN), figsize=(16, 5.5), layout="constrained")
-    ends = LEVELS[0] / 2, 1.0
-    left.plot(ends, ends, color="black", linewidth=0.8)
-    for one in found:
-        x, y, low, high = np.array([[part.predicted, part.flown, part.low, part.high] for part in one.margins]).T
-        least = np.maximum(y, ends[0])
-        left.errorbar(
-            x, least, [np.maximum(least - low, 0.0), high - least], marker="o", markersize=3, capsize=2, label=one.name
-        )
-    left.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="predicted probability of less margin")
-    left.set(ylabel="flown fraction, with binomial 95 % interval")
-    left.legend(fontsize=6)
-    for axes, level in zip(right, DRAWN, strict=True):
-        at = 0
-        for one in found:
-            numbers = np.arange(at, at + len(one.gates))
-            flown = [gate.below[LEVELS.index(level)] for gate in one.gates]
-            bands = np.array([binom.interval(BAND, gate.flights, level) for gate in one.gates]).T
-            counts = np.array([gate.flights for gate in one.gates])
-            axes.fill_between(numbers, *(bands / counts), step="mid", color="black", alpha=0.15, linewidth=0)
-            axes.plot(numbers, flown, "o", markersize=3)
-            at += len(one.gates) + 1
-        axes.axhline(level, color="black", linewidth=0.8)
-        axes.set(xlabel="gates, plan by plan", ylabel=f"flown fraction below the {100 * level:g} % quantile", xticks=[])
-    for axes in (left, *right):
-        axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Compare all campaigns and write report and plot; returns the exit code."""
-    tracks = {track.name: track for track in map(load_track, arguments.tracks)}
-    found = [one for folder in arguments.campaigns for one in of_campaign(folder, tracks)]
-    print("\n".join(map(report, found)))
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    write_json(arguments.out / "risk_calibration.json", [asdict(one) for one in found])
-    draw(arguments.out / "risk_calibration.png", found)
+def main() -> int:
+    parser = script(__doc__)
+    parser.add_argument("campaigns", nargs="+", type=Path, help="campaign folders of race-bench")
+    parser.add_argument(
+        "--tracks", nargs="+", default=[], metavar="FILE", help="tracks of the campaigns that are files"
+    )
+    a = parser.parse_args()
+    tracks = {track.name: track for track in map(load_track, a.tracks)}
+    found = [one for folder in a.campaigns for one in of_campaign(folder, tracks)]
+    conclude(
+        a.json,
+        Result.of("Flown fractions of margins below the predicted quantiles, %", [row(one) for one in found], digits=2),
+        Result.of("Predicted and flown crossings", [gate for one in found for gate in one.gates]),
+    )
     return 0
 
 
-def main() -> None:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description="Compare predicted gate crossings with those of a campaign.")
-    parser.add_argument("campaigns", nargs="+", type=Path, help="campaign folders of race-bench")
-    parser.add_argument(
-        "--tracks", nargs="+", default=[], metavar="FILE", help="tracks of the campaigns that are files, not names"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("logs/risk"), help="folder of JSON and PNG (default: logs/risk)"
-    )
-    sys.exit(exit_code(lambda: run(parser.parse_args())))
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code(main))

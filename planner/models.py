@@ -19,6 +19,7 @@ from gate_racer.vehicle.vehicle import Vehicle
 
 # Fraction of the torque left beside the thrust that a plan may use; the rest is for the controller. In a vehicle with two thirds
 # of the modelled torque, 0.5 finishes VQ1 on the true state with both controllers, 0.7 with one, 1.0 with none.
+# Torque limits in the controller's own problem instead double its solver's time, and leave a third of the sightings.
 TURNING = 0.5
 P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")  # p, q, v, w have the same indices in both models
 

@@ -40,7 +40,8 @@ BORDER_PX = 2.0  # px, distance to the image's border below which a corner count
 SLANT = 5.0  # -, largest ratio of the sides of an opening that is still detected
 # Cases of recognition: number of images in which a gate has been in view before it is recognised, and the probability of the
 # case. The first is the latency of images and commands, and the vehicle's lag behind the planned attitude; in the others images
-# are lost or gates missed. Fitted to flights of VQ1 in unknown worlds, see `benchmarks/risk_calibration.py`.
+# are lost or gates missed; simulated patterns of lost images predict no better. Fitted to flights of VQ1 in unknown worlds, see
+# `benchmarks/risk_calibration.py`.
 RECOGNISED = ((2, 0.6), (3, 0.25), (5, 0.15))
 
 

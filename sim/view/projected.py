@@ -1,7 +1,7 @@
 """`ProjectedCamera`: model of a gate detector's output on the rendered image, without rendering, for Monte-Carlo studies.
 
 The holes of the gates are projected by the true lens and mount; occluded or too small ones are dropped, the others receive
-the miss rates and errors that `benchmarks/corner_noise.py` has measured on rendered images. Of a hole cut by the image's
+the miss rates and errors that `tools/fit_corner_noise.py` has measured on rendered images. Of a hole cut by the image's
 border the sides in view are measured and the others extrapolated, as by a detector. Misses are independent between frames;
 correlated loss of a corner comes from a world's `dropout`, or from a rival, modelled as a ball. No false positives.
 """

@@ -334,7 +334,7 @@ def test_a_disk_that_is_full_is_one_line(tmp_path):
     store, before = Store(tmp_path / FILE), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
     try:
-        with pytest.raises(UserError, match="cannot be written .* run again to go on"):
+        with pytest.raises(UserError, match=r"cannot be written .* run again to go on"):
             store.require({"commit": "x" * 100_000}, "commit")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

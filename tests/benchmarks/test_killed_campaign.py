@@ -1,6 +1,5 @@
 """A campaign that is killed goes on where it was, and reports the whole."""
 
-import importlib
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gate_racer.benchmarks.campaign.store import FILE, Store
+from gate_racer.benchmarks.tables import Result
 from tests.conftest import ROOT
 from tests.processes import command, survivors
 
@@ -109,23 +109,12 @@ def test_the_report_draws_itself_in_a_browser_without_a_network(killed):
     assert done.stdout.count('class="plot-container') == 3 and "sprint, dcl, 1 lap: margin at each gate" in done.stdout
 
 
-@pytest.mark.parametrize("script", ["lap_times", "gate_margins"])
-def test_a_script_reads_what_has_been_flown_and_compares_its_configurations(
-    script, sprint, killed, monkeypatch, capsys
-):
-    module = importlib.import_module(f"benchmarks.{script}")
-    asked = [str(sprint / "sprint.yaml"), "--settings", "1", "projected", "--seeds", "2", "--out", str(killed)]
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "argv", [script, *asked])
-    with pytest.raises(SystemExit) as ended:
-        module.main()
-    told = capsys.readouterr()
-    assert (
-        ended.value.code == 0
-        and "left" not in told.err
-        and "1/mpcc/given/as_believed to projected/mpcc/eskf/as_believed" in told.out
-    )
-    assert (
-        "sprint, dcl, 1 lap; projected: mpcc, state eskf, as believed:" in told.out and "too few pairs: 1" in told.out
-    )
-    assert len(json.loads((killed / f"{script}.json").read_text())) == 3 and (killed / f"{script}.png").exists()
+def test_a_campaign_is_stored_as_a_result(killed, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "gate_racer.benchmarks.tables", killed, tmp_path / "sprint.json"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    stored = Result.load(tmp_path / "sprint.json")
+    at = [stored.columns.index(name) for name in ("course", "setting", "of")]
+    assert [[row[k] for k in at] for row in stored.rows] == [["sprint", "1", 1], ["sprint", "projected", 2]]
+    assert stored.commit and "median time s" in done.stdout

@@ -11,4 +11,4 @@ SCRIPTS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if pat
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_benchmark_finds_all_that_it_imports(name):
-    importlib.import_module(f"benchmarks.{name}")
+    importlib.import_module(f"gate_racer.benchmarks.{name}")

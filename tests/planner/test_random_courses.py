@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gate_racer.benchmarks.fuzz_plans import attempt
+from gate_racer.benchmarks.planner import attempt
 from gate_racer.planner.options import PlanOptions
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gate_racer.benchmarks.corner_noise import fit, sample
 from gate_racer.pilot.drivers.lockstep_perception import detections
 from gate_racer.sim.view.gates import hole_m
 from gate_racer.sim.view.look import load_look
@@ -18,6 +17,7 @@ from gate_racer.tracks.track import Bounds, Obstacle, Start, Track, load_track
 from gate_racer.vehicle.config import load
 from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import from_euler, matrix, product
+from tools.fit_corner_noise import fit, sample
 
 RACE = load_look("race")
 GATE = Gate((8.0, 0.5, -2.0), 0.0, 0.0, 1.5, 2.72, 0.26)

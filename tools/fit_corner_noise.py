@@ -1,15 +1,16 @@
-"""Detection rates and corner errors of the detector on rendered images, by size of gate; the model of `sim.view.projected`.
+"""Fit detection rates and corner errors of the classical detector on rendered images, by size of gate: the model of
+`sim.view.projected`.
 
-python benchmarks/corner_noise.py            prints the table
-python benchmarks/corner_noise.py --write    and makes it the simulator's, sim/view/corner_noise.yaml
+python -m tools.fit_corner_noise            prints the table
+python -m tools.fit_corner_noise --write    and makes it the simulator's, sim/view/corner_noise.yaml
 """
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
+from gate_racer.benchmarks.perception import SAME_GATE, outward_offset, pose
 from gate_racer.perception.classical.config import ClassicalConfig
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.detection import Detection, decode
@@ -19,18 +20,15 @@ from gate_racer.sim.view.labels import Labeller, Labels
 from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.projected import NOISE, CornerNoise, ProjectedCamera, Visible
 from gate_racer.sim.view.renderer import RenderedCamera
-from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track, load_track
-from gate_racer.vehicle.rotation import Array, from_euler, product
+from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
-ROOT = Path(__file__).parent.parent
 SIDES_PX = (8.0, 10.0, 13.0, 17.0, 24.0, 34.0, 50.0, 75.0, 115.0, 200.0)  # sizes at which the noise is fitted
 # The visible hole, as projected.
 HOLES = replace(ClassicalConfig(), refinement=replace(ClassicalConfig().refinement, side_min_px=np.inf))
 # Ideal detection of all gates from the least size on.
 FIT_FROM = CornerNoise("", (SIDES_PX[0], SIDES_PX[-1]), *[(1.0, 1.0)] * 9)
-SAME_GATE = 0.25  # fraction of the side within which centre and size of a detection match a gate
 WILD = 4.0  # robust standard deviations beyond which an error counts as gross
 COLUMNS = (
     "found",
@@ -45,35 +43,24 @@ COLUMNS = (
 )
 
 
-def pose(gate: Gate, tilt_deg: float, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Draw a body pose 1.8 to 45 m in front of a gate, with the camera roughly towards it: p_wb (3,) m, q_wb (4,)."""
-    back = float(np.exp(rng.uniform(np.log(1.8), np.log(45.0))))
-    side, up = rng.uniform(-0.5, 0.5, 2) * back
-    yaw, pitch = np.arctan2(-side, back), np.arctan2(up, back)
-    aim = product(gate.q_wg, from_euler(0.0, 0.0, yaw + rng.uniform(-0.5, 0.5)))
-    tilt = pitch - np.radians(tilt_deg) + rng.uniform(-0.3, 0.3)
-    q_wb = product(aim, from_euler(rng.normal(0.0, 0.4), tilt, 0.0))
-    return gate.p_wg + gate.R_wg @ [-back, side, up], np.array(q_wb)
-
-
-def match(seen: Array, corners_px: Array) -> bool:
+def _same(seen: Array, corners_px: Array) -> bool:
     """Check whether a detection's corners (4, 2) px match those of a gate in centre and size."""
     a, b = (np.linalg.norm(quad - np.roll(quad, 1, 0), axis=-1).mean() for quad in (seen, corners_px))
     return bool(max(np.linalg.norm(seen.mean(0) - corners_px.mean(0)), abs(a - b)) < SAME_GATE * b)
 
 
-def match_in_part(seen: Detection, corners_px: Array, visible: np.ndarray, side_px: float) -> bool:
+def _same_part(seen: Detection, corners_px: Array, visible: np.ndarray, side_px: float) -> bool:
     """Check whether a visible corner of a detection is near a visible one of a gate's corners (4, 2) px."""
     apart = seen.corners_px[seen.visible][:, None] - corners_px[visible]
     return bool(np.linalg.norm(apart, axis=-1).min(initial=np.inf) < SAME_GATE * side_px)
 
 
-def aligned(seen: Array, corners_px: Array) -> Array:
+def _aligned(seen: Array, corners_px: Array) -> Array:
     """Return the errors (4, 2) px of a detection in the cyclic order that fits best."""
     return min((np.roll(seen, k, 0) - corners_px for k in range(4)), key=lambda e: float((e**2).sum()))
 
 
-def uncovered(seen: Visible, labels: Labels) -> np.ndarray:
+def _uncovered(seen: Visible, labels: Labels) -> np.ndarray:
     """Return the mask (K,) of openings whose corners in the image are not occluded by walls and pillars either."""
     apart = np.linalg.norm(seen.corners_px.mean(1)[:, None] - labels.corners_px.mean(1), axis=-1)  # NaN if behind
     nearest = np.nan_to_num(apart, nan=np.inf).argmin(1) if apart.size else np.zeros(len(apart), int)
@@ -99,19 +86,17 @@ def sample(
         )
         seen = ideal.visible(p_wb, q_wb)
         depth.image(p_wb, q_wb, n / 30)
-        unoccluded = uncovered(seen, labeller.label(p_wb, q_wb, depth.depth_m()))
+        unoccluded = _uncovered(seen, labeller.label(p_wb, q_wb, depth.depth_m()))
         whole = seen.whole & unoccluded
         for corners_px, side in zip(seen.corners_px[whole], seen.side_px[whole], strict=True):
-            hit = next((d for d in found if d.visible.all() and match(d.corners_px, corners_px)), None)
+            hit = next((d for d in found if d.visible.all() and _same(d.corners_px, corners_px)), None)
             if hit is None:
                 rows.append((side, corners_px, None, np.nan, np.nan))
             else:
                 found = [d for d in found if d is not hit]
-                rows.append((side, corners_px, aligned(hit.corners_px, corners_px), hit.sigma_px, hit.score))
+                rows.append((side, corners_px, _aligned(hit.corners_px, corners_px), hit.sigma_px, hit.score))
         for k in np.flatnonzero(~seen.whole & unoccluded):
-            hit = next(
-                (d for d in found if match_in_part(d, seen.corners_px[k], seen.visible[k], seen.side_px[k])), None
-            )
+            hit = next((d for d in found if _same_part(d, seen.corners_px[k], seen.visible[k], seen.side_px[k])), None)
             found = [d for d in found if d is not hit]
             cut.append((seen.side_px[k], hit is not None))
         false += sum(d.visible.all() for d in found)
@@ -131,10 +116,10 @@ def fit(rows: list[tuple], cut: list[tuple], source: str) -> CornerNoise:
     for k in range(len(SIDES_PX)):
         group = [row for row, at in zip(rows, place, strict=True) if at == k]
         hits = [row for row in group if row[2] is not None]
-        outward = [(c - c.mean(0)) / (np.linalg.norm(c - c.mean(0), axis=-1).mean() / np.sqrt(2)) for _, c, *_ in hits]
         errors = np.array([row[2] for row in hits])
-        swell = (errors * outward).sum((1, 2)) / np.square(outward).sum((1, 2))
-        rest = errors - swell[:, None, None] * outward
+        swell, rest = (
+            np.array(values) for values in zip(*(outward_offset(row[2], row[1]) for row in hits), strict=True)
+        )
         size = np.sqrt(np.square(rest).sum((1, 2)) / 7)
         limit = WILD * np.median(size)
         tame = (size < limit) & (np.abs(swell - np.median(swell)) < limit)
@@ -144,9 +129,9 @@ def fit(rows: list[tuple], cut: list[tuple], source: str) -> CornerNoise:
             np.sqrt(np.mean(np.square(errors[~tame]))) if not tame.all() else np.sqrt(np.mean(size**2)),
             np.median([row[3] for row in hits]), np.median([row[4] for row in hits]),
         )  # fmt: skip
+        print(f"{SIDES_PX[k]:6.0f} px {len(group):6d} gates  " + "  ".join(f"{value:8.3f}" for value in row))
         for name, value in zip(COLUMNS, row, strict=True):
             table[name].append(round(float(value), 3))
-        print(f"{SIDES_PX[k]:6.0f} px {len(group):6d} gates  " + "  ".join(f"{value:8.3f}" for value in row))
     return CornerNoise(source, SIDES_PX, **{name: tuple(column) for name, column in table.items()})
 
 
@@ -156,24 +141,19 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=1500, help="number of frames per course")
     parser.add_argument("--look", default="race")
     parser.add_argument("--write", action="store_true")
-    arguments = parser.parse_args()
+    a = parser.parse_args()
     vehicle, rows, cut, false = load_vehicle("dcl"), [], [], 0
     for seed, course in enumerate(("vq1", "vq2")):
-        more, more_cut, wrong = sample(
-            load_track(ROOT / f"tracks/{course}.yaml"), vehicle, arguments.look, seed, arguments.frames
-        )
+        more, more_cut, wrong = sample(load_track(course), vehicle, a.look, seed, a.frames)
         rows, cut, false = rows + more, cut + more_cut, false + wrong
     print(" " * 22 + "  ".join(f"{name[:8]:>8s}" for name in COLUMNS))
-    source = f"benchmarks/corner_noise.py: {len(rows) + len(cut)} gates in {2 * arguments.frames} images of vq1 and vq2, look"
-    noise = fit(rows, cut, f"{source} {arguments.look}, ColourDetector")
-    print(f"false detections per image: {false / (2 * arguments.frames):.4f}")
-    if arguments.write:
-        lines = [f"source: {noise.source!r}"]
-        lines += [
-            f"{name}: [{', '.join(f'{v:g}' if '.' in f'{v:g}' else f'{v:.1f}' for v in getattr(noise, name))}]"
-            for name in ("side_px", *COLUMNS)
-        ]
-        NOISE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    about = f"{len(rows) + len(cut)} gates in {2 * a.frames} images of vq1 and vq2, look {a.look}, ColourDetector"
+    noise = fit(rows, cut, f"tools/fit_corner_noise.py: {about}")
+    print(f"false detections per image: {false / (2 * a.frames):.4f}")
+    if a.write:
+        digits = lambda v: f"{v:g}" if "." in f"{v:g}" else f"{v:.1f}"  # noqa: E731
+        lines = [f"{name}: [{', '.join(map(digits, getattr(noise, name)))}]" for name in ("side_px", *COLUMNS)]
+        NOISE.write_text("\n".join([f"source: {noise.source!r}", *lines]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
