@@ -21,22 +21,23 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from gate_racer.benchmarks.tables import Result, conclude, script
-from gate_racer.estimation.eskf.error_state_estimator import ErrorStateEstimator
-from gate_racer.estimation.eskf.gate_offsets import SHARED
-from gate_racer.estimation.eskf.noise import PAD_SIGMA_TILT, PAD_SIGMA_YAW, Noise
-from gate_racer.estimation.eskf.reprojection import mounted
-from gate_racer.estimation.eskf.states import ERROR, SCALE, STATES, Nominal, column
+from gate_racer.common.config import load
+from gate_racer.common.errors import exit_code
+from gate_racer.estimation.eskf import ErrorStateEstimator
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.registry import ESTIMATORS, make_estimator
 from gate_racer.link.messages import Arm, Attitude, AttitudeTarget, Imu
 from gate_racer.link.profile import RateDivider, load_profile
-from gate_racer.mpc.make import make_controller
+from gate_racer.model.gate_offsets import SHARED
+from gate_racer.model.reprojection import mounted
+from gate_racer.model.rims import GateAppearance
+from gate_racer.model.states import ERROR, PAD_SIGMA_TILT, PAD_SIGMA_YAW, SCALE, STATES, Noise, Nominal, column
+from gate_racer.mpc.controller import make_controller
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
-from gate_racer.perception.rims import GateAppearance
-from gate_racer.pilot.drivers.lockstep_perception import detections
-from gate_racer.planner.options import PlanOptions
 from gate_racer.planner.planning import find_or_make_plan
+from gate_racer.planner.task import PlanOptions
+from gate_racer.race.perception import detections
 from gate_racer.sim.physics.plant import P, Q, V
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
@@ -45,8 +46,6 @@ from gate_racer.sim.view.projected import NOISE, CornerNoise, ProjectedCamera
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Start, Track, load_track
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.config import load
-from gate_racer.vehicle.errors import exit_code
 from gate_racer.vehicle.rotation import Array, conjugate, exp, log, matrix, normalised, product
 from gate_racer.vehicle.vehicle import ImuParameters, Vehicle, load_vehicle
 

@@ -16,22 +16,21 @@ from typing import Any
 import numpy as np
 
 from gate_racer.benchmarks.tables import Result, conclude, script
-from gate_racer.field.mapping.bundle import MappedGate
-from gate_racer.field.mapping.gates import map_gates, passed_in_order
-from gate_racer.field.mapping.sights import read_flight
+from gate_racer.common.errors import UserError, exit_code
+from gate_racer.field.mapping.bundle import MappedGate, map_gates, passed_in_order
+from gate_racer.field.mapping.flight import read_flight
 from gate_racer.link.profile import Profile, load_profile
-from gate_racer.perception.rims import GateAppearance
-from gate_racer.pilot.drivers.lockstep import fly_lockstep
-from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.model.rims import GateAppearance
+from gate_racer.pilot.build import make_explorer
+from gate_racer.pilot.guidance.exciter import parse_manoeuvres
 from gate_racer.pilot.guidance.explorer import ExplorerStage
-from gate_racer.pilot.guidance.manoeuvres import parse_manoeuvres
-from gate_racer.pilot.make import make_explorer
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.perception import open_perception
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import World
 from gate_racer.tracks.track import GateFrame, Track, load_track
-from gate_racer.vehicle.errors import UserError, exit_code
 from gate_racer.vehicle.rotation import Array, from_euler, matrix
 from gate_racer.vehicle.statistics import mahalanobis2
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle

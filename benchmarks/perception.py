@@ -30,24 +30,24 @@ import cv2
 import numpy as np
 
 from gate_racer.benchmarks.tables import ROOT, Result, conclude, script
+from gate_racer.common.errors import UserError, exit_code
+from gate_racer.common.images import decode_image
+from gate_racer.model.rims import GateAppearance, GateRims
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection, Detector
 from gate_racer.perception.registry import DETECTORS, open_detector
-from gate_racer.perception.rims import GateAppearance, GateRims
-from gate_racer.planner.options import PlanOptions
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.planning import find_or_make_plan
+from gate_racer.planner.task import PlanOptions
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.feed import Feed
-from gate_racer.sim.view.gates import drawn_gates
 from gate_racer.sim.view.labels import Labeller, Labels
 from gate_racer.sim.view.look import Look, load_look
 from gate_racer.sim.view.renderer import RenderedCamera
+from gate_racer.sim.view.scene import drawn_gates
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.errors import UserError, exit_code
-from gate_racer.vehicle.image_file import decode_image
 from gate_racer.vehicle.rotation import Array, Indices, exp, from_euler, product
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 

@@ -17,21 +17,20 @@ import numpy as np
 
 from gate_racer.benchmarks.tables import Result, conclude, script
 from gate_racer.benchmarks.true_state import fly
-from gate_racer.mpc.make import make_controller
+from gate_racer.common.config import write
+from gate_racer.common.errors import UserError, exit_code
+from gate_racer.mpc.controller import make_controller
 from gate_racer.planner.certificate.certificate import certify
-from gate_racer.planner.course.course import resolve
-from gate_racer.planner.options import PlanOptions
-from gate_racer.planner.peers import read_problem
+from gate_racer.planner.course import resolve
+from gate_racer.planner.imported import read_problem
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.planning import make_plan
-from gate_racer.planner.search.multistart import plans
-from gate_racer.planner.task import Task
+from gate_racer.planner.search import plans
+from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.sim.physics.contact import Colliders, body_of
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import VADR_FRAME, Bounds, Obstacle, Start, Track, load_track
-from gate_racer.vehicle.config import write
-from gate_racer.vehicle.errors import UserError, exit_code
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 PEERS = ("CPC", "TOGT AOS", "AOS + refine", "Fast-fly")  # the last integrates by Euler steps: not feasible

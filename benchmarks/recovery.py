@@ -13,30 +13,31 @@ from typing import Any, cast
 
 import numpy as np
 
-from gate_racer.benchmarks.campaign.flight import NoLog
 from gate_racer.benchmarks.tables import Result, conclude, script
+from gate_racer.common.errors import exit_code
 from gate_racer.estimation.registry import DEFAULT, make_estimator
 from gate_racer.link.messages import Telemetry
 from gate_racer.link.profile import load_profile
-from gate_racer.mpc.make import make_controller
+from gate_racer.mpc.controller import make_controller
 from gate_racer.perception.association import Associator
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.pilot.drivers.lockstep import EmbeddedLink, fly_link
-from gate_racer.pilot.drivers.lockstep_perception import LockstepPerception, open_perception
+from gate_racer.pilot.build import make_racer
 from gate_racer.pilot.flight import EndReason
-from gate_racer.pilot.make import make_racer
+from gate_racer.pilot.lockstep import fly_link
 from gate_racer.pilot.pilot import AnyPilot
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
-from gate_racer.planner.options import PlanOptions
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.planning import find_or_make_plan
+from gate_racer.planner.task import PlanOptions
+from gate_racer.race.campaign.flight import NoLog
+from gate_racer.race.lockstep import EmbeddedLink
+from gate_racer.race.perception import LockstepPerception, open_perception
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import World
 from gate_racer.tracks.track import Track, load_track
-from gate_racer.vehicle.errors import exit_code
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 MISHAPS = {"none": 0.0, "gate": 2.0, "video": 3.0, "standstill": 0.5}  # usual size, m or s

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom, binomtest
 
-from gate_racer.benchmarks.campaign.choice import USUAL, plan_options
-from gate_racer.benchmarks.campaign.store import Row, Store
 from gate_racer.benchmarks.tables import Result, conclude, script
-from gate_racer.planner.doubt.prediction import Crossing, predict
+from gate_racer.common.errors import UserError, exit_code
 from gate_racer.planner.plan import read_plan
 from gate_racer.planner.planning import plan_path
 from gate_racer.planner.task import Task
+from gate_racer.planner.uncertainty.prediction import Crossing, predict
+from gate_racer.race.campaign.choice import USUAL, plan_options
+from gate_racer.race.campaign.store import Row, Store
 from gate_racer.tracks.track import Track, load_track
-from gate_racer.vehicle.doubt import Doubt
-from gate_racer.vehicle.errors import UserError, exit_code
 from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.uncertainty import Doubt
 from gate_racer.vehicle.vehicle import load_vehicle
 
 LEVELS = (0.001, 0.01, 0.05, 0.16, 0.5)  # probabilities of margins below the predicted quantiles

@@ -16,11 +16,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from gate_racer.benchmarks.campaign.campaign import commit
-from gate_racer.benchmarks.campaign.store import Store
-from gate_racer.benchmarks.campaign.worlds import costs
-from gate_racer.vehicle.errors import UserError, exit_code
-from gate_racer.vehicle.files import write_file
+from gate_racer.common.errors import UserError, exit_code
+from gate_racer.common.files import write_file
+from gate_racer.race.campaign.campaign import commit
+from gate_racer.race.campaign.store import Store
+from gate_racer.race.campaign.worlds import costs
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results"

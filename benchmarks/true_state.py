@@ -18,29 +18,27 @@ from typing import Any
 import numpy as np
 
 from gate_racer.benchmarks.tables import Result, conclude, script
+from gate_racer.common.errors import exit_code
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.mpc.adaptation import load_adaptation
 from gate_racer.mpc.control import Source
 from gate_racer.mpc.controller import Controller
-from gate_racer.mpc.problem.problem import Problem
-from gate_racer.mpc.problem.settings import CONTROLLERS, load_settings
+from gate_racer.mpc.problem import CONTROLLERS, Problem, load_settings
 from gate_racer.mpc.solvers.acados import AcadosSolver
 from gate_racer.mpc.solvers.portable import CasadiSolver
 from gate_racer.mpc.solvers.solver import Solver
-from gate_racer.planner.options import PlanOptions
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.planning import find_or_make_plan
+from gate_racer.planner.task import PlanOptions
 from gate_racer.sim.environment.racing import RacingEnvironment
 from gate_racer.sim.physics.batch import Batch
 from gate_racer.sim.physics.contact import Colliders
-from gate_racer.sim.physics.setting import SETTINGS, make_plant, natural
+from gate_racer.sim.physics.swift_plant import SETTINGS, make_plant, natural
 from gate_racer.sim.referee import Referee, RunStatus
-from gate_racer.sim.worlds.deviations import AS_BELIEVED, AirDeviation, Deviations, PlantDeviation
 from gate_racer.sim.worlds.forces import forces_of
-from gate_racer.sim.worlds.world import World
+from gate_racer.sim.worlds.world import AS_BELIEVED, AirDeviation, Deviations, PlantDeviation, World
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.errors import exit_code
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 PHYSICS_HZ, COMMAND_TICKS = 120.0, 2  # Hz, and ticks between commands: 60 Hz, as on the link

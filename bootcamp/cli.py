@@ -10,21 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from gate_racer.bootcamp.api import Report
-from gate_racer.bootcamp.browser import ADDRESS, BrowserView
 from gate_racer.bootcamp.crew import Crew, ProgramOutcome
-from gate_racer.bootcamp.display import Window
+from gate_racer.bootcamp.display import ADDRESS, BrowserView, Window
 from gate_racer.bootcamp.floor import make_floor
 from gate_racer.bootcamp.generate import generate_track, write_track
-from gate_racer.bootcamp.hints import hint_lines
 from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
-from gate_racer.bootcamp.loader import scenario_of
+from gate_racer.bootcamp.program import hint_lines, scenario_of
 from gate_racer.bootcamp.scenario import Scenario, make_scenario
 from gate_racer.bootcamp.stages import Job, log_of
 from gate_racer.bootcamp.world import DRONES, FILE, MOST, PX_MAX, STEP_MIN_S, Arena, load_world
+from gate_racer.common.command import add_common, complain, perform, remark, write_json
+from gate_racer.common.errors import UserError, say
+from gate_racer.common.files import require_output, write_file
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.command import add_common, complain, perform, remark, write_json
-from gate_racer.vehicle.errors import UserError, say
-from gate_racer.vehicle.files import require_output, write_file
 
 EXIT = {ProgramEnd.ABORTED: 130}
 
@@ -273,7 +271,7 @@ def _grade(arguments: argparse.Namespace, world: Arena) -> int:
 
 def _race(scenario: Scenario, folder: Path) -> int:
     """Plan and fly the same course by the racing stack; return its exit code."""
-    from gate_racer.field import run_mpc  # slow to load
+    from gate_racer.race import run_mpc
 
     assert scenario.course is not None
     track, plans = write_track(scenario.course, folder), folder / "plans"

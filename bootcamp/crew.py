@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
 from gate_racer.bootcamp.api import Report, Status
-from gate_racer.bootcamp.desk import CounterReport, Desk, Failed
-from gate_racer.bootcamp.edges import Mailbox, Queue
+from gate_racer.bootcamp.edges import CounterReport, Desk, Failed, Mailbox, Queue
 from gate_racer.bootcamp.judge import ProgramEnd
-from gate_racer.bootcamp.loader import confine, process_context
-from gate_racer.bootcamp.program import error_line
+from gate_racer.bootcamp.program import confine, error_line, process_context
 from gate_racer.bootcamp.stages import STAGES, Job
-from gate_racer.vehicle.process import leave, shielded
+from gate_racer.common.process import leave, shielded
 
 NEXT = {
     "simulation": ("detection",),

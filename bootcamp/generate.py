@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from gate_racer.bootcamp.world import GATES
+from gate_racer.common.errors import UserError
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import Array
 
 BOUNDS = Bounds((-60.0, -60.0, -16.0), (60.0, 60.0, 0.0))  # m, world NED (chosen)

@@ -17,14 +17,12 @@ import cv2
 
 from gate_racer.bootcamp.display import landing_image
 from gate_racer.bootcamp.drone import Drone
-from gate_racer.bootcamp.hints import hint_lines
 from gate_racer.bootcamp.judge import Judgement, ProgramEnd, Score
-from gate_racer.bootcamp.loader import confine
-from gate_racer.bootcamp.program import error_line
+from gate_racer.bootcamp.program import confine, error_line, hint_lines
 from gate_racer.bootcamp.scenario import Scenario
-from gate_racer.bootcamp.solo import SoloStep, fly_alone
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.process import shielded
+from gate_racer.bootcamp.stages import SoloStep, fly_alone
+from gate_racer.common.errors import UserError
+from gate_racer.common.process import shielded
 
 PATIENCE_S = 120.0  # s for one step, enough for an import on a fully loaded machine
 SHOT_PX = 320  # px, width of a landing image on the page

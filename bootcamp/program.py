@@ -1,9 +1,18 @@
-"""A learner's program: a Python file with `decide(report, pads)`, and optionally `detect(image)`, `locate(box, report)` and
-`SCENARIO`. Its results are validated commands, boxes and places, or an error that names its line."""
+"""A learner's program: loading, common mistakes, and its calls in flight.
 
+Static analysis of a program for common mistakes, without running it.
+
+A learner's program: a Python file with `decide(report, pads)`, and optionally `detect(image)`, `locate(box, report)` and
+`SCENARIO`. Its results are validated commands, boxes and places, or an error that names its line.
+
+First run of a program, in a separate process, so that its statements cannot affect main.
+"""
+
+import ast
 import contextlib
 import dis
 import itertools
+import multiprocessing
 import os
 import runpy
 import signal
@@ -12,18 +21,167 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gate_racer.bootcamp.api import Box, Command, Go, Halt, Land, Location, Null, Report, Unreadable
-from gate_racer.bootcamp.ground import locate
-from gate_racer.bootcamp.hints import NO_RETURN, blanks
-from gate_racer.bootcamp.pads import detect_pads
+from gate_racer.bootcamp.floor import detect_pads, locate
+from gate_racer.common.errors import UserError, one_line, say
+from gate_racer.common.process import end_forked_copies, end_with_parent, leave, limit_memory, shielded
 from gate_racer.sim.view.texture import Image
-from gate_racer.vehicle.errors import UserError, one_line, say
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
+
+NO_RETURN = "does every path through `decide` end in a `return`?"
+CHANGES = {
+    "append",
+    "extend",
+    "add",
+    "update",
+    "insert",
+    "pop",
+    "popleft",
+    "appendleft",
+    "clear",
+    "remove",
+    "setdefault",
+}
+WORKERS = {"detect": "detection", "locate": "geolocation", "decide": "decision"}  # each runs in its own process
+
+
+class Hint(NamedTuple):
+    """Line of a program, and what to check there."""
+
+    line: int
+    text: str
+
+
+def blanks(path: Path) -> list[Hint]:
+    """Return the lines where a value is still `...`, with their comments. A body that is only `...` does not count."""
+    tree, lines = _parsed(path)
+    harmless = set[int]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and isinstance(node.body[-1], ast.Expr):
+            harmless.add(id(node.body[-1].value))
+        if isinstance(node, ast.Subscript):  # a[..., 0], tuple[int, ...]
+            harmless |= {id(child) for child in ast.walk(node.slice)}
+    found = [
+        Hint(node.lineno, lines[node.lineno - 1].partition("#")[2].strip() or "put a value in its place")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value is ... and id(node) not in harmless
+    ]
+    return sorted(found)
+
+
+def hints(path: Path) -> list[Hint]:
+    """Return the probable mistakes in a program; none for a file that does not parse, which fails when it is run."""
+    tree, _ = _parsed(path)
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    found = [*_no_return(functions), *_loops(tree), *_shared(tree, functions)]
+    return sorted(found)
+
+
+def hint_lines(programs: Sequence[Path]) -> list[str]:
+    """Return the hints on several programs, as lines of text."""
+    return [f"hint: {path}:{hint.line}: {hint.text}" for path in programs for hint in hints(path)]
+
+
+def _parsed(path: Path) -> tuple[ast.Module, list[str]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        return ast.parse(text), text.splitlines()
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return ast.Module([], []), []
+
+
+def _no_return(functions: dict[str, ast.FunctionDef]) -> Iterator[Hint]:
+    for name in WORKERS:
+        if name in functions and not _ends(functions[name].body):
+            text = f"`{name}` can end without a `return`, which returns None"
+            yield Hint(functions[name].lineno, text)
+
+
+def _ends(body: list[ast.stmt]) -> bool:
+    """Check whether control never reaches the end of these statements."""
+    match body[-1] if body else None:
+        case ast.Return() | ast.Raise():
+            return True
+        case ast.If(body=yes, orelse=no):
+            return _ends(yes) and _ends(no)
+        case ast.With(body=inner):
+            return _ends(inner)
+        case ast.Try(body=tried, handlers=handlers, orelse=no, finalbody=last):
+            paths = [*(handler.body for handler in handlers), [*tried, *no]]
+            return _ends(last) or all(map(_ends, paths))
+        case ast.Match(cases=cases):
+            return any(_any(case) for case in cases) and all(_ends(case.body) for case in cases)
+        case ast.While(test=ast.Constant(value=forever)):
+            return bool(forever) and not any(isinstance(node, ast.Break) for node in ast.walk(body[-1]))
+    return False
+
+
+def _any(case: ast.match_case) -> bool:
+    """Check whether a case matches any subject."""
+    return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None
+
+
+def _loops(tree: ast.Module) -> Iterator[Hint]:
+    for node in tree.body:
+        if isinstance(node, ast.While):
+            yield Hint(
+                node.lineno,
+                "a loop outside of functions runs before the flight; `decide` is called at every step without it",
+            )
+
+
+def _shared(tree: ast.Module, functions: dict[str, ast.FunctionDef]) -> Iterator[Hint]:
+    """Yield hints on globals that one worker changes and another one reads."""
+    stored = {name.id for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) for name in _targets(node)}
+    used = {worker: _names(worker, functions, set()) & stored for worker in WORKERS if worker in functions}
+    for writer in used:
+        for name, line in sorted(_changed(writer, functions, set())):
+            readers = [other for other in used if other != writer and name in used[other]]
+            if name in stored and readers:
+                text = f"`{name}` is changed in `{writer}` and used in `{readers[0]}`, which run in separate processes"
+                yield Hint(line, f"{text}: a value stored by one is not available to the other")
+
+
+def _targets(node: ast.Assign | ast.AnnAssign) -> Iterator[ast.Name]:
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        yield from (name for name in ast.walk(target) if isinstance(name, ast.Name))
+
+
+def _names(name: str, functions: dict[str, ast.FunctionDef], seen: set[str]) -> set[str]:
+    """Return the names used in a function, and in the file's functions that it calls."""
+    seen.add(name)
+    names = {node.id for node in ast.walk(functions[name]) if isinstance(node, ast.Name)}
+    return names.union(*(_names(other, functions, seen) for other in names & functions.keys() - seen))
+
+
+def _changed(name: str, functions: dict[str, ast.FunctionDef], seen: set[str]) -> set[tuple[str, int]]:
+    """Return the names whose objects a function changes, with line numbers."""
+    seen.add(name)
+    found = set[tuple[str, int]]()
+    for node in ast.walk(functions[name]):
+        match node:
+            case ast.Global(names=names):
+                found |= {(one, node.lineno) for one in names}
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=one), attr=method)) if method in CHANGES:
+                found.add((one, node.lineno))
+            case (
+                ast.Subscript(value=ast.Name(id=one), ctx=ast.Store())
+                | ast.Attribute(value=ast.Name(id=one), ctx=ast.Store())
+            ):
+                found.add((one, node.lineno))
+            case ast.Call(func=ast.Name(id=one)) if one in functions and one not in seen:
+                found |= _changed(one, functions, seen)
+    return found
+
 
 TEXT_MAX = 80  # characters shown of an unreadable command
 BOXES_MAX = 1000  # greatest number of boxes used of an image
@@ -205,3 +363,66 @@ def _limited(path: Path) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+
+
+MEMORY_BYTES = 4 << 30  # limit of one worker; with images of 4096 x 4096 the display needs the most, 1.4 GiB
+PRELOADED = f"{__package__}.crew"  # imports all modules that workers need
+LONGEST_S = LOAD_S * (TIMEOUTS_MAX + 1) + 60.0  # s to start the process and run the file
+
+
+def process_context() -> "SpawnContext | ForkServerContext":
+    """Return a fork-server context with preloaded modules, for fast starts, where available, else a spawn context."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([PRELOADED])
+    return context
+
+
+def scenario_of(path: Path) -> str:
+    """Load a program in a separate process and return the name of its scenario.
+
+    Raises:
+        UserError: it cannot be loaded, see `load_program`, or it ends its own process.
+        SystemExit: it does not end; its process has printed the error.
+    """
+    context = process_context()
+    line, far_end = context.Pipe(duplex=False)
+    process = context.Process(target=_load, args=(path, far_end), name="load", daemon=True)
+    with shielded():
+        process.start()
+    far_end.close()
+    try:
+        problem, scenario = line.recv() if line.poll(LONGEST_S) else (f"{path}: does not end when it is loaded", "")
+    except (EOFError, OSError):
+        process.join(1.0)
+        if process.exitcode == TOLD_CODE:
+            raise SystemExit(2) from None
+        problem, scenario = f"{path}: ends its own process (exit code {process.exitcode}) while it is loaded", ""
+    finally:
+        line.close()
+        process.kill()
+        process.join()
+    if problem:
+        raise UserError(problem)
+    return str(scenario)
+
+
+def confine() -> None:
+    """Confine a process before it runs a learner's program: ignore Ctrl-C, end with main, and limit memory."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # main terminates this process
+    end_with_parent()
+    end_forked_copies()
+    limit_memory(MEMORY_BYTES)
+
+
+def _load(path: Path, line: Connection) -> None:
+    confine()
+    try:
+        answer = "", load_program(path).scenario
+    except UserError as error:
+        answer = str(error), ""
+    except BaseException as error:  # such as a KeyboardInterrupt raised by the program itself
+        answer = f"{path}: {error_line(error)}", ""
+    line.send(answer)
+    leave(0)

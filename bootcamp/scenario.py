@@ -21,11 +21,11 @@ from gate_racer.bootcamp.world import (
     WorldConditions,
     load_world,
 )
+from gate_racer.common.config import load
+from gate_racer.common.errors import UserError
 from gate_racer.link.profile import load_profile, ticks
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
-from gate_racer.vehicle.config import load
-from gate_racer.vehicle.errors import UserError
 
 TASKS = Path(__file__).parent / "tasks.yaml"
 WALL_M = 5.0  # m from the boundary of destinations to the walls (chosen)

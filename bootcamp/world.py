@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate_racer.bootcamp.api import Location
+from gate_racer.common.config import load
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.config import load
 
 FILE = Path(__file__).parent / "world.yaml"
 # Each random quantity has its own stream for a seed.

@@ -1,6 +1,6 @@
 """State estimation of the vehicle from the IMU and from observed gates, with the error-state filter by default.
 
-IMU sample -> eskf/imu_samples.py -> eskf/propagator.py, strapdown.py -> State
+IMU sample -> imu_samples.py -> eskf.py (model/strapdown.py, model/kalman.py) -> State
 Detection, State at exposure -> localisation.py -> perception/association.py -> GateSighting
-GateSighting -> eskf/reprojection.py (predicted corners, Jacobian) -> eskf/filter_state.py (update) -> State
+GateSighting -> model/reprojection.py (predicted corners, Jacobian) -> eskf.py (update) -> State
 """

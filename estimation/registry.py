@@ -2,14 +2,12 @@
 
 import numpy as np
 
-from gate_racer.estimation.drift.drift_estimator import DriftEstimator
-from gate_racer.estimation.drift.drift_filter import RELEASED_NOISE, STRAPDOWN_NOISE, SWIFT_NOISE
-from gate_racer.estimation.drift.pose_fix import PoseFix
-from gate_racer.estimation.eskf.error_state_estimator import ErrorStateEstimator
-from gate_racer.estimation.eskf.imu_samples import Agility
-from gate_racer.estimation.eskf.noise import Noise, of_camera
+from gate_racer.estimation.drift import RELEASED_NOISE, STRAPDOWN_NOISE, SWIFT_NOISE, DriftEstimator, PoseFix
+from gate_racer.estimation.eskf import ErrorStateEstimator
 from gate_racer.estimation.estimator import MapEstimator
-from gate_racer.perception.rims import GateAppearance
+from gate_racer.estimation.imu_samples import Agility
+from gate_racer.model.rims import GateAppearance
+from gate_racer.model.states import Noise, of_camera
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.vehicle import Vehicle
 

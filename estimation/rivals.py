@@ -18,9 +18,9 @@ import numpy as np
 
 from gate_racer.estimation.estimator import State
 from gate_racer.link.messages import RivalState
-from gate_racer.perception.assignment import assign
-from gate_racer.perception.rival import RivalDetection, RivalRanging
-from gate_racer.tracks.grid import MOST
+from gate_racer.perception.association import assign
+from gate_racer.perception.detection import RivalDetection, RivalRanging
+from gate_racer.tracks.track import MOST
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Vector
 from gate_racer.vehicle.statistics import chi2_limit, greatest_sigma, mahalanobis2

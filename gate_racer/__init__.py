@@ -7,11 +7,11 @@ A name is loaded at its first use, since the commands import this package and mu
 HOMES = {  # the module of each name, in the order in which they are learned
     "load_track": "gate_racer.tracks.track",
     "load_vehicle": "gate_racer.vehicle.vehicle",
-    "PlanOptions": "gate_racer.planner.options",
+    "PlanOptions": "gate_racer.planner.task",
     "make_plan": "gate_racer.planner.planning",
     "Plan": "gate_racer.planner.plan",
     "read_plan": "gate_racer.planner.plan",
-    "make_controller": "gate_racer.mpc.make",
+    "make_controller": "gate_racer.mpc.controller",
     "make_estimator": "gate_racer.estimation.registry",
     "open_detector": "gate_racer.perception.registry",
     "load_profile": "gate_racer.link.profile",
@@ -19,25 +19,25 @@ HOMES = {  # the module of each name, in the order in which they are learned
     "Simulator": "gate_racer.sim.simulator",
     "Batch": "gate_racer.sim.physics.batch",
     "RacingEnvironment": "gate_racer.sim.environment.racing",
-    "UserError": "gate_racer.vehicle.errors",
+    "UserError": "gate_racer.common.errors",
 }
 
 TYPE_CHECKING = False  # as of `typing`, which is not loaded for it
 if TYPE_CHECKING:
+    from gate_racer.common.errors import UserError as UserError
     from gate_racer.estimation.registry import make_estimator as make_estimator
     from gate_racer.link.profile import load_profile as load_profile
-    from gate_racer.mpc.make import make_controller as make_controller
+    from gate_racer.mpc.controller import make_controller as make_controller
     from gate_racer.perception.registry import open_detector as open_detector
-    from gate_racer.planner.options import PlanOptions as PlanOptions
     from gate_racer.planner.plan import Plan as Plan
     from gate_racer.planner.plan import read_plan as read_plan
     from gate_racer.planner.planning import make_plan as make_plan
+    from gate_racer.planner.task import PlanOptions as PlanOptions
     from gate_racer.sim.environment.racing import RacingEnvironment as RacingEnvironment
     from gate_racer.sim.physics.batch import Batch as Batch
     from gate_racer.sim.simulator import Simulator as Simulator
     from gate_racer.sim.worlds.world import as_believed as as_believed
     from gate_racer.tracks.track import load_track as load_track
-    from gate_racer.vehicle.errors import UserError as UserError
     from gate_racer.vehicle.vehicle import load_vehicle as load_vehicle
 
     __version__: str
@@ -54,7 +54,7 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         from importlib.metadata import version
 
-        from gate_racer.vehicle.launch import DISTRIBUTION
+        from gate_racer.common.launch import DISTRIBUTION
 
         return version(DISTRIBUTION)
     if name not in HOMES:

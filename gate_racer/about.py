@@ -5,22 +5,22 @@ import sys
 from pathlib import Path
 
 from gate_racer.commands import COMMANDS
+from gate_racer.common.command import add_common, perform, write_json
+from gate_racer.common.config import names
+from gate_racer.common.errors import say
+from gate_racer.common.files import read_bytes, write_file
+from gate_racer.common.launch import DISTRIBUTION
 from gate_racer.completion import SHELLS, completion
 from gate_racer.doctor import examine
 from gate_racer.estimation.registry import ESTIMATORS
 from gate_racer.link.msp.profile import FOLDER as MSP_PROFILES
 from gate_racer.link.profile import FOLDER as PROFILES
 from gate_racer.mpc.policy.policy import names as policies
-from gate_racer.mpc.problem.settings import CONTROLLERS
+from gate_racer.mpc.problem import CONTROLLERS
 from gate_racer.perception.registry import DETECTORS
 from gate_racer.sim.view.look import FOLDER as LOOKS
 from gate_racer.sim.worlds.distribution import FOLDER as WORLDS
 from gate_racer.tracks.track import FOLDER as TRACKS
-from gate_racer.vehicle.command import add_common, perform, write_json
-from gate_racer.vehicle.config import names
-from gate_racer.vehicle.errors import say
-from gate_racer.vehicle.files import read_bytes, write_file
-from gate_racer.vehicle.launch import DISTRIBUTION
 from gate_racer.vehicle.vehicle import FOLDER as VEHICLES
 
 EXAMPLES = TRACKS.parent / "examples"

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from gate_racer.vehicle.launch import DISTRIBUTION, launch
+from gate_racer.common.launch import DISTRIBUTION, launch
 
 COMMANDS = {  # module of each command, with a `main` and a `parser`
     "plan-track": "gate_racer.planner.cli",
-    "run-mpc": "gate_racer.field.run_mpc",
-    "race-sim": "gate_racer.sim.cli",
-    "race-bench": "gate_racer.benchmarks.campaign.cli",
+    "run-mpc": "gate_racer.race.run_mpc",
+    "race-sim": "gate_racer.race.race_sim",
+    "race-bench": "gate_racer.race.campaign.cli",
     "replay-flight": "gate_racer.pilot.replay",
     "fly-report": "gate_racer.field.report.cli",
     "probe-link": "gate_racer.field.probe.cli",

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
+from gate_racer.common.config import names
+from gate_racer.common.errors import UserError
 from gate_racer.link.msp.profile import FOLDER as MSP_PROFILES
 from gate_racer.link.profile import FOLDER as PROFILES
 from gate_racer.sim.view.look import FOLDER as LOOKS
 from gate_racer.sim.worlds.distribution import FOLDER as WORLDS
 from gate_racer.tracks.track import FOLDER as TRACKS
-from gate_racer.vehicle.config import names
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.vehicle import FOLDER as VEHICLES
 
 SHELLS = ("bash", "zsh", "fish")

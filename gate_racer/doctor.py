@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from gate_racer.common.cache import cache_folder
+from gate_racer.common.errors import UserError, one_line
 from gate_racer.link.profile import load_profile
 from gate_racer.link.sockets import LinkError, bind_udp
 from gate_racer.mpc.solvers.acados import WHEEL, AcadosMissingError, import_template
-from gate_racer.planner.problem.compiled import find_compiler
+from gate_racer.planner.nlp import find_compiler
 from gate_racer.sim.view.look import load_look
 from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.cache import cache_folder
-from gate_racer.vehicle.errors import UserError, one_line
 from gate_racer.vehicle.vehicle import load_vehicle
 
 CORES = 2  # pilot and perception; a simulator on the same machine needs one more

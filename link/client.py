@@ -10,7 +10,6 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link.framing import Counters, Framing
 from gate_racer.link.mavlink import (
     CLIENT,
     IGNORE_ATTITUDE,
@@ -18,6 +17,9 @@ from gate_racer.link.mavlink import (
     IGNORE_THRUST,
     RATES_RAD_S,
     RIVAL,
+    Counters,
+    Framing,
+    SigningKey,
     finite,
     milliseconds,
     scaled,
@@ -48,7 +50,6 @@ from gate_racer.link.messages import (
     Telemetry,
     TimesyncReply,
 )
-from gate_racer.link.peer import is_autopilot
 from gate_racer.link.profile import Profile
 from gate_racer.link.px4 import (
     CUSTOM,
@@ -62,7 +63,7 @@ from gate_racer.link.px4 import (
     result_name,
 )
 from gate_racer.link.race import RaceReader
-from gate_racer.link.signing import SigningKey
+from gate_racer.link.sockets import is_autopilot
 from gate_racer.vehicle.rotation import from_euler
 
 MOST_REQUESTS = 16  # TIMESYNC requests kept: a flood must not cost memory

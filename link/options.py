@@ -5,10 +5,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from gate_racer.link.mavlink import SigningKey, read_key
 from gate_racer.link.msp.ports import CONSENT_OPTION, SAFETY_PAGE
-from gate_racer.link.peer import Address
-from gate_racer.link.signing import SigningKey, read_key
-from gate_racer.link.sockets import listening_host, parse_address, parse_peer
+from gate_racer.link.sockets import Address, listening_host, parse_address, parse_peer
 
 
 @dataclass(frozen=True)

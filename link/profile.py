@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
+from gate_racer.common.config import load_named
+from gate_racer.common.errors import UserError
 from gate_racer.link.mavlink import SIMULATOR_SYSTEM
-from gate_racer.vehicle.config import load_named
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import Vector
 
 FOLDER = Path(__file__).parent / "profiles"

@@ -9,7 +9,7 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.vehicle.errors import one_line
+from gate_racer.common.errors import one_line
 
 SET_MODE, SET_MESSAGE_INTERVAL = dialect.MAV_CMD_DO_SET_MODE, dialect.MAV_CMD_SET_MESSAGE_INTERVAL
 FORCE = 21196  # param2 of MAV_CMD_COMPONENT_ARM_DISARM: disarm in the air too

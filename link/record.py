@@ -9,7 +9,7 @@ from typing import Any
 
 from mcap.writer import Writer
 
-from gate_racer.vehicle.errors import UserError
+from gate_racer.common.errors import UserError
 
 NO_SCHEMA = 0  # schema_id of a channel without a schema (MCAP specification)
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import lz4.frame
 import zstandard
 
-from gate_racer.vehicle.files import CAUSES, FileError, parse_json
+from gate_racer.common.files import CAUSES, FileError, parse_json
 
 MAGIC = b"\x89MCAP0\r\n"
 HEAD = struct.Struct("<BQ")  # opcode, length

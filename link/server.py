@@ -1,27 +1,52 @@
 """The simulator's end of MAVLink 2: bytes to typed messages, and back. VADR-TS-002, 4.3 to 4.5.
 
+Decoding of SET_ATTITUDE_TARGET and SET_POSITION_TARGET_LOCAL_NED by type mask and frame. VADR-TS-002, 3.8 and 4.3.
+
+MAVLink defines the bits: ATTITUDE_TARGET_TYPEMASK, POSITION_TARGET_TYPEMASK, MAV_FRAME. Ignored fields may hold anything.
+What cannot be flown becomes a `Refusal` with its reason; docs/vadr.md lists how ambiguities are resolved.
+
+Minimal services that MAVSDK, MAVProxy and QGroundControl require of an autopilot before flight: a mode that can be set, a
+version, a parameter, the state of health and a home position. MAVLink's command, parameter and mode services.
+
+The vehicle follows set-points in every mode; the mode is only stored and reported.
+
+The simulator's end of MAVLink 2: bytes to typed messages, and back. VADR-TS-002, 4.3 to 4.5.
+
 No sockets, no clock. Decoding never raises, whatever the bytes: unusable input is counted and dropped. The profile's signs
 and gains are applied to outgoing and removed from incoming messages.
 """
 
+import enum
+import struct
+from dataclasses import dataclass
 from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link.framing import Counters, Framing
-from gate_racer.link.ground import GroundStationServices
 from gate_racer.link.mavlink import (
     ACCEL_AND_GYRO,
+    IGNORE_ATTITUDE,
+    IGNORE_RATE,
+    IGNORE_THRUST,
+    RATES_RAD_S,
     RIVAL,
+    THRUST_BODY,
     UNMEASURED,
+    Counters,
+    Framing,
+    SigningKey,
+    finite,
     milliseconds,
     scaled,
+    unit,
 )
 from gate_racer.link.messages import (
     ARM_COMMAND,
     Ack,
     Arm,
     Attitude,
+    AttitudeTarget,
+    Axes,
     ClientHeartbeat,
     Collision,
     Command,
@@ -35,10 +60,12 @@ from gate_racer.link.messages import (
     Motors,
     Odometry,
     Outgoing,
+    PositionTarget,
     RaceStatus,
     Reset,
     RivalState,
     StatusText,
+    TargetFrame,
     TimesyncRequest,
     TrackMap,
     UnknownCommand,
@@ -46,9 +73,193 @@ from gate_racer.link.messages import (
 from gate_racer.link.profile import Profile
 from gate_racer.link.px4 import text_packets
 from gate_racer.link.race import map_messages, status_message
-from gate_racer.link.setpoints import Fault, Refusal, attitude_target, position_target
-from gate_racer.link.signing import SigningKey
-from gate_racer.vehicle.rotation import to_euler
+from gate_racer.vehicle.rotation import Vector, to_euler
+
+ATTITUDE_BITS = sum(IGNORE_RATE) | RATES_RAD_S | THRUST_BODY | IGNORE_THRUST | IGNORE_ATTITUDE
+FORCE = dialect.POSITION_TARGET_TYPEMASK_FORCE_SET
+POSITION_BITS = 2 * dialect.POSITION_TARGET_TYPEMASK_YAW_RATE_IGNORE - 1
+AXES, YAW, YAW_RATE = 9, 10, 11  # bits 0 to 8 ignore position, velocity and acceleration
+FRAMES = {
+    dialect.MAV_FRAME_LOCAL_NED: TargetFrame.LOCAL,
+    dialect.MAV_FRAME_LOCAL_OFFSET_NED: TargetFrame.OFFSET,
+    dialect.MAV_FRAME_BODY_NED: TargetFrame.BODY,
+    dialect.MAV_FRAME_BODY_OFFSET_NED: TargetFrame.BODY,
+    dialect.MAV_FRAME_BODY_FRD: TargetFrame.BODY,
+}
+HEADER_BYTES = 10  # bytes of MAVLink 2 before the payload
+BODY_THRUST = struct.Struct("<3f")  # extension `thrust_body`, which older definitions of the message lack
+BODY_THRUST_AT = HEADER_BYTES + int(dialect.MAVLink_set_attitude_target_message.unpacker.size)
+
+
+class Fault(enum.StrEnum):
+    """Reason why a set-point or an arm command is dropped."""
+
+    MASK = "type mask"
+    FRAME = "coordinate frame"
+    NOT_FINITE = "not finite"
+    VALUE = "value"
+    TARGET = "target system"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A set-point or command that is not executed."""
+
+    fault: Fault
+    reason: str
+
+
+def attitude_target(message: Any, profile: Profile) -> AttitudeTarget | Refusal:
+    """Return the target of a SET_ATTITUDE_TARGET with a profile's gains."""
+    mask = message.type_mask
+    by_rates, no_thrust = bool(mask & IGNORE_ATTITUDE), bool(mask & IGNORE_THRUST and not mask & THRUST_BODY)
+    if mask & ~ATTITUDE_BITS:
+        return Refusal(Fault.MASK, f"type mask {mask}: bit {mask & ~ATTITUDE_BITS} is undefined")
+    if by_rates and no_thrust and all(mask & ignore for ignore in IGNORE_RATE):
+        return Refusal(Fault.MASK, f"type mask {mask} ignores attitude, rates and thrust: at least one must be set")
+    requested = message.body_roll_rate, message.body_pitch_rate, message.body_yaw_rate
+    p, q, r = (0.0 if mask & ignore else rate for rate, ignore in zip(requested, IGNORE_RATE, strict=True))
+    omega = profile.gain(bool(mask & RATES_RAD_S)).to_body((p, q, r))
+    throttle = 0.0 if no_thrust else message.thrust
+    if mask & THRUST_BODY:
+        x, y, z = _thrust_body(message)
+        if x or y:
+            return Refusal(Fault.VALUE, f"thrust_body ({x:g}, {y:g}, {z:g}): only thrust along z is possible")
+        throttle = -z
+    if not finite((*omega, throttle)) or not (by_rates or finite(message.q)):
+        return Refusal(Fault.NOT_FINITE, "SET_ATTITUDE_TARGET holds a field that is not finite")
+    q_wb = unit(message.q) or ((1.0, 0.0, 0.0, 0.0) if by_rates else None)
+    if q_wb is None:
+        return Refusal(Fault.VALUE, "SET_ATTITUDE_TARGET.q is zero: must be a unit quaternion")
+    return AttitudeTarget(q_wb, omega, min(1.0, max(0.0, throttle)), by_rates, no_thrust)
+
+
+def _thrust_body(message: Any) -> Vector:
+    """Return the extension field, -1..1, body FRD. MAVLink truncates trailing zeros of a payload."""
+    payload = bytes(message.get_msgbuf() or b"")
+    signature = int(dialect.MAVLINK_SIGNATURE_BLOCK_LEN) if payload[2:3] == b"\x01" else 0
+    end = len(payload) - 2 - signature
+    field = payload[BODY_THRUST_AT : min(end, BODY_THRUST_AT + BODY_THRUST.size)]
+    x, y, z = BODY_THRUST.unpack(field.ljust(BODY_THRUST.size, b"\0"))
+    return x, y, z
+
+
+def position_target(message: Any) -> PositionTarget | Refusal:
+    """Return the target of a SET_POSITION_TARGET_LOCAL_NED."""
+    mask, frame = message.type_mask, FRAMES.get(message.coordinate_frame)
+    if frame is None:
+        known = ", ".join(map(str, FRAMES))
+        return Refusal(Fault.FRAME, f"coordinate frame {message.coordinate_frame}: must be one of {known}")
+    if mask & ~POSITION_BITS:
+        return Refusal(Fault.MASK, f"type mask {mask}: bit {mask & ~POSITION_BITS} is undefined")
+    p_v = message.x, message.y, message.z, message.vx, message.vy, message.vz
+    values = (*p_v, message.afx, message.afy, message.afz)
+    axes = [None if mask & 1 << bit else value for bit, value in enumerate(values)]
+    yaw, yaw_rate = (None if mask & 1 << bit else v for bit, v in ((YAW, message.yaw), (YAW_RATE, message.yaw_rate)))
+    requested = [value for value in (*axes, yaw, yaw_rate) if value is not None]
+    if not requested:
+        return Refusal(Fault.MASK, f"type mask {mask} ignores every field: at least one must be set")
+    if mask & FORCE and any(axis is not None for axis in axes[6:]):
+        return Refusal(
+            Fault.MASK, f"type mask {mask} requests forces: only accelerations are supported, with bit {FORCE} clear"
+        )
+    if not finite(requested):
+        return Refusal(Fault.NOT_FINITE, "SET_POSITION_TARGET_LOCAL_NED holds a field that is not finite")
+    p, v, a = (_axes(axes[k : k + 3]) for k in (0, 3, 6))
+    return PositionTarget(p, v, yaw, yaw_rate, frame, a)
+
+
+def _axes(values: list[float | None]) -> Axes:
+    x, y, z = values
+    return x, y, z
+
+
+PARAMETER = "SYSID_THISMAV"  # the only one, so that a download of all parameters ends
+SET_MODE, REQUEST_MESSAGE = dialect.MAV_CMD_DO_SET_MODE, dialect.MAV_CMD_REQUEST_MESSAGE
+REQUEST_VERSION = dialect.MAV_CMD_REQUEST_AUTOPILOT_CAPABILITIES
+CAPABILITIES = (
+    dialect.MAV_PROTOCOL_CAPABILITY_MAVLINK2
+    | dialect.MAV_PROTOCOL_CAPABILITY_SET_ATTITUDE_TARGET
+    | dialect.MAV_PROTOCOL_CAPABILITY_SET_POSITION_TARGET_LOCAL_NED
+)
+SENSORS = (
+    dialect.MAV_SYS_STATUS_SENSOR_3D_GYRO
+    | dialect.MAV_SYS_STATUS_SENSOR_3D_ACCEL
+    | dialect.MAV_SYS_STATUS_SENSOR_ANGULAR_RATE_CONTROL
+    | dialect.MAV_SYS_STATUS_SENSOR_ATTITUDE_STABILIZATION
+    | dialect.MAV_SYS_STATUS_PREARM_CHECK
+)
+NO_BATTERY = 0xFFFF, -1, -1  # mV, cA, %: not measured
+PARAMETER_INDEX_BY_NAME = -1  # param_index of a request by name (MAVLink PARAM_REQUEST_READ)
+
+
+class GroundStationServices:
+    """Ground-station services of one autopilot."""
+
+    def __init__(self, system: int):
+        self._system = system
+        self._home: tuple[float, float, float] | None = None
+        self.mode = 0  # HEARTBEAT.custom_mode, in PX4's form: main mode << 16 | sub-mode << 24
+
+    def status(self, status: GroundStatus) -> list[Any]:
+        """Return SYS_STATUS, EXTENDED_SYS_STATE and HOME_POSITION."""
+        self._home = status.home_w
+        landed = dialect.MAV_LANDED_STATE_ON_GROUND if status.landed else dialect.MAV_LANDED_STATE_IN_AIR
+        return [
+            dialect.MAVLink_sys_status_message(SENSORS, SENSORS, SENSORS, 0, *NO_BATTERY, 0, 0, 0, 0, 0, 0),
+            dialect.MAVLink_extended_sys_state_message(dialect.MAV_VTOL_STATE_UNDEFINED, landed),
+            self._home_position(),
+        ]
+
+    def answers(self, message: Any) -> list[Any] | None:
+        """Return the packets that answer a packet; None if it is not one of these services."""
+        match message:
+            case dialect.MAVLink_command_long_message() if message.command == SET_MODE:
+                if not all(0 <= number <= 0xFF for number in (message.param2, message.param3)):  # False for NaN too
+                    return [_ack(SET_MODE, dialect.MAV_RESULT_DENIED)]
+                self.mode = int(message.param2) << 16 | int(message.param3) << 24
+                return [_ack(SET_MODE, dialect.MAV_RESULT_ACCEPTED)]
+            case dialect.MAVLink_set_mode_message():
+                self.mode = message.custom_mode
+                return []
+            case dialect.MAVLink_command_long_message() if message.command == REQUEST_MESSAGE:
+                return self._requested(message.param1)
+            case dialect.MAVLink_command_long_message() if message.command == REQUEST_VERSION:
+                return [_ack(REQUEST_VERSION, dialect.MAV_RESULT_ACCEPTED), self._version()]
+            case dialect.MAVLink_param_request_list_message():
+                return [self._parameter()]
+            case dialect.MAVLink_param_request_read_message() | dialect.MAVLink_param_set_message():
+                index = getattr(message, "param_index", PARAMETER_INDEX_BY_NAME)
+                known = message.param_id == PARAMETER if index == PARAMETER_INDEX_BY_NAME else index == 0
+                return [self._parameter()] if known else []
+        return None
+
+    def _requested(self, number: float) -> list[Any]:
+        makers = {dialect.MAVLINK_MSG_ID_AUTOPILOT_VERSION: self._version}
+        if self._home is not None:
+            makers[dialect.MAVLINK_MSG_ID_HOME_POSITION] = self._home_position
+        make = makers.get(number)
+        if make is None:
+            return [_ack(REQUEST_MESSAGE, dialect.MAV_RESULT_UNSUPPORTED)]
+        return [_ack(REQUEST_MESSAGE, dialect.MAV_RESULT_ACCEPTED), make()]
+
+    def _version(self) -> Any:
+        nowhere = [0] * 8
+        return dialect.MAVLink_autopilot_version_message(CAPABILITIES, 0, 0, 0, 0, nowhere, nowhere, nowhere, 0, 0, 1)
+
+    def _home_position(self) -> Any:
+        """Return the position of the pad; the world has no geodetic reference (VADR-TS-002, 3.3)."""
+        assert self._home is not None
+        return dialect.MAVLink_home_position_message(0, 0, 0, *self._home, (1.0, 0.0, 0.0, 0.0), 0.0, 0.0, 0.0)
+
+    def _parameter(self) -> Any:
+        kind = dialect.MAV_PARAM_TYPE_REAL32
+        return dialect.MAVLink_param_value_message(PARAMETER.encode(), float(self._system), kind, 1, 0)
+
+
+def _ack(command: int, result: int) -> Any:
+    return dialect.MAVLink_command_ack_message(command, result)
+
 
 Request = Command | ClientHeartbeat | Hold | TimesyncRequest | UnknownCommand
 HIT_IMPULSE = 1.0  # kg m/s, above which a collision has threat level 2

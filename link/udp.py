@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from gate_racer.link.client import ClientCodec
-from gate_racer.link.framing import Counters
+from gate_racer.link.mavlink import Counters, SigningKey
 from gate_racer.link.messages import (
     AttitudeTarget,
     Command,
@@ -18,10 +18,8 @@ from gate_racer.link.messages import (
     TimesyncReply,
     VideoFrame,
 )
-from gate_racer.link.peer import Address, Peer
 from gate_racer.link.profile import Profile
-from gate_racer.link.signing import SigningKey
-from gate_racer.link.sockets import LOOPBACK, bind_udp, drain
+from gate_racer.link.sockets import LOOPBACK, Address, Peer, bind_udp, drain
 from gate_racer.link.video import Reassembler, VideoCounters
 
 VIDEO_BUFFER_BYTES = 4 << 20  # some dozens of images
@@ -71,7 +69,7 @@ class RateGuard:
 
 
 class MavlinkClient:
-    """The pilot's MAVLink socket. The simulator is the first autopilot received, see `link.peer`; all others are ignored."""
+    """The pilot's MAVLink socket. The simulator is the first autopilot received, see `link.sockets`; all others are ignored."""
 
     def __init__(
         self, host: str, port: int, profile: Profile, peer: Address | None = None, key: SigningKey | None = None

@@ -1,7 +1,20 @@
-"""Outputs of a controller: a command with its diagnostics, and the vehicle parameters estimated in flight."""
+"""Outputs of a controller, and the estimated offsets of a plan's gates from the map.
+
+Outputs of a controller: a command with its diagnostics, and the vehicle parameters estimated in flight.
+
+Estimated offsets of a plan's gates from the map, their uncertainty, and the resulting shift of the plan's line.
+
+Between gates k and k+1, at the fraction s of the plan's time from one to the next, the line is shifted by
+
+    d(s) = o_k + (o_k+1 - o_k) (3 s^2 - 2 s^3)
+
+with zero offset at the start, on the pad, unless another is set.
+"""
 
 import enum
 from dataclasses import dataclass
+
+import numpy as np
 
 from gate_racer.vehicle.rotation import Array
 
@@ -40,3 +53,41 @@ class EstimatedParameters:
     lift_1_m: float  # 1/m, thrust gained per squared speed across the rotors
     delay_s: float  # s, from a command to its effect by the IMU's timestamps
     rate_lag_scale: float  # -
+
+
+class CourseBelief:
+    """Offsets and standard deviations of the gates, by their number in the plan; initially zero."""
+
+    def __init__(self, gates_s: Array):
+        """`gates_s` (G,): plan times at which the gates are passed, s."""
+        self._knots_s = np.concatenate([[0.0], gates_s])
+        self._offsets = np.zeros((len(gates_s) + 1, 3))  # m, of the pad and of the gates
+        self._sigmas_m = np.zeros(len(gates_s) + 1)
+
+    def set_offset(self, number: int, offset_w: Array, sigma_m: float) -> None:
+        """Set the offset of gate `number` from the map, offset_w (3,) m, world NED, and its std across the opening, sigma_m."""
+        self._offsets[number + 1], self._sigmas_m[number + 1] = offset_w, sigma_m
+
+    def set_start_offset(self, offset_w: Array) -> None:
+        """Set the offset of the start from the plan's, offset_w (3,) m, world NED."""
+        self._offsets[0] = offset_w
+
+    def take(self, other: "CourseBelief") -> None:
+        """Copy the offsets of the same gates from another plan's estimate."""
+        self._offsets[:], self._sigmas_m[:] = other._offsets, other._sigmas_m
+
+    def line(self, theta: Array) -> tuple[Array, Array]:
+        """Return the shift of the line at theta (M,), s of plan time, and its derivative: m and m per s of plan time, (M, 3)."""
+        knots_s, offsets = self._knots_s, self._offsets
+        if len(knots_s) == 1:
+            return np.zeros((len(theta), 3)), np.zeros((len(theta), 3))
+        k = np.minimum(np.maximum(knots_s.searchsorted(theta, side="right") - 1, 0), len(knots_s) - 2)
+        span_s = (knots_s[k + 1] - knots_s[k])[:, None]
+        s = np.minimum(np.maximum((theta - knots_s[k])[:, None] / span_s, 0.0), 1.0)
+        step = offsets[k + 1] - offsets[k]
+        return offsets[k] + step * (s * s * (3 - 2 * s)), step * (6 * s * (1 - s) / span_s)
+
+    def gates(self, numbers: np.ndarray) -> tuple[Array, Array]:
+        """Return offsets (M, 3) m and standard deviations (M,) m of gates (M,); numbers past the last gate give the last."""
+        k = np.minimum(numbers + 1, len(self._offsets) - 1)
+        return self._offsets[k], self._sigmas_m[k]

@@ -8,7 +8,7 @@ with the rate loop in place of the paper's moments. Without a plan the vehicle b
 import numpy as np
 
 from gate_racer.mpc.model import ModelParameters, lifted, thrust_needed
-from gate_racer.mpc.problem.stage import REFERENCE
+from gate_racer.mpc.terms import REFERENCE
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.rotation import Array, aligned, conjugate, log, matrix, product
 

@@ -1,4 +1,8 @@
-"""Data association: from detections and a prior of the pose to identified gates and position fixes of the vehicle.
+"""Data association: from detections and a prior of the pose to identified gates and position fixes.
+
+One-to-one assignment of detections to gates, restricted to unambiguous pairs.
+
+Data association: from detections and a prior of the pose to identified gates and position fixes of the vehicle.
 
 The telemetry's attitude is far more accurate than the tilt of a small square, so a fix keeps it and solves for the position
 alone (`position`). Fixes are assigned to gates by their Mahalanobis distance from the prior, all detections of an image at once,
@@ -7,20 +11,96 @@ and an ambiguous detection is rejected.
     pairs by shape -> fixes -> Mahalanobis and reprojection gates -> assignment -> GateSighting
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from gate_racer.perception.assignment import RIVAL, unambiguous
+from gate_racer.common.compiled import compiled
+from gate_racer.model.reprojection import GateSighting
+from gate_racer.model.rims import GateAppearance, GateRims
 from gate_racer.perception.detection import Detection
-from gate_racer.perception.position import PositionFix, locate_camera, ray_fit, rays
-from gate_racer.perception.rims import GateAppearance, GateRims
+from gate_racer.perception.pose import PositionFix, locate_camera, ray_fit, rays
 from gate_racer.tracks.gate import Gate
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices, Mask
 from gate_racer.vehicle.statistics import chi2_limit, greatest_sigma
+
+RIVAL = 2 * math.log(20.0)  # -, -2 log of the least likelihood ratio of a pair to its alternatives (chosen odds)
+FORBIDDEN = 1e9  # cost of an impossible pair, above any sum of possible ones
+
+
+def unambiguous(cost: Array, unassigned: float) -> list[tuple[int, int]]:
+    """Return the unambiguous pairs (row, column) of the likeliest one-to-one assignment.
+
+    A pair is unambiguous if the best assignment without it costs at least `RIVAL` more.
+
+    Args:
+        cost: (D, G), -2 log likelihood of each pair, infinite where impossible.
+        unassigned: cost of leaving a row unassigned, in excess of the most expensive possible pair.
+    """
+    possible = np.isfinite(cost)
+    if not possible.any():
+        return []
+    D, G = cost.shape
+    alone = cost[possible].max() + unassigned
+    table = np.hstack([np.where(possible, cost, FORBIDDEN), np.full((D, D), alone)])
+    rows, columns = np.arange(D), assign(table)
+    best = table[rows, columns].sum()
+    pairs = []
+    for row, column in zip(rows, columns, strict=True):
+        if column < G:
+            without = table.copy()
+            without[row, column] = FORBIDDEN
+            if without[rows, assign(without)].sum() - best > RIVAL:
+                pairs.append((int(row), int(column)))
+    return pairs
+
+
+def assign(cost: Array) -> Indices:
+    """Return the column (D,) of each row in the one-to-one assignment of least total cost.
+
+    Shortest augmenting paths (Jonker and Volgenant 1987) as in Crouse, "On implementing 2D rectangular assignment algorithms"
+    (2016). SciPy's gives the same result, but costs half a second of import at the start of each process.
+
+    Args:
+        cost: (D, G), finite, D <= G.
+    """
+    return _assign(np.ascontiguousarray(cost, dtype=float))
+
+
+@compiled("i8[:](f8[:,::1])")
+def _assign(cost: Array) -> Indices:
+    D, G = cost.shape
+    of_row, of_column = np.full(D, -1), np.full(G, -1)
+    row_price, column_price = np.zeros(D), np.zeros(G)
+    for first in range(D):
+        # Dijkstra over reduced costs, from a row without a column to the nearest column without a row.
+        far, before, reached = np.full(G, np.inf), np.full(G, -1), np.zeros(G, dtype=np.bool_)
+        row, length, column = first, 0.0, -1
+        while row >= 0:
+            nearest = -1
+            for k in range(G):
+                if not reached[k]:
+                    through = length + cost[row, k] - row_price[row] - column_price[k]
+                    if through < far[k]:
+                        far[k], before[k] = through, row
+                    if nearest < 0 or far[k] < far[nearest]:
+                        nearest = k
+            column, length, reached[nearest] = nearest, far[nearest], True
+            row = of_column[column]
+        row_price[first] += length
+        for k in range(G):
+            if reached[k] and k != column:
+                row_price[of_column[k]] += length - far[k]
+                column_price[k] -= length - far[k]
+        while column >= 0:  # each row on the path takes the column after it
+            row = before[column]
+            of_column[column], of_row[row], column = row, column, of_row[row]
+    return of_row
+
 
 # Possible orders of a clockwise quadrilateral's corners, for a gate seen from the front and from behind.
 ORDERS = np.array([[(start + step * k) % 4 for k in range(4)] for step in (1, -1) for start in range(4)])
@@ -43,26 +123,6 @@ class AssociationConfig:
     lone_false_alarm: float = 0.1  # likewise of single corners
     part_m: float = 1.5  # m, least range of a partial view: nearer, corners outside the image dominate
     lone_m: tuple[float, float] = (2.5, 12.0)  # m, ranges of a single corner; farther it adds nothing to the prior
-
-
-@dataclass(frozen=True, slots=True)
-class GateSighting:
-    """Gate recognised in an image: its measured corners, and the position fix that they give.
-
-    The fixes of one image have the attitude error in common; the corners and their covariances do not contain it.
-    """
-
-    t: float  # s, of exposure
-    gate: int  # index into the associator's gates
-    p_wb: Array  # (3,) m, position fix, world NED
-    cov: Array  # (3, 3) m^2, of the fix
-    by_turn: Array  # (3, 3) m/rad, derivative of the fix with respect to a rotation of the camera, about its own axes
-    range_m: float  # from the fix to the gate's centre
-    corners_px: Array  # (4, 2) in gate order
-    cov_px: Array  # (4, 2, 2) px^2, of each corner
-    visible: Mask  # (4,) corners measured; the others are known in one direction at most, see cov_px
-    corners_w: Array  # (4, 3) m, world NED, of the rim that the corners show
-    detection: int = -1  # index into the image's detections
 
 
 class Pairs(NamedTuple):

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
+from gate_racer.common.errors import UserError
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.detection import Detector
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.errors import UserError
 
 
 def _learned(camera: Camera) -> Detector:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gate_racer.model.rims import NEAR_M, GateRims
 from gate_racer.perception.detection import Detection
-from gate_racer.perception.rims import NEAR_M, GateRims
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array
 

@@ -1,6 +1,6 @@
-"""`run-mpc`: the pilot, which joins estimation, control and the link.
+"""The pilot, which joins estimation, control and the link, and knows no simulator.
 
-command line -> cli.py, arguments.py -> session.py -> run.py, modes.py -> drivers/ (real time or lock-step)
 messages, images -> pilot.py: handshake.py until GO, then estimator and guidance/ -> commands
+socket -> live.py, or lockstep.py where the simulator waits; images -> perception_process.py
 flight -> records/ -> log, result, live view
 """

@@ -13,18 +13,18 @@ from typing import Any
 import cv2
 import numpy as np
 
+from gate_racer.common.command import add_common, perform, remark, write_json
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import read_bytes, reading, require_output, write_file
+from gate_racer.common.images import IMAGE_BYTES
 from gate_racer.link.record_reader import read_records
+from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection, decode
 from gate_racer.perception.pose import gate_pose
 from gate_racer.perception.registry import DETECTORS, open_detector
-from gate_racer.perception.rims import GateAppearance
 from gate_racer.perception.roi import RoiPredictor
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.command import add_common, perform, remark, write_json
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.files import read_bytes, reading, require_output, write_file
-from gate_racer.vehicle.image_file import IMAGE_BYTES
 from gate_racer.vehicle.vehicle import load_vehicle
 
 IMAGES = (".jpg", ".jpeg", ".png")

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from gate_racer.estimation.estimator import State
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.mpc.control import Control
-from gate_racer.perception.detection import Detection
-from gate_racer.perception.rival import RivalDetection
+from gate_racer.perception.detection import Detection, RivalDetection
 from gate_racer.perception.roi import SearchWindow
 
 

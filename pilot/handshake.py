@@ -1,28 +1,149 @@
 """The handshake with a simulator, from its first message to an armed vehicle at GO, and the watch over its arming.
 
+Motion detection on the pad, robust to IMU noise: compares means, and allows for the difference that noise explains.
+
+Entry into PX4's OFFBOARD mode: a stream of set-points, then the mode, then arming; and detection of leaving it.
+
+PX4 user guide, "Offboard Mode".
+
+The handshake with a simulator, from its first message to an armed vehicle at GO, and the watch over its arming.
+
 wait_link -> calibrate -> wait_go -> arm -> launch; if the start of the race disarms, launch leads back to arm. With PX4,
-arming is preceded by a stream of set-points and the mode OFFBOARD (`pilot.offboard`), and leaving that mode ends the flight.
+arming is preceded by a stream of set-points and the mode OFFBOARD (`pilot.handshake`), and leaving that mode ends the flight.
 """
+
+from collections import deque
 
 import numpy as np
 
 from gate_racer.link.messages import (
     ARM_COMMAND,
+    MODE_COMMAND,
+    WARNING,
     Ack,
     Arm,
     Attitude,
+    AttitudeTarget,
     Command,
+    EnterOffboard,
     Farewell,
     Heartbeat,
     Imu,
     RaceStatus,
+    StatusText,
     Telemetry,
 )
-from gate_racer.link.profile import Profile
+from gate_racer.link.profile import OffboardRules, Profile
 from gate_racer.pilot.flight import DetectedImage, End, EndReason, Phase
-from gate_racer.pilot.offboard import OffboardEntry
 from gate_racer.pilot.preflight import Preflight
-from gate_racer.pilot.rest import RestWatch
+from gate_racer.vehicle.rotation import Array
+
+MOVED = np.array([1.5, 1.5, 1.5, 0.3, 0.3, 0.3])  # m/s^2 and rad/s, largest change of the mean at rest
+SAMPLES = 12  # samples in a mean: 0.1 to 0.2 s
+SURE = 5.0  # standard deviations of the difference of two means that noise explains
+
+
+class RestWatch:
+    """Comparison of the newest samples with the first ones."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Restart the rest."""
+        self._first = list[Array]()
+        self._newest: deque[Array] = deque(maxlen=SAMPLES)
+
+    def moved(self, sample: Imu) -> bool:
+        """Return whether this sample and those just before it show motion since the first ones."""
+        row = np.array([*sample.accel, *sample.gyro])
+        if len(self._first) < SAMPLES:
+            self._first.append(row)
+        self._newest.append(row)
+        first, newest = np.array(self._first), np.array(self._newest)
+        steps = np.diff(first, axis=0) if len(first) > 1 else np.zeros((1, len(row)))
+        # A difference holds the noise of two samples, as that of two means does.
+        noise = SURE * np.sqrt((steps**2).mean(axis=0) / len(first))
+        return bool((np.abs(newest.mean(axis=0) - first.mean(axis=0)) > MOVED + noise).any())
+
+
+OFFBOARD = "OFFBOARD"
+IDLE = AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.0)
+IDLE_S = 0.05  # s between idle set-points: well within the time-out after which PX4 leaves the mode
+RETRY_S = 0.5  # s between requests
+STALE_BEATS = 2  # consecutive heartbeats of another mode; the first after a switch may be stale
+NAMES = {ARM_COMMAND: "arming", MODE_COMMAND: "OFFBOARD"}
+
+
+class OffboardEntry:
+    """State machine of the OFFBOARD entry: tracks PX4's mode, and `commands` returns the next request."""
+
+    def __init__(self, rules: OffboardRules):
+        self._stream_s = rules.stream_s
+        self.entered = False  # according to PX4's last report
+        self._confirmed, self._other_beats = False, 0  # confirmed by a heartbeat
+        self._streaming_since: float | None = None  # s
+        self._next_idle = self._next_ask = float("-inf")  # s
+        self._mode = self._said = ""
+        self._refused: dict[int, str] = {}  # result by refused command
+
+    @property
+    def refusal(self) -> str:
+        """Return what PX4 has refused last, with its reason if given; empty if nothing."""
+        words = ", ".join(f"{NAMES[command]} is refused ({result})" for command, result in self._refused.items())
+        return f"{words}{self._reason}" if words else ""
+
+    @property
+    def departure(self) -> str:
+        """Return the message for a departure from OFFBOARD, with the new mode and PX4's reason."""
+        return f"the autopilot left OFFBOARD for {self._mode}{self._reason}"
+
+    @property
+    def _reason(self) -> str:
+        return f": {self._said}" if self._said else ""
+
+    def receive(self, message: Telemetry) -> None:
+        """Process one message."""
+        if isinstance(message, Heartbeat):
+            self._receive_mode(message.mode)
+        elif isinstance(message, Ack) and message.command in NAMES:
+            if message.accepted:
+                self._refused.pop(message.command, None)
+                if message.command == MODE_COMMAND:
+                    self.entered, self._other_beats = True, 0
+            else:
+                self._refused[message.command] = message.result
+        elif isinstance(message, StatusText) and message.severity <= WARNING:
+            self._said = message.text
+
+    def _receive_mode(self, mode: str) -> None:
+        self._mode = mode
+        if mode == OFFBOARD:
+            self.entered = self._confirmed = True
+            self._other_beats = 0
+            self._refused.pop(MODE_COMMAND, None)
+            return
+        self._other_beats += 1
+        if self._confirmed or self._other_beats >= STALE_BEATS:
+            self.entered = self._confirmed = False
+
+    def commands(self, t: float) -> list[Command]:
+        """Return the commands before the flight at time t (s): idle set-points, then the mode, then arming."""
+        idle = self.idle(t)
+        if self._streaming_since is None:
+            self._streaming_since = t
+        if t < max(self._next_ask, self._streaming_since + self._stream_s + RETRY_S):
+            return idle
+        self._next_ask = t + RETRY_S
+        return [*idle, Arm(True) if self.entered else EnterOffboard()]
+
+    def idle(self, t: float) -> list[Command]:
+        """Return a set-point without thrust when one is due to keep the stream alive."""
+        if t < self._next_idle:
+            return []
+        self._next_idle = t + IDLE_S
+        return [IDLE]
+
 
 REST_S = 1.0  # s at rest, to estimate the IMU biases
 ARM_RETRY_S = 0.5  # s between arming commands

@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from gate_racer.estimation.estimator import AHEAD_S, Estimator, State
-from gate_racer.estimation.imu import StandingImu
 from gate_racer.estimation.localisation import FROM_PAD
 from gate_racer.link.messages import (
     Attitude,
@@ -25,12 +24,13 @@ from gate_racer.link.messages import (
     Telemetry,
 )
 from gate_racer.link.profile import Profile
+from gate_racer.model.imu import StandingImu
+from gate_racer.model.reprojection import GateSighting
 from gate_racer.mpc.control import Control, Source
-from gate_racer.perception.association import GateSighting
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase
-from gate_racer.pilot.guidance.landing import Landing
 from gate_racer.pilot.guidance.protocol import Guidance
+from gate_racer.pilot.guidance.velocity import Landing
 from gate_racer.pilot.handshake import Handshake
 from gate_racer.vehicle.rotation import matrix
 from gate_racer.vehicle.vehicle import Vehicle

@@ -1,4 +1,9 @@
-"""`replay-flight`: repeat perception and estimation on a flight log, compared with the estimate in flight and the truth."""
+"""`replay-flight`: the estimator runs again on a log, and is compared with what was flown.
+
+Given quantities of `replay-flight`: course, vehicle and gate appearance, for our own logs and those of others.
+
+`replay-flight`: repeat perception and estimation on a flight log, compared with the estimate in flight and the truth.
+"""
 
 import argparse
 import base64
@@ -6,29 +11,64 @@ import math
 import sys
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gate_racer.common.command import add_common, perform, write_json
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import file_name, reading, require_named, require_output, within, write_figure
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import FROM_PAD, localise, refocused
 from gate_racer.estimation.registry import DEFAULT, ESTIMATORS, make_estimator
+from gate_racer.link.logs.ratm import read_ratm
 from gate_racer.link.messages import Attitude, Imu
+from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection, Detector, decode
 from gate_racer.perception.registry import CLASSICAL, DETECTORS, open_detector
-from gate_racer.perception.rims import GateAppearance
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.pilot.records.imported import is_imported, read_any_records
-from gate_racer.pilot.replay_setting import setting_of_others, setting_of_own
-from gate_racer.tracks.track import Track
-from gate_racer.vehicle.command import add_common, perform, write_json
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.files import reading, require_named, require_output, write_figure
+from gate_racer.pilot.records.imported import THIN, course_of, is_imported, ratm_course, read_any_records
+from gate_racer.tracks.track import Track, load_track, load_track_of
 from gate_racer.vehicle.rotation import Array
-from gate_racer.vehicle.vehicle import Vehicle
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
+
+IMPORTED_VEHICLE = "swift"  # its IMU noise and agility stand for those of a real racing quadrotor
+
+
+@dataclass(frozen=True)
+class ReplaySetting:
+    """Given quantities of a replay."""
+
+    track: Track
+    vehicle: Vehicle
+    appearance: GateAppearance = field(default_factory=GateAppearance)
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+def setting_of_own(arguments: argparse.Namespace, about: dict[str, Any]) -> ReplaySetting:
+    """Return track and vehicle as requested, or as named by the log: then by name, or within the current folder."""
+    where = arguments.log
+    with reading(where):
+        name = file_name(about["track"], f"{where}: track")
+        vehicle = arguments.vehicle or within(about["vehicle"], f"{where}: vehicle")
+    return ReplaySetting(load_track_of(name, arguments.track), load_vehicle(vehicle))
+
+
+def setting_of_others(arguments: argparse.Namespace) -> ReplaySetting:
+    """Return the setting for a foreign log: the folder's own course, the requested track, or the start position alone."""
+    vehicle = load_vehicle(arguments.vehicle or IMPORTED_VEHICLE)
+    if arguments.log.is_dir():
+        with reading(arguments.log):
+            course = ratm_course(read_ratm(arguments.log))
+        figures = {"mount_error_deg": course.mount_error_deg}
+        track = load_track(arguments.track) if arguments.track else course.track
+        return ReplaySetting(track, replace(vehicle, camera=course.camera), THIN, figures)
+    track = load_track(arguments.track) if arguments.track else course_of(arguments.log)
+    return ReplaySetting(track, vehicle)
+
 
 LOGGED = "logged"  # detections recorded in flight, instead of a detector
 SOURCES = (*DETECTORS, LOGGED)

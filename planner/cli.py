@@ -7,20 +7,18 @@ from itertools import cycle
 from math import isfinite, nan
 from pathlib import Path
 
+from gate_racer.common.command import add_common, perform, remark, write_json
+from gate_racer.common.config import load
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import require_output
 from gate_racer.planner.certificate.certificate import Certificate, certify
-from gate_racer.planner.imported import AS_PUBLISHED, IMPORTED, read_peer_plan
+from gate_racer.planner.imported import AS_PUBLISHED, IMPORTED, read_peer_plan, read_problem
 from gate_racer.planner.models import MODELS
-from gate_racer.planner.options import Initial, PlanOptions
-from gate_racer.planner.peers import read_problem
 from gate_racer.planner.plan import Plan, read_plan, write_plan
 from gate_racer.planner.planning import make_plan, plan_path
-from gate_racer.planner.task import LIMIT_PER_GATE_S, LIMIT_S, Task
+from gate_racer.planner.task import LIMIT_PER_GATE_S, LIMIT_S, Initial, PlanOptions, Task
 from gate_racer.tracks.track import Track, load_track
-from gate_racer.vehicle.command import add_common, perform, remark, write_json
-from gate_racer.vehicle.config import load
-from gate_racer.vehicle.doubt import Doubt
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.files import require_output
+from gate_racer.vehicle.uncertainty import Doubt
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gate_racer.vehicle.dynamics import RATES_U, RATES_X, ROTORS_U, ROTORS_X, authority, rates, rk4, rotors
-from gate_racer.vehicle.layout import Layout
+from gate_racer.vehicle.dynamics import RATES_U, RATES_X, ROTORS_U, ROTORS_X, Layout, authority, rates, rk4, rotors
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import CAUSES, FileError, read_csv, read_json, write_file
 from gate_racer.planner.models import MODELS, Model
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.dynamics import RATES_U, RATES_X, rk4
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.files import CAUSES, FileError, read_csv, read_json, write_file
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
 

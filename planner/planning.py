@@ -3,21 +3,18 @@
 from dataclasses import replace
 from pathlib import Path
 
+from gate_racer.common.config import from_dict
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import FileError, read_json
+from gate_racer.common.process import never_swallowed
 from gate_racer.planner.certificate.certificate import Certificate, certify
-from gate_racer.planner.course.course import resolve
-from gate_racer.planner.doubt.risk_plan import plan_at_risk
-from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.course import resolve
+from gate_racer.planner.nlp import Deadline, IterationCallback, find_compiler
 from gate_racer.planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
-from gate_racer.planner.problem.compiled import find_compiler
-from gate_racer.planner.problem.deadline import Deadline
-from gate_racer.planner.problem.nlp import IterationCallback
-from gate_racer.planner.search.multistart import plans
-from gate_racer.planner.task import Task
+from gate_racer.planner.search import plans
+from gate_racer.planner.task import PlanOptions, Task
+from gate_racer.planner.uncertainty.risk import plan_at_risk
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.config import from_dict
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.files import FileError, read_json
-from gate_racer.vehicle.process import never_swallowed
 from gate_racer.vehicle.vehicle import Vehicle
 
 REPLAN = 0.25  # -, CPU time limit of a solve with updated margins, as a fraction of the search's (chosen)

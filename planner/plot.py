@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import SubFigure
 
-from gate_racer.planner.doubt.statement import FlightRisk, GateRisk
+from gate_racer.common.files import write_figure
 from gate_racer.planner.plan import Plan
+from gate_racer.planner.uncertainty.risk import FlightRisk, GateRisk
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.dynamics import RATES_X
-from gate_racer.vehicle.files import write_figure
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
 

@@ -11,21 +11,18 @@ from math import degrees
 
 import numpy as np
 
-from gate_racer.planner.certificate.passages import beyond, passages, too_near
-from gate_racer.planner.certificate.replay import ReplayedPath
-from gate_racer.planner.course.course import Course, resolve
+from gate_racer.common.errors import UserError
+from gate_racer.planner.certificate.replay import ReplayedPath, beyond, passages, too_near
+from gate_racer.planner.course import Course, resolve
+from gate_racer.planner.mesh import Mesh, first_mesh, intervals
 from gate_racer.planner.models import P, Q, RatesModel, V, W
-from gate_racer.planner.options import Initial, PlanOptions
 from gate_racer.planner.plan import Plan
-from gate_racer.planner.problem.mesh import Mesh, first_mesh, intervals
-from gate_racer.planner.problem.problem import TimeOptimalProblem, flight_block
-from gate_racer.planner.problem.terms import Point
-from gate_racer.planner.search.multistart import as_plan, of_plan
-from gate_racer.planner.search.refinement import COARSE_TOLERANCE, from_nearby
-from gate_racer.planner.task import Task
+from gate_racer.planner.problem import TimeOptimalProblem, flight_block
+from gate_racer.planner.search import COARSE_TOLERANCE, as_plan, from_nearby, of_plan
+from gate_racer.planner.task import Initial, PlanOptions, Task
+from gate_racer.planner.terms import Point
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import Array, Vector, to_euler
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -133,7 +130,7 @@ def _rest_of(rest: Remainder, x0: Array | None) -> Plan:
 def _led(plan: Plan, gates: tuple[Gate, ...]) -> Plan:
     """Shift the plan to the centre of each gate that it does not pass: an initial guess, not necessarily feasible.
 
-    Between gates the shift is that of the controller (`mpc.course_belief`). Without it, a gate moved by 1.3 m is not reached
+    Between gates the shift is that of the controller (`mpc.control`). Without it, a gate moved by 1.3 m is not reached
     within the allowed iterations.
     """
     steps = np.zeros((len(plan.gate_nodes) + 1, 3))

@@ -1,7 +1,7 @@
 """Simulator that speaks VADR-TS-002, as a stand-in for the competition's closed one.
 
 models, deviations -> worlds/ -> World, the truth
-command -> simulator.py: physics/ (plant), sensors.py, referee.py -> messages -> wire/ -> datagrams
+command -> simulator.py: physics/ (plant), referee.py -> messages -> wire/ -> datagrams
 exposure -> view/ -> images, or corners without images
-several simulators -> heat/; behind a flight controller -> betaflight/; for learning -> environment/
+several simulators -> heat.py; behind a flight controller -> betaflight/; for learning -> environment/
 """

@@ -1,10 +1,20 @@
 """Simulator core without sockets or clocks: one `tick` is one physics step, and returns the messages to be sent.
 
+IMU with noise, bias and the deviations of its world, and the attitude telemetry.
+
+Telemetry schedule: every message at its own rate, a divider of the profile's stamping clock.
+
+A message carries the state at its time stamp, interpolated between physics ticks where the two clocks differ. IMU samples
+may repeat the previous values under a new stamp, as in the real simulator.
+
+Simulator core without sockets or clocks: one `tick` is one physics step, and returns the messages to be sent.
+
 Images are not rendered here: a tick may return an `Exposure`, which the driver's camera turns into a `Frame`.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -12,34 +22,196 @@ from gate_racer.link.messages import (
     UNASKED,
     Ack,
     Arm,
+    Attitude,
     ClientHeartbeat,
     Collision,
     Command,
     EnterOffboard,
+    GroundStatus,
+    Heartbeat,
+    Imu,
+    LocalPosition,
+    Motors,
+    Odometry,
     Outgoing,
     PositionTarget,
     Reset,
+    Sensed,
     Struck,
     Telemetry,
+    TimesyncRequest,
 )
 from gate_racer.link.profile import Profile, RateDivider
-from gate_racer.sim.heat.encounter import StateChange
-from gate_racer.sim.heat.traffic import Rival, TrafficView
 from gate_racer.sim.physics.contact import Body, ColliderKind, Colliders, Contact
-from gate_racer.sim.physics.plant import Truth, UnmodelledAcceleration
+from gate_racer.sim.physics.plant import Q, Truth, UnmodelledAcceleration, V, W
 from gate_racer.sim.physics.residual import together
 from gate_racer.sim.physics.rotors_plant import MotorSource
-from gate_racer.sim.physics.setting import Setting, make_plant, natural
+from gate_racer.sim.physics.swift_plant import Setting, make_plant, natural
 from gate_racer.sim.referee import Referee, RunStatus
-from gate_racer.sim.sensors import Sensors
-from gate_racer.sim.telemetry import Reporter
+from gate_racer.sim.traffic import Rival, StateChange, TrafficView
 from gate_racer.sim.wire.position import PositionControl
 from gate_racer.sim.wire.race import RaceClock, track_map
 from gate_racer.sim.worlds.forces import forces_of
-from gate_racer.sim.worlds.video import VideoTransport
-from gate_racer.sim.worlds.world import World
+from gate_racer.sim.worlds.world import ImuDeviation, VideoTransport, World, rotation_vector
+from gate_racer.tracks.track import Start
 from gate_racer.vehicle.dynamics import RATES_X
-from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array, exp, matrix, normalised, product
+from gate_racer.vehicle.vehicle import Vehicle
+
+NO_ERRORS = ImuDeviation()
+OLDEST_S = 0.05  # s, length of the history of specific forces
+
+
+class Sensors:
+    """IMU and attitude of one vehicle; biases are drawn once, noise at every sample, from one random stream.
+
+    measured = (1 + scale) R_sb (true + loss by vibration) + bias + noise
+    """
+
+    def __init__(self, vehicle: Vehicle, rng: np.random.Generator, errors: ImuDeviation = NO_ERRORS):
+        """Draw the biases. `errors`: deviations from the vehicle's file."""
+        self._vehicle, self._imu, self._rng = vehicle, vehicle.imu, rng
+        self._age_s = vehicle.imu.accel_delay_s + errors.accel_age_s
+        self._accel_bias = rng.normal(0.0, self._imu.accel_bias_m_s2, 3) + errors.accel_bias_m_s2
+        self._gyro_bias = rng.normal(0.0, self._imu.gyro_bias_rad_s, 3) + errors.gyro_bias_rad_s
+        self._accel_noise = errors.noise_scale * self._imu.accel_noise_m_s2
+        self._gyro_noise = errors.noise_scale * self._imu.gyro_noise_rad_s
+        R_sb = matrix(exp(rotation_vector(errors.misalignment_deg))).T
+        self._accel_axes = np.diag(1 + np.array(errors.accel_scale)) @ R_sb
+        self._gyro_axes = np.diag(1 + np.array(errors.gyro_scale)) @ R_sb
+        self._attitude_error = exp(rotation_vector(errors.attitude_deg))
+        self._forces: deque[tuple[float, Array]] = deque()  # time and specific force, body axes
+
+    def follow(self, truth: Truth) -> None:
+        """Store the specific force of a tick, for samples that lag it."""
+        if self._age_s:
+            self._forces.append((truth.t, truth.accel_b))
+            while self._forces[0][0] < truth.t - OLDEST_S:
+                self._forces.popleft()
+
+    def _force(self, truth: Truth) -> Array:
+        """Return the specific force (3,), m/s^2, body FRD, delayed by the accelerometer's lag."""
+        if not self._forces:
+            return truth.accel_b
+        t, forces = zip(*self._forces, strict=True)
+        return np.array([np.interp(truth.t - self._age_s, t, axis) for axis in np.transpose(forces)])
+
+    def imu(self, truth: Truth) -> Imu:
+        """Return one HIGHRES_IMU sample at the time of `truth`."""
+        force = self._force(truth) + [0.0, 0.0, self._vehicle.accel_loss(float(truth.x[-1]))]
+        accel = self._accel_axes @ force + self._accel_bias + self._rng.normal(0.0, self._accel_noise, 3)
+        gyro = self._gyro_axes @ truth.x[W] + self._gyro_bias + self._rng.normal(0.0, self._gyro_noise, 3)
+        return Imu(truth.t, tuple(accel.tolist()), tuple(gyro.tolist()))
+
+    def attitude(self, truth: Truth) -> Attitude:
+        """Return one ATTITUDE sample; noise-free, as in the real simulator."""
+        w, x, y, z = (float(part) for part in product(truth.q_wb, self._attitude_error))
+        return Attitude(truth.t, (w, x, y, z))
+
+
+GROUND_HZ = 1.0  # Hz, rate of the ground station's status (chosen)
+Reported = Sensed | Heartbeat | GroundStatus | TimesyncRequest
+IDLE = 0.05  # motor output, 0..1, of armed motors at rest, as observed
+
+
+class Reporter:
+    """Schedules the messages of one vehicle; call `report` at every tick, in order."""
+
+    def __init__(
+        self, profile: Profile, vehicle: Vehicle, start: Start, sensors: Sensors, pose: bool, drift_ppm: float = 0.0
+    ):
+        """Set up the rates of a vehicle's messages.
+
+        Args:
+            start: the vehicle's start, reported as its reference position.
+            pose: whether the true pose is sent as well, at the profile's rates.
+            drift_ppm: drift of the clock that stamps IMU and attitude.
+        """
+        self._profile, self._vehicle, self._start, self._sensors = profile, vehicle, start, sensors
+        self._steps, self._ticks = (Fraction(profile.stamp_hz) / Fraction(profile.physics_hz)).as_integer_ratio()
+
+        def beat(hz: float, enabled: bool = True) -> RateDivider:
+            return RateDivider(hz if enabled else 0.0, profile.stamp_hz)
+
+        self._heartbeat, self._image = beat(profile.heartbeat_hz), beat(profile.video_hz)
+        self._ground, self._timesync = beat(GROUND_HZ, profile.ground_station), beat(profile.timesync_hz)
+        self._imu, self._attitude = beat(profile.imu_hz), beat(profile.attitude_hz)
+        self._motors = beat(profile.motors_hz)
+        self._position, self._odometry = beat(profile.local_position_hz, pose), beat(profile.odometry_hz, pose)
+        self._fresh = RateDivider(min(profile.imu_fresh_hz, profile.imu_hz), profile.imu_hz)
+        self._samples = self._images = 0
+        self._pace = 1 + 1e-6 * drift_ppm
+        self._sample: Imu | None = None
+        self._before: Truth | None = None
+
+    def stamps(self, tick: int) -> range:
+        """Return the steps of the stamping clock within a tick."""
+        return range((tick - 1) * self._steps // self._ticks + 1, tick * self._steps // self._ticks + 1)
+
+    def report(
+        self, tick: int, truth: Truth, armed: bool, landed: bool, resets: int
+    ) -> tuple[list[Reported], list[tuple[int, Truth]]]:
+        """Return the messages of a tick and its exposures: image number and true state at the stamp."""
+        messages: list[Reported] = []
+        exposures = []
+        self._sensors.follow(truth)
+        for n in self.stamps(tick):
+            t = n / self._profile.stamp_hz
+            then = self._at(t, truth)
+            if self._heartbeat(n):
+                messages.append(Heartbeat(t, armed))
+            if self._ground(n):
+                messages.append(GroundStatus(t, landed, self._start.position_m))
+            if self._timesync(n):
+                messages.append(TimesyncRequest(round(t * 1e9)))
+            if self._attitude(n):
+                messages.append(replace(self._sensors.attitude(then), t=t * self._pace))
+            if self._imu(n):
+                messages.append(self._imu_sample(then))
+            if self._motors(n):
+                output = max(IDLE, self._vehicle.throttle.throttle(float(then.x[13]))) if armed else 0.0
+                messages.append(Motors(t, (output,) * 4))
+            if self._position(n):
+                messages.append(LocalPosition(t, _vector(then.p_wb), _vector(then.x[V])))
+            if self._odometry(n):
+                messages.append(_odometry(then, resets))
+            if self._image(n):
+                self._images += 1
+                exposures.append((self._images, then))
+        self._before = truth
+        return messages, exposures
+
+    def _imu_sample(self, truth: Truth) -> Imu:
+        self._samples += 1
+        if self._sample is None or self._fresh(self._samples):
+            self._sample = self._sensors.imu(truth)
+        return replace(self._sample, t=truth.t * self._pace)
+
+    def _at(self, t: float, truth: Truth) -> Truth:
+        """Return the true state at time t, s, interpolated between the last tick and this one."""
+        before = self._before
+        if before is None or t >= truth.t - 1e-9:
+            return replace(truth, t=t)
+        s = (t - before.t) / (truth.t - before.t)
+        x = before.x + s * (truth.x - before.x)
+        x[Q] = normalised(x[Q])
+        return replace(truth, t=t, x=x, accel_b=before.accel_b + s * (truth.accel_b - before.accel_b))
+
+    def forget(self) -> None:
+        """Discard the last state after the vehicle was moved, so that no sample is interpolated across the jump."""
+        self._before = None
+
+
+def _odometry(truth: Truth, resets: int) -> Odometry:
+    v_b = matrix(truth.q_wb).T @ truth.x[V]
+    q = truth.q_wb.tolist()
+    return Odometry(truth.t, _vector(truth.p_wb), (q[0], q[1], q[2], q[3]), _vector(v_b), _vector(truth.x[W]), resets)
+
+
+def _vector(a: np.ndarray) -> tuple[float, float, float]:
+    x, y, z = a.tolist()
+    return x, y, z
+
 
 STRUCK = {
     ColliderKind.GATE: Struck.GATE,

@@ -9,9 +9,9 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
-from gate_racer.planner.options import PlanOptions
 from gate_racer.planner.plan import Plan, read_plan, write_plan
 from gate_racer.planner.planning import make_plan
+from gate_racer.planner.task import PlanOptions
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 

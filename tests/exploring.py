@@ -4,15 +4,15 @@ from pathlib import Path
 
 from gate_racer.estimation.estimator import Mapper
 from gate_racer.link.profile import Profile
-from gate_racer.pilot.drivers.lockstep import fly_lockstep
-from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.build import make_explorer
+from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.pilot.guidance.explorer import Explorer
-from gate_racer.pilot.guidance.manoeuvres import Manoeuvres
-from gate_racer.pilot.make import make_explorer
 from gate_racer.pilot.pilot import Pilot
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict
+from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.perception import open_perception
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle

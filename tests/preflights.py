@@ -4,12 +4,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gate_racer.link.msp.constants import AircraftConstants
 from gate_racer.link.msp.messages import Code
-from gate_racer.link.msp.preflight import AtRest, LineFigures, PreflightFile, profile_named, vehicle_named
+from gate_racer.link.msp.preflight import (
+    AircraftConstants,
+    AtRest,
+    LineFigures,
+    PreflightFile,
+    profile_named,
+    vehicle_named,
+)
 from gate_racer.link.msp.profile import BetaflightProfile, load_betaflight
+from gate_racer.sim.betaflight.flight_controller import settings
 from gate_racer.sim.betaflight.server import BetaflightServer, TerminalLine
-from gate_racer.sim.betaflight.settings import settings
 from gate_racer.sim.betaflight.station import BetaflightStation
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track

@@ -97,7 +97,7 @@ def test_ctrl_c_ends_every_command_in_order(files, after_s):
 SLOW = """
 import sys
 sys.path.insert(0, sys.argv.pop())
-from gate_racer.vehicle.launch import launch
+from gate_racer.common.launch import launch
 sys.exit(launch('slow', 'slow'))
 """
 

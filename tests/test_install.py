@@ -144,7 +144,7 @@ def test_a_new_user_flies_reports_and_learns_in_an_empty_folder(site, run, sprin
 
 START = """
 import subprocess
-from gate_racer.vehicle.process import command_line
+from gate_racer.common.process import command_line
 
 subprocess.run(command_line("gate_racer.planner.cli", "--help"), check=True)
 """

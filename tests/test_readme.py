@@ -8,21 +8,21 @@ import sys
 import pytest
 
 import gate_racer.about
-import gate_racer.benchmarks.campaign.cli
 import gate_racer.bootcamp.cli
 import gate_racer.field.identify.cli
 import gate_racer.field.mapping.cli
 import gate_racer.field.preflight.cli
 import gate_racer.field.probe.cli
 import gate_racer.field.report.cli
-import gate_racer.field.run_mpc
 import gate_racer.pilot.detect_gates
 import gate_racer.pilot.replay
 import gate_racer.planner.cli
-import gate_racer.sim.cli
+import gate_racer.race.campaign.cli
+import gate_racer.race.race_sim
+import gate_racer.race.run_mpc
 from gate_racer.link.msp.profile import load_wire
+from gate_racer.link.rflysim.client import parse_vision
 from gate_racer.link.rflysim.config import load_sensors
-from gate_racer.link.rflysim.vision import parse_vision
 from gate_racer.sim.view.look import load_look
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -47,10 +47,10 @@ MADE = re.findall(r"--out (\S+)", TEXT)  # by an earlier command
 MADE_NAMES = [re.sub(r".*/|\.yaml$", "", made) for made in MADE]
 PARSERS = {
     "plan-track": gate_racer.planner.cli.parser,
-    "run-mpc": gate_racer.field.run_mpc.parser,
-    "race-sim": gate_racer.sim.cli.parser,
+    "run-mpc": gate_racer.race.run_mpc.parser,
+    "race-sim": gate_racer.race.race_sim.parser,
     "replay-flight": gate_racer.pilot.replay.parser,
-    "race-bench": gate_racer.benchmarks.campaign.cli.parser,
+    "race-bench": gate_racer.race.campaign.cli.parser,
     "bootcamp": gate_racer.bootcamp.cli.parser,
     "fly-report": gate_racer.field.report.cli.parser,
     "detect-gates": gate_racer.pilot.detect_gates.parser,

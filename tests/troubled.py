@@ -3,17 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gate_racer.benchmarks.campaign.flight import NoLog
 from gate_racer.estimation.registry import DEFAULT, make_estimator
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import Profile
-from gate_racer.mpc.make import make_controller
+from gate_racer.mpc.controller import make_controller
 from gate_racer.perception.association import Associator
-from gate_racer.pilot.drivers.lockstep import EmbeddedLink, fly_link
-from gate_racer.pilot.drivers.lockstep_perception import open_perception
-from gate_racer.pilot.make import make_racer
+from gate_racer.pilot.build import make_racer
+from gate_racer.pilot.lockstep import fly_link
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import Plan
+from gate_racer.race.campaign.flight import NoLog
+from gate_racer.race.lockstep import EmbeddedLink
+from gate_racer.race.perception import open_perception
 from gate_racer.sim.referee import Race
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.distribution import resolve

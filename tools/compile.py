@@ -2,11 +2,11 @@
 
 import numpy as np
 
-import gate_racer.pilot.cli  # noqa: F401  perception and estimation compile at import
+import gate_racer.race.cli  # noqa: F401  perception and estimation compile at import
 from gate_racer.link.profile import load_profile
 from gate_racer.sim.physics.batch import Batch
 from gate_racer.sim.physics.contact import Colliders
-from gate_racer.sim.physics.setting import natural
+from gate_racer.sim.physics.swift_plant import natural
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from gate_racer.mpc.make import make_controller
+from gate_racer.mpc.controller import make_controller
 from gate_racer.planner.models import MODELS
-from gate_racer.planner.options import PlanOptions
 from gate_racer.planner.planning import make_plan
-from gate_racer.planner.problem.problem import flight_block
+from gate_racer.planner.problem import flight_block
+from gate_racer.planner.task import PlanOptions
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 

@@ -14,12 +14,21 @@ from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
 
-from gate_racer.link.peer import Address
-from gate_racer.link.rflysim.clouds import LAYOUTS, Cloud
+from gate_racer.common.errors import UserError, exit_code
+from gate_racer.link.rflysim.client import SensorReceiver, parse_server
 from gate_racer.link.rflysim.config import load_sensors
 from gate_racer.link.rflysim.copter import LAST_COPTER, ImuSample, imu_port
-from gate_racer.link.rflysim.desk import HEARTBEAT_PORT, GimbalClient, HeartbeatReceiver, ImuReceiver
-from gate_racer.link.rflysim.gimbal import MASKS, STATE_PORT, GimbalOrder
+from gate_racer.link.rflysim.desk import (
+    HEARTBEAT_PORT,
+    MASKS,
+    STATE_PORT,
+    GimbalClient,
+    GimbalOrder,
+    HeartbeatReceiver,
+    ImuReceiver,
+)
+from gate_racer.link.rflysim.payloads import LAYOUTS, Cloud
+from gate_racer.link.rflysim.request import GIMBAL, SENSORS
 from gate_racer.link.rflysim.ros import (
     box_order,
     camera_status,
@@ -35,12 +44,8 @@ from gate_racer.link.rflysim.ros import (
     odometry_topic,
     topic,
 )
-from gate_racer.link.rflysim.sensors import GIMBAL, SENSORS
 from gate_racer.link.rflysim.stream import Sample
-from gate_racer.link.rflysim.udp import SensorReceiver
-from gate_racer.link.rflysim.vision import parse_server
-from gate_racer.link.sockets import LinkError, parse_address
-from gate_racer.vehicle.errors import UserError, exit_code
+from gate_racer.link.sockets import Address, LinkError, parse_address
 
 StartTime = Callable[[float], float]  # from a sample's time (s) to the start of the simulation (s since 1970), or to 0
 REPORT_S = 2.0  # s between two reports

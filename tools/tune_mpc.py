@@ -19,18 +19,16 @@ import cma
 import numpy as np
 
 from gate_racer.benchmarks.true_state import fly
+from gate_racer.common.errors import UserError
 from gate_racer.mpc.adaptation import load_adaptation
 from gate_racer.mpc.controller import Controller
-from gate_racer.mpc.problem.problem import Problem
-from gate_racer.mpc.problem.settings import CONTROLLERS, FOLDER, Settings, load_settings
+from gate_racer.mpc.problem import CONTROLLERS, FOLDER, Problem, Settings, load_settings
 from gate_racer.mpc.solvers.acados import AcadosSolver
-from gate_racer.planner.options import PlanOptions
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.planning import make_plan
-from gate_racer.sim.worlds.deviations import AirDeviation, Deviations, PlantDeviation
-from gate_racer.sim.worlds.world import World
+from gate_racer.planner.task import PlanOptions
+from gate_racer.sim.worlds.world import AirDeviation, Deviations, PlantDeviation, World
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 from tools.training.courses import random_track
 

@@ -1,6 +1,13 @@
-"""Gates: a square opening in a frame, a convex polygon (a prism, for a tunnel), or a ball that has to be touched.
+"""Gates: shapes, corners, crossings, margins, and the corridor of an opening.
+
+Gates: a square opening in a frame, a convex polygon (a prism, for a tunnel), or a ball that has to be touched.
 
 Gate axes: origin at the centre of the opening, x through the gate in the direction of flight, y right, z down.
+
+Corridor: the middle of an opening within which the controller keeps the vehicle's centre, by how well its gate is known.
+
+It is narrowed by two standard deviations of the gate's position, so gates that are seen late are crossed nearer to the middle
+than planned. The prediction of crossings (`planner.doubt`) follows the same rule.
 """
 
 import math
@@ -12,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gate_racer.vehicle.rotation import Array, Vector, from_euler, matrix
+from gate_racer.vehicle.statistics import greatest_sigma
 
 SAME_PLACE_M = 0.05  # m, distance up to which two gates of a course are the same physical gate (chosen)
 SAME_AXIS = 0.996  # -, least |cosine| between their axes, of 5 deg (chosen)
@@ -129,3 +137,24 @@ class Gate:
         """
         h = (self.opening_m if side_m is None else side_m) / 2
         return self.p_wg + np.array([[0, -h, -h], [0, h, -h], [0, h, h], [0, -h, h]]) @ self.R_wg.T
+
+
+CLEAR_M = 0.1  # m, clearance of the vehicle's body from the edge of an opening, in addition to
+SURE = 2.0  # standard deviations of the gate's position
+ROOM_M = 0.1  # m, least half width left to the vehicle's centre, for openings hardly wider than the vehicle
+
+
+def room(gate: Gate, contact_radius_m: float) -> float:
+    """Return the half width, m, of the corridor of a gate whose position is known."""
+    return max(gate.half - contact_radius_m - CLEAR_M, ROOM_M)
+
+
+def narrowed(room_m: Array, sigma_m: Array) -> Array:
+    """Return half widths (...), m, for standard deviations of the gates' positions across their openings, (...) m."""
+    return np.maximum(room_m - SURE * sigma_m, np.minimum(room_m, ROOM_M))
+
+
+def sigma_across(gate: Gate, cov: Array | None) -> float:
+    """Return the greatest standard deviation (m) across a gate's opening for a covariance (3, 3) m^2; 0 if unknown."""
+    across = gate.R_wg[:, 1:]
+    return 0.0 if cov is None else greatest_sigma(across.T @ cov @ across)

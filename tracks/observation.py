@@ -11,8 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
-from gate_racer.vehicle.layout import layout
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_X, layout
 from gate_racer.vehicle.rotation import Array, matrix
 from gate_racer.vehicle.vehicle import Vehicle
 

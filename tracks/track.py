@@ -1,4 +1,11 @@
-"""`Track`: a course from its YAML file, checked. World NED, metres, with the file's origin."""
+"""`Track`: a course from its YAML file, checked; its solids, and the grid on which several vehicles start.
+
+`Track`: a course from its YAML file, checked. World NED, metres, with the file's origin.
+
+Solids of a course as oriented boxes: gate frames, bar by bar, the posts that carry them, and obstacles.
+
+Starting grid of several vehicles: a row normal to the start's heading, centred on the track's start.
+"""
 
 import hashlib
 import math
@@ -7,15 +14,15 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gate_racer.common.config import load, named_path, names
+from gate_racer.common.errors import UserError
 from gate_racer.tracks.gate import SAME_PLACE_M, Gate
-from gate_racer.vehicle.config import load, named_path, names
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.rotation import Array, Vector, from_euler
+from gate_racer.vehicle.rotation import Array, Vector, from_euler, matrix
 
 FRAME_MOST_M = 100.0  # m, largest length of a gate's frame (chosen)
 FOLDER = Path(__file__).parent
@@ -287,3 +294,108 @@ def _convex_around_origin(corners: tuple[tuple[float, float], ...]) -> bool:
     turns = along[:, 0] * after[:, 1] - along[:, 1] * after[:, 0]
     sides = p[:, 0] * along[:, 1] - p[:, 1] * along[:, 0]
     return len(p) >= 3 and any((sign * turns > 0).all() and (sign * sides > 0).all() for sign in (1, -1))
+
+
+SAME_LEVEL = 0.25  # -, height difference over the frame's side above which a gate may stand on the lower one (chosen)
+
+
+class SolidBox(NamedTuple):
+    """Oriented box: world points centre + axes @ p with |p| <= half."""
+
+    centre: Array  # (3,) m, world NED
+    axes: Array  # (3, 3) rotation, box to world
+    half: Array  # (3,) m, half sides
+
+    def distance(self, p_w: Array) -> Array:
+        """Return distances (...), m, from world points (..., 3) to its surface; 0 inside."""
+        beyond = np.abs((p_w - self.centre) @ self.axes) - self.half
+        return np.linalg.norm(np.maximum(beyond, 0.0), axis=-1)
+
+
+def of_obstacle(obstacle: Obstacle) -> SolidBox:
+    """Return the box of an axis-aligned obstacle."""
+    low, high = np.array(obstacle.low_m), np.array(obstacle.high_m)
+    return SolidBox((low + high) / 2, np.eye(3), (high - low) / 2)
+
+
+def bars(gate: Gate) -> list[SolidBox]:
+    """Return the four bars between opening and outer square, as deep as the frame."""
+    inner, outer, depth = gate.opening_m / 2, gate.outer_m / 2, gate.depth_m / 2
+    middle, width = (outer + inner) / 2, (outer - inner) / 2
+    parts = []
+    for sign in (-1, 1):
+        for centre, half in (
+            ((0, 0, sign * middle), (depth, outer, width)),
+            ((0, sign * middle, 0), (depth, width, inner)),
+        ):
+            parts.append(SolidBox(gate.p_wg + gate.R_wg @ np.array(centre, float), gate.R_wg, np.array(half, float)))
+    return parts
+
+
+def stand(track: Track, index: int) -> SolidBox | None:
+    """Return the vertical post below a gate's frame; None if the frame stands on another one or on the floor, or has no post."""
+    gate, floor = track.gates[index], track.bounds.high_m[2]
+    if not gate.has_frame or gate.stand_m <= 0:
+        return None
+    foot = gate.p_wg[2] + gate.outer_m / 2 * abs(gate.R_wg[2, 2])
+    for other in track.gates:
+        below = other.has_frame and other.p_wg[2] > gate.p_wg[2] + SAME_LEVEL * gate.outer_m
+        if below and np.linalg.norm((other.p_wg - gate.p_wg)[:2]) < gate.outer_m / 2:
+            return None
+    if foot >= floor:
+        return None
+    centre = np.array([gate.p_wg[0], gate.p_wg[1], (foot + floor) / 2])
+    upright = matrix(from_euler(0.0, 0.0, np.radians(gate.yaw_deg)))
+    return SolidBox(centre, upright, np.array([gate.depth_m / 2, gate.stand_m / 2, (floor - foot) / 2]))
+
+
+SPACING_M = 1.0  # m, default distance between neighbours (chosen)
+MOST = 8  # largest number of vehicles in a race (chosen)
+
+
+def parse_place(text: str) -> tuple[int, int, float]:
+    """Parse a place, "2/4" or "2/4:1.5", into number, number of vehicles and spacing, m.
+
+    Raises:
+        UserError: another format.
+    """
+    found = re.fullmatch(r"(\d+)/(\d+)(?::(\d+(?:\.\d+)?))?", text)
+    if found is None:
+        raise UserError(f"place {text!r}: expected NUMBER/PILOTS or NUMBER/PILOTS:SPACING, such as 2/2:{SPACING_M:g}")
+    return int(found[1]), int(found[2]), float(found[3] or SPACING_M)
+
+
+def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M, ahead_m: float = 0.0) -> Track:
+    """Return the track with the start of vehicle `number` (1 to `of`, from left to right), ahead_m in front of the row.
+
+    Raises:
+        UserError: there is no such place, or it lies outside the bounds.
+    """
+    if not 1 <= number <= of <= MOST:
+        raise UserError(f"place {number} of {of}: must be one of 1 to N places, N at most {MOST}")
+    if not 0 < spacing_m < math.inf:
+        raise UserError(f"spacing {spacing_m:g} m: must be positive")
+    if not math.isfinite(ahead_m):
+        raise UserError(f"{ahead_m:g} m ahead: must be finite")
+    if of == 1:
+        return track
+    beside = (number - (of + 1) / 2) * spacing_m
+    yaw = math.radians(track.start.yaw_deg)
+    north, east, down = track.start.position_m
+    sine, cosine = math.sin(yaw), math.cos(yaw)
+    position_m = north - beside * sine + ahead_m * cosine, east + beside * cosine + ahead_m * sine, down
+    low, high = track.bounds.low_m, track.bounds.high_m
+    if any(not low[k] < position_m[k] < high[k] for k in range(2)):
+        raise UserError(f"{track.name}: place {number} of {of}, {spacing_m:g} m apart, lies outside the bounds")
+    start: Start = replace(track.start, position_m=position_m)
+    return replace(track, start=start)
+
+
+def others(track: Track, number: int, of: int, spacing_m: float = SPACING_M) -> dict[int, Vector]:
+    """Return the start positions, m, world NED, of all vehicles but `number`, by number.
+
+    Raises:
+        UserError: as `place`.
+    """
+    starts = {k: place(track, k, of, spacing_m).start for k in range(1, of + 1) if k != number}
+    return {k: start.position_m for k, start in starts.items()}

@@ -1,4 +1,8 @@
-"""Equations of motion, written once for NumPy and CasADi.
+"""Equations of motion, written once for NumPy and CasADi, with the layouts of state and input.
+
+Layouts of state and input vectors: slices, column names, units and frames, defined once.
+
+Equations of motion, written once for NumPy and CasADi.
 
 `rates`: mass-normalised thrust and body rates follow their commands with first-order lags (what a racing flight
 controller gives; Foehn et al., Agilicious, Science Robotics 2022, sec. "Control").
@@ -7,10 +11,46 @@ World NED, body FRD, SI. Both return the time derivative of the state as a tuple
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from gate_racer.vehicle.layout import layout
 from gate_racer.vehicle.rotation import DOWN_W, Scalars, Scalars3, rate, rotate
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Named block of a vector."""
+
+    at: slice
+    columns: tuple[str, ...]  # names of its entries in CSV headers and logs, e.g. p_x
+    unit: str
+    frame: str  # frame or description
+
+
+class Layout(dict[str, Field]):
+    """Ordered mapping of names to `Field`; `x[RATES_X["v"].at]` is the velocity."""
+
+    @cached_property
+    def size(self) -> int:
+        """Number of entries of the vector."""
+        return sum(len(field.columns) for field in self.values())
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Column names of all entries, in order."""
+        return tuple(column for field in self.values() for column in field.columns)
+
+
+def layout(**fields: tuple[str, str, str]) -> Layout:
+    """Build a layout from name=(component suffixes, unit, frame); no suffix means a scalar."""
+    result, start = Layout(), 0
+    for name, (suffixes, unit, frame) in fields.items():
+        columns = tuple(f"{name}_{suffix}" for suffix in suffixes.split()) or (name,)
+        result[name] = Field(slice(start, start + len(columns)), columns, unit, frame)
+        start += len(columns)
+    return result
+
 
 GRAVITY = 9.80665  # m/s^2, standard gravity
 G_W = GRAVITY * DOWN_W  # m/s^2, world NED

@@ -4,13 +4,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from gate_racer.common.command import add_common, perform, remark, write_json
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import require_output
 from gate_racer.field.files import identified, write_vehicle
 from gate_racer.field.identify.fit import Estimate, Fit, identify
 from gate_racer.field.identify.signals import read_signals
-from gate_racer.vehicle.command import add_common, perform, remark, write_json
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.files import require_output
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
 
 
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         f"Fitted to {names}; parameters that the logs do not excite are those of {base.name}.",
     )
     write_vehicle(out, vehicle)
-    from gate_racer.field.identify.plot import draw_fit  # matplotlib takes longer to import than the fit takes
+    from gate_racer.field.identify.fit import draw_fit  # matplotlib takes longer to import than the fit takes
 
     draw_fit(out.with_suffix(".png"), fit, base)
     print(f"hover at throttle {vehicle.throttle.throttle(GRAVITY):.3f}")

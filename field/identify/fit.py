@@ -1,22 +1,31 @@
-"""System identification by regression: thrust curve, drag, delay and lags of the `rates` model, with 95 % half widths.
+"""System identification by regression: thrust curve, drag, delay and lags of the `rates` model.
+
+System identification by regression: thrust curve, drag, delay and lags of the `rates` model, with 95 % half widths.
 
     f_b = -lag_tau[ c(u(t - delay)) ] e_z - (diag(d) + k |v|) v_b          specific force, body FRD
     omega_b = lag_tau_i[ g_i omega_cmd(t - delay) ]                        per axis
 
 c(u) is piecewise linear in knots, so that force is linear in knots, d and k, and rates in g: linear least squares inside,
 a search over delay and lags outside (variable projection: Golub and Pereyra, 1973). Bounds are those of `bounds.py`.
+
+The plot of a fit: thrust curve with its 95 % band, and measured and predicted force.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 
+from gate_racer.common.files import write_figure
 from gate_racer.field.identify.bounds import FORCE_BIAS, FORCE_SCALE, LENGTH_SCALE, RATE_SCALE, half_widths, widened
 from gate_racer.field.identify.signals import STEP_S, Signals
 from gate_racer.link.logs.rows import SignalError
-from gate_racer.pilot.guidance.manoeuvres import THROTTLES, Manoeuvres
+from gate_racer.pilot.guidance.exciter import THROTTLES, Manoeuvres
 from gate_racer.vehicle.rotation import Array, Mask
+from gate_racer.vehicle.vehicle import Vehicle
 
 KNOTS = THROTTLES  # knots of the thrust curve
 KNOT_SAMPLES, KNOT_LEAST = 12.0, 5.0  # sum of weights required for a well-known knot, and to fit a knot at all
@@ -295,3 +304,30 @@ def _wanted(knots: Array, drags: int, gains: tuple[Estimate | None, ...]) -> tup
     wanted += [f"{('roll', 'pitch', 'yaw')[axis]} rate pulses" for axis in axes]
     wanted += [] if drags else [f"flight above {MOVING_M_S:g} m/s, for the drag"]
     return *wanted, f"to be flown by: run-mpc --excite {Manoeuvres(throttles, axes, not drags)}"
+
+
+matplotlib.use("Agg")
+
+
+def draw_fit(path: Path, fit: Fit, base: Vehicle) -> None:
+    """Write the PNG."""
+    figure, axes = plt.subplots(4, 1, figsize=(10, 12), height_ratios=[2, 1, 1, 1])
+    figure.subplots_adjust(left=0.08, right=0.97, bottom=0.05, top=0.97, hspace=0.2)
+    values = [point.value for point in fit.thrust_m_s2]
+    axes[0].errorbar(
+        fit.throttle, values, [point.half_width for point in fit.thrust_m_s2], marker="o", label="fitted, 95 %"
+    )
+    axes[0].plot(base.throttle.command, base.throttle.thrust_m_s2, "--", label=base.name)
+    axes[0].set(xlabel="throttle", ylabel="thrust [m/s²]")
+    axes[0].legend()
+    samples = np.arange(len(fit.t)) * (fit.t[1] - fit.t[0])
+    for axis, i, name in zip(axes[1:], range(3), "xyz", strict=True):
+        axis.plot(samples, fit.measured_b[:, i], linewidth=0.8, label="measured")
+        axis.plot(samples, fit.predicted_b[:, i], linewidth=0.8, label="fitted")
+        axis.set(ylabel=f"force {name} [m/s²]")
+    axes[1].legend(loc="upper right")  # the best place would be searched over every sample
+    axes[3].set(xlabel="time [s], logs concatenated")
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    write_figure(path, figure)
+    plt.close(figure)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from gate_racer.common.files import reading
 from gate_racer.link.logs.reader import read_log_signals
 from gate_racer.link.logs.rows import SignalError, SignalRows, calibrated, fresh, interpolated
 from gate_racer.vehicle.dynamics import G_W, GRAVITY
-from gate_racer.vehicle.files import reading
 from gate_racer.vehicle.rotation import Array, matrix
 
 STEP_S = 0.01  # s, grid spacing: finer than any lag of interest

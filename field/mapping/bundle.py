@@ -1,23 +1,53 @@
-"""The least-squares problem of a map, see `field.mapping.gates`, and its solution by reweighted Gauss-Newton (Cauchy)."""
+"""Positions of the gates from images and IMU of flights: one robust least-squares problem.
 
+The least-squares problem of a map, see `field.mapping.bundle`, and its solution by reweighted Gauss-Newton (Cauchy).
+
+Positions of the gates from images and IMU of flights: one robust least-squares problem.
+
+    minimise  sum rho( |corner seen - project(x_k, corner of gate g)|^2 )  +  the chain of each flight  +  priors
+
+over all states x_k of the flights (`field.mapping.flight`; camera tilt, clock offset and edge offset are part of them),
+each gate's centre, yaw and pitch, the errors of their common size and depth, and the other uncertain parameters
+(`field.mapping.flight`): bundle adjustment with square landmarks of known size (Triggs et al. 2000), by reweighted
+Gauss-Newton (Cauchy), with the states eliminated first. The pad is the origin, which fixes the gauge. Gates are almost
+upright.
+"""
+
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gate_racer.estimation.eskf.reprojection import NEAR_M as NEAR_DEPTH_M
-from gate_racer.estimation.eskf.reprojection import CameraContext, calibrated, outward, project
-from gate_racer.estimation.eskf.states import DELAY, EDGE_PX, TILT, P
-from gate_racer.field.mapping.doubt import LEAN_IN_SHARED, SHARED, M, MapPriors
-from gate_racer.field.mapping.trajectory import ChainNormal, N, StateChain, diagonal_of_inverse, solve
-from gate_racer.perception.association import Associator, GateSighting
-from gate_racer.perception.rims import GateAppearance, GateRims
+from gate_racer.field.mapping.flight import (
+    LEAN_IN_SHARED,
+    SHARED,
+    ChainNormal,
+    LoggedFlight,
+    M,
+    MapError,
+    MapPriors,
+    N,
+    StateChain,
+    diagonal_of_inverse,
+    differs,
+    first_guess,
+    solve,
+    specified,
+    unknown,
+)
+from gate_racer.model.reprojection import NEAR_M as NEAR_DEPTH_M
+from gate_racer.model.reprojection import CameraContext, GateSighting, calibrated, outward, project
+from gate_racer.model.rims import GateAppearance, GateRims
+from gate_racer.model.states import DELAY, EDGE_PX, FOCAL, TILT, P
+from gate_racer.perception.association import Associator
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import GateFrame
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, exp, from_euler, matrix, product
 from gate_racer.vehicle.statistics import greatest_sigma
+from gate_racer.vehicle.vehicle import Vehicle
 
 Rows = tuple[float, Array, Array, Array]  # of one sight, see `Bundle.whitened`
 # Factor on the priors below at each step; None: keep the association of the previous step.
@@ -26,7 +56,7 @@ BY_ITSELF = DOUBTS[:2]  # steps of one flight of several, before all are solved 
 PRIOR_M, PRIOR_RAD = 0.5, 0.02  # standard deviations of the trajectory for the association
 SHARED_PX = 0.25  # px, common outward error of the edges in one image: large, since light and size are common to many
 ROBUST = 2.0  # sigmas, scale of the Cauchy weight
-X, YAW, PITCH = slice(0, 3), 3, 4  # unknowns of a gate
+X, YAW_OFFSET, PITCH = slice(0, 3), 3, 4  # unknowns of a gate
 BLOCK = 5  # number of unknowns of a gate: position, yaw, pitch
 COMMON = 2 + M  # edge offset of all openings, excess depth of all frames, and the parameters shared by all states
 DEEPER_M = 0.02  # m, finite difference of a frame's depth for its effect on the visible opening
@@ -51,7 +81,7 @@ class MappedGate:
     @property
     def sigma_yaw_deg(self) -> float:
         """Standard deviation of the yaw, deg."""
-        return math.degrees(math.sqrt(self.cov[YAW, YAW]))
+        return math.degrees(math.sqrt(self.cov[YAW_OFFSET, YAW_OFFSET]))
 
 
 @dataclass(frozen=True)
@@ -137,7 +167,7 @@ class Bundle:
         px, J, depth = (part[0] for part in project(x, context, NO_PLACE, (gate.p_w + arm_w)[None]))
         G = np.zeros((4, 2, BLOCK + COMMON))
         G[..., X] = -J[..., P]
-        G[..., YAW] = G[..., 0] * -arm_w[:, 1:2] + G[..., 1] * arm_w[:, 0:1]
+        G[..., YAW_OFFSET] = G[..., 0] * -arm_w[:, 1:2] + G[..., 1] * arm_w[:, 0:1]
         G[..., PITCH] = (G[..., X] * np.cross(R_gw[1], arm_w)[:, None]).sum(-1)
         G[..., BLOCK] = J[..., EDGE_PX] * (self._camera.fx_px / np.maximum(depth, NEAR_DEPTH_M))[:, None]
         G[..., BLOCK + 1] = (G[..., X] @ (sight.by_depth_g @ R_gw)[..., None])[..., 0]
@@ -198,7 +228,7 @@ class Bundle:
         for c, back in enumerate(eliminated):
             self.chains[c] = self.chains[c].moved((back[:, 0] - back[:, 1:] @ dg).reshape(-1, N), dg[n - M :])
         self.gates = [
-            replace(gate, p_w=gate.p_w + d[X], yaw=gate.yaw + d[YAW], pitch=gate.pitch + d[PITCH])
+            replace(gate, p_w=gate.p_w + d[X], yaw=gate.yaw + d[YAW_OFFSET], pitch=gate.pitch + d[PITCH])
             for gate, d in zip(self.gates, dg[: n - COMMON].reshape(-1, BLOCK), strict=True)
         ]
         self.edge_offset_m, self.extra_depth_m = (
@@ -247,3 +277,97 @@ def _white(one: GateSighting) -> Array:
 def block(gate: int) -> slice:
     """Return the slice of a gate's unknowns."""
     return slice(BLOCK * gate, BLOCK * (gate + 1))
+
+
+LEAST_SIGHTINGS = 4  # sightings required of a gate
+MOST_STATES = 2000  # states per flight
+NEAR_M = 3.0  # m from its centre, within which a gate is flown through
+SAME_M = 1.5  # m, side of an opening: gates closer than this are one gate, seen first from two places or on two flights
+
+
+@dataclass(frozen=True)
+class Map:
+    """All gates with enough sightings, and the estimated camera."""
+
+    gates: list[MappedGate]
+    chains: list[StateChain]
+    tilt_deg: float
+    delay_s: float  # s, exposure minus stamp
+    edge_offset_m: float  # outward offset of the gates' edges from the nominal ones
+    extra_depth_m: float  # excess of the frames' depth over the nominal one
+    residual_px: float  # median distance between measured and predicted corners
+    calibrated: bool  # camera and IMU were estimated, since they differ from the vehicle's file
+    focal: float  # relative excess of the focal length over the file's
+
+
+def map_gates(flights: Sequence[LoggedFlight], vehicle: Vehicle, frame: GateFrame, look: GateAppearance) -> Map:
+    """Estimate all gates with enough sightings.
+
+    Raises:
+        MapError: no gate was found, or a flight shares none with the first.
+    """
+    given, doubt = (vehicle.camera, frame, look), unknown(vehicle, look)
+    chains, gates = list[StateChain](), list[MappedGate]()
+    for flight in flights:
+        chain, front = first_guess(flight, vehicle.camera, frame.opening_m, look, MOST_STATES)
+        own = list[MappedGate]()
+        for mark in sorted(front.landmarks, key=lambda mark: -mark.seen):
+            if not _is_known(mark.p_w, own):
+                own.append(MappedGate(mark.p_w, mark.yaw, np.eye(BLOCK), mark.seen))
+        if own and len(flights) > 1:  # the filter's map drifts by metres, too far to find the gates of another flight
+            alone = Bundle([chain], own, *given, doubt)
+            alone.solve(BY_ITSELF)
+            chain, own = alone.chains[0], alone.gates
+        if gates and not any(_is_known(gate.p_w, gates) for gate in own):
+            raise MapError(
+                f"{flight.path}: no gate coincides with one of {flights[0].path}: another course, pad or north?"
+            )
+        shared = [*chains, chain][0].states[0][SHARED] - chain.states[0][SHARED]
+        chains.append(chain.moved(np.zeros((len(chain.states), N)), shared))
+        gates += [gate for gate in own if not _is_known(gate.p_w, gates)]
+    if not gates:
+        raise MapError(f"{flights[0].path}: no complete opening was seen often enough to be mapped as a gate")
+    free = Bundle(list(chains), list(gates), *given, doubt)
+    cov, sights = free.solve()
+    if differs(free.shared, cov[-M:, -M:]):
+        return _map(free, cov, sights, vehicle.camera, calibrated=True)
+    held = Bundle(chains, gates, *given, specified(vehicle))
+    return _map(held, *held.solve(), vehicle.camera, calibrated=False)
+
+
+def _map(bundle: Bundle, cov: Array, sights: Sequence[Sight], camera: Camera, calibrated: bool) -> Map:
+    """Return the solution without gates that were seen too seldom."""
+    counts = [sum(sight.gate == g for sight in sights) for g in range(len(bundle.gates))]
+    gates = [
+        replace(gate, cov=cov[block(g), block(g)], sightings=counts[g])
+        for g, gate in enumerate(bundle.gates)
+        if counts[g] >= LEAST_SIGHTINGS
+    ]
+    last = bundle.chains[0].states[-1]
+    off = [np.linalg.norm(bundle.residual(sight)[0], axis=-1) for sight in sights]
+    tilt, residual_px = camera.tilt_deg + math.degrees(float(last[TILT])), float(np.median(off)) if off else math.nan
+    lens = calibrated, float(last[FOCAL])
+    return Map(
+        gates, bundle.chains, tilt, float(last[DELAY]), bundle.edge_offset_m, bundle.extra_depth_m, residual_px, *lens
+    )
+
+
+def _is_known(p_w: Array, gates: Sequence[MappedGate]) -> bool:
+    """Return whether a gate is already near p_w."""
+    return any(np.linalg.norm(p_w - gate.p_w) < SAME_M for gate in gates)
+
+
+def passed_in_order(found: Map, frame: GateFrame) -> list[MappedGate]:
+    """Return the gates flown through by the first flight, in order, each oriented along its first passage."""
+    passed = []
+    p = found.chains[0].path()[1]
+    for gate in found.gates:
+        near = np.flatnonzero(np.linalg.norm(p[:-1] - gate.p_w, axis=1) < NEAR_M).tolist()
+        ways = [(gate.yaw, gate.pitch), (gate.yaw + math.pi, -gate.pitch)]
+        openings = [Gate(tuple(gate.p_w.tolist()), math.degrees(yaw), 0.0, frame.opening_m) for yaw, _ in ways]
+        for k, (opening, (yaw, pitch)) in itertools.product(near, zip(openings, ways, strict=True)):
+            crossing = opening.crossing(p[k], p[k + 1])
+            if crossing is not None and crossing.margin > 0:
+                passed.append((k, replace(gate, yaw=math.remainder(yaw, 2 * math.pi), pitch=pitch)))
+                break
+    return [gate for _, gate in sorted(passed, key=lambda one: one[0])]

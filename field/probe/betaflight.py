@@ -11,18 +11,15 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from gate_racer.common.command import remark, write_json
 from gate_racer.field.files import write_yaml
 from gate_racer.field.probe.check import Check, CheckVerdict, number, same, table
-from gate_racer.link.msp.constants import firmware_of, rates_of, request, require_safe
-from gate_racer.link.msp.line import MspLine
-from gate_racer.link.msp.messages import ApiVersion, BoardInfo, Code, Message, RawImu
+from gate_racer.link.msp.line import LinkFigures, MspLine
+from gate_racer.link.msp.messages import ApiVersion, BoardInfo, Code, Message, RawImu, RcTuning
 from gate_racer.link.msp.ports import Port, open_port
-from gate_racer.link.msp.profile import BetaflightProfile, load_betaflight
-from gate_racer.link.msp.rates import AxisRates, RateCurves
-from gate_racer.link.msp.schedule import LinkFigures
-from gate_racer.link.msp.settings import RcTuning
-from gate_racer.link.msp.units import imu
-from gate_racer.vehicle.command import remark, write_json
+from gate_racer.link.msp.preflight import firmware_of, rates_of, request, require_safe
+from gate_racer.link.msp.profile import AxisRates, BetaflightProfile, RateCurves, load_betaflight
+from gate_racer.link.msp.sticks import imu
 from gate_racer.vehicle.dynamics import GRAVITY
 
 DEFAULT = "betaflight"

@@ -1,14 +1,70 @@
-"""Signals of a probe flight, on one clock and in the wire's signs, and the motion integrated from them."""
+"""Signals of a probe flight: motion, camera rotation, signs of axes, and response to commands.
+
+Camera rotation between two images, by optical flow of corners: the only measurement of rotation that no sign
+convention of telemetry affects.
+
+A camera that rotates by theta (RDF axes) moves the point of rays (x, y, 1) by (Longuet-Higgins and Prazdny 1980, eq. 2.6)
+
+    dx = x y theta_x - (1 + x^2) theta_y + y theta_z,    dy = (1 + y^2) theta_x - x y theta_y - x theta_z
+
+Signals of a probe flight, on one clock and in the wire's signs, and the motion integrated from them.
+
+Tests on an interval of a probe flight: whether an axis responds, and the sign of its gyro. Wire units; 0: undecided.
+
+Response to commands: a delay, a first-order lag, and a gain for each kind of command.
+
+    y = lag[ sum_m a_m u_m(t - delay) + b_m u_m |u_m| (t - delay) ]
+
+Commands are held constant in between. a and b are linear least squares for given delay and lag (variable projection).
+"""
 
 import math
 from dataclasses import dataclass, field
 
+import cv2
 import numpy as np
 
-from gate_racer.estimation.imu import LONGEST_STEP_S, REPEATS_S
-from gate_racer.field.probe.raw_link import ReceivedMessages
+from gate_racer.common.images import decode_image
+from gate_racer.field.probe.links import ReceivedMessages
+from gate_racer.model.imu import LONGEST_STEP_S, REPEATS_S
+from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import G_W, GRAVITY
 from gate_racer.vehicle.rotation import Array, exp, from_euler, matrix, normalised, product
+
+CORNERS, QUALITY, APART_PX = 150, 0.01, 7
+FEWEST = 12  # least corners for a rotation
+WINDOW_PX, LEVELS = 15, 3  # window and levels of the pyramid for tracking
+HALF = 2  # images are processed in half size
+ROUNDS = 6  # iterations of reweighting: parallax and moving objects are outliers
+
+
+def half_size(jpeg: bytes, camera: Camera) -> np.ndarray | None:
+    """Return the camera's image in grey and half size; None if the bytes are not an image of its size."""
+    return decode_image(jpeg, (camera.width_px, camera.height_px), cv2.IMREAD_REDUCED_GRAYSCALE_2)
+
+
+def turn_between(a: np.ndarray, b: np.ndarray, camera: Camera) -> Array | None:
+    """Return the rotation vector (3,) rad, body FRD, from image a to b (both `half_size`); None with too few corners."""
+    if a.shape != b.shape:
+        return None
+    corners = cv2.goodFeaturesToTrack(a, CORNERS, QUALITY, APART_PX)
+    if corners is None or len(corners) < FEWEST:
+        return None
+    moved, found, _ = cv2.calcOpticalFlowPyrLK(a, b, corners, None, winSize=(WINDOW_PX, WINDOW_PX), maxLevel=LEVELS)
+    kept = found.ravel() == 1
+    if kept.sum() < FEWEST:
+        return None
+    centre, focal = np.array([camera.cx_px, camera.cy_px]), np.array([camera.fx_px, camera.fy_px])
+    before, after = (((HALF * points[kept].reshape(-1, 2)) - centre) / focal for points in (corners, moved))
+    (x, y), flow = before.T, (after - before).reshape(-1)
+    A = np.stack([[x * y, -(1 + x * x), y], [1 + y * y, -x * y, -x]]).transpose(2, 0, 1).reshape(-1, 3)
+    theta, weight = np.zeros(3), np.ones(len(flow))
+    for _ in range(ROUNDS):
+        theta = np.linalg.lstsq(A * weight[:, None], flow * weight, rcond=None)[0]
+        residual = np.repeat(np.linalg.norm((flow - A @ theta).reshape(-1, 2), axis=1), 2)
+        weight = 1.0 / (1.0 + (residual / max(float(np.median(residual)), 1e-4)) ** 2)
+    return camera.R_bc @ theta
+
 
 STILL_M_S2 = 0.5  # m/s^2, largest standard deviation of a reading at rest (chosen)
 TILTED_RAD = 0.05  # rad, tilt of the pad below which it determines no signs (chosen)
@@ -142,3 +198,146 @@ class IntegratedMotion:
     def down(self) -> float:
         """Cosine of the tilt."""
         return float(matrix(self.q_wb)[2, 2])
+
+
+GRID_S = 0.002  # s, spacing of the time grid: finer than the lags of interest (chosen)
+BEFORE_S = 0.4  # s of commands before the interval that still act in it
+DELAYS_S, LAGS_S = np.arange(0.0, 0.16, 0.01), (0.01, 0.03, 0.06, 0.1)
+USUAL_LAG_S = 0.03  # s, lag assumed in the search for the delay: that of a racing rate loop (chosen)
+LONGEST_S = 0.3  # s, largest delay and lag (chosen)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Gains of each kind of command, delay and lag."""
+
+    gain: tuple[float, ...]  # a_m
+    growth: tuple[float, ...]  # b_m / a_m
+    delay_s: float
+    lag_s: float
+    unexplained: float  # share of the motion, 0..1
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Commands on a fine time grid, and the times t of the response."""
+
+    t: Array  # (N,) s
+    grid: Array  # (G,) s
+    u: Array  # (G, M), one column for each kind
+
+    def followed(self, delay: float, lag: float, growth: tuple[float, ...] | None) -> Array:
+        """Return the responses (N, M) of unit gain; with `growth` None (N, 2 M), to the commands and to their signed squares."""
+        from scipy.signal import lfilter  # slow to load, and rarely needed
+
+        square = self.u * np.abs(self.u)
+        u = np.column_stack([self.u, square]) if growth is None else self.u + square * np.array(growth)
+        late = np.column_stack([np.interp(self.grid - delay, self.grid, column) for column in u.T])
+        decay = np.exp(-GRID_S / max(lag, GRID_S))
+        response = lfilter([1 - decay], [1.0, -decay], late, axis=0)
+        return np.column_stack([np.interp(self.t, self.grid, column) for column in response.T])
+
+    def quick_gain(self, measured: Array) -> float:
+        """Return the gain of a single kind for the best delay; 0 if it explains less than half."""
+        best, gain = 0.5 * float(measured @ measured), 0.0
+        for delay in DELAYS_S:
+            c = self.followed(delay, USUAL_LAG_S, (0.0,))[:, 0]
+            if (power := float(c @ c)) > 1e-9:
+                a = float(c @ measured) / power
+                misfit = float(((measured - a * c) ** 2).sum())
+                if misfit < best:
+                    best, gain = misfit, a
+        return gain
+
+    def fit(self, measured: Array, used: np.ndarray, growth: tuple[float, ...] | None) -> Fitted | None:
+        """Return the best fit over delays and lags on the samples used; None without excitation.
+
+        Args:
+            growth: growth of each kind if known; None to fit it.
+        """
+        from scipy.optimize import minimize  # slow to load
+
+        y, M = measured[used], self.u.shape[1]
+        if used.sum() < 30 or float(y @ y) < 1e-9 or not np.abs(self.u).max():
+            return None
+
+        def solved(parameters: Array) -> tuple[Array, float]:
+            delay, lag = np.clip(parameters, [0.0, GRID_S], LONGEST_S)
+            A = self.followed(float(delay), float(lag), growth)[used]
+            x = np.linalg.lstsq(A, y, rcond=None)[0]
+            return x, float(((A @ x - y) ** 2).sum())
+
+        first = min(((d, lag) for d in DELAYS_S for lag in LAGS_S), key=lambda p: solved(np.array(p))[1])
+        best = minimize(lambda p: solved(p)[1], first, method="Nelder-Mead", options={"xatol": 2e-4, "fatol": 1e-7})
+        (delay, lag), (x, misfit) = np.clip(best.x, [0.0, GRID_S], LONGEST_S), solved(best.x)
+        grown = growth or tuple(float(b / a) if abs(a) > 1e-3 else 0.0 for a, b in zip(x[:M], x[M:], strict=True))
+        return Fitted(tuple(x[:M].tolist()), grown, float(delay), float(lag), misfit / float(y @ y))
+
+
+def commands(sent: list[tuple[float, Order]], t: Array, axis: int | None, masks: tuple[int, ...]) -> Commands:
+    """Return the commands for the times t (N,): rates about an axis by kind of command, or for axis None throttle of any kind."""
+    grid = np.arange(t[0] - BEFORE_S, t[-1] + GRID_S, GRID_S)
+    rows = sent or [(0.0, Order(0, (0.0, 0.0, 0.0), 0.0))]
+    stamps = np.array([row[0] for row in rows])
+    if axis is None:
+        values = np.array([[order.throttle] for _, order in rows])
+    else:
+        values = np.array([[order.rates[axis] if order.mask == mask else 0.0 for mask in masks] for _, order in rows])
+    held = np.searchsorted(stamps, grid, side="right") - 1
+    return Commands(t, grid, np.where(held[:, None] >= 0, values[np.maximum(held, 0)], 0.0))
+
+
+ROLL, PITCH, YAW = range(3)
+AGREEMENT = 0.6  # correlation of camera and gyro required for a sign
+FEWEST_TURNS, FEWEST_SAMPLES = 5, 10
+
+
+def ratio_of(series: Series, rest: RestMean, mask: int, axis: int, begin: float, end: float) -> float:
+    """Return gyro over command of one kind; 0 without a response."""
+    t, _, gyro = series.between(begin, end)
+    if len(t) < FEWEST_SAMPLES:
+        return 0.0
+    return commands(series.sent, t, axis, (mask,)).quick_gain(gyro[:, axis] - rest.gyro[axis])
+
+
+def by_camera(series: Series, rest: RestMean, axis: int, begin: float, end: float) -> float:
+    """Return the sign of the gyro relative to the camera's rotations; 0 if undecided."""
+    turns = [row for row in series.turns if row[0] >= begin]
+    if len(turns) < FEWEST_TURNS:
+        return 0.0
+    camera_angles = np.array([turn[axis] for _, _, turn in turns])
+    gyro_angles = _turned(series, rest, np.array([row[:2] for row in turns]), axis, end)
+    norm = float(np.linalg.norm(camera_angles) * np.linalg.norm(gyro_angles))
+    agreement = float(camera_angles @ gyro_angles) / norm if norm > 1e-9 else 0.0
+    return math.copysign(1.0, agreement) if abs(agreement) > AGREEMENT else 0.0
+
+
+def by_gravity(series: Series, rest: RestMean, euler: Array | None, begin: float, end: float) -> float:
+    """Return the sign of the gyro in pitch by ATTITUDE's, whose sign follows from `euler` (3,), its value on a tilted pad."""
+    pitch, rows = rest.tilt[PITCH], [row for row in series.attitude if row[0] >= begin]
+    tilted = euler is not None and min(abs(pitch), 2 * abs(euler[PITCH])) > TILTED_RAD
+    if euler is None or not tilted or len(rows) < FEWEST_SAMPLES:
+        return 0.0
+    t, reported = np.array([row[0] for row in rows]), np.array([row[1][PITCH] for row in rows])
+    gyro_angles = _turned(series, rest, np.column_stack([t[:-1], t[1:]]), PITCH, end)
+    relative = float(np.diff(reported) @ gyro_angles) * float(euler[PITCH]) * pitch
+    return math.copysign(1.0, relative) if relative else 0.0
+
+
+def yaw_sign(series: Series, rest: RestMean, gyro_sign: float, begin: float, end: float) -> float:
+    """Return the sign of ATTITUDE's yaw, by the gyro since `begin`."""
+    rows = [row for row in series.attitude if row[0] >= begin]
+    reported = np.unwrap([row[1][YAW] for row in rows])
+    if len(rows) < FEWEST_SAMPLES:
+        return 1.0
+    spans = np.column_stack([np.full(len(rows), begin), [row[0] for row in rows]])
+    turned = gyro_sign * _turned(series, rest, spans, YAW, end)
+    return 1.0 if float((reported - reported.mean()) @ (turned - turned.mean())) >= 0 else -1.0
+
+
+def _turned(series: Series, rest: RestMean, spans: Array, axis: int, end: float) -> Array:
+    """Return the integral of the gyro over each span (N, 2), rad on the wire."""
+    t, _, gyro = series.between(float(spans.min()) - 0.1, end)
+    rate = gyro[:, axis] - rest.gyro[axis]
+    angle = np.concatenate([[0.0], np.cumsum(np.diff(t) * 0.5 * (rate[1:] + rate[:-1]))])
+    return np.interp(spans[:, 1], t, angle) - np.interp(spans[:, 0], t, angle)

@@ -6,6 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gate_racer.common.command import add_common, perform, remark, write_json
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import reading, require_named, require_output, write_file
 from gate_racer.field.report.film import write_film
 from gate_racer.field.report.findings import figures, findings
 from gate_racer.field.report.flight import ReportedFlight, read_logged_flight
@@ -13,9 +16,6 @@ from gate_racer.field.report.pages import compared_page, flight_page
 from gate_racer.pilot.records.imported import course_of, is_imported
 from gate_racer.planner.plan import PlanError, read_plan
 from gate_racer.tracks.track import load_track_of
-from gate_racer.vehicle.command import add_common, perform, remark, write_json
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.files import reading, require_named, require_output, write_file
 from gate_racer.vehicle.rotation import Array
 
 SLOWER = 0.1, 20.0  # range of a film's slow-down factor

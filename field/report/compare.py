@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gate_racer.common.errors import UserError
 from gate_racer.field.report.charts import Figure, charts, line
 from gate_racer.field.report.findings import LOST_S, WORST_LEGS, FlightFinding
 from gate_racer.field.report.flight import ReportedFlight, TimeSeries
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import Array
 
 POINTS = 600  # along the course

@@ -5,12 +5,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from gate_racer.common.errors import UserError
+from gate_racer.common.images import Film, decode_image
 from gate_racer.field.report.flight import ReportedFlight
-from gate_racer.field.report.overlay import overlays
+from gate_racer.field.report.pages import overlays
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.film import Film
-from gate_racer.vehicle.image_file import decode_image
 from gate_racer.vehicle.rotation import Array
 
 FILM_HZ = 30.0  # Hz, frame rate of the film: the camera's

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.field.calibration import camera_of
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import file_name, reading, within
+from gate_racer.field.files import camera_of
 from gate_racer.link.record_reader import Losses, Record, tell_losses
 from gate_racer.mpc.control import Source
 from gate_racer.pilot.records.imported import read_any_records
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.files import file_name, reading, within
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import load_vehicle
 

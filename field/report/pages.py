@@ -1,22 +1,115 @@
-"""The HTML pages: figures and findings, then charts beside path and camera image, with a common cursor."""
+"""The HTML pages: figures and findings, then charts beside path and camera image.
 
+Overlay of a camera image: detected openings, and the gates of the map projected from the estimate.
+
+Thumbnails of a flight's camera, of bounded total size: one just before each gate, and others as space permits.
+
+The HTML pages: figures and findings, then charts beside path and camera image, with a common cursor.
+"""
+
+import base64
 import html
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 
+from gate_racer.common.images import decode_image
 from gate_racer.field.page import html_page
-from gate_racer.field.report.charts import MOST_POINTS, Figure, time_charts
+from gate_racer.field.report.charts import MOST_POINTS, Figure, path_figures, time_charts
 from gate_racer.field.report.compare import Comparison, compare, compared_charts, compared_findings
-from gate_racer.field.report.findings import FlightFinding, differences, figures, findings
-from gate_racer.field.report.flight import ReportedFlight
-from gate_racer.field.report.images import thumbnails
-from gate_racer.field.report.legs import legs
-from gate_racer.field.report.overlay import overlays
-from gate_racer.field.report.path import path_figures
+from gate_racer.field.report.findings import FlightFinding, differences, figures, findings, legs
+from gate_racer.field.report.flight import ReportedFlight, TimedImage
+from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, between
+
+SAME_IMAGE_S = 1e-3  # detections have the stamp of their image
+NEAR_M = 0.2  # m, depth below which a corner is not drawn
+
+
+def overlays(flight: ReportedFlight, track: Track, stamps: list[float]) -> dict[str, Any]:
+    """Return the size of the images, and two lists with an entry for each image at these times (s since GO).
+
+    `detected` holds openings, `expected` pairs of a gate's number and its opening: corners in px, with the centre of the
+    first pixel at 0.5 as in SVG. Empty without a camera.
+    """
+    camera = flight.camera
+    if camera is None:
+        return {}
+    seen = np.array([t for t, _ in flight.detections])
+    detected, expected = [], []
+    for t in stamps:
+        first, last = np.searchsorted(seen, [t - SAME_IMAGE_S, t + SAME_IMAGE_S])
+        detected.append([_drawn(corners) for _, corners in flight.detections[first:last]])
+        gates = _expected(flight, track, camera, t) if flight.state.t[0] <= t <= flight.state.t[-1] else []
+        expected.append([(gate, _drawn(corners)) for gate, corners in gates])
+    return {"size": [camera.width_px, camera.height_px], "detected": detected, "expected": expected}
+
+
+def _expected(flight: ReportedFlight, track: Track, camera: Camera, t: float) -> list[tuple[int, Array]]:
+    """Return the numbers of the gates in view at t, and the projected corners (4, 2) px of their openings."""
+    state, exposed = flight.state, np.array([t + camera.delay_s])
+    k = int(np.clip(np.searchsorted(state.t, exposed[0]) - 1, 0, len(state) - 2))
+    share = float(np.clip((exposed[0] - state.t[k]) / (state.t[k + 1] - state.t[k]), 0.0, 1.0))
+    q_wb = between(state["q"][k], state["q"][k + 1], share)
+    p_wc, R_wc = camera.pose(state.at("p", exposed)[0], q_wb)
+    found = []
+    for number, gate in enumerate(track.gates):
+        corners_c = (_outline(gate) - p_wc) @ R_wc
+        if corners_c[:, 2].min() > NEAR_M and camera.sees(px := camera.project(corners_c)).any():
+            found.append((number, px))
+    return found
+
+
+def _outline(gate: Gate) -> Array:
+    """Return the corners (4, 3) m, world NED, of the opening, or of a square as wide as a ball."""
+    return gate.corners(2 * gate.half if gate.is_ball else None)
+
+
+def _drawn(corners_px: Array) -> list[list[float]]:
+    return np.round(corners_px + 0.5, 1).tolist()
+
+
+WIDTH_PX, QUALITY = 320, 70
+MOST_IMAGES = 400  # images considered, evenly in time
+BUDGET_BYTES = 700_000  # bytes of all thumbnails; base 64 adds a third, and the page is to stay below 3 MB
+BEFORE_S = 0.15  # s before a gate, last image in which it is in view
+
+
+def thumbnails(flight: ReportedFlight) -> tuple[list[tuple[float, str]], list[int | None]]:
+    """Return times (s since GO) and JPEGs (base 64), in order of time; and the index for each gate passed, or None."""
+    images = flight.images
+    stamps = np.array([t for t, _ in images])
+    before = [int(k) - 1 for k in np.searchsorted(stamps, flight.gate_times_s - BEFORE_S)]
+    evenly = np.linspace(0, len(images) - 1, min(len(images), MOST_IMAGES)).astype(int).tolist()
+    small: dict[int, bytes] = {}
+    for k in sorted({*evenly, *(k for k in before if k >= 0)}):
+        if data := _thumbnail(images[k]):
+            small[k] = data
+    step = max(1, -(-sum(map(len, small.values())) // BUDGET_BYTES))
+    room, kept = BUDGET_BYTES, set[int]()
+    for k in [*(k for k in before if k in small), *list(small)[::step]]:
+        if k not in kept and len(small[k]) <= room:
+            kept.add(k)
+            room -= len(small[k])
+    order = sorted(kept)
+    shown = [(images[k][0], base64.b64encode(small[k]).decode()) for k in order]
+    return shown, [order.index(k) if k in kept else None for k in before]
+
+
+def _thumbnail(image: TimedImage) -> bytes | None:
+    """Return a thumbnail; None if the bytes are not an image."""
+    pixels = decode_image(image[1])
+    if pixels is None:
+        return None
+    height = max(1, round(pixels.shape[0] * WIDTH_PX / pixels.shape[1]))
+    small = cv2.resize(pixels, (WIDTH_PX, height), interpolation=cv2.INTER_AREA)
+    done, data = cv2.imencode(".jpg", small, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+    return data.tobytes() if done else None
+
 
 SCRIPT = (Path(__file__).parent / "cursor.js").read_text(encoding="utf-8")
 STYLE = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")

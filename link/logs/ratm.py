@@ -24,10 +24,10 @@ from typing import Any
 import cv2
 import numpy as np
 
+from gate_racer.common.files import read_arrays, read_bytes, read_json, read_text, reading
 from gate_racer.link.logs.rows import SignalError
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.files import read_arrays, read_bytes, read_json, read_text, reading
 from gate_racer.vehicle.rotation import Array
 
 CSV_BYTES = 512 << 20  # largest table: 124 columns at 500 Hz have 1 MB per second

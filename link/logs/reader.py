@@ -2,22 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
-from gate_racer.link.logs.one_clock import finite, one_clock
-from gate_racer.link.logs.rows import LoggedSignals, SignalError
-from gate_racer.vehicle.files import reading
+from gate_racer.common.files import reading
+from gate_racer.link.logs.rows import LoggedSignals, SignalError, finite, one_clock
 
-# Module and function by suffix; loaded when needed, since pymavlink alone takes half a second.
+# Function of `formats` by suffix, which is loaded when needed, since pymavlink alone takes half a second.
 READERS = {
-    ".mcap": ("own_logs", "mcap_signals"),
-    ".csv": ("own_logs", "csv_signals"),
-    ".tlog": ("mavlink_logs", "tlog_signals"),
-    ".bin": ("mavlink_logs", "dataflash_signals"),
-    ".ulg": ("ulog", "ulog_signals"),
-    ".bbl": ("betaflight", "betaflight_signals"),
-    ".bfl": ("betaflight", "betaflight_signals"),
+    ".mcap": "mcap_signals",
+    ".csv": "csv_signals",
+    ".tlog": "tlog_signals",
+    ".bin": "dataflash_signals",
+    ".ulg": "ulog_signals",
+    ".bbl": "betaflight_signals",
+    ".bfl": "betaflight_signals",
 }
 AUTOPILOT = (".tlog", ".bin", ".ulg", ".bbl", ".bfl")  # logs of autopilots, whatever flew them
 
@@ -32,8 +30,9 @@ def read_log_signals(path: Path) -> LoggedSignals:
         raise SignalError(f"{path}: logs end in {', '.join(READERS)}")
     if not path.is_file():
         raise SignalError(f"{path}: no such file")
-    module, function = READERS[path.suffix.lower()]
-    read: Callable[[Path], LoggedSignals] = getattr(import_module(f".{module}", __package__), function)
+    from gate_racer.link.logs import formats
+
+    read: Callable[[Path], LoggedSignals] = getattr(formats, READERS[path.suffix.lower()])
     with reading(path):
         log = read(path)
         rows, note = one_clock(finite(log.rows))

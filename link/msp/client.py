@@ -26,10 +26,8 @@ from gate_racer.link.msp.line import MspLine, neutral
 from gate_racer.link.msp.messages import Channels, Message, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import Port
 from gate_racer.link.msp.profile import STICKS, BetaflightProfile
-from gate_racer.link.msp.sticks import asked_by, sticks_by_angles, sticks_by_rates
-from gate_racer.link.msp.units import attitude, imu
-from gate_racer.link.peer import Address
-from gate_racer.link.sockets import LinkError
+from gate_racer.link.msp.sticks import asked_by, attitude, imu, sticks_by_angles, sticks_by_rates
+from gate_racer.link.sockets import Address, LinkError
 from gate_racer.link.udp import RateGuard, finite
 from gate_racer.vehicle.rotation import to_euler
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from gate_racer.link.msp.messages import Altitude, Channels, Message, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.profile import BetaflightProfile
-from gate_racer.link.msp.sticks import sticks_by_angles, sticks_by_rates
-from gate_racer.link.msp.units import attitude, imu
+from gate_racer.link.msp.sticks import attitude, imu, sticks_by_angles, sticks_by_rates
 from gate_racer.vehicle.dynamics import G_W, GRAVITY
 from gate_racer.vehicle.rotation import Array, matrix
 

@@ -18,16 +18,14 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 
-from gate_racer.link.msp.codec import MspCodec
+from gate_racer.common.process import PERIODIC, end, prefer, shielded
+from gate_racer.link.msp.codec import Direction, MspCodec, Parser
 from gate_racer.link.msp.descent import Descent
-from gate_racer.link.msp.framing import Direction, Parser
 from gate_racer.link.msp.line import MspLine, neutral
 from gate_racer.link.msp.messages import Channels, Code
 from gate_racer.link.msp.ports import AT_ONCE, Port, SocketPort, open_port
 from gate_racer.link.msp.profile import MID_US, STICKS, BetaflightProfile
-from gate_racer.link.priority import PERIODIC, prefer
 from gate_racer.link.sockets import LinkError
-from gate_racer.vehicle.process import end, shielded
 
 POLL = "attitude", "raw_imu", "altitude", "status_ex", "rc"  # polled by the guard, in one request
 HELD_S = 0.1  # s without sticks, after which they are centred: a body rate that persists would flip the vehicle

@@ -1,13 +1,133 @@
-"""Sticks and requests over one port: scheduling, sending, and stamping of replies."""
+"""One slow line: the schedule of sticks and requests, sending, and stamping of replies.
 
+Schedule of one slow line: sticks at a fixed mean rate, with new commands at once, and a request after each answer.
+
+Betaflight executes one command in each run of its serial task, at most 100 per second, sticks and requests alike: the
+capacity left by sticks goes to requests. Beside 40 Hz of sticks that is a request every 17 ms. Pure: time is an argument, in
+s of any monotonic clock.
+
+Sticks and requests over one port: scheduling, sending, and stamping of replies.
+"""
+
+import math
 import time
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
 
 from gate_racer.link.msp.codec import CodecCounters, MspCodec
 from gate_racer.link.msp.messages import Code, Message
 from gate_racer.link.msp.ports import Port
 from gate_racer.link.msp.profile import LOW_US, MID_US, BetaflightProfile
-from gate_racer.link.msp.schedule import PollScheduler
+
+KEPT = 1000  # newest replies used for the figures
+LATE_BEATS = 1.0  # beats of delay, beyond which missed sticks are skipped
+# Beats by which sticks with a new command may be early, and their repetition is late (chosen): commands at 40 Hz that follow
+# polled samples come 20 or 30 ms apart.
+EARLY, GRACE = 0.5, 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFigures:
+    """Figures of a line. Intervals between replies in s; nan before there were two."""
+
+    answers: int
+    timeouts: int
+    sticks: int
+    missed_beats: int  # stick frames skipped because the caller was late
+    interval_mean_s: float
+    interval_p95_s: float
+    round_trip_mean_s: float
+
+
+class PollScheduler:
+    """Scheduler with at most one pending request. Call `sticks_due` and `poll_due` often, and send when they return True."""
+
+    def __init__(self, stick_hz: float, timeout_s: float):
+        """Create it; `stick_hz` 0 sends no sticks; `timeout_s`: time after which a request counts as lost."""
+        if stick_hz < 0 or timeout_s <= 0:
+            raise ValueError("stick_hz must not be negative and timeout_s must be positive")
+        self._beat_s = 1 / stick_hz if stick_hz else math.inf
+        self._timeout_s = timeout_s
+        self._beat_t: float | None = None  # time of the next beat
+        self._new = self._led = False  # a command waits; the last sticks carried a new one
+        self._requested: float | None = None  # time of the pending request
+        self._poll_due = -math.inf  # time at which it counts as lost
+        self._answered: float | None = None
+        self._intervals: deque[float] = deque(maxlen=KEPT)
+        self._round_trips: deque[float] = deque(maxlen=KEPT)
+        self.answers = self.timeouts = self.sticks = self.missed_beats = self.unasked = 0
+
+    def sticks_due(self, now: float) -> bool:
+        """Return whether sticks are to be sent now; if so, they count as sent."""
+        if math.isinf(self._beat_s):
+            return False
+        if self._beat_t is None:
+            self._beat_t = now
+        if now < self._stick_due(self._beat_t):
+            return False
+        missed = math.floor((now - self._beat_t) / self._beat_s)
+        if missed > LATE_BEATS:
+            self.missed_beats += missed
+            self._beat_t += missed * self._beat_s
+        self._beat_t = (max(now, self._beat_t) if self._new else self._beat_t) + self._beat_s
+        self._new, self._led = False, self._new
+        self.sticks += 1
+        return True
+
+    def lead_sticks(self) -> None:
+        """Let the next sticks carry a new command: the beat follows commands, at its mean rate at most.
+
+        On a beat of their own, two commands could fall between two sticks: the first would be lost, the next delayed.
+        """
+        self._new = True
+
+    def _stick_due(self, beat_t: float) -> float:
+        """Return when the next sticks are due around a beat, s."""
+        return beat_t - EARLY * self._beat_s if self._new else beat_t + GRACE * self._beat_s * self._led
+
+    def poll_due(self, now: float) -> bool:
+        """Return whether a request is to be sent now; if so, it counts as sent."""
+        if self._requested is not None and now < self._poll_due:
+            return False
+        if self._requested is not None:
+            self.timeouts += 1
+            self._answered = None  # the gap is a loss, not an interval
+        self._requested, self._poll_due = now, now + self._timeout_s
+        return True
+
+    def answer(self, now: float) -> float | None:
+        """Record a reply, and return its round trip, s; None, and counted, without a pending request."""
+        if self._requested is None:
+            self.unasked += 1
+            return None
+        took, self._requested = now - self._requested, None
+        self._round_trips.append(took)
+        if self._answered is not None:
+            self._intervals.append(now - self._answered)
+        self._answered = now
+        self.answers += 1
+        return took
+
+    def next_s(self, now: float) -> float:
+        """Return how long the caller may wait for bytes before something is due, s."""
+        poll = 0.0 if self._requested is None else self._poll_due - now
+        stick = 0.0 if self._beat_t is None else self._stick_due(self._beat_t) - now
+        return max(0.0, min(poll, math.inf if math.isinf(self._beat_s) else stick))
+
+    @property
+    def figures(self) -> LinkFigures:
+        """Figures of the newest replies."""
+        p95 = float(np.percentile(self._intervals, 95)) if self._intervals else math.nan
+        mean, trip = _mean(self._intervals), _mean(self._round_trips)
+        return LinkFigures(self.answers, self.timeouts, self.sticks, self.missed_beats, mean, p95, trip)
+
+
+def _mean(values: deque[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
 
 LATE_S = 0.06  # s between two reads, beyond which the waiting time of a reply is unknown: it is not stamped
 BITS_PER_BYTE = 10  # on the line: one start bit, eight data bits, one stop bit

@@ -1,5 +1,9 @@
 """Preflight file: an aircraft's configuration under one hash, and the checks of a flight against it.
 
+Configuration of a flight controller: read over the line, and compared with an earlier reading.
+
+Preflight file: an aircraft's configuration under one hash, and the checks of a flight against it.
+
 Before a flight the configuration is read again, over the line of the flight, and any change since prevents the start.
 """
 
@@ -8,14 +12,147 @@ import json
 import time
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
-from gate_racer.link.msp.constants import AircraftConstants, changes, read_constants, require_safe
+from gate_racer.common.config import load, write
+from gate_racer.common.errors import UserError
 from gate_racer.link.msp.line import MspLine
+from gate_racer.link.msp.messages import (
+    ApiVersion,
+    BoardInfo,
+    Channels,
+    Code,
+    FcVariant,
+    FcVersion,
+    Message,
+    ModeRange,
+    ModeRanges,
+    RcTuning,
+    RxConfig,
+    RxMap,
+    StatusEx,
+)
 from gate_racer.link.msp.ports import Port
-from gate_racer.link.msp.profile import BetaflightProfile
-from gate_racer.vehicle.config import load, write
-from gate_racer.vehicle.errors import UserError
+from gate_racer.link.msp.profile import RATES_TYPE, STICKS, AxisRates, BetaflightProfile, RateCurves
+from gate_racer.link.sockets import LinkError
 from gate_racer.vehicle.vehicle import Vehicle
+
+ASK_S, TRIES = 0.5, 3  # s to wait for a reply, and number of attempts
+ARM, ANGLE, OVERRIDE = 0, 1, 50  # permanent mode numbers: `src/main/msp/msp_box.c`
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True)
+class AircraftConstants:
+    """Configuration of a flight controller, in the units of its messages."""
+
+    firmware: str
+    api: str
+    board: str
+    pid_profile: int
+    rate_profile: int
+    channel_map: str
+    tuning: RcTuning
+    receiver: RxConfig
+    modes: tuple[ModeRange, ...]
+
+    @property
+    def rates(self) -> RateCurves | None:
+        """Rate curves; None for an unknown kind."""
+        return rates_of(self.tuning)
+
+    def switched(self, mode: int, us: tuple[int, ...]) -> bool:
+        """Return whether channels (us; four sticks, then AUX1) switch a mode on."""
+        ranges = (one for one in self.modes if one.mode == mode and STICKS + one.channel <= len(us))
+        return any(one.low_us <= us[STICKS + one.channel - 1] < one.high_us for one in ranges)
+
+
+def request(line: MspLine, code: Code) -> Message | None:
+    """Request one message with repeats; None if it is refused or does not come."""
+    answers = (line.ask(code, ASK_S) for _ in range(TRIES))
+    return next((answer for answer in answers if answer is not None), None)
+
+
+def firmware_of(line: MspLine) -> str:
+    """Return name and version of the firmware. Raises LinkError without a reply."""
+    variant = request(line, Code.FC_VARIANT)
+    if not isinstance(variant, FcVariant):
+        raise LinkError("no answer to MSP_FC_VARIANT: is this a UART with MSP, at the baud rate of the profile?")
+    version = request(line, Code.FC_VERSION)
+    return variant.name + (
+        f" {version.major}.{version.minor}.{version.patch}" if isinstance(version, FcVersion) else ""
+    )
+
+
+def read_constants(line: MspLine) -> AircraftConstants:
+    """Read the configuration. Raises UserError for messages that are not available, LinkError without a reply."""
+    firmware = firmware_of(line)
+    api, board = _required(line, Code.API_VERSION, ApiVersion), _required(line, Code.BOARD_INFO, BoardInfo)
+    status = _required(line, Code.STATUS_EX, StatusEx)
+    return AircraftConstants(
+        firmware=firmware,
+        api=f"{api.major}.{api.minor}",
+        board=board.target or board.board,
+        pid_profile=status.profile,
+        rate_profile=status.rate_profile,
+        channel_map=_required(line, Code.RX_MAP, RxMap).letters,
+        tuning=_required(line, Code.RC_TUNING, RcTuning),
+        receiver=_required(line, Code.RX_CONFIG, RxConfig),
+        modes=_required(line, Code.MODE_RANGES, ModeRanges).ranges,
+    )
+
+
+def _required(line: MspLine, code: Code, kind: type[M]) -> M:
+    message = request(line, code)
+    if not isinstance(message, kind):
+        raise UserError(f"the flight controller does not answer MSP_{code.name}: its configuration cannot be compared")
+    return message
+
+
+def require_safe(line: MspLine, profile: BetaflightProfile, constants: AircraftConstants | None = None) -> None:
+    """Check that the aircraft is disarmed and not handed over, by the profile's and its own switch. Raises UserError if not."""
+    status, channels = request(line, Code.STATUS_EX), request(line, Code.RC)
+    if not isinstance(status, StatusEx) or not isinstance(channels, Channels):
+        raise UserError("the flight controller does not report whether it is armed: nothing more is sent")
+    if status.armed:
+        raise UserError("the flight controller is armed: disarm it, and take the propellers off")
+    own = constants is not None and constants.switched(OVERRIDE, channels.us)
+    if own or profile.aux.override.on(channels.us):
+        raise UserError("the override is on: switch it off, so that the sticks of this program have no effect")
+
+
+def rates_of(tuning: RcTuning) -> RateCurves | None:
+    """Return the configured rate curves; None for an unknown kind."""
+    t, kinds = tuning, {code: kind for kind, code in RATES_TYPE.items()}
+    try:
+        roll = AxisRates(t.rc_rate_roll, t.rate_roll, t.expo_roll, t.limit_roll_deg_s)
+        pitch = AxisRates(t.rc_rate_pitch, t.rate_pitch, t.expo_pitch, t.limit_pitch_deg_s)
+        yaw = AxisRates(t.rc_rate_yaw, t.rate_yaw, t.expo_yaw, t.limit_yaw_deg_s)
+        return RateCurves(kinds[t.rates_type], roll, pitch, yaw)
+    except (KeyError, ValueError):
+        return None
+
+
+def changes(before: AircraftConstants, now: AircraftConstants) -> list[str]:
+    """Return the differences by name: `tuning.rate_roll was 75, is 80`."""
+    old, new = _leaves(asdict(before)), _leaves(asdict(now))
+    names = [*old, *(name for name in new if name not in old)]
+    return [f"{n} was {old.get(n, 'missing')}, is {new.get(n, 'missing')}" for n in names if old.get(n) != new.get(n)]
+
+
+def _leaves(value: object, name: str = "") -> dict[str, object]:
+    """Return values by dotted name, such as `modes.0.low_us`."""
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, tuple | list):
+        items = list(enumerate(value))
+    else:
+        return {name: value}
+    return {
+        path: leaf for key, one in items for path, leaf in _leaves(one, f"{name}.{key}" if name else str(key)).items()
+    }
+
 
 LISTEN_S = 0.5  # s to listen for unsolicited bytes
 SHOWN = 3  # changes listed in a refusal

@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.link.rflysim.checks import EARTH_FIXED
-from gate_racer.link.rflysim.clouds import WORLD, Cloud
+from gate_racer.link.rflysim.config import EARTH_FIXED
 from gate_racer.link.rflysim.copter import ImuSample, flu
-from gate_racer.link.rflysim.gimbal import GimbalOrder, GimbalState
-from gate_racer.link.rflysim.ranges import Range
-from gate_racer.link.rflysim.request import SensorRequest
-from gate_racer.link.rflysim.sensors import SENSORS, SensorKind
+from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState
+from gate_racer.link.rflysim.payloads import WORLD, Cloud, Range
+from gate_racer.link.rflysim.request import SENSORS, SensorKind, SensorRequest
 from gate_racer.link.rflysim.stream import Sample, StreamHealth
 from gate_racer.vehicle.rotation import Array, Vector, from_euler, from_matrix, matrix
 

@@ -4,14 +4,22 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from gate_racer.link.peer import Address
-from gate_racer.link.rflysim.clouds import Cloud, CloudLayout, CloudReader
 from gate_racer.link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload
-from gate_racer.link.rflysim.images import Image, decode_payload
-from gate_racer.link.rflysim.malformed import MalformedError
-from gate_racer.link.rflysim.ranges import BoundingBox, Range, Spot, decode_boxes, decode_range, decode_spots
-from gate_racer.link.rflysim.request import SensorRequest
-from gate_racer.link.rflysim.sensors import SENSORS, SensorKind
+from gate_racer.link.rflysim.payloads import (
+    BoundingBox,
+    Cloud,
+    CloudLayout,
+    CloudReader,
+    Image,
+    Range,
+    Spot,
+    decode_boxes,
+    decode_payload,
+    decode_range,
+    decode_spots,
+)
+from gate_racer.link.rflysim.request import SENSORS, MalformedError, SensorKind, SensorRequest
+from gate_racer.link.sockets import Address
 
 Value = Image | Cloud | Range | list[BoundingBox] | list[Spot]
 Tell = Callable[[str], None]

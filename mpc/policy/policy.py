@@ -1,4 +1,6 @@
-"""Network of a policy and its .npz file; inference needs NumPy only.
+"""Learned policies: the network and its .npz file, and the controller that commands by it.
+
+Network of a policy and its .npz file; inference needs NumPy only.
 
 | array | shape | what |
 |---|---|---|
@@ -9,9 +11,12 @@
     h_k+1 = l(W_k h_k + b_k),    l(z) = max(z, 0.2 z),    action = tanh(W_n h_n + b_n)
 
 with Swift's two layers of 128 and their negative slope of 0.2 (Methods, "Training details").
+
+Controller that commands by a learned policy, from the state and the next gate.
 """
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -20,12 +25,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gate_racer.common.config import shown
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import parse_json, read_arrays, reading, write_arrays
+from gate_racer.mpc import geometric
+from gate_racer.mpc.control import Control, Source
+from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.config import shown
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.files import parse_json, read_arrays, reading, write_arrays
-from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.rotation import Array, exp, product
 from gate_racer.vehicle.vehicle import Vehicle
 
 FOLDER = Path(__file__).parent
@@ -159,3 +168,29 @@ def _check(scaling: Scaling, layers: Sequence[Layer]) -> None:
             raise ValueError(
                 f"{key} is {value.tolist()}, must be {'three positive finite numbers' if shape else 'a positive finite number'}"
             )
+
+
+P, Q, V = (RATES_X[name].at for name in "pqv")
+
+
+class PolicyController:
+    """Policy in the loop; call `step` once per command. Its only memory is the last action."""
+
+    def __init__(self, policy: Policy, vehicle: Vehicle):
+        self._policy, self._attitude_gain = policy, vehicle.attitude_gain_1_s
+        self._action = policy.scaling.hover
+
+    def step(self, x: Array, gate: Gate) -> Control:
+        """Compute the command for a state x (14,), RATES_X, and the next gate, in the map frame; hover if x is not finite."""
+        begin = time.perf_counter()
+        if not np.isfinite(x).all():
+            u, q_wb = geometric.brake(x), np.array([1.0, 0.0, 0.0, 0.0])
+            reference = np.concatenate([np.zeros(3), q_wb, np.zeros(3), u])
+            return Control(u, q_wb, Source.LEVEL, "the state is not finite", -1, 0.0, 0.0, 0.0, reference)
+        scaling = self._policy.scaling
+        self._action = self._policy.act(scaling.observation(x, gate.corners(), self._action))
+        u = scaling.input(self._action)
+        q_wb = np.array(product(x[Q], exp(u[:3] / self._attitude_gain)))
+        reference = np.concatenate([x[P], x[Q], x[V], u])
+        step_s = time.perf_counter() - begin
+        return Control(u, q_wb, Source.SOLVED, "", 0, step_s, step_s, 0.0, reference)

@@ -28,15 +28,14 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from gate_racer.mpc.problem.problem import Problem
-from gate_racer.mpc.problem.settings import Settings
-from gate_racer.mpc.problem.stage import NP
+from gate_racer.common.cache import cache_folder, entry
+from gate_racer.common.errors import UserError, exit_code
+from gate_racer.common.files import FileError
+from gate_racer.common.process import command_line
+from gate_racer.mpc.problem import Problem, Settings
 from gate_racer.mpc.solvers.acados_probe import LIBRARIES, require_runs
 from gate_racer.mpc.solvers.solver import Solution
-from gate_racer.vehicle.cache import cache_folder, entry
-from gate_racer.vehicle.errors import UserError, exit_code
-from gate_racer.vehicle.files import FileError
-from gate_racer.vehicle.process import command_line
+from gate_racer.mpc.terms import NP
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
 

@@ -25,7 +25,7 @@ def require_runs(folder: Path) -> None:
     Raises:
         OSError: they do not run here; the message says why.
     """
-    from gate_racer.vehicle.cache import entry  # here, since the child process does without it
+    from gate_racer.common.cache import entry  # here, since the child process does without it
 
     def answered(draft: Path) -> None:
         (draft / ANSWER).write_text(_tried(folder), encoding="utf-8")

@@ -7,9 +7,8 @@ Levels are of 255. Ratios are dimensionless. Red over green is red - green, whic
 
 from dataclasses import dataclass
 
-from gate_racer.perception.common.edge_fit import OPENING_EDGES, SILHOUETTE_EDGES, EdgeFitConfig
-from gate_racer.perception.common.line_fit import LineFitConfig
-from gate_racer.perception.common.preprocessing import EXPOSURE, GATE_REGION, ExposureConfig, RegionConfig
+from gate_racer.perception.edges import OPENING_EDGES, SILHOUETTE_EDGES, EdgeFitConfig, LineFitConfig
+from gate_racer.perception.sampling import EXPOSURE, GATE_REGION, ExposureConfig, RegionConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,8 @@
-"""Classical detector, stage by stage: image in, corners of every opening out, wholly or partly in view.
+"""Classical detector: propose, measure, complete, verify, refine, report.
+
+Stage 7, report: accepted hypotheses as detections, each corner with the covariance of its two lines' intersection.
+
+Classical detector, stage by stage: image in, corners of every opening out, wholly or partly in view.
 
 The red channel is near 255 on a gate and its white lettering, also through the cyan corridor of light, and low in the corridor,
 so an opening is a dark hole in a bright region. White lamps form such holes as well; the colour of the ring around a hole and the
@@ -9,27 +13,55 @@ silhouette of the frame discriminate them.
 
 from dataclasses import replace
 
+import cv2
 import numpy as np
 
-from gate_racer.perception.classical.config import ClassicalConfig
-from gate_racer.perception.classical.evidence import gather
-from gate_racer.perception.classical.hypotheses import complete
-from gate_racer.perception.classical.measure import measure
-from gate_racer.perception.classical.propose import propose
-from gate_racer.perception.classical.refine import refine
-from gate_racer.perception.classical.report import is_same_gate, report
+from gate_racer.common.compiled import Image
+from gate_racer.model.quadrilateral import enlarged, first_corner
+from gate_racer.model.rims import GateModel
+from gate_racer.perception.classical.config import ClassicalConfig, DuplicateConfig
+from gate_racer.perception.classical.evidence import Evidence, gather, verify
+from gate_racer.perception.classical.proposals import complete, measure, propose
+from gate_racer.perception.classical.refine import Rims, refine
 from gate_racer.perception.classical.scene import PreparedImage, View
-from gate_racer.perception.classical.style import FrameStyle, possible_styles, ratio_of
-from gate_racer.perception.classical.style_tracker import StyleTracker
-from gate_racer.perception.classical.verify import verify
-from gate_racer.perception.common.gate_model import GateModel
-from gate_racer.perception.common.quadrilateral import enlarged
-from gate_racer.perception.common.types import Image
-from gate_racer.perception.detection import Detection
+from gate_racer.perception.classical.style import FrameStyle, StyleTracker, possible_styles, ratio_of
+from gate_racer.perception.detection import Detection, suppress_duplicates
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.perception.suppression import suppress_duplicates
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array, Indices
+
+
+def report(evidence: Evidence, accepted: Indices, score: Array, rims: Rims, config: ClassicalConfig) -> list[Detection]:
+    """Return the accepted hypotheses, best first, with corners in image order; a silhouette only if wholly visible."""
+    silhouette = evidence.silhouette
+    silhouette_cov_px2 = silhouette.cov_px2(config.silhouette_edges.floor_px)
+    found = []
+    for n, i in enumerate(accepted):
+        turn = (np.arange(4) + first_corner(rims.corners_px[n])) % 4
+        both = evidence.fits[i].all() and evidence.silhouette_inside[i]
+        found.append(
+            Detection(
+                rims.corners_px[n][turn],
+                rims.cov_px2[n][turn],
+                rims.visible[n][turn],
+                float(score[i]),
+                silhouette.corners_px[i][turn] if both else None,
+                silhouette_cov_px2[i][turn] if both else None,
+                bool(rims.near_face[n]),
+            )
+        )
+    return sorted(found, key=lambda d: -d.score)
+
+
+def is_same_gate(a: Detection, b: Detection, config: DuplicateConfig) -> bool:
+    """Check whether two detections are of one opening: they overlap, or share a corner."""
+    quads = [detection.corners_px.astype(np.float32) for detection in (a, b)]
+    both = cv2.intersectConvexConvex(*quads)[0]
+    either = cv2.contourArea(quads[0]) + cv2.contourArea(quads[1]) - both
+    apart = a.corners_px[a.visible][:, None] - b.corners_px[b.visible]
+    shares_corner = bool((np.hypot(apart[..., 0], apart[..., 1]) < config.corner_px).any())
+    return bool(both > config.overlap * either) or shares_corner
+
 
 IMAGE_ORIGIN_PX = np.zeros(2)  # origin of a whole image
 

@@ -9,21 +9,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gate_racer.perception.classical.config import ClassicalConfig, RefinementConfig
-from gate_racer.perception.classical.evidence import Evidence
-from gate_racer.perception.classical.hypotheses import fourth_sides
-from gate_racer.perception.classical.scene import PreparedImage
-from gate_racer.perception.common.covariance import corner_covariance_px2
-from gate_racer.perception.common.gate_model import DRAWN_GATE, GateModel
-from gate_racer.perception.common.line_fit import LineFits, fit_lines
-from gate_racer.perception.common.quadrilateral import (
+from gate_racer.model.quadrilateral import (
     NEXT,
+    corner_covariance_px2,
     enlarged,
     intersect_lines,
     is_inside,
     outward_normals,
     side_lengths,
 )
+from gate_racer.model.rims import DRAWN_GATE, GateModel
+from gate_racer.perception.classical.config import ClassicalConfig, RefinementConfig
+from gate_racer.perception.classical.evidence import Evidence
+from gate_racer.perception.classical.proposals import fourth_sides
+from gate_racer.perception.classical.scene import PreparedImage
+from gate_racer.perception.edges import LineFits, fit_lines
 from gate_racer.perception.pose import CORNERS, ippe
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices, Mask

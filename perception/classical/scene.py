@@ -1,4 +1,10 @@
-"""Image preparation: hue rotation and exposure normalisation, so that gates of any colour are red and bright.
+"""Image preparation, so that gates of any colour are red and bright, and shares of gate-coloured samples.
+
+Shares of gate-coloured samples on the frame about an opening, and beyond the frame's end.
+
+Lettering and checkers are holes within a continuous frame; white lamps have a gate's shape without its colour.
+
+Image preparation: hue rotation and exposure normalisation, so that gates of any colour are red and bright.
 
 Thresholds apply to red and orange gates; for others the colours are rotated about the grey axis until the gates are red. Then the
 image is normalised to the exposure of the real simulator, so that the thresholds hold in dim light and in haze as well.
@@ -10,10 +16,50 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from gate_racer.perception.classical.config import ClassicalConfig, SceneConfig
-from gate_racer.perception.common.preprocessing import PixelBox, gate_region, normalise_exposure
-from gate_racer.perception.common.types import Image
+from gate_racer.common.compiled import Image
+from gate_racer.model.quadrilateral import concentric
+from gate_racer.perception.classical.config import ClassicalConfig, ColourConfig, SceneConfig
+from gate_racer.perception.sampling import PixelBox, count_red, gate_region, normalise_exposure
 from gate_racer.vehicle.rotation import Array, exp, matrix
+
+
+def colour_shares(image: Image, openings: Array, silhouettes: Array, config: ColourConfig) -> tuple[Array, Array]:
+    """Return shares (Q, 4) of gate-coloured samples beside each side of openings (Q, 4, 2): on the frame, and beyond it.
+
+    A side wholly outside the image counts as coloured on the frame and free beyond it.
+    """
+    across = np.array(config.on_frame)[:, None, None]
+    on_frame = openings[:, None] + across * (silhouettes - openings)[:, None]
+    squares = np.concatenate([on_frame, concentric(silhouettes, np.array(config.beyond))], 1)
+    sampled, coloured = _count(image, squares, config)
+    first_beyond = len(config.on_frame)
+    parts = (
+        sampled[..., :first_beyond],
+        coloured[..., :first_beyond],
+        sampled[..., first_beyond:],
+        coloured[..., first_beyond:],
+    )
+    return _share(*parts[:2], 1.0), _share(*parts[2:], 0.0)
+
+
+def colour_by_scale(image: Image, openings: Array, scales: Array, config: ColourConfig) -> tuple[Array, Array]:
+    """Count samples in the image, and gate-coloured ones among them, (Q, 4, S) each, on the sides of concentric squares.
+
+    The squares are `scales` (S,) times as large as the openings (Q, 4, 2).
+    """
+    return _count(image, concentric(openings, scales), config)
+
+
+def _count(image: Image, squares: Array, config: ColourConfig) -> tuple[Array, Array]:
+    limits = config.red_min, config.red_over_green_min, config.red_over_yellow
+    sampled, coloured = count_red(image, squares, config.samples, *limits)
+    return sampled, coloured
+
+
+def _share(sampled: Array, coloured: Array, of_none: float) -> Array:
+    n = sampled.sum(-1)
+    return np.where(n > 0, coloured.sum(-1) / np.maximum(n, 1), of_none)
+
 
 RED_DEG = 5.0  # hue of the real simulator's gates, to which the thresholds apply (measured)
 

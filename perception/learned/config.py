@@ -7,8 +7,8 @@ peaks with their errors, least scores) are in the network's card, `gate_net.yaml
 
 from dataclasses import dataclass
 
-from gate_racer.perception.common.edge_fit import OPENING_EDGES, EdgeFitConfig
-from gate_racer.perception.common.preprocessing import EXPOSURE, GATE_REGION, ExposureConfig, RegionConfig
+from gate_racer.perception.edges import OPENING_EDGES, EdgeFitConfig
+from gate_racer.perception.sampling import EXPOSURE, GATE_REGION, ExposureConfig, RegionConfig
 from gate_racer.vehicle.camera import LEAST_SIDE_PX
 
 

@@ -1,4 +1,23 @@
-"""Learned detector, stage by stage: that of Swift (Nature 2023) at half resolution, on the CPU, with measured edges.
+"""Learned detector: that of Swift (Nature 2023) at half resolution, on the CPU, with measured edges.
+
+Measure: extent of the bright frame about an opening, side by side, and sides that continue beyond their frame.
+
+A frame is equally wide on all sides, whatever its proportion; so, scaled about the opening's centre, it ends at the same multiple
+of the opening.
+
+Verify: consistency of a quadrilateral with the apparent widths of the frame around it.
+
+A side that is another gate's edge cuts the opening: its frame continues, and the opposite frame, measured relative to the rest of
+the opening, appears too wide. An oblique view widens frames as well, since it shows their depth, but no more than it flattens the
+opening. The frames' ends, `ends` (Q, 4), are those of `frame_ends`.
+
+Verify and report: a frame must surround the measured opening, and no corner may be another gate's.
+
+Measure: edges between the proposed corners, in the image, whose resolution exceeds that of the maps.
+
+Missing corners of a group are guessed: three corners complete to a parallelogram, two to a square on their side.
+
+Learned detector, stage by stage: that of Swift (Nature 2023) at half resolution, on the CPU, with measured edges.
 
 The network maps the part of an image that is redder than green to heat maps of corners and fields of edges. These propose gates,
 which the image verifies: the edges between the corners are measured in it, and the frame around them must be equally wide on all
@@ -8,22 +27,326 @@ sides.
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-from gate_racer.perception.common.gate_model import DRAWN_GATE
-from gate_racer.perception.common.preprocessing import PixelBox, gate_region, normalise_exposure
-from gate_racer.perception.common.types import Image
-from gate_racer.perception.detection import Detection
-from gate_racer.perception.learned.config import LearnedConfig
-from gate_racer.perception.learned.heatmaps import CornerGroup, group_corners
-from gate_racer.perception.learned.measure import measure
-from gate_racer.perception.learned.network import STRIDE, GateNetwork, padded
-from gate_racer.perception.learned.verify import is_same_gate, verify
+from gate_racer.common.compiled import Image
+from gate_racer.model.quadrilateral import (
+    NEXT,
+    OPPOSITE,
+    PREVIOUS,
+    concentric,
+    first_corner,
+    is_convex,
+    is_inside,
+    side_lengths,
+    skew_px,
+)
+from gate_racer.model.rims import DRAWN_GATE
+from gate_racer.perception.detection import Detection, suppress_duplicates
+from gate_racer.perception.edges import fit_edges
+from gate_racer.perception.learned.config import (
+    AcceptanceConfig,
+    FrameEndConfig,
+    FrameWidthConfig,
+    GroupMeasurementConfig,
+    LearnedConfig,
+)
+from gate_racer.perception.learned.network import (
+    STRIDE,
+    CornerGroup,
+    GateNetwork,
+    NetworkCard,
+    group_corners,
+    padded,
+    to_image,
+)
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.perception.suppression import suppress_duplicates
+from gate_racer.perception.sampling import PixelBox, gate_region, normalise_exposure
 from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, Mask
+
+
+def frame_ends(image: Image, quads: Array, config: FrameEndConfig) -> tuple[Array, Array]:
+    """Find where the frames about quads (Q, 4, 2) end in a one-channel image in which they are bright.
+
+    Returns:
+        (Q, 4) multiples of the opening, infinite where the frame does not end and NaN where the image ends before it; and
+        the share (Q, 4) of each side's samples in the image at which the frame is bright and the inside is not.
+    """
+    scales = 1 + config.first * config.growth ** np.arange(config.squares)
+    places = np.linspace(*config.places)
+    squares = concentric(quads, np.concatenate([config.inside, scales]))  # (Q, S, 4, 2)
+    a, b = squares[..., None, :], squares[:, :, NEXT, None]
+    grid = (((a + b) + places[:, None] * (b - a)) / 2).astype(np.float32)  # (Q, S, 4, P, 2)
+    shape = grid.shape[:-1]
+    level = cv2.remap(image, grid.reshape(len(quads), -1, 2), None, cv2.INTER_LINEAR).reshape(shape).astype(np.float32)
+    inside = np.asarray(((grid >= 0) & (grid <= np.array(image.shape[::-1]) - 1)).all(-1))
+    n = len(config.inside)
+    within, level = level[:, :n].min(1), level[:, n:]
+    frame = level[:, : config.frame_squares].max(1)  # (Q, 4, P)
+    sampled = inside[:, : n + config.frame_squares].all(1)
+    shines = np.where(sampled, frame > within + config.contrast, False).sum(-1) / np.maximum(sampled.sum(-1), 1)
+
+    dark = level <= config.dark * frame[:, None]
+    over = dark & np.roll(np.pad(dark, ((0, 0), (0, 1), (0, 0), (0, 0)), constant_values=True), -1, 1)[:, :-1]
+    first = over.argmax(1)[:, None]  # (Q, 1, 4, P)
+    before = np.maximum(first - 1, 0)
+    fall = [np.take_along_axis(level, at, 1)[:, 0] for at in (before, first)]
+    share = (fall[0] - config.dark * frame) / np.maximum(fall[0] - fall[1], 1.0)
+    ends = (scales[before] + np.clip(share, 0.0, 1.0)[:, None] * (scales[first] - scales[before]))[:, 0]
+    ends = np.where(over.any(1), np.where(first[:, 0] > 0, ends, 1.0), np.inf)
+    shown = np.take_along_axis(inside[:, n:], np.where(over.any(1)[:, None], first, -1), 1)[:, 0]
+    middle = np.sort(np.where(shown, ends, np.nan), -1)  # NaN last
+    known = shown.sum(-1, keepdims=True)
+    median = np.take_along_axis(middle, np.maximum(known - 1, 0) // 2, -1)[..., 0]
+    return np.where(known[..., 0] >= len(places) // 2, median, np.nan), np.where(sampled.any(-1), shines, np.nan)
+
+
+def goes_on(image: Image, quads: Array, config: FrameEndConfig) -> Mask:
+    """Find sides (Q, 4) of quads (Q, 4, 2) that are part of a longer edge, which continues past the end of their own frame."""
+    along, beyond = quads[:, NEXT] - quads, np.array(config.beyond)
+    outward = config.beside * np.stack([along[..., 1], -along[..., 0]], -1)
+    at = np.stack([-beyond, 1 + beyond])[..., None] * along[..., None, None, :] + quads[..., None, None, :]
+    hands = at + outward[..., None, None, :], at - outward[..., None, None, :]
+    at = np.stack(hands, -2)  # (Q, 4, 2 ends, n, 2 hands, 2)
+    level = cv2.remap(image, at.reshape(len(quads), -1, 2).astype(np.float32), None, cv2.INTER_LINEAR)
+    edge = level.reshape(at.shape[:-1]).astype(float) @ [1.0, -1.0] > config.contrast
+    inside = ((at >= 0) & (at <= np.array(image.shape[::-1]) - 1)).all((-1, -2))
+    return np.asarray(((edge & inside).mean(-1) > config.longer_share).any(-1))
+
+
+def occluded_sides(ends: Array, quads: Array, longer: Mask, ratio: float, config: FrameWidthConfig) -> Mask:
+    """Find sides (Q, 4) of quads (Q, 4, 2) that may be the edge of another gate, by the frames' ends (Q, 4).
+
+    Args:
+        longer: (Q, 4) sides that are part of a longer edge.
+        ratio: silhouette over hole of the frames.
+    """
+    width = np.where(np.isnan(ends), np.inf, ends - 1)
+    facing = width[:, OPPOSITE]
+    factor = np.where(np.isnan(ends), config.alone, config.wider)
+    flat = factor * _frame(width, ratio, config) + 2 * config.wider_px / _apart(quads)[:, [0, 1, 0, 1]]
+    other = (width > config.occluder * facing) & ((facing > flat + config.bulge) | longer)
+    return np.asarray(np.isfinite(facing) & (other | ((facing > flat) & (width > config.occluder_sure * facing))))
+
+
+def is_even(ends: Array, quads: Array, hidden: Mask, ratio: float, config: FrameWidthConfig) -> Mask:
+    """Check which quads (Q, 4, 2) are consistent with a frame `ratio` times as large that ends at (Q, 4).
+
+    The frame is equally wide in both directions, or widened by other gates beside a `hidden` side (Q, 4), or by an oblique
+    view.
+    """
+    width, apart = np.where(np.isnan(ends), np.inf, ends - 1), _apart(quads)
+    least = np.minimum(width[:, :2], width[:, 2:])
+    beside = np.isnan(ends[:, :2]) | np.isnan(ends[:, 2:])
+    wall = _wall(quads, config)
+    px = 2 * config.wider_px / apart
+    factor = np.where(beside, config.alone, config.wider)
+    as_wide = least < factor * (_frame(width, ratio, config) + 2 * wall) / (1 - wall) + config.bulge + px
+    unknown = np.isinf(least) & beside
+    covered = hidden & ~np.isnan(ends)
+    narrow = (
+        (wall > config.slanted) & np.isfinite(least) & ~beside[:, ::-1] & (least[:, ::-1] > config.wider * least + px)
+    )
+    possible = as_wide | unknown | covered[:, :2] | covered[:, 2:]
+    return np.asarray((width.min(-1) > 0) & possible.all(-1) & (as_wide | unknown).any(-1) & ~narrow.any(-1))
+
+
+def fitting_share(ends: Array, quads: Array, ratio: float, config: FrameWidthConfig) -> Array:
+    """Return the share (Q,) of the sides of quads (Q, 4, 2) beside which a frame ending at (Q, 4) has its expected width."""
+    width = ends - 1
+    known, frame, wall = (
+        ~np.isnan(width),
+        _frame(np.where(np.isnan(width), np.inf, width), ratio, config),
+        _wall(quads, config),
+    )
+    most, px = (x[:, [0, 1, 0, 1]] for x in ((frame + 2 * wall) / (1 - wall), 2 * config.wider_px / _apart(quads)))
+    fits = known & (width > frame / config.alike - px) & (width < config.alike * most + px)
+    return np.asarray(fits.sum(-1) / np.maximum(known.sum(-1), 1))
+
+
+def guess_is_even(ends: Array, ratio: float, config: FrameWidthConfig) -> Mask:
+    """Check which squares (Q,) guessed on one side fit a frame ending at (Q, 4): as `is_even`, for an unknown view angle."""
+    low, high = (share * (ratio - 1) for share in config.guess)
+    width = ends - 1
+    return np.asarray((np.nanmin(width, -1, initial=np.inf) > low) & ((width > high).sum(-1) < 2))
+
+
+def _frame(width: Array, ratio: float, config: FrameWidthConfig) -> Array:
+    """Return the widths (Q, 1) of frames: the apparent ones (Q, 4) if these agree, else the expected one."""
+    alike = width.max(-1) < config.alike * width.min(-1)
+    return np.where(alike, width.min(-1), ratio - 1)[:, None]
+
+
+def _wall(quads: Array, config: FrameWidthConfig) -> Array:
+    """Return the parts (Q, 2) of openings (Q, 4, 2) hidden by their depth between sides 0 and 2, and 1 and 3."""
+    apart = _apart(quads)
+    slant = np.sqrt(np.maximum((apart.max(-1, keepdims=True) / apart) ** 2 - 1, 0.0))  # tangent of the view angle
+    return np.asarray(np.minimum(config.depth * slant, config.flattest))
+
+
+def _apart(quads: Array) -> Array:
+    """Return the distances (Q, 2) px between sides 0 and 2, and 1 and 3, of quads (Q, 4, 2)."""
+    side = np.linalg.norm(quads[:, NEXT] - quads, axis=-1)
+    return np.asarray(np.maximum((side[:, [1, 0]] + side[:, [3, 2]]) / 2, 1e-9))
+
+
+class EdgeStart(NamedTuple):
+    """Quads (Q) near whose sides edges are searched."""
+
+    corners_px: Array  # (Q, 4, 2)
+    mapped: Mask  # (Q, 4) corners found in the maps; the others are guessed
+    nearby: Mask  # (Q,) guessed corners represent only the direction of a side
+    sigma_px: Array  # (Q, 4) standard deviation of a coordinate
+    guess_px: Array  # (Q, 1) ... of a guessed corner
+    score: Array  # (Q,) by the maps
+
+
+class MeasuredQuads(NamedTuple):
+    """Quads (Q) with measured edges."""
+
+    corners_px: Array  # (Q, 4, 2)
+    cov_px: Array  # (Q, 4, 2, 2) px^2
+    found: Mask  # (Q, 4) corners that are measured, unless another gate's edge forms them
+    expected: Mask  # (Q, 4) sides that were searched for
+    guessed: Mask  # (Q,) squares guessed on a single side
+    guess_px: Array  # (Q, 1) standard deviation of a guessed corner
+    score: Array  # (Q,)
+
+
+def measure(
+    red: Image, groups: list[CornerGroup], card: NetworkCard, focal_px: float, config: LearnedConfig
+) -> MeasuredQuads:
+    """Measure groups in an image (H, W) in which gates are bright; return those with enough edges."""
+    limits = config.measurement
+    start = _start(groups, card, focal_px, limits)
+    mapped, nearby = start.mapped, ~start.mapped & start.nearby[:, None]
+    edges = fit_edges(red, start.corners_px, DRAWN_GATE.silhouette_ratio, config.edges)
+    side_px = side_lengths(start.corners_px).max(-1, keepdims=True)
+    moved_px = np.linalg.norm(edges.corners_px - start.corners_px, axis=-1)
+    most_px = np.where(mapped, np.maximum(limits.moved_px, limits.moved_side * side_px), 2 * start.guess_px)
+    measured = edges.measured & (edges.support > limits.support_min)
+    clear = (measured & (edges.support > limits.support_clear)).sum(-1)
+    # A corner is the intersection of its sides, unless that is far from its position in the map.
+    fits = measured & measured[:, PREVIOUS] & ((clear == 4)[:, None] | (moved_px < most_px))
+    corners_px = np.where(fits[..., None], edges.corners_px, start.corners_px)
+    onward = nearby & (measured | measured[:, PREVIOUS]) & ~fits
+    beside = _beside(corners_px, mapped)
+    corners_px = np.where(onward[..., None], beside + (edges.corners_px - beside) / limits.nearby, corners_px)
+    # One side or corner of a whole gate may merge with a bright background; its ends are then those of the map.
+    trusted = mapped.all(-1) & ((fits.sum(-1) == 3) | (clear == 3))
+    mapped_cov = start.sigma_px[..., None, None] ** 2 * np.eye(2)
+    cov_px = np.where((fits | onward)[..., None, None], edges.cov_px2(config.edges.floor_px), mapped_cov)
+    expected = mapped | mapped[:, NEXT] | fits & fits[:, NEXT]
+    score = start.score * np.where(measured & expected, edges.support, 0.0).sum(-1) / expected.sum(-1)
+
+    is_whole = fits.all(-1) | trusted
+    large = side_lengths(corners_px).min(-1) > limits.side_min_px
+    square = (excess_skew_px(corners_px, focal_px, limits) < limits.skew_px) | nearby.any(-1)
+    good = (score > np.where(is_whole, card.sure, card.sure_part)) & is_convex(corners_px) & large & square
+    good &= is_whole | ((side_px[:, 0] > limits.part_min_px) & (fits | ~mapped).all(-1))
+    guessed = (mapped.sum(-1) == 2) & ~fits.all(-1)
+    columns = corners_px, cov_px, fits | trusted[:, None], expected, guessed, start.guess_px, score
+    return MeasuredQuads(*(column[good] for column in columns))
+
+
+def excess_skew_px(quads: Array, focal_px: float, config: GroupMeasurementConfig) -> Array:
+    """Return the skew (Q,) px of quads (Q, 4, 2) beyond that of perspective and a tolerance relative to their size."""
+    side_px = side_lengths(quads).max(-1)
+    return np.asarray(skew_px(quads) - side_px**2 / (2 * focal_px) - config.skew_side * side_px)
+
+
+def completed(px: Array, config: GroupMeasurementConfig) -> tuple[Array, float]:
+    """Return corners (4, 2) px with guesses in place of NaN, and the guesses' standard deviation, px.
+
+    Three corners complete to a parallelogram; two neighbouring ones to a square on the side between them.
+    """
+    px, seen = px.copy(), np.isfinite(px[:, 0])
+    side_px = max(np.linalg.norm(a - b) for a in px[seen] for b in px[seen])
+    for k in np.flatnonzero(~seen):
+        before, across, after = ((k + step) % 4 for step in (3, 2, 1))
+        if seen[[before, across, after]].all():
+            px[k] = px[before] + px[after] - px[across]
+        elif seen[after] and seen[across]:
+            px[k] = px[after] + _inward(px[across] - px[after])
+        else:
+            px[k] = px[before] + _inward(px[before] - px[across])
+    return px, float(config.guess * side_px)
+
+
+def _start(groups: list[CornerGroup], card: NetworkCard, focal_px: float, config: GroupMeasurementConfig) -> EdgeStart:
+    """Return the quads near which the edges of groups are searched.
+
+    The continuation of a pair is a guess that an oblique view falsifies: its gate is searched as a square, and as a smaller one.
+    """
+    found = [part for group in groups for part in _parts(group, focal_px, config)]
+    pairs = [group for group in found if (group.height > 0).sum() == 2]
+    nearby = np.repeat([False, True], [len(found), len(pairs)])
+    found = found + pairs
+    height = np.array([group.height for group in found])
+    filled = [completed(to_image(group.at), config) for group in found]
+    px, guess_px = np.array([px for px, _ in filled]), np.array([[sigma] for _, sigma in filled])
+    mapped = height > 0
+    beside = _beside(px, mapped)
+    px = np.where((~mapped & nearby[:, None])[..., None], beside + config.nearby * (px - beside), px)
+    sigma_px = np.where(mapped, np.interp(height, card.peak, card.sigma_px), guess_px)
+    return EdgeStart(px, mapped, nearby, sigma_px, guess_px, np.array([group.score for group in found]))
+
+
+def _parts(group: CornerGroup, focal_px: float, config: GroupMeasurementConfig) -> list[CornerGroup]:
+    """Return the group itself, or, if its corners cannot be a square's, its four subsets with one corner left out."""
+    if not group.height.all() or excess_skew_px(to_image(group.at)[None], focal_px, config)[0] < config.skew_px:
+        return [group]
+    others = ~np.eye(4, dtype=bool)
+    return [replace(group, at=np.where(k[:, None], group.at, np.nan), height=group.height * k) for k in others]
+
+
+def _beside(px: Array, known: Mask) -> Array:
+    """Return for each corner of quads (Q, 4, 2) the previous one if it is known (Q, 4), else the next one."""
+    return np.where(known[:, PREVIOUS, None], px[:, PREVIOUS], px[:, NEXT])
+
+
+def _inward(step: Array) -> Array:
+    """Return a step along an edge rotated into the opening, clockwise as seen (v down)."""
+    return np.array([-step[1], step[0]])
+
+
+def verify(red: Image, quads: MeasuredQuads, ratio: float, card: NetworkCard, config: LearnedConfig) -> list[Detection]:
+    """Return the quads surrounded by a frame `ratio` times as large, in an image (H, W) in which gates are bright."""
+    if not len(quads.score):
+        return []
+    limits, widths = config.acceptance, config.frame_widths
+    corners_px, whole = quads.corners_px, quads.found.all(-1)
+    ends, shines = (np.where(quads.expected, x, np.nan) for x in frame_ends(red, corners_px, config.frame_ends))
+    longer = goes_on(red, corners_px, config.frame_ends)
+    hidden = occluded_sides(ends, corners_px, longer, ratio, widths) & ~quads.guessed[:, None]
+    covered = hidden | hidden[:, PREVIOUS]  # corners of hidden sides
+    seen = quads.found & ~covered & is_inside(corners_px, red, limits.border_px)
+    guess_cov = quads.guess_px[..., None, None] ** 2 * np.eye(2)
+    cov_px = np.where(covered[..., None, None], guess_cov, quads.cov_px)
+
+    framed_guess, framed = guess_is_even(ends, ratio, widths), is_even(ends, corners_px, hidden, ratio, widths)
+    frame_ok = np.where(quads.guessed, framed_guess, framed)
+    shines_ok = np.nan_to_num(shines, nan=1.0).min(-1) > limits.shines_min
+    corners_ok = seen.sum(-1) >= limits.corners_min
+    sure_ok = whole | (quads.score > card.sure_part)
+    score = quads.score * (1 + fitting_share(ends, corners_px, ratio, widths)) / 2
+    accepted = np.flatnonzero(frame_ok & shines_ok & corners_ok & sure_ok & (score > limits.score_min))
+
+    detections = []
+    for k in accepted:
+        order = (np.arange(4) + first_corner(corners_px[k])) % 4
+        detections.append(Detection(corners_px[k, order], cov_px[k, order], seen[k, order], float(score[k])))
+    return detections
+
+
+def is_same_gate(a: Detection, b: Detection, config: AcceptanceConfig) -> bool:
+    """Check whether two detections are of one gate: whole ones share two corners, others one."""
+    near = np.linalg.norm(a.corners_px[a.visible][:, None] - b.corners_px[b.visible], axis=-1) < config.same_px
+    return int(near.any(1).sum()) >= (2 if a.visible.all() and b.visible.all() else 1)
 
 
 class LearnedDetector:

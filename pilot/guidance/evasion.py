@@ -20,7 +20,7 @@ import numpy as np
 
 from gate_racer.mpc.control import Control
 from gate_racer.mpc.controller import Controller
-from gate_racer.pilot.guidance.velocity_controller import Aim, control
+from gate_racer.pilot.guidance.velocity import Aim, control
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X, drag

@@ -1,4 +1,8 @@
-"""`run-mpc --excite`: fly the manoeuvres that `identify-vehicle` needs, within the bounds of the track, and log them.
+"""Guidance by the manoeuvres that `identify-vehicle` needs, within the bounds of the track.
+
+Manoeuvres for `identify-vehicle` that `run-mpc --excite` flies, and their names on the command line.
+
+`run-mpc --excite`: fly the manoeuvres that `identify-vehicle` needs, within the bounds of the track, and log them.
 
 Throttle steps go up while the vehicle sinks and down while it climbs, so that it stays near its height; rates are doublets,
 which end where they began; speed is flown to and fro. The vehicle's file need only be roughly right.
@@ -6,22 +10,67 @@ which end where they began; speed is flown to and fro. The vehicle's file need o
 
 import math
 from collections.abc import Generator
+from dataclasses import dataclass
 
 import numpy as np
 
+from gate_racer.common.errors import UserError
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import Localised
 from gate_racer.mpc.control import Control
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
-from gate_racer.pilot.guidance.manoeuvres import Manoeuvres
 from gate_racer.pilot.guidance.protocol import GateObserver, Guidance, state_vector
-from gate_racer.pilot.guidance.velocity_controller import VELOCITY_GAIN, Aim, VelocityController, control
+from gate_racer.pilot.guidance.velocity import VELOCITY_GAIN, Aim, VelocityController, control
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.rotation import DOWN_W, Array, to_euler
 from gate_racer.vehicle.vehicle import Vehicle
+
+THROTTLES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.265, 0.32, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # levels of the thrust curve
+AXES = ("roll", "pitch", "yaw")
+SPEED = "speed"
+
+
+@dataclass(frozen=True)
+class Manoeuvres:
+    """Requested manoeuvres."""
+
+    throttles: tuple[float, ...] = THROTTLES
+    axes: tuple[int, ...] = (0, 1, 2)
+    speed: bool = True
+
+    def __str__(self) -> str:
+        """Return the text that `parse_manoeuvres` reads."""
+        parts = [f"{u:g}" for u in self.throttles] + [AXES[axis] for axis in self.axes] + [SPEED] * self.speed
+        return ",".join(parts)
+
+
+def parse_manoeuvres(text: str) -> Manoeuvres:
+    """Parse "all", or a comma-separated list of throttles, axes and "speed": "0.7,0.8,yaw,speed".
+
+    Raises:
+        UserError: the text contains anything else.
+    """
+    if text == "all":
+        return Manoeuvres()
+    throttles, axes, speed = list[float](), list[int](), False
+    for part in text.split(","):
+        try:
+            if part in AXES:
+                axes.append(AXES.index(part))
+            elif part == SPEED:
+                speed = True
+            elif 0 <= (u := float(part)) <= 1:
+                throttles.append(u)
+            else:
+                raise ValueError
+        except ValueError:
+            known = f"all, a throttle from 0 to 1, {', '.join(AXES)} and {SPEED}"
+            raise UserError(f"--excite {text}: {part!r} is not a manoeuvre; known: {known}") from None
+    return Manoeuvres(tuple(throttles), tuple(axes), speed)
+
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
 ROUNDS = 2  # repetitions of all manoeuvres

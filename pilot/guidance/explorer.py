@@ -1,4 +1,26 @@
-"""Guidance without a map or a plan: from gate to gate by sight, slowly. Its log is the input of `map-track`.
+"""Guidance without a map or a plan: from gate to gate by sight, slowly.
+
+Choice of the next gate of an unknown course: the nearest ahead, from the vehicle's side, that was not flown through.
+
+Both sides of a gate look alike, and where gates stand close together the nearest need not be the next. Where the simulator
+reports the gates it credits, a way through a gate that was not credited is excluded until another one is; the opposite way
+through each gate is then a candidate too. Otherwise order and directions are those of this rule.
+
+Room about the pad, whose walls, ceiling and floor an explorer has to keep away from.
+
+Sideways oscillation in front of a gate, which gives a map its metric scale.
+
+An opening's size and the focal length are known to a percent. A level vehicle that banks by phi accelerates by g tan(phi), which
+involves no scale factor of a sensor, and a gate nearby shows how far that takes it: sideways to a centimetre, along the line of
+sight ten times worse.
+
+Approach of an unmapped gate: from a stand-off in front, where it is in view, then straight through.
+
+A camera that is tilted up by 20 deg loses a gate's lower edge at 4.5 m. Nearer than that the vehicle flies by dead reckoning,
+which is trusted for a second or so. A gate that was not seen lately, or from one position only, is first observed from the
+stand-off.
+
+Guidance without a map or a plan: from gate to gate by sight, slowly. Its log is the input of `map-track`.
 
 take off -> search <-> approach -> pass -> search ..., until the race is over, or a full turn has shown no further gate: then
 it lands on the spot. Before the first gate it weaves for the metric scale of `map-track`, which only accelerations show, and
@@ -7,10 +29,12 @@ may fly manoeuvres for `identify-vehicle`.
 
 import enum
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
+from gate_racer.common.errors import UserError
 from gate_racer.estimation.estimator import Landmark, Mapper, State
 from gate_racer.estimation.localisation import Localised
 from gate_racer.link.messages import Imu, RaceStatus, Telemetry
@@ -18,19 +42,271 @@ from gate_racer.mpc.control import Control
 from gate_racer.mpc.geometric import limited
 from gate_racer.perception.roi import RoiPredictor, SearchWindow
 from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
-from gate_racer.pilot.guidance.approach import CLIMB, CROSSING, VIEWS, approach, nod, offset, pull
-from gate_racer.pilot.guidance.exciter import Excitation
-from gate_racer.pilot.guidance.gate_choice import GateChoice
-from gate_racer.pilot.guidance.landing import Landing
-from gate_racer.pilot.guidance.manoeuvres import Manoeuvres
+from gate_racer.pilot.guidance.exciter import Excitation, Manoeuvres
 from gate_racer.pilot.guidance.protocol import Guidance, state_vector
-from gate_racer.pilot.guidance.room import OPEN, Room
-from gate_racer.pilot.guidance.velocity_controller import Aim, VelocityController, control
-from gate_racer.pilot.guidance.weave import ACCEL, FROM_M, Weave
+from gate_racer.pilot.guidance.velocity import Aim, Landing, VelocityController, control
 from gate_racer.tracks.gate import Gate
-from gate_racer.tracks.track import Start
+from gate_racer.tracks.track import Bounds, Start
 from gate_racer.vehicle.rotation import Array, to_euler
 from gate_racer.vehicle.vehicle import Vehicle
+
+SAME_M = 1.5  # m, side of an opening: landmarks closer than this are one gate, first seen from far away
+STALE_S = 20.0  # s since the last view of a gate, after which it is ignored
+KEPT = 0.7  # -, factor on the cost of the gate that is approached, against switching
+OPPOSITE_M = 15.0  # m, detour that an approach from the other side is worth (chosen)
+
+
+class GateChoice:
+    """Gates flown through, ways excluded, and the present target; `passed` holds numbers of landmarks in order."""
+
+    def __init__(self, counted: bool):
+        """Create it; `counted`: the simulator reports the number of gates credited."""
+        self.passed = list[int]()
+        self.target: int | None = None
+        self._way = 1  # of the target: along the landmark's yaw, or against it (-1)
+        self._counted, self._credited = counted, 0
+        self._wrong = set[tuple[int, int]]()  # ways through gates that were not credited
+        self._doubted: int | None = None  # newest gate taken back
+
+    def credit(self, gates: int) -> None:
+        """Process the number of gates that the simulator has credited."""
+        if gates > self._credited:
+            self._credited = gates
+            self._wrong.clear()
+            if self._doubted is not None and gates > len(self.passed):  # credited late
+                self.passed.append(self._doubted)
+            self._doubted = None
+
+    def flown_through(self) -> None:
+        """Record the target as passed."""
+        if self.target is not None:
+            self.passed.append(self.target)
+            self.target = None
+
+    def check_credit(self) -> None:
+        """Take back the newest passage, if the simulator had time to credit it and did not."""
+        if self._counted and len(self.passed) > self._credited:
+            self._doubted = self.passed.pop()
+            self._wrong.add((self._doubted, self._way))
+
+    def choose(self, gates: Sequence[Landmark], p_w: Array, course_yaw: float, t: float) -> Landmark | None:
+        """Return the next gate, with its yaw in the direction of flight; None without a candidate.
+
+        Args:
+            p_w: (3,) m, vehicle.
+            course_yaw: rad, direction of the course so far.
+        """
+        course_w = np.array([math.cos(course_yaw), math.sin(course_yaw), 0.0])
+        behind = [gate.p_w for gate in gates if gate.number in self.passed]
+        best, chosen, least = None, 1, math.inf
+        for gate in gates:
+            if t - gate.last_t > STALE_S or any(np.linalg.norm(gate.p_w - passed) < SAME_M for passed in behind):
+                continue
+            to_gate = gate.p_w - p_w
+            distance = float(np.linalg.norm(to_gate))
+            cost = distance * (1.5 - 0.5 * float(to_gate @ course_w) / max(distance, 1e-9))
+            facing = 1 if to_gate @ gate.ahead > 0 else -1
+            kept = gate.number == self.target
+            for way in (self._way,) if kept else (1, -1):
+                opposite = way != facing and not kept
+                if (gate.number, way) in self._wrong or (opposite and not self._wrong):
+                    continue
+                whole = KEPT * cost if kept else cost + OPPOSITE_M * opposite
+                if whole < least:
+                    best, chosen, least = gate, way, whole
+        if best is None:
+            self.target = None
+            return None
+        self.target, self._way = best.number, chosen
+        return best if chosen > 0 else replace(best, yaw=math.remainder(best.yaw + math.pi, 2 * math.pi))
+
+
+MARGIN_M = 0.8  # m from every side: half of a drone, and the explorer's error of position (chosen)
+BRAKE = 2.0  # m/s^2, deceleration before a wall, half of what an explorer commands (chosen)
+ROOM_LAG_S = 0.4  # s from a commanded velocity to the vehicle's, by the velocity controller's gain of 2/s (chosen)
+
+
+@dataclass(frozen=True)
+class Room:
+    """Box in the axes of the explorer's map: distances (m) of its sides from the pad; infinite ones do not exist."""
+
+    north: float = math.inf
+    east: float = math.inf
+    south: float = math.inf
+    west: float = math.inf
+    up: float = math.inf
+    down: float = math.inf  # of the floor below the pad, 0 for a pad on the floor
+
+    def __post_init__(self) -> None:
+        *sides, down = astuple(self)
+        if not all(side > MARGIN_M for side in sides) or not down >= 0:
+            raise ValueError("a side is too near")
+
+    @property
+    def corners(self) -> tuple[Array, Array]:
+        """Corners (3,) m, of the lowest and of the highest coordinates, world NED, from the pad."""
+        return np.array([-self.south, -self.west, -self.up]), np.array([self.north, self.east, self.down])
+
+    @property
+    def _free(self) -> tuple[Array, Array]:
+        """Corners of the space to fly in."""
+        low, high = self.corners
+        return low + MARGIN_M, high - MARGIN_M
+
+    def contains(self, p_w: Array) -> bool:
+        """Return whether p_w (3,) m lies between the sides."""
+        low, high = self.corners
+        return bool(((low < p_w) & (p_w < high)).all())
+
+    def inside(self, p_w: Array) -> Array:
+        """Return the place (3,) m to fly at that is nearest to p_w (3,) m."""
+        return np.clip(p_w, *self._free)
+
+    def reach(self, p_w: Array, way_w: Array, most_m: float) -> float:
+        """Return the distance (m) that is free from p_w (3,) m along a unit vector way_w (3,), at most `most_m`."""
+        ahead, moving = self._ahead(p_w, way_w), np.abs(way_w) > 1e-9
+        return float(np.clip((ahead[moving] / np.abs(way_w[moving])).min(initial=most_m), 0.0, most_m))
+
+    def slowed(self, v_w: Array, p_w: Array) -> Array:
+        """Return the velocity v_w (3,) m/s at p_w (3,) m, slowed along its direction so that it can be braked in the room."""
+        ahead = np.maximum(self._ahead(p_w, v_w), 0.0)
+        limit = BRAKE * (np.sqrt(ROOM_LAG_S**2 + 2 * ahead / BRAKE) - ROOM_LAG_S)
+        share = np.divide(limit, np.abs(v_w), out=np.ones(3), where=np.abs(v_w) > limit).min()
+        return np.asarray(share * v_w + self.inside(p_w) - p_w)  # back by 1 m/s for each metre beyond
+
+    def _ahead(self, p_w: Array, way_w: Array) -> Array:
+        """Return the free distances (3,) m along each axis in the direction of way_w (3,)."""
+        low, high = self._free
+        return np.where(way_w > 0, high - p_w, p_w - low)
+
+    def around(self, p_w: Array, side_m: float, roof_m: float) -> Bounds:
+        """Return the part inside the room of the box that reaches `side_m` to each side of p_w (3,) m, and `roof_m` up."""
+        low, high = self.corners
+        x, y, z = np.maximum(low, p_w - [side_m, side_m, roof_m]).tolist()
+        far_x, far_y, floor = np.minimum(high, p_w + [side_m, side_m, 0.0]).tolist()
+        return Bounds((x, y, z), (far_x, far_y, floor))
+
+
+OPEN = Room()
+
+
+def parse_room(text: str) -> Room:
+    """Return the room of NORTH,EAST,SOUTH,WEST,UP,DOWN. Raises UserError unless these are distances that leave space."""
+    try:
+        north, east, south, west, up, down = (float(part) for part in text.split(","))
+        return Room(north, east, south, west, up, down)
+    except ValueError:
+        raise UserError(
+            f"--room {text!r}: expected NORTH,EAST,SOUTH,WEST,UP,DOWN, distances from the pad in m, each greater than"
+            f" {MARGIN_M:g}, that of the floor at least 0"
+        ) from None
+
+
+CRUISE = 5.0  # m/s, towards the stand-off
+CROSSING = 4.0  # m/s, through a gate: low, since braking pitches the camera up
+FAST = 9.0  # m/s, straight at a far gate: dead reckoning errs with time, and fast flight pitches the camera down
+APPROACH_BRAKE = (
+    2.5  # m/s^2, deceleration before a gate: no more than drag at such a speed, so that the nose stays down
+)
+STAND_OFF_M, NEAR_M = 7.0, 5.0  # m, greatest and least stand-off in front of a gate
+FRESH_S = 1.5  # s since the last view of a gate, up to which dead reckoning is trusted
+VIEWS = 2  # consistent views from different positions required before a gate is flown through
+BEHIND_M = 1.0  # m behind a gate, from where it has to be approached again
+ROUND_M = 1.9  # m to the side of a gate's axis, where the vehicle flies back past it, clear of a frame of 2.7 m
+COMMITTED_M = 3.0  # m before a gate, from where it is flown through if the path is clear: braking would take as long
+CONE = 0.12  # lateral over longitudinal distance within which a gate is flown at
+CLEAR_M = 0.45  # m, added to the cone, and largest offset in the opening: 0.2 m of body stay clear of edges at 0.75 m
+CLIMB = 2.5  # m/s
+PULL, CENTRE = 1.0, 1.4  # 1/s, distance to velocity, in general and towards the axis of a gate
+NEAR_AXIS_M = 0.15  # m, offset from the axis to reach before the gate
+NOD_S, NOD = 2.0, -3.0  # s and m/s^2, period and amplitude of the nod, which shows what lies above, then below
+AT_M = 2.0  # m from the stand-off, where the vehicle nods
+LEVEL = np.array([1.0, 1.0, 0.0])
+
+
+def offset(p_wb: Array, gate: Landmark) -> tuple[float, Array]:
+    """Return the distance beyond a gate's plane (m) of a vehicle at p_wb (3,) m, and its offset from the axis (3,) m."""
+    off = p_wb - gate.p_w
+    along = float(off @ gate.ahead)
+    return along, off - along * gate.ahead
+
+
+def approach(p_wb: Array, gate: Landmark, t: float, since: float, room: Room = OPEN) -> Aim:
+    """Return the aim at t (s), `since` s after the gate was chosen, for a vehicle at p_wb (3,) m on any side of it."""
+    along, across = offset(p_wb, gate)
+    if along > BEHIND_M or (along > 0 and np.linalg.norm(across) > CLEAR_M):
+        return _back(p_wb, across, gate, room)
+    ahead, sideways = max(-along, 0.0), math.hypot(across[0], across[1])
+    to = gate.p_w - p_wb
+    bearing = math.atan2(to[1], to[0]) if ahead > COMMITTED_M else gate.yaw
+    known = gate.views >= VIEWS and t - gate.last_t < FRESH_S
+    climb_s = max(abs(float(across[2])) - CONE * ahead - CLEAR_M, 0.0) / CLIMB
+    lined_up = sideways < CONE * ahead + CLEAR_M and (ahead > STAND_OFF_M or (known and climb_s == 0.0))
+    stand_off_m = min(max(min(ahead, STAND_OFF_M), NEAR_M), room.reach(gate.p_w, -gate.ahead, STAND_OFF_M))
+    to_stand_off = (to - stand_off_m * gate.ahead) * LEVEL
+    if lined_up or (ahead < COMMITTED_M and np.abs(across).max() < CLEAR_M):
+        centred_s = math.log(max(float(np.linalg.norm(across)) / NEAR_AXIS_M, 1.01)) / CENTRE
+        most = math.sqrt(CROSSING**2 + 2 * APPROACH_BRAKE * max(ahead - STAND_OFF_M, 0.0))
+        speed = min(FAST, most, ahead / centred_s if ahead > COMMITTED_M else CROSSING)
+        level = speed * gate.ahead + limited(-CENTRE * across * LEVEL, CROSSING / 2)
+    else:
+        level = pull(to_stand_off, CRUISE)
+    if climb_s > 0.0:  # reach the height at the stand-off
+        level = limited(level, float(np.linalg.norm(to_stand_off)) / climb_s)
+    height = np.array([0.0, 0.0, np.clip(-CENTRE * across[2], -CLIMB, CLIMB)])
+    looking = not known and np.linalg.norm(to_stand_off) < AT_M
+    return Aim(level + height, bearing, nod(since, bearing) if looking else np.zeros(3))
+
+
+def _back(p_wb: Array, across: Array, gate: Landmark, room: Room) -> Aim:
+    """Return the aim behind a gate that is to be approached again: away from its axis, then back past the frame."""
+    right = np.array([-gate.ahead[1], gate.ahead[0], 0.0])
+    side = float(across @ right)
+    if abs(side) > ROUND_M:
+        return Aim.towards(-CROSSING * gate.ahead, gate.yaw)
+    way = math.copysign(1.0, side) * right
+    blocked = room.reach(p_wb, way, ROUND_M) < ROUND_M - abs(side)
+    return Aim.towards(-CLIMB * way if blocked else CLIMB * way, gate.yaw)
+
+
+def pull(to: Array, limit: float) -> Array:
+    """Return the velocity (3,) m/s towards a place at the relative position `to` (3,) m, at most `limit` m/s."""
+    return limited(PULL * np.asarray(to, float), limit)
+
+
+def nod(since: float, heading: float) -> Array:
+    """Return the acceleration (3,) m/s^2 along the nose, alternating, `since` s into a look around."""
+    return NOD * math.sin(2 * math.pi * since / NOD_S) * np.array([math.cos(heading), math.sin(heading), 0.0])
+
+
+WEAVE_AT_M = 10.0  # m before the gate, where all of it stays in the image of a banked camera tilted up by 20 deg
+FROM_M = 13.0  # m before the gate, from where the vehicle brakes for it
+AMPLITUDE_M, PERIOD_S, PERIODS = 2.0, 3.6, 5  # a bank of 32 deg, by the peak acceleration of 6.1 m/s^2 (chosen)
+ACCEL = 7.0  # m/s^2, greatest acceleration of the aim
+
+
+class Weave:
+    """The manoeuvre in front of one gate."""
+
+    def __init__(self, p_wb: Array, gate: Landmark, t: float):
+        """Begin at t (s) at p_wb (3,) m; the middle is on the gate's axis."""
+        before_m = min(-offset(p_wb, gate)[0], WEAVE_AT_M)
+        self._begun, self._p_w, self._heading = t, gate.p_w - before_m * gate.ahead, gate.yaw
+        self._right = np.array([-math.sin(gate.yaw), math.cos(gate.yaw), 0.0])
+
+    def done(self, t: float) -> bool:
+        """Return whether it is over at t (s)."""
+        return t - self._begun >= PERIODS * PERIOD_S
+
+    def aim(self, p_wb: Array, t: float) -> Aim:
+        """Return the aim at t (s) of a vehicle at p_wb (3,) m."""
+        rate = 2 * math.pi / PERIOD_S
+        phase = rate * (t - self._begun)
+        p_w = self._p_w + AMPLITUDE_M * math.sin(phase) * self._right
+        return Aim.towards(
+            pull(p_w - p_wb, CROSSING) + AMPLITUDE_M * rate * math.cos(phase) * self._right, self._heading
+        )
+
 
 NAME = "explored"
 REST_S = 4.0  # s on the pad, before GO or after it: the longer the rest, the better the biases are estimated

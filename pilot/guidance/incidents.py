@@ -15,9 +15,8 @@ import numpy as np
 
 from gate_racer.estimation.estimator import State
 from gate_racer.link.messages import RaceStatus
-from gate_racer.pilot.records.scoreboard import SAME_START_S
-from gate_racer.tracks.corridor import sigma_across
-from gate_racer.tracks.gate import Gate
+from gate_racer.pilot.records.recorder import SAME_START_S
+from gate_racer.tracks.gate import Gate, sigma_across
 
 
 @dataclass(frozen=True, slots=True)

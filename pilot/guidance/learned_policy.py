@@ -7,7 +7,7 @@ import numpy as np
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import Localised
 from gate_racer.mpc.control import Control
-from gate_racer.mpc.policy.controller import PolicyController
+from gate_racer.mpc.policy.policy import PolicyController
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
 from gate_racer.pilot.guidance.incidents import missed_margin

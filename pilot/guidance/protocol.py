@@ -7,8 +7,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from gate_racer.estimation.estimator import Estimator, MapEstimator, State
-from gate_racer.estimation.localisation import Localised, correct, recognise, refocused
-from gate_racer.estimation.relocation import GateRelocator, displaced
+from gate_racer.estimation.localisation import GateRelocator, Localised, correct, displaced, recognise, refocused
 from gate_racer.link.messages import Imu, RivalState, Telemetry
 from gate_racer.mpc.control import Control, EstimatedParameters
 from gate_racer.perception.association import Associator

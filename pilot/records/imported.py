@@ -1,5 +1,14 @@
 """Logs of other programs, converted to the records of `run-mpc`, so that the same readers serve both.
 
+Events of foreign logs: ordered by time, with the vehicle at rest until its first acceleration or rotation.
+
+A flight of TII-RATM converted to the records of `run-mpc`, and its course.
+
+Detections are its labelled corners, /truth is its motion capture. The vehicle counts as at rest until its first acceleration
+or rotation; where a recording begins in the air, /position gives its motion at the beginning.
+
+Logs of other programs, converted to the records of `run-mpc`, so that the same readers serve both.
+
 A log of PX4, ArduPilot, Betaflight or a ground station gives /flight, /phase, /imu, /command and, as far as it holds them,
 /state (the autopilot's own) and /truth. It holds no images. A flight of TII-RATM, a folder, gives /imu, /detection (its
 labelled corners) and /truth, and the course of its gates. The vehicle counts as at rest until its first acceleration or
@@ -7,19 +16,146 @@ rotation.
 """
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from gate_racer.link.logs.ratm import read_ratm
+from gate_racer.common.files import reading
+from gate_racer.link.logs.ratm import LabelledImage, RatmFlight, read_ratm
 from gate_racer.link.logs.reader import AUTOPILOT, read_log_signals
 from gate_racer.link.logs.rows import LoggedSignals, SignalRows, interpolated
 from gate_racer.link.record_reader import Losses, Record, read_records, tell_losses
-from gate_racer.pilot.records.ratm_flight import flight_records, ratm_course
-from gate_racer.pilot.records.standing import Event, imu_events, in_order, released_at
+from gate_racer.model.rims import GateAppearance
+from gate_racer.perception.detection import Detection
+from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
-from gate_racer.vehicle.files import reading
-from gate_racer.vehicle.rotation import Array, from_euler, to_euler
+from gate_racer.vehicle.camera import Camera, CameraDoubt
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array, from_euler, from_matrix, to_euler
+
+PUSHED_M_S2, TURNED_RAD_S = 1.0, 0.1  # deviation from gravity and from rest: a late detection of the start costs little
+EARLIER_S = 0.2  # s before that, when it is still at rest
+
+Event = tuple[float, str, Record]  # s, topic, record
+
+
+def released_at(force_t: Array, force: Array, omega_t: Array, omega: Array) -> float:
+    """Return the time (s) shortly before the first acceleration, force (N, 3) m/s^2, or rotation, omega (M, 3) rad/s."""
+    off_m_s2 = np.abs(np.linalg.norm(force, axis=1) - GRAVITY)
+    pushed = force_t[off_m_s2 > PUSHED_M_S2]
+    turned = omega_t[np.linalg.norm(omega, axis=1) > TURNED_RAD_S]
+    first = min([*pushed[:1], *turned[:1], force_t[-1]])
+    return max(float(first) - EARLIER_S, float(force_t[0]))
+
+
+def imu_events(t: Array, force: Array, omega: Array) -> list[Event]:
+    """Return samples at times (N,) s of specific forces (N, 3) m/s^2 and rates (N, 3) rad/s."""
+    rows = zip(t.tolist(), force.tolist(), omega.tolist(), strict=True)
+    return [(stamp, "/imu", {"t": stamp, "accel": f, "gyro": w}) for stamp, f, w in rows]
+
+
+def in_order(events: list[Event]) -> Iterator[tuple[str, Record]]:
+    """Yield topics and records by time; those of one time in the order given."""
+    for _, topic, record in sorted(events, key=lambda event: event[0]):
+        yield topic, record
+
+
+START_S = 0.3  # s of motion given for a flight that begins in the air
+LABEL_PX, UNSEEN_PX = 1.5, 1e6  # px, standard deviation of a labelled corner (assumed) and of an invisible one
+FRAME_SHARE = 1.4  # outer over inner side of the gate frames (assumed): the filter uses the inner corners alone
+ROOM_M = 50.0  # m around the gates
+# A camera calibrated with a board, and a mount taken from drawings (assumed).
+DOUBT = CameraDoubt(1.0, 1.5, 1.0, 0.01, 0.01, 3.0, 0.01, 0.01, 0.01, 0.005)
+THIN = GateAppearance(outline_m=0.0, depth_m=0.0)  # corners are those of the markers
+
+
+@dataclass(frozen=True)
+class ImportedCourse:
+    """Course of a TII-RATM folder, and its camera."""
+
+    track: Track
+    camera: Camera
+    mount_error_deg: float  # median angle between labelled gates and their directions by motion capture and mount
+
+
+def flight_records(flight: RatmFlight) -> Iterator[tuple[str, Record]]:
+    """Yield /flight, /phase, /imu, /truth, /detection, and a /state without values at each sample in flight."""
+    released = released_at(flight.t, flight.force_b, flight.t, flight.omega_b)
+    yield "/flight", {"track": "ratm", "vehicle": "TII", "profile": "ratm"}
+    events: list[Event] = [(released, "/phase", {"t": released, "phase": "launch"})]
+    events += imu_events(flight.t, flight.force_b, flight.omega_b)
+    nowhere = [np.nan] * 3
+    v_w = np.gradient(flight.p_wb, flight.t, axis=0)
+    for t, p, v, w in zip(*(a.tolist() for a in (flight.t, flight.p_wb, v_w, flight.omega_b)), strict=True):
+        events.append((t, "/truth", {"t": t, "p": p}))
+        if released == flight.t[0] and 0 < t - released < START_S:
+            events.append((t, "/position", {"t": t, "p": p, "v": v}))
+        if t >= released:
+            unknown = {"p": nowhere, "v": nowhere, "sigma_p": nowhere}
+            events.append((t, "/state", {"t": t, **unknown, "w": w}))
+    for number, image in enumerate(flight.images):
+        for found in _detections(image):
+            events.append((image.t, "/detection", {"t": image.t, "frame": number, **found.record()}))
+    end = float(flight.t[-1])
+    events.append((end, "/phase", {"t": end, "phase": "the recording ends"}))
+    yield from in_order(events)
+
+
+def ratm_course(flight: RatmFlight) -> ImportedCourse:
+    """Return gates, start and camera. Raises ValueError where a gate's markers make no square."""
+    roll, pitch, yaw = (float(np.degrees(one)) for one in to_euler(from_matrix(flight.R_wb[0])))
+    x, y, z = flight.p_wb[0].tolist()
+    gates = tuple(_gate(markers, flight) for markers in flight.markers_w)
+    low, high = flight.markers_w.min(axis=(0, 1)) - ROOM_M, flight.markers_w.max(axis=(0, 1)) + ROOM_M
+    bounds = Bounds((low[0], low[1], low[2]), (high[0], high[1], high[2]))
+    track = Track("ratm", Start((x, y, z), yaw, pitch, roll), bounds, gates, False, None)
+    return ImportedCourse(track, replace(flight.camera, doubt=DOUBT), _mount_error_deg(flight))
+
+
+def _gate(markers_w: Array, flight: RatmFlight) -> Gate:
+    """Return the square gate of four corners (4, 3), oriented along the vehicle's motion where it was nearest."""
+    centre = markers_w.mean(axis=0)
+    normal = np.linalg.svd(markers_w - centre)[2][2]
+    k = int(np.clip(np.linalg.norm(flight.p_wb - centre, axis=1).argmin(), 1, len(flight.t) - 2))
+    if normal @ (flight.p_wb[k + 1] - flight.p_wb[k - 1]) < 0:
+        normal = -normal
+    side = float(np.linalg.norm(markers_w - centre, axis=1).mean() * np.sqrt(2))
+    yaw, pitch = np.degrees([np.arctan2(normal[1], normal[0]), -np.arcsin(normal[2])]).tolist()
+    x, y, z = centre.tolist()
+    return Gate((x, y, z), yaw, pitch, side, FRAME_SHARE * side)
+
+
+def _detections(image: LabelledImage) -> list[Detection]:
+    found = []
+    for corners_px, seen in zip(image.corners_px, image.visible, strict=True):
+        variance = np.where(seen, LABEL_PX**2, UNSEEN_PX**2)
+        found.append(Detection(corners_px, variance[:, None, None] * np.eye(2), seen, 1.0, near_face=True))
+    return found
+
+
+def _mount_error_deg(flight: RatmFlight) -> float:
+    """Return the median angle between the rays to whole labelled gates and to the nearest gate of the map; NaN without any."""
+    centres, camera, errors = flight.markers_w.mean(axis=1), flight.camera, list[float]()
+    for image in flight.images:
+        k = int(np.clip(np.searchsorted(flight.t, image.t), 0, len(flight.t) - 1))
+        p_wc, R_wc = camera.pose(flight.p_wb[k], from_matrix(flight.R_wb[k]))
+        rays = (centres - p_wc) @ R_wc
+        rays /= np.linalg.norm(rays, axis=1)[:, None]
+        for corners_px, seen in zip(image.corners_px, image.visible, strict=True):
+            if seen.all():
+                tangents = np.append(camera.rays(_crossing_of_diagonals(corners_px)), 1.0)
+                cosine = float(np.max(rays @ tangents) / np.linalg.norm(tangents))
+                errors.append(float(np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0)))))
+    return float(np.median(errors)) if errors else float("nan")
+
+
+def _crossing_of_diagonals(corners: Array) -> Array:
+    """Return the crossing (2,) of the diagonals of a quadrilateral (4, 2): the image of a square's centre."""
+    a, b, c, d = np.column_stack([corners, np.ones(4)])
+    x, y, w = np.cross(np.cross(a, c), np.cross(b, d)).tolist()
+    return np.array([x, y]) / w if w else corners.mean(axis=0)
+
 
 UNKNOWN = "unknown"
 WIDTHS = {"q": 4, "throttle": 1}  # values per signal, where not three

@@ -11,13 +11,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
+from gate_racer.common.files import write_figure
 from gate_racer.mpc.reference import Reference
 from gate_racer.pilot.records.recorder import FlightRows
 from gate_racer.pilot.records.result import Verdict, off_path, true_positions
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.plot import MARGINS, VIEWS, add_speed_bar, draw_gates, draw_path
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.files import write_figure
 from gate_racer.vehicle.vehicle import Vehicle
 
 

@@ -1,32 +1,202 @@
 """Betaflight without an aircraft: bytes in, bytes out, time as an argument.
 
+Set-points of the rate loop from channels: rate curve or angle mode, then Betaflight's set-point filter.
+
+The filter (PT3) is three equal first-order stages, y' = (x - y) / tau each, solved exactly for an input held between two calls.
+
+Measurements of the flight controller in counts, with the biases due to spinning propellers.
+
+The specific force is low-pass filtered, the attitude is updated by a task of its own; rates are those of the present.
+
+Identification and settings messages of the simulated flight controller for a profile.
+
+Betaflight without an aircraft: bytes in, bytes out, time as an argument.
+
 The serial task runs at 100 Hz and executes one command per run; replies leave at the line's baud rate. A `#` outside a frame,
 followed by silence, opens the command line while disarmed, and the port then has no MSP until `exit` or a restart.
 Betaflight 4.4, `src/main/msp/msp_serial.c`.
 """
 
+import math
 import re
+from dataclasses import replace
 from typing import Protocol
 
-from gate_racer.link.messages import AttitudeTarget
-from gate_racer.link.msp.framing import Direction, Frame, Parser, pack
+import numpy as np
+
+from gate_racer.link.messages import AttitudeTarget, Imu
+from gate_racer.link.msp.codec import Direction, Frame, Parser, join_multiple, pack
 from gate_racer.link.msp.messages import (
+    LETTERS,
     Altitude,
+    ApiVersion,
+    BoardInfo,
     Channels,
     Code,
+    FcVariant,
+    FcVersion,
     Message,
+    ModeRange,
+    ModeRanges,
     RawAttitude,
     RawImu,
+    RcTuning,
+    RxConfig,
+    RxMap,
     StatusEx,
 )
-from gate_racer.link.msp.multiple import join_multiple
-from gate_racer.link.msp.profile import OWN_ORDER, STICKS, BetaflightProfile
-from gate_racer.sim.betaflight.arming import Arming
-from gate_racer.sim.betaflight.line import Uart
-from gate_racer.sim.betaflight.receiver import Receiver
-from gate_racer.sim.betaflight.setpoints import Setpoints
-from gate_racer.sim.betaflight.settings import settings
-from gate_racer.vehicle.rotation import Array
+from gate_racer.link.msp.preflight import ANGLE, ARM, OVERRIDE
+from gate_racer.link.msp.profile import LEAST_MAP, MID_US, OWN_ORDER, RATES_TYPE, STICKS, BetaflightProfile, pole_s
+from gate_racer.link.msp.sticks import asked_angles, asked_rates, raw_attitude, raw_imu
+from gate_racer.sim.betaflight.receiver import Arming, Receiver, Uart
+from gate_racer.sim.physics.plant import P, Truth, V
+from gate_racer.sim.simulator import Sensors, Simulator
+from gate_racer.vehicle.rotation import Array, from_euler, to_euler
+
+STAGES = 3
+LEVEL = (1.0, 0.0, 0.0, 0.0)
+VALUES = 6  # body rates (3), throttle, roll and pitch angle
+
+
+class Setpoints:
+    """Set-point filter of all channels; call `advance` with non-decreasing times, s."""
+
+    def __init__(self, profile: BetaflightProfile):
+        self._profile, self._tau_s = profile, pole_s(profile.smoothing_hz)
+        self.reset()
+
+    def reset(self) -> None:
+        """Reset the filter to zero input."""
+        self._stages, self._t = np.zeros((STAGES, VALUES)), 0.0
+
+    def advance(self, receiver: Receiver, q_wb: Array, t: float) -> AttitudeTarget:
+        """Return the set-point at t, s, with the heading of the attitude q_wb (4,) in angle mode."""
+        rates, angles = asked_rates(self._profile, receiver.channels), asked_angles(self._profile, receiver.channels)
+        self._filter(np.array([*rates.turn, rates.throttle, *angles.turn[:2]]), t - self._t)
+        self._t = t
+        x, y, z, throttle, roll, pitch = self._stages[-1].tolist()
+        if not receiver.active(self._profile.aux.angle):
+            return AttitudeTarget(LEVEL, (x, y, z), throttle)
+        a, b, c, d = from_euler(roll, pitch, to_euler(q_wb)[2]).tolist()
+        return AttitudeTarget((a, b, c, d), (0.0, 0.0, z), throttle, by_rates=False)
+
+    def _filter(self, asked: Array, dt: float) -> None:
+        """Advance the cascade by dt (s) at constant input: exact response of three equal poles, polynomial x exp(-dt / tau)."""
+        s = max(dt, 0.0) / self._tau_s
+        decay = math.exp(-s)
+        off = self._stages - asked  # of each stage from where all will come to rest
+        first, second, third = off
+        self._stages = asked + decay * np.array(
+            [first, second + s * first, third + s * second + s * s / 2 * first],
+        )
+
+
+LONGEST = 0x7FFF
+
+
+class SimulatedSensing:
+    """Measurements of a simulator's vehicle; call `advance` at each of its ticks. Altitude is relative to the pad."""
+
+    def __init__(self, profile: BetaflightProfile, simulator: Simulator, sensors: Sensors, rng: np.random.Generator):
+        """Create it; `rng`: phase of the attitude task, and barometer noise."""
+        self._profile, self._simulator, self._sensors, self._rng = profile, simulator, sensors, rng
+        self._pad_z = float(simulator.truth.x[P][2])
+        self._force = LowPass(profile.accel_lpf_hz, simulator.truth.accel_b)
+        self._attitude, self._attitude_t = self._raw_attitude(), rng.uniform(0.0, 1 / profile.attitude_hz)
+
+    def advance(self) -> None:
+        """Filter the force, and update the attitude when it is due."""
+        truth = self._simulator.truth
+        self._force.advance(truth.accel_b, 1 / self._simulator.profile.physics_hz)
+        self._sensors.follow(self._filtered)
+        if truth.t >= self._attitude_t:
+            self._attitude, self._attitude_t = self._raw_attitude(), self._attitude_t + 1 / self._profile.attitude_hz
+
+    def imu(self) -> RawImu:
+        sample: Imu = self._sensors.imu(self._filtered)
+        x, y, z = sample.accel
+        lost = self._profile.accel_loss_m_s2 if self._simulator.armed else 0.0
+        return raw_imu(self._profile, (x, y, z + lost), sample.gyro)
+
+    def attitude(self) -> RawAttitude:
+        return self._attitude
+
+    def altitude(self) -> Altitude:
+        x, barometer = self._simulator.truth.x, self._profile.barometer
+        height = self._pad_z - float(x[P][2]) + self._rng.normal(0.0, barometer.noise_m)
+        if self._simulator.armed:
+            height -= barometer.fall_m
+        climb = min(max(round(-100 * float(x[V][2])), -LONGEST), LONGEST)
+        return Altitude(round(100 * height), climb)
+
+    @property
+    def _filtered(self) -> Truth:
+        return replace(self._simulator.truth, accel_b=self._force.y)
+
+    def _raw_attitude(self) -> RawAttitude:
+        return raw_attitude(self._profile, np.array(self._sensors.attitude(self._simulator.truth).q_wb))
+
+
+class LowPass:
+    """Butterworth filter of second order for a vector: y'' = w^2 (x - y) - sqrt(2) w y'."""
+
+    def __init__(self, cutoff_hz: float, at_rest: Array):
+        self._w, self.y, self._dy = 2 * math.pi * cutoff_hz, at_rest.copy(), np.zeros_like(at_rest)
+
+    def advance(self, x: Array, dt: float) -> None:
+        """Advance by dt (s), short compared with the time constant, at input x."""
+        self._dy = self._dy + dt * self._w * (self._w * (x - self.y) - math.sqrt(2) * self._dy)
+        self.y = self.y + dt * self._dy
+
+
+MAX_CHECK_US = 1900  # Betaflight's default
+CRSF = 9  # of its serial receivers
+
+
+def settings(profile: BetaflightProfile) -> dict[int, Message]:
+    """Return the constant replies by MSP command."""
+    low, high = profile.valid_us
+    return {
+        Code.API_VERSION: ApiVersion(0, 1, 45),
+        Code.FC_VARIANT: FcVariant("BTFL"),
+        Code.FC_VERSION: FcVersion(4, 4, 3),
+        Code.BOARD_INFO: BoardInfo("SH74", target="STM32H743"),
+        Code.RC_TUNING: _tuning(profile),
+        Code.RX_CONFIG: RxConfig(CRSF, MAX_CHECK_US, MID_US, profile.throttle.min_check_us, 0, low, high),
+        Code.RX_MAP: RxMap(profile.channel_map + LETTERS[len(LEAST_MAP) :]),
+        Code.MODE_RANGES: _modes(profile),
+    }
+
+
+def _modes(profile: BetaflightProfile) -> ModeRanges:
+    switches = (ARM, profile.aux.arm), (ANGLE, profile.aux.angle), (OVERRIDE, profile.aux.override)
+    return ModeRanges(tuple(ModeRange(mode, aux.channel, aux.low_us, aux.high_us) for mode, aux in switches))
+
+
+def _tuning(profile: BetaflightProfile) -> RcTuning:
+    roll, pitch, yaw = profile.rates.axes
+    return RcTuning(
+        rc_rate_roll=roll.rc_rate,
+        expo_roll=roll.expo,
+        rate_roll=roll.rate,
+        rate_pitch=pitch.rate,
+        rate_yaw=yaw.rate,
+        tpa_rate=65,
+        throttle_mid=profile.throttle.mid,
+        throttle_expo=profile.throttle.expo,
+        tpa_breakpoint=1350,
+        expo_yaw=yaw.expo,
+        rc_rate_yaw=yaw.rc_rate,
+        rc_rate_pitch=pitch.rc_rate,
+        expo_pitch=pitch.expo,
+        throttle_limit_type=0,
+        throttle_limit=100,
+        limit_roll_deg_s=roll.limit_deg_s,
+        limit_pitch_deg_s=pitch.limit_deg_s,
+        limit_yaw_deg_s=yaw.limit_deg_s,
+        rates_type=RATES_TYPE[profile.rates.kind],
+    )
+
 
 RX_BUFFER_BYTES = 256
 CLI_GUARD_S = 0.1  # of silence after the '#'

@@ -1,12 +1,21 @@
-"""Receiver of Betaflight 4.4: the pilot's transmitter, with the MSP override by the companion computer, and signal loss.
+"""Receiver, arming and serial line of the simulated aircraft.
+
+Receiver of Betaflight 4.4: the pilot's transmitter, with the MSP override by the companion computer, and signal loss.
 
 Channels are in the order of the receiver's map, AUX1 at index 4. MSP's buffer is initially zero, which means no pulse, and
 has no time-out: the last values stay. A flight channel without a pulse is held briefly; then the signal counts as lost, sticks
 are centred, throttle is low, and the AUX channels keep their values, the override's included (`src/main/rx/rx.c`).
+
+Betaflight's arming: the arm switch and the conditions that disable it. Betaflight 4.4, `src/main/fc/core.c`.
+
+Serial line with transmission time and queueing of bytes.
 """
 
+import math
+from collections import deque
 from collections.abc import Sequence
 
+from gate_racer.link.msp.messages import DisableFlag
 from gate_racer.link.msp.profile import LOW_US, MID_US, STICKS, AuxRange, BetaflightProfile
 
 CHANNELS = 16
@@ -73,3 +82,111 @@ class Receiver:
         if self.overridden and self._profile.override_mask >> k & 1:
             return self._companion[k]
         return self.pilot[k] if k < len(self.pilot) else float(NO_PULSE)
+
+
+NONE = DisableFlag(0)
+
+
+class Arming:
+    """Arming state; call `update` at every cycle. A switch that was on when arming failed has to be moved off first."""
+
+    def __init__(self, profile: BetaflightProfile):
+        self._profile = profile
+        self.boot(0.0)
+
+    def boot(self, t: float) -> None:
+        """Power on at t, s."""
+        self._booted, self.armed, self.disabled = t, False, DisableFlag.BOOT_GRACE_TIME
+        self._refused = False
+
+    def disarm(self) -> None:
+        """Disarm at once, regardless of the switch."""
+        self._refused |= self.armed
+        self.armed = False
+
+    def update(self, receiver: Receiver, cli: bool, t: float) -> None:
+        """Follow the switch at t, s. `cli`: whether the command line is open."""
+        if self.armed and receiver.lost and t - receiver.lost_t > self._profile.failsafe.motors_off_s:
+            self.disarm()
+        against = self._against(receiver, cli, t)
+        if not receiver.active(self._profile.aux.arm):
+            self.armed = self._refused = False
+        elif not self.armed:
+            self.armed = not (against or self._refused)
+            self._refused = not self.armed
+        self.disabled = against | (DisableFlag.ARM_SWITCH if self._refused else NONE)
+
+    def _against(self, receiver: Receiver, cli: bool, t: float) -> DisableFlag:
+        throttle = receiver.channels[self._profile.channel("T")]
+        flags = {
+            DisableFlag.BOOT_GRACE_TIME: t - self._booted < self._profile.boot_s,
+            DisableFlag.RX_FAILSAFE: receiver.lost,
+            DisableFlag.THROTTLE: throttle >= self._profile.throttle.min_check_us,
+            DisableFlag.CLI: cli,
+        }
+        return DisableFlag(sum(flag for flag, holds in flags.items() if holds))
+
+
+BITS = 10  # of a byte on the line: one start bit, eight of data, one stop bit
+
+
+class SerialLine:
+    """One direction of a serial line. Times in s, as arguments, non-decreasing."""
+
+    def __init__(self, baud: float):
+        self._byte_s = BITS / baud
+        self._free = -math.inf  # when the last byte that was sent has arrived
+        self._under_way: deque[tuple[float, bytes]] = deque()  # when its first bit left, and what
+
+    def send(self, data: bytes, t: float) -> None:
+        """Queue bytes for transmission at t."""
+        if data:
+            begin = max(t, self._free)
+            self._under_way.append((begin, data))
+            self._free = begin + len(data) * self._byte_s
+
+    def arrived(self, t: float) -> bytes:
+        """Return the bytes that have arrived by t since the last call."""
+        received = b""
+        while self._under_way:
+            begin, data = self._under_way[0]
+            count = min(len(data), max(0, math.floor((t - begin) / self._byte_s + 1e-6)))
+            received += data[:count]
+            if count < len(data):
+                self._under_way[0] = begin + count * self._byte_s, data[count:]
+                break
+            self._under_way.popleft()
+        return received
+
+    @property
+    def next_t(self) -> float:
+        """Time at which the oldest transmission has arrived completely; inf if there is none."""
+        if not self._under_way:
+            return math.inf
+        begin, data = self._under_way[0]
+        return begin + len(data) * self._byte_s
+
+
+class Uart:
+    """Port of a flight controller: both directions of its line, and the rate of its serial task."""
+
+    def __init__(self, baud: float, task_hz: float):
+        self._in, self._out, self._task_hz = SerialLine(baud), SerialLine(baud), task_hz
+        self._tasks = 0  # done so far
+
+    @property
+    def next_t(self) -> float:
+        """Time of the next event on the line, s."""
+        return min(self._task_t, self._out.next_t)
+
+    @property
+    def _task_t(self) -> float:
+        return (self._tasks + 1) / self._task_hz
+
+    def receive(self, data: bytes, t: float) -> None:
+        """Send bytes from the other end at t, s."""
+        self._in.send(data, t)
+
+    def spoken(self, t: float) -> bytes:
+        """Return the bytes that have arrived at the other end by t, s, since the last call."""
+        return self._out.arrived(t)

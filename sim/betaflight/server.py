@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from gate_racer.common.process import real_time
 from gate_racer.link.msp.ports import SITL_PORT
-from gate_racer.link.priority import real_time
 from gate_racer.link.sockets import LinkError, parse_address
 from gate_racer.sim.betaflight.station import BetaflightStation
 from gate_racer.sim.simulator import Exposure

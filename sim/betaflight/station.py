@@ -1,4 +1,11 @@
-"""Simulated aircraft: flight controller, safety pilot and plant on one clock, without ports or wall clock."""
+"""Simulated aircraft: flight controller, safety pilot and plant on one clock, without ports or sockets.
+
+Safety pilot at the transmitter: arms once the companion computer sends sticks, hands over control, and disarms at the end.
+
+Simulated aircraft: flight controller, safety pilot and plant on one clock, without ports or wall clock.
+
+Companion's end of a simulated line in the same process: waiting advances the simulator's clock.
+"""
 
 import math
 from dataclasses import replace
@@ -6,17 +13,78 @@ from dataclasses import replace
 import numpy as np
 
 from gate_racer.link.messages import Arm
-from gate_racer.link.msp.profile import BetaflightProfile
-from gate_racer.sim.betaflight.flight_controller import FlightController
-from gate_racer.sim.betaflight.pilot import SafetyPilot
-from gate_racer.sim.betaflight.sensing import SimulatedSensing
-from gate_racer.sim.betaflight.sitl import Sitl, SitlMotors
-from gate_racer.sim.betaflight.sitl_controller import SitlController
+from gate_racer.link.msp.messages import DisableFlag
+from gate_racer.link.msp.profile import LOW_US, MID_US, STICKS, AuxRange, BetaflightProfile
+from gate_racer.sim.betaflight.flight_controller import FlightController, SimulatedSensing
+from gate_racer.sim.betaflight.receiver import CHANNELS, Receiver
+from gate_racer.sim.betaflight.sitl import Sitl, SitlController, SitlMotors
 from gate_racer.sim.physics.plant import UnmodelledAcceleration
-from gate_racer.sim.physics.setting import Setting
-from gate_racer.sim.sensors import Sensors
-from gate_racer.sim.simulator import Exposure, Simulator
+from gate_racer.sim.physics.swift_plant import Setting
+from gate_racer.sim.simulator import Exposure, Sensors, Simulator
 from gate_racer.sim.worlds.world import World
+
+STREAM_S = 1.0  # of sticks that are to be seen before arming
+HANDOVER_S = 1.0  # from arming on
+ENDED_S = 2.0  # without sticks, before any flight: taken back
+TAKEN_BACK_S = 1.0  # from then to disarming
+LANDED_S = 2.0  # of a low throttle after a flight, before disarming
+
+
+def switched(profile: BetaflightProfile, *modes: AuxRange) -> list[float]:
+    """Return channels in us with sticks centred, throttle low, and these modes on."""
+    us = [float(MID_US)] * STICKS + [float(LOW_US)] * (CHANNELS - STICKS)
+    us[profile.channel("T")] = float(LOW_US)
+    for mode in modes:
+        us[STICKS + mode.channel - 1] = (mode.low_us + mode.high_us) / 2
+    return us
+
+
+class SafetyPilot:
+    """Model of the safety pilot; call `channels` at every cycle. Times in s."""
+
+    def __init__(self, profile: BetaflightProfile, arms: bool = True, patience_s: float = math.inf):
+        """Set up the pilot. `arms` False keeps all switches off. `patience_s`: time limit for take-off after the handover."""
+        self._profile, self._arms, self._patience_s = profile, arms, patience_s
+        self.step_back()
+
+    def step_back(self) -> None:
+        """Turn all switches off, for another run."""
+        self._armed_t: float | None = None
+        self._taken_back_t: float | None = None
+        self._done = self._flown = False
+        self._thrust_t = 0.0  # when the throttle was up last
+
+    def channels(self, controller: FlightController | SitlController, t: float) -> list[float]:
+        """Return the transmitter's channels at t, us. After the end of a flight the pilot does not arm again."""
+        aux, receiver = self._profile.aux, controller.receiver
+        if self._armed_t is None:
+            if not self._arms or not _streamed(receiver, t) or controller.arming.disabled != DisableFlag(0):
+                return switched(self._profile)
+            self._armed_t = t
+        if receiver.channels[self._profile.channel("T")] >= self._profile.throttle.min_check_us:
+            self._flown, self._thrust_t = True, t
+        handed_s = t - self._armed_t - HANDOVER_S
+        if self._taken_back_t is None and not self._flown and (_ended(receiver, t) or handed_s > self._patience_s):
+            self._taken_back_t = t
+        self._done |= handed_s > 0 and not controller.armed
+        self._done |= self._flown and t - self._thrust_t > LANDED_S
+        self._done |= self._taken_back_t is not None and t - self._taken_back_t > TAKEN_BACK_S
+        if self._done:
+            return switched(self._profile)
+        over = [aux.override] if handed_s >= 0 and self._taken_back_t is None else []
+        return switched(self._profile, aux.arm, *over)
+
+
+def _streamed(receiver: Receiver, t: float) -> bool:
+    """Check whether the companion has sent sticks for at least STREAM_S and still does."""
+    first = receiver.companion_t
+    return first is not None and t - first >= STREAM_S and not _ended(receiver, t)
+
+
+def _ended(receiver: Receiver, t: float) -> bool:
+    """Check whether the companion has stopped sending sticks."""
+    return t - receiver.companion_last_t > ENDED_S
+
 
 MOTION_HZ = 480.0  # of the physics: rates that are read are at most 2 ms old; a real rate loop's are fresh
 SITL_HZ = 900.0  # of motion for the firmware, whose rate loop is as fast as a real one
@@ -102,3 +170,41 @@ class BetaflightStation:
         self.simulator.reset()
         self.controller.boot(self.t)
         self.pilot.step_back()
+
+
+class StationPort:
+    """`link.msp.ports.Port` of a station, with the simulator's clock."""
+
+    def __init__(self, station: BetaflightStation):
+        self._station, self.t = station, station.t
+        self._exposures: list[Exposure] = []
+
+    def clock(self) -> float:
+        """Return the simulator's time, s."""
+        return self.t
+
+    def read(self, timeout_s: float) -> bytes:
+        end = self.t + timeout_s
+        while self.t < end:
+            self.t = min(end, max(self.t, self._station.next_t))
+            said = self._station.serve(self.t)
+            while self._station.tick_t <= self.t:
+                exposure = self._station.tick()
+                self._exposures += [exposure] if exposure is not None else []
+            if said:
+                return said
+        return b""
+
+    def exposures(self) -> list[Exposure]:
+        """Return the exposures since the last call."""
+        taken, self._exposures = self._exposures, []
+        return taken
+
+    def write(self, data: bytes) -> None:
+        self._station.receive(data, self.t)
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        """Do nothing: there are no resources to release."""

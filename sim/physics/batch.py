@@ -15,10 +15,9 @@ from gate_racer.sim.physics import rates_plant, swift, swift_plant
 from gate_racer.sim.physics.contact import NOTHING, Colliders, body_of, far
 from gate_racer.sim.physics.jit import boxed, inlined, njit
 from gate_racer.sim.physics.lanes import LANES, gather, scatter
-from gate_racer.sim.physics.mixer import MixedRates
-from gate_racer.sim.physics.plant import RIGID, SUBSTEP_S
-from gate_racer.sim.physics.setting import Setting
+from gate_racer.sim.physics.plant import RIGID, SUBSTEP_S, MixedRates
 from gate_racer.sim.physics.swift import ALL
+from gate_racer.sim.physics.swift_plant import Setting
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle

@@ -9,15 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from gate_racer.sim.physics.jit import inlined
-from gate_racer.vehicle.powertrain import Battery
 from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Battery
 
 ENERGY, SLOW, FAST = range(3)
 CUT_OFF_V = 3.0  # V, lower limit of one cell's voltage: the cut-off of a pack's protection
 
 
 class BatteryParameters(NamedTuple):
-    """Parameters of `vehicle.powertrain.Battery`, in its order."""
+    """Parameters of `vehicle.vehicle.Battery`, in its order."""
 
     cells: int
     capacity_ah: float

@@ -1,4 +1,11 @@
-"""Collision of the vehicle's box with the solids of a track: contact detection and impulse response.
+"""Rays against the solids of a track, and collisions of the vehicle's box with them.
+
+Ray casting against the solids of a track, for rangefinders and LiDARs.
+
+The slab method (Kay and Kajiya, "Ray tracing complex scenes", 1986): in the axes of a box the ray is inside between the last
+entry into a slab and the first exit from one.
+
+Collision of the vehicle's box with the solids of a track: contact detection and impulse response.
 
 Newton's law of restitution along the normal and Coulomb's law across it, at one point of contact
 (Mirtich and Canny, "Impulse-based simulation of rigid bodies", 1995).
@@ -12,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gate_racer.sim.physics.jit import njit
-from gate_racer.tracks.solids import bars, stand
-from gate_racer.tracks.track import Track
+from gate_racer.tracks.track import Track, bars, stand
 from gate_racer.vehicle.rotation import Array, conjugate, matrix, rotate
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -285,3 +291,56 @@ def corners_w(vehicle: Vehicle, p_wb: Array, q_wb: Array) -> Array:
     """Return the corners (8, 3) of the body, m, world."""
     signs = np.array([[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)])
     return p_wb + (signs * np.array(vehicle.body_m) / 2) @ matrix(q_wb).T
+
+
+NO_RAY = -1  # index of a ray without a hit
+
+
+@njit
+def _entry(p, d, solids, i):
+    """Return the distance from p along the unit vector d to box i, m; infinite without a hit, or from inside."""
+    enter, leave = -math.inf, math.inf
+    for k in range(3):
+        offset, slope = 0.0, 0.0
+        for j in range(3):
+            offset += (p[j] - solids.centre[i, j]) * solids.axes[i, j, k]
+            slope += d[j] * solids.axes[i, j, k]
+        if abs(slope) < 1e-12:
+            if abs(offset) > solids.half[i, k]:
+                return math.inf
+            continue
+        a, b = (-solids.half[i, k] - offset) / slope, (solids.half[i, k] - offset) / slope
+        enter, leave = max(enter, min(a, b)), min(leave, max(a, b))
+    return enter if 0.0 <= enter <= leave else math.inf
+
+
+@njit
+def _cast(p, directions, solids, near, offset, radius, distance, box, range_m):
+    """Fill distance (N,) and box (N,) of the nearest hits; rays that miss a box's circumscribed ball skip the box."""
+    for n in range(len(directions)):
+        distance[n], box[n] = math.inf, NO_RAY
+        d = directions[n]
+        for k in range(len(near)):
+            along = offset[k, 0] * d[0] + offset[k, 1] * d[1] + offset[k, 2] * d[2]
+            square = offset[k, 0] ** 2 + offset[k, 1] ** 2 + offset[k, 2] ** 2
+            if along < -radius[k] or square - along * along > radius[k] ** 2:
+                continue
+            i = near[k]
+            s = _entry(p, directions[n], solids, i)
+            if s <= range_m and s < distance[n]:
+                distance[n], box[n] = s, i
+
+
+def cast(solids: Solids, p_w: Array, directions_w: Array, range_m: float) -> tuple[Array, np.ndarray]:
+    """Cast rays from p_w (3,) m along unit vectors (N, 3), world, and return the nearest hits within the range.
+
+    Returns:
+        distance: (N,) m, infinite without a hit.
+        box: (N,) index into the solids, or -1 without a hit.
+    """
+    distance, box = np.empty(len(directions_w)), np.empty(len(directions_w), np.int64)
+    offset, radius = solids.centre - p_w, np.linalg.norm(solids.half, axis=1) * (1 + 1e-9)
+    near = np.flatnonzero(np.linalg.norm(offset, axis=1) - radius <= range_m)
+    about = near, offset[near], radius[near]
+    _cast(np.asarray(p_w, float), np.ascontiguousarray(directions_w, float), solids, *about, distance, box, range_m)
+    return distance, box

@@ -9,8 +9,7 @@ import math
 from typing import NamedTuple
 
 from gate_racer.sim.physics.jit import inlined
-from gate_racer.vehicle.powertrain import FlightControllerParameters, SpeedMap
-from gate_racer.vehicle.vehicle import Rotors
+from gate_racer.vehicle.vehicle import FlightControllerParameters, Rotors, SpeedMap
 
 # Betaflight's PTERM_SCALE 0.032029, ITERM_SCALE 0.244381 and DTERM_SCALE 0.000529: thousandths of the motor range per deg/s.
 P_SCALE, I_SCALE, D_SCALE = (math.degrees(1) / 1000 * scale for scale in (0.032029, 0.244381, 0.000529))
@@ -33,7 +32,7 @@ class ControllerParameters(NamedTuple):
 
 
 class SpeedMapParameters(NamedTuple):
-    """Coefficients of `vehicle.powertrain.SpeedMap` and the limits of the motor speed, rad/s."""
+    """Coefficients of `vehicle.vehicle.SpeedMap` and the limits of the motor speed, rad/s."""
 
     offset: float
     volt: float

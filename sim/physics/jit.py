@@ -13,8 +13,8 @@ import numba
 import numpy as np
 from numba.extending import register_jitable
 
+from gate_racer.common.cache import cache_folder
 from gate_racer.vehicle import dynamics, rotation
-from gate_racer.vehicle.cache import cache_folder
 from gate_racer.vehicle.rotation import Array
 
 _SOURCES = [Path(dynamics.__file__), Path(rotation.__file__), *sorted(Path(__file__).parent.glob("*.py"))]

@@ -7,8 +7,7 @@ import numpy as np
 from gate_racer.sim.physics import lanes
 from gate_racer.sim.physics.contact import Colliders, collide
 from gate_racer.sim.physics.jit import boxed, inlined, njit
-from gate_racer.sim.physics.mixer import MixedRates, mixed
-from gate_racer.sim.physics.plant import Plant, UnmodelledAcceleration
+from gate_racer.sim.physics.plant import MixedRates, Plant, UnmodelledAcceleration, mixed
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.dynamics import RATES_X, drag, rates
 from gate_racer.vehicle.rotation import Array, conjugate, rotate

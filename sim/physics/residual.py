@@ -1,4 +1,21 @@
-"""Residual dynamics model, learned from a flight with ground truth (Swift, Methods, eq. 11), and the residual file.
+"""Residual models of observation and dynamics, learned from flights with ground truth (Swift, Methods, eq. 10 and 11).
+
+Gaussian processes over several flights: hyperparameters by marginal likelihood, and function samples of the posterior.
+
+Swift (Kaufmann et al. 2023, Methods, eq. 10) has  k(z, z') = sigma_f^2 exp(-1/2 (z - z')' L^-2 (z - z')) + sigma_n^2  with L
+diagonal. Here the error at one state may differ between flights, or between passes of a course, as drift does:
+
+    k = (shared + own [same flight]) exp(-1/2 (z - z')' L^-2 (z - z')) + noise [same sample],   shared + own + noise = 1
+
+for targets of unit variance, so that samples keep the variance of the data. With one flight it is eq. (10).
+Samples by pathwise conditioning (Wilson et al., "Efficiently sampling functions from Gaussian process posteriors", ICML 2020).
+
+Residual observation model: errors of an odometry, learned from flights with ground truth (Swift, Methods, eq. 10).
+
+Nine one-dimensional Gaussian processes of the true state give the errors of position, velocity and attitude. A realisation
+is sampled as a function, so that a revisited state has the same error at any time.
+
+Residual dynamics model, learned from a flight with ground truth (Swift, Methods, eq. 11), and the residual file.
 
 `residual_accelerations` steps a plant along a flight, each tick from the true state with the recorded commands; the difference
 in velocity gives the residual acceleration. It is specific to that plant, so that modelled aerodynamics are not counted twice.
@@ -10,15 +27,290 @@ from pathlib import Path
 
 import numpy as np
 
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import read_arrays, reading, write_arrays
 from gate_racer.link.messages import AttitudeTarget
-from gate_racer.sim.physics.observation import ObservationModel, Scaler, features
 from gate_racer.sim.physics.plant import RIGID, P, Q, UnmodelledAcceleration, V
-from gate_racer.sim.physics.setting import Setting, make_plant
+from gate_racer.sim.physics.swift_plant import Setting, make_plant
 from gate_racer.tracks.track import Start
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.files import read_arrays, reading, write_arrays
-from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array, Indices, exp, product, rotate
 from gate_racer.vehicle.vehicle import Vehicle
+
+WAVES = 1024  # random Fourier features of each part of a sample (chosen)
+LONGEST = 1e3  # standard deviations of a feature, upper bound of a length scale: the correlation then changes by 1e-5
+SHORTEST = 1e-3  # standard deviations, lower bound of the length scale of a constant feature
+RATIO = 1e-6  # lower and, inverted, upper bound of a ratio of variances: a thousandth in amplitude
+STEPS = 100  # iteration limit of the hyperparameter search
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Length scales (d,) in standard deviations of the features, and shares of the variance; the remainder is noise."""
+
+    lengths: Array
+    shared: float  # share of the variance that is a function of the state common to all flights
+    own: float  # share of the variance that is a function of the state specific to each flight
+
+    @property
+    def noise(self) -> float:
+        """Share of the variance that is independent from sample to sample."""
+        return 1.0 - self.shared - self.own
+
+    def correlation(self, a: Array, b: Array) -> Array:
+        """Return the correlation (n, m) between features (n, d) and (m, d)."""
+        a, b = a / self.lengths, b / self.lengths
+        squared = (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T
+        return np.asarray(np.exp(-0.5 * np.maximum(squared, 0.0)))
+
+    def covariance(self, z: Array, flight: Indices) -> Array:
+        """Return the covariance (n, n) of the targets at features (n, d) of flights (n,)."""
+        same = flight[:, None] == flight
+        return (self.shared + self.own * same) * self.correlation(z, z) + self.noise * np.eye(len(z))
+
+
+def step_of(z: Array, flight: Indices) -> Array:
+    """Return the median step (d,) between consecutive samples of a flight by feature: shorter scales are noise."""
+    steps = np.abs(np.diff(z, axis=0))[np.diff(flight) == 0]
+    return np.asarray(np.median(steps, axis=0)) if len(steps) else np.zeros(z.shape[1])
+
+
+def fit(z: Array, targets: Array, flight: Indices) -> list[Kernel]:
+    """Fit one kernel to each column of targets (n, m) of zero mean and unit variance, at features (n, d) of unit variance.
+
+    Maximises the marginal likelihood. A length scale at its upper bound means that the feature has no effect; at its lower bound
+    (half a step between samples), that samples do not correlate. Shares at a bound are indistinguishable from 0 or 1.
+    """
+    from scipy.optimize import minimize  # slow to load, and only a fit needs it
+
+    squares = np.array([(column[:, None] - column) ** 2 for column in z.T])
+    likelihood = _Likelihood(squares, flight[:, None] == flight)
+    lower = np.maximum(step_of(z, flight) / 2, SHORTEST)
+    ratios = [(np.log(RATIO), -np.log(RATIO))] * (2 if likelihood.several else 1)
+    bounds = [*((np.log(low), np.log(LONGEST)) for low in lower), *ratios]
+    starts = [np.log([*np.maximum(length, lower), *[0.5] * len(ratios)]) for length in (1.5, np.sqrt(z.shape[1]))]
+    found = []
+    for y in targets.T:  # from two starts, since a search whose first step is too long may end with noise alone
+        given = {"args": (y,), "method": "L-BFGS-B", "jac": True, "bounds": bounds, "options": {"maxiter": STEPS}}
+        best = min((minimize(likelihood, start, **given) for start in starts), key=lambda search: float(search.fun))
+        found.append(Kernel(np.exp(best.x[: len(lower)]), *likelihood.shares(best.x)[:2]))
+    return found
+
+
+class _Likelihood:
+    """Negative log marginal likelihood of (log length scales, log noise / shared, log own / shared), and its gradient."""
+
+    def __init__(self, squares: Array, same: Array):
+        """Store squared distances (d, n, n) by feature and the mask (n, n) of samples from the same flight."""
+        self._squares, self._same, self.several = squares, same, not same.all()
+
+    def shares(self, theta: Array) -> tuple[float, float, float]:
+        """Return the shares of the variance: shared, own and noise."""
+        noise, own = np.exp([*theta[len(self._squares) :], -np.inf][:2])
+        total = 1 + noise + own
+        return 1 / total, own / total, noise / total
+
+    def __call__(self, theta: Array, y: Array) -> tuple[float, Array]:
+        from scipy.linalg import cho_factor, cho_solve  # slow to load, and only a fit needs it
+
+        inverse_squares = np.exp(-2 * theta[: len(self._squares)])
+        shared, own, noise = self.shares(theta)
+        correlation = np.exp(-0.5 * np.tensordot(inverse_squares, self._squares, 1))
+        smooth = (shared + own * self._same) * correlation
+        factor = cho_factor(smooth + noise * np.eye(len(y)), lower=True)
+        inverse, alpha = cho_solve(factor, np.eye(len(y))), cho_solve(factor, y)
+        value = 0.5 * y @ alpha + np.log(np.diag(factor[0])).sum()
+        pull = inverse - np.outer(alpha, alpha)  # twice the derivative with respect to the covariance
+        by_length = np.tensordot(self._squares, pull * smooth, 2) * inverse_squares
+        by_shared, by_own, by_noise = (pull * correlation).sum(), (pull * correlation * self._same).sum(), pull.trace()
+        mean = shared * by_shared + own * by_own + noise * by_noise
+        by_ratio = [noise * (by_noise - mean), own * (by_own - mean)][: len(theta) - len(self._squares)]
+        return float(value), 0.5 * np.array([*by_length, *by_ratio])
+
+
+class Draw:
+    """Function sample of the posterior for a new flight, from (k, d) features to (k,) targets.
+
+    f(z) = shared(z) + own(z) + noise(z) + shared k(z, Z) K^-1 (y - prior sample at Z). Noise is a function of z as well, which
+    decorrelates over one step between samples, so that a revisited state has the same error.
+    """
+
+    def __init__(self, kernel: Kernel, z: Array, y: Array, flight: Indices, rng: np.random.Generator):
+        n, d = z.shape
+        omega, phase = rng.standard_normal((WAVES, d)) / kernel.lengths, rng.uniform(0, 2 * np.pi, WAVES)
+        unit = np.sqrt(2 / WAVES)
+        shared = np.sqrt(kernel.shared) * unit * rng.standard_normal(WAVES)
+        # One set of weights for each flight of the data, and the last for the new flight.
+        own = np.sqrt(kernel.own) * unit * rng.standard_normal((int(flight.max()) + 2, WAVES))
+        at_data = np.cos(z @ omega.T + phase)
+        drawn = at_data @ shared + (at_data * own[flight]).sum(1) + np.sqrt(kernel.noise) * rng.standard_normal(n)
+        self._kernel, self._z = kernel, z
+        self._correction = kernel.shared * np.linalg.solve(kernel.covariance(z, flight), y - drawn)
+        step = step_of(z, flight)
+        moving = float(np.count_nonzero(step))
+        fine = np.where(step > 0, step * np.sqrt(moving) / 2, np.inf)  # the correlation falls to e^-2 over one step
+        self._omega = np.vstack([omega, rng.standard_normal((WAVES, d)) / fine])
+        self._phase = np.concatenate([phase, rng.uniform(0, 2 * np.pi, WAVES)])
+        noise = np.sqrt(kernel.noise) * unit * rng.standard_normal(WAVES)
+        self._weight = np.concatenate([shared + own[-1], noise])
+
+    def __call__(self, z: Array) -> Array:
+        prior = np.cos(z @ self._omega.T + self._phase) @ self._weight
+        return np.asarray(prior + self._kernel.correlation(z, self._z) @ self._correction)
+
+
+ERRORS = 9  # position (m), velocity (m/s), attitude (rad, rotation vector), world: observed minus true
+RETURN_M, AWAY_M = 2.0, 20.0  # m, a revisit: nearer than the first, and over the second farther along the path
+JITTER = 0.02  # share of the variance of `of_size` that is white from sample to sample (a guess)
+SAMPLES = 300  # samples of all flights to which the Gaussian processes are fitted; the paper's last 50 s
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Observed state that is passed to a controller; world NED."""
+
+    p_wb: Array
+    q_wb: Array
+    v_w: Array
+
+
+def passes(x: Array, flight: Indices) -> Indices:
+    """Return the pass number (n,) of states (n, >= 10) of flights (n,); a pass ends where a flight revisits a place.
+
+    Passes are distinguished because the error of a drifting odometry differs between laps as it does between flights.
+    """
+    step = np.linalg.norm(np.diff(x[:, P], axis=0, prepend=x[:1, P]), axis=1)
+    travelled, near = np.cumsum(step), max(RETURN_M, float(np.median(step)) / 2)
+    found, begin = np.zeros(len(x), np.int64), 0
+    for i in range(1, len(x)):
+        found[i] = found[i - 1]
+        before = slice(begin, i)
+        back = np.linalg.norm(x[before, P] - x[i, P], axis=1) < near
+        back &= (travelled[i] - travelled[before] > AWAY_M) & (x[before, V] @ x[i, V] > 0)
+        if flight[i] != flight[i - 1] or back.any():
+            found[i], begin = found[i] + 1, i
+    return found
+
+
+def features(x: Array) -> Array:
+    """Return position, velocity and rotation matrix (N, 15) of states (N, >= 10) or (>= 10,) as RATES_X."""
+    x = np.atleast_2d(x)
+    columns = np.array([np.broadcast_arrays(*rotate(x[:, Q].T, axis)) for axis in np.eye(3)])  # of R_wb: (3, 3, N)
+    return np.column_stack([x[:, P], x[:, V], columns.transpose(2, 1, 0).reshape(len(x), 9)])
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """Standardisation of columns to zero mean and unit variance; constant columns become zero."""
+
+    mean: Array
+    spread: Array
+
+    @classmethod
+    def of(cls, z: Array) -> "Scaler":
+        """Fit mean and standard deviation (k,) to the columns of z (N, k)."""
+        return cls(z.mean(axis=0), z.std(axis=0))
+
+    def __call__(self, z: Array) -> Array:
+        return (z - self.mean) / np.where(self.spread > 1e-9, self.spread, np.inf)
+
+
+class ObservationModel:
+    """Gaussian processes of an odometry's errors."""
+
+    def __init__(self, x: Array, errors: Array, flight: Indices, kernels: list[Kernel]):
+        """Store true states (n, >= 10), errors (n, 9), passes (n,) counted from 0, and one kernel per column of the errors.
+
+        Raises:
+            ValueError: shapes do not match, or a value is not finite.
+        """
+        n, kinds = len(x), {np.shape(kernel.lengths) for kernel in kernels}
+        if np.shape(errors) != (n, ERRORS) or np.shape(flight) != (n,) or len(kernels) != ERRORS or kinds != {(15,)}:
+            raise ValueError(
+                f"{n} states: expected errors ({n}, {ERRORS}), flights ({n},) and {ERRORS} kernels of 15 lengths"
+            )
+        if n < 2 or not (np.isfinite(x).all() and np.isfinite(errors).all()):
+            raise ValueError(f"{n} states: expected at least 2, all states and errors finite")
+        if not 0 <= flight.min() <= flight.max() < n:
+            raise ValueError(f"flights {flight.min()} to {flight.max()}: expected numbers from 0 to {n - 1}")
+        z = features(x)
+        self._scaler, self._targets = Scaler.of(z), Scaler.of(errors)
+        self._z = self._scaler(z)
+        self.x, self.errors, self.flight, self.kernels = x, errors, flight, kernels
+
+    @classmethod
+    def fit(cls, x: Array, errors: Array, flight: Indices | None = None, samples: int = SAMPLES) -> "ObservationModel":
+        """Fit to true states x (N, >= 10) and errors (N, 9), observed minus true, in the order of time.
+
+        Args:
+            flight: (N,) flight number of each state (None: a single flight). A sample has its own realisation of the part
+                that differs between passes of the course, within a flight or across flights.
+            samples: number of states used, evenly spaced.
+
+        Raises:
+            ValueError: as the constructor.
+        """
+        pick = np.unique(np.linspace(0, len(x) - 1, min(samples, len(x))).round().astype(int))
+        flight = np.zeros(len(x), int) if flight is None else flight
+        blank = cls(x[pick], errors[pick], passes(x[pick], flight[pick]), [Kernel(np.ones(15), 1.0, 0.0)] * ERRORS)
+        kernels = fit(blank._z, blank._targets(blank.errors), blank.flight)
+        return cls(blank.x, blank.errors, blank.flight, kernels)
+
+    @classmethod
+    def of_size(cls, path_w: Array, sigmas: tuple[float, float, float], length_m: float) -> "ObservationModel":
+        """Return a model with errors of given size, without data: functions of position alone, independent between flights.
+
+        Args:
+            path_w: (n, 3) m, world, evenly spaced along the path of the flights; n is even.
+            sigmas: standard deviations of one axis of position (m), velocity (m/s) and attitude (rad).
+            length_m: correlation length of the errors in position, m.
+        """
+        x = np.zeros((len(path_w), 10))
+        x[:, P], x[:, 3] = path_w, 1.0
+        errors = np.outer((-1.0) ** np.arange(len(x)), np.repeat(sigmas, 3))  # only their spread counts
+        spread = Scaler.of(features(x)).spread
+        lengths = length_m / np.where(spread > 1e-9, spread, length_m)
+        return cls(x, errors, np.zeros(len(x), int), [Kernel(lengths, 0.0, 1.0 - JITTER)] * ERRORS)
+
+    def sample(self, rng: np.random.Generator) -> "Realisation":
+        """Sample one realisation of the posterior for a new flight."""
+        targets = self._targets(self.errors).T
+        draws = [Draw(k, self._z, y, self.flight, rng) for k, y in zip(self.kernels, targets, strict=True)]
+        return Realisation(self._scaler, self._targets, draws)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arguments of `from_arrays`."""
+        lengths = np.array([kernel.lengths for kernel in self.kernels])
+        shares = np.array([(kernel.shared, kernel.own) for kernel in self.kernels])
+        return {"x": self.x, "errors": self.errors, "flight": self.flight, "lengths": lengths, "shares": shares}
+
+    @classmethod
+    def from_arrays(cls, x: Array, errors: Array, flight: Array, lengths: Array, shares: Array) -> "ObservationModel":
+        """Build the model from `arrays`. Raises ValueError, TypeError or IndexError for arrays that do not form one."""
+        if not (lengths > 0).all() or not (shares >= 0).all() or not (shares.sum(axis=1) <= 1).all():
+            raise ValueError(
+                "lengths must be positive, and the shares of a variance must lie between 0 and 1, as must their sum"
+            )
+        kernels = [Kernel(length, *map(float, share)) for length, share in zip(lengths, shares, strict=True)]
+        return cls(x, errors, flight.astype(int), kernels)
+
+
+class Realisation:
+    """Odometry errors as one fixed function of the true state."""
+
+    def __init__(self, scaler: Scaler, targets: Scaler, draws: list[Draw]):
+        self._scaler, self._targets, self._draws = scaler, targets, draws
+
+    def errors(self, x: Array) -> Array:
+        """Return errors (N, 9) at states (N, >= 10)."""
+        z = self._scaler(features(x))
+        drawn = np.column_stack([draw(z) for draw in self._draws])
+        return self._targets.mean + self._targets.spread * drawn
+
+    def observe(self, x: Array) -> Observation:
+        """Return the observation of a state x (>= 10,) as RATES_X."""
+        error = self.errors(x)[0]
+        return Observation(x[P] + error[:3], np.array(product(exp(error[6:9]), x[Q])), x[V] + error[3:6])
+
 
 NEIGHBOURS = 5  # nearest samples averaged, as in the paper
 WINDOW_S = 0.05  # s, averaging window of one sample: the paper's 1000 samples in 50 s

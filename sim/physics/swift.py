@@ -20,8 +20,7 @@ from gate_racer.sim.physics.flight_controller import (
     steady_speed,
 )
 from gate_racer.sim.physics.jit import inlined
-from gate_racer.vehicle.dynamics import GRAVITY, translation
-from gate_racer.vehicle.layout import layout
+from gate_racer.vehicle.dynamics import GRAVITY, layout, translation
 from gate_racer.vehicle.rotation import Array, conjugate, rate, rotate
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -66,7 +65,7 @@ class SwiftParameters(NamedTuple):
     hover_sqr: float  # (rad/s)^2, squared motor speed in hover
     drag_linear: tuple[float, float, float]
     drag_quadratic: float
-    fx: tuple[float, ...]  # coefficients of `vehicle.powertrain.SideForce`, in its order
+    fx: tuple[float, ...]  # coefficients of `vehicle.vehicle.SideForce`, in its order
     fy: tuple[float, ...]
     fz: tuple[float, ...]  # coefficients of `Lift`
     tx: tuple[float, ...]  # coefficients of `SideTorque`

@@ -16,17 +16,16 @@ from typing import Any, Protocol
 import cv2
 import numpy as np
 
+from gate_racer.common.errors import UserError
+from gate_racer.common.process import end, prefer, shielded
 from gate_racer.link.messages import VideoFrame
-from gate_racer.link.peer import Address
-from gate_racer.link.priority import prefer
 from gate_racer.link.profile import Profile
+from gate_racer.link.sockets import Address
 from gate_racer.link.video import datagrams
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.look import Look
 from gate_racer.sim.view.renderer import RenderedCamera
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.process import end, shielded
 from gate_racer.vehicle.vehicle import Vehicle
 
 START_S = 60.0  # s, time limit for the outlet to open; it takes about 2 s

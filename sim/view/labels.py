@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gate_racer.sim.view.gates import drawn_gates, hole_m
 from gate_racer.sim.view.look import Look
+from gate_racer.sim.view.scene import drawn_gates, hole_m
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, matrix

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gate_racer.vehicle.config import load_named
+from gate_racer.common.config import load_named
 
 FOLDER = Path(__file__).parent / "looks"
 WORLDS = ("neon", "hangar")

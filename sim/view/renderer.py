@@ -1,32 +1,78 @@
 """`RenderedCamera`: the vehicle's camera image of the world, by off-screen OpenGL.
 
+OpenGL vertex arrays and shaders.
+
+Rendered images in other spectra: grey, and infrared, with brightness taken for temperature.
+
+`RenderedCamera`: the vehicle's camera image of the world, by off-screen OpenGL.
+
 The projection is exactly that of `vehicle.camera`. OpenGL has the centre of column i at i + 0.5, the pinhole model at i; the
 image is rendered upside down, so that rows are read top first. For a distorting lens a larger and finer pinhole image is
 rendered, and each pixel of the lens is sampled where its ray intersects that image.
+
+Rendering of one image to a file, for `race-sim --shot`.
 """
 
 import math
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import cv2
 import moderngl
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from gate_racer.sim.heat.traffic import Rival
-from gate_racer.sim.view.device import SOLIDS, array, render, shape
+from gate_racer.common.errors import UserError
+from gate_racer.link.rflysim.request import GREY, INFRARED, INFRARED_GREY
+from gate_racer.sim.traffic import Rival
 from gate_racer.sim.view.look import Look
-from gate_racer.sim.view.quadrotor import quadrotors
-from gate_racer.sim.view.scene import build
-from gate_racer.sim.view.shapes import Floats
+from gate_racer.sim.view.scene import Floats, build, quadrotors
 from gate_racer.sim.view.texture import Image
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.rotation import Array, exp, product
+from gate_racer.vehicle.rotation import Array, exp, from_euler, product
+from gate_racer.vehicle.vehicle import Vehicle
+
+SHADERS = Path(__file__).parent / "shaders"
+SOLIDS = "3f 3f 4f", "p_w", "uvl", "tint"  # vertex layout of solids
+
+
+def shape(
+    ctx: moderngl.Context, shader: str, vertices: NDArray[np.float32], layout: str, *names: str
+) -> moderngl.VertexArray | None:
+    """Return a vertex array with static vertices; None for no vertices."""
+    return array(ctx, shader, ctx.buffer(vertices.tobytes()), layout, *names) if len(vertices) else None
+
+
+def array(
+    ctx: moderngl.Context, shader: str, buffer: moderngl.Buffer, layout: str, *names: str
+) -> moderngl.VertexArray:
+    """Return a vertex array of a buffer for a shader; `names` are the shader's inputs in the buffer's layout."""
+    program = ctx.program(
+        vertex_shader=(SHADERS / f"{shader}.vert").read_text(), fragment_shader=(SHADERS / f"{shader}.frag").read_text()
+    )
+    return ctx.vertex_array(program, [(buffer, layout, *names)])
+
+
+def render(drawn: moderngl.VertexArray | None, mode: int, uniforms: dict[str, bytes]) -> None:
+    """Draw a vertex array, with those of the uniforms that its shader has."""
+    if drawn is not None:
+        for name, value in uniforms.items():
+            if name in drawn.program:
+                drawn.program[name].write(value)
+        drawn.render(mode)
+
+
+def in_light(image: Image, type_id: int) -> Image:
+    """Convert a BGR image (H, W, 3) to the spectrum of a camera type: (H, W) or (H, W, 3), 8 bit."""
+    if type_id not in (GREY, INFRARED, INFRARED_GREY):
+        return image
+    grey = np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), np.uint8)
+    return np.asarray(cv2.applyColorMap(grey, cv2.COLORMAP_INFERNO), np.uint8) if type_id == INFRARED else grey
+
 
 NEAR_M, FAR_M = 0.05, 400.0  # clipping planes (chosen)
 REACH_M = 120.0  # m, distance at which a hall's light has decayed to 1/e
@@ -280,3 +326,38 @@ def _projection(camera: Camera) -> Array:
             [0, 0, 1, 0],
         ]
     )
+
+
+def shoot(file: Path, track: Track, vehicle: Vehicle, look: Look, seed: int, pose: str) -> None:
+    """Render the camera's image at rest and write it as PNG.
+
+    Args:
+        pose: "x,y,z,roll,pitch,yaw" of the body in m and degrees, or "" for the start.
+
+    Raises:
+        UserError: the pose is malformed, the file cannot be written, or OpenGL is not available.
+    """
+    p_wb, q_wb = parse_pose(pose) if pose else (track.start.p_wb, track.start.q_wb)
+    if file.suffix.lower() != ".png":
+        raise UserError(f"--shot {file}: the name must end in .png")
+    with RenderedCamera(track, vehicle.camera, look, seed) as camera:
+        image = camera.image(p_wb, q_wb)
+    try:
+        file.write_bytes(cv2.imencode(".png", image)[1].tobytes())
+    except OSError as error:
+        raise UserError(f"--shot {file}: cannot be written ({error.strerror})") from None
+
+
+def parse_pose(text: str) -> tuple[Array, Array]:
+    """Return position (3,) m and attitude (4,) from "x,y,z,roll,pitch,yaw" in m and degrees.
+
+    Raises:
+        UserError: not six finite numbers.
+    """
+    try:
+        numbers = np.array([float(number) for number in text.split(",")])
+    except ValueError:
+        numbers = np.empty(0)
+    if numbers.shape != (6,) or not np.isfinite(numbers).all():
+        raise UserError(f"--pose-at {text}: expected six numbers x,y,z,roll,pitch,yaw in m and degrees")
+    return numbers[:3], from_euler(*np.radians(numbers[3:]))

@@ -9,7 +9,6 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link.ground import GroundStationServices
 from gate_racer.link.messages import (
     ARM_COMMAND,
     MODE_COMMAND,
@@ -31,6 +30,7 @@ from gate_racer.link.px4 import (
     custom_mode,
     text_packets,
 )
+from gate_racer.link.server import GroundStationServices
 from gate_racer.sim.simulator import Simulator
 
 HOLD = 4, 3  # AUTO.LOITER, the mode after boot

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from gate_racer.link.mavlink import SigningKey
 from gate_racer.link.messages import (
     Ack,
     ClientHeartbeat,
@@ -14,12 +15,11 @@ from gate_racer.link.messages import (
     TimesyncRequest,
     UnknownCommand,
 )
-from gate_racer.link.peer import Address
 from gate_racer.link.server import ServerCodec
-from gate_racer.link.signing import SigningKey
+from gate_racer.link.sockets import Address
 from gate_racer.sim.simulator import Exposure, Simulator, Tick
-from gate_racer.sim.wire.compliance import Compliance
 from gate_racer.sim.wire.px4 import Px4Services
+from gate_racer.sim.wire.race import Compliance
 
 STAMP_SLACK_MS = 1.0  # ms, tolerance for a client's rounding of stamps
 CLIENT_SILENCE_S = 3.0  # s of silence after which another client may take over

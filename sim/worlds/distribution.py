@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.sim.worlds.deviations import AS_BELIEVED, NAMES, Deviations
-from gate_racer.sim.worlds.world import World
+from gate_racer.common.config import load_named
+from gate_racer.common.errors import UserError
+from gate_racer.sim.worlds.world import AS_BELIEVED, NAMES, Deviations, World
 from gate_racer.tracks.gate import SAME_PLACE_M
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.config import load_named
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
 

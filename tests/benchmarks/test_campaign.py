@@ -11,24 +11,19 @@ from importlib.metadata import version
 import numpy as np
 import pytest
 
-from gate_racer.benchmarks.campaign import choice as registry
-from gate_racer.benchmarks.campaign import prepare as prepare_module
-from gate_racer.benchmarks.campaign import run
-from gate_racer.benchmarks.campaign.campaign import campaign, commit
-from gate_racer.benchmarks.campaign.case import Case, Flown, Outcome
-from gate_racer.benchmarks.campaign.choice import Choice, PreparedCourse
-from gate_racer.benchmarks.campaign.flight import NoLog, _by_state, attempt
-from gate_racer.benchmarks.campaign.measure import EvaluationRecorder, measure, why
-from gate_racer.benchmarks.campaign.prepare import prepare
-from gate_racer.benchmarks.campaign.store import FILE, Store
+from gate_racer.common.errors import UserError
 from gate_racer.planner.plan import read_plan
-from gate_racer.sim.physics.gaussian_process import Kernel
-from gate_racer.sim.physics.observation import ObservationModel
-from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals
-from gate_racer.sim.worlds.deviations import AS_BELIEVED, Deviations
-from gate_racer.sim.worlds.world import World, as_believed
+from gate_racer.race.campaign import campaign as prepare_module
+from gate_racer.race.campaign import campaign as run
+from gate_racer.race.campaign import choice as registry
+from gate_racer.race.campaign.campaign import campaign, commit, prepare
+from gate_racer.race.campaign.case import Case, Flown, Outcome
+from gate_racer.race.campaign.choice import Choice, PreparedCourse
+from gate_racer.race.campaign.flight import EvaluationRecorder, NoLog, _by_state, attempt, measure, why
+from gate_racer.race.campaign.store import FILE, Store
+from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration, Residuals
+from gate_racer.sim.worlds.world import AS_BELIEVED, Deviations, World, as_believed
 from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.benchmarks.work import Place, job, note
 from tests.conftest import ROOT
@@ -233,9 +228,9 @@ def test_a_repository_around_an_installed_program_does_not_name_its_commit(tmp_p
     for words in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message", "another's"]):
         subprocess.run([*by, *words], check=True)
     (installed := tmp_path / "site-packages/gate_racer").mkdir(parents=True)
-    monkeypatch.setattr("gate_racer.benchmarks.campaign.campaign.ROOT", installed)
+    monkeypatch.setattr("gate_racer.race.campaign.campaign.ROOT", installed)
     assert commit() == version("gate-racer")
-    monkeypatch.setattr("gate_racer.benchmarks.campaign.campaign.ROOT", tmp_path)
+    monkeypatch.setattr("gate_racer.race.campaign.campaign.ROOT", tmp_path)
     assert re.fullmatch("[0-9a-f]{12}", commit())
 
 
@@ -276,7 +271,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("arguments", "words"), WRONG, ids=[" ".join(w[0]) for w in WRONG])
 def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, words, tmp_path, capsys, monkeypatch):
-    from gate_racer.benchmarks.campaign.cli import main
+    from gate_racer.race.campaign.cli import main
 
     monkeypatch.chdir(ROOT)
     out = [] if arguments[0] == "compare" else ["--out", str(tmp_path)]

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from gate_racer.benchmarks.campaign import cli, rivals
-from gate_racer.benchmarks.campaign.rivals import GRIDS, HeatResult, load_grid, table
-from gate_racer.sim.heat.standings import Standing
-from gate_racer.vehicle.errors import UserError
+from gate_racer.common.errors import UserError
+from gate_racer.race.campaign import cli, rivals
+from gate_racer.race.campaign.rivals import GRIDS, HeatResult, load_grid, table
+from gate_racer.sim.heat import Standing
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in GRIDS.glob("*.yaml")))

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from gate_racer.benchmarks.campaign.store import FILE, Store
 from gate_racer.benchmarks.tables import Result
+from gate_racer.race.campaign.store import FILE, Store
 from tests.conftest import ROOT
 from tests.processes import command, survivors
 
 
 def race_bench(*arguments, **options):
-    asked = command("gate_racer.benchmarks.campaign.cli", *arguments)
+    asked = command("gate_racer.race.campaign.cli", *arguments)
     return subprocess.Popen(
         asked, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from gate_racer.benchmarks.tables import PAGES, RESULTS, TABLE, Result, conclude, rendered
-from gate_racer.vehicle.errors import UserError
+from gate_racer.common.errors import UserError
 
 NAMES = sorted(path.stem for path in RESULTS.glob("*.json"))
 

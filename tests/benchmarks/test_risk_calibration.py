@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.benchmarks.campaign.case import Case, Outcome
-from gate_racer.benchmarks.campaign.store import Row
 from gate_racer.benchmarks.risk_calibration import calibrate
-from gate_racer.planner.doubt.prediction import predict
-from gate_racer.planner.options import PlanOptions
-from gate_racer.planner.task import Task
-from gate_racer.vehicle.doubt import Doubt
+from gate_racer.planner.task import PlanOptions, Task
+from gate_racer.planner.uncertainty.prediction import predict
+from gate_racer.race.campaign.case import Case, Outcome
+from gate_racer.race.campaign.store import Row
+from gate_racer.vehicle.uncertainty import Doubt
 
 
 @pytest.fixture(scope="module")

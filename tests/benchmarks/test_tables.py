@@ -5,15 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.benchmarks.campaign.case import Case, Outcome
-from gate_racer.benchmarks.campaign.compare import against_first, compare, table
-from gate_racer.benchmarks.campaign.published import published
-from gate_racer.benchmarks.campaign.report import lost_s
-from gate_racer.benchmarks.campaign.store import Row
-from gate_racer.benchmarks.campaign.tables import cell, cells, markdown
-from gate_racer.benchmarks.campaign.worlds import asked, cells_of, costs
-from gate_racer.benchmarks.campaign.worlds import markdown as worlds_markdown
-from gate_racer.vehicle.errors import UserError
+from gate_racer.common.errors import UserError
+from gate_racer.race.campaign.case import Case, Outcome
+from gate_racer.race.campaign.compare import against_first, compare, table
+from gate_racer.race.campaign.report import lost_s
+from gate_racer.race.campaign.store import Row
+from gate_racer.race.campaign.tables import cell, cells, markdown, published
+from gate_racer.race.campaign.worlds import asked, cells_of, costs
+from gate_racer.race.campaign.worlds import markdown as worlds_markdown
 
 
 def row(seed, race_s=6.0, margin=0.4, controller="tracking", setting="projected", **outcome):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gate_racer.benchmarks.campaign.case import Case, Flown, Outcome
+from gate_racer.race.campaign.case import Case, Flown, Outcome
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 import pytest
 
-from gate_racer.bootcamp.browser import BrowserView
-from gate_racer.vehicle.errors import UserError
+from gate_racer.bootcamp.display import BrowserView
+from gate_racer.common.errors import UserError
 
 
 @pytest.fixture

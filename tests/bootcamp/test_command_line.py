@@ -7,7 +7,7 @@ from gate_racer.bootcamp.api import Box, Location, Report, Status
 from gate_racer.bootcamp.cli import parser, run, world_of
 from gate_racer.bootcamp.display import FOUND, PANE_PX, _lines, compose
 from gate_racer.bootcamp.world import FILE, load_world
-from gate_racer.vehicle.errors import UserError
+from gate_racer.common.errors import UserError
 from tests.conftest import ROOT
 
 WAYPOINT = str(ROOT / "examples/waypoint.py")

@@ -17,8 +17,8 @@ import pytest
 from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.cli import fly
 from gate_racer.bootcamp.crew import Crew
+from gate_racer.bootcamp.floor import detect_pads
 from gate_racer.bootcamp.judge import ProgramEnd
-from gate_racer.bootcamp.pads import detect_pads
 from gate_racer.bootcamp.record import replay
 from gate_racer.bootcamp.scenario import make_scenario
 from gate_racer.bootcamp.stages import HOLD_S, STAGES, Job, log_of

@@ -9,18 +9,17 @@ import pytest
 
 import gate_racer.bootcamp.scenario
 from gate_racer.bootcamp.api import Box, Go, Halt, Land, Location, Null, Status, Unreadable
-from gate_racer.bootcamp.bodies import SimulatedBody, _world
-from gate_racer.bootcamp.drone import Drone
-from gate_racer.bootcamp.ground import GroundCamera
+from gate_racer.bootcamp.drone import Drone, SimulatedBody, _world
+from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.program import load_program
 from gate_racer.bootcamp.record import FlightRecord, replay
 from gate_racer.bootcamp.scenario import make_scenario
 from gate_racer.bootcamp.world import PROFILE, load_world
+from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Arm
 from gate_racer.link.profile import load_profile
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.wire.position import KP_1_S
-from gate_racer.vehicle.errors import UserError
 from tests.conftest import ROOT
 
 WORLD = load_world()

@@ -60,7 +60,7 @@ def test_one_that_never_answers_is_not_done_and_the_next_is_flown_all_the_same(t
 def test_a_course_that_is_done_is_raced_by_run_mpc(tmp_path, monkeypatch):
     """The very course: what is planned and flown has the gates that the lesson's program has passed."""
     raced = []
-    monkeypatch.setattr("gate_racer.field.run_mpc.run", lambda arguments: raced.append(arguments) or 0)
+    monkeypatch.setattr("gate_racer.race.run_mpc.run", lambda arguments: raced.append(arguments) or 0)
     scenario = make_scenario("gates", 7)
     assert _race(scenario, tmp_path) == 0
     (arguments,) = raced

@@ -4,10 +4,9 @@ import pytest
 
 from gate_racer.bootcamp.api import Go
 from gate_racer.bootcamp.drone import Drone
-from gate_racer.bootcamp.hints import blanks, hints
-from gate_racer.bootcamp.program import TOLD_CODE, load_program
+from gate_racer.bootcamp.program import TOLD_CODE, blanks, hints, load_program
 from gate_racer.bootcamp.scenario import make_scenario
-from gate_racer.vehicle.errors import UserError
+from gate_racer.common.errors import UserError
 from tests.conftest import ROOT
 
 HEAD = "from gate_racer.bootcamp.api import Go, Null\n"

@@ -9,9 +9,9 @@ import pytest
 from gate_racer.bootcamp.cli import parser
 from gate_racer.bootcamp.program import load_program
 from gate_racer.bootcamp.scenario import make_scenario
-from gate_racer.bootcamp.solo import fly_alone
+from gate_racer.bootcamp.stages import fly_alone
 from gate_racer.bootcamp.world import KINEMATIC, SIMULATED, load_world
-from gate_racer.vehicle.errors import UserError
+from gate_racer.common.errors import UserError
 from tests.conftest import ROOT
 
 DOCS = ROOT / "docs/bootcamp"

@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 from gate_racer.bootcamp.api import Box, Location
+from gate_racer.bootcamp.floor import GroundCamera, detect_pads, locate
 from gate_racer.bootcamp.generate import APART_M, BOUNDS, WALL_M, generate_track, write_track
-from gate_racer.bootcamp.ground import GroundCamera, locate
-from gate_racer.bootcamp.pads import detect_pads
 from gate_racer.bootcamp.scenario import APART_M as PADS_APART_M
 from gate_racer.bootcamp.scenario import PADS_MAX, make_scenario
 from gate_racer.bootcamp.world import load_world
-from gate_racer.planner.options import PlanOptions
+from gate_racer.common.errors import UserError
 from gate_racer.planner.planning import make_plan
+from gate_racer.planner.task import PlanOptions
 from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import from_euler
 
 WORLD = load_world()

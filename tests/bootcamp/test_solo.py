@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.bootcamp.ground import GroundCamera
+from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.program import load_program
 from gate_racer.bootcamp.scenario import make_scenario
-from gate_racer.bootcamp.solo import fly_alone
+from gate_racer.bootcamp.stages import fly_alone
 from gate_racer.bootcamp.world import load_world
 
 HEAD = "from gate_racer.bootcamp.api import *\nimport functools\nimport sys\nSCENARIO = 'hear'\n"

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from gate_racer.estimation.eskf.reprojection import CameraContext, project
-from gate_racer.estimation.eskf.states import DELAY, Nominal
 from gate_racer.estimation.localisation import localise
 from gate_racer.estimation.registry import make_estimator
 from gate_racer.link.messages import Imu
-from gate_racer.perception.association import Associator, GateSighting
+from gate_racer.model.reprojection import CameraContext, GateSighting, project
+from gate_racer.model.rims import GateAppearance
+from gate_racer.model.states import DELAY, Nominal
+from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
-from gate_racer.perception.rims import GateAppearance
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import exp, from_euler, matrix, normalised, product
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.estimation.imu import REPEATS_S, StandingImu
 from gate_racer.estimation.registry import ESTIMATORS
 from gate_racer.link.messages import Attitude, Imu
+from gate_racer.model.imu import REPEATS_S, StandingImu
 from gate_racer.vehicle.rotation import conjugate, log, product
 from tests.estimation.flying import HZ, NAN, Flight, before_gate, sighted
 

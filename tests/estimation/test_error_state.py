@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from gate_racer.estimation.eskf import measurements
-from gate_racer.estimation.eskf.filter_state import FilterState, propagate, update
-from gate_racer.estimation.eskf.noise import Noise
-from gate_racer.estimation.eskf.reprojection import CameraContext, calibrated, mounted, project, residual, stack, turns
-from gate_racer.estimation.eskf.states import (
+from gate_racer.model import measurements
+from gate_racer.model.imu import ImuReading
+from gate_racer.model.kalman import FilterState, propagate, update
+from gate_racer.model.reprojection import CameraContext, calibrated, mounted, project, residual, stack, turns
+from gate_racer.model.states import (
     B_A,
     B_G,
     CENTRE,
@@ -22,14 +22,14 @@ from gate_racer.estimation.eskf.states import (
     TILT,
     YAW,
     N,
+    Noise,
     Nominal,
     P,
     column,
     turn,
     varied,
 )
-from gate_racer.estimation.eskf.strapdown import carried, integrated, transition
-from gate_racer.estimation.imu import ImuReading
+from gate_racer.model.strapdown import carried, integrated, transition
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import exp, matrix, normalised, product
 from tests.estimation.flying import FIRST, HZ, PAD, SURE, before_gate, sighted

@@ -5,11 +5,16 @@ import pytest
 from filterpy.kalman import KalmanFilter
 from scipy.stats import chi2
 
-from gate_racer.estimation.drift.drift_estimator import DriftEstimator
-from gate_racer.estimation.drift.drift_filter import STRAPDOWN_NOISE, SWIFT_NOISE, DriftFilter, DriftNoise
-from gate_racer.estimation.drift.odometry import InertialOdometry
+from gate_racer.estimation.drift import (
+    STRAPDOWN_NOISE,
+    SWIFT_NOISE,
+    DriftEstimator,
+    DriftFilter,
+    DriftNoise,
+    InertialOdometry,
+)
 from gate_racer.link.messages import Attitude, Imu
-from gate_racer.perception.association import GateSighting
+from gate_racer.model.reprojection import GateSighting
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import exp, from_euler, matrix, product

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from gate_racer.estimation.eskf.filter_state import propagate
-from gate_racer.estimation.eskf.states import DELAY
 from gate_racer.estimation.registry import ESTIMATORS, make_estimator
 from gate_racer.link.messages import Attitude, Imu
+from gate_racer.model.kalman import propagate
+from gate_racer.model.rims import GateAppearance
+from gate_racer.model.states import DELAY
 from gate_racer.perception.detection import Detection
-from gate_racer.perception.rims import GateAppearance
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import conjugate, log, matrix, product
 from tests.estimation.flying import HZ, NAN, Flight

@@ -6,11 +6,11 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from gate_racer.estimation.eskf.filter_state import FilterState, update
-from gate_racer.estimation.eskf.gate_offsets import GateOffsets, block
-from gate_racer.estimation.eskf.reprojection import CameraContext, project, residual, stack
-from gate_racer.estimation.eskf.states import DELAY, EDGE_M, GATES, GATES_KEPT, SCALE, TURN, N, Nominal, P
-from gate_racer.estimation.imu import ImuReading
+from gate_racer.model.gate_offsets import GateOffsets, block
+from gate_racer.model.imu import ImuReading
+from gate_racer.model.kalman import FilterState, update
+from gate_racer.model.reprojection import CameraContext, project, residual, stack
+from gate_racer.model.states import DELAY, EDGE_M, GATES, GATES_KEPT, SCALE, TURN, N, Nominal, P
 from gate_racer.vehicle.rotation import matrix
 from tests.estimation.flying import FIRST, PAD, SURE, Flight, before_gate, sighted
 

@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.estimation.eskf.error_state_estimator import ErrorStateEstimator
-from gate_racer.estimation.eskf.noise import Noise
-from gate_racer.estimation.eskf.states import STATES, THETA, P
+from gate_racer.estimation.eskf import ErrorStateEstimator
 from gate_racer.estimation.localisation import localise
+from gate_racer.model.rims import GateAppearance
+from gate_racer.model.states import STATES, THETA, Noise, P
 from gate_racer.perception.association import Associator
-from gate_racer.perception.rims import GateAppearance
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import matrix
 from tests.estimation.flying import HZ, Flight

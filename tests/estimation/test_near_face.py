@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from gate_racer.estimation.drift.gate_fix import gate_fix
-from gate_racer.estimation.drift.odometry import Pose
+from gate_racer.estimation.drift import Pose
+from gate_racer.estimation.landmarks import gate_fix
+from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection
-from gate_racer.perception.rims import GateAppearance
 
 
 @pytest.mark.parametrize("distance", [4.0, 9.0])

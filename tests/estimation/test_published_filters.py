@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from filterpy.kalman import KalmanFilter
 
-from gate_racer.estimation.drift.drift_filter import RELEASED_NOISE, SWIFT_NOISE, DriftFilter
-from gate_racer.estimation.drift.pose_fix import PoseFix
-from gate_racer.perception.association import GateSighting
+from gate_racer.estimation.drift import RELEASED_NOISE, SWIFT_NOISE, DriftFilter, PoseFix
+from gate_racer.model.reprojection import GateSighting
 from gate_racer.vehicle.rotation import from_euler, product
 
 

@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.estimation.eskf.gate_offsets import GateOffsets, block
 from gate_racer.estimation.estimator import ExposureState, State
-from gate_racer.estimation.localisation import Localised, recognise
-from gate_racer.estimation.relocation import GateRelocator, RelocationConfig, displaced
+from gate_racer.estimation.localisation import GateRelocator, Localised, RelocationConfig, displaced, recognise
+from gate_racer.model.gate_offsets import GateOffsets, block
+from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
-from gate_racer.perception.rims import GateAppearance
 from gate_racer.vehicle.rotation import exp, matrix, product
 from tests.estimation.flying import before_gate
 from tests.estimation.test_gates_moved import belief

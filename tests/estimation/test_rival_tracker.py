@@ -8,7 +8,7 @@ import pytest
 from gate_racer.estimation.estimator import State
 from gate_racer.estimation.rivals import LOST_M, ReceivedRivals, SeenRivals, singer
 from gate_racer.link.messages import RivalState
-from gate_racer.perception.rival import RivalDetection
+from gate_racer.perception.detection import RivalDetection
 
 LEVEL = np.array([1.0, 0, 0, 0])
 START = np.array([0.0, 0, -2.0])

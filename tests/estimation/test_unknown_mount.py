@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.estimation.drift.landmark_estimator import LandmarkEstimator
+from gate_racer.estimation.landmarks import LandmarkEstimator
 from gate_racer.link.messages import Imu
+from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection
-from gate_racer.perception.rims import GateAppearance
 from gate_racer.vehicle.dynamics import GRAVITY
 
 HZ, IMAGE_EVERY, REST_S, FLIGHT_S = 120.0, 4, 1.0, 8.0

@@ -8,7 +8,7 @@ import pytest
 
 from gate_racer.link.messages import Arm, AttitudeTarget
 from gate_racer.link.profile import load_profile
-from gate_racer.sim.record import SimulatorRecord
+from gate_racer.sim.report import SimulatorRecord
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.gate import Gate

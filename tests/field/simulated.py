@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 
-from gate_racer.field.probe.raw_link import RawLink, ReceivedMessages
+from gate_racer.field.probe.links import RawLink, ReceivedMessages
 from gate_racer.link.messages import VideoFrame
 from gate_racer.link.video import datagrams
 from gate_racer.sim.simulator import Simulator

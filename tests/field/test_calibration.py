@@ -5,21 +5,16 @@ from dataclasses import astuple, replace
 import numpy as np
 import pytest
 
-from gate_racer.estimation.eskf.noise import of_camera
-from gate_racer.estimation.eskf.states import STATES
 from gate_racer.estimation.registry import make_estimator
-from gate_racer.field.calibration import OVERCONFIDENCE, combined
-from gate_racer.field.corrections import better_camera
-from gate_racer.field.files import write_vehicle
-from gate_racer.field.runs import history
+from gate_racer.field.files import OVERCONFIDENCE, combined, write_vehicle
+from gate_racer.field.improve import better_camera, history
 from gate_racer.link.options import Link
 from gate_racer.link.profile import load_profile
-from gate_racer.perception.rims import GateAppearance
-from gate_racer.pilot.run import fly
-from gate_racer.pilot.session import Session
-from gate_racer.sim.worlds.deviations import AS_BELIEVED
+from gate_racer.model.rims import GateAppearance
+from gate_racer.model.states import STATES, of_camera
+from gate_racer.race.session import Session, fly
 from gate_racer.sim.worlds.distribution import resolve
-from gate_racer.sim.worlds.world import World
+from gate_racer.sim.worlds.world import AS_BELIEVED, World
 from gate_racer.vehicle.camera import CameraDoubt
 from gate_racer.vehicle.vehicle import load_vehicle
 

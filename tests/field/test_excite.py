@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.link.profile import load_profile
-from gate_racer.pilot.drivers.lockstep import fly_lockstep
-from gate_racer.pilot.drivers.lockstep_perception import open_perception
 from gate_racer.pilot.flight import Phase
-from gate_racer.pilot.guidance.manoeuvres import Manoeuvres, parse_manoeuvres
+from gate_racer.pilot.guidance.exciter import Manoeuvres, parse_manoeuvres
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
-from gate_racer.pilot.session import Session
+from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.perception import open_perception
+from gate_racer.race.session import Session
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Bounds, load_track
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.vehicle import load_vehicle
 
 DCL, VQ1 = load_profile("dcl"), load_track("tracks/vq1.yaml")

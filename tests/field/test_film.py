@@ -7,10 +7,10 @@ import cv2
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.field.report.cli import main
 from gate_racer.field.report.film import DETECTED, EXPECTED, FLOWN, MAP_PX, write_film
 from gate_racer.field.report.flight import TimeSeries, read_logged_flight
-from gate_racer.vehicle.errors import UserError
 
 IMAGES_S = 0.5, 0.9
 SQUARE = np.array([[300.0, 160.0], [340.0, 160.0], [340.0, 200.0], [300.0, 200.0]])

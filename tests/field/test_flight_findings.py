@@ -14,7 +14,7 @@ from gate_racer.field.report.charts import MOST_POINTS, thinned
 from gate_racer.field.report.compare import compare
 from gate_racer.field.report.findings import figures, findings
 from gate_racer.field.report.flight import read_logged_flight
-from gate_racer.field.report.images import BUDGET_BYTES, thumbnails
+from gate_racer.field.report.pages import BUDGET_BYTES, thumbnails
 from gate_racer.pilot.records.flight_log import FlightLog
 from tests.field.flown import SLOW_LEG, SLOW_PACE, write_log
 

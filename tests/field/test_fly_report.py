@@ -18,8 +18,7 @@ from gate_racer.field.page import unpacked
 from gate_racer.field.report.cli import main
 from gate_racer.field.report.compare import compare
 from gate_racer.field.report.flight import TimeSeries, read_logged_flight
-from gate_racer.field.report.overlay import overlays
-from gate_racer.field.report.pages import flight_page
+from gate_racer.field.report.pages import flight_page, overlays
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.tracks.gate import Gate
 from tests.field.flown import write_log

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.field.files import identified, write_vehicle
 from gate_racer.field.identify.cli import main
 from gate_racer.field.identify.fit import identify, lagged
 from gate_racer.field.identify.signals import STEP_S, read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.vehicle import load_vehicle
 
 

@@ -7,19 +7,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gate_racer.field.corrections import better_track, better_vehicle
-from gate_racer.field.improve import improve, next_reserve
+from gate_racer.common.errors import UserError
+from gate_racer.field.improve import Run, better_track, better_vehicle, explorations, history, improve, next_reserve
 from gate_racer.field.mapping.bundle import MappedGate
-from gate_racer.field.mapping.sights import MapError
-from gate_racer.field.runs import Run, explorations, history
+from gate_racer.field.mapping.flight import MapError
 from gate_racer.link.options import Link
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.guidance.explorer import NAME
-from gate_racer.pilot.run import fly
-from gate_racer.pilot.session import Session
+from gate_racer.race.session import Session, fly
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.errors import UserError
 
 FLOOR = 0.25
 NOWHERE = Link(("127.0.0.1", 0), ("127.0.0.1", 0))  # in lock-step nobody listens
@@ -96,8 +93,8 @@ def test_a_gate_that_was_surely_seen_elsewhere_is_moved(raced, dcl, tmp_path, mo
         MappedGate(np.array(vq1.gates[i].centre_m) + AWAY_M, 0.0, sigma**2 * np.eye(4), 20)
         for i, sigma in ((2, 0.03), (3, 0.2))
     ]
-    monkeypatch.setattr("gate_racer.field.corrections.moved_to_pad", lambda gate, *_: gate)
-    monkeypatch.setattr("gate_racer.field.corrections.map_gates", lambda *_: SimpleNamespace(gates=seen))
+    monkeypatch.setattr("gate_racer.field.improve.moved_to_pad", lambda gate, *_: gate)
+    monkeypatch.setattr("gate_racer.field.improve.map_gates", lambda *_: SimpleNamespace(gates=seen))
     moved, changes = better_track(runs, vq1, dcl, tmp_path)
     assert [change.what for change in changes] == ["gate 2"]
     assert np.array(moved.gates[2].centre_m) - vq1.gates[2].centre_m == pytest.approx(AWAY_M, abs=1e-3)
@@ -116,8 +113,8 @@ def test_the_last_exploration_of_the_course_helps_and_that_of_another_does_not(r
         used.append(flights)
         return SimpleNamespace(gates=[])
 
-    monkeypatch.setattr("gate_racer.field.corrections.read_flight", lambda log, _: log)
-    monkeypatch.setattr("gate_racer.field.corrections.map_gates", mapped)
+    monkeypatch.setattr("gate_racer.field.improve.read_flight", lambda log, _: log)
+    monkeypatch.setattr("gate_racer.field.improve.map_gates", mapped)
     better_track(runs, vq1, dcl, tmp_path, [elsewhere, here])
     better_track(runs, vq1, dcl, tmp_path, [elsewhere])
     assert used == [[runs[0].log, here], [runs[0].log]]

@@ -12,7 +12,7 @@ from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.signals import read_signals
 from gate_racer.field.mapping.cli import main as map_track
 from gate_racer.field.report.cli import main as fly_report
-from gate_racer.link.logs.own_logs import mcap_signals
+from gate_racer.link.logs.formats import mcap_signals
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
 from tests.link import blackbox_writer as blackbox

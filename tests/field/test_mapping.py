@@ -7,15 +7,22 @@ import numpy as np
 import pytest
 
 from gate_racer.bootcamp.generate import generate_track
-from gate_racer.estimation.eskf.states import LEAN
-from gate_racer.field.mapping.bundle import BLOCK, COMMON, Bundle
+from gate_racer.field.mapping.bundle import BLOCK, COMMON, Bundle, map_gates, passed_in_order
 from gate_racer.field.mapping.cli import known, main
-from gate_racer.field.mapping.doubt import SHARED, M, differs, specified
-from gate_racer.field.mapping.gates import map_gates, passed_in_order
-from gate_racer.field.mapping.sights import MapError, read_flight
-from gate_racer.field.mapping.trajectory import N, diagonal_of_inverse, solve
+from gate_racer.field.mapping.flight import (
+    SHARED,
+    M,
+    MapError,
+    N,
+    diagonal_of_inverse,
+    differs,
+    read_flight,
+    solve,
+    specified,
+)
 from gate_racer.link.profile import load_profile
-from gate_racer.perception.rims import GateAppearance
+from gate_racer.model.rims import GateAppearance
+from gate_racer.model.states import LEAN
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.tracks.track import VADR_FRAME
 from gate_racer.vehicle.rotation import exp, from_euler, product

@@ -8,17 +8,24 @@ from dataclasses import replace
 import pytest
 
 import gate_racer.field.preflight.cli
-import gate_racer.pilot.cli
-from gate_racer.field.preflight.checks import at_rest
+import gate_racer.race.cli
+from gate_racer.common.errors import UserError
+from gate_racer.field.preflight.cli import at_rest
 from gate_racer.field.probe.check import CheckVerdict
-from gate_racer.link.msp.constants import AircraftConstants, changes
-from gate_racer.link.msp.framing import Frame, pack
+from gate_racer.link.msp.codec import Frame, pack
 from gate_racer.link.msp.messages import Channels, Code, DisableFlag, StatusEx
 from gate_racer.link.msp.ports import open_port
-from gate_racer.link.msp.preflight import load_preflight, read_steady, require_alone, require_meant, require_unchanged
+from gate_racer.link.msp.preflight import (
+    AircraftConstants,
+    changes,
+    load_preflight,
+    read_steady,
+    require_alone,
+    require_meant,
+    require_unchanged,
+)
 from gate_racer.link.msp.profile import STICKS, load_betaflight
-from gate_racer.sim.betaflight.settings import settings
-from gate_racer.vehicle.errors import UserError
+from gate_racer.sim.betaflight.flight_controller import settings
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.preflights import LEVEL, running
 
@@ -38,7 +45,7 @@ def file(tmp_path_factory):
     """Return the file that preflight writes for an aircraft that matches its profile."""
     path = tmp_path_factory.mktemp("preflight") / "archer.yaml"
     with running(BF) as where, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gate_racer.field.preflight.checks, "LATE", 100.0)  # a busy machine is no slow line
+        patch.setattr(gate_racer.field.preflight.cli, "LATE", 100.0)  # a busy machine is no slow line
         assert preflight("--msp", where, "--seconds", "1.5", "--out", path) == 0
     return path
 
@@ -203,8 +210,8 @@ def test_a_flight_is_refused_before_anything_is_planned(arguments, words, file):
     given = [str(file) if argument == "FILE" else argument for argument in arguments]
     live = ["--live"] * ("--msp" in given)
     with pytest.raises(UserError, match=words):
-        gate_racer.pilot.cli.run(
-            gate_racer.pilot.cli.parser().parse_args(
+        gate_racer.race.cli.run(
+            gate_racer.race.cli.parser().parse_args(
                 ["pq", "--profile", "betaflight", "--vehicle", "swift", *live, *given]
             )
         )

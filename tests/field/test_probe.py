@@ -6,8 +6,7 @@ import pytest
 
 from gate_racer.field.probe.at_rest import best, probe, unflown
 from gate_racer.field.probe.check import CheckVerdict
-from gate_racer.field.probe.raw_link import listen
-from gate_racer.field.probe.udp_link import UdpRawLink
+from gate_racer.field.probe.links import UdpRawLink, listen
 from gate_racer.link.profile import load_profile
 from gate_racer.link.sockets import LinkError
 from gate_racer.sim.simulator import Simulator

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 import gate_racer.field.probe.cli
-from gate_racer.link.msp.constants import require_safe
+from gate_racer.common.errors import UserError
 from gate_racer.link.msp.messages import Channels, Code, DisableFlag, StatusEx
+from gate_racer.link.msp.preflight import require_safe
 from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.link.sockets import LinkError
-from gate_racer.vehicle.errors import UserError
 from tests.preflights import running
 
 BF = load_betaflight("betaflight")

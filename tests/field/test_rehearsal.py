@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from gate_racer.field.preflight.rehearsal import STEP_US, Rehearsal, RehearsalStage, rehearse
+from gate_racer.field.preflight.cli import STEP_US, Rehearsal, RehearsalStage, rehearse
 from gate_racer.field.probe.check import CheckVerdict
 from gate_racer.link.msp.line import MspLine, neutral
 from gate_racer.link.msp.messages import Channels, DisableFlag, StatusEx
 from gate_racer.link.msp.profile import OWN_ORDER, STICKS, load_betaflight
-from gate_racer.sim.betaflight.pilot import SafetyPilot
-from gate_racer.sim.betaflight.port import StationPort
-from gate_racer.sim.betaflight.station import BetaflightStation
+from gate_racer.sim.betaflight.station import BetaflightStation, SafetyPilot, StationPort
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle

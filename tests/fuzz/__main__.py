@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from gate_racer.vehicle.errors import UserError, one_line
+from gate_racer.common.errors import UserError, one_line
 from tests.fuzz.corpus import make_corpus
 from tests.fuzz.mutate import mutant
 from tests.fuzz.readers import CODECS, FILE_READERS, Codecs, FileReader

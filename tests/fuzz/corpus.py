@@ -13,22 +13,20 @@ from mcap.stream_reader import StreamReader
 from mcap.writer import Writer
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.benchmarks.campaign.case import Case, Flown, Outcome
-from gate_racer.benchmarks.campaign.store import Store
 from gate_racer.bootcamp.drone import Drone
-from gate_racer.bootcamp.ground import GroundCamera
+from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.record import FlightRecord
 from gate_racer.bootcamp.scenario import make_scenario
-from gate_racer.link.logs.mavlink_logs import FORMAT_TYPE, HEAD, STAMP
+from gate_racer.link.logs.formats import FORMAT_TYPE, HEAD, STAMP
 from gate_racer.link.msp.preflight import write_preflight
 from gate_racer.link.record import RecordFile
 from gate_racer.mpc.policy.policy import Policy, PolicyProvenance, write_policy
 from gate_racer.perception.detection import Detection
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.planner.plan import COLUMNS, Plan, write_plan
-from gate_racer.sim.physics.gaussian_process import Kernel
-from gate_racer.sim.physics.observation import ObservationModel
-from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals
+from gate_racer.race.campaign.case import Case, Flown, Outcome
+from gate_racer.race.campaign.store import Store
+from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.report import RunReport, write_report
 from gate_racer.tracks.observation import Scaling
 from gate_racer.tracks.track import load_track

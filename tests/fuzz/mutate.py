@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from gate_racer.vehicle.errors import UserError
+from gate_racer.common.errors import UserError
 
 WORDS = (
     b"\0", b"\xff" * 4, b"\xff" * 8, b"\x7f\xff\xff\xff", b"\0\0\0\x80", b"nan", b"-inf", b"1e999", b"9" * 5000, b"-",

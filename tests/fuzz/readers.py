@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.benchmarks.campaign.store import Store
-from gate_racer.benchmarks.campaign.tables import cells, markdown
 from gate_racer.bootcamp.record import replay as fly_again
+from gate_racer.common.files import read_bytes, reading
+from gate_racer.common.images import IMAGE_BYTES, decode_image
 from gate_racer.estimation.registry import make_estimator
 from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.signals import read_signals
-from gate_racer.field.mapping.sights import read_flight
+from gate_racer.field.mapping.flight import read_flight
 from gate_racer.field.report.flight import read_logged_flight
 from gate_racer.field.report.pages import compared_page, flight_page
 from gate_racer.link.client import ClientCodec
@@ -27,24 +27,24 @@ from gate_racer.link.rflysim.fragments import Payload, fragments
 from gate_racer.link.rflysim.stream import Stream
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.video import Reassembler, datagrams
+from gate_racer.model.rims import GateAppearance
 from gate_racer.mpc.policy.policy import load_policy
-from gate_racer.mpc.problem.settings import load_settings
+from gate_racer.mpc.problem import load_settings
 from gate_racer.perception.detection import decode
-from gate_racer.perception.rims import GateAppearance
 from gate_racer.pilot.detect_gates import images
 from gate_racer.pilot.records.imported import read_any_records
 from gate_racer.pilot.replay import read_log, replay
 from gate_racer.planner.imported import AS_PUBLISHED, read_peer_plan
 from gate_racer.planner.plan import read_plan
 from gate_racer.planner.task import Task
+from gate_racer.race.campaign.store import Store
+from gate_racer.race.campaign.tables import cells, markdown
 from gate_racer.sim.betaflight.station import BetaflightStation
 from gate_racer.sim.physics.residual import Residuals
 from gate_racer.sim.report import read_report
 from gate_racer.sim.view.look import load_look
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.files import read_bytes, reading
-from gate_racer.vehicle.image_file import IMAGE_BYTES, decode_image
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.fuzz.corpus import LEVEL, ROOT, jpeg
 

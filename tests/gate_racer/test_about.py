@@ -14,13 +14,13 @@ import pytest
 import gate_racer.doctor
 from gate_racer import about
 from gate_racer.commands import COMMANDS
+from gate_racer.common.config import names
+from gate_racer.common.errors import UserError
 from gate_racer.completion import SHELLS, completion
 from gate_racer.doctor import examine
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.solvers.acados import AcadosMissingError
 from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.config import names
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.vehicle import FOLDER
 from tests.conftest import ROOT
 from tests.processes import run_here

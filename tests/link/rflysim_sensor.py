@@ -1,6 +1,6 @@
 """A request for a sensor of RflySim, for tests."""
 
-from gate_racer.link.rflysim.images import JPEG
+from gate_racer.link.rflysim.payloads import JPEG
 from gate_racer.link.rflysim.request import SensorRequest
 
 

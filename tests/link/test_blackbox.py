@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate_racer.link.logs.betaflight import betaflight_signals
-from gate_racer.link.logs.blackbox import flights
-from gate_racer.link.logs.blackbox_encodings import (
+from gate_racer.link.logs.blackbox import (
     FrameError,
+    flights,
     neg_14bit,
     signed_vb,
     tag2_3s32,
@@ -16,6 +15,7 @@ from gate_racer.link.logs.blackbox_encodings import (
     tag8_8svb,
     unsigned_vb,
 )
+from gate_racer.link.logs.formats import betaflight_signals
 from gate_racer.link.logs.reader import read_log_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import from_euler

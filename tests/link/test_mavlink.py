@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link.framing import Counters
+from gate_racer.link.mavlink import Counters
 from gate_racer.link.messages import (
     Ack,
     Arm,

@@ -6,8 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate_racer.link.msp.codec import MspCodec
-from gate_racer.link.msp.framing import JUMBO, LONGEST_PAYLOAD, Direction, Frame, Parser, crc8, pack, xor8
+from gate_racer.link.msp.codec import (
+    JUMBO,
+    LONGEST_PAYLOAD,
+    Direction,
+    Frame,
+    MspCodec,
+    Parser,
+    crc8,
+    join_multiple,
+    pack,
+    split_multiple,
+    xor8,
+)
 from gate_racer.link.msp.messages import (
     KINDS,
     Altitude,
@@ -19,13 +30,16 @@ from gate_racer.link.msp.messages import (
     DisableFlag,
     FcVariant,
     FcVersion,
+    ModeRange,
+    ModeRanges,
     RawAttitude,
     RawImu,
+    RcTuning,
+    RxConfig,
+    RxMap,
     StatusEx,
     decode,
 )
-from gate_racer.link.msp.multiple import join_multiple, split_multiple
-from gate_racer.link.msp.settings import ModeRange, ModeRanges, RcTuning, RxConfig, RxMap
 
 ASK, SAY, NO = Direction.REQUEST, Direction.ANSWER, Direction.ERROR
 

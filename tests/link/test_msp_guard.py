@@ -14,9 +14,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gate_racer.link.msp.codec import MspCodec
+from gate_racer.link.msp.codec import Direction, Frame, MspCodec, Parser, pack
 from gate_racer.link.msp.descent import Descent
-from gate_racer.link.msp.framing import Direction, Frame, Parser, pack
 from gate_racer.link.msp.guard import DEAF_S, HELD_S, SILENT_S, GuardedPort, StickWatch, bring_down
 from gate_racer.link.msp.line import LATE_S, MspLine, neutral
 from gate_racer.link.msp.messages import Channels, Code, RawAttitude
@@ -24,11 +23,8 @@ from gate_racer.link.msp.ports import SerialPort
 from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.link.msp.sticks import sticks_by_rates
 from gate_racer.link.sockets import LinkError
-from gate_racer.sim.betaflight.pilot import HANDOVER_S
-from gate_racer.sim.betaflight.port import StationPort
-from gate_racer.sim.betaflight.station import BetaflightStation
-from gate_racer.sim.worlds.deviations import Deviations, ImuDeviation, PlantDeviation
-from gate_racer.sim.worlds.world import World
+from gate_racer.sim.betaflight.station import HANDOVER_S, BetaflightStation, StationPort
+from gate_racer.sim.worlds.world import Deviations, ImuDeviation, PlantDeviation, World
 from gate_racer.tracks.track import Bounds, load_track
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import matrix

@@ -7,14 +7,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Imu
 from gate_racer.link.msp.messages import Code, RawAttitude, RawImu
-from gate_racer.link.msp.profile import FOLDER, ThrottleStick, load_betaflight, load_wire, speaks_msp
-from gate_racer.link.msp.rates import RATES_TYPE, AxisRates, RateCurves
-from gate_racer.link.msp.sticks import asked_angles, asked_rates, sticks_by_angles, sticks_by_rates
-from gate_racer.link.msp.units import attitude, imu, raw_attitude, raw_imu
+from gate_racer.link.msp.profile import (
+    FOLDER,
+    RATES_TYPE,
+    AxisRates,
+    RateCurves,
+    ThrottleStick,
+    load_betaflight,
+    load_wire,
+    speaks_msp,
+)
+from gate_racer.link.msp.sticks import (
+    asked_angles,
+    asked_rates,
+    attitude,
+    imu,
+    raw_attitude,
+    raw_imu,
+    sticks_by_angles,
+    sticks_by_rates,
+)
 from gate_racer.link.profile import load_profile
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import from_euler, to_euler
 
 BF = load_betaflight("betaflight")

@@ -7,8 +7,7 @@ from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.link.mavlink import UNMEASURED
 from gate_racer.link.messages import Arm, Heartbeat, Imu
-from gate_racer.link.peer import SILENCE_S, Peer
-from gate_racer.link.sockets import bind_udp
+from gate_racer.link.sockets import SILENCE_S, Peer, bind_udp
 from gate_racer.link.udp import MavlinkClient
 from tests.link.fake_simulator import LOCAL, PATIENCE_S, SPEC, FakeSimulator, meet
 

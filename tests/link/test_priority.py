@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from gate_racer.link.priority import BESIDE, PERIODIC, real_time
+from gate_racer.common.process import BESIDE, PERIODIC, real_time
 
 
 def may_be_preferred() -> bool:

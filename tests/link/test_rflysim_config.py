@@ -5,10 +5,10 @@ import math
 
 import pytest
 
+from gate_racer.common.errors import UserError
+from gate_racer.link.rflysim.client import parse_vision
 from gate_racer.link.rflysim.config import camera_of, load_sensors, without_comments
 from gate_racer.link.rflysim.request import decode_request
-from gate_racer.link.rflysim.vision import parse_vision
-from gate_racer.vehicle.errors import UserError
 from tests.conftest import ROOT
 
 CONFIG = ROOT / "examples/rflysim.json"

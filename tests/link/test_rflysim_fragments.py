@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate_racer.link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload, fragments
-from gate_racer.link.rflysim.header import NUMBERED, NUMBERED_SUM, PLAIN, PLAIN_SUM
+from gate_racer.link.rflysim.fragments import (
+    NUMBERED,
+    NUMBERED_SUM,
+    PLAIN,
+    PLAIN_SUM,
+    FragmentCounters,
+    FragmentReassembler,
+    Payload,
+    fragments,
+)
 
 data = st.binary(max_size=200)
 generations = st.booleans()

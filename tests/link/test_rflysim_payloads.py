@@ -6,24 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate_racer.common.images import image_size
 from gate_racer.link.rflysim import ros
-from gate_racer.link.rflysim.clouds import (
+from gate_racer.link.rflysim.fragments import Payload, fragments
+from gate_racer.link.rflysim.payloads import (
+    JPEG,
     LAYOUTS,
     LOCK_AFTER,
+    PNG,
+    RAW,
     WORLD,
     Cloud,
     CloudLayout,
     CloudReader,
+    Range,
     decode_cloud,
+    decode_payload,
     encode_cloud,
+    encode_payload,
+    image_file,
 )
-from gate_racer.link.rflysim.fragments import Payload, fragments
-from gate_racer.link.rflysim.images import JPEG, PNG, RAW, decode_payload, encode_payload, image_file
-from gate_racer.link.rflysim.malformed import MalformedError
-from gate_racer.link.rflysim.ranges import Range
-from gate_racer.link.rflysim.sensors import SENSORS, SensorKind
+from gate_racer.link.rflysim.request import SENSORS, MalformedError, SensorKind
 from gate_racer.link.rflysim.stream import Sample, Stream
-from gate_racer.vehicle.image_file import image_size
 from tests.link.rflysim_sensor import sensor
 
 IMAGES = [type_id for type_id, kind in SENSORS.items() if kind.kind is SensorKind.IMAGE]

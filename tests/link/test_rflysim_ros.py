@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gate_racer.link.rflysim import ros
-from gate_racer.link.rflysim.clouds import WORLD, Cloud, CloudLayout
 from gate_racer.link.rflysim.copter import (
     CopterHeartbeat,
     ImuSample,
@@ -17,11 +16,9 @@ from gate_racer.link.rflysim.copter import (
     encode_command,
     start_without_heartbeat,
 )
-from gate_racer.link.rflysim.desk import HeartbeatReceiver
-from gate_racer.link.rflysim.gimbal import DOCUMENT, SDK306, GimbalOrder, decode_state, gimbal_request
-from gate_racer.link.rflysim.malformed import MalformedError
-from gate_racer.link.rflysim.ranges import Range, Spot, decode_spots, encode_items
-from gate_racer.link.rflysim.request import decode_request
+from gate_racer.link.rflysim.desk import DOCUMENT, SDK306, GimbalOrder, HeartbeatReceiver, decode_state, gimbal_request
+from gate_racer.link.rflysim.payloads import WORLD, Cloud, CloudLayout, Range, Spot, decode_spots, encode_items
+from gate_racer.link.rflysim.request import MalformedError, decode_request
 from gate_racer.link.rflysim.stream import Sample, StreamHealth
 from tests.conftest import ROOT
 from tests.link.rflysim_sensor import sensor

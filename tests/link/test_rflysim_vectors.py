@@ -7,14 +7,29 @@ import numpy as np
 import pytest
 
 from gate_racer.link.rflysim import copter
-from gate_racer.link.rflysim.clouds import LAYOUTS, decode_cloud, encode_cloud
-from gate_racer.link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload, fragments
-from gate_racer.link.rflysim.gimbal import decode_state
-from gate_racer.link.rflysim.header import Header, decode_header
-from gate_racer.link.rflysim.images import RAW, decode_payload, depth_counts, depth_m, encode_payload
-from gate_racer.link.rflysim.malformed import MalformedError
-from gate_racer.link.rflysim.ranges import decode_boxes, decode_range, encode_items
-from gate_racer.link.rflysim.request import SensorRequest, decode_request
+from gate_racer.link.rflysim.desk import decode_state
+from gate_racer.link.rflysim.fragments import (
+    FragmentCounters,
+    FragmentReassembler,
+    Header,
+    Payload,
+    decode_header,
+    fragments,
+)
+from gate_racer.link.rflysim.payloads import (
+    LAYOUTS,
+    RAW,
+    decode_boxes,
+    decode_cloud,
+    decode_payload,
+    decode_range,
+    depth_counts,
+    depth_m,
+    encode_cloud,
+    encode_items,
+    encode_payload,
+)
+from gate_racer.link.rflysim.request import MalformedError, SensorRequest, decode_request
 from tests.conftest import ROOT
 
 FILE = ROOT.parent / "shared/data/rflysim_vectors.json"

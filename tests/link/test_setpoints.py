@@ -10,8 +10,7 @@ from pymavlink.generator.mavcrc import x25crc
 from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import AttitudeTarget, PositionTarget, TargetFrame
 from gate_racer.link.profile import load_profile
-from gate_racer.link.server import ServerCodec
-from gate_racer.link.setpoints import Fault
+from gate_racer.link.server import Fault, ServerCodec
 
 SPEC = load_profile("spec")
 Q, RATES, THRUST = (0.5, 0.5, -0.5, 0.5), (0.25, -0.5, 0.75), 0.625

@@ -5,12 +5,12 @@ import hashlib
 import pytest
 from pymavlink.dialects.v20 import common as dialect
 
+from gate_racer.common.errors import UserError
 from gate_racer.link.client import ClientCodec
+from gate_racer.link.mavlink import EPOCH_S, UNITS_PER_S, SigningKey, read_key
 from gate_racer.link.messages import Arm, Heartbeat
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import ServerCodec
-from gate_racer.link.signing import EPOCH_S, UNITS_PER_S, SigningKey, read_key
-from gate_racer.vehicle.errors import UserError
 
 SPEC, NOW_S = load_profile("spec"), 1_790_000_000.0
 KEY, OTHER = (SigningKey(hashlib.sha256(text).digest(), NOW_S) for text in (b"correct horse", b"battery staple"))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate_racer.link.clock import Timeline
 from gate_racer.link.messages import Attitude, Heartbeat, Imu, RaceStatus
-from gate_racer.link.timeline import Timeline
 
 STEP_S = 1 / 120
 HOUR_S = 3600.0

@@ -2,9 +2,9 @@
 
 import pytest
 
+from gate_racer.common.errors import UserError
+from gate_racer.link.logs.formats import ulog_signals
 from gate_racer.link.logs.reader import read_log_signals
-from gate_racer.link.logs.ulog import ulog_signals
-from gate_racer.vehicle.errors import UserError
 from tests.fuzz.mutate import refused
 from tests.link.ulog_writer import ULogWriter
 

@@ -4,8 +4,7 @@ import pytest
 
 from gate_racer.mpc.adaptation import load_adaptation
 from gate_racer.mpc.controller import Controller
-from gate_racer.mpc.problem.problem import Problem
-from gate_racer.mpc.problem.settings import load_settings
+from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.solvers.acados import AcadosSolver
 
 

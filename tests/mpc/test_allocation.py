@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.mpc.allocation import Allocation
-from gate_racer.sim.physics.mixer import MixedRates, mixed
+from gate_racer.mpc.model import Allocation
+from gate_racer.sim.physics.plant import MixedRates, mixed
 from gate_racer.vehicle.vehicle import load_vehicle
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gate_racer.mpc.course_belief import CourseBelief
+from gate_racer.mpc.control import CourseBelief
 
 
 def test_the_line_begins_where_it_is_said_without_a_slope_and_is_the_plans_own_from_the_first_gate_on():

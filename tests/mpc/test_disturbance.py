@@ -8,8 +8,7 @@ from loops import flown
 
 from gate_racer.mpc.adaptation import DisturbanceEstimator, load_adaptation
 from gate_racer.mpc.controller import Controller
-from gate_racer.mpc.model import PARAMETERS, Integrator, lifted, nominal_parameters, unpack
-from gate_racer.mpc.predictor import Predictor
+from gate_racer.mpc.model import PARAMETERS, Integrator, Predictor, lifted, nominal_parameters, unpack
 from gate_racer.vehicle.dynamics import RATES_X, drag, rates, rk4
 from gate_racer.vehicle.rotation import rotate
 

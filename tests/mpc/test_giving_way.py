@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.mpc.giving_way import ACROSS, DOWN, GATE, A, AvoidanceTube, P, V, aside, carried, displace
-from gate_racer.mpc.problem.stage import NR
+from gate_racer.mpc.avoidance import ACROSS, DOWN, GATE, A, AvoidanceTube, P, V, aside, carried, displace
+from gate_racer.mpc.terms import NR
 
 STILL = np.zeros(3)
 RIGHT = np.array([0.0, 1.0, 0.0])

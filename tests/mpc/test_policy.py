@@ -6,14 +6,13 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import read_arrays, write_arrays
 from gate_racer.mpc.control import Source
-from gate_racer.mpc.policy.controller import PolicyController
-from gate_racer.mpc.policy.policy import Policy, PolicyProvenance, load_policy, names, write_policy
+from gate_racer.mpc.policy.policy import Policy, PolicyController, PolicyProvenance, load_policy, names, write_policy
 from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.errors import UserError
-from gate_racer.vehicle.files import read_arrays, write_arrays
 from gate_racer.vehicle.rotation import exp, matrix
 
 

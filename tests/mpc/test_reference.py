@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 from gate_racer.mpc.model import PARAMETERS, lifted, nominal_parameters, thrust_needed, unpack
-from gate_racer.mpc.problem.problem import Problem
-from gate_racer.mpc.problem.settings import load_settings
-from gate_racer.mpc.problem.stage import REFERENCE
-from gate_racer.mpc.progress import EDGE, SEEING, SLOWEST, PlanProgress
-from gate_racer.mpc.reference import TARGET_PACE, Reference
-from gate_racer.tracks.corridor import CLEAR_M
+from gate_racer.mpc.problem import Problem, load_settings
+from gate_racer.mpc.reference import EDGE, SEEING, SLOWEST, TARGET_PACE, PlanProgress, Reference
+from gate_racer.mpc.terms import REFERENCE
+from gate_racer.tracks.gate import CLEAR_M
 from gate_racer.vehicle.dynamics import RATES_X
 from gate_racer.vehicle.rotation import rotate
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from loops import flown
 
-from gate_racer.mpc.adaptation import load_adaptation
-from gate_racer.mpc.predictor import Predictor
-from gate_racer.mpc.response import ResponseEstimator
+from gate_racer.mpc.adaptation import ResponseEstimator, load_adaptation
+from gate_racer.mpc.model import Predictor
 
 DT, PARTS = 1 / 60, 10
 SETTINGS = load_adaptation().response

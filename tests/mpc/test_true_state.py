@@ -5,15 +5,12 @@ import pytest
 
 from gate_racer.benchmarks.true_state import fly
 from gate_racer.mpc.adaptation import load_adaptation
-from gate_racer.mpc.controller import Controller
-from gate_racer.mpc.make import make_controller
-from gate_racer.mpc.problem.problem import Problem
-from gate_racer.mpc.problem.settings import load_settings
+from gate_racer.mpc.controller import Controller, make_controller
+from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.solvers.acados import AcadosSolver
-from gate_racer.planner.options import PlanOptions
 from gate_racer.planner.planning import make_plan
-from gate_racer.sim.worlds.deviations import AirDeviation, Deviations, PlantDeviation
-from gate_racer.sim.worlds.world import World, as_believed
+from gate_racer.planner.task import PlanOptions
+from gate_racer.sim.worlds.world import AirDeviation, Deviations, PlantDeviation, World, as_believed
 from gate_racer.tracks.track import Bounds, Start, Track
 from tests.planner.test_planner import gate
 

@@ -21,7 +21,7 @@ def fly(plans: Path, folder: Path, profile: str, *options: object) -> dict:
     )  # fmt: skip
     try:
         done = run(
-            "gate_racer.pilot.cli", plans / "vq1.csv", "--live", "--lockstep", "--profile", profile,
+            "gate_racer.race.cli", plans / "vq1.csv", "--live", "--lockstep", "--profile", profile,
             "--listen", f"127.0.0.1:{client}", "--video", f"127.0.0.1:{video}", "--log", folder, timeout=900,
         )  # fmt: skip
         _, errors = peer.communicate(timeout=120)

@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 from drawing import CAMERA, corners_px
 
+from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection
-from gate_racer.perception.rims import GateAppearance
 from gate_racer.vehicle.rotation import matrix
 
 FLAT = GateAppearance(outline_m=0.0, depth_m=0.0, edge_offset_px=0.0, edge_offset_m=0.0)  # the ideal square

@@ -13,11 +13,10 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import linear_sum_assignment
 
 import gate_racer.tracks
-from gate_racer.perception.assignment import FORBIDDEN, assign, unambiguous
-from gate_racer.perception.association import Associator
+from gate_racer.model.rims import GateAppearance
+from gate_racer.perception.association import FORBIDDEN, Associator, assign, unambiguous
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.detection import Detection
-from gate_racer.perception.rims import GateAppearance
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import exp, from_euler, matrix, product
 

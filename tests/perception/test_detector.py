@@ -9,8 +9,8 @@ from drawing import CAMERA, ORANGE, corners_px, looking_at, render, square_gate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gate_racer.model.quadrilateral import intersect_lines
 from gate_racer.perception.classical.detector import ColourDetector
-from gate_racer.perception.common.quadrilateral import intersect_lines
 from gate_racer.perception.detection import Detection, decode
 from gate_racer.perception.roi import SearchWindow
 

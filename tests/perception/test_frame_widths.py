@@ -4,10 +4,9 @@ import cv2
 import numpy as np
 import pytest
 
-from gate_racer.perception.common.quadrilateral import enlarged
+from gate_racer.model.quadrilateral import enlarged
 from gate_racer.perception.learned.config import FrameEndConfig, FrameWidthConfig
-from gate_racer.perception.learned.frame_ends import frame_ends, goes_on
-from gate_racer.perception.learned.frame_widths import guess_is_even, is_even, occluded_sides
+from gate_racer.perception.learned.detector import frame_ends, goes_on, guess_is_even, is_even, occluded_sides
 
 ENDS, WIDTHS = FrameEndConfig(), FrameWidthConfig()
 QUAD = np.array([[250.0, 130.0], [340.0, 140.0], [330.0, 220.0], [255.0, 235.0]])

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from drawing import CAMERA, corners_px, looking_at, render, square_gate
 
+from gate_racer.model.rims import DRAWN_GATE, GateModel
 from gate_racer.perception.classical.detector import ColourDetector
-from gate_racer.perception.classical.hypotheses import fourth_sides
-from gate_racer.perception.common.gate_model import DRAWN_GATE, GateModel
+from gate_racer.perception.classical.proposals import fourth_sides
 from gate_racer.vehicle.rotation import matrix
 
 

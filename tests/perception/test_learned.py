@@ -7,8 +7,7 @@ from drawing import CAMERA, corners_px, looking_at, render, square_gate
 
 from gate_racer.perception.detection import Detector
 from gate_racer.perception.learned.config import GroupMeasurementConfig
-from gate_racer.perception.learned.detector import LearnedDetector
-from gate_racer.perception.learned.measure import completed
+from gate_racer.perception.learned.detector import LearnedDetector, completed
 from gate_racer.perception.learned.network import NET
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.camera import Camera

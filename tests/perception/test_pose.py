@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from gate_racer.perception.pose import gate_pose, ippe
-from gate_racer.perception.position import locate_camera, ray_fit, rays, residual
+from gate_racer.perception.pose import gate_pose, ippe, locate_camera, ray_fit, rays, residual
 from gate_racer.vehicle.rotation import exp, matrix, product
 
 NEES_BAND = (2.5, 3.5)  # of a mean NEES with 3 degrees of freedom and hundreds of samples

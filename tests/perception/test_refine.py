@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from drawing import CAMERA, looking_at, render, square_gate
 
+from gate_racer.model.rims import GateAppearance, GateRims
 from gate_racer.perception.association import Associator
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.classical.refine import rim_gaps_px
-from gate_racer.perception.rims import GateAppearance, GateRims
 from gate_racer.vehicle.rotation import matrix
 
 SIGMA_RAD = 1e-3

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gate_racer.perception.rival import RivalDetection, RivalRanging
+from gate_racer.perception.detection import RivalDetection, RivalRanging
 from gate_racer.vehicle.rotation import exp, matrix, product
 
 WHOLE = (False, False, False, False)

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gate_racer.model.quadrilateral import NEXT, outward_normals
 from gate_racer.perception.classical.config import VerificationConfig
-from gate_racer.perception.classical.evidence import Evidence
-from gate_racer.perception.classical.verify import (
+from gate_racer.perception.classical.evidence import (
+    Evidence,
     background_ok,
     colour_ok,
     corners_ok,
@@ -16,8 +17,7 @@ from gate_racer.perception.classical.verify import (
     silhouette_ok,
     verify,
 )
-from gate_racer.perception.common.edge_fit import QuadEdges
-from gate_racer.perception.common.quadrilateral import NEXT, outward_normals
+from gate_racer.perception.edges import QuadEdges
 
 CONFIG = VerificationConfig()
 SQUARE = np.array([[100.0, 100.0], [160.0, 100.0], [160.0, 160.0], [100.0, 160.0]])

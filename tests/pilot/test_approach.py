@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gate_racer.estimation.estimator import Landmark
-from gate_racer.pilot.guidance.approach import BRAKE, CLIMB, CROSSING, FAST, FRESH_S, STAND_OFF_M, approach, offset
+from gate_racer.pilot.guidance.explorer import APPROACH_BRAKE as BRAKE
+from gate_racer.pilot.guidance.explorer import CLIMB, CROSSING, FAST, FRESH_S, STAND_OFF_M, approach, offset
 
 YAW = 0.6  # rad
 GATE = Landmark(0, np.array([20.0, 5.0, -3.0]), 0.01 * np.eye(3), YAW, seen=50, views=2, last_t=10.0)

@@ -11,45 +11,45 @@ from tests.processes import run_here
 
 FREE = ["--listen", "127.0.0.1:0", "--video", "127.0.0.1:0"]
 WRONG = [
-    ("gate_racer.pilot.cli", ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
-    ("gate_racer.pilot.cli", ["tracks/vq1.yaml", "--vehicle", "dlc"], "no vehicle 'dlc'; known: archer, cpc, dcl, kolibri"),
-    ("gate_racer.pilot.cli", ["tracks/vq1.yaml", "--profile", "sped"], "no wire profile 'sped'"),
-    ("gate_racer.pilot.cli", ["tracks/vq1.yaml", "--laps", "2"], "not closed"),
-    ("gate_racer.pilot.cli", ["PLAN", "--laps", "2"], "vq1.csv has 1; name its track"),
+    ("gate_racer.race.cli", ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
+    ("gate_racer.race.cli", ["tracks/vq1.yaml", "--vehicle", "dlc"], "no vehicle 'dlc'; known: archer, cpc, dcl, kolibri"),
+    ("gate_racer.race.cli", ["tracks/vq1.yaml", "--profile", "sped"], "no wire profile 'sped'"),
+    ("gate_racer.race.cli", ["tracks/vq1.yaml", "--laps", "2"], "not closed"),
+    ("gate_racer.race.cli", ["PLAN", "--laps", "2"], "vq1.csv has 1; name its track"),
     ("gate_racer.planner.cli", ["figure8", "--laps", "1000000000"], "must lie between 1 and 1000"),
-    ("gate_racer.sim.cli", ["--track", "figure8", "--laps", "1000000000"], "must lie between 1 and 1000"),
-    ("gate_racer.pilot.cli", ["tracks/vq1.yaml", "--seed", "-1"], "--seed -1"),
-    ("gate_racer.pilot.cli", ["PLAN", "--live", "--lockstep", *FREE, "--timeout", "1"], "no simulator in lock-step within 1 s"),
-    ("gate_racer.sim.cli", ["--lockstep", "--realtime", "2"], "exclude each other"),
-    ("gate_racer.pilot.cli", ["--live", "--listen", "nowhere:port"], "port"),
-    ("gate_racer.pilot.cli", ["PLAN", "--vehicle", "swift"], "made for vehicle dcl"),
-    ("gate_racer.pilot.cli", ["OTHER"], "made for track vq1"),
-    ("gate_racer.pilot.cli", ["MOVED", "--lockstep"], "its rows differ from those that were certified; plan again with "),
-    ("gate_racer.pilot.cli", ["EDITED", "--lockstep"], "its certificate edited.json was changed after it was written"),
-    ("gate_racer.pilot.cli", ["PLAN", "--live", *FREE, "--timeout", "1"], "still missing HEARTBEAT"),
-    ("gate_racer.pilot.cli", ["PLAN", "--live", "--listen", "127.0.0.1:TAKEN"], "in use"),
-    ("gate_racer.pilot.cli", ["PLAN", "--live", "--listen", "127.0.0.1:0", "--video", "127.0.0.1:TAKEN"], "in use"),
-    ("gate_racer.pilot.cli", ["PLAN", "--live", *FREE, "--timeout", "nan"], "--timeout nan: must be positive"),
-    ("gate_racer.pilot.cli", ["--peer", "192.168.1.10"], "--peer: needs --live"),
-    ("gate_racer.pilot.cli", ["--opening", "nan"], "--opening nan: must be positive"),
-    ("gate_racer.pilot.cli", ["--explore", "--room", "9,9,9"], "--room '9,9,9': expected NORTH,EAST,SOUTH,WEST,UP,DOWN"),
-    ("gate_racer.pilot.cli", ["--room", "9,9,9,9,3,0"], "--room: needs --explore"),
+    ("gate_racer.race.race_sim", ["--track", "figure8", "--laps", "1000000000"], "must lie between 1 and 1000"),
+    ("gate_racer.race.cli", ["tracks/vq1.yaml", "--seed", "-1"], "--seed -1"),
+    ("gate_racer.race.cli", ["PLAN", "--live", "--lockstep", *FREE, "--timeout", "1"], "no simulator in lock-step within 1 s"),
+    ("gate_racer.race.race_sim", ["--lockstep", "--realtime", "2"], "exclude each other"),
+    ("gate_racer.race.cli", ["--live", "--listen", "nowhere:port"], "port"),
+    ("gate_racer.race.cli", ["PLAN", "--vehicle", "swift"], "made for vehicle dcl"),
+    ("gate_racer.race.cli", ["OTHER"], "made for track vq1"),
+    ("gate_racer.race.cli", ["MOVED", "--lockstep"], "its rows differ from those that were certified; plan again with "),
+    ("gate_racer.race.cli", ["EDITED", "--lockstep"], "its certificate edited.json was changed after it was written"),
+    ("gate_racer.race.cli", ["PLAN", "--live", *FREE, "--timeout", "1"], "still missing HEARTBEAT"),
+    ("gate_racer.race.cli", ["PLAN", "--live", "--listen", "127.0.0.1:TAKEN"], "in use"),
+    ("gate_racer.race.cli", ["PLAN", "--live", "--listen", "127.0.0.1:0", "--video", "127.0.0.1:TAKEN"], "in use"),
+    ("gate_racer.race.cli", ["PLAN", "--live", *FREE, "--timeout", "nan"], "--timeout nan: must be positive"),
+    ("gate_racer.race.cli", ["--peer", "192.168.1.10"], "--peer: needs --live"),
+    ("gate_racer.race.cli", ["--opening", "nan"], "--opening nan: must be positive"),
+    ("gate_racer.race.cli", ["--explore", "--room", "9,9,9"], "--room '9,9,9': expected NORTH,EAST,SOUTH,WEST,UP,DOWN"),
+    ("gate_racer.race.cli", ["--room", "9,9,9,9,3,0"], "--room: needs --explore"),
     ("gate_racer.pilot.replay", ["flight.mcap", "--out", "/"], "--out /: must end in a file name"),
     ("gate_racer.pilot.replay", ["flight.mcap", "--out", "a" * 300], ": File name too long"),
     ("gate_racer.planner.cli", ["tracks/vq1.yaml", "--warm", ""], ".: cannot be read"),
     ("gate_racer.planner.cli", ["tracks/vq1.yaml", "--warm", "a" * 300], ": File name too long"),
     ("gate_racer.pilot.replay", ["nothing.mcap"], "nothing.mcap: cannot be read"),
     ("gate_racer.pilot.replay", ["README.md"], "README.md: is not an MCAP file"),
-    ("gate_racer.sim.cli", ["--track", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
-    ("gate_racer.pilot.cli", ["PLAN", "--lockstep", "--look", "rave"], "no look 'rave'; known: blurred, bright, dark"),
-    ("gate_racer.pilot.cli", ["PLAN", "--lockstep", "--camera", "infrared"], "no camera 'infrared'; known: rendered, projected"),
-    ("gate_racer.pilot.cli", ["PLAN", "--camera", "projected"], "needs --lockstep without --live"),
-    ("gate_racer.sim.cli", ["--realtime", "0"], "--realtime 0"),
-    ("gate_racer.sim.cli", ["--look", "rave"], "no look 'rave'"),
-    ("gate_racer.sim.cli", ["--shot", "shot.jpg"], "must end in .png"),
-    ("gate_racer.sim.cli", ["--shot", "shot.png", "--pose-at", "1,2"], "six numbers"),
-    ("gate_racer.sim.cli", ["--bind", "127.0.0.1:TAKEN"], "in use"),
-    ("gate_racer.sim.cli", ["--client", "192.0.2.1"], "bind 0.0.0.0"),
+    ("gate_racer.race.race_sim", ["--track", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
+    ("gate_racer.race.cli", ["PLAN", "--lockstep", "--look", "rave"], "no look 'rave'; known: blurred, bright, dark"),
+    ("gate_racer.race.cli", ["PLAN", "--lockstep", "--camera", "infrared"], "no camera 'infrared'; known: rendered, projected"),
+    ("gate_racer.race.cli", ["PLAN", "--camera", "projected"], "needs --lockstep without --live"),
+    ("gate_racer.race.race_sim", ["--realtime", "0"], "--realtime 0"),
+    ("gate_racer.race.race_sim", ["--look", "rave"], "no look 'rave'"),
+    ("gate_racer.race.race_sim", ["--shot", "shot.jpg"], "must end in .png"),
+    ("gate_racer.race.race_sim", ["--shot", "shot.png", "--pose-at", "1,2"], "six numbers"),
+    ("gate_racer.race.race_sim", ["--bind", "127.0.0.1:TAKEN"], "in use"),
+    ("gate_racer.race.race_sim", ["--client", "192.0.2.1"], "bind 0.0.0.0"),
     ("gate_racer.planner.cli", ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     ("gate_racer.planner.cli", ["tracks/vq1.yaml", "--reserve", "7"], "--reserve 7"),
     ("gate_racer.planner.cli", ["tracks/vq1.yaml", "--margin", "0.5"], "gates[0]: the opening of 1.5 m is too small"),
@@ -72,7 +72,7 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(module, arguments, words, p
         names = {name: str(tmp_path / f"{name.lower()}.csv") for name in ("OTHER", "MOVED", "EDITED")}
         names["PLAN"] = str(plan_folder / "vq1.csv")
         filled = [names.get(a, a).replace("TAKEN", str(taken.getsockname()[1])) for a in arguments]
-        filled += ["--log", str(tmp_path)] if module == "gate_racer.pilot.cli" else []
+        filled += ["--log", str(tmp_path)] if module == "gate_racer.race.cli" else []
         done = run_here(module, *filled)
     lines = [line for line in done.stderr.splitlines() if not line.startswith(("waiting for ", "wait_link", "\x1b"))]
     assert done.returncode == 2, done.stdout + done.stderr
@@ -86,7 +86,7 @@ def test_missing_acados_is_one_clear_line(sprint, tmp_path, monkeypatch, solver)
     monkeypatch.delenv("ACADOS_SOURCE_DIR", raising=False)
     result = tmp_path / "result.json"
     flags = ["--lockstep", "--camera", "projected", "--solver", solver, "--command", "attitude"]
-    done = run_here("gate_racer.pilot.cli", sprint / "sprint.csv", *flags, "--log", tmp_path, "--json", result)
+    done = run_here("gate_racer.race.cli", sprint / "sprint.csv", *flags, "--log", tmp_path, "--json", result)
     if solver == "acados":
         assert (
             done.returncode == 2 and done.stderr.startswith("error: acados is missing") and done.stderr.count("\n") == 1

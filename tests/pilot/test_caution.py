@@ -7,13 +7,13 @@ import pytest
 
 from gate_racer.estimation.registry import make_estimator
 from gate_racer.link.profile import load_profile
-from gate_racer.mpc.make import make_controller
+from gate_racer.mpc.controller import make_controller
 from gate_racer.perception.association import Associator
-from gate_racer.pilot.drivers.lockstep import fly_lockstep
-from gate_racer.pilot.drivers.lockstep_perception import open_perception
-from gate_racer.pilot.guidance.caution import LATE, SLOWEST, UNSEEN, Caution
-from gate_racer.pilot.make import make_racer
+from gate_racer.pilot.build import make_racer
+from gate_racer.pilot.guidance.plan_follower import LATE, SLOWEST, UNSEEN, Caution
 from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.perception import open_perception
 from gate_racer.sim.worlds.distribution import resolve
 from tests.pilot.test_sight import NoLog
 

@@ -6,9 +6,9 @@ import cv2
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.pilot.detect_gates import parser, run
 from gate_racer.pilot.records.flight_log import FlightLog
-from gate_racer.vehicle.errors import UserError
 
 
 @pytest.fixture

@@ -1,18 +1,18 @@
 """Two pilots in one race, in lock-step in one process."""
 
-from gate_racer.benchmarks.campaign.flight import NoLog
 from gate_racer.estimation.registry import DEFAULT, make_estimator
 from gate_racer.link.profile import load_profile
-from gate_racer.mpc.make import make_controller
+from gate_racer.mpc.controller import make_controller
 from gate_racer.perception.association import Associator
-from gate_racer.pilot.drivers.heat import HeatPilot, fly_heat
-from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.build import make_racer
 from gate_racer.pilot.flight import EndReason
 from gate_racer.pilot.guidance.rivals import Known, StartGrid
-from gate_racer.pilot.make import make_racer
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import read_plan
-from gate_racer.sim.heat.heat import Heat, HeatSetup
+from gate_racer.race.campaign.flight import NoLog
+from gate_racer.race.heat import HeatPilot, fly_heat
+from gate_racer.race.perception import open_perception
+from gate_racer.sim.heat import Heat, HeatSetup
 from gate_racer.sim.worlds.world import as_believed
 
 SPEC = load_profile("spec")

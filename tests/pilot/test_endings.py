@@ -10,21 +10,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Arm, Heartbeat, RaceStatus
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import bind_udp
 from gate_racer.link.udp import MavlinkClient, VideoReceiver
-from gate_racer.pilot.drivers.ending import DISARMS, exit_code_of, forgiving, interruptible, stop_motors
-from gate_racer.pilot.drivers.live import LiveDriver
-from gate_racer.pilot.drivers.perception_process import FROZEN_S, PerceptionProcess
 from gate_racer.pilot.flight import FlightCounters, Passages, Phase
+from gate_racer.pilot.live import DISARMS, LiveDriver, exit_code_of, forgiving, interruptible, stop_motors
+from gate_racer.pilot.perception_process import FROZEN_S, PerceptionProcess
 from gate_racer.pilot.records.console import Console
 from gate_racer.pilot.records.flight_log import FlightLog
-from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.recorder import Recorder, Scoreboard
 from gate_racer.pilot.records.result import OWN_ESTIMATE, RACE_STATUS, lap_times, live_verdict
-from gate_racer.pilot.records.scoreboard import Scoreboard
-from gate_racer.vehicle.errors import UserError
 
 SPEC = load_profile("spec")
 

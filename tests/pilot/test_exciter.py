@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from gate_racer.link.messages import AttitudeTarget
-from gate_racer.pilot.guidance.exciter import Excitation
-from gate_racer.pilot.guidance.manoeuvres import Manoeuvres, parse_manoeuvres
+from gate_racer.pilot.guidance.exciter import Excitation, Manoeuvres, parse_manoeuvres
 from gate_racer.sim.physics.rates_plant import RatesPlant
 from gate_racer.tracks.track import Bounds, Start
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from gate_racer.bootcamp.generate import generate_track
-from gate_racer.estimation.rest import levelled
+from gate_racer.estimation.imu_samples import levelled
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.flight import Phase
-from gate_racer.pilot.guidance.exploration import Exploration, FoundGate, summary
-from gate_racer.pilot.guidance.velocity_controller import Aim, VelocityController
+from gate_racer.pilot.guidance.velocity import Aim, VelocityController
+from gate_racer.race.exploration import Exploration, FoundGate, summary
 from gate_racer.vehicle.dynamics import GRAVITY, drag
 from gate_racer.vehicle.rotation import from_euler, matrix, to_euler
 from tests.exploring import explored

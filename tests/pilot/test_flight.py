@@ -24,7 +24,7 @@ KEYS = {
 def flown(track, plans, folder, camera, seed):
     """The result of a flight in lock-step."""
     done = run_here(
-        "gate_racer.pilot.cli", track, "--lockstep", "--camera", camera, "--seed", seed, "--plans", plans, "--log", folder,
+        "gate_racer.race.cli", track, "--lockstep", "--camera", camera, "--seed", seed, "--plans", plans, "--log", folder,
         "--json", folder / "result.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -88,7 +88,7 @@ def test_the_flight_is_drawn(lockstep):
 
 def test_the_traps_of_the_real_builds_are_flown_through(plan_folder, tmp_path):
     done = run_here(
-        "gate_racer.pilot.cli", "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", "dcl", "--seed", 3,
+        "gate_racer.race.cli", "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", "dcl", "--seed", 3,
         "--plans", plan_folder, "--log", tmp_path, "--json", tmp_path / "result.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -118,7 +118,7 @@ def test_gyro_alone_finishes_where_no_attitude_is_sent(plan_folder, tmp_path):
     gyro = ["attitude_hz: 0" if line.startswith("attitude_hz:") else line for line in lines]
     (tmp_path / "gyro.yaml").write_text("\n".join(gyro))
     done = run_here(
-        "gate_racer.pilot.cli", "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", tmp_path / "gyro.yaml",
+        "gate_racer.race.cli", "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", tmp_path / "gyro.yaml",
         "--estimator", "drift", "--plans", plan_folder, "--log", tmp_path, "--json", tmp_path / "result.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -134,7 +134,7 @@ def test_a_live_flight_over_udp(sprint, tmp_path):
     mavlink, video, simulator = free_port(), free_port(), free_port()
     profile = few_images("dcl", tmp_path)
     server = subprocess.Popen(
-        command("gate_racer.sim.cli", "--track", sprint / "sprint.yaml", "--lockstep", "--once", "--seed", 5,
+        command("gate_racer.race.race_sim", "--track", sprint / "sprint.yaml", "--lockstep", "--once", "--seed", 5,
                 "--profile", profile,
                 "--bind", f"127.0.0.1:{simulator}", "--client", f"127.0.0.1:{mavlink}", "--video", f"127.0.0.1:{video}",
                 "--report", tmp_path / "report.json"),
@@ -142,7 +142,7 @@ def test_a_live_flight_over_udp(sprint, tmp_path):
     )  # fmt: skip
     try:
         done = run(
-            "gate_racer.pilot.cli", sprint / "sprint.csv", "--live", "--lockstep", "--listen", f"127.0.0.1:{mavlink}",
+            "gate_racer.race.cli", sprint / "sprint.csv", "--live", "--lockstep", "--listen", f"127.0.0.1:{mavlink}",
             "--video", f"127.0.0.1:{video}", "--log", tmp_path, "--json", tmp_path / "result.json", "--profile", profile,
         )  # fmt: skip
         told, errors = server.communicate(timeout=30)
@@ -162,7 +162,7 @@ def test_the_embedded_simulator_flies_in_real_time(sprint, tmp_path):
 
     def fly(folder):
         flags = "--profile", profile, "--log", folder, "--json", folder / "result.json"
-        return run("gate_racer.pilot.cli", sprint / "sprint.yaml", "--plans", sprint, *flags)
+        return run("gate_racer.race.cli", sprint / "sprint.yaml", "--plans", sprint, *flags)
 
     outcome = json.loads((in_real_time(fly, tmp_path) / "result.json").read_text())
     assert outcome["gates_passed"] == 2 and outcome["command_hz_max_1s"] < 100
@@ -171,7 +171,7 @@ def test_the_embedded_simulator_flies_in_real_time(sprint, tmp_path):
 
 def test_ctrl_c_ends_cleanly_with_the_log_saved(plan_folder, tmp_path):
     process = subprocess.Popen(
-        command("gate_racer.pilot.cli", plan_folder / "vq1.csv", "--live", "--listen", f"127.0.0.1:{free_port()}",
+        command("gate_racer.race.cli", plan_folder / "vq1.csv", "--live", "--listen", f"127.0.0.1:{free_port()}",
                 "--video", f"127.0.0.1:{free_port()}", "--log", tmp_path, "--json", tmp_path / "result.json"),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -202,7 +202,7 @@ def test_an_interrupted_plan_leaves_nothing_behind(tmp_path):
 
 def test_race_sim_ends_cleanly_on_ctrl_c(tmp_path):
     server = subprocess.Popen(
-        command("gate_racer.sim.cli", "--bind", "127.0.0.1:0", "--client", f"127.0.0.1:{free_port()}",
+        command("gate_racer.race.race_sim", "--bind", "127.0.0.1:0", "--client", f"127.0.0.1:{free_port()}",
                 "--video", f"127.0.0.1:{free_port()}"),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

@@ -9,8 +9,7 @@ import time
 
 from gate_racer.link.record import RecordFile
 from gate_racer.link.record_reader import read_records
-from gate_racer.pilot.records.flight_log import FlightLog
-from gate_racer.pilot.records.log_writer import LogWriter
+from gate_racer.pilot.records.flight_log import FlightLog, LogWriter
 from gate_racer.pilot.records.recorder import Recorder
 
 
@@ -44,7 +43,7 @@ def test_a_real_full_disk_keeps_what_was_written_before(tmp_path):
 
 
 def test_a_disk_that_hangs_costs_images_first_and_no_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("gate_racer.pilot.records.log_writer.CLOSE_S", 0.2)
+    monkeypatch.setattr("gate_racer.pilot.records.flight_log.CLOSE_S", 0.2)
     file, told, hangs = RecordFile(tmp_path / "log.mcap"), [], threading.Event()
     channel, file.add_raw = file.json_channel("x", "x", {}), lambda *_: hangs.wait()
     writer = LogWriter(file, 10**9, False, told.append)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gate_racer.estimation.estimator import Landmark
-from gate_racer.pilot.guidance.gate_choice import STALE_S, GateChoice
+from gate_racer.pilot.guidance.explorer import STALE_S, GateChoice
 
 NOW, HERE = 10.0, np.zeros(3)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gate_racer.estimation.relocation import displaced
+from gate_racer.estimation.localisation import displaced
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
 from gate_racer.pilot.flight import DetectedImage

@@ -5,23 +5,23 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gate_racer.benchmarks.campaign.flight import NoLog
+from gate_racer.common.errors import UserError
 from gate_racer.estimation.estimator import State
 from gate_racer.estimation.registry import DEFAULT, make_estimator
-from gate_racer.field.run_mpc import parser
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.policy.policy import load_policy, names
 from gate_racer.perception.association import Associator
-from gate_racer.pilot.cli import run
-from gate_racer.pilot.drivers.lockstep import fly_lockstep
-from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.build import make_learned
 from gate_racer.pilot.flight import EndReason
 from gate_racer.pilot.guidance.learned_policy import OVERDUE_S, LearnedPolicy
-from gate_racer.pilot.make import make_learned
 from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.race.campaign.flight import NoLog
+from gate_racer.race.cli import run
+from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.perception import open_perception
+from gate_racer.race.run_mpc import parser
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.vehicle import load_vehicle
 
 LEVEL = np.array([1.0, 0, 0, 0])

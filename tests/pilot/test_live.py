@@ -9,10 +9,9 @@ import pytest
 from gate_racer.link.messages import Farewell
 from gate_racer.link.profile import load_profile
 from gate_racer.link.udp import MavlinkClient
-from gate_racer.pilot.drivers.ending import SILENCE_S
-from gate_racer.pilot.drivers.live import LiveDriver
 from gate_racer.pilot.flight import EndReason, Phase
 from gate_racer.pilot.handshake import Handshake
+from gate_racer.pilot.live import SILENCE_S, LiveDriver
 from gate_racer.pilot.pilot import Pilot
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder

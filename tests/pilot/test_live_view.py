@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.pilot.records.flight_log import SCHEMAS, FlightLog
 from gate_racer.pilot.records.view import LiveView
-from gate_racer.vehicle.errors import UserError
 
 UPGRADE = (
     "GET / HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

@@ -10,9 +10,9 @@ from gate_racer.link.profile import load_profile
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import LinkError, bind_udp
 from gate_racer.link.udp import MavlinkClient, VideoReceiver
-from gate_racer.pilot.drivers.lockstep import UdpLink
 from gate_racer.pilot.flight import EndReason
 from gate_racer.pilot.handshake import Handshake
+from gate_racer.pilot.lockstep import UdpLink
 
 SPEC = load_profile("spec")
 
@@ -70,7 +70,7 @@ def test_its_last_words_end_the_wait_and_the_flight(simulated):
 
 
 def test_one_that_dies_without_a_word_is_given_up_after_a_while(simulated, monkeypatch):
-    monkeypatch.setattr("gate_racer.pilot.drivers.lockstep.LOST_S", 0.3)
+    monkeypatch.setattr("gate_racer.pilot.lockstep.LOST_S", 0.3)
     peer = simulated()
     peer.say(first())
     peer.link.tick(lambda: None)
@@ -79,7 +79,7 @@ def test_one_that_dies_without_a_word_is_given_up_after_a_while(simulated, monke
 
 
 def test_one_that_never_spoke_is_waited_for_as_long_as_was_asked(simulated, monkeypatch):
-    monkeypatch.setattr("gate_racer.pilot.drivers.lockstep.LOST_S", 0.05)
+    monkeypatch.setattr("gate_racer.pilot.lockstep.LOST_S", 0.05)
     with pytest.raises(LinkError, match="no simulator in lock-step within 0"):
         simulated(0.4).link.tick(lambda: None)
 

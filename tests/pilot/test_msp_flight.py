@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import gate_racer.pilot.cli
+import gate_racer.race.cli
+from gate_racer.common.errors import UserError
 from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.line import MspLine
 from gate_racer.link.msp.ports import open_port
@@ -22,7 +23,6 @@ from gate_racer.link.record_reader import read_records
 from gate_racer.link.sockets import LinkError
 from gate_racer.planner.plan import read_plan
 from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import matrix
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT, with_plan
@@ -72,7 +72,7 @@ def last(log: Path, topic: str) -> dict:
 def test_a_flight_finishes_comes_to_rest_where_the_plan_does_and_sinks_to_the_floor(hall, tmp_path):
     told = tmp_path / "result.json"
     result = run_here(
-        "gate_racer.pilot.cli",
+        "gate_racer.race.cli",
         hall / "hall.csv",
         *MSP,
         "--lockstep",
@@ -105,7 +105,7 @@ def test_a_loud_imu_at_rest_keeps_nobody_on_the_pad(hall, tmp_path):
     world = tmp_path / "loud.yaml"
     world.write_text("name: loud\nsource: a test\nworld: {imu: {noise_scale: 3.0}}\n", encoding="utf-8")
     flags = "--camera", "projected", "--log", tmp_path, "--world", world  # lock-step goes without saying
-    assert run_here("gate_racer.pilot.cli", hall / "hall.csv", *MSP, *flags).returncode == 0
+    assert run_here("gate_racer.race.cli", hall / "hall.csv", *MSP, *flags).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_ends_learned_policies_is_found_before_the_first_gate(wrong, told, 
     """Published of one: 42 and 55 crashes in 100 gates."""
     (tmp_path / "wrong.yaml").write_text(f"name: wrong\nsource: a test\nworld: {{{wrong}}}\n", encoding="utf-8")
     flags = "--camera", "projected", "--log", tmp_path, "--world", tmp_path / "wrong.yaml", "--seed", "3"
-    done = run_here("gate_racer.pilot.cli", hall / "hall.csv", *MSP, *flags, "--json", tmp_path / "result.json")
+    done = run_here("gate_racer.race.cli", hall / "hall.csv", *MSP, *flags, "--json", tmp_path / "result.json")
     assert done.returncode == 0, done.stdout + done.stderr
     whose, what, value = told
     assert json.loads((tmp_path / "result.json").read_text())[whose][what] == pytest.approx(value, rel=0.05)
@@ -141,7 +141,7 @@ def found(where: str, name: Path, folder: Path) -> Path:
 def race_sim(*arguments):
     """A simulator on a pseudo-terminal that draws few images. Yields its process, and run-mpc's options to fly it."""
     video = f"127.0.0.1:{free_port()}"
-    simulator = command("gate_racer.sim.cli", *arguments, "--once", "--video", video)
+    simulator = command("gate_racer.race.race_sim", *arguments, "--once", "--video", video)
     with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = re.search(r"MSP on (\S+) at", process.stdout.readline())[1]
@@ -158,7 +158,7 @@ def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simula
     def fly(folder):
         with race_sim(*msp, "--track", hall / "hall.yaml", "--report", folder / "r.json") as (process, line, there):
             flags = "--log", folder, "--json", folder / "result.json", "--preflight", found(line, profile, folder)
-            flown = run("gate_racer.pilot.cli", hall / "hall.csv", *msp, *there, *flags)
+            flown = run("gate_racer.race.cli", hall / "hall.csv", *msp, *there, *flags)
             assert flown.returncode != 0 or process.wait(60) == 0
         return flown
 
@@ -172,7 +172,7 @@ def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simula
 def test_a_pilot_that_dies_in_the_air_is_brought_down_by_its_guard(how, meadow, tmp_path):
     msp, report = ("--profile", few_images("betaflight", tmp_path), "--vehicle", "archer"), tmp_path / "r.json"
     with race_sim(*msp, "--track", meadow / "meadow.yaml", "--report", report) as (process, _, there):
-        flown = command("gate_racer.pilot.cli", meadow / "meadow.csv", *msp, *there, "--log", tmp_path)
+        flown = command("gate_racer.race.cli", meadow / "meadow.csv", *msp, *there, "--log", tmp_path)
         with subprocess.Popen(flown, cwd=ROOT, stderr=subprocess.PIPE, text=True) as pilot_process:
             next(said for said in pilot_process.stderr if said.startswith("race"))
             time.sleep(0.8)
@@ -232,17 +232,15 @@ WRONG = {
 @pytest.mark.parametrize("arguments, words", WRONG.values(), ids=WRONG)
 def test_options_without_a_meaning_are_refused(arguments, words):
     with pytest.raises(UserError, match=words):
-        gate_racer.pilot.cli.run(gate_racer.pilot.cli.parser().parse_args(["pq", *MSP, *arguments]))
+        gate_racer.race.cli.run(gate_racer.race.cli.parser().parse_args(["pq", *MSP, *arguments]))
 
 
 def test_a_mavlink_profile_takes_no_line():
     with pytest.raises(UserError, match="such as --profile betaflight"):
-        gate_racer.pilot.cli.run(
-            gate_racer.pilot.cli.parser().parse_args(["vq1", "--live", "--msp", "tcp:127.0.0.1:1"])
-        )
+        gate_racer.race.cli.run(gate_racer.race.cli.parser().parse_args(["vq1", "--live", "--msp", "tcp:127.0.0.1:1"]))
 
 
 def test_what_may_be_an_aircraft_is_not_flown_without_consent(hall):
     arguments = [str(hall / "hall.csv"), *MSP, "--live", "--msp", "/dev/ttyNONE"]
     with pytest.raises(UserError, match=r"may be a real aircraft: read docs/safety\.md"):
-        gate_racer.pilot.cli.run(gate_racer.pilot.cli.parser().parse_args(arguments))
+        gate_racer.race.cli.run(gate_racer.race.cli.parser().parse_args(arguments))

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from gate_racer.link.profile import load_profile
-from gate_racer.planner.options import PlanOptions
 from gate_racer.planner.plan import read_plan
 from gate_racer.planner.planning import make_plan
-from gate_racer.sim.physics.contact import ColliderKind, Colliders, body_of
-from gate_racer.sim.physics.rays import cast
+from gate_racer.planner.task import PlanOptions
+from gate_racer.sim.physics.contact import ColliderKind, Colliders, body_of, cast
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.view.scene import obstacle
 from gate_racer.tracks.track import load_track

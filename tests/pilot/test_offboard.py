@@ -5,8 +5,7 @@ import pytest
 from gate_racer.link.messages import Ack, Arm, AttitudeTarget, EnterOffboard, Heartbeat, Imu, StatusText
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.flight import DetectedImage, EndReason, Phase
-from gate_racer.pilot.handshake import Handshake
-from gate_racer.pilot.offboard import IDLE
+from gate_racer.pilot.handshake import IDLE, Handshake
 
 PX4 = load_profile("px4")
 DT = 0.01

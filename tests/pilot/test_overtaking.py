@@ -9,15 +9,14 @@ from gate_racer.benchmarks.true_state import COMMAND_TICKS, PHYSICS_HZ
 from gate_racer.estimation.estimator import State
 from gate_racer.estimation.rivals import ReceivedRivals
 from gate_racer.link.messages import AttitudeTarget, RivalState
-from gate_racer.mpc.giving_way import P, V
-from gate_racer.mpc.make import make_controller
+from gate_racer.mpc.avoidance import P, V
+from gate_racer.mpc.controller import make_controller
 from gate_racer.mpc.reference import Reference
-from gate_racer.pilot.guidance.passing_room import PassingRoom
-from gate_racer.pilot.guidance.rivals import Known, RivalWatch, StartGrid
+from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch, StartGrid
 from gate_racer.sim.physics.contact import Colliders
-from gate_racer.sim.physics.setting import make_plant, natural
+from gate_racer.sim.physics.swift_plant import make_plant, natural
 from gate_racer.sim.referee import Referee
-from gate_racer.tracks.grid import place
+from gate_racer.tracks.track import place
 
 UNTIL_S = 2.6
 LEAD_S = 0.42  # of the rival at GO, in plan time

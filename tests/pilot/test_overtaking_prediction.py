@@ -6,21 +6,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gate_racer.mpc.giving_way import length_ratios, smoothed
-from gate_racer.mpc.problem.stage import NR, REFERENCE
-from gate_racer.pilot.guidance.overtaking import (
+from gate_racer.mpc.avoidance import length_ratios, smoothed
+from gate_racer.mpc.terms import NR, REFERENCE
+from gate_racer.pilot.guidance.rivals import (
     BRAKING_M_S2,
     FASTEST,
     HORIZON,
     STEP_S,
     Overtaking,
+    PassingRoom,
+    PathState,
     Pursuit,
     fallen_back_m,
     most_closing_m_s,
     paces,
 )
-from gate_racer.pilot.guidance.passing_room import PassingRoom
-from gate_racer.pilot.guidance.rival_line import PathState
 from tests.pilot.test_rivals import BEGUN_S, BOX, SPEED, Straight
 
 P, Q, V, U_C, A = (REFERENCE[name].at for name in ("p", "q", "v", "u_c", "a"))

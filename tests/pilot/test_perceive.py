@@ -12,8 +12,8 @@ from gate_racer.link.profile import load_profile
 from gate_racer.link.udp import VideoReceiver
 from gate_racer.link.video import datagrams
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.pilot.drivers import perception_process
-from gate_racer.pilot.drivers.perception_process import PerceptionProcess, SeenImage
+from gate_racer.pilot import perception_process
+from gate_racer.pilot.perception_process import PerceptionProcess, SeenImage
 
 LIMIT_S = 20.0
 

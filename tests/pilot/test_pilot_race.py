@@ -11,7 +11,7 @@ from gate_racer.link.profile import load_profile
 from gate_racer.perception.association import Associator
 from gate_racer.pilot.flight import DetectedImage, Passages, Phase
 from gate_racer.pilot.guidance.plan_follower import PlanFollower
-from gate_racer.pilot.guidance.retries import NoRetries
+from gate_racer.pilot.guidance.recovery import NoRetries
 from gate_racer.pilot.handshake import ATTITUDE_WAIT_S, GO_MARGIN_S, UNANSWERED_S, Handshake
 from gate_racer.pilot.pilot import Pilot
 

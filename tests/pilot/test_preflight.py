@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import Attitude, Imu, MapGate, RaceStatus, TrackMap
 from gate_racer.link.profile import load_profile
@@ -16,7 +17,6 @@ from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import from_euler, matrix
 from gate_racer.vehicle.vehicle import load_vehicle
 
@@ -138,12 +138,11 @@ def test_unknown_worlds_do_not_contradict_their_own_profile(profile):
 
 def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path, monkeypatch):
     """The simulator sends what the real builds send; the client is told that it follows the specification."""
-    from gate_racer.pilot.run import fly
-    from gate_racer.pilot.session import Session
+    from gate_racer.race.session import Session, fly
 
     def flown(check):
         believed = replace(DCL, signs=SPEC.signs)
-        monkeypatch.setattr("gate_racer.pilot.drivers.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
+        monkeypatch.setattr("gate_racer.pilot.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
         race = Session(VQ1, "dcl", dcl, DCL, plan, 1, 0, tmp_path, 5.0, "race", "projected", "classical", "eskf",
                                False, "tracking", None, check,
                                world=as_believed(VQ1, dcl))  # fmt: skip

@@ -10,8 +10,8 @@ from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.link.race import STATUS_LAYOUT, RaceReader
 from gate_racer.pilot.flight import Phase
+from gate_racer.pilot.records.recorder import Scoreboard
 from gate_racer.pilot.records.result import RACE_STATUS, live_verdict
-from gate_racer.pilot.records.scoreboard import Scoreboard
 
 START_S = 12.0
 PASSED_S = (1.413, 2.502, 3.101, 3.702, 4.718, 5.552, 6.405)  # s since GO

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gate_racer.link.messages import Imu
-from gate_racer.pilot.rest import SAMPLES, RestWatch
+from gate_racer.pilot.handshake import SAMPLES, RestWatch
 
 
 def samples(seed, accel_noise, gyro_noise, push=0.0, turn=0.0, n=240, hz=60.0):

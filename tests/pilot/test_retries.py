@@ -9,20 +9,17 @@ from gate_racer.estimation.estimator import State
 from gate_racer.estimation.registry import make_estimator
 from gate_racer.link.messages import RaceStatus
 from gate_racer.link.profile import load_profile
-from gate_racer.mpc.make import make_controller
+from gate_racer.mpc.controller import make_controller
 from gate_racer.perception.association import Associator
-from gate_racer.pilot.drivers.lockstep import fly_lockstep
-from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.build import make_racer
 from gate_racer.pilot.flight import EndReason, Passages
 from gate_racer.pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, brakes, missed_margin
-from gate_racer.pilot.guidance.recovery import Recovery, RecoveryConfig, RecoveryStage
-from gate_racer.pilot.guidance.retries import GateRetries
-from gate_racer.pilot.make import make_racer
+from gate_racer.pilot.guidance.recovery import GateRetries, Recovery, RecoveryConfig, RecoveryStage
 from gate_racer.pilot.records.recorder import Recorder
-from gate_racer.sim.worlds.deviations import CourseDeviation, Deviations
-from gate_racer.sim.worlds.world import World
-from gate_racer.tracks.solids import bars
-from gate_racer.tracks.track import load_track
+from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.perception import open_perception
+from gate_racer.sim.worlds.world import CourseDeviation, Deviations, World
+from gate_racer.tracks.track import bars, load_track
 from tests.pilot.test_sight import NoLog
 
 GO, DT = 100.0, 1 / 60

@@ -5,15 +5,15 @@ import pytest
 from tests.processes import run_here
 
 WRONG = [
-    ("gate_racer.pilot.cli", ["--vision", "rflysim://h?config=examples/rflysim.json"], "needs --live"),
-    ("gate_racer.pilot.cli", ["--live", "--vision", "rflysim://127.0.0.1"], "expected something like rflysim://"),
+    ("gate_racer.race.cli", ["--vision", "rflysim://h?config=examples/rflysim.json"], "needs --live"),
+    ("gate_racer.race.cli", ["--live", "--vision", "rflysim://127.0.0.1"], "expected something like rflysim://"),
     (
-        "gate_racer.pilot.cli",
+        "gate_racer.race.cli",
         ["--live", "--vision", "rflysim://127.0.0.1?config=docs/none.json"],
         "docs/none.json: cannot be read",
     ),
-    ("gate_racer.sim.cli", ["--vision-protocol", "airsim"], "expected something like rflysim://"),
-    ("gate_racer.sim.cli", ["--vision-protocol", "rflysim", "--video", "127.0.0.1:5600"], "--video"),
+    ("gate_racer.race.race_sim", ["--vision-protocol", "airsim"], "expected something like rflysim://"),
+    ("gate_racer.race.race_sim", ["--vision-protocol", "rflysim", "--video", "127.0.0.1:5600"], "--video"),
 ]
 
 

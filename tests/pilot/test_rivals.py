@@ -12,21 +12,24 @@ from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import RivalState
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import ServerCodec
-from gate_racer.mpc.giving_way import ACROSS, DOWN, GATE, P, V
-from gate_racer.mpc.problem.stage import NR, REFERENCE
+from gate_racer.mpc.avoidance import ACROSS, DOWN, GATE, P, V
 from gate_racer.mpc.reference import CORRIDOR_S, OPEN_M
-from gate_racer.pilot.guidance.overtaking import CLEAR_M, HORIZON, IN_ROW_M, LEAST
-from gate_racer.pilot.guidance.passing_room import PassingRoom
-from gate_racer.pilot.guidance.rival_line import locate
+from gate_racer.mpc.terms import NR, REFERENCE
 from gate_racer.pilot.guidance.rivals import (
+    CLEAR_M,
+    HORIZON,
+    IN_ROW_M,
+    LEAST,
     LURK_M,
     NEAR_M,
     OLD_S,
     ROOM_M,
     Known,
+    PassingRoom,
     RivalWatch,
     StartGrid,
     _steady,
+    locate,
 )
 from gate_racer.tracks.track import Bounds, Obstacle
 

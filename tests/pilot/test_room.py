@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.estimation.estimator import Landmark
-from gate_racer.pilot.guidance.approach import NEAR_M, OPEN, STAND_OFF_M, approach
-from gate_racer.pilot.guidance.room import MARGIN_M, Room, parse_room
-from gate_racer.vehicle.errors import UserError
+from gate_racer.pilot.guidance.explorer import MARGIN_M, NEAR_M, OPEN, STAND_OFF_M, Room, approach, parse_room
 
 ROOM = Room(19.0, 12.7, 5.0, 4.3, 5.4, 0.6)
 RESPONSE_S = 0.5  # s, of the velocity controller: its gain is 2/s

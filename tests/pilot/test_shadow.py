@@ -6,7 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import gate_racer.pilot.cli
+import gate_racer.race.cli
+from gate_racer.common.errors import UserError
 from gate_racer.estimation.registry import DEFAULT, make_estimator
 from gate_racer.field.report.charts import time_charts
 from gate_racer.field.report.flight import read_logged_flight
@@ -15,23 +16,20 @@ from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.profile import STICKS, load_betaflight
 from gate_racer.link.msp.sticks import sticks_by_rates
 from gate_racer.link.record_reader import read_records
-from gate_racer.mpc.make import make_controller
+from gate_racer.mpc.controller import make_controller
 from gate_racer.perception.association import Associator
-from gate_racer.pilot.drivers.betaflight import BetaflightLink
-from gate_racer.pilot.drivers.lockstep import steps
-from gate_racer.pilot.drivers.lockstep_perception import open_perception
+from gate_racer.pilot.build import make_racer
 from gate_racer.pilot.flight import EndReason
-from gate_racer.pilot.make import make_racer
+from gate_racer.pilot.lockstep import steps
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import read_plan
-from gate_racer.sim.betaflight.pilot import switched
-from gate_racer.sim.betaflight.port import StationPort
-from gate_racer.sim.betaflight.station import BetaflightStation
+from gate_racer.race.betaflight import BetaflightLink
+from gate_racer.race.perception import open_perception
+from gate_racer.sim.betaflight.station import BetaflightStation, StationPort, switched
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import to_euler
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.pilot.test_msp_flight import make_hall
@@ -178,4 +176,4 @@ def test_sticks_are_rates_by_the_aircrafts_curves_and_in_angle_mode_what_it_turn
 )
 def test_a_shadow_needs_a_line_and_consent(arguments, words):
     with pytest.raises(UserError, match=words):
-        gate_racer.pilot.cli.run(gate_racer.pilot.cli.parser().parse_args(["pq", "--vehicle", "archer", *arguments]))
+        gate_racer.race.cli.run(gate_racer.race.cli.parser().parse_args(["pq", "--vehicle", "archer", *arguments]))

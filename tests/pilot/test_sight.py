@@ -7,14 +7,14 @@ import pytest
 
 from gate_racer.estimation.registry import make_estimator
 from gate_racer.link.profile import load_profile
-from gate_racer.mpc.make import make_controller
+from gate_racer.mpc.controller import make_controller
 from gate_racer.perception.association import Associator
-from gate_racer.pilot.drivers.lockstep import fly_lockstep
-from gate_racer.pilot.drivers.lockstep_perception import open_perception
-from gate_racer.pilot.make import make_racer
+from gate_racer.pilot.build import make_racer
 from gate_racer.pilot.records.recorder import Recorder
-from gate_racer.planner.options import PlanOptions
 from gate_racer.planner.planning import make_plan
+from gate_racer.planner.task import PlanOptions
+from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.perception import open_perception
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from tests.conftest import ROOT

@@ -13,13 +13,20 @@ import pytest
 
 from gate_racer.field.report.findings import findings
 from gate_racer.field.report.flight import read_logged_flight
-from gate_racer.mpc.course_belief import CourseBelief
-from gate_racer.pilot.replanning.handover import Replanning, ReplanningConfig
-from gate_racer.pilot.replanning.planners import LATEST_S, STANDING_S, InlinePlanner, PlannerProcess
-from gate_racer.pilot.replanning.worth import BETTER, VehicleEstimate
+from gate_racer.mpc.control import CourseBelief
+from gate_racer.pilot.replanning import (
+    BETTER,
+    LATEST_S,
+    STANDING_S,
+    InlinePlanner,
+    PlannerProcess,
+    Replanning,
+    ReplanningConfig,
+    VehicleEstimate,
+)
 from gate_racer.planner.models import C, P, V
-from gate_racer.planner.options import PlanOptions
 from gate_racer.planner.replanning import Remainder, ReplanResult
+from gate_racer.planner.task import PlanOptions
 from tests.processes import run_here
 
 GO, DT = 100.0, 1 / 60
@@ -189,7 +196,7 @@ def test_a_vehicle_with_less_drag_is_flown_by_a_plan_of_its_own(plan, plan_folde
     world, outcome = tmp_path / "thin.yaml", tmp_path / "result.json"
     world.write_text("name: thin\nworld: {plant: {drag_scale: 0.6}}\n", encoding="utf-8")
     given = "vq1", "--lockstep", "--camera", "projected", "--profile", "dcl", "--world", world, "--plans", plan_folder
-    done = run_here("gate_racer.pilot.cli", *given, "--replan", "--json", outcome, "--log", tmp_path)
+    done = run_here("gate_racer.race.cli", *given, "--replan", "--json", outcome, "--log", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(outcome.read_text(encoding="utf-8"))
     taken = [one for one in told["replans"] if one["taken_s"] is not None]
@@ -204,5 +211,5 @@ def test_a_vehicle_with_less_drag_is_flown_by_a_plan_of_its_own(plan, plan_folde
 
 def test_a_plan_that_cannot_be_replanned_is_refused_before_the_start():
     for given in (["--policy", "splits_swift"], ["--explore"], ["--excite"]):
-        done = run_here("gate_racer.pilot.cli", "vq1", "--lockstep", "--replan", *given)
+        done = run_here("gate_racer.race.cli", "vq1", "--lockstep", "--replan", *given)
         assert done.returncode == 2 and "--replan" in done.stderr, done.stderr

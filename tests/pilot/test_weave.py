@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gate_racer.estimation.estimator import Landmark
-from gate_racer.pilot.guidance.weave import ACCEL, AMPLITUDE_M, AT_M, Weave
+from gate_racer.pilot.guidance.explorer import ACCEL, AMPLITUDE_M, Weave
+from gate_racer.pilot.guidance.explorer import WEAVE_AT_M as AT_M
 from gate_racer.vehicle.dynamics import GRAVITY
 
 GATE = Landmark(0, np.array([20.0, 5.0, -3.0]), 0.01 * np.eye(3), 0.6, seen=50, views=2, last_t=10.0)

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from gate_racer.planner.models import MODELS
-from gate_racer.planner.problem.blocks import Block, Blocks
-from gate_racer.planner.problem.problem import step
+from gate_racer.planner.nlp import Block, Blocks
+from gate_racer.planner.problem import step
 from gate_racer.vehicle.dynamics import flat
 from gate_racer.vehicle.vehicle import load_vehicle
 

@@ -8,15 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate_racer.planner.certificate.certificate import certify
-from gate_racer.planner.certificate.limits import TOLERANCES
-from gate_racer.planner.certificate.sweep import clearances, frame_distance, local, passage
-from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.certificate.replay import TOLERANCES, clearances, frame_distance, local, passage
 from gate_racer.planner.plan import PlanError, read_plan, require_certified, write_plan
 from gate_racer.planner.planning import find_or_make_plan, make_plan
-from gate_racer.planner.task import Task
+from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.tracks.gate import Gate
-from gate_racer.tracks.solids import bars
-from gate_racer.tracks.track import load_track
+from gate_racer.tracks.track import bars, load_track
 from gate_racer.vehicle.dynamics import RATES_X
 from gate_racer.vehicle.rotation import exp, product
 from tests.planner.test_planner import SOLVED, gate, straight

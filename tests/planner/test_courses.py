@@ -7,16 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.planner.certificate.certificate import certify
 from gate_racer.planner.imported import AS_PUBLISHED, IMPORTED, read_peer_plan
-from gate_racer.planner.options import Initial, PlanOptions
 from gate_racer.planner.plan import PlanError
 from gate_racer.planner.planning import make_plan
-from gate_racer.planner.task import Task
+from gate_racer.planner.task import Initial, PlanOptions, Task
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Obstacle, load_track
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
 from tests.planner.test_planner import gate, straight

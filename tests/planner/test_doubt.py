@@ -5,46 +5,48 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.planner.certificate.certificate import certify
-from gate_racer.planner.doubt.allocation import ACTIVE_M, reallocated, uniform
-from gate_racer.planner.doubt.estimate import IMU_HZ, estimate_doubt, in_view
-from gate_racer.planner.doubt.motion import Motion, motion
-from gate_racer.planner.doubt.narrowing import displacement
-from gate_racer.planner.doubt.prediction import FALLS_SHORT, predict
-from gate_racer.planner.doubt.propagation import carried, growth, transitions
-from gate_racer.planner.doubt.screens import Screens
-from gate_racer.planner.doubt.sightings import RECOGNISED, Sighting, Sights, recognised
-from gate_racer.planner.doubt.statement import stated
-from gate_racer.planner.doubt.states import (
+from gate_racer.planner.models import Q, W
+from gate_racer.planner.models import V as PLAN_V
+from gate_racer.planner.planning import make_plan
+from gate_racer.planner.task import PlanOptions, Task
+from gate_racer.planner.uncertainty.covariance import (
     ARM,
     B_A,
     B_G,
     CENTRE,
     FOCAL,
+    IMU_HZ,
     MOUNT,
     RADIAL,
+    RECOGNISED,
     S_A,
     S_G,
     THETA,
     N,
     P,
+    Sighting,
+    Sights,
     V,
+    carried,
+    estimate_doubt,
     exp_matrix,
+    growth,
+    in_view,
+    recognised,
     slot,
+    transitions,
 )
-from gate_racer.planner.doubt.tails import Tails, limited
-from gate_racer.planner.doubt.tracking import LOOP, Response, tracking_doubt
-from gate_racer.planner.doubt.tracking import transitions as loop_transitions
-from gate_racer.planner.models import Q, W
-from gate_racer.planner.models import V as PLAN_V
-from gate_racer.planner.options import PlanOptions
-from gate_racer.planner.planning import make_plan
-from gate_racer.planner.task import Task
-from gate_racer.tracks.corridor import CLEAR_M
+from gate_racer.planner.uncertainty.motion import Motion, Screens, motion
+from gate_racer.planner.uncertainty.prediction import FALLS_SHORT, Tails, displacement, limited, predict
+from gate_racer.planner.uncertainty.risk import ACTIVE_M, reallocated, stated, uniform
+from gate_racer.planner.uncertainty.tracking import LOOP, Response, tracking_doubt
+from gate_racer.planner.uncertainty.tracking import transitions as loop_transitions
+from gate_racer.tracks.gate import CLEAR_M
 from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.doubt import Doubt
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.errors import UserError
+from gate_racer.vehicle.uncertainty import Doubt
 from tests.planner.test_planner import SOLVED, gate, straight
 
 ONE = PlanOptions(guesses=1)

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
+from gate_racer.planner.certificate.certificate import seen_shares
 from gate_racer.planner.certificate.replay import ReplayedPath
-from gate_racer.planner.certificate.sight import seen_shares
-from gate_racer.planner.course.course import resolve
-from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.course import resolve
 from gate_racer.planner.planning import make_plan
-from gate_racer.planner.problem.view import GatesInView
-from gate_racer.planner.task import Task
+from gate_racer.planner.task import PlanOptions, Task
+from gate_racer.planner.terms import GatesInView
 from gate_racer.vehicle.camera import LEAST_SIDE_PX
 from gate_racer.vehicle.rotation import from_euler
 from tests.planner.test_hard_courses import course

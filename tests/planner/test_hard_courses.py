@@ -5,15 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.planner.certificate.sweep import clearances
-from gate_racer.planner.course.solids import FreeSpace
-from gate_racer.planner.options import PlanOptions
+from gate_racer.common.errors import UserError
+from gate_racer.planner.certificate.replay import clearances
+from gate_racer.planner.course import FreeSpace
 from gate_racer.planner.planning import make_plan
-from gate_racer.planner.task import Task
-from gate_racer.tracks.solids import bars
-from gate_racer.tracks.track import Bounds, Obstacle, Start, Track
+from gate_racer.planner.task import PlanOptions, Task
+from gate_racer.tracks.track import Bounds, Obstacle, Start, Track, bars
 from gate_racer.vehicle.dynamics import RATES_X
-from gate_racer.vehicle.errors import UserError
 from tests.planner.test_planner import gate, straight
 
 P = RATES_X["p"].at

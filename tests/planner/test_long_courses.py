@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gate_racer.benchmarks.planner import winding
-from gate_racer.planner.options import PlanOptions
+from gate_racer.common.errors import UserError
 from gate_racer.planner.planning import make_plan
-from gate_racer.vehicle.errors import UserError
+from gate_racer.planner.task import PlanOptions
 from tests.planner.test_hard_courses import course
 from tests.planner.test_planner import gate
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gate_racer.planner.course.course import resolve
-from gate_racer.planner.peers import read_problem
+from gate_racer.common.config import ConfigError
+from gate_racer.planner.course import resolve
+from gate_racer.planner.imported import read_problem
 from gate_racer.planner.planning import make_plan
-from gate_racer.planner.search.multistart import plans
+from gate_racer.planner.search import plans
 from gate_racer.planner.task import Task
-from gate_racer.vehicle.config import ConfigError
 
 PROBLEMS = Path(__file__).parents[3] / "shared" / "data" / "planner_problem"
 

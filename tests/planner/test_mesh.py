@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from gate_racer.planner.course.course import resolve
-from gate_racer.planner.options import PlanOptions
-from gate_racer.planner.problem.mesh import first_mesh, intervals
-from gate_racer.planner.task import Task
+from gate_racer.planner.course import resolve
+from gate_racer.planner.mesh import first_mesh, intervals
+from gate_racer.planner.task import PlanOptions, Task
 from tests.planner.test_planner import gate, straight
 
 

@@ -7,18 +7,17 @@ from functools import cache
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
+from gate_racer.planner import problem
 from gate_racer.planner.certificate.certificate import certify
-from gate_racer.planner.course.course import resolve
-from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.course import resolve
+from gate_racer.planner.guess import solve_point_mass
 from gate_racer.planner.plan import COLUMNS, PlanError, SolverStatistics, read_plan, write_plan
 from gate_racer.planner.planning import find_or_make_plan, make_plan
-from gate_racer.planner.problem import problem
-from gate_racer.planner.problem.point_mass import solve_point_mass
-from gate_racer.planner.task import Task
+from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.vehicle import load_vehicle
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
@@ -228,7 +227,7 @@ def test_seeing_all_corners_costs_no_less_than_seeing_the_centre(dcl):
 def test_without_a_compiler_the_plan_is_the_same(dcl, monkeypatch):
     track = straight(gate(12.0, 1.0))
     fast = planned(track, dcl)[0]
-    monkeypatch.setattr("gate_racer.planner.problem.compiled.COMPILERS", ())
+    monkeypatch.setattr("gate_racer.planner.nlp.COMPILERS", ())
     monkeypatch.setattr(problem, "_flight_block", problem._flight_block.__wrapped__)
     slow = make_plan(track, dcl, ONE)[0]
     assert slow.total_time == pytest.approx(fast.total_time, abs=1e-6)

@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gate_racer.benchmarks.planner import attempt
-from gate_racer.planner.options import PlanOptions
+from gate_racer.planner.task import PlanOptions
 
 
 @settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -5,13 +5,13 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.planner.models import P, Q, V
-from gate_racer.planner.options import PlanOptions
 from gate_racer.planner.plan import write_plan
 from gate_racer.planner.planning import options_of
 from gate_racer.planner.replanning import DEFECT_M, Remainder, Replanner
+from gate_racer.planner.task import PlanOptions
 from gate_racer.vehicle.dynamics import RATES_X
-from gate_racer.vehicle.errors import UserError
 
 BEHIND_S = 0.1  # a gate
 AFTER = 2  # that gate

@@ -5,9 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gate_racer.planner.course.route import along, route
-from gate_racer.tracks.solids import of_obstacle
-from gate_racer.tracks.track import Obstacle
+from gate_racer.planner.course import along, route
+from gate_racer.tracks.track import Obstacle, of_obstacle
 
 LOW, HIGH, KEEP = np.full(3, -20.0), np.full(3, 20.0), 0.5
 A, B = np.array([-10.0, 0.0, 0.0]), np.array([10.0, 0.0, 0.0])

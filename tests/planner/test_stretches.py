@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 
 from gate_racer.benchmarks.planner import winding
-from gate_racer.planner.course.course import resolve
-from gate_racer.planner.options import PlanOptions
-from gate_racer.planner.problem.point_mass import solve_point_mass
-from gate_racer.planner.problem.problem import TimeOptimalProblem
-from gate_racer.planner.problem.terms import Duals, Point
-from gate_racer.planner.search import stretches
-from gate_racer.planner.search.guess import Guess
-from gate_racer.planner.search.refinement import LEVELS, refined
-from gate_racer.planner.search.stretches import from_guess
-from gate_racer.planner.task import Task
+from gate_racer.planner import search as stretches
+from gate_racer.planner.course import resolve
+from gate_racer.planner.guess import Guess, solve_point_mass
+from gate_racer.planner.problem import TimeOptimalProblem
+from gate_racer.planner.search import LEVELS, from_guess, refined
+from gate_racer.planner.task import PlanOptions, Task
+from gate_racer.planner.terms import Duals, Point
 
 
 @pytest.mark.parametrize("gates", [1, 12, 13, 14, 25, 200])

@@ -2,13 +2,11 @@
 
 import numpy as np
 
-from gate_racer.planner.course.course import resolve
+from gate_racer.planner.course import resolve
 from gate_racer.planner.models import Q
-from gate_racer.planner.options import PlanOptions
-from gate_racer.planner.problem.terms import Point
-from gate_racer.planner.problem.view import GatesInView
-from gate_racer.planner.search.multistart import of_plan
-from gate_racer.planner.task import Task
+from gate_racer.planner.search import of_plan
+from gate_racer.planner.task import PlanOptions, Task
+from gate_racer.planner.terms import GatesInView, Point
 from gate_racer.vehicle.rotation import from_euler, product
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gate_racer.link.rflysim.images import JPEG
+from gate_racer.link.rflysim.payloads import JPEG
 from gate_racer.link.rflysim.request import SensorRequest
 from gate_racer.sim.simulator import Exposure
 from gate_racer.vehicle.rotation import from_euler

@@ -11,8 +11,7 @@ from gate_racer.sim.physics import swift
 from gate_racer.sim.physics.jit import record
 from gate_racer.sim.physics.swift_plant import SwiftPlant
 from gate_racer.tracks.track import Start
-from gate_racer.vehicle.powertrain import Aero, Lift, SideForce, SideTorque, YawTorque
-from gate_racer.vehicle.vehicle import load_vehicle
+from gate_racer.vehicle.vehicle import Aero, Lift, SideForce, SideTorque, YawTorque, load_vehicle
 
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 # Each summand of Swift's polynomial and of Kolibri's, by its name in a vehicle file, in body FLU: v the speed along its axis.

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.link.msp.codec import MspCodec
-from gate_racer.link.msp.framing import Frame, pack
+from gate_racer.link.msp.codec import Frame, MspCodec, pack
+from gate_racer.link.msp.line import PollScheduler
 from gate_racer.link.msp.messages import (
     Altitude,
     ApiVersion,
@@ -19,11 +19,10 @@ from gate_racer.link.msp.messages import (
     StatusEx,
 )
 from gate_racer.link.msp.profile import load_betaflight
-from gate_racer.link.msp.schedule import PollScheduler
 from gate_racer.link.msp.sticks import sticks_by_angles, sticks_by_rates
 from gate_racer.sim.betaflight.flight_controller import CLI_GREETING, FlightController
-from gate_racer.sim.betaflight.line import SerialLine
-from gate_racer.sim.betaflight.pilot import switched
+from gate_racer.sim.betaflight.receiver import SerialLine
+from gate_racer.sim.betaflight.station import switched
 
 BF = replace(load_betaflight("betaflight"), boot_s=2.0)
 AUX = BF.aux

@@ -9,9 +9,7 @@ from gate_racer.link.messages import Ack, Arm, Attitude, AttitudeTarget, EnterOf
 from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.link.udp import MavlinkClient
-from gate_racer.sim.betaflight.pilot import switched
-from gate_racer.sim.betaflight.port import StationPort
-from gate_racer.sim.betaflight.station import BetaflightStation
+from gate_racer.sim.betaflight.station import BetaflightStation, StationPort, switched
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import to_euler

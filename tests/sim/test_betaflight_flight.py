@@ -9,19 +9,18 @@ from dataclasses import replace
 
 import pytest
 
-import gate_racer.sim.cli
+import gate_racer.race.race_sim
+from gate_racer.common.errors import UserError
 from gate_racer.link.msp.codec import MspCodec
 from gate_racer.link.msp.messages import Altitude, ApiVersion, Code, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import open_port
 from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.link.msp.sticks import sticks_by_rates
-from gate_racer.sim.betaflight.pilot import HANDOVER_S, STREAM_S, SafetyPilot
 from gate_racer.sim.betaflight.server import BetaflightServer, open_line
-from gate_racer.sim.betaflight.station import BetaflightStation
+from gate_racer.sim.betaflight.station import HANDOVER_S, STREAM_S, BetaflightStation, SafetyPilot
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
 from tests.processes import command
@@ -151,7 +150,7 @@ def conversed(name):
 
 def test_race_sim_answers_on_a_pseudo_terminal():
     asked = command(
-        "gate_racer.sim.cli",
+        "gate_racer.race.race_sim",
         "--profile",
         "betaflight",
         "--track",
@@ -195,4 +194,4 @@ WRONG = {
 @pytest.mark.parametrize("arguments, words", WRONG.values(), ids=WRONG)
 def test_options_without_a_meaning_are_refused(arguments, words):
     with pytest.raises(UserError, match=words):
-        gate_racer.sim.cli.run(gate_racer.sim.cli.parser().parse_args(arguments))
+        gate_racer.race.race_sim.run(gate_racer.race.race_sim.parser().parse_args(arguments))

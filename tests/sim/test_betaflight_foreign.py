@@ -18,7 +18,7 @@ CLIENT = Path(__file__).with_name("yamspy_client.py")
 def test_yamspy_reads_it_is_armed_and_climbs(tmp_path):
     pytest.importorskip("yamspy")
     there = "--track", "pq", "--once", "--video", f"127.0.0.1:{free_port()}"
-    simulator = command("gate_racer.sim.cli", "--profile", "betaflight", "--vehicle", "archer", *there)
+    simulator = command("gate_racer.race.race_sim", "--profile", "betaflight", "--vehicle", "archer", *there)
     with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = re.search(r"MSP on (\S+) at", process.stdout.readline())[1]

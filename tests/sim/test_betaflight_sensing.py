@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gate_racer.link.msp.profile import load_betaflight
-from gate_racer.sim.betaflight.sensing import LowPass
+from gate_racer.sim.betaflight.flight_controller import LowPass
 from gate_racer.vehicle.vehicle import load_vehicle
 
 BF, ARCHER = load_betaflight("betaflight"), load_vehicle("archer")

@@ -20,7 +20,7 @@ def race_sim(*arguments):
     port = free_port()
     own = ["--bind", "127.0.0.1:0", "--client", f"127.0.0.1:{port}", "--video", f"127.0.0.1:{free_port()}", "--once"]
     process = subprocess.Popen(
-        command("gate_racer.sim.cli", *own, *arguments),
+        command("gate_racer.race.race_sim", *own, *arguments),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

@@ -8,11 +8,11 @@ import pytest
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.link.messages import Arm
-from gate_racer.link.setpoints import Fault
-from gate_racer.sim.cli import Narrator
+from gate_racer.link.server import Fault
+from gate_racer.race.race_sim import Narrator
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.report import read_report, report, write_report
-from gate_racer.sim.wire.compliance import COMMAND_RATE, DISARMED, DROPPED, HEARTBEAT_RATE, LINK_LOSS
+from gate_racer.sim.wire.race import COMMAND_RATE, DISARMED, DROPPED, HEARTBEAT_RATE, LINK_LOSS
 from tests.sim.peer import DCL, HOVER, SPEC, Peer
 
 HZ = SPEC.physics_hz

@@ -12,7 +12,7 @@ from gate_racer.link.profile import load_profile
 from gate_racer.link.rflysim.copter import ImuRequest, decode_imu, imu_port
 from gate_racer.link.rflysim.desk import ImuReceiver
 from gate_racer.link.sockets import LinkError, bind_udp
-from gate_racer.sim.wire.copter_sim import MOST_SUBSCRIPTIONS, CopterSimImu, open_imu
+from gate_racer.sim.wire.rflysim import MOST_SUBSCRIPTIONS, CopterSimImu, open_imu
 from tests.conftest import ROOT
 from tests.processes import command, free_port
 
@@ -114,7 +114,7 @@ def test_the_usual_port_of_another_program_is_told_of_and_a_chosen_one_refused(c
 def test_race_sim_serves_it_beside_the_telemetry():
     desk, own, client, imu = (free_port() for _ in range(4))
     with subprocess.Popen(
-        command("gate_racer.sim.cli", "--profile", "px4", "--vision-protocol", f"rflysim://{LOCAL_HOST}:{desk}?imu={imu}",
+        command("gate_racer.race.race_sim", "--profile", "px4", "--vision-protocol", f"rflysim://{LOCAL_HOST}:{desk}?imu={imu}",
                 "--bind", f"{LOCAL_HOST}:{own}", "--client", f"{LOCAL_HOST}:{client}"),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as server:  # fmt: skip

@@ -5,19 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.sim.environment.kernel import through
-from gate_racer.sim.environment.racing import Options, RacingEnvironment, Randomisation
-from gate_racer.sim.environment.reward import Reward
-from gate_racer.sim.environment.starts import Perturbation, turned
-from gate_racer.sim.physics.gaussian_process import Kernel
-from gate_racer.sim.physics.observation import ObservationModel
-from gate_racer.sim.physics.residual import ResidualAcceleration
-from gate_racer.sim.physics.setting import SETTINGS
+from gate_racer.common.errors import UserError
+from gate_racer.sim.environment.kernel import Reward, through
+from gate_racer.sim.environment.racing import Options, Perturbation, RacingEnvironment, Randomisation, turned
+from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration
+from gate_racer.sim.physics.swift_plant import SETTINGS
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.observation import Scaling
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import exp, matrix, product
 from gate_racer.vehicle.vehicle import load_vehicle
 

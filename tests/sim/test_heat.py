@@ -6,19 +6,26 @@ import math
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Arm, AttitudeTarget, Collision, RivalState
-from gate_racer.sim.heat.encounter import CollidingBody, first_touch, impact
-from gate_racer.sim.heat.heat import Heat, HeatSetup
-from gate_racer.sim.heat.standings import Commentator, standings, write_standings
-from gate_racer.sim.heat.traffic import Rival
-from gate_racer.sim.heat.wake import AIR_KG_M3, Rotors, downwash, induced, rotors_of
+from gate_racer.sim.heat import Commentator, Heat, HeatSetup, standings, write_standings
 from gate_racer.sim.physics.contact import body_of
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.traffic import (
+    AIR_KG_M3,
+    CollidingBody,
+    Rival,
+    Rotors,
+    downwash,
+    first_touch,
+    impact,
+    induced,
+    rotors_of,
+)
 from gate_racer.sim.view.projected import ProjectedCamera
 from gate_racer.sim.worlds.world import as_believed
-from gate_racer.tracks.grid import parse_place, place
-from gate_racer.vehicle.errors import UserError
+from gate_racer.tracks.track import parse_place, place
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.sim.drawn import RACE
 from tests.sim.peer import DCL, SPEC

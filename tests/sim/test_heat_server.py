@@ -10,10 +10,9 @@ import pytest
 from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import Arm, AttitudeTarget, Imu
 from gate_racer.link.sockets import bind_udp
-from gate_racer.sim.cli import parser, run
-from gate_racer.sim.heat.heat import Heat, HeatSetup
-from gate_racer.sim.heat.server import LockstepHeatServer, RealTimeHeatServer
-from gate_racer.sim.wire.line import ClientEndpoint
+from gate_racer.race.race_sim import parser, run
+from gate_racer.sim.heat import Heat, HeatSetup
+from gate_racer.sim.wire.server import ClientEndpoint, LockstepHeatServer, RealTimeHeatServer
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.world import as_believed
 from tests.sim.peer import SPEC
@@ -123,7 +122,7 @@ def test_what_a_race_of_several_cannot_be_is_said_in_a_line(options, said):
 
 
 def test_a_report_holds_the_order_and_the_contacts(vq1, dcl, tmp_path):
-    from gate_racer.sim.heat.command import HeatNarrator
+    from gate_racer.race.race_sim import HeatNarrator
 
     heat = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(2))
     narrator = HeatNarrator(heat, tmp_path / "heat.json")

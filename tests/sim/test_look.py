@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.sim.view.look import FOLDER, load_look
-from gate_racer.vehicle.errors import UserError
 from tests.sim.drawn import GATE, LOOKS, ONE_GATE, RACE, SMOOTH, VADR, facing, track
 
 

@@ -8,11 +8,10 @@ import pytest
 
 from gate_racer.sim.physics.flight_controller import mixed as motors_mixed
 from gate_racer.sim.physics.jit import record
-from gate_racer.sim.physics.mixer import MixedRates, mixed
+from gate_racer.sim.physics.plant import MixedRates, mixed
 from gate_racer.sim.physics.rates_plant import stepped
 from gate_racer.vehicle.dynamics import RATES_X
-from gate_racer.vehicle.powertrain import Mixer
-from gate_racer.vehicle.vehicle import load_vehicle
+from gate_racer.vehicle.vehicle import Mixer, load_vehicle
 
 W, C = RATES_X["w"].at, RATES_X["c"].at.start
 STILL, DT = np.zeros(3), 1e-4

@@ -8,9 +8,8 @@ from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from gate_racer.sim.physics import gaussian_process
-from gate_racer.sim.physics.gaussian_process import Draw, Kernel
-from gate_racer.sim.physics.observation import ObservationModel, passes
+from gate_racer.sim.physics import residual as gaussian_process
+from gate_racer.sim.physics.residual import Draw, Kernel, ObservationModel, passes
 from gate_racer.vehicle.rotation import conjugate, from_euler, log, matrix, product
 
 SIZES = np.repeat([0.01, 0.1, 0.3], 3)  # m, m/s, rad: a column of errors each

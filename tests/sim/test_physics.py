@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.sim.physics import battery, swift, swift_plant
 from gate_racer.sim.physics.contact import NOTHING, body_of
@@ -13,7 +14,6 @@ from gate_racer.sim.physics.swift import ALL, BATTERY, LOOP, OMEGA, Terms
 from gate_racer.sim.physics.swift_plant import SwiftPlant, static_curve
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.dynamics import GRAVITY, rk4, rotors
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import matrix
 from gate_racer.vehicle.vehicle import load_vehicle
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gate_racer.pilot.drivers.lockstep_perception import detections
-from gate_racer.sim.view.gates import hole_m
+from gate_racer.common.config import load
+from gate_racer.common.errors import UserError
+from gate_racer.race.perception import detections
 from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.projected import NOISE, CornerNoise, ProjectedCamera
 from gate_racer.sim.view.renderer import CameraError
+from gate_racer.sim.view.scene import hole_m
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Obstacle, Start, Track, load_track
-from gate_racer.vehicle.config import load
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import from_euler, matrix, product
 from tools.fit_corner_noise import fit, sample
 

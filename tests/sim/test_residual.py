@@ -5,19 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.benchmarks.campaign import cli, fit_residuals
+from gate_racer.common.errors import UserError
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.race.campaign import cli, fit_residuals
 from gate_racer.sim.physics.plant import RIGID, V
 from gate_racer.sim.physics.rates_plant import RatesPlant
 from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals, residual_accelerations, together
-from gate_racer.sim.physics.setting import SETTINGS, make_plant, natural
-from gate_racer.sim.physics.swift_plant import SwiftPlant
+from gate_racer.sim.physics.swift_plant import SETTINGS, SwiftPlant, make_plant, natural
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Start
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import exp, from_euler, product
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.processes import run_here
@@ -203,14 +202,14 @@ def test_a_malformed_residual_file_is_refused_in_one_line(tmp_path):
 
 
 def test_the_simulator_flies_with_a_residual_file(learned, tmp_path):
-    from gate_racer.sim.cli import parser, residual_of
+    from gate_racer.race.race_sim import parser, residual_of
 
     asked = parser().parse_args(["--residual", str(learned)])
     dcl = load_vehicle("dcl")
     assert residual_of(asked, dcl)(0.0, np.array([1.0, 0, 0, 1, 0, 0, 0, 4, 0, 0]), 10.0) == pytest.approx(
         UNKNOWN, abs=0.05
     )
-    done = run_here("gate_racer.sim.cli", "--vehicle", "swift", "--residual", learned)
+    done = run_here("gate_racer.race.race_sim", "--vehicle", "swift", "--residual", learned)
     assert done.returncode == 2 and "was fitted to another vehicle" in done.stderr and "Traceback" not in done.stderr
 
 
@@ -233,5 +232,5 @@ def test_a_vehicle_flies_what_is_known_of_it_and_no_more(dcl, vq1):
     assert natural(load_vehicle("swift")) == SETTINGS[3] and natural(dcl) == SETTINGS[1]
     with pytest.raises(UserError, match="dcl"):
         Simulator(as_believed(vq1, dcl), load_profile("spec"), 0, setting=SETTINGS[3])
-    done = run_here("gate_racer.sim.cli", "--setting", 4)
+    done = run_here("gate_racer.race.race_sim", "--setting", 4)
     assert done.returncode == 2 and "vehicle dcl: has no `motors`" in done.stderr

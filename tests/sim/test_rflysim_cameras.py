@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 
 from gate_racer.link.rflysim.config import pinhole
-from gate_racer.link.rflysim.gimbal import DOCUMENT, STATE_PORT, GimbalOrder, decode_state, gimbal_request
-from gate_racer.link.rflysim.images import RAW, decode_payload
+from gate_racer.link.rflysim.desk import DOCUMENT, STATE_PORT, GimbalOrder, decode_state, gimbal_request
+from gate_racer.link.rflysim.payloads import RAW, decode_payload
 from gate_racer.link.sockets import bind_udp
-from gate_racer.sim.physics.rays import NOTHING, cast
-from gate_racer.sim.view.fisheye import fisheye_rays
+from gate_racer.sim.physics.contact import NO_RAY as NOTHING
+from gate_racer.sim.physics.contact import cast
 from gate_racer.sim.view.look import load_look
-from gate_racer.sim.view.mount import mount_of
 from gate_racer.sim.view.renderer import FAR_M, RenderedCamera
-from gate_racer.sim.view.sensing import open_sense
-from gate_racer.sim.view.surroundings import surroundings
+from gate_racer.sim.view.sensing import fisheye_rays, mount_of, open_sense, surroundings
 from gate_racer.sim.wire.rflysim import RflySimOutlet
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import matrix

@@ -8,17 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate_racer.link.rflysim.clouds import LOCAL, WORLD
 from gate_racer.link.rflysim.config import pinhole
 from gate_racer.link.rflysim.fragments import Payload, fragments
-from gate_racer.link.rflysim.images import RAW, depth_m
+from gate_racer.link.rflysim.payloads import LOCAL, RAW, WORLD, depth_m
 from gate_racer.link.rflysim.stream import Stream
-from gate_racer.sim.physics.contact import Colliders
-from gate_racer.sim.physics.rays import NOTHING, cast
+from gate_racer.sim.physics.contact import NO_RAY as NOTHING
+from gate_racer.sim.physics.contact import Colliders, cast
 from gate_racer.sim.view.look import load_look
-from gate_racer.sim.view.mount import Mount
-from gate_racer.sim.view.sensing import open_sense
-from gate_racer.sim.view.surroundings import surroundings
+from gate_racer.sim.view.sensing import Mount, open_sense, surroundings
 from gate_racer.vehicle.rotation import exp, from_euler, matrix, product, to_euler
 from tests.sim.rflysim_requests import at, request
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gate_racer.sim.heat.traffic import Rival
-from gate_racer.sim.view.rival_outlines import RivalOutlines
+from gate_racer.sim.traffic import Rival
+from gate_racer.sim.view.projected import RivalOutlines
 from gate_racer.vehicle.rotation import from_euler
 
 LEVEL = np.array([1.0, 0, 0, 0])

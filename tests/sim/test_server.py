@@ -21,7 +21,7 @@ from gate_racer.link.messages import (
 from gate_racer.link.sockets import bind_udp
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
-from gate_racer.sim.wire.compliance import COMMAND_RATE
+from gate_racer.sim.wire.race import COMMAND_RATE
 from gate_racer.sim.wire.server import LockstepServer
 from gate_racer.sim.wire.station import CLIENT_SILENCE_S, Station
 from gate_racer.sim.worlds.world import as_believed

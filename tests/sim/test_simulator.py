@@ -11,8 +11,7 @@ from gate_racer.sim.physics.contact import Colliders, Contact, body_of, corners_
 from gate_racer.sim.physics.plant import P, Q, Truth, V, W
 from gate_racer.sim.physics.rates_plant import RatesPlant
 from gate_racer.sim.referee import Referee, RunStatus
-from gate_racer.sim.sensors import Sensors
-from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.simulator import Sensors, Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track

@@ -10,20 +10,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Attitude, Imu
-from gate_racer.link.msp.framing import Direction, Frame, Parser, pack
+from gate_racer.link.msp.codec import Direction, Frame, Parser, pack
 from gate_racer.link.msp.messages import Channels, Code, DisableFlag, StatusEx
 from gate_racer.link.msp.profile import load_betaflight
-from gate_racer.link.msp.units import raw_attitude, raw_imu
-from gate_racer.sim.betaflight.sitl import firmware, motion, order
-from gate_racer.sim.betaflight.sitl_controller import SitlController
-from gate_racer.sim.betaflight.sitl_settings import set_up
+from gate_racer.link.msp.sticks import raw_attitude, raw_imu
+from gate_racer.sim.betaflight.sitl import SitlController, firmware, motion, order, set_up
 from gate_racer.sim.betaflight.station import BetaflightStation
 from gate_racer.sim.physics.rotors_plant import RotorsPlant
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import from_euler, matrix
 from gate_racer.vehicle.vehicle import Rotors, load_vehicle
 

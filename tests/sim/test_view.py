@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 from scipy.ndimage import map_coordinates
 
-from gate_racer.sim.view import halls, texture
-from gate_racer.sim.view.gates import hole_m
+from gate_racer.common.errors import UserError
+from gate_racer.sim.view import scene as halls
+from gate_racer.sim.view import texture
 from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.projected import ProjectedCamera
-from gate_racer.sim.view.renderer import CameraError, RenderedCamera
-from gate_racer.sim.view.scene import build
-from gate_racer.sim.view.shot import shoot
+from gate_racer.sim.view.renderer import CameraError, RenderedCamera, shoot
+from gate_racer.sim.view.scene import build, hole_m
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Obstacle
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import from_euler, product
 from tests.sim.drawn import GATE, LOOKS, ONE_GATE, RACE, SMOOTH, VADR, facing, track
 

@@ -6,20 +6,28 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import load_profile
 from gate_racer.sim.physics.plant import Q, V
 from gate_racer.sim.physics.swift_plant import SwiftPlant
 from gate_racer.sim.simulator import Simulator
-from gate_racer.sim.worlds.deviations import AS_BELIEVED, NAMES, AirDeviation, Deviations, LinkDeviation, PlantDeviation
 from gate_racer.sim.worlds.distribution import load_worlds, resolve
-from gate_racer.sim.worlds.dryden import Dryden
-from gate_racer.sim.worlds.forces import Forces, forces_of
-from gate_racer.sim.worlds.video import MarkovChain, VideoTransport
-from gate_racer.sim.worlds.world import World, as_believed
+from gate_racer.sim.worlds.forces import Dryden, Forces, forces_of
+from gate_racer.sim.worlds.world import (
+    AS_BELIEVED,
+    NAMES,
+    AirDeviation,
+    Deviations,
+    LinkDeviation,
+    MarkovChain,
+    PlantDeviation,
+    VideoTransport,
+    World,
+    as_believed,
+)
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
 
@@ -183,7 +191,7 @@ def test_stamps_of_a_drifting_clock_run_ahead_and_telemetry_comes_late(vq1, dcl)
 
 def test_a_force_as_old_as_a_tick_is_the_one_of_the_tick_before(dcl, vq1):
     from gate_racer.sim.physics.plant import Truth
-    from gate_racer.sim.sensors import Sensors
+    from gate_racer.sim.simulator import Sensors
 
     quiet = replace(dcl, imu=replace(dcl.imu, accel_noise_m_s2=0.0, accel_bias_m_s2=0.0))
     sensors = Sensors(quiet, np.random.default_rng(0), replace(AS_BELIEVED.imu, accel_age_s=0.01))

@@ -18,7 +18,7 @@ from itertools import count
 
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link.priority import real_time
+from gate_racer.common.process import real_time
 
 LOCAL = "127.0.0.1"
 Passage = tuple[float, bytes]  # delay in s, datagram

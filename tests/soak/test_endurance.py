@@ -39,7 +39,7 @@ def fly(plan: Path, folder: Path, ports: tuple[int, int]) -> tuple[Sample, dict]
     mavlink, video = ports
     flags = "--live", "--profile", "dcl", "--listen", f"127.0.0.1:{mavlink}", "--video", f"127.0.0.1:{video}"
     pilot = subprocess.Popen(
-        [sys.executable, "-m", "gate_racer.pilot.cli", plan, *flags, "--log", folder / "logs", "--json", folder / "result.json"],
+        [sys.executable, "-m", "gate_racer.race.cli", plan, *flags, "--log", folder / "logs", "--json", folder / "result.json"],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     seen, end = [], time.monotonic() + LIMIT_S
@@ -73,7 +73,7 @@ def test_memory_descriptors_and_ticks_stay_as_they_are(plan_folder, tmp_path):
     ports, races = (free_port(), free_port()), []
     client = "--client", f"127.0.0.1:{ports[0]}", "--video", f"127.0.0.1:{ports[1]}"
     simulator = subprocess.Popen(
-        [sys.executable, "-m", "gate_racer.sim.cli", "--profile", "dcl", "--bind", "127.0.0.1:0", *client],
+        [sys.executable, "-m", "gate_racer.race.race_sim", "--profile", "dcl", "--bind", "127.0.0.1:0", *client],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:

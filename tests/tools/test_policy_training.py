@@ -9,11 +9,10 @@ pytest.importorskip("torch")
 
 import torch
 
+from gate_racer.common.errors import UserError
 from gate_racer.sim.environment.racing import TRUTH, RacingEnvironment, Randomisation
-from gate_racer.sim.physics.observation import ObservationModel
-from gate_racer.sim.physics.residual import Residuals
+from gate_racer.sim.physics.residual import ObservationModel, Residuals
 from gate_racer.tracks.observation import OBSERVATION, Scaling
-from gate_racer.vehicle.errors import UserError
 from tools.training import policy as command
 from tools.training.expert import error, flown, moved
 from tools.training.imitation import ExpertDataset

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from gate_racer.perception.learned.config import HeatmapConfig
-from gate_racer.perception.learned.heatmaps import group_corners
-from gate_racer.perception.learned.network import to_image
+from gate_racer.perception.learned.network import group_corners, to_image
 from gate_racer.sim.view.labels import Labeller
 from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.renderer import RenderedCamera

@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 
-from gate_racer.mpc.problem.settings import FOLDER, load_settings
+from gate_racer.mpc.problem import FOLDER, load_settings
 from tools.tune_mpc import FRACTIONS, tuned, with_values, write
 
 

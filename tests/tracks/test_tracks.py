@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate_racer.common.errors import UserError
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import TrackError, load_track
-from gate_racer.vehicle.errors import UserError
 from tests.conftest import ROOT
 
 GATE = Gate((10.0, -3.0, -2.0), yaw_deg=30.0, opening_m=1.5, outer_m=2.7, depth_m=0.26)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gate_racer.sim.physics.plant import Truth
-from gate_racer.sim.sensors import Sensors
+from gate_racer.sim.simulator import Sensors
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import load_vehicle
 

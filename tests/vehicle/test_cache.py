@@ -8,9 +8,9 @@ from pathlib import Path
 import casadi as ca
 import pytest
 
-from gate_racer.planner.problem.compiled import LIBRARY, compiled
-from gate_racer.vehicle.cache import LOCK, MANIFEST, cache_folder, entry
-from gate_racer.vehicle.errors import UserError
+from gate_racer.common.cache import LOCK, MANIFEST, cache_folder, entry
+from gate_racer.common.errors import UserError
+from gate_racer.planner.nlp import LIBRARY, compiled
 
 TEXT = "whole"
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from gate_racer.commands import COMMANDS
-from gate_racer.vehicle.command import write_json
+from gate_racer.common.command import write_json
 from tests.conftest import ROOT
 
 TOY = """
 import argparse, os, subprocess, sys
-from gate_racer.vehicle.command import add_common, complain, perform, remark, write_json
-from gate_racer.vehicle.errors import UserError
+from gate_racer.common.command import add_common, complain, perform, remark, write_json
+from gate_racer.common.errors import UserError
 
 def run(arguments):
     print("a result")
@@ -47,7 +47,7 @@ def toy(tmp_path):
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
 
     def run(*arguments):
-        code = "import sys; from gate_racer.vehicle.launch import launch; sys.exit(launch('toy', 'toy'))"
+        code = "import sys; from gate_racer.common.launch import launch; sys.exit(launch('toy', 'toy'))"
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments], env=env, cwd=tmp_path, capture_output=True, text=True
         )

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.config import load, write
-from gate_racer.vehicle.errors import UserError, one_line
-from gate_racer.vehicle.files import (
+from gate_racer.common.config import load, write
+from gate_racer.common.errors import UserError, one_line
+from gate_racer.common.files import (
     FileError,
     file_name,
     parse_json,
@@ -28,6 +27,7 @@ from gate_racer.vehicle.files import (
     write_figure,
     write_file,
 )
+from gate_racer.tracks.track import load_track
 
 BOMB = "a: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
     f"b{i}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(9)

@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 
-from gate_racer.vehicle.film import Film
+from gate_racer.common.images import Film
 
 
 def test_a_film_keeps_the_flights_time_when_frames_were_left_out(tmp_path, capfd):

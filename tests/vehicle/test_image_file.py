@@ -8,11 +8,11 @@ import cv2
 import numpy as np
 import pytest
 
+from gate_racer.common.images import MOST_SCANS, decode_image, image_size
 from gate_racer.link.rflysim.config import load_sensors
-from gate_racer.link.rflysim.images import decode_payload
-from gate_racer.link.rflysim.malformed import MalformedError
+from gate_racer.link.rflysim.payloads import decode_payload
+from gate_racer.link.rflysim.request import MalformedError
 from gate_racer.perception.detection import decode
-from gate_racer.vehicle.image_file import MOST_SCANS, decode_image, image_size
 from tests.conftest import ROOT
 
 SMALL = np.zeros((360, 640, 3), np.uint8)

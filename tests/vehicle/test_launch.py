@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gate_racer.vehicle.launch import INTERRUPTED, ONE_THREAD
+from gate_racer.common.launch import INTERRUPTED, ONE_THREAD
 from tests.conftest import ROOT
 
 PROBE = """
@@ -31,7 +31,7 @@ def main():
 LAUNCH = """
 import sys
 
-from gate_racer.vehicle.launch import launch
+from gate_racer.common.launch import launch
 
 if __name__ == "__main__":
     sys.exit(launch("probe", "probe"))

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from gate_racer.vehicle.process import never_swallowed, shielded
+from gate_racer.common.process import never_swallowed, shielded
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_without_an_interrupt_nothing_is_raised():
 
 BEGUN = """
 import multiprocessing, signal
-from gate_racer.vehicle.process import shielded
+from gate_racer.common.process import shielded
 
 def tell(line):
     line.send(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))

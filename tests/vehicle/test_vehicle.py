@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate_racer.common.config import ConfigError
+from gate_racer.common.errors import UserError
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.config import ConfigError
 from gate_racer.vehicle.dynamics import rotors
-from gate_racer.vehicle.errors import UserError
 from gate_racer.vehicle.rotation import from_euler
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
 

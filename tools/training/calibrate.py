@@ -3,7 +3,7 @@
 python -m tools.training.calibrate HELD_OUT_FRAMES [--seed 2]
 
 The card gets the standard deviation of corner positions as a function of peak height, for corners that belong to a gate. Its
-least scores are kept: gates are verified by the image's edges (`perception.learned.verify`).
+least scores are kept: gates are verified by the image's edges (`perception.learned.detector`).
 """
 
 import argparse
@@ -14,10 +14,9 @@ import cv2
 import numpy as np
 from ruamel.yaml import YAML
 
+from gate_racer.common.config import load
 from gate_racer.perception.learned.config import HeatmapConfig
-from gate_racer.perception.learned.heatmaps import CornerGroup, group_corners
-from gate_racer.perception.learned.network import CARD, NET, NetworkCard, blocks, to_image
-from gate_racer.vehicle.config import load
+from gate_racer.perception.learned.network import CARD, NET, CornerGroup, NetworkCard, blocks, group_corners, to_image
 from gate_racer.vehicle.rotation import Array
 from tools.training.samples import SMALLEST_PX, Samples, disturbed
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gate_racer.sim.view.light import course
 from gate_racer.sim.view.look import WORLDS, Look
+from gate_racer.sim.view.scene import course
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
 from gate_racer.vehicle.camera import Camera

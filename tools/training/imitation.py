@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from gate_racer.planner.plan import Plan
-from gate_racer.sim.environment.racing import RacingEnvironment
-from gate_racer.sim.environment.starts import turned
+from gate_racer.sim.environment.racing import RacingEnvironment, turned
 from gate_racer.tracks.observation import Scaling
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X

@@ -6,8 +6,8 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from gate_racer.common.errors import UserError
 from gate_racer.perception.learned.network import STRIDE
-from gate_racer.vehicle.errors import UserError
 from tools.training.net import UNet
 
 

@@ -1,0 +1,1 @@
+"""What all rooms share and is no vehicle: files, configuration, command lines, processes, caches."""

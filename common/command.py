@@ -1,0 +1,151 @@
+"""Common parts of all command lines: `--quiet`, `--json FILE`, and the use of stdout and stderr.
+
+Results go to stdout; progress, remarks and errors go to stderr. With `--quiet` only errors are left on stderr; with `--json -`
+only the JSON is left on stdout, and its other content goes to stderr.
+"""
+
+import argparse
+import contextlib
+import difflib
+import io
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+import numpy as np
+
+from gate_racer.common.errors import UserError, exit_code, say
+from gate_racer.common.files import write_file
+from gate_racer.common.launch import QUIET
+
+STDOUT = Path("-")
+OUT, ERR = 1, 2  # file descriptors, to which libraries and child processes write
+
+
+def add_common(parser: argparse.ArgumentParser, result: str, *also: str, within: bool = False) -> None:
+    """Add the options that every command has.
+
+    Args:
+        result: description of what `--json` writes.
+        also: other names of `--json`.
+        within: whether this is a sub-command; the options may then also precede its name.
+    """
+    add, unless_given = parser.add_argument, argparse.SUPPRESS
+    if not within:
+        parser.set_defaults(quiet=False, json=None)
+    add(
+        QUIET,
+        action="store_true",
+        default=unless_given,
+        help="print no progress and no remarks, only results and errors",
+    )
+    description = f"write {result.replace('%', '%%')} to FILE; with - to stdout, and all other output to stderr"
+    add("--json", *also, dest="json", type=Path, default=unless_given, metavar="FILE", help=description)
+
+
+def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> int:
+    """Parse the command line and run it. Returns the exit code."""
+
+    def refuse(message: str) -> NoReturn:
+        raise UserError(f"{message}{_suggestion(parser, message)} ({parser.prog} --help)")
+
+    def performed() -> int:
+        for one in (parser, *_commands_of(parser)):
+            one.error = refuse  # type: ignore[method-assign]  # argparse's own prints the whole usage first
+        arguments = parser.parse_args()
+        with contextlib.ExitStack() as streams:
+            if arguments.quiet:
+                streams.enter_context(contextlib.redirect_stderr(_Hushed(sys.stderr)))
+            if arguments.json == STDOUT:
+                arguments.json = streams.enter_context(_alone_on_stdout())
+            return run(arguments)
+
+    return exit_code(performed)
+
+
+def _commands_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """Return the parsers of a parser's sub-commands."""
+    actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [command for action in actions for command in action.choices.values()]
+
+
+def _suggestion(parser: argparse.ArgumentParser, message: str) -> str:
+    """Return the option nearest to the first unknown one that a message names, as a question; empty if there is none."""
+    unknown = message.partition("unrecognized arguments: ")[2].split()
+    near = difflib.get_close_matches(unknown[0], parser._option_string_actions, 1) if unknown else []
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def remark(text: str) -> None:
+    """Print a line on stderr that `--quiet` suppresses."""
+    say(text, sys.stderr)
+
+
+def complain(text: str) -> None:
+    """Print lines on stderr, even with `--quiet`."""
+    say(text, getattr(sys.stderr, "loud", sys.stderr))
+
+
+def write_json(path: Path | None, result: Any) -> None:
+    """Write a result of dataclasses, arrays, paths and JSON types; non-finite numbers become null. Nothing if path is None.
+
+    Raises:
+        FileError: the file cannot be written.
+    """
+    if path is not None:
+        write_file(path, json.dumps(_plain(result), indent=2, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, Sequence | set) and not isinstance(value, str):
+        return [_plain(one) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
+class _Hushed(io.TextIOBase):
+    """stderr that discards all but `complain`; it has no descriptor, so that it cannot be bypassed."""
+
+    def __init__(self, loud: TextIO):
+        self.loud = loud
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+@contextlib.contextmanager
+def _alone_on_stdout() -> Iterator[Path]:
+    """Context with a file whose content is printed to stdout at the end; other output to stdout goes to stderr meanwhile."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "result.json"
+        try:
+            with contextlib.redirect_stdout(sys.stderr), descriptor_aside(OUT, ERR):
+                yield path
+        finally:
+            if path.exists():
+                say(path.read_text(encoding="utf-8").rstrip("\n"))
+
+
+@contextlib.contextmanager
+def descriptor_aside(descriptor: int, other: int) -> Iterator[None]:
+    """Context in which a file descriptor is redirected to another one, also for libraries and child processes."""
+    kept = os.dup(descriptor)
+    try:
+        os.dup2(other, descriptor)
+        yield
+    finally:
+        os.dup2(kept, descriptor)
+        os.close(kept)

@@ -1,0 +1,244 @@
+"""Strict loader from a YAML file to a frozen dataclass; errors name the file and the path of the field."""
+
+import io
+import math
+import reprlib
+from copy import deepcopy
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import cattrs
+from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError, IterableValidationNote
+from cattrs.gen import make_dict_structure_fn
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import Node, ScalarNode
+
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import FileError, read_text, write_file
+
+T = TypeVar("T")
+# Largest file, bytes, and number of marks that may begin a value, counted beforehand, since the parser takes at least 0.1 ms per
+# value. A mapped gate has 30 marks.
+YAML_BYTES, MARKS = 256 << 10, 20_000
+NODES, DEPTH = 50_000, 32  # most values of a file with aliases expanded, and levels of nesting; tracks have 400 and 6
+PARSED = 64  # documents cached, since a command reads its vehicle several times, each in tens of milliseconds
+NUMBER_DIGITS = 400  # most digits of a number; a float64 has up to 309 before the point
+KINDS = ("map", "seq", "str", "int", "float", "bool", "null")
+
+
+class ConfigError(FileError):
+    """A file that is missing or does not match its schema."""
+
+
+def load(path: str | Path, cls: type[T]) -> T:
+    """Read a YAML file into the dataclass `cls`.
+
+    Args:
+        path: the file.
+        cls: a (nested) dataclass; every key must be a field, every number finite.
+
+    Raises:
+        ConfigError: the file is missing, is not YAML, or holds a misspelt, duplicate, missing or malformed field.
+    """
+    try:
+        data = deepcopy(_parse(read_text(Path(path), YAML_BYTES), str(path)))
+    except FileError as error:
+        raise ConfigError(str(error)) from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: expected named fields, found {'nothing' if data is None else shown(data)}")
+    return from_dict(data, cls, str(path))
+
+
+@lru_cache(PARSED)
+def _parse(text: str, where: str) -> Any:
+    """Parse a YAML document within the limits into plain dictionaries, lists, strings and numbers; cached, so do not modify.
+
+    Raises:
+        ConfigError: invalid YAML, or a limit is exceeded.
+    """
+    if sum(map(text.count, ",:[{-?")) > MARKS:
+        raise ConfigError(f"{where}: has more than {MARKS} values")
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        node = yaml.compose(text)
+        if node is None:
+            return None
+        _require_modest(node, where)
+        return yaml.constructor.construct_document(node)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(f"{where}{line}: {getattr(error, 'problem', None) or 'not valid YAML'}") from None
+    except RecursionError:
+        raise ConfigError(f"{where}: nested deeper than {DEPTH} levels") from None
+    except (
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:  # raised by the parser on unexpected input
+        raise ConfigError(f"{where}: not valid YAML ({error})") from None
+
+
+def _require_modest(root: Node, where: str) -> None:
+    """Check the size of a document with its aliases expanded, before it is constructed.
+
+    Raises:
+        ConfigError: it is too deep or too large, has a tag, or a scalar other than a string, number or flag.
+    """
+    sizes: dict[int, int] = {}  # number of values per node, with all below it
+
+    def size(node: Node, depth: int) -> int:
+        place = f"{where}:{node.start_mark.line + 1}"
+        if depth > DEPTH:
+            raise ConfigError(f"{place}: nested deeper than {DEPTH} levels")
+        if id(node) not in sizes:
+            kind = str(node.tag).rpartition(":")[2]
+            if kind not in KINDS:
+                raise ConfigError(f"{place}: unsupported type {kind!r}; expected one of {', '.join(KINDS)}")
+            if kind in ("int", "float") and len(node.value) > NUMBER_DIGITS:
+                raise ConfigError(
+                    f"{place}: a number with {len(node.value)} digits, at most {NUMBER_DIGITS} are allowed"
+                )
+            below = [] if isinstance(node, ScalarNode) else node.value
+            parts = [part for item in below for part in (item if isinstance(item, tuple) else (item,))]
+            sizes[id(node)] = 1 + sum(size(part, depth + 1) for part in parts)
+        if sizes[id(node)] > NODES:
+            raise ConfigError(f"{place}: has more than {NODES} values after expansion of aliases")
+        return sizes[id(node)]
+
+    size(root, 0)
+
+
+def names(folder: Path) -> list[str]:
+    """Return the names that `named_path` finds in a folder."""
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def named_path(name: str, folder: Path, what: str) -> Path:
+    """Return the path of a YAML file given by its path, or by its name in a folder.
+
+    Raises:
+        UserError: no such name; the message lists the known ones.
+    """
+    if Path(name).suffix in (".yaml", ".yml"):
+        return Path(name)
+    if name not in (known := names(folder)):
+        here = f"{name}.yaml"
+        path = f"the path {here}" if name and Path(here).is_file() else "the path of a YAML file"
+        raise UserError(f"no {what} {shown(name)}; known: {', '.join(known)}, or {path}")
+    return folder / f"{name}.yaml"
+
+
+def load_named(name: str, folder: Path, cls: type[T], what: str) -> T:
+    """Load a file given by its path, or by its name in a folder, as `load` does.
+
+    Raises:
+        UserError: no such name, or a malformed file.
+    """
+    return load(named_path(name, folder, what), cls)
+
+
+def write(path: Path, fields: dict[str, Any]) -> None:
+    """Write fields atomically, as YAML that the loader reads back to the same numbers; None is omitted.
+
+    Raises:
+        FileError: the file cannot be written.
+    """
+    yaml = YAML()
+    yaml.default_flow_style, yaml.width = None, 120
+    text = io.StringIO()
+    yaml.dump(_plain(fields), text)
+    write_file(path, text.getvalue())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items() if one is not None}
+    return [_plain(one) for one in value] if isinstance(value, tuple | list) else value
+
+
+def from_dict(data: dict[str, Any], cls: type[T], where: str) -> T:
+    """Structure a mapping into the dataclass `cls`, as `load` does; `where` names the file in messages.
+
+    Raises:
+        ConfigError: a misspelt, missing or malformed field.
+    """
+    try:
+        return _CONVERTER.structure(data, cls)
+    except Exception as error:
+        path, reason = _first_cause(error)
+        raise ConfigError(f"{where}: {path}: {reason}" if path else f"{where}: {reason}") from None
+
+
+def shown(value: Any) -> str:
+    """Return a short representation of any value, for messages."""
+    return reprlib.repr(value)
+
+
+def _number(value: Any, _: type) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"expected a number, found {shown(value)}")
+    if not math.isfinite(value):
+        raise ValueError(f"expected a finite number, found {shown(value)}")
+    return float(value)
+
+
+def _whole(value: Any, _: type) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"expected a whole number, found {shown(value)}")
+    return value
+
+
+def _flag(value: Any, _: type) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"expected true or false, found {shown(value)}")
+    return value
+
+
+def _text(value: Any, _: type) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"expected text, found {shown(value)}")
+    return value
+
+
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    for cls, hook in ((float, _number), (int, _whole), (bool, _flag), (str, _text)):
+        converter.register_structure_hook(cls, hook)
+
+    def mapping(cls: type) -> Any:
+        read: Any = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)
+
+        def checked(value: Any, kind: type) -> Any:
+            if not isinstance(value, dict):
+                raise ValueError(f"expected named fields, found {shown(value)}")
+            return read(value, kind)
+
+        return checked
+
+    converter.register_structure_hook_factory(lambda cls: hasattr(cls, "__dataclass_fields__"), mapping)
+    return converter
+
+
+_CONVERTER = _converter()
+
+
+def _first_cause(error: BaseException, path: str = "") -> tuple[str, str]:
+    """Descend to the first leaf of a cattrs error tree; returns its path (`gates[2].yaw_deg`) and its message."""
+    if isinstance(error, BaseExceptionGroup):
+        # A misspelt field is also missing; report the spelling.
+        inner = next((e for e in error.exceptions if isinstance(e, ForbiddenExtraKeysError)), error.exceptions[0])
+        for note in getattr(inner, "__notes__", ()):  # notes of other origin are plain strings
+            if isinstance(note, AttributeValidationNote):
+                path += f".{note.name}" if path else note.name
+            elif isinstance(note, IterableValidationNote):
+                path += f"[{note.index}]"
+        return _first_cause(inner, path)
+    if isinstance(error, ForbiddenExtraKeysError):
+        return path, f"unknown field {', '.join(sorted(map(repr, error.extra_fields)))}"
+    if isinstance(error, KeyError):
+        return path, "missing"
+    return path, str(error) or type(error).__name__

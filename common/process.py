@@ -1,0 +1,190 @@
+"""Child processes: their start, priority, interruption and end.
+
+Child processes: handling of Ctrl-C in parent and children, and termination of processes in any state.
+
+Scheduling priority for time-critical threads, as far as the system permits.
+
+Linux permits it to root, or with `ulimit -e`; elsewhere nothing changes. Threads stay in the default scheduling class: with
+two races on two cores under SCHED_FIFO, the kernel's guard against endless real-time threads stopped both simulators for 0.9
+s in every second (0 of 2 finished); with niceness both finish.
+"""
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from multiprocessing import resource_tracker
+from multiprocessing.process import BaseProcess
+from typing import NoReturn
+
+AGAIN_S = 2.0  # s, interval at which an interrupt is repeated (chosen)
+TERMINATE_S = 0.5  # s, wait after SIGTERM before SIGKILL (chosen); a stopped process does not receive SIGTERM
+
+
+def command_line(module: str, *arguments: str) -> list[str]:
+    """Return the command line of a process that runs `main` of a module with the search path of this process.
+
+    `python -m` would search the working directory first, which may contain another `gate_racer` or a `random.py`.
+    """
+    code = f"import sys; sys.path[:] = {sys.path}; from {module} import main; main()"
+    return [sys.executable, "-P", "-c", code, *arguments]
+
+
+@contextlib.contextmanager
+def shielded() -> Iterator[None]:
+    """Context in which started processes inherit a blocked SIGINT, so that Ctrl-C never reaches them.
+
+    Another thread may still receive the signal for this process, so it is also deferred until all of them have started;
+    an interrupted start would leave a child that reads an unexpected end of file.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # started inside, it would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with _held_back():
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _held_back() -> Iterator[None]:
+    """Context that defers Ctrl-C to its end; in threads other than the main thread it does nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    struck: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: struck.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if struck:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def never_swallowed() -> Iterator[None]:
+    """Context that Ctrl-C ends reliably: CasADi and compilers may drop the exception, so it is raised repeatedly until it takes
+    effect.
+
+    Raises:
+        KeyboardInterrupt: after Ctrl-C inside.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    struck: list[int] = []
+
+    def strike(number: int, _: object) -> None:
+        struck.append(number)
+        if alarm is not None:
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        raise KeyboardInterrupt
+
+    alarm = getattr(signal, "SIGALRM", None)  # Windows has none: raised at the end instead
+    handlers = {number: signal.signal(number, strike) for number in (signal.SIGINT, alarm) if number is not None}
+    try:
+        yield
+    finally:
+        if alarm is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if struck:
+        raise KeyboardInterrupt
+
+
+def end_with_parent() -> None:
+    """End this process as soon as its parent has ended, since a killed parent cannot notify it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_leave_after, args=(parent,), name="end with parent", daemon=True).start()
+
+
+def leave(code: int) -> NoReturn:
+    """Flush the output and exit at once, without waiting for threads and exit handlers of foreign code."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # the stream is closed, or None
+            stream.flush()
+    os._exit(code)
+
+
+def end_forked_copies() -> None:
+    """Make forks of this process by foreign code exit at once, since they would share its pipes."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=partial(os._exit, 1))
+
+
+def limit_memory(most_bytes: int) -> None:
+    """Limit the memory of this process, bytes; beyond it MemoryError is raised. Without effect on Windows."""
+    try:
+        import resource
+    except ImportError:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    within = most_bytes if hard == resource.RLIM_INFINITY else min(most_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (within, hard))
+
+
+def _leave_after(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def end(process: BaseProcess, patience_s: float) -> None:
+    """Wait patience_s, s, for a process that was requested to end, then terminate it, then kill it."""
+    process.join(patience_s)
+    if process.is_alive():
+        process.terminate()
+        process.join(TERMINATE_S)
+    if process.is_alive():
+        process.kill()
+        process.join()
+
+
+PERIODIC, BESIDE = -20, -10  # niceness of periodic work, and of images and logs, which rank below
+
+
+@contextlib.contextmanager
+def real_time() -> Iterator[None]:
+    """Run this thread before all others, and prevent long garbage collections.
+
+    The other threads of the process get priority as well, since one that holds the interpreter lock blocks this one.
+    """
+    frozen = gc.get_freeze_count() > 0  # by somebody else, who wants it to stay so
+    gc.collect()
+    gc.freeze()  # a full collection of all loaded objects takes longer than a tick
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and thread.native_id is not None:
+            prefer(thread.native_id)
+    try:
+        with preferred(PERIODIC):
+            yield
+    finally:
+        if not frozen:
+            gc.unfreeze()
+
+
+@contextlib.contextmanager
+def preferred(niceness: int = BESIDE) -> Iterator[None]:
+    """Run this thread, and threads started inside, before default ones."""
+    before = os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
+    prefer(niceness=niceness)
+    try:
+        yield
+    finally:
+        prefer(niceness=before)
+
+
+def prefer(thread: int = 0, niceness: int = BESIDE) -> None:
+    """Give a system thread, or else this one and those it starts, priority over default ones."""
+    with contextlib.suppress(AttributeError, OSError):
+        os.setpriority(os.PRIO_PROCESS, thread, niceness)

@@ -1,0 +1,407 @@
+"""Error-state Kalman filter: IMU, gate corners and, where sent, attitude and position.
+
+Time management of the error-state filter: its state at the last exposure, and the IMU readings since then.
+
+An image moves the state along them to its own exposure and corrects it there; the present is then integrated again. Without
+images the state stays `BEHIND_S` behind the present, so that each IMU sample costs the same.
+
+Estimator by the error-state filter: IMU, gate corners and, where sent, attitude and position.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from gate_racer.estimation.estimator import AHEAD_S, DOUBT_P, DOUBT_V, ExposureState, Health, State
+from gate_racer.estimation.imu_samples import Agility, ImuSamples, Rest, levelled
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.model import measurements
+from gate_racer.model.gate_offsets import GateOffsets
+from gate_racer.model.imu import LONGEST_STEP_S, ImuReading, plausible
+from gate_racer.model.kalman import FilterState, MeasurementModel, inflate_covariance, propagate, update
+from gate_racer.model.reprojection import (
+    CameraContext,
+    GateSighting,
+    calibrated,
+    passing,
+    residual,
+    stack,
+    turns,
+)
+from gate_racer.model.rims import GateAppearance
+from gate_racer.model.states import (
+    B_A,
+    B_G,
+    DELAY,
+    EYE3,
+    FOCAL,
+    GATES_KEPT,
+    POSE,
+    READOUT,
+    S_A,
+    S_G,
+    THETA,
+    Noise,
+    Nominal,
+    P,
+    V,
+    doubt_in,
+    pad_attitude,
+    prior,
+)
+from gate_racer.model.strapdown import integrated
+from gate_racer.tracks.track import Start
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array, from_euler, matrix, product
+from gate_racer.vehicle.statistics import chi2_limit, mahalanobis2
+
+BEHIND_S = 0.4  # s, greatest age of an image when no newer one was used: up to 0.26 s was measured on a busy machine
+
+
+class Propagator:
+    """Delayed filter state: `append` readings, `step` the state along them, and `correct` it there."""
+
+    def __init__(self, state: FilterState, noise: Noise):
+        self.noise = noise
+        self._state = state
+        self._since = deque[tuple[Nominal, ImuReading]]()  # integrated states up to the present, step by step
+        self._stale = False  # whether the state was corrected after these were integrated
+
+    @property
+    def state(self) -> FilterState:
+        """Filter state at the last exposure, or later."""
+        return self._state
+
+    def correct(self, state: FilterState) -> None:
+        """Replace the state at its own time; the present is integrated again when needed."""
+        self._stale |= state.x is not self._state.x
+        self._state = state
+
+    def stand(self, t: float, reading: ImuReading) -> None:
+        """Hold the state at rest until t (s)."""
+        x = self._state.x
+        self._state = FilterState(Nominal(t, x.q_wb, x.values), self._state.cov, reading)
+
+    @property
+    def now(self) -> tuple[Nominal, ImuReading]:
+        """Nominal state at the newest reading, and that reading."""
+        if self._stale:
+            self._replay()
+        return self._since[-1] if self._since else (self._state.x, self._state.reading)
+
+    @property
+    def t(self) -> float:
+        """Time of the newest reading, s."""
+        return self._since[-1][1].t if self._since else self._state.reading.t
+
+    @property
+    def behind(self) -> bool:
+        """Whether the state is more than `BEHIND_S` behind the present."""
+        return self.t - self._state.reading.t > BEHIND_S
+
+    def append(self, reading: ImuReading) -> None:
+        """Integrate to a newer reading."""
+        x, last = self.now
+        self._since.append((integrated(x, last, reading), reading))
+
+    def forget(self, t: float) -> None:
+        """Drop the readings after t (s), which were provisional."""
+        while self._since and self._since[-1][1].t > t:
+            self._since.pop()
+
+    def step(self, t: float) -> bool:
+        """Move the state by one reading, or by the part of it up to t (s); return False if there is none before t."""
+        if not self._since or t <= self._state.reading.t:
+            return False
+        x, reading = self._since[0]
+        if reading.t <= t:
+            self._since.popleft()
+            if self._stale:
+                x = integrated(self._state.x, self._state.reading, reading)
+        else:
+            reading = self._state.reading.until(reading, t)
+            x = integrated(self._state.x, self._state.reading, reading)
+        self._state = propagate(self._state, x, reading, self.noise.growth(self._state.reading, reading))
+        return True
+
+    def present(self) -> FilterState:
+        """Return all states and their covariance at the newest reading: F over the whole interval, Q summed over its steps."""
+        x, reading = self.now
+        if not self._since:
+            return self._state
+        readings = [self._state.reading, *(reading for _, reading in self._since)]
+        growth: Array = np.asarray(sum(self.noise.growth(a, b) for a, b in pairwise(readings)))
+        return propagate(self._state, x, reading, growth)
+
+    def _replay(self) -> None:
+        self._stale = False
+        x, last = self._state.x, self._state.reading
+        for k, (_, reading) in enumerate(self._since):
+            x, last = integrated(x, last, reading), reading
+            self._since[k] = x, reading
+
+
+ATTITUDE_LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which an attitude is an outlier
+ATTITUDES_KEPT = 100  # newest attitudes, 1 to 2 s
+SIGMA_REFOCUSED = 0.03  # -, of a focal length measured from the pad: pad and map are known to 1 or 2 % of the range
+READINGS_KEPT = 60  # newest readings, 0.25 to 0.5 s: they span the uncertainty of an exposure's time
+
+
+class ErrorStateEstimator:
+    """Error-state Kalman filter on a known map; implements `estimation.estimator.MapEstimator`."""
+
+    def __init__(
+        self, start: Start, camera: Camera, noise: Noise, look: GateAppearance, agility: Agility | None = None
+    ):
+        """Start at rest on the pad. Without `agility` no IMU sample is rejected as a spike."""
+        self.health = Health()
+        self._camera, self._noise, self._start = camera, noise, start
+        reading = ImuReading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
+        known = {"delay": camera.delay_s, "readout": camera.readout_s, "accel_delay": noise.imu.accel_delay_s}
+        x = Nominal.at(0.0, start.p_wb, np.zeros(3), start.q_wb, **known)
+        self._propagator = Propagator(FilterState(x, prior(noise, look, start.q_wb), reading), noise)
+        self._recent: deque[ImuReading] = deque(maxlen=READINGS_KEPT)
+        self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
+        self._turns = turns(camera)
+        self._offsets = GateOffsets(noise.map_m, noise.map_turn, look.edge_offset_m, start.p_wb)
+        self._at_rest = True
+        self._samples = ImuSamples(reading, agility)
+        self._corrected = np.zeros(3)
+        self._clock_sigma = float(np.sqrt(self._state.cov[DELAY, DELAY]))
+        self.restart_rest()
+
+    @property
+    def t(self) -> float:
+        return self._propagator.t
+
+    @property
+    def _state(self) -> FilterState:
+        """Filter state at the last exposure."""
+        return self._propagator.state
+
+    def inflate_image_delay(self, sigma: float) -> None:
+        more = sigma**2 - self._clock_sigma**2
+        if more > 0:
+            cov = self._state.cov.copy()
+            cov[DELAY, DELAY] += more
+            self._propagator.correct(replace(self._state, cov=cov))
+            self._clock_sigma = sigma
+
+    def restart_rest(self) -> None:
+        self._rest = Rest()
+
+    def release(self) -> None:
+        if not self._at_rest:
+            return
+        self._at_rest = False
+        if not self._rest.samples:
+            return
+        self._noise = self._propagator.noise = replace(self._noise, imu=self._rest.noise(self._noise.imu))
+        self._level()
+        self._update(*measurements.at_rest(*self._rest.mean, self._rest.samples, self._noise.imu))
+        if self._attitudes:
+            self._correct_attitude(self._attitudes[-1])
+        self._attitudes.clear()
+
+    def _level(self) -> None:
+        """Set roll and pitch by gravity at rest; only the yaw is the track file's. The covariance refers to these axes."""
+        x, cov, q_level = self._state.x, self._state.cov.copy(), levelled(self._rest.mean[0])
+        q_wb = np.array(product(from_euler(0.0, 0.0, np.radians(self._start.yaw_deg)), q_level))
+        cov[THETA, THETA] = pad_attitude(self._noise, q_wb)
+        self._propagator.correct(FilterState(replace(x, q_wb=q_wb), cov, self._state.reading))
+
+    def imu(self, sample: Imu) -> bool:
+        if not plausible(sample) or sample.t <= self.t:
+            self.health.samples_refused += 1
+            return False
+        raw = ImuReading(sample.t, np.array(sample.accel), np.array(sample.gyro))
+        spikes = self._samples.spikes
+        readings, guessed_from = self._samples.accept(raw, self.t)
+        self.health.samples_refused += self._samples.spikes - spikes
+        self._recent.extend(readings)
+        self._propagator.forget(guessed_from)
+        if self._at_rest:
+            for reading in readings if readings[-1] is raw else ():  # substitutes are not measurements
+                self._rest.add(reading)
+            self._propagator.stand(sample.t, readings[-1])
+            return True
+        self.health.gaps += sample.t - self.t > LONGEST_STEP_S
+        for reading in readings:
+            if reading.t > self.t:
+                self._propagator.append(ImuReading(reading.t, reading.accel, reading.gyro, reading.t - self.t))
+        if self._propagator.behind:
+            self._step(self.t)
+        return True
+
+    def coast(self, samples: Sequence[Imu]) -> None:
+        for sample in samples:
+            x, since = self._propagator.now[0], sample.t - self.t
+            if self._at_rest or not plausible(sample) or since <= 0:
+                continue
+            accel = np.array(sample.accel) / (1 - x[S_A]) + x[B_A]
+            gyro = np.array(sample.gyro) / (1 - x[S_G]) + x[B_G]
+            self._propagator.append(ImuReading(sample.t, accel, gyro, since, predicted=True))
+            if self._propagator.behind:
+                self._step(self.t)
+
+    def attitude(self, sample: Attitude) -> bool:
+        q = np.array(sample.q_wb)
+        if not (np.isfinite(q).all() and abs(q @ q - 1) < 1e-2 and self._state.reading.t <= sample.t < np.inf):
+            self.health.samples_refused += 1
+            return False
+        self._attitudes.append(sample)
+        return True
+
+    def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
+        sound = np.isfinite(p_wb).all() and np.isfinite(v_w).all()
+        if self._at_rest or not (sound and self._state.reading.t <= t < self.t + AHEAD_S):
+            self.health.samples_refused += 1
+            return False
+        self._advance(t)
+        return self._update(*measurements.position(p_wb, v_w, self._state.x.t - t))
+
+    def state(self) -> State:
+        present = self.present()
+        cov = present.cov[POSE, POSE].copy()
+        cov[THETA, THETA] += self._noise.misaligned**2 * EYE3  # the filter estimates the IMU's axes, not the body's
+        x, to_gate = present.x, self._offsets.cov_on_map(present.x, present.cov)[P, P]
+        drift = float(np.linalg.norm(self._corrected))
+        return State(x.t, x.p_wb, x.q_wb, x.v_w, x.rates(present.reading), cov, drift, to_gate)
+
+    def present(self) -> FilterState:
+        """Return all states and their covariance at the newest IMU sample."""
+        return self._propagator.present()
+
+    def predict(self, stamp: float) -> ExposureState | None:
+        exposure = stamp + self._state.x[DELAY]
+        ahead = exposure - self.t
+        if self._at_rest or not (exposure >= self._state.reading.t and ahead < AHEAD_S):
+            self.health.images_late += 1
+            return None
+        self._advance(exposure)
+        return self._exposed(stamp, self._on_map())
+
+    def predict_at_rest(self, stamp: float) -> ExposureState:
+        return self._exposed(stamp, replace(self._on_map(), t=stamp))
+
+    def _exposed(self, stamp: float, on_map: State) -> ExposureState:
+        return ExposureState(stamp, on_map, calibrated(self._camera, self._state.x), self._state.x.p_wb)
+
+    def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
+        if self._state.reading.t != exposure.state.t:  # the filter has moved on since the prediction
+            self.health.images_late += 1
+            return 0
+        used = self._see(exposure.stamp, sightings)
+        whole = sum(bool(sighting.visible.all()) for sighting in sightings)
+        if self.health.should_inflate(exposure.stamp, used, unexplained + whole):
+            for what, sigma in ((P, DOUBT_P), (V, DOUBT_V)):
+                self._propagator.correct(inflate_covariance(self._state, what, sigma))
+        return used
+
+    def calibration(self) -> Camera:
+        state = self._state
+        return replace(calibrated(self._camera, state.x), doubt=doubt_in(state.cov))
+
+    def refocus(self, scale: float) -> None:
+        self._camera = self._camera.zoomed(scale)
+        self._turns, cov = turns(self._camera), self._state.cov.copy()
+        cov[FOCAL, FOCAL] = max(cov[FOCAL, FOCAL], SIGMA_REFOCUSED**2)
+        self._propagator.correct(replace(self._state, cov=cov))
+
+    def gate_offset(self, gate: int, at_w: Array) -> Array:
+        return self._offsets.offset(gate, at_w, self._state.x)
+
+    def gate_covariance(self, gate: int, at_w: Array) -> Array:
+        return self._offsets.doubt(gate, at_w, self._state.cov)
+
+    def relocate(self, gate: int, cov: Array) -> None:
+        self._propagator.correct(self._offsets.relocate(gate, cov, self._state))
+
+    def _step(self, t: float) -> bool:
+        """Move the state by one reading, at most to t (s), and correct it by attitudes up to then; return False at t."""
+        if not self._propagator.step(t):
+            return False
+        while self._attitudes and self._attitudes[0].t <= self._state.reading.t:
+            self._correct_attitude(self._attitudes.popleft())
+        return True
+
+    def _advance(self, t: float) -> None:
+        """Move the state to t (s), not beyond the newest reading."""
+        while self._step(t):
+            pass
+
+    def _on_map(self) -> State:
+        """Return the state for the association: position in the map frame, with the next gate's own offset in its covariance.
+
+        About a relocated gate, the map is known as well as that gate's place. The uncertainty of the camera and of its delay
+        is added to the pose's, as far as it rotates the image.
+        """
+        x, cov, reading = self._state.x, self._state.cov, self._state.reading
+        omega, doubt = x.rates(reading), self._offsets.cov_on_map(x, cov)
+        doubt[P, P] += self._noise.map_m**2 * EYE3 + self._offsets.reference_doubt
+        doubt[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
+        by_row = (cov[READOUT, READOUT] + x[READOUT] ** 2) / 12  # s^2, of a row's exposure on the rolling shutter
+        doubt[THETA, THETA] += (cov[DELAY, DELAY] + by_row) * np.outer(omega, omega)
+        doubt[THETA, THETA] += self._turns @ cov @ self._turns.T - cov[THETA, THETA]
+        # A relative error of the focal length shifts image points 45 deg off the axis by as much, as a tangent.
+        doubt[THETA, THETA] += cov[FOCAL, FOCAL] * EYE3
+        drift = float(np.linalg.norm(self._corrected))
+        return State(reading.t, self._offsets.on_map(x), x.q_wb, x.v_w, omega, doubt, drift)
+
+    def _see(self, stamp: float, sightings: Sequence[GateSighting]) -> int:
+        """Correct by the gates that pass the chi-square test, in one update; return their number."""
+        if not sightings:
+            return 0
+        near = sorted(sightings, key=lambda sighting: sighting.range_m)[:GATES_KEPT]
+        gates = [sighting.gate for sighting in near]
+        self._propagator.correct(self._offsets.admit(gates, self._state))
+        x, omega = self._state.x, self._state.x.rates(self._state.reading)
+        context = CameraContext(self._camera, omega, x.t - stamp, self._sigma_turn(), self._start.p_wb)
+        measured = stack(near, self._offsets.slots(gates), x, context)
+        nis, singular = passing(self._state.cov, measured)
+        self.health.singular += singular
+        self.health.gates_refused += len(near) - len(nis)
+        if not nis:
+            return 0
+        good = measured if len(nis) == len(near) else measured.of(list(nis))
+        if not self._update(lambda x: residual(x, context, good), good.R):
+            return 0
+        for k in sorted(nis, reverse=True):  # the nearest last
+            self._offsets.used(gates[k])
+        self._corrected += self._state.x.p_wb - x.p_wb
+        self.health.used(self._state.reading.t, list(nis.values()))
+        return len(nis)
+
+    def _sigma_turn(self) -> Array:
+        """Return the error (3,) rad of constant rates between the state's time and the uncertain time of exposure."""
+        t, sigma = self._state.reading.t, float(np.sqrt(self._state.cov[DELAY, DELAY]))
+        gyro = [reading.gyro for reading in self._recent if abs(reading.t - t) < 2 * sigma]
+        return 0.5 * sigma * np.ptp(gyro, axis=0) if gyro else np.zeros(3)
+
+    def _correct_attitude(self, sample: Attitude) -> bool:
+        """Correct by an attitude measured just before the state's time; return whether it was used."""
+        x, reading = self._state.x, self._state.reading
+        measure, R = measurements.attitude(np.array(sample.q_wb), reading.t - sample.t, x.rates(reading))
+        try:
+            likely = mahalanobis2(measure(x)[0], self._state.cov[THETA, THETA] + R) < ATTITUDE_LIMIT
+        except np.linalg.LinAlgError:
+            self.health.singular += 1
+            return False
+        if not likely:
+            self.health.samples_refused += 1
+            # A single one is an outlier; repeated ones are right.
+            self._propagator.correct(inflate_covariance(self._state, THETA, measurements.ATTITUDE_SIGMA))
+            return False
+        return self._update(measure, R)
+
+    def _update(self, measure: MeasurementModel, R: Array) -> bool:
+        try:
+            self._propagator.correct(update(self._state, measure, R))
+        except np.linalg.LinAlgError:
+            self.health.singular += 1
+            return False
+        return True

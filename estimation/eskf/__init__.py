@@ -1,1 +1,0 @@
-"""Error-state Kalman filter of the vehicle, its sensors and the gates' offsets."""

@@ -1,0 +1,471 @@
+"""A logged flight for a map: prior uncertainty, IMU and sights, and a chain of states at its images.
+
+Prior uncertainty of camera and IMU for mapping: either of the vehicle's file, or of an unknown simulator.
+
+Openings of known size give ranges as accurate as the focal length, and the IMU gives lengths as accurate as its scale.
+Rotations in ATTITUDE make the focal length observable. Where the files are right, free parameters would only reduce accuracy,
+so all are estimated first, and then held at the files' values unless they differ significantly.
+
+`LoggedFlight`: data of a log for a map: the IMU at rest and in flight, attitudes, and openings in images.
+
+A flight as a chain of states at its images, connected by the IMU: the error-state filter's model, solved as a batch.
+
+    x_k+1 (+) d_k+1 = f(x_k) (+) (F_k d_k + w_k),   w_k ~ N(0, Q_k)
+
+f integrates the readings between two images from x_k; F and Q are the products of `strapdown.transition` and of the filter's
+noise along them (preintegration; Forster et al. 2017, here without the closed form, since readings are few). The normal
+matrix of the corrections d is block tridiagonal, hence banded, and is factorised by LAPACK.
+"""
+
+import base64
+from bisect import bisect_right
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import reading
+from gate_racer.estimation.estimator import State
+from gate_racer.estimation.imu_samples import Rest, levelled
+from gate_racer.estimation.landmarks import LandmarkEstimator
+from gate_racer.link.messages import Attitude, Imu
+from gate_racer.link.record_reader import Losses
+from gate_racer.model import measurements
+from gate_racer.model.imu import LONGEST_STEP_S, REPEATS_S, ImuReading, plausible
+from gate_racer.model.rims import GateAppearance
+from gate_racer.model.states import (
+    ACCEL_DELAY,
+    ARM,
+    B_A,
+    B_G,
+    CENTRE,
+    DELAY,
+    EDGE_PX,
+    ERROR,
+    FOCAL,
+    GATES,
+    KNOWN,
+    LEAN,
+    MOVING,
+    POSE,
+    RADIAL,
+    READOUT,
+    ROLL,
+    S_A,
+    S_G,
+    THETA,
+    TILT,
+    YAW,
+    Noise,
+    Nominal,
+    P,
+    V,
+    column,
+    varied,
+)
+from gate_racer.model.strapdown import integrated, transition
+from gate_racer.perception.detection import Detection, Detector, decode
+from gate_racer.pilot.records.imported import is_imported, read_any_records
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, conjugate, exp, log, matrix, product
+from gate_racer.vehicle.statistics import chi2_limit
+from gate_racer.vehicle.vehicle import Vehicle
+
+# Parameters shared by all states of all flights, by index in the error state: the camera, and the tilt error of ATTITUDE.
+SHARED = np.r_[YAW, ROLL, FOCAL, CENTRE, ARM, LEAN, RADIAL, READOUT]
+M = len(SHARED)
+_LEAN_BEGIN = SHARED.tolist().index(LEAN.start)
+LEAN_IN_SHARED = slice(_LEAN_BEGIN, _LEAN_BEGIN + 3)  # indices of LEAN among the shared parameters
+ACCEL_WALK, EDGE_WALK = 0.005, 0.01  # random walks as in the filter's noise, for a slow flight
+IMU_SCALE = 1e-4  # relative: scale error of sensors where the files are right, and so of the map
+SIZE_SIGMA_M = 0.003  # m, standard deviation of the gates' common edge offset in that case
+# m, of frames: boxes fitted to real ones are 0.16 m deep, the wire says 0.26 m, physical ones may have 0.14.
+DEPTH_SIGMA_M = 0.05
+PAD_SIGMA_RAD = 0.01  # rad, standard deviation of the reported attitude on the pad (chosen)
+HELD = 1e-3  # -, factor on the prior of a parameter that is held (chosen)
+FALSE_ALARM = 1e-3  # -, rate at which correct files are rejected with correct covariances (chosen)
+OVERCONFIDENT = 2.0  # factor by which the standard deviations are too small
+
+
+@dataclass(frozen=True)
+class MapPriors:
+    """Standard deviations of all parameters except gates and trajectories."""
+
+    noise: Noise
+    shared: Array  # (M,) in the order of `SHARED`
+    edge_offset_m: float
+    depth_m: float
+    pitch_rad: float  # pitch of each gate
+    pad_rad: float
+
+
+def specified(vehicle: Vehicle) -> MapPriors:
+    """Return the uncertainty for a camera and IMU as in the vehicle's file, except the camera's tilt and clock."""
+    scale = {"prior": IMU_SCALE}
+    return MapPriors(
+        Noise(vehicle.imu, varied(s_a=scale, s_g=scale, v={"walk": ACCEL_WALK}, edge_px={"walk": EDGE_WALK})),
+        HELD * column("prior")[SHARED],
+        SIZE_SIGMA_M,
+        DEPTH_SIGMA_M,
+        HELD,
+        PAD_SIGMA_RAD,
+    )
+
+
+def unknown(vehicle: Vehicle, look: GateAppearance) -> MapPriors:
+    """Return the uncertainty for an unknown camera and IMU, as assumed by the error-state filter."""
+    states = varied(v={"walk": ACCEL_WALK}, edge_px={"walk": EDGE_WALK})
+    bias = {"accel_bias_m_s2": states["b_a"].prior, "gyro_bias_rad_s": states["b_g"].prior}
+    imu = replace(
+        vehicle.imu, **{name: float(np.hypot(getattr(vehicle.imu, name), more)) for name, more in bias.items()}
+    )
+    shared = column("prior", states)[SHARED]
+    pad_rad = float(np.hypot(PAD_SIGMA_RAD, shared[LEAN_IN_SHARED][0]))
+    return MapPriors(Noise(imu, states), shared, look.edge_offset_m, DEPTH_SIGMA_M, KNOWN.map_turn, pad_rad)
+
+
+def differs(shared: Array, cov: Array) -> bool:
+    """Return whether the estimate of `SHARED` (M,), with covariance (M, M), differs significantly from the file."""
+    return float(shared @ np.linalg.solve(cov, shared)) > OVERCONFIDENT**2 * chi2_limit(M, FALSE_ALARM)
+
+
+GAP_S = 5 * LONGEST_STEP_S  # s without IMU samples, after which dead reckoning is lost
+
+
+class MapError(UserError):
+    """A map that cannot be estimated from these flights."""
+
+
+@dataclass(frozen=True)
+class LoggedImage:
+    """One image, by the time of its exposure."""
+
+    t: float  # s
+    detections: list[Detection]
+
+
+@dataclass
+class LoggedFlight:
+    """One log, from the rest on the pad, which the first command ends, to its end; without repeated samples."""
+
+    path: Path
+    rest: list[Imu] = field(default_factory=list)
+    readings: list[ImuReading] = field(default_factory=list)  # in flight
+    attitudes: list[Attitude] = field(default_factory=list)
+    images: list[LoggedImage] = field(default_factory=list)  # in flight, in order
+    events: list[Imu | Attitude | LoggedImage] = field(default_factory=list)  # of all times, in order of arrival
+    released: float = 0.0  # s, end of the rest
+    cut: str = ""  # reason why the log was not used to its end
+
+    def attitude_before(self, t: float) -> Attitude | None:
+        """Return the newest attitude at or before t; None without one."""
+        k = bisect_right(self.attitudes, t, key=lambda attitude: attitude.t) - 1
+        return self.attitudes[k] if k >= 0 else None
+
+
+def read_flight(path: Path, detector: Detector | None) -> LoggedFlight:
+    """Read a log, with its own detections or those of a detector on its images.
+
+    Raises:
+        UserError: not an MCAP file.
+        MapError: IMU samples, a flight or openings are missing.
+    """
+    if is_imported(path) and (detector or not path.is_dir()):
+        hint = "use its labelled corners, without --detector" if path.is_dir() else "map-track needs gates in images"
+        raise MapError(f"{path}: holds no images; {hint}")
+    flight = LoggedFlight(path)
+    with reading(path):
+        _read(flight, detector)
+    return flight
+
+
+def _read(flight: LoggedFlight, detector: Detector | None) -> None:
+    path, flying, frames, logged = flight.path, False, dict[int, LoggedImage](), 0
+
+    def lost(_: Path, losses: Losses) -> None:
+        flight.cut = str(losses)
+
+    begin = "/phase" if is_imported(path) else "/command"
+    for topic, record in read_any_records(path, () if detector else ("/camera",), lost):
+        if topic == begin and not flying:
+            flying, flight.released = True, record["t"]
+        elif topic == "/imu":
+            sample = Imu(record["t"], tuple(record["accel"]), tuple(record["gyro"]))
+            if flying and flight.readings and sample.t - flight.readings[-1].t > GAP_S:
+                flight.cut = f"the IMU's clock jumps or stops at {flight.readings[-1].t:.2f} s"
+                break
+            _take(flight, sample, flying)
+        elif topic == "/attitude":
+            attitude = Attitude(record["t"], tuple(record["q"]))
+            flight.attitudes.append(attitude)
+            flight.events.append(attitude)
+        elif topic == "/camera" and detector is not None:
+            stamp = record["timestamp"]
+            found = detector.detect(decode(base64.b64decode(record["data"]), detector.camera))
+            frames[logged] = LoggedImage(stamp["sec"] + 1e-9 * stamp["nsec"], found)
+            flight.events.append(frames[logged])
+            logged += 1
+        elif topic == "/detection" and detector is None:
+            if record["frame"] not in frames:
+                frames[record["frame"]] = LoggedImage(record["t"], [])
+                flight.events.append(frames[record["frame"]])
+            frames[record["frame"]].detections.append(Detection.recorded(record))
+    flight.attitudes.sort(key=lambda attitude: attitude.t)
+    if not flying or len(flight.readings) < 2:
+        raise MapError(f"{path}: holds {len(flight.readings)} IMU samples in flight; run-mpc writes them")
+    first, last = flight.released, flight.readings[-1].t
+    flight.images = sorted((one for one in frames.values() if first < one.t < last), key=lambda one: one.t)
+    if not any(image.detections for image in flight.images):
+        hint = (
+            "no gate was detected in its images"
+            if detector
+            else "holds no detections; use --detector to detect gates in its images"
+        )
+        raise MapError(f"{path}: {hint}")
+
+
+def _take(flight: LoggedFlight, sample: Imu, flying: bool) -> None:
+    if not plausible(sample):
+        return
+    flight.events.append(sample)
+    if not flying:
+        flight.rest.append(sample)
+        return
+    reading = ImuReading(sample.t, np.array(sample.accel), np.array(sample.gyro))
+    last = flight.readings[-1] if flight.readings else None
+    if last is not None:
+        same = np.array_equal(last.accel, reading.accel) and np.array_equal(last.gyro, reading.gyro)
+        if reading.t <= last.t or (same and reading.t - last.t < REPEATS_S):
+            return
+    flight.readings.append(reading)
+
+
+def rest_of(flight: LoggedFlight) -> Rest:
+    """Return the statistics of the IMU before the flight. Raises MapError without any rest."""
+    if not flight.rest:
+        raise MapError(f"{flight.path}: holds no IMU samples at rest, so neither level nor biases are known")
+    rest = Rest()
+    for sample in flight.rest:
+        rest.add(ImuReading(sample.t, np.array(sample.accel), np.array(sample.gyro)))
+    return rest
+
+
+PAD_SIGMA_P, PAD_SIGMA_V = 1e-3, 2e-3  # m, m/s: the pad is the map's origin
+NORTH_SIGMA = 1e-3  # rad: without a heading, the yaw on the pad defines the world frame
+ATTITUDE_SIGMA = 0.0005  # rad: the telemetry has no noise, but its stamps have
+N = GATES.start  # errors of a state; the filter's further errors, gates and scale, are unknowns of the map here
+FRESH_S = 0.05  # s, greatest age of an attitude that is used (chosen)
+FLOOR = 1e-10  # least variances: position follows velocity exactly within a step
+BAND = 2 * N  # diagonals of the normal matrix at and below the main one
+
+
+@dataclass(frozen=True)
+class StateChain:
+    """K states of one flight, at its readings nearest to images, and their measurements except the gates."""
+
+    flight: LoggedFlight
+    states: tuple[Nominal, ...]
+    at: tuple[ImuReading, ...]  # reading at each state
+    between: tuple[tuple[ImuReading, ...], ...]  # readings after each state up to the next one, or to the end: K
+    images: tuple[LoggedImage, ...]  # images of the states after the first, which is at rest
+    has_attitudes: bool  # attitudes were received
+
+    def moved(self, d: Array, shared: Array) -> "StateChain":
+        """Apply corrections d (K, N) of the states, and of the shared parameters (M,)."""
+        errors = np.zeros((len(d), ERROR.size))
+        errors[:, :N], errors[:, SHARED] = d, shared
+        return replace(self, states=tuple(x.plus(error) for x, error in zip(self.states, errors, strict=True)))
+
+    def path(self) -> tuple[Array, Array]:
+        """Return times (M,) s and positions (M, 3) m at the states and at all readings between them."""
+        rows = []
+        for x, last, between in zip(self.states, self.at, self.between, strict=True):
+            rows.append((x.t, x.p_wb))
+            for sample in between:
+                x, last = integrated(x, last, sample), sample
+                rows.append((x.t, x.p_wb))
+        return np.array([t for t, _ in rows]), np.array([p for _, p in rows])
+
+    def omega(self, k: int) -> Array:
+        """Return the body rates (3,) rad/s at state k."""
+        return self.states[k].rates(self.at[k])
+
+    def normal(self, doubt: MapPriors, look: GateAppearance) -> "ChainNormal":
+        """Return the normal matrix and its right-hand sides."""
+        normal = ChainNormal.zero(len(self.states))
+        D, L, b = normal.D, normal.L, normal.b
+        rest = rest_of(self.flight)
+        doubt = replace(doubt, noise=replace(doubt.noise, imu=rest.noise(doubt.noise.imu)))
+        self._at_rest(rest, doubt, look, normal)
+        for k in range(len(self.states) - 1):
+            ahead, F, Q = self._preintegrated(k, doubt.noise)
+            gap = self.states[k + 1].minus(ahead)[:N]
+            W = np.linalg.inv(Q)
+            # | gap + d_k+1 - F d_k |^2 by W
+            D[k] += F.T @ W @ F
+            D[k + 1] += W
+            L[k] = -W @ F
+            b[k] += F.T @ W @ gap
+            b[k + 1] -= W @ gap
+            self._attitude(k + 1, normal)
+        return normal
+
+    def _preintegrated(self, k: int, noise: Noise) -> tuple[Nominal, Array, Array]:
+        x, last, F, Q = self.states[k], self.at[k], np.eye(N), np.zeros((N, N))
+        for sample in self.between[k]:
+            step = np.eye(N)
+            step[POSE, MOVING] = transition(x, last, sample)
+            F, Q = step @ F, step @ Q @ step.T
+            Q.flat[:: N + 1] += noise.growth(last, sample)[:N]
+            x, last = integrated(x, last, sample), sample
+        Q.flat[:: N + 1] += FLOOR
+        return x, F, Q
+
+    def _at_rest(self, at_rest: Rest, doubt: MapPriors, look: GateAppearance, normal: "ChainNormal") -> None:
+        """Add the priors of the first state: the pad, mean readings at rest, the camera and the appearance of gates."""
+        x, noise, D, b = self.states[0], doubt.noise, normal.D, normal.b
+        imu = noise.imu
+        accel, gyro = at_rest.mean
+        sigma, known = np.zeros(N), column("prior", noise.states)
+        sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, doubt.pad_rad
+        sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
+        sigma[S_A], sigma[S_G], sigma[EDGE_PX] = known[S_A], known[S_G], look.edge_offset_px
+        sigma[[ACCEL_DELAY, TILT, DELAY]] = known[[ACCEL_DELAY, TILT, DELAY]]
+        W = np.diag(sigma**-2.0)
+        D[0] += W
+        b[0] -= W @ x.minus(self._pad())[:N]
+        rest, R = measurements.at_rest(accel, gyro, at_rest.samples, imu)
+        r, H = rest(x)
+        weighted = np.linalg.solve(R, H[:, :N])
+        D[0] += H[:, :N].T @ weighted
+        b[0] += weighted.T @ r
+        if self.has_attitudes:
+            self._attitude(0, normal)
+        else:  # yaw: the rotation about the world's vertical, in body axes
+            down_b = -np.asarray(accel) / np.linalg.norm(accel)
+            D[0][THETA, THETA] += np.outer(down_b, down_b) / NORTH_SIGMA**2
+
+    def _pad(self) -> Nominal:
+        """Return the first guess of the state at rest."""
+        accel, gyro = rest_of(self.flight).mean
+        received = self.flight.attitude_before(self.flight.released) if self.has_attitudes else None
+        q = levelled(accel) if received is None else np.array(received.q_wb)
+        return Nominal.at(self.states[0].t, np.zeros(3), np.zeros(3), q, b_g=gyro)
+
+    def _attitude(self, k: int, normal: "ChainNormal") -> None:
+        """Add the newest attitude received before state k."""
+        x, omega = self.states[k], self.omega(k)
+        received = self.flight.attitude_before(x.t)
+        if received is None or x.t - received.t > FRESH_S:
+            return
+        q = product(received.q_wb, exp(omega * (x.t - received.t)))
+        w = 1 / (ATTITUDE_SIGMA**2 + measurements.STAMP_SIGMA_S**2 * float(omega @ omega))
+        lean = exp(x[LEAN])
+        by_theta, r = matrix(lean).T, log(product(conjugate(product(x.q_wb, lean)), q))
+        normal.D[k][THETA, THETA] += w * by_theta.T @ by_theta
+        normal.b[k][THETA] += w * by_theta.T @ r
+        normal.with_lean[k][THETA] += w * by_theta.T
+        normal.by_lean[:] += w * np.eye(3)
+        normal.of_lean[:] += w * r
+
+
+class ChainNormal(NamedTuple):
+    """Normal equations of K states, and of the tilt error of the received attitudes (with a Jacobian of 1 to first order)."""
+
+    D: Array  # (K, N, N) diagonal blocks
+    L: Array  # (K - 1, N, N) blocks below the diagonal
+    b: Array  # (K, N) right-hand sides
+    with_lean: Array  # (K, N, 3)
+    by_lean: Array  # (3, 3)
+    of_lean: Array  # (3,) right-hand side
+
+    @classmethod
+    def zero(cls, K: int) -> "ChainNormal":
+        """Return zero equations of K states."""
+        of_states = np.zeros((K, N, N)), np.zeros((K - 1, N, N)), np.zeros((K, N))
+        return cls(*of_states, np.zeros((K, N, 3)), np.zeros((3, 3)), np.zeros(3))
+
+
+def first_guess(
+    flight: LoggedFlight, camera: Camera, opening_m: float, look: GateAppearance, most: int
+) -> tuple[StateChain, LandmarkEstimator]:
+    """Return the chain, and the gates from the explorer's filter; at most `most` images are used, evenly spread."""
+    front = LandmarkEstimator(camera, opening_m, look)
+    spacing = (flight.readings[-1].t - flight.released) / most
+    times = [sample.t for sample in flight.readings]
+    _, gyro = rest_of(flight).mean
+    states, images, released = [], [], False
+    for event in flight.events:
+        if not released and isinstance(event, Imu) and event.t > flight.released:
+            front.release()
+            released = True
+            states.append(_nominal(front.state(), gyro))
+        if isinstance(event, Imu):
+            front.imu(event)
+        elif isinstance(event, Attitude):
+            front.attitude(event)
+        elif released:
+            front.see(event.t, event.detections)
+            late, state = event.t - max(states[-1].t, times[0]), front.at(event.t)
+            if state is not None and event.detections and late > max(spacing, 1e-3) and event.t < times[-1]:
+                states.append(_nominal(state, gyro))
+                images.append(event)
+    at, between = _spread(flight, [x.t for x in states])
+    chain = StateChain(flight, tuple(states), at, between, tuple(images), bool(flight.attitudes))
+    return chain, front
+
+
+def _nominal(s: State, gyro_bias: Array) -> Nominal:
+    return Nominal.at(s.t, s.p_wb, s.v_w, s.q_wb, b_g=gyro_bias)
+
+
+def _spread(
+    flight: LoggedFlight, times: list[float]
+) -> tuple[tuple[ImuReading, ...], tuple[tuple[ImuReading, ...], ...]]:
+    """Return the readings at the times of the states, interpolated, and those after each up to the next."""
+    readings = flight.readings
+    stamps = np.array([sample.t for sample in readings])
+
+    def reading_at(t: float) -> ImuReading:
+        k = int(np.searchsorted(stamps, t, side="right"))
+        if k == 0:
+            return ImuReading(t, readings[0].accel, readings[0].gyro)
+        return readings[k - 1].until(readings[min(k, len(readings) - 1)], t) if k < len(readings) else readings[-1]
+
+    at = tuple(reading_at(t) for t in times)
+    ends = [*at[1:], readings[-1]]
+    between = []
+    for a, b in zip(at, ends, strict=True):
+        inside = [
+            sample for sample in readings[np.searchsorted(stamps, a.t) : np.searchsorted(stamps, b.t)] if a.t < sample.t
+        ]
+        between.append((*inside, b) if b.t > a.t else ())
+    return at, tuple(between)
+
+
+def solve(D: Array, L: Array, right: Array) -> Array:
+    """Solve the block tridiagonal system with diagonal blocks D (K, N, N), L (K - 1, N, N) below, for right sides (K N, M)."""
+    from scipy.linalg import cho_solve_banded, cholesky_banded  # slow to load, and only needed for maps
+
+    K = len(D)
+    band = np.zeros((BAND, K * N))
+    for i in range(N):
+        for j in range(N):
+            if i >= j:
+                band[i - j, j::N] = D[:, i, j]
+            band[N + i - j, j : (K - 1) * N : N] = L[:, i, j]
+    return cho_solve_banded((cholesky_banded(band, lower=True), True), right)
+
+
+def diagonal_of_inverse(D: Array, L: Array) -> Array:
+    """Return the diagonal blocks (K, N, N) of the inverse of that matrix: the covariances of a smoother."""
+    pivots, inverse, gains = [D[0]], np.empty_like(D), []
+    for below, diagonal in zip(L, D[1:], strict=True):
+        gains.append(np.linalg.solve(pivots[-1], below.T))
+        pivots.append(diagonal - below @ gains[-1])
+    inverse[-1] = np.linalg.inv(pivots[-1])
+    for k in range(len(L) - 1, -1, -1):
+        inverse[k] = np.linalg.inv(pivots[k]) + gains[k] @ inverse[k + 1] @ gains[k].T
+    return inverse

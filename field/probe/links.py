@@ -1,0 +1,312 @@
+"""Raw links: messages as on the wire, with their time of arrival; no convention is applied.
+
+The raw link: messages as on the wire, with their time of arrival. No convention is applied.
+
+Raw links over UDP: in real time, and with a simulator in lock-step.
+"""
+
+import contextlib
+import math
+import select
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pymavlink.dialects.v20 import common as dialect
+
+from gate_racer.link.mavlink import CLIENT, Counters, Framing, SigningKey
+from gate_racer.link.messages import ARM_COMMAND, RaceStatus, TrackMap, VideoFrame
+from gate_racer.link.race import RaceReader
+from gate_racer.link.sockets import LARGEST_DATAGRAM, Address, LinkError, Peer, bind_udp
+from gate_racer.link.video import HEADER, Reassembler
+
+HEARTBEAT_S = 0.25  # s between heartbeats
+TIMESYNC_S = 0.5  # s between requests
+ARM_S = 0.5  # s between arm commands
+POLL_S = 0.05  # s
+AFTER_GO_S = 0.4  # s of listening after GO, to see whether it disarms
+GROUND_STATION, NO_AUTOPILOT = dialect.MAV_TYPE_GCS, dialect.MAV_AUTOPILOT_INVALID
+HANDSHAKE, RACE = "DATA_TRANSMISSION_HANDSHAKE", "ENCAPSULATED_DATA"
+
+
+@dataclass
+class ReceivedMessages:
+    """Messages received in an interval. Times of arrival in s of the local clock."""
+
+    seconds: float
+    messages: dict[str, list[tuple[float, Any]]] = field(default_factory=dict)  # by type: arrival, pymavlink message
+    images: list[tuple[float, int, int]] = field(default_factory=list)  # arrival of a last chunk, frame_id, sim_time_ns
+    frames: list[tuple[float, VideoFrame]] = field(default_factory=list)  # newest complete frames
+    race: list[tuple[float, RaceStatus]] = field(default_factory=list)
+    map: tuple[float, TrackMap] | None = None
+    armed_early: bool | None = None  # arming succeeded before a start was published; None: not tried
+    chunk_bytes: int = 0
+    malformed: int = 0
+    components: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    def __getitem__(self, kind: str) -> list[tuple[float, Any]]:
+        return self.messages.get(kind, [])
+
+    @property
+    def go(self) -> bool:
+        """Whether a start that was announced has passed; True as well if no race is reported."""
+        statuses = [status for _, status in self.race]
+        return not statuses or (statuses[-1].go and any(not status.go for status in statuses))
+
+
+class RawLink(ABC):
+    """One end of a raw link. The simulator is the sender of the first HEARTBEAT, see `link.sockets`; nothing is sent before."""
+
+    FRAMES_KEPT = 3
+    times_images = True  # arrivals show the latency of images
+
+    def __init__(self, peer: Address | None = None, key: SigningKey | None = None) -> None:
+        """Create it; `peer`: required address, as from `link.sockets.parse_peer`; with a key all messages must be signed."""
+        self._counters = Counters()
+        self._framing = Framing(*CLIENT, self._counters, key)
+        self._race, self._images = RaceReader(), Reassembler()
+        self._peer = Peer(*(peer or ("", 0)))
+        self.target = (1, 0)
+        self._heartbeat_t = self._timesync_t = self._arm_t = -math.inf  # s, last of each sent
+
+    @property
+    def peer(self) -> Address | None:
+        """The simulator's address, once known."""
+        return self._peer.address
+
+    @abstractmethod
+    def now(self) -> float:
+        """Return the time of the local clock that stamps arrivals, s."""
+
+    @abstractmethod
+    def poll(
+        self, received: ReceivedMessages, timeout_s: float = POLL_S
+    ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
+        """Receive into `received`, and return the new messages and complete images with their times of arrival."""
+
+    @abstractmethod
+    def _transmit(self, datagram: bytes, peer: Address) -> None: ...
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """The local address for MAVLink."""
+
+    def keep_alive(self, now: float) -> None:
+        """Send heartbeats and TIMESYNC requests."""
+        if now - self._heartbeat_t > HEARTBEAT_S:
+            self._heartbeat_t = now
+            self.send(dialect.MAVLink_heartbeat_message(GROUND_STATION, NO_AUTOPILOT, 0, 0, 0, 3))
+        if now - self._timesync_t > TIMESYNC_S:
+            self._timesync_t = now
+            self.send(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
+
+    def send(self, message: Any) -> None:
+        """Send a pymavlink message to the simulator, if known."""
+        if self.peer is not None:
+            self._transmit(self._framing.pack(message), self.peer)
+
+    def arm(self, now: float, arm: bool = True) -> None:
+        """Arm, with repeats at intervals; or disarm at once."""
+        if not arm or now - self._arm_t > ARM_S:
+            self._arm_t = now
+            parameters = (float(arm), *[0.0] * 6)
+            self.send(dialect.MAVLink_command_long_message(*self.target, ARM_COMMAND, 0, *parameters))
+
+    def _arrival(self, messages: list[Any]) -> float:
+        """Return the time of arrival of messages, on the local clock."""
+        return self.now()
+
+    def _messages(self, received: ReceivedMessages, data: bytes, sender: Address) -> list[tuple[float, Any]]:
+        """Return the simulator's messages in a MAVLink datagram."""
+        if not self._peer.may_speak(sender):
+            return []
+        unpacked = [packet for packet in self._framing.unpack(data) if self._peer.admits(packet, sender, self.now())]
+        now = self._arrival(unpacked)
+        messages = [(now, message) for message in unpacked]
+        received.malformed = self._counters.malformed
+        for _, message in messages:
+            self.target = message.get_srcSystem(), message.get_srcComponent()
+            received.messages.setdefault(message.get_type(), []).append((now, message))
+            received.components[self.target] += 1
+            if message.get_type() == HANDSHAKE:
+                self._race.handshake(message)
+            elif message.get_type() == RACE and isinstance(news := self._race.read(message, now), RaceStatus):
+                received.race.append((now, news))
+            elif message.get_type() == RACE and isinstance(news, TrackMap):
+                received.map = (now, news)
+        return messages
+
+    def _image(self, received: ReceivedMessages, now: float, data: bytes) -> list[tuple[float, VideoFrame]]:
+        """Return the image that a datagram of the video stream completes."""
+        if len(data) >= HEADER.size:
+            frame_id, chunk_id, total, _, payload, stamp_ns = HEADER.unpack_from(data)
+            received.chunk_bytes = max(received.chunk_bytes, payload)
+            if chunk_id == total - 1:
+                received.images.append((now, frame_id, stamp_ns))
+        frame = self._images.feed(data)
+        if frame is None:
+            return []
+        received.frames = [*received.frames[1 - self.FRAMES_KEPT :], (now, frame)]
+        return [(now, frame)]
+
+
+def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -> ReceivedMessages:
+    """Wait for a first message, then record everything for `seconds`. Sends heartbeats and TIMESYNC only.
+
+    Args:
+        to_fly: wait for the start of an announced race, at most wait_s longer, and arm while
+            there is a race without a start yet, to test whether its start disarms
+
+    Raises:
+        LinkError: no message arrived in time.
+    """
+    received, begin = ReceivedMessages(seconds), link.now()
+    while link.peer is None:
+        if link.now() - begin > wait_s:
+            raise LinkError(f"no MAVLink within {wait_s:g} s on {link.address}: is the simulator in a race?")
+        link.poll(received)
+    received.images.clear()
+    begin = link.now()
+    go_t = math.inf
+    while (now := link.now()) < begin + seconds or (
+        to_fly and now < go_t + AFTER_GO_S and now < begin + seconds + wait_s
+    ):
+        link.poll(received)
+        go_t = min(go_t, now) if received.go else math.inf
+        link.keep_alive(now)
+        if to_fly and received.race and received.race[-1][1].start is None:
+            received.armed_early = bool(received.armed_early)
+            link.arm(now)
+        if received.armed_early is False and received["HEARTBEAT"] and is_armed(received["HEARTBEAT"][-1][1]):
+            received.armed_early = True
+    received.seconds = now - begin
+    return received
+
+
+def is_armed(heartbeat: Any) -> bool:
+    """Return whether a HEARTBEAT reports the vehicle armed."""
+    return bool(heartbeat.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED)
+
+
+SILENT_S = 10.0  # s of silence, after which a simulator in lock-step counts as lost
+
+
+class UdpRawLink(RawLink):
+    """Raw link in real time."""
+
+    def __init__(self, mavlink: Address, video: Address, peer: Address | None = None, key: SigningKey | None = None):
+        """Bind both sockets; `peer` and `key` as for `RawLink`. Raises LinkError when a port is in use."""
+        super().__init__(peer, key)
+        self._link = bind_udp(*mavlink)
+        try:
+            self._video = bind_udp(*video)
+        except LinkError:
+            self._link.close()
+            raise
+        for bound in (self._link, self._video):
+            bound.setblocking(False)
+
+    def __enter__(self) -> "UdpRawLink":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._link.close()
+        self._video.close()
+
+    def now(self) -> float:
+        """Return the local monotonic time, s."""
+        return time.monotonic()
+
+    @property
+    def address(self) -> str:
+        """Bound address of the MAVLink socket, HOST:PORT."""
+        host, port = self._link.getsockname()[:2]
+        return f"{host}:{port}"
+
+    def poll(
+        self, received: ReceivedMessages, timeout_s: float = POLL_S
+    ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
+        """Wait up to timeout_s (s); record and return the messages and images received, with times of arrival, s."""
+        select.select([self._link, self._video], [], [], timeout_s)
+        messages = [one for data, sender in _all(self._link) for one in self._messages(received, data, sender)]
+        frames = [one for data in self._video_datagrams() for one in self._image(received, self.now(), data)]
+        return messages, frames
+
+    def _video_datagrams(self) -> Iterator[bytes]:
+        """Yield the datagrams from the simulator's host."""
+        for data, sender in _all(self._video):
+            if self.peer is None or sender[0] == self.peer[0]:
+                yield data
+
+    def _transmit(self, datagram: bytes, peer: Address) -> None:
+        with contextlib.suppress(OSError):  # UDP may lose it
+            self._link.sendto(datagram, peer)
+
+
+class LockstepRawLink(UdpRawLink):
+    """Raw link to a simulator whose time stands until every IMU sample is answered (`race-sim --lockstep`), on its clock.
+
+    Images arrive with the tick of their exposure, and are delivered after their nominal latency.
+    """
+
+    times_images = False
+
+    def __init__(
+        self,
+        mavlink: Address,
+        video: Address,
+        physics_hz: float,
+        latency_s: float,
+        peer: Address | None = None,
+        key: SigningKey | None = None,
+    ):
+        """Bind both sockets, as `UdpRawLink`. Raises LinkError when a port is in use."""
+        super().__init__(mavlink, video, peer, key)
+        self._physics_hz, self._latency_s = physics_hz, latency_s
+        self._t, self._stamp_ms = 0.0, -1  # newest sample: its tick, and its stamp
+        self._coming: deque[tuple[float, bytes]] = deque()  # image datagrams and their times of delivery
+
+    def now(self) -> float:
+        """Return the simulator's time, s."""
+        return self._t
+
+    def poll(
+        self, received: ReceivedMessages, timeout_s: float = POLL_S
+    ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
+        """Return all messages up to the next IMU sample. Raises LinkError when none arrives."""
+        if self._stamp_ms >= 0:  # answers the last sample, after all commands were sent
+            self.send(dialect.MAVLink_system_time_message(0, self._stamp_ms))
+        begin = time.monotonic()
+        messages: list[tuple[float, Any]] = []
+        while not any(message.get_type() == "HIGHRES_IMU" for _, message in messages):
+            if time.monotonic() - begin > SILENT_S:
+                raise LinkError(f"no simulator in lock-step within {SILENT_S:g} s on {self.address}")
+            select.select([self._link], [], [], timeout_s)
+            messages += [one for data, sender in _all(self._link) for one in self._messages(received, data, sender)]
+        self._coming += [(self._t + self._latency_s, data) for data in self._video_datagrams()]
+        frames: list[tuple[float, VideoFrame]] = []
+        while self._coming and self._coming[0][0] <= self._t:
+            frames += self._image(received, *self._coming.popleft())
+        return messages, frames
+
+    def _arrival(self, messages: list[Any]) -> float:
+        """Return the tick that sent the newest IMU sample."""
+        for message in messages:
+            if message.get_type() == "HIGHRES_IMU":
+                self._stamp_ms = round(message.time_usec * 1e-3)
+                self._t = math.ceil(message.time_usec * 1e-6 * self._physics_hz - 1e-3) / self._physics_hz
+        return self._t
+
+
+def _all(bound: socket.socket) -> Iterator[tuple[bytes, Address]]:
+    """Yield the available datagrams and their senders."""
+    while True:
+        try:
+            yield bound.recvfrom(LARGEST_DATAGRAM)
+        except OSError:  # all is read, or an error report of an earlier datagram without receiver
+            return

@@ -1,0 +1,328 @@
+"""The client: sockets of the requested sensors, and flight by one of the cameras.
+
+The client's sockets: request RflySim3D's sensors and receive them, each on the port of its entry.
+
+Flight by a camera of RflySim: the URL `rflysim://HOST:PORT?config=Config.json`, and its images as from `link.udp`.
+"""
+
+import contextlib
+import ipaddress
+import math
+import select
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from time import monotonic
+from urllib.parse import parse_qsl, urlsplit
+
+from gate_racer.common.config import ConfigError
+from gate_racer.common.errors import say
+from gate_racer.link.messages import VideoFrame
+from gate_racer.link.rflysim.config import camera_of, load_sensors, looks_like_radians
+from gate_racer.link.rflysim.copter import CLEAR_COMMAND, encode_command
+from gate_racer.link.rflysim.desk import RequestSocket
+from gate_racer.link.rflysim.payloads import CloudLayout, image_file
+from gate_racer.link.rflysim.request import FLYABLE, REQUEST_PORT, RGB, SENSORS, MalformedError, SensorRequest
+from gate_racer.link.rflysim.stream import (
+    RateLimitedReporter,
+    ReassembledStream,
+    Sample,
+    Stream,
+    StreamCounters,
+    StreamHealth,
+    Tell,
+)
+from gate_racer.link.sockets import ANYWHERE, Address, LinkError, drain, parse_address
+from gate_racer.vehicle.camera import Camera
+
+BUFFER_BYTES = 8 << 20  # bytes, the kernel's receive buffer: some frames of the largest sensors (chosen)
+ASK_S = 1.0  # s between requests to a silent sensor
+SILENCE_S, SILENT_FRAMES = 0.5, 5  # s and frame periods without a frame, after which a sensor is silent
+NO_ANSWER_S = 3.0  # s of unanswered requests, after which they are reported
+LAPSES = 3  # interruptions of a sensor, after which another client is suspected
+UPDATES = 2  # repeats of a changed request: nothing acknowledges it
+
+
+def to_stderr(line: str) -> None:
+    """Print a line to stderr; continue if stderr is closed."""
+    say(line, sys.stderr)
+
+
+class SensorSocket(RequestSocket):
+    """One bound port and the request that starts its sensor."""
+
+    def __init__(self, sensor: SensorRequest, server: Address, tell: Tell = to_stderr, host: str = ANYWHERE):
+        """Bind the port. Raises LinkError when the port is in use or the server's name is unknown."""
+        super().__init__(server, sensor.port, host)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+        self._sensor, self._request = sensor, sensor.encode()
+        # A server addressed by multicast answers from its own address.
+        self._anyone = ipaddress.ip_address(self.server[0]).is_multicast
+        self.foreign = 0
+        self._say = RateLimitedReporter(
+            tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}"
+        )
+        self._received = self._requested = -math.inf
+        self._silent_since: float | None = None  # start of unanswered requests
+        self._repeats = self._lapses = 0
+        self.ask(time.monotonic())
+
+    def ask(self, now: float) -> None:
+        """Request the sensor at intervals while it is silent or was changed; call often."""
+        patience_s = max(SILENCE_S, SILENT_FRAMES / max(self._sensor.rate_hz, 1))
+        silent = now - self._received > patience_s
+        if silent and self._silent_since is None:
+            self._silent_since = now
+            self._count_lapse()
+        if (silent or self._repeats) and now - self._requested >= ASK_S:
+            self._requested = now
+            self._repeats = max(self._repeats - 1, 0)
+            self._send(self._request)
+            if silent and self._silent_since is not None and now - self._silent_since >= NO_ANSWER_S:
+                self._complain()
+
+    def _count_lapse(self) -> None:
+        self._lapses += self._received > -math.inf
+        if self._lapses >= LAPSES:
+            self._say("lapses", f"the stream stops repeatedly: another client may request SeqID {self._sensor.seq_id}")
+
+    def _complain(self) -> None:
+        host, port = self.server
+        if self._received > -math.inf:
+            self._say("stopped", f"no more frames from {host}:{port}; requests continue")
+        else:
+            self._say(
+                "no answer",
+                f"no answer from {host}:{port}: is RflySim3D running, and did it reject this sensor? requests continue",
+            )
+
+    def received(self, now: float) -> None:
+        """Record a frame of the sensor."""
+        self._received, self._silent_since = now, None
+
+    def update(self, sensor: SensorRequest) -> None:
+        """Request the same sensor with other parameters.
+
+        Raises:
+            ValueError: the sensor or the port differs.
+        """
+        before = self._sensor
+        if (sensor.seq_id, sensor.type_id, sensor.port) != (before.seq_id, before.type_id, before.port):
+            raise ValueError(f"sensor {before.seq_id}: SeqID, TypeID and port must stay the same")
+        self._sensor, self._request = sensor, sensor.encode()
+        self._repeats, self._requested = UPDATES, time.monotonic()
+        self._send(self._request)
+
+    def drain(self, timeout_s: float) -> Iterator[tuple[bytes, Address, float]]:
+        """Yield the datagrams of the server's host, with sender and time of reception."""
+        for datagram, sender, received in drain(self.socket, timeout_s, self._failed):
+            if self._anyone or sender[0] == self.server[0]:
+                yield datagram, sender, received
+            else:
+                self.foreign += 1
+
+    def close(self) -> None:
+        """Release the sensor and the port. RflySim3D releases all sensors; clients that still need one request it again."""
+        self._send(encode_command(CLEAR_COMMAND))
+        super().close()
+
+
+class SensorReceiver:
+    """Receiver of all sensors of a Config.json."""
+
+    def __init__(
+        self,
+        sensors: tuple[SensorRequest, ...],
+        server: Address,
+        tell: Tell = to_stderr,
+        layout: CloudLayout | None = None,
+    ):
+        """Bind the ports. Raises LinkError when a port is in use."""
+        self.streams = [Stream(sensor, tell, layout) for sensor in sensors]
+        self._sockets: list[SensorSocket] = []
+        try:
+            self._sockets += (SensorSocket(sensor, server, tell) for sensor in sensors)
+        except LinkError:
+            self.close()
+            raise
+
+    def receive(self, timeout_s: float) -> list[tuple[Sample, float]]:
+        """Return the samples completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
+        samples = []
+        select.select([endpoint.socket for endpoint in self._sockets], [], [], max(0.0, timeout_s))
+        for endpoint, stream in zip(self._sockets, self.streams, strict=True):
+            for datagram, sender, received in endpoint.drain(0.0):
+                sample = stream.feed(datagram, (sender, endpoint.port), received)
+                if sample is not None:
+                    endpoint.received(received)
+                    samples.append((sample, received))
+            endpoint.ask(time.monotonic())
+        return samples
+
+    def update(self, sensor: SensorRequest) -> None:
+        """Change a sensor's parameters while it sends: size, rate, field of view, mount, ...
+
+        Raises:
+            ValueError: no sensor has that SeqID, TypeID and port.
+        """
+        for endpoint, stream in zip(self._sockets, self.streams, strict=True):
+            if stream.sensor.seq_id == sensor.seq_id:
+                endpoint.update(sensor)
+                stream.update(sensor)
+                return
+        raise ValueError(f"no sensor has SeqID {sensor.seq_id}")
+
+    def health(self, seq_id: int) -> StreamHealth:
+        """Return the stream health of a sensor of the configuration."""
+        return next(stream.health for stream in self.streams if stream.sensor.seq_id == seq_id)
+
+    def report(self, now: float) -> list[str]:
+        """Return a line for each sensor on the state of its stream."""
+        lines = []
+        for endpoint, stream in zip(self._sockets, self.streams, strict=True):
+            stream.counters.foreign = endpoint.foreign
+            lost = {name: count for name, count in asdict(stream.counters).items() if count and name != "complete"}
+            state = stream.health.report(now, "frame", endpoint.server)
+            trouble = "".join(f", {count} {name}" for name, count in lost.items())
+            lines.append(f"sensor {stream.sensor.seq_id} on port {endpoint.port}: {state}{trouble}")
+        return lines
+
+    def __enter__(self) -> "SensorReceiver":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release all sensors and ports."""
+        for endpoint in self._sockets:
+            with contextlib.suppress(OSError):
+                endpoint.close()
+
+
+SCHEME = "rflysim"
+OPTIONS = ("config", "sensor", "angles")
+ANGLES = ("deg", "rad")
+EXAMPLE = f"{SCHEME}://127.0.0.1:{REQUEST_PORT}?config=Config.json"
+
+
+@dataclass(frozen=True)
+class Vision:
+    """Server, and the camera for flight."""
+
+    server: Address
+    sensor: SensorRequest
+    camera: Camera
+    warning: str = ""
+
+
+def parse_server(url: str) -> tuple[Address, dict[str, str]]:
+    """Parse address and options of `rflysim`, `rflysim://HOST:PORT` or `rflysim://HOST:PORT?NAME=VALUE&...`.
+
+    Raises:
+        LinkError: the text is none of these.
+    """
+    try:
+        parts = urlsplit(url if "://" in url else f"{url}://", allow_fragments=False)
+    except ValueError:  # unmatched brackets
+        raise LinkError(f"vision {url!r}: expected something like {EXAMPLE}") from None
+    if parts.scheme != SCHEME or parts.path not in ("", "/"):
+        raise LinkError(f"vision {url!r}: expected something like {EXAMPLE}")
+    # A file may have a + in its name.
+    options = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
+    return parse_address(parts.netloc or "127.0.0.1", REQUEST_PORT), options
+
+
+def parse_vision(url: str) -> Vision:
+    """Return the camera of a URL: `config` is a Config.json, `sensor` a SeqID (default: the first colour camera), `angles`
+    the unit of its SensorAngEular, deg or rad.
+
+    Raises:
+        UserError: malformed URL or file, or no camera suitable for flight.
+    """
+    server, options = parse_server(url)
+    for name in options:
+        if name not in OPTIONS:
+            raise LinkError(f"vision {url!r}: unknown option {name!r}; known: {', '.join(OPTIONS)}")
+    if not options.get("config"):
+        raise LinkError(f"vision {url!r}: no sensors given; expected something like {EXAMPLE}")
+    if options.get("angles", ANGLES[0]) not in ANGLES:
+        raise LinkError(f"vision {url!r}: angles: must be deg or rad")
+    path, radians = options["config"], options.get("angles") == "rad"
+    sensor = _chosen(load_sensors(path), options.get("sensor", ""), path)
+    try:
+        camera = camera_of(sensor, radians)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    small = looks_like_radians(sensor) and not radians
+    warning = (
+        f"{path}: sensor {sensor.seq_id}: SensorAngEular {sensor.euler} is assumed to be in degrees; or add &angles=rad"
+    )
+    return Vision(server, sensor, camera, warning if small else "")
+
+
+def _chosen(sensors: tuple[SensorRequest, ...], seq_id: str, path: str) -> SensorRequest:
+    cameras = [sensor for sensor in sensors if sensor.type_id in FLYABLE]
+    for sensor in cameras:
+        if seq_id in ("", str(sensor.seq_id)):
+            return sensor
+    for sensor in sensors:
+        if seq_id == str(sensor.seq_id):
+            name = SENSORS[sensor.type_id].name
+            raise ConfigError(f"{path}: sensor {seq_id} is a {name}, not a colour camera: TypeID must be {RGB}")
+    known = ", ".join(str(sensor.seq_id) for sensor in cameras) or "none"
+    raise ConfigError(f"{path}: no colour camera{' of SeqID ' + seq_id if seq_id else ''}; available: {known}")
+
+
+class VisionReceiver:
+    """Receiver of one camera, in place of `link.udp.VideoReceiver`."""
+
+    def __init__(self, vision: Vision, tell: Tell = to_stderr):
+        """Bind the port. Raises LinkError when the port is in use or the server is unknown."""
+        self._joined, self._endpoint = (
+            ReassembledStream(vision.sensor, tell),
+            SensorSocket(vision.sensor, vision.server, tell),
+        )
+        self.socket = self._endpoint.socket
+        self.address: Address = self.socket.getsockname()
+        self._frames = 0
+
+    def accept_only(self, host: str) -> None:
+        """Do nothing: images are accepted from the server's host only, wherever the telemetry comes from."""
+
+    @property
+    def counters(self) -> StreamCounters:
+        """Counters of the stream, with the datagrams of other hosts."""
+        self._joined.counters.foreign = self._endpoint.foreign
+        return self._joined.counters
+
+    def receive(self, timeout_s: float) -> list[tuple[VideoFrame, float]]:
+        """Return the frames completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
+        frames: list[tuple[VideoFrame, float]] = []
+        for datagram, sender, now in self._endpoint.drain(timeout_s):
+            payload = self._joined.feed(datagram, (sender, self.address[1]), now)
+            if payload is None:
+                continue
+            self._endpoint.received(now)
+            try:
+                data = image_file(payload.data, self._joined.sensor)
+            except MalformedError as error:
+                self._joined.unreadable(error)
+                continue
+            self._frames += 1
+            number = self._frames if payload.frame_id is None else payload.frame_id & 0xFFFFFFFF
+            frames.append((VideoFrame(payload.t, number, data), now))
+        self._endpoint.ask(monotonic())
+        return frames
+
+    def __enter__(self) -> "VisionReceiver":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the sensor and the port."""
+        self._endpoint.close()

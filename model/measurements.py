@@ -1,0 +1,59 @@
+"""Measurements other than corners: rest on the pad, attitude, position; each as residual function and covariance."""
+
+import numpy as np
+
+from gate_racer.model.kalman import MeasurementModel
+from gate_racer.model.states import B_A, B_G, EYE3, LEAN, S_A, THETA, N, Nominal, cross
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array, conjugate, log, matrix, product
+from gate_racer.vehicle.rotation import exp as turned
+from gate_racer.vehicle.vehicle import ImuParameters
+
+# Standard deviations of the position and velocity that a simulator sends, whose stamps are good to 1 ms (chosen).
+POSITION_SIGMA_M, VELOCITY_SIGMA_M_S = 0.02, 0.05
+
+
+ATTITUDE_SIGMA = 0.002  # rad, about each axis: telemetry is noise-free, but rounded and integrated in steps
+STAMP_SIGMA_S = 0.003  # s, of an attitude relative to the gyro, which may be half a step older
+VARIANCE_FLOOR = 1e-10  # (m/s^2)^2 and (rad/s)^2, least variance, for an IMU without noise
+
+
+def at_rest(accel: Array, gyro: Array, samples: int, imu: ImuParameters) -> tuple[MeasurementModel, Array]:
+    """Return the measurement of the biases by mean readings (3,) at rest, m/s^2 and rad/s, body FRD.
+
+    The accelerometer's mean observes its bias and the attitude error in common.
+    """
+
+    def measure(x: Nominal) -> tuple[Array, Array]:
+        up_b, gain = -matrix(x.q_wb).T @ [0.0, 0.0, GRAVITY], 1 / (1 - x[S_A])
+        H = np.zeros((6, N))
+        H[:3, THETA], H[:3, S_A] = gain[:, None] * cross(up_b), np.diag(gain**2 * up_b)
+        H[:3, B_A], H[3:, B_G] = EYE3, EYE3
+        return np.concatenate([accel - gain * up_b - x[B_A], gyro - x[B_G]]), H
+
+    noise = np.repeat([imu.accel_noise_m_s2, imu.gyro_noise_rad_s], 3) ** 2 / samples
+    return measure, np.diag(noise + VARIANCE_FLOOR)
+
+
+def attitude(q_measured: Array, later_s: float, omega: Array) -> tuple[MeasurementModel, Array]:
+    """Return the measurement by an attitude (4,) from `later_s` before the state, propagated by omega (3,) rad/s.
+
+    Its systematic error is a state: q_measured = q * exp(lean).
+    """
+    q_measured = np.array(product(q_measured, turned(omega * later_s)))
+
+    def measure(x: Nominal) -> tuple[Array, Array]:
+        lean, across = turned(x[LEAN]), cross(x[LEAN])
+        H = np.zeros((3, N))
+        # The Jacobian of exp on the right, to second order; that of the logarithm is 1, as residuals are small.
+        H[:, THETA], H[:, LEAN] = matrix(lean).T, EYE3 - 0.5 * across + across @ across / 6
+        return log(product(conjugate(product(x.q_wb, lean)), q_measured)), H
+
+    return measure, (ATTITUDE_SIGMA**2 + STAMP_SIGMA_S**2 * float(omega @ omega)) * EYE3
+
+
+def position(p_wb: Array, v_w: Array, later_s: float) -> tuple[MeasurementModel, Array]:
+    """Return the measurement by a position (3,) m and a velocity (3,) m/s, world NED, from `later_s` before the state."""
+    measured, H = np.concatenate([p_wb + later_s * v_w, v_w]), np.eye(6, N)
+    R = np.diag(np.repeat([POSITION_SIGMA_M, VELOCITY_SIGMA_M_S], 3) ** 2)
+    return lambda x: (measured - np.concatenate([x.p_wb, x.v_w]), H), R

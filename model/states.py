@@ -1,0 +1,288 @@
+"""States of the error-state model: layout, nominal state, initial covariance and process noise.
+
+Table of the states of the error-state filter, and its nominal state.
+
+An error is the true value minus the estimate, and theta with q = q_est * exp(theta) (Sola, "Quaternion kinematics for the
+error-state Kalman filter", 2017). State, error and covariance go by the same names: x[ACCEL_DELAY], cov[THETA, THETA].
+
+Initial covariance P0 and process noise Q of the error-state filter, both from the table of its states.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike
+
+from gate_racer.model.imu import ImuReading
+from gate_racer.model.rims import GateAppearance
+from gate_racer.vehicle.camera import CameraDoubt
+from gate_racer.vehicle.dynamics import layout
+from gate_racer.vehicle.rotation import Array, conjugate, log, matrix, product
+from gate_racer.vehicle.uncertainty import Doubt
+from gate_racer.vehicle.vehicle import ImuParameters
+
+GATES_KEPT = 6  # gates whose offsets are estimated at a time (chosen)
+XYZ = "x y z"
+EACH_GATE = " ".join(str(k) for k in range(GATES_KEPT))
+KNOWN = Doubt()
+
+
+class StateBlock(NamedTuple):
+    """One named block of the error state."""
+
+    axes: str
+    unit: str
+    about: str  # frame or definition
+    prior: float | tuple[float, ...] = 0.0  # standard deviation at the start; 0: set elsewhere, see `noise.prior`
+    walk: float = 0.0  # random walk, unit per root second
+    # Greatest correction whose linearisation error at corners 1 m away, f (dx / z)^2, is below 0.1 px.
+    linear: float = math.inf
+
+
+# Priors are the uncertainty of a team after one day with a simulator, see `vehicle.uncertainty`.
+STATES: dict[str, StateBlock] = {
+    "p": StateBlock(XYZ, "m", "position, world NED", KNOWN.pad_m, linear=0.02),
+    "v": StateBlock(XYZ, "m/s", "velocity, world NED", KNOWN.pad_m_s, KNOWN.accel_walk),
+    "theta": StateBlock(XYZ, "rad", "attitude, body FRD", walk=KNOWN.gyro_walk, linear=0.004),
+    # In addition to the vehicle file's standard deviations of both biases.
+    "b_a": StateBlock(XYZ, "m/s^2", "accelerometer bias, body FRD", KNOWN.accel_bias_m_s2, walk=0.001),
+    "b_g": StateBlock(XYZ, "rad/s", "gyro bias, body FRD", KNOWN.gyro_bias_rad_s, walk=0.0001),
+    "accel_delay": StateBlock("", "s", "age of the specific force at its time stamp", KNOWN.accel_delay_s),
+    "s_a": StateBlock(XYZ, "-", "relative excess of the accelerometer readings, body FRD", KNOWN.accel_scale),
+    "s_g": StateBlock(XYZ, "-", "relative excess of the gyro readings, body FRD", KNOWN.gyro_scale),
+    "tilt": StateBlock("", "rad", "tilt of the camera beyond its nominal tilt", KNOWN.tilt, walk=1e-4, linear=0.004),
+    "delay": StateBlock("", "s", "delay of the exposure after its time stamp", KNOWN.delay_s, walk=2e-4, linear=5e-4),
+    "edge_px": StateBlock("", "px", "outward offset of all edges in images", walk=0.02),
+    "gates": StateBlock(
+        " ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in "xyz"),
+        "m",
+        "offsets, world NED, of the gates in `GateOffsets` from the scaled map",
+        linear=0.02,
+    ),
+    "scale": StateBlock(
+        "", "-", "excess of the scale of the course over its map, about the pad", KNOWN.scale, linear=5e-4
+    ),
+    "edge_m": StateBlock(EACH_GATE, "m", "outward offsets of the edges of the gates in `GateOffsets`"),
+    # A rotated gate (1.5 deg on the map, one sigma) shows two opposite sides of its opening in different size.
+    "turn": StateBlock(
+        " ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in ("yaw", "pitch")),
+        "rad",
+        "rotations of the gates in `GateOffsets` from the map, about their own vertical and horizontal axis",
+    ),
+    "yaw": StateBlock("", "rad", "yaw of the camera to the right of its nominal yaw", KNOWN.yaw, 1e-4, 0.004),
+    "roll": StateBlock("", "rad", "roll of the camera clockwise from its nominal roll", KNOWN.roll, 1e-4, 0.004),
+    "focal": StateBlock(
+        "", "-", "share by which the focal length exceeds its nominal value", KNOWN.focal, linear=0.002
+    ),
+    "centre": StateBlock(
+        "u v", "px", "offset of the principal point from its nominal position", KNOWN.centre_px, linear=1.0
+    ),
+    "arm": StateBlock(XYZ, "m", "offset of the camera from its nominal position, body FRD", KNOWN.arm_m, linear=0.02),
+    # Prior: two sigma of the lean of autopilots' attitude filters in turns; the walk follows the turns of a lap.
+    "lean": StateBlock(
+        XYZ, "rad", "rotation of a measured attitude from the true one, body FRD", math.radians(1.0), 2e-3
+    ),
+    "radial": StateBlock("k1 k2", "-", "excess of the distortion over its nominal value", KNOWN.radial, linear=0.002),
+    "readout": StateBlock(
+        "", "s", "readout time from the first row of an image to its last", KNOWN.readout_s, linear=2e-3
+    ),
+}
+ERROR = layout(**{name: (block.axes, block.unit, block.about) for name, block in STATES.items()})
+P, V, THETA, B_A, B_G, S_A, S_G = (ERROR[name].at for name in ("p", "v", "theta", "b_a", "b_g", "s_a", "s_g"))
+GATES, EDGE_M, TURN = (ERROR[name].at for name in ("gates", "edge_m", "turn"))
+CENTRE, ARM, LEAN = (ERROR[name].at for name in ("centre", "arm", "lean"))
+RADIAL = ERROR["radial"].at
+ACCEL_DELAY, TILT, DELAY = (ERROR[name].at.start for name in ("accel_delay", "tilt", "delay"))
+EDGE_PX, SCALE = (ERROR[name].at.start for name in ("edge_px", "scale"))
+YAW, ROLL, FOCAL, READOUT = (ERROR[name].at.start for name in ("yaw", "roll", "focal", "readout"))
+POSE = slice(0, THETA.stop)  # errors propagated by others: position, velocity and attitude
+MOVING = slice(0, S_G.stop)  # these and the errors that drive them; the rest: camera, clocks and map
+N = ERROR.size
+# [b]x = (b CROSS) as a matrix (3, 3).
+CROSS = np.array([[0, 0, 0, 0, 0, -1, 0, 1, 0], [0, 0, 1, 0, 0, 0, -1, 0, 0], [0, -1, 0, 1, 0, 0, 0, 0, 0]], float)
+EYE3 = np.eye(3)
+
+
+def column(name: str, states: Mapping[str, StateBlock] = STATES) -> Array:
+    """Return `prior`, `walk` or `linear` (by `name`) of all states, (N,)."""
+    values = np.empty(N)
+    for block, part in ERROR.items():
+        values[part.at] = getattr(states[block], name)
+    return values
+
+
+def varied(**changes: dict[str, Any]) -> dict[str, StateBlock]:
+    """Return `STATES` with changes in some blocks, as in varied(focal={"prior": 0.0})."""
+    return STATES | {name: STATES[name]._replace(**values) for name, values in changes.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Nominal:
+    """Nominal state: an attitude, and all other states, each under the name of its error: x[B_A]."""
+
+    t: float  # s
+    q_wb: Array  # (4,) wxyz, body to world
+    values: Array  # (N,); the three of theta stay 0
+
+    @classmethod
+    def at(cls, t: float, p_wb: Array, v_w: Array, q_wb: Array, **others: ArrayLike) -> "Nominal":
+        """Return the state at position (3,) m and velocity (3,) m/s, world NED; others by their names in `STATES`, else 0."""
+        values = np.zeros(N)
+        values[P], values[V] = p_wb, v_w
+        for name, value in others.items():
+            values[ERROR[name].at] = value
+        return cls(t, np.asarray(q_wb, float), values)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.values[at]
+
+    @property
+    def p_wb(self) -> Array:
+        """Position (3,), m, world NED."""
+        return self.values[P]
+
+    @property
+    def v_w(self) -> Array:
+        """Velocity (3,), m/s, world NED."""
+        return self.values[V]
+
+    @property
+    def gates(self) -> Array:
+        """Gate offsets (GATES_KEPT, 3) m, world NED."""
+        return self.values[GATES].reshape(-1, 3)
+
+    @property
+    def turns(self) -> Array:
+        """Rotations (GATES_KEPT, 2) rad of the gates about their vertical and horizontal axes."""
+        return self.values[TURN].reshape(-1, 2)
+
+    def rates(self, reading: ImuReading) -> Array:
+        """Return the body rates (3,) rad/s of a reading, corrected by the estimated bias and scale."""
+        return np.asarray((1 - self[S_G]) * (reading.gyro - self[B_G]))
+
+    def plus(self, error: Array) -> "Nominal":
+        """Return this state corrected by an error (N,)."""
+        q = np.array(product(self.q_wb.tolist(), turn(*error[THETA].tolist())))
+        values = self.values + error
+        values[THETA] = 0.0
+        return Nominal(self.t, q / math.sqrt(q @ q), values)
+
+    def minus(self, other: "Nominal") -> Array:
+        """Return the error (N,) of another state with respect to this one: the inverse of `plus`."""
+        error = self.values - other.values
+        error[THETA] = log(product(conjugate(other.q_wb), self.q_wb))
+        return np.asarray(error)
+
+    def having(self, **others: ArrayLike) -> "Nominal":
+        """Return a copy with other values of the states named as in `STATES`."""
+        values = self.values.copy()
+        for name, value in others.items():
+            values[ERROR[name].at] = value
+        return replace(self, values=values)
+
+
+def turn(x: float, y: float, z: float) -> tuple[float, float, float, float]:
+    """Return the quaternion wxyz of a rotation vector (rad), in scalars."""
+    angle = math.sqrt(x * x + y * y + z * z)
+    s = math.sin(angle / 2) / angle if angle > 1e-9 else 0.5
+    return math.cos(angle / 2), s * x, s * y, s * z
+
+
+def cross(a: Array) -> Array:
+    """Return the cross-product matrix [a]x (3, 3)."""
+    x, y, z = a.tolist()
+    return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+
+
+PAD_SIGMA_TILT, PAD_SIGMA_YAW = KNOWN.pad_lean, KNOWN.pad_yaw  # rad
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviations: of the IMU's readings from the vehicle's file, of the states from their table."""
+
+    imu: ImuParameters
+    states: Mapping[str, StateBlock] = field(default_factory=lambda: STATES)
+    # See `vehicle.uncertainty` for quantity and unit of these.
+    between: float = KNOWN.between
+    misaligned: float = KNOWN.misaligned
+    map_m: float = KNOWN.map_m
+    map_turn: float = KNOWN.map_turn
+    coast_accel: float = 1.5  # m/s^1.5, of the model that bridges a telemetry gap (chosen)
+    coast_gyro: float = 0.15  # rad/s^0.5, likewise
+
+    @cached_property
+    def walks(self) -> Array:
+        """Growth of the variances per second, (N,)."""
+        return column("walk", self.states) ** 2
+
+    def growth(self, a: ImuReading, b: ImuReading) -> Array:
+        """Return the diagonal (N,) of Q from reading a to b. Velocity noise reaches the position with the next step.
+
+        A part dt of an interval h between two samples contributes its share dt / h of the whole variance.
+        """
+        dt = b.t - a.t
+        h = max(b.step, dt)
+        between = (self.between * h / dt) ** 2
+        q: Array = _growth(
+            dt, h, between, self.imu.accel_noise_m_s2**2, self.imu.gyro_noise_rad_s**2,
+            self.coast_accel**2 if b.predicted else 0.0, self.coast_gyro**2 if b.predicted else 0.0,
+            self.walks, a.accel, a.gyro, b.accel, b.gyro,
+        )  # fmt: skip
+        return q
+
+
+def of_camera(doubt: CameraDoubt | None) -> dict[str, StateBlock]:
+    """Return the table of states with the priors of a camera's calibration; `STATES` if `doubt` is None."""
+    if doubt is None:
+        return STATES
+    yaw, tilt, roll = np.radians([doubt.yaw_deg, doubt.tilt_deg, doubt.roll_deg]).tolist()
+    priors = {"yaw": yaw, "tilt": tilt, "roll": roll, "arm": doubt.position_m, "focal": doubt.focal}
+    priors |= {"centre": doubt.centre_px, "radial": (doubt.k1, doubt.k2)}
+    priors |= {"delay": doubt.delay_s, "readout": doubt.readout_s}
+    return varied(**{name: {"prior": sigma} for name, sigma in priors.items()})
+
+
+def doubt_in(cov: Array) -> CameraDoubt:
+    """Return the camera's standard deviations by a covariance (N, N); of several axes the greatest."""
+    sigma = np.sqrt(cov.diagonal())
+    yaw, tilt, roll = np.degrees(sigma[[YAW, TILT, ROLL]]).tolist()
+    position, centre, (k1, k2) = float(sigma[ARM].max()), float(sigma[CENTRE].max()), sigma[RADIAL].tolist()
+    delay, readout = sigma[[DELAY, READOUT]].tolist()
+    return CameraDoubt(yaw, tilt, roll, position, float(sigma[FOCAL]), centre, k1, k2, delay, readout)
+
+
+def prior(noise: Noise, look: GateAppearance, q_wb: Array) -> Array:
+    """Return P0 (N, N) on the pad at attitude q_wb (4,). Gates and their edges get theirs when first seen."""
+    imu, sigma = noise.imu, column("prior", noise.states)
+    sigma[B_A] = np.hypot(imu.accel_bias_m_s2, sigma[B_A])
+    sigma[B_G] = np.hypot(imu.gyro_bias_rad_s, sigma[B_G])
+    sigma[EDGE_PX] = look.edge_offset_px
+    cov = np.diag(sigma**2)
+    cov[THETA, THETA] = pad_attitude(noise, q_wb)
+    return cov
+
+
+def pad_attitude(noise: Noise, q_wb: Array) -> Array:
+    """Return the covariance (3, 3) rad^2 of the IMU's attitude on the pad, about its own axes."""
+    R_wb = matrix(q_wb)
+    doubt = R_wb.T @ np.diag([PAD_SIGMA_TILT, PAD_SIGMA_TILT, PAD_SIGMA_YAW]) ** 2 @ R_wb
+    return np.asarray(doubt + noise.misaligned**2 * EYE3)
+
+
+@njit(
+    "float64[::1](" + 7 * "float64, " + "float64[::1], float64[::1], float64[::1], float64[::1], float64[::1])",
+    cache=True,
+)
+def _growth(dt, h, between, accel, gyro, coast_accel, coast_gyro, walks, accel_a, gyro_a, accel_b, gyro_b):
+    """Return the diagonal (N,) of Q from variances; velocity begins at 3, attitude at 6."""
+    q, df, dw = dt * walks, accel_b - accel_a, gyro_b - gyro_a
+    for k in range(3):
+        q[3 + k] += dt * (h * (accel + between * (df @ df) / 3) + coast_accel)
+        q[6 + k] += dt * (h * (gyro + between * dw[k] ** 2) + coast_gyro)
+    return q

@@ -1,0 +1,337 @@
+"""The optimal-control problem of a controller: settings, two formulations over one model, and one form for all back-ends.
+
+The two formulations over one model: each owns its layouts, costs, limits, initial guess and law of progress.
+
+Tracking (Foehn et al.; Sun et al., T-RO 2022, eq. 14-19): all states of the plan, sampled by progress along it, are tracked.
+
+    minimise  sum_k |p - p_r|^2 + |2 vec(q_r^-1 q)|^2 + |v - v_r|^2 + |u - u_r|^2, weighted
+
+Contouring (MPCC; Romero et al., T-RO 2022; MPCC++, RSS 2024): progress along the plan is a state that the solver drives.
+
+    minimise  sum_k |e_contour|^2 + |e_lag|^2 + |pace_max - pace|^2 + |u - u_r|^2, weighted,
+    with each gate's opening as a soft constraint, and a terminal cost on the deviation from the plan's state.
+
+Settings of a controller, from its YAML file: formulation, horizon, weights and limits.
+
+The optimal-control problem of a controller, in one form for all back-ends: state, cost, constraints, limits.
+
+References and model parameters are stage parameters, so that one generated solver serves every vehicle, plan and set of weights.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import casadi as ca
+import numpy as np
+
+from gate_racer.common.config import load
+from gate_racer.common.errors import UserError
+from gate_racer.mpc import terms
+from gate_racer.mpc.model import step, unpack
+from gate_racer.mpc.reference import PlanProgress
+from gate_racer.mpc.solvers.solver import Solution
+from gate_racer.mpc.terms import NP, NR, REFERENCE, Stage, SymbolBlocks, Weights
+from gate_racer.vehicle.dynamics import RATES_U, RATES_X, Layout, layout
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
+
+NX, NU = RATES_X.size, RATES_U.size
+V_R, U_W, U_C = (REFERENCE[name].at for name in ("v", "u_w", "u_c"))
+THETA, PACE = (REFERENCE[name].at.start for name in ("theta", "pace"))
+V, W, C = (RATES_X[name].at for name in "vwc")
+
+
+def joined(first: Layout, second: Layout) -> Layout:
+    """Concatenate two layouts."""
+    fields = {}
+    for name, field in {**first, **second}.items():
+        suffixes = [column.removeprefix(name + "_") for column in field.columns if column != name]
+        fields[name] = (" ".join(suffixes), field.unit, field.frame)
+    return layout(**fields)
+
+
+class Formulation(ABC):
+    """Optimal-control formulation: states, inputs and costs; the vehicle's states and inputs come first."""
+
+    name: ClassVar[str]
+    x: ClassVar[Layout] = RATES_X
+    u: ClassVar[Layout] = RATES_U
+
+    @abstractmethod
+    def costs(self, w: terms.Weights) -> tuple[terms.Cost, ...]:
+        """Return the cost terms of the stages and of the end."""
+
+    def gate_corridor(self, w: terms.Weights) -> terms.GateCorridor | None:
+        """Return the soft constraint, or None."""
+        return None
+
+    def progress_after(self, s: Stage, dt: float) -> list[ca.SX]:
+        """Return the states beyond the vehicle's, dt (s) later."""
+        return []
+
+    def progress_input_limits(self, pace_change_max: float) -> list[float]:
+        """Return the largest magnitudes of the inputs beyond the vehicle's."""
+        return []
+
+    def initial(self, ahead: Array, progress: PlanProgress) -> Array:
+        """Return the initial state (x.size,) from the vehicle's predicted state (14,)."""
+        return ahead
+
+    def first_guess(self, rows: Array) -> tuple[Array, Array]:
+        """Return the initial guess, x (N + 1, x.size) and u (N, u.size), from the reference (N + 1, NR)."""
+        x, u = np.zeros((len(rows), self.x.size)), np.zeros((len(rows) - 1, self.u.size))
+        x[:, : V.stop], x[:, W], x[:, C] = rows[:, : V.stop], rows[:, U_W], rows[:, U_C]
+        u[:, :NU] = rows[:-1, U_W.start : U_C.stop]
+        return x, u
+
+    @abstractmethod
+    def stages(self, progress: PlanProgress, times: Array, last: Array | None) -> Array:
+        """Return the plan times (N + 1,), s, of the stages, which lie `times` (N + 1,), s, ahead.
+
+        Args:
+            last: (N + 1, x.size), the last solution; None for a cold start.
+        """
+
+    @abstractmethod
+    def drive(self, progress: PlanProgress, solution: Solution, row: Array, v_w: Array, dt: float) -> None:
+        """Update the pace over dt, s, from a solution, the plan's row (NR,) at the present progress and the velocity v_w (3,)."""
+
+
+def _input_costs(w: terms.Weights) -> tuple[terms.Cost, ...]:
+    """Return the costs of inputs and visibility, which both formulations share."""
+    return (
+        terms.Rates(w.rates),
+        terms.Thrust(w.thrust),
+        terms.RateTracking(w.rate_tracking),
+        terms.GateVisibility(w.gate_visibility),
+    )
+
+
+class Tracking(Formulation):
+    """Tracking of the plan's states, at a pace that follows the vehicle's."""
+
+    name = "tracking"
+
+    def costs(self, w: terms.Weights) -> tuple[terms.Cost, ...]:
+        return (
+            terms.Position(w.position),
+            terms.AttitudeError(w.attitude),
+            terms.Velocity(w.velocity),
+            *_input_costs(w),
+        )
+
+    def stages(self, progress: PlanProgress, times: Array, last: Array | None) -> Array:
+        return progress.theta + progress.pace * times
+
+    def drive(self, progress: PlanProgress, solution: Solution, row: Array, v_w: Array, dt: float) -> None:
+        progress.keep(row[V_R], v_w, dt)
+
+
+class Contouring(Formulation):
+    """Contouring control along the plan's line, at a pace chosen by the solver."""
+
+    name = "mpcc"
+    x: ClassVar[Layout] = joined(RATES_X, layout(theta=("", "s", "progress"), pace=("", "-", "d(progress)/dt")))
+    u: ClassVar[Layout] = joined(RATES_U, layout(u_pace=("", "1/s", "d(pace)/dt")))
+
+    def costs(self, w: terms.Weights) -> tuple[terms.Cost, ...]:
+        return (
+            terms.Contour(w.contour),
+            terms.Lag(w.lag),
+            terms.Progress(w.progress),
+            terms.AttitudeError(w.attitude),
+            terms.Velocity(w.velocity),
+            terms.PaceRate(w.pace_rate),
+            *_input_costs(w),
+        )
+
+    def gate_corridor(self, w: terms.Weights) -> terms.GateCorridor | None:
+        return terms.GateCorridor(w.gate_corridor, w.gate_corridor_price)
+
+    def progress_after(self, s: Stage, dt: float) -> list[ca.SX]:
+        theta, pace, pace_rate = s.x["theta"], s.x["pace"], s.u["u_pace"]
+        return [theta + dt * pace + dt**2 / 2 * pace_rate, pace + dt * pace_rate]
+
+    def progress_input_limits(self, pace_change_max: float) -> list[float]:
+        return [pace_change_max]
+
+    def initial(self, ahead: Array, progress: PlanProgress) -> Array:
+        return np.array([*ahead, progress.theta, progress.pace])
+
+    def first_guess(self, rows: Array) -> tuple[Array, Array]:
+        x, u = super().first_guess(rows)
+        x[:, NX:] = rows[:, [THETA, PACE]]
+        return x, u
+
+    def stages(self, progress: PlanProgress, times: Array, last: Array | None) -> Array:
+        if last is None:
+            return progress.theta + progress.pace * times
+        theta = last[:, NX]
+        return progress.theta + theta - theta[0]
+
+    def drive(self, progress: PlanProgress, solution: Solution, row: Array, v_w: Array, dt: float) -> None:
+        progress.drive(float(solution.x[0, NX + 1] + dt * solution.u[0, NU]))
+
+
+FORMULATIONS: dict[str, Formulation] = {one.name: one for one in (Contouring(), Tracking())}
+
+
+FOLDER = Path(__file__).parent
+CONTROLLERS = tuple(FORMULATIONS)
+SHARE_DIGITS = 3  # of a plan's share of thrust: optima exceed their bounds by rounding
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """Horizon of equal intervals."""
+
+    steps: int  # number of intervals N
+    step_s: float  # s
+
+    def __post_init__(self) -> None:
+        if self.steps < 2 or self.step_s <= 0:
+            raise ValueError("steps must be at least 2, step_s positive")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Contents of `mpc/<controller>.yaml`."""
+
+    controller: str
+    horizon: Horizon
+    weights: Weights
+    pace_max: float  # -, largest d(progress)/dt, 1 as planned
+    pace_change_max: float  # 1/s, largest rate of change of the pace
+    thrust_share: float  # -, largest commanded thrust over the vehicle's; the same margin is kept above zero
+    thrust_share_max: float  # -, likewise for plans that use more
+    headroom: float  # -, fraction of that thrust available for the plan's line; the rest is for feedback
+
+    def __post_init__(self) -> None:
+        if self.controller not in CONTROLLERS:
+            raise ValueError(f"controller must be one of {', '.join(CONTROLLERS)}")
+        if self.pace_max < 1 or self.pace_change_max <= 0:
+            raise ValueError("pace_max must be at least 1, pace_change_max positive")
+        if not all(0 < share <= 1 for share in (self.thrust_share, self.thrust_share_max, self.headroom)):
+            raise ValueError("thrust_share, thrust_share_max and headroom must lie in (0, 1]")
+
+    def granting(self, share: float) -> "Settings":
+        """Return the settings for a plan that uses this share of the vehicle's thrust."""
+        share = min(round(share, SHARE_DIGITS), self.thrust_share_max)
+        return replace(self, thrust_share=max(self.thrust_share, share))
+
+
+def load_settings(controller: str = "tracking") -> Settings:
+    """Load the settings of a controller by name, or from a YAML file.
+
+    Raises:
+        UserError: unknown controller, or a missing or malformed file.
+    """
+    if controller in CONTROLLERS:
+        return load(FOLDER / f"{controller}.yaml", Settings)
+    if not Path(controller).suffix:
+        raise UserError(f"no controller {controller!r}; known: {', '.join(CONTROLLERS)}")
+    return load(controller, Settings)
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """The problem as CasADi expressions."""
+
+    x: ca.SX
+    u: ca.SX
+    p: ca.SX
+    after: ca.SX  # successor of x, one step of the horizon later
+    y: ca.SX  # stage residual
+    y_end: ca.SX  # terminal residual
+    h: ca.SX  # soft constraints, -1 <= h <= 1, at every stage
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Optimal-control problem of a formulation with its settings."""
+
+    settings: Settings
+
+    @property
+    def formulation(self) -> Formulation:
+        """Formulation of the controller that the settings name."""
+        return FORMULATIONS[self.settings.controller]
+
+    @property
+    def name(self) -> str:
+        """Name of the formulation."""
+        return self.formulation.name
+
+    @property
+    def x(self) -> Layout:
+        """Layout of the state."""
+        return self.formulation.x
+
+    @property
+    def u(self) -> Layout:
+        """Layout of the input."""
+        return self.formulation.u
+
+    @cached_property
+    def gate_corridor(self) -> terms.GateCorridor | None:
+        """Soft constraint to the next opening, or None if the formulation has none."""
+        return self.formulation.gate_corridor(self.settings.weights)
+
+    @cached_property
+    def _vectors(self) -> tuple[ca.SX, ca.SX, ca.SX]:
+        """Symbols of state, input and stage parameters."""
+        return ca.SX.sym("x", self.x.size), ca.SX.sym("u", self.u.size), ca.SX.sym("p", NP)
+
+    @cached_property
+    def _stage(self) -> Stage:
+        x, u, p = self._vectors
+        return Stage(_blocks(self.x, x), _blocks(self.u, u), _blocks(REFERENCE, p), unpack(p[NR:]))
+
+    @cached_property
+    def symbols(self) -> Symbols:
+        """Model, residuals and constraints as expressions in state, input and stage parameters."""
+        (x, u, p), stage = self._vectors, self._stage
+        dt = self.settings.horizon.step_s
+        after = step(ca.vertsplit(x)[: RATES_X.size], ca.vertsplit(u), stage.model, dt)
+        after += self.formulation.progress_after(stage, dt)
+        y, y_end = (ca.vertcat(*(term.residual(stage) for term, _ in weighted)) for weighted in self._weighted)
+        h = self.gate_corridor.value(stage) if self.gate_corridor else ca.SX(0, 1)
+        return Symbols(x, u, p, ca.vertcat(*after), y, y_end, h)
+
+    @cached_property
+    def _weighted(self) -> tuple[list[tuple[terms.Cost, float]], list[tuple[terms.Cost, float]]]:
+        """Stage and terminal terms with their weights, without those of weight zero.
+
+        The terminal velocity is weighted towards the plan's, from which the rest of the race is known to be feasible.
+        """
+        end = self.settings.weights.end_velocity
+        stage = [(term, term.weight) for term in self.formulation.costs(self.settings.weights)]
+        last = [(term, max(end, w) if isinstance(term, terms.Velocity) else w) for term, w in stage if term.at_end]
+        return [pair for pair in stage if pair[1]], [pair for pair in last if pair[1]]
+
+    @cached_property
+    def weights(self) -> tuple[Array, Array]:
+        """Diagonals of the stage and the terminal weight matrix."""
+        stage, end = (
+            np.concatenate([np.full(term.residual(self._stage).numel(), weight) for term, weight in weighted])
+            for weighted in self._weighted
+        )
+        return stage, end
+
+    def input_limits(self, vehicle: Vehicle) -> tuple[Array, Array]:
+        """Return lower and upper bounds (u.size,) of the inputs.
+
+        Thrust keeps a margin to both of its limits: saturated rotors give no torque, so the rate loop would change the thrust
+        instead.
+        """
+        rate, share = np.array(vehicle.rate_max_rad_s), self.settings.thrust_share
+        least, most = max(vehicle.thrust_min, (1 - share) * vehicle.thrust_max), share * vehicle.thrust_max
+        pace = self.formulation.progress_input_limits(self.settings.pace_change_max)
+        return np.array([*-rate, least, *np.negative(pace)]), np.array([*rate, most, *pace])
+
+
+def _blocks(names: Layout, z: ca.SX) -> SymbolBlocks:
+    return {name: z[field.at] for name, field in names.items()}

@@ -1,1 +1,0 @@
-"""The optimal-control problems: their stages, terms, formulations and settings."""

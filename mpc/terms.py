@@ -1,0 +1,225 @@
+"""One stage of the horizon, and the cost and constraint terms that the optimal-control problem lists.
+
+One stage of the horizon: the layout of its reference, and its quantities as symbols.
+
+Cost and constraint terms of the optimal-control problem, which is a list of them.
+
+A `Cost` is a weighted squared residual; `GateCorridor` is a soft constraint -1 <= h <= 1 with a penalty on its violation.
+A weight has the unit of the inverse squared residual, given beside it in the YAML of the formulation.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import astuple, dataclass
+from typing import ClassVar
+
+import casadi as ca
+
+from gate_racer.mpc.model import PARAMETERS, ModelParameters, lifted, thrust_needed
+from gate_racer.vehicle.dynamics import layout
+from gate_racer.vehicle.rotation import conjugate, product, rotate
+
+REFERENCE = layout(
+    p=("x y z", "m", "position of the plan, world NED"),
+    q=("w x y z", "-", "attitude of the plan, body to world"),
+    v=("x y z", "m/s", "velocity of the plan, world NED"),
+    u_w=("x y z", "rad/s", "body rates of the plan"),
+    u_c=("", "m/s^2", "thrust of the plan"),
+    a=("x y z", "m/s^2", "acceleration of the plan, world NED"),
+    theta=("", "s", "progress, in plan time"),
+    pace=("", "-", "d(progress)/dt"),
+    target_pace=("", "-", "largest pace that the thrust limit allows"),
+    look=("x y z", "m", "centre of the next gate, world NED"),
+    gate=("x y z", "m", "centre of the opening of the gate corridor, world NED"),
+    across=("x y z", "1/m", "its horizontal axis over the half width available to the vehicle's centre"),
+    down=("x y z", "1/m", "its vertical axis over the half height available to it"),
+)
+# Stage parameters: the reference, then the model's parameters.
+NR, NP = REFERENCE.size, REFERENCE.size + PARAMETERS.size
+SymbolBlocks = dict[str, ca.SX]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of the horizon, symbolic: blocks of state, input and stage parameters by name, and the model's parameters."""
+
+    x: SymbolBlocks
+    u: SymbolBlocks
+    p: SymbolBlocks
+    model: ModelParameters
+
+    @property
+    def pace(self) -> ca.SX:
+        """d(progress)/dt: the state where the formulation has one, else the stage parameter."""
+        return self.x.get("pace", self.p["pace"])
+
+
+STILL_M_S = 0.5  # m/s, speed of the plan below which its direction fades to zero
+FALLING_M_S2 = 1.0  # m/s^2, thrust below which its direction fades to the plan's
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of the squared residuals; zero omits the term."""
+
+    rates: float  # 1/(rad/s)^2, input deviation from the plan's body rates
+    thrust: float  # 1/(m/s^2)^2, input deviation from the plan's thrust
+    attitude: float  # 1/rad^2
+    gate_visibility: float  # -, sine of the gate's azimuth from the camera
+    rate_tracking: float = 0.0  # 1/(rad/s)^2, commanded minus actual body rates
+    position: float = 0.0  # 1/m^2
+    velocity: float = 0.0  # 1/(m/s)^2
+    contour: float = 0.0  # 1/m^2
+    lag: float = 0.0  # 1/m^2
+    progress: float = 0.0  # -
+    pace_rate: float = 0.0  # s^2
+    end_velocity: float = 0.0  # 1/(m/s)^2, least weight of the terminal velocity
+    gate_corridor: float = 0.0  # -, quadratic penalty of the violation in half widths
+    gate_corridor_price: float = 0.0  # -, linear penalty of the violation in half widths
+
+    def __post_init__(self) -> None:
+        if min(astuple(self)) < 0:
+            raise ValueError("weights must not be negative")
+
+
+@dataclass(frozen=True)
+class Cost(ABC):
+    """Cost weight * |residual|^2 in every stage and, if `at_end`, at the end of the horizon."""
+
+    weight: float
+    at_end: ClassVar[bool] = True
+
+    @abstractmethod
+    def residual(self, s: Stage) -> ca.SX:
+        """Return the residual vector, in the unit of its quantity, whose weighted square is the cost."""
+
+
+class InputCost(Cost):
+    """Cost of the input, of which there is none at the end of the horizon."""
+
+    at_end = False
+
+
+def path(s: Stage) -> tuple[ca.SX, ca.SX]:
+    """Return the position error at the state's progress and the plan's direction there, the plan expanded to second order."""
+    ahead = s.x["theta"] - s.p["theta"]
+    error = s.x["p"] - (s.p["p"] + ahead * s.p["v"] + 0.5 * ahead**2 * s.p["a"])
+    v = s.p["v"] + ahead * s.p["a"]
+    return error, v / ca.sqrt(ca.sumsqr(v) + STILL_M_S**2)
+
+
+def thrust(s: Stage) -> ca.SX:
+    """Return the specific thrust (3,), m/s^2 world, for the plan's line at the given pace under the estimated model.
+
+    Scaling time by the pace scales velocities by the pace and accelerations by its square (Hollerbach, 1984).
+    """
+    pace, (q, v, a) = s.p["pace"], (ca.vertsplit(s.p[name]) for name in "qva")
+    return ca.vertcat(*thrust_needed(q, [pace * one for one in v], [pace**2 * one for one in a], s.model))
+
+
+def attitude(s: Stage) -> list[ca.SX]:
+    """Return the plan's attitude, rotated the shortest way so that the body's thrust axis aligns with `thrust`."""
+    q, needed = ca.vertsplit(s.p["q"]), thrust(s)
+    before = ca.vertcat(*rotate(q, (0.0, 0.0, -1.0)))
+    after = needed + FALLING_M_S2**2 * before / (ca.norm_2(needed) + FALLING_M_S2)
+    after /= ca.norm_2(after)
+    turn = ca.vertcat(1 + ca.dot(before, after), ca.cross(before, after))
+    return list(product(ca.vertsplit(turn / ca.sqrt(ca.sumsqr(turn) + 1e-9)), q))
+
+
+class Position(Cost):
+    """Position error against the plan, m, world NED."""
+
+    def residual(self, s: Stage) -> ca.SX:
+        return s.x["p"] - s.p["p"]
+
+
+class AttitudeError(Cost):
+    """Attitude error: twice the vector part of the error quaternion, the rotation vector to first order."""
+
+    def residual(self, s: Stage) -> ca.SX:
+        turn = product(conjugate(attitude(s)), ca.vertsplit(s.x["q"]))
+        return 2 * ca.vertcat(*turn[1:])
+
+
+class Velocity(Cost):
+    """Velocity error against the plan's velocity, scaled by the pace."""
+
+    def residual(self, s: Stage) -> ca.SX:
+        return s.x["v"] - s.p["v"] * s.pace
+
+
+class Rates(InputCost):
+    """Commanded body rates minus those of the plan, scaled by the pace, rad/s."""
+
+    def residual(self, s: Stage) -> ca.SX:
+        return s.u["u_w"] - s.p["pace"] * s.p["u_w"]
+
+
+class Thrust(InputCost):
+    """Commanded specific thrust minus that which the plan's line needs under the estimated model, m/s^2."""
+
+    def residual(self, s: Stage) -> ca.SX:
+        pace, q, v = s.p["pace"], ca.vertsplit(s.p["q"]), ca.vertsplit(s.p["v"])
+        lift = pace**2 * lifted(q, v, s.model)
+        return s.u["u_c"] - (ca.norm_2(thrust(s)) - lift) / s.model.thrust_scale
+
+
+class RateTracking(InputCost):
+    """Commanded minus actual body rates: the torque for them comes from the rotors that also give the thrust."""
+
+    def residual(self, s: Stage) -> ca.SX:
+        return s.u["u_w"] - s.x["w"]
+
+
+class GateVisibility(InputCost):
+    """Sine of the angle between the camera's vertical plane and the direction of the next gate, controlled by yaw."""
+
+    def residual(self, s: Stage) -> ca.SX:
+        to_gate = s.p["look"] - s.x["p"]
+        distance = ca.sqrt(ca.sumsqr(to_gate) + 1.0)  # m; the 1 m^2 fades the term out near the gate
+        lateral = rotate(conjugate(ca.vertsplit(s.x["q"])), ca.vertsplit(to_gate))[1]
+        return lateral / distance
+
+
+class Contour(Cost):
+    """Contour error, the deviation across the plan's line (Romero et al., MPCC, T-RO 2022, eq. 9)."""
+
+    def residual(self, s: Stage) -> ca.SX:
+        error, along = path(s)
+        return error - along * ca.dot(along, error)
+
+
+class Lag(Cost):
+    """Lag error, the deviation along the plan's line, which ties progress to the vehicle's position."""
+
+    def residual(self, s: Stage) -> ca.SX:
+        error, along = path(s)
+        return ca.dot(along, error)
+
+
+class Progress(Cost):
+    """Pace minus the largest pace that the thrust limit allows."""
+
+    def residual(self, s: Stage) -> ca.SX:
+        return s.x["pace"] - s.p["target_pace"]
+
+
+class PaceRate(InputCost):
+    """Rate of change of the pace."""
+
+    def residual(self, s: Stage) -> ca.SX:
+        return s.u["u_pace"]
+
+
+@dataclass(frozen=True)
+class GateCorridor:
+    """Soft constraint to the opening of a gate near it; the stage parameters hold the opening's axes over its half width."""
+
+    weight: float  # -, quadratic penalty of the violation
+    price: float  # -, linear penalty of the violation
+    size: int = 2
+
+    def value(self, s: Stage) -> ca.SX:
+        """Return the position in the opening (2,), across and down, relative to its half widths: within [-1, 1] inside."""
+        off = s.x["p"] - s.p["gate"]
+        return ca.vertcat(ca.dot(off, s.p["across"]), ca.dot(off, s.p["down"]))

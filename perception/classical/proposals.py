@@ -1,0 +1,346 @@
+"""Proposed quadrilaterals, their measured sides, and the hypotheses that complete them.
+
+Stage 2, measure: sub-pixel sides of proposed openings, restricted to those that may be projections of a square.
+
+Openings cut by the image border: their remaining sides, and the others guessed as those of a square.
+
+Stage 1, propose: quadrilaterals around the dark holes of a bright mask, and within its connected components.
+
+A hole is the opening itself; a gate behind or the corridor of light may distort the hole, but rarely the frame's silhouette,
+which gives the opening by its known proportion. A hole cut by the image border gives its remaining sides (`cut_holes`).
+Quadrilaterals run clockwise as seen (u right, v down).
+
+Stage 3, complete: predict unmeasured sides from the width of the frame and from the other three sides.
+
+A side may be outside the image, or be mistaken for that of a gate behind. Three sides determine the fourth of a square. With
+fewer, the width of the frame, which is equal on all sides, gives the opening's size.
+"""
+
+from math import dist
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from gate_racer.common.compiled import Image
+from gate_racer.model.quadrilateral import (
+    NEXT,
+    OPPOSITE,
+    PREVIOUS,
+    enlarged,
+    intersect_lines,
+    is_convex,
+    outward_normals,
+    side_lengths,
+    skew_px,
+)
+from gate_racer.model.rims import GateModel
+from gate_racer.perception.classical.config import ClassicalConfig, HypothesisConfig, ProposalConfig
+from gate_racer.perception.classical.scene import PreparedImage, View, colour_shares
+from gate_racer.perception.edges import QuadEdges, fit_edges
+from gate_racer.perception.sampling import bar_widths
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, Indices, Mask
+
+
+def cut_quadrilateral(contour: Image, width: int, height: int, config: ProposalConfig) -> Array | None:
+    """Return a quadrilateral (4, 2) on the sides of a hole that are not cut by the border; None if fewer than two remain.
+
+    Missing sides are guessed as for a square seen frontally.
+    """
+    polygon = _polygon(contour, width, height, config)
+    if polygon is None:
+        return None
+    after = np.arange(1, len(polygon) + 1) % len(polygon)
+    near = np.abs(np.hstack([polygon, polygon - [width - 1, height - 1]])) < config.border_px  # (P, 4 borders)
+    free = np.flatnonzero(~(near & near[after]).any(-1))
+    if not 2 <= len(free) <= 4:
+        return None
+    free = _from_widest_gap(free, len(polygon))
+    a, b = polygon[free], polygon[after][free]
+    if len(free) == 4:
+        return np.asarray(intersect_lines(a[None], (b - a)[None])[0])
+    if len(free) == 3:
+        return _on_three_sides(a, b)
+    return _on_two_sides(a, b)
+
+
+def _polygon(contour: Image, width: int, height: int, config: ProposalConfig) -> Array | None:
+    """Return the clockwise polygon (P, 2) around a hole; None if it fills the image or the hole is too ragged."""
+    hull = cv2.convexHull(contour, clockwise=True)
+    hull_px = cv2.contourArea(hull)
+    if len(hull) < 4 or hull_px > config.image_share_max * width * height:
+        return None
+    if cv2.contourArea(contour) < config.filled_min * hull_px:
+        return None
+    bend_px = config.bend * cv2.arcLength(hull, True)
+    polygon: Array = cv2.approxPolyDP(hull, bend_px, True).reshape(-1, 2).astype(float)
+    return polygon[::-1] if cv2.contourArea(polygon.astype(np.float32), oriented=True) < 0 else polygon
+
+
+def _from_widest_gap(free: Indices, sides: int) -> Indices:
+    """Return the indices of a polygon's free sides in order, beginning after the widest gap."""
+    follows = np.append(free[1:], free[0] + sides) - free
+    return np.asarray(free[(follows.argmax() + 1 + np.arange(len(free))) % len(free)])
+
+
+def _on_three_sides(a: Array, b: Array) -> Array:
+    """Return a quad (4, 2) on three consecutive sides from a to b (3, 2)."""
+    left, right = (b[0] + a[1]) / 2, (b[1] + a[2]) / 2
+    side = dist(left, right)
+    return np.array([_reach(left, a[0], side), left, right, _reach(right, b[2], side)])
+
+
+def _on_two_sides(a: Array, b: Array) -> Array:
+    """Return a quad (4, 2) on two sides from a to b (2, 2): a parallelogram if they meet, else the quad between them."""
+    length = np.hypot(*(b - a).T)
+    if (b[0] == a[1]).all():
+        one, other = (_reach(a[1], end, float(length.max())) for end in (a[0], b[1]))
+        return np.array([one, a[1], other, one + other - a[1]])
+    middle = (a + b) / 2
+    half = np.maximum(length, dist(*middle)) / 2
+    along = (b - a) / length[:, None] * half[:, None]
+    return np.array([middle[0] - along[0], middle[0] + along[0], middle[1] - along[1], middle[1] + along[1]])
+
+
+def _reach(p: Array, toward: Array, length: float) -> Array:
+    """Return the point at distance `length` from p (2,) through `toward` (2,), not nearer than that."""
+    return p + (toward - p) * max(1.0, length / max(dist(p, toward), 1.0))
+
+
+def propose(scene: PreparedImage, view: View, model: GateModel, config: ClassicalConfig) -> Array:
+    """Return quadrilaterals (Q, 4, 2) px that may be openings, surrounded by the gates' colour, the largest first."""
+    quads = _of_mask(scene.mask(view), model.ratio, view.first, config.proposal) + scene.box_origin_px
+    if not len(quads):
+        return quads
+    silhouettes = model.silhouettes(quads, model.depth_extent_px(quads))
+    on_frame, beyond = colour_shares(scene.image, quads, silhouettes, config.colour)
+    coloured_sides = (on_frame > config.verification.coloured_min).sum(-1)
+    most_beyond = config.proposal.background_slack * config.verification.background_limit(view.first)
+    coloured = coloured_sides >= config.proposal.coloured_sides_min
+    return np.asarray(quads[coloured & (beyond.mean(-1) < min(most_beyond, 1.0))])
+
+
+def whole_holes(mask: Image, most: int, config: ProposalConfig) -> Array:
+    """Return the largest quadrilaterals (Q <= most, 4, 2) that are holes of a mask (H, W), none cut by its border."""
+    framed = cv2.copyMakeBorder(mask, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=0)
+    return _largest(_of_holes(framed, False, config), most, config)
+
+
+def is_measurable(quads: Array, config: ProposalConfig) -> Mask:
+    """Check which quads (Q, 4, 2) are convex, clockwise, large enough and within the greatest aspect ratio."""
+    side_px = side_lengths(quads)
+    long_enough = side_px.min(-1) >= config.side_min_px
+    return np.asarray(is_convex(quads) & long_enough & (side_px.max(-1) <= config.aspect_max * side_px.min(-1)))
+
+
+def _of_mask(mask: Image, ratio: float, lines_shine: bool, config: ProposalConfig) -> Array:
+    """Return the quadrilaterals (Q, 4, 2) of a mask (H, W), after erasing bright lines from it or closing dark ones."""
+    quads: list[Array] = []
+    wipe = cv2.MORPH_OPEN if lines_shine else cv2.MORPH_CLOSE
+    for width in config.lines_px:
+        wiped = cv2.morphologyEx(mask, wipe, np.ones((width, width), np.uint8)) if width else mask
+        # A bright rim closes the holes that the image's border cuts.
+        quads += _of_holes(cv2.copyMakeBorder(wiped, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=255), True, config)
+        if not width:
+            quads += _of_components(mask, ratio, config)
+    return _distinct(_largest(quads, config.candidates, config), config)
+
+
+def _of_holes(rimmed: Image, cut: bool, config: ProposalConfig) -> list[Array]:
+    contours, tree = cv2.findContours(rimmed, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE, offset=(-1, -1))
+    height, width = rimmed.shape[0] - 2, rimmed.shape[1] - 2
+    quads = []
+    for contour, (_, _, _, parent) in zip(contours, tree[0] if contours else (), strict=True):
+        if parent < 0 or len(contour) < 4:
+            continue
+        u, v, w, h = cv2.boundingRect(contour)
+        if min(w, h) < config.side_min_px:
+            continue
+        quad: Array | None = None
+        if u >= 0 and v >= 0 and u + w <= width and v + h <= height:
+            quad = _quadrilateral(contour, config)
+        elif cut and max(w, h) > config.cut_min_px:
+            quad = cut_quadrilateral(contour, width, height, config)
+        if quad is not None:
+            quads.append(quad)
+    return quads
+
+
+def _of_components(mask: Image, ratio: float, config: ProposalConfig) -> list[Array]:
+    """Return the openings within silhouettes that are connected components of a mask."""
+    silhouettes = []
+    for contour in cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)[0]:
+        if len(contour) >= 4 and min(cv2.boundingRect(contour)[2:]) >= ratio * config.side_min_px:
+            silhouette = _quadrilateral(contour, config)
+            if silhouette is not None:
+                silhouettes.append(silhouette)
+    return list(enlarged(np.array(silhouettes), 1 / ratio)) if silhouettes else []
+
+
+def _quadrilateral(contour: Image, config: ProposalConfig) -> Array | None:
+    """Return the tight clockwise quadrilateral (4, 2) around a contour; None if the contour has another shape.
+
+    Sides of the hull are extended until four remain, which restores an occluded corner (Low and Ilie, 2003).
+    """
+    hull = cv2.convexHull(contour)
+    if len(hull) < 4:
+        return None
+    quad: Array = cv2.approxPolyN(hull, 4, ensure_convex=True).reshape(-1, 2).astype(float)
+    if len(quad) != 4 or cv2.contourArea(hull) < config.filled_min * cv2.contourArea(quad.astype(np.float32)):
+        return None
+    return quad if cv2.contourArea(quad.astype(np.float32), oriented=True) > 0 else quad[::-1]
+
+
+def _largest(quads: list[Array], most: int, config: ProposalConfig) -> Array:
+    """Return the measurable ones of quads (4, 2), the largest first: (Q <= most, 4, 2)."""
+    found = np.array(quads).reshape(-1, 4, 2)
+    found = found[is_measurable(found, config)]
+    size = np.linalg.norm(found[:, :2] - found[:, 2:], axis=-1).sum(-1)
+    return found[np.argsort(-size, kind="stable")][:most]
+
+
+def _distinct(quads: Array, config: ProposalConfig) -> Array:
+    """Return the quads (Q, 4, 2) without those that repeat an earlier one."""
+    if not len(quads):
+        return quads
+    centre, size = quads.mean(1), np.linalg.norm(quads - quads.mean(1, keepdims=True), axis=-1).mean(-1)
+    apart = np.linalg.norm(centre[:, None] - centre, axis=-1) + np.abs(size[:, None] - size)
+    repeats = np.tril(apart < config.same_px, -1).any(1)
+    return np.asarray(quads[~repeats])
+
+
+def measure(view: View, quads: Array, model: GateModel, config: ClassicalConfig) -> QuadEdges:
+    """Measure quads (Q, 4, 2) px; return those with enough sides and no more skew than perspective allows."""
+    edges = fit_edges(view.opening, quads, model.ratio, config.opening_edges, wide=view.first)
+    enough = edges.measured.sum(-1) >= config.measurement.sides_min
+    square = _excess_skew(edges, model.camera.fx_px) < config.measurement.skew_max
+    return edges.select(enough & is_measurable(edges.corners_px, config.proposal) & square)
+
+
+def _excess_skew(edges: QuadEdges, focal_px: float) -> Array:
+    """Return the skew (Q,) of quads beyond that of perspective, over the mean side; 0 if sides are unmeasured."""
+    side_px = side_lengths(edges.corners_px)
+    excess_px = np.maximum(skew_px(edges.corners_px) - side_px.max(-1) ** 2 / (2 * focal_px), 0.0)
+    return np.where(edges.measured.all(-1), excess_px / side_px.mean(-1), 0.0)
+
+
+class Hypotheses(NamedTuple):
+    """Hypotheses of openings (R), the measured ones first, then alternatives to them."""
+
+    edges: QuadEdges
+    suspect: Mask  # (R, 4) measured sides that may be those of a gate behind
+    replaced: Mask  # (R, 4) sides predicted in place of suspect ones
+    source: Indices  # (R,) the measured opening that each derives from
+
+    def select(self, which: Indices) -> "Hypotheses":
+        """Return a subset of the hypotheses."""
+        return Hypotheses(self.edges.select(which), self.suspect[which], self.replaced[which], self.source[which])
+
+
+def complete(view: View, edges: QuadEdges, model: GateModel, config: HypothesisConfig) -> Hypotheses:
+    """Place the unmeasured sides of openings (Q) by the width of the frame beside the opposite sides.
+
+    Each suspect side adds a hypothesis with that side predicted instead of measured; hypotheses with three measured sides add
+    one with the fourth side predicted from these: near a gate the apparent frame width differs between sides, and the frame
+    may be outside the image.
+    """
+    opposite_says_px = _size_beside_opposite(view, edges, model, config)
+    suspect = edges.measured & _stands_nearer(edges.corners_px, opposite_says_px, model, config)
+    which, side = np.nonzero(suspect)
+    source = np.append(np.arange(len(suspect)), which)
+    replaced = np.vstack([np.zeros_like(suspect), np.arange(4) == side[:, None]])
+    suspect = np.vstack([suspect, np.zeros((len(which), 4), bool)])
+    as_measured = edges.select(source)
+    placed = _placed(as_measured, replaced, opposite_says_px[source])
+    return _with_fourth_sides(Hypotheses(placed, suspect, replaced, source), as_measured.corners_px, model)
+
+
+def _size_beside_opposite(view: View, edges: QuadEdges, model: GateModel, config: HypothesisConfig) -> Array:
+    """Return sizes (Q, 4) px of the openings across each side by the frame's width beside the opposite one; NaN if unknown."""
+    px = edges.corners_px
+    about_px = model.frame_width_px(px)[:, 0]
+    along, across = np.linspace(*config.along), np.linspace(*config.across)
+    normals = outward_normals(px, px[:, NEXT])
+    width_px = bar_widths(view.opening, view.threshold, px, normals, about_px, along, across, config.agree)
+    width_px[~edges.measured] = np.nan
+    return width_px[:, OPPOSITE] / ((model.ratio - 1) / 2)
+
+
+def _stands_nearer(quads: Array, opposite_says_px: Array, model: GateModel, config: HypothesisConfig) -> Mask:
+    """Find sides (Q, 4) nearer to their opposites than predicted by the frame's width there, allowing for the gate's depth."""
+    a, b = quads, quads[:, NEXT]
+    middle = (a + b) / 2
+    size_px = ((middle - middle[:, OPPOSITE]) * outward_normals(a, b)).sum(-1)
+    extent_px, frame = model.depth_extent_px(quads), (model.ratio - 1) / 2
+    return np.asarray(opposite_says_px - extent_px / frame > config.occluder_width_ratio * (size_px + extent_px))
+
+
+def _placed(edges: QuadEdges, replaced: Mask, opposite_says_px: Array) -> QuadEdges:
+    """Return the openings (R) with replaced and unmeasured sides at the predicted distance from their opposites."""
+    a, b = edges.corners_px, edges.corners_px[:, NEXT]
+    middle, across = (a + b) / 2, outward_normals(a, b)[:, OPPOSITE]
+    put = ((~edges.measured | replaced) & np.isfinite(opposite_says_px))[..., None]
+    start = np.where(put, middle[:, OPPOSITE] - np.nan_to_num(opposite_says_px)[..., None] * across, a)
+    direction = np.where(put, (a - b)[:, OPPOSITE], b - a)
+    outward = np.where(put, -across, edges.outward)
+    corners_px = intersect_lines(start, direction)
+    return edges._replace(corners_px=corners_px, outward=outward, measured=edges.measured & ~replaced)
+
+
+def _with_fourth_sides(found: Hypotheses, as_measured_px: Array, model: GateModel) -> Hypotheses:
+    """Return all hypotheses, and copies of those with three measured sides, with the fourth side completing a square.
+
+    Args:
+        as_measured_px: (R, 4, 2) corners on the measured lines, before any side was replaced.
+    """
+    which = np.flatnonzero(found.edges.measured.sum(-1) == 3)
+    if not len(which):
+        return found
+    side = found.edges.measured[which].argmin(-1)
+    ends_px = fourth_sides(as_measured_px[which] + model.origin_px, model.camera)
+    ends_px = ends_px[np.arange(len(which)), side] - model.origin_px  # (N, 2 ends, 2)
+    known = np.isfinite(ends_px).all((-1, -2))
+    which, side, ends_px = which[known], side[known], ends_px[known]
+    fourth = found.select(which)
+    row = np.arange(len(which))
+    fourth.edges.corners_px[row, side], fourth.edges.corners_px[row, np.take(NEXT, side)] = ends_px[:, 0], ends_px[:, 1]
+    fourth.edges.outward[row, side] = outward_normals(ends_px[:, 0], ends_px[:, 1])
+    edges = QuadEdges(*(np.concatenate(pair) for pair in zip(found.edges, fourth.edges, strict=True)))
+    return Hypotheses(edges, *(np.concatenate(pair) for pair in zip(found[1:], fourth[1:], strict=True)))
+
+
+@np.errstate(all="ignore")
+def fourth_sides(quads: Array, camera: Camera) -> Array:
+    """Return the ends (Q, 4, 2, 2) px of each side of quads (Q, 4, 2) by the three others; NaN where no square fits them.
+
+    The two adjacent sides meet in the vanishing point of their direction v. The plane through the eye and the opposite side, of
+    normal n, contains that side, which is perpendicular to v: its direction is n x v, its length that of the sides along v.
+    """
+    x = (quads - [camera.cx_px, camera.cy_px]) / [camera.fx_px, camera.fy_px]
+    x = np.concatenate([x, np.ones_like(x[..., :1])], -1)
+    # Rays to the ends of the opposite side; the adjacent sides lead from there to the ends of this side.
+    base, end = x[:, OPPOSITE], x[:, PREVIOUS]
+    to_base, to_end = x[:, NEXT], x
+    v = _cross(_cross(to_base, base), _cross(to_end, end))
+    n = _cross(base, end)
+    along = _cross(n, v)
+    v, along = (d / np.linalg.norm(d, axis=-1, keepdims=True) for d in (v, along))
+    n2 = (n * n).sum(-1, keepdims=True)
+    depth = [(_cross(a, b) * n).sum(-1, keepdims=True) / n2 for a, b in ((end, along), (base, along))]
+    sign = np.sign(depth[0])
+    near = np.stack([end * depth[1] * sign, base * depth[0] * sign], -2)  # (Q, 4, 2 ends, 3), of a side of length 1
+    ways = near[..., None, :, :] + np.array([1.0, -1.0])[:, None, None] * v[..., None, None, :]
+    px = ways[..., :2] / ways[..., 2:]
+    ahead = (ways[..., 2] > 0) & (near[..., 2] > 0)[..., None, :]
+    there = np.stack([to_end - end, to_base - base], -2)[..., None, :, :2]
+    toward = ((px - near[..., None, :, :2] / near[..., None, :, 2:]) * there).sum(-1)
+    right = np.all(ahead & (toward > 0), axis=-1)
+    chosen = np.where(right[..., :1, None], px[..., 0, :, :], px[..., 1, :, :])
+    chosen = np.where(right.any(-1)[..., None, None], chosen, np.nan)
+    return np.asarray(chosen * [camera.fx_px, camera.fy_px] + [camera.cx_px, camera.cy_px])
+
+
+def _cross(a: Array, b: Array) -> Array:
+    """Return a x b (..., 3); NumPy's is slow for few vectors."""
+    return a[..., [1, 2, 0]] * b[..., [2, 0, 1]] - a[..., [2, 0, 1]] * b[..., [1, 2, 0]]

@@ -1,0 +1,280 @@
+"""Sub-pixel edges and thin bright lines along the sides of quadrilaterals, in batches.
+
+Sub-pixel edges of bright-framed quadrilaterals, in batches.
+
+Across each side the image is sampled on short profiles; each gives the position at which the brightness crosses half-way between
+its two ends, which a symmetric blur does not move. A robust line through these positions replaces the side, and neighbouring
+lines intersect in the corners.
+
+Thin bright lines along the sides of quadrilaterals, fitted by a template that models their surroundings.
+
+Blur displaces the edges of a line that is about as wide as the blur, but not its centre. The template is a line between a face, a
+wall behind it and the hole at the wall's end, blurred by a Gaussian; the levels follow by least squares (a matched filter),
+position and blur by search.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from gate_racer.common.compiled import Float32, Image, compiled
+from gate_racer.model.quadrilateral import NEXT, corner_covariance_px2, intersect_lines
+from gate_racer.perception.sampling import fit_sides, robust_line
+from gate_racer.vehicle.rotation import Array, Indices, Mask
+
+
+@dataclass(frozen=True, slots=True)
+class EdgePass:
+    """One pass of profiles across the sides."""
+
+    reach_px: float  # least half-length of a profile, px
+    reach_ratio: float  # -, likewise over the frame's width: large candidates have larger errors in px
+    profiles: int  # on each side
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeFitConfig:
+    """Parameters of edge search and line fit. Tuned on rendered flights and real frames, except where a source is named."""
+
+    passes: tuple[EdgePass, ...]
+    reach_ratio_max: float  # -, greatest half-length over the frame's width: excludes the frame's other edge
+    bright_inside: bool = False  # whether the image is bright inside the quadrilaterals instead of outside
+    end_share: float = 0.1  # -, share of a side left out at either end, blurred by the neighbouring edge
+    step_px: float = 0.5  # px between samples of a profile: the sampling theorem for edges of one pixel
+    contrast: float = 50.0  # grey levels, least difference between the two ends of a profile
+    inlier_px: float = 0.8  # greatest distance of an inlier from the line; quantisation gives up to 0.5 (derived)
+    agree_share: float = 0.25  # -, least share of inliers among a side's profiles, in the image or not
+    support_min: float = 0.3  # -, least share of inliers among a side's profiles in the image
+    # px, standard deviation of the error common to all profiles of a side: blur, compression, the drawn edge itself. By the
+    # errors of rendered corners, whose median is 0.1 px, with a reserve for edges drawn differently.
+    floor_px: float = 0.15
+
+
+# A coarse and a fine pass; values tuned as those of `EdgeFitConfig`.
+OPENING_EDGES = EdgeFitConfig(passes=(EdgePass(6.0, 0.34, 16), EdgePass(3.0, 0.0, 32)), reach_ratio_max=0.57)
+# The silhouette's position changes with the viewing angle, so its single pass reaches farther.
+SILHOUETTE_EDGES = EdgeFitConfig(passes=(EdgePass(6.0, 0.57, 32),), reach_ratio_max=0.8, bright_inside=True)
+
+
+class QuadEdges(NamedTuple):
+    """Quadrilaterals (Q) with measured sides. Side k runs from corner k to corner k + 1."""
+
+    corners_px: Array  # (Q, 4, 2)
+    outward: Array  # (Q, 4, 2) unit normals of the sides
+    ends_px: Array  # (Q, 4, 2) px, standard deviation of each line across itself, at its start and end
+    measured: Mask  # (Q, 4) sides with a fitted line
+    support: Array  # (Q, 4) share of the profiles in the image that agree with the line
+
+    def select(self, which: Indices | Mask) -> "QuadEdges":
+        """Return a subset of the quadrilaterals."""
+        ends_px, measured, support = self.ends_px[which], self.measured[which], self.support[which]
+        return QuadEdges(self.corners_px[which], self.outward[which], ends_px, measured, support)
+
+    def cov_px2(self, floor_px: float) -> Array:
+        """Return covariances (Q, 4, 2, 2) px^2 of the corners; floor_px is the error common to all profiles of a side."""
+        return corner_covariance_px2(self.corners_px, self.measured, np.hypot(floor_px, self.ends_px))
+
+
+def fit_edges(channel: Image, quads: Array, ratio: float, config: EdgeFitConfig, wide: bool = True) -> QuadEdges:
+    """Fit the sides of quads (Q, 4, 2) in a one-channel image; a side with too few edges keeps its position.
+
+    Args:
+        ratio: silhouette over hole of the frames.
+        wide: False to use the least reach, where lettering interrupts the frame.
+    """
+    for edge_pass in config.passes:
+        edges = _fit_once(channel, quads, edge_pass, ratio, config, wide)
+        quads = edges.corners_px
+    return edges
+
+
+def _fit_once(
+    channel: Image, quads: Array, edge_pass: EdgePass, ratio: float, config: EdgeFitConfig, wide: bool
+) -> QuadEdges:
+    along = quads[:, NEXT] - quads
+    side_px = np.maximum(np.sqrt((along * along).sum(-1)), 1.0)
+    along = along / side_px[..., None]
+    outward = np.stack([along[..., 1], -along[..., 0]], -1)
+
+    profiles = edge_pass.profiles
+    reach = _reach_px(quads, side_px, edge_pass, ratio, config, wide)
+    s = np.linspace(config.end_share - 0.5, 0.5 - config.end_share, profiles)
+    n = 2 * round(edge_pass.reach_px / config.step_px) + 1
+    found = fit_sides(channel, quads, outward, reach, s, n, config.contrast, config.inlier_px)
+    level, slope, ends_px, agree, inside = found[..., 0], found[..., 1], found[..., 2:4], found[..., 4], found[..., 5]
+    start = quads + (level - slope * 0.5)[..., None] * outward
+    end = start + side_px[..., None] * along + slope[..., None] * outward
+    # Profiles on a short side share pixels, and their errors: count each pixel once.
+    ends_px = ends_px * np.sqrt(np.maximum(profiles / ((1 - 2 * config.end_share) * side_px), 1.0))[..., None]
+    support = agree / np.maximum(inside, 1)
+    measured = (agree >= int(config.agree_share * profiles)) & (support > config.support_min)
+    return QuadEdges(intersect_lines(start, end - start), outward, ends_px, measured, support)
+
+
+def _reach_px(
+    quads: Array, side_px: Array, edge_pass: EdgePass, ratio: float, config: EdgeFitConfig, wide: bool
+) -> Array:
+    """Return half-lengths (Q,) px of profiles, positive if the bright end lies outward, by the frame's least width."""
+    diagonal = quads[:, 2:] - quads[:, :2]
+    area = np.abs(diagonal[:, 0, 0] * diagonal[:, 1, 1] - diagonal[:, 0, 1] * diagonal[:, 1, 0]) / 2
+    width_px = area / side_px.max(-1) * (ratio - 1) / 2 / (ratio if config.bright_inside else 1.0)
+    least_px = np.maximum(edge_pass.reach_px, (edge_pass.reach_ratio if wide else 0.0) * width_px)
+    reach_px = np.minimum(least_px, config.reach_ratio_max * width_px)
+    return np.asarray(-reach_px if config.bright_inside else reach_px)
+
+
+STEP_PX = 0.5  # px, step of the coarse search and of samples: the sampling theorem for edges of one pixel
+FINE_PX = np.arange(-0.8, 0.81, 0.4)  # px, positions of the fine search about the coarse one
+FLAT = 3.0  # -, standard deviations from a blurred step beyond which it is constant
+RIDGE = 1e-3  # -, regularisation of the levels where the hole lies outside the profile
+
+
+@dataclass(frozen=True, slots=True)
+class LineFitConfig:
+    """Parameters of line search and acceptance."""
+
+    blurs_px: tuple[float, ...] = (0.5, 0.8, 1.2)  # from a pixel's own (derived) to strong JPEG and soft rendering
+    segments: int = 8  # segments of a side, each with its own position
+    profiles: int = 4  # profiles per segment: their median rejects lettering
+    end_share: float = 0.1  # -, share of a side left out at either end
+    beyond_px: float = 3.0  # px of a profile beyond the line's search range: the width of a blurred line
+    inlier_px: float = 0.8  # px, greatest distance of an inlier from the straight line
+    agree_min: int = 5  # least number of inlier segments
+    height: float = 10.0  # grey levels, least height above the face: JPEG noise is under 5 (measured)
+    misfit: float = 0.4  # -, greatest rms residual of the template over the height
+    floor_px: float = 0.1  # px, standard deviation of the error common to all profiles of a side
+
+
+class LineFits(NamedTuple):
+    """Fitted lines (Q, 4), by their outward displacement from the expected position across the sides."""
+
+    place_px: Array  # (Q, 4, 2) px, at the start and the end of each side
+    sigma_px: Array  # (Q, 4, 2) px, standard deviations likewise
+    measured: Mask  # (Q, 4) sides with an accepted line
+
+
+def fit_lines(
+    channel: Image, start: Array, outward: Array, reach_px: Array, width_px: Array, wall_px: Array, hole_px: Array,
+    config: LineFitConfig,
+) -> LineFits:  # fmt: skip
+    """Fit a line near each side of quads.
+
+    Args:
+        channel: (H, W) uint8, in which the lines are bright.
+        start: (Q, 4, 2, 2) both ends of the sides, the expected centres of the lines, px.
+        outward: (Q, 4, 2) unit normals.
+        reach_px: (Q, 4) greatest displacement of a line.
+        width_px: (Q, 4) width of the lines.
+        wall_px: (Q, 4) width by which the line continues on the wall.
+        hole_px: (Q, 4) position of the hole's edge, outward of the expected centre, so negative.
+    """
+    place, sigma = np.zeros((*reach_px.shape, 2)), np.ones((*reach_px.shape, 2))
+    measured = np.zeros(reach_px.shape, bool)
+    smooth = channel.astype(np.float32)
+    for q, k in np.ndindex(*reach_px.shape):
+        template = float(width_px[q, k]), float(wall_px[q, k]), float(hole_px[q, k])
+        line = _fit_line(smooth, start[q, k], outward[q, k], float(reach_px[q, k]), template, config)
+        if line is not None:
+            level, slope, first, last, agree = line
+            place[q, k] = level - slope / 2, level + slope / 2
+            sigma[q, k] = np.hypot(config.floor_px, [first, last])
+            measured[q, k] = agree >= config.agree_min
+    return LineFits(place, sigma, measured)
+
+
+def _fit_line(
+    channel: Float32,
+    ends: Array,
+    outward: Array,
+    reach_px: float,
+    template: tuple[float, float, float],
+    config: LineFitConfig,
+) -> tuple[float, float, float, float, float] | None:
+    """Return the result of `robust_line` for the line along one side with ends (2, 2) px; None if there is no line."""
+    s = np.linspace(config.end_share - 0.5, 0.5 - config.end_share, config.segments * config.profiles)
+    x = np.arange(-reach_px - config.beyond_px, reach_px + config.beyond_px, STEP_PX)
+    feet = ends[0] + (s[:, None] + 0.5) * (ends[1] - ends[0])
+    profiles, known = _sampled(channel, feet, outward, x)
+    if known.sum() < len(s) // 2:
+        return None
+    whole = np.median(profiles[known], 0)
+    coarse_px = np.arange(-reach_px, reach_px + STEP_PX / 2, STEP_PX)
+    about, *_ = _best_line(whole, x, coarse_px, config.blurs_px[len(config.blurs_px) // 2], *template)
+    fits = [(_best_line(whole, x, about + FINE_PX, blur, *template), blur) for blur in config.blurs_px]
+    (about, misfit, height), blur = min(fits, key=lambda fit: fit[0][1])
+    if height < config.height or misfit > config.misfit * height:
+        return None
+    parts = np.median(profiles.reshape(config.segments, -1, len(x)), 1)
+    places = _places(parts, x, about + FINE_PX, blur, *template)
+    places[~known.reshape(config.segments, -1).all(-1)] = np.nan
+    return robust_line(s.reshape(config.segments, -1).mean(-1), places, config.inlier_px)
+
+
+def _sampled(channel: Float32, feet: Array, outward: Array, x: Array) -> tuple[Array, Mask]:
+    """Return profiles (P, n) at x (n,) outward of feet (P, 2), and a mask of those within the image."""
+    px = (feet[:, None] + x[:, None] * outward).astype(np.float32)
+    limit = np.array([channel.shape[1], channel.shape[0]]) - 1
+    known = ((px >= 0) & (px <= limit)).all((-1, -2))
+    profiles = cv2.remap(channel, px[..., 0], px[..., 1], cv2.INTER_LINEAR)
+    return np.asarray(profiles, float), np.asarray(known)
+
+
+@compiled()
+def _step(x: float, sigma: float) -> float:
+    """Return a step from 0 to 1 at x = 0, blurred by a Gaussian."""
+    z = x / sigma
+    if z < -FLAT:
+        return 0.0
+    return 1.0 if z > FLAT else 0.5 * (1 + math.erf(z / math.sqrt(2.0)))
+
+
+@compiled()
+def _misfit(
+    profile: Array, x: Array, x0: float, sigma: float, width: float, wall: float, hole: float
+) -> tuple[float, float]:
+    """Return the rms residual of a profile at x (n,) for a line at x0, and the line's greatest height.
+
+    Face 1, line c and hole d have separate levels, by least squares about the means.
+    """
+    n, inner = len(x), x0 - width / 2 - wall
+    outer, rear = x0 + width / 2, min(hole + wall, inner)  # the line at the far end of the wall ends there
+    c_sum = d_sum = p_sum = cc = cd = dd = cp = dp = pp = greatest = 0.0
+    for i in range(n):
+        line, end = _step(x[i] - inner, sigma) - _step(x[i] - outer, sigma), _step(x[i] - hole, sigma)
+        c, d, p = line + max(end - _step(x[i] - rear, sigma), 0.0), 1 - end, profile[i]
+        greatest = max(greatest, line)
+        c_sum, d_sum, p_sum = c_sum + c, d_sum + d, p_sum + p
+        cc, cd, dd, cp, dp, pp = cc + c * c, cd + c * d, dd + d * d, cp + c * p, dp + d * p, pp + p * p
+    cc, cd, dd = cc - c_sum**2 / n + RIDGE, cd - c_sum * d_sum / n, dd - d_sum**2 / n + RIDGE
+    cp, dp, pp = cp - c_sum * p_sum / n, dp - d_sum * p_sum / n, pp - p_sum**2 / n
+    det = cc * dd - cd * cd
+    level, depth = (cp * dd - dp * cd) / det, (dp * cc - cp * cd) / det
+    return math.sqrt(max(pp - level * cp - depth * dp, 0.0) / n), level * greatest
+
+
+@compiled("UniTuple(f8, 3)(f8[:], f8[:], f8[:], f8, f8, f8, f8)")
+def _best_line(
+    profile: Array, x: Array, at: Array, sigma: float, width: float, wall: float, hole: float
+) -> tuple[float, float, float]:
+    """Return the best-fitting of evenly spaced positions `at`, refined to a fraction of their spacing; misfit and height."""
+    misfit, height = np.empty(len(at)), np.empty(len(at))
+    for i in range(len(at)):
+        misfit[i], height[i] = _misfit(profile, x, at[i], sigma, width, wall, hole)
+    i = int(misfit.argmin())
+    place = at[i]
+    if 0 < i < len(at) - 1:
+        a, b, c = misfit[i - 1] ** 2, misfit[i] ** 2, misfit[i + 1] ** 2
+        place += (at[1] - at[0]) * 0.5 * (a - c) / max(a - 2 * b + c, 1e-9)
+    return place, misfit[i], height[i]
+
+
+@compiled("f8[:](f8[:,:], f8[:], f8[:], f8, f8, f8, f8)")
+def _places(profiles: Array, x: Array, at: Array, sigma: float, width: float, wall: float, hole: float) -> Array:
+    """Return the best-fitting positions (P,) for profiles (P, n), likewise."""
+    places = np.empty(len(profiles))
+    for p in range(len(profiles)):
+        places[p] = _best_line(profiles[p], x, at, sigma, width, wall, hole)[0]
+    return places

@@ -1,0 +1,128 @@
+"""Flight by commanded velocities, and landing on the spot.
+
+Velocity controller, used by explorer, exciter, recovery and landing instead of a plan.
+
+    a = k e + k_i sum e dt + a*,   e = v* - v,   f = a - g + drag(v),   |f| along -z of the body,   omega = k_q log(q^-1 q*)
+
+The integral compensates errors of the vehicle's file. q* is the attitude whose z axis lies along -f and whose nose has the
+commanded heading.
+
+Landing on the spot: brake, then sink until the accelerometer shows the ground. The regular end of a flight.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gate_racer.estimation.estimator import State
+from gate_racer.link.messages import Imu
+from gate_racer.mpc.control import Control, Source
+from gate_racer.mpc.geometric import limited
+from gate_racer.pilot.guidance.protocol import state_vector
+from gate_racer.vehicle.dynamics import G_W, RATES_X, drag
+from gate_racer.vehicle.rotation import Array, aligned, conjugate, log, product, to_euler
+from gate_racer.vehicle.vehicle import Vehicle
+
+P, V, Q = (RATES_X[name].at for name in "pvq")
+VELOCITY_GAIN = 2.0  # 1/s, proportional gain
+TRIM_GAIN, TRIM_LIMIT = 1.0, 4.0  # 1/s^2, integral gain, and m/s^2, its limit
+ACCEL_LIMIT = 4.0  # m/s^2, limit of the proportional term
+ATTITUDE_GAIN = 8.0  # 1/s, attitude error to body rates
+LEAST_THRUST = 1.0  # m/s^2, below which the force has no defined direction
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """Commanded velocity, heading and acceleration, world NED."""
+
+    v_w: Array  # (3,) m/s
+    heading: float  # rad, yaw of the nose
+    accel_w: Array  # (3,) m/s^2, feed-forward
+
+    @classmethod
+    def towards(cls, v_w: Array, heading: float) -> "Aim":
+        """Return the aim of a velocity v_w (3,) m/s and heading, rad, without acceleration."""
+        return cls(v_w, heading, np.zeros(3))
+
+
+class VelocityController:
+    """Controller from a commanded velocity to body rates and thrust."""
+
+    def __init__(self, vehicle: Vehicle, turn_limit: float):
+        """Create it; `turn_limit`: greatest norm of the body rates, rad/s."""
+        self._vehicle, self._air, self._turn_limit = vehicle, vehicle.rates_parameters, turn_limit
+        self._trim = np.zeros(3)  # m/s^2
+
+    def input(
+        self, x: Array, aim: Aim, dt: float, accel_limit: float = ACCEL_LIMIT, learn: bool = True
+    ) -> tuple[Array, Array]:
+        """Return the input (4,) and the commanded attitude (4,) for the state x (14,).
+
+        Args:
+            x: state, as `RATES_X`.
+            aim: command.
+            dt: s, time to the next call.
+            accel_limit: as `ACCEL_LIMIT`.
+            learn: update the integral; not while the input is flown only in part, or the aim jumps.
+        """
+        q, v = x[Q], x[V]
+        error = aim.v_w - v
+        if learn:  # horizontal and vertical apart, so that a thrust error shows while speed is gained
+            level = math.hypot(error[0], error[1])
+            within = VELOCITY_GAIN * np.array([level, level, abs(error[2])]) < accel_limit
+            self._trim = limited(self._trim + TRIM_GAIN * dt * error * within, TRIM_LIMIT)
+        air = np.array(drag(q, v, self._air.drag_linear, self._air.drag_quadratic))
+        force = limited(VELOCITY_GAIN * error, accel_limit) + self._trim + aim.accel_w - air - G_W
+        thrust = max(float(np.linalg.norm(force)), LEAST_THRUST)
+        nose = np.array([math.cos(aim.heading), math.sin(aim.heading), 0.0])
+        q_target = aligned(-force / thrust, nose)
+        omega = limited(ATTITUDE_GAIN * log(product(conjugate(q), q_target)), self._turn_limit)
+        return np.array([*omega, min(thrust, self._vehicle.thrust_max)]), q_target
+
+
+def control(x: Array, u: Array, q_wb: Array, aim: Aim) -> Control:
+    """Return an input as a command without a solver; its reference (14,) is the aim at the position x[P]."""
+    reference = np.concatenate([x[P], q_wb, aim.v_w, u])
+    return Control(u, q_wb, Source.SOLVED, "", 0, 0.0, 0.0, 0.0, reference)
+
+
+SINK_M_S = 1.5  # m/s, speed of descent (chosen)
+TURN_RAD_S = 4.0  # rad/s, largest body rate (chosen)
+BRAKE_SHARE = 0.4  # fraction of the vehicle's thrust used for braking
+PUSH_M_S2, PUSH_S = (
+    4.0,
+    0.25,
+)  # specific force beyond the commanded thrust, and its duration: longer than the thrust lags
+BELOW_M = 0.3  # m below the floor by the estimate, where the ground counts as reached
+LIMIT_S = 20.0  # s, longest landing
+
+
+class Landing:
+    """Landing controller, which begins with the first `step`."""
+
+    def __init__(self, vehicle: Vehicle, floor_m: float = math.inf):
+        """Create it; `floor_m`: z of the ground, world NED, if known: by slow polls its contact force may be missed."""
+        self._floor_m = floor_m + BELOW_M
+        self._velocity, self._brake = VelocityController(vehicle, TURN_RAD_S), BRAKE_SHARE * vehicle.thrust_max
+        self._begun: float | None = None  # s, start
+        self._heading, self._thrust = 0.0, np.inf
+        self._free_t = 0.0  # s, last time without contact force
+        self.done = False
+
+    def receive(self, sample: Imu) -> None:
+        """Process a sample: detect the contact force."""
+        if self._begun is None or float(np.linalg.norm(sample.accel)) - self._thrust < PUSH_M_S2:
+            self._free_t = sample.t
+        late = self._begun is not None and sample.t - self._begun > LIMIT_S
+        self.done |= late or sample.t - self._free_t > PUSH_S
+
+    def step(self, state: State, t: float, dt: float) -> Control:
+        """Return the command at t (s); the next one follows dt (s) later."""
+        if self._begun is None:
+            self._begun, self._heading = t, float(to_euler(state.q_wb)[2])
+        self.done |= float(state.p_wb[2]) > self._floor_m
+        aim, x = Aim.towards(np.array([0.0, 0.0, SINK_M_S]), self._heading), state_vector(state)
+        command = control(x, *self._velocity.input(x, aim, dt, self._brake), aim)
+        self._thrust = float(command.u[3])
+        return command

@@ -1,0 +1,215 @@
+"""The lock-step driver: the simulator's time waits for the pilot, so that a flight is deterministic for a seed.
+
+The simulator runs in this process, as fast as the machine can, or elsewhere over UDP (`race-sim --lockstep`). Images are
+delayed as on the wire, in whole ticks, so that the pilot has the same latency.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from math import ceil, inf
+from typing import Protocol
+
+from gate_racer.link.clock import StreamClock, Timeline
+from gate_racer.link.messages import AttitudeTarget, Command, Farewell, Imu, Telemetry, TimesyncReply
+from gate_racer.link.profile import Profile
+from gate_racer.link.sockets import LinkError
+from gate_racer.link.udp import MavlinkClient
+from gate_racer.perception.detection import Detector, decode
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.pilot.flight import DetectedImage, EndReason
+from gate_racer.pilot.live import SILENCE_S, forgiving, stop_motors
+from gate_racer.pilot.perception_process import ImageReceiver
+from gate_racer.pilot.pilot import GAP_S, AnyPilot
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.result import LinkReport
+
+PERCEPTION_S = 0.010  # s assumed for detection, as measured in real time
+POLL_S = 0.1  # s
+LOST_S = 10.0  # s of silence after which the simulator is taken to have ended: unanswered it repeats a tick each 0.5 s
+LINK_LIMIT_S = 20.0  # s from the first sample, allowed before the start
+
+
+class LockstepLink(Protocol):
+    """Link whose simulated time waits until the pilot has answered."""
+
+    t: float  # s, simulator clock
+    now: float  # s, reception of the last tick's telemetry, monotonic clock
+    images: list[DetectedImage]  # exposed in this tick, on the clock of the telemetry
+    late_s: float  # s, latency of these images beyond the profile's
+
+    def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
+        """Advance time until there are messages, and return them. `window` is called for each image."""
+        ...
+
+    def hold_clock(self) -> None:
+        """Announce the flight: the offset between the clocks changes slowly from now on."""
+        ...
+
+    def send(self, command: Command, t: float) -> None:
+        """Send a command, stamped t (s)."""
+        ...
+
+    def hold(self, t: float) -> None:
+        """Answer the sample stamped t (s) without a set-point."""
+        ...
+
+
+def fly_lockstep_live(
+    pilot: AnyPilot,
+    profile: Profile,
+    client: MavlinkClient,
+    video: ImageReceiver,
+    detector: Detector,
+    timeout_s: float,
+    recorder: Recorder,
+    status: Callable[[AnyPilot], None],
+) -> LinkReport:
+    """Fly a `race-sim --lockstep` elsewhere. Raises LinkError when it is silent for timeout_s."""
+    link = UdpLink(client, video, profile, detector, timeout_s, lambda: pilot.over)
+    sent: list[float] = []
+    try:
+        with forgiving(pilot, recorder):
+            fly_link(pilot, profile, link, recorder, status, sent)
+    finally:
+        stop_motors(client, pilot, recorder, lockstep=True)
+    return LinkReport(
+        *rates(sent), video.counters.evicted, {f"mavlink_{k}": n for k, n in asdict(client.counters).items()}
+    )
+
+
+class UdpLink:
+    """Link over UDP. Images of a tick are sent before its telemetry, so they have arrived when an IMU sample is read."""
+
+    def __init__(
+        self,
+        client: MavlinkClient,
+        video: ImageReceiver,
+        profile: Profile,
+        detector: Detector,
+        timeout_s: float,
+        over: Callable[[], bool] = lambda: False,
+    ):
+        """Create the link; `over`: whether nobody waits for messages any more, since the flight was interrupted."""
+        self._client, self._video, self._detector, self._over = client, video, detector, over
+        self.late_s, self._latency_s, self._timeout_s = 0.0, profile.video_latency_s, timeout_s
+        self._clock, self._physics_hz = StreamClock.of(profile), profile.physics_hz
+        self.t = self.now = self._stamp = 0.0
+        self.images: list[DetectedImage] = []
+
+    def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
+        """Return all messages up to the next IMU sample, or to the simulator's announced or assumed end."""
+        received: list[Telemetry] = []
+        begin = time.monotonic()
+        while True:
+            waited_s = time.monotonic() - begin  # before listening: a suspended process has not waited
+            received += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
+            self._client.keep_alive(self.t)
+            if self._over() or any(isinstance(message, Imu | Farewell) for message in received):
+                break
+            if self._stamp and waited_s > min(LOST_S, self._timeout_s):
+                received.append(Farewell(self.t, f"no message for {waited_s:.0f} s"))
+                break
+            if waited_s > self._timeout_s:
+                raise LinkError(f"no simulator in lock-step within {self._timeout_s:g} s on {self._client.where}")
+        for message in received:
+            if isinstance(message, Imu):
+                self.now, self._stamp = time.monotonic(), message.t
+                self.t = ceil(message.t * self._physics_hz - 1e-3) / self._physics_hz  # the tick that sent it
+                self._clock.reference(message.t, self.t)
+        self.images = []
+        self._video.accept_only(self._client.host)
+        for frame, _ in self._video.receive(0.0):
+            stamp = self._clock.stream(frame.t, self.t + self._latency_s)
+            if stamp is not None:
+                searched = window()
+                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), searched)
+                found = frame.id, detections, frame.jpeg
+                self.images.append(DetectedImage(stamp, *found, self._clock.sigma_s, searched))
+        return received
+
+    def hold_clock(self) -> None:
+        self._clock.hold()
+
+    def send(self, command: Command, t: float) -> None:
+        self._client.send(command, self.t, self._stamp)
+
+    def hold(self, t: float) -> None:
+        """Answer the newest sample, for which the simulator waits, even if its stamp was refused."""
+        self._client.hold(self._stamp)
+
+
+def fly_link(
+    pilot: AnyPilot,
+    profile: Profile,
+    link: LockstepLink,
+    recorder: Recorder,
+    status: Callable[[AnyPilot], None],
+    sent: list[float],
+) -> None:
+    """Fly until the pilot is done; the times of the commands sent, s, are appended to `sent`."""
+    for _ in steps(pilot, profile, link, recorder, status, sent):
+        pass
+
+
+def steps(
+    pilot: AnyPilot,
+    profile: Profile,
+    link: LockstepLink,
+    recorder: Recorder,
+    status: Callable[[AnyPilot], None],
+    sent: list[float],
+) -> Iterator[None]:
+    """`fly_link` as an iterator over ticks, so that several flights can be interleaved."""
+    coming: deque[tuple[float, DetectedImage]] = deque()  # in order of exposure, which is that of arrival
+    timeline = Timeline()
+    begin_t: float | None = None  # s, first sample: the simulator may have been running for long
+    while not pilot.over:
+        if pilot.go_t is not None:
+            link.hold_clock()
+        received = link.tick(pilot.window)
+        begin_t = link.t if begin_t is None else begin_t
+        latency_s = profile.video_latency_s + link.late_s
+        late_s = ceil((latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
+        coming += [(link.t + late_s - 1e-6, image) for image in link.images]
+        while coming and coming[0][0] <= link.t:
+            image = coming.popleft()[1]
+            pilot.receive(image)
+            recorder.image(image, pilot.last_sightings)
+        for message in (good for one in received for good in timeline.admit(one, link.now)):
+            pilot.receive(message)
+            recorder.received(message)
+        silent = link.t - pilot.estimator.t > GAP_S
+        commands = pilot.act(link.t if silent else -inf)
+        for command in commands:
+            link.send(command, timeline.to_wire(pilot.estimator.t))
+            if isinstance(command, AttitudeTarget):
+                sent.append(link.t)
+            if pilot.last_command is not None and command is pilot.last_command.target:
+                recorder.step(pilot.last_command)
+                pilot.prepare()
+        if not any(isinstance(command, AttitudeTarget) for command in commands):
+            link.hold(timeline.to_wire(pilot.estimator.t))
+        recorder.phase(pilot)
+        status(pilot)
+        if pilot.go_t is None and link.t - begin_t > LINK_LIMIT_S:
+            handshake = pilot.handshake
+            missing = ", ".join(handshake.missing) or handshake.refusal or "the vehicle is not at rest on the pad"
+            pilot.abort(EndReason.NO_LINK, f"not ready after {LINK_LIMIT_S:g} s: {missing}")
+        if pilot.go_t is not None and link.t - pilot.estimator.t > SILENCE_S:
+            pilot.abort(EndReason.NO_LINK, f"no IMU sample for {SILENCE_S:g} s")
+            return
+        yield
+
+
+def rates(sent: list[float]) -> tuple[float, int]:
+    """Return the mean rate (Hz) and the largest number within one second of the times (s) of commands sent."""
+    if len(sent) < 2:
+        return 0.0, len(sent)
+    most, first = 0, 0
+    for last, t in enumerate(sent):
+        while t - sent[first] >= 1.0 - 1e-9:
+            first += 1
+        most = max(most, last - first + 1)
+    return (len(sent) - 1) / (sent[-1] - sent[0]), most

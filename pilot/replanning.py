@@ -1,0 +1,322 @@
+"""Replanning in flight: whether it pays, in which process, and the hand-over to the new plan.
+
+Criterion for replanning: the vehicle performs better than its plan assumed, by more than the controller can exploit.
+
+For thrust against drag, v^2 = thrust / drag: the square of the speed is proportional to
+
+    r = (thrust now / thrust planned with) / (drag now / drag planned with)
+
+A controller flies a plan faster by up to its greatest pace; where r exceeds the square of that, a new plan gains the
+difference. A weaker vehicle needs none: it flies the same line slower, as its thrust allows, and loses 0.2 % of time by it at
+15 % less thrust. With more drag a new plan is even slower, since it keeps the gates in view from a body that tilts further.
+
+Planners in flight: a process beside the loop, which may be late or die, or a call in lock-step, where time stands still.
+
+Hand-over to a new plan in flight, requested one planner latency ahead from the state the controller predicts for then.
+
+The plan stays in the map frame, from which the controller shifts it to the estimated gates, and in the time of the first
+plan, so that gates keep their numbers.
+"""
+
+import contextlib
+import math
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+import time
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import Protocol
+
+import numpy as np
+
+from gate_racer.common.process import end, shielded
+from gate_racer.mpc.controller import Controller
+from gate_racer.pilot.flight import Replan
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.replanning import Remainder, Replanner, ReplanResult
+from gate_racer.planner.task import PlanOptions
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Vehicle
+
+BETTER = 1.1  # r above which a plan is requested: `mpcc` flies a plan at up to 1.05 of its pace, the square root
+DRAG_LEAST = 0.2  # least drag relative to the file's: smaller values are an estimation error
+
+
+@dataclass(frozen=True, slots=True)
+class VehicleEstimate:
+    """Thrust and drag estimated in flight, relative to the vehicle's file."""
+
+    thrust: float = 1.0
+    drag: float = 1.0
+    sigma: float = 0.0  # standard deviation of the logarithm of thrust over drag
+
+    @staticmethod
+    def of(scales: Array, cov: Array) -> "VehicleEstimate":
+        """Create from the scales (2,) of thrust and drag and their covariance (2, 2); only their ratio affects the speed."""
+        thrust, drag = float(scales[0]), max(float(scales[1]), DRAG_LEAST)
+        slope = np.array([1 / thrust, -1 / drag])
+        return VehicleEstimate(thrust, drag, math.sqrt(max(float(slope @ cov @ slope), 0.0)))
+
+    def over(self, planned: "VehicleEstimate") -> float:
+        """Return r relative to the planned values, less one standard deviation; 1 as planned."""
+        return (self.thrust / planned.thrust) / (self.drag / planned.drag) * math.exp(-self.sigma)
+
+    def worth_a_plan(self, planned: "VehicleEstimate") -> bool:
+        """Return whether the vehicle surely outperforms the planned one, by more than a controller can exploit."""
+        return self.over(planned) > BETTER
+
+    def vehicle(self, of: Vehicle) -> Vehicle:
+        """Return the vehicle of a file with the estimated thrust and drag, as far as the `rates` model has them."""
+        x, y, z = of.drag_linear_1_s
+        return replace(
+            of,
+            throttle=replace(of.throttle, thrust_m_s2=tuple(c * self.thrust for c in of.throttle.thrust_m_s2)),
+            drag_linear_1_s=(x * self.drag, y * self.drag, z * self.drag),
+            drag_quadratic_1_m=of.drag_quadratic_1_m * self.drag,
+        )
+
+
+END_S = 0.2  # s to wait for the process at the end: its plan is no longer needed
+BEHIND = 5  # niceness, below the flight loop and perception
+STANDING_S = 0.6  # s of simulator time charged for a plan in lock-step: twice the time of six gates on one core
+SPARE = 1.5  # factor on the last solve time that the next may take
+SOONEST_S, LATEST_S = 0.3, 0.9  # s, bounds of the latency; a controller's horizon of 1 s must be longer than the latest
+
+
+class RemainderPlanner(Protocol):
+    """Planner of the rest of a course, one at a time."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether a request can be made."""
+
+    @property
+    def latency_s(self) -> float:
+        """Expected time from request to answer, s."""
+
+    def ask(self, rest: Remainder) -> None:
+        """Request a plan of the rest. Earlier answers are dropped."""
+
+    def answer(self) -> ReplanResult | None:
+        """Return the answer; None until there is one."""
+
+    def close(self) -> None:
+        """Release the planner."""
+
+
+class InlinePlanner:
+    """Planner that runs while the flight's time stands still, so that a lock-step flight does not depend on the load."""
+
+    def __init__(self, vehicle: Vehicle):
+        self._replan, self._answer = Replanner(vehicle), None
+
+    idle, latency_s = True, STANDING_S
+    _answer: ReplanResult | None
+
+    def ask(self, rest: Remainder) -> None:
+        self._answer = self._replan(rest)
+
+    def answer(self) -> ReplanResult | None:
+        return self._answer
+
+    def close(self) -> None:
+        pass
+
+
+class PlannerProcess:
+    """Planner in a process beside the loop. Once the process has died it is never idle again, and answers nothing."""
+
+    def __init__(self, warm: Remainder):
+        """Start the process and let it plan `warm`, so that all is loaded and the solve time known before the flight."""
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs,), name="planner", daemon=True)
+        with shielded():
+            self._process.start()
+        theirs.close()
+        self._asked: queue.SimpleQueue[Remainder | None] = queue.SimpleQueue()
+        self._answer: ReplanResult | None = None
+        self._waiting = 0  # requests without an answer
+        self.latency_s = LATEST_S
+        self._alive = True
+        self._thread = threading.Thread(target=self._carry, name="planner", daemon=True)
+        self._thread.start()
+        self.ask(warm)
+
+    @property
+    def idle(self) -> bool:
+        return self._alive and self._waiting == 0
+
+    def ask(self, rest: Remainder) -> None:
+        self._answer = None
+        self._waiting += 1
+        self._asked.put(rest)
+
+    def answer(self) -> ReplanResult | None:
+        return self._answer if self._waiting == 0 else None
+
+    def close(self) -> None:
+        self._asked.put(None)
+        end(self._process, END_S)
+        self._thread.join(END_S)
+        self._pipe.close()
+
+    def _carry(self) -> None:
+        """Exchange requests and answers with the process, on a thread: a pipe may block, and the flight loop must not."""
+        with contextlib.suppress(EOFError, OSError):
+            while (rest := self._asked.get()) is not None:
+                begin = time.monotonic()
+                self._pipe.send(rest)
+                self._answer = self._pipe.recv()
+                self.latency_s = min(max(SPARE * (time.monotonic() - begin), SOONEST_S), LATEST_S)
+                self._waiting -= 1
+            self._pipe.send(None)
+        self._alive = False
+
+
+def _work(pipe: Connection) -> None:
+    for name in {"SIGINT", "SIGTERM", "SIGHUP"} & set(dir(signal)):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)  # the parent ends this process through the pipe
+    if hasattr(os, "nice"):
+        os.nice(BEHIND)
+    replan: Replanner | None = None
+    with contextlib.suppress(EOFError, OSError):  # the parent has ended
+        while (rest := pipe.recv()) is not None:
+            if replan is None:
+                replan = Replanner(rest.vehicle)
+                replan(rest)  # the first solve loads what later ones need
+            pipe.send(replan(rest))
+
+
+BELOW = 1 - 1e-6  # factor just inside a limit, against rounding
+P, V, C = RATES_X["p"].at, RATES_X["v"].at, RATES_X["c"].at.start
+
+
+@dataclass(frozen=True, slots=True)
+class ReplanningConfig:
+    """Conditions to request a plan and to take it over."""
+
+    apart_s: float = 0.1  # s of plan time, least distance from its start to a gate: the next gate must be unambiguous
+    join_m: float = 0.3  # m, largest distance of the vehicle from its start: a third of the free room in an opening
+    join_m_s: float = 3.0  # m/s, largest difference in velocity: what thrust changes in a tenth of a second
+    least_s: float = 0.05  # s of flight, least saving
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Request to the planner, until its answer is due."""
+
+    rest: Remainder
+    x: Array  # (14,) predicted state, in the frame of the estimate
+    estimate: VehicleEstimate  # for which the plan is made
+    asked_t: float  # s, time of the request
+    due_t: float  # s, time of the first command by the new plan
+
+    @property
+    def before_s(self) -> float:
+        """Remaining flight time from there by the current plan, s."""
+        return self.rest.plan.total_time - self.rest.from_s
+
+
+class Replanning:
+    """Replanning of one flight. Call `follow` once per command, before it."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        plan: Plan,
+        track: Track,
+        vehicle: Vehicle,
+        options: PlanOptions,
+        planner: RemainderPlanner,
+        config: ReplanningConfig | None = None,
+    ):
+        """Create it; `options` are those of the plan."""
+        self._controller, self._track, self._vehicle, self._planner = controller, track, vehicle, planner
+        self._options, self._config = options, config or ReplanningConfig()
+        self.plan, self.vehicle, self._planned = plan, vehicle, VehicleEstimate()
+        self._request: _Request | None = None
+        self.made: list[Replan] = []
+
+    def follow(self, t: float, go_t: float) -> None:
+        """Request a plan, or take over the one requested, at t (s); GO was at go_t (s)."""
+        request = self._request
+        if request is None:
+            self._request = self._request_plan(t)
+        elif t >= request.due_t:
+            self._request, answer = None, self._planner.answer()
+            early_s, off_m, off_m_s = self._offsets(request)
+            why = self._refused(request, answer, off_m, off_m_s)
+            if answer is not None and not why:
+                self._take_over(request, answer, t - request.due_t + early_s)
+            after_s, solve_s = (answer.rest_s, answer.solve_s) if answer is not None else (None, None)
+            self.made.append(
+                Replan(
+                    asked_s=request.asked_t - go_t,
+                    taken_s=t - go_t if not why else None,
+                    thrust=request.estimate.thrust,
+                    drag=request.estimate.drag,
+                    before_s=request.before_s,
+                    after_s=after_s,
+                    solve_s=solve_s,
+                    why=why,
+                )
+            )
+
+    def forget(self) -> None:
+        """Drop the request: the plan is not followed for now."""
+        self._request = None
+
+    def _request_plan(self, t: float) -> _Request | None:
+        controller = self._controller
+        estimate = VehicleEstimate.of(*controller.disturbance.vehicle)
+        if not self._planner.idle or not estimate.worth_a_plan(self._planned):
+            return None
+        ahead_s = self._planner.latency_s
+        theta = controller.progress.theta + controller.progress.pace * ahead_s
+        gates_s, x = controller.reference.gate_times_s, controller.expected(t, ahead_s)
+        if x is None or theta > gates_s[-1] or np.abs(gates_s - theta).min() < self._config.apart_s:
+            return None
+        moved, moving = (rows[0] for rows in controller.reference.belief.line(np.array([theta])))
+        on_map = x.copy()
+        on_map[P] -= moved
+        on_map[V] -= moving * controller.progress.pace
+        vehicle = estimate.vehicle(self._vehicle)
+        on_map[C] = min(on_map[C], vehicle.thrust_max)
+        on_map[V] *= min(BELOW * vehicle.speed_max_m_s / max(float(np.linalg.norm(on_map[V])), 1e-6), 1.0)
+        rest = Remainder(self.plan, theta, on_map, self._track, vehicle, self._options)
+        self._planner.ask(rest)
+        return _Request(rest, x, estimate, t, t + ahead_s)
+
+    def _offsets(self, request: _Request) -> tuple[float, float, float]:
+        """Return the lead (s) of the vehicle over the start of the new plan, and its offsets (m) and (m/s) beside it."""
+        x = self._controller.expected(request.due_t, 0.0)
+        if x is None:
+            return 0.0, math.inf, math.inf
+        off, v = x - request.x, request.x[V]
+        early_s = float(off[P] @ v) / max(float(v @ v), 1.0)
+        return early_s, float(np.linalg.norm(off[P] - early_s * v)), float(np.linalg.norm(off[V]))
+
+    def _refused(self, request: _Request, answer: ReplanResult | None, off_m: float, off_m_s: float) -> str:
+        """Return why a plan is not taken over; empty if it is."""
+        config = self._config
+        if answer is None:
+            return "no answer in time"
+        if not answer.ok:
+            return answer.status
+        save_s = request.before_s / self._controller.progress.most - answer.rest_s
+        if save_s < config.least_s:
+            return f"saves only {save_s:.2f} s"
+        if not (off_m <= config.join_m and off_m_s <= config.join_m_s):
+            return f"starts {off_m:.2f} m and {off_m_s:.1f} m/s off the vehicle's state"
+        return ""
+
+    def _take_over(self, request: _Request, answer: ReplanResult, since_s: float) -> None:
+        """Continue by a plan that began since_s (s) ago, in its time."""
+        self.plan, self.vehicle, self._planned = answer.plan, request.rest.vehicle, request.estimate
+        self._controller.follow(self.plan, self.vehicle, request.rest.from_s + since_s)

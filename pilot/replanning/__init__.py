@@ -1,1 +1,0 @@
-"""Replanning in flight: the criterion, a planner beside the loop, and the hand-over to the new plan."""

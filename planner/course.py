@@ -1,0 +1,448 @@
+"""The course as input of the optimiser: legs, solids, routes around them, and the free space in between.
+
+Legs of a flight: each ends on a plane normal to a gate's axis, in a ball, or at rest.
+
+A planar gate has three legs: to the plane at which its prism is entered, through the prism to the gate's plane, and on to the
+plane at which the prism is left.
+
+Solids that a path keeps clear of, and the free space between them.
+
+Between gates the outline of every frame is solid, its opening included, so that a gate can neither be touched, nor passed out
+of turn, nor entered from behind. On the short way through a gate the path stays within the opening's prism instead, which is
+convex. The margin is measured from the opening's edge in the gate's plane: the frame's depth may take up the margin, but never
+the contact radius.
+
+Shortest path around solids, the initial guess where the straight line of a leg is blocked.
+
+A visibility graph (Lozano-Perez and Wesley, 1979) over points on the edges of the boxes found in the way, inflated by the
+clearance. The optimiser finds the best path on one side of a solid, but hardly ever changes the side.
+
+The course as input of the optimiser: the end of each leg, and the free space in between.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from itertools import product as every
+from typing import NamedTuple
+
+import numpy as np
+
+from gate_racer.common.errors import UserError
+from gate_racer.planner.models import P
+from gate_racer.planner.task import Task
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import SolidBox, of_obstacle, stand
+from gate_racer.vehicle.rotation import Array
+
+# Clearance between body and bounds in units of the margin. Gates are measured by the camera, bounds are not. With 1.0, 4 of the 7
+# flights lost in 80 unknown worlds hit the floor at the bottom of a dive.
+FROM_BOUND = 2.5
+TO_GATE = 0.5  # -, largest clearance to a bound as a fraction of its distance to the nearest gate's centre
+ROUND_M = 0.02  # m, smoothing length of |x| and max(x, 0) in the constraints
+
+
+class Solid(NamedTuple):
+    """Box that the path keeps clear of; for a frame its outline, opening included."""
+
+    box: SolidBox
+    frame: int  # index of the frame's gate in the track; -1 for other solids
+    name: str
+    keep_m: float  # m, clearance of the vehicle's centre
+
+
+@dataclass(frozen=True, eq=False)
+class FreeSpace:
+    """Free space of the vehicle's centre: a box of the world without the inflated solids."""
+
+    low: Array  # (3,) m, world NED
+    high: Array  # (3,) m, world NED
+    solids: tuple[Solid, ...]
+    keep_m: float  # m, default clearance to a solid
+
+    @staticmethod
+    def of(task: Task) -> "FreeSpace":
+        """Return the free space of a task."""
+        return FreeSpace(*_box(task), tuple(_solids(task)), task.keep_m)
+
+    def near(self, p_w: Array, reach_m: float) -> list[Solid]:
+        """Return the solids whose clearance may reach into the ball of radius reach_m around p_w (3,)."""
+        centres, radii = self._spheres
+        close = np.linalg.norm(centres - p_w, axis=1) < radii + reach_m
+        return [self.solids[i] for i in np.flatnonzero(close)]
+
+    @cached_property
+    def _spheres(self) -> tuple[Array, Array]:
+        """Centres (K, 3) and radii (K,), m, of spheres around the inflated solids."""
+        radii = np.array([np.linalg.norm(solid.box.half) + solid.keep_m for solid in self.solids])
+        return np.reshape([solid.box.centre for solid in self.solids], (-1, 3)), radii
+
+    def holds(self, points: Array, solids: list[Solid]) -> np.ndarray:
+        """Return for each point (M, 3), (M,), whether it lies in the box and clear of these solids."""
+        clear = np.asarray(((points >= self.low) & (points <= self.high)).all(axis=1))
+        for solid in solids:
+            clear &= solid.box.distance(points) >= solid.keep_m
+        return clear
+
+
+def _solids(task: Task) -> list[Solid]:
+    """Return all solids of a task's track."""
+    track = task.track
+    found = [(of_obstacle(one), -1, f"obstacles[{i}]") for i, one in enumerate(track.obstacles)]
+    for i in sorted(set(track.landmarks)):
+        gate = track.gates[i]
+        if not gate.has_frame:
+            continue
+        half = np.array([edge_half_m(gate, task.options.margin_m), gate.outer_m / 2, gate.outer_m / 2])
+        found.append((SolidBox(gate.p_wg, gate.R_wg, half), i, f"the frame of gates[{i}]"))
+        if (post := stand(track, i)) is not None:
+            found.append((post, -1, f"the stand of gates[{i}]"))
+    return [Solid(box, frame, name, task.clear_m(name)) for box, frame, name in found]
+
+
+def edge_half_m(gate: Gate, margin_m: float) -> float:
+    """Return the half length, m, of an opening's edges: a frame's half depth beyond the margin; a tunnel's whole half length."""
+    return max(gate.depth_m / 2 - margin_m, gate.tunnel_m / 2, 0.0)
+
+
+def _box(task: Task) -> tuple[Array, Array]:
+    """Return lower and upper bounds (3,), m, of the vehicle's centre.
+
+    The clearance to a bound is larger than to an opening's edge, unless a gate leaves less room; see `FROM_BOUND`.
+    """
+    low, high = np.array(task.track.bounds.low_m), np.array(task.track.bounds.high_m)
+    if not task.options.bounds_clear:
+        return low, high
+    gates = np.array([gate.p_wg for gate in task.track.gates])
+    radius, most = task.vehicle.contact_radius_m, FROM_BOUND * task.options.margin_m
+
+    def kept(to_gates: Array) -> Array:
+        """Return the clearances (3,), m, to bounds whose distances to the gates are (G, 3)."""
+        return radius + np.clip(TO_GATE * (to_gates.min(axis=0) - radius), 0.0, most)
+
+    return low + kept(gates - low), high - kept(high - gates)
+
+
+@dataclass(frozen=True, eq=False)
+class Leg:
+    """Leg to a gate, or to rest at `end` (3,), m, world NED."""
+
+    gate: Gate | None
+    end: Array | None = None
+    plane_m: float = 0.0  # m along the gate's axis, plane on which the leg ends
+    inside: bool = False  # whether the leg stays within the gate's prism
+    # m behind the gate up to which a straight extension stays within the prism, if the plan ends in the gate.
+    coast_m: float = 0.0
+    frame: int = -1  # index in the track of the gate whose frame surrounds the leg; -1 outside of frames
+    edge_half_m: float = 0.0  # m, half length of the opening's edges along the gate's axis
+    # (E,) m, distance from the vehicle's centre to each edge of the opening.
+    keep_m: Array = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def passes(self) -> bool:
+        """Whether the leg ends with the passage of a gate or a stop."""
+        return self.plane_m == 0
+
+    @property
+    def target(self) -> Array:
+        """Target point (3,), m, world NED."""
+        if self.gate is not None:
+            return self.gate.p_wg + self.plane_m * self.gate.R_wg[:, 0]
+        assert self.end is not None
+        return self.end
+
+
+def legs(task: Task, space: FreeSpace) -> list[Leg]:
+    """Return the legs of the whole flight.
+
+    Raises:
+        UserError: the vehicle cannot pass a gate, or cannot leave its start.
+    """
+    result: list[Leg] = []
+    for i in range(len(task.gates)):
+        last = i + 1 == len(task.gates)
+        parts = _passage(task, i, last and task.end_m is None and task.begin is not None)
+        _require_room(f"gates[{task.number(i)}]", parts, task, space)
+        result += parts
+        if last and task.begin is None and parts[-1].inside:
+            result = [result.pop(), *result]  # a lap that ends in a gate begins by leaving it
+    if task.end_m is not None:
+        result.append(Leg(None, np.array(task.end_m)))
+        _require_room("the end position", result[-1:], task, space)
+    return result if task.begin is None else _from_start(result, np.array(task.begin.position_m), task, space)
+
+
+def _portal_m(task: Task, edge_m: float) -> float:
+    """Return the distance in m from a gate's plane to the planes at which its prism is entered and left, clear of its frame.
+
+    Args:
+        edge_m: half length of the opening's edges along the gate's axis.
+    """
+    return max(task.passage_m, edge_m + task.keep_m) + ROUND_M
+
+
+def _passage(task: Task, i: int, coasts: bool) -> list[Leg]:
+    """Return the legs to and through the i-th gate of the flight; without the leg out of it if the plan ends there."""
+    gate, keep = task.gates[i], task.keeps_m(i)
+    if gate.is_ball:
+        return [Leg(gate)]
+    edge = edge_half_m(gate, float(keep.min()) - task.vehicle.contact_radius_m)
+    portal, frame = _portal_m(task, edge), task.landmarks[i] if gate.has_frame else -1
+    to = Leg(gate, plane_m=-portal, edge_half_m=edge, keep_m=keep)
+    through = replace(to, plane_m=0.0, inside=True, coast_m=portal if coasts else 0.0, frame=frame)
+    return [to, through] if coasts else [to, through, replace(through, plane_m=portal)]
+
+
+def _from_start(parts: list[Leg], p0: Array, task: Task, space: FreeSpace) -> list[Leg]:
+    """Return the legs of a flight that begins at p0 (3,): inside a gate's prism it first leaves that gate, or passes it.
+
+    Raises:
+        UserError: the start is too near to a solid.
+    """
+    track, ahead = task.track, parts[0].gate
+    if ahead is not None and not ahead.is_ball and _within(ahead, p0, task.body_m, parts[0].plane_m, 0.0):
+        return parts[1:]
+    for i, gate in enumerate(track.gates):
+        edge = edge_half_m(gate, task.options.margin_m)
+        portal = 0.0 if gate.is_ball else _portal_m(task, edge)
+        if portal and _within(gate, p0, task.body_m, -portal, portal):
+            frame = track.landmarks[i] if gate.has_frame else -1
+            keep = np.full(len(gate.edges), task.keep_m)
+            out = Leg(gate, plane_m=portal, inside=True, frame=frame, edge_half_m=edge, keep_m=keep)
+            return [out, *parts]
+    for solid in space.solids:
+        off = float(solid.box.distance(p0))
+        if off < solid.keep_m:
+            raise UserError(
+                f"{track.name}: the start lies {off:.2f} m from {solid.name}, at least {solid.keep_m:.2f} m are needed"
+            )
+    return parts
+
+
+def _within(gate: Gate, p_w: Array, body: float, low: float, high: float) -> bool:
+    return low < gate.local(p_w)[0] < high and gate.margin(p_w) > body
+
+
+def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) -> None:
+    """Check that the vehicle fits at the end of each leg to a goal named `where`.
+
+    Raises:
+        UserError: it does not.
+    """
+    gate, name, keep = parts[0].gate, task.vehicle.name, float(min(parts[0].keep_m, default=task.keep_m))
+    where = f"{task.track.name}: {where}"
+    if gate is not None and not gate.is_ball and gate.half <= keep:
+        raise UserError(
+            f"{where}: the opening of {2 * gate.half:g} m is too small, {name} needs more than {2 * keep:.2f} m"
+        )
+    for leg in parts:
+        ends = _ends(leg, task)
+        reach = float(np.linalg.norm(ends - leg.target, axis=1).max())
+        others = [solid for solid in space.near(leg.target, reach) if not _surrounds(solid, leg, task)]
+        if not space.holds(ends, others).any():
+            at = "at it" if leg.gate is None else "in its opening"
+            if not leg.passes:
+                at = f"{abs(leg.plane_m):.2f} m {'before' if leg.plane_m < 0 else 'behind'} it"
+            near = [solid.name for solid in others if solid.box.distance(leg.target) < keep]
+            raise UserError(
+                f"{where}: no position {at} is {keep:.2f} m clear of "
+                + (" and ".join(near) or "its edges, the bounds, the obstacles and other gates")
+            )
+
+
+def _surrounds(solid: Solid, leg: Leg, task: Task) -> bool:
+    """Check whether a solid is the frame of the gate of a leg."""
+    return solid.frame >= 0 and leg.gate is not None and leg.gate.same_frame(task.track.gates[solid.frame])
+
+
+def _ends(leg: Leg, task: Task) -> Array:
+    """Return a grid of points (M, 3), m, at which the leg may end, apart from solids and bounds."""
+    side, gate = np.linspace(-1, 1, 9), leg.gate
+    if gate is None:
+        return leg.target[None]
+    if gate.is_ball:
+        points = leg.target + gate.half * np.array([(x, y, z) for x in side for y in side for z in side])
+        return points[np.linalg.norm(points - leg.target, axis=1) <= gate.half]
+    reach, keep = gate.edges[:, 2].max(), leg.keep_m if leg.passes else task.body_m
+    points = reach * np.array([(0, y, z) for y in side for z in side])
+    room = gate.edges[:, 2] - points[:, 1:] @ gate.edges[:, :2].T
+    return np.vstack([leg.target, leg.target + points[(room >= keep).all(axis=1)] @ gate.R_wg.T])
+
+
+ASIDE = 1.02  # -, distance of the graph's points over the clearance, so that lines along a face are free
+EVEN = np.linspace(0.0, 1.0, 5)  # positions of the graph's points along an edge, besides those nearest to both ends
+
+
+def route(begin: Array, end: Array, solids: Sequence[SolidBox], keep: float, low: Array, high: Array) -> Array | None:
+    """Return the vertices (K, 3), m, of the shortest path found from begin to end, both included; None if there is none.
+
+    Args:
+        keep: m, clearance to the solids; a solid nearer than this to an end is ignored.
+        low, high: (3,) m, bounds of the path.
+    """
+    path, known = np.stack([begin, end]), list[SolidBox]()
+    left, centres = list(range(len(solids))), np.array([solid.centre for solid in solids]).reshape(-1, 3)
+    radii = np.linalg.norm(np.array([solid.half for solid in solids]).reshape(-1, 3) + keep, axis=1)
+    while True:
+        near = np.any([_off(centres, a, b) < radii for a, b in pairwise(path)], axis=0)
+        grown = {k: SolidBox(solids[k].centre, solids[k].axes, solids[k].half + keep) for k in left if near[k]}
+        met = [
+            k
+            for k, box in grown.items()
+            if solids[k].distance(path[[0, -1]]).min() > keep and any(_meets(a, b, box) for a, b in pairwise(path))
+        ]
+        if not met:
+            return path
+        known += [grown[k] for k in met]
+        left = [k for k in left if k not in met]
+        corners = [_edge_points(box, (ASIDE - 1) * keep, begin, end) for box in known]
+        points = np.concatenate([path[[0, -1]], *corners])
+        inside = ((points >= low) & (points <= high)).all(axis=1)
+        points = points[inside | (np.arange(len(points)) < 2)]
+        found = _shortest(points, known)
+        if found is None:
+            return None
+        path = found
+
+
+def along(path: Array, shares: Array) -> tuple[Array, Array]:
+    """Return positions (3, N), m, at fractions (N,) of a path's length, and the unit directions (3, N) there."""
+    steps = np.diff(path, axis=0)
+    reached = np.concatenate([[0.0], np.cumsum(np.linalg.norm(steps, axis=1))])
+    s = shares * reached[-1]
+    places = np.array([np.interp(s, reached, column) for column in path.T])
+    k = np.clip(np.searchsorted(reached, s) - 1, 0, len(steps) - 1)
+    return places, (steps[k] / np.linalg.norm(steps[k], axis=1, keepdims=True)).T
+
+
+def _off(points: Array, a: Array, b: Array) -> Array:
+    """Return distances (K,), m, from points (K, 3) to the segment from a to b."""
+    step = b - a
+    share = np.clip((points - a) @ step / max(float(step @ step), 1e-12), 0.0, 1.0)
+    return np.linalg.norm(points - a - share[:, None] * step, axis=1)
+
+
+def _meets(a: Array, b: Array, box: SolidBox) -> np.ndarray:
+    """Return (...) whether segments from a to b (..., 3) intersect the interior of a box, by the slab method."""
+    a, b = (a - box.centre) @ box.axes, (b - box.centre) @ box.axes
+    d = b - a
+    d = np.where(np.abs(d) < 1e-12, 1e-12, d)
+    first, second = (-box.half - a) / d, (box.half - a) / d
+    enters = np.minimum(first, second).max(axis=-1)
+    leaves = np.maximum(first, second).min(axis=-1)
+    return np.maximum(enters, 0.0) < np.minimum(leaves, 1.0)
+
+
+def _edge_points(box: SolidBox, off: float, begin: Array, end: Array) -> Array:
+    """Return points (N, 3) on the twelve edges of a box inflated by `off`, m."""
+    half, points = box.half + off, []
+    ends = (np.stack([begin, end]) - box.centre) @ box.axes
+    for axis in range(3):
+        nearest = (ends[:, axis] / half[axis] + 1) / 2
+        shares = np.concatenate([EVEN, np.clip([*nearest, nearest.mean()], 0.0, 1.0)])
+        for corner in every((-1.0, 1.0), repeat=2):
+            edge = np.empty((len(shares), 3))
+            edge[:, axis] = (2 * shares - 1) * half[axis]
+            for other, side in zip([i for i in range(3) if i != axis], corner, strict=True):
+                edge[:, other] = side * half[other]
+            points.append(edge)
+    return box.centre + np.concatenate(points) @ box.axes.T
+
+
+def _shortest(points: Array, boxes: list[SolidBox]) -> Array | None:
+    """Return the shortest polyline (K, 3) from the first point to the second that intersects no box, or None."""
+    from scipy.sparse.csgraph import dijkstra  # slow to load, and not needed for most courses
+
+    a, b = points[:, None], points[None]
+    length = np.linalg.norm(b - a, axis=-1)
+    for box in boxes:
+        length[_meets(a, b, box)] = 0.0  # no edge of the graph
+    distance, before = dijkstra(length, indices=0, return_predecessors=True)
+    if not np.isfinite(distance[1]):
+        return None
+    path = [1]
+    while path[-1] != 0:
+        path.append(int(before[path[-1]]))
+    return points[path[::-1]]
+
+
+LEG_MOST_M = 1500.0  # m, longest leg (chosen): a leg that takes minutes would need thousands of nodes
+BLIND = 0.15  # -, last fraction of the way to a gate on which it may leave the image (chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """Legs of a task with the initial state. A "way" is the sequence of legs from one gate passage to the next."""
+
+    task: Task
+    space: FreeSpace
+    legs: tuple[Leg, ...]
+    x0: Array | None  # (NX,) initial state; None for a flying lap
+    from_pad: bool  # whether the flight begins at rest on the pad
+    begun: float = 0.0  # -, fraction of the first way, in time, already flown
+
+    @cached_property
+    def ways(self) -> list[list[int]]:
+        """Indices of the legs from one passage to the next; the last leg of each list ends in a passage."""
+        result: list[list[int]] = [[]]
+        for i, leg in enumerate(self.legs):
+            result[-1].append(i)
+            if leg.passes and i + 1 < len(self.legs):
+                result.append([])
+        return result
+
+    @cached_property
+    def longest_way_m(self) -> float:
+        """Length of the longest way, m, in straight lines between the ends of its legs."""
+        ends = np.array([leg.target for leg in self.legs])
+        begin = ends[-1] if self.x0 is None else self.x0[P]
+        steps = np.linalg.norm(np.diff(ends, axis=0, prepend=begin[None]), axis=1)
+        return max(float(steps[parts].sum()) for parts in self.ways)
+
+    def view_window(self, near: float, passed: float) -> tuple[float, float]:
+        """Return the times, s, between which a gate within range from `near` until it is passed stays in the image."""
+        options, way = self.task.options, passed - near
+        end = near + (1 - BLIND) * way
+        return min(near + (1 - BLIND - options.see) * way, end - options.sight_s), end
+
+    def in_range(self, parts: list[int], t: Array, path: Array) -> float:
+        """Return the time, s, from which the gate at the end of a way is within detection range of positions (M, 3) at t (M,)."""
+        gate = self.legs[parts[-1]].gate
+        if gate is None:
+            return float(t[0])
+        beyond = np.linalg.norm(path - gate.p_wg, axis=1) - self.task.view_range_m(gate)
+        last = int(np.flatnonzero(beyond > 0).max(initial=-1))
+        if last < 0 or last + 1 == len(t):
+            return float(t[last if last >= 0 else 0])
+        return float(np.interp(0.0, -beyond[last : last + 2], t[last : last + 2]))
+
+    def stretch(self, legs: slice, x0: Array | None) -> "Course":
+        """Return the course of these legs alone, with initial state x0."""
+        return replace(self, legs=self.legs[legs], x0=x0, from_pad=self.from_pad and legs.start == 0)
+
+    def goal(self, i: int) -> str:
+        """Return the name of the destination of leg i, for messages."""
+        if self.legs[i].gate is None:
+            return "the end position"
+        return f"gates[{self.task.number(sum(leg.passes for leg in self.legs[:i]))}]"
+
+
+def resolve(task: Task) -> Course:
+    """Resolve the course of a task.
+
+    Raises:
+        UserError: the vehicle does not have this model, or a gate is too small, blocked or too far, or the start is blocked.
+    """
+    x0, space = task.x0, FreeSpace.of(task)
+    from_pad = task.begin is not None and task.options.start is None
+    course = Course(task, space, tuple(legs(task, space)), x0, from_pad)
+    targets = [leg.target for leg in course.legs]
+    before = targets[-1] if x0 is None else x0[P]
+    for i, (a, b) in enumerate(pairwise([before, *targets])):
+        if (far := float(np.linalg.norm(b - a))) > LEG_MOST_M:
+            where = f"{task.track.name}: {course.goal(i)}"
+            raise UserError(
+                f"{where}: lies {far:.0f} m from the previous goal; a leg may have {LEG_MOST_M:g} m at most"
+            )
+    return course

@@ -1,1 +1,0 @@
-"""The course of a plan, resolved: legs, free space, and the way around solids."""

@@ -1,1 +1,0 @@
-"""Predicted covariance of the deviation from a plan, and margins for a given collision risk."""

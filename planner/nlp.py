@@ -1,0 +1,396 @@
+"""Nonlinear programmes: assembly from compiled blocks, and solution by IPOPT within a time limit.
+
+Time limit of a search, in CPU time of the solving process, independent of the machine's load.
+
+Every solve has a limit of iterations. The time limit is a second one, since an iteration on an ill-conditioned matrix may take a
+hundred times as long as another. It ends the whole search with an error, so a faster machine may find a plan where a slower one
+finds none, but never a different plan.
+
+CasADi functions compiled to machine code, once per function and machine, then loaded in milliseconds.
+
+Derivatives take nine tenths of an optimisation's time in CasADi's virtual machine; compiled they take a tenth of that.
+Without a C compiler the function itself is used, which is slower.
+
+Blocks: a small function of few variables, applied many times in a programme, with exact derivatives as machine code.
+
+CasADi differentiates a programme by graph colouring, and evaluates the result in its virtual machine. The derivatives of blocks
+are assembled instead, J = diag(J_k) A and H = A' diag(H_k) A, where the constant matrix A selects each block's variables.
+
+Assembly of a nonlinear programme, and its solution by IPOPT.
+"""
+
+import contextlib
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import casadi as ca
+import numpy as np
+
+from gate_racer.common.cache import entry
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import FileError
+from gate_racer.vehicle.rotation import Array
+
+
+class OutOfTimeError(UserError):
+    """No plan was found within the time limit."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """End of a search after `limit_s` of CPU time, by the process's clock."""
+
+    limit_s: float  # s of CPU time
+    until_s: float  # s, by `time.process_time`
+
+    @staticmethod
+    def after(limit_s: float, left_s: float | None = None) -> "Deadline":
+        """Start a limit now, in this process; `left_s` is the remaining time if another process has used some."""
+        return Deadline(limit_s, time.process_time() + (limit_s if left_s is None else left_s))
+
+    @property
+    def left_s(self) -> float:
+        """Remaining CPU time, s.
+
+        Raises:
+            OutOfTimeError: none is left.
+        """
+        left = self.until_s - time.process_time()
+        if left <= 0:
+            raise self.error()
+        return left
+
+    def error(self) -> OutOfTimeError:
+        """Return the error that the limit has passed."""
+        return OutOfTimeError(
+            f"no plan within {self.limit_s:g} s of CPU time; a gate may be nearly unreachable; --limit allows more time"
+        )
+
+
+ENDLESS = Deadline(inf, inf)
+
+
+LIBRARY = "function.so"
+COMPILERS = ("cc", "gcc", "clang")
+FLAGS = ("-O1", "-shared", "-fPIC")  # -O2 takes twice as long to compile and is no faster
+
+
+def compiled(*functions: ca.Function) -> tuple[ca.Function, ...]:
+    """Return the functions from a shared library named after the first, or unchanged if they cannot be compiled."""
+    if (compiler := find_compiler()) is None:
+        return functions
+    text = repr(([one.serialize() for one in functions], ca.CasadiMeta.version(), FLAGS))
+    name = f"{functions[0].name()}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    try:
+        folder = entry(name, lambda draft: _build(functions, compiler, draft))
+        return tuple(ca.external(one.name(), str(folder / LIBRARY)) for one in functions)
+    except (FileError, subprocess.CalledProcessError, RuntimeError):  # no cache, no compilation, or no loading
+        return functions
+
+
+def find_compiler() -> str | None:
+    """Return the path of a C compiler, or None; always None on Windows, where its libraries cannot be loaded."""
+    return next((path for name in COMPILERS if os.name != "nt" and (path := shutil.which(name))), None)
+
+
+def _build(functions: tuple[ca.Function, ...], compiler: str, folder: Path) -> None:
+    """Generate and compile the functions in a folder.
+
+    Raises:
+        CalledProcessError: compilation failed.
+    """
+    generator = ca.CodeGenerator(f"{functions[0].name()}.c")
+    for one in functions:
+        generator.add(one)
+    generator.generate(f"{folder}/")
+    source = folder / f"{functions[0].name()}.c"
+    subprocess.run([compiler, *FLAGS, str(source), "-o", str(folder / LIBRARY)], capture_output=True, check=True)
+    source.unlink()
+
+
+@dataclass(frozen=True)
+class Block:
+    """Function and derivatives: values (z, p) -> (M), jacobian (z, p) -> (M, NZ), hessian (z, p, multipliers (M)) -> (NZ, NZ)."""
+
+    values: ca.Function
+    jacobian: ca.Function
+    hessian: ca.Function
+
+    @staticmethod
+    def of(name: str, z: Any, p: Any, values: Any) -> "Block":
+        """Build a block from SX expressions (M, 1) of variables z and parameters p."""
+        return _plain(name, z, p, values).compiled()
+
+    @staticmethod
+    def integration(name: str, x: Any, u: Any, dt: Any, p: Any, end: Any, steps: int) -> "Block":
+        """Build the state after `steps` equal steps, z = (x, u, dt); `end`, SX, is the state after one step of length dt.
+
+        Derivatives follow by the chain rule, so that a step is compiled only once.
+        """
+        step = _plain(name, ca.vertcat(x, u, dt), p, end)
+        nx, size = x.numel(), x.numel() + u.numel() + 1
+        z, p, costate = ca.MX.sym("z", size), ca.MX.sym("p", p.numel()), ca.MX.sym("costate", nx)
+        held = ca.vertcat(z[nx : size - 1], z[size - 1] / steps)  # u and dt of every step
+        held_by_held = ca.diag(ca.DM([1.0] * (size - nx - 1) + [1 / steps]))
+        held_by_z = ca.horzcat(ca.MX(size - nx, nx), held_by_held)
+        states, sensitivities, jacobians = [z[:nx]], [ca.MX(ca.diagcat(ca.DM.eye(nx), held_by_held))], []
+        for _ in range(steps):
+            at = ca.vertcat(states[-1], held)
+            states.append(step.values(at, p))
+            jacobians.append(step.jacobian(at, p))
+            sensitivities.append(ca.vertcat(jacobians[-1] @ sensitivities[-1], held_by_z))
+        hessian, adjoint = ca.MX(size, size), costate
+        for k in reversed(range(steps)):
+            of_step = step.hessian(ca.vertcat(states[k], held), p, adjoint)
+            hessian += sensitivities[k].T @ of_step @ sensitivities[k]
+            adjoint = jacobians[k][:, :nx].T @ adjoint
+        return Block(
+            ca.Function(f"{name}{steps}", [z, p], [states[-1]]),
+            ca.Function(f"{name}{steps}_jacobian", [z, p], [sensitivities[-1][:nx, :]]),
+            ca.Function(f"{name}{steps}_hessian", [z, p, costate], [hessian]),
+        ).compiled()
+
+    def compiled(self) -> "Block":
+        """Return the block with its functions compiled."""
+        return Block(*compiled(self.values, self.jacobian, self.hessian))
+
+
+def _plain(name: str, z: Any, p: Any, values: Any) -> Block:
+    multipliers = ca.SX.sym("multipliers", values.numel())
+    hessian, _ = ca.hessian(ca.dot(multipliers, values), z)
+    return Block(
+        ca.Function(name, [z, p], [values]),
+        ca.Function(f"{name}_jacobian", [z, p], [ca.jacobian(values, z)]),
+        ca.Function(f"{name}_hessian", [z, p, multipliers], [hessian]),
+    )
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Block applied N times: z (NZ, N), MX, affine in the variables of a programme, and parameters p (NP, N)."""
+
+    block: Block
+    z: Any
+    p: Any
+
+    @property
+    def values(self) -> Any:
+        """Values (M N, 1)."""
+        return ca.vec(self.block.values.map(self.z.shape[1])(self.z, self.p))
+
+    def selection(self, w: Any) -> Any:
+        """Return the constant matrix A (NZ N, W), the derivative of all z with respect to the variables w (W, 1)."""
+        return ca.Function("selection", [w], [ca.jacobian(ca.vec(self.z), w)])(0)
+
+    def jacobian(self, selection: Any) -> Any:
+        """Return the Jacobian (M N, W)."""
+        return self._diagonal(self.block.jacobian, self.z, self.p) @ selection
+
+    def hessian(self, selection: Any, multipliers: Any) -> Any:
+        """Return the Hessian (W, W) of the values weighted by their multipliers (M N, 1)."""
+        of_each = ca.reshape(multipliers, -1, self.z.shape[1])
+        return selection.T @ (self._diagonal(self.block.hessian, self.z, self.p, of_each) @ selection)
+
+    def _diagonal(self, function: ca.Function, *given: Any) -> Any:
+        """Return the results of all N applications as one block-diagonal matrix."""
+        n = self.z.shape[1]
+        return ca.sparsity_cast(function.map(n)(*given), ca.diagcat(*[function.sparsity_out(0)] * n))
+
+
+# IPOPT with MUMPS: SPRAL takes the same steps at two to five times the cost, FATROP 0.7 to 1.2 times the time (3 to 57 gates).
+AMF = 2  # MUMPS's approximate minimum fill ordering, by 40 % the fastest of its orderings on these banded systems
+DAY_S = 86400.0  # s, largest time limit, since IPOPT accepts no infinite one
+# Called with the iteration's number and the present flight time, s.
+IterationCallback = Callable[[int, float], None] | None
+
+
+class Rows(NamedTuple):
+    """Constraints low <= expression + blocks <= high on a vector (M, 1)."""
+
+    expression: Any
+    low: Array | Sequence[float]
+    high: Array | Sequence[float]
+    blocks: Blocks | None = None
+
+    @staticmethod
+    def not_negative(expression: Any) -> "Rows":
+        """Return expression >= 0."""
+        size = expression.numel()
+        return Rows(ca.vec(expression), np.zeros(size), np.full(size, np.inf))
+
+    @staticmethod
+    def zero(expression: Any, blocks: Blocks | None = None) -> "Rows":
+        """Return expression + blocks = 0."""
+        size = expression.numel()
+        return Rows(ca.vec(expression), np.zeros(size), np.zeros(size), blocks)
+
+    @staticmethod
+    def not_negative_blocks(block: Block, z: Any, p: Any) -> "Rows":
+        """Return values >= 0 for a block at variables z (NZ, N) with parameters p (NP, N)."""
+        size = block.values.size1_out(0) * z.shape[1]
+        return Rows(ca.MX(size, 1), np.zeros(size), np.full(size, np.inf), Blocks(block, z, p))
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """Result of IPOPT; check `success`."""
+
+    w: Any  # variables, in the order of the programme
+    lam_w: Any  # multipliers of their bounds, in the same order
+    lam_g: Array  # multipliers of the constraints
+    success: bool
+    status: str
+    iterations: int
+
+
+@dataclass
+class Nlp:
+    """Nonlinear programme: variables with bounds and initial values, and constraints."""
+
+    variables: list = field(default_factory=list)
+    guesses: list = field(default_factory=list)
+    lows: list = field(default_factory=list)
+    highs: list = field(default_factory=list)
+    rows: list[Rows] = field(default_factory=list)
+
+    def variable(self, symbol: Any, guess: Array, low: Array, high: Array) -> None:
+        """Add a variable (n, m), column by column: guess (n, m), bounds (n, m) or (n, 1)."""
+        self.variables.append(symbol)
+        for store, values in ((self.guesses, guess), (self.lows, low), (self.highs, high)):
+            store.append(np.broadcast_to(values, symbol.shape).T.ravel())
+
+    @property
+    def size(self) -> int:
+        """Number of constraints so far."""
+        return sum(len(rows.low) for rows in self.rows)
+
+    def minimise(
+        self,
+        objective: Any,
+        settings: dict,
+        duals: dict[str, Array],
+        deadline: Deadline,
+        total: Any = None,
+        progress: IterationCallback = None,
+    ) -> Minimum:
+        """Minimise an objective subject to the constraints.
+
+        Args:
+            settings: options of IPOPT.
+            duals: initial multipliers, by CasADi's names.
+            total: expression reported to `progress`.
+
+        Raises:
+            KeyboardInterrupt: on Ctrl-C.
+            OutOfTimeError: the deadline has passed.
+        """
+        w, plain = ca.veccat(*self.variables), ca.veccat(*(rows.expression for rows in self.rows))
+        quiet = {"print_time": 0, "ipopt.print_level": 0, "ipopt.sb": "yes", "no_nlp_grad": True}
+        quiet |= {"ipopt.mumps_pivot_order": AMF}
+        if progress is not None:
+            watch = _Watch(w.numel(), self.size, ca.Function("total", [w], [total]), progress)
+            quiet["iteration_callback"] = watch
+        blocks = ca.vertcat(*(rows.blocks.values if rows.blocks else ca.MX(len(rows.low), 1) for rows in self.rows))
+        problem = {"x": w, "f": objective, "g": plain + blocks}
+        derivatives = self._derivatives(w, objective, plain, problem["g"])
+        limit = {"ipopt.max_cpu_time": min(deadline.left_s, DAY_S)}
+        solver = ca.nlpsol("plan", "ipopt", problem, {**quiet, **settings, **derivatives, **limit})
+        with contextlib.redirect_stderr(_WithoutInterrupt(sys.stderr)):
+            result = solver(
+                x0=np.concatenate(self.guesses),
+                lbx=np.concatenate(self.lows),
+                ubx=np.concatenate(self.highs),
+                lbg=np.concatenate([rows.low for rows in self.rows]),
+                ubg=np.concatenate([rows.high for rows in self.rows]),
+                **duals,
+            )
+        stats = solver.stats()
+        # CasADi converts a Ctrl-C while IPOPT runs into a status; raise it again.
+        if stats["return_status"] in ("User_Requested_Stop", "NonIpopt_Exception_Thrown"):
+            raise KeyboardInterrupt
+        if stats["return_status"] == "Maximum_CpuTime_Exceeded":
+            raise deadline.error()
+        return Minimum(
+            result["x"],
+            result["lam_x"],
+            result["lam_g"].full().ravel(),
+            stats["success"],
+            stats["return_status"],
+            int(stats["iter_count"]),
+        )
+
+    def _derivatives(self, w: Any, objective: Any, plain: Any, g: Any) -> dict[str, ca.Function]:
+        """Return constraint Jacobian and Hessian of the Lagrangian: CasADi's for plain expressions, plus those of the blocks."""
+        p, lam_f, lam_g = ca.MX.sym("p", 0, 0), ca.MX.sym("lam_f"), ca.MX.sym("lam_g", self.size)
+        hessian, _ = ca.hessian(lam_f * objective + ca.dot(lam_g, plain), w)
+        parts, end = [], 0
+        for rows in self.rows:
+            size, end = len(rows.low), end + len(rows.low)
+            parts.append(ca.MX(size, w.numel()))
+            if rows.blocks is not None:
+                selection = rows.blocks.selection(w)
+                parts[-1] = rows.blocks.jacobian(selection)
+                hessian += rows.blocks.hessian(selection, lam_g[end - size : end])
+        jacobian = ca.jacobian(plain, w) + ca.vertcat(*parts)
+        return {
+            "jac_g": ca.Function("jac_g", [w, p], [g, jacobian]),
+            "hess_lag": ca.Function("hess_lag", [w, p, lam_f, lam_g], [ca.triu(hessian)]),
+        }
+
+    def values(self, expressions: list, w: Any) -> list[Array]:
+        """Evaluate expressions of the variables at values w in the order of the programme."""
+        return [value.full() for value in ca.Function("values", [ca.veccat(*self.variables)], expressions)(w)]
+
+
+class _WithoutInterrupt(io.TextIOBase):
+    """stderr without CasADi's warning of a Ctrl-C, which comes in pieces."""
+
+    def __init__(self, stream: TextIO):
+        self._stream, self._warning = stream, ""
+
+    def write(self, text: str) -> int:
+        if not self._warning and not text.startswith("CasADi - "):
+            return self._stream.write(text)
+        self._warning += text
+        if text.endswith("\n"):
+            if "KeyboardInterruptException" not in self._warning:
+                self._stream.write(self._warning)
+            self._warning = ""
+        return len(text)
+
+
+class _Watch(ca.Callback):  # type: ignore[misc]
+    """Callback of IPOPT that reports its progress."""
+
+    def __init__(self, nx: int, ng: int, total: ca.Function, report: Callable[[int, float], None]):
+        ca.Callback.__init__(self)
+        self.nx, self.ng, self.total, self.report, self.count = nx, ng, total, report, 0
+        self.construct("progress", {})
+
+    def get_n_in(self) -> int:
+        return ca.nlpsol_n_out()
+
+    def get_n_out(self) -> int:
+        return 1
+
+    def get_name_in(self, i: int) -> str:
+        return ca.nlpsol_out(i)
+
+    def get_sparsity_in(self, i: int) -> Any:
+        size = {"f": 1, "x": self.nx, "lam_x": self.nx, "g": self.ng, "lam_g": self.ng}.get(ca.nlpsol_out(i), 0)
+        return ca.Sparsity.dense(size, 1) if size else ca.Sparsity(0, 0)
+
+    def eval(self, arg: Any) -> Any:
+        self.report(self.count, float(self.total(arg[0])))
+        self.count += 1
+        return [0]

@@ -1,0 +1,263 @@
+"""The time-optimal flight through the gates: multiple shooting with one free duration per leg, bounds on the nodes.
+
+Bounds on the nodes of a trajectory, and checks of them between nodes.
+
+The time-optimal flight through the gates: multiple shooting with one free duration per leg, solved by IPOPT.
+
+    minimise  sum_l T_l + regularisation,   x_k+1 = f(x_k, u_k, T_l / n_l),   terms: leg ends, view, limits, solids, prisms
+
+The gates' order is known, so one free duration per leg replaces the complementarity constraints of Foehn et al. (CPC, Science
+Robotics 2021); the Hessian is exact and banded.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from gate_racer.planner.course import Course
+from gate_racer.planner.mesh import Mesh, intervals
+from gate_racer.planner.models import Model, P, Q, V, W
+from gate_racer.planner.nlp import ENDLESS, Block, Blocks, Deadline, IterationCallback, Nlp, Rows
+from gate_racer.planner.terms import (
+    STRAY_M,
+    ClearOfSolids,
+    Duals,
+    GatesInView,
+    LegEnds,
+    Nodes,
+    Point,
+    SpeedLimit,
+    Term,
+    ThrustRateLimit,
+    TurnLimit,
+    WithinPrisms,
+    cubic,
+)
+from gate_racer.vehicle.dynamics import GRAVITY, flat, rk4, shaped
+from gate_racer.vehicle.rotation import Array
+
+DOWN = P.start + 2
+# Lift-off: for LIFT_OFF_S, s, the vehicle may be as low as its pad, and climbs, wherever the first gate lies, with at least the
+# fraction LIFT_OFF_SHARE of the acceleration that its thrust allows, after SPOOL_UP thrust lags (chosen).
+LIFT_OFF_S, LIFT_OFF_SHARE, SPOOL_UP = 0.3, 0.25, 2.0
+LEAN_M = 0.05  # m, further drop of the body's rim by tilt that is allowed at the pad, as on uneven ground
+SHORTEST, LONGEST = 0.3, 4.0  # -, bounds of a leg's duration over the guessed one
+SHORTEST_INSIDE, LONGEST_INSIDE = 0.05, 20.0  # -, the same for a leg within a gate, whose guess is poor
+
+
+@dataclass(frozen=True, eq=False)
+class NodeBounds:
+    """Bounds on states and durations of a course."""
+
+    course: Course
+
+    def states(self, mesh: Mesh, durations: Array) -> tuple[Array, Array]:
+        """Return lower and upper bounds (NX, N) of the nodes: the body inside the track's box, except during lift-off."""
+        task, space = self.course.task, self.course.space
+        t = np.cumsum(intervals(mesh, durations))
+        high = np.repeat(task.model.x_high[:, None], len(t), axis=1)
+        high[Q] = 1.1  # never active, but it limits the search
+        low = -high
+        low[P], high[P] = space.low[:, None], space.high[:, None]
+        x0 = self.course.x0
+        if x0 is None:
+            return low, high
+        early, p0 = t < LIFT_OFF_S, x0[P, None]
+        low[P] = np.where(early, np.minimum(low[P], p0), low[P])
+        high[P] = np.where(early, np.maximum(high[P], p0), high[P])
+        if self.course.from_pad:
+            high[DOWN] = np.where(early, np.minimum(high[DOWN], self._lifted(x0, t)), high[DOWN])
+        return low, high
+
+    def durations(self, guessed: Array) -> tuple[Array, Array]:
+        """Return bounds (L,), s, on the durations of legs with these guessed durations."""
+        inside = np.array([leg.inside for leg in self.course.legs])
+        shortest, longest = np.where(inside, SHORTEST_INSIDE, SHORTEST), np.where(inside, LONGEST_INSIDE, LONGEST)
+        return shortest * guessed, longest * guessed
+
+    def strays(self, path: Array) -> np.ndarray:
+        """Return for each interval with positions (S, N, 3), (N,), whether it leaves the box between its nodes."""
+        space, ends = self.course.space, path[[0, -1]]
+        low, high = np.minimum(space.low, ends.min(axis=0)), np.maximum(space.high, ends.max(axis=0))
+        return ((path < low - STRAY_M) | (path > high + STRAY_M)).any(axis=(0, 2))
+
+    def _lifted(self, x0: Array, t: Array) -> Array:
+        """Return the largest z (NED, down), m, of the vehicle at times t during lift-off."""
+        vehicle, reserve = self.course.task.vehicle, self.course.task.options.reserve
+        upright = _upright(*x0[Q][1:3])  # vertical component of the thrust direction
+        climb = max(reserve * vehicle.thrust_max * upright - GRAVITY, 0.0)
+        late = np.maximum(t - SPOOL_UP * vehicle.thrust_lag_s, 0.0)
+        return x0[DOWN] - LIFT_OFF_SHARE * climb / 2 * late**2
+
+
+class LevelLiftOff(Term):
+    """Limit of the tilt during lift-off from the floor, so that the body's rim stays clear of it.
+
+        rim sin(tilt) <= height + LEAN_M + rim sin(initial tilt)
+
+    Without it, plans tilt within 0.2 m of the floor, and a vehicle with less thrust or more delay than modelled hits it.
+    """
+
+    def __init__(self, course: Course):
+        self._rim, self._x0 = course.task.vehicle.contact_radius_m, course.x0
+        floor = course.task.track.bounds.high_m[2]
+        self._holds = course.x0 is not None and course.from_pad and floor - course.x0[DOWN] < course.space.keep_m
+
+    def rows(self, nodes: Nodes) -> list[Rows]:
+        early = np.flatnonzero(np.cumsum(intervals(nodes.mesh, nodes.durations)) < LIFT_OFF_S).tolist()
+        if self._x0 is None or not self._holds or not early:
+            return []
+        at_first = LEAN_M + self._rim * np.sqrt(1 - _upright(*self._x0[Q][1:3]) ** 2)
+        after = nodes.after[:, early]
+        room = (self._x0[DOWN] - after[DOWN, :] + at_first) / self._rim
+        return [Rows.not_negative(room**2 - 1 + _upright(after[Q.start + 1, :], after[Q.start + 2, :]) ** 2)]
+
+
+def _upright(q_x: Any, q_y: Any) -> Any:
+    """Return the cosine of the tilt of an attitude."""
+    return 1 - 2 * (q_x**2 + q_y**2)
+
+
+NEAR_M = 3.0  # m, distance from the present path above which a solid is ignored on a mesh
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Point returned by the solver, with its status."""
+
+    point: Point
+    success: bool
+    status: str
+    iterations: int
+
+
+class TimeOptimalProblem:
+    """Time-optimal problem of a course. `solve` may be called on successively finer meshes."""
+
+    def __init__(self, course: Course, deadline: Deadline = ENDLESS):
+        self.course, self.model, self.deadline = course, course.task.model, deadline
+        self._x0, self._bounds = course.x0, NodeBounds(course)
+        self._flight = flight_block(self.model)
+        self.terms: list[Term] = [
+            LegEnds(course),
+            GatesInView(course),
+            SpeedLimit(self.model),
+            ThrustRateLimit(self.model),
+            TurnLimit(self.model),
+            ClearOfSolids(course, NEAR_M),
+            WithinPrisms(course),
+            LevelLiftOff(course),
+        ]
+
+    def solve(
+        self, mesh: Mesh, start: Point, settings: dict, progress: IterationCallback, slack_cost: float | None = None
+    ) -> Solved:
+        """Solve on a mesh from a point on the same mesh, with these options of IPOPT.
+
+        Args:
+            slack_cost: s per unit tangent by which gates are outside the image; None for a hard visibility constraint.
+        """
+        nlp, model, n = Nlp(), self.model, sum(map(len, mesh))
+        X, U, T = ca.MX.sym("X", model.x.size, n), ca.MX.sym("U", model.u.size, n), ca.MX.sym("T", len(mesh))
+        nlp.variable(X, start.x[:, 1:], *self._bounds.states(mesh, start.durations))
+        nlp.variable(U, start.u, model.u_low[:, None], model.u_high[:, None])
+        nlp.variable(T, start.durations[:, None], *(one[:, None] for one in self._bounds.durations(start.durations)))
+        slack = None
+        if slack_cost is not None:
+            slack = ca.MX.sym("slack")
+            nlp.variable(slack, np.ones((1, 1)), np.zeros((1, 1)), np.full((1, 1), np.inf))
+        nodes = self._nodes(mesh, start, X, U, T, slack)
+        facts = ca.repmat(ca.DM(flat(model.parameters)), 1, n)
+        flown = Blocks(self._flight, ca.vertcat(nodes.before, U, nodes.dt), facts)
+        nlp.rows.append(Rows.zero(-X, flown))
+        for term in self.terms:
+            rows, begin = term.rows(nodes), nlp.size
+            nlp.rows += rows
+            if term.mesh_free:
+                mesh_free = [begin + at for at in _of_legs(rows, X, nodes.legs)]
+        change = U[:, 1:] - U[:, :-1]
+        level, changed = (ca.DM(weight).T for weight in (model.weight_level, model.weight_change))
+        cost = ca.sum2(level @ U**2 * nodes.dt) + ca.sum2(changed @ change**2)
+        cost += slack_cost * slack if slack is not None else 0.0
+        total, duals = ca.sum1(T), _pack(start.duals, nlp.size, mesh_free) if start.duals else {}
+        found = nlp.minimise(total + cost, settings, duals, self.deadline, total, progress)
+        x, u, durations = nlp.values([X, U, T], found.w)
+        lam_x, lam_u, lam_T = nlp.values([X, U, T], found.lam_w)
+        costate = found.lam_g[: x.size].reshape(x.shape[::-1]).T
+        known = Duals(costate, lam_x, lam_u, lam_T.ravel(), [found.lam_g[at] for at in mesh_free])
+        first = self._x0 if self._x0 is not None else _turned(start.x) * x[:, -1]
+        point = Point(np.column_stack([first, x]), u, durations.ravel(), known)
+        return Solved(point, found.success, found.status, found.iterations)
+
+    def strays(self, mesh: Mesh, point: Point) -> np.ndarray:
+        """Return for each interval, (N,), whether the candidate violates bounds or a term between its nodes."""
+        dt = intervals(mesh, point.durations)
+        ends = (point.x[P, :-1], point.x[V, :-1], point.x[P, 1:], point.x[V, 1:])
+        path = np.stack([cubic(*ends, dt, s).T for s in np.linspace(0, 1, 9)])
+        return np.any([self._bounds.strays(path), *(term.strays(mesh, point, path) for term in self.terms)], axis=0)
+
+    def _nodes(self, mesh: Mesh, start: Point, X: Any, U: Any, T: Any, slack: Any) -> Nodes:
+        first = ca.MX(self._x0) if self._x0 is not None else _turned(start.x) * X[:, -1]
+        return Nodes(
+            mesh=mesh,
+            durations=start.durations,
+            path=start.x[P].T,
+            before=ca.horzcat(first, X[:, :-1]),
+            after=X,
+            u=U,
+            dt=ca.vertcat(*[T[i] * fractions for i, fractions in enumerate(mesh)]).T,
+            velocity=V,
+            slack=slack,
+            still=ca.vertcat(X[Q, :][1:3, :], X[W, :]),  # hover is level, with free yaw
+        )
+
+
+def step(model: type[Model], like: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Return SX symbols x, u, dt and the parameters, `flat`, and the state one Runge-Kutta step later.
+
+    Args:
+        like: parameters of the same shape.
+    """
+    x, u, dt = ca.SX.sym("x", model.x.size), ca.SX.sym("u", model.u.size), ca.SX.sym("dt")
+    p = ca.SX.sym("p", len(flat(like)))
+    end = ca.vertcat(*rk4(model.f, ca.vertsplit(x), ca.vertsplit(u), shaped(ca.vertsplit(p), like), dt))
+    return x, u, dt, p, ca.vertcat(end[P], end[Q] / ca.norm_2(end[Q]), end[Q.stop :])
+
+
+def flight_block(model: Model) -> Block:
+    """Return (x, u, dt; parameters) -> state at the end of an interval, built once per process for all vehicles."""
+    parameters = model.parameters
+    return _flight_block(type(model), shaped(range(len(flat(parameters))), parameters))
+
+
+@cache
+def _flight_block(model: type[Model], like: Any) -> Block:
+    return Block.integration(f"step_{model.name}", *step(model, like), model.substeps)
+
+
+def _of_legs(rows: list[Rows], X: Any, legs: np.ndarray) -> list[np.ndarray]:
+    """Return per leg the indices of the rows that depend on its nodes."""
+    of_nodes = ca.jacobian_sparsity(ca.veccat(*(one.expression for one in rows)), X)
+    row, column = (np.array(one, int) for one in of_nodes.get_triplet())
+    owners = np.zeros(of_nodes.shape[0], int)
+    owners[row] = legs[column // X.shape[0]]
+    order = np.argsort(owners, kind="stable")
+    return np.split(order, np.searchsorted(owners[order], range(1, legs[-1] + 1)))
+
+
+def _pack(duals: Duals, size: int, mesh_free: list[np.ndarray]) -> dict[str, Array]:
+    """Arrange multipliers in the order of the problem; those of mesh-dependent terms start at zero."""
+    lam_g = np.zeros(size)
+    lam_g[: duals.costate.size] = duals.costate.T.ravel()
+    lam_g[np.concatenate(mesh_free)] = np.concatenate(duals.mesh_free)
+    return {"lam_x0": np.concatenate([duals.x.T.ravel(), duals.u.T.ravel(), duals.durations]), "lam_g0": lam_g}
+
+
+def _turned(x: Array) -> Array:
+    """Return signs (NX,): -1 for the quaternion if it changes its sign over the periodic flight x (NX, N + 1), else 1."""
+    sign = np.ones(len(x))
+    sign[Q] = np.sign(x[Q, 0] @ x[Q, -1])
+    return sign

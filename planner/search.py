@@ -1,0 +1,363 @@
+"""Search: several guesses on coarse meshes in parallel, and refinement of the best.
+
+Mesh refinement: solve, halve the intervals that need it, solve again from there.
+
+Time-optimal inputs jump, and a jump inside an interval costs time; between jumps long intervals are accurate enough. So the
+intervals are halved that lie beside a jump of the inputs, exceed the integration error, or violate constraints between nodes.
+On the 7-gate Split-S with rotor thrusts this gives 7.391 s in 2 CPU s; a uniform mesh needs steps of 10 ms and 11 CPU s for
+the same time.
+
+Coarse optimum from an initial guess; a long course is solved in overlapping stretches, one after another.
+
+Both the number of iterations and the time of each grow with the number of gates, since all legs wait for the slowest to
+converge. So a long course is first solved in stretches of some gates. Each begins in the final state of the previous one and
+extends a few gates beyond its end, which are solved again with the next; the whole then starts close to its solution.
+
+Multistart: several initial guesses are solved in parallel on coarse meshes, and the best optimum is refined.
+
+Local optima differ by up to 0.1 % on the published courses and 0.5 % on VQ1. Their order after two meshes was that of the
+refined plans in every measured case, so only the best is refined.
+"""
+
+import math
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from gate_racer.common.errors import UserError
+from gate_racer.common.process import shielded
+from gate_racer.planner.course import Course, Leg
+from gate_racer.planner.guess import Guess, PointMass, first_guess, guesses, solve_point_mass
+from gate_racer.planner.mesh import Mesh, first_mesh, intervals
+from gate_racer.planner.models import Model, P, V, W
+from gate_racer.planner.nlp import ENDLESS, Deadline, IterationCallback
+from gate_racer.planner.plan import Plan, SolverStatistics
+from gate_racer.planner.problem import Solved, TimeOptimalProblem
+from gate_racer.planner.terms import Duals, Point
+from gate_racer.vehicle.rotation import Array
+
+LEVELS = 6  # largest number of meshes, the first included; the last gains 0.002 % of time
+MENDED = 2  # most further meshes for violations between the nodes of the last, which occur at about one of 200 gates
+DEFECT_M, DEFECT_M_S, DEFECT_RAD_S = 3e-6, 3e-4, 8e-3  # integration error above which an interval is halved
+COARSE_TOLERANCE, TOLERANCE = 1e-3, 1e-6  # IPOPT's tolerance, before and on the last mesh
+STILL_EXACT = 2.0  # -, multiple of these errors allowed on the last mesh, where a jump may enter an unrefined interval
+GROWTH = 1.1  # -, growth of the number of intervals below which a mesh is the last
+# The barrier stays adaptive throughout: with a return to monotone mode, iterations grow with the number of gates.
+FIRST = {
+    "ipopt.max_iter": 300,
+    "ipopt.mu_strategy": "adaptive",
+    "ipopt.adaptive_mu_globalization": "never-monotone-mode",
+    "ipopt.tol": COARSE_TOLERANCE,
+}
+
+
+def from_nearby(distance: float) -> dict:
+    """Return IPOPT options for a start near the solution: a small initial barrier, and no push away from active bounds."""
+    pushes = ("bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac", "mult_bound_push")
+    return {
+        "ipopt.max_iter": 600,
+        "ipopt.mu_strategy": "monotone",
+        "ipopt.mu_init": distance,
+        "ipopt.warm_start_init_point": "yes",
+        **{f"ipopt.warm_start_{push}": distance for push in pushes},
+    }
+
+
+FINE = 3e-6  # initial barrier on the last mesh, from the solution on the previous mesh, multipliers included
+LAST = from_nearby(FINE) | {"ipopt.tol": TOLERANCE}
+WARM = from_nearby(1e-4) | {"ipopt.tol": COARSE_TOLERANCE}  # from a plan of a similar course; halves the time
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """Result of the solver on a mesh; success is in `solved`."""
+
+    level: int  # 1 on the first mesh, `LEVELS` on the last
+    mesh: Mesh
+    solved: Solved
+    iterations: int  # total over this and all previous meshes
+
+    @property
+    def total_time(self) -> float:
+        """Flight time, s."""
+        return float(self.solved.point.durations.sum())
+
+
+def coarse(
+    problem: TimeOptimalProblem, mesh: Mesh, point: Point, settings: dict, progress: IterationCallback
+) -> Optimum:
+    """Solve on the first mesh, from a guess on that mesh."""
+    solved = problem.solve(mesh, point, settings, progress)
+    return Optimum(1, mesh, solved, solved.iterations)
+
+
+def refined(problem: TimeOptimalProblem, optimum: Optimum, levels: int, progress: IterationCallback) -> Optimum:
+    """Refine an optimum up to a level; on the last level it is solved to the full tolerance."""
+    model = problem.model
+    while optimum.level < levels:
+        strays = problem.strays(optimum.mesh, optimum.solved.point)
+        finer, point = _halved(model, optimum.mesh, optimum.solved.point, strays)
+        done = not strays.any() and len(point.u[0]) < GROWTH * len(strays)
+        last = done or optimum.level + 1 == LEVELS
+        settings = LAST if last else from_nearby(model.nearby) | {"ipopt.tol": COARSE_TOLERANCE}
+        solved = problem.solve(finer, point, settings, progress)
+        done = done and not _inexact(model, finer, solved.point, STILL_EXACT).any()
+        optimum = Optimum(LEVELS if done else optimum.level + 1, finer, solved, optimum.iterations + solved.iterations)
+    return _mended(problem, optimum, progress) if levels == LEVELS else optimum
+
+
+def _mended(problem: TimeOptimalProblem, optimum: Optimum, progress: IterationCallback) -> Optimum:
+    """Halve the last mesh where its path violates constraints between nodes, and solve again."""
+    for _ in range(MENDED):
+        strays = problem.strays(optimum.mesh, optimum.solved.point)
+        if not (optimum.solved.success and strays.any()):
+            break
+        finer, point = _halved(problem.model, optimum.mesh, optimum.solved.point, strays)
+        solved = problem.solve(finer, point, LAST, progress)
+        optimum = Optimum(LEVELS, finer, solved, optimum.iterations + solved.iterations)
+    return optimum
+
+
+def _halved(model: Model, mesh: Mesh, point: Point, split: Array) -> tuple[Mesh, Point]:
+    """Halve the intervals of `split` (N,) and others that need it; returns the mesh and the same trajectory on it."""
+    jump = (np.abs(np.diff(point.u, axis=1)) > model.jump * (model.u_high - model.u_low)[:, None]).any(axis=0)
+    split = split | np.append(jump, False) | np.append(False, jump)
+    split = split | _inexact(model, mesh, point, 1.0)
+    middle = model.integrate(point.x[:, :-1], point.u, intervals(mesh, point.durations) / 2, model.substeps)
+    parts = np.where(split, 2, 1)
+    # Every interval ends in its old node; a split one has a new node in its middle.
+    ends = np.repeat(np.arange(len(parts)), parts)
+    is_end = np.append(ends[1:] != ends[:-1], True)
+    x = np.where(is_end, point.x[:, 1:][:, ends], middle[:, ends])
+    finer, first = [], 0
+    for fractions in mesh:
+        count = parts[first : first + len(fractions)]
+        finer.append(np.repeat(fractions / count, count))
+        first += len(fractions)
+    return finer, Point(
+        np.column_stack([point.x[:, 0], x]), point.u[:, ends], point.durations, _shared(point, ends, is_end)
+    )
+
+
+def _inexact(model: Model, mesh: Mesh, point: Point, factor: float) -> np.ndarray:
+    """Return for each interval, (N,), whether its integration error exceeds `factor` times the threshold for halving."""
+    dt = intervals(mesh, point.durations)
+    coarse = model.integrate(point.x[:, :-1], point.u, dt, model.substeps)
+    error = np.abs(model.integrate(point.x[:, :-1], point.u, dt, 4 * model.substeps) - coarse)
+    most = ((P, DEFECT_M), (V, DEFECT_M_S), (W, DEFECT_RAD_S))
+    return np.any([error[part].max(axis=0) > factor * defect for part, defect in most], axis=0)
+
+
+def _shared(point: Point, ends: np.ndarray, is_end: np.ndarray) -> Duals | None:
+    """Map multipliers to the halved mesh: costates are interpolated, those of bounds are divided among the halves."""
+    duals = point.duals
+    if duals is None:
+        return None
+    before = np.column_stack([duals.costate[:, 0], duals.costate[:, :-1]])
+    costate = np.where(is_end, duals.costate[:, ends], 0.5 * (before + duals.costate)[:, ends])
+    share = 1 / np.bincount(ends)[ends]
+    return Duals(costate, duals.x[:, ends] * share, duals.u[:, ends] * share, duals.durations, duals.mesh_free)
+
+
+LONG_COURSE_LEGS = 24  # gates, above which a course is solved in stretches
+STRETCH, AHEAD = 12, 2  # gates of a stretch, and of its overlap with the next
+FAR_M = 50.0  # m, longest way above which the first optimum is found in steps
+LOOKING_AWAY_S = 2.0  # s per unit tangent outside the image; with 10 s a gate 1 km away exceeds the time limit
+STRETCH_LEVELS = 3  # meshes of each stretch; the whole is solved on the next
+# Gates, above which joined stretches are not solved as a whole: 0.2 % slower at 200 gates, in half of the time.
+VERY_LONG = 100
+
+
+def from_guess(
+    problem: TimeOptimalProblem, point_mass: PointMass, guess: Guess, levels: int, progress: IterationCallback
+) -> Optimum:
+    """Solve from one initial guess up to a level, or a later one; returns the coarse result if that has failed."""
+    mesh = first_mesh(problem.course, guess.slack * point_mass.durations, point_mass.p)
+    start = first_guess(problem.course, point_mass, mesh, guess)
+    first = None
+    if len(problem.course.ways) > LONG_COURSE_LEGS and problem.course.x0 is not None:
+        first = _in_stretches(problem, mesh, start, progress)
+    first = first or _first(problem, mesh, start, progress)
+    return refined(problem, first, levels, progress) if first.solved.success else first
+
+
+def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: IterationCallback) -> Optimum:
+    """Solve on the first mesh; for a far gate in view in three steps: without, with soft and with hard visibility constraint.
+
+    At the tilt of a fast flight, 75 degrees, the camera sees no gate ahead, and from such a point the multipliers of the
+    visibility constraint diverge. The linear penalty bounds them: plans to gates 500 m and 1 km away take 9 and 23 s. With the
+    hard constraint at once, or from the unconstrained optimum with a small barrier, 500 m do not converge within 60 s; from there
+    without the penalty, one course of 500 m converges and another does not.
+    """
+    course, options = problem.course, problem.course.task.options
+    if not options.gates_in_view or course.longest_way_m <= FAR_M:
+        return coarse(problem, mesh, start, FIRST, progress)
+    blind = replace(course, task=replace(course.task, options=replace(options, see=0.0, sight_s=0.0)))
+    done = TimeOptimalProblem(blind, problem.deadline).solve(mesh, start, FIRST, progress)
+    iterations, settings = done.iterations, FIRST
+    if done.success:
+        start = replace(done.point, duals=None)
+    done = problem.solve(mesh, start, FIRST, progress, LOOKING_AWAY_S)
+    iterations += done.iterations
+    if done.success:
+        start, settings = done.point, WARM
+    optimum = coarse(problem, mesh, start, settings, progress)
+    return replace(optimum, iterations=optimum.iterations + iterations)
+
+
+def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: IterationCallback) -> Optimum | None:
+    """Solve all stretches and join their optima; None if one has failed."""
+    course, meshes, points, iterations = problem.course, Mesh(), list[Point](), 0
+    levels = STRETCH_LEVELS if len(course.ways) <= VERY_LONG else LEVELS
+    for first, kept, seen in _stretches(course.ways):
+        x0 = points[-1].x[:, -1] if points else course.x0
+        part = TimeOptimalProblem(course.stretch(slice(first, seen), x0), problem.deadline)
+        optimum = _first(part, mesh[first:seen], start.stretch(mesh, slice(first, seen)), progress)
+        if optimum.solved.success:
+            optimum = refined(part, optimum, levels, progress)
+        iterations += optimum.iterations
+        if not optimum.solved.success:
+            return None
+        points.append(optimum.solved.point.stretch(optimum.mesh, slice(kept - first)))
+        meshes += optimum.mesh[: kept - first]
+    return Optimum(levels, meshes, Solved(Point.joined(points), True, "in stretches", iterations), iterations)
+
+
+def _stretches(ways: list[list[int]]) -> Iterator[tuple[int, int, int]]:
+    """Yield per stretch the indices of its first leg, and one past its last leg without and with the overlap."""
+    for begin in range(0, len(ways), STRETCH):
+        kept, seen = ways[: begin + STRETCH][-1], ways[: begin + STRETCH + AHEAD][-1]
+        yield ways[begin][0], kept[-1] + 1, seen[-1] + 1
+
+
+LONG = 8  # gates, above which one guess is solved: on longer courses a poor guess costs more than a good one gains
+EXPLORED = 2  # meshes solved for each guess
+EXPLORE_SHARE = 0.5  # -, fraction of the remaining CPU time for each of these (chosen)
+
+
+def plans(
+    course: Course, deadline: Deadline = ENDLESS, progress: IterationCallback = None, warm: Plan | None = None
+) -> Iterator[tuple[Plan, SolverStatistics]]:
+    """Yield plans of the flight through the course with their statistics, the most promising one first.
+
+    Args:
+        progress: called with the iteration's number and the present flight time, s.
+        warm: a plan of the same legs, for a warm start instead of guesses.
+
+    Raises:
+        UserError: there is no way through the course, the warm plan is of another course, or the deadline has passed.
+    """
+    begin = time.perf_counter()
+    problem, bound = TimeOptimalProblem(course, deadline), None
+    if warm is None:
+        point_mass = solve_point_mass(course, deadline)
+        bound = point_mass.total_time if point_mass.solved else None
+        ready = time.perf_counter()
+        optima = _explored(problem, point_mass, progress)
+    else:
+        mesh, point = of_plan(warm, course)
+        ready = time.perf_counter()
+        optima = {f"plan of {warm.track_name}": coarse(problem, mesh, point, WARM, progress)}
+    times = {name: one.total_time if one.solved.success else None for name, one in optima.items()}
+    ranked = sorted(optima.values(), key=lambda one: one.total_time if one.solved.success else math.inf)
+    spent = sum(one.iterations for one in ranked)
+    for one in ranked:
+        final = refined(problem, one, LEVELS, progress) if one.solved.success else one
+        spent += final.iterations - one.iterations
+        solved, solve_s = final.solved, time.perf_counter() - ready
+        effort = SolverStatistics(solved.status, solved.success, spent, ready - begin, solve_s, bound, times)
+        yield as_plan(course, final.mesh, solved.point), effort
+
+
+def _explored(problem: TimeOptimalProblem, point_mass: PointMass, progress: IterationCallback) -> dict[str, Optimum]:
+    """Return the coarse optimum of every guess; several guesses are solved in parallel processes."""
+    options = problem.course.task.options
+    count = options.guesses or (1 if len(problem.course.ways) > LONG else 2)
+    chosen = guesses(options.gates_in_view)[:count]
+    if len(chosen) == 1:
+        return {chosen[0].name: from_guess(problem, point_mass, chosen[0], EXPLORED, progress)}
+    optima = {}
+    deadline = problem.deadline
+    task = partial(_explore_afresh, problem.course, point_mass, deadline.limit_s, EXPLORE_SHARE * deadline.left_s)
+    with shielded():
+        crew = multiprocessing.Pool(min(len(chosen), os.cpu_count() or 1), _leave_interrupts_to_the_parent)
+    with crew as pool:
+        for guess, optimum in pool.imap(task, chosen):
+            optima[guess.name] = optimum
+            if progress is not None:
+                progress(optimum.iterations, optimum.total_time)
+    return optima
+
+
+def _explore_afresh(
+    course: Course, point_mass: PointMass, limit_s: float, left_s: float, guess: Guess
+) -> tuple[Guess, Optimum]:
+    problem = TimeOptimalProblem(course, Deadline.after(limit_s, left_s))
+    return guess, from_guess(problem, point_mass, guess, EXPLORED, None)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def of_plan(plan: Plan, course: Course) -> tuple[Mesh, Point]:
+    """Convert a plan to a point on its own mesh.
+
+    Raises:
+        UserError: the plan is of another model or has another number of legs.
+    """
+    groups, model = course.ways, course.task.model
+    if plan.model != model.name or len(plan.gate_nodes) != len(groups):
+        raise UserError(
+            f"--warm: the plan has {len(plan.gate_nodes)} legs of the {plan.model} model,"
+            f" must be {len(groups)} legs of {model.name}"
+        )
+    ends = [0]
+    for parts, last in zip(groups, plan.gate_nodes, strict=True):
+        ends += [*_crossed(plan, [course.legs[i] for i in parts[:-1]], ends[-1], last), last]
+    durations = np.diff(plan.t[list(ends)])
+    dt = np.diff(plan.t)
+    mesh = [dt[a:b] / T for a, b, T in zip(ends, ends[1:], durations, strict=False)]
+    return mesh, Point(plan.x.T, plan.u[:-1].T, durations)
+
+
+def _crossed(plan: Plan, parts: list[Leg], first: int, last: int) -> list[int]:
+    """Return the nodes between two passages that are nearest to the planes on which these legs end.
+
+    Raises:
+        UserError: there are fewer nodes than legs.
+    """
+    nodes = []
+    for left, leg in zip(range(len(parts), 0, -1), parts, strict=True):
+        assert leg.gate is not None
+        if last - left <= first:
+            raise UserError(f"--warm: the plan of {plan.track_name} has too few rows between two of its gates")
+        off = np.abs(leg.gate.local(plan.x[first + 1 : last - left + 1, P])[:, 0] - leg.plane_m)
+        first += 1 + int(off.argmin())
+        nodes.append(first)
+    return nodes
+
+
+def as_plan(course: Course, mesh: Mesh, point: Point) -> Plan:
+    """Convert a point of the optimiser to a plan, not yet certified."""
+    task, u = course.task, point.u.T
+    ends = np.cumsum([len(fractions) for fractions in mesh])
+    return Plan(
+        track_name=task.track.name,
+        track_file=task.track.file,
+        track_hash=task.track.hash,
+        vehicle_name=task.vehicle.name,
+        vehicle_hash=task.vehicle.hash,
+        model=task.model.name,
+        laps=task.options.laps,
+        t=np.concatenate([[0.0], np.cumsum(intervals(mesh, point.durations))]),
+        x=point.x.T,
+        u=u[[*range(len(u)), -1]],
+        gate_nodes=tuple(int(ends[parts[-1]]) for parts in course.ways),
+    )

@@ -1,1 +1,0 @@
-"""Search for the best plan: initial guesses, mesh refinement, multistart."""

@@ -1,0 +1,542 @@
+"""Constraint terms of the time-optimal problem: passages, clearances, view, speed, thrust rate and torque.
+
+Terminal constraints of the legs, for all legs at once: few long expressions are differentiated faster than many short ones.
+
+Constraints that keep the path clear of solids, and within the prism of a gate that it passes, also between nodes.
+
+Between nodes the path is the cubic Hermite interpolant.
+
+Visibility constraint: each gate stays in the image over the requested fraction of the way to it, or a requested time.
+
+Constraint terms of the time-optimal problem, which holds a list of them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import inf
+from typing import Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from gate_racer.planner.course import ROUND_M, Course, Leg
+from gate_racer.planner.mesh import Mesh, intervals, leg_numbers
+from gate_racer.planner.models import C, Model, P, Q, W
+from gate_racer.planner.nlp import Block, Rows
+from gate_racer.planner.task import Task
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array, conjugate, rotate
+
+SIGNS = tuple(product((-1.0, 1.0), repeat=3))  # sign patterns that express a sum of three magnitudes by linear rows
+TURN_S = 0.03  # s, typical length of an interval, which scales these rows
+
+
+@dataclass(frozen=True)
+class Duals:
+    """Multipliers of a solution: of the dynamics (costates), of the bounds, and of mesh-independent terms."""
+
+    costate: Array  # (NX, N)
+    x: Array  # (NX, N)
+    u: Array  # (NU, N)
+    durations: Array  # (L,)
+    mesh_free: list[Array]  # per leg
+
+    def stretch(self, nodes: slice, legs: slice) -> "Duals":
+        """Return the multipliers of a range of nodes and legs."""
+        costate, x, u = (one[:, nodes] for one in (self.costate, self.x, self.u))
+        return Duals(costate, x, u, self.durations[legs], self.mesh_free[legs])
+
+    @staticmethod
+    def joined(parts: Sequence["Duals"]) -> "Duals":
+        """Return the multipliers of consecutive stretches, concatenated."""
+        return Duals(
+            np.hstack([one.costate for one in parts]),
+            np.hstack([one.x for one in parts]),
+            np.hstack([one.u for one in parts]),
+            np.hstack([one.durations for one in parts]),
+            [row for one in parts for row in one.mesh_free],
+        )
+
+
+@dataclass(frozen=True)
+class Point:
+    """Candidate solution on a mesh, with multipliers if known."""
+
+    x: Array  # (NX, N + 1) states at the nodes
+    u: Array  # (NU, N) inputs
+    durations: Array  # (L,) s, of the legs
+    duals: Duals | None = None
+
+    def stretch(self, mesh: Mesh, legs: slice) -> "Point":
+        """Return the part of it on these legs."""
+        first, end, _ = legs.indices(len(mesh))
+        a, b = (sum(map(len, mesh[:leg])) for leg in (first, end))
+        duals = self.duals.stretch(slice(a, b), legs) if self.duals is not None else None
+        return Point(self.x[:, a : b + 1], self.u[:, a:b], self.durations[legs], duals)
+
+    @staticmethod
+    def joined(points: Sequence["Point"]) -> "Point":
+        """Concatenate points, each beginning in the final state of the previous one."""
+        x = np.column_stack([points[0].x[:, 0], *(point.x[:, 1:] for point in points)])
+        u, durations = np.hstack([point.u for point in points]), np.hstack([point.durations for point in points])
+        known = [point.duals for point in points if point.duals is not None]
+        return Point(x, u, durations, Duals.joined(known) if len(known) == len(points) else None)
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Symbolic trajectory on a mesh of N intervals, and the present iterate, from which active constraints are selected."""
+
+    mesh: Mesh
+    durations: Array  # (L,) s, of the present iterate's legs
+    path: Array  # (N + 1, 3) m, nodes of the present iterate
+    before: Any  # (NX, N) states at the beginning of each interval
+    after: Any  # (NX, N) states at the end of each interval
+    u: Any  # (NU, N) inputs, constant over each interval
+    dt: Any  # (1, N) s, lengths of the intervals
+    velocity: slice  # indices of the velocity in a state
+    still: Any  # (K, N) expressions at the end of each interval that vanish in hover
+    slack: Any = None  # -, tangent by which gates may be out of view, a penalised variable; None for a hard constraint
+
+    @cached_property
+    def ends(self) -> tuple[Any, Any, Any, Any]:
+        """p, v at the beginnings and p, v at the ends of the intervals, (3, N) each."""
+        v = self.velocity
+        return self.before[P, :], self.before[v, :], self.after[P, :], self.after[v, :]
+
+    @cached_property
+    def motion(self) -> Any:
+        """p, v at both ends of the intervals, and their lengths, (13, N)."""
+        return ca.vertcat(*self.ends, self.dt)
+
+    @property
+    def legs(self) -> np.ndarray:
+        """Leg (N,) of each interval."""
+        return leg_numbers(self.mesh)
+
+    @property
+    def last(self) -> list[int]:
+        """Last interval (L,) of each leg."""
+        return (np.cumsum([len(fractions) for fractions in self.mesh]) - 1).tolist()
+
+
+class Term(ABC):
+    """Constraint of one kind, on all legs."""
+
+    mesh_free = False  # whether its rows, and so their multipliers, are the same on every mesh
+
+    @abstractmethod
+    def rows(self, nodes: Nodes) -> list[Rows]:
+        """Return its constraints on a trajectory."""
+
+    def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
+        """Return for each interval, (N,), whether a candidate violates it between nodes by more than is tolerated.
+
+        Args:
+            path: (S, N, 3) positions, m, on each interval.
+        """
+        return np.zeros(path.shape[1], dtype=bool)
+
+
+@dataclass(frozen=True)
+class SpeedLimit(Term):
+    """Speed limit, if the vehicle has one."""
+
+    model: Model
+
+    def rows(self, nodes: Nodes) -> list[Rows]:
+        most, (_, _, _, v) = self.model.speed_max, nodes.ends
+        if most == inf:
+            return []
+        n = v.shape[1]
+        return [Rows((ca.sum1(v**2) / most).T, np.zeros(n), np.full(n, most))]
+
+
+@dataclass(frozen=True)
+class ThrustRateLimit(Term):
+    """Limit of the rate of thrust, if the vehicle has one besides its lag."""
+
+    model: Model
+
+    def rows(self, nodes: Nodes) -> list[Rows]:
+        most = self.model.thrust_rate_max
+        if most == inf:
+            return []
+        dt = ca.repmat(nodes.dt, nodes.u.shape[0], 1)
+        rates = ca.vec(self.model.thrust_rates(nodes.before, nodes.u, dt)) / most
+        return [Rows(rates, np.full(rates.numel(), -1.0), np.ones(rates.numel()))]
+
+
+@dataclass(frozen=True)
+class TurnLimit(Term):
+    """Limit of the angular acceleration by the torque left beside the thrust, if known: see `vehicle.dynamics.authority`."""
+
+    model: Model
+
+    def rows(self, nodes: Nodes) -> list[Rows]:
+        if np.isinf(self.model.slew_max).all():
+            return []
+        turned = (nodes.after[W, :] - nodes.before[W, :]) / self.model.slew_max
+        change = ca.DM(SIGNS) @ turned
+        room = [self.model.turning(ends[C, :]) * nodes.dt for ends in (nodes.before, nodes.after)]
+        return [Rows.not_negative((ca.repmat(one, len(SIGNS), 1) - change) / TURN_S) for one in room]
+
+
+CROSSING_SPEED_MIN = 0.5  # m/s, least speed along the gate's axis at its crossing (chosen)
+
+
+class LegEnds(Term):
+    """Constraint of each leg's end to its gate's opening or ball, or to rest at its target."""
+
+    mesh_free = True
+
+    def __init__(self, course: Course):
+        self.course = course
+
+    def rows(self, nodes: Nodes) -> list[Rows]:
+        _, _, p, v = (end[:, nodes.last] for end in nodes.ends)
+        return leg_ends(self.course.legs, p, v, nodes.still[:, nodes.last], self.course.task)
+
+
+def leg_ends(legs: Sequence[Leg], p: Any, v: Any, still: Any, task: Task) -> list[Rows]:
+    """Return constraints on the positions and velocities (3, L) at the last nodes of L legs.
+
+    At a stop, the expressions `still` (K, L) must vanish too.
+    """
+    flat = [i for i, leg in enumerate(legs) if leg.gate is not None and not leg.gate.is_ball]
+    balls = [i for i, leg in enumerate(legs) if leg.gate is not None and leg.gate.is_ball]
+    rows: list[Rows] = []
+    if balls:
+        rows.append(_balls([legs[i] for i in balls], p[:, balls]))
+    if flat:
+        rows += _planes([legs[i] for i in flat], p[:, flat], v[:, flat], task)
+    for i, leg in enumerate(legs):
+        if leg.gate is None:
+            rows.append(Rows.zero(ca.vertcat(p[:, i] - leg.target, v[:, i], still[:, i])))
+    return rows
+
+
+def _balls(legs: list[Leg], p: Any) -> Rows:
+    radii = np.array([leg.gate.half for leg in legs if leg.gate is not None])
+    off = p - np.column_stack([leg.target for leg in legs])
+    return Rows((ca.sum1(off**2) / radii[None]).T, [0.0] * len(legs), radii)
+
+
+def _planes(legs: list[Leg], p: Any, v: Any, task: Task) -> list[Rows]:
+    """Return constraints of legs that end on a plane: inside the opening's prism, and with the margin on the gate's own plane.
+
+    The distance to each edge of an opening, measured across the path, is at least `keep`:
+    (h - n p) cos(slope) >= keep, so that an oblique passage narrows the window as it does in reality; in a tunnel, at both ends.
+    """
+    gates = [leg.gate for leg in legs if leg.gate is not None]
+    turn = ca.diagcat(*[ca.DM(gate.R_wg.T) for gate in gates])
+    p_g = ca.reshape(turn @ ca.vec(p - np.column_stack([gate.p_wg for gate in gates])), 3, len(legs))
+    v_g = ca.reshape(turn @ ca.vec(v), 3, len(legs))
+    planes = [leg.plane_m for leg in legs]
+    portals, sides, keeps, coasts, passed = [], [], list[float](), [], [k for k, leg in enumerate(legs) if leg.passes]
+    for k, (leg, gate) in enumerate(zip(legs, gates, strict=True)):
+        depth = leg.edge_half_m
+        for (n_y, n_z, h), keep in zip(gate.edges, leg.keep_m, strict=True):
+            if not leg.passes:
+                portals.append((k, n_y, n_z, h, 0.0))
+                continue
+            ends = (-depth, depth) if depth else (0.0,)
+            sides += [(k, n_y, n_z, h, end) for end in ends]
+            keeps += [keep] * len(ends)
+            coasts += [(k, n_y, n_z, h, leg.coast_m)] if leg.coast_m else []
+    rows = [Rows(ca.vec(p_g[0, :]), planes, planes)]
+    if passed:
+        rows.append(Rows(ca.vec(v_g[0, passed]), [CROSSING_SPEED_MIN] * len(passed), [ca.inf] * len(passed)))
+    if portals:
+        inside, *_ = _at_edges(portals, p_g, v_g)
+        rows.append(Rows.not_negative(inside - task.body_m))
+    if sides:
+        inside, along, out, end = _at_edges(sides, p_g, v_g)
+        rows.append(Rows.not_negative(inside * along - end * out - ca.DM(keeps).T * ca.sqrt(along**2 + out**2 + 1e-6)))
+    if coasts:
+        inside, along, out, end = _at_edges(coasts, p_g, v_g)
+        rows.append(Rows.not_negative((inside - task.body_m) * along - end * out))
+    return rows
+
+
+def _at_edges(edges: list[tuple[int, float, float, float, float]], p_g: Any, v_g: Any) -> tuple[Any, Any, Any, Any]:
+    """Return rows (1, E): distance inside each edge, speeds along the gate's axis and towards the edge, and the given length."""
+    k, (n_y, n_z, h, end) = [edge[0] for edge in edges], (row[None] for row in np.array(edges).T[1:])
+    inside = h - n_y * p_g[1, k] - n_z * p_g[2, k]
+    return inside, v_g[0, k], n_y * v_g[1, k] + n_z * v_g[2, k], end
+
+
+ALONG = (0.25, 0.5, 0.75, 1.0)  # -, points of an interval at which clearance to solids is imposed
+THROUGH = (0.5,)  # -, points of an interval within a gate; its ends lie on planes with constraints of their own
+SHARPNESS = 10.0  # -, sharpness of the smooth maximum, times the clearance
+STRAY_M = 1e-3  # m, violation of a clearance between nodes above which the interval is halved
+
+
+def cubic(p0: Any, v0: Any, p1: Any, v1: Any, dt: Any, s: float) -> Any:
+    """Return the position at the fraction s of an interval of length dt, s, by cubic Hermite interpolation; CasADi or NumPy."""
+    ends = (1 + 2 * s) * (1 - s) ** 2 * p0 + s**2 * (3 - 2 * s) * p1
+    return ends + dt * (s * (1 - s) ** 2 * v0 - s**2 * (1 - s) * v1)
+
+
+def _rounded(x: Any) -> tuple[Any, Any]:
+    """Return a smooth |x|, and a smooth upper bound of max(x, 0)."""
+    return ca.sqrt(x**2 + 1e-8), 0.5 * (x + ca.sqrt(x**2 + ROUND_M**2))
+
+
+def _ends() -> tuple[Any, Any, Any, Any, Any]:
+    """Return symbols of an interval: p, v at both ends and its duration."""
+    p0, v0, p1, v1 = (ca.SX.sym(name, 3) for name in ("p0", "v0", "p1", "v1"))
+    return p0, v0, p1, v1, ca.SX.sym("dt")
+
+
+def outside_box() -> Block:
+    """Build (p_k, v_k, p_k+1, v_k+1, dt; centre, axes, half, keep) -> values, nonnegative if the cubic is clear of a box.
+
+    Each is a smooth maximum of the distances to the box's faces, minus `keep`, with a nonzero gradient inside the box too. The
+    corners of {max = keep} are farther away than `keep`, which outweighs the smoothing error there.
+    """
+    ends, centre, axes, half = _ends(), ca.SX.sym("centre", 3), ca.SX.sym("axes", 9), ca.SX.sym("half", 3)
+    keep, values = ca.SX.sym("keep"), []
+    for s in ALONG:
+        p = ca.reshape(axes, 3, 3).T @ (cubic(*ends, s) - centre)
+        beyond = [_rounded(p[i])[0] - half[i] for i in range(3)]
+        most, k = ca.fmax(ca.fmax(*beyond[:2]), beyond[2]), SHARPNESS / keep
+        values.append(most + ca.log(sum(ca.exp(k * (one - most)) for one in beyond)) / k - keep)
+    return Block.of("outside_box", ca.vertcat(*ends), ca.vertcat(centre, axes, half, keep), ca.vertcat(*values))
+
+
+def outside_plate() -> Block:
+    """Build the same for a thin box with the squared distance, so that the inflated edges are rounded with radius `keep`."""
+    ends, centre, axes, half = _ends(), ca.SX.sym("centre", 3), ca.SX.sym("axes", 9), ca.SX.sym("half", 3)
+    keep, values = ca.SX.sym("keep"), []
+    for s in ALONG:
+        p = ca.reshape(axes, 3, 3).T @ (cubic(*ends, s) - centre)
+        square = sum(_rounded(_rounded(p[i])[0] - half[i])[1] ** 2 for i in range(3))
+        values.append(square / keep - keep)
+    return Block.of("outside_plate", ca.vertcat(*ends), ca.vertcat(centre, axes, half, keep), ca.vertcat(*values))
+
+
+def within_prism(edges: int) -> Block:
+    """Build (p_k, v_k, p_k+1, v_k+1, dt; centre, axes, edges, half depth, body, keeps) -> values, nonnegative if the cubic is
+
+    at least `body` inside each edge's plane and its `keep` away from each edge, which extends `half depth` to both sides.
+    """
+    ends, centre, axes = _ends(), ca.SX.sym("centre", 3), ca.SX.sym("axes", 9)
+    lines, depth, body = ca.SX.sym("lines", 3 * edges), ca.SX.sym("depth"), ca.SX.sym("body")
+    keeps = ca.SX.sym("keeps", edges)
+    values = []
+    for s in THROUGH:
+        p = ca.reshape(axes, 3, 3).T @ (cubic(*ends, s) - centre)
+        beyond = _rounded(_rounded(p[0])[0] - depth)[1] ** 2
+        for i in range(edges):
+            (n_y, n_z, h), keep = ca.vertsplit(lines[3 * i : 3 * i + 3]), keeps[i]
+            inside = h - n_y * p[1] - n_z * p[2]
+            values += [inside - body, (beyond + inside**2) / keep - keep]
+    given = ca.vertcat(centre, axes, lines, depth, body, keeps)
+    return Block.of(f"within_prism{edges}", ca.vertcat(*ends), given, ca.vertcat(*values))
+
+
+class ClearOfSolids(Term):
+    """Clearance to every solid near the present path, except the frame of the gate being passed."""
+
+    def __init__(self, course: Course, near_m: float):
+        """`near_m`: m, distance from the present path above which a solid is ignored."""
+        self.space, self._near_m = course.space, near_m
+        self._frames = np.array([leg.frame for leg in course.legs])
+
+    @cached_property
+    def _outside_plate(self) -> Block:
+        return outside_plate()
+
+    @cached_property
+    def _outside_box(self) -> Block:
+        return outside_box()
+
+    def rows(self, nodes: Nodes) -> list[Rows]:
+        result, near, solids = [], self._near(nodes.path, nodes.legs), self.space.solids
+        for thin in (True, False):
+            pairs = [(k, i) for k, i in near if (solids[i].frame >= 0) == thin]
+            if pairs:
+                outside, at = self._outside_plate if thin else self._outside_box, [k for k, _ in pairs]
+                boxes = [(solids[i].box, solids[i].keep_m) for _, i in pairs]
+                given = [[*box.centre, *box.axes.T.ravel(), *box.half, keep] for box, keep in boxes]
+                result.append(Rows.not_negative_blocks(outside, nodes.motion[:, at], ca.DM(np.array(given).T)))
+        return result
+
+    def _near(self, path: Array, legs: np.ndarray) -> list[tuple[int, int]]:
+        """Return pairs (interval, solid) for intervals of a path (N + 1, 3), on legs (N,), that are near a solid.
+
+        A leg that stays on one side of a frame, such as one that ends in its opening, is not constrained by it.
+        """
+        middle, length = 0.5 * (path[1:] + path[:-1]), np.linalg.norm(np.diff(path, axis=0), axis=1)
+        own, pairs = self._frames[legs], list[tuple[int, int]]()
+        for i, solid in enumerate(self.space.solids):
+            close = solid.box.distance(middle) < self._near_m + 0.5 * length
+            if solid.frame >= 0 and close.any():
+                x = (path - solid.box.centre) @ solid.box.axes[:, 0]
+                clear = solid.box.half[0] + solid.keep_m + ROUND_M / 2
+                one_side = (np.minimum(x[1:], x[:-1]) >= clear) | (np.maximum(x[1:], x[:-1]) <= -clear)
+                beside = np.isin(legs, legs[close & ~one_side & (own != solid.frame)])
+                close &= beside & (own != solid.frame)
+            pairs += [(int(k), i) for k in np.flatnonzero(close)]
+        return sorted(pairs)
+
+    def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
+        result, own = super().strays(mesh, point, path), self._frames[leg_numbers(mesh)]
+        middle, reach = path[len(path) // 2], np.linalg.norm(path[-1] - path[0], axis=1)
+        for solid in self.space.solids:
+            close = solid.box.distance(middle) < solid.keep_m + reach
+            close &= (solid.frame < 0) | (own != solid.frame)
+            at = np.flatnonzero(close)
+            result[at] |= (solid.box.distance(path[:, at]) < solid.keep_m - STRAY_M).any(axis=0)
+        return result
+
+
+class WithinPrisms(Term):
+    """Constraint of the body to the prism of an opening on the way through it, with the margin to the opening's edges."""
+
+    def __init__(self, course: Course):
+        self._legs, self._task = course.legs, course.task
+        self._within: dict[int, Block] = {}  # by number of edges
+
+    def rows(self, nodes: Nodes) -> list[Rows]:
+        legs = [(k, self._legs[i]) for k, i in enumerate(nodes.legs) if self._legs[i].inside]
+        passed = [(k, leg, leg.gate) for k, leg in legs if leg.gate is not None]
+        result = []
+        for count in {len(gate.edges) for _, _, gate in passed}:
+            these = [one for one in passed if len(one[2].edges) == count]
+            body = self._task.body_m
+            given = [
+                [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), leg.edge_half_m, body, *leg.keep_m]
+                for _, leg, gate in these
+            ]
+            if count not in self._within:
+                self._within[count] = within_prism(count)
+            motion = nodes.motion[:, [k for k, _, _ in these]]
+            result.append(Rows.not_negative_blocks(self._within[count], motion, ca.DM(np.array(given).T)))
+        return result
+
+
+# Fraction of the half image within which the gate's centre stays. With 0.85, plans of VQ2 never had the whole opening in view on
+# the way to 7 of 17 gates.
+VIEW_FRACTION = 0.7
+SHARE_SLACK = 5e-3  # -, tolerance of the visible fraction, by which nodes may miss the ends of the window
+
+
+def view(camera: Camera, target_w: Any, p: Any, R_wb: Any) -> list[Any]:
+    """Return four expressions, nonnegative if a world point is in view: |x_c| <= k_x z_c, |y_c| <= k_y z_c, camera RDF."""
+    p_c = camera.R_bc.T @ (R_wb.T @ (target_w - p) - camera.p_bc)
+    kx = VIEW_FRACTION * min(camera.cx_px, camera.width_px - camera.cx_px) / camera.fx_px
+    ky = VIEW_FRACTION * min(camera.cy_px, camera.height_px - camera.cy_px) / camera.fy_px
+    x, y, z = p_c[0], p_c[1], p_c[2]
+    return [kx * z - x, kx * z + x, ky * z - y, ky * z + y]
+
+
+class Window(NamedTuple):
+    """Part of a trajectory on which a gate stays in view."""
+
+    gate: Gate
+    way: np.ndarray  # intervals on which its time in view counts
+    at: np.ndarray  # intervals at whose ends it is constrained to be in view
+    least_s: float  # s, least time in view
+
+
+class GatesInView(Term):
+    """Visibility of the next gate's centre, or of its four corners, until the last part of the way to it.
+
+    The constraint holds at the end of each interval in the window; for corners, which enter the image last, also at its
+    beginning. The mesh has nodes at or near the window's ends (`first_mesh`), and the first interval is halved while the fraction
+    is too small.
+    """
+
+    def __init__(self, course: Course):
+        self.course = course
+
+    @cached_property
+    def _seen(self) -> Block:
+        """Block (p, q; target) -> 4 values, nonnegative if the world point is in view."""
+        x, target = ca.SX.sym("x", Q.stop), ca.SX.sym("target", 3)
+        q = ca.vertsplit(x[Q])
+        R_wb = ca.horzcat(*(ca.vertcat(*rotate(q, axis)) for axis in np.eye(3)))
+        camera = self.course.task.vehicle.camera
+        return Block.of("view", x, target, ca.vertcat(*view(camera, target, x[P], R_wb)))
+
+    def rows(self, nodes: Nodes) -> list[Rows]:
+        at, targets = list[int](), list[Array]()
+        for window in self._windows(nodes.mesh, nodes.durations, nodes.path):
+            for target in self._targets(window.gate):
+                at += window.at.tolist()
+                targets += [target] * len(window.at)
+        if not at:
+            return []
+        rows = Rows.not_negative_blocks(self._seen, nodes.after[: Q.stop, at], ca.DM(np.column_stack(targets)))
+        if nodes.slack is None:
+            return [rows]
+        far = np.linalg.norm(nodes.path[1:][at] - np.array(targets), axis=1)
+        return [rows._replace(expression=nodes.slack * ca.DM(np.repeat(far, len(rows.low) // len(at))))]
+
+    def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
+        """Return intervals in the window of a gate whose visible fraction, with views between the nodes, is too small."""
+        result, dt = super().strays(mesh, point, path), intervals(mesh, point.durations)
+        q = _interpolated(point.x[Q], len(path))
+        for gate, way, at, least_s in self._windows(mesh, point.durations, point.x[P].T):
+            seen = self._in_image(gate, np.moveaxis(path[:, way], -1, 0), q[:, :, way]).mean(axis=0)
+            if dt[way] @ seen < least_s:
+                result[at] |= seen[at - way[0]] < 1.0
+        return result
+
+    def _in_image(self, gate: Gate, p_w: Array, q_wb: Array) -> np.ndarray:
+        """Return (...) whether all targets of a gate are in the full image, from positions (3, ...) at attitudes (4, ...)."""
+        camera, result = self.course.task.vehicle.camera, np.ones(p_w.shape[1:], bool)
+        for target in self._targets(gate):
+            to_b = rotate(conjugate(q_wb), target.reshape(3, *[1] * result.ndim) - p_w)
+            p_c = (np.stack(to_b, axis=-1) - camera.p_bc) @ camera.R_bc
+            ahead = p_c[..., 2] > 0
+            p_c[~ahead] = [0.0, 0.0, 1.0]
+            result &= ahead & camera.sees(camera.project(p_c))
+        return result
+
+    def _targets(self, gate: Gate) -> Array:
+        """Return the world points (K, 3), m, of a gate that shall be in view."""
+        return gate.corners() if self.course.task.options.see_corners else gate.p_wg[None]
+
+    def _windows(self, mesh: Mesh, durations: Array, path: Array) -> Iterator[Window]:
+        """Yield the window of each visible gate, from where it is within detection range, on the way before at the earliest.
+
+        Args:
+            path: (N + 1, 3) m, positions at the nodes.
+        """
+        options, course = self.course.task.options, self.course
+        t, first, before = np.append(0.0, np.cumsum(intervals(mesh, durations))), 0, list[int]()
+        for number, parts in enumerate(course.ways if options.gates_in_view else []):
+            earliest, begun = first - sum(len(mesh[i]) for i in before), course.begun if number == 0 else 0.0
+            last = first + sum(len(mesh[i]) for i in parts)
+            within = course.in_range([*before, *parts], t[earliest : last + 1], path[earliest : last + 1])
+            near = within if within > t[first] else t[first] - begun / (1 - begun) * (t[last] - t[first])
+            begin_s, end_s = course.view_window(near, t[last])
+            end = first + int(np.abs(t[first + 1 : last + 1] - end_s).argmin())
+            begin_s = max(begin_s + t[end + 1] - end_s, within)
+            gate = course.legs[parts[-1]].gate
+            if gate is not None and gate.visible and t[first + 1] < end_s:
+                begin = int(t[1:].searchsorted(begin_s + SHARE_SLACK * (t[last] - near), side="right"))
+                way = int(t[1:].searchsorted(near, side="right"))
+                least_s = max(options.see * (t[last] - t[way]), min(options.sight_s, t[end + 1] - begin_s))
+                at = np.arange(max(begin - options.see_corners, 0), end + 1)
+                yield Window(gate, np.arange(min(way, begin), last), at, least_s)
+            first, before = last, parts
+
+
+def _interpolated(q: Array, count: int) -> Array:
+    """Interpolate attitudes (4, N + 1) at `count` = S points of each interval, both ends included; returns (4, S, N).
+
+    Normalised linear interpolation of all intervals at once; `vehicle.rotation.between` follows the arc between two attitudes.
+    """
+    before, after = q[:, None, :-1], q[:, None, 1:]
+    after = np.where((before * after).sum(axis=0) < 0, -after, after)
+    s = np.linspace(0.0, 1.0, count)[:, None]
+    mixed = (1 - s) * before + s * after
+    return np.asarray(mixed / np.linalg.norm(mixed, axis=0))

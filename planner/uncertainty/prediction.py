@@ -1,0 +1,362 @@
+"""Predicted distribution of the true position about the planned one, along a flight and at its gates.
+
+Probabilities of deviations towards edges: mixtures of normal distributions, and normal ones with a one-sided limit.
+
+Displacement of a crossing from the plan by the controller's corridor, which is narrow as long as the gate is not recognised.
+
+The controller aims at the point of the corridor nearest to the plan, and the vehicle follows as the closed loop does, from the
+time at which the gate comes into the controller's horizon:
+
+    m'' = w^2 (aim - m) - 2 zeta w m'
+
+Predicted distribution of the true position about the planned one, along a flight and at its gate crossings.
+
+The covariances of estimation error and closed-loop dispersion add, since the estimate is uncorrelated with its error (Bry and
+Roy 2011, eq. 24). Crossings are mixtures of normal distributions: gates are recognised sooner or later, and vehicles fall short
+of thrust, or not. The distance from the flight's line to an edge of an opening is measured normal to both:
+
+    d = (v . x) n - (v . n) x, normalised,   room = h' (the edge's distance along d) - contact radius
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from gate_racer.planner.models import P
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.task import Task
+from gate_racer.planner.uncertainty.covariance import (
+    IMU_HZ,
+    RECOGNISED,
+    EstimateDoubt,
+    estimate_doubt,
+    in_view,
+    recognised,
+)
+from gate_racer.planner.uncertainty.motion import Motion, motion
+from gate_racer.planner.uncertainty.tracking import Response, shortfalls, tracking_doubt
+from gate_racer.tracks import gate as corridor
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.uncertainty import Doubt
+
+HALVINGS = 60  # of the interval that holds a quantile, to below its rounding error
+
+
+@dataclass(frozen=True, eq=False)
+class Tails:
+    """Deviations towards J edges, a mixture of C cases, in each of which they are normal."""
+
+    weights: Array  # (C,), or (J, C): probabilities of the cases
+    means_m: Array  # (J, C) m, towards the edge
+    sigmas_m: Array  # (J, C) m
+
+    @staticmethod
+    def normal(sigmas_m: Array) -> "Tails":
+        """Return a single case with these standard deviations (J,), m, and zero mean."""
+        return Tails(np.ones(1), np.zeros((len(sigmas_m), 1)), np.asarray(sigmas_m)[:, None])
+
+    @staticmethod
+    def joined(parts: list["Tails"]) -> "Tails":
+        """Concatenate along the edges; missing cases have no probability."""
+        most = max(part.means_m.shape[1] for part in parts)
+
+        def filled(values: Array, edges: int, by: float) -> Array:
+            values = np.broadcast_to(values, (edges, values.shape[-1]))
+            return np.pad(values, ((0, 0), (0, most - values.shape[1])), constant_values=by)
+
+        columns = [(part.weights, part.means_m, part.sigmas_m, len(part.means_m)) for part in parts]
+        return Tails(
+            np.concatenate([filled(weights, n, 0.0) for weights, _, _, n in columns]),
+            np.concatenate([filled(means, n, 0.0) for _, means, _, n in columns]),
+            np.concatenate([filled(sigmas, n, 1.0) for _, _, sigmas, n in columns]),
+        )
+
+    def scaled(self, factors: Array) -> "Tails":
+        """Return the deviations multiplied by factors (J,)."""
+        return Tails(self.weights, factors[:, None] * self.means_m, factors[:, None] * self.sigmas_m)
+
+    @property
+    def spread_m(self) -> Array:
+        """Standard deviations (J,), m, of the mixture."""
+        mean = (self.weights * self.means_m).sum(axis=-1, keepdims=True)
+        return np.sqrt((self.weights * (self.sigmas_m**2 + (self.means_m - mean) ** 2)).sum(axis=-1))
+
+    def by_case(self, rooms_m: Array) -> Array:
+        """Return the probabilities (J, C) of more than these deviations (J,), m, in each case."""
+        from scipy.special import ndtr  # slow to load, and not needed to fly a plan
+
+        return np.asarray(ndtr((self.means_m - np.asarray(rooms_m)[:, None]) / self.sigmas_m))
+
+    def risks(self, rooms_m: Array) -> Array:
+        """Return the probabilities (J,) of more than these deviations (J,), m."""
+        return np.asarray((self.weights * self.by_case(rooms_m)).sum(axis=-1))
+
+    def rooms(self, risks: Array) -> Array:
+        """Return the deviations (J,), m, exceeded with these probabilities (J,), by bisection."""
+        from scipy.special import ndtri  # slow to load, as above
+
+        each = self.means_m - ndtri(np.asarray(risks))[:, None] * self.sigmas_m
+        low, high = each.min(axis=1), each.max(axis=1)
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            beyond = self.risks(middle) > risks
+            low, high = np.where(beyond, middle, low), np.where(beyond, high, middle)
+        return np.asarray(high)
+
+
+def limited(sigma_m: Array, limit_m: Array) -> Array:
+    """Return the standard deviations, m, towards one side, of zero-mean normal variables that are cut off at a limit >= 0:
+
+    s^2 = 2 E[min(x, limit)^2; x > 0] = sigma^2 (2 Phi(b) - 1 - 2 b phi(b)) + 2 limit^2 (1 - Phi(b)),   b = limit / sigma
+    """
+    from scipy.special import ndtr  # slow to load, as above
+
+    b = limit_m / sigma_m
+    density = np.exp(-(b**2) / 2) / np.sqrt(2 * np.pi)
+    inside = 2 * ndtr(b) - 1 - 2 * b * density
+    return np.asarray(np.sqrt(sigma_m**2 * inside + 2 * limit_m**2 * ndtr(-b)))
+
+
+HORIZON_S = 0.8  # s, of the controller
+
+
+def displacement(planned_m: Array, t: Array, free_m: Array, loop: Response) -> Array:
+    """Return the displacement (2,), m, of a planned crossing (2,), m, right and down of the opening's centre.
+
+    Args:
+        t: (K,) s, samples from the beginning of the horizon to the crossing.
+        free_m: (K,) m, half width of the corridor then.
+    """
+    w, place, speed = loop.bandwidth, np.zeros(2), np.zeros(2)
+    aims = np.clip(planned_m, -free_m[:, None], free_m[:, None]) - planned_m
+    for dt, aim in zip(np.diff(t), aims, strict=False):
+        speed = speed + dt * (w**2 * (aim - place) - 2 * loop.damping * w * speed)
+        place = place + dt * speed
+    return place
+
+
+SPEED_MIN = 0.5  # m/s along a gate's axis, as in the planner's constraint
+# max(x, 0) of a standard normal x as three cases: probability, mean and standard deviation, of x below zero, and of its positive
+# half on either side of its median.
+FALLS_SHORT = ((0.5, 0.0, 0.0), (0.25, 0.324, 0.194), (0.25, 1.271, 0.492))
+
+
+def edges_of(gate: Gate) -> Array:
+    """Return `Gate.edges` (E, 3); a ball has none."""
+    return np.zeros((0, 3)) if gate.is_ball else gate.edges
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Covariance with one-sided contributions s_k; its standard deviation depends on the direction d, a unit vector:
+
+    sigma(d)^2 = d' C d + sum_k max(0, d . s_k)^2
+    """
+
+    cov: Array  # (n, n) m^2
+    short: Array  # (K, n) m, one-sided contributions
+
+    def sigmas(self, directions: Array) -> Array:
+        """Return standard deviations (E,), m, towards unit vectors (E, n)."""
+        shortfall = np.maximum(directions @ self.short.T, 0.0)
+        return np.sqrt(np.einsum("ei,ij,ej->e", directions, self.cov, directions) + (shortfall**2).sum(axis=1))
+
+    def tube(self, directions: Array) -> Array:
+        """Return points (E, n), m, of the one-sigma surface with normals d, the gradient of sigma; an ellipsoid if nothing is
+        one-sided."""
+        shortfall = np.maximum(directions @ self.short.T, 0.0)
+        return np.asarray((directions @ self.cov + shortfall @ self.short) / self.sigmas(directions)[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Crossing point in a gate's plane in one case of recognition, right and down: the planned one, plus a displacement by the
+    corridor, plus errors of estimate, line and loop, plus one-sided displacements by missing thrust."""
+
+    probability: float
+    drawn_m: Array  # (2,) m, displacement by the corridor
+    free_m: float  # m, half width of the corridor at the crossing, within which the controller keeps its belief
+    estimate_cov: Array  # (2, 2) m^2
+    line_cov: Array  # (2, 2) m^2
+    loop_cov: Array  # (2, 2) m^2
+
+
+@dataclass(frozen=True, eq=False)
+class Crossing:
+    """Predicted passage of a gate."""
+
+    gate: Gate
+    t: float  # s of plan time
+    p_w: Array  # (3,) m, planned position
+    v_w: Array  # (3,) m/s, planned velocity
+    short_m: Array  # (K, 2) m, right and down, one-sided shift by one standard deviation of each shortfall
+    cases: tuple[Case, ...]
+
+    @cached_property
+    def planned_m(self) -> Array:
+        """Planned crossing point (2,), m, right and down of the opening's centre."""
+        return np.asarray(self.gate.local(self.p_w)[1:])
+
+    @property
+    def drawn_m(self) -> Array:
+        """Mean displacement (2,), m, of the crossing point by the corridor, right and down."""
+        return self._averaged([case.drawn_m for case in self.cases])
+
+    @property
+    def across(self) -> Spread:
+        """Distribution of the crossing point about `planned_m` + `drawn_m`, right and down."""
+        off = [case.drawn_m - self.drawn_m for case in self.cases]
+        covs = [
+            case.estimate_cov + case.line_cov + case.loop_cov + np.outer(m, m)
+            for case, m in zip(self.cases, off, strict=True)
+        ]
+        return Spread(self._averaged(covs), self.short_m)
+
+    @property
+    def estimate_across(self) -> Array:
+        """Covariance (2, 2), m^2, of the estimation error in the crossing point."""
+        return self._averaged([case.estimate_cov for case in self.cases])
+
+    def _averaged(self, parts: list[Array]) -> Array:
+        """Return the mean over the cases."""
+        return np.asarray(np.tensordot([case.probability for case in self.cases], np.array(parts), axes=1))
+
+    @cached_property
+    def inside_m(self) -> Array:
+        """Distances (E,), m, in the gate's plane from the planned crossing to each edge of the opening."""
+        edges = edges_of(self.gate)
+        return np.asarray(edges[:, 2] - edges[:, :2] @ self.planned_m)
+
+    @cached_property
+    def slants(self) -> Array:
+        """Distances (E,) from the path to each edge, normal to both, over those in the gate's plane."""
+        v, edges = self.v_w @ self.gate.R_wg, edges_of(self.gate)
+        return np.asarray(v[0] / np.hypot(v[0], edges[:, :2] @ v[1:]))
+
+    @property
+    def distances_m(self) -> Array:
+        """Distances (E,), m, from the planned line to each edge."""
+        return np.asarray(self.inside_m * self.slants)
+
+    @cached_property
+    def tails(self) -> Tails:
+        """Deviations of the crossing point towards each edge, in the gate's plane."""
+        return self._tails(np.inf)
+
+    @property
+    def slanted(self) -> Tails:
+        """Deviations towards each edge, normal to it and to the path, as `distances_m`."""
+        return self.tails.scaled(self.slants)
+
+    @property
+    def undrawn(self) -> Tails:
+        """`slanted` without displacements by the corridor towards an edge, which a plan nearer to that edge would not have."""
+        return self._tails(0.0).scaled(self.slants)
+
+    def _tails(self, most_m: float) -> Tails:
+        """Return the deviations in the gate's plane, with displacements by the corridor towards an edge of at most most_m."""
+        normals = edges_of(self.gate)[:, :2]
+        short, parts = normals @ self.short_m.T, []
+        for case in self.cases:
+            moved = normals @ case.drawn_m
+            room = np.maximum(case.free_m * np.abs(normals).sum(axis=1) - normals @ self.planned_m - moved, 0.0)
+            steady = limited(_sigmas(normals, case.loop_cov), room) ** 2
+            steady += _sigmas(normals, case.estimate_cov + case.line_cov) ** 2
+            moved = np.minimum(moved, most_m)
+            for falls in product(FALLS_SHORT, repeat=len(self.short_m)):
+                shares, means, sigmas = np.array(falls).T
+                sigma_m = np.sqrt(steady + short**2 @ sigmas**2)
+                parts.append((case.probability * shares.prod(), moved + short @ means, sigma_m))
+        weights, means_m, sigmas_m = zip(*parts, strict=True)
+        return Tails(np.array(weights), np.column_stack(means_m), np.column_stack(sigmas_m))
+
+    def below(self, margins_m: Array) -> Array:
+        """Return the probabilities (M,) of less than these distances (M,), m, from the vehicle's centre to the nearest edge.
+
+        Within a case deviations towards different edges count as independent.
+        """
+        clear = [1 - self.tails.by_case(self.inside_m - margin).T for margin in np.asarray(margins_m)]
+        return np.array([self.tails.weights @ (1 - np.prod(by_edge, axis=1)) for by_edge in clear])
+
+
+def _sigmas(normals: Array, cov: Array) -> Array:
+    """Return standard deviations (E,) towards unit vectors (E, 2) for a covariance (2, 2)."""
+    return np.asarray(np.sqrt(np.einsum("ei,ij,ej->e", normals, cov, normals)))
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Predicted distribution of the position along a whole flight."""
+
+    motion: Motion
+    # (M, 3, 3) m^2, world NED, of the true position minus the planned one, relative to the next gate, in the likeliest case
+    cov: Array
+    short_w: Array  # (M, K, 3) m, world NED, one-sided shift by one standard deviation of each shortfall
+    crossings: tuple[Crossing, ...]
+
+
+def predict(plan: Plan, task: Task, doubt: Doubt, loop: Response | None = None) -> Prediction:
+    """Predict the distribution of the position along a plan, from rest on the pad.
+
+    Args:
+        loop: closed-loop response of the controller; None for the fitted one.
+    """
+    loop = loop or Response()
+    path = motion(plan, task.vehicle, IMU_HZ)
+    passed = plan.gate_times_s[: len(task.gates)]
+    flown_to = np.minimum(passed.searchsorted(path.t), len(passed) - 1)
+    images, short_w = in_view(path, task), shortfalls(path, task.vehicle, doubt, loop)
+    ways = []
+    for late, probability in RECOGNISED:
+        seen = recognised(images, late)
+        estimate = estimate_doubt(path, seen, flown_to, task, doubt)
+        believed = estimate if doubt == Doubt() else estimate_doubt(path, seen, flown_to, task, Doubt())
+        tracked = tracking_doubt(path, estimate, task, doubt, loop)[:, :3, :3]
+        ways.append(_Way(probability, estimate, believed.across_m, tracked))
+    crossings = tuple(
+        _crossing(number, gate, float(t), plan.x[node, P], path, short_w, ways, task, loop)
+        for number, (gate, t, node) in enumerate(zip(task.gates, passed, plan.gate_nodes, strict=False))
+    )
+    line_cov = loop.line(task.vehicle) ** 2 * np.eye(3)
+    return Prediction(path, ways[0].estimate.cov[:, :3, :3] + ways[0].tracked + line_cov, short_w, crossings)
+
+
+class _Way(NamedTuple):
+    """Prediction along a whole flight in one case of recognition."""
+
+    probability: float
+    estimate: EstimateDoubt
+    across_m: Array  # (M, G) m, as in `EstimateDoubt`, but as the flight's filter believes, whose prior is the default `Doubt`
+    tracked: Array  # (M, 3, 3) m^2, world NED, of the estimated position about the plan
+
+
+def _crossing(
+    number: int,
+    gate: Gate,
+    t: float,
+    p_w: Array,
+    path: Motion,
+    short_w: Array,
+    ways: Sequence[_Way],
+    task: Task,
+    loop: Response,
+) -> Crossing:
+    """Return the crossing of gate `number` of a flight, planned at p_w (3,) m at t, s."""
+    k = int(path.t.searchsorted(t, side="right")) - 1  # the last sample on the way to the gate
+    v = path.v_w[k] @ gate.R_wg
+    # Derivative (2, 3) of the crossing point with respect to the position: p_yz - v_yz / v_x p_x.
+    in_plane = np.column_stack([-v[1:] / max(v[0], SPEED_MIN), np.eye(2)]) @ gate.R_wg.T
+    horizon = slice(*path.t.searchsorted([t - HORIZON_S, t]))
+    room_m = np.array(corridor.room(gate, task.vehicle.contact_radius_m))
+    cases, line_cov = [], loop.line(task.vehicle) ** 2 * np.eye(3)
+    for way in ways:
+        free_m = corridor.narrowed(room_m, way.across_m[horizon, number])
+        drawn_m = displacement(gate.local(p_w)[1:], path.t[horizon], free_m, loop)
+        covs = (way.estimate.cov[k, :3, :3], line_cov, way.tracked[k])
+        cases.append(Case(way.probability, drawn_m, float(free_m[-1]), *(in_plane @ C @ in_plane.T for C in covs)))
+    return Crossing(gate, t, p_w, path.v_w[k], short_w[k] @ in_plane.T, tuple(cases))

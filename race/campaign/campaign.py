@@ -1,0 +1,391 @@
+"""Execution of a campaign: its courses, and its cases over the processes of this machine or Dask workers.
+
+Preparation of a course, once per campaign folder: plan, bound and observation errors, shared by its cases.
+
+Distribution of cases over processes of this machine or workers of a Dask scheduler.
+
+The result of a case does not depend on where it runs. Cases of a lost worker are flown again by another.
+
+Execution of a campaign: prepare the courses, fly the missing cases, and store each outcome at once.
+"""
+
+import hashlib
+import itertools
+import json
+import multiprocessing
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gate_racer.common.command import remark
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import read_arrays, read_json, reading, write_arrays
+from gate_racer.common.launch import DISTRIBUTION, ONE_THREAD
+from gate_racer.common.process import end_with_parent, shielded
+from gate_racer.estimation.registry import DEFAULT
+from gate_racer.mpc.controller import DEFAULT as CONTROLLER
+from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.planner.planning import find_or_make_plan, plan_path
+from gate_racer.planner.task import PlanOptions
+from gate_racer.race.campaign.case import Case, Flown, Outcome
+from gate_racer.race.campaign.choice import SETTINGS, Choice, PreparedCourse, plan_options
+from gate_racer.race.campaign.flight import NoLog, attempt, fly
+from gate_racer.race.campaign.store import FILE, Row, Store
+from gate_racer.race.campaign.worlds import asked as asked_for
+from gate_racer.race.campaign.worlds import cells_of
+from gate_racer.sim.physics.residual import ObservationModel, Residuals
+from gate_racer.sim.physics.swift_plant import make_plant
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.rotation import Array, Indices, conjugate, log, product
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
+
+ROLLOUTS = 3  # flights to learn from, as in the paper
+ROLLOUT_SEED = 1_000_000  # outside the range of a campaign's seeds
+
+
+class Estimates(NoLog):
+    """Log that stores only estimated and true states, by time."""
+
+    def __init__(self) -> None:
+        self.estimated: dict[float, Any] = {}
+        self.true: dict[float, Any] = {}
+
+    def write(self, channel: str, t: float, **fields: Any) -> None:
+        """Store the state of a record on the channels `state` and `truth`, (p, q, v) by time in s; ignore other channels."""
+        if channel in ("state", "truth"):
+            kept = self.estimated if channel == "state" else self.true
+            kept[round(t, 6)] = (fields["p"], fields["q"], fields["v"])
+
+
+def prepare(
+    track: Track,
+    vehicle: Vehicle,
+    laps: int,
+    noisy: bool,
+    folder: Path,
+    tell: Callable[[str], None],
+    uncertified: bool = False,
+    plan_asked: str = "",
+    residuals: Residuals | None = None,
+) -> PreparedCourse:
+    """Prepare plan and bound; with `noisy` the observation errors too.
+
+    Args:
+        plan_asked: plan options as in `plan_options`; errors are learned from flights of the default plan in any case.
+        residuals: residual acceleration of the plant and, if present, observation errors for noisy settings.
+
+    Raises:
+        UserError: no plan can be made, or no flight is available to learn the errors from.
+    """
+    course = _course(track, vehicle, laps, folder / plan_asked, tell, uncertified, plan_asked)
+    errors, acceleration = (residuals.observation, residuals.acceleration) if residuals else (None, None)
+    if noisy and errors is None:
+        usual = _course(track, vehicle, laps, folder, tell, uncertified, "") if plan_asked else course
+        path = plan_path(folder, track, vehicle, PlanOptions(laps=laps))
+        errors = _errors(usual, path.with_suffix(f".errors-{usual.plan.hash[:8]}.npz"), laps, tell)
+    return replace(course, errors=errors, residual=acceleration)
+
+
+def _course(
+    track: Track,
+    vehicle: Vehicle,
+    laps: int,
+    folder: Path,
+    tell: Callable[[str], None],
+    uncertified: bool,
+    plan_text: str,
+) -> PreparedCourse:
+    """Prepare the course without observation errors."""
+    options = plan_options(plan_text, laps)
+    path = plan_path(folder, track, vehicle, options)
+    if not path.exists():
+        tell(f"planning {path.stem}" + (f", {plan_text}" if plan_text else ""))
+    plan = find_or_make_plan(folder, track, vehicle, options, None, uncertified)
+    about = read_json(path.with_suffix(".json"))
+    with reading(path.with_suffix(".json")):
+        return PreparedCourse(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)
+
+
+def _errors(course: PreparedCourse, path: Path, laps: int, tell: Callable[[str], None]) -> ObservationModel:
+    """Learn observation errors from vision-only flights, as the paper from real rollouts; the file at `path` keeps them."""
+    if not path.exists():
+        tell(f"learning observation errors from {ROLLOUTS} vision-only flights: {path.stem}")
+        write_arrays(path, ObservationModel.fit(*_rollouts(course, laps, tell)).arrays())
+    arrays = read_arrays(path)
+    with reading(path, "not a file of observation errors; delete it to learn them again"):
+        return ObservationModel.from_arrays(**arrays)
+
+
+def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) -> tuple[Array, Array, Indices]:
+    """Return true states (N, 10), errors (N, 9), observed minus true, and flight numbers (N,) of vision-only flights.
+
+    They are flown with the controller's own model, since a flight that ends early has no data on the rest of the course.
+    """
+    states, errors, flights = [], [], []
+    for k in range(ROLLOUTS):
+        kept, names = Estimates(), (course.track.name, course.vehicle.name, laps)
+        outcome = fly(Case(*names, "projected-1", CONTROLLER, DEFAULT, ROLLOUT_SEED + k), course, kept).outcome
+        if not outcome.finished:
+            tell(f"a training flight ended after {100 * outcome.share:.0f} % of the course: {outcome.cause}")
+        for t in sorted(kept.estimated.keys() & kept.true.keys()):
+            (p, q, v), (p_true, q_true, v_true) = kept.estimated[t], kept.true[t]
+            states.append([*p_true, *q_true, *v_true])
+            errors.append([*(p - p_true), *(v - v_true), *log(product(q, conjugate(q_true)))])
+            flights.append(k)
+    if len(states) < 2:
+        raise UserError(
+            f"{course.track.name}, {course.vehicle.name}: no vision-only flight left the pad, so there are no"
+            " observation errors to learn; leave out settings 2 and 4"
+        )
+    return np.array(states), np.array(errors), np.array(flights)
+
+
+Work = Callable[[Case, Any], Flown]  # (case, course) -> result
+FlightJob = tuple[Case, Any]
+LINE_S = 0.5  # s between updates of the progress line
+CONNECT_S = 10.0  # s, time limit for a scheduler to answer
+
+
+def lost(course: Any, reason: str) -> Flown:
+    """Return the result of a case whose worker died."""
+    return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
+
+
+def in_processes(work: Work, jobs: list[FlightJob], workers: int) -> Iterator[tuple[Case, Flown]]:
+    """Yield results as they complete, from `workers` processes of this machine.
+
+    When a process dies, the pool does not report which case it had, so that the pending ones are repeated one by one.
+    """
+    waiting, suspects = deque(jobs), deque[FlightJob]()
+    while waiting or suspects:
+        alone = bool(suspects)
+        queue = suspects if alone else waiting
+        pool = _pool(1 if alone else workers)
+        flying: dict[Future[Flown], FlightJob] = {}
+        try:
+            while queue or flying:
+                while queue and len(flying) < (1 if alone else workers):
+                    with shielded():  # the first submission starts the processes
+                        future = pool.submit(work, *queue[0])  # may raise: the job stays in the queue
+                    flying[future] = queue.popleft()
+                for future in wait(flying, return_when=FIRST_COMPLETED).done:
+                    flown = future.result()
+                    yield flying.pop(future)[0], flown
+        except BrokenProcessPool:
+            for case, course in flying.values():
+                if alone:
+                    yield case, lost(course, "the worker process died")
+                else:
+                    suspects.append((case, course))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    """Return a pool of spawned processes, since CasADi, numba and OpenGL do not survive a fork, with one thread each."""
+    for name in ONE_THREAD:
+        os.environ[name] = "1"  # read by the children at start
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin)
+
+
+def _begin() -> None:
+    """Initialise a worker process: ignore Ctrl-C, which the parent handles, and end with the parent, even if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+
+
+def _itself(course: Any) -> Any:
+    return course
+
+
+def on_cluster(work: Work, jobs: list[FlightJob], address: str) -> Iterator[tuple[Case, Flown]]:
+    """Yield results as they complete, from the workers of a Dask scheduler, which reassigns a lost worker's cases.
+
+    Raises:
+        UserError: Dask is not installed, or no scheduler answers.
+    """
+    try:
+        from distributed import Client, as_completed
+    except ImportError:
+        raise UserError("--scheduler: Dask is missing: pip install 'dask[distributed]'") from None
+    try:
+        client = Client(address, timeout=CONNECT_S)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"--scheduler {address}: no scheduler answers ({error}); start one with: dask scheduler"
+        ) from None
+    with client:
+        # As results of their own tasks, courses are sent once, and recreated when the worker that has one is lost.
+        courses = {
+            id(course): client.submit(_itself, course, pure=False) for course in {id(c): c for _, c in jobs}.values()
+        }
+        flying = {client.submit(work, case, courses[id(course)], pure=False): (case, course) for case, course in jobs}
+        for future in as_completed(flying):  # type: ignore[no-untyped-call]
+            case, course = flying.pop(future)
+            problem = future.exception()
+            yield case, future.result() if problem is None else lost(course, f"{type(problem).__name__}")
+            future.release()
+
+
+class CampaignProgress:
+    """Progress line: cases done, failed, and time left."""
+
+    def __init__(self, total: int):
+        self._total, self._done, self._failed = total, 0, 0
+        self._begin = self._reported = time.monotonic()
+
+    def __call__(self, flown: Flown) -> None:
+        self._done += 1
+        self._failed += flown.outcome.status == "failed"
+        now = time.monotonic()
+        if now - self._reported < LINE_S and self._done < self._total:
+            return
+        self._reported = now
+        left = round((now - self._begin) / self._done * (self._total - self._done))
+        width = 30 * self._done // self._total
+        line = f"[{'#' * width}{'.' * (30 - width)}] {self._done}/{self._total}"
+        line += f", {self._failed} failed" if self._failed else ""
+        line += f", {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
+        live = sys.stderr.isatty()
+        end = "\n" if not live or self._done == self._total else ""
+        print(f"\r\x1b[K{line}" if live else line, end=end, file=sys.stderr, flush=True)
+
+
+ROOT = Path(__file__).resolve().parents[2]  # of a checkout
+
+
+def campaign(
+    tracks: list[str],
+    choice: Choice,
+    folder: Path,
+    workers: int,
+    scheduler: str = "",
+    retry: bool = False,
+    residuals: Residuals | None = None,
+) -> tuple[Store, list[str]]:
+    """Fly all cases that the folder's file does not contain; with `retry` those that failed as well.
+
+    `residuals`: contents of the file that `choice.residual` names.
+
+    Returns:
+        The campaign's file, which may contain further cases, and the ids of the requested cases, in order.
+
+    Raises:
+        UserError: unknown names, no plan, a file of another commit, or no scheduler.
+    """
+    loaded = [load_track(track) for track in tracks]
+    vehicles = [load_vehicle(name) for name in choice.vehicles]
+    for track in loaded:
+        track.course(choice.laps)
+    for vehicle, name in itertools.product(vehicles, choice.settings):
+        if (simulated := SETTINGS[name].simulated) is not None:
+            # Raises before any flight where the vehicle lacks parameters.
+            make_plant(vehicle, loaded[0].start, simulated)
+        if residuals is not None:
+            residuals.require(vehicle, SETTINGS[name].flown(vehicle), f"--residual {choice.residual}")
+    for track, vehicle, world in itertools.product(loaded, vehicles, cells_of(choice.worlds)):
+        resolve(asked_for(world, 0), track, vehicle)  # raises before any flight
+    store = Store(folder / FILE)
+    store.require({**machine(), **{f"gates:{track.name}": _outlines(track) for track in loaded}}, "commit")
+    done = {key for key, status in store.done().items() if not (retry and status == "failed")}
+    jobs, requested = list[FlightJob](), list[str]()
+    for track in loaded:
+        for vehicle in vehicles:
+            cases = choice.cases(track, vehicle)
+            requested += [case.id for case in cases]
+            missing = [case for case in cases if (case.id, case.content) not in done]
+            for plan in dict.fromkeys(case.plan for case in missing):
+                of_plan = [case for case in missing if case.plan == plan]
+                noisy = any(SETTINGS[case.setting].noisy for case in of_plan)
+                given = (folder / "plans", remark, choice.uncertified, plan, residuals)
+                course = prepare(track, vehicle, choice.laps, noisy, *given)
+                jobs += [(case, course) for case in of_plan]
+    stale = {case.id for case, _ in jobs} & {name for name, _ in store.done()}
+    if stale and not retry:
+        remark(f"{len(stale)} stored flights were of another course, vehicle, world or controller: flown again")
+    if jobs:
+        progress = CampaignProgress(len(jobs))
+        flights = on_cluster(attempt, jobs, scheduler) if scheduler else in_processes(attempt, jobs, workers)
+        for case, flown in flights:
+            store.add(case, flown)
+            progress(flown)
+    return store, requested
+
+
+def worst(rows: list[Row], count: int) -> list[Row]:
+    """Return the `count` worst flights: by course completed, then by least gate margin."""
+    flown = [row for row in rows if row.outcome.status != "failed"]
+    return sorted(flown, key=lambda r: (r.outcome.finished, r.outcome.share, min(r.outcome.margin_m, default=0.0)))[
+        :count
+    ]
+
+
+def fly_again(
+    rows: list[Row], tracks: list[str], folder: Path, uncertified: bool = False, residuals: Residuals | None = None
+) -> None:
+    """Repeat flights to write their logs and plots into the campaign's folder; cases are deterministic."""
+    by_name = {track.name: track for track in map(load_track, tracks)}
+    for row in rows:
+        case, log_path = row.case, log_of(folder, row)
+        if log_path.exists() or case.track not in by_name:
+            continue
+        draft = log_path.with_suffix(".part.mcap")  # a flight that is interrupted leaves no log that looks whole
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        vehicle, noisy = load_vehicle(case.vehicle), SETTINGS[case.setting].noisy
+        given = (folder / "plans", remark, uncertified, case.plan, residuals)
+        course = prepare(by_name[case.track], vehicle, case.laps, noisy, *given)
+        log = FlightLog(draft)
+        try:
+            fly(case, course, log, log_path.with_suffix(".png"))
+        finally:
+            log.close()
+        draft.replace(log_path)
+
+
+def log_of(folder: Path, row: Row) -> Path:
+    """Return the path of a flight's log, which exists once it has been repeated."""
+    return folder / "worst" / f"{re.sub('[/:]', '-', row.case.id)}-{row.case.content[:8]}.mcap"
+
+
+def commit() -> str:
+    """Return the program's commit, with a hash of uncommitted changes; without a checkout its version."""
+
+    def git(*arguments: str) -> bytes:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True).stdout
+
+    try:
+        # Its environment lies in another's.
+        if Path(os.fsdecode(git("rev-parse", "--show-toplevel").rstrip(b"\n"))) != ROOT:
+            return version(DISTRIBUTION)
+        head, changes = git("rev-parse", "--short=12", "HEAD").decode().strip(), git("diff", "HEAD")
+    except (OSError, subprocess.CalledProcessError):
+        return version(DISTRIBUTION)
+    return head + (f"-changed-{hashlib.sha256(changes).hexdigest()[:6]}" if changes else "")
+
+
+def machine() -> dict[str, str]:
+    """Return commit, machine and Python version, for the tables."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    processor = f"{len(models)} x {models[0]}" if models else platform.processor() or platform.machine()
+    return {"commit": commit(), "machine": processor, "python": platform.python_version()}
+
+
+def _outlines(track: Track) -> str:
+    return json.dumps([gate.corners().round(3).tolist() for gate in track.gates])

@@ -1,0 +1,124 @@
+"""`race-bench fit-residuals`: residual models of odometry and plant from flight logs with truth (Swift, eq. 10 and 11)."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gate_racer.common.command import remark, write_json
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import reading, require_output
+from gate_racer.link.messages import AttitudeTarget
+from gate_racer.link.record_reader import Record, read_records
+from gate_racer.sim.physics.residual import (
+    NEIGHBOURS,
+    SAMPLES,
+    ObservationModel,
+    ResidualAcceleration,
+    Residuals,
+    residual_accelerations,
+)
+from gate_racer.sim.physics.swift_plant import SETTINGS, natural
+from gate_racer.vehicle.rotation import Array, between, conjugate, log, product
+from gate_racer.vehicle.vehicle import load_vehicle
+
+NAME = "fit-residuals"
+COMPONENTS = {"position": "m", "velocity": "m/s", "attitude": "rad"}
+
+
+def add_parser(commands: Any) -> None:
+    """Add the sub-command to those of `race-bench`."""
+    add = commands.add_parser(
+        NAME, help="fit residual models of odometry and plant to flight logs with truth"
+    ).add_argument
+    add("logs", nargs="+", type=Path, metavar="LOG", help=".mcap log of run-mpc or race-bench, with truth")
+    add("--vehicle", default="dcl", help="name or YAML file of the vehicle flown (default: dcl)")
+    add(
+        "--setting",
+        type=int,
+        choices=sorted(SETTINGS),
+        help="plant to correct: 1, 2 the rates model; 3, 4 the grey-box model (default: the best that the vehicle has)",
+    )
+    add(
+        "--samples", type=int, default=SAMPLES, help=f"number of states for the Gaussian processes (default: {SAMPLES})"
+    )
+    add("--out", type=Path, default=Path("residual.npz"), metavar="FILE", help="output file (default: residual.npz)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Fit the models, write the residual file and print a summary. Raises UserError for logs without usable data."""
+    vehicle = load_vehicle(arguments.vehicle)
+    require_output(arguments.out, *arguments.logs, arguments.vehicle)
+    if arguments.out.suffix != ".npz":
+        raise UserError(f"--out {arguments.out}: must end in .npz")
+    if arguments.samples < 2:
+        raise UserError(f"--samples {arguments.samples}: must be at least 2")
+    setting = SETTINGS[arguments.setting] if arguments.setting else natural(vehicle)
+    lacked, seen = list[tuple[Array, ...]](), list[tuple[Array, Array, Array]]()
+    for flight, path in enumerate(arguments.logs):
+        records = read(path)
+        with reading(path):
+            truth, state = records["truth"], records["state"]
+            t = np.array([r["t"] for r in truth])
+            x = np.array([[*r["p"], *r["q"], *r["v"], *r["w"]] for r in truth])
+            commands = [
+                (r["t"], AttitudeTarget(tuple(r["q"]), tuple(r["w"]), r["throttle"])) for r in records["command"]
+            ]
+            lacked.append(residual_accelerations(t, x, commands, vehicle, setting))
+            if len(state) > 1:
+                x, errors = odometry_errors(truth, state)
+                seen.append((x, errors, np.full(len(x), flight)))
+    states, thrusts, accel = (np.concatenate(part) for part in zip(*lacked, strict=True))
+    if len(states) < NEIGHBOURS:
+        raise UserError(f"{arguments.logs[0]}: only {len(states)} samples in flight, at least {NEIGHBOURS} are needed")
+    observation = None
+    if seen:
+        x, errors, flights = (np.concatenate(part) for part in zip(*seen, strict=True))
+        observation = ObservationModel.fit(x, errors, flights, arguments.samples)
+        print(f"{len(x)} estimates of {len(seen)} flight{'s' if len(seen) > 1 else ''}\n{table(observation, errors)}")
+    acceleration = ResidualAcceleration(states, thrusts, accel)
+    Residuals(vehicle.hash, setting.aerodynamic, acceleration, observation).save(arguments.out)
+    plant = "grey-box" if setting.aerodynamic else "`rates`"
+    rms = float(np.sqrt((accel**2).sum(axis=1).mean()))
+    print(f"{len(states)} accelerations; rms residual of the {plant} model of {vehicle.name}: {rms:.2f} m/s^2")
+    write_json(arguments.json, {"file": arguments.out, "accelerations": len(states), "rms_m_s2": rms})
+    remark(f"written: {arguments.out}")
+
+
+def read(path: Path) -> dict[str, list[Record]]:
+    """Return the records of the channels truth, command and state. Raises UserError when one of the first two is missing."""
+    records: dict[str, list[Record]] = {"truth": [], "command": [], "state": []}
+    for topic, record in read_records(path, only=[f"/{name}" for name in records]):
+        records[topic.strip("/")].append(record)
+    for name in ("truth", "command"):
+        if len(records[name]) < 2:
+            raise UserError(f"{path}: the log has no channel {name}; only flights in the built-in simulator record it")
+    return records
+
+
+def odometry_errors(truth: list[Record], state: list[Record]) -> tuple[Array, Array]:
+    """Return true states (N, 10) p, q, v and errors (N, 9), estimated minus true, both at the times of the estimates."""
+    t = np.array([r["t"] for r in truth])
+    x, errors = [], []
+    for seen in state:
+        if not t[0] <= seen["t"] <= t[-1]:
+            continue
+        i = min(int(np.searchsorted(t, seen["t"], side="right")) - 1, len(t) - 2)
+        s, a, b = (seen["t"] - t[i]) / (t[i + 1] - t[i]), truth[i], truth[i + 1]
+        p, v = ((1 - s) * np.array(a[k]) + s * np.array(b[k]) for k in "pv")
+        x.append([*p, *between(a["q"], b["q"], s), *v])
+        errors.append([*(seen["p"] - p), *(seen["v"] - v), *log(product(seen["q"], conjugate(x[-1][3:7])))])
+    return np.array(x), np.array(errors)
+
+
+def table(model: ObservationModel, errors: Array) -> str:
+    """Return one line per kind of error: rms, and the shares of its variance common to all passes, of each pass, and noise."""
+    lines = []
+    for k, (name, unit) in enumerate(COMPONENTS.items()):
+        of = slice(3 * k, 3 * k + 3)
+        rms = np.sqrt((errors[:, of] ** 2).sum(axis=1).mean())
+        shared, own, noise = np.mean([(i.shared, i.own, i.noise) for i in model.kernels[of]], axis=0)
+        shares = f"common to all passes {shared:.0%}, particular to a pass {own:.0%}, noise {noise:.0%}"
+        lines.append(f"{name:8s} rms {rms:.4f} {unit}; shares of the variance: {shares}")
+    return "\n".join(lines)

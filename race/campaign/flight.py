@@ -1,0 +1,388 @@
+"""Flight of one case, reproducible on any worker, and its figures.
+
+Commands from given states: by a controller along its plan, or by a policy from gate to gate.
+
+Figures of a flight, and the rule that explains why it did not finish.
+
+Flight of one case: a pure function of case and course, reproducible on any worker.
+"""
+
+import time
+from dataclasses import replace
+from math import ceil
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from gate_racer.estimation.estimator import MapEstimator, State
+from gate_racer.link.messages import Arm, AttitudeTarget
+from gate_racer.link.msp.profile import load_wire
+from gate_racer.link.profile import Profile, load_profile
+from gate_racer.mpc.control import Control
+from gate_racer.mpc.policy.policy import PolicyController, load_policy
+from gate_racer.mpc.reference import Reference
+from gate_racer.perception.association import Associator
+from gate_racer.pilot.build import make_learned, make_racer
+from gate_racer.pilot.flight import CommandRecord, FlightCounters
+from gate_racer.pilot.guidance.learned_policy import LearnedPolicy
+from gate_racer.pilot.guidance.plan_follower import OVERDUE_S
+from gate_racer.pilot.guidance.protocol import GateObserver, state_vector
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.result import Verdict, lap_times, off_path, true_positions
+from gate_racer.race.betaflight import fly_betaflight
+from gate_racer.race.campaign.case import Case, Flown, Outcome
+from gate_racer.race.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, FlightConditions, PreparedCourse
+from gate_racer.race.campaign.worlds import asked
+from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.perception import open_perception
+from gate_racer.race.session import log_verdict
+from gate_racer.sim.physics.plant import P, Q, V, W
+from gate_racer.sim.physics.residual import Realisation
+from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.report import report
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array, conjugate, log, normalised, product
+
+
+class Steering(Protocol):
+    """Source of commands for given states."""
+
+    def step(self, state: State, dt: float) -> tuple[Control, str]:
+        """Return the command in a state, dt (s) before the next, and the reason to end the flight (empty: none)."""
+
+
+class ByPlan:
+    """Controller by name, along its plan."""
+
+    def __init__(self, name: str, course: PreparedCourse):
+        self._controller = CONTROLLERS[name](course)
+
+    def step(self, state: State, dt: float) -> tuple[Control, str]:
+        """Return the control for a state, and why the flight shall end, or ""."""
+        controller = self._controller
+        control = controller.step(state.t, state_vector(state), dt)
+        over = controller.theta > controller.reference.end + OVERDUE_S
+        return control, "the plan has ended" if over else ""
+
+
+class ByPolicy:
+    """Policy by name, with gate passages judged from the given states."""
+
+    def __init__(self, name: str, course: PreparedCourse, laps: int, command_hz: float):
+        policy, track = load_policy(name), course.track
+        policy.require(course.vehicle, command_hz)
+        observer = GateObserver(Associator(track.gates, course.vehicle.camera), track.gates)
+        self._guidance = LearnedPolicy(track, laps, PolicyController(policy, course.vehicle), observer)
+        self._map = cast(MapEstimator, _AsMapped())
+
+    def step(self, state: State, dt: float) -> tuple[Control, str]:
+        """Return the control for a state, and why the flight shall end, or ""."""
+        end = self._guidance.judge(state, state.t, 0.0, self._map)
+        return self._guidance.step(state, state.t, dt, self._map), end.cause if end is not None else ""
+
+
+class _AsMapped:
+    """The part of `MapEstimator` that guidance uses, for a given state: gates without offsets from the map."""
+
+    def gate_offset(self, gate: int, at_w: Array) -> Array:
+        return np.zeros(3)
+
+
+def steering(name: str, course: PreparedCourse, laps: int, command_hz: float) -> Steering:
+    """Return the controller or policy of a name. Raises UserError for a policy that does not fit vehicle or rate."""
+    return ByPlan(name, course) if name in CONTROLLERS else ByPolicy(name, course, laps, command_hz)
+
+
+GOOD = 0.25  # share of half an opening within which an estimate leaves a policy room to pass (chosen)
+LAST_S = 0.5  # s before the end in which the cause is sought (chosen)
+NEES_EVERY = 10  # commands between samples of the NEES, since consecutive errors are correlated
+PATH_HZ = 30.0  # Hz, rate of the stored path
+
+
+class EvaluationRecorder(Recorder):
+    """Recorder that also stores the estimates for their evaluation."""
+
+    def __init__(self, log: Any, track: Track, estimator: MapEstimator | None):
+        """Set up the recorder; `estimator` is None where the state is given."""
+        super().__init__(log)
+        self._gates, self._estimator = track.gates, estimator
+        self.states: list[State] = []
+        self.offsets: list[Array] = []  # (G, 3) m, estimated offset of each gate from the map, world
+
+    def step(self, step: CommandRecord) -> None:
+        """Record a command, and the estimates at its time."""
+        super().step(step)
+        self.states.append(step.state)
+        offset, gates = self._estimator.gate_offset if self._estimator else None, enumerate(self._gates)
+        known = [offset(k, gate.p_wg) if offset else np.zeros(3) for k, gate in gates]
+        self.offsets.append(np.array(known).reshape(-1, 3))
+
+    def off_gates(self, world: World, truth: Array) -> Array:
+        """Return the errors (N, G, 3) m of the positions relative to each gate, per command; truth (N, 3), NaN if unknown."""
+        estimated = np.array([gate.p_wg for gate in self._gates]).reshape(-1, 3) + np.array(self.offsets)
+        true = np.array([gate.p_wg for gate in world.track.gates]).reshape(-1, 3)
+        return np.asarray((np.array(self.flight.p)[:, None] - estimated) - (truth[:, None] - true))
+
+
+def measure(
+    course: PreparedCourse,
+    world: World,
+    recorder: EvaluationRecorder,
+    tally: FlightCounters,
+    verdict: Verdict,
+    flown_s: float,
+    cpu_s: float,
+) -> Flown:
+    """Compute the figures of a flight for tables and reports."""
+    flight = recorder.flight
+    t = np.array(flight.t)
+    off = lost = estimate_error = np.full(len(t), np.nan)
+    truth = true_positions(verdict, t) if len(t) else None
+    gates, gate_s = len(course.track.gates), verdict.gate_times_s
+    at_gates: list[float] = []
+    crossings: list[tuple[float, float]] = []
+    misjudged: list[tuple[float, float]] = []
+    if truth is not None and verdict.t is not None:
+        known = np.isfinite(truth).all(axis=1)
+        off, relative = off.copy(), recorder.off_gates(world, truth)
+        passed = np.searchsorted(verdict.t[0] + np.array(gate_s), t) % gates
+        estimate_error = np.linalg.norm(np.array(flight.p) - truth, axis=1)
+        lost = np.linalg.norm(relative[np.arange(len(t)), passed], axis=1)
+        if any(flight.theta):  # zero throughout when a policy flew, without a plan
+            off[known] = off_path(Reference(course.plan, course.vehicle), np.array(flight.theta)[known], truth[known])
+        off_w = [
+            np.array([np.interp(verdict.t[0] + at, t[known], axis) for axis in relative[known, k % gates].T])
+            for k, at in enumerate(gate_s)
+        ]
+        at_gates = [float(np.linalg.norm(off)) for k, off in enumerate(off_w) if course.track.gates[k % gates].visible]
+        crossings, misjudged = _crossings(verdict, world), _across(off_w, world)
+    solve_ms = 1e3 * np.array(flight.solve_s)
+    outcome = Outcome(
+        status=verdict.status,
+        cause=verdict.cause,
+        gates_total=len(course.gates_s),
+        planned_s=course.plan.total_time,
+        bound_s=course.bound_s,
+        race_s=gate_s[-1] if verdict.status == "finished" else None,
+        lap_s=lap_times(gate_s, gates),
+        gate_s=gate_s,
+        planned_gate_s=list(course.gates_s),
+        margin_m=verdict.gate_margins_m,
+        tracking_m=_rms(off),
+        estimate_m=_rms(estimate_error),
+        at_gates_m=at_gates,
+        crossing_m=crossings,
+        misjudged_m=misjudged,
+        nees=_nees(recorder.states, verdict),
+        solve_p50_ms=float(np.percentile(solve_ms, 50)) if len(solve_ms) else None,
+        solve_p99_ms=float(np.percentile(solve_ms, 99)) if len(solve_ms) else None,
+        fallbacks=tally.fallbacks,
+        frames=tally.frames,
+        sightings=tally.sightings,
+        rejected=tally.rejected,
+        flown_s=flown_s,
+        cpu_s=cpu_s,
+    )
+    late = t > t[-1] - LAST_S if len(t) else np.zeros(0, bool)
+    half_m = course.track.gates[len(gate_s) % gates].half
+    return Flown(
+        replace(outcome, rule=why(outcome, off[late], lost[late], half_m, any(flight.theta))), path_of(verdict)
+    )
+
+
+def _crossings(verdict: Verdict, world: World) -> list[tuple[float, float]]:
+    """Return the crossing points of the true path with the true gates' planes, m right and down of each opening's centre."""
+    assert verdict.t is not None and verdict.x is not None
+    since_go, gates, found = verdict.t - verdict.t[0], world.track.gates, []
+    for k, at in enumerate(verdict.gate_times_s):
+        p_g = gates[k % len(gates)].local(verdict.x[:, :3])
+        forward = np.flatnonzero((p_g[:-1, 0] < 0) & (p_g[1:, 0] >= 0))
+        if not len(forward):  # a ball, passed before its centre plane
+            forward = np.array([min(int(since_go.searchsorted(at)), len(p_g) - 2)])
+        before, after = p_g[forward[np.abs(since_go[forward] - at).argmin()] + np.arange(2)]
+        share = float(np.clip(before[0] / (before[0] - after[0]), 0.0, 1.0)) if before[0] != after[0] else 0.0
+        _, right, down = (before + share * (after - before)).tolist()
+        found.append((right, down))
+    return found
+
+
+def _across(off_w: list[Array], world: World) -> list[tuple[float, float]]:
+    """Project world vectors (3,), one per gate passed, on the right and down axes of these gates."""
+    gates, found = world.track.gates, []
+    for k, off in enumerate(off_w):
+        _, right, down = (off @ gates[k % len(gates)].R_wg).tolist()
+        found.append((right, down))
+    return found
+
+
+def why(outcome: Outcome, off: Array, lost: Array, half_m: float, planned: bool = True) -> str:
+    """Return the first rule that applies.
+
+    Args:
+        off, lost: distances from the plan, and errors of the position relative to the next gate, m, at the end.
+        planned: whether a plan was flown instead of a policy.
+    """
+    if outcome.finished:
+        return ""
+    if outcome.cause.startswith("no solution"):
+        return "no solution"
+    if len(lost) and np.nanmax(lost, initial=0.0) > half_m:
+        return "estimate lost: off by more than half a gate"
+    if len(off) and np.nanmax(off, initial=0.0) > half_m:
+        return "tracking lost: off the plan by more than half a gate"
+    if outcome.status == "crashed" and planned:
+        return "clipped: near the plan, which left too little room"
+    if outcome.status == "crashed":
+        good = np.nanmax(lost, initial=0.0) < GOOD * half_m
+        return (
+            "clipped: the policy's line, on an estimate within a quarter of half a gate"
+            if good
+            else "clipped: the estimate was off"
+        )
+    return outcome.status.replace("_", " ")
+
+
+def _nees(states: list[State], verdict: Verdict) -> float | None:
+    """Return the mean NEES of position, velocity and attitude (Bar-Shalom, Li and Kirubarajan 2001, 5.4)."""
+    if verdict.t is None or verdict.x is None or len(verdict.t) < 2:
+        return None
+    found = []
+    for state in states[::NEES_EVERY]:
+        if not verdict.t[0] <= state.t <= verdict.t[-1] or not state.cov.any():
+            continue
+        x = np.array([np.interp(state.t, verdict.t, column) for column in verdict.x.T])
+        turn = log(normalised(product(conjugate(state.q_wb), x[Q])))
+        error = np.concatenate([x[P] - state.p_wb, x[V] - state.v_w, turn])
+        found.append(float(error @ np.linalg.solve(state.cov, error)))
+    return float(np.mean(found)) if found else None
+
+
+def path_of(verdict: Verdict) -> Array:
+    """Return the downsampled true path (M, 5): time since GO (s), position (m, world NED), speed (m/s)."""
+    if verdict.t is None or verdict.x is None or len(verdict.t) < 2:
+        return np.empty((0, 5))
+    every = max(1, round(1 / (PATH_HZ * np.diff(verdict.t).mean())))
+    t, x = verdict.t[::every], verdict.x[::every]
+    return np.column_stack([t - verdict.t[0], x[:, :3], np.linalg.norm(x[:, 7:10], axis=1)])
+
+
+def _rms(values: Array) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(np.sqrt(np.mean(known**2))) if len(known) else None
+
+
+LOOK = "race"  # look of all flights
+
+
+class NoLog:
+    """`FlightLog` that discards its records."""
+
+    def write(self, channel: str, t: float, **fields: Any) -> None:
+        """Discard a record."""
+        pass
+
+    def image(self, t: float, jpeg: bytes) -> None:
+        """Discard an image."""
+        pass
+
+    def close(self) -> None:
+        """Do nothing."""
+        pass
+
+
+def attempt(case: Case, course: PreparedCourse) -> Flown:
+    """Fly a case; any exception becomes its outcome `failed`, so that the campaign continues."""
+    try:
+        return fly(case, course, NoLog())
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
+
+
+def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) -> Flown:
+    """Fly a case and write its log; with `plot` also draw the flight there."""
+    begin, conditions = time.process_time(), SETTINGS[case.setting]
+    world = resolve(asked(case.world, case.seed), course.track, course.vehicle)
+    log.write("flight", 0.0, track=case.track, vehicle=case.vehicle, world=world.as_dict(), seed=case.seed)
+    recorder, tally, verdict, simulated_s = (_by_state if conditions.given else _by_sight)(
+        case, course, conditions, world, log
+    )
+    log_verdict(log, verdict)
+    flown = measure(course, world, recorder, tally, verdict, simulated_s, time.process_time() - begin)
+    if plot is not None and recorder.flight.t:
+        from gate_racer.pilot.records.plot import draw_flight  # matplotlib only when something is drawn
+
+        go_t = float(verdict.t[0]) if verdict.t is not None and len(verdict.t) else recorder.flight.t[0]
+        draw_flight(plot, recorder.flight, verdict, course.plan, world.track, course.vehicle, go_t)
+    return flown
+
+
+def _by_sight(
+    case: Case, course: PreparedCourse, conditions: FlightConditions, world: World, log: Any
+) -> tuple[EvaluationRecorder, FlightCounters, Verdict, float]:
+    """Fly with IMU and camera only: the pilot in lock-step with its simulator."""
+    wire, vehicle = load_wire(conditions.profile), course.vehicle
+    profile = wire if isinstance(wire, Profile) else wire.wire
+    estimator, associator = ESTIMATORS[case.estimator](course), Associator(course.track.gates, vehicle.camera)
+    parts = course.track, vehicle, profile, estimator, associator
+    if case.controller in CONTROLLERS:
+        pilot = make_racer(*parts, CONTROLLERS[case.controller](course), case.laps)
+    else:
+        pilot = make_learned(*parts, load_policy(case.controller), case.laps)
+    recorder = EvaluationRecorder(log, course.track, estimator)
+    perception = open_perception(
+        conditions.camera, LOOK, world, vehicle.camera, profile, case.seed, conditions.detector
+    )
+    try:
+        flight = (perception, case.seed, case.laps, recorder, lambda _: None, conditions.simulated, course.residual)
+        if isinstance(wire, Profile):
+            _, verdict = fly_lockstep(pilot, world, wire, *flight)
+        else:
+            _, verdict = fly_betaflight(pilot, world, wire, *flight)
+    finally:
+        perception.close()
+    return recorder, pilot.counters, verdict, pilot.estimator.t
+
+
+def _by_state(
+    case: Case, course: PreparedCourse, conditions: FlightConditions, world: World, log: Any
+) -> tuple[EvaluationRecorder, FlightCounters, Verdict, float]:
+    """Fly in the paper's settings: the controller receives the true state, or the state with one realisation of the errors."""
+    profile, tally = load_profile(conditions.profile), FlightCounters()
+    recorder = EvaluationRecorder(log, course.track, None)
+    simulator = Simulator(world, profile, case.seed, case.laps, setting=conditions.simulated, residual=course.residual)
+    steers = steering(case.controller, course, case.laps, profile.command_hz)
+    errors = None
+    if conditions.noisy:
+        assert course.errors is not None
+        errors = course.errors.sample(np.random.default_rng([case.seed, 1]))
+    simulator.command(Arm(True))
+    every, dt = ceil(profile.physics_hz / profile.command_hz - 1e-9), 1 / profile.command_hz
+    while simulator.referee.race.status is RunStatus.RUNNING:
+        if simulator.count % every == 0:
+            state = _told(simulator.t, simulator.truth.x, errors)
+            control, over = steers.step(state, dt)
+            tally.fallbacks += control.source.name != "SOLVED"
+            throttle = course.vehicle.throttle.throttle(control.u[3])
+            target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle)
+            simulator.command(target)
+            recorder.step(CommandRecord(state, control, target))
+            if over:
+                passed = len(simulator.referee.race.gate_times_s)
+                simulator.referee.abort(f"{over}, but gate {passed} was not passed")
+        simulator.tick()
+    told_by = report(simulator)
+    verdict = Verdict(told_by.status, told_by.cause, told_by.gate_times_s, told_by.gate_margins_m, told_by.t, told_by.x)
+    return recorder, tally, verdict, simulator.t
+
+
+def _told(t: float, x: Array, errors: Realisation | None) -> State:
+    """Return the state that the controller receives for the true state x (14,)."""
+    if errors is None:
+        return State(t, x[P], x[Q], x[V], x[W], np.zeros((9, 9)), 0.0)
+    seen = errors.observe(x)
+    return State(t, seen.p_wb, seen.q_wb, seen.v_w, x[W], np.zeros((9, 9)), float(np.linalg.norm(seen.p_wb - x[P])))

@@ -1,0 +1,212 @@
+"""Races of several pilots (`race-bench --rivals GRID`): ranks and contacts.
+
+A grid's file (race/campaign/grids) lists kinds of pilots, and all pairings of them are flown, in lock-step with IMU and
+projected corners. Places on the start rotate by one from seed to seed, so that every pilot has every place, including the one
+in front (`--ahead`). One line is printed per race and one table per pairing; all races are written to
+rivals-TRACK-VEHICLE-GRID.json.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations, product
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from gate_racer.common.command import remark, write_json
+from gate_racer.common.config import load
+from gate_racer.common.errors import UserError
+from gate_racer.estimation.registry import DEFAULT, make_estimator
+from gate_racer.link.profile import Profile, load_profile
+from gate_racer.mpc.controller import make_controller
+from gate_racer.perception.association import Associator
+from gate_racer.pilot.build import make_racer
+from gate_racer.pilot.guidance.rivals import Known, StartGrid
+from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.race.campaign.campaign import prepare
+from gate_racer.race.campaign.choice import SETTINGS, PreparedCourse
+from gate_racer.race.campaign.flight import LOOK, NoLog
+from gate_racer.race.campaign.worlds import asked
+from gate_racer.race.heat import HeatPilot, fly_heat
+from gate_racer.race.perception import open_perception
+from gate_racer.sim.heat import Heat, HeatSetup, Standing, standings
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.tracks.track import MOST, SPACING_M, load_track
+from gate_racer.vehicle.vehicle import load_vehicle
+
+GRIDS = Path(__file__).parent / "grids"
+FLOWN = "projected", "dcl-projected"  # settings
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """Kind of pilot."""
+
+    name: str
+    plan: str = ""  # as race-bench --plans reads it, such as reserve=0.65
+    controller: str = "mpcc"
+    rivals: str = Known.TOLD  # information about rivals; without any a pilot flies its plan and does not yield
+
+    def __post_init__(self) -> None:
+        if self.rivals not in tuple(Known):
+            raise ValueError(f"rivals must be one of {', '.join(Known)}")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Pilots of a set of races, and the number in each race."""
+
+    pilots: tuple[Entrant, ...]
+    at_once: int = 2
+
+    def __post_init__(self) -> None:
+        if len({pilot.name for pilot in self.pilots}) < len(self.pilots):
+            raise ValueError("two pilots have one name")
+        if not 2 <= self.at_once <= min(len(self.pilots), MOST):
+            raise ValueError(f"at_once must lie between 2 and the number of pilots, {MOST} at most")
+
+
+def grids() -> list[str]:
+    """Return the names of the grids that are included."""
+    return sorted(path.stem for path in GRIDS.glob("*.yaml"))
+
+
+def load_grid(name: str) -> Grid:
+    """Load a grid by name or path. Raises ConfigError, and UserError for an unknown name."""
+    known = grids()
+    if not name.endswith(".yaml") and name not in known:
+        raise UserError(f"no grid {name!r}; known: {', '.join(known)}, or the path of a YAML file")
+    return load(name if name.endswith(".yaml") else GRIDS / f"{name}.yaml", Grid)
+
+
+@dataclass(frozen=True)
+class HeatResult:
+    """Result of one race of several pilots."""
+
+    seed: int
+    names: list[str]  # of the pilots, by their place on the start
+    order: list[Standing]  # the first first
+    touched_s: list[float]  # times of contacts since GO
+    touched_m_s: list[float]  # how fast they approached
+
+    @property
+    def leaders(self) -> list[str]:
+        """Name of the first pilot at each gate."""
+        gates = max(standing.gates for standing in self.order)
+        first = [min((one.gate_times_s[k], one.pilot) for one in self.order if k < one.gates)[1] for k in range(gates)]
+        return [self.names[pilot - 1] for pilot in first]
+
+    def standing(self, name: str) -> Standing:
+        """Return the result of a pilot."""
+        return next(one for one in self.order if self.names[one.pilot - 1] == name)
+
+    def __str__(self) -> str:
+        ends = ", ".join(
+            f"{self.names[one.pilot - 1]} {one.time_s:.3f} s"
+            if one.status == "finished"
+            else f"{self.names[one.pilot - 1]} {one.status} ({one.cause})"
+            for one in self.order
+        )
+        touched = ", ".join(f"{t:.2f} s at {v:.1f} m/s" for t, v in zip(self.touched_s, self.touched_m_s, strict=True))
+        return (
+            f"seed {self.seed}, {'-'.join(self.names)}: {ends}; first at the gates:"
+            f" {' '.join(self.leaders) or 'nobody'}; contacts: {touched or 'none'}"
+        )
+
+
+def race(
+    pilots: Sequence[tuple[Entrant, PreparedCourse]], profile: Profile, world: str, seed: int, setup: HeatSetup
+) -> HeatResult:
+    """Fly one race in lock-step; pilots in the order of their places, `world` as in `race-bench --worlds`."""
+    track, vehicle = pilots[0][1].track, pilots[0][1].vehicle
+    heat = Heat(resolve(asked(world, seed), track, vehicle), profile, seed, setup)
+    entries = []
+    for k, ((entrant, course), here, own) in enumerate(zip(pilots, heat.worlds, heat.seeds, strict=True), 1):
+        published = here.published
+        associator = Associator(published.gates, vehicle.camera)
+        estimator = make_estimator(DEFAULT, published.start, vehicle, associator.appearance)
+        follow = make_controller(entrant.controller, course.plan, vehicle, published)
+        others = {i: one.published.start.position_m for i, one in enumerate(heat.worlds, 1) if i != k}
+        start = StartGrid(k, Known(entrant.rivals), others)
+        pilot = make_racer(published, vehicle, profile, estimator, associator, follow, setup.laps, grid=start)
+        eye = open_perception("projected", LOOK, here, vehicle.camera, profile, own)
+        entries.append(HeatPilot(pilot, eye, Recorder(cast(FlightLog, NoLog()))))
+    fly_heat(heat, entries, lambda _: None)
+    go_t = min((s.referee.race.go_t or 0.0 for s in heat.simulators), default=0.0)
+    touched, names = heat.encounters, [entrant.name for entrant, _ in pilots]
+    return HeatResult(
+        seed, names, standings(heat), [one.t - go_t for one in touched], [one.approach_m_s for one in touched]
+    )
+
+
+def table(names: Sequence[str], races: Sequence[HeatResult]) -> str:
+    """Return one line for a pairing and one for each of its pilots."""
+    contacts = np.array([len(one.touched_s) for one in races])
+    whole = sum(all(standing.status == "finished" for standing in one.order) for one in races)
+    lines = [
+        f"{' - '.join(names)}: {(contacts > 0).sum()} of {len(races)} races with contacts, {contacts.mean():.2f} in each;"
+        f" {whole} finished by all"
+    ]
+    for name in names:
+        ends = [one.standing(name) for one in races]
+        times = [end.time_s for end in ends if end.status == "finished" and end.time_s is not None]
+        ranks = " ".join(str(sum(end.rank == rank for end in ends)) for rank in range(1, len(names) + 1))
+        margins = [margin for end in ends for margin in end.gate_margins_m]
+        lines.append(
+            f"  {name:12} finished {len(times)}, ranks {ranks}, mean {np.mean(times) if times else np.nan:.3f} s,"
+            f" least gate margin {min(margins, default=np.nan):.2f} m"
+        )
+    return "\n".join(lines)
+
+
+def add_options(arguments: argparse.ArgumentParser) -> None:
+    """Add the options of races of several pilots."""
+    add = arguments.add_argument_group(
+        "races of several, by projected corners and the grid's own controllers"
+    ).add_argument
+    add("--rivals", default="", metavar="GRID", help=f"pairings: {', '.join(grids())}, or a YAML file")
+    add("--ahead", type=float, default=0.0, metavar="M", help="by which the first place lies in front (default: 0)")
+    add("--spacing", type=float, default=SPACING_M, metavar="M", help=f"between two places (default: {SPACING_M:g})")
+    add(
+        "--rotor-radius",
+        type=float,
+        default=0.0,
+        metavar="M",
+        help="of rotors whose downwash is felt (default: 0, none)",
+    )
+
+
+def run(arguments: argparse.Namespace, settings: Sequence[str]) -> int:
+    """Fly all pairings over all tracks, vehicles, settings and worlds.
+
+    Raises:
+        UserError: unknown grid, course or plan, a setting without projected camera, or fewer than one seed.
+    """
+    if arguments.seeds < 1:
+        raise UserError(f"--seeds {arguments.seeds}: at least 1 is needed")
+    a, grid, flown = arguments, load_grid(arguments.rivals), list[HeatResult]()
+    setup = HeatSetup(grid.at_once, a.spacing, a.rotor_radius, a.laps, told=True, ahead_m=a.ahead)
+    for track, vehicle, setting in product(map(load_track, a.tracks), map(load_vehicle, a.vehicles), settings):
+        if setting not in FLOWN:
+            raise UserError(f"--settings {setting}: races of several are flown by {' or '.join(FLOWN)}")
+        profile, races = load_profile(SETTINGS[setting].profile), list[HeatResult]()
+        pilots = [
+            (one, prepare(track, vehicle, a.laps, False, a.out, remark, plan_asked=one.plan)) for one in grid.pilots
+        ]
+        for chosen, world in product(combinations(pilots, grid.at_once), a.worlds):
+            pairing = []
+            for seed in range(a.first_seed, a.first_seed + a.seeds):
+                turned = seed % grid.at_once
+                pairing.append(race(chosen[turned:] + chosen[:turned], profile, world, seed, setup))
+                remark(str(pairing[-1]))
+            print(f"{track.name}, {vehicle.name}, {setting}, {world}")
+            print(table([entrant.name for entrant, _ in chosen], pairing), flush=True)
+            races += pairing
+        file = a.out / f"rivals-{track.name}-{vehicle.name}-{Path(a.rivals).stem}.json"
+        write_json(file, [asdict(one) for one in races])
+        flown += races
+    write_json(a.json, [asdict(one) for one in flown])
+    return 0

@@ -1,0 +1,106 @@
+"""The embedded simulator: `race-sim` as a child process on free loopback ports, whose verdict is read at the end."""
+
+import contextlib
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from gate_racer.common.errors import UserError
+from gate_racer.common.process import command_line
+from gate_racer.pilot.flight import Phase
+from gate_racer.pilot.pilot import AnyPilot
+from gate_racer.pilot.records.result import Verdict
+from gate_racer.sim.report import RunReport, read_report
+from gate_racer.sim.worlds.world import World
+
+STOP_S = 5.0  # s to wait for the process at each step of the shutdown
+
+
+class EmbeddedSimulator:
+    """Child process that starts on entering the context and ends on leaving it."""
+
+    def __init__(
+        self,
+        world: World,
+        vehicle: str,
+        profile: str,
+        look: str,
+        seed: int,
+        laps: int,
+        pose: bool,
+        client: int,
+        video: int,
+    ):
+        """Set up the simulator.
+
+        Args:
+            vehicle: name or file of the pilot's vehicle model, from which the world differs.
+            pose: send the true pose.
+            client, video: the pilot's loopback ports.
+        """
+        self.trouble = ""  # stderr of the simulator, once it has ended
+        self._folder = TemporaryDirectory()
+        self._report, true_world = (Path(self._folder.name) / name for name in ("report.json", "world.yaml"))
+        world.save(true_world)
+        self._command = command_line("gate_racer.race.race_sim", "--track", world.published.file, "--vehicle", vehicle)
+        self._command += ["--profile", profile, "--world", str(true_world)]
+        self._command += ["--look", look, "--seed", str(seed), "--laps", str(laps), "--bind", "127.0.0.1:0", "--once"]
+        self._command += ["--pose"] if pose else []
+        self._command += [
+            "--client",
+            f"127.0.0.1:{client}",
+            "--video",
+            f"127.0.0.1:{video}",
+            "--report",
+            str(self._report),
+        ]
+
+    def __enter__(self) -> "EmbeddedSimulator":
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        self._folder.cleanup()
+
+    def require_alive(self) -> None:
+        """Raise UserError with the simulator's own message if it could not start."""
+        if self._process.poll() not in (None, 0):
+            assert self._process.stderr is not None
+            raise UserError(
+                self._process.stderr.read().strip().removeprefix("error: ") or "the simulator exited at its start"
+            )
+
+    def verdict(self, pilot: AnyPilot) -> Verdict | None:
+        """Wait for the end of the run and return the referee's verdict; None without a report."""
+        self._stop(patient=True)
+        return referees_verdict(read_report(self._report), pilot) if self._report.exists() else None
+
+    def _stop(self, patient: bool = False) -> None:
+        if patient:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_S)
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._process.stderr is not None and not self._process.stderr.closed:
+            self.trouble = self._process.stderr.read().strip()
+            self._process.stderr.close()
+
+
+def referees_verdict(reported: RunReport, pilot: AnyPilot) -> Verdict:
+    """Return the referee's verdict. A pilot that has finished by its estimate while the referee still waits has missed a gate."""
+    status, cause = reported.status, reported.cause
+    if status == "aborted" and pilot.phase is Phase.FINISHED:
+        status, cause = "missed_gate", f"gate {len(reported.gate_times_s)} was not passed"
+    elif status == "waiting":
+        status, cause = "aborted", pilot.cause
+    elif status == "aborted":
+        cause = pilot.cause or cause
+    return Verdict(status, cause, reported.gate_times_s, reported.gate_margins_m, reported.t, reported.x)

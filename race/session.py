@@ -1,0 +1,447 @@
+"""`Session`: settings of a run, and the run itself, from its settings to its result, in every mode.
+
+`Session`: settings of a run, the pilot's models included, and its output files.
+
+One run of a session, from its settings to its result (log, verdict, JSON and plot), however it ends.
+
+Run a session in each mode: lock-step, embedded in real time, live, live in lock-step.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import FileError, write_file
+from gate_racer.estimation.registry import make_estimator
+from gate_racer.link.msp.client import MspClient
+from gate_racer.link.msp.guard import GuardedPort
+from gate_racer.link.msp.ports import Port, open_port
+from gate_racer.link.msp.preflight import PreflightFile, require_unchanged
+from gate_racer.link.msp.profile import BetaflightProfile
+from gate_racer.link.options import Link
+from gate_racer.link.profile import Profile
+from gate_racer.link.rflysim.client import Vision, VisionReceiver
+from gate_racer.link.sockets import Address
+from gate_racer.link.udp import MavlinkClient, VideoReceiver
+from gate_racer.mpc.controller import make_controller
+from gate_racer.mpc.policy.policy import Policy
+from gate_racer.mpc.solvers.solver import AUTO
+from gate_racer.perception.association import Associator
+from gate_racer.perception.registry import open_detector
+from gate_racer.pilot.build import Racer, make_exciter, make_learned, make_racer
+from gate_racer.pilot.flight import EndReason, Phase
+from gate_racer.pilot.guidance.exciter import Manoeuvres
+from gate_racer.pilot.guidance.rivals import StartGrid
+from gate_racer.pilot.live import AnyClient, LiveDriver, forgiving, interruptible, stop_motors
+from gate_racer.pilot.lockstep import fly_lockstep_live
+from gate_racer.pilot.perception_process import ImageReceiver, PerceptionProcess
+from gate_racer.pilot.pilot import AnyPilot
+from gate_racer.pilot.preflight import Preflight
+from gate_racer.pilot.records.console import Console, StatusLine, warn
+from gate_racer.pilot.records.flight_log import LIMIT_MB, SCHEMAS, FlightLog
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict
+from gate_racer.pilot.records.view import LiveView
+from gate_racer.pilot.replanning import InlinePlanner, PlannerProcess, RemainderPlanner, Replanning
+from gate_racer.planner.plan import Plan
+from gate_racer.planner.replanning import Remainder
+from gate_racer.planner.task import PlanOptions
+from gate_racer.race.betaflight import fly_betaflight
+from gate_racer.race.embedded import EmbeddedSimulator
+from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.perception import open_perception
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.vehicle import Vehicle
+
+LOG_SUFFIX = ".mcap"
+
+
+@dataclass(frozen=True)
+class Session:
+    """Settings of a run, and its output files."""
+
+    track: Track
+    vehicle_name: str
+    vehicle: Vehicle
+    profile: Profile
+    plan: Plan | None  # None: only the simulator has the track (`race.exploration`), or a policy flies
+    laps: int
+    seed: int
+    log: Path  # the file (.mcap), or a folder for one named by track, time and seed
+    timeout_s: float
+    look: str
+    camera: str
+    detector: str
+    estimator: str
+    pose: bool
+    controller: str
+    msp: BetaflightProfile | None = None  # flight controller behind the profile, if it speaks MSP
+    preflight: tuple[Path, PreflightFile] | None = None  # file that the aircraft must not contradict, with its path
+    shadow: bool = False  # a person flies
+    sitl: Path | None = None  # Betaflight's own program as flight controller of the embedded simulator
+    vision: Vision | None = None  # RflySim's camera, in place of the video stream
+    check: bool = True  # refuse to start on a contradiction
+    manoeuvres: Manoeuvres | None = None  # flown instead of a plan
+    view: Address | None = None  # address of the live view
+    world: World | None = None  # world of the embedded simulator; the rest of the session is the pilot's model
+    solver: str = AUTO
+    command: str = "rates"  # or attitude
+    log_limit_mb: float = LIMIT_MB
+    json: Path | None = None  # where the result is written
+    retry: bool = True  # fly missed gates again
+    grid: StartGrid | None = None  # start grid of a race of several
+    policy: Policy | None = None  # flies in place of plan and controller
+    replan: PlanOptions | None = None  # options of the plan, to replan with in flight; None: no replanning
+
+    def pilot(self, planner: RemainderPlanner | None = None) -> Racer:
+        """Create a pilot on the pad; without a planner its plan is fixed. Raises UserError without a usable solver."""
+        associator = Associator(self.track.gates, self.vehicle.camera)
+        estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.appearance)
+        preflight = Preflight(self.profile, self.track) if self.check else None
+        parts = self.track, self.vehicle, self.profile, estimator, associator
+        if self.manoeuvres is not None:
+            return make_exciter(*parts, self.manoeuvres, self.seed, self.pose, preflight)
+        by_rates, lands = self.command == "rates", self.msp is not None
+        if self.policy is not None:
+            return make_learned(*parts, self.policy, self.laps, self.pose, preflight, by_rates, lands)
+        assert self.plan is not None, "a session without plan needs a policy or manoeuvres"
+        controller = make_controller(self.controller, self.plan, self.vehicle, self.track, self.solver)
+        replanning = None
+        if planner is not None and self.replan is not None:
+            replanning = Replanning(controller, self.plan, self.track, self.vehicle, self.replan, planner)
+        return make_racer(
+            *parts,
+            controller,
+            self.laps,
+            self.pose,
+            preflight,
+            by_rates,
+            self.retry,
+            lands,
+            self.grid,
+            self.shadow,
+            replanning,
+        )
+
+    def planner(self, mode: str) -> AbstractContextManager[RemainderPlanner | None]:
+        """Return the planner in flight: beside the loop, or in lock-step while time stands still; None if not requested."""
+        if self.replan is None or self.plan is None:
+            return nullcontext()
+        if "lockstep" in mode:
+            return closing(InlinePlanner(self.vehicle))
+        plan = self.plan
+        first_s = float(plan.gate_times_s[0])
+        x = plan.x[plan.gate_nodes[0]]
+        return closing(PlannerProcess(Remainder(plan, first_s, x, self.track, self.vehicle, self.replan)))
+
+    @property
+    def described_world(self) -> dict[str, Any] | None:
+        """World for log and result; None for an external simulator."""
+        return self.world.as_dict() if self.world is not None else None
+
+    def save_world(self, log: Path) -> None:
+        """Write the world beside a log, where it is known and not nominal."""
+        if self.world is not None and not self.world.nominal:
+            self.world.save(log.with_suffix(".world.yaml"))
+
+    def open_log(self, mode: str, tell: Callable[[str], None]) -> FlightLog:
+        """Open a new log, and its live view if requested. Raises UserError where either cannot be opened."""
+        view = LiveView(self.view, SCHEMAS, self.track, self.plan) if self.view is not None else None
+        return FlightLog(self.log_path(), view, self.log_limit_mb, "lockstep" in mode, tell)
+
+    def log_path(self) -> Path:
+        """Return the path of the log, that of a new, empty file in a folder."""
+        if self.log.suffix == LOG_SUFFIX:
+            return self.log
+        stem = f"{self.track.name}-{time.strftime('%Y%m%d-%H%M%S')}-seed{self.seed}"
+        for number in count(1):
+            path = self.log / f"{stem}{f'-{number}' if number > 1 else ''}{LOG_SUFFIX}"
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.open("x").close()  # two flights that begin in one second have a file each
+            except FileExistsError:
+                continue
+            except OSError:
+                break  # FlightLog tells why
+            return path
+        return path
+
+
+SWITCH_S = 5e-4  # s, longest hold of the interpreter by another thread (log, status) while the flight loop waits
+
+
+def flown(session: Session, pilot: AnyPilot, mode: str, link: Link, recorder: Recorder) -> tuple[LinkReport, Verdict]:
+    """Fly and log. Arguments and errors as in `race.session.fly`."""
+    assert recorder.console is not None
+    status = StatusLine(recorder.console)
+    if mode == "lockstep":
+        status.command_hz = session.profile.command_hz
+        done = _lockstep(session, pilot, recorder, status)
+    elif mode == "embedded":
+        done = _embedded(session, pilot, recorder, status)
+    elif mode == "live-lockstep":
+        done = _live_lockstep(session, pilot, recorder, status, link)
+    else:
+        done = _live(session, pilot, recorder, status, link)
+    if pilot.end is not None and pilot.end.reason is EndReason.REFUSED:
+        raise UserError(f"{pilot.cause} (--no-check starts anyway)")
+    return done
+
+
+def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
+    world, seed = session.world, session.seed
+    assert world is not None
+    eye = open_perception(
+        session.camera, session.look, world, session.vehicle.camera, session.profile, seed, session.detector
+    )
+    try:
+        if session.msp is not None:
+            return fly_betaflight(
+                pilot, world, session.msp, eye, seed, session.laps, recorder, status, sitl=session.sitl
+            )
+        return fly_lockstep(pilot, world, session.profile, eye, seed, session.laps, recorder, status)
+    finally:
+        eye.close()
+
+
+def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
+    assert session.world is not None
+    with (
+        MavlinkClient("127.0.0.1", 0, session.profile) as client,
+        PerceptionProcess(
+            partial(VideoReceiver, "127.0.0.1", 0), session.vehicle.camera, session.detector
+        ) as perception,
+        EmbeddedSimulator(
+            session.world,
+            session.vehicle_name,
+            session.profile.name,
+            session.look,
+            session.seed,
+            session.laps,
+            session.pose,
+            client.address[1],
+            perception.address[1],
+        ) as simulator,
+    ):
+        link_report = _drive(session, pilot, recorder, status, client, perception, simulator)
+        verdict = simulator.verdict(pilot)
+        if simulator.trouble:
+            recorder.note("simulator", simulator.trouble)
+    return link_report, verdict or live_verdict(pilot, recorder.scoreboard)
+
+
+def _live(
+    session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine, link: Link
+) -> tuple[LinkReport, Verdict]:
+    with (
+        _client(session, link) as client,
+        PerceptionProcess(_receiver(session, link.video), session.vehicle.camera, session.detector) as perception,
+    ):
+        link_report = _drive(session, pilot, recorder, status, client, perception, None)
+    return link_report, live_verdict(pilot, recorder.scoreboard)
+
+
+def _live_lockstep(
+    session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine, link: Link
+) -> tuple[LinkReport, Verdict]:
+    status.command_hz = session.profile.command_hz
+    detector = open_detector(session.detector, session.vehicle.camera)
+    with (
+        MavlinkClient(*link.mavlink, session.profile, link.peer, link.key) as client,
+        _receiver(session, link.video)() as receiver,
+    ):
+        link_report = fly_lockstep_live(
+            pilot, session.profile, client, receiver, detector, session.timeout_s, recorder, status
+        )
+    return link_report, live_verdict(pilot, recorder.scoreboard)
+
+
+def _client(session: Session, link: Link) -> AnyClient:
+    """Open the serial line to a flight controller, or the MAVLink socket."""
+    if session.msp is not None:
+        hover = session.vehicle.throttle.throttle(GRAVITY)
+        if session.shadow:
+            port: Port = open_port(link.msp, session.msp.baud, link.consent)  # without sticks there is nothing to guard
+        else:
+            port = GuardedPort(link.msp, session.msp, hover, link.consent, session.vehicle.accel_loss(GRAVITY))
+        try:
+            if session.preflight is not None:
+                require_unchanged(port, *session.preflight, session.msp)
+        except UserError:
+            port.close()
+            raise
+        return MspClient(port, session.msp, shadow=session.shadow)
+    return MavlinkClient(*link.mavlink, session.profile, link.peer, link.key)
+
+
+def _receiver(session: Session, video: Address) -> Callable[[], ImageReceiver]:
+    """Return a function that opens the image socket, possibly in another process."""
+    return partial(VideoReceiver, *video) if session.vision is None else partial(VisionReceiver, session.vision)
+
+
+def _drive(
+    session: Session,
+    pilot: AnyPilot,
+    recorder: Recorder,
+    status: StatusLine,
+    client: AnyClient,
+    perception: PerceptionProcess,
+    simulator: EmbeddedSimulator | None,
+) -> LinkReport:
+    """Fly in real time, and stop the motors at the end, however the flight ended."""
+    driver = LiveDriver(pilot, client, perception, session.profile, recorder)
+
+    def tell(pilot: AnyPilot) -> None:
+        status.command_hz = client.command_hz
+        status(pilot)
+        if simulator is not None and pilot.go_t is None:
+            simulator.require_alive()
+
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        with forgiving(pilot, recorder):
+            driver.fly(session.timeout_s, tell)
+    finally:
+        stop_motors(client, pilot, recorder, driver.admit)
+    return driver.link_report()
+
+
+def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], None]) -> FlightResult:
+    """Fly a plan or a policy, and return the result. However the flight ends, signals included, there is a result.
+
+    Args:
+        mode: "lockstep", "embedded", "live" or "live-lockstep".
+        link: where to listen, and to whom, when live.
+        tell: called with the result once it is on disk, before anything is drawn.
+
+    Raises:
+        UserError: no solver, no camera, a port in use, no simulator within the time-out, or a contradiction before the start.
+            The part of the flight that was flown is on disk.
+    """
+    with session.planner(mode) as planner:
+        outcome, pilot, recorder, verdict = _flown(session, mode, link, planner)
+    tell(outcome)
+    _draw(session, pilot, recorder, verdict)
+    return outcome
+
+
+def _flown(
+    session: Session, mode: str, link: Link, planner: RemainderPlanner | None
+) -> tuple[FlightResult, AnyPilot, Recorder, Verdict]:
+    """Fly, and write the result to disk. Raises as `fly`."""
+    pilot, plan = session.pilot(planner), session.plan
+    with interruptible(pilot):
+        with recorded(session, pilot, mode) as recorder:
+            session.save_world(recorder.path)
+            failure, link_report, verdict = None, LinkReport(0.0, 0, 0, {}), None
+            try:
+                with forgiving(pilot, recorder):
+                    link_report, verdict = flown(session, pilot, mode, link, recorder)
+            except UserError as error:
+                pilot.abort(EndReason.ERROR, str(error))
+                failure = error
+            verdict = verdict or live_verdict(pilot, recorder.scoreboard)
+            log_verdict(recorder, verdict)
+            recorder.calibration(pilot.estimator.t, pilot.estimator.calibration())
+            recorder.learned(pilot.estimator.t, pilot.guidance.learned())
+            recorder.replans(pilot.go_t, pilot.guidance.passages.replans)
+            recorder.counters(pilot.estimator.t, pilot.counters, link_report.frames_dropped)
+        outcome = flight_result(pilot, recorder, verdict, link_report, plan, session)
+        keep(session, outcome.as_dict())
+    if failure is not None:
+        raise failure
+    return outcome, pilot, recorder, verdict
+
+
+def _draw(session: Session, pilot: AnyPilot, recorder: Recorder, verdict: Verdict) -> None:
+    """Plot the flight beside the log. A plot that cannot be written causes a warning only."""
+    if not recorder.flight.t or pilot.go_t is None:
+        return
+    from gate_racer.pilot.records.plot import draw_flight  # matplotlib is not loaded until the flight is over
+
+    plot = recorder.path.with_suffix(".png")
+    try:
+        draw_flight(plot, recorder.flight, verdict, session.plan, session.track, session.vehicle, pilot.go_t)
+    except FileError as error:
+        warn(str(error))
+
+
+def excite(session: Session, mode: str, link: Link) -> tuple[Path, str]:
+    """Fly manoeuvres. Return the log, and why they were not completed (empty if they were). Raises as `fly`."""
+    pilot = session.pilot()
+    with interruptible(pilot), recorded(session, pilot, mode) as recorder:
+        flown(session, pilot, mode, link, recorder)
+    return recorder.path, "" if pilot.phase is Phase.FINISHED else pilot.cause
+
+
+@contextmanager
+def recorded(session: Session, pilot: AnyPilot, mode: str) -> Iterator[Recorder]:
+    """Record into a new log; what is missing in it is noted when it is closed. Raises UserError where none can be opened."""
+    console = Console()
+    log = session.open_log(mode, console.say)
+    recorder = Recorder(log, console)
+    plan_hash = session.plan.hash if session.plan is not None else ""
+    about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan_hash}
+    planned = _planned_s(session.plan, session.track) if session.plan is not None else []
+    world, seed, profile = session.described_world or {}, session.seed, session.profile.name
+    recorder.begin(**about, planned_gate_times_s=planned, world=world, seed=seed, profile=profile)
+    try:
+        yield recorder
+    finally:
+        recorder.close()
+        console.close()
+
+
+def _planned_s(plan: Plan, track: Track) -> list[float]:
+    """Return the planned gate times, s, without a stop behind the gates."""
+    return plan.gate_times_s[: len(track.course(plan.laps))].tolist()
+
+
+def log_verdict(log: Recorder | FlightLog, verdict: Verdict) -> None:
+    """Log the true path, where it is known, and the verdict."""
+    if verdict.t is not None and verdict.x is not None:
+        for t, x in zip(verdict.t.tolist(), verdict.x, strict=True):
+            log.write("truth", t, p=x[:3], q=x[3:7], v=x[7:10], w=x[10:13])
+    end = float(verdict.t[-1]) if verdict.t is not None and len(verdict.t) else 0.0
+    log.write(
+        "referee",
+        end,
+        status=verdict.status,
+        cause=verdict.cause,
+        by=verdict.by,
+        gate_times_s=verdict.gate_times_s,
+        gate_margins_m=np.round(verdict.gate_margins_m, 6),
+    )
+
+
+class UnwrittenError(UserError):
+    """A result that cannot be written; the message contains it."""
+
+    longest = 1 << 20
+
+
+def keep(session: Session, outcome: dict[str, Any]) -> None:
+    """Write the result as JSON, atomically, if a file is requested.
+
+    Raises:
+        UserError: the file cannot be written; the message holds the result.
+    """
+    path = session.json
+    if path is None:
+        return
+    try:
+        write_file(path, json.dumps(outcome, indent=2) + "\n")
+    except FileError as error:
+        raise UnwrittenError(f"{error}; the result is {json.dumps(outcome)}") from None

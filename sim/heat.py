@@ -1,0 +1,265 @@
+"""Several simulators on one clock in one world, coupled by contacts, sight and wakes, and their ranking.
+
+Ranking of a heat: by gates passed, then by the time of the last passage on the common clock.
+
+`Heat`: several simulators on one clock in one world, coupled by contacts, sight and wakes.
+
+Each vehicle has its own plant, sensors, referee and link. After every tick of all vehicles `settle` resolves the contacts
+between bodies and updates what each vehicle observes of the others.
+"""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from gate_racer.common.files import write_file
+from gate_racer.link.messages import Arm
+from gate_racer.link.profile import Profile
+from gate_racer.sim.physics.contact import ColliderKind, Contact
+from gate_racer.sim.physics.plant import UnmodelledAcceleration
+from gate_racer.sim.physics.swift_plant import Setting
+from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.traffic import CollidingBody, Traffic, impact, rotors_of
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.track import SPACING_M, place
+from gate_racer.vehicle.rotation import Array
+
+APART_S = 0.25  # s without contact after which the next contact of a pair counts as another encounter
+NEXT_SEED = 1000  # offset between the seeds of consecutive vehicles
+
+
+@dataclass(frozen=True, slots=True)
+class Encounter:
+    """Encounter of two vehicles: one or more contacts in close succession."""
+
+    t: float  # s, simulator clock
+    pilots: tuple[int, int]  # from 0
+    approach_m_s: float  # at the first contact
+    impulse: float  # kg m/s at the first contact, or m/s (per mass) where a mass is unknown
+
+
+@dataclass(frozen=True, slots=True)
+class HeatSetup:
+    """Setup shared by all vehicles of a heat."""
+
+    pilots: int
+    spacing_m: float = SPACING_M
+    rotor_radius_m: float = 0.0  # radius of the rotors whose wake is simulated; 0: none
+    laps: int = 1
+    pose: bool = False
+    setting: Setting | None = None
+    residual: UnmodelledAcceleration | None = None
+    strict: bool = False
+    told: bool = False  # whether each pilot receives the states of the others
+    ahead_m: float = 0.0  # head start of the first vehicle over the others
+
+
+class Heat:
+    """Race of several vehicles. Deterministic for a seed; vehicle i (from 0) has the noise of seed + 1000 i."""
+
+    def __init__(self, world: World, profile: Profile, seed: int, setup: HeatSetup):
+        """Place copies of the world's vehicle side by side at its start.
+
+        Raises:
+            UserError: a place lies outside the bounds, or the vehicle does not support the setting.
+        """
+        n = setup.pilots
+        rotors = rotors_of(world.vehicle, setup.rotor_radius_m)
+        self.traffic = Traffic([world.vehicle] * n, [rotors] * n, setup.told)
+        self.worlds = [on_grid(world, k, n, setup.spacing_m, 0.0 if k else setup.ahead_m) for k in range(n)]
+        self.seeds = [seed + NEXT_SEED * k for k in range(n)]
+        self.simulators: list[Simulator] = []
+        for k in range(n):
+            flown = setup.laps, setup.pose, setup.setting, setup.residual, setup.strict
+            around = self.traffic.around(k) if n > 1 else None
+            self.simulators.append(Simulator(self.worlds[k], profile, self.seeds[k], *flown, around))
+        self.profile, self.encounters = profile, list[Encounter]()
+        self._touched: dict[tuple[int, int], float] = {}  # s, time of the last contact of each pair
+        self._ready()
+
+    @property
+    def t(self) -> float:
+        """Time on the common clock, s."""
+        return self.simulators[0].t
+
+    @property
+    def over(self) -> bool:
+        """Whether every run is over."""
+        return all(simulator.referee.race.over for simulator in self.simulators)
+
+    def contacts(self, i: int) -> int:
+        """Return the number of encounters of vehicle i (from 0) in this race."""
+        return sum(i in encounter.pilots for encounter in self.encounters)
+
+    def settle(self) -> None:
+        """Resolve contacts after a tick of every vehicle, update the traffic, and release GO once all clients are present."""
+        self._before = [
+            before if resets == simulator.resets else simulator.truth.p_wb
+            for (before, resets), simulator in zip(self._last_poses, self.simulators, strict=True)
+        ]
+        for pair in combinations(range(len(self.simulators)), 2):
+            self._meet(*pair)
+        self._look()
+        if any(simulator.waits for simulator in self.simulators):
+            self._gather()
+
+    def reset(self) -> None:
+        """Return all vehicles to their pads for another race."""
+        for simulator in self.simulators:
+            simulator.reset()
+        self._ready()
+
+    def _ready(self) -> None:
+        self.encounters.clear()
+        self._touched.clear()
+        for simulator in self.simulators:
+            simulator.waits, simulator.ready = len(self.simulators) > 1, False
+        self._look()
+
+    def _look(self) -> None:
+        truths = [simulator.truth for simulator in self.simulators]
+        self.traffic.update(truths)
+        self._last_poses: list[tuple[Array, int]] = [
+            (truth.p_wb, simulator.resets) for truth, simulator in zip(truths, self.simulators, strict=True)
+        ]
+
+    def _gather(self) -> None:
+        """Hold the start until every client is present; then set the same GO for all."""
+        counts_down = self.simulators[0].clock.counts_down
+        if not all(s.ready or s.clock.go_t is not None for s in self.simulators):
+            for simulator in self.simulators:
+                simulator.clock.wait(simulator.t)
+            return
+        go_t = max(s.clock.go_t or 0.0 for s in self.simulators)
+        for simulator in self.simulators:
+            simulator.waits = False
+            if counts_down:
+                simulator.clock.go_t = go_t
+            else:
+                simulator.command(Arm(True))
+
+    def _meet(self, i: int, k: int) -> None:
+        hit = impact(self._mover(i), self._mover(k), 1 / self.profile.physics_hz)
+        if hit is None:
+            return
+        a, b = self.simulators[i], self.simulators[k]
+        a.strike(hit.a, Contact(self.t, ColliderKind.RIVAL, k, hit.impulse))
+        b.strike(hit.b, Contact(self.t, ColliderKind.RIVAL, i, hit.impulse))
+        racing = any(s.referee.race.status is RunStatus.RUNNING for s in (a, b))
+        if racing and self.t - self._touched.get((i, k), -np.inf) > APART_S:
+            self.encounters.append(Encounter(self.t, (i, k), hit.approach_m_s, hit.impulse))
+        self._touched[i, k] = self.t
+
+    def _mover(self, i: int) -> CollidingBody:
+        simulator = self.simulators[i]
+        return CollidingBody(simulator.body, self._before[i], simulator.truth.x[:13], fixed=simulator.landed)
+
+
+def on_grid(world: World, k: int, n: int, spacing_m: float, ahead_m: float = 0.0) -> World:
+    """Return the world with the start moved to the place of vehicle k (from 0) of n."""
+    track, published = (place(one, k + 1, n, spacing_m, ahead_m) for one in (world.track, world.published))
+    return replace(world, track=track, published=published)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Result of one pilot. Times in s since GO, margins in m."""
+
+    rank: int  # from 1
+    pilot: int  # from 1
+    status: str
+    cause: str
+    gates: int
+    gates_total: int
+    time_s: float | None  # time of the last gate
+    contacts: int  # encounters with rivals while either run was in progress
+    gate_times_s: list[float]
+    gate_margins_m: list[float]
+
+    def __str__(self) -> str:
+        time = f"{self.time_s:8.3f} s" if self.time_s is not None else "       - s"
+        margin = f"{min(self.gate_margins_m):.3f} m" if self.gate_margins_m else "-"
+        cause = f" ({self.cause})" if self.cause else ""
+        return (
+            f"{self.rank}. pilot {self.pilot}: {self.status}{cause}, {self.gates}/{self.gates_total} gates, {time},"
+            f" least margin {margin}, {self.contacts} contacts with rivals"
+        )
+
+
+def standings(heat: Heat) -> list[Standing]:
+    """Return the current standings by rank."""
+    races = [simulator.referee.race for simulator in heat.simulators]
+
+    def order(k: int) -> tuple[int, float, int]:
+        race = races[k]
+        began_t = race.go_t or 0.0 if heat.simulators[k].referee.track.clock == "go" else 0.0
+        last = (heat.simulators[k].referee.elapsed_s or 0.0) + began_t
+        return -len(race.gate_times_s), last, k
+
+    return [
+        Standing(
+            rank,
+            k + 1,
+            races[k].status.value,
+            races[k].cause,
+            len(races[k].gate_times_s),
+            len(heat.simulators[k].referee.course),
+            heat.simulators[k].referee.elapsed_s,
+            heat.contacts(k),
+            list(races[k].gate_times_s),
+            list(races[k].gate_margins_m),
+        )
+        for rank, k in enumerate(sorted(range(len(races)), key=order), 1)
+    ]
+
+
+def write_standings(path: Path, heat: Heat) -> None:
+    """Write standings and encounters (JSON, pilots from 1), atomically. Raises FileError."""
+    touched = [{**asdict(one), "pilots": [k + 1 for k in one.pilots]} for one in heat.encounters]
+    rows = [asdict(standing) for standing in standings(heat)]
+    write_file(path, json.dumps({"standings": rows, "contacts": touched}, indent=2) + "\n")
+
+
+class Commentator:
+    """Live commentary: gate passages, encounters and ends of runs."""
+
+    def __init__(self, heat: Heat):
+        self._heat = heat
+        self.forget()
+
+    def forget(self) -> None:
+        """Reset for another race."""
+        n = len(self._heat.simulators)
+        self._passed, self._over, self._touched = [0] * n, [False] * n, 0
+        self._first: dict[int, float] = {}  # s, time of the first passage of each gate
+
+    def news(self) -> list[str]:
+        """Return the lines for events since the last call."""
+        said = []
+        for encounter in self._heat.encounters[self._touched :]:
+            i, k = (pilot + 1 for pilot in encounter.pilots)
+            said.append(f"{encounter.t:8.2f} s  pilots {i} and {k} touch at {encounter.approach_m_s:.1f} m/s")
+        self._touched = len(self._heat.encounters)
+        for k, simulator in enumerate(self._heat.simulators):
+            said += self._gates(k)
+            race = simulator.referee.race
+            if race.over and not self._over[k]:
+                cause = f": {race.cause}" if race.cause else ""
+                said.append(f"{simulator.t:8.2f} s  pilot {k + 1} {race.status.value}{cause}")
+            self._over[k] = race.over
+        return said
+
+    def _gates(self, k: int) -> list[str]:
+        simulator, said = self._heat.simulators[k], list[str]()
+        race, total = simulator.referee.race, len(simulator.referee.course)
+        for gate in range(self._passed[k], len(race.gate_times_s)):
+            t = race.gate_times_s[gate] + (race.go_t or 0.0)
+            behind = t - self._first.setdefault(gate, t)
+            gap = f", {behind:.3f} s behind" if behind > 0 else ""
+            said.append(f"{t:8.2f} s  pilot {k + 1} gate {gate + 1}/{total} at {race.gate_times_s[gate]:.3f} s{gap}")
+        self._passed[k] = len(race.gate_times_s)
+        return said

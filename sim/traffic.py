@@ -1,0 +1,307 @@
+"""The other vehicles of a race: their images, rotor wakes, and collisions with them.
+
+Rotor wake: a jet that leaves the rotor disc and trails behind a moving vehicle.
+
+Induced velocity at the disc by momentum theory in forward flight (Glauert 1926), in hover v_i = sqrt(T / (2 rho A)):
+
+    T = 2 rho A v_i |V + v_i d|      d along the jet, V the velocity of the air towards the disc
+
+Far below, the jet has contracted to half the disc area and moves at 2 v_i. From there it spreads as a round turbulent jet of
+constant momentum:
+
+    w(z, r) = 2 v_i (s_0 / s) exp(-r^2 / (2 s^2)),   s = s_0 + 0.08 z,   s_0 = sqrt(A / (2 pi))
+
+with z along the jet's axis, which trails behind a moving vehicle, and r across it: half of the axial velocity at
+r = 1.18 s = 0.094 z in the far field (Pope, "Turbulent Flows", 5.1). The wake is quasi-steady (no propagation delay), and
+the flow between and around the rotors is not modelled.
+
+Collision of two flying bodies, modelled by their circumscribed balls, with an impulse response.
+
+Newton's law of restitution along the line of centres and Coulomb's law across it (see `sim.physics.contact`). The time of
+contact is found on the straight paths between two ticks (continuous detection), so that fast bodies do not tunnel.
+
+Traffic of a heat: the other vehicles as of the last tick, their images and their wakes.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gate_racer.link.messages import RivalState
+from gate_racer.sim.physics.contact import REST_M_S, Body, body_of
+from gate_racer.sim.physics.plant import P, Q, Truth, V, W
+from gate_racer.vehicle.rotation import Array, Vector, exp, matrix, product
+from gate_racer.vehicle.vehicle import Vehicle
+
+AIR_KG_M3 = 1.225  # air density at sea level, 15 deg C (ISA)
+SPREAD = 0.08  # growth of the Gaussian's standard deviation per distance, from Pope's half-width
+ROTORS = 4
+REACH_M = 10.0  # m along the axis, where a tenth of the velocity is left; zero beyond
+STEPS = 20  # fixed-point iterations, for an error of 0.1 %
+
+
+@dataclass(frozen=True, slots=True)
+class Rotors:
+    """Rotors of a vehicle as the source of its wake."""
+
+    mass_kg: float
+    area_m2: float  # area of all discs together
+
+
+def rotors_of(vehicle: Vehicle, radius_m: float) -> Rotors | None:
+    """Return the rotors of a vehicle with this rotor radius; None where its mass is unknown or the radius is 0."""
+    if vehicle.rotors is None or radius_m == 0:
+        return None
+    return Rotors(vehicle.rotors.mass_kg, ROTORS * math.pi * radius_m**2)
+
+
+def induced(thrust_n: float, area_m2: float, v_b: Array) -> float:
+    """Return the induced velocity, m/s along body z, of a vehicle that moves at v_b (3,) m/s, FRD, through still air."""
+    hover = math.sqrt(max(thrust_n, 0.0) / (2 * AIR_KG_M3 * area_m2))
+    across, climb = math.hypot(v_b[0], v_b[1]), -float(v_b[2])
+    v = hover
+    for _ in range(STEPS):
+        through = math.hypot(across, max(climb + v, 0.0))
+        v = (
+            0.5 * (v + hover**2 / max(through, 0.5 * hover)) if hover else 0.0
+        )  # relaxation by one half: the plain iteration oscillates about the root
+    return v
+
+
+def downwash(x: Array, rotors: Rotors, p_w: Array) -> Array:
+    """Return the air velocity (3,) m/s, world, at p_w (3,) m in the wake of a vehicle in state x (14,) as RATES_X."""
+    away = p_w - x[:3]
+    if away @ away > REACH_M**2:
+        return np.zeros(3)
+    R_wb = matrix(x[Q])
+    down, v_w = R_wb[:, 2], x[V]
+    v_i = induced(rotors.mass_kg * float(x[-1]), rotors.area_m2, R_wb.T @ v_w)
+    left = 2 * v_i * down - v_w  # velocity of the jet relative to the vehicle, m/s
+    speed = float(np.linalg.norm(left))
+    if v_i == 0 or speed == 0:
+        return np.zeros(3)
+    z = float(away @ left) / speed
+    if z <= 0:
+        return np.zeros(3)
+    narrow = math.sqrt(rotors.area_m2 / (2 * math.pi))
+    wide = narrow + SPREAD * z
+    across = max(float(away @ away) - z * z, 0.0)
+    return np.asarray(2 * v_i * narrow / wide * math.exp(-across / (2 * wide**2)) * down)
+
+
+@dataclass(frozen=True, slots=True)
+class CollidingBody:
+    """One of two bodies in a possible collision."""
+
+    body: Body
+    before: Array  # (3,) m, position a tick ago, world
+    x: Array  # (13,) current pose and motion, as RATES_X
+    fixed: bool = False  # on its pad: infinite mass
+
+    @property
+    def inverse_mass(self) -> float:
+        """Inverse mass, 1/kg; 0 where the body is fixed."""
+        return 0.0 if self.fixed else 1 / self.body.mass
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """Change of one body's state by a collision: position (3,) m, velocity (3,) m/s, body rates (3,) rad/s."""
+
+    shift_w: Array
+    dv_w: Array
+    domega_b: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """Collision of two bodies a and b."""
+
+    s: float  # fraction of the tick at first contact
+    approach_m_s: float
+    impulse: float  # kg m/s, or m/s (per mass) where a mass is unknown
+    a: StateChange
+    b: StateChange
+
+
+def first_touch(r0: Array, r1: Array, reach: float) -> float | None:
+    """Return the fraction of the step between relative positions r0 and r1 (3,), m, at which their norm falls to `reach`.
+
+    0 where the bodies overlap already and approach; None where they do not touch, or separate.
+    """
+    d = r1 - r0
+    a, b, c = float(d @ d), float(r0 @ d), float(r0 @ r0) - reach**2
+    if b >= 0:
+        return None
+    if c <= 0:
+        return 0.0
+    root = b * b - a * c
+    if root < 0:
+        return None
+    s = (-b - math.sqrt(root)) / a
+    return s if s <= 1 else None
+
+
+def impact(a: CollidingBody, b: CollidingBody, dt: float) -> Impact | None:
+    """Return the collision of two bodies within a tick of dt (s), or None."""
+    r0, r1 = b.before - a.before, b.x[P] - a.x[P]
+    reach = a.body.radius + b.body.radius
+    s = first_touch(r0, r1, reach)
+    if s is None:
+        return None
+    r = r0 + s * (r1 - r0)
+    n = r / max(float(np.linalg.norm(r)), 1e-9)
+    arms = (a.body.radius * n, -b.body.radius * n)
+    slip = _velocity(b, arms[1]) - _velocity(a, arms[0])
+    approach = -float(slip @ n)
+    if approach <= 0 or a.inverse_mass + b.inverse_mass == 0:
+        return None
+    impulse = _impulse(a, b, n, arms, slip, approach)
+    later = (1 - s) * dt
+    on_a, on_b = _apart(a, b, _knock(a, -impulse, arms[0], later), _knock(b, impulse, arms[1], later), reach)
+    return Impact(s, approach, float(np.linalg.norm(impulse)), on_a, on_b)
+
+
+def _velocity(mover: CollidingBody, arm_w: Array) -> Array:
+    """Return the velocity (3,) m/s, world, of the body's point at arm_w (3,) m from its centre."""
+    return np.asarray(mover.x[V] + np.cross(matrix(mover.x[Q]) @ mover.x[W], arm_w))
+
+
+def _impulse(
+    a: CollidingBody, b: CollidingBody, n: Array, arms: tuple[Array, Array], slip: Array, approach: float
+) -> Array:
+    """Return the impulse (3,) on b, world; a receives the opposite."""
+    loose = a.inverse_mass + b.inverse_mass
+    bounce = (a.body.restitution + b.body.restitution) / 2 if approach > REST_M_S else 0.0
+    along = (1 + bounce) * approach / loose
+    across = slip + approach * n
+    speed = float(np.linalg.norm(across))
+    if speed < 1e-9:
+        return along * n
+    t = across / speed
+    yielding = loose + sum(float(_turn(mover, arm, t)[1]) for mover, arm in zip((a, b), arms, strict=True))
+    friction = (a.body.friction + b.body.friction) / 2
+    return along * n - min(friction * along, speed / yielding) * t
+
+
+def _turn(mover: CollidingBody, arm_w: Array, push_w: Array) -> tuple[Array, float]:
+    """Return the change of the body rates (3,) by an impulse push_w at arm_w, and of the point's velocity along push_w."""
+    if mover.fixed:
+        return np.zeros(3), 0.0
+    moment_b = matrix(mover.x[Q]).T @ np.cross(arm_w, push_w)
+    turned = moment_b / np.array(mover.body.inertia)
+    return turned, float(moment_b @ turned)
+
+
+def _knock(mover: CollidingBody, push_w: Array, arm_w: Array, later_s: float) -> StateChange:
+    dv_w = mover.inverse_mass * push_w
+    return StateChange(later_s * dv_w, dv_w, _turn(mover, arm_w, push_w)[0])
+
+
+def _apart(
+    a: CollidingBody, b: CollidingBody, on_a: StateChange, on_b: StateChange, reach: float
+) -> tuple[StateChange, StateChange]:
+    """Separate bodies that still overlap, in proportion to their inverse masses."""
+    r = b.x[P] + on_b.shift_w - a.x[P] - on_a.shift_w
+    gap = float(np.linalg.norm(r))
+    if gap >= reach or gap == 0:
+        return on_a, on_b
+    out = (reach - gap) / (gap * (a.inverse_mass + b.inverse_mass)) * r
+    return (
+        StateChange(on_a.shift_w - a.inverse_mass * out, on_a.dv_w, on_a.domega_b),
+        StateChange(on_b.shift_w + b.inverse_mass * out, on_b.dv_w, on_b.domega_b),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """State and size of another vehicle at one time; world NED, body FRD."""
+
+    place: int  # grid place, from 1
+    p_wb: Array  # (3,) m
+    q_wb: Array  # (4,)
+    v_w: Array  # (3,) m/s
+    omega_b: Array  # (3,) rad/s
+    body_m: Vector  # m: length, width, height
+    radius_m: float  # centre to corner
+
+    def at(self, dt: float) -> "Rival":
+        """Predict the state dt (s) later at constant velocity and body rates."""
+        return replace(self, p_wb=self.p_wb + dt * self.v_w, q_wb=np.array(product(self.q_wb, exp(dt * self.omega_b))))
+
+
+class Traffic:
+    """All vehicles of a heat. Interactions use the states of the last tick, so that the order of stepping has no effect."""
+
+    def __init__(self, vehicles: Sequence[Vehicle], rotors: Sequence[Rotors | None], send_states: bool = False):
+        """Set up the vehicles. `rotors`: sources of wake, None for none. `send_states`: send pilots the states of rivals."""
+        self.send_states = send_states
+        self._sizes = [(vehicle.body_m, body_of(vehicle).radius) for vehicle in vehicles]
+        self._rotors = rotors
+        self._truths: list[Truth] = []
+
+    def update(self, truths: Sequence[Truth]) -> None:
+        """Store the true states of all vehicles, in order, at one time."""
+        self._truths = list(truths)
+
+    @property
+    def windy(self) -> bool:
+        """Whether any wake is simulated."""
+        return any(rotors is not None for rotors in self._rotors)
+
+    def around(self, i: int) -> "TrafficView":
+        """Return the traffic around vehicle i (from 0)."""
+        return TrafficView(self, i)
+
+    def seen(self, i: int, t: float) -> tuple[Rival, ...]:
+        """Return the other vehicles at t (s), extrapolated from the last tick."""
+        found = []
+        for k, truth in enumerate(self._truths):
+            if k != i:
+                x = truth.x.copy()
+                rival = Rival(k + 1, x[:3], x[Q], x[V], x[10:13], *self._sizes[k])
+                found.append(rival.at(t - truth.t))
+        return tuple(found)
+
+    def air_w(self, i: int, p_w: Array) -> Array:
+        """Return the air velocity (3,) m/s, world, at p_w (3,) m that the others' wakes induce."""
+        total = np.zeros(3)
+        for k, truth in enumerate(self._truths):
+            rotors = self._rotors[k]
+            if k != i and rotors is not None:
+                total += downwash(truth.x, rotors, p_w)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficView:
+    """Traffic as one vehicle observes it."""
+
+    traffic: Traffic
+    i: int
+
+    @property
+    def windy(self) -> bool:
+        """Whether any wake is simulated."""
+        return self.traffic.windy
+
+    def seen(self, t: float) -> tuple[Rival, ...]:
+        """Return the other vehicles at t (s)."""
+        return self.traffic.seen(self.i, t)
+
+    def rival_states(self, t: float) -> list[RivalState]:
+        """Return the messages on the others at t (s); empty unless rivals' states are sent."""
+        if not self.traffic.send_states:
+            return []
+        return [RivalState(t, one.place, _vector(one.p_wb), _vector(one.v_w)) for one in self.seen(t)]
+
+    def air_w(self, p_w: Array) -> Array:
+        """Return the air velocity (3,) m/s, world, at p_w (3,) m that the others' wakes induce."""
+        return self.traffic.air_w(self.i, p_w)
+
+
+def _vector(a: Array) -> Vector:
+    x, y, z = a.tolist()
+    return x, y, z
