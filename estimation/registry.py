@@ -19,16 +19,15 @@ IN_AIR_M_S = 20.0  # standard deviation of an unknown initial velocity, each axi
 
 
 def make_estimator(
-    name: str, start: Start, vehicle: Vehicle, look: GateAppearance, in_air: bool = False
+    name: str, start: Start, vehicle: Vehicle, look: GateAppearance | None = None, in_air: bool = False
 ) -> MapEstimator:
-    """Return one of `ESTIMATORS` at rest on the pad; `look` describes how drawn gates differ from ideal ones.
+    """Return one of `ESTIMATORS` at rest on the pad; `look` describes how drawn gates differ from ideal ones, by default not.
 
     With `in_air` it begins in flight instead, at an unknown velocity; only `eskf` takes this into account.
 
     Examples:
         >>> from gate_racer import make_estimator
-        >>> from perception.rims import GateAppearance
-        >>> estimator = make_estimator("eskf", track.start, vehicle, GateAppearance())
+        >>> estimator = make_estimator("eskf", track.start, vehicle)
         >>> estimator.state().lost
         False
     """
@@ -37,6 +36,6 @@ def make_estimator(
         if in_air:
             states["v"] = states["v"]._replace(prior=IN_AIR_M_S)
         noise = Noise(vehicle.imu, states)
-        return ErrorStateEstimator(start, vehicle.camera, noise, look, Agility.of(vehicle))
+        return ErrorStateEstimator(start, vehicle.camera, noise, look or GateAppearance(), Agility.of(vehicle))
     fix = PoseFix(vehicle.camera, np.random.default_rng(0)) if name in PUBLISHED else None  # a replay draws the same
     return DriftEstimator(start, DRIFT[name], fix)

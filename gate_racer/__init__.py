@@ -10,6 +10,7 @@ HOMES = {  # the module of each name, in the order in which they are learned
     "PlanOptions": "gate_racer.planner.task",
     "make_plan": "gate_racer.planner.planning",
     "Plan": "gate_racer.planner.plan",
+    "write_plan": "gate_racer.planner.plan",
     "read_plan": "gate_racer.planner.plan",
     "make_controller": "gate_racer.mpc.controller",
     "make_estimator": "gate_racer.estimation.registry",
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from gate_racer.perception.registry import open_detector as open_detector
     from gate_racer.planner.plan import Plan as Plan
     from gate_racer.planner.plan import read_plan as read_plan
+    from gate_racer.planner.plan import write_plan as write_plan
     from gate_racer.planner.planning import make_plan as make_plan
     from gate_racer.planner.task import PlanOptions as PlanOptions
     from gate_racer.sim.environment.racing import RacingEnvironment as RacingEnvironment

@@ -170,6 +170,10 @@ def write_plan(path: Path, plan: Plan, vehicle: Vehicle, certificate: dict[str, 
     """Write the CSV at `path` and the certificate beside it, each atomically.
 
     Numbers are written with full precision, so that the plan read back is the certified one.
+
+    Examples:
+        >>> from gate_racer import write_plan
+        >>> write_plan(folder / "vq1.csv", plan, vehicle, certificate.as_dict())
     """
     a_w = accelerations(plan, vehicle)
     table = np.hstack([plan.t[:, None], plan.x[:, :BODY], a_w, plan.x[:, BODY:], plan.u])
@@ -225,8 +229,6 @@ def read_plan(path: str | Path) -> Plan:
 
     Examples:
         >>> from gate_racer import read_plan
-        >>> from planner.plan import write_plan
-        >>> write_plan(folder / "vq1.csv", plan, vehicle, certificate.as_dict())
         >>> read_plan(folder / "vq1.csv").hash == plan.hash
         True
     """

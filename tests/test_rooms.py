@@ -18,8 +18,8 @@ FOLDERS = SETUPTOOLS["package-dir"]  # by package, such as gate_racer.planner
 
 # From the ground up; `tools` is not installed.
 ROOMS = (
-    "common", "vehicle", "tracks", "link", "model", "planner", "mpc", "perception", "estimation", "sim", "pilot", "race",
-    "field", "bootcamp", "benchmarks", "tools", "examples",
+    "common", "vehicle", "tracks", "link", "model", "planner", "mpc", "perception", "estimation", "sim", "pilot", "field",
+    "race", "bootcamp", "benchmarks", "tools", "examples",
 )  # fmt: skip
 
 
@@ -78,6 +78,12 @@ def test_no_room_imports_what_is_made_of_rooms():
     assert not [
         path for path in files(*rooms) for name in imported(path) if room_of(name) not in rooms and "gate_racer" in name
     ]
+
+
+def test_the_simulator_imports_no_part_of_the_pilot():
+    allowed = {"common", "vehicle", "tracks", "link", "sim"}
+    rooms = {room_of(name) for path in files("sim") for name in imported(path)} & {*ROOMS}
+    assert rooms <= allowed
 
 
 @pytest.mark.parametrize("room", [*ROOMS[: ROOMS.index("sim")], "pilot"])

@@ -17,7 +17,7 @@ from gate_racer.sim.physics.jit import boxed, inlined, njit
 from gate_racer.sim.physics.lanes import LANES, gather, scatter
 from gate_racer.sim.physics.plant import RIGID, SUBSTEP_S, MixedRates
 from gate_racer.sim.physics.swift import ALL
-from gate_racer.sim.physics.swift_plant import Setting
+from gate_racer.sim.physics.swift_plant import Setting, natural
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
@@ -87,19 +87,19 @@ class Batch:
 
     Examples:
         >>> from gate_racer import Batch
-        >>> from sim.physics.setting import SETTINGS
-        >>> batch = Batch(vehicle, SETTINGS[1], 100)
+        >>> batch = Batch(vehicle, None, 100)
         >>> batch.step(np.zeros((100, 3)), np.full(100, 0.5), dt=0.01)
         >>> batch.x.shape
         (100, 13)
     """
 
     def __init__(
-        self, vehicle: Vehicle, setting: Setting, n: int, colliders: Colliders | None = None, threads: int = 1
+        self, vehicle: Vehicle, setting: Setting | None, n: int, colliders: Colliders | None = None, threads: int = 1
     ):
         """Place all vehicles at the origin, level, with motors off.
 
         Args:
+            setting: one of Swift's settings; None: the most detailed plant of the vehicle.
             threads: number of threads that share the vehicles; the results do not depend on it.
 
         Raises:
@@ -108,6 +108,7 @@ class Batch:
         """
         if min(n, threads) < 1:
             raise ValueError(f"{n} vehicles on {threads} threads: expected at least one of each")
+        setting = setting or natural(vehicle)
         curve, self._aerodynamic = vehicle.throttle, setting.aerodynamic
         self._curve = np.array(curve.command), np.array(curve.thrust_m_s2)
         self._limit = np.array(vehicle.rate_max_rad_s)

@@ -59,8 +59,8 @@ def race(
         folder, proxy = Path(folder_name), Proxy(injury, seed)
         mavlink, video = free_port(), free_port()
         simulator = subprocess.Popen(
-            command("gate_racer.race.race_sim", "--track", read_plan(plan).track_file, "--profile", profile, "--seed", seed, "--once",
-                     "--bind", f"{LOCAL}:0",
+            command("gate_racer.race.race_sim", "--track", read_plan(plan).track_file, "--profile", profile, "--seed", seed,
+                     "--once", "--bind", f"{LOCAL}:0",
                      "--client", f"{LOCAL}:{proxy.mavlink_port}", "--video", f"{LOCAL}:{proxy.video_port}",
                      "--report", folder / "report.json"),
             cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
