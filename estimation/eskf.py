@@ -166,6 +166,7 @@ class ErrorStateEstimator:
         self._propagator = Propagator(FilterState(x, prior(noise, look, start.q_wb), reading), noise)
         self._recent: deque[ImuReading] = deque(maxlen=READINGS_KEPT)
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
+        self._positions: deque[tuple[float, Array, Array]] = deque(maxlen=ATTITUDES_KEPT)  # t, p_wb, v_w
         self._turns = turns(camera)
         self._offsets = GateOffsets(noise.map_m, noise.map_turn, look.edge_offset_m, start.p_wb)
         self._at_rest = True
@@ -261,8 +262,8 @@ class ErrorStateEstimator:
         if self._at_rest or not (sound and self._state.reading.t <= t < self.t + AHEAD_S):
             self.health.samples_refused += 1
             return False
-        self._advance(t)
-        return self._update(*measurements.position(p_wb, v_w, self._state.x.t - t))
+        self._positions.append((t, p_wb, v_w))
+        return True
 
     def state(self) -> State:
         present = self.present()
@@ -322,11 +323,17 @@ class ErrorStateEstimator:
         self._propagator.correct(self._offsets.relocate(gate, cov, self._state))
 
     def _step(self, t: float) -> bool:
-        """Move the state by one reading, at most to t (s), and correct it by attitudes up to then; return False at t."""
+        """Move the state by one reading, at most to t (s), and correct it by attitudes and positions up to then; False at t.
+
+        They wait until the state passes them, so that images, which arrive later, still find it at their exposure.
+        """
         if not self._propagator.step(t):
             return False
         while self._attitudes and self._attitudes[0].t <= self._state.reading.t:
             self._correct_attitude(self._attitudes.popleft())
+        while self._positions and self._positions[0][0] <= self._state.reading.t:
+            t, p_wb, v_w = self._positions.popleft()
+            self._update(*measurements.position(p_wb, v_w, self._state.x.t - t))
         return True
 
     def _advance(self, t: float) -> None:

@@ -184,7 +184,14 @@ FREE = 1e3  # -, squared pace that stands for "no limit"
 class PlanProgress:
     """Progress `theta`, in s of plan time, and its rate, the `pace`: 1.0 as planned."""
 
-    def __init__(self, thrust_max: float, stages: int, most: float = 1.0, camera: Camera | None = None):
+    def __init__(
+        self,
+        thrust_max: float,
+        stages: int,
+        most: float = 1.0,
+        camera: Camera | None = None,
+        slowing: Array | float = 0.0,
+    ):
         """Start at the beginning of the plan.
 
         Args:
@@ -192,6 +199,7 @@ class PlanProgress:
             stages: number of rows of stage parameters in the horizon.
             most: largest pace, 1.0 as planned.
             camera: for the limit that keeps gates in view; None for no such limit.
+            slowing: (stages,), by how much the pace can fall until each stage.
         """
         self.theta = 0.0
         self.pace = self.limit = 1.0
@@ -200,6 +208,7 @@ class PlanProgress:
             1.0  # mean pace over the horizon that the thrust limit allows on the plan's own line, at most 1
         )
         self.allowed = most  # largest pace at present, set from outside
+        self._slowing = slowing
         self.looking = False  # whether the pace is limited to keep the next gate in view
         p = ca.SX.sym("p", NP)
         model, row = unpack(p[NR:]), {name: ca.vertsplit(p[field.at]) for name, field in REFERENCE.items()}
@@ -249,9 +258,11 @@ class PlanProgress:
         fastest()
         self.attainable = float(np.minimum(fastest.results[0][:, 0] * np.sqrt(length_ratio), 1.0).mean())
         fast: Array = np.minimum(fastest.results[0][:, 0], self.allowed)
-        if self.looking:
-            fast = np.minimum(fast, fastest.results[0][:, 1])
         self.limit = float(fast.min())
+        if self.looking:
+            in_view = fastest.results[0][:, 1]
+            fast = np.minimum(fast, in_view)
+            self.limit = min(self.limit, float((in_view + self._slowing).min()))
         return fast
 
 
