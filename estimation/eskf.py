@@ -333,7 +333,9 @@ class ErrorStateEstimator:
             self._correct_attitude(self._attitudes.popleft())
         while self._positions and self._positions[0][0] <= self._state.reading.t:
             t, p_wb, v_w = self._positions.popleft()
-            self._update(*measurements.position(p_wb, v_w, self._state.x.t - t))
+            x, reading = self._state.x, self._state.reading
+            a_w = matrix(x.q_wb) @ (reading.accel - x[B_A]) + [0.0, 0.0, GRAVITY]
+            self._update(*measurements.position(p_wb, v_w, x.t - t, a_w))
         return True
 
     def _advance(self, t: float) -> None:
