@@ -157,6 +157,10 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
     for line in remarks(track, vehicle):
         remark(line)
+    if not (arguments.pose or any(gate.visible for gate in track.gates)):
+        raise UserError(
+            f"{track.name}: has no gate that a camera sees, so it is flown with a told state only: add --pose"
+        )
     track, grid = _place(arguments, track)
     if vision is not None:
         vehicle = replace(vehicle, camera=vision.camera)
