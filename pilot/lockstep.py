@@ -134,7 +134,7 @@ class UdpLink:
 
     def _require_waiting(self, stamps: set[float]) -> None:
         """Raise LinkError for a simulator that sends samples without waiting for an answer to each."""
-        self._unasked += len(stamps) > 1
+        self._unasked += max(stamps) - min(stamps) > 1.5 / self._physics_hz if stamps else 0  # not of one tick
         if self._unasked > UNASKED:
             raise LinkError(
                 "the simulator does not wait for answers: start it with --lockstep, or leave out --lockstep here"

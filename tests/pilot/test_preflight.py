@@ -142,13 +142,15 @@ def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path,
 
     def flown(check):
         believed = replace(DCL, signs=SPEC.signs)
-        monkeypatch.setattr("gate_racer.pilot.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
+        monkeypatch.setattr("gate_racer.race.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
         race = Session(VQ1, "dcl", dcl, DCL, plan, 1, 0, tmp_path, 5.0, "race", "projected", "classical", "eskf",
                                False, "tracking", None, check,
                                world=as_believed(VQ1, dcl))  # fmt: skip
         return fly(race, "lockstep", ("", 0), ("", 0))
 
-    with pytest.raises(UserError, match=r"^refused to start: ATTITUDE's pitch .* \(--no-check starts anyway\)$"):
+    with pytest.raises(
+        UserError, match=r"^refused to start: ATTITUDE.s pitch .*--profile .*; --no-check starts anyway$"
+    ):
         flown(True)
 
 
