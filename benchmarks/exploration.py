@@ -21,7 +21,7 @@ from gate_racer.field.mapping.bundle import MappedGate, map_gates, passed_in_ord
 from gate_racer.field.mapping.flight import read_flight
 from gate_racer.link.profile import Profile, load_profile
 from gate_racer.model.rims import GateAppearance
-from gate_racer.pilot.build import make_explorer
+from gate_racer.pilot.build import build_explorer
 from gate_racer.pilot.guidance.exciter import parse_manoeuvres
 from gate_racer.pilot.guidance.explorer import ExplorerStage
 from gate_racer.pilot.records.flight_log import FlightLog
@@ -44,7 +44,7 @@ def explore(
 ) -> tuple[dict[str, Any], Path]:
     """Fly until the explorer is done; return the result and the path of the log."""
     manoeuvres = parse_manoeuvres(excite) if excite else None
-    pilot, explorer = make_explorer(vehicle, profile, track.gates[0].opening_m, manoeuvres, seed)
+    pilot, explorer = build_explorer(vehicle, profile, track.gates[0].opening_m, manoeuvres, seed)
     log = FlightLog(folder / f"{track.name}-{profile.name}-{world.name.replace(':', '-')}-{seed}.mcap")
     perception = open_perception("projected", "race", world, vehicle.camera, profile, seed)
     try:

@@ -15,13 +15,11 @@ import numpy as np
 
 from gate_racer.benchmarks.tables import Result, conclude, script
 from gate_racer.common.errors import exit_code
-from gate_racer.estimation.registry import DEFAULT, make_estimator
 from gate_racer.link.messages import Telemetry
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.controller import make_controller
-from gate_racer.perception.association import Associator
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.pilot.build import make_racer
+from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.flight import EndReason
 from gate_racer.pilot.lockstep import fly_link
 from gate_racer.pilot.pilot import AnyPilot
@@ -96,10 +94,9 @@ class DisturbedLink(EmbeddedLink):
 
 def fly(mishap: Mishap, track: Track, vehicle: Vehicle, plan: Plan, seed: int, recovers: bool) -> dict[str, Any]:
     """Fly one race, until the referee ends it; `recovers`: whether the pilot repeats missed gates and recovers."""
-    profile, associator = load_profile("dcl"), Associator(track.gates, vehicle.camera)
-    estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
+    profile = load_profile("dcl")
     controller = make_controller("mpcc", plan, vehicle, track)
-    pilot = make_racer(track, vehicle, profile, estimator, associator, controller, retry=recovers)
+    pilot = build_racer(PilotModels.of(track, vehicle, profile), controller, FlightOptions(retry=recovers))
     simulator = Simulator(mishap.world, profile, seed, 1)
     eye = open_perception("projected", "race", mishap.world, vehicle.camera, profile, seed)
 

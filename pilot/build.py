@@ -1,7 +1,10 @@
-"""Factories of pilots on the pad, one for each kind of guidance."""
+"""Builders of pilots on the pad, one for each kind of guidance."""
+
+from dataclasses import dataclass
 
 from gate_racer.estimation.estimator import MapEstimator, Mapper
 from gate_racer.estimation.landmarks import LandmarkEstimator
+from gate_racer.estimation.registry import DEFAULT, make_estimator
 from gate_racer.estimation.rivals import ReceivedRivals, SeenRivals
 from gate_racer.link.profile import Profile
 from gate_racer.model.rims import GateAppearance
@@ -13,7 +16,7 @@ from gate_racer.pilot.guidance.exciter import Excitation, Exciter, Manoeuvres
 from gate_racer.pilot.guidance.explorer import OPEN, Explorer, Room
 from gate_racer.pilot.guidance.learned_policy import LearnedPolicy
 from gate_racer.pilot.guidance.plan_follower import PlanFollower
-from gate_racer.pilot.guidance.protocol import GateObserver
+from gate_racer.pilot.guidance.protocol import GateObserver, Guidance
 from gate_racer.pilot.guidance.recovery import GateRetries, NoRetries
 from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch, StartGrid
 from gate_racer.pilot.guidance.velocity import Landing
@@ -27,98 +30,104 @@ from gate_racer.vehicle.vehicle import Vehicle
 Racer = Pilot[MapEstimator]
 
 
-def make_racer(
-    track: Track,
-    vehicle: Vehicle,
-    profile: Profile,
-    estimator: MapEstimator,
-    associator: Associator,
-    controller: Controller,
-    laps: int = 1,
-    pose: bool = False,
-    preflight: Preflight | None = None,
-    by_rates: bool = True,
-    retry: bool = True,
-    lands: bool = False,
-    grid: StartGrid | None = None,
-    shadow: bool = False,
-    replanning: Replanning | None = None,
-) -> Racer:
-    """Create a pilot that flies the controller's plan.
+@dataclass(frozen=True)
+class PilotModels:
+    """A pilot's models of the race, and the estimator that they begin with."""
 
-    Args:
-        pose: see `Pilot`.
-        preflight: see `Handshake`.
-        by_rates: see `Pilot`.
-        retry: fly missed gates again.
-        lands: land after the end of the flight.
-        grid: place in a race of several pilots; rivals are given way to where they are known.
-        shadow: a person flies. No gate is flown again, and nothing is learned from commands that are not sent.
-        replanning: replaces the plan in flight where that saves time.
-    """
-    observer, period_s = GateObserver(associator, track.gates), 1 / profile.command_hz
-    course, again = track.course(laps), retry and not shadow
+    track: Track
+    vehicle: Vehicle
+    profile: Profile
+    estimator: MapEstimator
+    associator: Associator
+
+    @classmethod
+    def of(cls, track: Track, vehicle: Vehicle, profile: Profile, estimator: str = DEFAULT) -> "PilotModels":
+        """Return the models with an estimator of `ESTIMATORS` at rest on the pad."""
+        associator = Associator(track.gates, vehicle.camera)
+        return cls(
+            track, vehicle, profile, make_estimator(estimator, track.start, vehicle, associator.appearance), associator
+        )
+
+    @property
+    def observer(self) -> GateObserver:
+        """Observer of the gates of the track."""
+        return GateObserver(self.associator, self.track.gates)
+
+
+@dataclass(frozen=True)
+class FlightOptions:
+    """How a pilot flies."""
+
+    laps: int = 1
+    pose: bool = False  # use position and velocity where they are told
+    preflight: Preflight | None = None  # see `Handshake`
+    by_rates: bool = True  # command body rates instead of attitudes
+    retry: bool = True  # fly missed gates again
+    lands: bool = False  # land after the end of the flight
+    grid: StartGrid | None = None  # place in a race of several; rivals are given way to where they are known
+    shadow: bool = (
+        False  # a person flies: no gate is flown again, and nothing is learned from commands that are not sent
+    )
+    replanning: Replanning | None = None  # replaces the plan in flight where that saves time
+
+
+def build_racer(models: PilotModels, controller: Controller, options: FlightOptions = FlightOptions()) -> Racer:
+    """Return a pilot that flies the controller's plan."""
+    track, vehicle, grid = models.track, models.vehicle, options.grid
+    course, again = track.course(options.laps), options.retry and not options.shadow
     retries = GateRetries(track, course, controller, vehicle) if again else NoRetries(len(course))
-    if shadow:
+    if options.shadow:
         controller.set_passive()
-    radius_m = vehicle.half_diagonal
-    watch = None
+    watch, radius_m = None, vehicle.half_diagonal
     if grid is not None and grid.known is not Known.UNKNOWN:
         seen = grid.known is Known.SEEN
         tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ReceivedRivals(grid.place)
         watch = RivalWatch(grid, radius_m, PassingRoom(track, radius_m), tracker)
     evasion = FrameEvasion(controller, vehicle, vehicle.contact_radius_m, track.bounds) if again else None
     guidance = PlanFollower(
-        track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries, evasion, watch, replanning
+        track,
+        options.laps,
+        controller,
+        models.observer,
+        vehicle.contact_radius_m,
+        1 / models.profile.command_hz,
+        retries,
+        evasion,
+        watch,
+        options.replanning,
     )
-    landing = Landing(vehicle, track.bounds.high_m[2]) if lands and not shadow else None
-    handshake = Handshake(profile, preflight)
-    return Pilot(handshake, estimator, guidance, profile, vehicle, pose, by_rates, landing, shadow)
+    return _pilot(models, guidance, options)
 
 
-def make_learned(
-    track: Track,
-    vehicle: Vehicle,
-    profile: Profile,
-    estimator: MapEstimator,
-    associator: Associator,
-    policy: Policy,
-    laps: int = 1,
-    pose: bool = False,
-    preflight: Preflight | None = None,
-    by_rates: bool = True,
-    lands: bool = False,
-) -> Racer:
-    """Create a pilot that flies by a learned policy, without a plan. Other arguments as in `make_racer`.
+def build_learned(models: PilotModels, policy: Policy, options: FlightOptions = FlightOptions()) -> Racer:
+    """Return a pilot that flies by a learned policy, without a plan.
 
     Raises:
         UserError: the policy was trained for another vehicle or another command rate.
     """
-    policy.require(vehicle, profile.command_hz)
-    controller, observer = PolicyController(policy, vehicle), GateObserver(associator, track.gates)
-    guidance = LearnedPolicy(track, laps, controller, observer)
-    landing = Landing(vehicle, track.bounds.high_m[2]) if lands else None
-    return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle, pose, by_rates, landing)
+    policy.require(models.vehicle, models.profile.command_hz)
+    controller = PolicyController(policy, models.vehicle)
+    return _pilot(models, LearnedPolicy(models.track, options.laps, controller, models.observer), options)
 
 
-def make_exciter(
-    track: Track,
-    vehicle: Vehicle,
-    profile: Profile,
-    estimator: MapEstimator,
-    associator: Associator,
-    manoeuvres: Manoeuvres,
-    seed: int,
-    pose: bool = False,
-    preflight: Preflight | None = None,
+def build_exciter(
+    models: PilotModels, manoeuvres: Manoeuvres, seed: int, options: FlightOptions = FlightOptions()
 ) -> Racer:
-    """Create a pilot that flies manoeuvres within the bounds of the track; the seed draws their order."""
-    excitation = Excitation(vehicle, track.start, track.bounds, manoeuvres, seed)
-    guidance = Exciter(excitation, GateObserver(associator, track.gates))
-    return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle, pose)
+    """Return a pilot that flies manoeuvres within the bounds of the track; the seed draws their order."""
+    excitation = Excitation(models.vehicle, models.track.start, models.track.bounds, manoeuvres, seed)
+    return _pilot(models, Exciter(excitation, models.observer), options)
 
 
-def make_explorer(
+def _pilot(models: PilotModels, guidance: Guidance[MapEstimator], options: FlightOptions) -> Racer:
+    """Return a pilot on the pad."""
+    lands = options.lands and not options.shadow
+    landing = Landing(models.vehicle, models.track.bounds.high_m[2]) if lands else None
+    handshake = Handshake(models.profile, options.preflight)
+    given = models.profile, models.vehicle, options.pose, options.by_rates, landing, options.shadow
+    return Pilot(handshake, models.estimator, guidance, *given)
+
+
+def build_explorer(
     vehicle: Vehicle,
     profile: Profile,
     opening_m: float,

@@ -7,7 +7,7 @@ import numpy as np
 
 from gate_racer.estimation.estimator import Mapper
 from gate_racer.link.options import Link
-from gate_racer.pilot.build import make_explorer
+from gate_racer.pilot.build import build_explorer
 from gate_racer.pilot.flight import Phase
 from gate_racer.pilot.guidance.explorer import NAME, Explorer, Room
 from gate_racer.pilot.live import forgiving, interruptible
@@ -51,7 +51,7 @@ def explore(session: Session, opening_m: float, room: Room, mode: str, link: Lin
     session = replace(session, track=replace(session.track, name=NAME))
     preflight = Preflight(session.profile, None) if session.check else None
     asked = opening_m, session.manoeuvres, session.seed
-    pilot, explorer = make_explorer(session.vehicle, session.profile, *asked, preflight, room)
+    pilot, explorer = build_explorer(session.vehicle, session.profile, *asked, preflight, room)
     with interruptible(pilot):
         with recorded(session, pilot, mode) as recorder:
             verdict = None

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -23,7 +23,6 @@ import numpy as np
 from gate_racer.common.config import names
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import FileError, write_file
-from gate_racer.estimation.registry import make_estimator
 from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.guard import GuardedPort
 from gate_racer.link.msp.ports import Port, open_port
@@ -38,9 +37,8 @@ from gate_racer.link.udp import MavlinkClient, VideoReceiver
 from gate_racer.mpc.controller import make_controller
 from gate_racer.mpc.policy.policy import Policy
 from gate_racer.mpc.solvers.solver import AUTO
-from gate_racer.perception.association import Associator
 from gate_racer.perception.registry import open_detector
-from gate_racer.pilot.build import Racer, make_exciter, make_learned, make_racer
+from gate_racer.pilot.build import FlightOptions, PilotModels, Racer, build_exciter, build_learned, build_racer
 from gate_racer.pilot.flight import EndReason, Phase
 from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.pilot.guidance.rivals import StartGrid
@@ -109,33 +107,27 @@ class Session:
 
     def pilot(self, planner: RemainderPlanner | None = None) -> Racer:
         """Create a pilot on the pad; without a planner its plan is fixed. Raises UserError without a usable solver."""
-        associator = Associator(self.track.gates, self.vehicle.camera)
-        estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.appearance)
-        preflight = Preflight(self.profile, self.track) if self.check else None
-        parts = self.track, self.vehicle, self.profile, estimator, associator
+        models = PilotModels.of(self.track, self.vehicle, self.profile, self.estimator)
+        options = FlightOptions(
+            laps=self.laps,
+            pose=self.pose,
+            preflight=Preflight(self.profile, self.track) if self.check else None,
+            by_rates=self.command == "rates",
+            retry=self.retry,
+            lands=self.msp is not None,
+            grid=self.grid,
+            shadow=self.shadow,
+        )
         if self.manoeuvres is not None:
-            return make_exciter(*parts, self.manoeuvres, self.seed, self.pose, preflight)
-        by_rates, lands = self.command == "rates", self.msp is not None
+            return build_exciter(models, self.manoeuvres, self.seed, options)
         if self.policy is not None:
-            return make_learned(*parts, self.policy, self.laps, self.pose, preflight, by_rates, lands)
+            return build_learned(models, self.policy, options)
         assert self.plan is not None, "a session without plan needs a policy or manoeuvres"
         controller = make_controller(self.controller, self.plan, self.vehicle, self.track, self.solver)
-        replanning = None
         if planner is not None and self.replan is not None:
             replanning = Replanning(controller, self.plan, self.track, self.vehicle, self.replan, planner)
-        return make_racer(
-            *parts,
-            controller,
-            self.laps,
-            self.pose,
-            preflight,
-            by_rates,
-            self.retry,
-            lands,
-            self.grid,
-            self.shadow,
-            replanning,
-        )
+            options = replace(options, replanning=replanning)
+        return build_racer(models, controller, options)
 
     def planner(self, mode: str) -> AbstractContextManager[RemainderPlanner | None]:
         """Return the planner in flight: beside the loop, or in lock-step while time stands still; None if not requested."""

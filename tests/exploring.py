@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gate_racer.estimation.estimator import Mapper
 from gate_racer.link.profile import Profile
-from gate_racer.pilot.build import make_explorer
+from gate_racer.pilot.build import build_explorer
 from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.pilot.guidance.explorer import Explorer
 from gate_racer.pilot.pilot import Pilot
@@ -28,7 +28,7 @@ def explored(
     wanted: Manoeuvres | None = None,
 ) -> tuple[Pilot[Mapper], Explorer, Verdict, Path]:
     """The pilot and its guidance, the referee's verdict and the log; `flown` is the true vehicle, if another than it is told."""
-    pilot, explorer = make_explorer(vehicle, profile, track.gates[0].opening_m, wanted, seed)
+    pilot, explorer = build_explorer(vehicle, profile, track.gates[0].opening_m, wanted, seed)
     log = FlightLog(folder / f"{track.name}.mcap")
     world = as_believed(track, flown or vehicle)
     eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)

@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gate_racer.estimation.registry import DEFAULT, make_estimator
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import Profile
 from gate_racer.mpc.controller import make_controller
-from gate_racer.perception.association import Associator
-from gate_racer.pilot.build import make_racer
+from gate_racer.pilot.build import PilotModels, build_racer
 from gate_racer.pilot.lockstep import fly_link
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import Plan
@@ -93,10 +91,8 @@ def fly(
     strict: bool = False,
 ) -> tuple[Race, str]:
     """One race by projected gates, refereed strictly if wanted. Returns the referee's word, and why the pilot ended it."""
-    associator = Associator(track.gates, vehicle.camera)
-    estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
     controller = make_controller("mpcc", plan, vehicle, track, "auto")
-    pilot = make_racer(track, vehicle, profile, estimator, associator, controller, 1)
+    pilot = build_racer(PilotModels.of(track, vehicle, profile), controller)
     world = resolve(NOMINAL, track, vehicle)
     eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
     simulator = Simulator(world, profile, seed, laps=1, strict=strict)

@@ -1,19 +1,13 @@
 """Registry of a campaign's axes: settings, controllers and estimators by name."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_bytes
-from gate_racer.estimation import registry
-from gate_racer.estimation.estimator import MapEstimator
-from gate_racer.estimation.registry import make_estimator
-from gate_racer.model.rims import GateAppearance
-from gate_racer.mpc.controller import Controller, make_controller
+from gate_racer.estimation.registry import ESTIMATORS
 from gate_racer.mpc.policy import policy
-from gate_racer.mpc.problem import CONTROLLERS as NAMES
-from gate_racer.mpc.problem import load_settings
+from gate_racer.mpc.problem import CONTROLLERS, load_settings
 from gate_racer.perception.registry import CLASSICAL
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import PlanOptions
@@ -100,20 +94,11 @@ class FlightConditions:
         return self.noisy or not self.given
 
 
-def _by_name(name: str) -> Callable[[PreparedCourse], Controller]:
-    def make(course: PreparedCourse) -> Controller:
-        return make_controller(name, course.plan, course.vehicle, course.track)
-
-    return make
-
-
 def _content(controller: str) -> object:
     """Return the settings of a controller, or the file of a policy."""
-    return load_settings(controller) if controller in NAMES else read_bytes(policy.path_of(controller), policy.BYTES)
-
-
-def _estimator(name: str) -> Callable[[PreparedCourse], MapEstimator]:
-    return lambda course: make_estimator(name, course.track.start, course.vehicle, GateAppearance())
+    return (
+        load_settings(controller) if controller in CONTROLLERS else read_bytes(policy.path_of(controller), policy.BYTES)
+    )
 
 
 SETTINGS = {str(number): FlightConditions(simulated) for number, simulated in setting.SETTINGS.items()}
@@ -125,10 +110,6 @@ SETTINGS |= {
     for camera in ("projected", "rendered")
 }
 SETTINGS["learned"] = FlightConditions(camera="rendered", detector="learned")
-CONTROLLERS: dict[str, Callable[[PreparedCourse], Controller]] = {name: _by_name(name) for name in NAMES}
-ESTIMATORS: dict[str, Callable[[PreparedCourse], MapEstimator]] = {
-    name: _estimator(name) for name in registry.ESTIMATORS
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,11 @@ from pathlib import Path
 from gate_racer.common.command import add_common, perform, remark, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import write_file
+from gate_racer.estimation.registry import ESTIMATORS
+from gate_racer.mpc.problem import CONTROLLERS
 from gate_racer.race.campaign import fit_residuals, make_errors, rivals
 from gate_racer.race.campaign.campaign import campaign, commit, fly_again, worst
-from gate_racer.race.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, USUAL, Choice
+from gate_racer.race.campaign.choice import SETTINGS, USUAL, Choice
 from gate_racer.race.campaign.compare import compare, table
 from gate_racer.race.campaign.report import write_report
 from gate_racer.race.campaign.store import Row, Store

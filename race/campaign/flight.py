@@ -20,10 +20,12 @@ from gate_racer.link.messages import Arm, AttitudeTarget
 from gate_racer.link.msp.profile import load_wire
 from gate_racer.link.profile import Profile, load_profile
 from gate_racer.mpc.control import Control
+from gate_racer.mpc.controller import make_controller
 from gate_racer.mpc.policy.policy import PolicyController, load_policy
+from gate_racer.mpc.problem import CONTROLLERS
 from gate_racer.mpc.reference import Reference
 from gate_racer.perception.association import Associator
-from gate_racer.pilot.build import make_learned, make_racer
+from gate_racer.pilot.build import FlightOptions, PilotModels, build_learned, build_racer
 from gate_racer.pilot.flight import CommandRecord, FlightCounters
 from gate_racer.pilot.guidance.learned_policy import LearnedPolicy
 from gate_racer.pilot.guidance.plan_follower import OVERDUE_S
@@ -32,7 +34,7 @@ from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict, lap_times, off_path, true_positions
 from gate_racer.race.betaflight import fly_betaflight
 from gate_racer.race.campaign.case import Case, Flown, Outcome
-from gate_racer.race.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, FlightConditions, PreparedCourse
+from gate_racer.race.campaign.choice import SETTINGS, FlightConditions, PreparedCourse
 from gate_racer.race.campaign.worlds import asked
 from gate_racer.race.lockstep import fly_lockstep
 from gate_racer.race.perception import open_perception
@@ -59,7 +61,7 @@ class ByPlan:
     """Controller by name, along its plan."""
 
     def __init__(self, name: str, course: PreparedCourse):
-        self._controller = CONTROLLERS[name](course)
+        self._controller = make_controller(name, course.plan, course.vehicle, course.track)
 
     def step(self, state: State, dt: float) -> tuple[Control, str]:
         """Return the control for a state, and why the flight shall end, or ""."""
@@ -327,13 +329,13 @@ def _by_sight(
     """Fly with IMU and camera only: the pilot in lock-step with its simulator."""
     wire, vehicle = load_wire(conditions.profile), course.vehicle
     profile = wire if isinstance(wire, Profile) else wire.wire
-    estimator, associator = ESTIMATORS[case.estimator](course), Associator(course.track.gates, vehicle.camera)
-    parts = course.track, vehicle, profile, estimator, associator
+    models, options = PilotModels.of(course.track, vehicle, profile, case.estimator), FlightOptions(laps=case.laps)
     if case.controller in CONTROLLERS:
-        pilot = make_racer(*parts, CONTROLLERS[case.controller](course), case.laps)
+        controller = make_controller(case.controller, course.plan, vehicle, course.track)
+        pilot = build_racer(models, controller, options)
     else:
-        pilot = make_learned(*parts, load_policy(case.controller), case.laps)
-    recorder = EvaluationRecorder(log, course.track, estimator)
+        pilot = build_learned(models, load_policy(case.controller), options)
+    recorder = EvaluationRecorder(log, course.track, models.estimator)
     perception = open_perception(
         conditions.camera, LOOK, world, vehicle.camera, profile, case.seed, conditions.detector
     )

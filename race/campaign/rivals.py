@@ -18,11 +18,9 @@ import numpy as np
 from gate_racer.common.command import remark, write_json
 from gate_racer.common.config import load
 from gate_racer.common.errors import UserError
-from gate_racer.estimation.registry import DEFAULT, make_estimator
 from gate_racer.link.profile import Profile, load_profile
 from gate_racer.mpc.controller import make_controller
-from gate_racer.perception.association import Associator
-from gate_racer.pilot.build import make_racer
+from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.guidance.rivals import Known, StartGrid
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
@@ -126,12 +124,11 @@ def race(
     entries = []
     for k, ((entrant, course), here, own) in enumerate(zip(pilots, heat.worlds, heat.seeds, strict=True), 1):
         published = here.published
-        associator = Associator(published.gates, vehicle.camera)
-        estimator = make_estimator(DEFAULT, published.start, vehicle, associator.appearance)
         follow = make_controller(entrant.controller, course.plan, vehicle, published)
         others = {i: one.published.start.position_m for i, one in enumerate(heat.worlds, 1) if i != k}
         start = StartGrid(k, Known(entrant.rivals), others)
-        pilot = make_racer(published, vehicle, profile, estimator, associator, follow, setup.laps, grid=start)
+        models = PilotModels.of(published, vehicle, profile)
+        pilot = build_racer(models, follow, FlightOptions(laps=setup.laps, grid=start))
         eye = open_perception("projected", LOOK, here, vehicle.camera, profile, own)
         entries.append(HeatPilot(pilot, eye, Recorder(cast(FlightLog, NoLog()))))
     fly_heat(heat, entries, lambda _: None)

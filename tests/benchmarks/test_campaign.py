@@ -72,10 +72,10 @@ def test_noisy_observations_are_off_by_their_realisation_which_is_the_seeds(cour
 
 
 def test_a_case_that_raises_has_failed_with_its_reason(course, monkeypatch):
-    def broken(_):
+    def broken(*_):
         raise ValueError("no such weights\nand more")
 
-    monkeypatch.setitem(registry.CONTROLLERS, "tracking", broken)
+    monkeypatch.setattr("gate_racer.race.campaign.flight.make_controller", broken)
     flown = attempt(a_case(), course)
     assert flown.outcome.status == "failed" and flown.outcome.cause == "ValueError: no such weights"
     assert flown.outcome.gates_total == 6 and flown.path.shape == (0, 5)

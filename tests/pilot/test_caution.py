@@ -5,11 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from gate_racer.estimation.registry import make_estimator
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.controller import make_controller
-from gate_racer.perception.association import Associator
-from gate_racer.pilot.build import make_racer
+from gate_racer.pilot.build import PilotModels, build_racer
 from gate_racer.pilot.guidance.plan_follower import LATE, SLOWEST, UNSEEN, Caution
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.race.lockstep import fly_lockstep
@@ -62,9 +60,7 @@ def test_steered_less_often_it_flies_slower(hz, pace, vq1):
 def test_in_a_world_of_high_drag_doubt_is_lost_by_flying_slowly(vq1, dcl, plan):
     """1.7 times the drag, and all else unknown: at the plan's pace the vehicle pitches too much to see its gates."""
     world, profile = resolve("unknown:1016", vq1, dcl), load_profile("dcl")
-    associator = Associator(vq1.gates, dcl.camera)
-    estimator = make_estimator("eskf", vq1.start, dcl, associator.appearance)
-    pilot = make_racer(vq1, dcl, profile, estimator, associator, make_controller("mpcc", plan, dcl, vq1), 1)
+    pilot = build_racer(PilotModels.of(vq1, dcl, profile), make_controller("mpcc", plan, dcl, vq1))
     eye = open_perception("projected", "race", world, dcl.camera, profile, 1016)
     _, verdict = fly_lockstep(pilot, world, profile, eye, 1016, 1, Recorder(NoLog()), lambda _: None)
     assert verdict.status == "finished"

@@ -1,10 +1,8 @@
 """Two pilots in one race, in lock-step in one process."""
 
-from gate_racer.estimation.registry import DEFAULT, make_estimator
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.controller import make_controller
-from gate_racer.perception.association import Associator
-from gate_racer.pilot.build import make_racer
+from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.flight import EndReason
 from gate_racer.pilot.guidance.rivals import Known, StartGrid
 from gate_racer.pilot.records.recorder import Recorder
@@ -24,18 +22,9 @@ def duel(track, vehicle, plan, until_s, told=False):
     entries = []
     for place, (world, seed) in enumerate(zip(heat.worlds, heat.seeds, strict=True), 1):
         here = world.published
-        associator = Associator(here.gates, vehicle.camera)
-        estimator = make_estimator(DEFAULT, here.start, vehicle, associator.appearance)
         controller = make_controller("tracking", plan, vehicle, here)
-        pilot = make_racer(
-            here,
-            vehicle,
-            SPEC,
-            estimator,
-            associator,
-            controller,
-            grid=StartGrid(place, Known.TOLD, {}) if told else None,
-        )
+        grid = StartGrid(place, Known.TOLD, {}) if told else None
+        pilot = build_racer(PilotModels.of(here, vehicle, SPEC), controller, FlightOptions(grid=grid))
         entries.append(
             HeatPilot(pilot, open_perception("projected", "race", world, vehicle.camera, SPEC, seed), Recorder(NoLog()))
         )

@@ -7,11 +7,9 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.estimation.estimator import State
-from gate_racer.estimation.registry import DEFAULT, make_estimator
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.policy.policy import load_policy, names
-from gate_racer.perception.association import Associator
-from gate_racer.pilot.build import make_learned
+from gate_racer.pilot.build import PilotModels, build_learned
 from gate_racer.pilot.flight import EndReason
 from gate_racer.pilot.guidance.learned_policy import OVERDUE_S, LearnedPolicy
 from gate_racer.pilot.records.recorder import Recorder
@@ -124,10 +122,7 @@ def test_the_shipped_one_races_by_camera_and_imu(name):
     """Its first three gates, in lock-step."""
     policy, profile = load_policy(name), load_profile("spec")
     track, vehicle = load_track(policy.about.track), load_vehicle(policy.about.vehicle)
-    estimator = make_estimator(
-        DEFAULT, track.start, vehicle, (associator := Associator(track.gates, vehicle.camera)).appearance
-    )
-    pilot = make_learned(track, vehicle, profile, estimator, associator, policy)
+    pilot = build_learned(PilotModels.of(track, vehicle, profile), policy)
     world = as_believed(track, vehicle)
     eye = open_perception("projected", "race", world, vehicle.camera, profile, 0, "classical")
 

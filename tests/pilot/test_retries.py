@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from gate_racer.estimation.estimator import State
-from gate_racer.estimation.registry import make_estimator
 from gate_racer.link.messages import RaceStatus
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.controller import make_controller
-from gate_racer.perception.association import Associator
-from gate_racer.pilot.build import make_racer
+from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.flight import EndReason, Passages
 from gate_racer.pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, brakes, missed_margin
 from gate_racer.pilot.guidance.recovery import GateRetries, Recovery, RecoveryConfig, RecoveryStage
@@ -233,10 +231,9 @@ def fly(track, plan, vehicle, number, step, retry):
     """Fly in a world where one gate is displaced by step (3,) m, unknown to the pilot."""
     moved = tuple(tuple(step) if k == number else STILL for k in range(len(track.gates)))
     world = World.of("moved", Deviations(course=CourseDeviation(gate_moved_m=moved)), track, vehicle)
-    profile, associator = load_profile("dcl"), Associator(track.gates, vehicle.camera)
-    estimator = make_estimator("eskf", track.start, vehicle, associator.appearance)
+    profile = load_profile("dcl")
     controller = make_controller("mpcc", plan, vehicle, track)
-    pilot = make_racer(track, vehicle, profile, estimator, associator, controller, retry=retry)
+    pilot = build_racer(PilotModels.of(track, vehicle, profile), controller, FlightOptions(retry=retry))
     eye = open_perception("projected", "race", world, vehicle.camera, profile, 3)
     _, verdict = fly_lockstep(pilot, world, profile, eye, 3, 1, Recorder(NoLog()), lambda _: None)
     return verdict, pilot

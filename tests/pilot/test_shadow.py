@@ -8,7 +8,6 @@ import pytest
 
 import gate_racer.race.cli
 from gate_racer.common.errors import UserError
-from gate_racer.estimation.registry import DEFAULT, make_estimator
 from gate_racer.field.report.charts import time_charts
 from gate_racer.field.report.flight import read_logged_flight
 from gate_racer.link.messages import Arm, AttitudeTarget, HumanSticks, Imu
@@ -17,8 +16,7 @@ from gate_racer.link.msp.profile import STICKS, load_betaflight
 from gate_racer.link.msp.sticks import sticks_by_rates
 from gate_racer.link.record_reader import read_records
 from gate_racer.mpc.controller import make_controller
-from gate_racer.perception.association import Associator
-from gate_racer.pilot.build import make_racer
+from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.flight import EndReason
 from gate_racer.pilot.lockstep import steps
 from gate_racer.pilot.records.flight_log import FlightLog
@@ -69,10 +67,8 @@ def flown(tmp_path_factory):
     track, plan = load_track(folder / "hall.yaml"), read_plan(folder / "hall.csv")
     world, person = resolve(str(folder / "weak.yaml"), track, ARCHER), Person()
     station = person.station = BetaflightStation(world, BF, 3, pilot=person)
-    associator = Associator(track.gates, ARCHER.camera)
-    estimator = make_estimator(DEFAULT, track.start, ARCHER, associator.appearance)
     controller = make_controller("auto", plan, ARCHER, track)
-    shadow = make_racer(track, ARCHER, BF.wire, estimator, associator, controller, lands=True, shadow=True)
+    shadow = build_racer(PilotModels.of(track, ARCHER, BF.wire), controller, FlightOptions(lands=True, shadow=True))
     eye = open_perception("projected", "race", world, ARCHER.camera, BF.wire, 3)
     recorder = Recorder(FlightLog(folder / "shadow.mcap"))
     recorder.begin(

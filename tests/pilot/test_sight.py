@@ -5,11 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.estimation.registry import make_estimator
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.controller import make_controller
-from gate_racer.perception.association import Associator
-from gate_racer.pilot.build import make_racer
+from gate_racer.pilot.build import PilotModels, build_racer
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions
@@ -33,10 +31,8 @@ class NoLog:
 def fly(track, world, plan, vehicle):
     """A flight by the map of `track` in a world where gates may stand elsewhere; the referee's verdict, and the pilot."""
     profile = replace(load_profile("spec"), attitude_hz=0.0)
-    associator = Associator(track.gates, vehicle.camera)
-    estimator = make_estimator("eskf", track.start, vehicle, associator.appearance)
     controller = make_controller("tracking", plan, vehicle, track)
-    pilot = make_racer(track, vehicle, profile, estimator, associator, controller, 1)
+    pilot = build_racer(PilotModels.of(track, vehicle, profile), controller)
     true = as_believed(world, vehicle)
     eye = open_perception("projected", "race", true, vehicle.camera, profile, SEED)
     _, verdict = fly_lockstep(pilot, true, profile, eye, SEED, 1, Recorder(NoLog()), lambda _: None)
