@@ -72,6 +72,7 @@ def test_contradictions_are_named(profile, messages, why):
     [
         (SPEC, []),
         (SPEC, rest(3)),
+        (SPEC, [replace(m, t=m.t - 0.9 * (k > 200)) if k % 2 else m for k, m in enumerate(filmed(rest(), 1.0))]),
         (SPEC, rest(noise=2.0)),
         (SPEC, rest(q=from_euler(0.4, 0.3, 1.0))),
         (SPEC, rest(q=from_euler(0.02, -0.05, 0.0)) + flipped((0.0, 0.05, 0.0))),
@@ -142,7 +143,7 @@ def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path,
 
     def flown(check):
         believed = replace(DCL, signs=SPEC.signs)
-        monkeypatch.setattr("gate_racer.pilot.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
+        monkeypatch.setattr("gate_racer.race.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
         race = Session(VQ1, "dcl", dcl, DCL, plan, 1, 0, tmp_path, 5.0, "race", "projected", "classical", "eskf",
                                False, "tracking", None, check,
                                world=as_believed(VQ1, dcl))  # fmt: skip
