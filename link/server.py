@@ -35,6 +35,7 @@ from gate_racer.link.mavlink import (
     Counters,
     Framing,
     SigningKey,
+    Unsigned,
     finite,
     milliseconds,
     scaled,
@@ -375,6 +376,11 @@ class ServerCodec:
         """Return the control messages dropped since the last call."""
         refusals, self._refusals = self._refusals, []
         return refusals
+
+    def unsigned(self) -> dict[Unsigned, str]:
+        """Return the reasons, each with a line, for which packets were refused by their signatures since the last call."""
+        refused, self._framing.refused = self._framing.refused, {}
+        return refused
 
     def decode(self, datagram: bytes) -> list[Request]:
         """Return the messages of a datagram. Answer an `UnknownCommand` with `Ack(t, False, command, known=False)`."""

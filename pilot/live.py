@@ -280,7 +280,9 @@ class LiveDriver:
             probed = self._client.knocking
             unanswered = f", no answer from {probed[0]}:{probed[1]}" if probed is not None else ""
             where = f"on {self._client.where}{unanswered}"
-            raise LinkError(f"no simulator within {timeout_s:g} s (--timeout) {where}: still missing {missing}")
+            raise LinkError(
+                f"no simulator within {timeout_s:g} s (--timeout) {where}: still missing {missing}{self._client.refused}"
+            )
         if not self._perception.alive:
             self._perception.revive()
             self._recorder.note("perception", "the perception process died, and was started again")

@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 
+from gate_racer.link.mavlink import Unsigned
 from gate_racer.link.messages import AttitudeTarget, Command, MapGate, PositionTarget, RaceStatus, TrackMap
 from gate_racer.link.profile import Profile, RaceSchedule
 from gate_racer.link.server import Refusal
@@ -93,7 +94,7 @@ def _map_gate(number: int, gate: Gate, at_foot: bool) -> MapGate:
 
 COMMAND_RATE, HEARTBEAT_RATE = "command rate", "heartbeat rate"
 DISARMED, LINK_LOSS, DROPPED = "set-point while disarmed", "link loss", "dropped"
-ALTERED = "not flown as sent"
+ALTERED, REFUSED = "not flown as sent", "refused by its signature"
 BEATS = 10  # intervals over which the heartbeat rate is averaged (chosen)
 BEAT_SLACK_S = 0.1  # s, tolerance for jitter of the network and of the client's loop (chosen)
 UNAWARE_S = 0.5  # s, grace time after disarming, which a client learns by the heartbeat (chosen)
@@ -145,6 +146,11 @@ class Compliance:
     def dropped(self, t: float, refusal: Refusal) -> None:
         """Register a control message that was dropped at t."""
         self._break(f"{DROPPED}: {refusal.fault}", t, refusal.reason)
+
+    def refused(self, t: float, reasons: Mapping[Unsigned, str]) -> None:
+        """Register datagrams that were refused by their signatures: anyone may have sent them."""
+        for kind, reason in reasons.items():
+            self._referee.note(f"{REFUSED}: {kind}", t, reason, lawful=True)
 
     def altered(self, t: float, reasons: Mapping[str, str]) -> None:
         """Register fields of a set-point that are flown otherwise than sent, which breaks no rule of the interface."""

@@ -121,6 +121,7 @@ class Station:
                     self._command(t, message)
         for refusal in self._codec.refusals():
             self._compliance.dropped(t, refusal)
+        self._compliance.refused(t, self._codec.unsigned())
         answers = self._codec.replies()
         if messages or answers:
             self._speaker = (sender, now)
