@@ -1,9 +1,11 @@
 """Strict loader from a YAML file to a frozen dataclass; errors name the file and the path of the field."""
 
+import difflib
 import io
 import math
 import reprlib
 from copy import deepcopy
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -226,6 +228,13 @@ def _converter() -> cattrs.Converter:
 _CONVERTER = _converter()
 
 
+def _misspelt(name: str, cls: type) -> str:
+    """Return the name of an unknown field with the nearest one of the class, as a question."""
+    known = [field.name for field in fields(cls)]
+    near = difflib.get_close_matches(name, known, 1, 0.5)
+    return f"{name!r}; did you mean {near[0]!r}?" if near else f"{name!r}; known: {', '.join(known)}"
+
+
 def _first_cause(error: BaseException, path: str = "") -> tuple[str, str]:
     """Descend to the first leaf of a cattrs error tree; returns its path (`gates[2].yaw_deg`) and its message."""
     if isinstance(error, BaseExceptionGroup):
@@ -238,7 +247,7 @@ def _first_cause(error: BaseException, path: str = "") -> tuple[str, str]:
                 path += f"[{note.index}]"
         return _first_cause(inner, path)
     if isinstance(error, ForbiddenExtraKeysError):
-        return path, f"unknown field {', '.join(sorted(map(repr, error.extra_fields)))}"
+        return path, f"unknown field {', '.join(_misspelt(name, error.cl) for name in sorted(error.extra_fields))}"
     if isinstance(error, KeyError):
         return path, "missing"
     return path, str(error) or type(error).__name__

@@ -59,6 +59,10 @@ from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, from_euler, matrix, product
 from gate_racer.vehicle.statistics import chi2_limit, mahalanobis2
 
+SPARE_S, AGEING = (
+    0.02,
+    0.95,
+)  # s beyond the greatest age of recent images, and the weight of it from one image to the next
 BEHIND_S = 0.4  # s, greatest age of an image when no newer one was used: up to 0.26 s was measured on a busy machine
 
 
@@ -99,9 +103,9 @@ class Propagator:
         return self._since[-1][1].t if self._since else self._state.reading.t
 
     @property
-    def behind(self) -> bool:
-        """Whether the state is more than `BEHIND_S` behind the present."""
-        return self.t - self._state.reading.t > BEHIND_S
+    def age_s(self) -> float:
+        """By how much the state is behind the present, s."""
+        return self.t - self._state.reading.t
 
     def append(self, reading: ImuReading) -> None:
         """Integrate to a newer reading."""
@@ -166,9 +170,10 @@ class ErrorStateEstimator:
         self._propagator = Propagator(FilterState(x, prior(noise, look, start.q_wb), reading), noise)
         self._recent: deque[ImuReading] = deque(maxlen=READINGS_KEPT)
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
+        self._positions: deque[tuple[float, Array, Array]] = deque(maxlen=ATTITUDES_KEPT)  # t, p_wb, v_w
         self._turns = turns(camera)
         self._offsets = GateOffsets(noise.map_m, noise.map_turn, look.edge_offset_m, start.p_wb)
-        self._at_rest = True
+        self._at_rest, self._image_age_s = True, 0.0
         self._samples = ImuSamples(reading, agility)
         self._corrected = np.zeros(3)
         self._clock_sigma = float(np.sqrt(self._state.cov[DELAY, DELAY]))
@@ -233,8 +238,7 @@ class ErrorStateEstimator:
         for reading in readings:
             if reading.t > self.t:
                 self._propagator.append(ImuReading(reading.t, reading.accel, reading.gyro, reading.t - self.t))
-        if self._propagator.behind:
-            self._step(self.t)
+        self._follow()
         return True
 
     def coast(self, samples: Sequence[Imu]) -> None:
@@ -245,8 +249,7 @@ class ErrorStateEstimator:
             accel = np.array(sample.accel) / (1 - x[S_A]) + x[B_A]
             gyro = np.array(sample.gyro) / (1 - x[S_G]) + x[B_G]
             self._propagator.append(ImuReading(sample.t, accel, gyro, since, predicted=True))
-            if self._propagator.behind:
-                self._step(self.t)
+            self._follow()
 
     def attitude(self, sample: Attitude) -> bool:
         q = np.array(sample.q_wb)
@@ -261,8 +264,8 @@ class ErrorStateEstimator:
         if self._at_rest or not (sound and self._state.reading.t <= t < self.t + AHEAD_S):
             self.health.samples_refused += 1
             return False
-        self._advance(t)
-        return self._update(*measurements.position(p_wb, v_w, self._state.x.t - t))
+        self._positions.append((t, p_wb, v_w))
+        return True
 
     def state(self) -> State:
         present = self.present()
@@ -279,6 +282,7 @@ class ErrorStateEstimator:
     def predict(self, stamp: float) -> ExposureState | None:
         exposure = stamp + self._state.x[DELAY]
         ahead = exposure - self.t
+        self._image_age_s = max(-ahead, AGEING * self._image_age_s)
         if self._at_rest or not (exposure >= self._state.reading.t and ahead < AHEAD_S):
             self.health.images_late += 1
             return None
@@ -321,12 +325,26 @@ class ErrorStateEstimator:
     def relocate(self, gate: int, cov: Array) -> None:
         self._propagator.correct(self._offsets.relocate(gate, cov, self._state))
 
+    def _follow(self) -> None:
+        """Keep the state near the present: told positions correct it no later than images need."""
+        longest_s = min(self._image_age_s + SPARE_S, BEHIND_S) if self._positions else BEHIND_S
+        while self._propagator.age_s > longest_s and self._step(self.t):
+            pass
+
     def _step(self, t: float) -> bool:
-        """Move the state by one reading, at most to t (s), and correct it by attitudes up to then; return False at t."""
+        """Move the state by one reading, at most to t (s), and correct it by attitudes and positions up to then; False at t.
+
+        They wait until the state passes them, so that images, which arrive later, still find it at their exposure.
+        """
         if not self._propagator.step(t):
             return False
         while self._attitudes and self._attitudes[0].t <= self._state.reading.t:
             self._correct_attitude(self._attitudes.popleft())
+        while self._positions and self._positions[0][0] <= self._state.reading.t:
+            t, p_wb, v_w = self._positions.popleft()
+            x, reading = self._state.x, self._state.reading
+            a_w = matrix(x.q_wb) @ (reading.accel - x[B_A]) + [0.0, 0.0, GRAVITY]
+            self._update(*measurements.position(p_wb, v_w, x.t - t, a_w))
         return True
 
     def _advance(self, t: float) -> None:

@@ -120,10 +120,7 @@ class Estimator(Protocol):
         """Process a measured attitude; return whether it was used."""
 
     def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
-        """Process a position (3,) m and velocity (3,) m/s, world NED, sent by a simulator for time t; return whether it was used.
-
-        Images older than the newest position are not used.
-        """
+        """Process a position (3,) m and velocity (3,) m/s, world NED, told for time t (s); return whether it is used."""
 
     def coast(self, samples: Sequence[Imu]) -> None:
         """Bridge a telemetry gap by model-predicted, bias-free samples, with correspondingly greater process noise."""

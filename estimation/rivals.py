@@ -25,6 +25,7 @@ from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Vector
 from gate_racer.vehicle.statistics import chi2_limit, greatest_sigma, mahalanobis2
 
+RESTARTED_S = 1.0  # s by which stamps fall back in another race, and no datagram is late on a local network (chosen)
 ACCELERATION_S = 0.05  # s, time constant of the acceleration differentiated from received velocities (chosen)
 MANOEUVRE_S = 0.3  # s, tau: a racing quadrotor reverses its thrust in about that time
 MANOEUVRE_M_S2 = 20.0  # m/s^2, sigma_a, by the accelerations of plans: 15 to 25 m/s^2 rms
@@ -69,10 +70,12 @@ class ReceivedRivals(RivalTracker):
         self._known: dict[int, RivalEstimate] = {}
 
     def receive(self, rival: RivalState) -> None:
-        """Store a received state; ignore places outside the start grid."""
+        """Store a received state; ignore places outside the start grid, copies, and datagrams that were overtaken."""
         if rival.place == self._place or not 1 <= rival.place <= MOST:
             return
         v_w, a_w, last = np.array(rival.v_w), np.zeros(3), self._known.get(rival.place)
+        if last is not None and -RESTARTED_S < rival.t - last.t <= 0.0:
+            return
         if last is not None and rival.t > last.t:
             dt = rival.t - last.t
             a_w = last.a_w + ((v_w - last.v_w) / dt - last.a_w) * dt / (dt + ACCELERATION_S)

@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 
 from gate_racer.common.config import ConfigError, from_dict, write
-from gate_racer.field.identify.fit import Fit
+from gate_racer.field.identify.fit import RISE_M_S2, Fit
 from gate_racer.link.record_reader import Record
 from gate_racer.vehicle.camera import Camera, CameraDoubt
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import ThrottleCurve, Vehicle
-
-RISE_M_S2 = 1e-3  # m/s^2, least step of a thrust curve between knots, so that it is invertible
 
 
 def identified(fit: Fit, base: Vehicle, name: str, source: str) -> Vehicle:
@@ -48,9 +46,8 @@ def _curve(fit: Fit, base: ThrottleCurve) -> ThrottleCurve:
             near = int(np.abs(knots - u).argmin())
             ends.append((u, base.thrust(u) * thrust[near] / max(base.thrust(knots[near]), RISE_M_S2)))
     command, force = zip(*sorted([*ends, *zip(knots.tolist(), thrust.tolist(), strict=True)]), strict=True)
-    rising = np.maximum.accumulate(np.array(force) - RISE_M_S2 * np.arange(len(force))) + RISE_M_S2 * np.arange(
-        len(force)
-    )
+    ramp = RISE_M_S2 * np.arange(len(force))  # the ends of the base curve may lie below the nearest knot
+    rising = np.maximum.accumulate(np.array(force) - ramp) + ramp
     return ThrottleCurve(tuple(command), tuple(round(max(0.0, c), 4) for c in rising.tolist()))
 
 

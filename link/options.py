@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from gate_racer.common.errors import UserError
 from gate_racer.link.mavlink import SigningKey, read_key
 from gate_racer.link.msp.ports import CONSENT_OPTION, SAFETY_PAGE
 from gate_racer.link.sockets import Address, listening_host, parse_address, parse_peer
@@ -70,4 +71,8 @@ def link_of(arguments: argparse.Namespace, mavlink_port: int, video_port: int) -
     video = parse_address(arguments.video or mavlink[0], video_port)
     key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
     given = vars(arguments)  # some commands have no MSP options
+    if peer is not None and peer == mavlink:
+        raise UserError(
+            f"--peer {arguments.peer}: is the address listened on; name the simulator's, such as port 14560"
+        )
     return Link(mavlink, video, peer, key, given.get("msp", ""), given.get("i_have_read", ""))

@@ -52,8 +52,13 @@ def attitude(q_measured: Array, later_s: float, omega: Array) -> tuple[Measureme
     return measure, (ATTITUDE_SIGMA**2 + STAMP_SIGMA_S**2 * float(omega @ omega)) * EYE3
 
 
-def position(p_wb: Array, v_w: Array, later_s: float) -> tuple[MeasurementModel, Array]:
-    """Return the measurement by a position (3,) m and a velocity (3,) m/s, world NED, from `later_s` before the state."""
-    measured, H = np.concatenate([p_wb + later_s * v_w, v_w]), np.eye(6, N)
+def position(p_wb: Array, v_w: Array, later_s: float, a_w: Array) -> tuple[MeasurementModel, Array]:
+    """Return the measurement by a position (3,) m and a velocity (3,) m/s, world NED, from `later_s` before the state.
+
+    Its stamp is as uncertain as an attitude's: by velocity and acceleration a_w (3,) m/s^2 that is an error of both.
+    """
+    measured, H = np.concatenate([p_wb + later_s * v_w, v_w + later_s * a_w]), np.eye(6, N)
     R = np.diag(np.repeat([POSITION_SIGMA_M, VELOCITY_SIGMA_M_S], 3) ** 2)
+    by_stamp = STAMP_SIGMA_S * np.concatenate([v_w, a_w])
+    R += np.outer(by_stamp, by_stamp)
     return lambda x: (measured - np.concatenate([x.p_wb, x.v_w]), H), R

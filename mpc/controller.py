@@ -79,9 +79,10 @@ class Controller:
         self.response = ResponseEstimator(vehicle, self._predictor, adaptation.response)
         settings, horizon = problem.settings, problem.settings.horizon
         most = settings.headroom * self._high[-1]
-        self.progress = PlanProgress(most, horizon.steps + 1, settings.pace_max, vehicle.camera if course else None)
         self._step_s = horizon.step_s
         self._horizon: Array = np.linspace(0.0, horizon.steps * horizon.step_s, horizon.steps + 1)
+        slowing, camera = settings.pace_change_max * self._horizon, vehicle.camera if course else None
+        self.progress = PlanProgress(most, horizon.steps + 1, settings.pace_max, camera, slowing)
         self._fading = np.exp(-self._horizon / adaptation.residual_s)[:, None]
         self._parameters = np.zeros((horizon.steps + 1, NP))
         self._x0 = np.zeros(problem.x.size)

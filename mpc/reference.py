@@ -9,9 +9,9 @@ pace s, with the estimated drag and wind, the specific thrust along the plan is,
 
     T(s) = s^2 b + n,    b = a - drag(v),    n = -g - a_res,    |T(s)| <= k c_max + s^2 lift(v)
 
-so the largest s has a closed form at every point (time-optimal path tracking; Bobrow et al. 1985, Hollerbach 1984). The camera
-gives a similar bound: thrust points along the body's up axis, so the next gate, in the direction d, is at most an angle e above
-the body's x axis, and in the image, while
+so the largest s has a closed form at every point, or lift grows faster than what the plan needs, and there is no limit
+(time-optimal path tracking; Bobrow et al. 1985, Hollerbach 1984). The camera gives a similar bound: thrust points along the
+body's up axis, so the next gate, in the direction d, is at most an angle e above the body's x axis, and in the image, while
 
     d . T(s) <= sin(e) |T(s)|
 
@@ -184,7 +184,14 @@ FREE = 1e3  # -, squared pace that stands for "no limit"
 class PlanProgress:
     """Progress `theta`, in s of plan time, and its rate, the `pace`: 1.0 as planned."""
 
-    def __init__(self, thrust_max: float, stages: int, most: float = 1.0, camera: Camera | None = None):
+    def __init__(
+        self,
+        thrust_max: float,
+        stages: int,
+        most: float = 1.0,
+        camera: Camera | None = None,
+        slowing: Array | float = 0.0,
+    ):
         """Start at the beginning of the plan.
 
         Args:
@@ -192,6 +199,7 @@ class PlanProgress:
             stages: number of rows of stage parameters in the horizon.
             most: largest pace, 1.0 as planned.
             camera: for the limit that keeps gates in view; None for no such limit.
+            slowing: (stages,), by how much the pace can fall until each stage.
         """
         self.theta = 0.0
         self.pace = self.limit = 1.0
@@ -200,14 +208,14 @@ class PlanProgress:
             1.0  # mean pace over the horizon that the thrust limit allows on the plan's own line, at most 1
         )
         self.allowed = most  # largest pace at present, set from outside
+        self._slowing = slowing
         self.looking = False  # whether the pace is limited to keep the next gate in view
         p = ca.SX.sym("p", NP)
         model, row = unpack(p[NR:]), {name: ca.vertsplit(p[field.at]) for name, field in REFERENCE.items()}
         n = ca.vertcat(*thrust_needed((1, 0, 0, 0), (0, 0, 0), (0, 0, 0), model))
         b = ca.vertcat(*thrust_needed(row["q"], row["v"], row["a"], model)) - n
         c, lift = model.thrust_scale * thrust_max, lifted(row["q"], row["v"], model)
-        along, steep = ca.dot(b, n) - c * lift, ca.sumsqr(b) - lift**2
-        square = (ca.sqrt(ca.fmax(along**2 - steep * (ca.sumsqr(n) - c**2), 0)) - along) / (steep + 1e-6)
+        square = _first_root(ca.sumsqr(b) - lift**2, ca.dot(b, n) - c * lift, ca.sumsqr(n) - c**2)
         in_view = ca.SX(FREE) if camera is None else ca.fmax(_in_view(camera, row, b, n), SEEING**2)
         squares = ca.vertcat(ca.fmin(ca.fmax(square, SLOWEST**2), most**2), in_view)
         fastest = ca.Function("fastest", [p], [ca.sqrt(squares)])
@@ -249,10 +257,19 @@ class PlanProgress:
         fastest()
         self.attainable = float(np.minimum(fastest.results[0][:, 0] * np.sqrt(length_ratio), 1.0).mean())
         fast: Array = np.minimum(fastest.results[0][:, 0], self.allowed)
-        if self.looking:
-            fast = np.minimum(fast, fastest.results[0][:, 1])
         self.limit = float(fast.min())
+        if self.looking:
+            in_view = fastest.results[0][:, 1]
+            fast = np.minimum(fast, in_view)
+            self.limit = min(self.limit, float((in_view + self._slowing).min()))
         return fast
+
+
+def _first_root(A: ca.SX, B: ca.SX, C: ca.SX) -> ca.SX:
+    """Return the smallest positive root y of A y^2 + 2 B y + C, where C < 0; FREE if there is none."""
+    square = B**2 - A * C
+    below = B + ca.sqrt(ca.fmax(square, 0))
+    return ca.if_else(ca.logic_and(square >= 0, FREE * below > -C), -C / below, FREE)
 
 
 def _in_view(camera: Camera, row: dict[str, list[ca.SX]], b: ca.SX, n: ca.SX) -> ca.SX:

@@ -165,6 +165,7 @@ class LiveDriver:
         self._frozen_s = 0.0  # s, longest silence of the perception process
         self._timeline = Timeline()
         self._silent_s = 0.0  # s, longest time without IMU in flight
+        self._samples = 0  # IMU samples that advanced the time
         self._last_imu = self._last_record = -math.inf  # s, local clock
 
     def fly(self, timeout_s: float, status: Callable[[AnyPilot], None]) -> LinkReport:
@@ -248,6 +249,7 @@ class LiveDriver:
                         self._silent_s = max(self._silent_s, received - self._last_imu)
                     self._clock.reference(self._timeline.to_wire(admitted.t), received)
                     self._last_imu = received
+                    self._samples += 1
                 self._pilot.receive(admitted)
                 self._recorder.received(admitted)
         for seen in self._perception.receive():
@@ -280,9 +282,10 @@ class LiveDriver:
             probed = self._client.knocking
             unanswered = f", no answer from {probed[0]}:{probed[1]}" if probed is not None else ""
             where = f"on {self._client.where}{unanswered}"
-            raise LinkError(
-                f"no simulator within {timeout_s:g} s (--timeout) {where}: still missing {missing}{self._client.refused}"
-            )
+            stands = self._timeline.refused > self._samples > 0  # it repeats a sample until that is answered
+            hint = "; its time stands still, as in lock-step: add --lockstep, or start it without" if stands else ""
+            why = f"{missing}{self._client.refused}{hint}"
+            raise LinkError(f"no simulator within {timeout_s:g} s (--timeout) {where}: still missing {why}")
         if not self._perception.alive:
             self._perception.revive()
             self._recorder.note("perception", "the perception process died, and was started again")

@@ -28,6 +28,7 @@ from gate_racer.pilot.records.result import LinkReport
 PERCEPTION_S = 0.010  # s assumed for detection, as measured in real time
 POLL_S = 0.1  # s
 LOST_S = 10.0  # s of silence after which the simulator is taken to have ended: unanswered it repeats a tick each 0.5 s
+UNASKED = 5  # times that several samples may come at once, as with datagrams left over from another run
 LINK_LIMIT_S = 20.0  # s from the first sample, allowed before the start
 
 
@@ -97,6 +98,7 @@ class UdpLink:
         self._clock, self._physics_hz = StreamClock.of(profile), profile.physics_hz
         self.t = self.now = self._stamp = 0.0
         self.images: list[DetectedImage] = []
+        self._unasked = 0  # times that several samples came at once
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
         """Return all messages up to the next IMU sample, or to the simulator's announced or assumed end."""
@@ -114,6 +116,7 @@ class UdpLink:
             if waited_s > self._timeout_s:
                 where = f"on {self._client.where}{self._client.refused}"
                 raise LinkError(f"no simulator in lock-step within {self._timeout_s:g} s {where}")
+        self._require_waiting({message.t for message in received if isinstance(message, Imu)})
         for message in received:
             if isinstance(message, Imu):
                 self.now, self._stamp = time.monotonic(), message.t
@@ -129,6 +132,14 @@ class UdpLink:
                 found = frame.id, detections, frame.jpeg
                 self.images.append(DetectedImage(stamp, *found, self._clock.sigma_s, searched))
         return received
+
+    def _require_waiting(self, stamps: set[float]) -> None:
+        """Raise LinkError for a simulator that sends samples without waiting for an answer to each."""
+        self._unasked += max(stamps) - min(stamps) > 1.5 / self._physics_hz if stamps else 0  # not of one tick
+        if self._unasked > UNASKED:
+            raise LinkError(
+                "the simulator does not wait for answers: start it with --lockstep, or leave out --lockstep here"
+            )
 
     def hold_clock(self) -> None:
         self._clock.hold()

@@ -297,10 +297,11 @@ def run(arguments: argparse.Namespace) -> int:
     for output in (*outputs, *filter(None, [arguments.json])):
         require_output(output, arguments.log, arguments.track, arguments.vehicle)
     imported = is_imported(arguments.log)
-    name = arguments.detector or (LOGGED if imported else CLASSICAL)
-    if imported and name != LOGGED:
-        raise UserError(f"{arguments.log}: holds no images for --detector {name}; use --detector {LOGGED}")
     log = read_log(arguments.log)
+    shows = any(topic == "camera" for topic, _ in log.events)
+    name = arguments.detector or (CLASSICAL if shows else LOGGED)
+    if not shows and name != LOGGED:
+        raise UserError(f"{arguments.log}: holds no images for --detector {name}; use --detector {LOGGED}")
     setting = setting_of_others(arguments) if imported else setting_of_own(arguments, log.about)
     track, vehicle = setting.track, setting.vehicle
     in_air = any(topic == "position" for topic, _ in log.events)

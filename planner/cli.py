@@ -17,6 +17,7 @@ from gate_racer.planner.models import MODELS
 from gate_racer.planner.plan import Plan, read_plan, write_plan
 from gate_racer.planner.planning import make_plan, plan_path
 from gate_racer.planner.task import LIMIT_PER_GATE_S, LIMIT_S, Initial, PlanOptions, Task
+from gate_racer.tracks.plausible import remarks
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.uncertainty import Doubt
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
@@ -168,6 +169,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
         options = _options(arguments, track)
+        for line in remarks(track, vehicle):
+            remark(line)
     inputs = (arguments.track, arguments.problem, arguments.vehicle, arguments.start, arguments.peer, arguments.doubt)
     path = plan_path(arguments.out, track, vehicle, options)
     for output in (path, path.with_suffix(".json"), path.with_suffix(".png"), arguments.json):

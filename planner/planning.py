@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from gate_racer.common.command import remark
 from gate_racer.common.config import from_dict
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import FileError, read_json
@@ -102,7 +103,10 @@ def find_or_make_plan(
 ) -> Plan:
     """Return the stored plan if it was made for exactly this track and vehicle, else make and store a new one.
 
+    A stored plan of other inputs is made again with its own options, which its certificate states, and a remark says so.
+
     Args:
+        options: of a new plan, where none is stored.
         uncertified: accept a stored plan that was changed, or a new one that fails its certificate.
 
     Raises:
@@ -114,9 +118,19 @@ def find_or_make_plan(
         if not uncertified:
             require_certified(path, stored)
         return stored
+    outdated = path.exists()
+    if outdated:
+        usual = options == PlanOptions(laps=options.laps)
+        own = options_of(path, options.laps) if usual else options
+        options = own if own.risk is None else replace(own, edge_margins_m=None, solid_margins_m=())  # found again
+        remark(f"{path} is of another track or vehicle file, or damaged: planned again with {options.stated}")
     plan, certificate = make_plan(track, vehicle, options, progress)
     if certificate.ok:
         write_plan(path, plan, vehicle, certificate.as_dict())
+        if outdated and (picture := path.with_suffix(".png")).exists():
+            from gate_racer.planner.plot import draw_plan
+
+            draw_plan(picture, plan, track, vehicle, certificate.risk)
     elif not uncertified:
         raise PlanError(f"{track.name}: no certified plan ({certificate.verdict})")
     return plan
@@ -132,7 +146,8 @@ def options_of(path: Path, laps: int) -> PlanOptions:
         about = read_json(path.with_suffix(".json"))
     except FileError:
         return PlanOptions(laps=laps)
-    return from_dict(about.get("options", {"laps": laps}), PlanOptions, f"{path.with_suffix('.json')}: options")
+    options = from_dict(about.get("options", {"laps": laps}), PlanOptions, f"{path.with_suffix('.json')}: options")
+    return replace(options, laps=laps)
 
 
 def _stored(path: Path, track: Track, vehicle: Vehicle, options: PlanOptions) -> Plan | None:

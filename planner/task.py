@@ -5,7 +5,7 @@ Options of a plan.
 Task of a plan, shared by optimiser and certificate: the gates in order, the start, and the clearances.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from math import radians
 
@@ -82,6 +82,13 @@ class PlanOptions:
     stop_m: Vector | None = None  # m, final position at rest instead of the track's end
     limit_s: float | None = None  # s, CPU time of the search; None: `Task.limit_s`
     guesses: int | None = None  # number of initial guesses, in parallel processes; None: 2, 1 on a long course
+
+    @property
+    def stated(self) -> str:
+        """The options that differ from the defaults, as text."""
+        usual = PlanOptions(laps=self.laps)
+        differing = [one.name for one in fields(self) if getattr(self, one.name) != getattr(usual, one.name)]
+        return ", ".join(f"{name} {getattr(self, name)}" for name in differing) or "the default options"
 
     @property
     def gates_in_view(self) -> bool:

@@ -28,6 +28,7 @@ from gate_racer.race.arguments import VIEW_PORT, parser, require_consistent, req
 from gate_racer.sim.view.look import load_look
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import NOMINAL
+from gate_racer.tracks.plausible import remarks
 from gate_racer.tracks.track import Track, load_track, others, parse_place, place
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
@@ -154,6 +155,12 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         track = load_track(arguments.what)
     else:
         track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
+    for line in remarks(track, vehicle):
+        remark(line)
+    if not (arguments.pose or any(gate.visible for gate in track.gates)):
+        raise UserError(
+            f"{track.name}: has no gate that a camera sees, so it is flown with a told state only: add --pose"
+        )
     track, grid = _place(arguments, track)
     if vision is not None:
         vehicle = replace(vehicle, camera=vision.camera)

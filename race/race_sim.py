@@ -54,6 +54,7 @@ from gate_racer.sim.wire.server import (
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import NOMINAL, World
+from gate_racer.tracks.plausible import remarks
 from gate_racer.tracks.track import MOST, SPACING_M, load_track
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
@@ -341,7 +342,7 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog="race-sim", description="Simulator with the interface VADR-TS-002 over UDP."
     )
-    arguments.add_argument("--track", default="vq1", help="name or YAML file (default: vq1)")
+    arguments.add_argument("track", nargs="?", default="vq1", help="name or YAML file (default: vq1)")
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
     arguments.add_argument("--profile", default="spec", help="wire profile (default: spec)")
     arguments.add_argument(
@@ -503,11 +504,15 @@ def residual_of(arguments: argparse.Namespace, vehicle: Vehicle) -> ResidualAcce
 def run(arguments: argparse.Namespace) -> int:
     """Run the simulator as the command line requests, and return the exit code."""
     track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
+    for line in remarks(track, vehicle):
+        remark(line)
     profile, look = load_wire(arguments.profile), load_look(arguments.look)
     for output in (arguments.record, arguments.json, arguments.shot):
         if output is not None:
             inputs = (arguments.track, arguments.vehicle, arguments.profile, arguments.look, arguments.residual)
             require_output(output, *inputs)
+    if arguments.bind and arguments.bind == arguments.client:
+        raise UserError(f"--bind {arguments.bind} and --client are one address: the simulator would talk to itself")
     if not 0.01 <= arguments.realtime <= 100:
         raise UserError(f"--realtime {arguments.realtime:g}: must lie between 0.01 and 100")
     if arguments.lockstep and arguments.realtime != 1.0:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from gate_racer.common.config import names
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import FileError, write_file
 from gate_racer.estimation.registry import make_estimator
@@ -29,6 +30,7 @@ from gate_racer.link.msp.ports import Port, open_port
 from gate_racer.link.msp.preflight import PreflightFile, require_unchanged
 from gate_racer.link.msp.profile import BetaflightProfile
 from gate_racer.link.options import Link
+from gate_racer.link.profile import FOLDER as PROFILES
 from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import Vision, VisionReceiver
 from gate_racer.link.sockets import Address
@@ -196,7 +198,9 @@ def flown(session: Session, pilot: AnyPilot, mode: str, link: Link, recorder: Re
     else:
         done = _live(session, pilot, recorder, status, link)
     if pilot.end is not None and pilot.end.reason is EndReason.REFUSED:
-        raise UserError(f"{pilot.cause} (--no-check starts anyway)")
+        others = " or ".join(name for name in names(PROFILES) if name != session.profile.name)
+        fit = f"another profile may fit (--profile {others}), or probe-link measures one"
+        raise UserError(f"{pilot.cause}; {fit}; --no-check starts anyway")
     return done
 
 

@@ -200,6 +200,7 @@ class Aero:
 
 FOLDER = Path(__file__).parent
 POSITIVE = ("contact_radius_m", "thrust_lag_s", "rate_max_rad_s", "rate_lag_s", "speed_max_m_s", "attitude_gain_1_s")
+NARROWEST, WIDEST = 0.1, 6.0  # image width over focal length: fields of view of 5.7 and 143 deg
 MOST = {  # largest magnitude of each field in a file, several times that of any drone: beyond, the unit is another one (chosen)
     "body_m": 10.0,
     "contact_radius_m": 10.0,
@@ -448,7 +449,18 @@ def load_vehicle(name: str) -> Vehicle:
                 raise UserError(
                     f"{named_path(name, FOLDER, 'vehicle')}: {field}: {number:g} is beyond {most:g}; check the unit"
                 )
+    _require_focal(vehicle.camera, f"{named_path(name, FOLDER, 'vehicle')}: camera.fx_px")
     return vehicle
+
+
+def _require_focal(camera: Camera, where: str) -> None:
+    """Raise UserError for a focal length that is none, such as a field of view in degrees."""
+    if not NARROWEST < camera.width_px / camera.fx_px < WIDEST:
+        width = 2 * math.degrees(math.atan(camera.width_px / 2 / camera.fx_px))
+        raise UserError(
+            f"{where}: {camera.fx_px:g} at {camera.width_px} px is a field of view of {width:.1f} deg; the focal length in pixels"
+            " is width / 2 / tan(field of view / 2)"
+        )
 
 
 def _numbers(vehicle: Vehicle, field: str) -> tuple[float, ...]:

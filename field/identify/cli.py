@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         f"Fitted to {names}; parameters that the logs do not excite are those of {base.name}.",
     )
     write_vehicle(out, vehicle)
-    from gate_racer.field.identify.fit import draw_fit  # matplotlib takes longer to import than the fit takes
+    from gate_racer.field.identify.plot import draw_fit  # matplotlib takes longer to import than the fit takes
 
     draw_fit(out.with_suffix(".png"), fit, base)
     print(f"hover at throttle {vehicle.throttle.throttle(GRAVITY):.3f}")

@@ -1,31 +1,23 @@
-"""System identification by regression: thrust curve, drag, delay and lags of the `rates` model.
-
-System identification by regression: thrust curve, drag, delay and lags of the `rates` model, with 95 % half widths.
+"""System identification by regression: thrust curve, drag, delay and lags of the `rates` model, with 95 % half widths.
 
     f_b = -lag_tau[ c(u(t - delay)) ] e_z - (diag(d) + k |v|) v_b          specific force, body FRD
     omega_b = lag_tau_i[ g_i omega_cmd(t - delay) ]                        per axis
 
 c(u) is piecewise linear in knots, so that force is linear in knots, d and k, and rates in g: linear least squares inside,
 a search over delay and lags outside (variable projection: Golub and Pereyra, 1973). Bounds are those of `bounds.py`.
-
-The plot of a fit: thrust curve with its 95 % band, and measured and predicted force.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
 
-from gate_racer.common.files import write_figure
 from gate_racer.field.identify.bounds import FORCE_BIAS, FORCE_SCALE, LENGTH_SCALE, RATE_SCALE, half_widths, widened
 from gate_racer.field.identify.signals import STEP_S, Signals
 from gate_racer.link.logs.rows import SignalError
 from gate_racer.pilot.guidance.exciter import THROTTLES, Manoeuvres
+from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Mask
-from gate_racer.vehicle.vehicle import Vehicle
 
 KNOTS = THROTTLES  # knots of the thrust curve
 KNOT_SAMPLES, KNOT_LEAST = 12.0, 5.0  # sum of weights required for a well-known knot, and to fit a knot at all
@@ -41,6 +33,10 @@ MOVING_M_S = 3.0  # m/s, speed above which drag is excited (chosen)
 DIFFERENCE_S = 5e-4  # s, step of derivatives with respect to delay and lags (chosen)
 LOGS_APART_S = 1e6  # s between logs on one time axis, so that none shares a block with another
 AFTER_S = 0.3  # s for which a command may still act: delay and lags (chosen)
+LEAST_RISE = (
+    0.3  # -, least slope of thrust over throttle, as a share of thrust over throttle: idling motors lower it little
+)
+RISE_M_S2 = 1e-3  # m/s^2, least step of a thrust curve between knots, so that it is invertible
 STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forces, m/s^2
 ANYWHERE = (-1.0, -1.0)  # no start: search from a grid
 
@@ -120,10 +116,12 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     smooth = np.pad(smooth, ((0, 0), (0, 2)))
     unseen_sigma = _unseen(x, len(knots), drags)
     half = widened(half_widths(J[whole], (residual * weight)[whole], t[whole], smooth)[: len(x)], unseen_sigma)
+    curve = [Estimate(float(v), float(h)) for v, h in zip(x[: len(knots)], half, strict=False)]
+    _require_rise(knots, curve, logs[0])
     gains, lags = _rates(logs, valid, delay)
     return Fit(
         throttle=tuple(knots),
-        thrust_m_s2=tuple(Estimate(float(v), float(h)) for v, h in zip(x[: len(knots)], half, strict=False)),
+        thrust_m_s2=_rising(curve),
         drag_linear_1_s=_three(x, half, len(knots)) if drags == 4 else None,
         drag_quadratic_1_m=Estimate(float(x[-1]), float(half[-1])) if drags else None,
         delay_s=delay,
@@ -137,6 +135,36 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         measured_b=f.reshape(-1, 3),
         wanted=_wanted(_reached(logs, valid, KNOT_SAMPLES), drags, gains),
     )
+
+
+def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
+    """Raise SignalError for a thrust that falls or hardly rises with the throttle, as no motor's does, with the likely cause."""
+    first, last = curve[0], curve[-1]
+    span_m_s2 = last.value - first.value
+    least_m_s2 = LEAST_RISE * max(last.value, GRAVITY) * (knots[-1] - knots[0]) / knots[-1]
+    if span_m_s2 >= least_m_s2:
+        return
+    fall = "falls" if span_m_s2 < 0 else "hardly rises"
+    if log.velocity_only:
+        cause = "v_z must be positive downwards (NED)"
+    elif float(np.median(log.force_b[log.valid, 2])) > 0:
+        cause = "the specific force must be that of body axes FRD, about -9.8 m/s^2 along z at rest"
+    else:
+        cause = "the throttle must be what these motors were commanded, by the clock of the motion"
+    raise SignalError(
+        f"{log.source}: thrust {fall} from {first.value:.1f} m/s^2 at throttle {knots[0]:.2f} to {last.value:.1f} m/s^2 at"
+        f" {knots[-1]:.2f}: {cause}"
+    )
+
+
+def _rising(curve: list[Estimate]) -> tuple[Estimate, ...]:
+    """Return the curve with no knot below the one before, by at least RISE_M_S2 above it, so that it has an inverse."""
+    rising: list[Estimate] = []
+    for one in curve:
+        least = rising[-1].value + RISE_M_S2 if rising else 0.0
+        shift = max(0.0, least - one.value)
+        rising.append(Estimate(one.value + shift, one.half_width + shift))
+    return tuple(rising)
 
 
 def _delay_and_lag(
@@ -304,30 +332,3 @@ def _wanted(knots: Array, drags: int, gains: tuple[Estimate | None, ...]) -> tup
     wanted += [f"{('roll', 'pitch', 'yaw')[axis]} rate pulses" for axis in axes]
     wanted += [] if drags else [f"flight above {MOVING_M_S:g} m/s, for the drag"]
     return *wanted, f"to be flown by: run-mpc --excite {Manoeuvres(throttles, axes, not drags)}"
-
-
-matplotlib.use("Agg")
-
-
-def draw_fit(path: Path, fit: Fit, base: Vehicle) -> None:
-    """Write the PNG."""
-    figure, axes = plt.subplots(4, 1, figsize=(10, 12), height_ratios=[2, 1, 1, 1])
-    figure.subplots_adjust(left=0.08, right=0.97, bottom=0.05, top=0.97, hspace=0.2)
-    values = [point.value for point in fit.thrust_m_s2]
-    axes[0].errorbar(
-        fit.throttle, values, [point.half_width for point in fit.thrust_m_s2], marker="o", label="fitted, 95 %"
-    )
-    axes[0].plot(base.throttle.command, base.throttle.thrust_m_s2, "--", label=base.name)
-    axes[0].set(xlabel="throttle", ylabel="thrust [m/s²]")
-    axes[0].legend()
-    samples = np.arange(len(fit.t)) * (fit.t[1] - fit.t[0])
-    for axis, i, name in zip(axes[1:], range(3), "xyz", strict=True):
-        axis.plot(samples, fit.measured_b[:, i], linewidth=0.8, label="measured")
-        axis.plot(samples, fit.predicted_b[:, i], linewidth=0.8, label="fitted")
-        axis.set(ylabel=f"force {name} [m/s²]")
-    axes[1].legend(loc="upper right")  # the best place would be searched over every sample
-    axes[3].set(xlabel="time [s], logs concatenated")
-    for axis in axes:
-        axis.grid(alpha=0.3)
-    write_figure(path, figure)
-    plt.close(figure)

@@ -15,6 +15,7 @@ STEP_S = 0.01  # s, grid spacing: finer than any lag of interest
 STANDING_M_S = 0.3  # m/s, speed below which the vehicle may rest on a support, whose force no command explains (chosen)
 PUSHED_M_S2 = 1.0  # m/s^2, deviation of the specific force from gravity that shows flight (chosen)
 LONGEST_S = 4 * 3600.0  # s, longest log for the grid
+BEYOND = 0.02  # -, throttle beyond 0..1 by rounding or by a radio that was calibrated by hand (chosen)
 LEAST_SAMPLES = 20  # samples, least number of any signal (chosen)
 GAP_S = 0.1  # s, gaps in the samples above this are not used
 
@@ -32,6 +33,7 @@ class Signals:
     v_b: Array  # (N, 3) m/s
     valid: np.ndarray  # (N,)
     note: str = ""  # part of the log that was not used
+    velocity_only: bool = False  # forces are differences of velocities
 
 
 def read_signals(path: Path) -> Signals:
@@ -65,6 +67,7 @@ def _even(rows: SignalRows, source: str) -> Signals:
         raise SignalError(
             f"{source}: lasts {(end - begin) / 3600:.1f} h, but at most {LONGEST_S / 3600:g} h can be used"
         )
+    _require_throttle(np.array([u for _, u in rows["throttle"]]), source)
     t = np.arange(begin, end, STEP_S)
     if len(t) < 100:
         raise SignalError(f"{source}: commands and motion overlap for {max(0.0, end - begin):.1f} s, but 1 s is needed")
@@ -87,7 +90,25 @@ def _even(rows: SignalRows, source: str) -> Signals:
         interpolated(rows["omega"], t) if rows.get("omega") else unknown,
         np.einsum("nji,nj->ni", R, v_w),
         _covered(moved, t) & _covered(rows["throttle"], t) & flying,
+        velocity_only=not rows.get("force"),
     )
+
+
+UNITS = {  # throttle's range, and how it becomes 0..1
+    "per cent": (0.0, 100.0, "divide it by 100"),
+    "pulses in us": (900.0, 2100.0, "use (throttle - 1000) / 1000"),
+    "DShot units": (0.0, 2048.0, "use (throttle - 48) / 1999"),
+    "16-bit counts": (0.0, 65535.0, "divide it by 65535"),
+}
+
+
+def _require_throttle(throttle: Array, source: str) -> None:
+    """Raise SignalError for a throttle that is not 0..1, with the unit that its range suggests."""
+    low, high = float(throttle.min()), float(throttle.max())
+    if low >= -BEYOND and high <= 1.0 + BEYOND:
+        return
+    unit = next((f"; in {unit}? {cure}" for unit, (a, b, cure) in UNITS.items() if a <= low and 2.0 < high <= b), "")
+    raise SignalError(f"{source}: the throttle lies between {low:g} and {high:g}, but 0..1 is expected{unit}")
 
 
 def _airborne(force_b: Array) -> np.ndarray:

@@ -1,7 +1,4 @@
-"""The plot of a map: gates with ellipses of three standard deviations, and the flights, from above and from the side.
-
-`map-track`: positions of a course's gates from flights past them, by images and IMU alone.
-"""
+"""`map-track`: positions of a course's gates from flights past them, by images and IMU alone."""
 
 import argparse
 import math
@@ -11,14 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.patches import Ellipse
 
 from gate_racer.common.command import add_common, perform, remark, write_json
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import require_output, write_figure
+from gate_racer.common.files import require_output
 from gate_racer.field.files import write_yaml
 from gate_racer.field.mapping.bundle import LEAST_SIGHTINGS, Map, MappedGate, map_gates, passed_in_order
 from gate_racer.field.mapping.flight import MapError, read_flight
@@ -27,45 +21,8 @@ from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.registry import DETECTORS, open_detector
 from gate_racer.pilot.records.imported import THIN, ratm_course
 from gate_racer.tracks.track import VADR_FRAME, GateFrame, Start
-from gate_racer.vehicle.rotation import Array, from_euler, matrix, to_euler
+from gate_racer.vehicle.rotation import from_euler, matrix, to_euler
 from gate_racer.vehicle.vehicle import load_vehicle
-
-matplotlib.use("Agg")
-
-
-VIEWS = ((1, 0, "east [m]", "north [m]"), (0, 2, "north [m]", "down [m]"))
-
-
-def draw_map(path: Path, gates: list[MappedGate], found: Map, start: Start, frame: GateFrame) -> None:
-    """Write the PNG; gates in the track's frame."""
-    figure, axes = plt.subplots(1, len(VIEWS), figsize=(14, 7))
-    figure.subplots_adjust(left=0.05, right=0.98, bottom=0.07, top=0.97, wspace=0.15)
-    turn = math.radians(start.yaw_deg) - to_euler(found.chains[0].states[0].q_wb)[2]
-    R = matrix(from_euler(0.0, 0.0, turn))
-    for axis, (i, j, across, up) in zip(axes, VIEWS, strict=True):
-        for chain in found.chains:
-            p = start.p_wb + chain.path()[1] @ R.T
-            axis.plot(p[:, i], p[:, j], linewidth=0.8, label=chain.flight.path.stem)
-        for n, gate in enumerate(gates):
-            side = frame.outer_m / 2 * np.array([-math.sin(gate.yaw), math.cos(gate.yaw), 0.0])
-            down = np.array([0.0, 0.0, frame.outer_m / 2])
-            square = gate.p_w + np.array([side - down, side + down, -side + down, -side - down, side - down])
-            axis.plot(square[:, i], square[:, j], color="tab:red")
-            axis.add_patch(_ellipse(gate.p_w[[i, j]], gate.cov[np.ix_([i, j], [i, j])]))
-            axis.annotate(str(n), gate.p_w[[i, j]], xytext=(6, 6), textcoords="offset points")
-        axis.set(xlabel=across, ylabel=up, aspect="equal")
-        axis.grid(alpha=0.3)
-    axes[1].invert_yaxis()
-    axes[0].legend(loc="upper right", fontsize="small")
-    write_figure(path, figure)
-    plt.close(figure)
-
-
-def _ellipse(centre: Array, cov: Array) -> Ellipse:
-    size, turn = np.linalg.eigh(cov)
-    angle = math.degrees(math.atan2(turn[1, 1], turn[0, 1]))
-    return Ellipse(tuple(centre), 6 * math.sqrt(size[1]), 6 * math.sqrt(max(size[0], 0.0)), angle=angle, alpha=0.3)
-
 
 ROOM_M = 12.0  # m around gates and start, to the sides and up, assumed for the bounds
 BELOW_M = 0.1  # m below the lowest of frames and start: the floor may begin there
@@ -137,6 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(table(placed, found))
     cut = [flight.path for flight in flights if flight.cut]
     write_yaml(arguments.out, track_fields(placed, start, frame, arguments.out.stem, arguments.log, cut))
+
+    from gate_racer.field.mapping.plot import draw_map  # matplotlib takes longer to import than a message to be shown
 
     draw_map(arguments.out.with_suffix(".png"), placed, found, start, frame)
     names = "tilt_deg", "delay_s", "edge_offset_m", "extra_depth_m", "residual_px", "calibrated", "focal"

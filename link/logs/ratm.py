@@ -30,6 +30,7 @@ from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array
 
+SYNCHRONISED = "*hz_freq_sync.csv"  # the file that every flight has
 CSV_BYTES = 512 << 20  # largest table: 124 columns at 500 Hz have 1 MB per second
 IMAGE_PX = 640, 480  # image size of the data set's camera
 TURNED = np.array([1.0, -1.0, -1.0])  # factors from z up to z down, for world and body
@@ -69,7 +70,7 @@ def read_ratm(folder: Path) -> RatmFlight:
     Raises:
         UserError: part of the layout is missing or malformed.
     """
-    table = _table(_only(folder, "*hz_freq_sync.csv"), (*_names(*IMU), *POSITION, *ROTATION, *_markers()))
+    table = _table(_only(folder, SYNCHRONISED), (*_names(*IMU), *POSITION, *ROTATION, *_markers()))
     with reading(folder):
         t = (table["timestamp"] - table["timestamp"][0]) * 1e-6
         if len(t) < 100 or not (np.diff(t) > 0).all():

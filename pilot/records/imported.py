@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from gate_racer.common.files import reading
-from gate_racer.link.logs.ratm import LabelledImage, RatmFlight, read_ratm
+from gate_racer.link.logs.ratm import SYNCHRONISED, LabelledImage, RatmFlight, read_ratm
 from gate_racer.link.logs.reader import AUTOPILOT, read_log_signals
-from gate_racer.link.logs.rows import LoggedSignals, SignalRows, interpolated
+from gate_racer.link.logs.rows import LoggedSignals, SignalError, SignalRows, interpolated
 from gate_racer.link.record_reader import Losses, Record, read_records, tell_losses
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection
@@ -164,15 +164,34 @@ ANYWHERE_M = 1e6  # m, bounds of a flight without a known track
 Records = Iterator[tuple[str, Record]]
 
 
+FOREIGN = {  # logs by suffix that look as if they were read
+    ".bag": "is a bag of ROS 1",
+    ".db3": "is a bag of ROS 2 in SQLite",
+    ".csv": "is a table without the records of a flight; identify-vehicle reads it",
+}
+
+
 def is_imported(path: Path) -> bool:
     """Return whether the path is a log of another program."""
     return path.is_dir() or path.suffix.lower() in AUTOPILOT
+
+
+def _require_log(path: Path) -> None:
+    """Raise SignalError for what is no log at all, with what is read."""
+    read = f"read are .mcap, {', '.join(AUTOPILOT)}, and folders of TII-RATM, with a file {SYNCHRONISED}"
+    if path.is_dir() and not any(path.glob(SYNCHRONISED)):
+        raise SignalError(f"{path}: is a folder without a flight; name a log in it: {read}")
+    if path.is_file() and path.stat().st_size == 0:
+        raise SignalError(f"{path}: is empty, as after a flight that was killed before it began")
+    if path.suffix.lower() in FOREIGN:
+        raise SignalError(f"{path}: {FOREIGN[path.suffix.lower()]}; {read}")
 
 
 def read_any_records(
     path: Path, without: Collection[str] = (), report: Callable[[Path, Losses], None] = tell_losses
 ) -> Records:
     """Yield topic and record of a log of any kind; those of other programs in order of time. Raises UserError."""
+    _require_log(path)
     if not is_imported(path):
         yield from read_records(path, without=without, report=report)
         return

@@ -5,12 +5,14 @@ The result of a flight, under stable keys.
 The result of a flight as a human-readable table.
 """
 
+import math
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
+from gate_racer.link.messages import Farewell
 from gate_racer.mpc.control import EstimatedParameters
 from gate_racer.mpc.reference import Reference
 from gate_racer.pilot.flight import Phase, Replan, Retry
@@ -25,6 +27,7 @@ from gate_racer.vehicle.vehicle import Vehicle
 BEHIND_S, AHEAD_S = 0.5, 0.2  # window of plan time around the progress in which the nearest point of the plan is sought
 
 
+FINISHED = "finished"  # the first word of a farewell after a finished race
 REFEREE, RACE_STATUS, OWN_ESTIMATE = "referee", "race status", "own estimate"
 
 
@@ -75,6 +78,8 @@ def pilots_verdict(pilot: AnyPilot) -> Verdict:
 def live_verdict(pilot: AnyPilot, board: Scoreboard) -> Verdict:
     """Return the verdict of the race status, else the pilot's own. Margins are always the pilot's."""
     own, told = pilots_verdict(pilot), board.race(pilot.go_t)
+    if told is None and board.farewell is not None and board.farewell.reason.startswith(FINISHED):
+        return _by_farewell(pilot, board.farewell, own)
     if told is None:
         return own
     total = len(pilot.guidance.course)
@@ -88,16 +93,35 @@ def live_verdict(pilot: AnyPilot, board: Scoreboard) -> Verdict:
     return Verdict(status, cause, times, own.gate_margins_m[: len(times)], by=RACE_STATUS, estimated=estimated)
 
 
+def _by_farewell(pilot: AnyPilot, farewell: Farewell, own: Verdict) -> Verdict:
+    """Return the verdict of a simulator in lock-step that ended with a finish, whatever the pilot has received of it."""
+    missing = len(pilot.guidance.course) - len(own.gate_times_s)
+    end_s = farewell.t - (pilot.go_t or 0.0)
+    times, estimated = completed([*own.gate_times_s, *[None] * missing], [], [end_s] * len(pilot.guidance.course))
+    return Verdict("finished", "", times, own.gate_margins_m, by=REFEREE, estimated=estimated)
+
+
 def completed(reported: list[float | None], own: list[float], latest: list[float]) -> tuple[list[float], list[int]]:
     """Return gate times, s since GO, and the gates, numbered from 1, that were not reported.
 
-    Such a gate has the pilot's own time if that lies between its neighbours', else the latest that is possible.
+    Such a gate has the pilot's own time if that lies between its neighbours', else the latest that is possible, and its share of
+    the time to the next one that was reported.
     """
     times, estimated, begin = list[float](), list[int](), 0.0
     for k, time in enumerate(reported):
         if time is None:
-            end = min([latest[k], *(later for later in reported[k:] if later is not None)])
-            time = own[k] if k < len(own) and begin <= own[k] <= end else max(begin, end)
+            n, following = next(((j - k, t) for j, t in enumerate(reported[k:], k) if t is not None), (0, math.inf))
+            between = (
+                begin + (following - begin) / (n + 1) if n else math.inf
+            )  # the gates missing share what lies between
+            end = min(latest[k], following)
+            time = (
+                own[k]
+                if k < len(own) and begin < own[k] < end
+                else latest[k]
+                if begin < latest[k] < following
+                else between
+            )
             estimated.append(k + 1)
         times.append(time)
         begin = time

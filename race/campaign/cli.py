@@ -169,6 +169,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.rivals:
         return rivals.run(arguments, expand(arguments.settings))
+    if len(sys.argv) < 2:
+        parser().print_help()
+        return 2
     store, rows = fly(arguments, arguments.tracks)
     _, residuals = residuals_of(arguments.residual)
     fly_again(worst(rows, arguments.worst), arguments.tracks, arguments.out, arguments.uncertified, residuals)

@@ -237,7 +237,7 @@ def why(outcome: Outcome, off: Array, lost: Array, half_m: float, planned: bool 
     if outcome.status == "crashed" and planned:
         return "clipped: near the plan, which left too little room"
     if outcome.status == "crashed":
-        good = np.nanmax(lost, initial=0.0) < GOOD * half_m
+        good = bool(np.isfinite(lost).any()) and np.nanmax(lost) < GOOD * half_m
         return (
             "clipped: the policy's line, on an estimate within a quarter of half a gate"
             if good

@@ -209,7 +209,24 @@ def test_a_page_takes_the_place_of_no_log_and_no_plan(late_flight, plan_folder, 
 def test_a_log_without_a_flight_is_one_clear_line(tmp_path, plan_folder, monkeypatch, capsys):
     (tmp_path / "empty.mcap").write_bytes(b"")
     assert page_of(tmp_path / "empty.mcap", plan_folder, tmp_path / "page.html", monkeypatch) == 2
-    assert "holds no flight" in capsys.readouterr().err
+    assert "is empty" in capsys.readouterr().err
+
+
+WHAT_IS_NO_LOG = [
+    ("folder", "is a folder without a flight"),
+    ("x.bag", "is a bag of ROS 1"),
+    ("x.csv", "identify-vehicle reads it"),
+]
+
+
+@pytest.mark.parametrize(("name", "words"), WHAT_IS_NO_LOG)
+def test_what_is_no_log_is_told_what_is_read(tmp_path, name, words, plan_folder, monkeypatch, capsys):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "x.bag").write_bytes(b"#ROSBAG V2.0")
+    (tmp_path / "x.csv").write_text("t,throttle,v_z")
+    assert page_of(tmp_path / name, plan_folder, tmp_path / "page.html", monkeypatch) == 2
+    told = capsys.readouterr().err
+    assert words in told and ".mcap, .tlog, .bin" in told
 
 
 SEEN_FROM_M, OPENING_M = 6.0, 1.5

@@ -122,3 +122,43 @@ def test_the_command_writes_vehicle_and_plot(log_of_unknown, tmp_path, monkeypat
         main()
     assert end.value.code == 0 and (tmp_path / "v.png").stat().st_size > 10_000
     assert "drag" in capsys.readouterr().out
+
+
+def csv_of_steps(path, throttle=lambda u: u, v_z=lambda v: v, thrust=lambda u: 9.81 * u / 0.3):
+    """Vertical steps of the throttle about hover, as a team logs them; the arguments are its mistakes."""
+    u = np.repeat([0.3, 0.5, 0.2, 0.6, 0.25, 0.7, 0.15, 0.4, 0.3, 0.55], 80)
+    v = np.cumsum(GRAVITY - lagged(thrust(u), 0.04, 0.03)) * STEP_S
+    rows = np.column_stack([np.arange(len(u)) * STEP_S, throttle(u), v_z(v)])
+    path.write_text("t,throttle,v_z\n" + "\n".join(",".join(f"{x:.6f}" for x in row) for row in rows))
+    return path
+
+
+MISTAKES = [
+    ("v_z positive upwards", {"v_z": lambda v: -v}, "thrust falls .* v_z must be positive downwards"),
+    ("throttle in per cent", {"throttle": lambda u: 100 * u}, "between 15 and 70, but 0..1 is expected; in per cent"),
+    ("throttle as pulses", {"throttle": lambda u: 1000 + 1000 * u}, "in pulses in us"),
+    ("throttle as DShot", {"throttle": lambda u: 48 + 1999 * u}, "but 0..1 is expected; in "),
+    ("throttle as 16-bit counts", {"throttle": lambda u: 65535 * u}, "in 16-bit counts"),
+    ("throttle -1..1", {"throttle": lambda u: 2 * u - 1}, "between -0.7 and 0.4, but 0..1 is expected"),
+    ("a throttle of another flight", {"thrust": lambda u: 12.0 + 0.0 * u}, "thrust hardly rises|thrust falls"),
+    ("a throttle that is reversed", {"throttle": lambda u: 1.0 - u}, "thrust falls"),
+]
+
+
+@pytest.mark.parametrize(("made", "words"), [mistake[1:] for mistake in MISTAKES], ids=[name for name, *_ in MISTAKES])
+def test_a_log_with_a_mistake_is_refused_with_its_cause(tmp_path, made, words):
+    with pytest.raises(UserError, match=words):
+        identify([read_signals(csv_of_steps(tmp_path / "steps.csv", **made))])
+
+
+def test_motors_that_idle_and_a_curve_that_bends_are_no_mistake(tmp_path):
+    for thrust in (lambda u: 3.0 + 22.0 * u, lambda u: 100.0 * u**2 + 2.0, lambda u: 33.0 * u):
+        identify([read_signals(csv_of_steps(tmp_path / "steps.csv", thrust=thrust))])
+
+
+def test_the_curve_that_is_printed_is_the_one_that_is_written(tmp_path, capsys):
+    log = csv_of_steps(tmp_path / "steps.csv", thrust=lambda u: 40.0 * u - 4.0)
+    found = identify([read_signals(log)])
+    written = identified(found, load_vehicle("dcl"), "found", "a test").throttle
+    for u, printed in zip(found.throttle, found.thrust_m_s2, strict=True):
+        assert written.thrust(u) == pytest.approx(printed.value, abs=1e-3)

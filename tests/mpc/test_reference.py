@@ -1,6 +1,7 @@
 """The plan as the controller reads it: sampled by progress, as fast as can be kept, through the gates' openings."""
 
 from dataclasses import replace
+from itertools import product
 
 import casadi as ca
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 from gate_racer.mpc.model import PARAMETERS, lifted, nominal_parameters, thrust_needed, unpack
 from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.reference import EDGE, SEEING, SLOWEST, TARGET_PACE, PlanProgress, Reference
-from gate_racer.mpc.terms import REFERENCE
+from gate_racer.mpc.terms import NR, REFERENCE
 from gate_racer.tracks.gate import CLEAR_M
 from gate_racer.vehicle.dynamics import RATES_X
 from gate_racer.vehicle.rotation import rotate
+from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
 V_R = REFERENCE["v"].at
@@ -78,6 +80,30 @@ def test_the_pace_is_the_fastest_that_the_thrust_allows(plan, dcl, scale, drags,
     limit, bound = scale * 0.8 * dcl.thrust_max, (s > SLOWEST + 1e-6) & (s < 1 - 1e-9)
     assert np.allclose(thrust[bound], limit) and (thrust[s > SLOWEST + 1e-6] <= limit + 1e-6).all()
     assert progress.limit == s.min() and (bound.any() or (scale, drags) == (1.0, 1.0))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.yaml")))
+def test_the_largest_pace_is_that_of_a_search(name):
+    """With any lift, at any speed and tilt, every slower pace is within the thrust limit, and a faster one is not."""
+    vehicle, paces = load_vehicle(name), np.linspace(SLOWEST, 1, 1401)
+    for lift, speed in product((-0.01, 0.0, 0.005, 0.013, 0.02, 0.05), (10.0, 20.0, vehicle.speed_max_m_s)):
+        parameters = nominal_parameters(vehicle)
+        parameters[PARAMETERS["lift"].at] = lift
+        par, tilts = unpack(parameters), np.linspace(-3.0, 3.0, 25)
+        a = 0.8 * vehicle.thrust_max * np.array([np.sin(tilts), 0 * tilts, -np.cos(tilts)])
+        q = (np.cos(tilts / 2), 0 * tilts, -np.sin(tilts / 2), 0 * tilts)
+        v = (np.full(25, speed), 0 * tilts, 0 * tilts)
+        rows = np.zeros((25, NR))
+        rows[:, REFERENCE["q"].at], rows[:, REFERENCE["v"].at], rows[:, REFERENCE["a"].at] = (
+            *map(np.transpose, (q, v)),
+            a.T,
+        )
+        found = PlanProgress(vehicle.thrust_max, 25).look_ahead(np.hstack([rows, np.tile(parameters, (25, 1))]))
+        n = np.array(thrust_needed((1, 0, 0, 0), (0, 0, 0), (0, 0, 0), par))[:, None]
+        b, y = np.array(thrust_needed(q, v, a, par)) - n, paces[:, None, None] ** 2
+        over = np.linalg.norm(y * b + n, axis=1) > vehicle.thrust_max + y[:, 0] * lifted(q, v, par)
+        searched = np.where(over.any(axis=0), paces[over.argmax(axis=0)], 1.0)
+        assert np.allclose(found, searched, atol=1e-3), (lift, speed)
 
 
 @pytest.mark.parametrize("drags", [1.0, 1.5, 2.0])

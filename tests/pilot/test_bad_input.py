@@ -22,6 +22,7 @@ WRONG = [
     ("gate_racer.race.cli", ["PLAN", "--live", "--lockstep", *FREE, "--timeout", "1"], "no simulator in lock-step within 1 s"),
     ("gate_racer.race.race_sim", ["--lockstep", "--realtime", "2"], "exclude each other"),
     ("gate_racer.race.cli", ["--live", "--listen", "nowhere:port"], "port"),
+    ("gate_racer.race.cli", ["splits_uzh", "--vehicle", "cpc", "--policy", "splits_swift"], "has no gate that a camera sees"),
     ("gate_racer.race.cli", ["PLAN", "--vehicle", "swift"], "made for vehicle dcl"),
     ("gate_racer.race.cli", ["OTHER"], "made for track vq1"),
     ("gate_racer.race.cli", ["MOVED", "--lockstep"], "its rows differ from those that were certified; plan again with "),

@@ -112,7 +112,7 @@ def test_a_loud_imu_at_rest_keeps_nobody_on_the_pad(hall, tmp_path):
     ("wrong", "told"),
     [
         ("camera: {focal_scale: 0.75}", ("camera", "focal_scale", 0.75)),
-        ("plant: {command_delay_s: 0.05}", ("learned", "delay_s", 0.126)),  # 0.076 without, line included
+        ("plant: {command_delay_s: 0.05}", ("learned", "delay_s", 0.126)),  # modes lie 10 ms apart
     ],
     ids=["a field of view of 90 deg where 74 are believed", "50 ms more delay"],
 )
@@ -123,7 +123,7 @@ def test_what_ends_learned_policies_is_found_before_the_first_gate(wrong, told, 
     done = run_here("gate_racer.race.cli", hall / "hall.csv", *MSP, *flags, "--json", tmp_path / "result.json")
     assert done.returncode == 0, done.stdout + done.stderr
     whose, what, value = told
-    assert json.loads((tmp_path / "result.json").read_text())[whose][what] == pytest.approx(value, rel=0.05)
+    assert json.loads((tmp_path / "result.json").read_text())[whose][what] == pytest.approx(value, rel=0.08)
 
 
 def found(where: str, name: Path, folder: Path) -> Path:

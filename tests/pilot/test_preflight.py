@@ -149,7 +149,9 @@ def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path,
                                world=as_believed(VQ1, dcl))  # fmt: skip
         return fly(race, "lockstep", ("", 0), ("", 0))
 
-    with pytest.raises(UserError, match=r"^refused to start: ATTITUDE's pitch .* \(--no-check starts anyway\)$"):
+    with pytest.raises(
+        UserError, match=r"^refused to start: ATTITUDE.s pitch .*--profile .*; --no-check starts anyway$"
+    ):
         flown(True)
 
 

@@ -3,15 +3,17 @@
 import random
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 from pymavlink.dialects.v20 import common as dialect
 
+from gate_racer.link.messages import Farewell
 from gate_racer.link.race import STATUS_LAYOUT, RaceReader
 from gate_racer.pilot.flight import Phase
 from gate_racer.pilot.records.recorder import Scoreboard
-from gate_racer.pilot.records.result import RACE_STATUS, live_verdict
+from gate_racer.pilot.records.result import RACE_STATUS, REFEREE, completed, live_verdict
 
 START_S = 12.0
 PASSED_S = (1.413, 2.502, 3.101, 3.702, 4.718, 5.552, 6.405)  # s since GO
@@ -134,3 +136,32 @@ def test_counts_and_times_of_hostile_senders_stay_within_the_course():
     ]  # fmt: skip
     verdict = verdict_of(SimpleNamespace(packets=lambda: packets))
     assert len(verdict.gate_times_s) <= len(PASSED_S) and verdict.gate_times_s == sorted(verdict.gate_times_s)
+
+
+@pytest.mark.parametrize(
+    ("reported", "own", "latest"),
+    [
+        ([1.0, None, 3.1], [], [1.1, 3.2, 3.2]),
+        ([None, None, 3.0], [], [3.2, 3.2, 3.2]),
+        ([1.0, None, None, 4.0], [1.0, 0.5, 9.0, 4.0], [1.1, 4.2, 4.2, 4.2]),
+        ([1.0, None], [], [1.1, 2.2]),
+    ],
+)
+def test_a_gate_between_two_lies_between_them(reported, own, latest):
+    times, estimated = completed(reported, own, latest)
+    assert all(a < b for a, b in pairwise(times)) and estimated == [k for k, t in enumerate(reported, 1) if t is None]
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"), [("finished", "finished"), ("crashed: hit gate 5", "aborted"), ("no message", "aborted")]
+)
+def test_in_lockstep_the_referees_farewell_is_the_verdict(reason, status):
+    """A datagram that was lost after the last gate leaves the pilot one gate short."""
+    board = Scoreboard()
+    board.farewell = Farewell(START_S + 6.41, reason)
+    passages = SimpleNamespace(times_s=OWN_S[:-1], margins_m=[0.5] * 6)
+    guidance = SimpleNamespace(course=PASSED_S, passages=passages)
+    verdict = live_verdict(SimpleNamespace(go_t=START_S, phase=Phase.ABORTED, cause=reason, guidance=guidance), board)
+    assert verdict.status == status
+    if status == "finished":
+        assert verdict.gate_times_s[-1] == pytest.approx(6.41) and verdict.estimated == [7] and verdict.by == REFEREE

@@ -1,0 +1,39 @@
+"""A stored plan is kept while its inputs are the same, and made again with its own options once they are not."""
+
+from dataclasses import replace
+
+import pytest
+
+from gate_racer.planner.plan import write_plan
+from gate_racer.planner.planning import find_or_make_plan, make_plan, options_of
+from gate_racer.planner.task import PlanOptions
+from gate_racer.tracks.track import load_track
+
+OWN = PlanOptions(see=0.2, margin_m=0.25, guesses=1)
+USUAL = PlanOptions()
+
+
+@pytest.fixture
+def stored(tmp_path, sprint, dcl):
+    """A folder with the plan of a course by options, and a picture of it."""
+    track = load_track(sprint / "sprint.yaml")
+    plan, certificate = make_plan(track, dcl, OWN)
+    write_plan(tmp_path / "sprint.csv", plan, dcl, certificate.as_dict())
+    (tmp_path / "sprint.png").write_bytes(b"an old picture")
+    return tmp_path, track, plan
+
+
+def test_a_plan_of_the_same_inputs_is_kept_whatever_its_options(stored, dcl, capsys):
+    folder, track, plan = stored
+    assert find_or_make_plan(folder, track, dcl, USUAL, None).hash == plan.hash
+    assert capsys.readouterr().err == "" and (folder / "sprint.png").read_bytes() == b"an old picture"
+
+
+def test_a_plan_of_other_inputs_is_made_again_with_its_own_options_and_told_of(stored, dcl, capsys):
+    folder, track, plan = stored
+    x, y, z = track.gates[1].centre_m
+    moved = replace(track, gates=(track.gates[0], replace(track.gates[1], centre_m=(x + 0.2, y, z))))
+    again = find_or_make_plan(folder, moved, dcl, USUAL, None)
+    assert again.hash != plan.hash and options_of(folder / "sprint.csv", 1) == OWN
+    assert "planned again with margin_m 0.25, see 0.2" in capsys.readouterr().err
+    assert (folder / "sprint.png").read_bytes() != b"an old picture"

@@ -1,0 +1,84 @@
+"""Files that are valid and yet a mistake are told of; courses that are meant are not."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from gate_racer.common.config import names
+from gate_racer.common.errors import UserError
+from gate_racer.tracks.plausible import remarks
+from gate_racer.tracks.track import FOLDER, load_track
+from gate_racer.vehicle.vehicle import FOLDER as VEHICLES
+from gate_racer.vehicle.vehicle import load_vehicle
+from tests.conftest import ROOT
+
+DEG = 57.29577951308232
+
+
+def with_gates(track, change):
+    return replace(track, gates=tuple(change(list(track.gates))))
+
+
+def radians(gates):
+    return [replace(gate, yaw_deg=gate.yaw_deg / DEG) for gate in gates]
+
+
+def turned(gates):
+    return [*gates[:3], replace(gates[3], yaw_deg=gates[3].yaw_deg + 180.0), *gates[4:]]
+
+
+MISTAKES = [
+    ("yaw in radians", radians, "if yaw_deg is in radians"),
+    ("a gate turned about", turned, r"gates\[3\].yaw_deg: .* against the course's direction"),
+    ("reversed order", lambda gates: gates[::-1], "is their order reversed"),
+    ("a gate twice", lambda gates: [*gates[:3], gates[2], *gates[3:]], r"gates\[3\] is gates\[2\] again"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), [one[1:] for one in MISTAKES], ids=[name for name, *_ in MISTAKES])
+@pytest.mark.parametrize("course", ["vq1", "vq2", "figure8"])
+def test_a_course_with_a_mistake_is_told_of(course, change, words):
+    (line,) = remarks(with_gates(load_track(course), change))
+    assert line.startswith(load_track(course).file) and re.search(words, line)
+
+
+@pytest.mark.parametrize("course", names(FOLDER))
+def test_shipped_courses_are_meant(course):
+    assert remarks(load_track(course)) == []
+
+
+def test_a_course_flown_east_and_north_with_small_yaws_is_meant():
+    track = load_track("vq1")
+    straight = [replace(gate, centre_m=(10.0 * k, 0.5 * k, -2.0), yaw_deg=3.0) for k, gate in enumerate(track.gates, 1)]
+    assert remarks(replace(track, gates=tuple(straight))) == []
+
+
+VEHICLE_MISTAKES = [
+    ("tilt_deg: 20.0", "tilt_deg: 0.349", "camera.tilt_deg: 0.349 is taken in degrees"),
+    ("width_px: 640, height_px: 360", "width_px: 360, height_px: 640", "are width_px and height_px swapped"),
+    ("gyro_noise_rad_s: 0.005", "gyro_noise_rad_s: 0.3", "0.3 rad/s is 17 deg/s"),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "words"), VEHICLE_MISTAKES)
+def test_a_vehicle_with_a_mistake_is_told_of(tmp_path, right, wrong, words):
+    text = (ROOT / "vehicle/dcl.yaml").read_text(encoding="utf-8")
+    assert right in text
+    text = text.replace(right, wrong).replace("cx_px: 320.0", "cx_px: 180.0")
+    (tmp_path / "mine.yaml").write_text(text)
+    (line,) = remarks(None, load_vehicle(str(tmp_path / "mine.yaml")))
+    assert words in line
+
+
+@pytest.mark.parametrize("focal", ["0.5", "90.0"])
+def test_a_focal_length_that_is_none_is_refused(tmp_path, focal):
+    text = (ROOT / "vehicle/dcl.yaml").read_text(encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(text.replace("fx_px: 320.0", f"fx_px: {focal}"))
+    with pytest.raises(UserError, match=r"camera.fx_px: .* is a field of view of 1\d\d"):
+        load_vehicle(str(tmp_path / "mine.yaml"))
+
+
+@pytest.mark.parametrize("name", names(VEHICLES))
+def test_shipped_vehicles_are_meant(name):
+    assert remarks(None, load_vehicle(name)) == []
