@@ -2,7 +2,6 @@
 
 import signal
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
@@ -10,7 +9,7 @@ from multiprocessing.connection import wait
 from gate_racer.bootcamp.api import Report, Status
 from gate_racer.bootcamp.edges import CounterReport, Desk, Failed, Mailbox, Queue
 from gate_racer.bootcamp.judge import ProgramEnd
-from gate_racer.bootcamp.program import confine, error_line, process_context
+from gate_racer.bootcamp.program import confine, error_line, process_context, traceback_text
 from gate_racer.bootcamp.stages import STAGES, Job
 from gate_racer.common.process import leave, shielded
 
@@ -25,7 +24,6 @@ WRITER = {sink: name for name, sinks in NEXT.items() for sink in sinks}
 LOOK_S = 0.1  # s, period of the watchdog (chosen)
 PATIENCE_S = 30.0  # s, greatest time of a worker on one item (chosen)
 GRACE_S = 10.0  # s for a worker to end after its sentinel (chosen)
-TRACEBACK_MAX = 20_000  # characters kept of a traceback, the last ones (chosen)
 
 
 @dataclass
@@ -180,6 +178,6 @@ def _work(stage: Callable[[Job, Desk], None], job: Job, desk: Desk) -> None:
     try:
         stage(job, desk)
     except BaseException as error:  # a program may well call exit()
-        desk.tell(Failed(error_line(error), traceback.format_exc()[-TRACEBACK_MAX:]))
+        desk.tell(Failed(error_line(error), traceback_text(error)))
     desk.leave()
     leave(0)

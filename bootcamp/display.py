@@ -8,6 +8,7 @@ Display of the camera image with detections and a pane of information: as a film
 import contextlib
 import html
 import math
+import socket
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,7 +31,7 @@ from gate_racer.sim.view.texture import Image
 
 PORT = 8766  # default TCP port of the page (chosen)
 ADDRESS = f"127.0.0.1:{PORT}"
-LINGER_S = 2.0  # s after the last frame for clients to finish reading (chosen)
+LINGER_S = 2.0  # s after the last frame for all clients to finish reading, and for each to send its request (chosen)
 QUALITY = 85  # of 100, JPEG quality (chosen)
 BOUNDARY = "frame"  # separator of the stream's parts
 PAGE = Template("""<!doctype html>
@@ -63,10 +64,14 @@ class BrowserView:
         self._page = PAGE.substitute(title=html.escape(title)).encode()
         self._news = threading.Condition()
         self._jpeg, self._number, self._over = b"", 0, False
+        self._answered = set[socket.socket]()  # connections that a request has come from
         view = self
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = LINGER_S
+
             def do_GET(self) -> None:
+                self.connection.settimeout(None)  # a client may read as slowly as it likes
                 view.answer(self)
 
             def log_message(self, *_: object) -> None:
@@ -88,14 +93,20 @@ class BrowserView:
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         """Answer one request, in its own thread."""
-        if request.path == "/":
-            self._head(request, "text/html; charset=utf-8", len(self._page))
-            request.wfile.write(self._page)
-        elif request.path == "/live":
-            self._head(request, f"multipart/x-mixed-replace; boundary={BOUNDARY}", None)
-            self._stream(request)
-        else:
-            request.send_error(404)
+        with self._news:
+            self._answered.add(request.connection)
+        with contextlib.suppress(OSError):  # the client has disconnected
+            if request.path == "/":
+                self._head(request, "text/html; charset=utf-8", len(self._page))
+                request.wfile.write(self._page)
+            elif request.path == "/live":
+                self._head(request, f"multipart/x-mixed-replace; boundary={BOUNDARY}", None)
+                self._stream(request)
+            else:
+                request.send_error(404)
+        with self._news:
+            self._answered.discard(request.connection)
+            self._news.notify_all()
 
     @staticmethod
     def _head(request: BaseHTTPRequestHandler, kind: str, length: int | None) -> None:
@@ -109,29 +120,27 @@ class BrowserView:
 
     def _stream(self, request: BaseHTTPRequestHandler) -> None:
         sent, over = 0, False
-        try:
-            request.wfile.write(f"--{BOUNDARY}\r\n".encode())
-            while not over:
-                with self._news:
-                    while self._number <= sent and not self._over:
-                        self._news.wait()
-                    jpeg, sent, over = self._jpeg, self._number, self._over
-                if not jpeg:  # closed before the first frame
-                    return
-                head = f"Content-Type: image/jpeg\r\nContent-Length: {len(jpeg)}\r\n\r\n"
-                request.wfile.write(head.encode() + jpeg + f"\r\n--{BOUNDARY}\r\n".encode())
-        except OSError:
-            return  # the client has disconnected
+        request.wfile.write(f"--{BOUNDARY}\r\n".encode())
+        while not over:
+            with self._news:
+                while self._number <= sent and not self._over:
+                    self._news.wait()
+                jpeg, sent, over = self._jpeg, self._number, self._over
+            if not jpeg:  # closed before the first frame
+                return
+            head = f"Content-Type: image/jpeg\r\nContent-Length: {len(jpeg)}\r\n\r\n"
+            request.wfile.write(head.encode() + jpeg + f"\r\n--{BOUNDARY}\r\n".encode())
 
     def close(self) -> None:
         """Send the last frame once more and end all streams; browsers keep showing it."""
+        self._server.shutdown()
         with self._news:
             self._over = True
             self._news.notify_all()
-        self._server.shutdown()
-        for thread in threading.enumerate():
-            if "process_request_thread" in thread.name:
-                thread.join(LINGER_S)
+            self._news.wait_for(lambda: not self._answered, LINGER_S)
+            for connection in self._answered:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
 
 

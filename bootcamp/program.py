@@ -184,6 +184,7 @@ def _changed(name: str, functions: dict[str, ast.FunctionDef], seen: set[str]) -
 
 
 TEXT_MAX = 80  # characters shown of an unreadable command
+TRACEBACK_MAX = 20_000  # characters kept of a traceback, the last ones (chosen)
 BOXES_MAX = 1000  # greatest number of boxes used of an image
 NUMBER_MAX = 1e6  # greatest coordinate of a box in px or a place in m, beyond drawing and flying
 LOAD_S = 20.0  # s for the statements of a file; its functions run later
@@ -273,7 +274,7 @@ def shown(value: Any) -> str:
     """Return a value as text of bounded length, even if its own `__repr__` fails."""
     try:
         return one_line(repr(value)[: 2 * TEXT_MAX], TEXT_MAX)
-    except Exception as error:
+    except BaseException as error:  # its `__repr__` may well call exit()
         return f"a {type(value).__name__} whose repr raises {type(error).__name__}"
 
 
@@ -281,8 +282,17 @@ def error_line(error: BaseException) -> str:
     """Return an exception as one line, even if its own `__str__` fails."""
     try:
         return one_line(f"{type(error).__name__}: {error}")
-    except Exception:
+    except BaseException:
         return type(error).__name__
+
+
+def traceback_text(error: BaseException) -> str:
+    """Return the traceback of an exception, its last `TRACEBACK_MAX` characters, even if the exception cannot be shown."""
+    try:
+        text = "".join(traceback.format_exception(error))
+    except BaseException:
+        text = "".join([*traceback.format_tb(error.__traceback__), type(error).__name__])
+    return text[-TRACEBACK_MAX:]
 
 
 def load_program(path: Path) -> Program:

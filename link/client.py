@@ -94,6 +94,11 @@ class ClientCodec:
         self._timesync_requests: deque[int] = deque(maxlen=MOST_REQUESTS)  # ns, TIMESYNC requests to be answered
         self._last_text = ""  # newest STATUSTEXT: the reason if the simulator ends
 
+    @property
+    def refused(self) -> str:
+        """Why messages were refused by their signatures, in one line; empty if none were."""
+        return self._framing.why_refused
+
     def decode(
         self, datagram: bytes, admits: Callable[[Any], bool] = lambda packet: True
     ) -> list[Telemetry | TimesyncReply]:

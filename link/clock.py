@@ -17,7 +17,8 @@ From `hold` on (in flight) the offset changes by at most `SLEW`, so that the err
 as a state, can follow it; only an error beyond the range of that state (`STEP_S`) is corrected at once. A datagram later than
 any known delay is attributed to a suspended process, unless all in `CONFIRM_S` are late: then a clock was set. A simulator
 that cannot keep up loses time: r - s of all its streams rises permanently by the same amount, which shifts both envelopes and
-leaves their difference unchanged.
+leaves their difference unchanged. A simulator that is slower or faster than real time throughout has a pace, s per s: r is
+then the local clock at that pace.
 
 Keep the simulator's time continuous for the pilot: drop impossible stamps, and follow a clock that was set.
 
@@ -57,6 +58,9 @@ STEP_S = 0.1  # s, offset error that is corrected at once instead of at `SLEW`
 SETTLE_S = 1.0  # s after a step, or after a clock was set, without the `SLEW` limit
 TRIP_S = 0.1  # s, longest round trip of a usable TIMESYNC reply
 SAME_CLOCK_S = 0.5  # s, largest difference of stamps of one clock
+PACE_S = 1.0  # s of the local clock over which the pace is measured
+PACE_LEAST = 0.01  # least pace, and the inverse of the greatest: beyond, the clock stands or was set
+PACE_SAME = 0.1  # relative difference up to which two paces are the same: much more than a busy machine loses in PACE_S
 # s, standard deviation of the offset between two clocks: images took up to 47 ms at least on a busy machine.
 SIGMA_S = 0.025
 
@@ -71,6 +75,7 @@ class StreamClock:
             latency_s: nominal latency of the other stream minus that of the reference.
             one_clock: treat stamps that nearly agree as of the same clock.
         """
+        self._pace = _Pace()
         self._same_clock_s = SAME_CLOCK_S if one_clock else 0.0
         self._latency_s = latency_s
         self._reference, self._other = _LowerEnvelope(), _LowerEnvelope()
@@ -104,6 +109,12 @@ class StreamClock:
 
     def reference(self, stamp: float, received: float) -> None:
         """Process a datagram of the reference stream, `received` (s) on the local clock."""
+        if self._pace.add(stamp, received):  # what was measured at another pace has no meaning
+            self._reference.restart()
+            self._other.restart()
+            self._outward, self._recent = _WindowMinimum(WINDOW_S), _WindowMinimum(SLIP_WINDOW_S)
+            self._settled = self._pace.paced(received) + SETTLE_S
+        received = self._pace.paced(received)
         if self._reference.add(stamp, received):
             self._outward, self._recent = _WindowMinimum(WINDOW_S), _WindowMinimum(SLIP_WINDOW_S)
             self._settled = received + SETTLE_S
@@ -120,6 +131,7 @@ class StreamClock:
         """Process a TIMESYNC reply, requested and received (s) on the local clock. Contradictions are counted and dropped."""
         if self._newest is None:
             return
+        sent, received = self._pace.paced(sent), self._pace.paced(received)
         least = self._reference.at(received)
         if not (sent <= received <= sent + TRIP_S and sent - TRIP_S <= stamp + least <= received + TRIP_S):
             self.nonsense += 1
@@ -139,6 +151,7 @@ class StreamClock:
 
         Stamps within half a second of the reference's are of the same clock and are returned unchanged.
         """
+        received = self._pace.paced(received)
         if self._other.add(stamp, received):
             self._settled = received + SETTLE_S
         if self._newest is None:
@@ -163,6 +176,39 @@ class StreamClock:
         return offset
 
 
+class _Pace:
+    """Pace of a stamping clock, s per s of the local clock: of the first interval of `PACE_S`, or of two that agree."""
+
+    def __init__(self) -> None:
+        self._pace, self._candidate = 1.0, math.nan
+        self._since: tuple[float, float] | None = None  # stamp and reception at the start of the interval
+        self._origin = 0.0, 0.0  # a local time (s) and its paced one
+
+    def paced(self, received: float) -> float:
+        """Return a time of the local clock, s, on the one that runs at the pace."""
+        local, paced = self._origin
+        return paced + self._pace * (received - local)
+
+    def add(self, stamp: float, received: float) -> bool:
+        """Process a datagram; return whether the pace has changed."""
+        if self._since is None:
+            self._since, self._origin = (stamp, received), (received, received)
+        passed = received - self._since[1]
+        if passed < PACE_S:
+            return False
+        pace, self._since = (stamp - self._since[0]) / passed, (stamp, received)
+        agreed, self._candidate = math.isnan(self._candidate) or _same(pace, self._candidate), pace
+        if not agreed or not PACE_LEAST < pace < 1 / PACE_LEAST or _same(pace, self._pace):
+            return False
+        self._origin = received, self.paced(received)
+        self._pace = 1.0 if _same(pace, 1.0) else pace
+        return True
+
+
+def _same(pace: float, other: float) -> bool:
+    return abs(pace - other) <= PACE_SAME * other
+
+
 class _LowerEnvelope:
     """The greatest curve below all `received - stamp` that rises by `DRIFT` at most."""
 
@@ -170,6 +216,10 @@ class _LowerEnvelope:
         self.jumps = 0
         self._corner: tuple[float, float] | None = None  # reception and difference of the datagram that determines it
         self._risen: tuple[float, float, float] | None = None  # first reception of a lasting rise, and a corner for it
+
+    def restart(self) -> None:
+        """Forget all datagrams; the next one begins it."""
+        self._corner = self._risen = None
 
     def at(self, received: float) -> float:
         """Return its value, s; 0 before the first datagram."""

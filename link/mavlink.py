@@ -4,17 +4,22 @@ Definitions shared by both ends of the MAVLink 2 link: ids, type masks and check
 
 MAVLink 2 message signing: 48 bits of SHA-256 over key and packet, and a stamp that must increase from packet to packet.
 
-https://mavlink.io/en/guide/message_signing.html. pymavlink signs and stores the stamps; the hash is checked here beforehand,
-since pymavlink accepts a packet's stamp before it checks its signature, so that one forgery could block the true sender.
+https://mavlink.io/en/guide/message_signing.html. Packets are checked here: pymavlink accepts a stamp before it checks the
+signature, so that one forgery blocks the true sender; stamps of any future, so that one wrong clock blocks all others; and of
+a new sender those of the last minute, so that a recording is accepted after a restart. Here no stamp may be ahead of this
+clock by more than `AHEAD_S`, or of before this end began. Sent stamps follow the clock and the stamps received: a sender whose
+clock is behind is understood once it has heard this end.
 
 MAVLink 2 packets: splitting datagrams into messages and packing messages, with pymavlink for fields and checksums.
 """
 
+import enum
 import hashlib
 import hmac
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +70,8 @@ def scaled(signs: Sequence[float], values: Sequence[float]) -> tuple[float, ...]
 
 EPOCH_S = 1_420_070_400  # 2015-01-01 00:00 UTC, in Unix time
 UNITS_PER_S = 100_000  # units of the stamp
-HASH_BYTES = 6  # bytes of the signature (MAVLink 2, message signing)
+HASH_BYTES, STAMP_BYTES = 6, 6  # bytes at the end of a packet: hash, and before it the stamp, and before that the link
+AHEAD_S = 60.0  # s, greatest difference of two clocks (MAVLink 2, message signing)
 
 
 @dataclass(frozen=True)
@@ -74,11 +80,21 @@ class SigningKey:
 
     secret: bytes  # 32 bytes
     now_s: float  # Unix time; both ends must agree to a minute
+    clock: Callable[[], float] = field(default=time.monotonic, compare=False)  # s
+    _begin: float = field(init=False, compare=False)
 
-    def install(self, mav: Any) -> None:
-        """Make a `dialect.MAVLink` sign what it packs and require signatures on what it decodes."""
-        mav.signing.secret_key, mav.signing.sign_outgoing = self.secret, True
-        mav.signing.timestamp = round((self.now_s - EPOCH_S) * UNITS_PER_S)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_begin", self.clock())
+
+    @property
+    def stamp(self) -> int:
+        """Present time, in units of the stamp."""
+        return self.first + round((self.clock() - self._begin) * UNITS_PER_S)
+
+    @property
+    def first(self) -> int:
+        """Time at which the use began, in units of the stamp."""
+        return round((self.now_s - EPOCH_S) * UNITS_PER_S)
 
     def signed(self, packet: bytes) -> bool:
         """Return whether the signature at the end of a packet was made with this key."""
@@ -114,7 +130,49 @@ class Counters:
     unsupported: int = 0  # messages that this end does not read
     invalid: int = 0  # not finite, or otherwise invalid
     wrong_target: int = 0  # addressed to another system
-    unsigned: int = 0  # not signed with our key, or replayed; only with a key
+    unsigned: int = 0  # not signed with our key, by a wrong clock, or replayed; only with a key
+
+
+class Unsigned(enum.StrEnum):
+    """Reason why a packet is refused by its signature."""
+
+    NONE = "not signed"
+    KEY = "another key"
+    CLOCK = "clock"
+    REPLAY = "repeated"
+
+
+class Signatures:
+    """Signatures of one end: stamps of what it sends, and refusals of what it receives."""
+
+    def __init__(self, key: SigningKey):
+        self._key = key
+        self._newest = dict[tuple[int, int, int], int]()  # stamps by link, system and component
+
+    def stamp(self) -> int:
+        """Return the stamp of the next packet: the clock's, and none before a received one."""
+        return max(self._key.stamp, *self._newest.values(), 0)
+
+    def refusal(self, packet: bytes) -> tuple[Unsigned, str] | None:
+        """Return why a packet is refused, and one line on it; None if it is accepted."""
+        if not packet[2] & SIGNED:
+            return Unsigned.NONE, "messages are not signed: give their sender the same --signing-key"
+        if not self._key.signed(packet):
+            return Unsigned.KEY, "messages are signed with another key: both ends need the same passphrase"
+        stamp = int.from_bytes(packet[-HASH_BYTES - STAMP_BYTES : -HASH_BYTES], "little")
+        sender = packet[-HASH_BYTES - STAMP_BYTES - 1], packet[5], packet[6]
+        off_s = (stamp - self._key.stamp) / UNITS_PER_S
+        if off_s > AHEAD_S:
+            return Unsigned.CLOCK, f"messages are signed by a clock {off_s:.0f} s ahead of this one: set both clocks"
+        if sender not in self._newest and stamp < self._key.first:
+            why = (
+                f"messages are signed {-off_s:.0f} s ago, before this end began: a recording, or a clock that is behind"
+            )
+            return Unsigned.CLOCK, why
+        if stamp <= self._newest.get(sender, -1):
+            return Unsigned.REPLAY, "signed messages are repeated, or the network reorders them"
+        self._newest[sender] = stamp
+        return None
 
 
 class Framing:
@@ -125,13 +183,21 @@ class Framing:
 
     def __init__(self, system: int, component: int, counters: Counters, key: SigningKey | None = None):
         """Create it; with a key, outgoing packets are signed and unsigned ones are dropped."""
-        self._counters, self._key = counters, key
-        self._mav = dialect.MAVLink(None, srcSystem=system, srcComponent=component)
+        self._counters, self._signatures = counters, Signatures(key) if key is not None else None
+        self._mav, self._reader = (dialect.MAVLink(None, srcSystem=system, srcComponent=component) for _ in range(2))
+        self.refused = dict[Unsigned, str]()  # newest line for each reason
         if key is not None:
-            key.install(self._mav)
+            self._mav.signing.secret_key, self._mav.signing.sign_outgoing = key.secret, True
+
+    @property
+    def why_refused(self) -> str:
+        """Why packets were refused by their signatures, in one line; empty if none were."""
+        return "; ".join(self.refused.values())
 
     def pack(self, message: Any) -> bytes:
         """Return the bytes of a pymavlink message."""
+        if self._signatures is not None:
+            self._mav.signing.timestamp = max(self._mav.signing.timestamp, self._signatures.stamp())
         packet: bytes = message.pack(self._mav)
         self._mav.seq = (self._mav.seq + 1) % 256
         return packet
@@ -151,17 +217,14 @@ class Framing:
         return messages
 
     def _decoded(self, packet: bytes) -> Any:
-        if self._key is not None and not (packet[2] & SIGNED and self._key.signed(packet)):
+        if self._signatures is not None and (refusal := self._signatures.refusal(packet)) is not None:
             self._counters.unsigned += 1
+            self.refused.update([refusal])
             return None
-        refused = self._mav.signing.badsig_count
         try:
-            return self._mav.decode(bytearray(packet))
+            return self._reader.decode(bytearray(packet))
         except dialect.MAVError:
-            if self._mav.signing.badsig_count > refused:  # a replayed stamp
-                self._counters.unsigned += 1
-            else:
-                self._counters.malformed += 1
+            self._counters.malformed += 1
             return None
 
 

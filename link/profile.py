@@ -98,7 +98,7 @@ class RaceSchedule:
     map_lead_s: float  # s before GO at which the gate map is sent once; 0: never
     map_at_foot: bool  # the map's positions are the feet of the gates instead of the centres of their openings
     disarm_at_go: bool
-    false_start: bool  # a control command in the countdown disqualifies, without any message
+    false_start: bool  # thrust commanded in the countdown disqualifies, without any message
     reset_command: int  # COMMAND_LONG: param1 0 respawns, 1 restarts the race; 0: not supported
     settle_s: float  # s from a reset to the countdown
 

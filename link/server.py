@@ -35,6 +35,7 @@ from gate_racer.link.mavlink import (
     Counters,
     Framing,
     SigningKey,
+    Unsigned,
     finite,
     milliseconds,
     scaled,
@@ -92,13 +93,14 @@ BODY_THRUST_AT = HEADER_BYTES + int(dialect.MAVLink_set_attitude_target_message.
 
 
 class Fault(enum.StrEnum):
-    """Reason why a set-point or an arm command is dropped."""
+    """Reason why a control message is dropped."""
 
     MASK = "type mask"
     FRAME = "coordinate frame"
     NOT_FINITE = "not finite"
     VALUE = "value"
     TARGET = "target system"
+    MESSAGE = "message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +268,16 @@ HIT_IMPULSE = 1.0  # kg m/s, above which a collision has threat level 2
 HIGH = dialect.MAV_COLLISION_THREAT_LEVEL_HIGH
 LOW = dialect.MAV_COLLISION_THREAT_LEVEL_LOW
 SETPOINTS = (dialect.MAVLink_set_attitude_target_message, dialect.MAVLink_set_position_target_local_ned_message)
+COMMANDS = dialect.MAVLink_command_long_message, dialect.MAVLink_command_int_message
+CONTROLS = (  # messages that ask for motion in other ways, and are not flown
+    dialect.MAVLink_set_actuator_control_target_message,
+    dialect.MAVLink_set_position_target_global_int_message,
+    dialect.MAVLink_manual_control_message,
+    dialect.MAVLink_manual_setpoint_message,
+    dialect.MAVLink_rc_channels_override_message,
+    dialect.MAVLink_set_mode_message,
+    dialect.MAVLink_mission_set_current_message,
+)
 STAMPED = (*SETPOINTS, dialect.MAVLink_system_time_message)
 
 
@@ -361,9 +373,14 @@ class ServerCodec:
         return [self._framing.pack(packet) for packet in packets]
 
     def refusals(self) -> list[Refusal]:
-        """Return the set-points and arm commands dropped since the last call."""
+        """Return the control messages dropped since the last call."""
         refusals, self._refusals = self._refusals, []
         return refusals
+
+    def unsigned(self) -> dict[Unsigned, str]:
+        """Return the reasons, each with a line, for which packets were refused by their signatures since the last call."""
+        refused, self._framing.refused = self._framing.refused, {}
+        return refused
 
     def decode(self, datagram: bytes) -> list[Request]:
         """Return the messages of a datagram. Answer an `UnknownCommand` with `Ack(t, False, command, known=False)`."""
@@ -373,7 +390,7 @@ class ServerCodec:
     def _read(self, message: Any) -> Request | None:
         if getattr(message, "target_system", 0) not in (0, self.profile.system):
             self.counters.wrong_target += 1
-            if isinstance(message, SETPOINTS):
+            if isinstance(message, SETPOINTS + CONTROLS):
                 reason = f"{message.get_type()} is for system {message.target_system}, not {self.profile.system}"
                 self._refusals.append(Refusal(Fault.TARGET, reason))
             return None
@@ -389,7 +406,7 @@ class ServerCodec:
                 return self._counted(attitude_target(message, self.profile))
             case dialect.MAVLink_set_position_target_local_ned_message():
                 return self._counted(position_target(message))
-            case dialect.MAVLink_command_long_message() | dialect.MAVLink_command_int_message():
+            case _ if isinstance(message, COMMANDS):
                 return self._command(message)
             case dialect.MAVLink_timesync_message() if message.tc1 == 0:
                 return TimesyncRequest(message.ts1)
@@ -398,6 +415,8 @@ class ServerCodec:
             case dialect.MAVLink_system_time_message():
                 return Hold(message.time_boot_ms / 1e3)
         self.counters.unsupported += 1
+        if isinstance(message, CONTROLS):
+            self._refusals.append(_unflown(message.get_type()))
         return None
 
     def _command(self, message: Any) -> Request | None:
@@ -406,6 +425,8 @@ class ServerCodec:
             return self._counted(_unclear(message) if yes_no is None else Arm(yes_no))
         if self.profile.race is not None and message.command == self.profile.race.reset_command:
             return self._counted(_unclear(message) if yes_no is None else Reset(yes_no))
+        if message.command <= dialect.MAV_CMD_DO_LAST:  # NAV, CONDITION and DO: it would move the vehicle
+            self._refusals.append(_unflown(_name(message.command)))
         return UnknownCommand(message.command)
 
     def _counted(self, command: Command | Refusal) -> Command | None:
@@ -414,6 +435,17 @@ class ServerCodec:
         self.counters.invalid += 1
         self._refusals.append(command)
         return None
+
+
+def _unflown(name: str) -> Refusal:
+    flown = " and ".join(setpoint.msgname for setpoint in SETPOINTS)
+    return Refusal(Fault.MESSAGE, f"{name} is not supported: the vehicle flies by {flown}")
+
+
+def _name(command: int) -> str:
+    """Return the name of a MAV_CMD, or its number."""
+    known = dialect.enums["MAV_CMD"].get(command)
+    return f"command {command}" if known is None else str(known.name)
 
 
 def _unclear(message: Any) -> Refusal:

@@ -107,6 +107,11 @@ class MavlinkClient:
         return f"{self.address[0]}:{self.address[1]}"
 
     @property
+    def refused(self) -> str:
+        """Remark on messages that were refused by their signatures; empty if none were."""
+        return f"; {self._codec.refused}" if self._codec.refused else ""
+
+    @property
     def knocking(self) -> Address | None:
         """Address that is contacted first, for a simulator that does not send first; else None."""
         return self._door if self.peer is None else None

@@ -8,7 +8,7 @@ PX4 user guide, "Offboard Mode".
 
 The handshake with a simulator, from its first message to an armed vehicle at GO, and the watch over its arming.
 
-wait_link -> calibrate -> wait_go -> arm -> launch; if the start of the race disarms, launch leads back to arm. With PX4,
+wait_link -> calibrate -> wait_go -> arm -> launch; if the start of a race disarms, launch leads back to arm. With PX4,
 arming is preceded by a stream of set-points and the mode OFFBOARD (`pilot.handshake`), and leaving that mode ends the flight.
 """
 
@@ -147,7 +147,7 @@ class OffboardEntry:
 
 REST_S = 1.0  # s at rest, to estimate the IMU biases
 ARM_RETRY_S = 0.5  # s between arming commands
-GO_MARGIN_S = 0.12  # s after a scheduled start: a command before GO is an unreported false start
+GO_MARGIN_S = 0.12  # s after a scheduled start: thrust before GO is an unreported false start
 UNANSWERED_S = 5.0  # s without an acknowledgement, after which the simulator is taken not to implement arming
 UNARMED_BEATS, UNARMED_S = 3, 0.3  # consecutive heartbeats and s that prove it disarmed: single ones may be stale
 ATTITUDE_WAIT_S = 1.0  # s to wait for the first ATTITUDE; the gyro alone suffices
@@ -290,7 +290,7 @@ class Handshake:
             return  # this peer has never reported armed, so disarmed has no meaning
         if restarted:
             self._armed = False
-            self._enter(Phase.ARM, t)  # the start of the race disarms: arm once more
+            self._enter(Phase.ARM, t)  # some builds disarm at the start of the race: arm once more
         elif lost and self.phase is Phase.LAUNCH:
             self._count_unarmed(t)
         else:

@@ -114,7 +114,8 @@ class UdpLink:
                 received.append(Farewell(self.t, f"no message for {waited_s:.0f} s"))
                 break
             if waited_s > self._timeout_s:
-                raise LinkError(f"no simulator in lock-step within {self._timeout_s:g} s on {self._client.where}")
+                where = f"on {self._client.where}{self._client.refused}"
+                raise LinkError(f"no simulator in lock-step within {self._timeout_s:g} s {where}")
         self._require_waiting({message.t for message in received if isinstance(message, Imu)})
         for message in received:
             if isinstance(message, Imu):

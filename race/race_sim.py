@@ -471,7 +471,8 @@ class Narrator:
         for rule in referee.violations.keys() - self._objected:
             violation = referee.violations[rule]
             self._objected.add(rule)
-            remark(f"VADR-TS-002 at {violation.t:.2f} s: {violation}")
+            source = "" if violation.lawful else "VADR-TS-002 "
+            remark(f"{source}at {violation.t:.2f} s: {violation}")
 
     def _finish(self, simulator: Simulator) -> None:
         race = simulator.referee.race

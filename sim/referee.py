@@ -49,12 +49,13 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Violated rule of the interface: time and reason of the first violation, and their number."""
+    """Violated rule of the interface, or a lawful message that is not flown as sent: time and reason of the first, and number."""
 
     rule: str
     t: float  # s, simulator clock
     reason: str
     count: int = 1
+    lawful: bool = False  # it breaks no rule, and never disqualifies
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.reason}"
@@ -91,13 +92,15 @@ class Referee:
         self.race.status = RunStatus.WAITING
         self.violations.clear()
 
-    def note(self, rule: str, t: float, reason: str) -> None:
+    def note(self, rule: str, t: float, reason: str, lawful: bool = False) -> None:
         """Count a violation of `rule` at time t, s; ignored once the run is over."""
         if self.race.over:
             return
         known = self.violations.get(rule)
-        self.violations[rule] = replace(known, count=known.count + 1) if known else Violation(rule, t, reason)
-        if self._strict:
+        self.violations[rule] = (
+            replace(known, count=known.count + 1) if known else Violation(rule, t, reason, lawful=lawful)
+        )
+        if self._strict and not lawful:
             self.race.status, self.race.cause = RunStatus.DISQUALIFIED, str(self.violations[rule])
 
     def abort(self, cause: str) -> None:

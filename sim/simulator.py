@@ -349,11 +349,11 @@ class Simulator:
                 self._arm(command.arm)
             case Reset():
                 self._reset(command.race)
-            case _ if self.clock.false_start(self.t):
+            case _ if self.clock.false_start(self.t, command):
                 self._plant.disarm()
                 self.referee.race.status, self.referee.race.cause = (
                     RunStatus.ABORTED,
-                    "false start: a command before GO",
+                    "false start: thrust before GO",
                 )
             case PositionTarget():
                 self._position.follow(command, self._plant.truth)

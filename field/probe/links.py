@@ -78,6 +78,11 @@ class RawLink(ABC):
         """The simulator's address, once known."""
         return self._peer.address
 
+    @property
+    def refused(self) -> str:
+        """Why messages were refused by their signatures, in one line; empty if none were."""
+        return self._framing.why_refused
+
     @abstractmethod
     def now(self) -> float:
         """Return the time of the local clock that stamps arrivals, s."""
@@ -168,7 +173,8 @@ def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -
     received, begin = ReceivedMessages(seconds), link.now()
     while link.peer is None:
         if link.now() - begin > wait_s:
-            raise LinkError(f"no MAVLink within {wait_s:g} s on {link.address}: is the simulator in a race?")
+            refused = link.refused or "is the simulator in a race?"
+            raise LinkError(f"no MAVLink within {wait_s:g} s on {link.address}: {refused}")
         link.poll(received)
     received.images.clear()
     begin = link.now()

@@ -50,7 +50,7 @@ class MspClient:
 
     peer: Address | None = None  # a serial line has no addresses
     knocking: Address | None = None
-    host = ""
+    host = refused = ""  # no host, no signatures
 
     def __init__(
         self,

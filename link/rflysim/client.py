@@ -22,7 +22,7 @@ from gate_racer.common.errors import say
 from gate_racer.link.messages import VideoFrame
 from gate_racer.link.rflysim.config import camera_of, load_sensors, looks_like_radians
 from gate_racer.link.rflysim.copter import CLEAR_COMMAND, encode_command
-from gate_racer.link.rflysim.desk import RequestSocket
+from gate_racer.link.rflysim.desk import RENEW_S, RequestSocket
 from gate_racer.link.rflysim.payloads import CloudLayout, image_file
 from gate_racer.link.rflysim.request import FLYABLE, REQUEST_PORT, RGB, SENSORS, MalformedError, SensorRequest
 from gate_racer.link.rflysim.stream import (
@@ -34,7 +34,7 @@ from gate_racer.link.rflysim.stream import (
     StreamHealth,
     Tell,
 )
-from gate_racer.link.sockets import ANYWHERE, Address, LinkError, drain, parse_address
+from gate_racer.link.sockets import Address, LinkError, drain, parse_address
 from gate_racer.vehicle.camera import Camera
 
 BUFFER_BYTES = 8 << 20  # bytes, the kernel's receive buffer: some frames of the largest sensors (chosen)
@@ -53,9 +53,9 @@ def to_stderr(line: str) -> None:
 class SensorSocket(RequestSocket):
     """One bound port and the request that starts its sensor."""
 
-    def __init__(self, sensor: SensorRequest, server: Address, tell: Tell = to_stderr, host: str = ANYWHERE):
+    def __init__(self, sensor: SensorRequest, server: Address, tell: Tell = to_stderr):
         """Bind the port. Raises LinkError when the port is in use or the server's name is unknown."""
-        super().__init__(server, sensor.port, host)
+        super().__init__(server, sensor.port)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         self._sensor, self._request = sensor, sensor.encode()
         # A server addressed by multicast answers from its own address.
@@ -70,13 +70,13 @@ class SensorSocket(RequestSocket):
         self.ask(time.monotonic())
 
     def ask(self, now: float) -> None:
-        """Request the sensor at intervals while it is silent or was changed; call often."""
+        """Request the sensor at short intervals while it is silent or was changed, else at long ones; call often."""
         patience_s = max(SILENCE_S, SILENT_FRAMES / max(self._sensor.rate_hz, 1))
         silent = now - self._received > patience_s
         if silent and self._silent_since is None:
             self._silent_since = now
             self._count_lapse()
-        if (silent or self._repeats) and now - self._requested >= ASK_S:
+        if now - self._requested >= (ASK_S if silent or self._repeats else RENEW_S):
             self._requested = now
             self._repeats = max(self._repeats - 1, 0)
             self._send(self._request)

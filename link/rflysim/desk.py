@@ -37,16 +37,16 @@ from gate_racer.link.rflysim.request import (
     decode_request,
 )
 from gate_racer.link.rflysim.stream import StreamHealth
-from gate_racer.link.sockets import ANYWHERE, Address, bind_udp, drain, reachable
+from gate_racer.link.sockets import ANYWHERE, Address, bind_udp, drain, listening_host, reachable
 
 
 class RequestSocket:
     """A bound socket, its server, and counters."""
 
-    def __init__(self, server: Address, port: int, host: str = ANYWHERE):
-        """Bind host:port. Raises LinkError when the port is in use or the server's name is unknown."""
-        self.server = reachable(server, host)
-        self.socket: socket.socket = bind_udp(host, port)
+    def __init__(self, server: Address, port: int):
+        """Bind the port, on loopback for a server there. Raises LinkError when it is in use or the server's name is unknown."""
+        self.server = reachable(server, ANYWHERE)
+        self.socket: socket.socket = bind_udp(listening_host(self.server), port)
         self.socket.setblocking(False)
         self.malformed = self.socket_errors = 0
 
@@ -212,6 +212,7 @@ def decode_state(datagram: bytes) -> GimbalState:
 STATE_GROUP = "224.0.0.10"  # RflySim3D and CopterSim multicast states and heartbeats
 HEARTBEAT_PORT = 20005  # UDP port of CopterSim's heartbeats
 ASK_S = 1.0  # s between requests to a CopterSim whose samples have stopped
+RENEW_S = 10.0  # s between requests for what arrives: a server need not send to another machine without end
 
 
 class GimbalClient(RequestSocket):
@@ -280,7 +281,7 @@ class HeartbeatReceiver(RequestSocket):
 
 
 class ImuReceiver(RequestSocket):
-    """IMU samples of one copter, requested until they arrive."""
+    """IMU samples of one copter, requested until they arrive, and again at intervals."""
 
     def __init__(self, host: str, rate_hz: int, copter: int = 1, ask_port: int | None = None, port: int | None = None):
         """Bind the port; by default ports follow the copter's number. Raises LinkError as `bind_udp` and `reachable`."""
@@ -302,7 +303,7 @@ class ImuReceiver(RequestSocket):
             self.health.saw(received)
             yield sample
         now = time.monotonic()
-        if now - max(self._received, self._requested) > ASK_S:
+        if now - max(self._received, self._requested) > ASK_S or now - self._requested > RENEW_S:
             self._requested = now
             self._send(self._request)
 
@@ -313,7 +314,7 @@ class ImuReceiver(RequestSocket):
 
 
 def _join(bound: socket.socket) -> None:
-    """Join the multicast group; a network without multicast still delivers unicast datagrams."""
+    """Join the multicast group; unicast datagrams are delivered without, as on loopback and in a network without multicast."""
     with contextlib.suppress(OSError):
         group = struct.pack("4s4s", socket.inet_aton(STATE_GROUP), socket.inet_aton(ANYWHERE))
         bound.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)

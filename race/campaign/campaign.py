@@ -159,6 +159,7 @@ Work = Callable[[Case, Any], Flown]  # (case, course) -> result
 FlightJob = tuple[Case, Any]
 LINE_S = 0.5  # s between updates of the progress line
 CONNECT_S = 10.0  # s, time limit for a scheduler to answer
+SCHEDULER = "dask scheduler --host 127.0.0.1 --dashboard-address 127.0.0.1:8787"  # Dask's own default is all interfaces
 
 
 def lost(course: Any, reason: str) -> Flown:
@@ -226,9 +227,7 @@ def on_cluster(work: Work, jobs: list[FlightJob], address: str) -> Iterator[tupl
     try:
         client = Client(address, timeout=CONNECT_S)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"--scheduler {address}: no scheduler answers ({error}); start one with: dask scheduler"
-        ) from None
+        raise UserError(f"--scheduler {address}: no scheduler answers ({error}); start one with: {SCHEDULER}") from None
     with client:
         # As results of their own tasks, courses are sent once, and recreated when the worker that has one is lost.
         courses = {

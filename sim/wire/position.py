@@ -21,6 +21,8 @@ KP_1_S, KV_1_S = 1.2, 3.0  # position and velocity gains (chosen)
 V_MAX_M_S = 6.0  # limit of the velocity set-point (chosen)
 TILT_MAX_RAD = math.radians(40)  # limit of the thrust's tilt (chosen)
 CLIMB_MAX_M_S2 = 10.0  # upper limit of the commanded upward acceleration
+FALL_MAX_M_S2 = 0.6 * GRAVITY  # limit downwards, which keeps some thrust that can be tilted
+LEAD_MAX_RAD = 0.5  # limit of the turned heading's lead over a vehicle that cannot follow, such as on its pad (chosen)
 
 
 class PositionControl:
@@ -43,16 +45,17 @@ class PositionControl:
 
     def follow(self, goal: PositionTarget, truth: Truth) -> None:
         """Accept a new target at the vehicle's current state."""
-        turned = self._goal is None or goal.yaw_rate is not None
+        turning = self._goal is not None and self._goal.yaw_rate is not None
+        turned = self._goal is None or (goal.yaw_rate is not None and not turning)
         in_body = goal.frame is TargetFrame.BODY
         yaw = to_euler(truth.q_wb)[2] if turned or in_body else 0.0
         if turned:
-            self._yaw = yaw
+            self._yaw, self._since = yaw, truth.t
         if self._turns and goal.yaw is not None:
             self._yaw = goal.yaw + (yaw if in_body else 0.0)
         if goal.frame is not TargetFrame.LOCAL:
             goal = _in_world(goal, truth.p_wb, matrix(from_euler(0.0, 0.0, yaw if in_body else 0.0)))
-        self._goal, self._since = goal, truth.t
+        self._goal = goal
 
     def target(self, truth: Truth) -> AttitudeTarget:
         """Return the attitude target for the current state. Only while `active`."""
@@ -66,16 +69,40 @@ class PositionControl:
             (0.0 if _pushed(*axis) else KV_1_S) * (slower * wish[k] - v[k]) + (axis[2] or 0.0) + drag * v[k]
             for k, axis in enumerate(zip(goal.p, goal.v, goal.a, strict=True))
         )
-        down = min(max(down, -CLIMB_MAX_M_S2), 0.6 * GRAVITY) - GRAVITY  # keeps some thrust that can be tilted
+        down = min(max(down, -CLIMB_MAX_M_S2), FALL_MAX_M_S2) - GRAVITY
         upright = min(1.0, -down * math.tan(TILT_MAX_RAD) / max(math.hypot(north, east), 1e-9))
         f = north * upright, east * upright, down
-        turned = goal.yaw_rate * (truth.t - self._since) if self._turns and goal.yaw_rate is not None else 0.0
-        yaw = self._yaw + turned
+        rate = goal.yaw_rate if self._turns else None
+        if rate is not None:
+            self._turn(rate, truth)
         size = -math.hypot(*f)
-        q = aligned((f[0] / size, f[1] / size, f[2] / size), (math.cos(yaw), math.sin(yaw), 0.0))
-        along_b = rotate(conjugate(truth.x[Q].tolist()), f)
+        q = aligned((f[0] / size, f[1] / size, f[2] / size), (math.cos(self._yaw), math.sin(self._yaw), 0.0))
+        q_bw = conjugate(truth.x[Q].tolist())
+        along_b = rotate(q_bw, f)
         throttle = self._vehicle.throttle.throttle(max(0.0, -along_b[2]))
-        return AttitudeTarget(tuple(q.tolist()), (0.0, 0.0, 0.0), throttle, by_rates=False)
+        return AttitudeTarget(tuple(q.tolist()), rotate(q_bw, (0.0, 0.0, rate or 0.0)), throttle, by_rates=False)
+
+    def _turn(self, rate: float, truth: Truth) -> None:
+        """Turn the heading by the rate (rad/s) since the last call; further set-points with a rate continue it."""
+        yaw = to_euler(truth.q_wb)[2]
+        lead = math.remainder(self._yaw + rate * (truth.t - self._since) - yaw, math.tau)
+        self._yaw, self._since = yaw + min(max(lead, -LEAD_MAX_RAD), LEAD_MAX_RAD), truth.t
+
+
+def alterations(goal: PositionTarget, turns: bool) -> dict[str, str]:
+    """Return the fields of a set-point that are not flown as sent, with the reason; `turns` as in `PositionControl`."""
+    reasons = {}
+    speed = math.hypot(*(v or 0.0 for v in goal.v))
+    if speed > V_MAX_M_S:
+        reasons["velocity"] = f"{speed:.1f} m/s is flown at {V_MAX_M_S:g} m/s, the limit"
+    north, east, down = (a or 0.0 for a in goal.a)
+    level = (GRAVITY - min(max(down, -CLIMB_MAX_M_S2), FALL_MAX_M_S2)) * math.tan(TILT_MAX_RAD)
+    if not -CLIMB_MAX_M_S2 <= down <= FALL_MAX_M_S2 or math.hypot(north, east) > level:
+        limits = f"{CLIMB_MAX_M_S2:g} m/s^2 up, {FALL_MAX_M_S2:.1f} down, {level:.1f} level with this climb"
+        reasons["acceleration"] = f"limited to {limits}"
+    if not turns and (goal.yaw is not None or goal.yaw_rate is not None):
+        reasons["yaw"] = "yaw and yaw rate of a position set-point are not followed in this profile"
+    return reasons
 
 
 def _wish(goal: float | None, feed: float | None, at: float) -> float:

@@ -30,7 +30,7 @@ from gate_racer.link.px4 import (
     custom_mode,
     text_packets,
 )
-from gate_racer.link.server import GroundStationServices
+from gate_racer.link.server import COMMANDS, SETPOINTS, GroundStationServices
 from gate_racer.sim.simulator import Simulator
 
 HOLD = 4, 3  # AUTO.LOITER, the mode after boot
@@ -49,8 +49,6 @@ ACCEPTED, REJECTED, DENIED = (
     dialect.MAV_RESULT_DENIED,
 )
 CRITICAL = dialect.MAV_SEVERITY_CRITICAL
-COMMANDS = dialect.MAVLink_command_long_message, dialect.MAVLink_command_int_message
-TARGETS = dialect.MAVLink_set_attitude_target_message, dialect.MAVLink_set_position_target_local_ned_message
 
 
 class Px4Services(GroundStationServices):
@@ -86,7 +84,7 @@ class Px4Services(GroundStationServices):
 
     def answers(self, message: Any) -> list[Any] | None:
         """Return the replies as `GroundStationServices`; set-points that are not followed are consumed."""
-        if isinstance(message, TARGETS):
+        if isinstance(message, SETPOINTS):
             return None if self._follows() else []
         if isinstance(message, dialect.MAVLink_set_mode_message):
             self._change_mode(message.base_mode, message.custom_mode >> 16 & 0xFF, message.custom_mode >> 24)

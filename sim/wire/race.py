@@ -1,7 +1,7 @@
 """Start procedure of a run, and the monitor of a client's compliance with VADR-TS-002.
 
 Start procedure of a run and its messages. Without a `RaceSchedule` in the profile arming is GO; with one there is a
-countdown, during which the real simulator sends its map, disarms, and disqualifies early commands.
+countdown, during which the real simulator sends its map, and disqualifies a client that commands thrust.
 
 Monitor of a client's compliance with VADR-TS-002 (4.4 and 5.2): rates of set-points and heartbeats on the simulator's
 clock, set-points while disarmed, and dropped messages. Violations are reported to the referee.
@@ -9,8 +9,10 @@ clock, set-points while disarmed, and dropped messages. Violations are reported 
 
 import math
 from collections import deque
+from collections.abc import Mapping
 
-from gate_racer.link.messages import MapGate, RaceStatus, TrackMap
+from gate_racer.link.mavlink import Unsigned
+from gate_racer.link.messages import AttitudeTarget, Command, MapGate, PositionTarget, RaceStatus, TrackMap
 from gate_racer.link.profile import Profile, RaceSchedule
 from gate_racer.link.server import Refusal
 from gate_racer.sim.referee import Referee, RunStatus
@@ -49,9 +51,11 @@ class RaceClock:
         """Cancel the schedule until the next message of a client."""
         self.go_t, self._map_due = None, False
 
-    def false_start(self, t: float) -> bool:
-        """Check whether a control command at t falls into the countdown and disqualifies."""
-        return self._race is not None and self._race.false_start and self._published(t) is not None and not self.gone(t)
+    def false_start(self, t: float, command: Command) -> bool:
+        """Check whether a command at t is for motion and falls into the countdown, which disqualifies; idling does not."""
+        moves = isinstance(command, PositionTarget) or (isinstance(command, AttitudeTarget) and command.throttle > 0)
+        counting = self._race is not None and self._race.false_start and self._published(t) is not None
+        return moves and counting and not self.gone(t)
 
     def gone(self, t: float) -> bool:
         """Check whether GO has passed at t."""
@@ -90,6 +94,7 @@ def _map_gate(number: int, gate: Gate, at_foot: bool) -> MapGate:
 
 COMMAND_RATE, HEARTBEAT_RATE = "command rate", "heartbeat rate"
 DISARMED, LINK_LOSS, DROPPED = "set-point while disarmed", "link loss", "dropped"
+ALTERED, REFUSED = "not flown as sent", "refused by its signature"
 BEATS = 10  # intervals over which the heartbeat rate is averaged (chosen)
 BEAT_SLACK_S = 0.1  # s, tolerance for jitter of the network and of the client's loop (chosen)
 UNAWARE_S = 0.5  # s, grace time after disarming, which a client learns by the heartbeat (chosen)
@@ -113,9 +118,12 @@ class Compliance:
         return t - self._received_t
 
     def heartbeat(self, t: float) -> None:
-        """Register a heartbeat received at t."""
+        """Register a heartbeat received at t. The rate counts from GO."""
         self._received_t, self._gap_reported = t, False
-        beats = self._beats
+        beats, race = self._beats, self._referee.race
+        if race.status is not RunStatus.RUNNING or race.go_t is None:
+            beats.clear()
+            return
         beats.append(t)
         took, may = t - beats[0], (len(beats) - 1) / self._least_hz + BEAT_SLACK_S
         if len(beats) > BEATS and took > may:
@@ -136,8 +144,18 @@ class Compliance:
             self._break(DISARMED, t, "it is ignored: arm first")
 
     def dropped(self, t: float, refusal: Refusal) -> None:
-        """Register a set-point or arm command that was dropped at t."""
+        """Register a control message that was dropped at t."""
         self._break(f"{DROPPED}: {refusal.fault}", t, refusal.reason)
+
+    def refused(self, t: float, reasons: Mapping[Unsigned, str]) -> None:
+        """Register datagrams that were refused by their signatures: anyone may have sent them."""
+        for kind, reason in reasons.items():
+            self._referee.note(f"{REFUSED}: {kind}", t, reason, lawful=True)
+
+    def altered(self, t: float, reasons: Mapping[str, str]) -> None:
+        """Register fields of a set-point that are flown otherwise than sent, which breaks no rule of the interface."""
+        for field, reason in reasons.items():
+            self._referee.note(f"{ALTERED}: {field}", t, reason, lawful=True)
 
     def link_lost(self, t: float) -> None:
         """Register that the failsafe has taken over at t."""

@@ -37,9 +37,15 @@ from gate_racer.sim.view.look import Look
 from gate_racer.sim.view.sensing import Gimbal, Sense, open_sense, surroundings
 from gate_racer.tracks.track import Track
 
+LEASE_S = 30.0  # s for which a request holds on a port that other machines reach (chosen)
+
 
 class RequestPort(ABC):
-    """Bound socket of a service that clients send requests to."""
+    """Bound socket of a service that clients send requests to.
+
+    A small request brings much data, and its sender can be forged: data go to the host of the sender only, and where others
+    than this machine can send, for `LEASE_S` after the last request.
+    """
 
     def __init__(self, own: Address, prefix: str = ""):
         """Bind `own`, and report with a prefix. Raises LinkError when the port is in use."""
@@ -66,6 +72,13 @@ class RequestPort(ABC):
                 self.malformed += 1
                 self._say("malformed", f"dropped a request from {sender[0]}: {error}; further ones are only counted")
 
+    def _expired(self, host: str, requested: float, now: float, what: str) -> bool:
+        """Check whether the lease of a host has ended, and report it. Times in s of any one clock."""
+        ended = not self.address[0].startswith("127.") and now - requested > LEASE_S
+        if ended:
+            self._say(f"lease {host}", f"{what} for {host} ends: no request from there for {LEASE_S:g} s")
+        return ended
+
     def _refuse(self, sender: Address, topic: str, why: str) -> None:
         """Count and report a request that cannot be served; each topic is reported separately."""
         self.refused += 1
@@ -86,14 +99,16 @@ MOST_SUBSCRIPTIONS = 8  # largest number of subscriptions (chosen)
 class _Subscription:
     rate_hz: int
     beat: RateDivider
+    requested: float  # s, time of the last request
     sent: int = 0
 
 
 class CopterSimImu(RequestPort):
-    """IMU service on its own socket. A subscription ends only when newer ones displace it: the protocol has no release."""
+    """IMU service on its own socket. The protocol has no release: newer subscriptions displace the oldest."""
 
-    def __init__(self, own: Address, profile: Profile):
-        """Bind `own`, the address for requests. Raises LinkError when the port is in use."""
+    def __init__(self, own: Address, profile: Profile, clock: Callable[[], float] = time.monotonic):
+        """Bind `own`, the address for requests. `clock`: s. Raises LinkError when the port is in use."""
+        self._clock = clock
         self._hz, self._epoch_s = profile.imu_hz, profile.video_epoch_s
         self._subscriptions = dict[Address, _Subscription]()  # by target address, most recent request last
         self._count = 0
@@ -102,6 +117,10 @@ class CopterSimImu(RequestPort):
     def serve(self, measured: Iterable[Imu]) -> None:
         """Process requests and send the samples of a tick. Their clock is that of the frames: s since the start of CopterSim."""
         self._process_requests()
+        now = self._clock()
+        for target, known in list(self._subscriptions.items()):
+            if self._expired(target[0], known.requested, now, "the IMU"):
+                del self._subscriptions[target]
         for imu in measured:
             self._count += 1
             self._send(imu)
@@ -116,13 +135,13 @@ class CopterSimImu(RequestPort):
 
     def _receive(self, datagram: bytes, sender: Address) -> None:
         request = decode_imu_request(datagram)
-        if (wrong := _fault(request)) is not None:
+        if (wrong := _fault(request, sender[0])) is not None:
             self._refuse(sender, wrong[0], ": ".join(wrong))
         else:
             self._grant(request, sender)
 
     def _grant(self, request: ImuRequest, sender: Address) -> None:
-        target = reply_host(request.address, sender[0]), request.port
+        target = sender[0], request.port
         known = self._subscriptions.pop(target, None)
         if known is None and len(self._subscriptions) == MOST_SUBSCRIPTIONS:
             self._subscriptions.pop(next(iter(self._subscriptions)))
@@ -130,17 +149,24 @@ class CopterSimImu(RequestPort):
             self._say(f"rate {request.rate_hz}", f"{request.rate_hz} Hz were requested, limited to {self._hz:g} Hz")
         if known is None or known.rate_hz != request.rate_hz:
             beat = RateDivider(min(request.rate_hz, self._hz), self._hz)
-            known = _Subscription(request.rate_hz, beat, known.sent if known is not None else 0)
+            known = _Subscription(request.rate_hz, beat, 0.0, known.sent if known is not None else 0)
+        known.requested = self._clock()
         self._subscriptions[target] = known
 
 
-def _fault(request: ImuRequest) -> tuple[str, str] | None:
-    """Return the invalid field of a request and its valid values; None if the request is valid."""
+def _fault(request: ImuRequest, sender: str) -> tuple[str, str] | None:
+    """Return the invalid field of a request by the host `sender`, and its valid values; None if the request is valid."""
+    if (host := reply_host(request.address, sender)) != sender:
+        return "address", _elsewhere(host, sender)
     if request.sensor_type != 0:
         return "sensor type", f"must be 0, the IMU, found {request.sensor_type}"
     if not request.rate_hz:
         return "rate", "must be at least 1 Hz, found 0"
     return None if request.port else ("port", "must be 1 to 65535, found 0")
+
+
+def _elsewhere(host: str, sender: str) -> str:
+    return f"must be 0.0.0.0 or that of the sender, {sender}, found {host}: data go to whoever requests them"
 
 
 def open_imu(own: Address, profile: Profile, chosen: bool) -> CopterSimImu | None:
@@ -172,6 +198,7 @@ class Sensor:
     beat: RateDivider
     client: Address
     target: Address
+    requested: float  # s, time of the last request of its client
     sent: int = 0
     ordered: SensorRequest = field(init=False)  # last command to a gimbal, or its initial request
 
@@ -220,7 +247,7 @@ class RflySimOutlet(RequestPort):
         Args:
             own: address for requests.
             epoch_s: the frames' clock at simulator time 0, s.
-            clock: returns s since 1970, for heartbeats.
+            clock: returns s since 1970, for heartbeats and leases.
 
         Raises:
             LinkError: the port for requests is in use.
@@ -236,6 +263,10 @@ class RflySimOutlet(RequestPort):
     def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
         """Process pending requests, then return the datagrams that are due."""
         self._process_requests()
+        now = self._clock()
+        for sensor in list(self._sensors.values()):
+            if self._expired(sensor.target[0], sensor.requested, now, f"sensor {sensor.request.seq_id}"):
+                self._drop(sensor)
         packets = [packet for sensor in self._sensors.values() for packet in sensor.datagrams(exposure, self._epoch_s)]
         return packets + (self._heartbeats(exposure) if self._beat(exposure.id) else [])
 
@@ -252,7 +283,10 @@ class RflySimOutlet(RequestPort):
             if decode_command(datagram) == CLEAR_COMMAND:
                 self._release(sender)
             return
-        request = decode_request(datagram)
+        request, now = decode_request(datagram), self._clock()
+        for sensor in self._sensors.values():
+            if sensor.client == sender:
+                sensor.requested = now
         try:
             self._make(request, sender)
         except (UserError, ValueError) as error:
@@ -263,10 +297,12 @@ class RflySimOutlet(RequestPort):
         if request.mask is not None:
             self._order(request)
             return
-        target = reply_host(request.send[1:5], sender[0]), request.port
+        if (host := reply_host(request.send[1:5], sender[0])) != sender[0]:
+            raise UserError(f"sensor {request.seq_id}: SendProtocol: its address {_elsewhere(host, sender[0])}")
+        target = host, request.port
         known = self._sensors.get(target) or self._moved(request, sender)
         if known is not None and (known.request, known.target) == (request, target):
-            known.client = sender
+            known.client, known.requested = sender, self._clock()
             return
         if known is None and len(self._sensors) == MOST_SENSORS:
             raise UserError(f"sensor {request.seq_id}: at most {MOST_SENSORS} sensors are possible")
@@ -276,7 +312,7 @@ class RflySimOutlet(RequestPort):
         self._warn_of_shared_id(request, target)
         beat = RateDivider(min(request.rate_hz or self._hz, self._hz), self._hz)
         sent = known.sent if known is not None else 0  # frame numbers continue, or the client would discard them as old
-        self._sensors[target] = Sensor(request, sense, beat, sender, target, sent)
+        self._sensors[target] = Sensor(request, sense, beat, sender, target, self._clock(), sent)
 
     def _require(self, request: SensorRequest) -> None:
         """Check that a request can be served. Raises UserError otherwise."""

@@ -11,6 +11,7 @@ from gate_racer.link.messages import (
     Heartbeat,
     Hold,
     Imu,
+    PositionTarget,
     SetPoint,
     TimesyncRequest,
     UnknownCommand,
@@ -18,6 +19,7 @@ from gate_racer.link.messages import (
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import Address
 from gate_racer.sim.simulator import Exposure, Simulator, Tick
+from gate_racer.sim.wire.position import alterations
 from gate_racer.sim.wire.px4 import Px4Services
 from gate_racer.sim.wire.race import Compliance
 
@@ -119,6 +121,7 @@ class Station:
                     self._command(t, message)
         for refusal in self._codec.refusals():
             self._compliance.dropped(t, refusal)
+        self._compliance.refused(t, self._codec.unsigned())
         answers = self._codec.replies()
         if messages or answers:
             self._speaker = (sender, now)
@@ -146,5 +149,7 @@ class Station:
             self._compliance.heartbeat(t)
         elif isinstance(command, SetPoint):
             self._compliance.setpoint(t, self.simulator.armed)
+            if isinstance(command, PositionTarget):
+                self._compliance.altered(t, alterations(command, self.simulator.profile.position_yaw))
         if self._recorder is not None and not isinstance(command, ClientHeartbeat):
             self._recorder.commanded(t, command)

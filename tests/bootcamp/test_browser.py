@@ -1,7 +1,9 @@
 """The live view: a page that asks nobody else, and images as they come, whoever reads them or not."""
 
 import socket
+import threading
 import urllib.request
+from contextlib import ExitStack
 
 import cv2
 import numpy as np
@@ -50,6 +52,38 @@ def test_images_come_as_they_are_shown_and_one_who_does_not_read_holds_nobody_up
             for step in range(300):
                 view.show(frame(200), step)
             assert part(stream).mean() == pytest.approx(200, abs=2)
+
+
+def closed(view):
+    """Whether it closes, which is given half a minute."""
+    closing = threading.Thread(target=view.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    return not closing.is_alive()
+
+
+def test_connections_that_have_asked_for_nothing_are_not_waited_for(monkeypatch):
+    monkeypatch.setattr("gate_racer.bootcamp.display.LINGER_S", 600.0)
+    view = BrowserView("127.0.0.1:0", "flight")
+    with ExitStack() as stack:
+        for said in [b"", b"GET /li"] * 2:
+            silent = stack.enter_context(socket.create_connection(("127.0.0.1", int(view.url.split(":")[2][:-1]))))
+            silent.sendall(said)
+        view.show(frame(50), 0)
+        assert closed(view)
+
+
+def test_clients_that_never_read_are_cut_off_at_the_end(monkeypatch):
+    monkeypatch.setattr("gate_racer.bootcamp.display.LINGER_S", 0.2)
+    view = BrowserView("127.0.0.1:0", "flight")
+    noise = np.random.default_rng(0).integers(0, 255, (720, 1280, 3), np.uint8)
+    with ExitStack() as stack:
+        for _ in range(3):
+            lazy = stack.enter_context(socket.create_connection(("127.0.0.1", int(view.url.split(":")[2][:-1]))))
+            lazy.sendall(b"GET /live HTTP/1.0\r\n\r\n")
+        for step in range(10):
+            view.show(noise, step)
+        assert closed(view)
 
 
 def test_an_address_that_is_taken_is_told_in_one_line(view):

@@ -29,6 +29,9 @@ ENDS = [
         "mine.py:5: MemoryError: Unable to allocate",
     ),
     ("raise KeyboardInterrupt", "mine.py: KeyboardInterrupt"),
+    ("class E(Exception):\n  def __str__(self): sys.exit(0)\nraise E", "mine.py:6: E"),
+    ("class E(Exception):\n  def __str__(self): raise self\nraise E", "mine.py:6: E"),
+    ("class E(Exception):\n  def __str__(self): return 5\nraise E", "mine.py:6: E"),
     ("raise ValueError('\\ud800' + 'x' * 10**7)", "mine.py:4: ValueError: ?xxx"),
 ]
 

@@ -128,7 +128,8 @@ def test_the_profile_that_is_written_says_what_the_real_builds_do(real_build):
     for told, true in ((found.rates, DCL.rates), (found.rates_rad_s, DCL.rates_rad_s)):
         assert told.sign == true.sign and told.gain == pytest.approx(true.gain, rel=0.03)
         assert told.growth_s == pytest.approx(true.growth_s, abs=0.015)
-    assert found.signs == DCL.signs and found.rates_rad_s_bit and found.race is not None and found.race.disarm_at_go
+    assert found.signs == DCL.signs and found.rates_rad_s_bit and found.race is not None
+    assert found.race.disarm_at_go == DCL.race.disarm_at_go and found.race.countdown_s == DCL.race.countdown_s
     assert found.imu_fresh_hz / found.imu_hz == pytest.approx(DCL.imu_fresh_hz / DCL.imu_hz, rel=0.1)
 
 

@@ -72,6 +72,24 @@ def test_a_simulator_off_real_time_keeps_its_own_stamps(speed):
     assert all(mapped == t for t, mapped in fly(StreamClock(LATENCY_S), 20, 0, speed=speed))
 
 
+@pytest.mark.parametrize("speed", [0.05, 0.25, 0.5, 0.7, 0.85, 1.0, 1.5, 2.0])
+@pytest.mark.parametrize("offset", [EPOCH_S, -60.0])
+def test_two_clocks_off_real_time_agree_within_the_latency(speed, offset):
+    clock = StreamClock(LATENCY_S)
+    errors = errors_s(fly(clock, 10 * speed, 0, offset, speed=speed))
+    settled = errors[round(1.5 * 30 * speed) + 1 :]
+    assert np.abs(settled).max() < LATENCY_S * max(abs(speed - 1), 0.15) + 0.006 and clock.jumps == 0
+
+
+@pytest.mark.parametrize(("before", "after"), [(1.0, 0.5), (0.5, 1.0), (0.5, 0.25)])
+def test_a_simulator_that_changes_its_pace_is_followed(before, after):
+    clock = StreamClock(LATENCY_S)
+    fly(clock, 4 * before, 0, EPOCH_S, speed=before)
+    now = 100.0 + 4 * before
+    errors = errors_s(fly(clock, 8 * after, 1, EPOCH_S, now, 5000 + now * (1 / before - 1 / after), after))
+    assert np.abs(errors[round(4 * 30 * after) :]).max() < LATENCY_S
+
+
 def test_a_jump_of_either_clock_is_counted_once_and_followed():
     clock = StreamClock(LATENCY_S)
     fly(clock, 2, 0, EPOCH_S)

@@ -41,7 +41,7 @@ def asked(server):
 @pytest.fixture
 def ear(server):
     told = []
-    opened = SensorSocket(about(), server.getsockname(), told.append, LOCAL)
+    opened = SensorSocket(about(), server.getsockname(), told.append)
     opened.told = told
     yield opened
     opened.socket.close()
@@ -52,6 +52,16 @@ def wait(ear, begin, seconds):
     for n in range(round(seconds / STEP_S) + 1):
         ear.ask(begin + n * STEP_S)
     return begin + seconds
+
+
+def test_it_listens_on_loopback_for_a_server_there_and_asks_again_at_long_intervals(ear, server):
+    assert ear.socket.getsockname()[0] == LOCAL
+    begin = time.monotonic()
+    asked(server)
+    for n in range(round(35.0 / STEP_S)):
+        ear.received(begin + n * STEP_S)
+        ear.ask(begin + n * STEP_S)
+    assert len(asked(server)) == 3
 
 
 def test_it_asks_until_it_is_answered_and_again_soon_after_a_silence(ear, server):

@@ -72,6 +72,7 @@ def test_contradictions_are_named(profile, messages, why):
     [
         (SPEC, []),
         (SPEC, rest(3)),
+        (SPEC, [replace(m, t=m.t - 0.9 * (k > 200)) if k % 2 else m for k, m in enumerate(filmed(rest(), 1.0))]),
         (SPEC, rest(noise=2.0)),
         (SPEC, rest(q=from_euler(0.4, 0.3, 1.0))),
         (SPEC, rest(q=from_euler(0.02, -0.05, 0.0)) + flipped((0.0, 0.05, 0.0))),

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link.messages import Arm
+from gate_racer.link.messages import UNASKED, Arm, PositionTarget
 from gate_racer.link.server import Fault
 from gate_racer.race.race_sim import Narrator
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.report import read_report, report, write_report
 from gate_racer.sim.wire.race import COMMAND_RATE, DISARMED, DROPPED, HEARTBEAT_RATE, LINK_LOSS
+from gate_racer.vehicle.rotation import to_euler
 from tests.sim.peer import DCL, HOVER, SPEC, Peer
 
 HZ = SPEC.physics_hz
@@ -105,7 +106,7 @@ def test_set_points_without_arming_are_told_of(peer):
 
 
 def test_a_client_disarmed_by_the_race_has_time_to_react(peer):
-    pilot = peer(DCL, beats=True)
+    pilot = peer(replace(DCL, race=replace(DCL.race, disarm_at_go=True)), beats=True)
     pilot.beat()
     pilot.say(Arm(True))
     pilot.ticks(DCL.race.lobby_s + DCL.race.countdown_s + 0.02)
@@ -116,7 +117,86 @@ def test_a_client_disarmed_by_the_race_has_time_to_react(peer):
     assert DISARMED in pilot.violations
 
 
+def packed(message):
+    return message.pack(dialect.MAVLink(None, srcSystem=255))
+
+
+def ordered(command):
+    return dialect.MAVLink_command_long_message(1, 1, command, 0, *[0.0] * 7)
+
+
+UNFLOWN = {
+    "SET_ACTUATOR_CONTROL_TARGET": dialect.MAVLink_set_actuator_control_target_message(0, 0, 1, 1, [0.5] * 8),
+    "MANUAL_CONTROL": dialect.MAVLink_manual_control_message(1, 0, 0, 500, 0, 0),
+    "RC_CHANNELS_OVERRIDE": dialect.MAVLink_rc_channels_override_message(1, 1, *[1500] * 8),
+    "SET_POSITION_TARGET_GLOBAL_INT": dialect.MAVLink_set_position_target_global_int_message(
+        0, 1, 1, 5, 0, 0, 0, *[0.0] * 9
+    ),
+    "MAV_CMD_NAV_TAKEOFF": ordered(dialect.MAV_CMD_NAV_TAKEOFF),
+    "MAV_CMD_DO_SET_ACTUATOR": ordered(dialect.MAV_CMD_DO_SET_ACTUATOR),
+    "MAV_CMD_CONDITION_YAW": ordered(dialect.MAV_CMD_CONDITION_YAW),
+}
+
+
+@pytest.mark.parametrize("name", UNFLOWN)
+@pytest.mark.parametrize("profile", [SPEC, DCL], ids=["spec", "dcl"])
+def test_a_control_message_that_is_not_flown_is_named_once_and_counted(peer, profile, name, capsys):
+    pilot, narrate = peer(profile, beats=True), Narrator(None)
+    for _ in range(20):
+        pilot.bytes(packed(UNFLOWN[name]))
+        pilot.ticks(1 / HZ)
+        narrate(pilot.simulator, 0.0)
+    assert pilot.violations == {f"{DROPPED}: {Fault.MESSAGE}": 20}
+    (said,) = capsys.readouterr().err.splitlines()
+    assert name in said and "SET_ATTITUDE_TARGET" in said
+
+
+@pytest.mark.parametrize("command", [dialect.MAV_CMD_SET_MESSAGE_INTERVAL, dialect.MAV_CMD_REQUEST_MESSAGE, 31010])
+def test_a_command_that_moves_nothing_is_answered_and_not_judged(peer, command):
+    pilot = peer(DCL)
+    assert pilot.bytes(packed(ordered(command))) and not pilot.violations
+
+
+LIMITED = {
+    "velocity": (PositionTarget(UNASKED, (-12.0, 0.0, -1.0)), SPEC, "12.0 m/s is flown at 6 m/s"),
+    "acceleration": (PositionTarget(UNASKED, UNASKED, a=(20.0, 0.0, 0.0)), SPEC, "limited"),
+    "yaw": (PositionTarget((0.0, 0.0, -3.0), UNASKED, yaw_rate=0.5), DCL, "not followed"),
+}
+
+
+@pytest.mark.parametrize("field", LIMITED)
+def test_what_is_flown_otherwise_than_sent_is_told_and_never_disqualifies(peer, field, capsys):
+    command, profile, reason = LIMITED[field]
+    pilot, narrate = armed(peer(profile, beats=True, strict=True)), Narrator(None)
+    for _ in range(3):
+        pilot.say(command)
+    narrate(pilot.simulator, 0.0)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert reason in said and "VADR" not in said and not pilot.race.over
+    assert pilot.violations == {f"not flown as sent: {field}": 3}
+
+
+@pytest.mark.parametrize(
+    "command", [PositionTarget(UNASKED, (6.0, 0.0, 0.0)), PositionTarget((99.0, 0.0, -3.0), UNASKED)]
+)
+def test_a_set_point_within_the_limits_is_flown_without_a_word(peer, command):
+    pilot = armed(peer(beats=True))
+    pilot.say(command)
+    assert not pilot.violations
+
+
+def test_heartbeats_are_judged_from_go_on(peer):
+    pilot = peer()
+    for _ in range(12):  # as MAVSDK's own, 1 Hz
+        pilot.beat()
+        pilot.ticks(1.0)
+    armed(pilot)
+    beating(pilot, 0.5, 6.0)
+    assert not pilot.violations
+
+
 DROPS = {
+    Fault.MESSAGE: [packed(message) for message in UNFLOWN.values()],
     Fault.MASK: [attitude(8), attitude(128 | 64 | 7), position(mask=4095), position(mask=4096), position(mask=512)],
     Fault.FRAME: [position(frame=0), position(frame=4), position(frame=20), position(frame=255)],
     Fault.NOT_FINITE: [attitude(thrust=math.nan), attitude(0, q=(math.inf, 0, 0, 0)), position(x=math.nan)],
@@ -252,3 +332,31 @@ def test_no_bytes_make_the_sheet_grow_without_bound(peer):
             attitude(int(rng.integers(256)), q=tuple(rng.choice([0.0, np.nan, 1.0], 4)), system=int(rng.integers(3)))
         )
     assert len(pilot.violations) <= len(Fault) + 4
+
+
+@pytest.mark.parametrize("every", [0, 12, 6, 1], ids=["once", "10 Hz", "20 Hz", "120 Hz"])
+@pytest.mark.parametrize("rate", [0.5, -2.0])
+def test_a_yaw_rate_turns_the_vehicle_however_often_it_is_sent(peer, rate, every):
+    """4.3: SET_POSITION_TARGET_LOCAL_NED with a yaw rate for 4 s, from a hover."""
+    pilot = armed(peer(beats=True))
+    pilot.say(PositionTarget((0.0, 0.0, -3.0), UNASKED))
+    pilot.ticks(2.0)
+    turned, last = 0.0, to_euler(pilot.simulator.truth.q_wb)[2]
+    for tick in range(round(4 * HZ)):
+        if not tick or (every and not tick % every):
+            pilot.say(PositionTarget((0.0, 0.0, -3.0), UNASKED, yaw_rate=rate))
+        pilot.ticks(1 / HZ)
+        yaw = to_euler(pilot.simulator.truth.q_wb)[2]
+        turned, last = turned + math.remainder(yaw - last, math.tau), yaw
+    assert turned == pytest.approx(4 * rate, rel=0.03)
+
+
+def test_a_yaw_rate_on_the_pad_does_not_wind_up(peer):
+    pilot = armed(peer(beats=True))
+    begin = to_euler(pilot.simulator.truth.q_wb)[2]
+    for _ in range(200):
+        pilot.say(PositionTarget(UNASKED, (0.0, 0.0, 1.0), yaw_rate=1.0))
+        pilot.ticks(1 / HZ)
+    pilot.say(PositionTarget((0.0, 0.0, -3.0), UNASKED))
+    pilot.ticks(3.0)
+    assert abs(math.remainder(to_euler(pilot.simulator.truth.q_wb)[2] - begin, math.tau)) < 0.6

@@ -4,6 +4,7 @@ import random
 import struct
 import subprocess
 import time
+from contextlib import closing
 
 import pytest
 
@@ -11,7 +12,7 @@ from gate_racer.link.messages import Imu
 from gate_racer.link.profile import load_profile
 from gate_racer.link.rflysim.copter import ImuRequest, decode_imu, imu_port
 from gate_racer.link.rflysim.desk import ImuReceiver
-from gate_racer.link.sockets import LinkError, bind_udp
+from gate_racer.link.sockets import LinkError, bind_udp, drain
 from gate_racer.sim.wire.rflysim import MOST_SUBSCRIPTIONS, CopterSimImu, open_imu
 from tests.conftest import ROOT
 from tests.processes import command, free_port
@@ -94,12 +95,29 @@ def test_no_request_whatever_stops_the_simulator(service, capfd):
         tick(service, 1)
         assert service.malformed >= 5 and service.malformed + service.refused == len(bad)
         for k in range(2 * MOST_SUBSCRIPTIONS):
-            client.sendto(ImuRequest(120, 40_000 + k, (127, 0, 0, 2)).encode(), service.address)
+            client.sendto(ImuRequest(120, 40_000 + k, (127, 0, 0, 1)).encode(), service.address)
         client.sendto(ImuRequest(120, port, (0, 0, 0, 0)).encode(), service.address)
         tick(service, 2)
         assert decode_imu(client.recv(100)).number == 1, "newer askers take the place of older ones"
     told = capfd.readouterr().err
     assert "rate: must be at least 1 Hz" in told and "port: must be 1 to 65535" in told and told.count("\n") < 40
+
+
+@pytest.mark.parametrize(
+    ("host", "repeat_s", "last"), [((0, 0, 0, 0), 0, 0), ((0, 0, 0, 0), 10, 1), ((127, 0, 0, 3), 1, 0)]
+)
+def test_samples_go_to_the_host_that_asks_and_while_it_asks(host, repeat_s, last):
+    now = [0.0]
+    with closing(CopterSimImu(("0.0.0.0", 0), PX4, lambda: now[0])) as service, bind_udp(LOCAL_HOST, 0) as client:
+        client.setblocking(False)
+        counts = []
+        for second in range(60):
+            if second == 0 or (repeat_s and second % repeat_s == 0):
+                client.sendto(ImuRequest(120, client.getsockname()[1], host).encode(), (LOCAL_HOST, service.address[1]))
+            now[0] = float(second)
+            tick(service, second + 1)
+            counts.append(len(list(drain(client, 0.0, lambda: None))))
+    assert counts[-1] == last and counts[0] == (host[0] == 0)
 
 
 def test_the_usual_port_of_another_program_is_told_of_and_a_chosen_one_refused(capfd):

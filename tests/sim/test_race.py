@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from gate_racer.link.messages import (
+    UNASKED,
     Ack,
     Arm,
     Collision,
     Odometry,
+    PositionTarget,
     RaceStatus,
     Reset,
     Struck,
@@ -47,8 +49,20 @@ def test_a_race_is_scheduled_told_and_started(peer):
     assert pilot.simulator.referee.race.status is RunStatus.RUNNING
 
 
-def test_the_start_of_the_race_disarms(peer):
+def test_a_vehicle_armed_before_the_countdown_stays_armed_through_go(peer):
     pilot = peer()
+    pilot.say(Arm(True))
+    pilot.until_go()
+    assert pilot.simulator.armed and pilot.race.status is RunStatus.RUNNING
+
+
+def test_the_first_status_with_a_start_comes_three_seconds_before_go(peer):
+    left = [status.start - status.t for status in of(RaceStatus, peer().until_go()) if status.start is not None]
+    assert 3.0 - 1 / DCL.race.status_hz < left[0] <= 3.0
+
+
+def test_the_start_of_the_race_disarms_in_a_build_that_does_so(peer):
+    pilot = peer(replace(DCL, race=replace(DCL.race, disarm_at_go=True)))
     pilot.say(Arm(True))
     pilot.ticks(0.1)
     assert pilot.simulator.armed
@@ -59,11 +73,39 @@ def test_the_start_of_the_race_disarms(peer):
     assert pilot.simulator.armed and pilot.simulator.referee.race.status is RunStatus.RUNNING
 
 
-def test_a_command_in_the_countdown_is_a_false_start_that_no_message_tells(peer):
+IDLE = replace(HOVER, throttle=0.0)
+
+
+@pytest.mark.parametrize(
+    "idle", [IDLE, replace(IDLE, by_rates=False), replace(IDLE, keep_throttle=True)], ids=["rates", "attitude", "kept"]
+)
+def test_a_client_may_hold_without_thrust_until_go_and_then_fly(peer, idle):
+    pilot = peer(beats=True, strict=True)
+    pilot.beat()
+    pilot.say(Arm(True))
+    for _ in range(round(50 * (DCL.race.lobby_s + DCL.race.countdown_s))):
+        pilot.say(idle)
+        pilot.ticks(0.025)
+    for _ in range(50):
+        pilot.say(replace(HOVER, throttle=0.4))
+        pilot.ticks(0.025)
+    assert pilot.race.status is RunStatus.RUNNING and not pilot.simulator.landed and not pilot.violations
+
+
+MOTION = [
+    HOVER,
+    replace(HOVER, by_rates=False),
+    PositionTarget(UNASKED, (0.0, 0.0, -1.0)),
+    replace(HOVER, throttle=0.01),
+]
+
+
+@pytest.mark.parametrize("command", MOTION, ids=["rates", "attitude", "velocity", "little"])
+def test_thrust_in_the_countdown_is_a_false_start_that_no_message_tells(peer, command):
     pilot = peer()
     pilot.beat()
     pilot.ticks(DCL.race.lobby_s + 0.5)
-    pilot.say(HOVER)
+    pilot.say(command)
     received = pilot.ticks(1.0)
     assert pilot.simulator.referee.race.cause.startswith("false start")
     assert of(RaceStatus, received)[-1].start is not None

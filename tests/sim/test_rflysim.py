@@ -4,6 +4,7 @@ import json
 import math
 import random
 import struct
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -122,6 +123,35 @@ def test_a_sensor_that_moves_to_another_port_leaves_the_old_one(outlet, vq1):
             client.sendto(asked.encode(), outlet.address)
             targets += [target[1] for _, target in outlet.datagrams(at(vq1, number=n))]
     assert targets == [about.port, moved.port]
+
+
+def test_a_request_brings_nothing_to_a_host_that_did_not_ask(vq1, capfd):
+    """One datagram of 144 bytes in the name of the client, with another host as the receiver of the frames."""
+    opened = RflySimOutlet(vq1, load_look("race"), 0, 30.0, ("0.0.0.0", 0))
+    about = request(5, other=(50.0,))
+    about = replace(about, send=(about.send[0], 127, 0, 0, 3, *about.send[5:]))
+    with closing(opened), bind_udp("127.0.0.2", 0) as client:
+        client.sendto(about.encode(), (LOCAL_HOST, opened.address[1]))
+        assert [opened.datagrams(at(vq1, number=n)) for n in range(1, 60)] == [[]] * 59 and opened.refused == 1
+    assert "found 127.0.0.3: data go to whoever requests them" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("bound", "repeat_s", "ends"), [("0.0.0.0", 0, True), ("0.0.0.0", 10, False), (LOCAL_HOST, 0, False)]
+)
+def test_frames_for_a_port_open_to_others_end_unless_requests_go_on(vq1, bound, repeat_s, ends, capfd):
+    now = [1e9]
+    opened = RflySimOutlet(vq1, load_look("race"), 0, 30.0, (bound, 0), clock=lambda: now[0])
+    about = request(5, 7, other=(50.0,))
+    with closing(opened), bind_udp(LOCAL_HOST, 0) as client:
+        counts = []
+        for second in range(60):
+            if second == 0 or (repeat_s and second % repeat_s == 0):
+                client.sendto(about.encode(), (LOCAL_HOST, opened.address[1]))
+            now[0] = 1e9 + second
+            counts.append(len(opened.datagrams(at(vq1, t=float(second), number=1))))
+    assert counts[:30] == [1] * 30 and counts[-1] == (0 if ends else 1)
+    assert ("sensor 7 for 127.0.0.1 ends" in capfd.readouterr().err) == ends
 
 
 def test_heartbeats_tell_when_the_simulation_began(vq1):

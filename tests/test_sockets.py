@@ -1,0 +1,91 @@
+"""What our pages and messages say to start listens on loopback, by the sockets that the system lists."""
+
+import contextlib
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gate_racer.race.campaign.campaign import SCHEDULER
+from tests.conftest import ROOT
+from tests.processes import command, free_port
+
+PROC = Path("/proc/net")
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("tools/**/*.md")]
+DASK = {span for page in PAGES for span in re.findall(r"`(dask [^`]+)`", page.read_text(encoding="utf-8"))} | {
+    SCHEDULER
+}
+LISTENING = {"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"}  # states of bound sockets (net/tcp_states.h)
+
+pytestmark = pytest.mark.skipif(not PROC.exists(), reason="sockets are listed by Linux only")
+
+
+def family(pid: int) -> set[int]:
+    """A process and all below it."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return {pid}.union(*(family(int(child)) for task in tasks for child in task.read_text().split()))
+
+
+def bound(pid: int) -> set[tuple[str, int]]:
+    """Address and port of every socket on which a process or its children receive from others."""
+    files = [link for one in family(pid) for link in Path(f"/proc/{one}/fd").iterdir()]
+    inodes = set()
+    for file in files:
+        with contextlib.suppress(OSError):
+            inodes.add(str(file.readlink()).removeprefix("socket:[").rstrip("]"))
+    found = set()
+    for kind, state in LISTENING.items():
+        for line in (PROC / kind).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == state and fields[9] in inodes:
+                host, port = fields[1].split(":")
+                v4 = socket.inet_ntoa(bytes.fromhex(host)[::-1]) if len(host) == 8 else host
+                found.add((v4, int(port, 16)))
+    return found
+
+
+def opened(words: list[str], least: int) -> set[tuple[str, int]]:
+    """The sockets of a program, once there are as many as expected."""
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as program:
+        try:
+            until = time.monotonic() + 60
+            while time.monotonic() < until and program.poll() is None:
+                with contextlib.suppress(OSError):
+                    if len(sockets := bound(program.pid)) >= least:
+                        return sockets
+                time.sleep(0.2)
+        finally:
+            program.terminate()
+            program.wait(30)
+    raise AssertionError(f"{shlex.join(words)}: too few sockets")
+
+
+def test_every_dask_command_that_we_print_listens_on_loopback_only():
+    pytest.importorskip("distributed")
+    ports = {"8786": str(free_port()), "8787": str(free_port())}
+    scheduler, worker = sorted(DASK, key=lambda line: "worker" in line)
+    lines = [re.sub("8786|8787", lambda port: ports[port[0]], line) for line in (scheduler, worker)]
+    start, serve = (
+        [sys.executable, "-m", *shlex.split(line.replace("--nworkers=-1", "--nworkers=1"))] for line in lines
+    )
+    begin = [*start, "--port", ports["8786"]]
+    with subprocess.Popen(begin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        try:
+            found = opened(serve, least=3)
+            found |= bound(running.pid)
+        finally:
+            running.terminate()
+            running.wait(30)
+    assert len(found) >= 5 and {host for host, _ in found} == {"127.0.0.1"}, found
+
+
+@pytest.mark.parametrize("vision", [[], ["--vision-protocol", "rflysim://127.0.0.1:0?imu=0"]], ids=["vadr", "rflysim"])
+def test_the_simulator_listens_on_loopback_only(vision):
+    words = command("gate_racer.race.race_sim", "--track", "vq1", "--lockstep", "--bind", "127.0.0.1:0", *vision)
+    found = opened(words, least=3 if vision else 1)
+    assert {host for host, _ in found} == {"127.0.0.1"}, found
