@@ -58,11 +58,6 @@ class DrawnGate:
         """Inner flank of a face's outline over its nominal opening."""
         return 1 - self.outline_width_ratio
 
-    @property
-    def flank_ratio(self) -> float:
-        """Outer flank of a face's outline over its nominal opening."""
-        return 1 + self.outline_width_ratio
-
     def silhouette_ratio_of(self, frame_ratio: float) -> float:
         """Return silhouette over hole for gates with another frame over opening."""
         return self.outline_ratio * frame_ratio

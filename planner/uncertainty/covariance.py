@@ -41,7 +41,7 @@ from gate_racer.tracks.gate import Gate, sigma_across
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import LEAST_SIDE_PX, Camera
 from gate_racer.vehicle.dynamics import GRAVITY, layout
-from gate_racer.vehicle.rotation import Array, matrix
+from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.uncertainty import Doubt
 from gate_racer.vehicle.vehicle import ImuParameters, Vehicle
 
@@ -131,13 +131,6 @@ def cross(a: Array) -> Array:
     x, y, z = np.moveaxis(np.asarray(a, float), -1, 0)
     o = np.zeros_like(x)
     return np.stack([np.stack(row, -1) for row in ((o, -z, y), (z, o, -x), (-y, x, o))], -2)
-
-
-def exp_matrix(phi: Array) -> Array:
-    """Return the rotation matrix (3, 3) of a rotation vector (3,), rad."""
-    angle = float(np.linalg.norm(phi))
-    half = 0.5 * np.sinc(angle / (2 * np.pi)) * phi  # sin(angle / 2) / angle * phi
-    return matrix([np.cos(angle / 2), *half])
 
 
 def transitions(motion: Motion) -> Array:

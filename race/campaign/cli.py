@@ -2,7 +2,6 @@
 
 import argparse
 import hashlib
-import json
 import os
 import re
 import sys
@@ -132,11 +131,6 @@ def fly(arguments: argparse.Namespace, tracks: list[str]) -> tuple[Store, list[R
         raise
     by_id = {row.case.id: row for row in store.rows()}
     return store, [by_id[name] for name in requested]
-
-
-def write_cases(path: Path, rows: list[Row]) -> None:
-    """Write every case with its outcome as JSON."""
-    write_file(path, json.dumps([asdict(row.case) | asdict(row.outcome) for row in rows], indent=2))
 
 
 def write(store: Store, json_file: Path | None) -> None:

@@ -94,23 +94,6 @@ def compare(a: list[Row], b: list[Row]) -> tuple[tuple[str, ...], list[Differenc
     return varied, _holm(found)
 
 
-def against_first(rows: list[Row], figures: tuple[str, ...]) -> tuple[tuple[str, ...], list[Difference]] | None:
-    """Compare every configuration of a campaign with the first on its course, in these figures; None if there is only one."""
-    courses: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Row]]] = {}
-    for row in rows:
-        c = row.case
-        of_course = courses.setdefault((c.track, c.vehicle, c.laps), {})
-        of_course.setdefault(tuple(getattr(c, name) for name in TREATMENTS[2:]), []).append(row)
-    varied, found = TREATMENTS[2:], list[Difference]()
-    for of_course in courses.values():
-        (first, a), *others = of_course.items()
-        for name, b in others:
-            for course, pairs in _paired_up(a, b, varied):
-                label = f"{course}: {'/'.join(filter(None, first))} to {'/'.join(filter(None, name))}"
-                found += [d for d in _cell(label, pairs) if d.figure in figures]
-    return (varied, _holm(found)) if found else None
-
-
 def _paired_up(a: list[Row], b: list[Row], varied: tuple[str, ...]) -> list[tuple[str, list[tuple[Outcome, Outcome]]]]:
     """Return pairs of outcomes of the same case in both campaigns, by cell; cases that could not be flown are left out."""
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from gate_racer.sim.physics import lanes, swift
-from gate_racer.sim.physics.battery import voltage
 from gate_racer.sim.physics.contact import Colliders, collide
 from gate_racer.sim.physics.flight_controller import steady_speed
 from gate_racer.sim.physics.jit import boxed, inlined, njit, record
@@ -113,11 +112,6 @@ class SwiftPlant(Plant):
     def motor_speeds(self) -> Array:
         """Motor speeds (4,), rad/s."""
         return self.x[swift.OMEGA].copy()
-
-    @property
-    def battery_v(self) -> float:
-        """Current voltage of the pack, V."""
-        return float(voltage(self.x[swift.BATTERY], self._par.battery))
 
     def _at_rest(self) -> Array:
         return swift.at_rest(self._par)

@@ -7,7 +7,7 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.race.campaign.case import Case, Outcome
-from gate_racer.race.campaign.compare import against_first, compare, table
+from gate_racer.race.campaign.compare import compare, table
 from gate_racer.race.campaign.report import lost_s
 from gate_racer.race.campaign.store import Row
 from gate_racer.race.campaign.tables import cell, cells, markdown, published
@@ -121,13 +121,6 @@ def test_intended_differences_are_named():
     )
 
 
-def test_configurations_of_one_campaign_are_compared_with_the_first():
-    rows = jittered(8) + jittered(8, 0.5, controller="mpcc", seed=3)
-    _, (d,) = against_first(rows, ("race time s",))
-    assert d.verdict == "B is worse" and "tracking/drift/as_believed to projected/mpcc/drift/as_believed" in d.cell
-    assert against_first(jittered(3), ("race time s",)) is None
-
-
 # Worlds
 
 
@@ -175,8 +168,6 @@ def test_plans_and_residuals_are_rows_of_their_own_in_tables_and_comparisons():
     assert "| tracking, state drift |" in text and "| tracking, state drift, plan reserve=1, residual r-1234 |" in text
     varied, found = compare(usual, fast)
     assert varied == ("plan", "residual") and found[1].verdict == "B is better"
-    _, found = against_first(usual + fast, ("race time s",))
-    assert [d.verdict for d in found] == ["B is better"] and "reserve=1" in found[0].cell
     assert len(costs(usual + fast)) == 2 and "plan reserve=1" in worlds_markdown(costs(fast))
     ids = {r.case.id for r in usual + fast}
     assert len(ids) == 16 and {i.count("seed") for i in ids} == {1}

@@ -31,7 +31,6 @@ from gate_racer.planner.uncertainty.covariance import (
     V,
     carried,
     estimate_doubt,
-    exp_matrix,
     growth,
     in_view,
     recognised,
@@ -46,11 +45,17 @@ from gate_racer.planner.uncertainty.tracking import transitions as loop_transiti
 from gate_racer.tracks.gate import CLEAR_M
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import exp, matrix
 from gate_racer.vehicle.uncertainty import Doubt
 from tests.planner.test_planner import SOLVED, gate, straight
 
 ONE = PlanOptions(guesses=1)
 DOUBT, LOOP_ALONE = Doubt(), Response(line_m=0.0)
+
+
+def exp_matrix(phi):
+    """The rotation matrix of a rotation vector (3,), rad."""
+    return matrix(exp(phi))
 
 
 @pytest.fixture(scope="module")
