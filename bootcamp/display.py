@@ -1,8 +1,6 @@
 """Display of the camera image with detections and a pane of information: as a film, in a window or in a browser.
 
 Live view in a browser: one page, and images as a stream of JPEG (multipart/x-mixed-replace), shown without a script.
-
-Display of the camera image with detections and a pane of information: as a film, in a window or in a browser.
 """
 
 import contextlib

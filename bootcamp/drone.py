@@ -1,8 +1,6 @@
 """Drone of the bootcamp: a body controlled by four commands, one step at a time.
 
 Bodies that fly to a goal: the race simulator's vehicle, or a point at constant speed, both as `FlyingBody`.
-
-Drone of the bootcamp: a body controlled by four commands, one step at a time.
 """
 
 import math

@@ -4,8 +4,6 @@ Time management of the error-state filter: its state at the last exposure, and t
 
 An image moves the state along them to its own exposure and corrects it there; the present is then integrated again. Without
 images the state stays `BEHIND_S` behind the present, so that each IMU sample costs the same.
-
-Estimator by the error-state filter: IMU, gate corners and, where sent, attitude and position.
 """
 
 from collections import deque

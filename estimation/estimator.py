@@ -5,8 +5,6 @@ Health of an estimator: counts of rejected measurements, and the normalised inno
 NIS = r' S^-1 r / M of the gates used has mean 1 in a consistent filter. While images show only gates that cannot be associated,
 the covariance is inflated, and with it the association gate, until one of them fits: so a diverged filter recovers.
 
-Interfaces of the estimators: timed measurements in, possibly late; the state of the vehicle out.
-
 An image is used in two phases: `predict` returns the state at the exposure, by which detections are associated with gates, and
 `correct` applies the gates found. `DriftEstimator` (Swift's: odometry minus its drift) and `ErrorStateEstimator` (one filter
 for all states) implement both; `LandmarkEstimator` needs no map and builds one.

@@ -2,8 +2,6 @@
 
 Position of an opening relative to the vehicle, from its known size by IPPE, with covariance including calibration errors.
 
-Localisation among gates without a map: Swift's drift filter, with the gates as unknowns beside the drift.
-
 The attitude comes from gyro and ATTITUDE and is accurate to a few milliradians; given it, localisation and mapping are linear. A
 gate observed at z_w = R_wb (p_bc + R_bc p_cg) from odometry position p with drift d stands at m with
 

@@ -1,7 +1,5 @@
 """Localisation by an image: predict to the exposure, associate, correct, and relocate displaced gates.
 
-Localisation by an image: predict to the exposure, associate detections with gates, correct the estimate.
-
 Detection of gates displaced far from their place on the map: a sequential likelihood-ratio test per gate (Wald 1945).
 
 Each image with an opening that would be gate i, displaced by d_i, measures d_i = p_wb - p_fix with covariance C_i; of images that

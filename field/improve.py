@@ -4,8 +4,6 @@ Earlier runs of a course, and explorations: plan, time, margins and camera from 
 
 Estimates of vehicle, camera and gates from runs of a course, and the significant changes of each.
 
-`run-mpc --improve`: estimate vehicle, map and reserve from the last runs of a course, and change them for the next.
-
 The vehicle's thrust and drag are fitted to the runs; its camera is the mean of the filter's calibrations, with which the next
 flight starts; a gate is moved to where the runs saw it; all only where the change is significant, and with the last
 exploration of the course (`run-mpc --explore`) in addition to the runs. The reserve is bisected between the fastest run that

@@ -10,8 +10,6 @@ version, a parameter, the state of health and a home position. MAVLink's command
 
 The vehicle follows set-points in every mode; the mode is only stored and reported.
 
-The simulator's end of MAVLink 2: bytes to typed messages, and back. VADR-TS-002, 4.3 to 4.5.
-
 No sockets, no clock. Decoding never raises, whatever the bytes: unusable input is counted and dropped. The profile's signs
 and gains are applied to outgoing and removed from incoming messages.
 """

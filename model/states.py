@@ -1,7 +1,5 @@
 """States of the error-state model: layout, nominal state, initial covariance and process noise.
 
-Table of the states of the error-state filter, and its nominal state.
-
 An error is the true value minus the estimate, and theta with q = q_est * exp(theta) (Sola, "Quaternion kinematics for the
 error-state Kalman filter", 2017). State, error and covariance go by the same names: x[ACCEL_DELAY], cov[THETA, THETA].
 

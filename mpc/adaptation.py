@@ -1,7 +1,5 @@
 """Estimation in flight of the model's errors: thrust, drag, lift, residual acceleration, delay and lags.
 
-Estimation of the model's errors in flight: thrust scale, drag scale, lift and residual acceleration.
-
 A Kalman filter on theta = (k_c, k_d, k_h, a_res). From one command to the next the model predicts the change of velocity; the
 error of that prediction is linear in theta:
 

@@ -1,7 +1,5 @@
 """Controller from state estimate to command: delay prediction, progress along the plan, solver, fall-backs.
 
-Controller from state estimate to command: delay prediction, progress along the plan, solver, fall-backs.
-
 The next problem is prepared between two commands (`prepare`), so that a command waits for the feedback phase only.
 Fall-backs without a solution, in this order: the previous solution, for a few ticks; a spare solver; the geometric
 controller, slowly along the plan; and braking, if there is no plan or no state.

@@ -13,8 +13,6 @@ Contouring (MPCC; Romero et al., T-RO 2022; MPCC++, RSS 2024): progress along th
 
 Settings of a controller, from its YAML file: formulation, horizon, weights and limits.
 
-The optimal-control problem of a controller, in one form for all back-ends: state, cost, constraints, limits.
-
 References and model parameters are stage parameters, so that one generated solver serves every vehicle, plan and set of weights.
 """
 

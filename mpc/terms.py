@@ -2,8 +2,6 @@
 
 One stage of the horizon: the layout of its reference, and its quantities as symbols.
 
-Cost and constraint terms of the optimal-control problem, which is a list of them.
-
 A `Cost` is a weighted squared residual; `GateCorridor` is a soft constraint -1 <= h <= 1 with a penalty on its violation.
 A weight has the unit of the inverse squared residual, given beside it in the YAML of the formulation.
 """

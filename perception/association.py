@@ -2,8 +2,6 @@
 
 One-to-one assignment of detections to gates, restricted to unambiguous pairs.
 
-Data association: from detections and a prior of the pose to identified gates and position fixes of the vehicle.
-
 The telemetry's attitude is far more accurate than the tilt of a small square, so a fix keeps it and solves for the position
 alone (`position`). Fixes are assigned to gates by their Mahalanobis distance from the prior, all detections of an image at once,
 and an ambiguous detection is rejected.

@@ -1,7 +1,5 @@
 """Interface of the detectors: image in, corners of every opening out, each with its own covariance.
 
-Interface of the detectors: image in, corners of every gate's opening out, each with its own covariance.
-
 Suppression of duplicates: of detections of the same gate the most complete one is kept.
 
 Detections of other quadrotors as bounding boxes, and their positions in camera axes.

@@ -1,7 +1,5 @@
 """Sub-pixel edges and thin bright lines along the sides of quadrilaterals, in batches.
 
-Sub-pixel edges of bright-framed quadrilaterals, in batches.
-
 Across each side the image is sampled on short profiles; each gives the position at which the brightness crosses half-way between
 its two ends, which a symmetric blur does not move. A robust line through these positions replaces the side, and neighbouring
 lines intersect in the corners.

@@ -6,8 +6,6 @@ Entry into PX4's OFFBOARD mode: a stream of set-points, then the mode, then armi
 
 PX4 user guide, "Offboard Mode".
 
-The handshake with a simulator, from its first message to an armed vehicle at GO, and the watch over its arming.
-
 wait_link -> calibrate -> wait_go -> arm -> launch; if the start of a race disarms, launch leads back to arm. With PX4,
 arming is preceded by a stream of set-points and the mode OFFBOARD (`pilot.handshake`), and leaving that mode ends the flight.
 """

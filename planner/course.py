@@ -16,8 +16,6 @@ Shortest path around solids, the initial guess where the straight line of a leg 
 
 A visibility graph (Lozano-Perez and Wesley, 1979) over points on the edges of the boxes found in the way, inflated by the
 clearance. The optimiser finds the best path on one side of a solid, but hardly ever changes the side.
-
-The course as input of the optimiser: the end of each leg, and the free space in between.
 """
 
 from collections.abc import Sequence

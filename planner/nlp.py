@@ -15,8 +15,6 @@ Blocks: a small function of few variables, applied many times in a programme, wi
 
 CasADi differentiates a programme by graph colouring, and evaluates the result in its virtual machine. The derivatives of blocks
 are assembled instead, J = diag(J_k) A and H = A' diag(H_k) A, where the constant matrix A selects each block's variables.
-
-Assembly of a nonlinear programme, and its solution by IPOPT.
 """
 
 import contextlib

@@ -1,7 +1,5 @@
 """Options of a plan, and the task that follows from course, vehicle and options.
 
-Options of a plan.
-
 Task of a plan, shared by optimiser and certificate: the gates in order, the start, and the clearances.
 """
 

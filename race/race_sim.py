@@ -5,8 +5,6 @@ Command line of a race over MAVLink, `race-sim` with one vehicle.
 Command line of heats, `race-sim --pilots N`.
 
 Command line of the simulated Betaflight, `race-sim --profile betaflight`.
-
-Command line of the simulator, `race-sim`.
 """
 
 import argparse

@@ -2,8 +2,6 @@
 
 Ranking of a heat: by gates passed, then by the time of the last passage on the common clock.
 
-`Heat`: several simulators on one clock in one world, coupled by contacts, sight and wakes.
-
 Each vehicle has its own plant, sensors, referee and link. After every tick of all vehicles `settle` resolves the contacts
 between bodies and updates what each vehicle observes of the others.
 """

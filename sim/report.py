@@ -1,7 +1,5 @@
 """Report of a run: verdict and true path, and the simulator's own log of its runs.
 
-Report of a run: the referee's verdict and the true path.
-
 The simulator's own log of its runs (MCAP): truth, commands received, verdicts, and every MAVLink byte.
 """
 

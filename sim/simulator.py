@@ -7,8 +7,6 @@ Telemetry schedule: every message at its own rate, a divider of the profile's st
 A message carries the state at its time stamp, interpolated between physics ticks where the two clocks differ. IMU samples
 may repeat the previous values under a new stamp, as in the real simulator.
 
-Simulator core without sockets or clocks: one `tick` is one physics step, and returns the messages to be sent.
-
 Images are not rendered here: a tick may return an `Exposure`, which the driver's camera turns into a `Frame`.
 """
 

@@ -2,8 +2,6 @@
 
 Layouts of state and input vectors: slices, column names, units and frames, defined once.
 
-Equations of motion, written once for NumPy and CasADi.
-
 `rates`: mass-normalised thrust and body rates follow their commands with first-order lags (what a racing flight
 controller gives; Foehn et al., Agilicious, Science Robotics 2022, sec. "Control").
 `rotors`: rigid body with four rotor thrusts (Foehn et al., CPC, Science Robotics 2021, eq. 1-3).

@@ -4,8 +4,6 @@ Parameters of the simulator's grey-box model beyond the rotors: optional section
 
 Names and equation numbers as in Swift (Kaufmann et al., Nature 620:982, 2023, Methods), which gives the form but no
 values. Planner, controller and estimator use none of these but the mixer, whose limits the planner respects.
-
-`Vehicle`: all parameters of a vehicle, from one YAML file. Every limit is defined here and nowhere else.
 """
 
 import hashlib

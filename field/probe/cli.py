@@ -1,8 +1,6 @@
 """`probe-link`: behaviour of an unknown simulator, at rest and in flight, compared with a wire profile.
 
 The probe flight over the link, in real time: arm, fly the script, stop the motors in any case, evaluate.
-
-`probe-link`: behaviour of an unknown simulator, compared with a wire profile.
 """
 
 import argparse

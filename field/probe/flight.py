@@ -2,8 +2,6 @@
 
 Observations of a probe flight on one clock: samples, attitudes and camera rotations, and conditions that end the flight.
 
-The probe flight: a short flight that makes an unknown simulator's signs, gains and delays observable, assuming none.
-
 Pure, like the pilot: messages in, commands out. The flight is the generator `_script`, one command per step. No axis is
 levelled or braked before camera or gravity have determined the sign of its gyro; until then angles are held, which requires
 only the sign of the gyro relative to the command, measured by a first doublet.

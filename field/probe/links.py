@@ -1,7 +1,5 @@
 """Raw links: messages as on the wire, with their time of arrival; no convention is applied.
 
-The raw link: messages as on the wire, with their time of arrival. No convention is applied.
-
 Raw links over UDP: in real time, and with a simulator in lock-step.
 """
 

@@ -1,8 +1,6 @@
 """Findings on a flight, as figures and sentences, from its log alone.
 
 Figures of a logged flight by leg and by time: pace, corrections, distances from the path and from the truth.
-
-Findings on a flight, as figures and sentences, from its log alone.
 """
 
 from dataclasses import asdict, dataclass

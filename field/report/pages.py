@@ -3,8 +3,6 @@
 Overlay of a camera image: detected openings, and the gates of the map projected from the estimate.
 
 Thumbnails of a flight's camera, of bounded total size: one just before each gate, and others as space permits.
-
-The HTML pages: figures and findings, then charts beside path and camera image, with a common cursor.
 """
 
 import base64

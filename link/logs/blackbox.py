@@ -5,8 +5,6 @@ Field encodings of Betaflight's blackbox: each decoder takes bytes, a position a
 It returns that many values and the position behind them, raises IndexError at the end of the file, and FrameError for bytes
 that the firmware never writes. Format: betaflight.com/docs/development/Blackbox-Internals.
 
-Frames of a Betaflight blackbox log (.bbl, .bfl), as the firmware wrote them: integers by field name.
-
 A file holds consecutive flights: header lines in text, then frames, each a letter and its fields. The header gives the names
 of the fields of every kind of frame, their encoding, and their predictor: I-frames are independent, P-frames are differences
 from the two main frames before, S- and G-frames hold slow values and GPS, and E-frames are events. Format:

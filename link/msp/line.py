@@ -5,8 +5,6 @@ Schedule of one slow line: sticks at a fixed mean rate, with new commands at onc
 Betaflight executes one command in each run of its serial task, at most 100 per second, sticks and requests alike: the
 capacity left by sticks goes to requests. Beside 40 Hz of sticks that is a request every 17 ms. Pure: time is an argument, in
 s of any monotonic clock.
-
-Sticks and requests over one port: scheduling, sending, and stamping of replies.
 """
 
 import math

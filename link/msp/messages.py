@@ -1,7 +1,5 @@
 """Messages of Betaflight over MSP, typed, in the units of the wire. Betaflight 4.4 (API 1.45).
 
-Messages of Betaflight over MSP, typed, in the units of the wire. Betaflight 4.4 (API 1.45), `src/main/msp/msp.c`.
-
 Each message has `encode`, and `decode`, which returns None for a short payload; appended fields of newer firmware are ignored.
 
 Messages on a Betaflight's configuration: rates, receiver, channels, switches. Betaflight 4.4, `src/main/msp/msp.c`.

@@ -2,8 +2,6 @@
 
 Configuration of a flight controller: read over the line, and compared with an earlier reading.
 
-Preflight file: an aircraft's configuration under one hash, and the checks of a flight against it.
-
 Before a flight the configuration is read again, over the line of the flight, and any change since prevents the start.
 """
 

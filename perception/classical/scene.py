@@ -4,8 +4,6 @@ Shares of gate-coloured samples on the frame about an opening, and beyond the fr
 
 Lettering and checkers are holes within a continuous frame; white lamps have a gate's shape without its colour.
 
-Image preparation: hue rotation and exposure normalisation, so that gates of any colour are red and bright.
-
 Thresholds apply to red and orange gates; for others the colours are rotated about the grey axis until the gates are red. Then the
 image is normalised to the exposure of the real simulator, so that the thresholds hold in dim light and in haze as well.
 """

@@ -17,8 +17,6 @@ Measure: edges between the proposed corners, in the image, whose resolution exce
 
 Missing corners of a group are guessed: three corners complete to a parallelogram, two to a square on their side.
 
-Learned detector, stage by stage: that of Swift (Nature 2023) at half resolution, on the CPU, with measured edges.
-
 The network maps the part of an image that is redder than green to heat maps of corners and fields of edges. These propose gates,
 which the image verifies: the edges between the corners are measured in it, and the frame around them must be equally wide on all
 sides.

@@ -15,8 +15,6 @@ with the curvature vector k and the pace f attainable on the line itself. Overta
 ahead within the horizon and apart all along: side by side where there is room, in openings too, else one behind the other. It is
 aborted while braking suffices to be behind at the next opening; later it is completed.
 
-Racing against others: the follower keeps clear of the leader, and overtakes where both have room, in openings too.
-
 Rivals are reported or seen (`estimation.rivals`). They fly the same course, so each rival that may be overtaken, or is out of
 sight for a moment, is predicted along the own plan at its last pace. The leader flies as if alone, and keeps its line until
 the other is clear ahead; side by side at the start, the one farther right yields. Whether and on which side to overtake is

@@ -5,8 +5,6 @@ Log writer: a bounded queue, and a thread that compresses and writes, so that no
 When the queue is full, or the file near its limit, images are dropped first. A full or missing disk ends the log only.
 Dropped records are counted.
 
-The flight log: MCAP with one JSON channel per kind of record, for Foxglove, PlotJuggler and Rerun.
-
 Schemas are JSON Schema (`SCHEMAS`); the log's time is the simulator's. World NED, body FRD, quaternions wxyz, SI.
 """
 

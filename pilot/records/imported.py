@@ -7,8 +7,6 @@ A flight of TII-RATM converted to the records of `run-mpc`, and its course.
 Detections are its labelled corners, /truth is its motion capture. The vehicle counts as at rest until its first acceleration
 or rotation; where a recording begins in the air, /position gives its motion at the beginning.
 
-Logs of other programs, converted to the records of `run-mpc`, so that the same readers serve both.
-
 A log of PX4, ArduPilot, Betaflight or a ground station gives /flight, /phase, /imu, /command and, as far as it holds them,
 /state (the autopilot's own) and /truth. It holds no images. A flight of TII-RATM, a folder, gives /imu, /detection (its
 labelled corners) and /truth, and the course of its gates. The vehicle counts as at rest until its first acceleration or

@@ -4,8 +4,6 @@ The simulator's own report of the race (ENCAPSULATED_DATA type 1): gates counted
 it is the verdict on a live flight, whatever the pilot's estimate.
 
 The fields are updated apart: the count lags by up to 0.75 s, and may not include the last gate when the finish is reported.
-
-Recorder of a flight: rows in memory for the result, records in the log.
 """
 
 from collections import deque

@@ -1,9 +1,4 @@
-"""The result of a flight: figures under stable keys, and a table.
-
-The result of a flight, under stable keys.
-
-The result of a flight as a human-readable table.
-"""
+"""The result of a flight: figures under stable keys, and a table."""
 
 import math
 from dataclasses import asdict, dataclass, field

@@ -20,8 +20,6 @@ A gate is recognised some images after it has come into view, see `RECOGNISED`.
 p_c = R_cb (p_b - p_bc),   p_b = R_wb' (corner - p_wb),   px = f (x_c, y_c) / z_c + centre
 dpx/dp = -B R_wb',   dpx/dtheta = B [p_b]x,   dpx/ddelay = dpx/dp v + dpx/dtheta omega,   B = f / z_c (e - tangent e_z) R_cb
 
-Predicted covariance of the state estimate of a flight by IMU and camera, along its plan.
-
     P <- F P F' + Q between IMU samples,   K = P H' (H P H' + R)^-1,   P <- (I - K H) P (I - K H)' + K R K' at each image
 
 Linear covariance analysis (Geller, "Linear covariance techniques for orbital rendezvous analysis", JGCD 2006). The covariance of

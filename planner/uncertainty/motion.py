@@ -1,7 +1,5 @@
 """Motion of a plan at the IMU's samples, and the screens that may hide its gates.
 
-Motion of a plan at the IMU's samples.
-
 Screens: what may stand between the camera and a gate, frames of other gates as flat as their planes, and obstacles.
 """
 

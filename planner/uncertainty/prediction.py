@@ -9,8 +9,6 @@ time at which the gate comes into the controller's horizon:
 
     m'' = w^2 (aim - m) - 2 zeta w m'
 
-Predicted distribution of the true position about the planned one, along a flight and at its gate crossings.
-
 The covariances of estimation error and closed-loop dispersion add, since the estimate is uncorrelated with its error (Bry and
 Roy 2011, eq. 24). Crossings are mixtures of normal distributions: gates are recognised sooner or later, and vehicles fall short
 of thrust, or not. The distance from the flight's line to an edge of an opening is measured normal to both:

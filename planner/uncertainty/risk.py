@@ -11,8 +11,6 @@ Distance of a flight to solids, with the standard deviation of the position in t
 
 Risk in a plan's certificate, by gate and edge, from the plan's actual distances, whatever margins were requested.
 
-Chance-constrained planning: plan, predict the covariance, allocate the risk to edges, set margins by quantiles, repeat.
-
 The covariance is no state of the optimal control problem, since it hardly depends on the path: on VQ1 the active margins
 change by 9, 2, 1 and 0.2 mm from round to round, sigma by 1 mm at most, and it would add 3160 states to 14.
 """

@@ -2,8 +2,6 @@
 
 Preparation of a course, once per campaign folder: plan, bound and observation errors, shared by its cases.
 
-Distribution of cases over processes of this machine or workers of a Dask scheduler.
-
 The result of a case does not depend on where it runs. Cases of a lost worker are flown again by another.
 
 Execution of a campaign: prepare the courses, fly the missing cases, and store each outcome at once.

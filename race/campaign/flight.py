@@ -3,8 +3,6 @@
 Commands from given states: by a controller along its plan, or by a policy from gate to gate.
 
 Figures of a flight, and the rule that explains why it did not finish.
-
-Flight of one case: a pure function of case and course, reproducible on any worker.
 """
 
 import time

@@ -1,7 +1,5 @@
 """Campaign file, to which every outcome is committed as it completes, and summaries over seeds.
 
-Campaign file: one SQLite database, to which every outcome is committed as it completes.
-
 Summary of flights that differ in their seed only, common to all tables.
 """
 

@@ -10,8 +10,6 @@ The specific force is low-pass filtered, the attitude is updated by a task of it
 
 Identification and settings messages of the simulated flight controller for a profile.
 
-Betaflight without an aircraft: bytes in, bytes out, time as an argument.
-
 The serial task runs at 100 Hz and executes one command per run; replies leave at the line's baud rate. A `#` outside a frame,
 followed by silence, opens the command line while disarmed, and the port then has no MSP until `exit` or a restart.
 Betaflight 4.4, `src/main/msp/msp_serial.c`.

@@ -2,8 +2,6 @@
 
 Safety pilot at the transmitter: arms once the companion computer sends sticks, hands over control, and disarms at the end.
 
-Simulated aircraft: flight controller, safety pilot and plant on one clock, without ports or wall clock.
-
 Companion's end of a simulated line in the same process: waiting advances the simulator's clock.
 """
 

@@ -5,8 +5,6 @@ Swift's reward (Kaufmann et al. 2023, Methods, eq. 7 to 9).
 The weights are those of Extended Data Table 1a as quoted by secondary sources. Units are not published; chosen here: rad/s for
 body rates, and the network's outputs, each in -1..1, for the change of the action.
 
-Compiled kernels of the environment, for all vehicles in one call: observations, rewards and terminations.
-
 Observations are those of `tracks.observation`, which defines them for one vehicle.
 """
 

@@ -2,8 +2,6 @@
 
 Start states of episodes: at a random gate, a perturbed state of an earlier passage (Swift, Methods).
 
-Vectorised races for learning: Swift's observations, rewards, episodes and starts (Kaufmann et al. 2023, Methods).
-
 Observations and actions are defined in `tracks.observation`. Commands act one command delay later. The paper does not
 randomise the dynamics but finetunes on residual models; `Randomisation` is its baseline of domain randomisation.
 """

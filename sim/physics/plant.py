@@ -7,8 +7,6 @@ distance of the collective thrust from the nearer limit: largest at half thrust,
 priority and the thrust rises. At the upper limit either thrust has priority, as observed in the competition's simulator, or the
 rates, as in a Betaflight mixer with airmode (4.4, `applyMixerAdjustment` in `src/main/flight/mixer.c`, which shares motor
 outputs; here it is thrust). There the rate loop slews more slowly than the rotors alone could, and uses less of their range.
-
-Base class of the simulated vehicles: command delay, pad and contacts; subclasses have the equations of motion.
 """
 
 import math

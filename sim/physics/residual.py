@@ -10,12 +10,8 @@ diagonal. Here the error at one state may differ between flights, or between pas
 for targets of unit variance, so that samples keep the variance of the data. With one flight it is eq. (10).
 Samples by pathwise conditioning (Wilson et al., "Efficiently sampling functions from Gaussian process posteriors", ICML 2020).
 
-Residual observation model: errors of an odometry, learned from flights with ground truth (Swift, Methods, eq. 10).
-
 Nine one-dimensional Gaussian processes of the true state give the errors of position, velocity and attitude. A realisation
 is sampled as a function, so that a revisited state has the same error at any time.
-
-Residual dynamics model, learned from a flight with ground truth (Swift, Methods, eq. 11), and the residual file.
 
 `residual_accelerations` steps a plant along a flight, each tick from the true state with the recorded commands; the difference
 in velocity gives the residual acceleration. It is specific to that plant, so that modelled aerodynamics are not counted twice.

@@ -4,8 +4,6 @@ OpenGL vertex arrays and shaders.
 
 Rendered images in other spectra: grey, and infrared, with brightness taken for temperature.
 
-`RenderedCamera`: the vehicle's camera image of the world, by off-screen OpenGL.
-
 The projection is exactly that of `vehicle.camera`. OpenGL has the centre of column i at i + 0.5, the pinhole model at i; the
 image is rendered upside down, so that rows are read top first. For a distorting lens a larger and finer pinhole image is
 rendered, and each pixel of the lens is sampled where its ray intersects that image.

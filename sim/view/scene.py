@@ -17,8 +17,6 @@ Halls of the two real courses: a black room with a grid and floating grey boxes,
 Both fill the bounds of the course, so that the visible walls are the bounds. Furniture keeps clear of the straight lines
 start-gate-gate and does not collide; only the track's own obstacles are solid.
 
-`Scene`: geometry of the rendered world, triangles and lines in world NED, built from a track, a look and a seed.
-
 The appearance follows the qualifier's simulator: glowing orange gates, a dark hall, a cyan ribbon along the course.
 """
 

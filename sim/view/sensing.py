@@ -13,8 +13,6 @@ Equidistant fisheye camera, r = f theta with f = W / FOV, sampled from the rende
 Kannala and Brandt, "A generic camera model ... for conventional, wide-angle and fish-eye lenses", 2006, its first term.
 
 Gimbal: a rendered camera that turns, zooms and ranges on command, and reports its state.
-
-Sensors of RflySim requests: rendered images and ray-cast measurements.
 """
 
 import math

@@ -9,8 +9,6 @@ with the height h in feet and V the airspeed, here at least 1 m/s. Each filter i
 units of its own standard deviation, u is an Ornstein-Uhlenbeck process, and v = (sqrt(3) x1 + (1 - sqrt(3)) x2) / sqrt(2) of
 x1' = -x1 / T + noise, x2' = (x1 - x2) / T, whose stationary covariance is ((1, 1/2), (1/2, 1/2)).
 
-Residual accelerations of a world beyond its vehicle's model: wind, gusts, battery sag and ground effect.
-
 wind          a = f_aero(v - w) - f_aero(v), with the drag or the grey-box aerodynamics of the vehicle
 battery       thrust falls by the fraction  k integral (c / g)^1.5 dt:  rotor power is as thrust^1.5 (momentum theory)
 ground        T / T_free = 1 / (1 - (R / 4 z)^2)   (Cheeseman and Bennett 1955), z the height above the bounds' floor

@@ -10,8 +10,6 @@ Video transport: losses, latency and time stamps of the frames.
 Losses: the two-state Markov chain of Gilbert (1960). Latency in excess of the nominal one: a mean and a first-order
 Gauss-Markov process, clipped at zero, as under a varying load.
 
-`World`: the truth that a simulator flies, made of the pilot's models and `Deviations` from them.
-
 A pilot receives Track, Vehicle and Profile; a simulator receives a World. A world equal to the models has to be requested
 explicitly: `as_believed`.
 """
