@@ -14,8 +14,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(signature: str | None = None) -> Callable[[Function], Function]:
-    """Compile a function by Numba, at import for an explicit signature, and cache the machine code.
+    """Compile a function by Numba, at import for an explicit signature, and cache the machine code where a folder can be written.
 
     The cache tracks the function's own file only: compiled functions that call each other stay in one file.
     """
-    return cast(Callable[[Function], Function], njit(signature, cache=True))
+
+    def compile_function(function: Function) -> Function:
+        try:
+            return cast(Function, njit(signature, cache=True)(function))
+        except RuntimeError:  # neither the package's folder nor the user's cache can be written
+            return cast(Function, njit(signature)(function))
+
+    return compile_function

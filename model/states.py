@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 
+from gate_racer.common.compiled import compiled
 from gate_racer.model.imu import ImuReading
 from gate_racer.model.rims import GateAppearance
 from gate_racer.vehicle.camera import CameraDoubt
@@ -273,10 +273,7 @@ def pad_attitude(noise: Noise, q_wb: Array) -> Array:
     return np.asarray(doubt + noise.misaligned**2 * EYE3)
 
 
-@njit(
-    "float64[::1](" + 7 * "float64, " + "float64[::1], float64[::1], float64[::1], float64[::1], float64[::1])",
-    cache=True,
-)
+@compiled("float64[::1](" + 7 * "float64, " + "float64[::1], float64[::1], float64[::1], float64[::1], float64[::1])")
 def _growth(dt, h, between, accel, gyro, coast_accel, coast_gyro, walks, accel_a, gyro_a, accel_b, gyro_b):
     """Return the diagonal (N,) of Q from variances; velocity begins at 3, attitude at 6."""
     q, df, dw = dt * walks, accel_b - accel_a, gyro_b - gyro_a

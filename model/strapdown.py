@@ -12,8 +12,8 @@ sec. 5; here for the trapezoidal rule, exact to first order. Compiled, as both r
 import math
 
 import numpy as np
-from numba import njit
 
+from gate_racer.common.compiled import compiled
 from gate_racer.model.imu import ImuReading
 from gate_racer.model.states import ERROR, MOVING, POSE, Nominal
 from gate_racer.vehicle.dynamics import GRAVITY
@@ -51,7 +51,7 @@ def carried(F: Array, cov: Array, q: Array) -> Array:
     return grown
 
 
-@njit("float64[:, ::1](float64[:, ::1], float64[:, ::1], float64[::1])", cache=True)
+@compiled("float64[:, ::1](float64[:, ::1], float64[:, ::1], float64[::1])")
 def _carried(F, cov, q):
     rows, columns = F.shape
     grown, moved = cov.copy(), F @ cov[:columns]
@@ -68,12 +68,12 @@ def _carried(F, cov, q):
     return grown
 
 
-@njit("float64[:, ::1](float64[::1])", cache=True)
+@compiled("float64[:, ::1](float64[::1])")
 def _cross(a):
     return np.array([[0.0, -a[2], a[1]], [a[2], 0.0, -a[0]], [-a[1], a[0], 0.0]])
 
 
-@njit("float64[:, ::1](float64[::1])", cache=True)
+@compiled("float64[:, ::1](float64[::1])")
 def _matrix(q):
     w, x, y, z = q
     return np.array([
@@ -83,7 +83,7 @@ def _matrix(q):
     ])  # fmt: skip
 
 
-@njit("Tuple((float64[::1], float64[::1]))" + SIGNATURE, cache=True)
+@compiled("Tuple((float64[::1], float64[::1]))" + SIGNATURE)
 def _integrated(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
     """Return position and velocity (6,) and attitude (4,) at b, from the states x (22,) and attitude q (4,) at a."""
     delay = x[ACCEL_DELAY]
@@ -108,7 +108,7 @@ def _integrated(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
     return moved, q1
 
 
-@njit("float64[:, ::1]" + SIGNATURE, cache=True)
+@compiled("float64[:, ::1]" + SIGNATURE)
 def _transition(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
     delay, gain_a, gain_g = x[ACCEL_DELAY], 1 - x[S_A], 1 - x[S_G]
     w0, w1 = gain_g * (gyro_a - x[B_G]), gain_g * (gyro_b - x[B_G])
