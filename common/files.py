@@ -6,6 +6,7 @@ limited before anything is constructed. Files are written completely or not at a
 
 import contextlib
 import csv
+import errno
 import io
 import json
 import os
@@ -256,9 +257,20 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
 def drafted(path: Path) -> Iterator[Path]:
     """Context with a temporary file beside `path`, of the same suffix, that replaces it at the end.
 
+    A link stays one, and the file that it names is replaced. A device or pipe is written to.
+
     Raises:
-        OSError: it cannot be created or moved.
+        OSError: it cannot be created or moved, or the file is read-only.
     """
+    path = path.resolve() if path.is_symlink() else path
+    mode = path.stat().st_mode if path.exists() else stat.S_IFREG | stat.S_IWUSR
+    if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(errno.EACCES, "is read-only", str(path))
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        with tempfile.TemporaryDirectory() as folder:
+            yield (draft := Path(folder) / path.name)
+            path.write_bytes(draft.read_bytes())
+        return
     handle, name = tempfile.mkstemp(prefix=f".{path.stem[:100]}-", suffix=path.suffix, dir=path.parent)
     os.close(handle)
     draft = Path(name)

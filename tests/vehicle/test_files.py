@@ -189,3 +189,21 @@ def test_a_full_disk_is_one_error_and_leaves_the_earlier_file(tmp_path, monkeypa
 
 def test_a_message_is_one_line_whatever_a_file_puts_into_it():
     assert one_line("a\nb\x1b[31m\t\u2028c" + "x" * 9999).startswith("a b?[31m c") and len(one_line("x" * 9999)) < 700
+
+
+def test_a_device_a_pipe_a_link_and_a_file_that_is_kept_are_not_replaced(tmp_path):
+    write_file(Path("/dev/null"), "nothing")
+    assert Path("/dev/null").is_char_device()
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_file(tmp_path / "pipe", "told")
+    assert os.read(reader, 10) == b"told" and (tmp_path / "pipe").is_fifo()
+    os.close(reader)
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to("target")
+    write_file(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_text() == "new"
+    (tmp_path / "target").chmod(0o444)
+    with pytest.raises(FileError, match="cannot be written"):
+        write_file(tmp_path / "target", "newer")
+    assert (tmp_path / "target").read_text() == "new"
