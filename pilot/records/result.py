@@ -91,13 +91,24 @@ def live_verdict(pilot: AnyPilot, board: Scoreboard) -> Verdict:
 def completed(reported: list[float | None], own: list[float], latest: list[float]) -> tuple[list[float], list[int]]:
     """Return gate times, s since GO, and the gates, numbered from 1, that were not reported.
 
-    Such a gate has the pilot's own time if that lies between its neighbours', else the latest that is possible.
+    Such a gate has the pilot's own time if that lies between its neighbours'. Else it has the latest that is possible, or
+    where gates share that, an equal part of the time up to it: no two gates have one time.
+
+    Args:
+        reported: None where the race status never had the gate's time.
+        own: times by the pilot's estimate.
+        latest: times of the statuses that first count each gate.
     """
+    ends, end = list[float](), np.inf
+    for time, counted in zip(reversed(reported), reversed(latest), strict=True):
+        end = min(end, counted) if time is None else time
+        ends.insert(0, end)
     times, estimated, begin = list[float](), list[int](), 0.0
     for k, time in enumerate(reported):
         if time is None:
-            end = min([latest[k], *(later for later in reported[k:] if later is not None)])
-            time = own[k] if k < len(own) and begin <= own[k] <= end else max(begin, end)
+            end = ends[k]
+            inside = k < len(own) and begin < own[k] < end
+            time = own[k] if inside else max(begin, begin + (end - begin) / ends[k:].count(end))
             estimated.append(k + 1)
         times.append(time)
         begin = time
@@ -220,9 +231,8 @@ def flight_result(
     truth = true_positions(verdict, t)
     margins = verdict.gate_margins_m
     race_s = verdict.gate_times_s[-1] if verdict.status == "finished" and verdict.gate_times_s else None
-    racing = t <= (
-        np.inf if race_s is None or pilot.go_t is None else pilot.go_t + race_s
-    )  # nobody tracks a plan after it
+    # Nobody tracks a plan after the finish, nor looks for gates.
+    racing = t <= (np.inf if race_s is None or pilot.go_t is None else pilot.go_t + race_s)
     flown = (p if truth is None else truth)[racing]
     line, vehicle = pilot.guidance.replanned() or (plan, about.vehicle)
     off = off_path(Reference(line, vehicle), np.array(flight.theta)[racing], flown) if line and len(flown) else None
@@ -242,8 +252,8 @@ def flight_result(
         replans=pilot.guidance.passages.replans,
         min_margin_m=min(margins) if margins else None,
         mean_margin_m=float(np.mean(margins)) if margins else None,
-        tracking_rmse_m=_rms(off) if off is not None else None,
-        estimate_rmse_m=_rms(np.linalg.norm(p - truth, axis=1)) if truth is not None and len(t) else None,
+        tracking_rmse_m=rms(off) if off is not None else None,
+        estimate_rmse_m=rms(np.linalg.norm(p - truth, axis=1)[racing]) if truth is not None else None,
         mpc_solve_ms=_solve_times(flight.solve_s),
         mpc_fallbacks=counters.fallbacks,
         mpc_fallback_reasons=counters.fallback_reasons,
@@ -273,10 +283,10 @@ def _solve_times(solve_s: list[float]) -> SolveTimes | None:
     return SolveTimes(float(np.percentile(ms, 50)), float(np.percentile(ms, 99)), float(ms.max()))
 
 
-def _rms(values: Array) -> float:
-    """Return the root mean square of the finite values."""
+def rms(values: Array) -> float | None:
+    """Return the root mean square of the finite values; None where there are none."""
     known = values[np.isfinite(values)]
-    return float(np.sqrt(np.mean(np.square(known)))) if len(known) else float("nan")
+    return float(np.sqrt(np.mean(np.square(known)))) if len(known) else None
 
 
 def _number(value: float | None, form: str, unit: str) -> str:
