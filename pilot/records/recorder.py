@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.link.messages import WARNING, Attitude, HumanSticks, Imu, RaceStatus, StatusText, Telemetry
+from gate_racer.link.messages import WARNING, Attitude, Farewell, HumanSticks, Imu, RaceStatus, StatusText, Telemetry
 from gate_racer.model.reprojection import GateSighting
 from gate_racer.mpc.control import EstimatedParameters
 from gate_racer.pilot.flight import CommandRecord, DetectedImage, FlightCounters, Phase, Replan
@@ -88,6 +88,7 @@ class Scoreboard:
 
     def __init__(self) -> None:
         self._races: deque[ReportedRace] = deque(maxlen=RACES_KEPT)
+        self.farewell: Farewell | None = None  # with the referee's verdict, in lock-step
 
     def receive(self, status: RaceStatus) -> None:
         """Process a status of a race that has started; before GO there is nothing to count."""
@@ -185,6 +186,8 @@ class Recorder:
             self._log.write("sticks", message.t, w=message.omega, throttle=message.throttle)
         elif isinstance(message, RaceStatus):
             self.scoreboard.receive(message)
+        elif isinstance(message, Farewell) and message.verdict:
+            self.scoreboard.farewell = message
         elif isinstance(message, StatusText) and message.severity <= WARNING and self._texts < MOST_TEXTS:
             self._texts += f"autopilot: {message.text}" not in self.troubles
             self.note(f"autopilot: {message.text}", f"autopilot message: {message.text}")

@@ -5,17 +5,18 @@ The result of a flight, under stable keys.
 The result of a flight as a human-readable table.
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
+from gate_racer.link.messages import FINISHED, RaceStatus
 from gate_racer.mpc.control import EstimatedParameters
 from gate_racer.mpc.reference import Reference
 from gate_racer.pilot.flight import Phase, Replan, Retry
 from gate_racer.pilot.pilot import AnyPilot
-from gate_racer.pilot.records.recorder import Recorder, Scoreboard
+from gate_racer.pilot.records.recorder import SAME_START_S, Recorder, Scoreboard
 from gate_racer.planner.plan import Plan
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera
@@ -73,11 +74,27 @@ def pilots_verdict(pilot: AnyPilot) -> Verdict:
 
 
 def live_verdict(pilot: AnyPilot, board: Scoreboard) -> Verdict:
-    """Return the verdict of the race status, else the pilot's own. Margins are always the pilot's."""
-    own, told = pilots_verdict(pilot), board.race(pilot.go_t)
+    """Return the verdict of the simulator's farewell, else of the race status, else the pilot's own.
+
+    Margins are always the pilot's.
+    """
+    said, go_t, total = board.farewell, pilot.go_t, len(pilot.guidance.course)
+    if said is None or go_t is None:
+        return _by_status(pilot, board)
+    if said.finish_s is not None:
+        finish_t = go_t + said.finish_s
+        if finish_t > said.t + SAME_START_S:  # of another race
+            return _by_status(pilot, board)
+        board.receive(RaceStatus(max(said.t, finish_t), go_t, finish_t, total, said.finish_s))
+    cause = "" if said.verdict == FINISHED else said.reason.partition(": ")[2]
+    return replace(_by_status(pilot, board), status=said.verdict, cause=cause, by=REFEREE)
+
+
+def _by_status(pilot: AnyPilot, board: Scoreboard) -> Verdict:
+    """Return the verdict of the race status, else the pilot's own."""
+    own, told, total = pilots_verdict(pilot), board.race(pilot.go_t), len(pilot.guidance.course)
     if told is None:
         return own
-    total = len(pilot.guidance.course)
     reported = told.gate_times_s(total)
     times, estimated = completed(reported, own.gate_times_s, [told.counted_s(n) for n in range(1, len(reported) + 1)])
     status, cause = own.status, own.cause
