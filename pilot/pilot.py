@@ -44,7 +44,7 @@ GAP_S = 0.05  # s without IMU data, bridged by the model: three samples at 76 Hz
 # Ends after which the pilot is not in control.
 HANDS_OFF = EndReason.NO_LINK, EndReason.DISARMED, EndReason.LEFT_OFFBOARD
 # Ends of the automatic flyer only: a person in control flies on.
-AUTOMATIC_ONLY = EndReason.NOT_AIRBORNE, EndReason.NO_SOLUTION, EndReason.PLAN_OVERRUN
+AUTOMATIC_ONLY = EndReason.NOT_AIRBORNE, EndReason.NO_SOLUTION, EndReason.PLAN_OVERRUN, EndReason.BLIND
 EARLY = 8  # images buffered until the IMU sample after their exposure
 
 E = TypeVar("E", bound=Estimator)
