@@ -131,10 +131,13 @@ class Pilot(Generic[E]):
 
     @property
     def _coasts(self) -> bool:
-        """Whether the vehicle, finished, still flies on: for others to register the finish, or to where a landing begins."""
+        """Whether the vehicle, finished, still flies on: for others to register the finish, or to where a landing begins.
+
+        Time stands still where the simulator has ended.
+        """
         since = self.estimator.t - self._end_t
         onwards = since <= COAST_S if self._landing is None else since <= STOP_S and not self.guidance.rests
-        return self.phase is Phase.FINISHED and onwards
+        return self.phase is Phase.FINISHED and onwards and self.handshake.end is None
 
     @property
     def _lands(self) -> bool:
