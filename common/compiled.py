@@ -13,16 +13,16 @@ Float32 = NDArray[np.float32]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def compiled(signature: str | None = None) -> Callable[[Function], Function]:
+def compiled(signature: str | None = None, **options: Any) -> Callable[[Function], Function]:
     """Compile a function by Numba, at import for an explicit signature, and cache the machine code where a folder can be written.
 
     The cache tracks the function's own file only: compiled functions that call each other stay in one file.
     """
 
-    def compile_function(function: Function) -> Function:
+    def compile_(function: Function) -> Function:
         try:
-            return cast(Function, njit(signature, cache=True)(function))
-        except RuntimeError:  # neither the package's folder nor the user's cache can be written
-            return cast(Function, njit(signature)(function))
+            return cast(Function, njit(signature, cache=True, **options)(function))
+        except RuntimeError:  # Numba finds no folder for the cache that it can write
+            return cast(Function, njit(signature, **options)(function))
 
-    return compile_function
+    return compile_

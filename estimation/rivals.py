@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from gate_racer.estimation.estimator import State
+from gate_racer.link.clock import APART_S
 from gate_racer.link.messages import RivalState
 from gate_racer.perception.association import assign
 from gate_racer.perception.detection import RivalDetection, RivalRanging
@@ -25,8 +26,8 @@ from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Vector
 from gate_racer.vehicle.statistics import chi2_limit, greatest_sigma, mahalanobis2
 
-RESTARTED_S = 1.0  # s by which stamps fall back in another race, and no datagram is late on a local network (chosen)
 ACCELERATION_S = 0.05  # s, time constant of the acceleration differentiated from received velocities (chosen)
+RESTART_S = 2 * APART_S  # s by which stamps fall back in a new race only: a late one is admitted up to APART_S from now
 MANOEUVRE_S = 0.3  # s, tau: a racing quadrotor reverses its thrust in about that time
 MANOEUVRE_M_S2 = 20.0  # m/s^2, sigma_a, by the accelerations of plans: 15 to 25 m/s^2 rms
 FIRST_V_M_S = 5.0  # m/s, standard deviation of a new track's velocity about the own one: rivals fly the same course
@@ -70,14 +71,13 @@ class ReceivedRivals(RivalTracker):
         self._known: dict[int, RivalEstimate] = {}
 
     def receive(self, rival: RivalState) -> None:
-        """Store a received state; ignore places outside the start grid, copies, and datagrams that were overtaken."""
+        """Store a received state; ignore copies, states older than the known one, and places outside the start grid."""
         if rival.place == self._place or not 1 <= rival.place <= MOST:
             return
         v_w, a_w, last = np.array(rival.v_w), np.zeros(3), self._known.get(rival.place)
-        if last is not None and -RESTARTED_S < rival.t - last.t <= 0.0:
-            return
-        if last is not None and rival.t > last.t:
-            dt = rival.t - last.t
+        if last is not None and (dt := rival.t - last.t) >= -RESTART_S:
+            if dt <= 0:
+                return
             a_w = last.a_w + ((v_w - last.v_w) / dt - last.a_w) * dt / (dt + ACCELERATION_S)
         self._known[rival.place] = RivalEstimate(rival.place, rival.t, np.array(rival.p_w), v_w, a_w, np.zeros((6, 6)))
 

@@ -4,6 +4,7 @@ World NED, body FRD, quaternions wxyz body to world, SI.
 """
 
 import enum
+import re
 from dataclasses import dataclass
 
 from gate_racer.vehicle.rotation import Quaternion, Vector
@@ -156,12 +157,36 @@ class GroundStatus:
     home_w: Vector
 
 
+FINISHED = "finished"
+VERDICTS = FINISHED, "crashed", "missed_gate", "timeout", "disqualified"  # by a referee; an aborted run is not judged
+
+
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """End of the simulator: STATUSTEXT with the verdict, and a HEARTBEAT with MAV_STATE_POWEROFF."""
+    """End of the simulator: STATUSTEXT with the verdict, and a HEARTBEAT with MAV_STATE_POWEROFF.
+
+    The text is `reason`. It begins with the verdict: "finished: 6.405 s since GO", "missed_gate: gate 3 was ...".
+    """
 
     t: float
     reason: str
+    verdict: str = ""  # the referee's, one of VERDICTS; empty where it has not judged the run
+    finish_s: float | None = None  # s since GO
+
+    @classmethod
+    def of(cls, t: float, status: str, cause: str, finish_s: float | None) -> "Farewell":
+        """Return the farewell after a run with this status; `finish_s` (s since GO) if it is finished."""
+        cause = cause if finish_s is None else f"{finish_s:.3f} s since GO"
+        return cls.read(t, f"{status}: {cause}" if cause else status)
+
+    @classmethod
+    def read(cls, t: float, reason: str) -> "Farewell":
+        """Return the farewell that a text stands for."""
+        finish = re.fullmatch(r"finished: (\d{1,6}\.\d{3}) s since GO", reason)
+        if finish:
+            return cls(t, reason, FINISHED, float(finish[1]))
+        verdict = reason.partition(":")[0]
+        return cls(t, reason, verdict if verdict in VERDICTS and verdict != FINISHED else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import math
 import socket
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -234,6 +235,11 @@ class VideoReceiver:
         self.socket_errors = 0
         self._host = ""
         self._reassembler = Reassembler()
+
+    @property
+    def successor(self) -> Callable[[], "VideoReceiver"]:
+        """Function that opens a receiver in this one's place, once it is closed: at its port, chosen by the system or not."""
+        return partial(VideoReceiver, *self.address)
 
     def accept_only(self, host: str) -> None:
         """Accept only datagrams of a numeric host from now on; empty for any."""

@@ -36,6 +36,7 @@ class EndReason(enum.StrEnum):
     NOT_AIRBORNE = "not airborne"
     NO_SOLUTION = "no solution"
     PLAN_OVERRUN = "plan overrun"
+    BLIND = "blind"  # the position was unknown for too long
     TIME_LIMIT = "time limit"
     ERROR = "error"  # a user error met in flight, or an internal error
 

@@ -192,6 +192,8 @@ class LiveDriver:
 
     def admit(self, message: Telemetry, received: float) -> list[Telemetry]:
         """Return the messages to process in its place, on the pilot's clock; received in s, local clock."""
+        if isinstance(message, Farewell):  # a single odd heartbeat ends no flight, and no race: silence and statuses do
+            message = Heartbeat(message.t, False)
         return self._timeline.admit(message, received)
 
     def _note_troubles(self) -> None:
@@ -239,11 +241,7 @@ class LiveDriver:
             if isinstance(message, TimesyncReply):
                 self._clock.timesync(message.sent, message.t, received)
                 continue
-            for admitted in self._timeline.admit(message, received):
-                if isinstance(admitted, Farewell):
-                    admitted = Heartbeat(
-                        admitted.t, False
-                    )  # a single odd heartbeat does not end a flight: silence does
+            for admitted in self.admit(message, received):
                 if isinstance(admitted, Imu):
                     if self._pilot.go_t is not None:
                         self._silent_s = max(self._silent_s, received - self._last_imu)

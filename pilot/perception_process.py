@@ -59,16 +59,17 @@ class PerceptionProcess:
         self._found: deque[SeenImage] = deque(maxlen=FOUND_KEPT)
         self._launch()
         try:
-            self.address, problem = self.pipe.recv()
+            self.address, successor, problem = self.pipe.recv()
         except EOFError:
-            self.address, problem = None, "the perception process died at its start"
+            self.address, successor, problem = None, None, "the perception process died at its start"
         self._reader.start()
         if problem:
             self.close()
             raise LinkError(problem)
+        self._tools = successor, camera, detector
 
     def _launch(self) -> None:
-        """Start a worker, which first sends its address or a problem, and create the thread that reads its images."""
+        """Start a worker, which first sends address, successor and any problem, and create the thread that reads its images."""
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self._launched = self._round.value = time.monotonic()
@@ -82,7 +83,7 @@ class PerceptionProcess:
         self._reader = threading.Thread(target=self._read, args=(self.pipe,), name="perception", daemon=True)
 
     def revive(self) -> None:
-        """Replace a worker that has died, at most every `REVIVE_S`; nobody waits for the new one."""
+        """Replace a worker that has died, at most every `REVIVE_S`, at its port; nobody waits for the new one."""
         if not self.alive and time.monotonic() - self._launched > REVIVE_S:
             self._reader.join(END_S)
             self.pipe.close()
@@ -153,13 +154,13 @@ def _work(
     try:
         receiver = open_receiver()
     except LinkError as error:
-        pipe.send((None, str(error)))
+        pipe.send((None, None, str(error)))
         return
     detector, skipped = open_detector(name, camera), 0
     detector.detect(None)
     with receiver:
         last_round.value = time.monotonic()
-        pipe.send((receiver.address, ""))
+        pipe.send((receiver.address, receiver.successor, ""))
         try:
             while not pipe.poll():  # readable means the end, or that the parent has ended
                 last_round.value = time.monotonic()

@@ -44,7 +44,7 @@ GAP_S = 0.05  # s without IMU data, bridged by the model: three samples at 76 Hz
 # Ends after which the pilot is not in control.
 HANDS_OFF = EndReason.NO_LINK, EndReason.DISARMED, EndReason.LEFT_OFFBOARD
 # Ends of the automatic flyer only: a person in control flies on.
-AUTOMATIC_ONLY = EndReason.NOT_AIRBORNE, EndReason.NO_SOLUTION, EndReason.PLAN_OVERRUN
+AUTOMATIC_ONLY = EndReason.NOT_AIRBORNE, EndReason.NO_SOLUTION, EndReason.PLAN_OVERRUN, EndReason.BLIND
 EARLY = 8  # images buffered until the IMU sample after their exposure
 
 E = TypeVar("E", bound=Estimator)
@@ -131,10 +131,13 @@ class Pilot(Generic[E]):
 
     @property
     def _coasts(self) -> bool:
-        """Whether the vehicle, finished, still flies on: for others to register the finish, or to where a landing begins."""
+        """Whether the vehicle, finished, still flies on: for others to register the finish, or to where a landing begins.
+
+        Time stands still where the simulator has ended.
+        """
         since = self.estimator.t - self._end_t
         onwards = since <= COAST_S if self._landing is None else since <= STOP_S and not self.guidance.rests
-        return self.phase is Phase.FINISHED and onwards
+        return self.phase is Phase.FINISHED and onwards and self.handshake.end is None
 
     @property
     def _lands(self) -> bool:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from time import monotonic
 from urllib.parse import parse_qsl, urlsplit
 
@@ -287,6 +288,9 @@ class VisionReceiver:
         )
         self.socket = self._endpoint.socket
         self.address: Address = self.socket.getsockname()
+        self.successor = partial(
+            VisionReceiver, vision, tell
+        )  # opens a receiver in this one's place, once it is closed
         self._frames = 0
 
     def accept_only(self, host: str) -> None:

@@ -35,6 +35,9 @@ class IncidentConfig:
     brake_m_s2: float = 25.0  # deceleration assumed then, of the 53 m/s^2 used
     brake_m: float = 2.0  # m, distance at which the vehicle comes to rest before it
     lost_s: float = 1.5  # s without a position accurate enough for a gate
+    blind_s: float = (
+        30.0  # s on end without one that end the flight: an attempt's time-out, and a perception that restarts
+    )
     finish_s: float = 5.0  # s after the last gate, beyond which no status is awaited any more
 
 
@@ -118,8 +121,15 @@ class LostWatch:
 
     def lost(self, lost: bool, t: float) -> bool:
         """Return whether the estimate has been lost for too long at t (s)."""
+        return self._lost_s(lost, t) > self._config.lost_s
+
+    def blind(self, lost: bool, t: float) -> bool:
+        """Return whether it has been lost for so long at t (s) that the flight must end."""
+        return self._lost_s(lost, t) > self._config.blind_s
+
+    def _lost_s(self, lost: bool, t: float) -> float:
         if not lost:
             self._since = -1.0
         elif self._since < 0:
             self._since = t
-        return lost and t - self._since > self._config.lost_s
+        return t - self._since if lost else 0.0

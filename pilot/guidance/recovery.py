@@ -322,7 +322,8 @@ class GateRetries:
         return margin_m < missed_margin(gate)
 
     def judge(self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float) -> End | None:
-        """Begin an attempt if one is due; finish with the last gate. A gate is flown at until the run's time is over.
+        """Begin an attempt if one is due; finish with the last gate. A gate is flown at until the run's time is over, or the
+        estimate was lost for too long.
 
         Args:
             number: number of the next gate.
@@ -332,6 +333,9 @@ class GateRetries:
         """
         if len(passages.times_s) == len(self._course):
             return self._await_finish(number, passages, t, go_t)
+        if self._lost.blind(state.lost, t):
+            limit_s = self._config.incident.blind_s
+            return End(EndReason.BLIND, f"no position accurate enough for a gate for {limit_s:g} s")
         if self._recovery is not None:
             counted = self._status.counted(go_t)
             if counted is not None and counted > number and len(passages.times_s) == number:

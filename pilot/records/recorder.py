@@ -86,7 +86,7 @@ class Scoreboard:
 
     def __init__(self) -> None:
         self._races: deque[ReportedRace] = deque(maxlen=RACES_KEPT)
-        self.farewell: Farewell | None = None  # of a simulator in lock-step
+        self.farewell: Farewell | None = None  # with the referee's verdict, in lock-step
 
     def receive(self, status: RaceStatus) -> None:
         """Process a status of a race that has started; before GO there is nothing to count."""
@@ -184,7 +184,7 @@ class Recorder:
             self._log.write("sticks", message.t, w=message.omega, throttle=message.throttle)
         elif isinstance(message, RaceStatus):
             self.scoreboard.receive(message)
-        elif isinstance(message, Farewell):
+        elif isinstance(message, Farewell) and message.verdict:
             self.scoreboard.farewell = message
         elif isinstance(message, StatusText) and message.severity <= WARNING and self._texts < MOST_TEXTS:
             self._texts += f"autopilot: {message.text}" not in self.troubles

@@ -1,18 +1,17 @@
 """The result of a flight: figures under stable keys, and a table."""
 
-import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
-from gate_racer.link.messages import Farewell
+from gate_racer.link.messages import FINISHED, RaceStatus
 from gate_racer.mpc.control import EstimatedParameters
 from gate_racer.mpc.reference import Reference
 from gate_racer.pilot.flight import Phase, Replan, Retry
 from gate_racer.pilot.pilot import AnyPilot
-from gate_racer.pilot.records.recorder import Recorder, Scoreboard
+from gate_racer.pilot.records.recorder import SAME_START_S, Recorder, Scoreboard
 from gate_racer.planner.plan import Plan
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera
@@ -20,9 +19,6 @@ from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
 
 BEHIND_S, AHEAD_S = 0.5, 0.2  # window of plan time around the progress in which the nearest point of the plan is sought
-
-
-FINISHED = "finished"  # the first word of a farewell after a finished race
 REFEREE, RACE_STATUS, OWN_ESTIMATE = "referee", "race status", "own estimate"
 
 
@@ -71,13 +67,27 @@ def pilots_verdict(pilot: AnyPilot) -> Verdict:
 
 
 def live_verdict(pilot: AnyPilot, board: Scoreboard) -> Verdict:
-    """Return the verdict of the race status, else the pilot's own. Margins are always the pilot's."""
-    own, told = pilots_verdict(pilot), board.race(pilot.go_t)
-    if told is None and board.farewell is not None and board.farewell.reason.startswith(FINISHED):
-        return _by_farewell(pilot, board.farewell, own)
+    """Return the verdict of the simulator's farewell, else of the race status, else the pilot's own.
+
+    Margins are always the pilot's.
+    """
+    said, go_t, total = board.farewell, pilot.go_t, len(pilot.guidance.course)
+    if said is None or go_t is None:
+        return _by_status(pilot, board)
+    if said.finish_s is not None:
+        finish_t = go_t + said.finish_s
+        if finish_t > said.t + SAME_START_S:  # of another race
+            return _by_status(pilot, board)
+        board.receive(RaceStatus(max(said.t, finish_t), go_t, finish_t, total, said.finish_s))
+    cause = "" if said.verdict == FINISHED else said.reason.partition(": ")[2]
+    return replace(_by_status(pilot, board), status=said.verdict, cause=cause, by=REFEREE)
+
+
+def _by_status(pilot: AnyPilot, board: Scoreboard) -> Verdict:
+    """Return the verdict of the race status, else the pilot's own."""
+    own, told, total = pilots_verdict(pilot), board.race(pilot.go_t), len(pilot.guidance.course)
     if told is None:
         return own
-    total = len(pilot.guidance.course)
     reported = told.gate_times_s(total)
     times, estimated = completed(reported, own.gate_times_s, [told.counted_s(n) for n in range(1, len(reported) + 1)])
     status, cause = own.status, own.cause
@@ -88,35 +98,27 @@ def live_verdict(pilot: AnyPilot, board: Scoreboard) -> Verdict:
     return Verdict(status, cause, times, own.gate_margins_m[: len(times)], by=RACE_STATUS, estimated=estimated)
 
 
-def _by_farewell(pilot: AnyPilot, farewell: Farewell, own: Verdict) -> Verdict:
-    """Return the verdict of a simulator in lock-step that ended with a finish, whatever the pilot has received of it."""
-    missing = len(pilot.guidance.course) - len(own.gate_times_s)
-    end_s = farewell.t - (pilot.go_t or 0.0)
-    times, estimated = completed([*own.gate_times_s, *[None] * missing], [], [end_s] * len(pilot.guidance.course))
-    return Verdict("finished", "", times, own.gate_margins_m, by=REFEREE, estimated=estimated)
-
-
 def completed(reported: list[float | None], own: list[float], latest: list[float]) -> tuple[list[float], list[int]]:
     """Return gate times, s since GO, and the gates, numbered from 1, that were not reported.
 
-    Such a gate has the pilot's own time if that lies between its neighbours', else the latest that is possible, and its share of
-    the time to the next one that was reported.
+    Such a gate has the pilot's own time if that lies between its neighbours'. Else it has the latest that is possible, or
+    where gates share that, an equal part of the time up to it: no two gates have one time.
+
+    Args:
+        reported: None where the race status never had the gate's time.
+        own: times by the pilot's estimate.
+        latest: times of the statuses that first count each gate.
     """
+    ends, end = list[float](), np.inf
+    for time, counted in zip(reversed(reported), reversed(latest), strict=True):
+        end = min(end, counted) if time is None else time
+        ends.insert(0, end)
     times, estimated, begin = list[float](), list[int](), 0.0
     for k, time in enumerate(reported):
         if time is None:
-            n, following = next(((j - k, t) for j, t in enumerate(reported[k:], k) if t is not None), (0, math.inf))
-            between = (
-                begin + (following - begin) / (n + 1) if n else math.inf
-            )  # the gates missing share what lies between
-            end = min(latest[k], following)
-            time = (
-                own[k]
-                if k < len(own) and begin < own[k] < end
-                else latest[k]
-                if begin < latest[k] < following
-                else between
-            )
+            end = ends[k]
+            inside = k < len(own) and begin < own[k] < end
+            time = own[k] if inside else max(begin, begin + (end - begin) / ends[k:].count(end))
             estimated.append(k + 1)
         times.append(time)
         begin = time
@@ -239,9 +241,8 @@ def flight_result(
     truth = true_positions(verdict, t)
     margins = verdict.gate_margins_m
     race_s = verdict.gate_times_s[-1] if verdict.status == "finished" and verdict.gate_times_s else None
-    racing = t <= (
-        np.inf if race_s is None or pilot.go_t is None else pilot.go_t + race_s
-    )  # nobody tracks a plan after it
+    # Nobody tracks a plan after the finish, nor looks for gates.
+    racing = t <= (np.inf if race_s is None or pilot.go_t is None else pilot.go_t + race_s)
     flown = (p if truth is None else truth)[racing]
     line, vehicle = pilot.guidance.replanned() or (plan, about.vehicle)
     off = off_path(Reference(line, vehicle), np.array(flight.theta)[racing], flown) if line and len(flown) else None
@@ -261,8 +262,8 @@ def flight_result(
         replans=pilot.guidance.passages.replans,
         min_margin_m=min(margins) if margins else None,
         mean_margin_m=float(np.mean(margins)) if margins else None,
-        tracking_rmse_m=_rms(off) if off is not None else None,
-        estimate_rmse_m=_rms(np.linalg.norm(p - truth, axis=1)) if truth is not None and len(t) else None,
+        tracking_rmse_m=rms(off) if off is not None else None,
+        estimate_rmse_m=rms(np.linalg.norm(p - truth, axis=1)[racing]) if truth is not None else None,
         mpc_solve_ms=_solve_times(flight.solve_s),
         mpc_fallbacks=counters.fallbacks,
         mpc_fallback_reasons=counters.fallback_reasons,
@@ -292,10 +293,10 @@ def _solve_times(solve_s: list[float]) -> SolveTimes | None:
     return SolveTimes(float(np.percentile(ms, 50)), float(np.percentile(ms, 99)), float(ms.max()))
 
 
-def _rms(values: Array) -> float:
-    """Return the root mean square of the finite values."""
+def rms(values: Array) -> float | None:
+    """Return the root mean square of the finite values; None where there are none."""
     known = values[np.isfinite(values)]
-    return float(np.sqrt(np.mean(np.square(known)))) if len(known) else float("nan")
+    return float(np.sqrt(np.mean(np.square(known)))) if len(known) else None
 
 
 def _number(value: float | None, form: str, unit: str) -> str:

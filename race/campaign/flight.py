@@ -29,7 +29,7 @@ from gate_racer.pilot.guidance.learned_policy import LearnedPolicy
 from gate_racer.pilot.guidance.plan_follower import OVERDUE_S
 from gate_racer.pilot.guidance.protocol import GateObserver, state_vector
 from gate_racer.pilot.records.recorder import Recorder
-from gate_racer.pilot.records.result import Verdict, lap_times, off_path, true_positions
+from gate_racer.pilot.records.result import Verdict, lap_times, off_path, rms, true_positions
 from gate_racer.race.betaflight import fly_betaflight
 from gate_racer.race.campaign.case import Case, Flown, Outcome
 from gate_racer.race.campaign.choice import SETTINGS, FlightConditions, PreparedCourse
@@ -172,8 +172,8 @@ def measure(
         gate_s=gate_s,
         planned_gate_s=list(course.gates_s),
         margin_m=verdict.gate_margins_m,
-        tracking_m=_rms(off),
-        estimate_m=_rms(estimate_error),
+        tracking_m=rms(off),
+        estimate_m=rms(estimate_error),
         at_gates_m=at_gates,
         crossing_m=crossings,
         misjudged_m=misjudged,
@@ -237,12 +237,11 @@ def why(outcome: Outcome, off: Array, lost: Array, half_m: float, planned: bool 
     if outcome.status == "crashed" and planned:
         return "clipped: near the plan, which left too little room"
     if outcome.status == "crashed":
-        good = bool(np.isfinite(lost).any()) and np.nanmax(lost) < GOOD * half_m
-        return (
-            "clipped: the policy's line, on an estimate within a quarter of half a gate"
-            if good
-            else "clipped: the estimate was off"
-        )
+        if not np.isfinite(lost).any():
+            return "clipped: the policy's line, on an estimate that was not measured"
+        if np.nanmax(lost) < GOOD * half_m:
+            return "clipped: the policy's line, on an estimate within a quarter of half a gate"
+        return "clipped: the estimate was off"
     return outcome.status.replace("_", " ")
 
 
@@ -268,11 +267,6 @@ def path_of(verdict: Verdict) -> Array:
     every = max(1, round(1 / (PATH_HZ * np.diff(verdict.t).mean())))
     t, x = verdict.t[::every], verdict.x[::every]
     return np.column_stack([t - verdict.t[0], x[:, :3], np.linalg.norm(x[:, 7:10], axis=1)])
-
-
-def _rms(values: Array) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(np.sqrt(np.mean(known**2))) if len(known) else None
 
 
 LOOK = "race"  # look of all flights

@@ -14,12 +14,17 @@ import numpy as np
 from numba.extending import register_jitable
 
 from gate_racer.common.cache import cache_folder
+from gate_racer.common.compiled import compiled
+from gate_racer.common.files import FileError
 from gate_racer.vehicle import dynamics, rotation
 from gate_racer.vehicle.rotation import Array
 
 _SOURCES = [Path(dynamics.__file__), Path(rotation.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
 _KEY = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES) + numba.__version__.encode()).hexdigest()[:16]
-_FOLDER = str(cache_folder() / f"numba-{_KEY}")
+try:
+    _FOLDER = str(cache_folder() / f"numba-{_KEY}")
+except FileError:
+    _FOLDER = ""  # Numba's own choice, or no cache
 
 for _function in (
     rotation.product,
@@ -35,7 +40,7 @@ for _function in (
     register_jitable(forceinline=True)(_function)
 
 T = TypeVar("T", bound=tuple)
-_compile = numba.njit(cache=True, nogil=True, error_model="numpy")  # release the GIL; division by zero gives inf
+_compile = compiled(nogil=True, error_model="numpy")  # release the GIL; division by zero gives inf
 
 
 def njit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +51,7 @@ def njit(function: Callable[..., Any]) -> Callable[..., Any]:
     config: Any = numba.config
     before, config.CACHE_DIR = config.CACHE_DIR, _FOLDER
     try:
-        return cast(Callable[..., Any], _compile(function))
+        return _compile(function)
     finally:
         config.CACHE_DIR = before
 

@@ -18,6 +18,7 @@ from gate_racer.link.messages import (
 )
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import Address
+from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Exposure, Simulator, Tick
 from gate_racer.sim.wire.position import alterations
 from gate_racer.sim.wire.px4 import Px4Services
@@ -84,8 +85,8 @@ class Station:
     def farewell(self) -> list[bytes]:
         """Return the closing message with the status of the race, for a client that waits for the next sample."""
         race = self.simulator.referee.race
-        reason = f"{race.status.value}: {race.cause}" if race.cause else race.status.value
-        return self._codec.encode(Farewell(self.simulator.t, reason))
+        finish_s = race.gate_times_s[-1] if race.status is RunStatus.FINISHED else None
+        return self._codec.encode(Farewell.of(self.simulator.t, race.status.value, race.cause, finish_s))
 
     def tick(self) -> tuple[list[bytes], Exposure | None]:
         """Advance one physics step; return its datagrams and its exposure, if any."""

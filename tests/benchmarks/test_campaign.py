@@ -119,6 +119,12 @@ def test_each_end_has_its_rule(status, cause, off, lost, rule):
     assert found.startswith(rule) and bool(found) == bool(rule)
 
 
+@pytest.mark.parametrize("lost", [[], [np.nan], [np.nan, np.nan]])
+def test_no_estimate_is_praised_or_blamed_that_was_not_measured(lost):
+    found = why(Outcome("crashed", "hit gate 2"), np.array([0.1]), np.array(lost), 0.75, planned=False)
+    assert "not measured" in found and "off" not in found and "within" not in found
+
+
 def test_seeds_are_flown_only_where_something_is_random():
     axes = ["dcl"], ["1", "2", "projected"], ["tracking"], ["drift"], 1, 3, ["as_believed", "unknown"]
     cases = Choice(*axes, first_seed=40).cases(load_track("vq1"), load_vehicle("dcl"))

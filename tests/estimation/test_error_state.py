@@ -1,6 +1,7 @@
 """The error-state filter's equations: its Jacobians are those of the differences, and it is consistent."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from gate_racer.model.states import (
     DELAY,
     LEAN,
     MOVING,
+    PAD_SIGMA_TILT,
+    PAD_SIGMA_YAW,
     POSE,
     ROLL,
     TILT,
@@ -26,12 +29,13 @@ from gate_racer.model.states import (
     Nominal,
     P,
     column,
+    pad_attitude,
     turn,
     varied,
 )
 from gate_racer.model.strapdown import carried, integrated, transition
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import exp, matrix, normalised, product
+from gate_racer.vehicle.rotation import conjugate, exp, matrix, normalised, product
 from tests.estimation.flying import FIRST, HZ, PAD, SURE, before_gate, sighted
 
 # Every state by its own prior, and those that have none in the table by one that is usual in flight.
@@ -235,6 +239,30 @@ def test_the_covariance_is_carried_as_by_the_whole_transition():
     cov, q, F = A @ A.T, rng.random(N), np.eye(N)
     F[POSE, MOVING] = transition(x, a, b)
     assert carried(transition(x, a, b), cov, q) == pytest.approx(F @ cov @ F.T + np.diag(q), rel=1e-12, abs=1e-11)
+
+
+@pytest.mark.parametrize("shares", [(0.5,), (0.1,), (0.2, 0.3, 0.9)], ids=str)
+def test_the_noise_of_an_interval_is_the_same_however_it_is_cut(dcl, shares):
+    """An image exposed between two samples adds no information about the IMU, and takes none."""
+    rng, noise, h = np.random.default_rng(3), Noise(dcl.imu), 1 / HZ
+    a = ImuReading(0.0, 20 * rng.normal(size=3), 8 * rng.normal(size=3))
+    b = ImuReading(h, a.accel + 30 * rng.normal(size=3), a.gyro + 5 * rng.normal(size=3), h)
+    cuts = [a, *(a.until(b, share * h) for share in shares), b]
+    parts = sum(noise.growth(*pair) for pair in pairwise(cuts))
+    assert parts == pytest.approx(noise.growth(a, b), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_doubt_about_the_pad_is_of_the_world_whatever_the_attitude(dcl, seed):
+    """Yaw is as doubtful about the vertical, and tilt about the level axes, as the pad is, on any slope."""
+    q_wb = normalised(np.random.default_rng(seed).normal(size=4))
+    noise = Noise(dcl.imu, misaligned=0.0)
+    cov_b = pad_attitude(noise, q_wb)
+    for axis, sigma in zip(np.eye(3), (PAD_SIGMA_TILT, PAD_SIGMA_TILT, PAD_SIGMA_YAW), strict=True):
+        turned = product(product(conjugate(q_wb), exp(1e-3 * axis)), q_wb)  # that turn of the world, about the own axes
+        axis_b = 2e3 * np.array(turned[1:])
+        assert axis_b @ cov_b @ axis_b == pytest.approx(sigma**2, rel=1e-5)
+    assert PAD_SIGMA_YAW != PAD_SIGMA_TILT
 
 
 def test_the_calibrated_camera_is_the_one_that_the_filter_projects_with(vq1, dcl):

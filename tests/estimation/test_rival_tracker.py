@@ -83,10 +83,41 @@ def test_two_rivals_are_not_taken_for_one(dcl):
     assert (found[1].p_w - found[0].p_w)[1] == pytest.approx(aside[1], abs=0.6)
 
 
+def accelerating(t):
+    return RivalState(t, 1, (4.0 * t * t, 0.0, 0.0), (8.0 * t, 0.0, 0.0))
+
+
 def test_the_acceleration_of_a_reported_rival_follows_from_its_velocities():
     told = ReceivedRivals(2)
     for k in range(20):
-        t = k / 40
-        told.receive(RivalState(t, 1, (0.0, 0.0, 0.0), (8.0 * t, 0.0, 0.0)))
+        told.receive(accelerating(k / 40))
     (one,) = told.estimates()
     assert one.a_w == pytest.approx([8.0, 0, 0], abs=0.1) and not one.cov.any()
+
+
+LATE = [
+    ("a copy", 0.0, 1),
+    ("a late one", 0.1, 1),
+    ("one as late as the link admits", 1.0, 1),
+    ("five copies", 0.0, 5),
+]
+
+
+@pytest.mark.parametrize(("late_s", "times"), [case[1:] for case in LATE], ids=[case[0] for case in LATE])
+def test_a_state_that_is_not_newer_changes_nothing(late_s, times):
+    told, doubled = ReceivedRivals(2), ReceivedRivals(2)
+    for k in range(60):
+        for tracker in (told, doubled):
+            tracker.receive(accelerating(k / 40))
+        for _ in range(times):
+            doubled.receive(accelerating(k / 40 - late_s))
+    (one,), (other,) = told.estimates(), doubled.estimates()
+    assert other.t == one.t and np.array_equal(other.v_w, one.v_w) and np.array_equal(other.a_w, one.a_w)
+
+
+def test_a_rival_in_a_restarted_race_begins_anew():
+    told = ReceivedRivals(2)
+    for t in (100.0, 100.1, 3.0):
+        told.receive(accelerating(t))
+    (one,) = told.estimates()
+    assert one.t == 3.0 and one.p_w == pytest.approx(accelerating(3.0).p_w) and not one.a_w.any()

@@ -18,10 +18,10 @@ from gate_racer.link.msp.codec import Direction, Frame, MspCodec, Parser, pack
 from gate_racer.link.msp.descent import Descent
 from gate_racer.link.msp.guard import DEAF_S, HELD_S, SILENT_S, GuardedPort, StickWatch, bring_down
 from gate_racer.link.msp.line import LATE_S, MspLine, neutral
-from gate_racer.link.msp.messages import Channels, Code, RawAttitude
+from gate_racer.link.msp.messages import Altitude, Channels, Code, DisableFlag, RawAttitude, StatusEx
 from gate_racer.link.msp.ports import SerialPort
 from gate_racer.link.msp.profile import load_betaflight
-from gate_racer.link.msp.sticks import sticks_by_rates
+from gate_racer.link.msp.sticks import raw_imu, sticks_by_rates
 from gate_racer.link.sockets import LinkError
 from gate_racer.sim.betaflight.station import HANDOVER_S, BetaflightStation, StationPort
 from gate_racer.sim.worlds.world import Deviations, ImuDeviation, PlantDeviation, World
@@ -193,6 +193,28 @@ def test_whatever_pauses_the_line_makes_the_motors_are_cut_on_the_ground_and_the
 @pytest.mark.parametrize("seed", range(200))
 def test_two_hundred_drawn_descents_all_land(seed):
     check_landing(1000 + seed)
+
+
+@pytest.mark.parametrize("strength", [0.8, 1.0, 1.25])
+@pytest.mark.parametrize("late_s", [0.05, 0.1, 0.15])
+def test_a_late_thrust_does_not_make_the_throttle_ring(strength, late_s):
+    """A vehicle whose hover throttle is not the believed one, with its thrust late: it dips once, and settles."""
+    descent, channel, hz = Descent(PROFILE, HOVER), PROFILE.channel("T"), 100
+    descent.receive(StatusEx(0, 0, 0, 1, 0, 0, 0, 0, DisableFlag(0)), 0.0)
+    descent.begin(0.0)
+    v, h, thrusts, weights = 0.0, 20.0, [GRAVITY] * round(late_s * hz), []
+    for k in range(4 * hz):
+        throttle = PROFILE.throttle.throttle(descent.sticks(k / hz)[channel])
+        weights.append(strength * throttle / HOVER)
+        thrusts.append(weights[-1] * GRAVITY)
+        v += (GRAVITY - thrusts[k]) / hz
+        h -= v / hz
+        descent.receive(raw_imu(PROFILE, (0.0, 0.0, PROFILE.accel_loss_m_s2 - thrusts[k]), (0.0, 0.0, 0.0)), k / hz)
+        if k % 10 == 0:
+            descent.receive(Altitude(round(100 * h), 0), k / hz)
+    settling = np.array(weights[int(np.argmin(weights)) :])
+    assert np.max(np.maximum.accumulate(settling) - settling) < 0.03 and settling[-1] == pytest.approx(1.0, abs=0.05)
+    assert weights[hz] > 0.8, "within a second"
 
 
 def test_nobody_is_cut_because_time_has_passed_and_who_cannot_feel_does_not_turn():

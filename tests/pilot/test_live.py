@@ -55,6 +55,14 @@ def test_one_heartbeat_of_a_simulator_that_ends_is_not_the_end(dcl, tmp_path, mo
     assert pilot.over and "for no reason" in pilot.cause
 
 
+def test_a_finished_pilot_does_not_fly_on_in_a_simulator_that_has_ended(dcl):
+    """Past the last gate it coasts for a while, by a time that stands still from then on."""
+    pilot = pilot_after_go(dcl, Phase.FINISHED)
+    assert not pilot.over
+    pilot.receive(Farewell(10.0, "no message for 10 s"))
+    assert pilot.over and pilot.phase is Phase.FINISHED
+
+
 @pytest.mark.parametrize(
     ("phase", "end", "reason"),
     [(Phase.RACE, Phase.ABORTED, f"no IMU sample for {SILENCE_S:g} s"), (Phase.FINISHED, Phase.FINISHED, "")],

@@ -1,18 +1,28 @@
 """A lock-step simulator that ends leaves its client with a result and a reason. Real sockets, both ends in one process."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 from pymavlink.dialects.v20 import common as dialect
 
+from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import Farewell, Heartbeat, Imu, TimesyncRequest
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import LinkError, bind_udp
 from gate_racer.link.udp import MavlinkClient, VideoReceiver
-from gate_racer.pilot.flight import EndReason
+from gate_racer.pilot.flight import EndReason, Phase
 from gate_racer.pilot.handshake import Handshake
+from gate_racer.pilot.live import LiveDriver
 from gate_racer.pilot.lockstep import UdpLink
+from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.result import OWN_ESTIMATE, REFEREE, live_verdict
+from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.wire.station import Station
+from gate_racer.sim.worlds.world import as_believed
 
 SPEC = load_profile("spec")
 
@@ -67,6 +77,74 @@ def test_its_last_words_end_the_wait_and_the_flight(simulated):
     handshake.receive(last, 1.0, airborne=True)
     assert handshake.end is not None and handshake.end.reason is EndReason.NO_LINK
     assert handshake.end.cause == f"the simulator has ended: {words}"
+
+
+def flown(folder, go_t, *messages, phase=Phase.ABORTED):
+    """The verdict on a flight through five of six gates, after these messages."""
+    passages = SimpleNamespace(times_s=[1.0, 2.0, 3.0, 4.0, 5.0], margins_m=[0.5] * 5)
+    guidance = SimpleNamespace(course=range(6), passages=passages)
+    recorder = Recorder(FlightLog(folder / "flight.mcap"))
+    for message in messages:
+        recorder.received(message)
+    recorder.close()
+    return live_verdict(
+        SimpleNamespace(phase=phase, cause="the link", go_t=go_t, guidance=guidance), recorder.scoreboard
+    )
+
+
+def said_by_a_simulator(vq1, dcl, status, cause=""):
+    """The farewell as decoded, of a simulator whose referee says so, its sixth gate passed 6.4 s after GO at 10 s."""
+    station, client = Station(Simulator(as_believed(vq1, dcl), SPEC, 0)), ClientCodec(SPEC)
+    race = station.simulator.referee.race
+    race.status, race.cause, race.gate_times_s = status, cause, [1.1, 2.1, 3.1, 4.1, 5.1, 6.4]
+    client.decode(b"".join(ServerCodec(SPEC).encode(first(16.4))))
+    (last,) = [m for datagram in station.farewell() for m in client.decode(datagram) if isinstance(m, Farewell)]
+    return last
+
+
+JUDGED = [
+    (RunStatus.FINISHED, ""),
+    (RunStatus.CRASHED, "hit gate 5: at 12.0 m/s, a cause of more than 50 bytes in two texts"),
+    (RunStatus.MISSED_GATE, "gate 5 was not passed"),
+    (RunStatus.TIMEOUT, "120 s"),
+    (RunStatus.DISQUALIFIED, "heartbeat: none for 2 s"),
+]
+
+
+@pytest.mark.parametrize(("status", "cause"), JUDGED, ids=lambda x: str(x))
+@pytest.mark.parametrize("phase", [Phase.ABORTED, Phase.FINISHED])
+def test_the_referee_s_word_is_the_verdict(vq1, dcl, tmp_path, status, cause, phase):
+    verdict = flown(tmp_path, 10.0, said_by_a_simulator(vq1, dcl, status, cause), phase=phase)
+    assert (verdict.status, verdict.cause, verdict.by) == (status.value, cause, REFEREE)
+    finished = status is RunStatus.FINISHED
+    assert verdict.gate_times_s == pytest.approx([1.0, 2.0, 3.0, 4.0, 5.0] + [6.4] * finished, abs=1e-3)
+    assert verdict.estimated == [1, 2, 3, 4, 5] * finished
+
+
+def test_of_a_run_that_the_referee_has_not_judged_the_pilot_s_word_counts(vq1, dcl, tmp_path):
+    for status in (RunStatus.WAITING, RunStatus.RUNNING, RunStatus.ABORTED):
+        verdict = flown(tmp_path, 10.0, said_by_a_simulator(vq1, dcl, status, "the client stopped answering"))
+        assert (verdict.status, verdict.by) == ("aborted", OWN_ESTIMATE)
+
+
+NO_FINISH = [
+    ("a time-out", Farewell(16.4, "no message for 10 s")),
+    ("words that resemble a finish", Farewell.read(16.4, "finished: nan s since GO")),
+    ("a finish without its time", Farewell.read(16.4, "finished")),
+    ("the finish of a longer race", Farewell.read(16.4, "finished: 99.000 s since GO")),
+]
+
+
+@pytest.mark.parametrize("said", [said for _, said in NO_FINISH], ids=[name for name, _ in NO_FINISH])
+def test_other_words_make_no_finish(tmp_path, said):
+    assert flown(tmp_path, 10.0, said).status == "aborted"
+    assert flown(tmp_path, None, said).status == "aborted", "nor before GO"
+
+
+def test_in_real_time_no_farewell_makes_a_finish(tmp_path):
+    driver = LiveDriver(None, None, None, SPEC, None)
+    forged = driver.admit(Farewell.read(16.4, "finished: 6.400 s since GO"), 0.0)
+    assert flown(tmp_path, 10.0, *forged).status == "aborted"
 
 
 def test_one_that_dies_without_a_word_is_given_up_after_a_while(simulated, monkeypatch):

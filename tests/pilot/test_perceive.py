@@ -54,22 +54,19 @@ def test_the_process_sees_whole_images_until_it_is_told_of_a_window(dcl):
     np.testing.assert_allclose(right.corners_px.mean(0), [467.0, 167.0], atol=1.0)
 
 
-def test_a_process_that_has_died_is_replaced_and_sees_again(dcl, monkeypatch):
-    """The flight continues meanwhile: nobody waits for the new one."""
+def test_a_process_that_has_died_is_replaced_at_its_port_and_sees_again(dcl, monkeypatch):
+    """The flight continues meanwhile: nobody waits for the new one, and the simulator goes on sending to the old port."""
     monkeypatch.setattr(perception_process, "REVIVE_S", 0.0)
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free,
+        PerceptionProcess(partial(VideoReceiver, "127.0.0.1", 0), dcl.camera, "classical") as perception,
     ):
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
-        with PerceptionProcess(partial(VideoReceiver, "127.0.0.1", port), dcl.camera, "classical") as perception:
-            assert len(look(perception, sender, 1).detections) == 2
-            perception.revive()
-            assert len(look(perception, sender, 2).detections) == 2, "one that lives is not replaced"
+        assert len(look(perception, sender, 1).detections) == 2
+        perception.revive()
+        assert len(look(perception, sender, 2).detections) == 2, "one that lives is not replaced"
+        for image in (3, 4):
             perception._process.kill()
             perception._process.join(LIMIT_S)
             assert not perception.alive and perception.receive() == []
             perception.revive()
-            assert perception.alive and len(look(perception, sender, 3).detections) == 2
+            assert perception.alive and len(look(perception, sender, image).detections) == 2

@@ -2,18 +2,18 @@
 
 import random
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link.messages import Farewell
 from gate_racer.link.race import STATUS_LAYOUT, RaceReader
-from gate_racer.pilot.flight import Phase
-from gate_racer.pilot.records.recorder import Scoreboard
-from gate_racer.pilot.records.result import RACE_STATUS, REFEREE, completed, live_verdict
+from gate_racer.pilot.flight import FlightCounters, Phase
+from gate_racer.pilot.records.recorder import Recorder, Scoreboard
+from gate_racer.pilot.records.result import RACE_STATUS, LinkReport, Verdict, flight_result, live_verdict
 
 START_S = 12.0
 PASSED_S = (1.413, 2.502, 3.101, 3.702, 4.718, 5.552, 6.405)  # s since GO
@@ -113,6 +113,60 @@ def test_no_gate_has_the_time_of_another_where_nobody_knows_it():
         assert true - 1e-6 <= mine <= true + 0.26, "at most one period late"
 
 
+JUMPS = [  # statuses lost, s since GO, and the gates of which none was told
+    ("one gate", Sender(lost=(2.4, 3.2)), [2]),
+    ("two gates, counted before the next", Sender(lost=(2.4, 3.7)), [2, 3]),
+    ("the first two gates", Sender(lost=(0.0, 3.2)), [1, 2]),
+    ("three gates, and no gate's time is sent", Sender(lost=(2.4, 3.8), gate_time=False), [1, 2, 3, 4, 5, 6]),
+    ("all but the finish", Sender(lost=(0.0, 6.5)), [1, 2, 3, 4, 5, 6]),
+    (
+        "all but a finish that does not count it",
+        Sender(lost=(0.0, 6.5), gate_time=False, counts_last=False),
+        [1, 2, 3, 4, 5, 6],
+    ),
+]
+OWN = [
+    ("no own times", ()),
+    ("own times of another race", (9.0,) * 7),
+    ("own times that are the next gates'", PASSED_S[1:]),
+]
+
+
+@pytest.mark.parametrize("own", [own for _, own in OWN], ids=[name for name, _ in OWN])
+@pytest.mark.parametrize(("sender", "untold"), [case[1:] for case in JUMPS], ids=[case[0] for case in JUMPS])
+def test_a_gate_that_the_count_skips_is_marked_and_lies_between_its_neighbours(sender, untold, own):
+    verdict = verdict_of(sender, own)
+    times = verdict.gate_times_s
+    assert verdict.estimated == untold and times[-1] == pytest.approx(PASSED_S[-1], abs=1e-6)
+    assert all(before < after for before, after in pairwise([0.0, *times]))
+    for k, (mine, true) in enumerate(zip(times, PASSED_S, strict=True), 1):
+        assert k in untold or mine == pytest.approx(true, abs=1e-6)
+
+
+def test_errors_end_at_the_finish(plan, vq1, dcl):
+    """After the finish the vehicle flies on for 2 s, away from the plan, and its estimate drifts without gates."""
+    after_s = np.arange(1, 100) / 50
+    t = np.append(plan.t, plan.total_time + after_s)
+    away = np.append(np.zeros(len(plan.t)), 10 * after_s)
+    x = np.pad(np.vstack([plan.x[:, :13], np.repeat(plan.x[-1:, :13], 99, 0)]), ((0, 0), (0, 1)))
+    x[:, :3] += away[:, None]
+    recorder = Recorder(SimpleNamespace(path=""))
+    recorder.flight.t, recorder.flight.theta = (START_S + t).tolist(), np.minimum(t, plan.total_time).tolist()
+    recorder.flight.p = list(x[:, :3] + 0.03 + away[:, None])
+    passed = [*plan.gate_times_s, plan.total_time]
+    finished = Verdict("finished", "", passed, [0.5] * len(passed), START_S + t, x)
+    nothing = SimpleNamespace(retries=[], replans=[])
+    guidance = SimpleNamespace(replanned=lambda: None, learned=lambda: None, course=passed, passages=nothing)
+    estimator = SimpleNamespace(health=SimpleNamespace(gates_refused=0, nis=1.0), calibration=lambda: None)
+    pilot = SimpleNamespace(counters=FlightCounters(), estimator=estimator, guidance=guidance, go_t=START_S, cause="")
+    about = SimpleNamespace(track=vq1, vehicle=dcl, seed=0, described_world=None)
+    link = LinkReport(60.0, 61, 0, {})
+    by_truth = flight_result(pilot, recorder, finished, link, plan, about)
+    assert by_truth.tracking_rmse_m < 0.01 and by_truth.estimate_rmse_m == pytest.approx(0.03 * 3**0.5, abs=1e-6)
+    by_status = flight_result(pilot, recorder, replace(finished, t=None, x=None), link, plan, about)
+    assert 0.01 < by_status.tracking_rmse_m < 0.06 and by_status.estimate_rmse_m is None
+
+
 def test_without_a_finish_the_gates_counted_are_no_finish():
     verdict = verdict_of(Sender(finish=False, counts_last=False, gate_time=False))
     assert verdict.status == "missed_gate" and len(verdict.gate_times_s) == 6
@@ -136,32 +190,3 @@ def test_counts_and_times_of_hostile_senders_stay_within_the_course():
     ]  # fmt: skip
     verdict = verdict_of(SimpleNamespace(packets=lambda: packets))
     assert len(verdict.gate_times_s) <= len(PASSED_S) and verdict.gate_times_s == sorted(verdict.gate_times_s)
-
-
-@pytest.mark.parametrize(
-    ("reported", "own", "latest"),
-    [
-        ([1.0, None, 3.1], [], [1.1, 3.2, 3.2]),
-        ([None, None, 3.0], [], [3.2, 3.2, 3.2]),
-        ([1.0, None, None, 4.0], [1.0, 0.5, 9.0, 4.0], [1.1, 4.2, 4.2, 4.2]),
-        ([1.0, None], [], [1.1, 2.2]),
-    ],
-)
-def test_a_gate_between_two_lies_between_them(reported, own, latest):
-    times, estimated = completed(reported, own, latest)
-    assert all(a < b for a, b in pairwise(times)) and estimated == [k for k, t in enumerate(reported, 1) if t is None]
-
-
-@pytest.mark.parametrize(
-    ("reason", "status"), [("finished", "finished"), ("crashed: hit gate 5", "aborted"), ("no message", "aborted")]
-)
-def test_in_lockstep_the_referees_farewell_is_the_verdict(reason, status):
-    """A datagram that was lost after the last gate leaves the pilot one gate short."""
-    board = Scoreboard()
-    board.farewell = Farewell(START_S + 6.41, reason)
-    passages = SimpleNamespace(times_s=OWN_S[:-1], margins_m=[0.5] * 6)
-    guidance = SimpleNamespace(course=PASSED_S, passages=passages)
-    verdict = live_verdict(SimpleNamespace(go_t=START_S, phase=Phase.ABORTED, cause=reason, guidance=guidance), board)
-    assert verdict.status == status
-    if status == "finished":
-        assert verdict.gate_times_s[-1] == pytest.approx(6.41) and verdict.estimated == [7] and verdict.by == REFEREE

@@ -247,6 +247,22 @@ def test_a_gate_that_is_never_passed_is_flown_at_again_and_again(retries):
     assert len(passages.retries) == 20 and retries.recovery is not None, "only the run's time limit ends it"
 
 
+LOST = replace(RESTING, cov=100.0 * np.eye(9))
+
+
+def test_a_blind_hover_ends_after_a_while(retries):
+    limit_s, passages = IncidentConfig().blind_s, Passages()
+    ends = [retries.judge(0, False, passages, LOST, GO + t, GO) for t in np.arange(0.0, limit_s + 1.0, 0.5)]
+    assert retries.recovery is not None and not any(ends[:-2]), "first it looks for gates"
+    assert ends[-1].reason is EndReason.BLIND and f"for {limit_s:g} s" in ends[-1].cause
+
+
+def test_a_glimpse_lets_a_blind_hover_go_on(retries):
+    passages, times = Passages(), np.arange(0.0, 3 * IncidentConfig().blind_s, 0.5)
+    states = [RESTING if k % 50 == 49 else LOST for k in range(len(times))]
+    assert not any(retries.judge(0, False, passages, state, GO + t, GO) for t, state in zip(times, states, strict=True))
+
+
 def test_a_gate_is_not_overdue_while_the_state_is_old(retries, plan):
     """A simulator that stands still keeps the vehicle from gates."""
     retries._controller.progress.theta = plan.gate_times_s[0] + 2 * IncidentConfig().overdue_s

@@ -107,6 +107,17 @@ def test_the_gap_of_a_plan_is_what_its_defects_explain(plan, vq1, dcl):
     assert certificate.open_loop_gap_m <= certificate.open_loop_explained_m + 1e-6 < 0.1
 
 
+@pytest.mark.parametrize(("times", "ok"), [(0.0, True), (1.9, True), (2.1, False), (10.0, False)])
+def test_a_gap_of_more_than_twice_what_the_defects_explain_is_refused(plan, vq1, dcl, monkeypatch, times, ok):
+    """No plan has one: the replay, or the bound on it, would be wrong."""
+    explained = 0.1
+    monkeypatch.setattr(
+        "gate_racer.planner.certificate.certificate.open_loop_gap", lambda *_: (times * explained, explained)
+    )
+    certificate = judged(plan, vq1, dcl)
+    assert certificate.ok == ok and ("open-loop replay" in certificate.status) != ok
+
+
 def test_a_frame_in_the_way_is_a_solid_for_the_certificate(plan, vq1, dcl):
     """The same flight on a course with one more gate, whose frame stands where it flies."""
     x, y, z = plan.x[plan.gate_nodes[0] + 12, P]
