@@ -87,8 +87,10 @@ def test_a_flight_finishes_comes_to_rest_where_the_plan_does_and_sinks_to_the_fl
     outcome, (log,) = json.loads(told.read_text()), tmp_path.glob("*.mcap")
     assert outcome["verdict_by"] == "referee" and outcome["gates_passed"] == 2
     assert outcome["command_hz"] == pytest.approx(40.0, abs=0.5)
-    p = np.array(last(log, "/state")["p"])
-    assert np.linalg.norm(p[:2] - REST[:2]) < 1.0 and p[2] > -0.3
+    p = np.array([record["p"] for name, record in read_records(log) if name == "/state"])
+    sinking = p[np.flatnonzero(p[:, 2] < -1.0)[-1] :]
+    touchdown = sinking[sinking[:, 2] > -0.3][0]  # the estimate drifts on while the vehicle lies there
+    assert np.linalg.norm(touchdown[:2] - REST[:2]) < 0.5
 
 
 def test_a_plan_from_the_floor_rises_before_it_leans(hall):
