@@ -1,7 +1,7 @@
 """The acados back-end: SQP_RTI on HPIPM, generated and compiled once per machine.
 
-Two distributions of acados are supported: a recent one built by the user (`tools/build-acados.sh`; ACADOS_SOURCE_DIR set and
-`acados_template` importable), and the wheel `comma-deps-acados`, unpacked into `acados-wheel` of the virtual environment.
+It comes from the wheel `comma-deps-acados`, unpacked into `acados-wheel` of the virtual environment, or from a build of
+the user's (ACADOS_SOURCE_DIR set and `acados_template` importable) with the same interface, that is before 0.6.
 """
 
 import contextlib
@@ -52,16 +52,19 @@ def import_template() -> ModuleType:
     """Find acados and import its template module.
 
     Raises:
-        AcadosMissingError: none is installed, or Python runs without asserts (-O).
+        AcadosMissingError: none is installed, it is 0.6 or later, or Python runs without asserts (-O).
     """
     if not __debug__:
         raise AcadosMissingError("acados's interface creates its solvers in assert statements, which python -O removes")
     if os.environ.get("ACADOS_SOURCE_DIR") and importlib.util.find_spec("acados_template"):
         _require_runs(Path(os.environ["ACADOS_SOURCE_DIR"]) / "lib")
         try:
-            return importlib.import_module("acados_template")
+            template = importlib.import_module("acados_template")
         except ImportError as error:
             raise AcadosMissingError(f"acados_template cannot be loaded ({error}); reinstall it with pip") from None
+        if importlib.util.find_spec("acados_template.acados_code_gen_options"):
+            raise AcadosMissingError("acados 0.6 has another interface; unset ACADOS_SOURCE_DIR to use the wheel")
+        return template
     package, install = WHEEL / "acados", WHEEL / "acados" / "install"
     if not install.is_dir():
         raise AcadosMissingError(f"acados is missing in {WHEEL}; `gate-racer doctor` tells how to install it")
@@ -170,11 +173,6 @@ def _price(solver: Any, stage: int, n: int, weight: float, price: float) -> None
         solver.cost_set(stage, name, np.full(n, value))
 
 
-def _is_new(ocp: Any) -> bool:
-    """Check whether this acados (0.6 or later) takes the folder of generated code from the problem, not by argument."""
-    return hasattr(ocp, "code_gen_options")
-
-
 def _formulate(template: ModuleType, problem: Problem, folder: Path) -> Any:
     """Formulate the problem as an `AcadosOcp`, with generated code under `folder`."""
     s, horizon = problem.symbols, problem.settings.horizon
@@ -210,10 +208,7 @@ def _formulate(template: ModuleType, problem: Problem, folder: Path) -> Any:
     options.qp_solver_cond_N, options.qp_solver_iter_max = min(5, horizon.steps), 25
     options.qp_tol, options.hpipm_mode, options.qp_solver_warm_start = 1e-6, "SPEED", 0
     options.ext_fun_compile_flags = "-O3"
-    place = ocp.code_gen_options if _is_new(ocp) else ocp
-    place.code_export_directory = str(folder / "c")
-    if _is_new(ocp):
-        place.json_file = str(folder / JSON)
+    ocp.code_export_directory = str(folder / "c")
     options.custom_update_filename, options.custom_update_header_filename = "tick.c", "tick.h"
     options.custom_update_copy = False
     return ocp
@@ -247,8 +242,7 @@ def _load(problem: Problem) -> Any:
         raise AcadosMissingError(f"acados: {error}") from None
     with contextlib.redirect_stdout(io.StringIO()):
         ocp = _formulate(template, problem, folder)
-        options = {"check_reuse_possible": False} if _is_new(ocp) else {"json_file": str(folder / JSON)}
-        return template.AcadosOcpSolver(ocp, build=False, generate=False, **options)
+        return template.AcadosOcpSolver(ocp, build=False, generate=False, json_file=str(folder / JSON))
 
 
 def _build(problem: Problem, draft: Path, folder: Path) -> None:
@@ -280,7 +274,7 @@ def _generate(settings: Settings, draft: Path, folder: Path) -> None:
     _write_tick(problem, draft / "c")
     with contextlib.redirect_stdout(io.StringIO()):
         ocp = _formulate(template, problem, draft)
-        template.AcadosOcpSolver.generate(ocp, **({} if _is_new(ocp) else {"json_file": str(draft / JSON)}))
+        template.AcadosOcpSolver.generate(ocp, json_file=str(draft / JSON))
         template.AcadosOcpSolver.build(str(draft / "c"), verbose=False)
     if not any((draft / "c").glob(f"*acados_ocp_solver_{problem.name}.*")):
         raise AcadosMissingError("the generated solver did not compile; a C compiler and make are needed")

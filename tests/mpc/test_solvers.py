@@ -1,5 +1,6 @@
 """Both back-ends solve one problem, within the vehicle's limits; either flies alone."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -127,6 +128,18 @@ def test_without_acados_casadi_flies_and_says_so(monkeypatch, tmp_path, plan, vq
     assert controller.step(0.0, plan.x[0], 1 / 60).source is Source.SOLVED
     with pytest.raises(AcadosMissingError, match="gate-racer doctor"):
         make_controller("tracking", plan, dcl, vq1, "acados")
+
+
+def test_acados_of_another_interface_is_refused(tmp_path):
+    (tmp_path / "acados_template").mkdir()
+    for module in ("__init__", "acados_code_gen_options"):
+        (tmp_path / "acados_template" / f"{module}.py").touch()
+    code = "from gate_racer.mpc.solvers import acados; acados._require_runs = lambda _: None; acados.import_template()"
+    told = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False,
+        env=os.environ | {"ACADOS_SOURCE_DIR": str(tmp_path), "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert "AcadosMissingError: acados 0.6 has another interface" in told.stderr.splitlines()[-1]
 
 
 def test_without_asserts_acados_counts_as_missing():
