@@ -57,10 +57,8 @@ from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, from_euler, matrix, product
 from gate_racer.vehicle.statistics import chi2_limit, mahalanobis2
 
-SPARE_S, AGEING = (
-    0.02,
-    0.95,
-)  # s beyond the greatest age of recent images, and the weight of it from one image to the next
+SPARE_S = 0.02  # s beyond the greatest age of recent images
+AGEING = 0.95  # -, weight of that age from one image to the next
 BEHIND_S = 0.4  # s, greatest age of an image when no newer one was used: up to 0.26 s was measured on a busy machine
 
 
@@ -339,10 +337,10 @@ class ErrorStateEstimator:
         while self._attitudes and self._attitudes[0].t <= self._state.reading.t:
             self._correct_attitude(self._attitudes.popleft())
         while self._positions and self._positions[0][0] <= self._state.reading.t:
-            t, p_wb, v_w = self._positions.popleft()
+            told_t, p_wb, v_w = self._positions.popleft()
             x, reading = self._state.x, self._state.reading
-            a_w = matrix(x.q_wb) @ (reading.accel - x[B_A]) + [0.0, 0.0, GRAVITY]
-            self._update(*measurements.position(p_wb, v_w, x.t - t, a_w))
+            a_w = matrix(x.q_wb) @ ((1 - x[S_A]) * (reading.accel - x[B_A])) + [0.0, 0.0, GRAVITY]
+            self._update(*measurements.position(p_wb, v_w, x.t - told_t, a_w))
         return True
 
     def _advance(self, t: float) -> None:
