@@ -1,4 +1,4 @@
-"""Calibration of the gate crossings predicted by `planner.doubt`: python benchmarks/risk_calibration.py logs/vq1 logs/vq2
+"""Calibration of the gate crossings predicted by `planner.uncertainty`: python benchmarks/risk_calibration.py logs/vq1 logs/vq2
 
 Reads campaigns of `race-bench --worlds unknown`. Of all margins of a gate, from the vehicle's centre to the nearest edge, as many
 should be below a predicted quantile as the quantile says. Prints these fractions over all gates, with their binomial 95 %

@@ -165,10 +165,8 @@ class Signatures:
         if off_s > AHEAD_S:
             return Unsigned.CLOCK, f"messages are signed by a clock {off_s:.0f} s ahead of this one: set both clocks"
         if sender not in self._newest and stamp < self._key.first:
-            why = (
-                f"messages are signed {-off_s:.0f} s ago, before this end began: a recording, or a clock that is behind"
-            )
-            return Unsigned.CLOCK, why
+            begun = "before this end began: a recording, or a clock that is behind"
+            return Unsigned.CLOCK, f"messages are signed {-off_s:.0f} s ago, {begun}"
         if stamp <= self._newest.get(sender, -1):
             return Unsigned.REPLAY, "signed messages are repeated, or the network reorders them"
         self._newest[sender] = stamp

@@ -204,9 +204,8 @@ class PlanProgress:
         self.theta = 0.0
         self.pace = self.limit = 1.0
         self.most = most
-        self.attainable = (
-            1.0  # mean pace over the horizon that the thrust limit allows on the plan's own line, at most 1
-        )
+        # Mean pace over the horizon that the thrust limit allows on the plan's own line, at most 1.
+        self.attainable = 1.0
         self.allowed = most  # largest pace at present, set from outside
         self._slowing = slowing
         self.looking = False  # whether the pace is limited to keep the next gate in view

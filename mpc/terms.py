@@ -1,7 +1,5 @@
 """One stage of the horizon, and the cost and constraint terms that the optimal-control problem lists.
 
-One stage of the horizon: the layout of its reference, and its quantities as symbols.
-
 A `Cost` is a weighted squared residual; `GateCorridor` is a soft constraint -1 <= h <= 1 with a penalty on its violation.
 A weight has the unit of the inverse squared residual, given beside it in the YAML of the formulation.
 """

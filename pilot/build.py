@@ -65,9 +65,7 @@ class FlightOptions:
     retry: bool = True  # fly missed gates again
     lands: bool = False  # land after the end of the flight
     grid: StartGrid | None = None  # place in a race of several; rivals are given way to where they are known
-    shadow: bool = (
-        False  # a person flies: no gate is flown again, and nothing is learned from commands that are not sent
-    )
+    shadow: bool = False  # a person flies: no gate is flown again, and nothing is learned from commands not sent
     replanning: Replanning | None = None  # replaces the plan in flight where that saves time
 
 

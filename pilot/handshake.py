@@ -7,7 +7,7 @@ Entry into PX4's OFFBOARD mode: a stream of set-points, then the mode, then armi
 PX4 user guide, "Offboard Mode".
 
 wait_link -> calibrate -> wait_go -> arm -> launch; if the start of a race disarms, launch leads back to arm. With PX4,
-arming is preceded by a stream of set-points and the mode OFFBOARD (`pilot.handshake`), and leaving that mode ends the flight.
+arming is preceded by a stream of set-points and the mode OFFBOARD (`OffboardEntry`), and leaving that mode ends the flight.
 """
 
 from collections import deque

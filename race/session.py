@@ -177,7 +177,7 @@ SWITCH_S = 5e-4  # s, longest hold of the interpreter by another thread (log, st
 
 
 def flown(session: Session, pilot: AnyPilot, mode: str, link: Link, recorder: Recorder) -> tuple[LinkReport, Verdict]:
-    """Fly and log. Arguments and errors as in `race.session.fly`."""
+    """Fly and log. Arguments and errors as in `fly`."""
     assert recorder.console is not None
     status = StatusLine(recorder.console)
     if mode == "lockstep":

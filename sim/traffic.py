@@ -64,9 +64,8 @@ def induced(thrust_n: float, area_m2: float, v_b: Array) -> float:
     v = hover
     for _ in range(STEPS):
         through = math.hypot(across, max(climb + v, 0.0))
-        v = (
-            0.5 * (v + hover**2 / max(through, 0.5 * hover)) if hover else 0.0
-        )  # relaxation by one half: the plain iteration oscillates about the root
+        # Relaxation by one half: the plain iteration oscillates about the root.
+        v = 0.5 * (v + hover**2 / max(through, 0.5 * hover)) if hover else 0.0
     return v
 
 

@@ -7,7 +7,7 @@ Gate axes: origin at the centre of the opening, x through the gate in the direct
 Corridor: the middle of an opening within which the controller keeps the vehicle's centre, by how well its gate is known.
 
 It is narrowed by two standard deviations of the gate's position, so gates that are seen late are crossed nearer to the middle
-than planned. The prediction of crossings (`planner.doubt`) follows the same rule.
+than planned. The prediction of crossings (`planner.uncertainty`) follows the same rule.
 """
 
 import math

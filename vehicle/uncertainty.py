@@ -1,7 +1,7 @@
 """`Doubt`: uncertainty of vehicle, sensors and course after one day with them, as standard deviations.
 
 It is the prior of the flight's filter (`model.states`) and of the margins of a plan with a given risk
-(`planner.doubt`). The truth of a simulated flight is drawn independently, by the similar table `sim/worlds/unknown.yaml`.
+(`planner.uncertainty`). The truth of a simulated flight is drawn independently, by the similar table `sim/worlds/unknown.yaml`.
 """
 
 import math

@@ -33,9 +33,8 @@ MOVING_M_S = 3.0  # m/s, speed above which drag is excited (chosen)
 DIFFERENCE_S = 5e-4  # s, step of derivatives with respect to delay and lags (chosen)
 LOGS_APART_S = 1e6  # s between logs on one time axis, so that none shares a block with another
 AFTER_S = 0.3  # s for which a command may still act: delay and lags (chosen)
-LEAST_RISE = (
-    0.3  # -, least slope of thrust over throttle, as a share of thrust over throttle: idling motors lower it little
-)
+# Least slope of thrust over throttle, as a share of thrust over throttle: idling motors lower it little.
+LEAST_RISE = 0.3
 RISE_M_S2 = 1e-3  # m/s^2, least step of a thrust curve between knots, so that it is invertible
 STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forces, m/s^2
 ANYWHERE = (-1.0, -1.0)  # no start: search from a grid

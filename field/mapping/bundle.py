@@ -1,7 +1,5 @@
 """Positions of the gates from images and IMU of flights: one robust least-squares problem.
 
-The least-squares problem of a map, see `field.mapping.bundle`, and its solution by reweighted Gauss-Newton (Cauchy).
-
     minimise  sum rho( |corner seen - project(x_k, corner of gate g)|^2 )  +  the chain of each flight  +  priors
 
 over all states x_k of the flights (`field.mapping.flight`; camera tilt, clock offset and edge offset are part of them),

@@ -22,33 +22,25 @@ from gate_racer.vehicle.dynamics import G_W, GRAVITY
 from gate_racer.vehicle.rotation import Array, matrix
 
 TURN_1_S, TURN_RAD_S = 3.5, 4.0  # attitude gain, and greatest body rate
-PAUSE_TURN, PAUSE_RAD = (
-    0.6,
-    1.0,
-)  # attitude gain, and greatest turn, times the longest recent pause: the last rates last as long
+# Attitude gain, and greatest turn, times the longest recent pause: the last rates last as long.
+PAUSE_TURN, PAUSE_RAD = 0.6, 1.0
 PAUSE_FORGET_S = 5.0  # time constant with which a pause is forgotten
 STEEP = 0.5  # cosine of the tilt beyond which the throttle is at its minimum until the vehicle is upright
 BRAKE_S, BRAKE_M_S2 = 1.0, 5.0  # time constant and greatest deceleration
 FAST_M_S = 3.0  # horizontal speed above which height is held, close to the ground
 V_SINK_M_S, SINK_S, DOWN_M_S2, UP_M_S2 = 1.5, 1.0, 3.0, 4.0  # sink rate, time constant, greatest accelerations
 HIGH_M, SINK_1_S, MOST_SINK_M_S = 6.0, 0.1, 3.5  # reading above which it sinks faster with height, also while fast
-FORGET_S, PAUSE_FORGETS = (
-    10.0,
-    6.0,
-)  # time constant of the leaky integration; its share of rate per s of a pause, horizontally
+FORGET_S = 10.0  # time constant of the leaky integration
+PAUSE_FORGETS = 6.0  # 1/s, horizontal rate of forgetting for each s of a pause, in units of 1 / FORGET_S
 GAIN_1_S = 3.0  # adaptation gain of the throttle
 GAIN_STEP_S = 0.05  # s, longest step of the adaptation: what was commanded before a pause has since changed the force
 L1, L2 = 1.4, 1.0  # 1/s, 1/s^2: observer at 1 rad/s, damping 0.7, for a barometer with 0.4 m of noise
 LEAST, MOST = 0.4, 1.8  # relative to the hover throttle
 LONGEST_S = 1.0  # s, longest step, over which the force is assumed to change linearly
-BLIND_S, BLIND = (
-    0.3,
-    0.95,
-)  # s without measurements, beyond which it does not turn, and sinks at this share of the thrust
-LANDED_S, REST_S = (
-    1.0,
-    10.0,
-)  # s of carriage by the ground at the least throttle; of low throttle, after which all is done
+# s without measurements, beyond which it does not turn, and sinks at this share of the thrust.
+BLIND_S, BLIND = 0.3, 0.95
+LANDED_S = 1.0  # s of carriage by the ground at the least throttle
+REST_S = 10.0  # s of low throttle on the ground, after which all is done
 CARRIED, FALLING = (0.8, 1.2), 0.5  # force over gravity on the ground, mean; and in a fall
 CLIMB_M_S = 1.0  # greatest vertical speed on the ground, fitted to the barometer
 FLOOR_M = 1.5  # greatest reading on the floor: propellers let it fall only

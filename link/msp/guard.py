@@ -33,9 +33,8 @@ SILENT_S = 0.25  # s without sticks, after which the pilot counts as lost: garba
 WAIT_S = 0.02  # s, longest wait for bytes
 HUNG_S = 0.5  # s without a sign of the guard, after which it is killed: a write takes less
 DEATH_S = 0.05  # s for a process whose end of a socket is closed to be gone
-DEAF_S = (
-    30.0  # s without a reply, after which a descent ends: the last sticks, which sink slowly, stay in effect anyway
-)
+# s without a reply, after which a descent ends: the last sticks, which sink slowly, stay in effect anyway.
+DEAF_S = 30.0
 BEGIN_S = 60.0  # s for the process to open the port on a busy machine
 
 
@@ -93,11 +92,8 @@ class GuardedPort:
         context = multiprocessing.get_context("spawn")
         status, reporter = context.Pipe(duplex=False)
         self._beat = context.RawValue("d", 0.0)
-        self._beaten, self._beaten_t, self._called_t = (
-            0.0,
-            0.0,
-            0.0,
-        )  # its last value, when that came, and the last look at it
+        # Its last value, when that came, and the last look at it.
+        self._beaten = self._beaten_t = self._called_t = 0.0
         line = where, profile, hover, consent, loss_m_s2
         self.guard = context.Process(target=_guard, args=(*line, theirs, reporter, self._beat), name="guard")
         with shielded():

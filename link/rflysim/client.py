@@ -288,9 +288,8 @@ class VisionReceiver:
         )
         self.socket = self._endpoint.socket
         self.address: Address = self.socket.getsockname()
-        self.successor = partial(
-            VisionReceiver, vision, tell
-        )  # opens a receiver in this one's place, once it is closed
+        # Function that opens a receiver in this one's place, once it is closed.
+        self.successor = partial(VisionReceiver, vision, tell)
         self._frames = 0
 
     def accept_only(self, host: str) -> None:

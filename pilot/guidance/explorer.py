@@ -205,9 +205,8 @@ def parse_room(text: str) -> Room:
 CRUISE = 5.0  # m/s, towards the stand-off
 CROSSING = 4.0  # m/s, through a gate: low, since braking pitches the camera up
 FAST = 9.0  # m/s, straight at a far gate: dead reckoning errs with time, and fast flight pitches the camera down
-APPROACH_BRAKE = (
-    2.5  # m/s^2, deceleration before a gate: no more than drag at such a speed, so that the nose stays down
-)
+# m/s^2, deceleration before a gate: no more than drag at such a speed, so that the nose stays down.
+APPROACH_BRAKE = 2.5
 STAND_OFF_M, NEAR_M = 7.0, 5.0  # m, greatest and least stand-off in front of a gate
 FRESH_S = 1.5  # s since the last view of a gate, up to which dead reckoning is trusted
 VIEWS = 2  # consistent views from different positions required before a gate is flown through

@@ -36,7 +36,7 @@ class IncidentConfig:
     brake_m: float = 2.0  # m, distance at which the vehicle comes to rest before it
     lost_s: float = 1.5  # s without a position accurate enough for a gate
     blind_s: float = (
-        30.0  # s on end without one that end the flight: an attempt's time-out, and a perception that restarts
+        30.0  # s on end without one that end the flight: longer than an attempt, or a restart of perception
     )
     finish_s: float = 5.0  # s after the last gate, beyond which no status is awaited any more
 

@@ -275,9 +275,7 @@ IMAGE = {
 
 
 class FlightLog:
-    """Log of one flight, written by `pilot.records.flight_log`. `close` completes the file; without it the file holds what
-    was written so far.
-    """
+    """Log of one flight. `close` completes the file; without it the file holds what was written so far."""
 
     def __init__(
         self,

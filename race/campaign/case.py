@@ -43,7 +43,7 @@ class Outcome:
 
     status: str  # the referee's status, or "failed": could not be flown
     cause: str = ""  # reason given by the component that ended the flight
-    rule: str = ""  # rule of `measure.why` that explains the end
+    rule: str = ""  # rule of `flight.why` that explains the end
     gates_total: int = 0
     planned_s: float | None = None
     bound_s: float | None = None

@@ -101,10 +101,8 @@ def set_up(profile: BetaflightProfile) -> list[str]:
 
 
 MOTION_PORT, MOTORS_PORT = 9003, 9002
-MOTION, MOTORS = (
-    struct.Struct("<17d"),
-    struct.Struct("<4f"),
-)  # time, rates, force, attitude (4), velocity, position; speeds
+MOTION = struct.Struct("<17d")  # time, rates, force, attitude (4), velocity, position
+MOTORS = struct.Struct("<4f")  # speeds
 TIME_S = 1.0  # of every packet
 TIME = struct.Struct("=Q")  # ns, as `sitl_clock.c` has it
 BOOT_STEP_NS = 50_000_000

@@ -363,7 +363,7 @@ GREY, YELLOW, PURPLE = (0.38, 0.38, 0.38), (0.36, 0.33, 0.0), (0.05, 0.03, 0.07)
 
 @dataclass
 class Hall:
-    """Vertices of a hall and its furniture, see `sim.view.scene` and `sim.view.scene`."""
+    """Vertices of a hall and its furniture."""
 
     solids: list[Array] = field(default_factory=list)
     lines: list[Array] = field(default_factory=list)
