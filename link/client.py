@@ -115,7 +115,7 @@ class ClientCodec:
         match message:
             case dialect.MAVLink_heartbeat_message() if is_autopilot(message):
                 if message.system_status == dialect.MAV_STATE_POWEROFF:
-                    return Farewell.read(self._t, self._last_text or "no reason given")
+                    return Farewell(self._t, self._last_text or "no reason given")
                 return self._heartbeat(message)
             case dialect.MAVLink_attitude_message():
                 return self._attitude(message)

@@ -170,23 +170,25 @@ class Farewell:
 
     t: float
     reason: str
-    verdict: str = ""  # the referee's, one of VERDICTS; empty where it has not judged the run
-    finish_s: float | None = None  # s since GO
 
     @classmethod
     def of(cls, t: float, status: str, cause: str, finish_s: float | None) -> "Farewell":
         """Return the farewell after a run with this status; `finish_s` (s since GO) if it is finished."""
         cause = cause if finish_s is None else f"{finish_s:.3f} s since GO"
-        return cls.read(t, f"{status}: {cause}" if cause else status)
+        return cls(t, f"{status}: {cause}" if cause else status)
 
-    @classmethod
-    def read(cls, t: float, reason: str) -> "Farewell":
-        """Return the farewell that a text stands for."""
-        finish = re.fullmatch(r"finished: (\d{1,6}\.\d{3}) s since GO", reason)
-        if finish:
-            return cls(t, reason, FINISHED, float(finish[1]))
-        verdict = reason.partition(":")[0]
-        return cls(t, reason, verdict if verdict in VERDICTS and verdict != FINISHED else "")
+    @property
+    def finish_s(self) -> float | None:
+        """Time of the finish, s since GO; None where the text has none."""
+        finish = re.fullmatch(r"finished: (\d{1,6}\.\d{3}) s since GO", self.reason)
+        return float(finish[1]) if finish else None
+
+    @property
+    def verdict(self) -> str:
+        """The referee's verdict, one of VERDICTS; empty where it has not judged the run, or tells a finish without its time."""
+        verdict = self.reason.partition(":")[0]
+        judged = verdict in VERDICTS and (verdict != FINISHED or self.finish_s is not None)
+        return verdict if judged else ""
 
 
 @dataclass(frozen=True, slots=True)

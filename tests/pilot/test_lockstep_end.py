@@ -129,9 +129,9 @@ def test_of_a_run_that_the_referee_has_not_judged_the_pilot_s_word_counts(vq1, d
 
 NO_FINISH = [
     ("a time-out", Farewell(16.4, "no message for 10 s")),
-    ("words that resemble a finish", Farewell.read(16.4, "finished: nan s since GO")),
-    ("a finish without its time", Farewell.read(16.4, "finished")),
-    ("the finish of a longer race", Farewell.read(16.4, "finished: 99.000 s since GO")),
+    ("words that resemble a finish", Farewell(16.4, "finished: nan s since GO")),
+    ("a finish without its time", Farewell(16.4, "finished")),
+    ("the finish of a longer race", Farewell(16.4, "finished: 99.000 s since GO")),
 ]
 
 
@@ -143,7 +143,7 @@ def test_other_words_make_no_finish(tmp_path, said):
 
 def test_in_real_time_no_farewell_makes_a_finish(tmp_path):
     driver = LiveDriver(None, None, None, SPEC, None)
-    forged = driver.admit(Farewell.read(16.4, "finished: 6.400 s since GO"), 0.0)
+    forged = driver.admit(Farewell(16.4, "finished: 6.400 s since GO"), 0.0)
     assert flown(tmp_path, 10.0, *forged).status == "aborted"
 
 
