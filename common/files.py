@@ -263,10 +263,9 @@ def drafted(path: Path) -> Iterator[Path]:
         OSError: it cannot be created or moved, or the file is read-only.
     """
     path = path.resolve() if path.is_symlink() else path
-    mode = path.stat().st_mode if path.exists() else stat.S_IFREG | stat.S_IWUSR
-    if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+    if path.exists() and not path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(errno.EACCES, "is read-only", str(path))
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+    if path.exists() and not path.is_file() and not path.is_dir():
         with tempfile.TemporaryDirectory() as folder:
             yield (draft := Path(folder) / path.name)
             path.write_bytes(draft.read_bytes())

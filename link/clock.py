@@ -109,13 +109,12 @@ class StreamClock:
 
     def reference(self, stamp: float, received: float) -> None:
         """Process a datagram of the reference stream, `received` (s) on the local clock."""
-        if self._pace.add(stamp, received):  # what was measured at another pace has no meaning
+        repaced = self._pace.add(stamp, received)
+        if repaced:  # what was measured at another pace has no meaning
             self._reference.restart()
             self._other.restart()
-            self._outward, self._recent = _WindowMinimum(WINDOW_S), _WindowMinimum(SLIP_WINDOW_S)
-            self._settled = self._pace.paced(received) + SETTLE_S
         received = self._pace.paced(received)
-        if self._reference.add(stamp, received):
+        if self._reference.add(stamp, received) or repaced:
             self._outward, self._recent = _WindowMinimum(WINDOW_S), _WindowMinimum(SLIP_WINDOW_S)
             self._settled = received + SETTLE_S
         self._recent.add(received, received - stamp)

@@ -360,9 +360,15 @@ class Vehicle:
 
     def steadied(self, accel: Vector) -> Vector:
         """Return a specific force (m/s^2, body FRD) measured in flight without its loss; the thrust is taken from itself."""
+        if not self.imu.accel_loss_m_s2:
+            return accel
         x, y, z = accel
-        reads = [c - self.accel_loss(c) for c in self.throttle.thrust_m_s2]
-        return x, y, z - self.accel_loss(_interpolated(-z, reads, self.throttle.thrust_m_s2))
+        return x, y, z - self.accel_loss(_interpolated(-z, self._reads, self.throttle.thrust_m_s2))
+
+    @cached_property
+    def _reads(self) -> list[float]:
+        """Upward forces, m/s^2, that the accelerometer reads at the knots of the throttle curve."""
+        return [c - self.accel_loss(c) for c in self.throttle.thrust_m_s2]
 
     @property
     def slew_max(self) -> Vector:
@@ -440,14 +446,12 @@ def load_vehicle(name: str) -> Vehicle:
         >>> vehicle.command_delay_s  # s from a command to its first effect
         0.04
     """
-    vehicle = load_named(name, FOLDER, Vehicle, "vehicle")
+    vehicle, path = load_named(name, FOLDER, Vehicle, "vehicle"), named_path(name, FOLDER, "vehicle")
     for field, most in MOST.items():
         for number in _numbers(vehicle, field):
             if abs(number) > most:
-                raise UserError(
-                    f"{named_path(name, FOLDER, 'vehicle')}: {field}: {number:g} is beyond {most:g}; check the unit"
-                )
-    _require_focal(vehicle.camera, f"{named_path(name, FOLDER, 'vehicle')}: camera.fx_px")
+                raise UserError(f"{path}: {field}: {number:g} is beyond {most:g}; check the unit")
+    _require_focal(vehicle.camera, f"{path}: camera.fx_px")
     return vehicle
 
 

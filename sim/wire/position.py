@@ -69,9 +69,9 @@ class PositionControl:
             (0.0 if _pushed(*axis) else KV_1_S) * (slower * wish[k] - v[k]) + (axis[2] or 0.0) + drag * v[k]
             for k, axis in enumerate(zip(goal.p, goal.v, goal.a, strict=True))
         )
-        down = min(max(down, -CLIMB_MAX_M_S2), FALL_MAX_M_S2) - GRAVITY
-        upright = min(1.0, -down * math.tan(TILT_MAX_RAD) / max(math.hypot(north, east), 1e-9))
-        f = north * upright, east * upright, down
+        down, level = _limited(down)
+        upright = min(1.0, level / max(math.hypot(north, east), 1e-9))
+        f = north * upright, east * upright, down - GRAVITY
         rate = goal.yaw_rate if self._turns else None
         if rate is not None:
             self._turn(rate, truth)
@@ -89,6 +89,12 @@ class PositionControl:
         self._yaw, self._since = yaw + min(max(lead, -LEAD_MAX_RAD), LEAD_MAX_RAD), truth.t
 
 
+def _limited(down: float) -> tuple[float, float]:
+    """Return a downward acceleration within its limits, and the greatest horizontal one beside it, m/s^2."""
+    down = min(max(down, -CLIMB_MAX_M_S2), FALL_MAX_M_S2)
+    return down, (GRAVITY - down) * math.tan(TILT_MAX_RAD)
+
+
 def alterations(goal: PositionTarget, turns: bool) -> dict[str, str]:
     """Return the fields of a set-point that are not flown as sent, with the reason; `turns` as in `PositionControl`."""
     reasons = {}
@@ -96,8 +102,8 @@ def alterations(goal: PositionTarget, turns: bool) -> dict[str, str]:
     if speed > V_MAX_M_S:
         reasons["velocity"] = f"{speed:.1f} m/s is flown at {V_MAX_M_S:g} m/s, the limit"
     north, east, down = (a or 0.0 for a in goal.a)
-    level = (GRAVITY - min(max(down, -CLIMB_MAX_M_S2), FALL_MAX_M_S2)) * math.tan(TILT_MAX_RAD)
-    if not -CLIMB_MAX_M_S2 <= down <= FALL_MAX_M_S2 or math.hypot(north, east) > level:
+    limited, level = _limited(down)
+    if limited != down or math.hypot(north, east) > level:
         limits = f"{CLIMB_MAX_M_S2:g} m/s^2 up, {FALL_MAX_M_S2:.1f} down, {level:.1f} level with this climb"
         reasons["acceleration"] = f"limited to {limits}"
     if not turns and (goal.yaw is not None or goal.yaw_rate is not None):
