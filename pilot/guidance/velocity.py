@@ -11,6 +11,7 @@ Landing on the spot: brake, then sink until the accelerometer shows the ground. 
 """
 
 import math
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,11 +91,10 @@ def control(x: Array, u: Array, q_wb: Array, aim: Aim) -> Control:
 SINK_M_S = 1.5  # m/s, speed of descent (chosen)
 TURN_RAD_S = 4.0  # rad/s, largest body rate (chosen)
 BRAKE_SHARE = 0.4  # fraction of the vehicle's thrust used for braking
-PUSH_M_S2, PUSH_S = (
-    4.0,
-    0.25,
-)  # specific force beyond the commanded thrust, and its duration: longer than the thrust lags
-BELOW_M = 0.3  # m below the floor by the estimate, where the ground counts as reached
+# Specific force beyond the commanded thrust that all but a share of the samples show, over a time longer than the thrust lags.
+# On the ground the controller takes VELOCITY_GAIN * SINK_M_S off the thrust: two thirds of it suffice where the floor is near.
+PUSH_M_S2, NEAR_PUSH_M_S2, PUSH_S, NOISE_SHARE = 4.0, 2 / 3 * VELOCITY_GAIN * SINK_M_S, 0.3, 0.2
+NEAR_M, BELOW_M = 0.5, 0.3  # m above the floor by the estimate, where it is near, and below, where it counts as reached
 LIMIT_S = 20.0  # s, longest landing
 
 
@@ -103,25 +103,31 @@ class Landing:
 
     def __init__(self, vehicle: Vehicle, floor_m: float = math.inf):
         """Create it; `floor_m`: z of the ground, world NED, if known: by slow polls its contact force may be missed."""
-        self._floor_m = floor_m + BELOW_M
+        self._floor_m, self._push = floor_m, PUSH_M_S2
         self._velocity, self._brake = VelocityController(vehicle, TURN_RAD_S), BRAKE_SHARE * vehicle.thrust_max
         self._begun: float | None = None  # s, start
         self._heading, self._thrust = 0.0, np.inf
-        self._free_t = 0.0  # s, last time without contact force
+        self._pushes = deque[tuple[float, float]]()  # time and force beyond the commanded thrust, of the last PUSH_S
         self.done = False
 
     def receive(self, sample: Imu) -> None:
         """Process a sample: detect the contact force."""
-        if self._begun is None or float(np.linalg.norm(sample.accel)) - self._thrust < PUSH_M_S2:
-            self._free_t = sample.t
-        late = self._begun is not None and sample.t - self._begun > LIMIT_S
-        self.done |= late or sample.t - self._free_t > PUSH_S
+        if self._begun is None:
+            return
+        self._pushes.append((sample.t, float(np.linalg.norm(sample.accel)) - self._thrust))
+        if sample.t - self._pushes[0][0] > PUSH_S:
+            self.done |= float(np.quantile([push for _, push in self._pushes], NOISE_SHARE)) > self._push
+        while sample.t - self._pushes[0][0] > PUSH_S:
+            self._pushes.popleft()
+        self.done |= sample.t - self._begun > LIMIT_S
 
     def step(self, state: State, t: float, dt: float) -> Control:
         """Return the command at t (s); the next one follows dt (s) later."""
         if self._begun is None:
             self._begun, self._heading = t, float(to_euler(state.q_wb)[2])
-        self.done |= float(state.p_wb[2]) > self._floor_m
+        below = float(state.p_wb[2]) - self._floor_m
+        self.done |= below > BELOW_M
+        self._push = NEAR_PUSH_M_S2 if below > -NEAR_M else PUSH_M_S2
         aim, x = Aim.towards(np.array([0.0, 0.0, SINK_M_S]), self._heading), state_vector(state)
         command = control(x, *self._velocity.input(x, aim, dt, self._brake), aim)
         self._thrust = float(command.u[3])

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from gate_racer.bootcamp.generate import generate_track
+from gate_racer.estimation.estimator import State
 from gate_racer.estimation.imu_samples import levelled
+from gate_racer.link.messages import Imu
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.flight import Phase
-from gate_racer.pilot.guidance.velocity import Aim, VelocityController
+from gate_racer.pilot.guidance.velocity import Aim, Landing, VelocityController
 from gate_racer.race.exploration import Exploration, FoundGate, summary
 from gate_racer.vehicle.dynamics import GRAVITY, drag
 from gate_racer.vehicle.rotation import from_euler, matrix, to_euler
@@ -85,3 +87,14 @@ def test_a_summary_is_for_people():
     gates = [FoundGate([1.0, 2.0, 3.0], 40.0)]
     text = summary(Exploration("explored", "done", 1, 1, 9.0, gates, None, "l.mcap", {}))
     assert "gate 0: about (1.0, 2.0, 3.0) m" in text and "l.mcap" in text
+
+
+@pytest.mark.parametrize(("above_m", "landed"), [(0.1, True), (3.0, False)], ids=["near the floor", "in the air"])
+def test_a_floor_that_carries_a_third_of_the_weight_is_felt_through_the_noise(above_m, landed, dcl):
+    landing, rng = Landing(dcl, 0.0), np.random.default_rng(0)
+    x = State(0.0, np.array([0.0, 0.0, -above_m]), np.array([1.0, 0, 0, 0]), np.zeros(3), np.zeros(3), np.eye(9), 0.0)
+    for k in range(100):
+        commanded = landing.step(x, 0.01 * k, 0.01).u[3]
+        carried = GRAVITY / 3 if k > 10 else 0.0
+        landing.receive(Imu(0.01 * k, -np.array([0.0, 0.0, commanded + carried]) + rng.normal(0, 0.7, 3), np.zeros(3)))
+    assert landing.done == landed

@@ -23,6 +23,7 @@ from gate_racer.link.record_reader import read_records
 from gate_racer.link.sockets import LinkError
 from gate_racer.planner.plan import read_plan
 from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import matrix
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT, with_plan
@@ -167,7 +168,9 @@ def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simula
     folder = in_real_time(fly, tmp_path)
     assert json.loads((folder / "r.json").read_text())["status"] == "finished"
     (log,) = folder.glob("*.mcap")
-    assert last(log, "/state")["p"][2] > -0.3
+    stopped = last(log, "/command")["t"]
+    accel = [one["accel"] for name, one in read_records(log) if name == "/imu" and one["t"] > stopped + 0.1]
+    assert np.linalg.norm(np.mean(accel[-10:], axis=0)) > 0.7 * GRAVITY, "without thrust: the floor carries it"
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.soak)])
