@@ -1,8 +1,6 @@
 """`race-sim`: the simulator as a program, for one vehicle, several, or one behind a flight controller.
 
-Command line of a race over MAVLink, `race-sim` with one vehicle.
-
-Command line of heats, `race-sim --pilots N`.
+Command line of a race over MAVLink: one vehicle, or several with `--pilots N`.
 
 Command line of the simulated Betaflight, `race-sim --profile betaflight`.
 """
@@ -40,15 +38,7 @@ from gate_racer.sim.view.feed import FeedProcess, Outlet, VideoOutlet
 from gate_racer.sim.view.look import Look, load_look
 from gate_racer.sim.view.renderer import shoot
 from gate_racer.sim.wire.rflysim import CopterSimImu, RflySimOutlet, open_imu
-from gate_racer.sim.wire.server import (
-    ClientEndpoint,
-    LockstepHeatServer,
-    LockstepServer,
-    RealTimeHeatServer,
-    RealTimeServer,
-    ReportTick,
-    stop_on_signals,
-)
+from gate_racer.sim.wire.server import LockstepServer, RealTimeServer, Seat, stop_on_signals
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import NOMINAL, World
@@ -62,57 +52,100 @@ OpenImu = Callable[[], CopterSimImu | None]
 
 
 def race_mavlink(
-    arguments: argparse.Namespace,
-    profile: Profile,
-    world: World,
-    look: Look,
-    residual: UnmodelledAcceleration | None,
-    report: ReportTick,
+    arguments: argparse.Namespace, profile: Profile, world: World, look: Look, residual: UnmodelledAcceleration | None
 ) -> int:
-    """Run the race until stopped, and return the exit code.
+    """Run the race, of one vehicle or several, until stopped, and return the exit code.
 
     Raises:
-        UserError: an address, key or --vision-protocol that cannot be used.
+        UserError: options that exclude each other, an address or key that cannot be used, or a --vision-protocol.
     """
+    if arguments.rotor_radius and world.vehicle.rotors is None:
+        raise UserError(f"--rotor-radius: vehicle {world.vehicle.name}: has no `rotors` section, which states its mass")
+    n = arguments.pilots
     own, client, video = addresses(arguments, profile)
-    open_outlet, open_service, images = _cameras(arguments, profile, world, look, video)
     key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
-    flown = arguments.laps, arguments.pose, SETTINGS.get(arguments.setting), residual, arguments.strict
     with never_swallowed():  # Numba drops what strikes while it loads
-        simulator = Simulator(world, profile, arguments.seed, *flown)
+        heat = Heat(world, profile, arguments.seed, _setup(arguments, residual))
     with contextlib.ExitStack() as stack:
-        bound = stack.enter_context(bind_udp(*own))
-        record = (
-            stack.enter_context(contextlib.closing(SimulatorRecord(arguments.record))) if arguments.record else None
-        )
-        station = Station(simulator, record, client, key)
-        imu = open_service()
-        if imu is not None:
-            stack.enter_context(contextlib.closing(imu))
+        sockets = [stack.enter_context(bind_udp(*_next(own, k))) for k in range(n)]
+        record = SimulatorRecord(arguments.record) if arguments.record else None
+        if record is not None:
+            stack.callback(record.close)
+        seats, outlets, links = [], [], []
+        for k, (simulator, here, bound) in enumerate(zip(heat.simulators, heat.worlds, sockets, strict=True)):
+            to, images = _next(client, k), _next(video, k)
+            open_outlet, open_service, described = _cameras(arguments, profile, here, look, images)
+            if (imu := open_service()) is not None:
+                stack.callback(imu.close)
+            seats.append(Seat(Station(simulator, record, to, key), bound, to, imu))
+            outlets.append(open_outlet)
+            host, port = bound.getsockname()
+            links.append(f"MAVLink {host}:{port} -> {to[0]}:{to[1]}, {described}" + _matching(k, n, to, images))
         server: LockstepServer | RealTimeServer
+        feeds: list[FeedProcess] = []
         if arguments.lockstep:
-            outlet = stack.enter_context(contextlib.closing(open_outlet()))
-            server = LockstepServer(station, bound, client, outlet, imu)
+            server = LockstepServer(
+                heat, seats, [stack.enter_context(contextlib.closing(outlet())) for outlet in outlets]
+            )
         else:
-            remote = stack.enter_context(contextlib.closing(FeedProcess(open_outlet)))
-            server = RealTimeServer(station, bound, client, remote, arguments.realtime, imu)
-        print(
-            f"race-sim: {world.track.name}, {world.vehicle.name}, {profile.name}, world {world.name}, seed {arguments.seed};"
-            f" MAVLink {bound.getsockname()[0]}:{bound.getsockname()[1]} -> {client[0]}:{client[1]},"
-            f" {images}",
-            flush=True,
-        )
+            feeds = [stack.enter_context(contextlib.closing(FeedProcess(outlet))) for outlet in outlets]
+            server = RealTimeServer(heat, seats, feeds, arguments.realtime)
+        _introduce(arguments, heat, links)
         stop_on_signals(server)
-        server.run(arguments.once, report)
+        alone = partial(Narrator(arguments.json), heat.simulators[0])
+        server.run(arguments.once, alone if n == 1 else HeatNarrator(heat, arguments.json))
         if isinstance(server, RealTimeServer):
             remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
-            if remote.trouble:
-                remark(remote.trouble)
-        for host, count in server.strangers.items():
-            remark(f"{count} datagrams of {host} were not read: the client is {client[0]} (--client)")
+        for k, feed in enumerate(feeds, 1):
+            if feed.trouble:
+                remark(feed.trouble if n == 1 else f"pilot {k}: {feed.trouble}")
+        for seat in seats:
+            for host, count in seat.strangers.items():
+                remark(f"{count} datagrams of {host} were not read: the client is {seat.client[0]} (--client)")
         if server.stopped:
             remark("stopped")
     return 0
+
+
+def _setup(arguments: argparse.Namespace, residual: UnmodelledAcceleration | None) -> HeatSetup:
+    return HeatSetup(
+        pilots=arguments.pilots,
+        spacing_m=arguments.spacing,
+        rotor_radius_m=arguments.rotor_radius,
+        laps=arguments.laps,
+        pose=arguments.pose,
+        setting=SETTINGS.get(arguments.setting),
+        residual=residual,
+        strict=arguments.strict,
+        told=arguments.tell_rivals,
+    )
+
+
+def _introduce(arguments: argparse.Namespace, heat: Heat, links: list[str]) -> None:
+    """Print the race and the link of each vehicle."""
+    n, world = len(links), heat.worlds[0]
+    several = "" if n == 1 else f"{n} x "
+    about = f"race-sim: {world.track.name}, {several}{world.vehicle.name}, {heat.profile.name}, world {world.name}"
+    about += f", seed {arguments.seed}"
+    if n == 1:
+        print(f"{about}; {links[0]}", flush=True)
+        return
+    print(f"{about}, {arguments.spacing:g} m apart", flush=True)
+    for k, link in enumerate(links, 1):
+        print(f"pilot {k}: {link}", flush=True)
+
+
+def _next(address: Address, k: int) -> Address:
+    """Return the address of pilot k (from 0); port 0, chosen by the system, is kept."""
+    host, port = address
+    return host, port + PORT_STEP * k if port else 0
+
+
+def _matching(k: int, n: int, client: Address, video: Address) -> str:
+    """Return the `run-mpc` command of pilot k (from 0) in a race of several."""
+    if n == 1:
+        return ""
+    return f" (run-mpc --live --listen {client[0]}:{client[1]} --video {video[0]}:{video[1]} --grid {k + 1}/{n})"
 
 
 def addresses(arguments: argparse.Namespace, profile: Profile) -> tuple[Address, Address, Address]:
@@ -210,9 +243,11 @@ class HeatNarrator:
     """Terminal output of a heat: events as they happen, and the final standings."""
 
     def __init__(self, heat: Heat, file: Path | None):
-        self._commentator, self._file, self._reported = Commentator(heat), file, False
+        self._heat, self._file = heat, file
+        self._commentator, self._reported = Commentator(heat), False
 
-    def __call__(self, heat: Heat, lag: float) -> None:
+    def __call__(self, lag: float) -> None:
+        heat = self._heat
         if self._reported and not heat.over:
             self._reported = False
             self._commentator.forget()
@@ -226,73 +261,13 @@ class HeatNarrator:
                 write_standings(self._file, heat)
 
 
-def race_heat(
-    arguments: argparse.Namespace, profile: Profile, world: World, look: Look, residual: UnmodelledAcceleration | None
-) -> int:
-    """Run the heat until stopped, and return the exit code. Raises UserError for options that exclude each other."""
-    if arguments.rotor_radius and world.vehicle.rotors is None:
-        raise UserError(f"--rotor-radius: vehicle {world.vehicle.name}: has no `rotors` section, which states its mass")
-    n, setting = arguments.pilots, SETTINGS.get(arguments.setting)
-    shared = arguments.laps, arguments.pose, setting, residual, arguments.strict, arguments.tell_rivals
-    heat = Heat(world, profile, arguments.seed, HeatSetup(n, arguments.spacing, arguments.rotor_radius, *shared))
-    key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
-    own, client, video = addresses(arguments, profile)
-    seen = world.seen(look)
-    print(
-        f"race-sim: {world.track.name}, {n} x {world.vehicle.name}, {profile.name}, world {world.name},"
-        f" seed {arguments.seed}, {arguments.spacing:g} m apart",
-        flush=True,
-    )
-    with contextlib.ExitStack() as stack:
-        lines, outlets = [], []
-        for k, simulator in enumerate(heat.simulators):
-            bound = stack.enter_context(bind_udp(*_next(own, k)))
-            lines.append(ClientEndpoint(Station(simulator, None, _next(client, k), key), bound, _next(client, k)))
-            drawn = heat.worlds[k].track, world.vehicle, profile, seen, arguments.seed, _next(video, k)
-            outlets.append(partial(VideoOutlet, *drawn))
-            print(_introduced(k, n, bound.getsockname(), _next(client, k), _next(video, k)), flush=True)
-        server: LockstepHeatServer | RealTimeHeatServer
-        if arguments.lockstep:
-            cameras = [stack.enter_context(contextlib.closing(outlet())) for outlet in outlets]
-            server = LockstepHeatServer(heat, lines, cameras)
-        else:
-            feeds = [stack.enter_context(contextlib.closing(FeedProcess(outlet))) for outlet in outlets]
-            server = RealTimeHeatServer(heat, lines, feeds, arguments.realtime)
-        stop_on_signals(server)
-        server.run(arguments.once, HeatNarrator(heat, arguments.json))
-        if isinstance(server, RealTimeHeatServer):
-            remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
-            for k, feed in enumerate(feeds):
-                if feed.trouble:
-                    remark(f"pilot {k + 1}: {feed.trouble}")
-        if server.stopped:
-            remark("stopped")
-    return 0
-
-
-def _next(address: Address, k: int) -> Address:
-    """Return the address of pilot k (from 0); port 0, chosen by the system, is kept."""
-    host, port = address
-    return host, port + PORT_STEP * k if port else 0
-
-
-def _introduced(k: int, n: int, own: Address, client: Address, video: Address) -> str:
-    """Return a line with the addresses of pilot k (from 0) and the matching `run-mpc` command."""
-    return (
-        f"pilot {k + 1}: MAVLink {own[0]}:{own[1]} -> {client[0]}:{client[1]}, video -> {video[0]}:{video[1]}"
-        f" (run-mpc --live --listen {client[0]}:{client[1]} --video {video[0]}:{video[1]} --grid {k + 1}/{n})"
-    )
-
-
 ELSEWHERE = {  # options of the other wire, and what they are when nothing was said
     "realtime": 1.0, "bind": "", "client": "", "vision_protocol": VADR, "signing_key": None, "pose": False,
     "lockstep": False, "strict": False, "record": None, "residual": None,
 }  # fmt: skip
 
 
-def race_betaflight(
-    arguments: argparse.Namespace, profile: BetaflightProfile, world: World, look: Look, report: ReportTick
-) -> int:
+def race_betaflight(arguments: argparse.Namespace, profile: BetaflightProfile, world: World, look: Look) -> int:
     """Run until stopped, and return the exit code. Raises UserError for options that do not apply."""
     for name, usual in ELSEWHERE.items():
         if getattr(arguments, name) != usual:
@@ -316,7 +291,7 @@ def race_betaflight(
             flush=True,
         )
         stop_on_signals(server)
-        server.run(arguments.once, report)
+        server.run(arguments.once, partial(Narrator(arguments.json), station.simulator))
         remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
         if camera.trouble:
             remark(camera.trouble)
@@ -525,15 +500,12 @@ def run(arguments: argparse.Namespace) -> int:
     if isinstance(profile, BetaflightProfile):
         if arguments.pilots > 1:
             raise UserError(f"--pilots {arguments.pilots}: has no meaning with the MSP profile {profile.name}")
-        return race_betaflight(arguments, profile, world, look, Narrator(arguments.json))
+        return race_betaflight(arguments, profile, world, look)
     for name, usual in BY_MSP.items():
         if getattr(arguments, name) != usual:
             option = f"--{name.replace('_', '-')}"
             raise UserError(f"{option}: profile {profile.name} is for MAVLink; --profile betaflight is for MSP")
-    residual = residual_of(arguments, vehicle)
-    if arguments.pilots > 1:
-        return race_heat(arguments, profile, world, look, residual)
-    return race_mavlink(arguments, profile, world, look, residual, Narrator(arguments.json))
+    return race_mavlink(arguments, profile, world, look, residual_of(arguments, vehicle))
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ def running(profile: BetaflightProfile) -> Iterator[str]:
     line = TerminalLine()
     station = BetaflightStation(as_believed(load_track("pq"), load_vehicle("archer")), profile, 0)
     server = BetaflightServer(station, line, lambda exposure: None)
-    thread = threading.Thread(target=server.run, args=(False, lambda simulator, lag: None))
+    thread = threading.Thread(target=server.run, args=(False, lambda lag: None))
     thread.start()
     try:
         yield line.name

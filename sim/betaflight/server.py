@@ -162,7 +162,7 @@ class BetaflightServer:
         exposure = self._station.tick()
         if exposure is not None:
             self._expose(exposure)
-        report(self._station.simulator, lag)
+        report(lag)
 
     def _done(self, once: bool) -> bool:
         """Check whether to stop after a finished run; otherwise reset the station once the aftermath has passed."""

@@ -171,7 +171,7 @@ def test_race_sim_answers_on_a_pseudo_terminal():
 def test_one_client_after_the_other_is_answered_by_tcp():
     line = open_line("tcp:127.0.0.1:0")
     server = BetaflightServer(Flight().station, line, lambda exposure: None)
-    thread = threading.Thread(target=server.run, args=(False, lambda simulator, lag: None))
+    thread = threading.Thread(target=server.run, args=(False, lambda lag: None))
     thread.start()
     try:
         conversed(line.name)

@@ -12,7 +12,7 @@ from gate_racer.link.messages import Arm, AttitudeTarget, Imu
 from gate_racer.link.sockets import bind_udp
 from gate_racer.race.race_sim import parser, run
 from gate_racer.sim.heat import Heat, HeatSetup
-from gate_racer.sim.wire.server import ClientEndpoint, LockstepHeatServer, RealTimeHeatServer
+from gate_racer.sim.wire.server import LockstepServer, RealTimeServer, Seat
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.world import as_believed
 from tests.sim.peer import SPEC
@@ -55,13 +55,13 @@ def racing(vq1, dcl, make):
     heat = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(2))
     with contextlib.ExitStack() as stack:
         clients = [Client(0.0), Client(0.9)]
-        lines = []
+        seats = []
         for simulator, client in zip(heat.simulators, clients, strict=True):
             stack.callback(client.ear.close)
             bound = stack.enter_context(bind_udp("127.0.0.1", 0))
-            lines.append(ClientEndpoint(Station(simulator), bound, client.ear.getsockname()))
-        server = make(heat, lines)
-        thread = threading.Thread(target=server.run, args=(True, lambda heat, lag: None))
+            seats.append(Seat(Station(simulator), bound, client.ear.getsockname()))
+        server = make(heat, seats)
+        thread = threading.Thread(target=server.run, args=(True, lambda lag: None))
         thread.start()
         try:
             yield heat, clients
@@ -71,7 +71,7 @@ def racing(vq1, dcl, make):
 
 
 def test_time_waits_for_every_client_and_each_flies_its_own_vehicle(vq1, dcl):
-    with racing(vq1, dcl, lambda heat, lines: LockstepHeatServer(heat, lines, [None, None])) as (heat, clients):
+    with racing(vq1, dcl, lambda heat, seats: LockstepServer(heat, seats, [None, None])) as (heat, clients):
         while heat.t < 0.6:
             assert any([client.turn() for client in clients])
         clients[1].mute = True
@@ -89,7 +89,7 @@ def test_time_waits_for_every_client_and_each_flies_its_own_vehicle(vq1, dcl):
 
 
 def test_in_real_time_both_fly_on_one_clock(vq1, dcl):
-    make = lambda heat, lines: RealTimeHeatServer(heat, lines, [NoCamera(), NoCamera()], 5.0)  # noqa: E731
+    make = lambda heat, seats: RealTimeServer(heat, seats, [NoCamera(), NoCamera()], 5.0)  # noqa: E731
     with racing(vq1, dcl, make) as (heat, clients):
         end = time.monotonic() + 20.0
         while heat.simulators[1].landed and time.monotonic() < end:
@@ -131,6 +131,6 @@ def test_a_report_holds_the_order_and_the_contacts(vq1, dcl, tmp_path):
     heat.settle()
     for simulator in heat.simulators:
         simulator.command(Arm(False))
-    narrator(heat, 0.0)
+    narrator(0.0)
     told = json.loads((tmp_path / "heat.json").read_text())
     assert [one["status"] for one in told["standings"]] == ["aborted"] * 2 and told["contacts"] == []

@@ -19,10 +19,11 @@ from gate_racer.link.messages import (
     Imu,
 )
 from gate_racer.link.sockets import bind_udp
+from gate_racer.sim.heat import Heat, HeatSetup
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.wire.race import COMMAND_RATE
-from gate_racer.sim.wire.server import LockstepServer
+from gate_racer.sim.wire.server import LockstepServer, Seat
 from gate_racer.sim.wire.station import CLIENT_SILENCE_S, Station
 from gate_racer.sim.worlds.world import as_believed
 from tests.sim.peer import DCL, HOVER, ME, OTHER, SPEC, Peer, of
@@ -65,12 +66,13 @@ def fly_by_position(port: int, legs: list, over: threading.Event) -> None:
 
 def test_a_client_of_position_targets_flies_all_gates_over_udp_in_lock_step(vq1, dcl):
     legs = [(gate.p_wg + ahead * gate.R_wg[:, 0]).tolist() for gate in vq1.gates for ahead in (-4.0, 1.5)]
-    simulator, over = Simulator(as_believed(vq1, dcl), SPEC, 0, pose=True), threading.Event()
+    heat, over = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(1, pose=True)), threading.Event()
+    simulator = heat.simulators[0]
     with bind_udp("127.0.0.1", 0) as probe:
         port = probe.getsockname()[1]
     client = threading.Thread(target=fly_by_position, args=(port, legs, over))
     with bind_udp("127.0.0.1", 0) as bound:
-        server = LockstepServer(Station(simulator), bound, ("127.0.0.1", port), None)
+        server = LockstepServer(heat, [Seat(Station(simulator), bound, ("127.0.0.1", port))], [None])
 
         def stop(*_):
             server.stopped = simulator.t > 120
@@ -106,17 +108,17 @@ def test_time_stands_until_the_sample_is_answered_with_its_own_stamp(vq1, dcl):
 
 
 def test_a_silent_client_is_told_the_tick_again_and_time_stands(vq1, dcl):
-    simulator = Simulator(as_believed(vq1, dcl), SPEC, 0)
+    heat = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(1))
     with bind_udp("127.0.0.1", 0) as bound, bind_udp("127.0.0.1", 0) as ear:
         ear.settimeout(5.0)
-        server = LockstepServer(Station(simulator), bound, ear.getsockname(), None)
+        server = LockstepServer(heat, [Seat(Station(heat.simulators[0]), bound, ear.getsockname())], [None])
 
         def stop(*_):
             server.stopped = server.pauses >= 2
 
         server.run(False, stop)
         said = [ear.recv(300) for _ in range(5)]
-    assert simulator.count == 1
+    assert heat.simulators[0].count == 1
     first, beat, again = said[:2], said[2], said[3:]
     assert ClientCodec(SPEC).decode(beat) == [Heartbeat(0.0, False)], "first of all, so that who comes late can meet it"
     assert [packet[7:-2] for packet in first] == [packet[7:-2] for packet in again]
@@ -161,9 +163,10 @@ def test_whom_the_telemetry_goes_to_need_not_wait_for_one_who_never_falls_silent
 
 
 def test_only_the_clients_host_is_heard_and_others_are_told_of(vq1, dcl):
-    station, client = Station(Simulator(as_believed(vq1, dcl), SPEC, 0)), ClientCodec(SPEC)
+    heat, client = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(1)), ClientCodec(SPEC)
     with bind_udp("0.0.0.0", 0) as bound, bind_udp("127.0.0.2", 0) as stranger:
-        server = LockstepServer(station, bound, ("127.0.0.1", 14550), None)
+        seat = Seat(Station(heat.simulators[0]), bound, ("127.0.0.1", 14550))
+        server = LockstepServer(heat, [seat], [None])
         for _ in range(3):
             stranger.sendto(client.encode(Arm(True), 0.0), ("127.0.0.1", bound.getsockname()[1]))
 
@@ -171,7 +174,7 @@ def test_only_the_clients_host_is_heard_and_others_are_told_of(vq1, dcl):
             server.stopped = True
 
         server.run(False, stop)
-    assert not station.simulator.armed and server.strangers == {"127.0.0.2": 3}
+    assert not heat.simulators[0].armed and seat.strangers == {"127.0.0.2": 3}
 
 
 def packet(message_id: int, payload: bytes, crc_extra: int) -> bytes:
@@ -215,12 +218,14 @@ def test_no_packet_of_any_kind_upsets_the_vehicle(vq1, dcl, profile):
 
 def test_a_client_that_arms_and_falls_silent_ends_the_only_run(vq1, dcl, monkeypatch):
     monkeypatch.setattr("gate_racer.sim.wire.server.GONE_S", 0.6)
-    station, client = Station(Simulator(as_believed(vq1, dcl), SPEC, 0)), ClientCodec(SPEC)
+    heat, client = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(1)), ClientCodec(SPEC)
     with bind_udp("127.0.0.1", 0) as ear, bind_udp("127.0.0.1", 0) as bound:
         ear.sendto(client.encode(Arm(True), 0.0), bound.getsockname())
-        LockstepServer(station, bound, ear.getsockname(), None).run(True, lambda *_: None)
+        LockstepServer(heat, [Seat(Station(heat.simulators[0]), bound, ear.getsockname())], [None]).run(
+            True, lambda _: None
+        )
         said = [message for datagram in received(ear) for message in client.decode(datagram)]
-    race = station.simulator.referee.race
+    race = heat.simulators[0].referee.race
     assert race.status is RunStatus.ABORTED and race.cause == "the client stopped answering"
     assert said[-1] == Farewell(said[-1].t, "aborted: the client stopped answering")
 
