@@ -26,7 +26,7 @@ from gate_racer.pilot.guidance.exciter import parse_manoeuvres
 from gate_racer.pilot.guidance.explorer import ExplorerStage
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
-from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import World
@@ -48,7 +48,7 @@ def explore(
     log = FlightLog(folder / f"{track.name}-{profile.name}-{world.name.replace(':', '-')}-{seed}.mcap")
     perception = open_perception("projected", "race", world, vehicle.camera, profile, seed)
     try:
-        _, verdict = fly_lockstep(pilot, world, profile, perception, seed, 1, Recorder(log), lambda pilot: None)
+        _, verdict = fly_lockstep(Entry(pilot, perception, Recorder(log)), world, profile, seed)
     finally:
         log.close()
     touched = verdict.status == "crashed" and explorer.stage is not ExplorerStage.LAND  # a landing touches the ground

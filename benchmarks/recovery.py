@@ -21,7 +21,7 @@ from gate_racer.mpc.controller import make_controller
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.flight import EndReason
-from gate_racer.pilot.lockstep import fly_link
+from gate_racer.pilot.lockstep import LockstepFlight
 from gate_racer.pilot.pilot import AnyPilot
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
@@ -104,9 +104,8 @@ def fly(mishap: Mishap, track: Track, vehicle: Vehicle, plan: Plan, seed: int, r
         if simulator.referee.race.over:
             pilot.abort(EndReason.INTERRUPTED, "the race is over")
 
-    fly_link(
-        pilot, profile, DisturbedLink(simulator, eye, pilot, mishap), Recorder(cast(FlightLog, NoLog())), leave, []
-    )
+    link = DisturbedLink(simulator, eye, pilot, mishap)
+    LockstepFlight(pilot, profile, link, Recorder(cast(FlightLog, NoLog())), leave).fly()
     race = simulator.referee.race
     finished = race.status is RunStatus.FINISHED
     return {

@@ -7,7 +7,7 @@ delayed as on the wire, in whole ticks, so that the pilot has the same latency.
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from math import ceil, inf
 from typing import Protocol
 
@@ -57,6 +57,80 @@ class LockstepLink(Protocol):
         ...
 
 
+def unwatched(pilot: AnyPilot) -> None:
+    """Do nothing: the status of a flight that nobody watches."""
+
+
+@dataclass
+class LockstepFlight:
+    """One pilot on its link. Iterating flies tick by tick until the pilot is done, so that several can be interleaved."""
+
+    pilot: AnyPilot
+    profile: Profile
+    link: LockstepLink
+    recorder: Recorder
+    status: Callable[[AnyPilot], None] = unwatched  # called after each tick
+    sent: list[float] = field(default_factory=list)  # s, times of the set-points sent
+
+    def fly(self) -> None:
+        """Fly until the pilot is done."""
+        for _ in self:
+            pass
+
+    def __iter__(self) -> Iterator[None]:
+        pilot, link, recorder = self.pilot, self.link, self.recorder
+        profile = self.profile
+        coming: deque[tuple[float, DetectedImage]] = deque()  # in order of exposure, which is that of arrival
+        timeline = Timeline()
+        begin_t: float | None = None  # s, first sample: the simulator may have been running for long
+        while not pilot.over:
+            if pilot.go_t is not None:
+                link.hold_clock()
+            received = link.tick(pilot.window)
+            begin_t = link.t if begin_t is None else begin_t
+            latency_s = profile.video_latency_s + link.late_s
+            late_s = ceil((latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
+            coming += [(link.t + late_s - 1e-6, image) for image in link.images]
+            while coming and coming[0][0] <= link.t:
+                image = coming.popleft()[1]
+                pilot.receive(image)
+                recorder.image(image, pilot.last_sightings)
+            for message in (good for one in received for good in timeline.admit(one, link.now)):
+                pilot.receive(message)
+                recorder.received(message)
+            silent = link.t - pilot.estimator.t > GAP_S
+            commands = pilot.act(link.t if silent else -inf)
+            for command in commands:
+                link.send(command, timeline.to_wire(pilot.estimator.t))
+                if isinstance(command, AttitudeTarget):
+                    self.sent.append(link.t)
+                if pilot.last_command is not None and command is pilot.last_command.target:
+                    recorder.step(pilot.last_command)
+                    pilot.prepare()
+            if not any(isinstance(command, AttitudeTarget) for command in commands):
+                link.hold(timeline.to_wire(pilot.estimator.t))
+            recorder.phase(pilot)
+            self.status(pilot)
+            if pilot.go_t is None and link.t - begin_t > LINK_LIMIT_S:
+                handshake = pilot.handshake
+                missing = ", ".join(handshake.missing) or handshake.refusal or "the vehicle is not at rest on the pad"
+                pilot.abort(EndReason.NO_LINK, f"not ready after {LINK_LIMIT_S:g} s: {missing}")
+            if pilot.go_t is not None and link.t - pilot.estimator.t > SILENCE_S:
+                pilot.abort(EndReason.NO_LINK, f"no IMU sample for {SILENCE_S:g} s")
+                return
+            yield
+
+    def report(self, frames_dropped: int, counters: dict[str, int]) -> LinkReport:
+        """Return the report of the link: mean rate of the set-points (Hz), the most within one second, and counters."""
+        sent, most, first = self.sent, min(len(self.sent), 1), 0
+        for last, t in enumerate(sent):
+            while t - sent[first] >= 1.0 - 1e-9:
+                first += 1
+            most = max(most, last - first + 1)
+        mean_hz = (len(sent) - 1) / (sent[-1] - sent[0]) if len(sent) > 1 else 0.0
+        return LinkReport(mean_hz, most, frames_dropped, counters)
+
+
 def fly_lockstep_live(
     pilot: AnyPilot,
     profile: Profile,
@@ -69,15 +143,14 @@ def fly_lockstep_live(
 ) -> LinkReport:
     """Fly a `race-sim --lockstep` elsewhere. Raises LinkError when it is silent for timeout_s."""
     link = UdpLink(client, video, profile, detector, timeout_s, lambda: pilot.over)
-    sent: list[float] = []
+    flight = LockstepFlight(pilot, profile, link, recorder, status)
     try:
         with forgiving(pilot, recorder):
-            fly_link(pilot, profile, link, recorder, status, sent)
+            flight.fly()
     finally:
         stop_motors(client, pilot, recorder, lockstep=True)
-    return LinkReport(
-        *rates(sent), video.counters.evicted, {f"mavlink_{k}": n for k, n in asdict(client.counters).items()}
-    )
+    counters = {f"mavlink_{name}": count for name, count in asdict(client.counters).items()}
+    return flight.report(video.counters.evicted, counters)
 
 
 class UdpLink:
@@ -150,78 +223,3 @@ class UdpLink:
     def hold(self, t: float) -> None:
         """Answer the newest sample, for which the simulator waits, even if its stamp was refused."""
         self._client.hold(self._stamp)
-
-
-def fly_link(
-    pilot: AnyPilot,
-    profile: Profile,
-    link: LockstepLink,
-    recorder: Recorder,
-    status: Callable[[AnyPilot], None],
-    sent: list[float],
-) -> None:
-    """Fly until the pilot is done; the times of the commands sent, s, are appended to `sent`."""
-    for _ in steps(pilot, profile, link, recorder, status, sent):
-        pass
-
-
-def steps(
-    pilot: AnyPilot,
-    profile: Profile,
-    link: LockstepLink,
-    recorder: Recorder,
-    status: Callable[[AnyPilot], None],
-    sent: list[float],
-) -> Iterator[None]:
-    """`fly_link` as an iterator over ticks, so that several flights can be interleaved."""
-    coming: deque[tuple[float, DetectedImage]] = deque()  # in order of exposure, which is that of arrival
-    timeline = Timeline()
-    begin_t: float | None = None  # s, first sample: the simulator may have been running for long
-    while not pilot.over:
-        if pilot.go_t is not None:
-            link.hold_clock()
-        received = link.tick(pilot.window)
-        begin_t = link.t if begin_t is None else begin_t
-        latency_s = profile.video_latency_s + link.late_s
-        late_s = ceil((latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
-        coming += [(link.t + late_s - 1e-6, image) for image in link.images]
-        while coming and coming[0][0] <= link.t:
-            image = coming.popleft()[1]
-            pilot.receive(image)
-            recorder.image(image, pilot.last_sightings)
-        for message in (good for one in received for good in timeline.admit(one, link.now)):
-            pilot.receive(message)
-            recorder.received(message)
-        silent = link.t - pilot.estimator.t > GAP_S
-        commands = pilot.act(link.t if silent else -inf)
-        for command in commands:
-            link.send(command, timeline.to_wire(pilot.estimator.t))
-            if isinstance(command, AttitudeTarget):
-                sent.append(link.t)
-            if pilot.last_command is not None and command is pilot.last_command.target:
-                recorder.step(pilot.last_command)
-                pilot.prepare()
-        if not any(isinstance(command, AttitudeTarget) for command in commands):
-            link.hold(timeline.to_wire(pilot.estimator.t))
-        recorder.phase(pilot)
-        status(pilot)
-        if pilot.go_t is None and link.t - begin_t > LINK_LIMIT_S:
-            handshake = pilot.handshake
-            missing = ", ".join(handshake.missing) or handshake.refusal or "the vehicle is not at rest on the pad"
-            pilot.abort(EndReason.NO_LINK, f"not ready after {LINK_LIMIT_S:g} s: {missing}")
-        if pilot.go_t is not None and link.t - pilot.estimator.t > SILENCE_S:
-            pilot.abort(EndReason.NO_LINK, f"no IMU sample for {SILENCE_S:g} s")
-            return
-        yield
-
-
-def rates(sent: list[float]) -> tuple[float, int]:
-    """Return the mean rate (Hz) and the largest number within one second of the times (s) of commands sent."""
-    if len(sent) < 2:
-        return 0.0, len(sent)
-    most, first = 0, 0
-    for last, t in enumerate(sent):
-        while t - sent[first] >= 1.0 - 1e-9:
-            first += 1
-        most = max(most, last - first + 1)
-    return (len(sent) - 1) / (sent[-1] - sent[0]), most

@@ -1,49 +1,111 @@
-"""The lock-step flight in a simulator of its own, in this process, deterministic for a seed and as fast as the machine can."""
+"""The closed loop: pilots and their simulators in one process, tick by tick, deterministic for a seed.
 
-from collections.abc import Callable
+A single flight is a heat of one. Behind a flight controller, sticks and polls go over a simulated serial line, images beside it.
+"""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import Arm, Command, Imu, Telemetry, TimesyncReply
+from gate_racer.link.msp.client import MspClient
+from gate_racer.link.msp.profile import BetaflightProfile
 from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import DetectedImage
-from gate_racer.pilot.lockstep import fly_link, rates
+from gate_racer.pilot.lockstep import LockstepFlight, unwatched
 from gate_racer.pilot.pilot import AnyPilot
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import LinkReport, Verdict
 from gate_racer.race.embedded import referees_verdict
 from gate_racer.race.perception import LockstepPerception
-from gate_racer.sim.physics.plant import UnmodelledAcceleration
-from gate_racer.sim.physics.swift_plant import Setting
+from gate_racer.sim.betaflight.sitl import firmware
+from gate_racer.sim.betaflight.station import BetaflightStation, StationPort
+from gate_racer.sim.heat import Heat, HeatSetup
 from gate_racer.sim.report import report
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.world import World
 
 PILOT = "pilot", 0  # address of the client in the simulator
+ALONE = HeatSetup(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Pilot of one vehicle, its camera and its log."""
+
+    pilot: AnyPilot
+    eye: LockstepPerception
+    recorder: Recorder
+    status: Callable[[AnyPilot], None] = unwatched  # called after each tick
 
 
 def fly_lockstep(
-    pilot: AnyPilot,
+    entry: Entry,
     world: World,
-    profile: Profile,
-    eye: LockstepPerception,
+    profile: Profile | BetaflightProfile,
     seed: int,
-    laps: int,
-    recorder: Recorder,
-    status: Callable[[AnyPilot], None],
-    setting: Setting | None = None,
-    residual: UnmodelledAcceleration | None = None,
+    setup: HeatSetup = ALONE,
+    sitl: Path | None = None,
 ) -> tuple[LinkReport, Verdict]:
     """Fly in a simulator of its own until the pilot is done; without a setting, in the best known one for the vehicle.
 
-    The pilot has its own model; `world` is the truth, and `residual` adds an acceleration that no model contains.
+    The pilot has its own model; `world` is the truth.
+
+    Args:
+        profile: a BetaflightProfile puts the simulated flight controller between pilot and vehicle.
+        sitl: Betaflight's own program as that flight controller.
+
+    Raises:
+        UserError: the vehicle does not support the setting; as `sim.betaflight.sitl.firmware`.
     """
-    simulator = Simulator(world, profile, seed, laps, pose=pilot.pose, setting=setting, residual=residual)
-    sent: list[float] = []
-    fly_link(pilot, profile, EmbeddedLink(simulator, eye), recorder, status, sent)
-    simulator.command(Arm(False))
-    return LinkReport(*rates(sent), frames_dropped=0, counters={}), referees_verdict(report(simulator), pilot)
+    if not isinstance(profile, BetaflightProfile):
+        heat = Heat(world, profile, seed, replace(setup, pose=entry.pilot.pose))
+        return fly_heat(heat, [entry])[0]
+    with firmware(sitl, profile, world.vehicle) if sitl is not None else contextlib.nullcontext() as program:
+        station = BetaflightStation(
+            world, profile, seed, setup.laps, setup.setting, residual=setup.residual, sitl=program
+        )
+        link = BetaflightLink(station, profile, entry.eye)
+        flight = LockstepFlight(entry.pilot, profile.wire, link, entry.recorder, entry.status)
+        flight.fly()
+        link.disarm()
+        return _ended(flight, link)
+
+
+def fly_heat(
+    heat: Heat, entries: Sequence[Entry], tell: Callable[[Heat], None] = lambda heat: None
+) -> list[tuple[LinkReport, Verdict]]:
+    """Fly until every pilot is done; a pilot that is done earlier disarms, falls, and remains an obstacle.
+
+    Args:
+        entries: one for each of the heat's vehicles, in their order.
+        tell: called after each tick.
+    """
+    links = [EmbeddedLink(one, entry.eye) for one, entry in zip(heat.simulators, entries, strict=True)]
+    flights = [
+        LockstepFlight(entry.pilot, heat.profile, link, entry.recorder, entry.status)
+        for link, entry in zip(links, entries, strict=True)
+    ]
+    running = dict(enumerate(map(iter, flights)))
+    while True:
+        for k in [k for k, flight in running.items() if next(flight, True)]:
+            del running[k]
+            links[k].disarm()
+        if not running:
+            return [_ended(flight, link) for flight, link in zip(flights, links, strict=True)]
+        for k, link in enumerate(links):
+            if k not in running:
+                link.simulator.tick()
+        heat.settle()
+        tell(heat)
+
+
+def _ended(flight: LockstepFlight, link: "EmbeddedLink | BetaflightLink") -> tuple[LinkReport, Verdict]:
+    return flight.report(0, link.counters), referees_verdict(report(link.simulator), flight.pilot)
 
 
 class EmbeddedLink:
@@ -87,3 +149,61 @@ class EmbeddedLink:
 
     def hold(self, t: float) -> None:
         """Do nothing: the next tick needs no request."""
+
+    def disarm(self) -> None:
+        """Stop the motors at the end of a flight."""
+        self.simulator.command(Arm(False))
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Counters of the link: none, since nothing is lost in it."""
+        return {}
+
+
+class BetaflightLink:
+    """`LockstepLink` that advances by physics steps. Every message takes its transmission time on the line."""
+
+    def __init__(
+        self, station: BetaflightStation, profile: BetaflightProfile, eye: LockstepPerception, shadow: bool = False
+    ):
+        self.simulator, self._port, self._eye = station.simulator, StationPort(station), eye
+        self._step_s = 1 / profile.wire.physics_hz
+        self.client = MspClient(self._port, profile, self._port.clock, shadow)
+        self.t = self.now = 0.0
+        self.images: list[DetectedImage] = []
+        self.late_s = 0.0
+
+    def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
+        """Return what the line delivers within one physics step."""
+        received, end = list[Telemetry](), self.t + self._step_s
+        while self._port.t < end - 1e-9:
+            news = (message for _, message in self.client.receive(end - self._port.t))
+            received += [message for message in news if not isinstance(message, TimesyncReply)]
+        self.t = self.now = self._port.t
+        for message in received:
+            if isinstance(message, Imu):
+                self._eye.refer(message.t, self.t)
+        self.images, self.late_s = [], 0.0
+        for exposure in self._port.exposures():
+            self.images += self._eye.see(exposure, self.t, window())
+            self.late_s = exposure.late_s
+        return received
+
+    def hold_clock(self) -> None:
+        self._eye.hold()
+
+    def send(self, command: Command, t: float) -> None:
+        """Pass on a command; its sticks are sent within the next tick."""
+        self.client.send(command, self.t, t)
+
+    def hold(self, t: float) -> None:
+        """Do nothing: the line does not wait for an answer."""
+
+    def disarm(self) -> None:
+        """Release the sticks at the end of a flight."""
+        self.send(Arm(False), self.t)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Counters of the serial line."""
+        return {f"msp_{name}": count for name, count in asdict(self.client.counters).items()}

@@ -56,10 +56,10 @@ from gate_racer.pilot.replanning import InlinePlanner, PlannerProcess, Remainder
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.replanning import Remainder
 from gate_racer.planner.task import PlanOptions
-from gate_racer.race.betaflight import fly_betaflight
 from gate_racer.race.embedded import EmbeddedSimulator
-from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
+from gate_racer.sim.heat import HeatSetup
 from gate_racer.sim.worlds.world import World
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.dynamics import GRAVITY
@@ -203,11 +203,8 @@ def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
         session.camera, session.look, world, session.vehicle.camera, session.profile, seed, session.detector
     )
     try:
-        if session.msp is not None:
-            return fly_betaflight(
-                pilot, world, session.msp, eye, seed, session.laps, recorder, status, sitl=session.sitl
-            )
-        return fly_lockstep(pilot, world, session.profile, eye, seed, session.laps, recorder, status)
+        entry, profile = Entry(pilot, eye, recorder, status), session.msp or session.profile
+        return fly_lockstep(entry, world, profile, seed, HeatSetup(laps=session.laps), session.sitl)
     finally:
         eye.close()
 

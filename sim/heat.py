@@ -44,7 +44,7 @@ class Encounter:
 class HeatSetup:
     """Setup shared by all vehicles of a heat."""
 
-    pilots: int
+    pilots: int = 1
     spacing_m: float = SPACING_M
     rotor_radius_m: float = 0.0  # radius of the rotors whose wake is simulated; 0: none
     laps: int = 1

@@ -11,7 +11,7 @@ from gate_racer.pilot.pilot import Pilot
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict
-from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Track
@@ -32,6 +32,6 @@ def explored(
     log = FlightLog(folder / f"{track.name}.mcap")
     world = as_believed(track, flown or vehicle)
     eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
-    _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, Recorder(log), lambda pilot: None)
+    _, verdict = fly_lockstep(Entry(pilot, eye, Recorder(log)), world, profile, seed)
     log.close()
     return pilot, explorer, verdict, log.path

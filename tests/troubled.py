@@ -7,7 +7,7 @@ from gate_racer.link.messages import Imu
 from gate_racer.link.profile import Profile
 from gate_racer.mpc.controller import make_controller
 from gate_racer.pilot.build import PilotModels, build_racer
-from gate_racer.pilot.lockstep import fly_link
+from gate_racer.pilot.lockstep import LockstepFlight
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import Plan
 from gate_racer.race.campaign.flight import NoLog
@@ -96,5 +96,5 @@ def fly(
     world = resolve(NOMINAL, track, vehicle)
     eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
     simulator = Simulator(world, profile, seed, laps=1, strict=strict)
-    fly_link(pilot, profile, TroubledWire(simulator, eye, troubles), Recorder(NoLog()), lambda _: None, [])
+    LockstepFlight(pilot, profile, TroubledWire(simulator, eye, troubles), Recorder(NoLog())).fly()
     return simulator.referee.race, pilot.cause

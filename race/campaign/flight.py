@@ -30,13 +30,13 @@ from gate_racer.pilot.guidance.plan_follower import OVERDUE_S
 from gate_racer.pilot.guidance.protocol import GateObserver, state_vector
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict, lap_times, off_path, rms, true_positions
-from gate_racer.race.betaflight import fly_betaflight
 from gate_racer.race.campaign.case import Case, Flown, Outcome
 from gate_racer.race.campaign.choice import SETTINGS, FlightConditions, PreparedCourse
 from gate_racer.race.campaign.worlds import asked
-from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
 from gate_racer.race.session import log_verdict
+from gate_racer.sim.heat import HeatSetup
 from gate_racer.sim.physics.plant import P, Q, V, W
 from gate_racer.sim.physics.residual import Realisation
 from gate_racer.sim.referee import RunStatus
@@ -332,11 +332,8 @@ def _by_sight(
         conditions.camera, LOOK, world, vehicle.camera, profile, case.seed, conditions.detector
     )
     try:
-        flight = (perception, case.seed, case.laps, recorder, lambda _: None, conditions.simulated, course.residual)
-        if isinstance(wire, Profile):
-            _, verdict = fly_lockstep(pilot, world, wire, *flight)
-        else:
-            _, verdict = fly_betaflight(pilot, world, wire, *flight)
+        setup = HeatSetup(laps=case.laps, setting=conditions.simulated, residual=course.residual)
+        _, verdict = fly_lockstep(Entry(pilot, perception, recorder), world, wire, case.seed, setup)
     finally:
         perception.close()
     return recorder, pilot.counters, verdict, pilot.estimator.t

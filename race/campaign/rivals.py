@@ -28,7 +28,7 @@ from gate_racer.race.campaign.campaign import prepare
 from gate_racer.race.campaign.choice import SETTINGS, PreparedCourse
 from gate_racer.race.campaign.flight import LOOK, NoLog
 from gate_racer.race.campaign.worlds import asked
-from gate_racer.race.heat import HeatPilot, fly_heat
+from gate_racer.race.lockstep import Entry, fly_heat
 from gate_racer.race.perception import open_perception
 from gate_racer.sim.heat import Heat, HeatSetup, Standing, standings
 from gate_racer.sim.worlds.distribution import resolve
@@ -130,8 +130,8 @@ def race(
         models = PilotModels.of(published, vehicle, profile)
         pilot = build_racer(models, follow, FlightOptions(laps=setup.laps, grid=start))
         eye = open_perception("projected", LOOK, here, vehicle.camera, profile, own)
-        entries.append(HeatPilot(pilot, eye, Recorder(cast(FlightLog, NoLog()))))
-    fly_heat(heat, entries, lambda _: None)
+        entries.append(Entry(pilot, eye, Recorder(cast(FlightLog, NoLog()))))
+    fly_heat(heat, entries)
     go_t = min((s.referee.race.go_t or 0.0 for s in heat.simulators), default=0.0)
     touched, names = heat.encounters, [entrant.name for entrant, _ in pilots]
     return HeatResult(

@@ -11,7 +11,7 @@ from gate_racer.pilot.flight import Phase
 from gate_racer.pilot.guidance.exciter import Manoeuvres, parse_manoeuvres
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
-from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
 from gate_racer.race.session import Session
 from gate_racer.sim.worlds.world import as_believed
@@ -49,7 +49,7 @@ def flown(track, vehicle, wanted, folder):
     pilot, log = session.pilot(), FlightLog(session.log_path())
     eye = open_perception("projected", "race", session.world, dcl.camera, DCL, SEED)
     try:
-        _, verdict = fly_lockstep(pilot, session.world, DCL, eye, SEED, 1, Recorder(log), lambda pilot: None)
+        _, verdict = fly_lockstep(Entry(pilot, eye, Recorder(log)), session.world, DCL, SEED)
     finally:
         log.close()
     return pilot, log.path, verdict

@@ -10,7 +10,7 @@ from gate_racer.mpc.controller import make_controller
 from gate_racer.pilot.build import PilotModels, build_racer
 from gate_racer.pilot.guidance.plan_follower import LATE, SLOWEST, UNSEEN, Caution
 from gate_racer.pilot.records.recorder import Recorder
-from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
 from gate_racer.sim.worlds.distribution import resolve
 from tests.pilot.test_sight import NoLog
@@ -62,5 +62,5 @@ def test_in_a_world_of_high_drag_doubt_is_lost_by_flying_slowly(vq1, dcl, plan):
     world, profile = resolve("unknown:1016", vq1, dcl), load_profile("dcl")
     pilot = build_racer(PilotModels.of(vq1, dcl, profile), make_controller("mpcc", plan, dcl, vq1))
     eye = open_perception("projected", "race", world, dcl.camera, profile, 1016)
-    _, verdict = fly_lockstep(pilot, world, profile, eye, 1016, 1, Recorder(NoLog()), lambda _: None)
+    _, verdict = fly_lockstep(Entry(pilot, eye, Recorder(NoLog())), world, profile, 1016)
     assert verdict.status == "finished"

@@ -8,7 +8,7 @@ from gate_racer.pilot.guidance.rivals import Known, StartGrid
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import read_plan
 from gate_racer.race.campaign.flight import NoLog
-from gate_racer.race.heat import HeatPilot, fly_heat
+from gate_racer.race.lockstep import Entry, fly_heat
 from gate_racer.race.perception import open_perception
 from gate_racer.sim.heat import Heat, HeatSetup
 from gate_racer.sim.worlds.world import as_believed
@@ -26,7 +26,7 @@ def duel(track, vehicle, plan, until_s, told=False):
         grid = StartGrid(place, Known.TOLD, {}) if told else None
         pilot = build_racer(PilotModels.of(here, vehicle, SPEC), controller, FlightOptions(grid=grid))
         entries.append(
-            HeatPilot(pilot, open_perception("projected", "race", world, vehicle.camera, SPEC, seed), Recorder(NoLog()))
+            Entry(pilot, open_perception("projected", "race", world, vehicle.camera, SPEC, seed), Recorder(NoLog()))
         )
 
     def stop(heat):
@@ -34,7 +34,7 @@ def duel(track, vehicle, plan, until_s, told=False):
             for entry in entries:
                 entry.pilot.abort(EndReason.ERROR, "enough")
 
-    return heat, fly_heat(heat, entries, stop)
+    return heat, [verdict for _, verdict in fly_heat(heat, entries, stop)]
 
 
 def test_two_pilots_race_from_one_go_and_who_knows_nothing_of_rivals_meets_them(vq1, dcl, plan_folder):

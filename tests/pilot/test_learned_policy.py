@@ -15,7 +15,7 @@ from gate_racer.pilot.guidance.learned_policy import OVERDUE_S, LearnedPolicy
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.race.campaign.flight import NoLog
 from gate_racer.race.cli import run
-from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
 from gate_racer.race.run_mpc import parser
 from gate_racer.sim.worlds.world import as_believed
@@ -130,6 +130,6 @@ def test_the_shipped_one_races_by_camera_and_imu(name):
         if len(pilot.guidance.passages.times_s) == 3:
             pilot.abort(EndReason.INTERRUPTED, "that is enough")
 
-    _, verdict = fly_lockstep(pilot, world, profile, eye, 0, 1, Recorder(NoLog()), status)
+    _, verdict = fly_lockstep(Entry(pilot, eye, Recorder(NoLog()), status), world, profile, 0)
     assert pilot.cause == "that is enough" and len(verdict.gate_times_s) == 3 and min(verdict.gate_margins_m) > 0
     assert verdict.gate_times_s == pytest.approx(pilot.guidance.passages.times_s, abs=0.1)

@@ -14,7 +14,7 @@ from gate_racer.pilot.flight import EndReason, Passages
 from gate_racer.pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, brakes, missed_margin
 from gate_racer.pilot.guidance.recovery import GateRetries, Recovery, RecoveryConfig, RecoveryStage
 from gate_racer.pilot.records.recorder import Recorder
-from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
 from gate_racer.sim.worlds.world import CourseDeviation, Deviations, World
 from gate_racer.tracks.track import bars, load_track
@@ -235,7 +235,7 @@ def fly(track, plan, vehicle, number, step, retry):
     controller = make_controller("mpcc", plan, vehicle, track)
     pilot = build_racer(PilotModels.of(track, vehicle, profile), controller, FlightOptions(retry=retry))
     eye = open_perception("projected", "race", world, vehicle.camera, profile, 3)
-    _, verdict = fly_lockstep(pilot, world, profile, eye, 3, 1, Recorder(NoLog()), lambda _: None)
+    _, verdict = fly_lockstep(Entry(pilot, eye, Recorder(NoLog())), world, profile, 3)
     return verdict, pilot
 
 

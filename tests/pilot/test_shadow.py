@@ -18,11 +18,11 @@ from gate_racer.link.record_reader import read_records
 from gate_racer.mpc.controller import make_controller
 from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.flight import EndReason
-from gate_racer.pilot.lockstep import steps
+from gate_racer.pilot.lockstep import LockstepFlight
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import read_plan
-from gate_racer.race.betaflight import BetaflightLink
+from gate_racer.race.lockstep import BetaflightLink
 from gate_racer.race.perception import open_perception
 from gate_racer.sim.betaflight.station import BetaflightStation, StationPort, switched
 from gate_racer.sim.worlds.distribution import resolve
@@ -75,7 +75,7 @@ def flown(tmp_path_factory):
         track="hall", vehicle="archer", plan_hash="", planned_gate_times_s=[], world={}, seed=3, profile="betaflight"
     )
     link = BetaflightLink(station, BF, eye, shadow=True)
-    for _ in steps(shadow, BF.wire, link, recorder, lambda _: None, []):
+    for _ in LockstepFlight(shadow, BF.wire, link, recorder):
         if link.t > STOP_S:
             shadow.abort(EndReason.INTERRUPTED, "enough")
     recorder.close()

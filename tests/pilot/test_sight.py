@@ -11,7 +11,7 @@ from gate_racer.pilot.build import PilotModels, build_racer
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions
-from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
@@ -35,7 +35,7 @@ def fly(track, world, plan, vehicle):
     pilot = build_racer(PilotModels.of(track, vehicle, profile), controller)
     true = as_believed(world, vehicle)
     eye = open_perception("projected", "race", true, vehicle.camera, profile, SEED)
-    _, verdict = fly_lockstep(pilot, true, profile, eye, SEED, 1, Recorder(NoLog()), lambda _: None)
+    _, verdict = fly_lockstep(Entry(pilot, eye, Recorder(NoLog())), true, profile, SEED)
     return verdict, pilot
 
 
