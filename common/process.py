@@ -16,11 +16,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from gate_racer.common.errors import UserError
+
+if TYPE_CHECKING:  # Windows has no fork server
+    from multiprocessing.context import ForkServerContext, SpawnContext
 
 AGAIN_S = 2.0  # s, interval at which an interrupt is repeated (chosen)
 TERMINATE_S = 0.5  # s, wait after SIGTERM before SIGKILL (chosen); a stopped process does not receive SIGTERM
@@ -148,6 +153,55 @@ def end(process: BaseProcess, patience_s: float) -> None:
     if process.is_alive():
         process.kill()
         process.join()
+
+
+class Worker:
+    """Child process behind a pipe. Ctrl-C does not reach it; it is to end once its pipe is closed."""
+
+    def __init__(
+        self,
+        work: Callable[..., None],
+        *arguments: object,
+        name: str,
+        daemon: bool = True,
+        context: "SpawnContext | ForkServerContext | None" = None,
+    ):
+        """Start `work(pipe, *arguments)`, in a new interpreter unless the context says otherwise."""
+        context = context or multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(target=work, args=(theirs, *arguments), name=name, daemon=daemon)
+        with shielded():
+            self.process.start()
+        theirs.close()
+
+    def started(self, within_s: float, error: type[UserError] = UserError) -> Any:
+        """Return the worker's first message. A worker that cannot start sends the error in its place.
+
+        Raises:
+            UserError: that error, or `error` when the worker says nothing within_s (s); the worker has ended.
+        """
+        name, said = self.process.name, None
+        try:
+            said = self.pipe.recv() if self.pipe.poll(within_s) else None
+        except (EOFError, OSError):
+            said = error(f"the {name} process ended while it started")
+        if said is None:
+            said = error(f"the {name} process did not start within {within_s:g} s")
+        if isinstance(said, UserError):
+            self.close(0.0)
+            raise said
+        return said
+
+    def close(self, patience_s: float) -> None:
+        """Close the pipe, and end the process, by force after patience_s (s)."""
+        self.pipe.close()
+        end(self.process, patience_s)
+
+
+def ignore_signals() -> None:
+    """Ignore the signals that a terminal sends to all processes: the parent ends this one through its pipe."""
+    for name in {"SIGINT", "SIGTERM", "SIGHUP"} & set(dir(signal)):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 PERIODIC, BESIDE = -20, -10  # niceness of periodic work, and of images and logs, which rank below

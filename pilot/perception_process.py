@@ -5,7 +5,6 @@ detections. A slow detector then costs frames, never commands.
 import contextlib
 import ctypes
 import multiprocessing
-import signal
 import socket
 import threading
 import time
@@ -14,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 
-from gate_racer.common.process import end, prefer, shielded
+from gate_racer.common.process import Worker, end, ignore_signals, prefer
 from gate_racer.link.rflysim.client import VisionReceiver
 from gate_racer.link.sockets import LinkError
 from gate_racer.link.udp import VideoReceiver
@@ -24,6 +23,7 @@ from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.camera import Camera
 
 ImageReceiver = VideoReceiver | VisionReceiver
+START_S = 120.0  # s for the worker to load on a busy machine; about one is usual
 POLL_S = 0.2  # s between the worker's checks whether it should end
 FROZEN_S = 1.0  # s without a cycle of the worker, after which it is reported; an image takes at most a tenth of that
 REVIVE_S = 3.0  # s, least interval between two starts of the worker, which takes about one to load
@@ -58,28 +58,15 @@ class PerceptionProcess:
         self._round = context.RawValue("d", 0.0)  # monotonic s, last cycle of the worker
         self._found: deque[SeenImage] = deque(maxlen=FOUND_KEPT)
         self._launch()
-        try:
-            self.address, successor, problem = self.pipe.recv()
-        except EOFError:
-            self.address, successor, problem = None, None, "the perception process died at its start"
+        self.address, successor = self.worker.started(START_S, LinkError)
         self._reader.start()
-        if problem:
-            self.close()
-            raise LinkError(problem)
         self._tools = successor, camera, detector
 
     def _launch(self) -> None:
-        """Start a worker, which first sends address, successor and any problem, and create the thread that reads its images."""
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
+        """Start a worker, which first sends address and successor, and create the thread that reads its images."""
         self._launched = self._round.value = time.monotonic()
-        mailbox = self._window, self._host, self._round
-        self._process = context.Process(
-            target=_work, args=(theirs, *self._tools, *mailbox), name="perception", daemon=True
-        )
-        with shielded():
-            self._process.start()
-        theirs.close()
+        self.worker = Worker(_work, *self._tools, self._window, self._host, self._round, name="perception")
+        self.pipe = self.worker.pipe
         self._reader = threading.Thread(target=self._read, args=(self.pipe,), name="perception", daemon=True)
 
     def revive(self) -> None:
@@ -116,7 +103,7 @@ class PerceptionProcess:
     @property
     def alive(self) -> bool:
         """Whether the worker is running."""
-        return self._process.is_alive()
+        return self.worker.process.is_alive()
 
     def silent_s(self, now: float) -> float:
         """Return the time since the worker's last cycle, at `now` (monotonic, s): it has stalled, or works on one image."""
@@ -133,7 +120,7 @@ class PerceptionProcess:
         frozen = self.silent_s(time.monotonic()) > FROZEN_S
         with contextlib.suppress(OSError):
             self.pipe.send(None)  # readable means the end; the pipe itself may be in use by the reader
-        end(self._process, 0.0 if frozen else END_S)
+        end(self.worker.process, 0.0 if frozen else END_S)
         self._reader.join(END_S)
         self.pipe.close()
 
@@ -147,20 +134,18 @@ def _work(
     host: ctypes.c_uint,
     last_round: ctypes.c_double,
 ) -> None:
-    for signal_name in {"SIGINT", "SIGTERM", "SIGHUP"} & set(dir(signal)):
-        # Sent to a terminal's process group: the parent ends this process through the pipe.
-        signal.signal(getattr(signal, signal_name), signal.SIG_IGN)
+    ignore_signals()
     prefer()
     try:
         receiver = open_receiver()
     except LinkError as error:
-        pipe.send((None, None, str(error)))
+        pipe.send(error)
         return
     detector, skipped = open_detector(name, camera), 0
     detector.detect(None)
     with receiver:
         last_round.value = time.monotonic()
-        pipe.send((receiver.address, receiver.successor, ""))
+        pipe.send((receiver.address, receiver.successor))
         try:
             while not pipe.poll():  # readable means the end, or that the parent has ended
                 last_round.value = time.monotonic()

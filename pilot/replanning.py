@@ -20,10 +20,8 @@ plan, so that gates keep their numbers.
 
 import contextlib
 import math
-import multiprocessing
 import os
 import queue
-import signal
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -32,7 +30,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gate_racer.common.process import end, shielded
+from gate_racer.common.process import Worker, end, ignore_signals
 from gate_racer.mpc.controller import Controller
 from gate_racer.pilot.flight import Replan
 from gate_racer.planner.plan import Plan
@@ -133,12 +131,7 @@ class PlannerProcess:
 
     def __init__(self, warm: Remainder):
         """Start the process and let it plan `warm`, so that all is loaded and the solve time known before the flight."""
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs,), name="planner", daemon=True)
-        with shielded():
-            self._process.start()
-        theirs.close()
+        self.worker = Worker(_work, name="planner")
         self._asked: queue.SimpleQueue[Remainder | None] = queue.SimpleQueue()
         self._answer: ReplanResult | None = None
         self._waiting = 0  # requests without an answer
@@ -162,26 +155,25 @@ class PlannerProcess:
 
     def close(self) -> None:
         self._asked.put(None)
-        end(self._process, END_S)
+        end(self.worker.process, END_S)
         self._thread.join(END_S)
-        self._pipe.close()
+        self.worker.pipe.close()
 
     def _carry(self) -> None:
         """Exchange requests and answers with the process, on a thread: a pipe may block, and the flight loop must not."""
         with contextlib.suppress(EOFError, OSError):
             while (rest := self._asked.get()) is not None:
                 begin = time.monotonic()
-                self._pipe.send(rest)
-                self._answer = self._pipe.recv()
+                self.worker.pipe.send(rest)
+                self._answer = self.worker.pipe.recv()
                 self.latency_s = min(max(SPARE * (time.monotonic() - begin), SOONEST_S), LATEST_S)
                 self._waiting -= 1
-            self._pipe.send(None)
+            self.worker.pipe.send(None)
         self._alive = False
 
 
 def _work(pipe: Connection) -> None:
-    for name in {"SIGINT", "SIGTERM", "SIGHUP"} & set(dir(signal)):
-        signal.signal(getattr(signal, name), signal.SIG_IGN)  # the parent ends this process through the pipe
+    ignore_signals()
     if hasattr(os, "nice"):
         os.nice(BEHIND)
     replan: Replanner | None = None

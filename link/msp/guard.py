@@ -10,7 +10,6 @@ import ctypes
 import multiprocessing
 import os
 import select
-import signal
 import socket
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 
-from gate_racer.common.process import PERIODIC, end, prefer, shielded
+from gate_racer.common.process import PERIODIC, Worker, ignore_signals, prefer
 from gate_racer.link.msp.codec import Direction, MspCodec, Parser
 from gate_racer.link.msp.descent import Descent
 from gate_racer.link.msp.line import MspLine, neutral
@@ -89,25 +88,18 @@ class GuardedPort:
         self._reopened = partial(open_port, where, profile.baud, consent)
         ours, theirs = socket.socketpair()
         self._port: Port = SocketPort(ours, where)
-        context = multiprocessing.get_context("spawn")
-        status, reporter = context.Pipe(duplex=False)
-        self._beat = context.RawValue("d", 0.0)
+        self._beat = multiprocessing.get_context("spawn").RawValue("d", 0.0)
         # Its last value, when that came, and the last look at it.
         self._beaten = self._beaten_t = self._called_t = 0.0
-        line = where, profile, hover, consent, loss_m_s2
-        self.guard = context.Process(target=_guard, args=(*line, theirs, reporter, self._beat), name="guard")
-        with shielded():
-            self.guard.start()
+        watch = StickWatch(profile, hover, loss_m_s2)
+        worker = Worker(_guard, self._reopened, profile, watch, theirs, self._beat, name="guard", daemon=False)
+        self.guard = worker.process
         theirs.close()
-        reporter.close()
         try:
-            trouble = status.recv() if status.poll(BEGIN_S) else "the guard process did not start"
-        except EOFError:
-            trouble = "the guard process ended while it started"
-        if trouble:
+            worker.started(BEGIN_S, LinkError)
+        except LinkError as trouble:
             self.close()
-            end(self.guard, 0.0)
-            raise LinkError(trouble if where in trouble else f"{where}: {trouble}")
+            raise LinkError(str(trouble) if where in str(trouble) else f"{where}: {trouble}") from None
 
     def read(self, timeout_s: float) -> bytes:
         self._require_beat()
@@ -152,30 +144,25 @@ class GuardedPort:
 
 
 def _guard(
-    where: str,
-    profile: BetaflightProfile,
-    hover: float,
-    consent: str,
-    loss_m_s2: float,
-    pilot: socket.socket,
     reporter: Connection,
+    open_line: Callable[[], Port],
+    profile: BetaflightProfile,
+    watch: StickWatch,
+    pilot: socket.socket,
     beat: ctypes.c_double,
 ) -> None:
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    ignore_signals()
     if hasattr(os, "setsid"):
         os.setsid()
     prefer(niceness=PERIODIC)
     try:
-        port = open_port(where, profile.baud, consent)
+        port = open_line()
     except LinkError as error:
-        reporter.send(str(error))
+        reporter.send(error)
         return
-    reporter.send("")
+    reporter.send("open")
     reporter.close()
     with contextlib.suppress(LinkError), contextlib.closing(port):
-        watch = StickWatch(profile, hover, loss_m_s2)
         relay(pilot, port, watch, beat)
         pilot.close()
         if watch.carries:

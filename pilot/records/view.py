@@ -14,10 +14,8 @@ second, and a process of its own serves them: no command waits for a viewer or t
 import asyncio
 import contextlib
 import json
-import multiprocessing
 import re
 import secrets
-import signal
 import sys
 import threading
 import time
@@ -28,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from gate_racer.common.errors import UserError
-from gate_racer.common.process import end, shielded
+from gate_racer.common.process import Worker, ignore_signals
 from gate_racer.link.sockets import Address
 from gate_racer.planner.plan import Plan
 from gate_racer.tracks.track import Track
@@ -116,27 +114,13 @@ class LiveView:
         Raises:
             UserError: the address is unavailable, or Foxglove's SDK is not installed.
         """
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
         lines = [
             (f"gate {i}", (1.0, 0.2, 0.1), _drawn(_ring(gate))) for i, gate in enumerate(track.gates) if gate.opening_m
         ]
         if plan is not None:
             lines.append(("plan", (0.6, 0.6, 0.6), _drawn(plan.x[:, :3])))
-        self._process = context.Process(target=_serve, args=(theirs, address, schemas, lines), name="view", daemon=True)
-        with shielded():
-            self._process.start()
-        theirs.close()
-        self.port, problem = 0, f"the live view did not start within {START_S:g} s"
-        try:
-            if self._pipe.poll(START_S):
-                self.port, problem = self._pipe.recv()
-        except EOFError:
-            problem = "the live view died at its start"
-        if problem:
-            self._process.kill()
-            self._process.join()
-            raise UserError(problem)
+        self.worker = Worker(_serve, address, schemas, lines, name="live view")
+        self.port: int = self.worker.started(START_S)
         self._newest: dict[str, tuple[float, Any]] = {}
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._pump, name="view", daemon=True)
@@ -153,14 +137,13 @@ class LiveView:
                 newest = dict(self._newest)  # a copy in one step, since records may be offered meanwhile
                 news = {name: record for name, record in newest.items() if sent.get(name) is not record}
                 if news:
-                    self._pipe.send(news)
+                    self.worker.pipe.send(news)
                 sent = newest
 
     def close(self) -> None:
         """End the server's process."""
         self._closed.set()
-        self._pipe.close()
-        end(self._process, 1.0)
+        self.worker.close(1.0)
         self._thread.join(timeout=1.0)
 
 
@@ -177,24 +160,24 @@ def _drawn(p_w: Array) -> list[list[float]]:
 def _serve(
     pipe: Connection, address: tuple[str, int], schemas: dict[str, dict[str, Any]], lines: list[Polyline]
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
+    ignore_signals()
     try:
         import foxglove
         from foxglove.channels import CompressedImageChannel, SceneUpdateChannel
 
     except ImportError:
-        pipe.send((0, "--view: needs Foxglove's SDK: pip install foxglove-sdk"))
+        pipe.send(UserError("--view: needs Foxglove's SDK: pip install foxglove-sdk"))
         return
     try:
         server_host = _random_loopback()
         server = foxglove.start_server(name="run-mpc", host=server_host, port=0)
         guard = OriginGuard(address, (server_host, server.port))
     except Exception as error:  # the SDK has no exception class of its own
-        pipe.send((0, f"--view {address[0]}:{address[1]}: cannot be served ({error})"))
+        pipe.send(UserError(f"--view {address[0]}:{address[1]}: cannot be served ({error})"))
         return
     channels = {name: foxglove.Channel(f"/{name}", schema=schema) for name, schema in schemas.items()}
     camera, scene = CompressedImageChannel("/camera"), SceneUpdateChannel("/scene")
-    pipe.send((guard.port, ""))
+    pipe.send(guard.port)
     path: list[list[float]] = []
     drawn = -SCENE_S
     with contextlib.suppress(EOFError, OSError):

@@ -5,7 +5,6 @@ which renders the newest pose and sends the chunks itself.
 import contextlib
 import multiprocessing
 import queue
-import signal
 import socket
 import threading
 import time
@@ -17,7 +16,7 @@ import cv2
 import numpy as np
 
 from gate_racer.common.errors import UserError
-from gate_racer.common.process import end, prefer, shielded
+from gate_racer.common.process import Worker, ignore_signals, prefer
 from gate_racer.link.messages import VideoFrame
 from gate_racer.link.profile import Profile
 from gate_racer.link.sockets import Address
@@ -86,28 +85,15 @@ class FeedProcess:
 
     def __init__(self, open_outlet: Callable[[], Outlet]):
         """Start the process and wait until the outlet is open. Raises UserError when it cannot be opened."""
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._drawn, self._due = context.RawValue("l", 0), 0
-        work = (theirs, open_outlet, self._drawn)
-        self._process = context.Process(target=_work, args=work, name="camera", daemon=True)
-        with shielded():
-            self._process.start()
-        theirs.close()
-        try:
-            started = self._pipe.poll(START_S)
-            problem = self._pipe.recv() if started else f"the camera process did not start within {START_S:g} s"
-        except EOFError:
-            problem = "the camera process ended while it started"
-        if problem:
-            self.close()
-            raise UserError(problem)
+        self._drawn, self._due = multiprocessing.get_context("spawn").RawValue("l", 0), 0
+        self._worker = Worker(_work, open_outlet, self._drawn, name="camera")
+        self._worker.started(START_S)
 
     def expose(self, exposure: Exposure) -> bool:
         """Send an exposure to the process; return False when the process has ended."""
         self._due += 1
         try:
-            self._pipe.send(exposure)
+            self._worker.pipe.send(exposure)
         except OSError:
             return False
         return True
@@ -125,19 +111,18 @@ class FeedProcess:
 
     def close(self) -> None:
         """End the process."""
-        self._pipe.close()
-        end(self._process, 2.0)
+        self._worker.close(2.0)
 
 
 def _work(pipe: Connection, open_outlet: Callable[[], Outlet], count: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
+    ignore_signals()
     prefer()
     try:
         outlet = open_outlet()
     except UserError as error:
-        pipe.send(str(error))
+        pipe.send(error)
         return
-    pipe.send("")
+    pipe.send("open")
     coming: queue.SimpleQueue[tuple[float, list[tuple[bytes, Address]]]] = queue.SimpleQueue()
     threading.Thread(target=_send, args=(coming,), name="sender", daemon=True).start()
     try:

@@ -144,7 +144,7 @@ def test_a_perception_process_that_stands_still_is_told_of_and_killed(dcl, recor
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM):
         perception = PerceptionProcess(partial(VideoReceiver, "127.0.0.1", 0), dcl.camera, "classical")
         assert perception.silent_s(time.monotonic()) < FROZEN_S
-        pid = perception._process.pid
+        pid = perception.worker.process.pid
         os.kill(pid, signal.SIGSTOP)
         time.sleep(FROZEN_S + 0.3)
         client = SimpleNamespace(host="")

@@ -67,7 +67,7 @@ def test_a_viewer_is_told_every_channel_and_no_flight_waits_for_it(view, vq1, pl
         assert b"101 Switching Protocols" in told
     with pytest.raises(UserError, match="cannot be served"):
         LiveView(("127.0.0.1", view.port), SCHEMAS, vq1, plan)
-    os.kill(view._process.pid, signal.SIGKILL)
+    os.kill(view.worker.process.pid, signal.SIGKILL)
     for k in range(200):  # some seconds of flight
         log.write("phase", 0.01 * k, phase="race", reason="")
         log.write("reference", 0.01 * k, theta=0.0, p=np.zeros(3), q=np.zeros(4), v=np.zeros(3))

@@ -65,8 +65,8 @@ def test_a_process_that_has_died_is_replaced_at_its_port_and_sees_again(dcl, mon
         perception.revive()
         assert len(look(perception, sender, 2).detections) == 2, "one that lives is not replaced"
         for image in (3, 4):
-            perception._process.kill()
-            perception._process.join(LIMIT_S)
+            perception.worker.process.kill()
+            perception.worker.process.join(LIMIT_S)
             assert not perception.alive and perception.receive() == []
             perception.revive()
             assert perception.alive and len(look(perception, sender, image).detections) == 2

@@ -181,7 +181,7 @@ def test_a_process_plans_the_same_and_a_dead_one_leaves_the_flight_on_its_plan(p
         theirs, ours = process.answer(), here.answer()
         assert process.latency_s <= LATEST_S  # of a horizon of 1 s
         assert theirs.status == ours.status and theirs.plan.hash == ours.plan.hash
-        os.kill(process._process.pid, signal.SIGKILL)
+        os.kill(process.worker.process.pid, signal.SIGKILL)
         process.ask(rest)
         process._thread.join()
         assert not process.idle and process.answer() is None
