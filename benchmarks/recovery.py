@@ -97,7 +97,7 @@ def fly(mishap: Mishap, track: Track, vehicle: Vehicle, plan: Plan, seed: int, r
     profile = load_profile("dcl")
     controller = make_controller("mpcc", plan, vehicle, track)
     pilot = build_racer(PilotModels.of(track, vehicle, profile), controller, FlightOptions(retry=recovers))
-    simulator = Simulator(mishap.world, profile, seed, 1)
+    simulator = Simulator(mishap.world, profile, seed)
     eye = open_perception("projected", "race", mishap.world, vehicle.camera, profile, seed)
 
     def leave(pilot: AnyPilot) -> None:

@@ -17,6 +17,7 @@ HOMES = {  # the module of each name, in the order in which they are learned
     "open_detector": "gate_racer.perception.registry",
     "load_profile": "gate_racer.link.profile",
     "as_believed": "gate_racer.sim.worlds.world",
+    "RunSetup": "gate_racer.sim.simulator",
     "Simulator": "gate_racer.sim.simulator",
     "Batch": "gate_racer.sim.physics.batch",
     "RacingEnvironment": "gate_racer.sim.environment.racing",
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from gate_racer.planner.task import PlanOptions as PlanOptions
     from gate_racer.sim.environment.racing import RacingEnvironment as RacingEnvironment
     from gate_racer.sim.physics.batch import Batch as Batch
+    from gate_racer.sim.simulator import RunSetup as RunSetup
     from gate_racer.sim.simulator import Simulator as Simulator
     from gate_racer.sim.worlds.world import as_believed as as_believed
     from gate_racer.tracks.track import load_track as load_track

@@ -11,6 +11,7 @@ from gate_racer.pilot.flight import Phase
 from gate_racer.pilot.pilot import AnyPilot
 from gate_racer.pilot.records.result import Verdict
 from gate_racer.sim.report import RunReport, read_report
+from gate_racer.sim.simulator import RunSetup
 from gate_racer.sim.worlds.world import World
 
 STOP_S = 5.0  # s to wait for the process at each step of the shutdown
@@ -26,17 +27,14 @@ class EmbeddedSimulator:
         profile: str,
         look: str,
         seed: int,
-        laps: int,
-        pose: bool,
-        client: int,
-        video: int,
+        setup: RunSetup,
+        ports: tuple[int, int],
     ):
         """Set up the simulator.
 
         Args:
             vehicle: name or file of the pilot's vehicle model, from which the world differs.
-            pose: send the true pose.
-            client, video: the pilot's loopback ports.
+            ports: the pilot's loopback ports for telemetry and video.
         """
         self.trouble = ""  # stderr of the simulator, once it has ended
         self._folder = TemporaryDirectory()
@@ -44,16 +42,20 @@ class EmbeddedSimulator:
         world.save(true_world)
         self._command = command_line("gate_racer.race.race_sim", "--track", world.published.file, "--vehicle", vehicle)
         self._command += ["--profile", profile, "--world", str(true_world)]
-        self._command += ["--look", look, "--seed", str(seed), "--laps", str(laps), "--bind", "127.0.0.1:0", "--once"]
-        self._command += ["--pose"] if pose else []
         self._command += [
-            "--client",
-            f"127.0.0.1:{client}",
-            "--video",
-            f"127.0.0.1:{video}",
-            "--report",
-            str(self._report),
+            "--look",
+            look,
+            "--seed",
+            str(seed),
+            "--laps",
+            str(setup.laps),
+            "--bind",
+            "127.0.0.1:0",
+            "--once",
         ]
+        self._command += ["--pose"] if setup.pose else []
+        client, video = (f"127.0.0.1:{port}" for port in ports)
+        self._command += ["--client", client, "--video", video, "--report", str(self._report)]
 
     def __enter__(self) -> "EmbeddedSimulator":
         self._process = subprocess.Popen(

@@ -5,7 +5,7 @@ A single flight is a heat of one. Behind a flight controller, sticks and polls g
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gate_racer.link.client import ClientCodec
@@ -25,12 +25,11 @@ from gate_racer.sim.betaflight.sitl import firmware
 from gate_racer.sim.betaflight.station import BetaflightStation, StationPort
 from gate_racer.sim.heat import Heat, HeatSetup
 from gate_racer.sim.report import report
-from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.simulator import USUAL, RunSetup, Simulator
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.world import World
 
 PILOT = "pilot", 0  # address of the client in the simulator
-ALONE = HeatSetup(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ def fly_lockstep(
     world: World,
     profile: Profile | BetaflightProfile,
     seed: int,
-    setup: HeatSetup = ALONE,
+    setup: RunSetup = USUAL,
     sitl: Path | None = None,
 ) -> tuple[LinkReport, Verdict]:
     """Fly in a simulator of its own until the pilot is done; without a setting, in the best known one for the vehicle.
@@ -63,12 +62,11 @@ def fly_lockstep(
         UserError: the vehicle does not support the setting; as `sim.betaflight.sitl.firmware`.
     """
     if not isinstance(profile, BetaflightProfile):
-        heat = Heat(world, profile, seed, replace(setup, pose=entry.pilot.pose))
+        alone = HeatSetup(setup.laps, entry.pilot.pose, setup.setting, setup.residual, setup.strict)
+        heat = Heat(world, profile, seed, alone)
         return fly_heat(heat, [entry])[0]
     with firmware(sitl, profile, world.vehicle) if sitl is not None else contextlib.nullcontext() as program:
-        station = BetaflightStation(
-            world, profile, seed, setup.laps, setup.setting, residual=setup.residual, sitl=program
-        )
+        station = BetaflightStation(world, profile, seed, setup, sitl=program)
         link = BetaflightLink(station, profile, entry.eye)
         flight = LockstepFlight(entry.pilot, profile.wire, link, entry.recorder, entry.status)
         flight.fly()

@@ -33,7 +33,7 @@ from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals
 from gate_racer.sim.physics.swift_plant import SETTINGS, natural
 from gate_racer.sim.referee import Referee
 from gate_racer.sim.report import SimulatorRecord, report, write_report
-from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.view.feed import FeedProcess, Outlet, VideoOutlet
 from gate_racer.sim.view.look import Look, load_look
 from gate_racer.sim.view.renderer import shoot
@@ -281,7 +281,9 @@ def race_betaflight(arguments: argparse.Namespace, profile: BetaflightProfile, w
     outlet = partial(VideoOutlet, world.track, world.vehicle, wire, world.seen(look), arguments.seed, video)
     with contextlib.ExitStack() as stack:
         sitl = stack.enter_context(firmware(arguments.sitl, profile, world.vehicle)) if arguments.sitl else None
-        station = BetaflightStation(world, profile, arguments.seed, arguments.laps, setting, person, sitl=sitl)
+        station = BetaflightStation(
+            world, profile, arguments.seed, RunSetup(arguments.laps, setting=setting), person, sitl
+        )
         line = stack.enter_context(contextlib.closing(open_line(arguments.msp)))
         camera = stack.enter_context(contextlib.closing(FeedProcess(outlet)))
         server = BetaflightServer(station, line, camera.expose)

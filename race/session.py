@@ -59,7 +59,7 @@ from gate_racer.planner.task import PlanOptions
 from gate_racer.race.embedded import EmbeddedSimulator
 from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
-from gate_racer.sim.heat import HeatSetup
+from gate_racer.sim.simulator import RunSetup
 from gate_racer.sim.worlds.world import World
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.dynamics import GRAVITY
@@ -204,7 +204,7 @@ def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
     )
     try:
         entry, profile = Entry(pilot, eye, recorder, status), session.msp or session.profile
-        return fly_lockstep(entry, world, profile, seed, HeatSetup(laps=session.laps), session.sitl)
+        return fly_lockstep(entry, world, profile, seed, RunSetup(session.laps), session.sitl)
     finally:
         eye.close()
 
@@ -222,10 +222,8 @@ def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
             session.profile.name,
             session.look,
             session.seed,
-            session.laps,
-            session.pose,
-            client.address[1],
-            perception.address[1],
+            RunSetup(session.laps, session.pose),
+            (client.address[1], perception.address[1]),
         ) as simulator,
     ):
         link_report = _drive(session, pilot, recorder, status, client, perception, simulator)

@@ -17,10 +17,8 @@ from gate_racer.common.files import write_file
 from gate_racer.link.messages import Arm
 from gate_racer.link.profile import Profile
 from gate_racer.sim.physics.contact import ColliderKind, Contact
-from gate_racer.sim.physics.plant import UnmodelledAcceleration
-from gate_racer.sim.physics.swift_plant import Setting
 from gate_racer.sim.referee import RunStatus
-from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.traffic import CollidingBody, Traffic, impact, rotors_of
 from gate_racer.sim.worlds.world import World
 from gate_racer.tracks.track import SPACING_M, place
@@ -41,17 +39,12 @@ class Encounter:
 
 
 @dataclass(frozen=True, slots=True)
-class HeatSetup:
+class HeatSetup(RunSetup):
     """Setup shared by all vehicles of a heat."""
 
     pilots: int = 1
     spacing_m: float = SPACING_M
     rotor_radius_m: float = 0.0  # radius of the rotors whose wake is simulated; 0: none
-    laps: int = 1
-    pose: bool = False
-    setting: Setting | None = None
-    residual: UnmodelledAcceleration | None = None
-    strict: bool = False
     told: bool = False  # whether each pilot receives the states of the others
     ahead_m: float = 0.0  # head start of the first vehicle over the others
 
@@ -72,9 +65,8 @@ class Heat:
         self.seeds = [seed + NEXT_SEED * k for k in range(n)]
         self.simulators: list[Simulator] = []
         for k in range(n):
-            flown = setup.laps, setup.pose, setup.setting, setup.residual, setup.strict
             around = self.traffic.around(k) if n > 1 else None
-            self.simulators.append(Simulator(self.worlds[k], profile, self.seeds[k], *flown, around))
+            self.simulators.append(Simulator(self.worlds[k], profile, self.seeds[k], setup, around))
         self.profile, self.encounters = profile, list[Encounter]()
         self._touched: dict[tuple[int, int], float] = {}  # s, time of the last contact of each pair
         self._ready()

@@ -248,6 +248,27 @@ class Tick:
     contacts: tuple[Contact, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RunSetup:
+    """Setup of a run; without a setting, with the most detailed plant that the vehicle supports.
+
+    Examples:
+        >>> from gate_racer import RunSetup, Simulator
+        >>> simulator = Simulator(as_believed(track, vehicle), profile, 0, RunSetup(pose=True))
+        >>> "Odometry" in {type(message).__name__ for _ in range(60) for message in simulator.tick().telemetry}
+        True
+    """
+
+    laps: int = 1
+    pose: bool = False  # whether LOCAL_POSITION_NED and ODOMETRY with the true pose are sent
+    setting: Setting | None = None
+    residual: UnmodelledAcceleration | None = None  # in addition to the world's wind and battery
+    strict: bool = False  # whether a violation of the interface disqualifies
+
+
+USUAL = RunSetup()
+
+
 class Simulator:
     """Plant, sensors and referee on one integer tick clock. Deterministic for a seed.
 
@@ -264,20 +285,13 @@ class Simulator:
         world: World,
         profile: Profile,
         seed: int,
-        laps: int = 1,
-        pose: bool = False,
-        setting: Setting | None = None,
-        residual: UnmodelledAcceleration | None = None,
-        strict: bool = False,
+        setup: RunSetup = USUAL,
         around: TrafficView | None = None,
         motors: MotorSource | None = None,
     ):
-        """Set up one vehicle in its world; without a setting, with the most detailed plant that it supports.
+        """Set up one vehicle in its world.
 
         Args:
-            pose: whether LOCAL_POSITION_NED and ODOMETRY with the true pose are sent.
-            residual: unmodelled acceleration, in addition to the world's wind and battery.
-            strict: whether a violation of the interface disqualifies.
             around: other vehicles of a heat (`sim.heat`).
             motors: source of the motor outputs that replaces the commands (`sim.betaflight.sitl`).
 
@@ -288,15 +302,17 @@ class Simulator:
         self.profile, self.world = profile, world
         self._traffic, self._struck = around, list[Contact]()
         stirred = around.air_w if around is not None and around.windy else None
-        unknown = together(residual, forces_of(world, seed, stirred))
-        self._plant = make_plant(vehicle, track.start, setting or natural(vehicle), Colliders(track), unknown, motors)
+        unknown = together(setup.residual, forces_of(world, seed, stirred))
+        self._plant = make_plant(
+            vehicle, track.start, setup.setting or natural(vehicle), Colliders(track), unknown, motors
+        )
         self._position = PositionControl(vehicle, profile.position_yaw)
         sensors = Sensors(vehicle, np.random.default_rng([seed, 0]), off.imu)
-        self._reporter = Reporter(profile, vehicle, track.start, sensors, pose, off.link.imu_drift_ppm)
+        self._reporter = Reporter(profile, vehicle, track.start, sensors, setup.pose, off.link.imu_drift_ppm)
         self._video = VideoTransport(off.link, profile.video_hz, np.random.default_rng([seed, 3]))
         self._delay_ticks = round(off.link.telemetry_delay_s * profile.physics_hz)
         self._in_transit: deque[list[Outgoing]] = deque()  # messages of the last ticks, in transit
-        self.referee = Referee(track, laps, profile.run_limit_s, strict)
+        self.referee = Referee(track, setup.laps, profile.run_limit_s, setup.strict)
         self.clock = RaceClock(profile.race)
         self._status = RateDivider(profile.race.status_hz if profile.race else 0.0, profile.stamp_hz)
         self._rivals_due = RateDivider(RIVALS_HZ, profile.physics_hz)

@@ -14,7 +14,7 @@ from gate_racer.race.campaign.flight import NoLog
 from gate_racer.race.lockstep import EmbeddedLink
 from gate_racer.race.perception import open_perception
 from gate_racer.sim.referee import Race
-from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import NOMINAL
 from gate_racer.tracks.track import Track
@@ -95,6 +95,6 @@ def fly(
     pilot = build_racer(PilotModels.of(track, vehicle, profile), controller)
     world = resolve(NOMINAL, track, vehicle)
     eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
-    simulator = Simulator(world, profile, seed, laps=1, strict=strict)
+    simulator = Simulator(world, profile, seed, RunSetup(strict=strict))
     LockstepFlight(pilot, profile, TroubledWire(simulator, eye, troubles), Recorder(NoLog())).fly()
     return simulator.referee.race, pilot.cause

@@ -36,12 +36,11 @@ from gate_racer.race.campaign.worlds import asked
 from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
 from gate_racer.race.session import log_verdict
-from gate_racer.sim.heat import HeatSetup
 from gate_racer.sim.physics.plant import P, Q, V, W
 from gate_racer.sim.physics.residual import Realisation
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.report import report
-from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import World
 from gate_racer.tracks.track import Track
@@ -315,6 +314,10 @@ def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) 
     return flown
 
 
+def _run(case: Case, course: PreparedCourse) -> RunSetup:
+    return RunSetup(laps=case.laps, setting=SETTINGS[case.setting].simulated, residual=course.residual)
+
+
 def _by_sight(
     case: Case, course: PreparedCourse, conditions: FlightConditions, world: World, log: Any
 ) -> tuple[EvaluationRecorder, FlightCounters, Verdict, float]:
@@ -332,8 +335,7 @@ def _by_sight(
         conditions.camera, LOOK, world, vehicle.camera, profile, case.seed, conditions.detector
     )
     try:
-        setup = HeatSetup(laps=case.laps, setting=conditions.simulated, residual=course.residual)
-        _, verdict = fly_lockstep(Entry(pilot, perception, recorder), world, wire, case.seed, setup)
+        _, verdict = fly_lockstep(Entry(pilot, perception, recorder), world, wire, case.seed, _run(case, course))
     finally:
         perception.close()
     return recorder, pilot.counters, verdict, pilot.estimator.t
@@ -345,7 +347,7 @@ def _by_state(
     """Fly in the paper's settings: the controller receives the true state, or the state with one realisation of the errors."""
     profile, tally = load_profile(conditions.profile), FlightCounters()
     recorder = EvaluationRecorder(log, course.track, None)
-    simulator = Simulator(world, profile, case.seed, case.laps, setting=conditions.simulated, residual=course.residual)
+    simulator = Simulator(world, profile, case.seed, _run(case, course))
     steers = steering(case.controller, course, case.laps, profile.command_hz)
     errors = None
     if conditions.noisy:

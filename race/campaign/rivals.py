@@ -185,7 +185,14 @@ def run(arguments: argparse.Namespace, settings: Sequence[str]) -> int:
     if arguments.seeds < 1:
         raise UserError(f"--seeds {arguments.seeds}: at least 1 is needed")
     a, grid, flown = arguments, load_grid(arguments.rivals), list[HeatResult]()
-    setup = HeatSetup(grid.at_once, a.spacing, a.rotor_radius, a.laps, told=True, ahead_m=a.ahead)
+    setup = HeatSetup(
+        laps=a.laps,
+        pilots=grid.at_once,
+        spacing_m=a.spacing,
+        rotor_radius_m=a.rotor_radius,
+        told=True,
+        ahead_m=a.ahead,
+    )
     for track, vehicle, setting in product(map(load_track, a.tracks), map(load_vehicle, a.vehicles), settings):
         if setting not in FLOWN:
             raise UserError(f"--settings {setting}: races of several are flown by {' or '.join(FLOWN)}")

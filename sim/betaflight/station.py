@@ -16,9 +16,7 @@ from gate_racer.link.msp.profile import LOW_US, MID_US, STICKS, AuxRange, Betafl
 from gate_racer.sim.betaflight.flight_controller import FlightController, SimulatedSensing
 from gate_racer.sim.betaflight.receiver import CHANNELS, Receiver
 from gate_racer.sim.betaflight.sitl import Sitl, SitlController, SitlMotors
-from gate_racer.sim.physics.plant import UnmodelledAcceleration
-from gate_racer.sim.physics.swift_plant import Setting
-from gate_racer.sim.simulator import Exposure, Sensors, Simulator
+from gate_racer.sim.simulator import USUAL, Exposure, RunSetup, Sensors, Simulator
 from gate_racer.sim.worlds.world import World
 
 STREAM_S = 1.0  # of sticks that are to be seen before arming
@@ -96,10 +94,8 @@ class BetaflightStation:
         world: World,
         profile: BetaflightProfile,
         seed: int,
-        laps: int = 1,
-        setting: Setting | None = None,
+        setup: RunSetup = USUAL,
         pilot: SafetyPilot | None = None,
-        residual: UnmodelledAcceleration | None = None,
         sitl: Sitl | None = None,
     ):
         """Set up the aircraft; with `sitl` the firmware itself controls a plant of four rotors.
@@ -116,13 +112,14 @@ class BetaflightStation:
         least_hz = MOTION_HZ if sitl is None else SITL_HZ
         wire = replace(wire, physics_hz=math.ceil(least_hz / profile.stick_hz) * profile.stick_hz)
         sensors = Sensors(world.vehicle, np.random.default_rng([seed, 10]), world.deviations.imu)
-        flown = seed, laps, False, setting, residual
         self.controller: FlightController | SitlController
         if sitl is not None:
-            self.simulator = Simulator(world, wire, *flown, motors=SitlMotors(sitl, sensors, profile.accel_loss_m_s2))
+            self.simulator = Simulator(
+                world, wire, seed, setup, motors=SitlMotors(sitl, sensors, profile.accel_loss_m_s2)
+            )
             self.controller = SitlController(profile, sitl)
         else:
-            self.simulator = Simulator(world, wire, *flown)
+            self.simulator = Simulator(world, wire, seed, setup)
             sensing = SimulatedSensing(profile, self.simulator, sensors, np.random.default_rng([seed, 11]))
             self.controller = FlightController(profile, sensing)
         self.pilot = pilot if pilot is not None else SafetyPilot(profile)

@@ -13,7 +13,7 @@ from gate_racer.field.probe.flight import LEGACY, RAD_S
 from gate_racer.field.probe.links import listen
 from gate_racer.field.probe.motion import half_size, rest_of, turn_between
 from gate_racer.link.profile import RateGain, Signs, load_profile
-from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import exp, from_euler, product
@@ -26,7 +26,7 @@ FEW_IMAGES = 17.0  # Hz: drawing is what takes the time
 
 def tapped(profile, vehicle, seed=0, video=True, drop=(), pose=False):
     slow = replace(profile, video_hz=FEW_IMAGES)
-    simulator = Simulator(as_believed(load_track("tracks/vq1.yaml"), vehicle), slow, seed, pose=pose)
+    simulator = Simulator(as_believed(load_track("tracks/vq1.yaml"), vehicle), slow, seed, RunSetup(pose=pose))
     return SimulatedRawLink(simulator, Sphere(vehicle.camera, seed) if video else None, drop)
 
 

@@ -12,7 +12,7 @@ from gate_racer.link.messages import Arm, Heartbeat
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import ServerCodec
 from gate_racer.sim.report import report
-from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.world import as_believed
 
@@ -120,7 +120,7 @@ def test_each_cause_of_a_refusal_is_told_apart_in_one_line_at_both_ends(line, vq
     ours, mine = client(ticking(0.0, [0.0])), ticking(0.0, [0.0])
     assert ours.decode(*ServerCodec(SPEC, LINES[line]).encode(BEAT)) == []
     assert line in ours.refused and "\n" not in ours.refused
-    station = Station(Simulator(as_believed(vq1, dcl), SPEC, 0, strict=True), key=mine)
+    station = Station(Simulator(as_believed(vq1, dcl), SPEC, 0, RunSetup(strict=True)), key=mine)
     for _ in range(3):
         station.receive(client(LINES[line]).encode(Arm(), 0.0), ("127.0.0.1", 1), 0.0)
     (told,) = report(station.simulator).violations

@@ -18,7 +18,7 @@ SPEC = load_profile("spec")
 
 def duel(track, vehicle, plan, until_s, told=False):
     """The heat and its verdicts, once its pilots were stopped then."""
-    heat = Heat(as_believed(track, vehicle), SPEC, 7, HeatSetup(2, told=told))
+    heat = Heat(as_believed(track, vehicle), SPEC, 7, HeatSetup(pilots=2, told=told))
     entries = []
     for place, (world, seed) in enumerate(zip(heat.worlds, heat.seeds, strict=True), 1):
         here = world.published

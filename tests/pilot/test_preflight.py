@@ -11,7 +11,7 @@ from gate_racer.link.messages import Attitude, Imu, MapGate, RaceStatus, TrackMa
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.flight import DetectedImage
 from gate_racer.pilot.preflight import STATUS_S, Preflight
-from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import as_believed
@@ -102,7 +102,10 @@ def told(profile, messages, track=VQ1):
 def heard(actual, believed, course="vq1", world="as_believed", seconds=2.0):
     """Return what a client with profile `believed` finds at rest before a simulator with profile `actual`."""
     track, vehicle = load_track(course), load_vehicle("dcl")
-    station, codec = Station(Simulator(resolve(world, track, vehicle), actual, 0, pose=True)), ClientCodec(believed)
+    station, codec = (
+        Station(Simulator(resolve(world, track, vehicle), actual, 0, RunSetup(pose=True))),
+        ClientCodec(believed),
+    )
     preflight = Preflight(believed, track)
     for _ in range(int(seconds * actual.physics_hz)):
         packets, _ = station.tick()

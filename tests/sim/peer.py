@@ -3,7 +3,7 @@
 from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.link.profile import RateDivider, load_profile
-from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.world import as_believed
 
@@ -16,7 +16,7 @@ class Peer:
     """Both ends of the link; `sent` is all that the simulator has said. With `beats` heartbeats go out by themselves."""
 
     def __init__(self, track, vehicle, profile, seed=0, pose=False, strict=False, beats=False):
-        self.simulator = Simulator(as_believed(track, vehicle), profile, seed, pose=pose, strict=strict)
+        self.simulator = Simulator(as_believed(track, vehicle), profile, seed, RunSetup(pose=pose, strict=strict))
         self.station, self.codec = Station(self.simulator), ClientCodec(profile)
         self._due = RateDivider(profile.client_heartbeat_hz if beats else 0.0, profile.physics_hz)
         self.sent = b""

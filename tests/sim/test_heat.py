@@ -130,7 +130,7 @@ def test_a_wake_presses_down_who_hangs_in_it_and_none_is_flown_unasked(vq1, dcl)
     assert rotors_of(dcl, 0.065) is None and rotors_of(swift, 0.0) is None
     falls = {}
     for radius in (0.0, 0.065):
-        heat = Heat(as_believed(vq1, swift), SPEC, 0, HeatSetup(2, rotor_radius_m=radius))
+        heat = Heat(as_believed(vq1, swift), SPEC, 0, HeatSetup(pilots=2, rotor_radius_m=radius))
         for simulator, height in zip(heat.simulators, (-5.0, -3.5), strict=True):
             simulator._plant.place(np.array([-5.0, 0.0, height]), LEVEL, np.zeros(3))
         hold = swift.throttle.throttle(9.81)

@@ -52,7 +52,7 @@ class Client:
 @contextlib.contextmanager
 def racing(vq1, dcl, make):
     """A heat of two behind sockets, its server and its clients."""
-    heat = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(2))
+    heat = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(pilots=2))
     with contextlib.ExitStack() as stack:
         clients = [Client(0.0), Client(0.9)]
         seats = []
@@ -124,7 +124,7 @@ def test_what_a_race_of_several_cannot_be_is_said_in_a_line(options, said):
 def test_a_report_holds_the_order_and_the_contacts(vq1, dcl, tmp_path):
     from gate_racer.race.race_sim import HeatNarrator
 
-    heat = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(2))
+    heat = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(pilots=2))
     narrator = HeatNarrator(heat, tmp_path / "heat.json")
     for simulator in heat.simulators:
         simulator.command(Arm(True))

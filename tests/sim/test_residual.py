@@ -14,7 +14,7 @@ from gate_racer.sim.physics.plant import RIGID, V
 from gate_racer.sim.physics.rates_plant import RatesPlant
 from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals, residual_accelerations, together
 from gate_racer.sim.physics.swift_plant import SETTINGS, SwiftPlant, make_plant, natural
-from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.rotation import exp, from_euler, product
@@ -231,6 +231,6 @@ def test_the_four_settings_of_the_paper(number, plant, noisy):
 def test_a_vehicle_flies_what_is_known_of_it_and_no_more(dcl, vq1):
     assert natural(load_vehicle("swift")) == SETTINGS[3] and natural(dcl) == SETTINGS[1]
     with pytest.raises(UserError, match="dcl"):
-        Simulator(as_believed(vq1, dcl), load_profile("spec"), 0, setting=SETTINGS[3])
+        Simulator(as_believed(vq1, dcl), load_profile("spec"), 0, RunSetup(setting=SETTINGS[3]))
     done = run_here("gate_racer.race.race_sim", "--setting", 4)
     assert done.returncode == 2 and "vehicle dcl: has no `motors`" in done.stderr

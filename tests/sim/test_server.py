@@ -66,7 +66,7 @@ def fly_by_position(port: int, legs: list, over: threading.Event) -> None:
 
 def test_a_client_of_position_targets_flies_all_gates_over_udp_in_lock_step(vq1, dcl):
     legs = [(gate.p_wg + ahead * gate.R_wg[:, 0]).tolist() for gate in vq1.gates for ahead in (-4.0, 1.5)]
-    heat, over = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(1, pose=True)), threading.Event()
+    heat, over = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(pose=True)), threading.Event()
     simulator = heat.simulators[0]
     with bind_udp("127.0.0.1", 0) as probe:
         port = probe.getsockname()[1]
@@ -108,7 +108,7 @@ def test_time_stands_until_the_sample_is_answered_with_its_own_stamp(vq1, dcl):
 
 
 def test_a_silent_client_is_told_the_tick_again_and_time_stands(vq1, dcl):
-    heat = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(1))
+    heat = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup())
     with bind_udp("127.0.0.1", 0) as bound, bind_udp("127.0.0.1", 0) as ear:
         ear.settimeout(5.0)
         server = LockstepServer(heat, [Seat(Station(heat.simulators[0]), bound, ear.getsockname())], [None])
@@ -163,7 +163,7 @@ def test_whom_the_telemetry_goes_to_need_not_wait_for_one_who_never_falls_silent
 
 
 def test_only_the_clients_host_is_heard_and_others_are_told_of(vq1, dcl):
-    heat, client = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(1)), ClientCodec(SPEC)
+    heat, client = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup()), ClientCodec(SPEC)
     with bind_udp("0.0.0.0", 0) as bound, bind_udp("127.0.0.2", 0) as stranger:
         seat = Seat(Station(heat.simulators[0]), bound, ("127.0.0.1", 14550))
         server = LockstepServer(heat, [seat], [None])
@@ -218,7 +218,7 @@ def test_no_packet_of_any_kind_upsets_the_vehicle(vq1, dcl, profile):
 
 def test_a_client_that_arms_and_falls_silent_ends_the_only_run(vq1, dcl, monkeypatch):
     monkeypatch.setattr("gate_racer.sim.wire.server.GONE_S", 0.6)
-    heat, client = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(1)), ClientCodec(SPEC)
+    heat, client = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup()), ClientCodec(SPEC)
     with bind_udp("127.0.0.1", 0) as ear, bind_udp("127.0.0.1", 0) as bound:
         ear.sendto(client.encode(Arm(True), 0.0), bound.getsockname())
         LockstepServer(heat, [Seat(Station(heat.simulators[0]), bound, ear.getsockname())], [None]).run(
