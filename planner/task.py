@@ -231,9 +231,14 @@ class Task:
         return self.options.limit_s or max(LIMIT_S, LIMIT_PER_GATE_S * len(self.gates))
 
     @property
+    def radius_m(self) -> float:
+        """Radius, m, of the sphere around the body that touches nothing: the contact radius, or the half diagonal if larger."""
+        return max(self.vehicle.contact_radius_m, self.vehicle.half_diagonal)
+
+    @property
     def keep_m(self) -> float:
         """Distance in m from the vehicle's centre to the edge of an opening. (A ball constrains the centre itself.)"""
-        return self.vehicle.contact_radius_m + self.options.margin_m
+        return self.radius_m + self.options.margin_m
 
     def keeps_m(self, i: int) -> Array:
         """Return the distances (E,), m, from the vehicle's centre to each edge of the i-th opening of the flight."""
@@ -241,12 +246,12 @@ class Task:
         if gate.is_ball:
             return np.zeros(0)
         margins = np.full(len(gate.edges), self.options.margin_m) if given is None else np.array(given[i])
-        return self.vehicle.contact_radius_m + margins
+        return self.radius_m + margins
 
     def clear_m(self, solid: str) -> float:
         """Return the distance in m from the vehicle's centre to the named solid."""
         margin = dict(self.options.solid_margins_m).get(solid, self.options.margin_m)
-        return self.vehicle.contact_radius_m + margin
+        return self.radius_m + margin
 
     @property
     def passage_m(self) -> float:
