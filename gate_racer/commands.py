@@ -5,7 +5,7 @@ from collections.abc import Callable
 from gate_racer.common.launch import DISTRIBUTION, launch
 
 COMMANDS = {  # module of each command, with a `main` and a `parser`
-    "plan-track": "gate_racer.planner.cli",
+    "plan-track": "gate_racer.race.plan_track",
     "run-mpc": "gate_racer.race.run_mpc",
     "race-sim": "gate_racer.race.race_sim",
     "race-bench": "gate_racer.race.campaign.cli",

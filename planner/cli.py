@@ -7,7 +7,7 @@ from itertools import cycle
 from math import isfinite, nan
 from pathlib import Path
 
-from gate_racer.common.command import add_common, perform, remark, write_json
+from gate_racer.common.command import add_common, remark, write_json
 from gate_racer.common.config import load
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import require_output
@@ -17,6 +17,7 @@ from gate_racer.planner.models import MODELS
 from gate_racer.planner.plan import Plan, read_plan, write_plan
 from gate_racer.planner.planning import make_plan, plan_path
 from gate_racer.planner.task import LIMIT_PER_GATE_S, LIMIT_S, Initial, PlanOptions, Task
+from gate_racer.planner.trial import Fly
 from gate_racer.tracks.plausible import remarks
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.uncertainty import Doubt
@@ -55,6 +56,9 @@ def _add_problem(arguments: argparse.ArgumentParser, defaults: PlanOptions) -> N
         "--reserve",
         type=float,
         help=f"share of the thrust and body rates that the plan may use (default: {defaults.reserve})",
+    )
+    arguments.add_argument(
+        "--speed", dest="speed_m_s", type=float, metavar="V", help="speed limit, m/s (default: the vehicle's)"
     )
     arguments.add_argument(
         "--margin",
@@ -141,7 +145,18 @@ def _options(arguments: argparse.Namespace, track: Track) -> PlanOptions:
     base = AS_PUBLISHED if arguments.peer else PlanOptions()
     given = {
         name: getattr(arguments, name)
-        for name in ("model", "laps", "reserve", "margin_m", "see", "sight_s", "guesses", "limit_s", "risk")
+        for name in (
+            "model",
+            "laps",
+            "reserve",
+            "speed_m_s",
+            "margin_m",
+            "see",
+            "sight_s",
+            "guesses",
+            "limit_s",
+            "risk",
+        )
     }
     if arguments.risk is not None and arguments.margin_m is not None:
         course = track.course(arguments.laps or base.laps)
@@ -160,8 +175,8 @@ def _options(arguments: argparse.Namespace, track: Track) -> PlanOptions:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Plan or import a trajectory, certify it and write it; returns the exit code."""
+def run(arguments: argparse.Namespace, fly: Fly | None = None) -> int:
+    """Plan or import a trajectory, certify it, fly it by `fly` if given, and write it; returns the exit code."""
     if arguments.out.suffix in (".csv", ".json", ".png"):
         raise UserError(f"--out {arguments.out}: must be a folder; the files in it are named after track and vehicle")
     if arguments.problem:
@@ -184,11 +199,13 @@ def run(arguments: argparse.Namespace) -> int:
         certificate = certify(plan, task, IMPORTED)
     else:
         warm = _warm(arguments.warm, Task(track, vehicle, options)) if arguments.warm else None
-        plan, certificate = make_plan(track, vehicle, options, progress_line, warm)
+        plan, certificate = make_plan(track, vehicle, options, progress_line, warm, fly)
     if sys.stderr.isatty():
         print(file=sys.stderr)
     write_json(arguments.json, certificate.as_dict())
     print(_summary(certificate, track, vehicle))
+    if certificate.trial is not None and certificate.ok:
+        print(certificate.trial.sentence)
     if not certificate.ok:
         raise UserError(f"{track.name}: no certified plan ({certificate.verdict}); nothing was written")
     write_plan(path, plan, vehicle, certificate.as_dict())
@@ -222,12 +239,3 @@ def _summary(certificate: Certificate, track: Track, vehicle: Vehicle) -> str:
         + (f" within {max(times) / min(times) - 1:.2%}" if len(times) > 1 else "")
         + f"; {certificate.iterations} iterations, {certificate.build_s:.1f} s build, {certificate.solve_s:.1f} s solve"
     )
-
-
-def main() -> None:
-    """Run `plan-track`."""
-    sys.exit(perform(parser(), run))
-
-
-if __name__ == "__main__":
-    main()

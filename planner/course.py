@@ -113,7 +113,7 @@ def _box(task: Task) -> tuple[Array, Array]:
     if not task.options.bounds_clear:
         return low, high
     gates = np.array([gate.p_wg for gate in task.track.gates])
-    radius, most = task.vehicle.contact_radius_m, FROM_BOUND * task.options.margin_m
+    radius, most = task.radius_m, FROM_BOUND * task.options.margin_m
 
     def kept(to_gates: Array) -> Array:
         """Return the clearances (3,), m, to bounds whose distances to the gates are (G, 3)."""
@@ -185,7 +185,7 @@ def _passage(task: Task, i: int, coasts: bool) -> list[Leg]:
     gate, keep = task.gates[i], task.keeps_m(i)
     if gate.is_ball:
         return [Leg(gate)]
-    edge = edge_half_m(gate, float(keep.min()) - task.vehicle.contact_radius_m)
+    edge = edge_half_m(gate, float(keep.min()) - task.radius_m)
     portal, frame = _portal_m(task, edge), task.landmarks[i] if gate.has_frame else -1
     to = Leg(gate, plane_m=-portal, edge_half_m=edge, keep_m=keep)
     through = replace(to, plane_m=0.0, inside=True, coast_m=portal if coasts else 0.0, frame=frame)

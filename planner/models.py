@@ -25,10 +25,11 @@ P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")  # p, q, v, w have the sa
 
 @dataclass(frozen=True)
 class Model(ABC):
-    """Flight model of a vehicle, limited to the fraction `reserve` of its thrust and body rates."""
+    """Flight model of a vehicle, limited to the fraction `reserve` of its thrust and body rates, and to a speed."""
 
     vehicle: Vehicle
     reserve: float = 1.0
+    speed_m_s: float = np.inf
 
     name: ClassVar[str]
     x: ClassVar[Layout]
@@ -67,8 +68,8 @@ class Model(ABC):
 
     @property
     def speed_max(self) -> float:
-        """Largest speed, m/s; infinite if the vehicle gives none."""
-        return self.vehicle.speed_max_m_s
+        """Largest speed, m/s; infinite if there is none."""
+        return min(self.vehicle.speed_max_m_s, self.speed_m_s)
 
     @property
     def thrust_rate_max(self) -> float:

@@ -14,6 +14,7 @@ from gate_racer.planner.nlp import Deadline, IterationCallback, find_compiler
 from gate_racer.planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
 from gate_racer.planner.search import plans
 from gate_racer.planner.task import PlanOptions, Task
+from gate_racer.planner.trial import Fly, eased
 from gate_racer.planner.uncertainty.risk import plan_at_risk
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
@@ -28,11 +29,13 @@ def make_plan(
     options: PlanOptions,
     progress: IterationCallback = None,
     warm: Plan | None = None,
+    fly: Fly | None = None,
 ) -> tuple[Plan, Certificate]:
     """Solve and certify until a solution passes. The caller must check `Certificate.ok`.
 
     Args:
         warm: a plan of a similar course, for a warm start.
+        fly: flies a certified plan on the vehicle's own plant; where that fails, plans are made again with more reserve.
 
     Raises:
         UserError: the course contradicts the vehicle, or cannot be flown.
@@ -44,9 +47,40 @@ def make_plan(
         >>> certificate.ok, min(certificate.gate_margins_m) > 0.15
         (True, True)
     """
-    if options.risk is not None and options.edge_margins_m is None:
-        return _at_risk(Task(track, vehicle, options), progress, warm)
-    return _solved(Task(track, vehicle, options), progress, warm)
+    first, certificate = _planned(Task(track, vehicle, options), progress, warm)
+    if fly is None or not certificate.ok:
+        return first, certificate
+    return _flown(first, certificate, Task(track, vehicle, options), progress, fly)
+
+
+def _flown(
+    plan: Plan, certificate: Certificate, task: Task, progress: IterationCallback, fly: Fly
+) -> tuple[Plan, Certificate]:
+    """Fly a certified plan, and others with more reserve until one is flown well; else the last one's certificate has failed."""
+    because, further = "", eased(task.options, certificate.max_speed_m_s)
+    while (trial := fly(plan, task)) is not None:
+        trial = replace(trial, because=because)
+        certificate = replace(certificate, trial=trial)
+        if trial.ok:
+            break
+        certificate = replace(certificate, status=f"failed: {trial.failure}")
+        if not further:
+            break
+        because, task = because or trial.failure, replace(task, options=further.pop(0))
+        try:
+            again = _planned(task, progress, None)
+        except UserError:  # no way with this reserve
+            break
+        if not again[1].ok:
+            break
+        plan, certificate = again
+    return plan, certificate
+
+
+def _planned(task: Task, progress: IterationCallback, warm: Plan | None) -> tuple[Plan, Certificate]:
+    if task.options.risk is not None and task.options.edge_margins_m is None:
+        return _at_risk(task, progress, warm)
+    return _solved(task, progress, warm)
 
 
 def _solved(task: Task, progress: IterationCallback, warm: Plan | None) -> tuple[Plan, Certificate]:
@@ -100,6 +134,7 @@ def find_or_make_plan(
     options: PlanOptions,
     progress: IterationCallback,
     uncertified: bool = False,
+    fly: Fly | None = None,
 ) -> Plan:
     """Return the stored plan if it was made for exactly this track and vehicle, else make and store a new one.
 
@@ -108,6 +143,7 @@ def find_or_make_plan(
     Args:
         options: of a new plan, where none is stored.
         uncertified: accept a stored plan that was changed, or a new one that fails its certificate.
+        fly: flies a new plan on the vehicle's own plant, see `make_plan`.
 
     Raises:
         UserError: the stored plan is not the certified one, the course cannot be flown, or the new plan fails.
@@ -124,7 +160,9 @@ def find_or_make_plan(
         own = options_of(path, options.laps) if usual else options
         options = own if own.risk is None else replace(own, edge_margins_m=None, solid_margins_m=())  # found again
         remark(f"{path} is of another track or vehicle file, or damaged: planned again with {options.stated}")
-    plan, certificate = make_plan(track, vehicle, options, progress)
+    plan, certificate = make_plan(track, vehicle, options, progress, fly=fly)
+    if certificate.trial is not None and certificate.ok:
+        remark(certificate.trial.sentence)
     if certificate.ok:
         write_plan(path, plan, vehicle, certificate.as_dict())
         if outdated and (picture := path.with_suffix(".png")).exists():

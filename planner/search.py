@@ -43,7 +43,7 @@ from gate_racer.planner.terms import Duals, Point
 from gate_racer.vehicle.rotation import Array
 
 LEVELS = 6  # largest number of meshes, the first included; the last gains 0.002 % of time
-MENDED = 2  # most further meshes for violations between the nodes of the last, which occur at about one of 200 gates
+MENDED = 4  # most further meshes for violations between the nodes of the last, which occur at about one of 200 gates
 DEFECT_M, DEFECT_M_S, DEFECT_RAD_S = 3e-6, 3e-4, 8e-3  # integration error above which an interval is halved
 COARSE_TOLERANCE, TOLERANCE = 1e-3, 1e-6  # IPOPT's tolerance, before and on the last mesh
 STILL_EXACT = 2.0  # -, multiple of these errors allowed on the last mesh, where a jump may enter an unrefined interval

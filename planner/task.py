@@ -5,7 +5,7 @@ Task of a plan, shared by optimiser and certificate: the gates in order, the sta
 
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from math import radians
+from math import inf, radians
 
 import numpy as np
 
@@ -65,6 +65,7 @@ class PlanOptions:
     model: str = "rates"
     laps: int = 1
     reserve: float = 0.9
+    speed_m_s: float | None = None  # m/s, speed limit besides the vehicle's
     margin_m: float = 0.15
     see: float = 0.5
     sight_s: float = 0.0  # s
@@ -98,6 +99,8 @@ class PlanOptions:
             raise UserError(f"--model {self.model}: must be {' or '.join(MODELS)}")
         if not 0.2 <= self.reserve <= 1:
             raise UserError(f"--reserve {self.reserve:g}: must lie between 0.2 and 1")
+        if self.speed_m_s is not None and not self.speed_m_s > 0:
+            raise UserError(f"--speed {self.speed_m_s:g}: must be positive, in m/s")
         if not 0 <= self.see <= 0.8:
             raise UserError(f"--see {self.see:g}: must lie between 0 and 0.8")
         if not 0 <= self.sight_s <= SIGHT_MOST_S:
@@ -155,10 +158,10 @@ class Task:
                 f"{name}: the start {start.position_m} lies outside the bounds {bounds.low_m} to {bounds.high_m}"
             )
         speed, turn = float(np.linalg.norm(start.velocity_m_s)), np.abs(start.rates_rad_s) / vehicle.rate_max_rad_s
-        if speed > vehicle.speed_max_m_s:
+        if speed > self.model.speed_max:
             raise UserError(
                 f"{name}: the speed of the start is {speed:g} m/s,"
-                f" {vehicle.name} flies {vehicle.speed_max_m_s:g} m/s at most"
+                f" {vehicle.name} flies {self.model.speed_max:g} m/s at most"
             )
         if turn.max() > TURNING:
             raise UserError(
@@ -209,7 +212,7 @@ class Task:
         Raises:
             UserError: `rotors` for a vehicle without rotor data.
         """
-        return MODELS[self.options.model](self.vehicle, self.options.reserve)
+        return MODELS[self.options.model](self.vehicle, self.options.reserve, self.options.speed_m_s or inf)
 
     @cached_property
     def x0(self) -> Array | None:
@@ -231,9 +234,14 @@ class Task:
         return self.options.limit_s or max(LIMIT_S, LIMIT_PER_GATE_S * len(self.gates))
 
     @property
+    def radius_m(self) -> float:
+        """Radius, m, of the sphere around the body that touches nothing: the contact radius, or the half diagonal if larger."""
+        return max(self.vehicle.contact_radius_m, self.vehicle.half_diagonal)
+
+    @property
     def keep_m(self) -> float:
         """Distance in m from the vehicle's centre to the edge of an opening. (A ball constrains the centre itself.)"""
-        return self.vehicle.contact_radius_m + self.options.margin_m
+        return self.radius_m + self.options.margin_m
 
     def keeps_m(self, i: int) -> Array:
         """Return the distances (E,), m, from the vehicle's centre to each edge of the i-th opening of the flight."""
@@ -241,12 +249,12 @@ class Task:
         if gate.is_ball:
             return np.zeros(0)
         margins = np.full(len(gate.edges), self.options.margin_m) if given is None else np.array(given[i])
-        return self.vehicle.contact_radius_m + margins
+        return self.radius_m + margins
 
     def clear_m(self, solid: str) -> float:
         """Return the distance in m from the vehicle's centre to the named solid."""
         margin = dict(self.options.solid_margins_m).get(solid, self.options.margin_m)
-        return self.vehicle.contact_radius_m + margin
+        return self.radius_m + margin
 
     @property
     def passage_m(self) -> float:

@@ -420,6 +420,20 @@ class WithinPrisms(Term):
             result.append(Rows.not_negative_blocks(self._within[count], motion, ca.DM(np.array(given).T)))
         return result
 
+    def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
+        """Return intervals on which the body comes too near to an edge, over the frame's whole depth, or leaves the prism."""
+        result, own = super().strays(mesh, point, path), leg_numbers(mesh)
+        for i, leg in enumerate(self._legs):
+            if leg.inside and leg.gate is not None:
+                at = np.flatnonzero(own == i)
+                p_g, depth_m = leg.gate.local(path[:, at]), leg.gate.depth_m if leg.frame >= 0 else 0.0
+                inside = leg.gate.edges[:, 2] - p_g[..., 1:] @ leg.gate.edges[:, :2].T
+                beyond = np.maximum(np.abs(p_g[..., 0]) - max(depth_m, leg.gate.tunnel_m) / 2, 0.0)
+                least = inside.min(axis=-1)
+                short = np.hypot(beyond, least) < self._task.radius_m - STRAY_M
+                result[at] |= (short | (least < self._task.body_m - STRAY_M)).any(axis=0)
+        return result
+
 
 # Fraction of the half image within which the gate's centre stays. With 0.85, plans of VQ2 never had the whole opening in view on
 # the way to 7 of 17 gates.

@@ -25,6 +25,7 @@ from gate_racer.planner.plan import Plan, read_plan, require_certified
 from gate_racer.planner.planning import find_or_make_plan, options_of, plan_path
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.arguments import VIEW_PORT, parser, require_consistent, require_wire
+from gate_racer.race.trial import fly_trial
 from gate_racer.sim.view.look import load_look
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import NOMINAL
@@ -56,7 +57,9 @@ def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle, camera: Came
         track = load_track(arguments.what)
         options = PlanOptions(laps=arguments.laps)
         seeing = replace(vehicle, camera=camera)
-        return track, find_or_make_plan(arguments.plans, track, seeing, options, progress_line, arguments.uncertified)
+        fly = None if arguments.uncertified else fly_trial
+        plan = find_or_make_plan(arguments.plans, track, seeing, options, progress_line, arguments.uncertified, fly)
+        return track, plan
     plan = read_plan(arguments.what)
     if arguments.laps not in (1, plan.laps):
         raise UserError(f"--laps {arguments.laps}: {arguments.what} has {plan.laps}; name its track to plan again")

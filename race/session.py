@@ -60,7 +60,7 @@ from gate_racer.race.embedded import EmbeddedSimulator
 from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
 from gate_racer.sim.simulator import RunSetup
-from gate_racer.sim.worlds.world import World
+from gate_racer.sim.worlds.world import AS_BELIEVED, World
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import Vehicle
@@ -146,8 +146,8 @@ class Session:
         return self.world.as_dict() if self.world is not None else None
 
     def save_world(self, log: Path) -> None:
-        """Write the world beside a log, where it is known and not nominal."""
-        if self.world is not None and not self.world.nominal:
+        """Write the world beside a log, where it is known and has deviations."""
+        if self.world is not None and self.world.deviations != AS_BELIEVED:
             self.world.save(log.with_suffix(".world.yaml"))
 
     def open_log(self, mode: str, tell: Callable[[str], None]) -> FlightLog:

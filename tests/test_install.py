@@ -146,7 +146,7 @@ START = """
 import subprocess
 from gate_racer.common.process import command_line
 
-subprocess.run(command_line("gate_racer.planner.cli", "--help"), check=True)
+subprocess.run(command_line("gate_racer.race.plan_track", "--help"), check=True)
 """
 
 

@@ -16,8 +16,8 @@ import gate_racer.field.probe.cli
 import gate_racer.field.report.cli
 import gate_racer.pilot.detect_gates
 import gate_racer.pilot.replay
-import gate_racer.planner.cli
 import gate_racer.race.campaign.cli
+import gate_racer.race.plan_track
 import gate_racer.race.race_sim
 import gate_racer.race.run_mpc
 from gate_racer.link.msp.profile import load_wire
@@ -47,7 +47,7 @@ COMMANDS = sorted({line for page in PAGES for line in blocks_of(page)})
 MADE = re.findall(r"--out (\S+)", TEXT)  # by an earlier command
 MADE_NAMES = [re.sub(r".*/|\.yaml$", "", made) for made in MADE]
 PARSERS = {
-    "plan-track": gate_racer.planner.cli.parser,
+    "plan-track": gate_racer.race.plan_track.parser,
     "run-mpc": gate_racer.race.run_mpc.parser,
     "race-sim": gate_racer.race.race_sim.parser,
     "replay-flight": gate_racer.pilot.replay.parser,

@@ -325,9 +325,15 @@ def _gate_times(r: FlightResult) -> str:
     return "  ".join(f"{mark}{value:.2f}" for mark, value in zip(marks, r.gate_times_s, strict=True)) + " s"
 
 
+AS_BELIEVED = "as_believed"  # name of the world without deviations from the models
+
+
 def world_name(world: dict[str, Any] | None) -> str:
     """Return the name of the world flown in, human-readable."""
-    return str(world["name"]) if world else "not known: a simulator elsewhere"
+    if world is None:
+        return "not known: a simulator elsewhere"
+    plain = world["name"] == AS_BELIEVED and not world["nominal"]
+    return str(world["name"]) + (", but the vehicle's own plant is more than the pilot's model" if plain else "")
 
 
 def table(r: FlightResult) -> str:

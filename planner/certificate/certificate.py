@@ -30,6 +30,7 @@ from gate_racer.planner.course import BLIND
 from gate_racer.planner.models import P, Q, V
 from gate_racer.planner.plan import Plan, PlanError, SolverStatistics
 from gate_racer.planner.task import Task
+from gate_racer.planner.trial import Trial
 from gate_racer.planner.uncertainty.risk import FlightRisk, flight_risk
 from gate_racer.tracks.gate import Gate
 from gate_racer.vehicle.camera import Camera
@@ -132,6 +133,7 @@ class Certificate:
     vehicle_hash: str
     plan_hash: str
     options: dict[str, Any]
+    trial: Trial | None = None  # flight on the vehicle's own plant, where that is more than the plan's model
 
     @property
     def ok(self) -> bool:

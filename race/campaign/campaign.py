@@ -45,6 +45,7 @@ from gate_racer.race.campaign.flight import NoLog, attempt, fly
 from gate_racer.race.campaign.store import FILE, Row, Store
 from gate_racer.race.campaign.worlds import asked as asked_for
 from gate_racer.race.campaign.worlds import cells_of
+from gate_racer.race.trial import fly_trial
 from gate_racer.sim.physics.residual import ObservationModel, Residuals
 from gate_racer.sim.physics.swift_plant import make_plant
 from gate_racer.sim.worlds.distribution import resolve
@@ -113,7 +114,9 @@ def _course(
     path = plan_path(folder, track, vehicle, options)
     if not path.exists():
         tell(f"planning {path.stem}" + (f", {plan_text}" if plan_text else ""))
-    plan = find_or_make_plan(folder, track, vehicle, options, None, uncertified)
+    plan = find_or_make_plan(
+        folder, track, vehicle, options, None, uncertified, None if uncertified or plan_text else fly_trial
+    )
     about = read_json(path.with_suffix(".json"))
     with reading(path.with_suffix(".json")):
         return PreparedCourse(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)

@@ -24,7 +24,14 @@ from gate_racer.vehicle.vehicle import Vehicle
 MOST_SEEDS = 100_000  # per configuration; each case takes memory (chosen)
 USUAL = "usual"  # the plan with the default `PlanOptions`
 # Plan options by their names in `plan-track`.
-PLAN = {"reserve": "reserve", "margin": "margin_m", "see": "see", "sight": "sight_s", "risk": "risk"}
+PLAN = {
+    "reserve": "reserve",
+    "speed": "speed_m_s",
+    "margin": "margin_m",
+    "see": "see",
+    "sight": "sight_s",
+    "risk": "risk",
+}
 NO_ESTIMATOR = "given"  # the state is given to the controller, without an estimator
 
 

@@ -292,12 +292,12 @@ class World:
 
     @cached_property
     def nominal(self) -> bool:
-        """Whether the world equals the models."""
-        return self.deviations == AS_BELIEVED
+        """Whether the world equals the models: no deviations, and no plant beyond the `rates` model."""
+        return self.deviations == AS_BELIEVED and not self.vehicle.grey_box
 
     def as_dict(self) -> dict[str, Any]:
-        """Return name and deviations, for logs and results."""
-        return {"name": self.name, "deviations": asdict(self.deviations)}
+        """Return name, whether it equals the models, and deviations, for logs and results."""
+        return {"name": self.name, "nominal": self.nominal, "deviations": asdict(self.deviations)}
 
     def save(self, path: Path) -> None:
         """Write a file with every deviation, which `sim.worlds.distribution.resolve` reads."""

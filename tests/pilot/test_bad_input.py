@@ -16,7 +16,7 @@ WRONG = [
     ("gate_racer.race.cli", ["tracks/vq1.yaml", "--profile", "sped"], "no wire profile 'sped'"),
     ("gate_racer.race.cli", ["tracks/vq1.yaml", "--laps", "2"], "not closed"),
     ("gate_racer.race.cli", ["PLAN", "--laps", "2"], "vq1.csv has 1; name its track"),
-    ("gate_racer.planner.cli", ["figure8", "--laps", "1000000000"], "must lie between 1 and 1000"),
+    ("gate_racer.race.plan_track", ["figure8", "--laps", "1000000000"], "must lie between 1 and 1000"),
     ("gate_racer.race.race_sim", ["--track", "figure8", "--laps", "1000000000"], "must lie between 1 and 1000"),
     ("gate_racer.race.cli", ["tracks/vq1.yaml", "--seed", "-1"], "--seed -1"),
     ("gate_racer.race.cli", ["PLAN", "--live", "--lockstep", *FREE, "--timeout", "1"], "no simulator in lock-step within 1 s"),
@@ -37,8 +37,8 @@ WRONG = [
     ("gate_racer.race.cli", ["--room", "9,9,9,9,3,0"], "--room: needs --explore"),
     ("gate_racer.pilot.replay", ["flight.mcap", "--out", "/"], "--out /: must end in a file name"),
     ("gate_racer.pilot.replay", ["flight.mcap", "--out", "a" * 300], ": File name too long"),
-    ("gate_racer.planner.cli", ["tracks/vq1.yaml", "--warm", ""], ".: cannot be read"),
-    ("gate_racer.planner.cli", ["tracks/vq1.yaml", "--warm", "a" * 300], ": File name too long"),
+    ("gate_racer.race.plan_track", ["tracks/vq1.yaml", "--warm", ""], ".: cannot be read"),
+    ("gate_racer.race.plan_track", ["tracks/vq1.yaml", "--warm", "a" * 300], ": File name too long"),
     ("gate_racer.pilot.replay", ["nothing.mcap"], "nothing.mcap: cannot be read"),
     ("gate_racer.pilot.replay", ["README.md"], "README.md: is not an MCAP file"),
     ("gate_racer.race.race_sim", ["--track", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
@@ -51,9 +51,9 @@ WRONG = [
     ("gate_racer.race.race_sim", ["--shot", "shot.png", "--pose-at", "1,2"], "six numbers"),
     ("gate_racer.race.race_sim", ["--bind", "127.0.0.1:TAKEN"], "in use"),
     ("gate_racer.race.race_sim", ["--client", "192.0.2.1"], "bind 0.0.0.0"),
-    ("gate_racer.planner.cli", ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
-    ("gate_racer.planner.cli", ["tracks/vq1.yaml", "--reserve", "7"], "--reserve 7"),
-    ("gate_racer.planner.cli", ["tracks/vq1.yaml", "--margin", "0.5"], "gates[0]: the opening of 1.5 m is too small"),
+    ("gate_racer.race.plan_track", ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
+    ("gate_racer.race.plan_track", ["tracks/vq1.yaml", "--reserve", "7"], "--reserve 7"),
+    ("gate_racer.race.plan_track", ["tracks/vq1.yaml", "--margin", "0.5"], "gates[0]: the opening of 1.5 m is too small"),
 ]  # fmt: skip
 
 

@@ -65,7 +65,7 @@ ROWS = [  # cell of a trajectory, what stands there instead, what the line says
 
 
 def refused(words, *arguments):
-    done = run_here("gate_racer.planner.cli", *arguments)
+    done = run_here("gate_racer.race.plan_track", *arguments)
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: ") and words in done.stderr, done.stderr
 

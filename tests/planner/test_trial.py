@@ -1,0 +1,78 @@
+"""Plans are flown on the vehicle's own plant, and made again with more reserve, or refused, where it cannot fly them."""
+
+import json
+
+import pytest
+
+from gate_racer.common.errors import UserError
+from gate_racer.planner.plan import read_plan
+from gate_racer.planner.planning import make_plan
+from gate_racer.planner.task import PlanOptions
+from gate_racer.planner.trial import Trial
+from gate_racer.race import plan_track
+from gate_racer.race.trial import fly_trial
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.vehicle import load_vehicle
+from tests.conftest import ROOT
+
+ONE = PlanOptions(guesses=1)
+
+
+def planned(folder, track, vehicle, *options):
+    given = [str(track), "--vehicle", str(vehicle), "--guesses", "1", "--out", str(folder), *options]
+    return plan_track.run(plan_track.parser().parse_args(given))
+
+
+def flown(plan, task, cause="", margin_m=0.4):
+    most = float((plan.x[:, 7:10] ** 2).sum(axis=1).max() ** 0.5)
+    return Trial(2 if not cause else 1, 2, margin_m, 0.3, cause, task.options.reserve, most)
+
+
+def test_a_model_that_is_the_plant_needs_no_trial(sprint, dcl):
+    plan, certificate = make_plan(load_track(sprint / "sprint.yaml"), dcl, ONE, fly=fly_trial)
+    assert certificate.ok and certificate.trial is None and plan.hash == read_plan(sprint / "sprint.csv").hash
+
+
+@pytest.mark.parametrize("failure", [{"cause": "hit gate 1"}, {"margin_m": 0.25}], ids=["crashed", "too near"])
+def test_a_plan_that_fails_is_made_again_slower_until_one_is_flown(failure, sprint, dcl):
+    tried = []
+
+    def fly(plan, task):
+        tried.append(flown(plan, task, **failure if len(tried) < 2 else {}))
+        return tried[-1]
+
+    plan, certificate = make_plan(load_track(sprint / "sprint.yaml"), dcl, ONE, fly=fly)
+    assert certificate.ok and len(tried) == 3
+    assert [one.speed_m_s for one in tried] == sorted((one.speed_m_s for one in tried), reverse=True)
+    assert certificate.trial.speed_m_s == tried[-1].speed_m_s and tried[0].failure in certificate.trial.sentence
+    assert certificate.options["reserve"] < ONE.reserve and certificate.plan_hash == plan.hash
+
+
+def test_a_pair_that_is_never_flown_is_refused_after_few_plans(sprint, dcl):
+    tried = []
+
+    def fly(plan, task):
+        tried.append(plan)
+        return flown(plan, task, "hit gate 1")
+
+    _, certificate = make_plan(load_track(sprint / "sprint.yaml"), dcl, ONE, fly=fly)
+    assert not certificate.ok and len(tried) <= 4 and "1 of 2 gates" in certificate.status
+
+
+def test_a_shipped_vehicle_flies_a_course_on_its_own_plant(sprint, tmp_path, capsys):
+    assert planned(tmp_path, sprint / "sprint.yaml", "swift") == 0
+    said, about = capsys.readouterr().out, json.loads((tmp_path / "sprint-swift.json").read_text())
+    assert "flown on the vehicle's own plant: 2 of 2 gates, least margin" in said
+    assert about["status"] == "certified" and about["trial"]["gates"] == 2
+    assert about["trial"]["margin_m"] >= about["trial"]["needed_m"] > load_vehicle("swift").contact_radius_m
+
+
+def test_a_vehicle_that_the_air_turns_over_is_refused_in_one_line_and_planned_on_request(sprint, tmp_path):
+    swift = (ROOT / "vehicle/swift.yaml").read_text(encoding="utf-8")
+    frail = swift.replace("name: swift", "name: frail").replace("ty: {v: -10.3", "ty: {v: -200.0")
+    (tmp_path / "frail.yaml").write_text(frail, encoding="utf-8")
+    with pytest.raises(UserError, match=r"sprint: no certified plan .*own plant \d of 2 gates") as refusal:
+        planned(tmp_path, sprint / "sprint.yaml", tmp_path / "frail.yaml")
+    assert "\n" not in str(refusal.value) and not (tmp_path / "sprint-frail.csv").exists()
+    assert planned(tmp_path, sprint / "sprint.yaml", tmp_path / "frail.yaml", "--no-check") == 0
+    assert (tmp_path / "sprint-frail.csv").exists()
