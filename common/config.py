@@ -44,13 +44,27 @@ def load(path: str | Path, cls: type[T]) -> T:
     Raises:
         ConfigError: the file is missing, is not YAML, or holds a misspelt, duplicate, missing or malformed field.
     """
+    return from_dict(read_fields(path), cls, str(path))
+
+
+def read_fields(path: str | Path) -> dict[str, Any]:
+    """Read the named fields of a YAML file, unchecked.
+
+    Raises:
+        ConfigError: the file is missing, is not YAML, or holds anything else.
+    """
     try:
         data = deepcopy(_parse(read_text(Path(path), YAML_BYTES), str(path)))
     except FileError as error:
         raise ConfigError(str(error)) from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: expected named fields, found {'nothing' if data is None else shown(data)}")
-    return from_dict(data, cls, str(path))
+    return data
+
+
+def parse_value(text: str, where: str) -> Any:
+    """Parse one YAML value; `where` names its origin in messages. Raises ConfigError for invalid YAML."""
+    return deepcopy(_parse(text, where))
 
 
 @lru_cache(PARSED)

@@ -85,7 +85,7 @@ def _acados() -> Finding:
         return Finding("acados", True, f"{import_template().__file__}: about 0.5 ms per command")
     except AcadosMissingError as error:
         reason = one_line(str(error)).partition("; `gate-racer doctor`")[0]
-        consequence = "without it CasADi is used (--solver casadi), several times slower"
+        consequence = "without it CasADi is used (--set controller.solver=casadi), several times slower"
         folder = shlex.quote(str(WHEEL))
         wheel = f"`pip install --no-deps --target {folder} comma-deps-acados`, then delete {folder}/casadi*"
         remedy = f"; run {wheel} (in a checkout `make setup`), or set ACADOS_SOURCE_DIR and install acados_template"

@@ -283,7 +283,7 @@ class LiveDriver:
             stands = self._timeline.refused > self._samples > 0  # it repeats a sample until that is answered
             hint = "; its time stands still, as in lock-step: add --lockstep, or start it without" if stands else ""
             why = f"{missing}{self._client.refused}{hint}"
-            raise LinkError(f"no simulator within {timeout_s:g} s (--timeout) {where}: still missing {why}")
+            raise LinkError(f"no simulator within {timeout_s:g} s (link.timeout_s) {where}: still missing {why}")
         if not self._perception.alive:
             self._perception.revive()
             self._recorder.note("perception", "the perception process died, and was started again")

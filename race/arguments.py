@@ -6,21 +6,19 @@ from pathlib import Path
 from gate_racer.common.command import add_common
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import require_output
+from gate_racer.common.settings import add_settings
 from gate_racer.estimation.registry import DEFAULT, ESTIMATORS
 from gate_racer.link.msp.ports import may_be_aircraft, require_consent
 from gate_racer.link.msp.profile import BetaflightProfile
 from gate_racer.link.options import add_link_arguments, add_msp_arguments
-from gate_racer.link.profile import COMMANDS
 from gate_racer.link.rflysim.client import EXAMPLE
-from gate_racer.mpc.solvers.solver import AUTO, SOLVERS
+from gate_racer.mpc.solvers.solver import AUTO
 from gate_racer.perception.registry import CLASSICAL, DETECTORS
-from gate_racer.pilot.records.flight_log import LIMIT_MB
+from gate_racer.race.settings import MOVED
 from gate_racer.tracks.track import VADR_FRAME
 
 VIEW_PORT = 8765  # TCP port, Foxglove's default
 VIEW = f"127.0.0.1:{VIEW_PORT}"
-WAIT_S = 60.0  # s, default wait for a simulator in another process (chosen)
-START_S = 300.0  # s, for the built-in one: it compiles at its first use, on a machine that may be loaded (chosen)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     _add_connection(arguments)
     _add_pilot(arguments)
     _add_run(arguments)
+    add_settings(arguments, MOVED)
     add_common(arguments, "the result")
     return arguments
 
@@ -129,12 +128,6 @@ def _add_pilot(arguments: argparse.ArgumentParser) -> None:
         help="with --explore: distances from the pad to walls, ceiling and floor, m, inf where there is none; the nose is"
         " north if no ATTITUDE is sent",
     )
-    arguments.add_argument(
-        "--solver", choices=SOLVERS, default=AUTO, help="acados, or casadi, which needs no compiler (default: auto)"
-    )
-    arguments.add_argument(
-        "--command", choices=(AUTO, *COMMANDS), default=AUTO, help="kind of set-point (default: auto, from the profile)"
-    )
 
 
 def _add_run(arguments: argparse.ArgumentParser) -> None:
@@ -159,35 +152,15 @@ def _add_run(arguments: argparse.ArgumentParser) -> None:
     arguments.add_argument("--uncertified", action="store_true", help="fly a plan without a valid certificate")
     arguments.add_argument("--profile", default="spec", help="wire profile (default: spec)")
     arguments.add_argument(
-        "--no-check", action="store_true", help="start even if the simulator contradicts profile or track"
-    )
-    arguments.add_argument(
-        "--no-retry",
-        action="store_true",
-        help="do not repeat a missed gate or search for gates after losing the estimate",
-    )
-    arguments.add_argument(
         "--replan",
         action="store_true",
         help="re-plan in flight if the vehicle performs better than its file, see docs/planning.md",
-    )
-    arguments.add_argument(
-        "--timeout",
-        type=float,
-        help=f"time to wait for a simulator, s (default: {WAIT_S:g}, for the built-in one {START_S:g})",
     )
     arguments.add_argument(
         "--log",
         type=Path,
         default=Path("logs"),
         help="log to write (.mcap), with the plot beside it, or a folder for a new one (default: logs)",
-    )
-    arguments.add_argument(
-        "--log-limit",
-        type=float,
-        default=LIMIT_MB,
-        metavar="MB",
-        help=f"maximum size of the log; images stop at 80 %% of it (default: {LIMIT_MB:g}, about seven minutes)",
     )
 
 
@@ -224,17 +197,15 @@ def require_consistent(arguments: argparse.Namespace) -> None:
             arguments.controller,
             arguments.policy or None,
             arguments.preflight,
+            arguments.config,
         )
     if arguments.world is not None and arguments.live:
         raise UserError("--world: applies to the built-in simulator only; with --live, give it to race-sim")
-    if arguments.timeout is None:
-        arguments.timeout = WAIT_S if arguments.live else START_S
-    for name in ("log_limit", "opening", "timeout"):
-        if not getattr(arguments, name) > 0:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name):g}: must be positive")
+    if not arguments.opening > 0:
+        raise UserError(f"--opening {arguments.opening:g}: must be positive")
 
 
-def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None) -> None:
+def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None, command: str) -> None:
     """Check that the options fit the kind of the profile, MAVLink or MSP. Raises UserError where they do not."""
     name = arguments.profile
     if arguments.preflight is not None and not arguments.msp:
@@ -261,8 +232,8 @@ def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None) -
     for option in ("vision", "peer", "listen", "signing_key", "pose", "explore", "excite"):
         if getattr(arguments, option):
             raise UserError(f"--{option.replace('_', '-')}: not available with the MSP profile {name}")
-    if arguments.command == "attitude":
-        raise UserError(f"--command attitude: the MSP profile {name} accepts body rates only")
+    if command == "attitude":
+        raise UserError(f"controller.command=attitude: the MSP profile {name} accepts body rates only")
 
 
 def _require_preflight(arguments: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gate_racer.common.command import perform, remark, write_json
 from gate_racer.common.errors import UserError, say
+from gate_racer.common.settings import settings_of
 from gate_racer.link.msp.preflight import PreflightFile, load_preflight, require_meant
 from gate_racer.link.msp.profile import BetaflightProfile, load_wire, speaks_msp
 from gate_racer.link.options import Link, link_of
@@ -25,6 +26,7 @@ from gate_racer.planner.plan import Plan, read_plan, require_certified
 from gate_racer.planner.planning import find_or_make_plan, options_of, plan_path
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.arguments import VIEW_PORT, parser, require_consistent, require_wire
+from gate_racer.race.settings import RunSettings
 from gate_racer.race.trial import fly_trial
 from gate_racer.sim.view.look import load_look
 from gate_racer.sim.worlds.distribution import resolve
@@ -112,11 +114,11 @@ class _Wire:
     preflight: tuple[Path, PreflightFile] | None  # of the aircraft, and where it stands
 
 
-def _wire(arguments: argparse.Namespace, vehicle: Vehicle) -> _Wire:
+def _wire(arguments: argparse.Namespace, vehicle: Vehicle, command: str) -> _Wire:
     """Load the wire. Raises UserError for options that contradict it, and for a preflight file of another aircraft."""
     wire = load_wire(arguments.profile)
     msp = wire if isinstance(wire, BetaflightProfile) else None
-    require_wire(arguments, msp)
+    require_wire(arguments, msp, command)
     preflight = None
     if arguments.preflight is not None and msp is not None:
         preflight = arguments.preflight, load_preflight(arguments.preflight)
@@ -141,8 +143,9 @@ def _place(arguments: argparse.Namespace, track: Track) -> tuple[Track, StartGri
 
 def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["Session", Link]:
     """Return the session requested by the command line, and its sockets."""
-    vehicle = load_vehicle(arguments.vehicle)
-    wire = _wire(arguments, vehicle)
+    settings = settings_of(arguments, RunSettings)
+    vehicle, command = load_vehicle(arguments.vehicle), settings.controller.command
+    wire = _wire(arguments, vehicle, command)
     profile, vision = wire.profile, wire.vision
     link = link_of(arguments, profile.mavlink_port, profile.video_port)
     if not arguments.live:  # before a plan is made
@@ -183,7 +186,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         laps=plan.laps if plan else arguments.laps,
         seed=arguments.seed,
         log=arguments.log,
-        timeout_s=arguments.timeout,
+        timeout_s=settings.link.wait_s(arguments.live),
         look=arguments.look,
         camera=arguments.camera,
         detector=arguments.detector,
@@ -195,15 +198,15 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         shadow=arguments.shadow,
         sitl=arguments.sitl,
         vision=vision,
-        check=not arguments.no_check,
+        check=settings.link.check,
         manoeuvres=manoeuvres,
         view=parse_address(arguments.view, VIEW_PORT) if arguments.view else None,
         world=world,
-        solver=arguments.solver,
-        command=profile.command if arguments.command == AUTO else arguments.command,
-        log_limit_mb=arguments.log_limit,
+        solver=settings.controller.solver,
+        command=profile.command if command == AUTO else command,
+        log_limit_mb=settings.record.limit_mb,
         json=arguments.json,
-        retry=not arguments.no_retry,
+        retry=settings.guidance.retry,
         replan=_replanned_by(arguments, track, vehicle, plan) if arguments.replan and plan is not None else None,
         grid=grid,
         policy=policy,

@@ -192,7 +192,7 @@ def flown(session: Session, pilot: AnyPilot, mode: str, link: Link, recorder: Re
     if pilot.end is not None and pilot.end.reason is EndReason.REFUSED:
         others = " or ".join(name for name in names(PROFILES) if name != session.profile.name)
         fit = f"another profile may fit (--profile {others}), or probe-link measures one"
-        raise UserError(f"{pilot.cause}; {fit}; --no-check starts anyway")
+        raise UserError(f"{pilot.cause}; {fit}; --set link.check=false starts anyway")
     return done
 
 

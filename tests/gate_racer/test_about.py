@@ -134,7 +134,7 @@ def test_a_missing_part_is_reported_with_its_remedy(tmp_path, monkeypatch):
             other.bind(("127.0.0.1", port))
         found = findings(tmp_path)
     words = {
-        "acados": "--solver casadi",
+        "acados": "--set controller.solver=casadi",
         "C compiler": "install gcc",
         "processor cores": "--lockstep",
         f"UDP {port} (MAVLink)": "--listen",

@@ -10,6 +10,7 @@ import pytest
 from tests.processes import run_here
 
 FREE = ["--listen", "127.0.0.1:0", "--video", "127.0.0.1:0"]
+SHORT = ["--set", "link.timeout_s=1"]
 WRONG = [
     ("gate_racer.race.cli", ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     ("gate_racer.race.cli", ["tracks/vq1.yaml", "--vehicle", "dlc"], "no vehicle 'dlc'; known: archer, cpc, dcl, kolibri"),
@@ -19,7 +20,7 @@ WRONG = [
     ("gate_racer.race.plan_track", ["figure8", "--laps", "1000000000"], "must lie between 1 and 1000"),
     ("gate_racer.race.race_sim", ["--track", "figure8", "--laps", "1000000000"], "must lie between 1 and 1000"),
     ("gate_racer.race.cli", ["tracks/vq1.yaml", "--seed", "-1"], "--seed -1"),
-    ("gate_racer.race.cli", ["PLAN", "--live", "--lockstep", *FREE, "--timeout", "1"], "no simulator in lock-step within 1 s"),
+    ("gate_racer.race.cli", ["PLAN", "--live", "--lockstep", *FREE, *SHORT], "no simulator in lock-step within 1 s"),
     ("gate_racer.race.race_sim", ["--lockstep", "--realtime", "2"], "exclude each other"),
     ("gate_racer.race.cli", ["--live", "--listen", "nowhere:port"], "port"),
     ("gate_racer.race.cli", ["splits_uzh", "--vehicle", "cpc", "--policy", "splits_swift"], "has no gate that a camera sees"),
@@ -27,10 +28,10 @@ WRONG = [
     ("gate_racer.race.cli", ["OTHER"], "made for track vq1"),
     ("gate_racer.race.cli", ["MOVED", "--lockstep"], "its rows differ from those that were certified; plan again with "),
     ("gate_racer.race.cli", ["EDITED", "--lockstep"], "its certificate edited.json was changed after it was written"),
-    ("gate_racer.race.cli", ["PLAN", "--live", *FREE, "--timeout", "1"], "still missing HEARTBEAT"),
+    ("gate_racer.race.cli", ["PLAN", "--live", *FREE, *SHORT], "still missing HEARTBEAT"),
     ("gate_racer.race.cli", ["PLAN", "--live", "--listen", "127.0.0.1:TAKEN"], "in use"),
     ("gate_racer.race.cli", ["PLAN", "--live", "--listen", "127.0.0.1:0", "--video", "127.0.0.1:TAKEN"], "in use"),
-    ("gate_racer.race.cli", ["PLAN", "--live", *FREE, "--timeout", "nan"], "--timeout nan: must be positive"),
+    ("gate_racer.race.cli", ["PLAN", "--live", *FREE, "--set", "link.timeout_s=.nan"], "link.timeout_s: expected"),
     ("gate_racer.race.cli", ["--peer", "192.168.1.10"], "--peer: needs --live"),
     ("gate_racer.race.cli", ["--opening", "nan"], "--opening nan: must be positive"),
     ("gate_racer.race.cli", ["--explore", "--room", "9,9,9"], "--room '9,9,9': expected NORTH,EAST,SOUTH,WEST,UP,DOWN"),
@@ -86,7 +87,15 @@ def test_missing_acados_is_one_clear_line(sprint, tmp_path, monkeypatch, solver)
     monkeypatch.setattr("gate_racer.mpc.solvers.acados.WHEEL", Path("/nowhere"))
     monkeypatch.delenv("ACADOS_SOURCE_DIR", raising=False)
     result = tmp_path / "result.json"
-    flags = ["--lockstep", "--camera", "projected", "--solver", solver, "--command", "attitude"]
+    flags = [
+        "--lockstep",
+        "--camera",
+        "projected",
+        "--set",
+        f"controller.solver={solver}",
+        "--set",
+        "controller.command=attitude",
+    ]
     done = run_here("gate_racer.race.cli", sprint / "sprint.csv", *flags, "--log", tmp_path, "--json", result)
     if solver == "acados":
         assert (

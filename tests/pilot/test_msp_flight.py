@@ -227,7 +227,7 @@ WRONG = {
         ["--live", "--msp", "tcp:127.0.0.1:1", "--lockstep"],
         "--lockstep: cannot be combined with --live",
     ),
-    "attitudes": (["--command", "attitude"], "accepts body rates only"),
+    "attitudes": (["--set", "controller.command=attitude"], "accepts body rates only"),
     "an address of MAVLink": (["--listen", "127.0.0.1:14550"], "--listen: not available"),
     "manoeuvres": (["--excite"], "--excite: not available"),
     "a pose": (["--pose"], "--pose: not available"),

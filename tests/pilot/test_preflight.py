@@ -153,7 +153,7 @@ def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path,
         return fly(race, "lockstep", ("", 0), ("", 0))
 
     with pytest.raises(
-        UserError, match=r"^refused to start: ATTITUDE.s pitch .*--profile .*; --no-check starts anyway$"
+        UserError, match=r"^refused to start: ATTITUDE.s pitch .*--profile .*; --set link.check=false starts anyway$"
     ):
         flown(True)
 

@@ -1,0 +1,80 @@
+"""Options of all commands, which are few, and the settings of `run-mpc`, which are checked and documented."""
+
+import argparse
+from importlib import import_module
+
+import pytest
+
+from gate_racer.commands import ABOUT, COMMANDS
+from gate_racer.common.errors import UserError
+from gate_racer.common.settings import add_settings, key_table, settings_of
+from gate_racer.race.settings import MOVED, RunSettings
+from tests.conftest import ROOT
+from tests.processes import run_here
+
+MOST, MOST_OF_ALL = {"run-mpc": 40}, 201
+
+
+def options_of(parser):
+    """Return the options of a parser and its sub-commands, except --help and former ones."""
+    found = set()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found |= set().union(*map(options_of, action.choices.values()))
+        elif action.option_strings and action.dest != "help" and action.help != argparse.SUPPRESS:
+            found.add(action.dest)
+    return found
+
+
+def test_options_do_not_grow_in_number():
+    modules = {**COMMANDS, "gate-racer": ABOUT}
+    counts = {name: len(options_of(import_module(module).parser())) for name, module in modules.items()}
+    assert all(counts[name] <= most for name, most in MOST.items()) and sum(counts.values()) <= MOST_OF_ALL, counts
+
+
+def settings(*typed):
+    parser = argparse.ArgumentParser()
+    add_settings(parser, MOVED)
+    return settings_of(parser.parse_args(typed), RunSettings)
+
+
+def test_set_takes_precedence_over_the_file(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("guidance: {retry: false}\nlink: {check: false, timeout_s: 5}\n")
+    found = settings("--config", str(file), "--set", "guidance.retry=true", "--set", "link.timeout_s=7")
+    assert found.guidance.retry and not found.link.check and found.link.timeout_s == 7.0
+    assert settings() == RunSettings()
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("guidance.retri=false", "--set guidance.retri=false: guidance: unknown field 'retri'; did you mean 'retry'?"),
+        ("guidance.retry=1", "guidance.retry: expected true or false"),
+        ("guidance=1", "guidance: expected named fields"),
+        ("controller.solver=ipopt", "controller: solver 'ipopt': must be one of"),
+        ("record.limit_mb=0", "record: limit_mb 0: must be positive"),
+        ("guidance.retry", "expected KEY=VALUE"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_its_place(text, said):
+    with pytest.raises(UserError) as refused:
+        settings("--set", text)
+    assert said in str(refused.value)
+
+
+def test_a_misspelt_key_of_a_file_is_refused_with_its_place(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("link: {chek: false}\n")
+    with pytest.raises(UserError, match=r"run\.yaml: link: unknown field 'chek'; did you mean 'check'"):
+        settings("--config", str(file))
+
+
+@pytest.mark.parametrize("option", MOVED)
+def test_a_former_option_names_its_replacement(option):
+    done = run_here("gate_racer.race.run_mpc", option)
+    assert done.returncode == 2 and done.stderr == f"error: {option}: is now --set {MOVED[option]}\n"
+
+
+def test_all_keys_are_documented():
+    assert key_table(RunSettings()) in (ROOT / "docs" / "racing.md").read_text(encoding="utf-8")
