@@ -15,6 +15,7 @@ BAD_SAMPLES = [
     ("no number", lambda t: Imu(t + 1 / HZ, (NAN, 0.0, 0.0), (0.0, 0.0, 0.0))),
     ("an infinite stamp", lambda t: Imu(float("inf"), (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))),
     ("a stamp that is no number", lambda t: Imu(NAN, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))),
+    ("an absurd force", lambda t: Imu(t + 1 / HZ, (0.0, 0.0, 1e6), (0.0, 0.0, 0.0))),
     ("an impact", lambda t: Imu(t + 1 / HZ, (0.0, 0.0, -9.8), (141.0, 0.0, 0.0))),
     ("time going backwards", lambda t: Imu(t - 0.1, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))),
     ("a repeated stamp", lambda t: Imu(t, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))),

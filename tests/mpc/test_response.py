@@ -66,9 +66,14 @@ def test_without_rotation_nothing_is_estimated(dcl):
     assert found.delay_s == pytest.approx(dcl.command_delay_s, abs=1e-3)
 
 
+@pytest.fixture(scope="module")
+def clean(dcl):
+    """The estimator after a flight that nothing spoils."""
+    return follow(dcl, dcl, 2.0)
+
+
 @pytest.mark.parametrize("spoiled", [np.nan, np.inf, 80.0])
-def test_rates_that_no_command_explains_teach_nothing(dcl, spoiled):
-    clean = follow(dcl, dcl, 2.0)
+def test_rates_that_no_command_explains_teach_nothing(dcl, clean, spoiled):
     found = follow(dcl, dcl, 2.0, spoil=lambda k, w: w + spoiled if k % 30 == 0 else w)
     assert found.delay_s == pytest.approx(clean.delay_s, abs=2e-3)
     assert np.isfinite(found.rate_lag_s).all()

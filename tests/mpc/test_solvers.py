@@ -11,12 +11,11 @@ from loops import flown
 
 from gate_racer.benchmarks.true_state import fly
 from gate_racer.common.errors import UserError
-from gate_racer.mpc.control import Source
 from gate_racer.mpc.controller import make_controller
 from gate_racer.mpc.model import nominal_parameters
 from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.reference import TARGET_PACE, U_W, PlanProgress, Reference
-from gate_racer.mpc.solvers.acados import AcadosMissingError, AcadosSolver
+from gate_racer.mpc.solvers.acados import AcadosSolver
 from gate_racer.mpc.solvers.portable import CasadiSolver
 from gate_racer.mpc.terms import NP, NR
 from gate_racer.planner.plan import read_plan
@@ -117,17 +116,6 @@ def test_casadi_flies_a_race_alone(sprint, dcl):
     flight = fly(controller, plan, as_believed(track, dcl), dcl, seed=5)
     assert flight.finished and flight.fallbacks == 0
     assert flight.time_s < plan.total_time + 0.1 and flight.margin_m > 0.35
-
-
-def test_without_acados_casadi_flies_and_says_so(monkeypatch, tmp_path, plan, vq1, dcl, capsys):
-    monkeypatch.delenv("ACADOS_SOURCE_DIR", raising=False)
-    monkeypatch.setattr("gate_racer.mpc.solvers.acados.WHEEL", tmp_path / "nowhere")
-    controller = make_controller("tracking", plan, dcl, vq1)
-    told = capsys.readouterr().err
-    assert told.startswith("using the CasADi solver") and told.count("\n") == 1
-    assert controller.step(0.0, plan.x[0], 1 / 60).source is Source.SOLVED
-    with pytest.raises(AcadosMissingError, match="gate-racer doctor"):
-        make_controller("tracking", plan, dcl, vq1, "acados")
 
 
 def test_acados_of_another_interface_is_refused(tmp_path):

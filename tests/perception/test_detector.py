@@ -236,7 +236,19 @@ def test_many_false_holes_do_not_break_it(detector):
 
 
 @pytest.mark.parametrize(
-    "image", [None, np.zeros((10, 10, 3), np.uint8), np.zeros(SHAPE[:2], np.uint8), np.zeros(SHAPE)]
+    "image",
+    [
+        None,
+        np.zeros((0, 0, 3), np.uint8),
+        np.zeros((1, 1, 3), np.uint8),
+        np.zeros((10, 10, 3), np.uint8),
+        np.zeros((2160, 3840, 3), np.uint8),
+        np.zeros(SHAPE[:2], np.uint8),
+        np.zeros((*SHAPE[:2], 4), np.uint8),
+        np.zeros(SHAPE),
+        np.full(SHAPE, np.nan),
+    ],
+    ids=["none", "no pixel", "one pixel", "small", "huge", "grey", "four channels", "floats", "not finite"],
 )
 def test_an_image_of_the_wrong_form_is_refused_and_counted(detector, image):
     assert detector.detect(image) == []

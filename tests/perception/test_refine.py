@@ -155,15 +155,6 @@ def test_no_gate_is_seen_where_none_is(image):
     assert detector.detect(image) == [] and detector.refused == 0
 
 
-@pytest.mark.parametrize("image", [
-    None, np.zeros((1, 1, 3), np.uint8), np.zeros((0, 0, 3), np.uint8), np.zeros((2160, 3840, 3), np.uint8),
-    np.zeros((360, 640), np.uint8), np.full((360, 640, 3), np.nan), np.zeros((360, 640, 4), np.uint8),
-], ids=["none", "one pixel", "no pixel", "huge", "grey", "floats", "four channels"])  # fmt: skip
-def test_images_of_another_size_are_counted(image):
-    detector = ColourDetector(CAMERA)
-    assert detector.detect(image) == [] and detector.refused == 1
-
-
 LOOKS = {
     "as drawn": lambda image: image,
     "soft": lambda image: cv2.GaussianBlur(image, (0, 0), 0.7),

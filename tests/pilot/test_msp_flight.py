@@ -217,35 +217,28 @@ def test_a_line_that_goes_is_an_error_before_the_sticks_were_handed_over_and_sil
     client.keep_alive(0.0)
 
 
+BETAFLIGHT = ["pq", *MSP]
 WRONG = {
-    "a line without --live": (
-        ["--msp", "tcp:127.0.0.1:1"],
-        "needs both --live and --msp WHERE for a flight controller",
-    ),
-    "live without a line": (["--live"], "needs both --live and --msp WHERE for a flight controller"),
+    "a line without --live": ([*BETAFLIGHT, "--msp", "tcp:127.0.0.1:1"], "needs both --live and --msp WHERE"),
+    "live without a line": ([*BETAFLIGHT, "--live"], "needs both --live and --msp WHERE for a flight controller"),
     "lock-step with a line": (
-        ["--live", "--msp", "tcp:127.0.0.1:1", "--lockstep"],
+        [*BETAFLIGHT, "--live", "--msp", "tcp:127.0.0.1:1", "--lockstep"],
         "--lockstep: cannot be combined with --live",
     ),
-    "attitudes": (["--set", "controller.command=attitude"], "accepts body rates only"),
-    "an address of MAVLink": (["--listen", "127.0.0.1:14550"], "--listen: not available"),
-    "manoeuvres": (["--excite"], "--excite: not available"),
-    "a pose": (["--pose"], "--pose: not available"),
+    "attitudes": ([*BETAFLIGHT, "--set", "controller.command=attitude"], "accepts body rates only"),
+    "an address of MAVLink": ([*BETAFLIGHT, "--listen", "127.0.0.1:14550"], "--listen: not available"),
+    "manoeuvres": ([*BETAFLIGHT, "--excite"], "--excite: not available"),
+    "a pose": ([*BETAFLIGHT, "--pose"], "--pose: not available"),
+    "MAVLink over a line": (["vq1", "--live", "--msp", "tcp:127.0.0.1:1"], "such as --profile betaflight"),
+    "no consent": (
+        ["HALL", *MSP, "--live", "--msp", "/dev/ttyNONE"],
+        r"may be a real aircraft: read docs/safety\.md",
+    ),
 }
 
 
 @pytest.mark.parametrize("arguments, words", WRONG.values(), ids=WRONG)
-def test_options_without_a_meaning_are_refused(arguments, words):
+def test_what_has_no_meaning_or_no_consent_is_refused(arguments, words, hall):
+    given = [str(hall / "hall.csv") if argument == "HALL" else argument for argument in arguments]
     with pytest.raises(UserError, match=words):
-        gate_racer.race.cli.run(gate_racer.race.cli.parser().parse_args(["pq", *MSP, *arguments]))
-
-
-def test_a_mavlink_profile_takes_no_line():
-    with pytest.raises(UserError, match="such as --profile betaflight"):
-        gate_racer.race.cli.run(gate_racer.race.cli.parser().parse_args(["vq1", "--live", "--msp", "tcp:127.0.0.1:1"]))
-
-
-def test_what_may_be_an_aircraft_is_not_flown_without_consent(hall):
-    arguments = [str(hall / "hall.csv"), *MSP, "--live", "--msp", "/dev/ttyNONE"]
-    with pytest.raises(UserError, match=r"may be a real aircraft: read docs/safety\.md"):
-        gate_racer.race.cli.run(gate_racer.race.cli.parser().parse_args(arguments))
+        gate_racer.race.cli.run(gate_racer.race.cli.parser().parse_args(given))

@@ -167,21 +167,6 @@ def test_a_stored_plan_is_used_and_a_foreign_one_is_not(plan, plan_folder, vq1, 
         plan.require(straight(gate(5.0)), dcl)
 
 
-@pytest.mark.parametrize(
-    ("track", "words"),
-    [
-        (
-            straight(gate(10.0, opening=0.7)),
-            r"gates\[0\]: the opening of 0.7 m is too small, dcl needs more than 0.90 m",
-        ),
-        (straight(gate(0.0, 1.05)), r"the start lies 0\.00 m from the frame of gates\[0\]"),
-    ],
-)
-def test_impossible_courses_name_the_gate(track, words, dcl):
-    with pytest.raises(UserError, match=words):
-        make_plan(track, dcl, PlanOptions())
-
-
 @pytest.mark.parametrize("damage", ["header", "number", "missing json", "time"])
 def test_a_damaged_plan_file_is_one_clear_line(plan_folder, tmp_path, damage):
     text, about = (plan_folder / "vq1.csv").read_text(), (plan_folder / "vq1.json").read_text()
