@@ -3,17 +3,12 @@
 import math
 from dataclasses import fields, replace
 
-import numpy as np
 import pytest
 
-from gate_racer.link.messages import AttitudeTarget
 from gate_racer.sim.physics import swift
 from gate_racer.sim.physics.jit import record
-from gate_racer.sim.physics.swift_plant import SwiftPlant
-from gate_racer.tracks.track import Start
 from gate_racer.vehicle.vehicle import Aero, Lift, SideForce, SideTorque, YawTorque, load_vehicle
 
-LEVEL = (1.0, 0.0, 0.0, 0.0)
 # Each summand of Swift's polynomial and of Kolibri's, by its name in a vehicle file, in body FLU: v the speed along its axis.
 SUMMANDS = {
     "side": {
@@ -61,13 +56,6 @@ def test_every_summand_of_the_polynomial_is_what_its_name_says(part):
             assert felt(part, field.name, v, W) == pytest.approx(expected), field.name
 
 
-def test_swift_s_square_brakes_both_ways_and_the_other_one_way_only():
-    for part, axis in (("fx", 0), ("fy", 1)):
-        for summand, odd in (("v_abs", True), ("v_sqr", False)):
-            to, fro = (felt(part, summand, np.eye(3)[axis] * sign * 5.0, 1e6) for sign in (1, -1))
-            assert to == pytest.approx(25.0) and fro == pytest.approx(-25.0 if odd else 25.0)
-
-
 def test_voltage_counts_the_more_the_higher_the_command_where_the_map_says_so():
     """Eq. (6): d Omega / d U = volt + volt_sqrt sqrt(u)."""
     par = record(swift.parameters(load_vehicle("swift")))
@@ -79,19 +67,3 @@ def test_voltage_counts_the_more_the_higher_the_command_where_the_map_says_so():
         assert (speeds[1] - speeds[0]) / 0.2 == pytest.approx(par.speed["volt"] + 2.0 * root)
         same = [swift.steady_speed(output, 15.6, par.loop, speed) for speed in (par.speed, with_it)]
         assert same[0] == pytest.approx(same[1])
-
-
-def test_a_sagging_battery_takes_more_thrust_with_that_summand():
-    vehicle = load_vehicle("swift")
-    speed = vehicle.motors.speed
-    odd = replace(speed, volt_sqrt=2.0, sqrt=speed.sqrt - 2.0 * vehicle.battery.nominal_v)
-    lost = []
-    for one in (speed, odd):
-        plant = SwiftPlant(replace(vehicle, motors=replace(vehicle.motors, speed=one)), Start((0.0, 0.0, 0.0), 0.0))
-        plant.place(np.zeros(3), np.array(LEVEL), np.zeros(3))
-        plant.command(0.0, AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), 0.9, True))
-        plant.advance(0.5)
-        early = plant.thrust
-        plant.advance(6.0)
-        lost.append(early - plant.thrust)
-    assert lost[1] > 1.3 * lost[0] > 0

@@ -59,14 +59,6 @@ def armed(pilot):
     return pilot
 
 
-@pytest.mark.parametrize(("hz", "told"), [(500, True), (120, True), (101, True), (100, True), (99, False), (60, False)])
-def test_100_set_points_a_second_are_too_many_and_99_are_not(peer, hz, told):
-    pilot = armed(peer(beats=True))
-    streaming(pilot, hz, 4.0)
-    assert (COMMAND_RATE in pilot.violations) == told, pilot.violations
-    assert not told or pilot.violations[COMMAND_RATE] > 1
-
-
 def test_a_burst_within_one_second_is_too_much_whatever_the_mean(peer):
     pilot = armed(peer(beats=True))
     streaming(pilot, 20, 2.0)
@@ -81,19 +73,13 @@ def test_heartbeats_come_twice_a_second_at_least(peer, gap_s, told):
     assert (HEARTBEAT_RATE in pilot.violations) == told, pilot.violations
 
 
-def test_a_client_without_heartbeats_is_reported(peer):
-    pilot = peer()
-    pilot.say(Arm(True))
-    streaming(pilot, 50, 1.0)
-    assert pilot.violations == {HEARTBEAT_RATE: 1}
-
-
-def test_one_gap_counts_once_and_two_count_twice(peer):
+@pytest.mark.parametrize("gaps", [1, 2])
+def test_one_gap_counts_once_and_two_count_twice(peer, gaps):
     pilot = armed(peer())
-    for _ in range(2):
+    for _ in range(gaps):
         streaming(pilot, 50, 2.0)
         pilot.beat()
-    assert pilot.violations == {HEARTBEAT_RATE: 2}
+    assert pilot.violations == {HEARTBEAT_RATE: gaps}
 
 
 def test_set_points_without_arming_are_told_of(peer):
@@ -121,8 +107,8 @@ def packed(message):
     return message.pack(dialect.MAVLink(None, srcSystem=255))
 
 
-def ordered(command):
-    return dialect.MAVLink_command_long_message(1, 1, command, 0, *[0.0] * 7)
+def ordered(command, parameter=0.0):
+    return dialect.MAVLink_command_long_message(1, 1, command, 0, parameter, *[0.0] * 6)
 
 
 UNFLOWN = {
@@ -200,7 +186,7 @@ DROPS = {
     Fault.MASK: [attitude(8), attitude(128 | 64 | 7), position(mask=4095), position(mask=4096), position(mask=512)],
     Fault.FRAME: [position(frame=0), position(frame=4), position(frame=20), position(frame=255)],
     Fault.NOT_FINITE: [attitude(thrust=math.nan), attitude(0, q=(math.inf, 0, 0, 0)), position(x=math.nan)],
-    Fault.VALUE: [attitude(0, q=(0, 0, 0, 0))],
+    Fault.VALUE: [attitude(0, q=(0, 0, 0, 0)), packed(ordered(400, 0.5))],  # neither armed nor disarmed
     Fault.TARGET: [attitude(system=7)],
 }
 
@@ -217,13 +203,6 @@ def test_each_kind_of_dropped_set_point_has_its_count_and_reason(peer, fault, st
     assert violation.count == (1 if strict else len(DROPS[fault]))
     assert (pilot.race.status is RunStatus.DISQUALIFIED) == strict
     assert pilot.simulator.armed != strict
-
-
-def test_an_arm_command_that_is_neither_yes_nor_no_is_dropped_and_told(peer):
-    pilot = peer()
-    long = dialect.MAVLink_command_long_message(1, 1, 400, 0, 0.5, 0, 0, 0, 0, 0, 0)
-    pilot.bytes(long.pack(dialect.MAVLink(None)))
-    assert pilot.violations == {f"{DROPPED}: {Fault.VALUE}": 1} and not pilot.simulator.armed
 
 
 @pytest.mark.parametrize(
@@ -291,13 +270,16 @@ def aloft(pilot, seconds=1.0):
     return pilot
 
 
-def test_a_silent_client_s_last_set_point_does_not_act_for_ever(peer):
+def test_a_silent_client_s_last_set_point_does_not_act_for_ever_and_the_next_one_takes_over(peer):
     pilot = aloft(peer())
     assert pilot.simulator.truth.x[9] < -1, "it climbs"
     pilot.ticks(SPEC.failsafe.after_s + 2.0)
     assert LINK_LOSS in pilot.violations and HEARTBEAT_RATE in pilot.violations
     v_w = pilot.simulator.truth.x[7:10]
     assert np.hypot(*v_w[:2]) < 0.3 and v_w[2] == pytest.approx(SPEC.failsafe.sink_m_s, abs=0.3), v_w
+    pilot.beat()
+    streaming(pilot, 50, 0.5, ALOFT)
+    assert pilot.simulator.truth.x[9] < -1, "it climbs again"
 
 
 @pytest.mark.parametrize("life", ["beat", "say"])
@@ -307,14 +289,6 @@ def test_heartbeats_or_set_points_keep_it_in_the_client_s_hands(peer, life):
         pilot.beat() if life == "beat" else pilot.say(ALOFT)
         pilot.ticks(0.4)
     assert LINK_LOSS not in pilot.violations and pilot.simulator.truth.x[9] < -1
-
-
-def test_the_next_set_point_takes_over_again(peer):
-    pilot = aloft(peer())
-    pilot.ticks(SPEC.failsafe.after_s + 2.0)
-    pilot.beat()
-    streaming(pilot, 50, 0.5, ALOFT)
-    assert pilot.simulator.truth.x[9] < -1, "it climbs again"
 
 
 def test_a_profile_without_failsafe_flies_on_as_the_real_builds_do(peer):

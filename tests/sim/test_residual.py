@@ -13,7 +13,7 @@ from gate_racer.race.campaign import cli, fit_residuals
 from gate_racer.sim.physics.plant import RIGID, V
 from gate_racer.sim.physics.rates_plant import RatesPlant
 from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals, residual_accelerations, together
-from gate_racer.sim.physics.swift_plant import SETTINGS, SwiftPlant, make_plant, natural
+from gate_racer.sim.physics.swift_plant import SETTINGS, make_plant, natural
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Start
@@ -218,14 +218,6 @@ def test_estimates_between_two_truths_are_judged_by_what_lies_between():
     state = [{"t": t, "p": [t + 0.1, 0, 0], "q": list(LEVEL), "v": [1.0, 0, 0]} for t in (-1.0, 0.25, 2.0)]
     x, errors = fit_residuals.odometry_errors(truth, state)
     assert len(x) == 1 and x[0, 0] == pytest.approx(0.25) and errors[0] == pytest.approx([0.1, *[0] * 8])
-
-
-@pytest.mark.parametrize(("number", "plant", "noisy"), [(1, RatesPlant, False), (2, RatesPlant, True),
-                                                        (3, SwiftPlant, False), (4, SwiftPlant, True)])  # fmt: skip
-def test_the_four_settings_of_the_paper(number, plant, noisy):
-    setting = SETTINGS[number]
-    made = make_plant(load_vehicle("kolibri"), AIR, setting)
-    assert type(made) is plant and setting.noisy is noisy
 
 
 def test_a_vehicle_flies_what_is_known_of_it_and_no_more(dcl, vq1):

@@ -7,7 +7,7 @@ import pytest
 
 from gate_racer.link.messages import Ack, Arm, Attitude, AttitudeTarget, GroundStatus, Heartbeat, Imu, TimesyncRequest
 from gate_racer.link.profile import load_profile, ticks
-from gate_racer.sim.physics.contact import Colliders, Contact, body_of, corners_w
+from gate_racer.sim.physics.contact import Colliders, Contact, body_of
 from gate_racer.sim.physics.plant import P, Q, Truth, V, W
 from gate_racer.sim.physics.rates_plant import RatesPlant
 from gate_racer.sim.referee import Referee, RunStatus
@@ -15,7 +15,6 @@ from gate_racer.sim.simulator import Sensors, Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
-from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import from_euler, to_euler
 
 LEVEL = (1.0, 0.0, 0.0, 0.0)
@@ -50,6 +49,8 @@ def test_it_stands_on_its_tilted_pad_and_feels_it(dcl, vq1):
 
 def test_it_lifts_off_when_thrust_carries_it_and_not_before(dcl, vq1):
     plant = RatesPlant(dcl, vq1.start)
+    fly(plant, hover(1.0), 1.0)
+    assert plant.on_pad and plant.x[13] == 0, "disarmed motors do not listen"
     plant.armed = True
     fly(plant, hover(0.2), 1.0)
     assert plant.on_pad
@@ -69,15 +70,6 @@ def test_commands_act_one_delay_after_they_came_even_between_ticks(dcl):
     assert plant.x[W][1] == pytest.approx(5.0 * (1 - np.exp(-late / dcl.rate_lag_s[1])), rel=1e-3)
 
 
-def test_rates_reach_63_percent_after_one_lag(dcl):
-    for axis in range(3):
-        omega = tuple(2.0 if k == axis else 0.0 for k in range(3))
-        plant = air(dcl)
-        plant.command(0.0, hover(omega=omega))
-        plant.advance(dcl.command_delay_s + dcl.rate_lag_s[axis])
-        assert plant.x[W][axis] == pytest.approx(2.0 * (1 - np.exp(-1)), rel=1e-3)
-
-
 @pytest.mark.parametrize(("axis", "low", "high"), [(0, 0.02, 0.03), (1, 0.02, 0.03), (2, 0.045, 0.076)])
 def test_rates_follow_as_the_real_simulator_s(dcl, axis, low, high):
     plant = air(dcl)
@@ -91,6 +83,7 @@ def test_rates_follow_as_the_real_simulator_s(dcl, axis, low, high):
     onset, lag = np.interp(0.02, rate, t), np.interp(2.0 * (1 - np.exp(-1)), rate, t)
     assert 0.035 <= onset <= 0.0415  # s after the command
     assert low <= lag - dcl.command_delay_s <= high
+    assert lag == pytest.approx(dcl.command_delay_s + dcl.rate_lag_s[axis], abs=1e-4)
     assert rate[-1] == pytest.approx(2.0, rel=0.02)  # gain 1 of commands in rad/s
 
 
@@ -111,24 +104,10 @@ def test_full_throttle_climbs_at_the_measured_speed(dcl):
     assert -x[V][2] == pytest.approx(31.0, rel=0.03)
 
 
-def test_hover_hovers(dcl):
-    plant = air(dcl)
-    fly(plant, hover(dcl.throttle.throttle(GRAVITY)), 1.0)
-    speed = plant.x[V].copy()
-    fly(plant, hover(dcl.throttle.throttle(GRAVITY)), 1.0)
-    assert plant.x[V] == pytest.approx(speed, abs=0.1)
-
-
 def test_attitude_mode_turns_to_the_attitude(dcl):
     q = tuple(from_euler(0.3, -0.2, 0.5).tolist())
     x = fly(air(dcl), hover(q=q, by_rates=False), 2.0)
     assert to_euler(x[Q]) == pytest.approx((0.3, -0.2, 0.5), abs=0.01)
-
-
-def test_disarmed_motors_do_not_listen(dcl, vq1):
-    plant = RatesPlant(dcl, vq1.start)
-    fly(plant, hover(1.0), 1.0)
-    assert plant.on_pad and plant.x[13] == 0
 
 
 def test_the_accelerometer_feels_no_gravity_in_free_fall(dcl):
@@ -163,14 +142,6 @@ def test_rates_that_do_not_divide_are_refused():
         ticks(50, 120)
 
 
-def test_the_same_seed_gives_the_same_samples_and_another_other_ones(dcl, vq1):
-    def samples(seed):
-        simulator = Simulator(as_believed(vq1, dcl), load_profile("spec"), seed)
-        return [message for _ in range(60) for message in simulator.tick().telemetry]
-
-    assert samples(3) == samples(3) != samples(4)
-
-
 def test_arming_is_answered_and_starts_the_clock(dcl, vq1):
     simulator = Simulator(as_believed(vq1, dcl), load_profile("spec"), 0)
     simulator.command(Arm(True))
@@ -186,9 +157,9 @@ def square(x, y=0.0):
     return Gate((x, y, 0.0), 0.0, 0.0, 1.5, 2.7, 0.26)
 
 
-def run(dcl, track, points, speed=10.0, limit_s=60.0):
+def run(dcl, track, points, speed=10.0, limit_s=60.0, laps=1):
     """Fly level along points at constant speed, in ticks, and through whatever is in the way."""
-    referee, world, body = Referee(track, 1, limit_s), Colliders(track), body_of(dcl)
+    referee, world, body = Referee(track, laps, limit_s), Colliders(track), body_of(dcl)
     t, path = 0.0, [np.array(points[0], float)]
     for a, b in zip(points, points[1:], strict=False):
         n = max(1, round(np.linalg.norm(np.subtract(b, a)) / speed * HZ))
@@ -258,14 +229,12 @@ def test_the_limit_is_8_minutes_on_both_sides():
     assert {load_profile(name).run_limit_s for name in ("spec", "dcl")} == {8 * 60}
 
 
-@pytest.mark.parametrize("lap", [1, 2])
-def test_laps_and_gates_that_are_used_again_are_no_misses(dcl, lap):
-    there, back = square(5), replace(square(5), yaw_deg=180.0)
-    track = replace(course(there, back), closed=True)
-    referee = Referee(track, lap, 60.0)
-    assert all(not ahead for ahead in referee._ahead), "the same frame, either way"
-    race = run(dcl, course(there, back), [(0, 0, 0), (8, 0, 0), (1, 0, 0)])
-    assert race.status is RunStatus.FINISHED
+@pytest.mark.parametrize("laps", [1, 2])
+def test_laps_and_gates_that_are_used_again_are_no_misses(dcl, laps):
+    """The same frame, either way."""
+    track = replace(course(square(5), replace(square(5), yaw_deg=180.0)), closed=True)
+    race = run(dcl, track, [(0, 0, 0), *[(8, 0, 0), (1, 0, 0)] * laps], laps=laps)
+    assert race.status is RunStatus.FINISHED and len(race.gate_times_s) == 2 * laps
 
 
 def test_a_restart_forgets_the_run_before(dcl):
@@ -276,11 +245,3 @@ def test_a_restart_forgets_the_run_before(dcl):
     assert referee.race.status is RunStatus.WAITING
     referee.go(3.0)
     assert (referee.race.status, referee.race.cause, referee.race.gate_times_s) == (RunStatus.RUNNING, "", [])
-
-
-def test_a_tilted_body_reaches_further_than_a_level_one(dcl):
-    world, p = Colliders(course(square(5))), np.array([5.0, 0.0, 0.75 - 0.12])
-    reach = [corners_w(dcl, p, q)[:, 2].max() for q in (np.array(LEVEL), from_euler(0.0, -1.0, 0.0))]
-    assert reach[0] < 0.75 < reach[1]
-    hits = [world.touched(body_of(dcl), p, q) for q in (np.array(LEVEL), from_euler(0.0, -1.0, 0.0))]
-    assert hits == [[], [("gate", 0)]]
