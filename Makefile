@@ -29,7 +29,7 @@ test: setup
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 soak: setup
-	$(BIN)/pytest -m soak -v -s tests/soak tests/pilot tests/peer
+	$(BIN)/pytest -m soak -v -s tests/soak tests/pilot tests/peer tests/bootcamp
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --mutants 870 --seconds 2400 $(FUZZ)

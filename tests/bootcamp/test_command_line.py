@@ -5,7 +5,7 @@ import pytest
 
 from gate_racer.bootcamp.api import Box, Location, Report, Status
 from gate_racer.bootcamp.cli import parser, run, world_of
-from gate_racer.bootcamp.display import FOUND, PANE_PX, _lines, compose
+from gate_racer.bootcamp.display import FOUND, PANE_PX, compose
 from gate_racer.bootcamp.world import FILE, load_world
 from gate_racer.common.errors import UserError
 from tests.conftest import ROOT
@@ -75,11 +75,6 @@ def test_the_pane_changes_with_all_that_it_shows_and_the_image_only_by_its_boxes
     assert tuple(boxed[50, PANE_PX + 150]) == FOUND and (boxed[:, :PANE_PX] == plain[:, :PANE_PX]).all()
     assert (frame(pads=[Location(1, 2)])[:, :PANE_PX] != plain[:, :PANE_PX]).any()
     assert not image.any()
-
-
-def test_a_waypoint_is_called_a_waypoint():
-    lines = _lines(shown(waypoint=Location(9, 9)), [])
-    assert "waypoint 9.0 N 9.0 E" in lines and not any(line.startswith("gate") for line in lines)
 
 
 def test_the_command_line_changes_the_world(tmp_path):

@@ -125,11 +125,9 @@ def test_whatever_a_program_answers_the_flight_goes_on_and_whatever_it_raises_is
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc to look for survivors in")
-@pytest.mark.parametrize("hangs", [False, True])
-def test_no_worker_survives_a_main_process_that_is_killed(tmp_path, hangs):
+def test_no_worker_survives_a_main_process_that_is_killed_even_one_that_hangs(tmp_path):
     program = tmp_path / "mine.py"
-    loop = "    while report.step == 3: pass\n" if hangs else ""
-    program.write_text(HEAD + f"def decide(report, pads):\n{loop}    return Null()\n")
+    program.write_text(HEAD + "def decide(report, pads):\n    while report.step == 3: pass\n    return Null()\n")
     flown = command("gate_racer.bootcamp.cli", program, "--drone", "kinematic", "--logs", tmp_path)
     main = subprocess.Popen(flown, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, text=True)
     until_step_3(main, tmp_path)

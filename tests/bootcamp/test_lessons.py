@@ -19,7 +19,7 @@ NAMES = sorted(path.stem for path in (ROOT / "examples/solutions").glob("*.py"))
 OF_LOGIC = ("2_go", "6_lost", "7_route")  # flown without inertia, to save time
 OF_NO_SIGHT = ("1_hear", "5_wind")  # flown low and near, for the same reason: a third of the way, in the same wind
 LOW = {"height_m": 12.0, "boundary_m": 24.0}
-SEEDS = 8
+SEEDS = 4
 
 
 def world_of(name, **changes):
@@ -50,11 +50,14 @@ def test_a_skeleton_differs_from_its_solution_by_its_blanks_alone(name):
     assert kept <= set(solution.splitlines())
 
 
+@pytest.mark.parametrize(
+    "seeds", [range(SEEDS), pytest.param(range(SEEDS, 2 * SEEDS), marks=pytest.mark.soak)], ids=["few", "many"]
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_solution_does_its_scenario_whatever_the_seed(name):
+def test_a_solution_does_its_scenario_whatever_the_seed(name, seeds):
     path, world = ROOT / f"examples/solutions/{name}.py", world_of(name)
     task = load_program(path).scenario
-    flights = {seed: fly_alone(path, make_scenario(task, seed, world)) for seed in range(SEEDS)}
+    flights = {seed: fly_alone(path, make_scenario(task, seed, world)) for seed in seeds}
     assert {seed: str(flight.verdict) for seed, flight in flights.items() if not flight.verdict.done} == {}
     assert {seed: flight.warning for seed, flight in flights.items() if flight.verdict.score.warnings} == {}
 

@@ -47,10 +47,6 @@ def test_waypoints_and_pads_lie_where_they_may():
 def test_a_world_without_room_is_refused():
     with pytest.raises(UserError, match="no room for a waypoint"):
         make_scenario("waypoint", 1, replace(WORLD, boundary_m=20.0))
-    with pytest.raises(UserError, match="no scenario 'moon'; known: detector, figure8, waypoint, pads, hear"):
-        make_scenario("moon", 1)
-    with pytest.raises(UserError, match="must not be negative"):
-        make_scenario("pads", -1)
 
 
 def test_the_image_shows_20_by_15_m_and_the_ray_through_a_pixel_is_its_inverse():

@@ -50,6 +50,7 @@ def test_every_help_page_is_plain_text(name):
     """argparse formats a help text with `%`: a bare percent sign in one prints the option's internals."""
     page = import_module(COMMANDS[name]).parser().format_help()
     assert f"usage: {name}" in page and "option_strings" not in page
+    assert "--quiet" in page and "--json FILE" in page, "which all have"
 
 
 def test_a_command_that_it_does_not_have_is_one_clear_line(tmp_path):

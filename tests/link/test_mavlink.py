@@ -14,7 +14,6 @@ from gate_racer.link.messages import (
     Arm,
     Attitude,
     AttitudeTarget,
-    ClientHeartbeat,
     Heartbeat,
     Imu,
     TimesyncReply,
@@ -74,18 +73,6 @@ def test_attitude_targets_arrive_without_rates(q, omega):
     assert (received.omega, received.by_rates) == ((0, 0, 0), False)
 
 
-@pytest.mark.parametrize("arm", [True, False])
-def test_arming_and_its_answer_arrive(arm):
-    assert server().decode(client().encode(Arm(arm), 0.0)) == [Arm(arm)]
-    assert client().decode(said(server(), Ack(0.0, arm))) == [Ack(0.0, arm)]
-
-
-@pytest.mark.parametrize("armed", [True, False])
-def test_heartbeats_arrive_both_ways(armed):
-    assert client().decode(said(server(), Heartbeat(0.0, armed))) == [Heartbeat(0.0, armed)]
-    assert server().decode(client().heartbeat()) == [ClientHeartbeat()]
-
-
 @pytest.mark.parametrize("t", [0.0, 12.25])
 def test_timesync_is_answered_with_simulator_time_and_the_echo(t):
     (request,) = server().decode(client().timesync(3.5))
@@ -137,23 +124,6 @@ def test_another_clients_heartbeat_is_not_the_simulators():
 
 
 # The type mask of SET_ATTITUDE_TARGET.
-
-
-@pytest.mark.parametrize(
-    ("mask", "omega", "by_rates"),
-    [
-        (128, (0.1, 0.2, 0.3), True),
-        (128 | 16, (0.1, 0.2, 0.3), True),
-        (128 | 4, (0.1, 0.2, 0), True),
-        (7, (0, 0, 0), False),
-        (4, (0.1, 0.2, 0), False),
-        (0, (0.1, 0.2, 0.3), False),
-    ],
-)
-def test_the_mask_says_what_is_followed(mask, omega, by_rates):
-    (received,) = server().decode(target(mask))
-    assert received.by_rates == by_rates
-    assert received.omega == pytest.approx(omega)
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,9 @@ def asked(server):
 
 @pytest.fixture
 def ear(server):
-    told = []
-    opened = SensorSocket(about(), server.getsockname(), told.append)
-    opened.told = told
+    told, asked_for = [], about()
+    opened = SensorSocket(asked_for, server.getsockname(), told.append)
+    opened.told, opened.about = told, asked_for
     yield opened
     opened.socket.close()
 
@@ -96,7 +96,7 @@ def test_frames_that_stop_are_said_and_who_may_have_taken_them(ear):
 
 def test_a_change_is_sent_more_than_once(ear, server):
     asked(server)
-    changed, now = replace(ear._sensor, other=(9.0,) * 16), time.monotonic()
+    changed, now = replace(ear.about, other=(9.0,) * 16), time.monotonic()
     ear.update(changed)
     for n in range(1, 6):
         ear.received(now + n * ASK_S)

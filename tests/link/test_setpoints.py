@@ -127,6 +127,12 @@ def test_zeros_cut_off_the_end_of_a_payload_are_zeros(cut):
     AttitudeTarget(Q, RATES, 0.0, True, keep_throttle=True),
     AttitudeTarget(Q, (0.0, 0.0, 0.0), 0.0, False, keep_throttle=True),
     *(PositionTarget(P, V, YAW, YAW_RATE, frame, A) for frame in TargetFrame),
+    PositionTarget(P, (None,) * 3, yaw=YAW),
+    PositionTarget((None, None, -3.0), (1.0, 0.5, None), yaw_rate=YAW_RATE),
+    PositionTarget((None,) * 3, (1.0, 0.0, 0.0), frame=TargetFrame.BODY),
+    PositionTarget((1.0, None, None), (None,) * 3, frame=TargetFrame.OFFSET),
+    PositionTarget((None,) * 3, (None,) * 3, a=(0.5, None, -0.25)),
+    PositionTarget((None,) * 3, (None,) * 3, yaw=YAW),
 ])  # fmt: skip
 def test_the_clients_set_points_arrive(target):
     (received,) = ServerCodec(SPEC).decode(ClientCodec(SPEC).encode(target, 1.0))

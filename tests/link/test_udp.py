@@ -3,7 +3,6 @@
 import argparse
 import errno
 import math
-import socket
 import time
 
 import pytest
@@ -230,10 +229,3 @@ def test_addresses_are_host_and_port(text, address):
 def test_a_malformed_address_is_refused_with_an_example(text):
     with pytest.raises(LinkError, match=r"expected HOST:PORT such as 127\.0\.0\.1:14550"):
         parse_address(text, 14550)
-
-
-def test_the_port_is_free_again_after_closing():
-    with MavlinkClient(LOCAL, 0, SPEC) as client:
-        address = client.address
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as again:
-        again.bind(address)

@@ -67,12 +67,6 @@ def test_frames_mixed_repeated_and_lost_arrive_whole_in_order_and_once(images, d
     assert newest is None or received[-1].id == newest
 
 
-def test_interleaved_frames_both_arrive():
-    first, second = chunks(1, 0.0, bytes(100), 10), chunks(2, 0.03, bytes(100), 10)
-    mixed = [chunk for pair in zip(first, second, strict=True) for chunk in pair]
-    assert [frame.id for frame in deliver(Reassembler(), mixed)] == [1, 2]
-
-
 def test_a_frame_delivered_17_times_is_one_frame():
     reassembler = Reassembler()
     for n in range(5):

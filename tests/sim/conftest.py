@@ -1,4 +1,4 @@
-"""Cameras that draw."""
+"""Cameras that draw, and both ends of the link."""
 
 import pytest
 
@@ -7,6 +7,7 @@ from gate_racer.sim.view.renderer import CameraError, RenderedCamera
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera
 from tests.sim.drawn import RACE, VADR
+from tests.sim.peer import DCL, Peer
 
 
 @pytest.fixture(scope="module")
@@ -24,3 +25,9 @@ def draw():
     yield make
     for camera in made:
         camera.close()
+
+
+@pytest.fixture
+def peer(vq1, dcl):
+    """Make a simulator and a client over VQ1."""
+    return lambda profile=DCL, **options: Peer(vq1, dcl, profile, **options)

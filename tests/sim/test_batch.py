@@ -79,16 +79,6 @@ def test_a_reset_leaves_nothing_of_the_flight_before(name, setting):
     assert np.array_equal(again.state, before), "motors, controller and battery began anew"
 
 
-def test_a_state_that_was_kept_flies_on_as_it_did(dcl):
-    batch, _ = flown(dcl, 1)
-    kept, omega, throttle = batch.state.copy(), np.ones((N, 3)), np.full(N, 0.5)
-    batch.step(omega, throttle, DT)
-    first = batch.state.copy()
-    batch.state[:] = kept
-    batch.step(omega, throttle, DT)
-    assert np.array_equal(batch.state, first)
-
-
 @pytest.mark.parametrize(
     ("omega", "throttle", "dt"),
     [((N, 2), N, DT), ((N, 3), N + 1, DT), ((1, 3), N, DT), ((N, 3), N, 0.0), ((N, 3), N, np.nan)],
@@ -121,7 +111,9 @@ def test_a_batch_flies_as_its_plants_would_alone(name, setting, vq1):
     for i in range(4):
         plant = make_plant(vehicle, vq1.start, SETTINGS[setting], world)
         plant.place(batch.x[i, :3], batch.x[i, 3:7], batch.x[i, 7:10])
-        plant._active = AttitudeTarget((1.0, 0, 0, 0), tuple(omega[i]), float(throttle[i]), True)
+        plant.command(
+            -vehicle.command_delay_s, AttitudeTarget((1.0, 0, 0, 0), tuple(omega[i]), float(throttle[i]), True)
+        )
         alone.append(plant)
     for k in range(60):
         batch.step(omega, throttle, 1 / 120)

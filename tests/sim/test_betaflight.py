@@ -20,9 +20,10 @@ from gate_racer.link.msp.messages import (
 )
 from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.link.msp.sticks import sticks_by_angles, sticks_by_rates
-from gate_racer.sim.betaflight.flight_controller import CLI_GREETING, FlightController
+from gate_racer.sim.betaflight.flight_controller import CLI_GREETING, FlightController, LowPass
 from gate_racer.sim.betaflight.receiver import SerialLine
 from gate_racer.sim.betaflight.station import switched
+from gate_racer.vehicle.vehicle import load_vehicle
 
 BF = replace(load_betaflight("betaflight"), boot_s=2.0)
 AUX = BF.aux
@@ -295,3 +296,29 @@ def test_another_mask_hands_over_other_channels():
     bench = Bench(replace(BF, override_mask=0b0111))
     bench.run(0.3, AUX.override, us=(1600, 1600, 1600, 1600))
     assert bench.ask(Code.RC).us[:4] == (1600, 1600, 1500, 1600), "yaw stays the pilot's; it stands third in RC"
+
+
+# Its accelerometer: a filtered force, late by the filter's delay.
+
+
+def test_a_force_that_grows_steadily_is_read_late_by_the_delay_of_the_filter():
+    low_pass, dt = LowPass(BF.accel_lpf_hz, np.zeros(1)), 1 / 4000
+    times = np.arange(1, 4000) * dt
+    read = []
+    for t in times:
+        low_pass.advance(np.array([20.0 * t]), dt)
+        read.append(float(low_pass.y[0]))
+    assert np.interp(read[-1], 20.0 * times, times) == pytest.approx(times[-1] - BF.accel_delay_s, abs=2 * dt)
+
+
+def test_a_vibration_is_filtered():
+    low_pass, dt = LowPass(BF.accel_lpf_hz, np.zeros(1)), 1 / 480
+    read = []
+    for k in range(480):
+        low_pass.advance(np.array([math.sin(2 * math.pi * 60.0 * k * dt)]), dt)
+        read.append(float(low_pass.y[0]))
+    assert max(np.abs(read[240:])) < 0.05
+
+
+def test_the_vehicle_file_states_the_delay_of_the_filter():
+    assert load_vehicle("archer").imu.accel_delay_s == pytest.approx(BF.accel_delay_s, abs=1e-3)

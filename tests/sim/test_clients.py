@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import re
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -48,6 +50,25 @@ def test_mavsdk_connects_arms_and_flies_by_attitude_and_position(tmp_path):
     p_wb = told["x"][-1][:3]
     assert told["cause"] == "disarmed in flight" and p_wb[2] == pytest.approx(-4.0, abs=1.0), p_wb
     recorded(record)
+
+
+def test_yamspy_reads_a_flight_controller_is_armed_and_climbs(tmp_path):
+    pytest.importorskip("yamspy")
+    there = "--track", "pq", "--once", "--video", f"127.0.0.1:{free_port()}"
+    simulator = command("gate_racer.race.race_sim", "--profile", "betaflight", "--vehicle", "archer", *there)
+    with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            line = re.search(r"MSP on (\S+) at 115200 baud", process.stdout.readline())[1]
+            client = [sys.executable, ROOT / "tests/sim/yamspy_client.py", line, tmp_path / "msp.log"]
+            done = subprocess.run(client, capture_output=True, text=True, timeout=60)
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["flightControllerIdentifier"] == "BTFL" and told["flightControllerVersion"].startswith("4.4")
+    assert told["armed"] and 400 < told["accel"][2] < 700, "512 counts are 1 g"
+    assert max(told["altitudes"]) - told["altitudes"][0] > 5.0, "m; the barometer falls by 2.5 as propellers spin"
 
 
 def recorded(path):

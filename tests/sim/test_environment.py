@@ -17,7 +17,7 @@ from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import exp, matrix, product
 from gate_racer.vehicle.vehicle import load_vehicle
 
-N = 12
+N, DCL = 12, load_vehicle("dcl")
 STILL = Perturbation(0.0, 0.0, 0.0)
 EXACT = Options(start=STILL)
 LEVEL = np.array([1.0, 0, 0, 0])
@@ -36,8 +36,8 @@ def make(dcl, vq1):
         one.close()
 
 
-def hover(environment):
-    return np.tile([2 * GRAVITY / environment._vehicle.thrust_max - 1, 0, 0, 0], (environment.n, 1))
+def hover(environment, vehicle=DCL):
+    return np.tile([2 * GRAVITY / vehicle.thrust_max - 1, 0, 0, 0], (environment.n, 1))
 
 
 def scattered(environment, rng):
@@ -58,19 +58,24 @@ def put(environment, p, v=(0.0, 0.0, 0.0), gate=0, q=LEVEL):
 
 
 def test_an_observation_is_state_gate_and_last_action_within_about_one(make, vq1, dcl):
-    env = make()
+    env, rng = make(n=4 * N), np.random.default_rng(4)
     seen = env.reset()
-    assert seen.shape == (N, 31) and np.abs(seen).max() < 2.5
-    action = np.random.default_rng(0).uniform(-1, 1, (N, 4))
+    assert seen.shape == (4 * N, 31) and np.abs(seen).max() < 2.5
+    scattered(env, rng)
+    action = rng.uniform(-1, 1, (4 * N, 4))
     step = env.step(action)
     x, low, high = env.state, np.array(vq1.bounds.low_m), np.array(vq1.bounds.high_m)
-    for i in np.flatnonzero(~step.terminated):
+    flying, law = np.flatnonzero(~step.terminated), Scaling.of(vq1, dcl)
+    assert len(flying) > N
+    for i in flying:
         R, o = matrix(x[i, 3:7]), step.observation[i]
         assert o[:3] == pytest.approx((x[i, :3] - (low + high) / 2) / ((high - low) / 2))
         assert o[3:6] == pytest.approx(x[i, 7:10] / dcl.speed_max_m_s) and o[6:15] == pytest.approx(R.ravel())
         corners_b = (vq1.gates[env.next_gate[i]].corners() - x[i, :3]) @ R
         assert o[15:27] * np.linalg.norm(high - low) / 2 == pytest.approx(corners_b.ravel())
         assert o[27:] == pytest.approx(action[i])
+        assert o == pytest.approx(law.observation(x[i], vq1.gates[env.next_gate[i]].corners(), action[i]), abs=1e-12)
+    assert env.truth() == pytest.approx(env.observe()[:, :15], abs=1e-12)
 
 
 def test_commands_act_one_delay_later_and_then_as_asked(make, dcl):
@@ -98,16 +103,6 @@ def test_a_command_acts_within_a_step_where_its_delay_ends_there(vq1, dcl, hz, w
     assert env.state[:, 10] == pytest.approx(np.full(N, turned_by), rel=0.01)
 
 
-def test_the_kernel_observes_what_the_policy_does(make, vq1, dcl):
-    env, rng = make(), np.random.default_rng(4)
-    scattered(env, rng)
-    env._action = rng.uniform(-1, 1, (N, 4))
-    law = Scaling.of(vq1, dcl)
-    for seen, x, gate, action in zip(env.observe(), env.state, env.next_gate, env._action, strict=True):
-        assert seen == pytest.approx(law.observation(x, vq1.gates[gate].corners(), action), abs=1e-12)
-    assert env.truth() == pytest.approx(env.observe()[:, :15], abs=1e-12)
-
-
 def test_passages_are_those_of_the_gate(make, vq1):
     gate, rng = vq1.gates[2], np.random.default_rng(5)
     a = gate.p_wg + rng.normal(0, 0.8, (2000, 3))
@@ -125,11 +120,11 @@ def test_either_plant_carries_a_vehicle_from_the_start(make):
         races = RacingEnvironment(swift, track, N, np.random.default_rng(0), options)
         races.begin(np.arange(N), np.tile([0.0, 0, -3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], (N, 1)), np.zeros(N, int))
         for _ in range(30):
-            step = races.step(hover(races))
+            step = races.step(hover(races, swift))
         assert not step.terminated.any() and np.abs(races.state[:, 9]).max() < 0.4, f"setting {number}: falls or climbs"
 
 
-def test_the_reward_is_the_paper_s_term_by_term(make, vq1):
+def test_the_reward_is_the_paper_s_term_by_term(make, vq1, dcl):
     weights = {name: 0.0 for name in ("progress", "perception", "rates", "change", "crash")}
     gate, ahead = vq1.gates[0], vq1.gates[0].R_wg[:, 0]
     p = gate.p_wg - 6.0 * ahead
@@ -141,12 +136,12 @@ def test_the_reward_is_the_paper_s_term_by_term(make, vq1):
         step = env.step(action)
         x = env.state[0]
         to_gate = gate.p_wg - x[:3]
-        axis = matrix(x[3:7]) @ env._vehicle.camera.R_bc[:, 2]
+        axis = matrix(x[3:7]) @ dcl.camera.R_bc[:, 2]
         delta = np.arccos(axis @ to_gate / np.linalg.norm(to_gate))
         expected = {
             "progress": 2.0 * (before - np.linalg.norm(to_gate)),
             "perception": 0.5 * np.exp(-10 * delta**4),
-            "rates": -0.1 * 0.2 * env._vehicle.rate_max_rad_s[0],
+            "rates": -0.1 * 0.2 * dcl.rate_max_rad_s[0],
             "change": -0.01 * (0.1**2 + 0.2**2),
         }
         assert step.reward == pytest.approx(np.full(N, expected[name])) and abs(expected[name]) > 1e-4

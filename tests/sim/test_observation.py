@@ -98,14 +98,6 @@ def test_noise_is_found_drawn_and_forgotten_over_a_sample(mixed):
     assert np.abs(correlation(left, 1 / 24)).max() < 0.45 and np.abs(correlation(left, 1 / 6)).max() < 0.2
 
 
-def test_errors_without_any_order_are_drawn_without_any():
-    _, x = lap(40)
-    errors = SIZES * np.random.default_rng(3).normal(size=(40, 9))
-    draws = drawn(ObservationModel.fit(x, errors), x)
-    assert rms(draws) == pytest.approx(rms(errors), rel=0.1)
-    assert np.abs(correlation(draws, 1 / 4)).max() < 0.2
-
-
 def test_a_length_scale_at_its_bound_says_that_its_feature_has_no_effect(monkeypatch):
     rng = np.random.default_rng(4)
     z, flight = rng.normal(size=(60, 2)), np.zeros(60, int)

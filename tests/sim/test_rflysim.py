@@ -4,7 +4,7 @@ import json
 import math
 import random
 import struct
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import pytest
@@ -18,7 +18,6 @@ from gate_racer.link.rflysim.stream import MOST_TOPICS
 from gate_racer.link.sockets import bind_udp
 from gate_racer.sim.view.look import load_look
 from gate_racer.sim.wire.rflysim import RflySimOutlet
-from tests.conftest import ROOT
 from tests.processes import free_port
 from tests.sim.rflysim_requests import LOCAL_HOST, at, request
 
@@ -34,10 +33,17 @@ def exchange(outlet, receiver, exposures):
 
 
 @pytest.fixture
-def outlet(vq1):
-    opened = RflySimOutlet(vq1, load_look("race"), 0, 30.0, (LOCAL_HOST, 0))
-    yield opened
-    opened.close()
+def open_outlet(vq1):
+    """Make outlets that are closed at the end."""
+    with ExitStack() as stack:
+        yield lambda host=LOCAL_HOST, **more: stack.enter_context(
+            closing(RflySimOutlet(vq1, load_look("race"), 0, 30.0, (host, 0), **more))
+        )
+
+
+@pytest.fixture
+def outlet(open_outlet):
+    return open_outlet()
 
 
 def test_all_sensors_of_a_config_answer_over_udp(outlet, vq1, tmp_path):
@@ -125,12 +131,12 @@ def test_a_sensor_that_moves_to_another_port_leaves_the_old_one(outlet, vq1):
     assert targets == [about.port, moved.port]
 
 
-def test_a_request_brings_nothing_to_a_host_that_did_not_ask(vq1, capfd):
+def test_a_request_brings_nothing_to_a_host_that_did_not_ask(open_outlet, vq1, capfd):
     """One datagram of 144 bytes in the name of the client, with another host as the receiver of the frames."""
-    opened = RflySimOutlet(vq1, load_look("race"), 0, 30.0, ("0.0.0.0", 0))
+    opened = open_outlet("0.0.0.0")
     about = request(5, other=(50.0,))
     about = replace(about, send=(about.send[0], 127, 0, 0, 3, *about.send[5:]))
-    with closing(opened), bind_udp("127.0.0.2", 0) as client:
+    with bind_udp("127.0.0.2", 0) as client:
         client.sendto(about.encode(), (LOCAL_HOST, opened.address[1]))
         assert [opened.datagrams(at(vq1, number=n)) for n in range(1, 60)] == [[]] * 59 and opened.refused == 1
     assert "found 127.0.0.3: data go to whoever requests them" in capfd.readouterr().err
@@ -139,11 +145,11 @@ def test_a_request_brings_nothing_to_a_host_that_did_not_ask(vq1, capfd):
 @pytest.mark.parametrize(
     ("bound", "repeat_s", "ends"), [("0.0.0.0", 0, True), ("0.0.0.0", 10, False), (LOCAL_HOST, 0, False)]
 )
-def test_frames_for_a_port_open_to_others_end_unless_requests_go_on(vq1, bound, repeat_s, ends, capfd):
+def test_frames_for_a_port_open_to_others_end_unless_requests_go_on(open_outlet, vq1, bound, repeat_s, ends, capfd):
     now = [1e9]
-    opened = RflySimOutlet(vq1, load_look("race"), 0, 30.0, (bound, 0), clock=lambda: now[0])
+    opened = open_outlet(bound, clock=lambda: now[0])
     about = request(5, 7, other=(50.0,))
-    with closing(opened), bind_udp(LOCAL_HOST, 0) as client:
+    with bind_udp(LOCAL_HOST, 0) as client:
         counts = []
         for second in range(60):
             if second == 0 or (repeat_s and second % repeat_s == 0):
@@ -154,44 +160,30 @@ def test_frames_for_a_port_open_to_others_end_unless_requests_go_on(vq1, bound, 
     assert ("sensor 7 for 127.0.0.1 ends" in capfd.readouterr().err) == ends
 
 
-def test_heartbeats_tell_when_the_simulation_began(vq1):
+def test_heartbeats_tell_when_the_simulation_began(open_outlet, vq1):
     """Absolute time of a frame: the start, of the frames' clock, and its stamp."""
     wall = 1_700_000_000.0
-    opened = RflySimOutlet(vq1, load_look("race"), 0, 30.0, (LOCAL_HOST, 0), 2, 7.0, lambda: wall + 1.0)
-    ear = HeartbeatReceiver((LOCAL_HOST, 1), copter=2, port=0)
-    try:
-        with quiet(request(5, copter=2, other=(50.0,)), outlet=opened), bind_udp(LOCAL_HOST, 0) as wire:
-            assert ear.start(8.0, wall + 1.0) == pytest.approx(wall - 7.0, abs=0.02), "guessed, as long as nobody tells"
-            sent = opened.datagrams(at(vq1, t=1.0, number=30))
-            for datagram in (*(d for d, target in sent if target[1] == HEARTBEAT_PORT), b"", b"x" * 32):
-                wire.sendto(datagram, (LOCAL_HOST, ear.port))
-            ear.listen(0.0)
+    opened = open_outlet(copter=2, epoch_s=7.0, clock=lambda: wall + 1.0)
+    with (
+        closing(HeartbeatReceiver((LOCAL_HOST, 1), copter=2, port=0)) as ear,
+        quiet(request(5, copter=2, other=(50.0,)), outlet=opened),
+        bind_udp(LOCAL_HOST, 0) as wire,
+    ):
+        assert ear.start(8.0, wall + 1.0) == pytest.approx(wall - 7.0, abs=0.02), "guessed, as long as nobody tells"
+        sent = opened.datagrams(at(vq1, t=1.0, number=30))
+        for datagram in (*(d for d, target in sent if target[1] == HEARTBEAT_PORT), b"", b"x" * 32):
+            wire.sendto(datagram, (LOCAL_HOST, ear.port))
+        ear.listen(0.0)
         assert ear.from_heartbeat and ear.malformed == 2
         assert ear.start(0.0, 0.0) == pytest.approx(wall - 7.0, abs=1e-3)
-    finally:
-        ear.close()
-        opened.close()
 
 
-def test_nobody_gets_the_images_of_another_copter(vq1, capfd):
-    second = RflySimOutlet(vq1, load_look("race"), 0, 30.0, (LOCAL_HOST, 0), copter=2)
-    try:
-        with quiet(request(5, 1), request(5, 2, copter=2), outlet=second) as receiver:
-            samples = exchange(second, receiver, [at(vq1, number=n) for n in range(1, 3)])
-        assert {(s.sensor.seq_id, s.value.copter) for s in samples} == {(2, 2)}
-        assert "TargetCopter 1: the simulated vehicle is copter 2" in capfd.readouterr().err
-    finally:
-        second.close()
-
-
-def test_frames_are_stamped_by_a_clock_of_their_own(vq1):
-    opened = RflySimOutlet(vq1, load_look("race"), 0, 30.0, (LOCAL_HOST, 0), epoch_s=7.0)
-    try:
-        with quiet(request(5), outlet=opened) as receiver:
-            (sample,) = exchange(opened, receiver, [at(vq1, 1.5, 1)])
-        assert sample.t == 8.5
-    finally:
-        opened.close()
+def test_nobody_gets_the_images_of_another_copter_and_they_are_stamped_by_a_clock_of_their_own(open_outlet, vq1, capfd):
+    second = open_outlet(copter=2, epoch_s=7.0)
+    with quiet(request(5, 1), request(5, 2, copter=2), outlet=second) as receiver:
+        samples = exchange(second, receiver, [at(vq1, 1.5, number=n) for n in range(1, 3)])
+    assert {(s.sensor.seq_id, s.value.copter, s.t) for s in samples} == {(2, 2, 8.5)}
+    assert "TargetCopter 1: the simulated vehicle is copter 2" in capfd.readouterr().err
 
 
 def test_no_request_whatever_stops_the_simulator(outlet, vq1, capfd):
@@ -215,14 +207,3 @@ def test_no_request_whatever_stops_the_simulator(outlet, vq1, capfd):
         wire.sendto(encode_command(CLEAR_COMMAND), outlet.address)
         assert outlet.datagrams(at(vq1, number=2)) == []
     assert capfd.readouterr().err.count("\n") <= 2 * MOST_TOPICS, "a flood of nonsense is told of, and does not flood"
-
-
-def test_the_example_config_is_served_whole(outlet, vq1):
-    sensors = tuple(
-        replace(s, send=(*s.send[:5], free_port(), *s.send[6:])) for s in load_sensors(ROOT / "examples/rflysim.json")
-    )
-    with SensorReceiver(sensors, outlet.address, lambda line: None) as receiver:
-        samples = exchange(outlet, receiver, [at(vq1, n / 30, n) for n in range(1, 4)])
-    assert {s.sensor.type_id for s in samples} == {1, 5, 23}
-    cloud = next(s.value for s in samples if s.sensor.type_id == 23)
-    assert len(cloud.points) > 3000 and cloud.segments is not None

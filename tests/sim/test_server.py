@@ -28,12 +28,6 @@ from gate_racer.sim.wire.station import CLIENT_SILENCE_S, Station
 from gate_racer.sim.worlds.world import as_believed
 from tests.sim.peer import DCL, HOVER, ME, OTHER, SPEC, Peer, of
 
-
-@pytest.fixture
-def peer(vq1, dcl):
-    return lambda profile=DCL, **options: Peer(vq1, dcl, profile, **options)
-
-
 # Clients that know nothing of this project.
 
 

@@ -16,9 +16,7 @@ from gate_racer.link.messages import (
     LocalPosition,
     Motors,
     Odometry,
-    PositionTarget,
     RaceStatus,
-    TargetFrame,
     VideoFrame,
 )
 from gate_racer.link.server import ServerCodec
@@ -26,13 +24,7 @@ from gate_racer.link.video import HEADER, datagrams
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.vehicle.rotation import matrix
-from tests.sim.peer import DCL, SPEC, Peer, of
-
-
-@pytest.fixture
-def peer(vq1, dcl):
-    return lambda profile=DCL, **options: Peer(vq1, dcl, profile, **options)
-
+from tests.sim.peer import DCL, SPEC, of
 
 # Rates, stamps and signs of the real builds.
 
@@ -111,15 +103,3 @@ def test_both_ends_agree_on_the_meaning_of_messages(profile, bit):
     assert [client.decode(packet)[0] for message in told for packet in server.encode(message)] == told
     (attitude,) = client.decode(server.encode(Attitude(1.0, (0.5, -0.5, 0.5, 0.5)))[0])
     assert np.allclose(matrix(attitude.q_wb), matrix((0.5, -0.5, 0.5, 0.5)), atol=1e-3)
-
-
-@pytest.mark.parametrize("goal", [
-    PositionTarget((1.0, 2.0, -3.0), (None, None, None), yaw=0.5),
-    PositionTarget((None, None, -3.0), (1.0, 0.5, None), yaw_rate=0.25),
-    PositionTarget((None, None, None), (1.0, 0.0, 0.0), frame=TargetFrame.BODY),
-    PositionTarget((1.0, None, None), (None, None, None), frame=TargetFrame.OFFSET),
-    PositionTarget((None,) * 3, (None,) * 3, a=(0.5, None, -0.25)),
-    PositionTarget((None,) * 3, (None,) * 3, yaw=0.5),
-])  # fmt: skip
-def test_position_targets_arrive_axis_by_axis(goal):
-    assert ServerCodec(SPEC).decode(ClientCodec(SPEC).encode(goal, 0.0)) == [goal]

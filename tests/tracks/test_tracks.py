@@ -1,5 +1,7 @@
 """Courses read strictly; gates are crossed exactly once, to sub-step accuracy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -148,3 +150,21 @@ def test_no_gates_and_no_file_are_errors(tmp_path):
     file.write_text("")
     with pytest.raises(UserError, match="expected named fields"):
         load_track(file)
+
+
+@pytest.mark.parametrize(
+    ("clock", "times", "elapsed"),
+    [
+        ("go", [1.5, 2.5, 4.0], 4.0),
+        ("first_gate", [1.5, 2.5, 4.0], 2.5),
+        ("first_gate", [1.5], 0.0),
+    ],
+)
+def test_the_time_of_a_race_counts_from_its_clock(clock, times, elapsed):
+    assert replace(load_track("pq"), clock=clock).elapsed(times) == elapsed
+
+
+def test_the_qualifier_counts_from_the_first_gate_and_the_clock_changes_no_plan(vq1):
+    pq = load_track("pq")
+    assert pq.clock == "first_gate" and vq1.clock == "go" and replace(pq, clock="go").hash == pq.hash
+    assert all(gate.depth_m == 0.08 for gate in pq.gates)

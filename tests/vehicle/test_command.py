@@ -1,6 +1,5 @@
 """Common behaviour of all commands: the use of stdout and stderr, `--quiet` and `--json`."""
 
-import importlib
 import json
 import os
 import subprocess
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from gate_racer.commands import COMMANDS
 from gate_racer.common.command import write_json
 from tests.conftest import ROOT
 
@@ -56,11 +54,6 @@ def toy(tmp_path):
     return run
 
 
-def test_results_go_to_stdout_and_how_it_goes_to_stderr(toy):
-    code, out, told = toy("right")
-    assert (code, set(out.splitlines()), told) == (0, FOUND, REMARKS | FAULT)
-
-
 def test_quiet_leaves_results_and_errors(toy):
     code, out, told = toy("wrong", "--quiet")
     assert (code, set(out.splitlines()), told) == (2, FOUND, FAULT | WRONG)
@@ -77,16 +70,10 @@ def test_a_result_on_stdout_is_there_even_if_the_command_fails_after_it(toy):
     assert told - {"a library", "a child"} == FAULT | WRONG
 
 
-def test_a_result_goes_to_a_file(toy, tmp_path):
-    code, out, _ = toy("right", "--json", "result.json")
-    assert code == 0 and set(out.splitlines()) == FOUND
+def test_results_go_to_stdout_and_to_a_file_and_how_it_goes_to_stderr(toy, tmp_path):
+    code, out, told = toy("right", "--json", "result.json")
+    assert (code, set(out.splitlines()), told) == (0, FOUND, REMARKS | FAULT)
     assert json.loads((tmp_path / "result.json").read_text()) == {"gates": 3}
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_the_common_options(name):
-    options = importlib.import_module(COMMANDS[name]).parser().format_help()
-    assert "--quiet" in options and "--json FILE" in options
 
 
 @dataclass

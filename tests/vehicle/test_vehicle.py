@@ -41,11 +41,6 @@ def test_dcl_hovers_where_the_real_simulator_does():
     assert load_vehicle("dcl").throttle.throttle(9.80665) == pytest.approx(0.266, abs=0.001)
 
 
-def test_an_unknown_vehicle_lists_the_known():
-    with pytest.raises(UserError, match=r"no vehicle 'dlc'; known: archer, cpc, dcl, kolibri, swift"):
-        load_vehicle("dlc")
-
-
 def test_every_parameter_changes_the_hash_and_a_default_that_is_stated_does_not(tmp_path, dcl):
     assert replace(dcl, source="another").hash == dcl.hash
     for changed in ({"command_delay_s": 0.03}, {"imu": replace(dcl.imu, accel_delay_s=0.01)}, {"mixer": None}):
