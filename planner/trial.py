@@ -21,9 +21,7 @@ class Trial:
 
     gates: int  # passed
     gates_total: int
-    margin_m: (
-        float | None
-    )  # m, least distance of the vehicle's centre from an edge; None before the first gate, or for balls
+    margin_m: float | None  # of the centre from an edge, at the least; None before the first gate, or for balls
     needed_m: float  # m, least such distance that is enough
     cause: str  # why it did not finish; empty if it did
     reserve: float  # of the plan
