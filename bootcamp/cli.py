@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import sys
 import time
 from dataclasses import asdict, replace
@@ -24,6 +25,7 @@ from gate_racer.common.errors import UserError, say
 from gate_racer.common.files import require_output, write_file
 from gate_racer.vehicle.camera import Camera
 
+GATES = 6  # of a generated course
 EXIT = {ProgramEnd.ABORTED: 130}
 
 
@@ -72,8 +74,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--logs", type=Path, default=Path("logs"), help="folder for logs and films (default: logs)")
     add("--replay", type=Path, metavar="LOG", help="repeat the flight of a log and compare it bit by bit")
-    add("--generate", metavar="seed=N", help="write a random track of gates and exit")
-    add("--gates", type=int, default=6, help="number of gates of the generated track (default: 6)")
+    add("--generate", metavar="seed=N[,gates=N]", help=f"write a random track (default: {GATES} gates) and exit")
     add_common(arguments, "the result")
     return arguments
 
@@ -282,13 +283,14 @@ def _race(scenario: Scenario, folder: Path) -> int:
 
 def _generate(arguments: argparse.Namespace) -> int:
     text: str = arguments.generate
-    name, equals, digits = text.partition("=")
-    if name != "seed" or not equals or not (digits.isascii() and digits.isdigit()):
-        raise UserError(f"--generate {text}: expected seed=N, e.g. seed=7")
-    track = generate_track(int(digits), arguments.gates)
+    form = re.fullmatch(r"seed=([0-9]+)(?:,gates=([0-9]+))?", text)
+    if form is None:
+        raise UserError(f"--generate {text}: expected seed=N or seed=N,gates=N, e.g. seed=7")
+    seed, count = int(form[1]), int(form[2] or GATES)
+    track = generate_track(seed, count)
     path = write_track(track, arguments.logs)
-    print(f"seed {int(digits)}: {len(track.gates)} gates, {path}")
-    write_json(arguments.json, {"seed": int(digits), "gates": len(track.gates), "track": path})
+    print(f"seed {seed}: {len(track.gates)} gates, {path}")
+    write_json(arguments.json, {"seed": seed, "gates": len(track.gates), "track": path})
     return 0
 
 

@@ -29,6 +29,7 @@ from gate_racer.pilot.live import as_ctrl_c
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 ARM_LIMIT_S = 3.0  # s, longest wait for arming (chosen)
+WAIT_S = 20.0  # s, longest wait for the first message (chosen)
 LONGEST_S = 45.0  # s, longest probe flight (chosen)
 STOPS = 5  # repetitions of the stop command, as UDP may lose datagrams
 STOP_S = 0.1  # s between them
@@ -123,9 +124,6 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--seconds", type=float, default=5.0, help="duration of the measurement at rest, s (default: 5)"
     )
-    arguments.add_argument(
-        "--wait", type=float, default=20.0, help="time to wait for the first message, s (default: 20)"
-    )
     add_link_arguments(arguments)
     arguments.add_argument(
         "--lockstep",
@@ -160,7 +158,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.lockstep
         else UdpRawLink(*ends, *peer_and_key) as link
     ):
-        received = listen(link, arguments.seconds, arguments.wait, not arguments.no_fly)
+        received = listen(link, arguments.seconds, WAIT_S, not arguments.no_fly)
         profile = best(received, known)
         checks, found = probe(received, profile)
         if found.race is not None:

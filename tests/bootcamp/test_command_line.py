@@ -29,8 +29,8 @@ WRONG = [
     (["--grade", WAYPOINT, "--seeds", "0"], "--seeds 0: must be at least 1"),
     (["--grade", "nowhere.py"], "nowhere.py: no such program"),
     (["--replay", "nowhere.log"], "nowhere.log: cannot be read"),
-    (["--generate", "7"], "--generate 7: expected seed=N, e.g. seed=7"),
-    (["--generate", "seed=7", "--gates", "0"], "at least one gate"),
+    (["--generate", "7"], "--generate 7: expected seed=N or seed=N,gates=N, e.g. seed=7"),
+    (["--generate", "seed=7,gates=0"], "at least one gate"),
 ]
 
 
