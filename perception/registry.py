@@ -1,11 +1,17 @@
-"""Registry of the detectors by name."""
+"""Registry of the detectors by name, which is read by command lines and loads a detector when it is opened."""
 
 from collections.abc import Callable
 
+from gate_racer.common.compiled import warm_up
 from gate_racer.common.errors import UserError
-from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.detection import Detector
 from gate_racer.vehicle.camera import Camera
+
+
+def _classical(camera: Camera) -> Detector:
+    from gate_racer.perception.classical.detector import ColourDetector
+
+    return ColourDetector(camera)
 
 
 def _learned(camera: Camera) -> Detector:
@@ -17,7 +23,7 @@ def _learned(camera: Camera) -> Detector:
 
 
 CLASSICAL = "classical"
-DETECTORS: dict[str, Callable[[Camera], Detector]] = {CLASSICAL: ColourDetector, "learned": _learned}
+DETECTORS: dict[str, Callable[[Camera], Detector]] = {CLASSICAL: _classical, "learned": _learned}
 
 
 def open_detector(name: str, camera: Camera) -> Detector:
@@ -35,4 +41,6 @@ def open_detector(name: str, camera: Camera) -> Detector:
     """
     if name not in DETECTORS:
         raise UserError(f"no detector {name!r}; known: {', '.join(DETECTORS)}")
-    return DETECTORS[name](camera)
+    detector = DETECTORS[name](camera)
+    warm_up()
+    return detector

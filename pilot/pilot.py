@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from gate_racer.common.compiled import warm_up
 from gate_racer.estimation.estimator import AHEAD_S, Estimator, State
 from gate_racer.estimation.localisation import FROM_PAD
 from gate_racer.link.messages import (
@@ -65,7 +66,7 @@ class Pilot(Generic[E]):
         landing: Landing | None = None,
         shadow: bool = False,
     ):
-        """Create a pilot on the pad.
+        """Create a pilot on the pad, with all that it calls compiled.
 
         Args:
             vehicle: with the map from thrust to throttle, and what its vibration does to the accelerometer.
@@ -74,6 +75,7 @@ class Pilot(Generic[E]):
             shadow: a person flies; this pilot's commands are not sent.
             landing: flown after the end of the flight while this pilot is in control; None: the motors stop in the air.
         """
+        warm_up()
         self.handshake, self.estimator, self.guidance = handshake, estimator, guidance
         self.pose, self._by_rates, self._shadow = pose, by_rates, shadow
         self._profile, self._vehicle, self._landing = profile, vehicle, landing

@@ -2,16 +2,20 @@
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from gate_racer.common.command import perform
-from gate_racer.planner.plan import Plan
 from gate_racer.race import arguments as pilots
-from gate_racer.race import cli
-from gate_racer.tracks.track import Track
-from gate_racer.vehicle.vehicle import Vehicle
+
+if TYPE_CHECKING:
+    from gate_racer.planner.plan import Plan
+    from gate_racer.tracks.track import Track
+    from gate_racer.vehicle.vehicle import Vehicle
 
 
-def improved(track: Track, vehicle: Vehicle, plan: Plan, arguments: argparse.Namespace) -> tuple[Track, Vehicle, Plan]:
+def improved(
+    track: "Track", vehicle: "Vehicle", plan: "Plan", arguments: argparse.Namespace
+) -> tuple["Track", "Vehicle", "Plan"]:
     """Return track, vehicle and plan improved from the last runs' logs."""
     from gate_racer.field.improve import improve, summary  # slow to load
 
@@ -33,6 +37,8 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fly as the command line requests, with improvements if requested, and return the exit code."""
+    from gate_racer.race import cli  # slow to load
+
     return cli.run(arguments, improved if arguments.improve else None)
 
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-import gate_racer.race.cli  # noqa: F401  perception and estimation compile at import
+import gate_racer.race.session  # noqa: F401  with perception and estimation
+from gate_racer.common.compiled import warm_up
 from gate_racer.link.profile import load_profile
 from gate_racer.sim.physics.batch import Batch
 from gate_racer.sim.physics.contact import Colliders
@@ -17,7 +18,8 @@ VEHICLES = ("dcl", "swift")  # one of each model
 
 
 def main() -> None:
-    """Run one step of each plant, which compiles its functions."""
+    """Compile what has a signature, and run one step of each plant, which compiles its functions."""
+    warm_up()
     track = load_track(TRACK)
     for name in VEHICLES:
         vehicle = load_vehicle(name)

@@ -15,11 +15,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gate_racer.link.record import RecordFile, encoded, record, vector
-from gate_racer.pilot.records.view import LiveView
 from gate_racer.vehicle.rotation import Array
+
+if TYPE_CHECKING:
+    from gate_racer.pilot.records.view import LiveView
 
 DRAIN_S = 0.05  # s between writes: in portions, so that the thread rarely holds the interpreter
 IMAGE_BYTES = 8 << 20  # bytes of queued images: some 5 s at 30 Hz
@@ -280,7 +282,7 @@ class FlightLog:
     def __init__(
         self,
         path: Path,
-        view: LiveView | None = None,
+        view: "LiveView | None" = None,
         limit_mb: float = LIMIT_MB,
         patient: bool = True,
         tell: Callable[[str], None] = lambda line: None,

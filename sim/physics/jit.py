@@ -4,27 +4,21 @@ Machine code is cached outside the source tree under a hash of all its sources: 
 own file only, and would keep stale code of functions inlined from other files.
 """
 
+import functools
 import hashlib
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
-from numba.extending import register_jitable
 
 from gate_racer.common.cache import cache_folder
 from gate_racer.common.compiled import compiled
+from gate_racer.common.compiled import inlined as inlined
 from gate_racer.common.files import FileError
 from gate_racer.vehicle import dynamics, rotation
 from gate_racer.vehicle.rotation import Array
-
-_SOURCES = [Path(dynamics.__file__), Path(rotation.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
-_KEY = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES) + numba.__version__.encode()).hexdigest()[:16]
-try:
-    _FOLDER = str(cache_folder() / f"numba-{_KEY}")
-except FileError:
-    _FOLDER = ""  # Numba's own choice, or no cache
 
 for _function in (
     rotation.product,
@@ -37,28 +31,24 @@ for _function in (
     dynamics.rates,
     dynamics.rotors,
 ):
-    register_jitable(forceinline=True)(_function)
+    inlined(_function)
 
 T = TypeVar("T", bound=tuple)
-_compile = compiled(nogil=True, error_model="numpy")  # release the GIL; division by zero gives inf
 
 
-def njit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function at its first call, and cache the machine code for the next process.
-
-    The cache folder is set for this function alone, so that other packages keep theirs whatever the order of imports.
-    """
-    config: Any = numba.config
-    before, config.CACHE_DIR = config.CACHE_DIR, _FOLDER
+@functools.cache
+def _folder() -> str:
+    """Return the folder of the machine code; empty where none can be used: Numba's own choice, or no cache."""
+    sources = [Path(dynamics.__file__), Path(rotation.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
+    key = hashlib.sha256(b"".join(path.read_bytes() for path in sources) + version("numba").encode()).hexdigest()[:16]
     try:
-        return _compile(function)
-    finally:
-        config.CACHE_DIR = before
+        return str(cache_folder() / f"numba-{key}")
+    except FileError:
+        return ""
 
 
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Inline a function into its compiled callers, so that wide tuples stay in registers; from Python it runs uncompiled."""
-    return register_jitable(forceinline=True)(function)
+# Release the GIL; division by zero gives inf.
+njit: Callable[[Callable[..., Any]], Callable[..., Any]] = compiled(folder=_folder, nogil=True, error_model="numpy")
 
 
 def record(parameters: T) -> T:

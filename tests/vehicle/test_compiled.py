@@ -1,4 +1,4 @@
-"""Compiled functions work without a folder for their machine code."""
+"""Functions are compiled when they are needed, before a race at the latest, and also without a folder for their machine code."""
 
 import os
 import subprocess
@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from gate_racer.commands import COMMANDS
+from tests.conftest import ROOT
 
 UNWRITABLE = "/proc/none"  # also for root
 SMALL = "def f(x):\n    return 2 * x\n"  # from no file, so that Numba has no folder for it
@@ -17,11 +20,84 @@ CASES = {
 }
 
 
+def run(code: str, *words: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a folder that nobody can write to")
 @pytest.mark.parametrize("case", CASES)
-def test_without_cache(case):
+def test_without_cache_it_is_compiled_each_time_and_said(case):
     found, compiler = CASES[case].split("; ")
     code = f"{found}\n{SMALL}print({compiler}(f)(1.5))"
-    environment = os.environ | {"XDG_CACHE_HOME": UNWRITABLE, "HOME": UNWRITABLE}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "3.0\n", "")
+    done = run(code, XDG_CACHE_HOME=UNWRITABLE, HOME=UNWRITABLE)
+    assert (done.returncode, done.stdout) == (0, "3.0\n"), done.stderr
+    assert done.stderr == "compiling __main__ (no cache can be written)\n"
+
+
+CALLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+from doubled import double
+print(double(1.5))
+"""
+DOUBLED = """
+from gate_racer.common.compiled import compiled, inlined
+
+@inlined
+def two(x):
+    return x + x
+
+@compiled()
+def twice(x):
+    return two(x)
+
+@compiled("f8(f8)")
+def double(x):
+    return twice(x)
+"""
+
+
+def test_with_a_cache_it_is_compiled_once_and_said(tmp_path):
+    (tmp_path / "doubled.py").write_text(DOUBLED)
+    told = [run(CALLED.format(folder=str(tmp_path))) for _ in range(2)]
+    assert [one.stdout for one in told] == ["3.0\n"] * 2
+    assert [one.stderr for one in told] == ["compiling doubled (once)\n", ""]
+
+
+STARTS = {
+    "import gate_racer": "import gate_racer",
+    "gate-racer doctor": "import sys; sys.argv[:] = ['gate-racer', 'doctor']; from gate_racer.about import main as m; m()",
+    "gate-racer list": "import sys; sys.argv[:] = ['gate-racer', 'list']; from gate_racer.about import main as m; m()",
+} | {
+    f"{name} --help": f"import sys; sys.argv[:] = [{name!r}, '--help']; from {module} import main; main()"
+    for name, module in {"gate-racer": "gate_racer.about", **COMMANDS}.items()
+}
+LOADED = "import atexit, sys; atexit.register(lambda: print('loaded', *({} & set(sys.modules)), file=sys.stderr))\n"
+HEAVY = {"numba", "scipy", "matplotlib", "plotly"}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_start_loads_nothing_that_compiles_or_draws(start):
+    done = run(LOADED.format(HEAVY) + STARTS[start])
+    assert done.returncode in (0, 1) and done.stderr == "loaded\n"
+
+
+@pytest.mark.parametrize(("estimator", "camera"), [("eskf", "rendered"), ("drift-swift", "projected")])
+def test_nothing_is_compiled_after_go(sprint, estimator, camera):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.race_compiled", sprint, estimator, camera],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    status, at_go, grown = done.stdout.split(maxsplit=2)
+    assert status == "finished" and int(at_go) > 10 and grown == "{}\n", done.stderr
