@@ -29,7 +29,7 @@ test: setup
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 soak: setup
-	$(BIN)/pytest -m soak -v -s tests/soak tests/pilot tests/peer tests/bootcamp
+	$(BIN)/pytest -m soak -v -s tests/soak tests/pilot tests/peer tests/bootcamp tests/link
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --mutants 870 --seconds 2400 $(FUZZ)
