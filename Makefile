@@ -10,7 +10,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 # Links to all rooms within one package, for tools that resolve names without importing: mypy and editors.
 NAMES = $(VENV)/names/gate_racer
-ROOMS = $(filter-out %/gate_racer %/tests %/tools,$(patsubst %/__init__.py,$(CURDIR)/%,$(wildcard */__init__.py)))
+ROOMS = $(filter-out gate_racer tests tools,$(patsubst %/__init__.py,%,$(wildcard */__init__.py)))
 export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
@@ -62,7 +62,7 @@ $(READY): pyproject.toml Makefile tools/system-packages.sh
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $(VENV)/acados-wheel $(ACADOS_WHEEL)
 	rm -rf $(VENV)/acados-wheel/casadi*
 	rm -rf $(NAMES) && mkdir -p $(NAMES)
-	ln -s $(CURDIR)/gate_racer/* $(ROOMS) $(NAMES)
+	for room in gate_racer/* $(ROOMS); do ln -s "$(CURDIR)/$$room" $(NAMES); done
 	touch $@
 
 clean:

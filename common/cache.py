@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
 from gate_racer.common.files import FileError, read_bytes, read_json
@@ -57,6 +57,7 @@ def entry(name: str, build: Callable[[Path], None]) -> Path:
     """
     root = cache_folder()
     place = root / name
+    _sweep(root)
     for _ in range(3):  # another process may replace it at the same moment
         why = _fault(place)
         if why is None:
@@ -69,10 +70,13 @@ def entry(name: str, build: Callable[[Path], None]) -> Path:
 
 def _install(place: Path, build: Callable[[Path], None]) -> None:
     """Build in a temporary folder and move it into place; an invalid entry there is removed first."""
-    draft = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+    with FileLock(place.parent / LOCK):
+        draft = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+        held = FileLock(draft / LOCK)
+        held.acquire()
     try:
         build(draft)
-        files = sorted(path for path in draft.rglob("*") if path.is_file())
+        files = sorted(path for path in draft.rglob("*") if path.is_file() and path != draft / LOCK)
         for path in (*files, *(folder for folder in draft.rglob("*") if folder.is_dir()), draft):
             path.chmod(path.stat().st_mode & ~OTHERS_WRITE)
         sums = {path.relative_to(draft).as_posix(): _sha256(path) for path in files}
@@ -80,6 +84,8 @@ def _install(place: Path, build: Callable[[Path], None]) -> None:
         (draft / MANIFEST).chmod(0o600)
         # Without the lock, another process could install a valid entry between check and move, and lose it.
         with FileLock(place.parent / LOCK), contextlib.suppress(OSError):
+            held.release()
+            (draft / LOCK).unlink(missing_ok=True)
             if _fault(place) is not None:
                 old = Path(tempfile.mkdtemp(prefix=".old-", dir=place.parent))
                 with contextlib.suppress(OSError):
@@ -87,7 +93,15 @@ def _install(place: Path, build: Callable[[Path], None]) -> None:
                 shutil.rmtree(old, ignore_errors=True)
                 draft.rename(place)
     finally:
+        held.release()
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _sweep(root: Path) -> None:
+    """Remove the drafts of builders that were killed: nobody holds them any more."""
+    for draft in root.glob(".*/"):
+        with contextlib.suppress(Timeout, OSError), FileLock(root / LOCK), FileLock(draft / LOCK, timeout=0):
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def _fault(place: Path) -> str | None:

@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 LONGEST = 600  # characters, longest message; the project's longest has 400
 
@@ -28,6 +28,12 @@ def exit_code(main: Callable[[], int | None]) -> int:
     """Run a command line. Returns 0 or its code; 2 with one line on stderr after a `UserError` or for an unusable
     file; 130 after Ctrl-C."""
     _open_standard_streams()
+    out, err = cast(TextIO, _Escaped(sys.stdout)), cast(TextIO, _Escaped(sys.stderr))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        return _coded(main)
+
+
+def _coded(main: Callable[[], int | None]) -> int:
     try:
         return main() or 0
     except UserError as error:
@@ -53,6 +59,30 @@ def say(text: str, stream: TextIO | None = None) -> None:
         print(text, file=stream, flush=True)
     except (OSError, ValueError):
         _drop(stream)
+
+
+CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n\r"}
+
+
+def escaped(text: str, encoding: str | None = None) -> str:
+    """Escape control characters, which may come from files, and what an encoding (by default UTF-8) cannot express."""
+    encoding = encoding or "utf-8"
+    return text.translate(CONTROL).encode(encoding, "backslashreplace").decode(encoding)
+
+
+class _Escaped:
+    """Text stream that writes all text `escaped`."""
+
+    def __init__(self, stream: TextIO):
+        """Wrap a stream."""
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(escaped(text, self._stream.encoding))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _drop(stream: TextIO) -> None:

@@ -208,13 +208,15 @@ def require_output(path: Path, *inputs: Path | str | None) -> None:
     """Check, before a command works for it, that an output can be written and is none of the inputs, under any name.
 
     Raises:
-        FileError: it is a folder or an input, or its folder cannot be written or made.
+        FileError: it is a folder, an input or read-only, or its folder cannot be written or made.
     """
     if path.is_dir():
         raise FileError(f"{path}: is a folder, not a file name")
     holder = next(folder for folder in path.absolute().parents if folder.exists())
     if not holder.is_dir():
         raise FileError(f"{path}: cannot be written ({holder} is a file)")
+    if path.exists() and read_only(path.resolve()):
+        raise FileError(f"{path}: cannot be written (is read-only)")
     if not os.access(holder, os.W_OK | os.X_OK):
         raise FileError(f"{path}: cannot be written (no permission in {holder})")
     for other in inputs if path.exists() else ():
@@ -223,6 +225,12 @@ def require_output(path: Path, *inputs: Path | str | None) -> None:
                 raise FileError(
                     f"{path}: is an input of this command ({other}) and would be overwritten; choose another name"
                 )
+
+
+def read_only(path: Path) -> bool:
+    """Check whether a file denies writing to everybody, which root respects here as well, or to this user."""
+    denied = not path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+    return denied or not os.access(path, os.W_OK)
 
 
 def write_file(path: Path, data: str | bytes) -> None:
@@ -263,7 +271,7 @@ def drafted(path: Path) -> Iterator[Path]:
         OSError: it cannot be created or moved, or the file is read-only.
     """
     path = path.resolve() if path.is_symlink() else path
-    if path.exists() and not path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+    if path.exists() and read_only(path):
         raise PermissionError(errno.EACCES, "is read-only", str(path))
     if path.exists() and not path.is_file() and not path.is_dir():
         with tempfile.TemporaryDirectory() as folder:

@@ -31,12 +31,16 @@ AGAIN_S = 2.0  # s, interval at which an interrupt is repeated (chosen)
 TERMINATE_S = 0.5  # s, wait after SIGTERM before SIGKILL (chosen); a stopped process does not receive SIGTERM
 
 
-def command_line(module: str, *arguments: str) -> list[str]:
+def command_line(module: str, *arguments: str, tied: bool = False) -> list[str]:
     """Return the command line of a process that runs `main` of a module with the search path of this process.
 
     `python -m` would search the working directory first, which may contain another `gate_racer` or a `random.py`.
+
+    Args:
+        tied: the process ends with its standard input, a pipe that the starting process holds open as long as it lives.
     """
-    code = f"import sys; sys.path[:] = {sys.path}; from {module} import main; main()"
+    tie = f"from {__name__} import end_with_input; end_with_input(); " if tied else ""
+    code = f"import sys; sys.path[:] = {sys.path}; {tie}from {module} import main; main()"
     return [sys.executable, "-P", "-c", code, *arguments]
 
 
@@ -112,6 +116,17 @@ def end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_leave_after, args=(parent,), name="end with parent", daemon=True).start()
+
+
+def end_with_input() -> None:
+    """End this process as soon as its standard input ends, since a killed parent cannot notify it."""
+    threading.Thread(target=_leave_at_end, name="end with input", daemon=True).start()
+
+
+def _leave_at_end() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(1)
 
 
 def leave(code: int) -> NoReturn:

@@ -40,7 +40,9 @@ class EmbeddedSimulator:
         self._folder = TemporaryDirectory()
         self._report, true_world = (Path(self._folder.name) / name for name in ("report.json", "world.yaml"))
         world.save(true_world)
-        self._command = command_line("gate_racer.race.race_sim", "--track", world.published.file, "--vehicle", vehicle)
+        self._command = command_line(
+            "gate_racer.race.race_sim", "--track", world.published.file, "--vehicle", vehicle, tied=True
+        )
         self._command += ["--profile", profile, "--world", str(true_world)]
         self._command += [
             "--look",
@@ -59,7 +61,12 @@ class EmbeddedSimulator:
 
     def __enter__(self) -> "EmbeddedSimulator":
         self._process = subprocess.Popen(
-            self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+            self._command,
+            stdin=subprocess.PIPE,  # whose end, at the latest that of this process, ends the simulator
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         return self
 
@@ -91,6 +98,8 @@ class EmbeddedSimulator:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         if self._process.stderr is not None and not self._process.stderr.closed:
             self.trouble = self._process.stderr.read().strip()
             self._process.stderr.close()

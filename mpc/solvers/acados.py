@@ -17,6 +17,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -48,8 +49,8 @@ class AcadosMissingError(UserError):
     """No usable acados on this machine."""
 
 
-def import_template() -> ModuleType:
-    """Find acados and import its template module.
+def import_template(wheel: Path = WHEEL) -> ModuleType:
+    """Find acados, if not the user's own then in the folder of a wheel, and import its template module.
 
     Raises:
         AcadosMissingError: none is installed, it is 0.6 or later, or Python runs without asserts (-O).
@@ -65,15 +66,15 @@ def import_template() -> ModuleType:
         if importlib.util.find_spec("acados_template.acados_code_gen_options"):
             raise AcadosMissingError("acados 0.6 has another interface; unset ACADOS_SOURCE_DIR to use the wheel")
         return template
-    package, install = WHEEL / "acados", WHEEL / "acados" / "install"
+    package, install = wheel / "acados", wheel / "acados" / "install"
     if not install.is_dir():
-        raise AcadosMissingError(f"acados is missing in {WHEEL}; `gate-racer doctor` tells how to install it")
+        raise AcadosMissingError(f"acados is missing in {wheel}; `gate-racer doctor` tells how to install it")
     _require_runs(install / "lib")
     os.environ["ACADOS_SOURCE_DIR"] = str(install)
     os.environ["ACADOS_PYTHON_INTERFACE_PATH"] = str(package / "acados_template")
     os.environ["TERA_PATH"] = str(install / "bin" / "t_renderer")
-    if str(WHEEL) not in sys.path:
-        sys.path.append(str(WHEEL))
+    if str(wheel) not in sys.path:
+        sys.path.append(str(wheel))
     try:
         for library in LIBRARIES:
             # The generated solver refers to these by name only, so they must be loaded before it.
@@ -82,7 +83,7 @@ def import_template() -> ModuleType:
             warnings.simplefilter("ignore")  # invalid escape sequences in the wheel's sources
             return importlib.import_module("acados.acados_template")
     except (OSError, StopIteration, ImportError) as error:
-        raise AcadosMissingError(f"acados in {WHEEL} cannot be loaded ({error}); install it again") from None
+        raise AcadosMissingError(f"acados in {wheel} cannot be loaded ({error}); install it again") from None
 
 
 def _require_runs(folder: Path) -> None:
@@ -268,18 +269,31 @@ def _build(problem: Problem, draft: Path, folder: Path) -> None:
         raise AcadosMissingError(f"acados: {last.removeprefix('error: ')}")
 
 
+def _plain(path: Path, link: Path) -> Path:
+    """Return a path that acados can hand to shells and makefiles as it does, without quotes: a link to it if need be."""
+    if not re.search(r"[^\w/.,+-]", str(path)):
+        return path
+    link.symlink_to(path, target_is_directory=True)
+    return link
+
+
 def _generate(settings: Settings, draft: Path, folder: Path) -> None:
     """Generate and compile in the folder `draft`, which is moved to `folder` afterwards."""
-    template, problem = import_template(), Problem(settings)
+    problem = Problem(settings)
     _write_tick(problem, draft / "c")
-    with contextlib.redirect_stdout(io.StringIO()):
-        ocp = _formulate(template, problem, draft)
-        template.AcadosOcpSolver.generate(ocp, json_file=str(draft / JSON))
-        template.AcadosOcpSolver.build(str(draft / "c"), verbose=False)
+    with contextlib.redirect_stdout(io.StringIO()), tempfile.TemporaryDirectory() as links:
+        wheel, place = _plain(WHEEL, Path(links) / "wheel"), _plain(draft, Path(links) / "draft")
+        sys.path[:] = [path for path in sys.path if path != str(WHEEL)]  # of the process that started this one
+        template = import_template(wheel)
+        ocp = _formulate(template, problem, place)
+        template.AcadosOcpSolver.generate(ocp, json_file=str(place / JSON))
+        template.AcadosOcpSolver.build(str(place / "c"), verbose=False)
     if not any((draft / "c").glob(f"*acados_ocp_solver_{problem.name}.*")):
         raise AcadosMissingError("the generated solver did not compile; a C compiler and make are needed")
     about = json.loads((draft / JSON).read_text(encoding="utf-8"))
     about["code_export_directory"] = str(folder / "c")
+    for name in ("acados_include_path", "acados_lib_path"):
+        about[name] = about[name].replace(str(wheel), str(WHEEL))
     (draft / JSON).write_text(json.dumps(about), encoding="utf-8")
 
 

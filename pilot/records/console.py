@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import deque
 
+from gate_racer.common.errors import escaped
 from gate_racer.pilot.flight import Phase
 from gate_racer.pilot.pilot import AnyPilot
 
@@ -21,13 +22,13 @@ CLEAR = "\r\x1b[K"
 
 def warn(sentence: str) -> None:
     """Write a line to stderr, if there is one; may block, so not for use in flight."""
-    _write(f"warning: {sentence}\n")
+    _write(f"warning: {escaped(sentence)}\n")
 
 
 def _write(text: str) -> None:
     """Write without Python's buffer, whose lock would outlive a thread that hangs."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or never open
-        os.write(sys.stderr.fileno(), text.encode(errors="replace"))
+        os.write(sys.stderr.fileno(), text.encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
 
 
 class Console:
@@ -62,11 +63,11 @@ class Console:
             self._news.wait()
             self._news.clear()
             while self._lines:
-                _write(f"{CLEAR if self._shown else ''}{self._lines.popleft()}\n")
+                _write(f"{CLEAR if self._shown else ''}{escaped(self._lines.popleft())}\n")
                 self._shown = False
             status, self._status = self._status, None
             if status is not None:
-                _write(f"{CLEAR}{status}")
+                _write(f"{CLEAR}{escaped(status)}")
                 self._shown = True
         if self._shown:
             _write("\n")

@@ -263,7 +263,7 @@ class CampaignProgress:
         line += f", {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
         live = sys.stderr.isatty()
         end = "\n" if not live or self._done == self._total else ""
-        print(f"\r\x1b[K{line}" if live else line, end=end, file=sys.stderr, flush=True)
+        print(f"\r{line:<79}" if live else line, end=end, file=sys.stderr, flush=True)
 
 
 ROOT = Path(__file__).resolve().parents[2]  # of a checkout

@@ -144,7 +144,7 @@ def write(store: Store, json_file: Path | None) -> None:
     for path in (folder / "tables.json", json_file):
         write_json(path, as_json(about, found, cost))
     write_report(folder, about, rows, found)
-    print(text)
+    print(text.replace("±", "+-"))
     remark(f"written: {folder}/tables.md, tables.json, report.html")
 
 

@@ -20,8 +20,10 @@ import contextlib
 import hashlib
 import math
 import os
+import platform
 import re
 import select
+import shutil
 import socket
 import struct
 import subprocess
@@ -32,7 +34,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gate_racer.common.cache import cache_folder
+from gate_racer.common.cache import entry
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Attitude, AttitudeTarget, Imu
 from gate_racer.link.msp.codec import Direction, Frame, Parser, pack
@@ -49,6 +51,7 @@ from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Rotors, Vehicle
 
+CLOCK = "sitl_clock.so"
 UARTS = 2  # that speak MSP: the companion's, and the transmitter's
 RATE_KINDS = {"betaflight": "BETAFLIGHT", "actual": "ACTUAL", "quick": "QUICK"}
 # The aircraft's are not published. With the thrust's lag of `archer`, a step of 3 rad/s of the stick is followed to 63 % within
@@ -222,7 +225,10 @@ class Sitl:
 
     def _start(self, clocked: bool = False) -> None:
         clock = self._its_clock.fileno()
-        env = {"LD_PRELOAD": str(clock_library()), "SITL_CLOCK_FD": str(clock)} if clocked else {}
+        env = {}
+        if clocked:
+            shutil.copy(clock_library(), self._folder)  # in LD_PRELOAD, a blank in the cache's path would end a name
+            env = {"LD_PRELOAD": f"./{CLOCK}", "SITL_CLOCK_FD": str(clock)}
         with (self._folder / LOG).open("ab") as log:
             try:
                 self._process = subprocess.Popen(
@@ -311,15 +317,17 @@ def firmware(binary: Path, profile: BetaflightProfile, vehicle: Vehicle) -> Iter
 def clock_library() -> Path:
     """Return the path of `sitl_clock.c` compiled as a library, from the cache if present. Raises UserError without a compiler."""
     source = Path(__file__).with_name("sitl_clock.c")
-    library = cache_folder() / f"sitl-clock-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}.so"
-    if not library.exists():
-        made = library.with_suffix(f".{os.getpid()}")
+    key = hashlib.sha256(source.read_bytes() + platform.machine().encode()).hexdigest()[:16]
+
+    def build(draft: Path) -> None:
+        command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(draft / CLOCK), str(source)]
         try:
-            subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", made, source], check=True, capture_output=True)
+            subprocess.run(command, check=True, capture_output=True, text=True)
         except (OSError, subprocess.CalledProcessError) as error:
-            raise UserError(f"--sitl: {source.name} cannot be compiled by `cc`: {error}") from None
-        made.replace(library)
-    return library
+            why = getattr(error, "stderr", None) or error
+            raise UserError(f"--sitl: {source.name} cannot be compiled by `cc`: {why}") from None
+
+    return entry(f"sitl-clock-{key}", build) / CLOCK
 
 
 class SitlMotors:

@@ -1,8 +1,11 @@
 """Compiled code counts only whole, unchanged and of the user's own; two builders at once leave one whole entry."""
 
+import ctypes
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import casadi as ca
@@ -11,6 +14,7 @@ import pytest
 from gate_racer.common.cache import LOCK, MANIFEST, cache_folder, entry
 from gate_racer.common.errors import UserError
 from gate_racer.planner.nlp import LIBRARY, compiled
+from gate_racer.sim.betaflight.sitl import clock_library
 
 TEXT = "whole"
 
@@ -62,7 +66,7 @@ def test_a_cache_of_another_user_is_refused(folder, monkeypatch):
 def test_a_build_that_fails_leaves_nothing(folder):
     with pytest.raises(ZeroDivisionError):
         entry("one", lambda draft: 1 // 0)
-    assert list(folder.iterdir()) == []
+    assert kept(folder) == []
 
 
 def kept(folder: Path) -> list[str]:
@@ -100,3 +104,39 @@ def test_a_truncated_library_of_the_planner_is_compiled_again(folder, capsys):
     assert float(compiled(ca.Function("square", [x], [x * x]))[0](4.0)) == 16.0
     assert f"{LIBRARY} is damaged; rebuilt" in capsys.readouterr().err
     assert set(json.loads((place / MANIFEST).read_text())) == {LIBRARY}
+
+
+BUILDER = """
+import os, sys
+from gate_racer.common.cache import entry
+entry("one", lambda draft: (print("begun", flush=True), sys.stdin.read()))
+"""
+
+
+def test_the_draft_of_a_killed_builder_is_swept_and_that_of_a_living_one_kept(folder):
+    crew = [
+        subprocess.Popen([sys.executable, "-c", BUILDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in "12"
+    ]
+    try:
+        assert [one.stdout.readline() for one in crew] == [b"begun\n"] * 2
+        assert len(kept(folder)) == 2
+        crew[0].kill()
+        crew[0].wait()
+        entry("two", build)
+        assert len(kept(folder)) == 2 and "two" in kept(folder)
+    finally:
+        for one in crew:
+            one.kill()
+            one.communicate()
+    entry("two", build)
+    assert kept(folder) == ["two"]
+
+
+def test_the_clock_of_the_firmware_is_checked_as_other_libraries(folder, monkeypatch, capsys):
+    library = clock_library()
+    library.write_bytes(library.read_bytes()[:100])
+    assert ctypes.CDLL(str(clock_library())) and f"{library.name} is damaged; rebuilt" in capsys.readouterr().err
+    library.unlink()
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UserError, match=r"--sitl: sitl_clock.c cannot be compiled by `cc`"):
+        clock_library()

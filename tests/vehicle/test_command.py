@@ -93,3 +93,35 @@ def test_a_result_is_json_that_any_reader_takes(tmp_path):
     read = json.loads((tmp_path / "result.json").read_text(), parse_constant=refuse)
     expected = {"gate": 2, "margins_m": [0.5, None], "p_w": [1.0, None]}
     assert read == {"log": str(tmp_path), "passages": [expected], "seen": [4]}
+
+
+NAMED = """
+import sys
+from gate_racer.common.command import add_common, perform, remark
+import argparse
+
+def run(arguments):
+    print("gate \\x1b[31mred\\x07 \\xe9 \\u2713")
+    remark("of \\x1b]0;a title\\x9c")
+    return 0
+
+def main():
+    parser = argparse.ArgumentParser(prog="toy")
+    add_common(parser, "the result")
+    sys.exit(perform(parser, run))
+
+main()
+"""
+
+
+@pytest.mark.parametrize(("encoding", "letters"), [("utf-8", "\xe9 \u2713"), ("ascii", r"\xe9 \u2713")])
+def test_names_from_files_steer_no_terminal_and_are_printed_in_any_encoding(encoding, letters):
+    env = os.environ | {"PYTHONIOENCODING": encoding, "LANG": "C", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", NAMED], env=env, capture_output=True, encoding="utf-8")
+    assert done.stdout == rf"gate \x1b[31mred\x07 {letters}" + "\n"
+    assert done.stderr == r"of \x1b]0;a title\x9c" + "\n" and done.returncode == 0
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_page_is_ascii(name):
+    assert importlib.import_module(COMMANDS[name]).parser().format_help().isascii()

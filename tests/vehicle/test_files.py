@@ -141,6 +141,11 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(tmp_path, m
         with pytest.raises(FileError, match=r"cannot be written \(.*file is a file\)"):
             require_output(path)
     require_output(tmp_path / "new/deeper/out")
+    (tmp_path / "file").chmod(0o444)
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for path in (tmp_path / "file", tmp_path / "link"):
+        with pytest.raises(FileError, match=r"cannot be written \(is read-only\)"):
+            require_output(path)
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(FileError, match=r"out: cannot be written \(no permission in "):
         require_output(tmp_path / "new/out")
