@@ -1,5 +1,6 @@
 """Common behaviour of all commands: the use of stdout and stderr, `--quiet` and `--json`."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from gate_racer.commands import COMMANDS
 from gate_racer.common.command import write_json
 from tests.conftest import ROOT
 
