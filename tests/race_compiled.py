@@ -10,7 +10,7 @@ from gate_racer.mpc.controller import make_controller
 from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import read_plan
-from gate_racer.race.lockstep import fly_lockstep
+from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
@@ -43,7 +43,7 @@ def main(folder: Path, estimator: str, camera: str) -> None:
         if pilot.go_t is not None and not at_go:
             at_go.update(code())
 
-    _, verdict = fly_lockstep(pilot, world, profile, eye, 0, 1, Recorder(NoLog()), status)
+    _, verdict = fly_lockstep(Entry(pilot, eye, Recorder(NoLog()), status), world, profile, 0)
     grown = {name: count for name, count in code().items() if at_go.get(name) != count}
     print(verdict.status, len(at_go), grown)
 

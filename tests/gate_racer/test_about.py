@@ -49,7 +49,7 @@ def test_every_command_stands_by_its_own_name_and_behind_it(tmp_path, name):
 def test_every_help_page_is_plain_text(name):
     """argparse formats a help text with `%`: a bare percent sign in one prints the option's internals."""
     page = import_module(COMMANDS[name]).parser().format_help()
-    assert f"usage: {name}" in page and "option_strings" not in page
+    assert f"usage: {name}" in page and "option_strings" not in page and page.isascii()
     assert "--quiet" in page and "--json FILE" in page, "which all have"
 
 

@@ -1,6 +1,5 @@
 """Common behaviour of all commands: the use of stdout and stderr, `--quiet` and `--json`."""
 
-import importlib
 import json
 import os
 import subprocess
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from gate_racer.commands import COMMANDS
 from gate_racer.common.command import write_json
 from tests.conftest import ROOT
 
@@ -122,8 +120,3 @@ def test_names_from_files_steer_no_terminal_and_are_printed_in_any_encoding(enco
     done = subprocess.run([sys.executable, "-c", NAMED], env=env, capture_output=True, encoding="utf-8")
     assert done.stdout == rf"gate \x1b[31mred\x07 {letters}" + "\n"
     assert done.stderr == r"of \x1b]0;a title\x9c" + "\n" and done.returncode == 0
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_help_page_is_ascii(name):
-    assert importlib.import_module(COMMANDS[name]).parser().format_help().isascii()
