@@ -68,6 +68,22 @@ def test_a_told_position_is_used_and_nonsense_is_not(name, vq1, dcl):
     assert flight.estimator.health.samples_refused == 2
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_gate_out_of_sight_is_no_less_certain_while_positions_are_told(seen, vq1, dcl):
+    """The place of a gate relative to the vehicle stays as sure as it was; by the IMU alone it would be 2 % less sure."""
+    flight = Flight(vq1, dcl)
+    flight.a_b = np.array([2.0, 0.0, 0.0])
+    variances = []
+    for k in range(300):
+        flight.tick()
+        flight.estimator.position(flight.t, flight.p, flight.v)
+        if seen and k < 60 and k % 4 == 0:
+            flight.look()
+        places = (flight.estimator.gate_covariance(gate, vq1.gates[gate].p_wg) for gate in (0, 1))
+        variances.append([np.linalg.eigvalsh(cov).max() for cov in places])
+    assert np.array(variances[60:]) == pytest.approx(np.array(variances[60:61] * 240), rel=1e-3)
+
+
 def test_a_late_image_counts_at_its_own_time(flight):
     """Images of 50 ms ago, at 4 m/s: 0.2 m if used at arrival."""
     flight.a_b = np.array([4.0, 0.0, 0.0])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -103,6 +104,28 @@ def test_a_replay_repeats_the_flights_own_estimate_and_can_try_another(lockstep,
     assert figures[2]["from_logged_max_m"] < 0.01, (
         "the detections of the flight are in its log, but for their last digits"
     )
+
+
+def test_a_log_without_images_is_replayed_by_the_detections_that_it_holds(lockstep, tmp_path):
+    flight = lockstep["projected"]
+    done = run_here("gate_racer.pilot.replay", flight["log"], "--out", tmp_path / "again")
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads((tmp_path / "again.json").read_text())
+    assert figures["detector"] == "logged" and figures["gates_used"] >= 0.95 * flight["vision"]["sightings"]
+    assert figures["from_logged_rms_m"] < 0.02 and figures["attitude_deg"] < 0.5
+
+
+def test_an_imu_of_50_hz_finishes(sprint, tmp_path):
+    """The rate at which the physical qualifier sends and stamps its samples, with commands at 60 Hz."""
+    text = (ROOT / "link/profiles/spec.yaml").read_text()
+    (tmp_path / "slow.yaml").write_text(re.sub(r"(?m)^(imu_hz|imu_fresh_hz): [\d.]+", r"\1: 50.0", text))
+    done = run_here(
+        "gate_racer.race.cli", sprint / "sprint.csv", "--lockstep", "--camera", "projected",
+        "--profile", tmp_path / "slow.yaml", "--log", tmp_path, "--json", tmp_path / "result.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    outcome = json.loads((tmp_path / "result.json").read_text())
+    assert outcome["race_time_s"] < 1.05 * outcome["planned_time_s"] and outcome["min_margin_m"] > 0.25
 
 
 def test_gyro_alone_finishes_where_no_attitude_is_sent(plan_folder, tmp_path):

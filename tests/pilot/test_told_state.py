@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gate_racer.planner.plan import read_plan
 from tests.processes import run_here
 
 FLIGHTS = [("spec", "mpcc"), ("dcl", "mpcc"), ("dcl", "tracking"), ("px4", "tracking")]
@@ -11,7 +12,7 @@ FLIGHTS = [("spec", "mpcc"), ("dcl", "mpcc"), ("dcl", "tracking"), ("px4", "trac
 
 @pytest.mark.parametrize(("profile", "controller"), FLIGHTS)
 def test_a_told_state_is_never_worse_than_an_estimated_one(profile, controller, sprint, tmp_path):
-    flown = {}
+    flown, first_s = {}, read_plan(sprint / "sprint.csv").gate_times_s[0]
     for name, told in (("camera", []), ("told", ["--pose"])):
         result = tmp_path / f"{name}.json"
         done = run_here(
@@ -21,6 +22,7 @@ def test_a_told_state_is_never_worse_than_an_estimated_one(profile, controller, 
         assert done.returncode == 0, done.stdout + done.stderr
         flown[name] = json.loads(result.read_text())
     told, camera = flown["told"], flown["camera"]
+    assert camera["gate_times_s"][0] < 1.08 * first_s, "no time is lost while the first gate is looked for"
     assert told["race_time_s"] < 1.01 * camera["race_time_s"]
     assert told["estimate_rmse_m"] < min(0.01, camera["estimate_rmse_m"])
     assert told["vision"]["sightings"] > 0.8 * camera["vision"]["sightings"], "images are used as well"
