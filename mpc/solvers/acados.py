@@ -49,8 +49,8 @@ class AcadosMissingError(UserError):
     """No usable acados on this machine."""
 
 
-def import_template(wheel: Path = WHEEL) -> ModuleType:
-    """Find acados, if not the user's own then in the folder of a wheel, and import its template module.
+def import_template(wheel: Path | None = None) -> ModuleType:
+    """Find acados, if not the user's own then in the folder of a wheel (default: WHEEL), and import its template module.
 
     Raises:
         AcadosMissingError: none is installed, it is 0.6 or later, or Python runs without asserts (-O).
@@ -66,6 +66,7 @@ def import_template(wheel: Path = WHEEL) -> ModuleType:
         if importlib.util.find_spec("acados_template.acados_code_gen_options"):
             raise AcadosMissingError("acados 0.6 has another interface; unset ACADOS_SOURCE_DIR to use the wheel")
         return template
+    wheel = wheel or WHEEL
     package, install = wheel / "acados", wheel / "acados" / "install"
     if not install.is_dir():
         raise AcadosMissingError(f"acados is missing in {wheel}; `gate-racer doctor` tells how to install it")
