@@ -21,6 +21,7 @@ from gate_racer.planner.course import Course, along, route
 from gate_racer.planner.mesh import Mesh, intervals
 from gate_racer.planner.models import P, Q, V
 from gate_racer.planner.nlp import ENDLESS, Block, Blocks, Deadline, Nlp, Rows
+from gate_racer.planner.task import Task
 from gate_racer.planner.terms import ClearOfSolids, LegEnds, Nodes, Point, WithinPrisms
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, aligned, conjugate, exp, from_euler, log, matrix, product
@@ -80,7 +81,7 @@ def solve_point_mass(course: Course, deadline: Deadline = ENDLESS) -> PointMass:
         UserError: solids and bounds leave no way to a gate, or the deadline has passed.
     """
     guess, task, nlp = _first_guess(course), course.task, Nlp()
-    c, speed = task.options.reserve * task.vehicle.thrust_max, min(task.model.speed_max, SPEED_BOUND)
+    c, speed = task.options.reserve * task.vehicle.thrust_max, _speed_max(task)
     counts = [one.shape[1] for one in guess.thrust]
     n = sum(counts)
     X, U, T = ca.MX.sym("X", 6, n), ca.MX.sym("U", 3, n), ca.MX.sym("T", len(course.legs))
@@ -120,13 +121,17 @@ def solve_point_mass(course: Course, deadline: Deadline = ENDLESS) -> PointMass:
     return PointMass(durations.ravel(), [x[:3, part] for part in parts], [x[3:, part] for part in parts], forces, True)
 
 
+def _speed_max(task: Task) -> float:
+    return min(task.model.speed_max, SPEED_BOUND)
+
+
 def _first_guess(course: Course) -> PointMass:
     """Return a guess along the shortest free path, leg by leg, at a cruising speed.
 
     Raises:
         UserError: there is no way to a gate.
     """
-    task, space, most = course.task, course.space, min(course.task.model.speed_max, SPEED_BOUND)
+    task, space, most = course.task, course.space, _speed_max(course.task)
     around = [solid.box for solid in space.solids]
     previous = course.legs[-1].target if course.x0 is None else course.x0[P]
     durations, p, v, thrust = [], [], [], []

@@ -47,10 +47,11 @@ def make_plan(
         >>> certificate.ok, min(certificate.gate_margins_m) > 0.15
         (True, True)
     """
-    first, certificate = _planned(Task(track, vehicle, options), progress, warm)
+    task = Task(track, vehicle, options)
+    plan, certificate = _planned(task, progress, warm)
     if fly is None or not certificate.ok:
-        return first, certificate
-    return _flown(first, certificate, Task(track, vehicle, options), progress, fly)
+        return plan, certificate
+    return _flown(plan, certificate, task, progress, fly)
 
 
 def _flown(

@@ -36,20 +36,23 @@ class Trial:
     @property
     def failure(self) -> str:
         """What went wrong, and in which plan."""
-        left = f", least margin {self.margin_m:.2f} m" if self.margin_m is not None else ""
         what = self.cause or f"less than {self.needed_m:.2f} m from an edge"
-        flown = f"flown on the vehicle's own plant {self.gates} of {self.gates_total} gates{left}: {what}"
-        return f"{flown} (reserve {self.reserve:.2g}, at most {self.speed_m_s:.1f} m/s)"
+        return f"flown on the vehicle's own plant {self._passed}: {what} ({self._limits})"
 
     @property
     def sentence(self) -> str:
-        """The trial as a sentence for people."""
-        if not self.ok:
-            return self.failure
+        """The trial of a plan that is good enough, and why it is not the first one."""
+        why = f", because the first plan was {self.because}" if self.because else ""
+        return f"flown on the vehicle's own plant: {self._passed}; {self._limits}{why}"
+
+    @property
+    def _passed(self) -> str:
         margin = f", least margin {self.margin_m:.2f} m" if self.margin_m is not None else ""
-        found = f"flown on the vehicle's own plant: {self.gates} of {self.gates_total} gates{margin}"
-        limits = f"; reserve {self.reserve:.2g}, at most {self.speed_m_s:.1f} m/s"
-        return found + limits + (f", because the first plan was {self.because}" if self.because else "")
+        return f"{self.gates} of {self.gates_total} gates{margin}"
+
+    @property
+    def _limits(self) -> str:
+        return f"reserve {self.reserve:.2g}, at most {self.speed_m_s:.1f} m/s"
 
 
 # Flies a plan of a task; None if the plant is the plan's model, or the flight does not begin at rest on the pad.
@@ -63,4 +66,4 @@ def eased(options: PlanOptions, speed_m_s: float) -> list[PlanOptions]:
 
 def needed_m(task: Task) -> float:
     """Return the least distance, m, from the vehicle's centre to an edge that is enough in a trial."""
-    return task.vehicle.contact_radius_m + KEPT * task.options.margin_m
+    return task.radius_m + KEPT * task.options.margin_m

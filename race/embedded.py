@@ -43,18 +43,8 @@ class EmbeddedSimulator:
         self._command = command_line(
             "gate_racer.race.race_sim", "--track", world.published.file, "--vehicle", vehicle, tied=True
         )
-        self._command += ["--profile", profile, "--world", str(true_world)]
-        self._command += [
-            "--look",
-            look,
-            "--seed",
-            str(seed),
-            "--laps",
-            str(setup.laps),
-            "--bind",
-            "127.0.0.1:0",
-            "--once",
-        ]
+        self._command += ["--profile", profile, "--world", str(true_world), "--look", look, "--seed", str(seed)]
+        self._command += ["--laps", str(setup.laps), "--bind", "127.0.0.1:0", "--once"]
         self._command += ["--pose"] if setup.pose else []
         client, video = (f"127.0.0.1:{port}" for port in ports)
         self._command += ["--client", client, "--video", video, "--report", str(self._report)]

@@ -1,5 +1,8 @@
 """Trial of a plan: one flight by the nominal controller, on the true state, on the vehicle's grey-box plant."""
 
+import numpy as np
+
+from gate_racer.planner.models import V
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import Task
 from gate_racer.planner.trial import Trial, needed_m
@@ -21,5 +24,5 @@ def fly_trial(plan: Plan, task: Task) -> Trial | None:
     outcome = fly(case, course, NoLog()).outcome
     margins = [m for m, gate in zip(outcome.margin_m, task.gates, strict=False) if not gate.is_ball]
     cause = "" if outcome.finished else outcome.cause or outcome.status
-    margin_m, speed_m_s = min(margins, default=None), float((plan.x[:, 7:10] ** 2).sum(axis=1).max() ** 0.5)
+    margin_m, speed_m_s = min(margins, default=None), float(np.linalg.norm(plan.x[:, V], axis=1).max())
     return Trial(len(outcome.gate_s), count, margin_m, needed_m(task), cause, options.reserve, speed_m_s)

@@ -210,9 +210,8 @@ class LockstepServer(Server):
     def __init__(self, heat: Heat, seats: Sequence[Seat], cameras: Sequence[LocalCamera | None]):
         super().__init__(heat, seats)
         self._cameras = cameras
-        self._coming: list[deque[tuple[float, list[tuple[bytes, Address]]]]] = [
-            deque() for _ in seats
-        ]  # due (s), frame
+        # Delayed frames of each seat: due time in s, datagrams.
+        self._coming: list[deque[tuple[float, list[tuple[bytes, Address]]]]] = [deque() for _ in seats]
         self.pauses = 0
 
     def run(self, once: bool, report: ReportTick) -> None:
