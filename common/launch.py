@@ -56,7 +56,7 @@ def launch(module: str, name: str) -> int:
         main = importlib.import_module(module).main
         gc.freeze()
         gc.enable()
-        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+        _signal.signal(_signal.SIGINT, _interrupt)
         try:
             main()
         except SystemExit as end:
@@ -75,6 +75,12 @@ def _leave(*_: object) -> None:
     """Exit at once: nothing has started yet, and extension modules do not handle an exception reliably while they load."""
     os.write(2, b"interrupted\n")
     os._exit(INTERRUPTED)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    """Raise KeyboardInterrupt; what its constructor had not finished fails in its finalizer, of which nobody is to be told."""
+    sys.unraisablehook = lambda told: _strike_again() if told.exc_type is KeyboardInterrupt else None
+    _signal.default_int_handler(number, frame)
 
 
 def _strike_again() -> None:

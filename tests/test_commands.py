@@ -116,6 +116,28 @@ def test_a_silent_command_shows_in_a_terminal_that_it_is_alive_and_nothing_in_a_
     assert (piped.stdout, piped.stderr) == ("done\n", "")
 
 
+HALF_MADE = """
+import os, signal
+class Handle:
+    def __init__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(10**6):
+            pass
+        self.pointer = 1
+    def __del__(self):
+        del self.pointer
+def main():
+    Handle()
+"""
+
+
+def test_an_interrupt_within_a_constructor_ends_in_one_word(tmp_path):
+    """As while Numba compiles: the finalizer of what is half made fails, of which Python would tell at length."""
+    (tmp_path / "slow.py").write_text(HALF_MADE)
+    done = subprocess.run([sys.executable, "-c", SLOW, str(tmp_path)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 OVERWRITING = {
     "fly-report": lambda f: [f / "flight.mcap", "--out", f / "flight.mcap"],
     "identify-vehicle": lambda f: [f / "log.csv", "--base", f / "vehicle.yaml", "--out", f / "vehicle.yaml"],
