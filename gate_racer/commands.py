@@ -16,6 +16,7 @@ COMMANDS = {  # module of each command, with a `main` and a `parser`
     "identify-vehicle": "gate_racer.field.identify.cli",
     "map-track": "gate_racer.field.mapping.cli",
     "detect-gates": "gate_racer.pilot.detect_gates",
+    "train-detector": "gate_racer.perception.training.cli",
     "bootcamp": "gate_racer.bootcamp.cli",
 }
 ABOUT = "gate_racer.about"
@@ -39,6 +40,15 @@ def gate_racer() -> int:
 plan_track, run_mpc, race_sim, race_bench, replay_flight, fly_report = (
     _command(name) for name in ("plan-track", "run-mpc", "race-sim", "race-bench", "replay-flight", "fly-report")
 )
-probe_link, preflight, identify_vehicle, map_track, detect_gates, bootcamp = (
-    _command(name) for name in ("probe-link", "preflight", "identify-vehicle", "map-track", "detect-gates", "bootcamp")
+probe_link, preflight, identify_vehicle, map_track, detect_gates, train_detector, bootcamp = (
+    _command(name)
+    for name in (
+        "probe-link",
+        "preflight",
+        "identify-vehicle",
+        "map-track",
+        "detect-gates",
+        "train-detector",
+        "bootcamp",
+    )
 )

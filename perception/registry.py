@@ -1,36 +1,31 @@
-"""Registry of the detectors by name, which is read by command lines and loads a detector when it is opened."""
+"""Detectors by name, or by the file of a network that `train-detector` taught."""
 
-from collections.abc import Callable
+import argparse
+from pathlib import Path
 
 from gate_racer.common.compiled import warm_up
 from gate_racer.common.errors import UserError
 from gate_racer.perception.detection import Detector
 from gate_racer.vehicle.camera import Camera
 
-
-def _classical(camera: Camera) -> Detector:
-    from gate_racer.perception.classical.detector import ColourDetector
-
-    return ColourDetector(camera)
-
-
-def _learned(camera: Camera) -> Detector:
-    try:
-        from gate_racer.perception.learned.detector import LearnedDetector
-    except ImportError as error:
-        raise UserError(f"--detector learned: cannot be loaded ({error})") from None
-    return LearnedDetector(camera)
+CLASSICAL, LEARNED = "classical", "learned"
+DETECTORS = CLASSICAL, LEARNED
+TAUGHT = ".onnx"  # suffix of a network's file
+KNOWN = f"{CLASSICAL}, {LEARNED}, or a network of train-detector (FILE{TAUGHT})"
 
 
-CLASSICAL = "classical"
-DETECTORS: dict[str, Callable[[Camera], Detector]] = {CLASSICAL: _classical, "learned": _learned}
+def detector_name(text: str) -> str:
+    """Return a detector's name as a command line gives it. Raises ArgumentTypeError for an unknown one."""
+    if text not in DETECTORS and not text.endswith(TAUGHT):
+        raise argparse.ArgumentTypeError(f"no detector {text!r}; known: {KNOWN}")
+    return text
 
 
 def open_detector(name: str, camera: Camera) -> Detector:
-    """Return the detector called `name`, for the images of a camera.
+    """Return the detector called `name`, or of the network's file `name`, for the images of a camera.
 
     Raises:
-        UserError: there is no such detector, or its files are missing.
+        UserError: there is no such detector, or its files are missing or malformed.
 
     Examples:
         >>> import numpy as np
@@ -39,8 +34,22 @@ def open_detector(name: str, camera: Camera) -> Detector:
         >>> detector.detect(np.zeros((360, 640, 3), np.uint8))  # BGR
         []
     """
-    if name not in DETECTORS:
-        raise UserError(f"no detector {name!r}; known: {', '.join(DETECTORS)}")
-    detector = DETECTORS[name](camera)
+    detector = _opened(name, camera)
     warm_up()
     return detector
+
+
+def _opened(name: str, camera: Camera) -> Detector:
+    if name == CLASSICAL:
+        from gate_racer.perception.classical.detector import ColourDetector
+
+        return ColourDetector(camera)
+    if name == LEARNED:
+        from gate_racer.perception.learned.detector import LearnedDetector
+
+        return LearnedDetector(camera)
+    if not name.endswith(TAUGHT):
+        raise UserError(f"no detector {name!r}; known: {KNOWN}")
+    from gate_racer.perception.taught.detector import TaughtDetector
+
+    return TaughtDetector(camera, Path(name))

@@ -1,12 +1,14 @@
 """`detect-gates`: run a detector on images, without track or prior. Prints detections, and writes JSON and drawings.
 
-Pixel centres are at integers. Images that cannot be read, or are of another size than the camera's, give an empty list.
+Pixel centres are at integers. Images may be of any size; those that cannot be read give an empty list, and those of another size
+than the camera's no distances.
 """
 
 import argparse
 import base64
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +16,17 @@ import cv2
 import numpy as np
 
 from gate_racer.common.command import add_common, perform, remark, write_json
+from gate_racer.common.compiled import Image
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_bytes, reading, require_output, write_file
-from gate_racer.common.images import IMAGE_BYTES
+from gate_racer.common.images import IMAGE_BYTES, decode_image
 from gate_racer.link.record_reader import read_records
 from gate_racer.model.rims import GateAppearance
-from gate_racer.perception.detection import Detection, decode
+from gate_racer.perception.detection import Detection, Detector
 from gate_racer.perception.pose import gate_pose
-from gate_racer.perception.registry import DETECTORS, open_detector
-from gate_racer.perception.roi import RoiPredictor
+from gate_racer.perception.registry import CLASSICAL, DETECTORS, KNOWN, detector_name, open_detector
+from gate_racer.perception.roi import RoiPredictor, SearchWindow
+from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -39,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
         prog="detect-gates", description="Detect gates in images, folders of images or flight logs."
     )
     p.add_argument("what", nargs="+", type=Path, help="images (jpg, png), folders of them, or logs (mcap)")
-    p.add_argument("--detector", default="classical", help=" or ".join(DETECTORS))
+    p.add_argument("--detector", type=detector_name, default=CLASSICAL, help=f"{KNOWN} (default: {CLASSICAL})")
     p.add_argument("--vehicle", default="dcl", help="name or YAML file of the vehicle whose camera took the images")
     p.add_argument(
         "--track",
@@ -61,27 +65,64 @@ def run(arguments: argparse.Namespace) -> int:
     camera = load_vehicle(arguments.vehicle).camera
     gates = load_track(arguments.track).gates
     opening_m = max(gate.opening_m for gate in gates)
-    detector, window = open_detector(arguments.detector, camera), RoiPredictor(gates, camera).whole_image
     if arguments.json:
         require_output(arguments.json, arguments.track, arguments.vehicle, *_files(arguments.what))
+    detectors = SizedDetectors(arguments.detector, gates, camera)
     found: dict[str, list[dict[str, Any]]] = {}
+    unreadable = 0
     for name, data in images(arguments.what):
-        image = decode(data, camera)
-        detections = detector.detect(image, window)
-        found[name] = [record(detection, opening_m, camera) for detection in detections]
+        image = decode_image(data)
+        detections = detectors.detect(image) if image is not None else []
+        unreadable += image is None
+        ranged = image is not None and image.shape[:2] == (camera.height_px, camera.width_px)
+        found[name] = [record(detection, opening_m, camera if ranged else None) for detection in detections]
         print(f"{name}: {len(detections)} " + " ".join(brief(gate) for gate in found[name]))
         if arguments.draw and image is not None:
             drawn = arguments.draw / f"{name.replace('/', '-')}-gates.png"
             require_output(drawn, *_files(arguments.what))
             draw(drawn, image, detections)
-    skipped = f"unreadable, or not of {camera.width_px}x{camera.height_px} px"
-    if detector.refused == len(found):
+    if unreadable == len(found):
         sources = ", ".join(map(str, arguments.what))
-        raise UserError(f"{sources}: all images are {skipped}" if found else f"{sources}: no images inside")
-    if detector.refused:
-        remark(f"{detector.refused} of {len(found)} images were skipped: {skipped}")
+        raise UserError(f"{sources}: {'no image inside can be read' if found else 'no images inside'}")
+    _remark(found, unreadable, detectors, arguments.detector)
     write_json(arguments.json, found)
     return 0
+
+
+class SizedDetectors:
+    """A detector for images of any size: one for each size that occurs."""
+
+    def __init__(self, name: str, gates: tuple[Gate, ...], camera: Camera):
+        self.camera, self.other_sizes = camera, 0
+        self._name, self._gates = name, gates
+        self._opened: dict[tuple[int, ...], tuple[Detector, SearchWindow]] = {}
+
+    def detect(self, image: Image) -> list[Detection]:
+        """Return the gates in an image (H, W, 3) BGR."""
+        height, width = size = image.shape[:2]
+        own = size == (self.camera.height_px, self.camera.width_px)
+        self.other_sizes += not own
+        if size not in self._opened:
+            middle = {"cx_px": width / 2, "cy_px": height / 2}
+            camera = self.camera if own else replace(self.camera, width_px=width, height_px=height, **middle)
+            self._opened[size] = open_detector(self._name, camera), RoiPredictor(self._gates, camera).whole_image
+        detector, window = self._opened[size]
+        return detector.detect(image, window)
+
+
+def _remark(found: dict[str, list[dict[str, Any]]], unreadable: int, detectors: SizedDetectors, name: str) -> None:
+    """Say what was skipped or left out, and what the detector knows if it found nothing."""
+    camera = detectors.camera
+    if unreadable:
+        remark(f"{unreadable} of {len(found)} images were skipped: not complete JPEG or PNG images")
+    if detectors.other_sizes:
+        size = f"{camera.width_px}x{camera.height_px}"
+        remark(f"{detectors.other_sizes} of {len(found)} images are not of the camera's {size} px: without distances")
+    if not any(found.values()) and name in DETECTORS:
+        remark(
+            f"no gates found; `{name}` knows only frames of the simulator's orange. For other gates label some images and"
+            " run train-detector (docs/real_data.md)"
+        )
 
 
 def images(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
@@ -121,10 +162,10 @@ def _of_log(file: Path) -> Iterator[tuple[str, bytes]]:
         yield f"{file.stem}/{n:06d}", data
 
 
-def record(detection: Detection, opening_m: float, camera: Camera) -> dict[str, Any]:
-    """Return one gate's JSON record; the distance is null where corners are missing."""
+def record(detection: Detection, opening_m: float, camera: Camera | None) -> dict[str, Any]:
+    """Return one gate's JSON record; the distance is null where corners or the camera are missing."""
     pose = None
-    if detection.visible.all():
+    if detection.visible.all() and camera is not None:
         rng = np.random.default_rng(0)
         side_m = opening_m if detection.near_face else opening_m - 2 * GateAppearance().outline_m
         pose = gate_pose(detection.corners_px, detection.sigma_px, side_m, camera, rng)

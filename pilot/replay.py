@@ -28,7 +28,7 @@ from gate_racer.link.messages import Attitude, Imu
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection, Detector, decode
-from gate_racer.perception.registry import CLASSICAL, DETECTORS, open_detector
+from gate_racer.perception.registry import CLASSICAL, detector_name, open_detector
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.records.imported import THIN, course_of, is_imported, ratm_course, read_any_records
 from gate_racer.tracks.track import Track, load_track, load_track_of
@@ -71,7 +71,6 @@ def setting_of_others(arguments: argparse.Namespace) -> ReplaySetting:
 
 
 LOGGED = "logged"  # detections recorded in flight, instead of a detector
-SOURCES = (*DETECTORS, LOGGED)
 FLYING = ("launch", "race")
 
 
@@ -277,7 +276,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--detector",
-        choices=SOURCES,
+        type=lambda text: text if text == LOGGED else detector_name(text),
         help=f"gate detector, or {LOGGED} for the detections in the log (default: {CLASSICAL}; without images {LOGGED})",
     )
     arguments.add_argument("--track", help="name or YAML file (default: the log's)")

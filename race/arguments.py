@@ -13,7 +13,7 @@ from gate_racer.link.msp.profile import BetaflightProfile
 from gate_racer.link.options import add_link_arguments, add_msp_arguments
 from gate_racer.link.rflysim.client import EXAMPLE
 from gate_racer.mpc.solvers.solver import AUTO
-from gate_racer.perception.registry import CLASSICAL, DETECTORS
+from gate_racer.perception.registry import CLASSICAL, KNOWN, detector_name
 from gate_racer.race.settings import MOVED
 from gate_racer.tracks.track import VADR_FRAME
 
@@ -85,7 +85,7 @@ def _add_connection(arguments: argparse.ArgumentParser) -> None:
 def _add_pilot(arguments: argparse.ArgumentParser) -> None:
     """Add the options of perception, estimation, control and guidance."""
     arguments.add_argument(
-        "--detector", choices=DETECTORS, default=CLASSICAL, help=f"gate detector (default: {CLASSICAL})"
+        "--detector", type=detector_name, default=CLASSICAL, help=f"gate detector: {KNOWN} (default: {CLASSICAL})"
     )
     arguments.add_argument(
         "--estimator", choices=ESTIMATORS, default=DEFAULT, help=f"state estimator (default: {DEFAULT})"

@@ -18,7 +18,7 @@ from gate_racer.field.mapping.bundle import LEAST_SIGHTINGS, Map, MappedGate, ma
 from gate_racer.field.mapping.flight import MapError, read_flight
 from gate_racer.link.logs.ratm import read_ratm
 from gate_racer.model.rims import GateAppearance
-from gate_racer.perception.registry import DETECTORS, open_detector
+from gate_racer.perception.registry import detector_name, open_detector
 from gate_racer.pilot.records.imported import THIN, ratm_course
 from gate_racer.tracks.track import VADR_FRAME, GateFrame, Start
 from gate_racer.vehicle.rotation import from_euler, matrix, to_euler
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         "--vehicle", default="dcl", help="vehicle with the camera and IMU of the logs (default: dcl)"
     )
     arguments.add_argument(
-        "--detector", choices=DETECTORS, help="detect gates in the images again (default: use the logged detections)"
+        "--detector", type=detector_name, help="detect gates in the images again (default: use the logged detections)"
     )
     arguments.add_argument("--out", type=Path, required=True, help="track file to write, e.g. tracks/found.yaml")
     add_common(arguments, "the gates with their covariances, and the estimated parameters of camera and IMU")

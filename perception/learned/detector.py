@@ -53,16 +53,15 @@ from gate_racer.perception.learned.config import (
     LearnedConfig,
 )
 from gate_racer.perception.learned.network import (
-    STRIDE,
     CornerGroup,
     GateNetwork,
     NetworkCard,
     group_corners,
     padded,
-    to_image,
 )
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.perception.sampling import PixelBox, gate_region, normalise_exposure
+from gate_racer.perception.taught.network import STRIDE, to_image
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Mask
 

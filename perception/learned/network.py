@@ -25,13 +25,12 @@ from gate_racer.common.errors import UserError
 from gate_racer.model.quadrilateral import NEXT
 from gate_racer.perception.learned.config import HeatmapConfig
 from gate_racer.perception.sampling import PixelBox
+from gate_racer.perception.taught.network import PART, STRIDE, blocks
 from gate_racer.vehicle.rotation import Array
 
 NET = Path(__file__).parent / "gate_net.onnx"
 CARD = NET.with_suffix(".yaml")
 CORNERS, FIELDS = 4, 8  # numbers of maps
-STRIDE = 2  # image pixels per map pixel
-PART = 32  # map pixels, divisor of map sizes: the network halves its maps five times
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +74,6 @@ class GateNetwork:
         return np.asarray(self._net.forward()[0][:, : image.shape[0] // STRIDE, : image.shape[1] // STRIDE])
 
 
-def blocks(image: Image) -> Float32:
-    """Return the network's input for an image (H, W, 3) BGR: 2 x 2 blocks as channels (1, 12, h, w), -0.5 to 0.5.
-
-    Map sizes h and w are multiples of 2^5, as the network halves them five times; the padding is 0.
-    """
-    h, w = image.shape[0] // STRIDE, image.shape[1] // STRIDE
-    x = image[: STRIDE * h, : STRIDE * w].reshape(h, STRIDE, w, STRIDE, 3).transpose(4, 1, 3, 0, 2).reshape(-1, h, w)
-    whole = np.zeros((1, len(x), -(-h // PART) * PART, -(-w // PART) * PART), np.float32)
-    np.multiply(x, np.float32(1 / 255), out=whole[0, :, :h, :w])
-    whole[0, :, :h, :w] -= np.float32(0.5)
-    return whole
-
-
 def padded(box: PixelBox, width: int, height: int) -> PixelBox:
     """Return the part of an image that contains a box, enlarged to the sizes to which the network pads anyway."""
     parts = []
@@ -97,16 +83,6 @@ def padded(box: PixelBox, width: int, height: int) -> PixelBox:
         parts.append((min(max(middle, 0), most - length) // STRIDE * STRIDE, length))
     (u, w), (v, h) = parts
     return PixelBox(u, v, w, h)
-
-
-def to_image(at: Array) -> Array:
-    """Convert map to image pixels: map pixel i covers image pixels 2 i and 2 i + 1, so its centre is 2 i + 0.5."""
-    return STRIDE * at + (STRIDE - 1) / 2
-
-
-def to_map(px: Array) -> Array:
-    """Convert image to map pixels."""
-    return (px - (STRIDE - 1) / 2) / STRIDE
 
 
 STEP = np.array([-1, 0, 1])  # offsets to the neighbours of a pixel

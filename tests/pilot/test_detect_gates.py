@@ -36,7 +36,24 @@ def test_gates_are_written_and_drawn(folder, capsys):
     assert gate["visible"] == [True] * 4 and 0 < gate["score"] <= 1
     assert gate["distance_m"] == pytest.approx(320 * 1.48 / 100, rel=0.02 + 0.02)
     assert cv2.imread(str(drawn / "gate.jpg-gates.png")) is not None
-    assert "2 of 4 images were skipped: unreadable, or not of 640x360" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "1 of 4 images were skipped: not complete JPEG or PNG images" in said
+    assert "1 of 4 images are not of the camera's 640x360 px: without distances" in said
+
+
+def test_a_gate_in_an_image_of_another_size_has_no_distance(folder, capsys):
+    image = cv2.imread(str(folder / "gate.jpg"))[40:300, 100:480]
+    cv2.imwrite(str(folder / "other.png"), image)
+    run(parser().parse_args([str(folder / "other.png"), "--json", str(folder / "found.json")]))
+    (gate,) = json.loads((folder / "found.json").read_text())["other.png"]
+    assert gate["distance_m"] is None
+    np.testing.assert_allclose(gate["corners"][0], [139.5, 79.5], atol=0.3)
+
+
+def test_unknown_gates_are_said_to_be_unknown(folder, capsys):
+    run(parser().parse_args([str(folder / "empty.jpg")]))
+    said = capsys.readouterr().err
+    assert "`classical` knows only frames of the simulator's orange" in said and "train-detector" in said
 
 
 def test_a_log_is_read_and_a_folder_of_logs_without_the_plots_beside_them(folder):
@@ -53,10 +70,10 @@ def test_a_log_is_read_and_a_folder_of_logs_without_the_plots_beside_them(folder
     ("arguments", "says"),
     [
         (["missing.jpg"], "missing.jpg: cannot be read"),
-        (["missing.jpg", "--detector", "oracle"], "no detector 'oracle'"),
+        (["gate.jpg", "--detector", "gone.onnx"], "gone.onnx: no such network"),
         (["not.mcap"], "is not an MCAP file"),
         (["blind.mcap"], r"blind\.mcap: no images inside"),
-        (["small.jpg"], r"small\.jpg: all images are unreadable, or not of 640x360 px"),
+        (["short.jpg"], r"short\.jpg: no image inside can be read"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(arguments, says, folder, monkeypatch):

@@ -1,21 +1,19 @@
-"""The training data: labels are the pinhole's, mirrors and crops keep them, and what is taught is what is read."""
+"""Drawn training data: labels are the pinhole's, and say what is hidden."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gate_racer.perception.learned.config import HeatmapConfig
-from gate_racer.perception.learned.network import group_corners, to_image
-from gate_racer.sim.view.labels import Labeller
+from gate_racer.sim.view.labels import Labeller, Labels
 from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.renderer import RenderedCamera
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Obstacle, Start, Track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import from_euler, matrix
-from tools.training.courses import random_look, random_shot, random_track
-from tools.training.samples import disturbed, from_top_left, mirrored, targets
+from tools.training.courses import random_look, random_track
+from tools.training.frames import keypoints
 
 CAMERA = Camera(width_px=640, height_px=360, fx_px=320.0, fy_px=320.0, cx_px=320.0, cy_px=180.0, tilt_deg=20.0)
 BOX = Bounds((-60, -20, -20), (60, 20, 20))
@@ -81,57 +79,15 @@ def test_corners_behind_a_gate_a_wall_or_the_eye_are_not_visible():
     assert behind_gate.any() and not behind_gate.all() and 0 < found.free[2] < 1
 
 
-def test_mirrored_twice_is_the_same_and_once_still_clockwise():
-    corners, seen = np.array([[[10.0, 20], [50, 22], [52, 60], [9, 58]]]), np.array([[True, False, True, True]])
-    edges = np.stack([corners, np.roll(corners, -1, 1)], 2)
-    image = np.arange(96 * 128 * 3, dtype=np.uint8).reshape(96, 128, 3)
-    for axis in (0, 1):
-        once = mirrored(image, corners, edges, seen, axis)
-        c = once[1][0]
-        u, v = c[2] - c[0], c[3] - c[1]
-        assert u[0] * v[1] > u[1] * v[0]
-        np.testing.assert_allclose(once[2][:, :, 0], once[1])
-        np.testing.assert_allclose(once[2][:, :, 1], np.roll(once[1], -1, 1))
-        for got, wanted in zip(mirrored(*once, axis), (image, corners, edges, seen), strict=True):
-            np.testing.assert_array_equal(got, wanted)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_target_maps_decode_to_the_gates_they_encode(seed):
-    """The ideal maps of a random frame yield every opening that no other one touches."""
-    rng = np.random.default_rng(seed)
-    track, look = random_track(rng), random_look(rng)
-    labeller, asked = Labeller(track, CAMERA, look), 0
-    with RenderedCamera(track, CAMERA, look, 0, gates_only=True) as camera:
-        labels = []
-        for _ in range(20):
-            shot = random_shot(track, CAMERA, rng)
-            camera.image(shot.p_wb, shot.q_wb)
-            labels.append(labeller.label(shot.p_wb, shot.q_wb, camera.depth_m()))
-    for found in labels:
-        maps, _ = targets(found.corners_px, found.edges_px, found.visible, 320, 180)
-        heat = np.clip(maps[:4], 1e-5, 1 - 1e-5)
-        maps[:4] = np.log(heat / (1 - heat))
-        seen = group_corners(maps, HeatmapConfig())
-        for k in np.flatnonzero(found.visible.all(-1)):
-            corners = np.roll(found.corners_px[k], -from_top_left(found.corners_px[k]), 0)
-            side = np.linalg.norm(corners - np.roll(corners, 1, 0), axis=-1)
-            others = np.delete(found.corners_px, k, 0).reshape(-1, 1, 2)
-            alone = not (np.linalg.norm(others - corners, axis=-1) < 8).any()
-            inside = (corners > 2).all() and (corners < [637, 357]).all()
-            if alone and inside and side.min() > 14:
-                errors = [np.nan_to_num(np.abs(to_image(g.at) - corners), nan=99).max() for g in seen]
-                asked += 1
-                assert min(errors, default=99) < 0.1
-    assert asked > 3
-
-
-def test_a_disturbed_image_is_an_image():
-    rng = np.random.default_rng(0)
-    image = rng.integers(0, 255, (192, 320, 3), dtype=np.uint8)
-    for _ in range(30):
-        out = disturbed(image, rng)
-        assert out.shape == image.shape and out.dtype == np.uint8
+def test_keypoints_tell_what_is_seen_hidden_and_behind_the_eye():
+    """Of an opening at the eye two corners are behind; a hidden one has no place, an edge-on one no corners to tell apart."""
+    at = np.array([[100.0, 50], [140, 50], [140, 90], [100, 90]])
+    behind = np.where(np.arange(4)[:, None] < 2, at, np.nan)
+    quads = np.array([at, behind, at, at * [0.01, 1.0]])
+    visible = np.array([[True, True, False, True], [True, True, False, False], [False] * 4, [True] * 4])
+    empty = np.zeros(4), np.zeros((4, 4, 2, 2)), np.zeros(4)
+    told = [np.reshape(points, (4, 3))[:, 2].tolist() for points in keypoints(Labels(quads, visible, *empty))]
+    assert told == [[2, 2, 1, 2], [2, 2, 0, 0], [2, 2, 2, 0]]
 
 
 def test_the_same_seed_draws_the_same_course():

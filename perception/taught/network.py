@@ -1,0 +1,149 @@
+"""Network of the taught detector, run by OpenCV on the CPU: whole gates at three scales, and corners at high resolution.
+
+Outputs for an image (H, W), in its pixels:
+
+| map | at stride | holds |
+|---|---|---|
+| corners | 2 | log-odds of a visible corner |
+| gates | 8, 16, 32 | log-odds that the cell is near an opening's centre, and the offsets from it to the four corners |
+
+Small gates are reported by the finest cells, large ones by the coarsest, as in FCOS (Tian et al., 2019), with corners in place of
+a box as in YOLO-pose (Maji et al., 2022). So a hidden or cut corner is predicted from the rest of its gate, and gates seen
+through each other do not compete for a cell. `perception/training` has the training.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from gate_racer.common.compiled import Float32, Image
+from gate_racer.common.config import load
+from gate_racer.common.errors import UserError
+from gate_racer.perception.taught.config import TaughtConfig
+from gate_racer.vehicle.rotation import Array
+
+STRIDE = 2  # image pixels per pixel of the corner map
+HEAD_STRIDES = (8, 16, 32)  # image pixels per cell of each head
+OFFSET_UNIT = 4.0  # strides, unit of the offsets
+OUTPUTS = ("corners", *(f"gates{stride}" for stride in HEAD_STRIDES))
+INPUT = "blocks"
+PART = 32  # map pixels, divisor of map sizes: the network halves its maps five times
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkCard:
+    """Provenance and calibration of a network's file, beside it as YAML."""
+
+    source: str  # images that it was trained on
+    command: str  # command of the training
+    score: float  # -, least score of a gate
+    corner_px: float  # standard deviation of a coordinate of a measured corner,
+    corner_side: float  # ... and the share of the side that is added to it in square
+    hidden_side: float  # share of the side, standard deviation of a corner without a peak
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """Openings as the cells report them, the likeliest first; several cells may report one."""
+
+    score: Array  # (N,) probability
+    corners_px: Array  # (N, 4, 2)
+
+
+class GateNetwork:
+    """Network of a file, for images of any size."""
+
+    def __init__(self, file: Path):
+        """Load a network and its card.
+
+        Raises:
+            UserError: the file or its card is missing, malformed or of another network.
+        """
+        if not file.is_file():
+            raise UserError(f"{file}: no such network of a detector")
+        self.card = load(file.with_suffix(".yaml"), NetworkCard)
+        try:
+            self._net = cv2.dnn.readNetFromONNX(str(file))
+            self._run(np.zeros((64, 64, 3), np.uint8))
+        except cv2.error as error:
+            raise UserError(f"{file}: not a network of train-detector ({error.err})") from None
+
+    def look(self, image: Image, config: TaughtConfig) -> tuple[Proposals, Array]:
+        """Return proposals, and the peaks (P, 2) px of visible corners, in an image (H, W, 3) BGR."""
+        height, width = image.shape[:2]
+        corners, *heads = self._run(image)
+        peaks = find_peaks(corners[0, : height // STRIDE, : width // STRIDE], config)
+        found = [_reports(head, stride, config) for head, stride in zip(heads, HEAD_STRIDES, strict=True)]
+        score, quads = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        order = np.argsort(-score, kind="stable")[: config.cells]
+        return Proposals(score[order], quads[order]), to_image(peaks)
+
+    def _run(self, image: Image) -> list[Float32]:
+        """Return the maps of an image, (1, h, w) and (9, h, w) each."""
+        self._net.setInput(blocks(image))
+        return [np.asarray(out[0]) for out in self._net.forward(OUTPUTS)]
+
+
+def blocks(image: Image) -> Float32:
+    """Return the network's input for an image (H, W, 3) BGR: 2 x 2 blocks as channels (1, 12, h, w), -0.5 to 0.5.
+
+    Map sizes h and w are multiples of 2^5, as the network halves them five times; the padding is 0.
+    """
+    h, w = image.shape[0] // STRIDE, image.shape[1] // STRIDE
+    x = image[: STRIDE * h, : STRIDE * w].reshape(h, STRIDE, w, STRIDE, 3).transpose(4, 1, 3, 0, 2).reshape(-1, h, w)
+    whole = np.zeros((1, len(x), -(-h // PART) * PART, -(-w // PART) * PART), np.float32)
+    np.multiply(x, np.float32(1 / 255), out=whole[0, :, :h, :w])
+    whole[0, :, :h, :w] -= np.float32(0.5)
+    return whole
+
+
+def to_image(at: Array) -> Array:
+    """Convert map to image pixels: map pixel i covers image pixels 2 i and 2 i + 1, so its centre is 2 i + 0.5."""
+    return STRIDE * at + (STRIDE - 1) / 2
+
+
+def to_map(px: Array) -> Array:
+    """Convert image to map pixels."""
+    return (px - (STRIDE - 1) / 2) / STRIDE
+
+
+def cell_centres(rows: int, columns: int, stride: int) -> Array:
+    """Return the centres (rows, columns, 2) px of a head's cells."""
+    u, v = np.meshgrid(np.arange(columns), np.arange(rows))
+    return np.asarray(np.stack([u, v], -1) * stride + (stride - 1) / 2, float)
+
+
+def probability(log_odds: Float32) -> Array:
+    """Return the probabilities of log-odds."""
+    return np.asarray(1 / (1 + np.exp(-log_odds.astype(float))))
+
+
+def _reports(head: Float32, stride: int, config: TaughtConfig) -> tuple[Array, Array]:
+    """Return the scores (N,) of a head's cells (9, h, w) above the least, and the corners (N, 4, 2) px that they report."""
+    score = probability(head[0])
+    v, u = np.nonzero(score > config.cell_min)
+    offsets = head[1:, v, u].T.reshape(-1, 4, 2) * (OFFSET_UNIT * stride)
+    cells = cell_centres(score.shape[0], score.shape[1], stride)
+    return score[v, u], cells[v, u][:, None] + offsets
+
+
+def find_peaks(log_odds: Float32, config: TaughtConfig) -> Array:
+    """Return the local maxima (P, 2) of a corner map (h, w), map pixels to sub-pixel accuracy, the highest first.
+
+    The logarithm of a Gaussian peak is a parabola, whose vertex follows from three samples in each direction.
+    """
+    heat = probability(log_odds)
+    above = cv2.dilate(heat, np.ones((3, 3)))
+    top = (heat >= above) & (heat > config.peak_min) & (heat > config.above_mean * cv2.blur(heat, (3, 3)))
+    top[[0, -1]] = top[:, [0, -1]] = False  # at the border a peak may be a cut edge
+    v, u = np.nonzero(top)
+    order = np.argsort(-heat[v, u], kind="stable")[: config.peaks]
+    v, u = v[order], u[order]
+    log = np.log(heat + 1e-4)
+    at = []
+    for middle, before, after in ((u, log[v, u - 1], log[v, u + 1]), (v, log[v - 1, u], log[v + 1, u])):
+        bend = np.maximum(2 * log[v, u] - before - after, 1e-3)
+        at.append(middle + np.clip((after - before) / (2 * bend), -0.5, 0.5))
+    return np.stack(at, -1)

@@ -1,0 +1,195 @@
+"""Training samples: an image as a camera would see it that is turned and zoomed, in another light, and the network's targets.
+
+A turn about the camera's centre maps an image by a homography, K R K^-1, whatever is in it (Hartley and Zisserman, 2004, section
+8.4.2). So a few photographs give all attitudes and apparent sizes, with exact labels.
+"""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from gate_racer.common.compiled import Float32, Image
+from gate_racer.perception.taught.network import HEAD_STRIDES, OFFSET_UNIT, STRIDE, cell_centres, to_map
+from gate_racer.perception.training.labels import Photograph
+from gate_racer.vehicle.rotation import Array, exp, matrix
+
+CROP_PX = (256, 256)  # width and height of a sample
+GREY = (127, 127, 127)  # beyond the image: zero for the network, as its padding
+
+
+@dataclass(frozen=True, slots=True)
+class SampleConfig:
+    """Distribution of the turned and zoomed views. Tuned on held-out photographs (twice as much gives no better corners)."""
+
+    roll_deg: float = 15.0  # standard deviation
+    turn_deg: float = 12.0  # ... of pitch and of yaw
+    zoom: float = 0.35  # ... of the logarithm of the scale
+    focal: tuple[float, float] = (0.6, 1.2)  # range of the assumed focal length, image widths
+    about: float = 0.8  # share of the crops with an opening near their centre
+    off: float = 0.42  # greatest offset of what the crop shows from its centre, crop sizes
+
+
+@dataclass(frozen=True, slots=True)
+class TargetConfig:
+    """Assignment of openings to the network's outputs. Chosen."""
+
+    peak: float = 1.0  # map pixels, standard deviation of a corner's peak
+    reach: int = 4  # map pixels, half extent of a drawn peak
+    sizes_px: tuple[float, ...] = (0.0, 40.0, 100.0, np.inf)  # limits of the openings of each head, mean side
+    shared: float = 1.25  # factor within which an opening at a limit belongs to both heads
+    near: float = 1.0  # strides, greatest distance of a reporting cell from the opening's centre
+    least_px: tuple[float, float] = (
+        7.0,
+        4.0,
+    )  # longest and shortest side below which an opening is neither wanted nor wrong
+
+
+SAMPLE, TARGET = SampleConfig(), TargetConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Input and targets of the network."""
+
+    image: Image  # (3, h, w) BGR
+    heat: Float32  # (1, h / 2, w / 2) peaks of height 1 at visible corners
+    heads: tuple[Float32, ...]  # per head (10, h / s, w / s): wanted, weight, offsets of four corners
+
+
+def draw_sample(photograph: Photograph, rng: np.random.Generator) -> Sample:
+    """Return a random view of a photograph."""
+    height, width = photograph.image.shape[:2]
+    H = _view(width, height, photograph.corners_px, rng)
+    scale = float(np.sqrt(abs(np.linalg.det(H[:2, :2]))))
+    source = photograph.image if scale > 0.8 else cv2.GaussianBlur(photograph.image, (0, 0), 0.4 / scale)
+    image = cv2.warpPerspective(source, H, CROP_PX, flags=cv2.INTER_LINEAR, borderValue=GREY)
+    corners_px = _mapped(H, photograph.corners_px)
+    visible = photograph.visible
+    if rng.random() < 0.5:
+        image, visible = image[:, ::-1], visible[:, ::-1]
+        corners_px = np.array([CROP_PX[0] - 1, 0]) + [-1, 1] * corners_px[:, ::-1]
+    return Sample(
+        np.ascontiguousarray(relit(image, rng).transpose(2, 0, 1)),
+        corner_target(corners_px[visible]),
+        tuple(head_target(corners_px, k) for k in range(len(HEAD_STRIDES))),
+    )
+
+
+def _view(width: int, height: int, corners_px: Array, rng: np.random.Generator) -> Array:
+    """Return the homography (3, 3) from an image to a random crop of a turned and zoomed view of it."""
+    config, f = SAMPLE, width * rng.uniform(*SAMPLE.focal)
+    roll, pitch, yaw = np.radians(rng.normal(0, [config.roll_deg, config.turn_deg, config.turn_deg]))
+    K = np.array([[f, 0, width / 2], [0, f, height / 2], [0, 0, 1]])
+    R = matrix(exp([0, 0, roll])) @ matrix(exp([pitch, 0, 0])) @ matrix(exp([0, yaw, 0]))
+    zoom = np.exp(rng.normal(0, config.zoom))
+    middles = corners_px.mean(1)[np.isfinite(corners_px).all((1, 2))]
+    at = rng.uniform(0, [width, height])
+    if len(middles) and rng.random() < config.about:
+        at = middles[rng.integers(len(middles))]
+    H = np.diag([zoom, zoom, 1]) @ K @ R @ np.linalg.inv(K)
+    seen = H @ [*at, 1.0]
+    move = np.eye(3)
+    move[:2, 2] = np.array(CROP_PX) * (0.5 + rng.uniform(-config.off, config.off, 2)) - seen[:2] / seen[2]
+    H = move @ H
+    return np.asarray(H / H[2, 2])
+
+
+def _mapped(H: Array, px: Array) -> Array:
+    """Map points (..., 2) by a homography; NaN for those behind the turned camera."""
+    x = px @ H[:, :2].T + H[:, 2]
+    return np.asarray(np.where(x[..., 2:] > 0, x[..., :2] / x[..., 2:], np.nan))
+
+
+def corner_target(corners_px: Array) -> Float32:
+    """Return the heat map (1, h / 2, w / 2) of corners (N, 2)."""
+    width, height = (side // STRIDE for side in CROP_PX)
+    heat = np.zeros((1, height, width), np.float32)
+    for at in to_map(corners_px[np.isfinite(corners_px).all(-1)]):
+        if ((at > 0) & (at < [width - 1, height - 1])).all():
+            u, v = np.floor(at).astype(int)
+            rows = np.arange(max(v - TARGET.reach + 1, 0), min(v + TARGET.reach + 1, height))
+            columns = np.arange(max(u - TARGET.reach + 1, 0), min(u + TARGET.reach + 1, width))
+            part = heat[0, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+            square = (columns - at[0]) ** 2 + (rows[:, None] - at[1]) ** 2
+            np.maximum(part, np.exp(-square / (2 * TARGET.peak**2)), out=part)
+    return heat
+
+
+def head_target(corners_px: Array, head: int) -> Float32:
+    """Return the target (10, h, w) of one head: cells that report an opening, cells that count, and offsets to its corners.
+
+    Openings with unknown corners, or too small ones, give cells that do not count.
+    """
+    stride, (low, high) = HEAD_STRIDES[head], TARGET.sizes_px[head : head + 2]
+    cells = cell_centres(CROP_PX[1] // stride, CROP_PX[0] // stride, stride)
+    target = np.zeros((10, *cells.shape[:2]), np.float32)
+    target[1] = 1.0
+    nearest = np.full(cells.shape[:2], np.inf)
+    for quad in corners_px:
+        if not np.isfinite(quad).any():
+            continue
+        known = np.isfinite(quad).all()
+        centre = middle(quad) if known else np.nanmean(quad, 0)
+        away = np.linalg.norm(cells - centre, axis=-1)
+        near = away < TARGET.near * stride
+        sides = np.linalg.norm(np.roll(quad, -1, 0) - quad, axis=-1)
+        if not known or sides.max() < TARGET.least_px[0] or sides.min() < TARGET.least_px[1]:
+            target[1][near] = 0.0
+        elif low / TARGET.shared < sides.mean() < high * TARGET.shared:
+            mine = near & (away < nearest)
+            nearest[mine] = away[mine]
+            target[0][mine] = target[1][mine] = 1.0
+            first = int(quad.sum(-1).argmin())
+            offsets = (np.roll(quad, -first, 0) - cells[mine][:, None]) / (OFFSET_UNIT * stride)
+            target[2:, mine] = offsets.reshape(-1, 8).T
+    return target
+
+
+def middle(quad: Array) -> Array:
+    """Return the image (2,) of an opening's centre: the intersection of the diagonals of its corners (4, 2)."""
+    (a, b, c, d), cross = quad, np.array([[0.0, 1.0], [-1.0, 0.0]])
+    one, other = c - a, d - b
+    return np.asarray(a + one * ((b - a) @ cross @ other) / (one @ cross @ other))
+
+
+def relit(image: Image, rng: np.random.Generator) -> Image:
+    """Augment an image (h, w, 3) by light, occluders, gain, colour, blur, noise and compression. Shares and ranges: chosen."""
+    x = image.astype(np.float32)
+    h, w = x.shape[:2]
+    if rng.random() < 0.3:  # glare of any colour on a part
+        cells = rng.random((int(rng.integers(2, 6)), int(rng.integers(2, 8)))).astype(np.float32)
+        glare = np.clip(cv2.resize(cells, (w, h), interpolation=cv2.INTER_CUBIC) * 1.6 - 0.5, 0, 1)
+        x += glare[..., None] * (rng.uniform(0, 255, 3) * rng.uniform(0.1, 0.7)).astype(np.float32)
+    for _ in range(int(rng.integers(0, 3)) if rng.random() < 0.3 else 0):  # occluders
+        at, size = rng.uniform(0, [w, h]), np.exp(rng.uniform(np.log(4), np.log(40), 2))
+        low, high = (np.round(at + sign * size / 2).astype(int).tolist() for sign in (-1, 1))
+        cv2.rectangle(x, low, high, rng.uniform(0, 255, 3).tolist(), -1)
+    if rng.random() < 0.7:
+        gain = (np.exp(rng.normal(0, 0.15)) * np.exp(rng.normal(0, 0.06, 3))).astype(np.float32)
+        gamma = np.float32(np.exp(rng.normal(0, 0.25)))
+        x = 255 * (np.clip(x * gain + np.float32(rng.normal(0, 6)), 0, 255) / 255) ** gamma
+    if rng.random() < 0.2:
+        grey = x.mean(-1, keepdims=True)
+        x = grey + (x - grey) * np.float32(rng.uniform(0.4, 1.3))
+    if rng.random() < 0.25:
+        x = cv2.GaussianBlur(x, (0, 0), rng.uniform(0.3, 1.1))
+    if rng.random() < 0.15:
+        x = _smeared(x, rng)
+    if rng.random() < 0.4:
+        x = x + rng.normal(0, rng.uniform(1, 7), (h, w, 1)).astype(np.float32)
+    out = np.clip(x, 0, 255).astype(np.uint8)
+    if rng.random() < 0.3:
+        quality = [cv2.IMWRITE_JPEG_QUALITY, int(rng.integers(50, 97))]
+        out = cv2.imdecode(cv2.imencode(".jpg", out, quality)[1], cv2.IMREAD_COLOR)
+    return out
+
+
+def _smeared(x: Float32, rng: np.random.Generator) -> Float32:
+    """Apply centred motion blur of a few pixels."""
+    n = int(rng.integers(1, 4)) * 2 + 1
+    kernel, angle = np.zeros((n, n), np.float32), rng.uniform(0, np.pi)
+    way = np.array([np.cos(angle), np.sin(angle)]) * (n // 2)
+    low, high = (np.round(n // 2 + sign * way).astype(int).tolist() for sign in (-1, 1))
+    cv2.line(kernel, low, high, 1.0)
+    return np.asarray(cv2.filter2D(x, -1, kernel / kernel.sum()))

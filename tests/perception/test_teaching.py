@@ -1,0 +1,201 @@
+"""Teaching of the detector: label files of every form, views that keep their labels, targets that decode to what they encode."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+
+from gate_racer.common.errors import UserError
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.taught.config import TaughtConfig
+from gate_racer.perception.taught.detector import merge, overlap, snap
+from gate_racer.perception.taught.network import (
+    HEAD_STRIDES,
+    OFFSET_UNIT,
+    Proposals,
+    cell_centres,
+    find_peaks,
+    to_image,
+)
+from gate_racer.perception.training.evaluation import corner_deviations, match
+from gate_racer.perception.training.labels import Photograph, in_order, read_photographs
+from gate_racer.perception.training.samples import CROP_PX, corner_target, draw_sample, head_target, middle
+
+QUAD = np.array([[10.0, 20.0], [60.0, 22.0], [58.0, 70.0], [12.0, 68.0]])
+CONFIG = TaughtConfig()
+
+
+def csv(quad):
+    return "corners.csv", "image,a,b,c,d,e,f,g,h\none.png," + ",".join(map(str, quad.ravel())) + "\n"
+
+
+def coco(quad, visibility=(2, 2, 2, 2)):
+    points = np.column_stack([quad, visibility]).ravel().tolist()
+    told = {
+        "images": [{"id": 7, "file_name": "one.png"}],
+        "annotations": [{"id": 1, "image_id": 7, "keypoints": points}],
+    }
+    return "labels.json", json.dumps(told)
+
+
+def yolo(quad):
+    points = ((quad + 0.5) / [120, 90]).ravel()
+    return "one.txt", "0 0.5 0.5 0.1 0.1 " + " ".join(map(str, points)) + "\n"
+
+
+def cvat(quad, shape='<polygon label="gate" points="{}"/>'):
+    points = ";".join(f"{u},{v}" for u, v in quad + 0.5)
+    return "annotations.xml", f'<annotations><image id="0" name="one.png">{shape.format(points)}</image></annotations>'
+
+
+def skeleton(quad):
+    parts = "".join(f'<points label="{k}" points="{u},{v}"/>' for k, (u, v) in enumerate(quad + 0.5))
+    return cvat(quad, f"<skeleton>{parts}</skeleton>")
+
+
+def folder_of(tmp_path, name, text):
+    cv2.imwrite(str(tmp_path / "one.png"), np.zeros((90, 120, 3), np.uint8))
+    (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("form", [csv, coco, yolo, cvat, skeleton])
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [2, 3, 0, 1], [3, 2, 1, 0]])
+def test_every_form_gives_the_corners_clockwise(tmp_path, form, order):
+    (found,) = read_photographs(folder_of(tmp_path, *form(QUAD[order])))
+    (quad,) = found.corners_px
+    turned = min(np.abs(np.roll(quad, k, 0) - QUAD).max() for k in range(4))
+    assert turned < 1e-9 and found.visible.all() and found.image.shape == (90, 120, 3)
+
+
+def test_hidden_and_unknown_corners_are_told_apart(tmp_path):
+    (found,) = read_photographs(folder_of(tmp_path, *coco(QUAD, (2, 1, 0, 2))))
+    assert found.visible.tolist() == [[True, False, False, True]]
+    assert np.isfinite(found.corners_px[0]).all(-1).tolist() == [True, True, False, True]
+
+
+def test_numbers_in_names_count():
+    assert sorted(["f10.png", "f9.png", "f1.png"], key=in_order) == ["f1.png", "f9.png", "f10.png"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("corners.csv", "image,x,y\n", "the header must be `image` and eight columns"),
+        ("corners.csv", csv(QUAD)[1] + "one.png,1,2\n", "row 3: has 3 fields, must have 9"),
+        ("corners.csv", csv(QUAD)[1].replace("one", "two"), "the labels name 'two.png', which is not in the folder"),
+        (*csv(QUAD[[0, 2, 1, 3]]), "one.png: opening 1: its corners .* are not those of a quadrilateral in order"),
+        ("labels.json", "{}", "malformed"),
+        ("labels.json", coco(QUAD)[1].replace(", 2.0]", "]"), "must have 4"),
+        ("one.txt", "0 0.5 0.5", "line 1: has 3 values, must have 13"),
+        ("annotations.xml", "<annotations>", "malformed"),
+        (*cvat(QUAD[:3]), "a shape has 3 corners, must have 4"),
+        ("notes.md", "", "no labels"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_refused_in_a_line(tmp_path, name, text, says):
+    with pytest.raises(UserError, match=says):
+        read_photographs(folder_of(tmp_path, name, text))
+
+
+def test_a_folder_without_images_or_with_two_label_files_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no images"):
+        read_photographs(tmp_path)
+    folder_of(tmp_path, *csv(QUAD))
+    with pytest.raises(UserError, match=r"labels of several files \(corners.csv, labels.json\)"):
+        read_photographs(folder_of(tmp_path, *coco(QUAD)))
+
+
+def chessboard(seed):
+    """A photograph whose corners can be found again: a white square on black, with its labels."""
+    rng = np.random.default_rng(seed)
+    image, quad = np.zeros((300, 400, 3), np.uint8), np.array([[100.0, 80], [260, 90], [250, 230], [110, 220]])
+    cv2.fillConvexPoly(image, np.round(quad * 16).astype(np.int32), (255, 255, 255), cv2.LINE_AA, 4)
+    return Photograph("one", image, quad[None], np.ones((1, 4), bool)), rng
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_view_carries_its_labels_along(seed):
+    """The white square is where the view's targets have the opening."""
+    photograph, rng = chessboard(seed)
+    sample = draw_sample(photograph, rng)
+    light = sample.image.mean(0)
+    for head, stride in zip(sample.heads, HEAD_STRIDES, strict=True):
+        cells = cell_centres(*head.shape[1:], stride)
+        for v, u in np.argwhere(head[0] > 0):
+            quad = cells[v, u] + head[2:, v, u].reshape(4, 2) * OFFSET_UNIT * stride
+            inside, around = (quad.mean(0) + scale * (quad - quad.mean(0)) for scale in (0.85, 1.15))
+            for a, b in zip(inside.round().astype(int), around.round().astype(int), strict=True):
+                if (np.array([a, b]) >= 2).all() and (np.array([a, b]) < np.array(CROP_PX) - 2).all():
+                    assert light[a[1], a[0]] > light[b[1], b[0]]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_targets_decode_to_the_openings_that_they_encode(seed):
+    rng = np.random.default_rng(seed)
+    quads = [rng.uniform(60, 200, 2) + size * (QUAD - QUAD.mean(0)) for size in np.exp(rng.uniform(-1.2, 1.0, 3))]
+    scores, corners = [], []
+    for k, stride in enumerate(HEAD_STRIDES):
+        target = head_target(np.array(quads), k)
+        v, u = np.nonzero(target[0])
+        cells = cell_centres(*target.shape[1:], stride)[v, u]
+        corners.append(cells[:, None] + target[2:, v, u].T.reshape(-1, 4, 2) * OFFSET_UNIT * stride)
+        scores.append(np.ones(len(v)))
+    _, found = merge(Proposals(np.concatenate(scores), np.concatenate(corners)), CONFIG)
+    heat = np.clip(corner_target(np.concatenate(quads))[0], 1e-6, 1 - 1e-6)
+    peaks = to_image(find_peaks(np.log(heat / (1 - heat)), CONFIG))
+    for quad in quads:
+        if all(overlap(quad, other) < CONFIG.same_iou for other in quads if other is not quad):
+            best = min(found, key=lambda q: np.abs(q - quad).max())
+            assert np.abs(best - quad).max() < 1e-3
+            inside = ((quad > 4) & (quad < np.array(CROP_PX) - 5)).all(-1)
+            px, near = snap(best, peaks, CONFIG)
+            assert near[inside].all() and np.abs(px - quad)[inside].max() < 0.1
+
+
+def test_small_and_unplaced_openings_neither_count_nor_err():
+    small, unknown = (
+        QUAD.mean(0) + 0.02 * (QUAD - QUAD.mean(0)),
+        np.where(np.arange(4)[:, None] == 1, np.nan, QUAD + 100),
+    )
+    for quad in (small, unknown):
+        for k in range(len(HEAD_STRIDES)):
+            target = head_target(quad[None], k)
+            assert not target[0].any() and (target[1] == 0).any()
+
+
+def test_the_middle_of_a_square_in_perspective_is_its_centre():
+    H = np.array([[30.0, 4, 100], [-3, 28, 90], [0.1, 0.05, 1]])
+    square = np.array([[-1.0, -1], [1, -1], [1, 1], [-1, 1]])
+    quad = cv2.perspectiveTransform(square[None], H)[0]
+    np.testing.assert_allclose(middle(quad), [100, 90], atol=1e-9)
+
+
+def test_matches_are_counted_as_the_published_figures_are():
+    """One found well, one found twice, one missed, one false: recall 2 / 3, precision 2 / 4."""
+    far, gone = QUAD + 100, QUAD + 300
+    found = [
+        Detection.whole(quad, 1.0, score)
+        for quad, score in ((QUAD, 0.9), (far + 1, 0.8), (far, 0.7), (QUAD + 500, 0.6))
+    ]
+    matches = match([(found, np.array([QUAD, far, gone]))])
+    figures = matches.figures()
+    assert figures["recall"] == pytest.approx(2 / 3) and figures["precision"] == 0.5
+    assert matches.average_precision(0.5) == pytest.approx(2 / 3)
+    assert matches.above(matches.best_score()).figures()["precision"] == 1.0
+
+
+def test_the_deviations_of_corners_are_those_of_their_errors():
+    rng, quads, found = np.random.default_rng(0), [], []
+    for k in range(400):
+        quad = QUAD.mean(0) + np.exp(rng.uniform(-0.5, 1.5)) * (QUAD - QUAD.mean(0)) + 400 * np.array([k % 20, k // 20])
+        side = np.linalg.norm(np.roll(quad, -1, 0) - quad, axis=-1).mean()
+        noise = rng.normal(0, np.hypot(0.7, 0.02 * side), (4, 2))
+        hidden = np.arange(4) == rng.integers(4)
+        noise[hidden] = rng.normal(0, 0.06 * side, (1, 2))
+        quads.append(quad)
+        found.append(Detection(quad + noise, np.tile(np.eye(2), (4, 1, 1)), ~hidden, 0.9))
+    corner_px, corner_side, hidden_side = corner_deviations(match([(found, np.array(quads))]))
+    assert corner_px == pytest.approx(0.7, rel=0.15) and corner_side == pytest.approx(0.02, rel=0.15)
+    assert hidden_side == pytest.approx(0.06, rel=0.15)
