@@ -15,6 +15,7 @@ COMMANDS = {  # module of each command, with a `main` and a `parser`
     "preflight": "gate_racer.field.preflight.cli",
     "identify-vehicle": "gate_racer.field.identify.cli",
     "map-track": "gate_racer.field.mapping.cli",
+    "import-calibration": "gate_racer.field.import_calibration",
     "detect-gates": "gate_racer.pilot.detect_gates",
     "bootcamp": "gate_racer.bootcamp.cli",
 }
@@ -39,6 +40,15 @@ def gate_racer() -> int:
 plan_track, run_mpc, race_sim, race_bench, replay_flight, fly_report = (
     _command(name) for name in ("plan-track", "run-mpc", "race-sim", "race-bench", "replay-flight", "fly-report")
 )
-probe_link, preflight, identify_vehicle, map_track, detect_gates, bootcamp = (
-    _command(name) for name in ("probe-link", "preflight", "identify-vehicle", "map-track", "detect-gates", "bootcamp")
+probe_link, preflight, identify_vehicle, map_track, import_calibration, detect_gates, bootcamp = (
+    _command(name)
+    for name in (
+        "probe-link",
+        "preflight",
+        "identify-vehicle",
+        "map-track",
+        "import-calibration",
+        "detect-gates",
+        "bootcamp",
+    )
 )
