@@ -276,7 +276,7 @@ def _race(scenario: Scenario, folder: Path) -> int:
 
     assert scenario.course is not None
     track, plans = write_track(scenario.course, folder), folder / "plans"
-    flags = ["--lockstep", "--camera", "projected", "--plans", str(plans), "--log", str(folder)]
+    flags = ["--lockstep", "--camera", "projected", "--set", f"plan.folder={plans}", "--log", str(folder)]
     remark(f"flying the same course with the racing stack: run-mpc {track} {' '.join(flags)}")
     return run_mpc.run(run_mpc.parser().parse_args([str(track), *flags]))
 

@@ -6,7 +6,7 @@ Estimates of vehicle, camera and gates from runs of a course, and the significan
 
 The vehicle's thrust and drag are fitted to the runs; its camera is the mean of the filter's calibrations, with which the next
 flight starts; a gate is moved to where the runs saw it; all only where the change is significant, and with the last
-exploration of the course (`run-mpc --explore`) in addition to the runs. The reserve is bisected between the fastest run that
+exploration of the course (`explore`) in addition to the runs. The reserve is bisected between the fastest run that
 kept its margins and the boldest that did not.
 """
 

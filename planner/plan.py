@@ -162,7 +162,7 @@ def require_certified(path: str | Path, plan: Plan) -> None:
         return
     vehicle = "" if plan.vehicle_name == "dcl" else f" --vehicle {plan.vehicle_name}"
     raise PlanError(
-        f"{path}: {why}; plan again with plan-track {plan.track_file}{vehicle}, or add --uncertified to fly it"
+        f"{path}: {why}; plan again with plan-track {plan.track_file}{vehicle}, or fly it with --set plan.uncertified=true"
     )
 
 

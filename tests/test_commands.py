@@ -18,7 +18,7 @@ from tests.processes import run_here
 
 BIN = Path(sys.executable).parent
 LONGEST_S = 120.0  # a hang
-AT_A_LINE = "--msp", "tcp:127.0.0.1:9"
+AT_A_LINE = ("tcp:127.0.0.1:9",)
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +31,16 @@ def files(tmp_path_factory, plan_folder):
 
 
 def commands(files: Path) -> dict[str, list[str]]:
-    log, quiet = str(files / "flight.mcap"), ["--listen", "127.0.0.1:0", "--video", "127.0.0.1:0"]
-    flying = ["tracks/vq1.yaml", "--plans", str(files), "--log", str(files / "logs")]
+    log, quiet = str(files / "flight.mcap"), ["--set", "link.listen=127.0.0.1:0", "link.video=127.0.0.1:0"]
+    flying = ["tracks/vq1.yaml", "--set", f"plan.folder={files}", "--log", str(files / "logs")]
     return {
         "plan-track": ["tracks/vq2.yaml", "--out", str(files / "plans")],
         "run-mpc": [*flying, "--lockstep"],
         "run-mpc ": flying,
         "run-mpc  ": [*flying, "--live", *quiet],
-        "race-sim": ["--bind", "127.0.0.1:0", "--client", "127.0.0.1:9"],
+        "explore": ["--live", *quiet, "--log", str(files / "logs")],
+        "excite": ["--live", *quiet, "--log", str(files / "logs")],
+        "race-sim": ["--set", "link.bind=127.0.0.1:0", "link.client=127.0.0.1:9"],
         "race-bench": ["--seeds", "1", "--workers", "1", "--out", str(files / "bench")],
         "bootcamp": ["examples/waypoint.py", "--seed", "7", "--realtime", "--logs", str(files / "logs")],
         "probe-link": quiet,

@@ -17,9 +17,12 @@ import gate_racer.field.report.cli
 import gate_racer.pilot.detect_gates
 import gate_racer.pilot.replay
 import gate_racer.race.campaign.cli
+import gate_racer.race.excite
+import gate_racer.race.explore
 import gate_racer.race.plan_track
 import gate_racer.race.race_sim
 import gate_racer.race.run_mpc
+from gate_racer.common.settings import settings_of
 from gate_racer.link.msp.profile import load_wire
 from gate_racer.link.rflysim.client import parse_vision
 from gate_racer.link.rflysim.config import load_sensors
@@ -28,6 +31,7 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
 from tests.test_rooms import ROOMS
+from tools import settings_page
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -49,6 +53,8 @@ MADE_NAMES = [re.sub(r".*/|\.yaml$", "", made) for made in MADE]
 PARSERS = {
     "plan-track": gate_racer.race.plan_track.parser,
     "run-mpc": gate_racer.race.run_mpc.parser,
+    "explore": gate_racer.race.explore.parser,
+    "excite": gate_racer.race.excite.parser,
     "race-sim": gate_racer.race.race_sim.parser,
     "replay-flight": gate_racer.pilot.replay.parser,
     "race-bench": gate_racer.race.campaign.cli.parser,
@@ -62,6 +68,10 @@ PARSERS = {
     "gate-racer": gate_racer.about.parser,
 }
 
+SETTINGS = {
+    name: type(defaults) for names, (defaults, _) in settings_page.COMMANDS.items() for name in names.split(", ")
+}
+
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_commands_are_understood(line):
@@ -73,13 +83,13 @@ def test_commands_are_understood(line):
         )
         assert all(flag in shown.stdout for flag in arguments if flag.startswith("--"))
     else:
-        PARSERS[program]().parse_args(arguments)
+        given = PARSERS[program]().parse_args(arguments)
+        if program in SETTINGS:
+            settings_of(given, SETTINGS[program])
 
 
-FILE = re.compile(
-    r"(?:\S*config=)?((?:[\w*]+/)*[\w*.-]+\.(?:yaml|csv|mcap|json|npz|py|ulg|txt|log|elf)|(?:logs|data)/\S+)"
-)
-OUTPUTS = ("--out", "--log", "--json", "--record", "--report", "--draw", "--shot", "--film")
+FILE = re.compile(r"(?:\S*=)?((?:[\w*]+/)*[\w*.-]+\.(?:yaml|csv|mcap|json|npz|py|ulg|txt|log|elf)|(?:logs|data)/\S+)")
+OUTPUTS = ("--out", "--log", "--json", "--record", "--report", "--draw", "--film")
 OWN = {  # files of the reader, which the page calls so
     "racing.md": {"passphrase.txt"},
     "logs.md": {"logs/flight.ulg", "logs/other.ulg", "data/autonomous/flight-01a-ellipse"},
@@ -129,7 +139,11 @@ READERS = {  # of what an option or argument names
 def named(line):
     """Return the names in a command as pairs of reader and name, by the options above, except files made by earlier commands."""
     program, *arguments = shlex.split(line)
-    if program in PARSERS:
+    if program in SETTINGS:
+        typed = PARSERS[program]().parse_args(arguments)
+        chosen = [(name, value) for _, name, value in typed.given] + [text.split("=", 1) for text in typed.set]
+        given = {name.rpartition(".")[2]: value for name, value in chosen}
+    elif program in PARSERS:
         given = vars(PARSERS[program]().parse_args(arguments))
     else:
         given = {"config": next((a for a in arguments if a.endswith(".json") and a.startswith("docs/")), "")}

@@ -330,4 +330,4 @@ def _wanted(knots: Array, drags: int, gains: tuple[Estimate | None, ...]) -> tup
     wanted = [f"throttle held near {u:g}" for u in throttles]
     wanted += [f"{('roll', 'pitch', 'yaw')[axis]} rate pulses" for axis in axes]
     wanted += [] if drags else [f"flight above {MOVING_M_S:g} m/s, for the drag"]
-    return *wanted, f"to be flown by: run-mpc --excite {Manoeuvres(throttles, axes, not drags)}"
+    return *wanted, f"to be flown by: excite --set excite.manoeuvres={Manoeuvres(throttles, axes, not drags)}"

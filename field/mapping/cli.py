@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
         "log",
         nargs="+",
         type=Path,
-        help="logs of run-mpc (MCAP, preferably --explore) or TII-RATM, all from the same pad",
+        help="logs of run-mpc (MCAP, preferably of explore) or TII-RATM, all from the same pad",
     )
     arguments.add_argument("--gates", type=int, required=True, metavar="N", help="number of gates")
     arguments.add_argument(
@@ -113,7 +113,7 @@ def known(found: Map, passed: list[MappedGate], count: int) -> list[MappedGate]:
     if len(found.gates) < count:
         raise MapError(
             f"--gates {count}: only {len(found.gates)} gates were seen at least {LEAST_SIGHTINGS} times;"
-            " fly slowly past the others (run-mpc --explore)"
+            " fly slowly past the others (explore)"
         )
     if len(passed) < count:
         raise MapError(

@@ -19,6 +19,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ import numpy as np
 from gate_racer.common.command import add_common, perform, remark, write_json
 from gate_racer.common.errors import UserError, say
 from gate_racer.common.files import require_output
+from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.probe.betaflight import DEFAULT, described, firmware_check, rate_checks, sustain
 from gate_racer.field.probe.check import Check, CheckVerdict, number, same, table
 from gate_racer.link.msp.line import LinkFigures, MspLine, neutral
@@ -47,7 +49,7 @@ from gate_racer.link.msp.preflight import (
 )
 from gate_racer.link.msp.profile import FOLDER, LOW_US, MID_US, OWN_ORDER, AuxRange, BetaflightProfile, load_betaflight
 from gate_racer.link.msp.sticks import attitude, imu
-from gate_racer.link.options import add_msp_arguments
+from gate_racer.link.options import ConsentSettings
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Vector, to_euler
 from gate_racer.vehicle.vehicle import ImuParameters, Vehicle, load_vehicle
@@ -92,7 +94,7 @@ def rested(received: Sequence[Message], profile: BetaflightProfile) -> AtRest:
     ]
     if min(len(samples), len(tilts)) < FEWEST:
         raise UserError(
-            f"--seconds: too short, {min(len(samples), len(tilts))} of at least {FEWEST} replies with IMU and attitude"
+            f"seconds: too short, {min(len(samples), len(tilts))} of at least {FEWEST} replies with IMU and attitude"
         )
     accel, gyro = (np.array([getattr(sample, name) for sample in samples]) for name in ("accel", "gyro"))
     roll, pitch = np.mean(tilts, axis=0).tolist()
@@ -264,36 +266,62 @@ def rehearse(
 
 
 SHORTEST_S, LONGEST_S = 1.0, 600.0
+OPTIONS = {
+    "aircraft": {"--profile": "profile", "--vehicle": "vehicle"},
+    "checks": {"--rehearse": "rehearse", "--out": "out"},
+}
+MOVED = {  # former options
+    "--msp": "the argument WHERE",
+    "--i-have-read": "--set link.i_have_read=docs/safety.md",
+    "--seconds": "--set seconds=S",
+    "--limit": "--set limit_s=S",
+}
+
+
+@dataclass(frozen=True)
+class PreflightSettings:
+    """Settings of `preflight`."""
+
+    link: ConsentSettings = field(default_factory=ConsentSettings)
+    profile: str = key(DEFAULT, "MSP profile: name or YAML file", "NAME")
+    vehicle: str = key("archer", "name or YAML file", "NAME")
+    seconds: float = key(3.0, "duration of each measurement, s")
+    rehearse: bool = key(
+        False, "propellers off: also rehearse the hand-over with the person at the transmitter, stick by stick"
+    )
+    limit_s: float = key(120.0, "time limit of the rehearsal, s")
+    out: Path | None = key(None, "file to write for run-mpc if nothing differs (YAML)", "FILE")
+
+    def __post_init__(self) -> None:
+        if not SHORTEST_S <= self.seconds <= LONGEST_S:
+            raise ValueError(f"seconds {self.seconds:g}: must lie between {SHORTEST_S:g} and {LONGEST_S:g}")
+        if self.limit_s <= 0:
+            raise ValueError(f"limit_s {self.limit_s:g}: must be positive")
+        if self.out is not None and self.out.suffix != ".yaml":
+            raise ValueError(f"out {self.out}: a preflight file ends in .yaml")
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line of `preflight`."""
     arguments = argparse.ArgumentParser(
         prog="preflight",
-        description="Read a Betaflight at rest, compare it with profile and vehicle, and write a file for run-mpc --preflight.",
+        description="Read a Betaflight at rest, compare it with profile and vehicle, and write a file for run-mpc.",
     )
-    add_msp_arguments(arguments, "the flight controller")
-    arguments.add_argument("--profile", default=DEFAULT, help=f"MSP profile, name or YAML file (default: {DEFAULT})")
-    arguments.add_argument("--vehicle", default="archer", help="name or YAML file (default: archer)")
-    arguments.add_argument("--seconds", type=float, default=3.0, help="duration of each measurement, s (default: 3)")
-    arguments.add_argument("--out", type=Path, help="file to write for run-mpc --preflight if nothing differs (YAML)")
-    arguments.add_argument(
-        "--rehearse",
-        action="store_true",
-        help="propellers off: also rehearse the hand-over with the person at the transmitter, stick by stick",
-    )
-    arguments.add_argument("--limit", type=float, default=120.0, help="with --rehearse: time limit, s (default: 120)")
+    arguments.add_argument("where", metavar="WHERE", help="serial port or tcp:HOST:PORT, see docs/betaflight.md")
+    add_settings(arguments, PreflightSettings(), OPTIONS, MOVED)
     add_common(arguments, "the values read and the checks")
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the preflight. Returns 1 if something differs, without writing a file. Raises UserError for a refusal."""
-    _require_consistent(arguments)
-    profile, vehicle = load_betaflight(arguments.profile), load_vehicle(arguments.vehicle)
-    port = open_port(arguments.msp, profile.baud, arguments.i_have_read)
+    settings = settings_of(arguments, PreflightSettings)
+    if settings.out is not None:
+        require_output(settings.out, settings.profile, FOLDER / f"{settings.profile}.yaml", settings.vehicle)
+    profile, vehicle = load_betaflight(settings.profile), load_vehicle(settings.vehicle)
+    port = open_port(arguments.where, profile.baud, settings.link.i_have_read)
     try:
-        file, alone, beside, checks = read(port, profile, vehicle, arguments.seconds)
+        file, alone, beside, checks = read(port, profile, vehicle, settings.seconds)
         found, against = file.constants, f"profile {profile.name}, vehicle {vehicle.name}"
         print(f"{found.firmware}, MSP {found.api}, board {found.board}; against {against}:")
         print(table(checks))
@@ -303,26 +331,13 @@ def run(arguments: argparse.Namespace) -> int:
         if differs := sum(check.verdict is CheckVerdict.DIFFERS for check in checks):
             print(f"{differs} of {len(checks)} differ: correct the aircraft or the files; no file is written")
             return 1
-        if arguments.rehearse and not _rehearsed(port, profile, arguments.limit):
+        if settings.rehearse and not _rehearsed(port, profile, settings.limit_s):
             return 1
     finally:
         port.close()
-    if arguments.out is not None:
-        remark(f"wrote {arguments.out}, sha256 {write_preflight(arguments.out, file)}")
+    if settings.out is not None:
+        remark(f"wrote {settings.out}, sha256 {write_preflight(settings.out, file)}")
     return 0
-
-
-def _require_consistent(arguments: argparse.Namespace) -> None:
-    if not arguments.msp:
-        raise UserError("--msp WHERE is missing, such as --msp /dev/ttyTHS1 or --msp tcp:127.0.0.1:5761")
-    if not SHORTEST_S <= arguments.seconds <= LONGEST_S:
-        raise UserError(f"--seconds {arguments.seconds:g}: must lie between {SHORTEST_S:g} and {LONGEST_S:g}")
-    if arguments.limit <= 0:
-        raise UserError(f"--limit {arguments.limit:g}: must be positive")
-    if arguments.out is not None and arguments.out.suffix != ".yaml":
-        raise UserError(f"--out {arguments.out}: a preflight file ends in .yaml")
-    if arguments.out is not None:
-        require_output(arguments.out, arguments.profile, FOLDER / f"{arguments.profile}.yaml", arguments.vehicle)
 
 
 def read(

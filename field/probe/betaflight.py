@@ -1,13 +1,13 @@
-"""`probe-link --msp`: read a flight controller over MSP at rest, compare it with a profile, and measure its line.
+"""`probe-link --set link.msp=WHERE`: read a flight controller over MSP at rest, compare it with a profile, and measure its line.
 
 Nothing is configured or armed. Neutral sticks are sent for a while, since they share the line; only after the flight
 controller has reported that it is disarmed and that the override is off.
 """
 
-import argparse
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -16,9 +16,9 @@ from gate_racer.field.files import write_yaml
 from gate_racer.field.probe.check import Check, CheckVerdict, number, same, table
 from gate_racer.link.msp.line import LinkFigures, MspLine
 from gate_racer.link.msp.messages import ApiVersion, BoardInfo, Code, Message, RawImu, RcTuning
-from gate_racer.link.msp.ports import Port, open_port
+from gate_racer.link.msp.ports import Port
 from gate_racer.link.msp.preflight import firmware_of, rates_of, request, require_safe
-from gate_racer.link.msp.profile import AxisRates, BetaflightProfile, RateCurves, load_betaflight
+from gate_racer.link.msp.profile import AxisRates, BetaflightProfile, RateCurves
 from gate_racer.link.msp.sticks import imu
 from gate_racer.vehicle.dynamics import GRAVITY
 
@@ -38,16 +38,20 @@ class Identity:
     rates: RateCurves | None  # None: not available, or of an unknown kind
 
 
-def probe_msp(arguments: argparse.Namespace) -> int:
-    """Print the result; return 1 if it differs from the profile. Raises UserError: no consent, no reply, or armed."""
-    profile = load_betaflight(DEFAULT if arguments.profile == "auto" else arguments.profile)
-    port = open_port(arguments.msp, profile.baud, arguments.i_have_read)
+def probe_msp(port: Port, profile: BetaflightProfile, seconds: float, json: Path | None, out: Path | None) -> int:
+    """Print the result and close the port; return 1 if it differs from the profile. Raises UserError: no reply, or armed.
+
+    Args:
+        seconds: s, duration of each measurement of the line.
+        json: file for the result.
+        out: file for the profile as measured.
+    """
     try:
         line = MspLine(port, profile, stick_hz=0.0)
         found = identify(line)
         require_safe(line, profile)
-        alone, received = sustain(port, profile, 0.0, arguments.seconds)
-        beside, _ = sustain(port, profile, profile.stick_hz, arguments.seconds)
+        alone, received = sustain(port, profile, 0.0, seconds)
+        beside, _ = sustain(port, profile, profile.stick_hz, seconds)
     finally:
         port.close()
     checks = [*compare(found, profile), *at_rest(received, profile)]
@@ -55,14 +59,12 @@ def probe_msp(arguments: argparse.Namespace) -> int:
     print(table(checks))
     print(f"line without sticks: {described(alone)}")
     print(f"line with {profile.stick_hz:g} Hz of sticks: {described(beside)}")
-    write_json(
-        arguments.json, {"profile": profile.name, "found": found, "checks": checks, "alone": alone, "beside": beside}
-    )
-    if arguments.out is not None:
+    write_json(json, {"profile": profile.name, "found": found, "checks": checks, "alone": alone, "beside": beside})
+    if out is not None:
         source = f"{found.firmware} on {found.board}, rates as read; all other values are those of {profile.name}."
-        own = replace(profile, name=arguments.out.stem, source=source, rates=found.rates or profile.rates)
-        write_yaml(arguments.out, asdict(own))
-        remark(f"wrote {arguments.out}")
+        own = replace(profile, name=out.stem, source=source, rates=found.rates or profile.rates)
+        write_yaml(out, asdict(own))
+        remark(f"wrote {out}")
     return 1 if any(check.verdict is CheckVerdict.DIFFERS for check in checks) else 0
 
 

@@ -23,7 +23,7 @@ def probe(*arguments):
 def test_differences_from_the_profile_are_reported_and_written(tmp_path, capsys):
     out = tmp_path / "own.yaml"
     with running(OWN) as name:
-        assert probe("--msp", name, "--seconds", "1.5", "--out", str(out)) == 1
+        assert probe("--set", f"link.msp={name}", "seconds=1.5", "--out", str(out)) == 1
     told = capsys.readouterr().out
     assert "BTFL 4.4.3, MSP 1.45, board STM32H743" in told and "with 40 Hz of sticks:" in told
     verdicts = {line.split()[0] + " " + line.split()[3] for line in told.splitlines() if "rates of " in line}
@@ -54,5 +54,7 @@ def test_an_armed_or_handed_over_aircraft_is_not_probed(told, words):
 
 
 def test_a_real_port_wants_the_page_to_have_been_read():
-    with pytest.raises(LinkError, match=r"may be a real aircraft: read docs/safety\.md, then add --i-have-read"):
-        probe("--msp", "/dev/ttyTHS1")
+    with pytest.raises(
+        LinkError, match=r"may be a real aircraft: read docs/safety\.md, then add --set link\.i_have_read="
+    ):
+        probe("--set", "link.msp=/dev/ttyTHS1")

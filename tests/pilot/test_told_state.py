@@ -16,7 +16,7 @@ def test_a_told_state_is_never_worse_than_an_estimated_one(profile, controller, 
     for name, told in (("camera", []), ("told", ["--pose"])):
         result = tmp_path / f"{name}.json"
         done = run_here(
-            "gate_racer.race.cli", sprint / "sprint.csv", "--lockstep", "--camera", "projected", "--profile", profile,
+            "gate_racer.race.run_mpc", sprint / "sprint.csv", "--lockstep", "--camera", "projected", "--profile", profile,
             "--controller", controller, *told, "--log", tmp_path, "--json", result,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr

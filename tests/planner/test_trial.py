@@ -19,7 +19,7 @@ ONE = PlanOptions(guesses=1)
 
 
 def planned(folder, track, vehicle, *options):
-    given = [str(track), "--vehicle", str(vehicle), "--guesses", "1", "--out", str(folder), *options]
+    given = [str(track), "--vehicle", str(vehicle), "--set", "guesses=1", "--out", str(folder), *options]
     return plan_track.run(plan_track.parser().parse_args(given))
 
 
@@ -74,5 +74,5 @@ def test_a_vehicle_that_the_air_turns_over_is_refused_in_one_line_and_planned_on
     with pytest.raises(UserError, match=r"sprint: no certified plan .*own plant \d of 2 gates") as refusal:
         planned(tmp_path, sprint / "sprint.yaml", tmp_path / "frail.yaml")
     assert "\n" not in str(refusal.value) and not (tmp_path / "sprint-frail.csv").exists()
-    assert planned(tmp_path, sprint / "sprint.yaml", tmp_path / "frail.yaml", "--no-check") == 0
+    assert planned(tmp_path, sprint / "sprint.yaml", tmp_path / "frail.yaml", "--set", "check=false") == 0
     assert (tmp_path / "sprint-frail.csv").exists()

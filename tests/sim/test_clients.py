@@ -20,7 +20,13 @@ from tests.processes import command, free_port
 def race_sim(*arguments):
     """A simulator process; its client's port is free."""
     port = free_port()
-    own = ["--bind", "127.0.0.1:0", "--client", f"127.0.0.1:{port}", "--video", f"127.0.0.1:{free_port()}", "--once"]
+    own = [
+        "--set",
+        "link.bind=127.0.0.1:0",
+        f"link.client=127.0.0.1:{port}",
+        f"link.video=127.0.0.1:{free_port()}",
+        "once=true",
+    ]
     process = subprocess.Popen(
         command("gate_racer.race.race_sim", *own, *arguments),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -54,7 +60,7 @@ def test_mavsdk_connects_arms_and_flies_by_attitude_and_position(tmp_path):
 
 def test_yamspy_reads_a_flight_controller_is_armed_and_climbs(tmp_path):
     pytest.importorskip("yamspy")
-    there = "--track", "pq", "--once", "--video", f"127.0.0.1:{free_port()}"
+    there = "--track", "pq", "--set", "once=true", f"link.video=127.0.0.1:{free_port()}"
     simulator = command("gate_racer.race.race_sim", "--profile", "betaflight", "--vehicle", "archer", *there)
     with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -202,14 +202,14 @@ def test_a_malformed_residual_file_is_refused_in_one_line(tmp_path):
 
 
 def test_the_simulator_flies_with_a_residual_file(learned, tmp_path):
-    from gate_racer.race.race_sim import parser, residual_of
+    from gate_racer.race.race_sim import SimulatorSettings, residual_of
 
-    asked = parser().parse_args(["--residual", str(learned)])
+    asked = SimulatorSettings(residual=learned)
     dcl = load_vehicle("dcl")
     assert residual_of(asked, dcl)(0.0, np.array([1.0, 0, 0, 1, 0, 0, 0, 4, 0, 0]), 10.0) == pytest.approx(
         UNKNOWN, abs=0.05
     )
-    done = run_here("gate_racer.race.race_sim", "--vehicle", "swift", "--residual", learned)
+    done = run_here("gate_racer.race.race_sim", "--vehicle", "swift", "--set", f"residual={learned}")
     assert done.returncode == 2 and "was fitted to another vehicle" in done.stderr and "Traceback" not in done.stderr
 
 
@@ -232,5 +232,5 @@ def test_a_vehicle_flies_what_is_known_of_it_and_no_more(dcl, vq1):
     assert natural(load_vehicle("swift")) == SETTINGS[3] and natural(dcl) == SETTINGS[1]
     with pytest.raises(UserError, match="dcl"):
         Simulator(as_believed(vq1, dcl), load_profile("spec"), 0, RunSetup(setting=SETTINGS[3]))
-    done = run_here("gate_racer.race.race_sim", "--setting", 4)
+    done = run_here("gate_racer.race.race_sim", "--set", "plant=4")
     assert done.returncode == 2 and "vehicle dcl: has no `motors`" in done.stderr
