@@ -41,7 +41,7 @@ def commands(files: Path) -> dict[str, list[str]]:
         "explore": ["--live", *quiet, "--log", str(files / "logs")],
         "excite": ["--live", *quiet, "--log", str(files / "logs")],
         "race-sim": ["--set", "link.bind=127.0.0.1:0", "link.client=127.0.0.1:9"],
-        "race-bench": ["--seeds", "1", "--workers", "1", "--out", str(files / "bench")],
+        "race-bench": ["--seeds", "1", "--set", "workers=1", "--out", str(files / "bench")],
         "bootcamp": ["examples/waypoint.py", "--seed", "7", "--realtime", "--logs", str(files / "logs")],
         "probe-link": quiet,
         "preflight": [*AT_A_LINE],

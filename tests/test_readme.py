@@ -142,7 +142,7 @@ def named(line):
     if program in SETTINGS:
         typed = PARSERS[program]().parse_args(arguments)
         chosen = [(name, value) for _, name, value in typed.given] + [text.split("=", 1) for text in typed.set]
-        given = {name.rpartition(".")[2]: value for name, value in chosen}
+        given = {name.rpartition(".")[2]: value.split() if name == "vehicles" else value for name, value in chosen}
     elif program in PARSERS:
         given = vars(PARSERS[program]().parse_args(arguments))
     else:

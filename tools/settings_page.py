@@ -11,6 +11,8 @@ from gate_racer.field.probe import cli as probe
 from gate_racer.planner import cli as plan
 from gate_racer.race import race_sim
 from gate_racer.race import settings as race
+from gate_racer.race.campaign import cli as bench
+from gate_racer.race.campaign.choice import BenchSettings
 
 PAGE = Path(__file__).parent.parent / "docs/settings.md"
 HEAD = """# Settings
@@ -36,6 +38,7 @@ COMMANDS: dict[str, tuple[Any, Mapping[str, Mapping[str, str]]]] = {  # settings
     "plan-track": (plan.PlanSettings(), plan.OPTIONS),
     "run-mpc, explore, excite": (race.RunSettings(), race.RACE),
     "race-sim": (race_sim.SimulatorSettings(), race_sim.OPTIONS),
+    "race-bench": (BenchSettings(), bench.OPTIONS),
     "probe-link": (probe.ProbeSettings(), probe.OPTIONS),
     "preflight": (preflight.PreflightSettings(), preflight.OPTIONS),
 }

@@ -1,10 +1,12 @@
 """Registry of a campaign's axes: settings, controllers and estimators by name."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_bytes
+from gate_racer.common.settings import key
 from gate_racer.estimation.registry import ESTIMATORS
 from gate_racer.mpc.policy import policy
 from gate_racer.mpc.problem import CONTROLLERS, load_settings
@@ -18,7 +20,7 @@ from gate_racer.sim.physics.residual import ObservationModel, ResidualAccelerati
 from gate_racer.sim.physics.swift_plant import Setting
 from gate_racer.sim.worlds.distribution import load_worlds
 from gate_racer.sim.worlds.world import NOMINAL
-from gate_racer.tracks.track import Track
+from gate_racer.tracks.track import SPACING_M, Track
 from gate_racer.vehicle.vehicle import Vehicle
 
 MOST_SEEDS = 100_000  # per configuration; each case takes memory (chosen)
@@ -119,6 +121,56 @@ SETTINGS |= {
 SETTINGS["learned"] = FlightConditions(camera="rendered", detector="learned")
 
 
+@dataclass(frozen=True)
+class RivalsSettings:
+    """Settings of races of several, by projected corners and the grid's own controllers."""
+
+    grid: str = key("", "pairings: name in race/campaign/grids, or a YAML file")
+    ahead_m: float = key(0.0, "distance by which the first place lies in front, m")
+    spacing_m: float = key(SPACING_M, "distance between two places, m")
+    rotor_radius_m: float = key(0.0, "radius of rotors whose downwash is felt, m; 0 for none")
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """Settings of `race-bench`."""
+
+    tracks: tuple[str, ...] = key(("vq1",), "names or YAML files", "TRACK")
+    vehicles: tuple[str, ...] = key(("dcl",), "names or YAML files")
+    settings: tuple[str, ...] = key(("projected",), f"from {', '.join(SETTINGS)}, or a range such as 1-4", "S")
+    controllers: tuple[str, ...] = key(
+        (CONTROLLERS[0],), f"from {', '.join(CONTROLLERS)}, or a learned policy (name or .npz file)", "NAME"
+    )
+    estimators: tuple[str, ...] = key((ESTIMATORS[0],), f"from {', '.join(ESTIMATORS)}")
+    worlds: tuple[str, ...] = key(
+        (NOMINAL,), "names or files, drawn by the flight's seed; factors: each factor of unknown alone", "W"
+    )
+    plans: tuple[str, ...] = key(
+        (USUAL,), "planning options, such as reserve=1,margin=0,see=0 for the time-optimal plan", "P"
+    )
+    residual: Path | None = key(
+        None, "file of fit-residuals or make-errors: accelerations added to the plant, errors added to the observation"
+    )
+    laps: int = key(1, "number of laps")
+    seeds: int = key(10, "flights per configuration with random elements", "N")
+    first_seed: int = key(0, "seed of the first of them")
+    workers: int | None = key(None, "number of processes on this machine; else one per core")
+    scheduler: str = key("", "fly on the workers of this Dask scheduler, `tcp://HOST:PORT`")
+    out: Path | None = key(
+        None, "folder of the campaign, which is continued if it exists; else logs/campaign-COMMIT", "FOLDER"
+    )
+    uncertified: bool = key(False, "fly plans without a valid certificate")
+    retry: bool = key(False, "repeat failed cases")
+    worst: int = key(3, "number of worst flights to log and draw")
+    rivals: RivalsSettings = field(default_factory=RivalsSettings)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.seeds <= MOST_SEEDS:
+            raise ValueError(f"seeds {self.seeds}: must lie between 1 and {MOST_SEEDS}")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers {self.workers}: must be at least 1")
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Axes of a campaign, as lists of known names."""
@@ -142,11 +194,11 @@ class Choice:
         for option, names, known in (*options, ("controllers", flown, (*CONTROLLERS, *policy.names()))):
             for name in names:
                 if name not in known:
-                    raise UserError(f"--{option} {name}: unknown; known: {', '.join(known)}")
+                    raise UserError(f"{option} {name}: unknown; known: {', '.join(known)}")
         if not 1 <= self.seeds <= MOST_SEEDS:
-            raise UserError(f"--seeds {self.seeds}: must lie between 1 and {MOST_SEEDS}")
+            raise UserError(f"seeds {self.seeds}: must lie between 1 and {MOST_SEEDS}")
         if self.first_seed < 0:
-            raise UserError(f"--first-seed {self.first_seed}: must not be negative")
+            raise UserError(f"first_seed {self.first_seed}: must not be negative")
         for plan in self.plans:
             plan_options(plan, self.laps)
         for world in self.worlds:

@@ -131,7 +131,7 @@ def test_seeds_are_flown_only_where_something_is_random():
     seeds = [(case.setting, case.seed) for case in cases if case.world == "as_believed"]
     assert seeds == [("1", 0), *(("2", 40 + k) for k in range(3)), *(("projected", 40 + k) for k in range(3))]
     assert sum(case.world == "unknown" for case in cases) == 9
-    with pytest.raises(UserError, match="--first-seed -1: must not be negative"):
+    with pytest.raises(UserError, match="first_seed -1: must not be negative"):
         Choice(*axes, first_seed=-1)
 
 
@@ -259,17 +259,17 @@ def test_a_row_survives_its_file(tmp_path, flown):
 
 
 WRONG = [
-    (["--settings", "1-5"], "--settings 5: unknown; known: 1, 2, 3, 4, projected, rendered, projected-1"),
-    (["--controllers", "magic"], "--controllers magic: unknown; known: mpcc, tracking"),
-    (["--estimators", "magic"], "--estimators magic: unknown; known: eskf, drift"),
-    (["--vehicles", "dlc"], "no vehicle 'dlc'; known: archer, cpc, dcl, kolibri, swift"),
+    (["--settings", "1-5"], "settings 5: unknown; known: 1, 2, 3, 4, projected, rendered, projected-1"),
+    (["--controllers", "magic"], "controllers magic: unknown; known: mpcc, tracking"),
+    (["--set", "estimators=magic"], "estimators magic: unknown; known: eskf, drift"),
+    (["--set", "vehicles=dlc"], "no vehicle 'dlc'; known: archer, cpc, dcl, kolibri, swift"),
     (["--tracks", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
-    (["--laps", "2"], "not closed"),
-    (["--seeds", "0"], "--seeds 0: must lie between 1 and 100000"),
-    (["--seeds", "1000000000"], "--seeds 1000000000: must lie between 1 and 100000"),
+    (["--set", "laps=2"], "not closed"),
+    (["--seeds", "0"], "seeds 0: must lie between 1 and 100000"),
+    (["--seeds", "1000000000"], "seeds 1000000000: must lie between 1 and 100000"),
     (["--worlds", "unknwon"], "no world 'unknwon'; known: as_believed, known, unknown"),
     (["--worlds", "unknown:3"], "without a seed, since each flight's seed draws its world"),
-    (["--workers", "0"], "--workers 0: must be at least 1"),
+    (["--set", "workers=0"], "workers 0: must be at least 1"),
     (["--settings", "3"], "vehicle dcl: has no `motors`"),
     (["compare", "nowhere", "nothing"], "nowhere: no such campaign"),
 ]
@@ -305,7 +305,7 @@ def test_a_policy_is_a_controller_by_its_name_and_what_is_none_is_refused():
         "tracking",
         "splits_swift",
     ]
-    with pytest.raises(UserError, match=r"--controllers nothing: unknown; known: .*tracking.*splits_swift"):
+    with pytest.raises(UserError, match=r"controllers nothing: unknown; known: .*tracking.*splits_swift"):
         replace(choice, controllers=["nothing"])
 
 
