@@ -240,12 +240,12 @@ class Window:
         try:
             import tkinter
         except ImportError:
-            raise UserError("--window needs tkinter: apt-get install python3-tk") from None
+            raise UserError("window: needs tkinter: apt-get install python3-tk") from None
         self._tk = tkinter
         try:
             self._root = tkinter.Tk()
         except tkinter.TclError as error:
-            raise UserError(f"--window: no window can be opened here ({error})") from None
+            raise UserError(f"window: no window can be opened here ({error})") from None
         self._root.title(title)
         self._label = tkinter.Label(self._root)
         self._label.pack()

@@ -42,7 +42,7 @@ def commands(files: Path) -> dict[str, list[str]]:
         "excite": ["--live", *quiet, "--log", str(files / "logs")],
         "race-sim": ["--set", "link.bind=127.0.0.1:0", "link.client=127.0.0.1:9"],
         "race-bench": ["--seeds", "1", "--set", "workers=1", "--out", str(files / "bench")],
-        "bootcamp": ["examples/waypoint.py", "--seed", "7", "--realtime", "--logs", str(files / "logs")],
+        "bootcamp": ["examples/waypoint.py", "--seed", "7", "--set", "realtime=true", f"logs={files / 'logs'}"],
         "probe-link": quiet,
         "preflight": [*AT_A_LINE],
         "replay-flight": [log, "--out", str(files / "again")],

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gate_racer.bootcamp import cli as bootcamp
 from gate_racer.common.settings import key_table
 from gate_racer.field.preflight import cli as preflight
 from gate_racer.field.probe import cli as probe
@@ -39,6 +40,7 @@ COMMANDS: dict[str, tuple[Any, Mapping[str, Mapping[str, str]]]] = {  # settings
     "run-mpc, explore, excite": (race.RunSettings(), race.RACE),
     "race-sim": (race_sim.SimulatorSettings(), race_sim.OPTIONS),
     "race-bench": (BenchSettings(), bench.OPTIONS),
+    "bootcamp": (bootcamp.BootcampSettings(), bootcamp.OPTIONS),
     "probe-link": (probe.ProbeSettings(), probe.OPTIONS),
     "preflight": (preflight.PreflightSettings(), preflight.OPTIONS),
 }

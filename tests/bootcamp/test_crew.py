@@ -56,7 +56,7 @@ def crew_of(job):
 
 
 def test_the_command_flies_lands_and_leaves_log_film_screenshot_and_report(tmp_path):
-    done = run("gate_racer.bootcamp.cli", "examples/detector.py", "--seed", 3, "--logs", tmp_path)
+    done = run("gate_racer.bootcamp.cli", "examples/detector.py", "--seed", 3, "--set", f"logs={tmp_path}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("seed 3: detector")
     (path,) = tmp_path.glob("*.json")
@@ -128,7 +128,7 @@ def test_whatever_a_program_answers_the_flight_goes_on_and_whatever_it_raises_is
 def test_no_worker_survives_a_main_process_that_is_killed_even_one_that_hangs(tmp_path):
     program = tmp_path / "mine.py"
     program.write_text(HEAD + "def decide(report, pads):\n    while report.step == 3: pass\n    return Null()\n")
-    flown = command("gate_racer.bootcamp.cli", program, "--drone", "kinematic", "--logs", tmp_path)
+    flown = command("gate_racer.bootcamp.cli", program, "--set", "world.drone=kinematic", f"logs={tmp_path}")
     main = subprocess.Popen(flown, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, text=True)
     until_step_3(main, tmp_path)
     main.kill()
@@ -149,7 +149,7 @@ def test_a_group_of_processes_that_is_told_to_end_leaves_a_report_of_that(tmp_pa
     """Signal the whole group, as `timeout` and service managers do: workers receive it too, and some end before main looks."""
     program = tmp_path / "mine.py"
     program.write_text(HOVER)
-    flown = command("gate_racer.bootcamp.cli", program, "--drone", "kinematic", "--logs", tmp_path)
+    flown = command("gate_racer.bootcamp.cli", program, "--set", "world.drone=kinematic", f"logs={tmp_path}")
     with subprocess.Popen(flown, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, text=True) as main:
         until_step_3(main, tmp_path)
         os.killpg(main.pid, signal.SIGTERM)

@@ -39,8 +39,8 @@ def write(folder, *names):
 
 def test_every_program_is_graded_whatever_it_does(tmp_path, capsys):
     names = [name for name in PROGRAMS if name != "hangs"]
-    flags = ["--seeds", "2", "--drone", "kinematic", "--logs", str(tmp_path)]
-    assert run(parser().parse_args(["--grade", *map(str, write(tmp_path, *names)), *flags])) == 1
+    flags = ["--grade", "2", "--set", "world.drone=kinematic", f"logs={tmp_path}"]
+    assert run(parser().parse_args([*map(str, write(tmp_path, *names)), *flags])) == 1
     told = capsys.readouterr().out
     for name in names:
         rows = [line for line in told.splitlines() if re.match(rf"{name} +[01] ", line)]
