@@ -32,7 +32,7 @@ EXIT = {ProgramEnd.ABORTED: 130}
 
 
 OPTIONS = {
-    "flight": {"--seed": "seed", "--browser": "browser", "--race": "race"},
+    "flight": {"--seed": "seed", "--browser": "browser"},
     "other tasks": {"--grade": "grade", "--replay": "replay", "--generate": "generate"},
 }
 MOVED = {  # former options
@@ -44,6 +44,7 @@ MOVED = {  # former options
     "--camera": "--set world.camera=WxH",
     "--map": "--set world.map=FOLDER",
     "--realtime": "--set realtime=true",
+    "--race": "--set race=true",
     "--window": "--set window=true",
     "--logs": "--set logs=FOLDER",
 }
@@ -113,7 +114,7 @@ def parser() -> argparse.ArgumentParser:
         prog="bootcamp", description="Fly a program that returns one command per step, and judge the flight."
     )
     arguments.add_argument("program", nargs="*", type=Path, help="Python file with decide(report, pads)")
-    add_settings(arguments, BootcampSettings(), OPTIONS, MOVED)
+    add_settings(arguments, BootcampSettings(), OPTIONS, MOVED, file=False)
     add_common(arguments, "the result")
     return arguments
 
@@ -148,7 +149,7 @@ def run(arguments: argparse.Namespace) -> int:
     scenario = make_scenario(settings.scenario or own, seed, world)
     _require_map(scenario)
     if settings.race and scenario.course is None:
-        raise UserError(f"--race: the scenario {scenario.name} has no gates: use --set scenario=gates")
+        raise UserError(f"race: the scenario {scenario.name} has no gates: use --set scenario=gates")
     if settings.window:
         Window("bootcamp").close()
     if settings.browser:

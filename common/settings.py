@@ -99,6 +99,7 @@ def add_settings(
     settings: Any,
     options: Mapping[str, Mapping[str, str]],
     moved: Mapping[str, str] = {},
+    file: bool = True,
 ) -> None:
     """Add `--config`, `--set` and the options of some keys.
 
@@ -106,17 +107,19 @@ def add_settings(
         settings: an instance with default values.
         options: key of each option, in titled groups.
         moved: what replaces each former option, such as `--set guidance.retry=false`; the former one is refused with it.
+        file: whether there is a `--config`.
     """
     known = {one.name: one for one in keys_of(settings)}
     for title, group in options.items():
         section = parser.add_argument_group(title)
         for option, name in group.items():
             section.add_argument(option, action=_Option, **_form(known[name]))
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings, by their keys")
+    if file:
+        parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings, by their keys")
     further = ", ".join(name for name in known if all(name not in group.values() for group in options.values()))
     parser.add_argument("--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="settings, one each")
     parser.epilog = f"Further keys, described in docs/settings.md: {further}."
-    parser.set_defaults(given=())
+    parser.set_defaults(given=(), **({} if file else {"config": None}))
     for option, replacement in moved.items():
         parser.add_argument(option, nargs="?", action=_Moved, const=replacement, help=argparse.SUPPRESS)
 

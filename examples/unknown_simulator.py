@@ -92,11 +92,12 @@ class Afternoon:
         """All commands in turn."""
         out, wire, track, vehicle = self.out, *(self.out / f"{name}.yaml" for name in ("wire", "found", "mine"))
         self.with_simulator(0, "probe-link", "--set", "seconds=2", "--out", wire, may_differ=True)
-        flown = ["--live", "--profile", wire, "--log", out, "--json", out / "flown.json"]
-        self.with_simulator(1, "explore", "--set", f"explore.excite={MANOEUVRES}", *flown)
+        flown = ["--live", "--profile", wire, "--json", out / "flown.json"]
+        keys = f"explore.excite={MANOEUVRES}", f"record.log={out}"
+        self.with_simulator(1, "explore", *flown, "--set", *keys)
         log = json.loads((out / "flown.json").read_text())["log"]
         self.run("map-track", log, "--gates", self.gates, "--out", track)
-        self.run("identify-vehicle", log, "--name", "mine", "--out", vehicle)
+        self.run("identify-vehicle", log, "--out", vehicle)
         self.run("plan-track", track, "--vehicle", vehicle, "--out", out, *CAREFUL)
         flown[-1] = out / "raced.json"
         self.with_simulator(

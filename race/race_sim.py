@@ -52,11 +52,11 @@ OpenImu = Callable[[], CopterSimImu | None]
 OPTIONS = {
     "race": {"--vehicle": "vehicle", "--pilots": "heat.pilots", "--world": "world.file", "--seed": "world.seed"},
     "link": {"--profile": "link.profile", "--lockstep": "link.lockstep"},
-    "records": {"--record": "record"},
 }
 MOVED = {  # former options
     "--look": "--set world.look=NAME",
     "--laps": "--set laps=N",
+    "--record": "--set record=FILE",
     "--setting": "--set plant=1|2|3|4",
     "--residual": "--set residual=FILE",
     "--realtime": "--set link.realtime=RATIO",
@@ -188,7 +188,7 @@ class SimulatorSettings:
         if heat.pilots > 1:
             link.require_usual(("vision_protocol", "msp"), f"cannot be used with --pilots {heat.pilots}")
             if self.record is not None:
-                raise UserError(f"--record: cannot be used with --pilots {heat.pilots}")
+                raise UserError(f"record: cannot be used with --pilots {heat.pilots}")
 
 
 def race_mavlink(

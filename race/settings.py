@@ -26,12 +26,10 @@ MODES = {  # mode by live and lock-step
     (False, True): "lockstep",
     (False, False): "embedded",
 }
-SURVEY = {  # options of all three commands, in groups
-    "flight": {"--vehicle": "vehicle"},
+SURVEY = {  # options of `explore` and `excite`, in groups
     "simulator": {"--profile": "link.profile", "--live": "link.live"},
-    "records": {"--log": "record.log"},
 }
-RACE = {
+RACE = {  # options of `run-mpc`, in groups
     "flight": {
         "--vehicle": "vehicle",
         "--laps": "laps",

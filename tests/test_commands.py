@@ -38,8 +38,8 @@ def commands(files: Path) -> dict[str, list[str]]:
         "run-mpc": [*flying, "--lockstep"],
         "run-mpc ": flying,
         "run-mpc  ": [*flying, "--live", *quiet],
-        "explore": ["--live", *quiet, "--log", str(files / "logs")],
-        "excite": ["--live", *quiet, "--log", str(files / "logs")],
+        "explore": ["--live", *quiet, f"record.log={files / 'logs'}"],
+        "excite": ["--live", *quiet, f"record.log={files / 'logs'}"],
         "race-sim": ["--set", "link.bind=127.0.0.1:0", "link.client=127.0.0.1:9"],
         "race-bench": ["--seeds", "1", "--set", "workers=1", "--out", str(files / "bench")],
         "bootcamp": ["examples/waypoint.py", "--seed", "7", "--set", "realtime=true", f"logs={files / 'logs'}"],
@@ -142,14 +142,14 @@ def test_an_interrupt_within_a_constructor_ends_in_one_word(tmp_path):
 
 OVERWRITING = {
     "fly-report": lambda f: [f / "flight.mcap", "--out", f / "flight.mcap"],
-    "identify-vehicle": lambda f: [f / "log.csv", "--base", f / "vehicle.yaml", "--out", f / "vehicle.yaml"],
+    "identify-vehicle": lambda f: [f / "log.csv", "--set", f"base={f / 'vehicle.yaml'}", "--out", f / "vehicle.yaml"],
     "map-track": lambda f: [f / "link.yaml", "--gates", "2", "--out", f / "link.yaml"],
     "probe-link": lambda f: ["--profile", f / "profile.yaml", "--out", f / "profile.yaml"],
     "preflight": lambda f: [*AT_A_LINE, "--profile", f / "profile.yaml", "--out", f / "profile.yaml"],
     "plan-track": lambda f: [f / "track.yaml", "--json", f / "track.yaml"],
     "run-mpc": lambda f: [f / "track.yaml", "--json", f / "track.yaml"],
     "race-sim": lambda f: ["--track", f / "track.yaml", "--report", f / "track.yaml"],
-    "replay-flight": lambda f: [f / "flight.mcap", "--track", f / "report.json", "--out", f / "report"],
+    "replay-flight": lambda f: [f / "flight.mcap", "--set", f"track={f / 'report.json'}", "--out", f / "report"],
     "detect-gates": lambda f: [f / "gate.jpg", "--json", f / "gate.jpg"],
 }
 

@@ -89,7 +89,7 @@ def test_commands_are_understood(line):
 
 
 FILE = re.compile(r"(?:\S*=)?((?:[\w*]+/)*[\w*.-]+\.(?:yaml|csv|mcap|json|npz|py|ulg|txt|log|elf)|(?:logs|data)/\S+)")
-OUTPUTS = ("--out", "--log", "--json", "--record", "--report", "--draw", "--film")
+OUTPUTS = ("--out", "--log", "--json", "--report", "--draw", "--film")
 OWN = {  # files of the reader, which the page calls so
     "racing.md": {"passphrase.txt"},
     "logs.md": {"logs/flight.ulg", "logs/other.ulg", "data/autonomous/flight-01a-ellipse"},
@@ -101,7 +101,7 @@ def inputs_and_outputs(line):
     """Return the files that a command names, read and written."""
     words = shlex.split(line)
     found = [(FILE.fullmatch(word), before) for before, word in zip(words, words[1:], strict=False)]
-    named = [(match[1], before in OUTPUTS) for match, before in found if match]
+    named = [(match[1], before in OUTPUTS or match[0].startswith("record")) for match, before in found if match]
     return {file for file, out in named if not out}, {file for file, out in named if out}
 
 

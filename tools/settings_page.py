@@ -7,8 +7,12 @@ from typing import Any
 
 from gate_racer.bootcamp import cli as bootcamp
 from gate_racer.common.settings import key_table
+from gate_racer.field.identify import cli as identify
+from gate_racer.field.mapping import cli as mapping
 from gate_racer.field.preflight import cli as preflight
 from gate_racer.field.probe import cli as probe
+from gate_racer.field.report import cli as fly_report
+from gate_racer.pilot import detect_gates, replay
 from gate_racer.planner import cli as plan
 from gate_racer.race import race_sim
 from gate_racer.race import settings as race
@@ -43,6 +47,11 @@ COMMANDS: dict[str, tuple[Any, Mapping[str, Mapping[str, str]]]] = {  # settings
     "bootcamp": (bootcamp.BootcampSettings(), bootcamp.OPTIONS),
     "probe-link": (probe.ProbeSettings(), probe.OPTIONS),
     "preflight": (preflight.PreflightSettings(), preflight.OPTIONS),
+    "identify-vehicle": (identify.IdentificationSettings(), identify.OPTIONS),
+    "map-track": (mapping.MappingSettings(), mapping.OPTIONS),
+    "replay-flight": (replay.ReplaySettings(), replay.OPTIONS),
+    "fly-report": (fly_report.ReportSettings(), fly_report.OPTIONS),
+    "detect-gates": (detect_gates.DetectionSettings(), detect_gates.OPTIONS),
 }
 
 

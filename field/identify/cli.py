@@ -2,16 +2,33 @@
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from gate_racer.common.command import add_common, perform, remark, write_json
-from gate_racer.common.errors import UserError
 from gate_racer.common.files import require_output
+from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import identified, write_vehicle
 from gate_racer.field.identify.fit import Estimate, Fit, identify
 from gate_racer.field.identify.signals import read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
+
+OPTIONS = {"records": {"--out": "out"}}
+MOVED = {"--base": "--set base=NAME", "--linear-drag": "--set linear_drag=true", "--name": "--out NAME.yaml"}  # former
+
+
+@dataclass(frozen=True)
+class IdentificationSettings:
+    """Settings of `identify-vehicle`."""
+
+    base: str = key("dcl", "vehicle that supplies all other parameters")
+    linear_drag: bool = key(False, "also fit drag proportional to speed")
+    out: Path = key(Path("identified.yaml"), "file to write, whose name the vehicle gets", "NAME.yaml")
+
+    def __post_init__(self) -> None:
+        if self.out.suffix != ".yaml":
+            raise ValueError(f"out {self.out}: a vehicle file ends in .yaml")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -22,32 +39,28 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "logs", nargs="+", type=Path, help="MCAP, CSV (t, throttle, v_z, ...), .ulg, .bbl, .tlog, .bin"
     )
-    arguments.add_argument("--base", default="dcl", help="vehicle that supplies all other parameters (default: dcl)")
-    arguments.add_argument("--linear-drag", action="store_true", help="also fit drag proportional to speed")
-    arguments.add_argument("--name", default="identified", help="name of the new vehicle (default: identified)")
-    arguments.add_argument("--out", type=Path, help="file to write (default: NAME.yaml)")
+    add_settings(arguments, IdentificationSettings(), OPTIONS, MOVED, file=False)
     add_common(arguments, "the fitted parameters, with 95 % half widths")
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit the logs, write the vehicle's file and a plot, and return the exit code. Raises UserError for unusable logs."""
-    base, out = load_vehicle(arguments.base), arguments.out or Path(f"{arguments.name}.yaml")
-    if out.suffix != ".yaml":
-        raise UserError(f"--out {out}: a vehicle file ends in .yaml")
+    settings = settings_of(arguments, IdentificationSettings)
+    base, out = load_vehicle(settings.base), settings.out
     for output in (out, out.with_suffix(".png"), *filter(None, [arguments.json])):
-        require_output(output, *arguments.logs, arguments.base, FOLDER / f"{arguments.base}.yaml")
+        require_output(output, *arguments.logs, settings.base, FOLDER / f"{settings.base}.yaml")
     logs = [read_signals(path) for path in arguments.logs]
     for log in logs:
         if log.note:
             remark(f"{log.source}: {log.note}")
-    fit = identify(logs, arguments.linear_drag)
+    fit = identify(logs, settings.linear_drag)
     print(table(fit))
     names = ", ".join(path.name for path in arguments.logs)
     vehicle = identified(
         fit,
         base,
-        arguments.name,
+        out.stem,
         f"Fitted to {names}; parameters that the logs do not excite are those of {base.name}.",
     )
     write_vehicle(out, vehicle)

@@ -267,12 +267,13 @@ def rehearse(
 
 SHORTEST_S, LONGEST_S = 1.0, 600.0
 OPTIONS = {
-    "aircraft": {"--profile": "profile", "--vehicle": "vehicle"},
+    "aircraft": {"--profile": "profile"},
     "checks": {"--rehearse": "rehearse", "--out": "out"},
 }
 MOVED = {  # former options
     "--msp": "the argument WHERE",
     "--i-have-read": "--set link.i_have_read=docs/safety.md",
+    "--vehicle": "--set vehicle=NAME",
     "--seconds": "--set seconds=S",
     "--limit": "--set limit_s=S",
 }
@@ -308,7 +309,7 @@ def parser() -> argparse.ArgumentParser:
         description="Read a Betaflight at rest, compare it with profile and vehicle, and write a file for run-mpc.",
     )
     arguments.add_argument("where", metavar="WHERE", help="serial port or tcp:HOST:PORT, see docs/betaflight.md")
-    add_settings(arguments, PreflightSettings(), OPTIONS, MOVED)
+    add_settings(arguments, PreflightSettings(), OPTIONS, MOVED, file=False)
     add_common(arguments, "the values read and the checks")
     return arguments
 

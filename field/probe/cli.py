@@ -117,11 +117,12 @@ AUTO = "auto"
 
 
 OPTIONS = {
-    "simulator": {"--profile": "link.profile", "--peer": "link.peer"},
+    "simulator": {"--profile": "link.profile"},
     "records": {"--out": "out"},
 }
 MOVED = {  # former options
     "--seconds": "--set seconds=S",
+    "--peer": "--set link.peer=HOST",
     "--listen": "--set link.listen=HOST:PORT",
     "--video": "--set link.video=HOST:PORT",
     "--signing-key": "--set link.signing_key=FILE",
@@ -163,7 +164,7 @@ def parser() -> argparse.ArgumentParser:
         prog="probe-link",
         description="Measure a simulator at rest and in a short probe flight, and report the differences from a wire profile.",
     )
-    add_settings(arguments, ProbeSettings(), OPTIONS, MOVED)
+    add_settings(arguments, ProbeSettings(), OPTIONS, MOVED, file=False)
     add_common(arguments, "the checks")
     return arguments
 

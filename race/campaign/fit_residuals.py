@@ -32,8 +32,8 @@ def add_parser(commands: Any) -> None:
     add = commands.add_parser(
         NAME, help="fit residual models of odometry and plant to flight logs with truth"
     ).add_argument
+    add("vehicle", help="name or YAML file of the vehicle flown")
     add("logs", nargs="+", type=Path, metavar="LOG", help=".mcap log of run-mpc or race-bench, with truth")
-    add("--vehicle", default="dcl", help="name or YAML file of the vehicle flown (default: dcl)")
     add("--out", type=Path, default=Path("residual.npz"), metavar="FILE", help="output file (default: residual.npz)")
 
 

@@ -25,10 +25,10 @@ def add_parser(commands: Any) -> None:
     add = commands.add_parser(
         NAME, help="write observation errors of a chosen size, for race-bench and race-sim"
     ).add_argument
+    add("vehicle", help="name or YAML file of the vehicle")
     add("track", help="name or YAML file of the track")
     known = ", ".join(odometry_errors())
     add("size", nargs="?", default="swift", help=f"{known}, or deviations per axis as M,M/S,RAD (default: swift)")
-    add("--vehicle", default="dcl", help="name or YAML file of the vehicle (default: dcl)")
     add("--out", type=Path, default=Path("errors.npz"), metavar="FILE", help="output file (default: errors.npz)")
 
 

@@ -25,7 +25,7 @@ WRONG = [
     ([WAYPOINT, "--set", f"world.map={ROOT / 'docs'}"], "docs/boundary.png: cannot be read"),
     ([WAYPOINT, "--grade", "2", "--set", f"world.map={ROOT / 'docs'}"], "docs/boundary.png: cannot be read"),
     ([WAYPOINT, "--set", "world.file=nowhere.yaml"], "nowhere.yaml: cannot be read"),
-    ([WAYPOINT, "--race"], "--race: the scenario waypoint has no gates"),
+    ([WAYPOINT, "--set", "race=true"], "race: the scenario waypoint has no gates"),
     ([WAYPOINT, "--grade", "0"], "grade 0: must be at least 1"),
     (["nowhere.py", "--grade"], "nowhere.py: no such program"),
     (["--replay", "nowhere.log"], "nowhere.log: cannot be read"),

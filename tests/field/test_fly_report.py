@@ -29,7 +29,9 @@ CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shut
 def page_of(logs, plan_folder, out, monkeypatch):
     """The exit code."""
     logs = logs if isinstance(logs, list) else [logs]
-    monkeypatch.setattr(sys, "argv", ["fly-report", *map(str, logs), "--plans", str(plan_folder), "--out", str(out)])
+    monkeypatch.setattr(
+        sys, "argv", ["fly-report", *map(str, logs), "--set", f"plans={plan_folder}", "--out", str(out)]
+    )
     with pytest.raises(SystemExit) as end:
         main()
     return end.value.code

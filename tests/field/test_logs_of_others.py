@@ -136,7 +136,7 @@ def test_fly_report_draws_what_logs_of_others_hold(ulog, blackbox_log, tmp_path,
 
 def test_gates_of_a_flight_of_ratm_are_mapped_from_its_labelled_corners(tmp_path, monkeypatch, capsys):
     folder = ratm_folder.write(tmp_path)
-    options = "--gates", 2, "--opening", ratm_folder.SIDE_M, "--outer", 2.1, "--depth", 0.0
+    options = "--gates", 2, "--set", f"opening_m={ratm_folder.SIDE_M}", "outer_m=2.1", "depth_m=0.0"
     code, _, error = run(map_track, monkeypatch, capsys, folder, *options, "--out", tmp_path / "found.yaml")
     assert code == 0, error
     first, second = (gate.p_wg for gate in load_track(tmp_path / "found.yaml").gates)

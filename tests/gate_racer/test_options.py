@@ -14,7 +14,7 @@ from gate_racer.race.settings import RACE, RunSettings
 from tests.processes import run_here
 from tools.settings_page import PAGE, page
 
-MOST, MOST_OF_ALL = {"run-mpc": 20}, 154
+MOST, MOST_OF_ALL = {"run-mpc": 20}, 110
 WITH_MOVED = [module for module in COMMANDS.values() if hasattr(import_module(module), "MOVED")]
 
 

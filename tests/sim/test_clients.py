@@ -43,7 +43,7 @@ def race_sim(*arguments):
 @pytest.mark.skipif(importlib.util.find_spec("mavsdk") is None, reason="the package mavsdk is not installed")
 def test_mavsdk_connects_arms_and_flies_by_attitude_and_position(tmp_path):
     report, record = tmp_path / "report.json", tmp_path / "flight.mcap"
-    with race_sim("--report", report, "--record", record) as (port, simulator):
+    with race_sim("--report", report, "--set", f"record={record}") as (port, simulator):
         client = [sys.executable, ROOT / "tests/sim/mavsdk_client.py", str(port)]
         done = subprocess.run(client, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -108,7 +108,7 @@ def test_in_real_time_both_fly_on_one_clock(vq1, dcl):
         (["--set", "heat.tell_rivals=true"], "heat: needs --pilots"),
         (["--pilots", "2", "--set", "heat.spacing_m=99"], "outside the bounds"),
         (["--pilots", "2", "--set", "heat.spacing_m=-1"], "spacing -1 m: must be positive"),
-        (["--pilots", "2", "--record", "x.mcap"], "--record: cannot be used with --pilots 2"),
+        (["--pilots", "2", "--set", "record=x.mcap"], "record: cannot be used with --pilots 2"),
         (["--pilots", "2", "--set", "link.vision_protocol=rflysim"], "link.vision_protocol: cannot be used"),
         (["--pilots", "2", "--set", "heat.rotor_radius_m=2"], "rotor_radius_m 2: must lie between"),
         (["--pilots", "2", "--set", "heat.rotor_radius_m=0.06"], "has no `rotors` section"),

@@ -147,7 +147,7 @@ def learned(tmp_path_factory, dcl):
     logs = (folder / "0.mcap", folder / "1.mcap")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fit_residuals, "SAMPLES", 30)
-        assert race_bench("fit-residuals", *logs, "--out", folder / "r.npz") == 0
+        assert race_bench("fit-residuals", "dcl", *logs, "--out", folder / "r.npz") == 0
     return folder / "r.npz"
 
 
@@ -168,7 +168,7 @@ def test_a_residual_file_flies_only_where_it_was_fitted(learned, dcl):
 
 
 def test_errors_of_a_published_size_become_a_residual_file_that_flies_with_every_plant(tmp_path):
-    assert race_bench("make-errors", "splits_swift", "--vehicle", "swift", "--out", tmp_path / "e.npz") == 0
+    assert race_bench("make-errors", "swift", "splits_swift", "--out", tmp_path / "e.npz") == 0
     residuals, swift = Residuals.load(tmp_path / "e.npz"), load_vehicle("swift")
     assert residuals.acceleration is None
     assert residuals.observation.errors.std(axis=0) == pytest.approx(np.repeat([0.224, 0.316, 0.032], 3))
@@ -188,7 +188,7 @@ def test_errors_of_a_published_size_become_a_residual_file_that_flies_with_every
 )
 def test_errors_that_cannot_be_made_are_one_clear_line(tmp_path, size, out, said):
     with pytest.raises(UserError, match=said):
-        race_bench("make-errors", "vq1", *size, "--out", out or tmp_path / "e.npz")
+        race_bench("make-errors", "dcl", "vq1", *size, "--out", out or tmp_path / "e.npz")
 
 
 def test_a_malformed_residual_file_is_refused_in_one_line(tmp_path):
@@ -197,9 +197,9 @@ def test_a_malformed_residual_file_is_refused_in_one_line(tmp_path):
         with pytest.raises(UserError, match=f"{file}: {said}"):
             Residuals.load(tmp_path / file)
     with pytest.raises(UserError, match=r"e.mcap: the log has no channel truth"):
-        race_bench("fit-residuals", tmp_path / "e.mcap", "--out", tmp_path / "r.npz")
+        race_bench("fit-residuals", "dcl", tmp_path / "e.mcap", "--out", tmp_path / "r.npz")
     with pytest.raises(UserError, match=r"r.csv: must end in .npz"):
-        race_bench("fit-residuals", tmp_path / "e.mcap", "--out", tmp_path / "r.csv")
+        race_bench("fit-residuals", "dcl", tmp_path / "e.mcap", "--out", tmp_path / "r.csv")
 
 
 def test_the_simulator_flies_with_a_residual_file(learned, tmp_path):
