@@ -36,17 +36,8 @@ OPTIONS = {
     "other tasks": {"--grade": "grade", "--replay": "replay", "--generate": "generate"},
 }
 MOVED = {  # former options
-    "--scenario": "--set scenario=NAME",
     "--seeds": "--grade SEEDS, behind the programs",
     "--world": "--set world.file=YAML",
-    "--step": "--set world.step_s=S",
-    "--drone": "--set world.drone=kinematic",
-    "--camera": "--set world.camera=WxH",
-    "--map": "--set world.map=FOLDER",
-    "--realtime": "--set realtime=true",
-    "--race": "--set race=true",
-    "--window": "--set window=true",
-    "--logs": "--set logs=FOLDER",
 }
 
 

@@ -4,6 +4,7 @@ Each setting is a key. An option is the short form of a frequent one, and takes 
 """
 
 import argparse
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field, fields, is_dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from gate_racer.common.config import from_dict, parse_value, read_fields
 from gate_racer.common.errors import UserError
 
 T = TypeVar("T")
+UNIT = re.compile(r"(_m|_s|_mb)+$")
 
 
 class Key(NamedTuple):
@@ -106,7 +108,7 @@ def add_settings(
     Args:
         settings: an instance with default values.
         options: key of each option, in titled groups.
-        moved: what replaces each former option, such as `--set guidance.retry=false`; the former one is refused with it.
+        moved: what replaces former options that are not named like their keys, such as `--set guidance.retry=false`.
         file: whether there is a `--config`.
     """
     known = {one.name: one for one in keys_of(settings)}
@@ -120,8 +122,19 @@ def add_settings(
     parser.add_argument("--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="settings, one each")
     parser.epilog = f"Further keys, described in docs/settings.md: {further}."
     parser.set_defaults(given=(), **({} if file else {"config": None}))
-    for option, replacement in moved.items():
-        parser.add_argument(option, nargs="?", action=_Moved, const=replacement, help=argparse.SUPPRESS)
+    for option, replacement in former_options(settings, moved).items():
+        if option not in parser._option_string_actions:
+            parser.add_argument(option, nargs="?", action=_Moved, const=replacement, help=argparse.SUPPRESS)
+
+
+def former_options(settings: Any, moved: Mapping[str, str]) -> dict[str, str]:
+    """Return what replaces each former option: of `moved`, and of those that were named like the last part of a key."""
+    found = {}
+    for one in keys_of(settings):
+        value = str(not one.default).lower() if one.kind is bool else one.metavar or "VALUE"
+        option = "--" + UNIT.sub("", one.name.rpartition(".")[2]).replace("_", "-")
+        found[option] = f"--set {one.name}={value}"
+    return found | dict(moved)
 
 
 def _form(one: Key) -> dict[str, Any]:

@@ -36,7 +36,6 @@ GREEN, CYAN = (0, 255, 0), (255, 255, 0)
 
 
 OPTIONS = {"detection": {"--detector": "detector", "--draw": "draw"}}
-MOVED = {"--vehicle": "--set vehicle=NAME", "--track": "--set track=NAME"}  # former options
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
         prog="detect-gates", description="Detect gates in images, folders of images or flight logs."
     )
     p.add_argument("what", nargs="+", type=Path, help="images (jpg, png), folders of them, or logs (mcap)")
-    add_settings(p, DetectionSettings(), OPTIONS, MOVED, file=False)
+    add_settings(p, DetectionSettings(), OPTIONS, file=False)
     add_common(p, "the detections")
     return p
 

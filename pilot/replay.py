@@ -269,7 +269,6 @@ OPTIONS = {
     "estimate": {"--estimator": "estimator", "--detector": "detector"},
     "records": {"--out": "out"},
 }
-MOVED = {"--track": "--set track=NAME", "--vehicle": "--set vehicle=NAME"}  # former options
 
 
 @dataclass(frozen=True)
@@ -293,7 +292,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "log", type=Path, help="flight log (.mcap) of run-mpc, .ulg, .bbl, .tlog, .bin, or a folder of TII-RATM"
     )
-    add_settings(arguments, ReplaySettings(), OPTIONS, MOVED, file=False)
+    add_settings(arguments, ReplaySettings(), OPTIONS, file=False)
     add_common(arguments, "the errors of both estimates")
     return arguments
 

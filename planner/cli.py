@@ -40,18 +40,8 @@ OPTIONS = {
     "records": {"--out": "out"},
 }
 MOVED = {  # former options
-    "--problem": "--set problem=FILE",
-    "--model": "--set model=NAME",
-    "--speed": "--set speed_m_s=V",
     "--doubt": "--set doubt.NAME=VALUE, or doubt in a file for --config",
-    "--sight": "--set sight_s=S",
-    "--see-corners": "--set see_corners=true",
-    "--flying-lap": "--set flying_lap=true",
     "--start": "--set start.position_m=[X,Y,Z], or start in a file for --config",
-    "--stop": "--set stop_m=[X,Y,Z]",
-    "--guesses": "--set guesses=N",
-    "--limit": "--set limit_s=S",
-    "--warm": "--set warm=PLAN",
     "--import": "--set import_csv=FILE",
     "--no-check": "--set check=false",
 }

@@ -5,10 +5,10 @@ import sys
 
 from gate_racer.common.command import perform
 from gate_racer.planner import cli
-from gate_racer.planner.cli import MOVED, parser
+from gate_racer.planner.cli import parser
 from gate_racer.race.trial import fly_trial
 
-__all__ = ["MOVED", "main", "parser", "run"]
+__all__ = ["main", "parser", "run"]
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -54,28 +54,11 @@ OPTIONS = {
     "link": {"--profile": "link.profile", "--lockstep": "link.lockstep"},
 }
 MOVED = {  # former options
-    "--look": "--set world.look=NAME",
-    "--laps": "--set laps=N",
-    "--record": "--set record=FILE",
-    "--setting": "--set plant=1|2|3|4",
-    "--residual": "--set residual=FILE",
-    "--realtime": "--set link.realtime=RATIO",
-    "--bind": "--set link.bind=HOST:PORT",
-    "--client": "--set link.client=HOST:PORT",
-    "--video": "--set link.video=HOST:PORT",
+    "--setting": "--set plant=N",
     "--vision-protocol": "--set link.vision_protocol=NAME",
-    "--msp": "--set link.msp=WHERE",
-    "--sitl": "--set link.sitl=PROGRAM",
-    "--take-back": "--set link.take_back_s=S",
-    "--signing-key": "--set link.signing_key=FILE",
-    "--pose": "--set link.pose=true",
-    "--strict": "--set strict=true",
-    "--spacing": "--set heat.spacing_m=M",
-    "--rotor-radius": "--set heat.rotor_radius_m=M",
-    "--tell-rivals": "--set heat.tell_rivals=true",
-    "--once": "--set once=true",
     "--shot": "--set shot.file=FILE.png",
     "--pose-at": "--set shot.pose=X,Y,Z,ROLL,PITCH,YAW",
+    "--pose": "--set link.pose=true",
 }
 BETAFLIGHT = "needs --profile betaflight"
 ELSEWHERE = (

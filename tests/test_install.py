@@ -138,7 +138,9 @@ def test_a_new_user_flies_reports_and_learns_in_an_empty_folder(site, run, sprin
     run(site / "bin/fly-report", "logs/flight.mcap", "--out", "flight.html")
     assert {path.name for path in (tmp_path / "logs").iterdir()} == {"flight.mcap", "flight.png"}
     assert run(site / "bin/gate-racer", "examples").endswith("files written to examples/\n")
-    assert "done: landed" in run(site / "bin/bootcamp", "examples/waypoint.py", "--seed", "7", "--drone", "kinematic")
+    assert "done: landed" in run(
+        site / "bin/bootcamp", "examples/waypoint.py", "--seed", "7", "--set", "world.drone=kinematic"
+    )
     assert "--gates" in run(sys.executable, "-P", "examples/unknown_simulator.py", "--help")
 
 

@@ -15,7 +15,9 @@ from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
 
 OPTIONS = {"records": {"--out": "out"}}
-MOVED = {"--base": "--set base=NAME", "--linear-drag": "--set linear_drag=true", "--name": "--out NAME.yaml"}  # former
+MOVED = {  # former options
+    "--name": "--out NAME.yaml",
+}
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,6 @@ DOUBT_M, DOUBT_DEG = 1.0, 5.0  # standard deviations above which a gate is refus
 
 
 OPTIONS = {"course": {"--gates": "gates"}, "records": {"--out": "out"}}
-MOVED = {  # former options
-    "--opening": "--set opening_m=M",
-    "--outer": "--set outer_m=M",
-    "--depth": "--set depth_m=M",
-    "--start": "--set start=X,Y,Z[,YAW]",
-    "--vehicle": "--set vehicle=NAME",
-    "--detector": "--set detector=NAME",
-}
 
 
 @dataclass(frozen=True)
@@ -80,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         help="logs of run-mpc (MCAP, preferably of explore) or TII-RATM, all from the same pad",
     )
-    add_settings(arguments, MappingSettings(), OPTIONS, MOVED, file=False)
+    add_settings(arguments, MappingSettings(), OPTIONS, file=False)
     add_common(arguments, "the gates with their covariances, and the estimated parameters of camera and IMU")
     return arguments
 

@@ -272,10 +272,6 @@ OPTIONS = {
 }
 MOVED = {  # former options
     "--msp": "the argument WHERE",
-    "--i-have-read": "--set link.i_have_read=docs/safety.md",
-    "--vehicle": "--set vehicle=NAME",
-    "--seconds": "--set seconds=S",
-    "--limit": "--set limit_s=S",
 }
 
 

@@ -121,16 +121,7 @@ OPTIONS = {
     "records": {"--out": "out"},
 }
 MOVED = {  # former options
-    "--seconds": "--set seconds=S",
-    "--peer": "--set link.peer=HOST",
-    "--listen": "--set link.listen=HOST:PORT",
-    "--video": "--set link.video=HOST:PORT",
-    "--signing-key": "--set link.signing_key=FILE",
-    "--lockstep": "--set link.lockstep=true",
-    "--msp": "--set link.msp=WHERE",
-    "--i-have-read": "--set link.i_have_read=docs/safety.md",
     "--no-fly": "--set fly=false",
-    "--vehicle": "--set vehicle=NAME",
 }
 
 

@@ -23,7 +23,6 @@ SLOWER = 0.1, 20.0  # range of a film's slow-down factor
 
 
 OPTIONS = {"records": {"--out": "out", "--film": "film"}}
-MOVED = {"--track": "--set track=NAME", "--plans": "--set plans=FOLDER", "--slower": "--set slower=X"}  # former options
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="+",
         help="flight log (MCAP of run-mpc, or another format); further logs are compared with the first",
     )
-    add_settings(arguments, ReportSettings(), OPTIONS, MOVED, file=False)
+    add_settings(arguments, ReportSettings(), OPTIONS, file=False)
     add_common(arguments, "figures and findings of the flights")
     return arguments
 

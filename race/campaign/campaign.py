@@ -276,11 +276,8 @@ def campaign(
     workers: int,
     scheduler: str = "",
     retry: bool = False,
-    residuals: Residuals | None = None,
 ) -> tuple[Store, list[str]]:
     """Fly all cases that the folder's file does not contain; with `retry` those that failed as well.
-
-    `residuals`: contents of the file that `choice.residual` names.
 
     Returns:
         The campaign's file, which may contain further cases, and the ids of the requested cases, in order.
@@ -289,15 +286,15 @@ def campaign(
         UserError: unknown names, no plan, a file of another commit, or no scheduler.
     """
     loaded = [load_track(track) for track in tracks]
-    vehicles = [load_vehicle(name) for name in choice.vehicles]
+    vehicles, residuals = [load_vehicle(name) for name in choice.vehicles], choice.residuals
     for track in loaded:
         track.course(choice.laps)
-    for vehicle, name in itertools.product(vehicles, choice.settings):
+    for vehicle, name in itertools.product(vehicles, choice.flown):
         if (simulated := SETTINGS[name].simulated) is not None:
             # Raises before any flight where the vehicle lacks parameters.
             make_plant(vehicle, loaded[0].start, simulated)
         if residuals is not None:
-            residuals.require(vehicle, SETTINGS[name].flown(vehicle), f"--residual {choice.residual}")
+            residuals.require(vehicle, SETTINGS[name].flown(vehicle), f"residual {choice.residual}")
     for track, vehicle, world in itertools.product(loaded, vehicles, cells_of(choice.worlds)):
         resolve(asked_for(world, 0), track, vehicle)  # raises before any flight
     store = Store(folder / FILE)

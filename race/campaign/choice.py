@@ -1,11 +1,14 @@
 """Registry of a campaign's axes: settings, controllers and estimators by name."""
 
+import hashlib
+import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import read_bytes
+from gate_racer.common.files import ARRAY_BYTES, read_bytes
 from gate_racer.common.settings import key
 from gate_racer.estimation.registry import ESTIMATORS
 from gate_racer.mpc.policy import policy
@@ -16,7 +19,7 @@ from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, digest
 from gate_racer.race.campaign.worlds import FACTORS, UNKNOWN, cells_of
 from gate_racer.sim.physics import swift_plant as setting
-from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration
+from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.physics.swift_plant import Setting
 from gate_racer.sim.worlds.distribution import load_worlds
 from gate_racer.sim.worlds.world import NOMINAL
@@ -132,69 +135,37 @@ class RivalsSettings:
 
 
 @dataclass(frozen=True)
-class BenchSettings:
-    """Settings of `race-bench`."""
+class Choice:
+    """Axes of a campaign, settings of `race-bench`."""
 
-    tracks: tuple[str, ...] = key(("vq1",), "names or YAML files", "TRACK")
     vehicles: tuple[str, ...] = key(("dcl",), "names or YAML files")
     settings: tuple[str, ...] = key(("projected",), f"from {', '.join(SETTINGS)}, or a range such as 1-4", "S")
     controllers: tuple[str, ...] = key(
         (CONTROLLERS[0],), f"from {', '.join(CONTROLLERS)}, or a learned policy (name or .npz file)", "NAME"
     )
-    estimators: tuple[str, ...] = key((ESTIMATORS[0],), f"from {', '.join(ESTIMATORS)}")
+    estimators: tuple[str, ...] = key((ESTIMATORS[0],), "state estimators", choices=tuple(ESTIMATORS))
+    laps: int = key(1, "number of laps")
+    seeds: int = key(10, "flights per configuration with random elements", "N")
     worlds: tuple[str, ...] = key(
         (NOMINAL,), "names or files, drawn by the flight's seed; factors: each factor of unknown alone", "W"
     )
+    uncertified: bool = key(False, "fly plans without a valid certificate")
     plans: tuple[str, ...] = key(
         (USUAL,), "planning options, such as reserve=1,margin=0,see=0 for the time-optimal plan", "P"
     )
     residual: Path | None = key(
         None, "file of fit-residuals or make-errors: accelerations added to the plant, errors added to the observation"
     )
-    laps: int = key(1, "number of laps")
-    seeds: int = key(10, "flights per configuration with random elements", "N")
-    first_seed: int = key(0, "seed of the first of them")
-    workers: int | None = key(None, "number of processes on this machine; else one per core")
-    scheduler: str = key("", "fly on the workers of this Dask scheduler, `tcp://HOST:PORT`")
-    out: Path | None = key(
-        None, "folder of the campaign, which is continued if it exists; else logs/campaign-COMMIT", "FOLDER"
-    )
-    uncertified: bool = key(False, "fly plans without a valid certificate")
-    retry: bool = key(False, "repeat failed cases")
-    worst: int = key(3, "number of worst flights to log and draw")
-    rivals: RivalsSettings = field(default_factory=RivalsSettings)
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.seeds <= MOST_SEEDS:
-            raise ValueError(f"seeds {self.seeds}: must lie between 1 and {MOST_SEEDS}")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers {self.workers}: must be at least 1")
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Axes of a campaign, as lists of known names."""
-
-    vehicles: list[str]
-    settings: list[str]
-    controllers: list[str]
-    estimators: list[str]
-    laps: int
-    seeds: int
-    worlds: list[str]
-    uncertified: bool = False  # accept plans that differ from the certified ones
-    plans: tuple[str, ...] = (USUAL,)
-    residual: str = ""  # name of the residual file
-    first_seed: int = 0
+    first_seed: int = key(0, "seed of the first flight")
 
     def __post_init__(self) -> None:
         """Check names and numbers. Raises UserError for an unknown name."""
         flown = [name for name in self.controllers if not name.endswith(".npz")]
-        options = ("settings", self.settings, SETTINGS), ("estimators", self.estimators, ESTIMATORS)
-        for option, names, known in (*options, ("controllers", flown, (*CONTROLLERS, *policy.names()))):
+        known = {"settings": (self.flown, SETTINGS), "controllers": (flown, (*CONTROLLERS, *policy.names()))}
+        for option, (names, possible) in known.items():
             for name in names:
-                if name not in known:
-                    raise UserError(f"{option} {name}: unknown; known: {', '.join(known)}")
+                if name not in possible:
+                    raise UserError(f"{option} {name}: unknown; known: {', '.join(possible)}")
         if not 1 <= self.seeds <= MOST_SEEDS:
             raise UserError(f"seeds {self.seeds}: must lie between 1 and {MOST_SEEDS}")
         if self.first_seed < 0:
@@ -204,9 +175,30 @@ class Choice:
         for world in self.worlds:
             if ":" in world:
                 raise UserError(
-                    f"--worlds {world}: must be a name or file without a seed, since each flight's seed draws its world"
+                    f"worlds {world}: must be a name or file without a seed, since each flight's seed draws its world"
                 )
             load_worlds(world if world != FACTORS else UNKNOWN)
+
+    @property
+    def flown(self) -> list[str]:
+        """The settings, with ranges such as 1-4 expanded."""
+        found: list[str] = []
+        for name in self.settings:
+            span = re.fullmatch(r"(\d)-(\d)", name)
+            found += [str(k) for k in range(int(span[1]), int(span[2]) + 1)] if span else [name]
+        return list(dict.fromkeys(found))
+
+    @cached_property
+    def residuals(self) -> Residuals | None:
+        """Content of the residual file. Raises UserError for an unreadable one."""
+        return Residuals.load(self.residual) if self.residual is not None else None
+
+    @cached_property
+    def residual_name(self) -> str:
+        """Name of the residual file with a hash of its content; empty without one."""
+        if self.residual is None:
+            return ""
+        return f"{self.residual.stem}-{hashlib.sha256(read_bytes(self.residual, ARRAY_BYTES)).hexdigest()[:8]}"
 
     def cases(self, track: Track, vehicle: Vehicle) -> list[Case]:
         """Return all cases of one track and vehicle; without noise, camera and deviations there is a single seed."""
@@ -216,13 +208,33 @@ class Choice:
         contents = {name: digest(*course, _content(name)) for name in self.controllers}
         worlds = cells_of(self.worlds)
         plans = dict.fromkeys(map(plan_name, self.plans))
-        axes = product(plans, self.settings, self.controllers, self.estimators, worlds)
+        axes = product(plans, self.flown, self.controllers, self.estimators, worlds)
         for asked, name, controller, estimator, world in axes:
             conditions, plan = SETTINGS[name], asked if controller in CONTROLLERS else ""  # a policy has no plan
             drawn = conditions.random or world != NOMINAL
             for seed in range(self.first_seed, self.first_seed + self.seeds) if drawn else range(1):
                 by = NO_ESTIMATOR if conditions.given else estimator
                 names = track.name, vehicle.name, self.laps, name, controller, by
-                case = Case(*names, seed, world, plan, self.residual, contents[controller])
+                case = Case(*names, seed, world, plan, self.residual_name, contents[controller])
                 found[case.id] = case
         return list(found.values())
+
+
+@dataclass(frozen=True)
+class BenchSettings(Choice):
+    """Settings of `race-bench`."""
+
+    tracks: tuple[str, ...] = key(("vq1",), "names or YAML files", "TRACK")
+    workers: int | None = key(None, "number of processes on this machine; else one per core")
+    scheduler: str = key("", "fly on the workers of this Dask scheduler, `tcp://HOST:PORT`")
+    out: Path | None = key(
+        None, "folder of the campaign, which is continued if it exists; else logs/campaign-COMMIT", "FOLDER"
+    )
+    retry: bool = key(False, "repeat failed cases")
+    worst: int = key(3, "number of worst flights to log and draw")
+    rivals: RivalsSettings = field(default_factory=RivalsSettings)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.workers is not None and self.workers < 1:
+            raise UserError(f"workers {self.workers}: must be at least 1")

@@ -1,11 +1,8 @@
 """Command line of campaigns, `race-bench`: fly, report, compare, race several pilots, fit residual models."""
 
 import argparse
-import hashlib
 import os
-import re
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,14 +11,13 @@ from gate_racer.common.files import write_file
 from gate_racer.common.settings import add_settings, settings_of
 from gate_racer.race.campaign import fit_residuals, make_errors, rivals
 from gate_racer.race.campaign.campaign import campaign, commit, fly_again, worst
-from gate_racer.race.campaign.choice import BenchSettings, Choice
+from gate_racer.race.campaign.choice import BenchSettings
 from gate_racer.race.campaign.compare import compare, table
 from gate_racer.race.campaign.report import write_report
 from gate_racer.race.campaign.store import Row, Store
 from gate_racer.race.campaign.tables import as_json, cells, markdown
 from gate_racer.race.campaign.worlds import costs
 from gate_racer.race.campaign.worlds import markdown as worlds_markdown
-from gate_racer.sim.physics.residual import Residuals
 from gate_racer.sim.worlds.world import NOMINAL
 
 OPTIONS = {
@@ -35,20 +31,7 @@ OPTIONS = {
     "campaign": {"--seeds": "seeds", "--out": "out"},
 }
 MOVED = {  # former options
-    "--vehicles": '--set "vehicles=NAME ..."',
-    "--estimators": '--set "estimators=NAME ..."',
-    "--residual": "--set residual=FILE",
-    "--laps": "--set laps=N",
-    "--first-seed": "--set first_seed=N",
-    "--workers": "--set workers=N",
-    "--scheduler": "--set scheduler=tcp://HOST:PORT",
-    "--uncertified": "--set uncertified=true",
-    "--retry": "--set retry=true",
-    "--worst": "--set worst=N",
     "--rivals": "--set rivals.grid=GRID",
-    "--ahead": "--set rivals.ahead_m=M",
-    "--spacing": "--set rivals.spacing_m=M",
-    "--rotor-radius": "--set rivals.rotor_radius_m=M",
 }
 
 
@@ -70,32 +53,11 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
-def expand(settings: Sequence[str]) -> list[str]:
-    """Return the names with ranges such as 1-4 expanded."""
-    found: list[str] = []
-    for name in settings:
-        span = re.fullmatch(r"(\d)-(\d)", name)
-        found += [str(k) for k in range(int(span[1]), int(span[2]) + 1)] if span else [name]
-    return list(dict.fromkeys(found))
-
-
-def residuals_of(path: Path | None) -> tuple[str, Residuals | None]:
-    """Return name, with a hash of the content, and content of a residual file. Raises UserError."""
-    if path is None:
-        return "", None
-    residuals = Residuals.load(path)
-    return f"{path.stem}-{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}", residuals
-
-
 def fly(settings: BenchSettings, folder: Path) -> tuple[Store, list[Row]]:
     """Fly a campaign; return its file and the requested rows, in order. Raises UserError for invalid settings."""
-    a = settings
-    name, residuals = residuals_of(a.residual)
-    axes = list(a.vehicles), expand(a.settings), list(a.controllers), list(a.estimators)
-    choice = Choice(*axes, a.laps, a.seeds, list(a.worlds), a.uncertified, a.plans, name, a.first_seed)
-    workers = a.workers or os.cpu_count() or 1
+    how = settings.workers or os.cpu_count() or 1, settings.scheduler, settings.retry
     try:
-        store, requested = campaign(list(a.tracks), choice, folder, workers, a.scheduler, a.retry, residuals)
+        store, requested = campaign(list(settings.tracks), settings, folder, *how)
     except KeyboardInterrupt:
         remark(f"\ncompleted flights are kept in {folder}; repeat the command to continue")
         raise
@@ -139,11 +101,10 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments, BenchSettings)
     folder = settings.out or Path("logs") / f"campaign-{commit()}"
     if settings.rivals.grid:
-        return rivals.run(settings, expand(settings.settings), folder, arguments.json)
+        return rivals.run(settings, folder, arguments.json)
     store, rows = fly(settings, folder)
-    _, residuals = residuals_of(settings.residual)
     bad = worst(rows, settings.worst)
-    fly_again(bad, list(settings.tracks), folder, settings.uncertified, residuals)
+    fly_again(bad, list(settings.tracks), folder, settings.uncertified, settings.residuals)
     write(store, arguments.json)
     return 1 if any(row.outcome.status == "failed" for row in rows) else 0
 

@@ -158,7 +158,7 @@ def table(names: Sequence[str], races: Sequence[HeatResult]) -> str:
     return "\n".join(lines)
 
 
-def run(a: BenchSettings, settings: Sequence[str], folder: Path, json: Path | None) -> int:
+def run(a: BenchSettings, folder: Path, json: Path | None) -> int:
     """Fly all pairings over all tracks, vehicles, settings and worlds.
 
     Raises:
@@ -173,7 +173,7 @@ def run(a: BenchSettings, settings: Sequence[str], folder: Path, json: Path | No
         told=True,
         ahead_m=a.rivals.ahead_m,
     )
-    for track, vehicle, setting in product(map(load_track, a.tracks), map(load_vehicle, a.vehicles), settings):
+    for track, vehicle, setting in product(map(load_track, a.tracks), map(load_vehicle, a.vehicles), a.flown):
         if setting not in FLOWN:
             raise UserError(f"--settings {setting}: races of several are flown by {' or '.join(FLOWN)}")
         profile, races = load_profile(SETTINGS[setting].profile), list[HeatResult]()
