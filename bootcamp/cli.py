@@ -12,7 +12,7 @@ from typing import Any
 
 from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.crew import Crew, ProgramOutcome
-from gate_racer.bootcamp.display import ADDRESS, BrowserView, Window
+from gate_racer.bootcamp.display import ADDRESS, BrowserView
 from gate_racer.bootcamp.floor import make_floor
 from gate_racer.bootcamp.generate import generate_track, write_track
 from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
@@ -38,6 +38,7 @@ OPTIONS = {
 MOVED = {  # former options
     "--seeds": "--grade SEEDS, behind the programs",
     "--world": "--set world.file=YAML",
+    "--window": "--browser",
 }
 
 
@@ -78,7 +79,6 @@ class BootcampSettings:
     scenario: str = key("", "name of the scenario; else the program's SCENARIO")
     seed: int | None = key(None, "random seed; else from the clock, and grades start at 0", "N")
     realtime: bool = key(False, "step in real time; else in lock-step")
-    window: bool = key(False, "show the flight in a window as well")
     browser: str = key(
         "", f"show the flight in a browser, at {ADDRESS} if no address is given", "HOST:PORT", const=ADDRESS
     )
@@ -141,12 +141,10 @@ def run(arguments: argparse.Namespace) -> int:
     _require_map(scenario)
     if settings.race and scenario.course is None:
         raise UserError(f"race: the scenario {scenario.name} has no gates: use --set scenario=gates")
-    if settings.window:
-        Window("bootcamp").close()
     if settings.browser:
         BrowserView(settings.browser, "").close()
     stem = settings.logs / f"{programs[0].stem}-{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"
-    job = Job(programs[0], scenario, settings.realtime, settings.window, settings.browser, stem)
+    job = Job(programs[0], scenario, settings.realtime, settings.browser, stem)
     print(f"seed {seed}: {scenario.name}, log {log_of(stem)}", flush=True)
     if settings.browser:
         remark(f"live view: http://{settings.browser}/")

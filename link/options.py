@@ -13,14 +13,12 @@ from gate_racer.link.sockets import Address, listening_host, parse_address, pars
 
 @dataclass(frozen=True)
 class Link:
-    """Addresses to receive MAVLink (or MSP in its place) and video on, and the permitted peer."""
+    """Addresses to receive MAVLink and video on, and the permitted peer."""
 
     mavlink: Address
     video: Address
     peer: Address | None = None  # as from `parse_peer`; None: any on this machine, or any that reaches `listen`
     key: SigningKey | None = None
-    msp: str = ""  # as for `open_port`
-    consent: str = ""  # page read by the user, as `open_port` requires
 
 
 NOWHERE = Link(("", 0), ("", 0))  # of a flight in one process
@@ -36,7 +34,7 @@ class ConsentSettings:
 
 
 @dataclass(frozen=True)
-class LinkSettings(ConsentSettings):
+class LinkSettings:
     """Settings of a link."""
 
     profile: str = key("spec", "wire profile: name or YAML file", "NAME")
@@ -47,7 +45,6 @@ class LinkSettings(ConsentSettings):
     )
     video: str = key("", "receive video on this address, HOST:PORT; else port 5600 of `link.listen`")
     signing_key: Path | None = key(None, "sign MAVLink with the passphrase in this file, and reject unsigned messages")
-    msp: str = key("", "a Betaflight on a serial port or `tcp:HOST:PORT`, see docs/betaflight.md")
 
     def opened(self, mavlink_port: int, video_port: int) -> Link:
         """Return the link, with the ports of a profile.
@@ -61,4 +58,4 @@ class LinkSettings(ConsentSettings):
         signing = read_key(self.signing_key, time.time()) if self.signing_key else None
         if peer is not None and peer == mavlink:
             raise UserError(f"--peer {self.peer}: is the address listened on; name the simulator's, such as port 14560")
-        return Link(mavlink, video, peer, signing, self.msp, self.i_have_read)
+        return Link(mavlink, video, peer, signing)

@@ -227,7 +227,7 @@ def _awaited(session: "Session") -> str:
     if session.msp is not None:
         shadow = session.settings.link.shadow
         what = "flown by a person (no sticks are sent)" if shadow else "handed over"
-        return f"waiting for {session.msp.name} on {link.msp} to be armed and {what}, {images}"
+        return f"waiting for {session.msp.name} on {session.settings.link.msp} to be armed and {what}, {images}"
     attitude = " and ATTITUDE" if session.profile.attitude_hz else ""
     if vision is not None:
         images = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"

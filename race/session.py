@@ -258,20 +258,22 @@ FLIGHTS = {"lockstep": _lockstep, "embedded": _embedded, "live": _live, "live-lo
 
 def _client(session: Session) -> AnyClient:
     """Open the serial line to a flight controller, or the MAVLink socket."""
-    link, shadow = session.link, session.settings.link.shadow
+    link, asked = session.link, session.settings.link
     if session.msp is not None:
         hover = session.vehicle.throttle.throttle(GRAVITY)
-        if shadow:
-            port: Port = open_port(link.msp, session.msp.baud, link.consent)  # without sticks there is nothing to guard
+        if asked.shadow:
+            port: Port = open_port(
+                asked.msp, session.msp.baud, asked.i_have_read
+            )  # without sticks there is nothing to guard
         else:
-            port = GuardedPort(link.msp, session.msp, hover, link.consent, session.vehicle.accel_loss(GRAVITY))
+            port = GuardedPort(asked.msp, session.msp, hover, asked.i_have_read, session.vehicle.accel_loss(GRAVITY))
         try:
             if session.preflight is not None:
                 require_unchanged(port, *session.preflight, session.msp)
         except UserError:
             port.close()
             raise
-        return MspClient(port, session.msp, shadow=shadow)
+        return MspClient(port, session.msp, shadow=asked.shadow)
     return MavlinkClient(*link.mavlink, session.profile, link.peer, link.key)
 
 

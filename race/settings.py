@@ -8,7 +8,7 @@ from gate_racer.common.settings import key
 from gate_racer.estimation.registry import DEFAULT, ESTIMATORS
 from gate_racer.link.msp.ports import may_be_aircraft, require_consent
 from gate_racer.link.msp.profile import BetaflightProfile
-from gate_racer.link.options import LinkSettings
+from gate_racer.link.options import ConsentSettings, LinkSettings
 from gate_racer.link.profile import COMMANDS
 from gate_racer.mpc.policy.policy import names as policies
 from gate_racer.mpc.solvers.solver import AUTO, SOLVERS
@@ -105,10 +105,11 @@ class GuidanceSettings:
 
 
 @dataclass(frozen=True)
-class PilotLinkSettings(LinkSettings):
+class PilotLinkSettings(LinkSettings, ConsentSettings):
     """Settings of a pilot's link."""
 
     live: bool = key(False, "connect to a simulator in another process")
+    msp: str = key("", "a Betaflight on a serial port or `tcp:HOST:PORT`, see docs/betaflight.md")
     preflight: Path | None = key(
         None, "start only if the aircraft matches this file of `preflight`; required for a real port"
     )

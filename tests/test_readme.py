@@ -48,7 +48,7 @@ def blocks_of(page):
 
 
 COMMANDS = sorted({line for page in PAGES for line in blocks_of(page)})
-MADE = re.findall(r"--out (\S+)", TEXT)  # by an earlier command
+MADE = re.findall(r"(?:--out |own_profile=)(\S+)", TEXT)  # by an earlier command
 MADE_NAMES = [re.sub(r".*/|\.yaml$", "", made) for made in MADE]
 PARSERS = {
     "plan-track": gate_racer.race.plan_track.parser,
@@ -101,7 +101,11 @@ def inputs_and_outputs(line):
     """Return the files that a command names, read and written."""
     words = shlex.split(line)
     found = [(FILE.fullmatch(word), before) for before, word in zip(words, words[1:], strict=False)]
-    named = [(match[1], before in OUTPUTS or match[0].startswith("record")) for match, before in found if match]
+    named = [
+        (match[1], before in OUTPUTS or match[0].startswith(("record", "own_profile")))
+        for match, before in found
+        if match
+    ]
     return {file for file, out in named if not out}, {file for file, out in named if out}
 
 

@@ -17,15 +17,11 @@ from gate_racer.common.files import require_output
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import write_yaml
 from gate_racer.field.probe.at_rest import best, jitter, probe, probe_map, unflown
-from gate_racer.field.probe.betaflight import DEFAULT as BETAFLIGHT
-from gate_racer.field.probe.betaflight import probe_msp
 from gate_racer.field.probe.check import Check, CheckVerdict, table
 from gate_racer.field.probe.findings import findings, flight_checks
 from gate_racer.field.probe.flight import LEGACY, RAD_S, ProbeFlight
 from gate_racer.field.probe.links import LockstepRawLink, RawLink, ReceivedMessages, UdpRawLink, is_armed, listen
 from gate_racer.field.probe.motion import Order, rest_of
-from gate_racer.link.msp.ports import open_port
-from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.link.options import LinkSettings
 from gate_racer.link.profile import FOLDER, Profile, load_profile
 from gate_racer.pilot.live import as_ctrl_c
@@ -122,6 +118,7 @@ OPTIONS = {
 }
 MOVED = {  # former options
     "--no-fly": "--set fly=false",
+    "--msp": "the command preflight",
 }
 
 
@@ -163,29 +160,16 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: argparse.Namespace) -> int:
     """Probe the simulator and print the checks; return 1 if one differs from the profile. Raises UserError without a link."""
     settings = settings_of(arguments, ProbeSettings)
-    link = settings.link
+    asked = settings.link
     for output in filter(None, (settings.out, arguments.json)):
-        require_output(output, link.profile, FOLDER / f"{link.profile}.yaml", settings.vehicle)
-    if link.msp:
-        profile = load_betaflight(BETAFLIGHT if link.profile == AUTO else link.profile)
-        port = open_port(link.msp, profile.baud, link.i_have_read)
-        return probe_msp(port, profile, settings.seconds, arguments.json, settings.out)
-    return probe_mavlink(settings, arguments.json)
-
-
-def probe_mavlink(settings: ProbeSettings, json: Path | None) -> int:
-    """Probe a simulator over MAVLink; otherwise as `run`."""
-    named = settings.link.profile
+        require_output(output, asked.profile, FOLDER / f"{asked.profile}.yaml", settings.vehicle)
+    named = asked.profile
     known = [load_profile(named)] if named != AUTO else _known()
     vehicle = load_vehicle(settings.vehicle)
-    requested = settings.link.opened(MAVLINK_PORT, VIDEO_PORT)
+    requested = asked.opened(MAVLINK_PORT, VIDEO_PORT)
     timing, peer_and_key = (known[0].physics_hz, known[0].video_latency_s), (requested.peer, requested.key)
     ends = requested.mavlink, requested.video
-    with (
-        LockstepRawLink(*ends, *timing, *peer_and_key)
-        if settings.link.lockstep
-        else UdpRawLink(*ends, *peer_and_key) as link
-    ):
+    with LockstepRawLink(*ends, *timing, *peer_and_key) if asked.lockstep else UdpRawLink(*ends, *peer_and_key) as link:
         received = listen(link, settings.seconds, WAIT_S, settings.fly)
         profile = best(received, known)
         checks, found = probe(received, profile)
@@ -204,7 +188,7 @@ def probe_mavlink(settings: ProbeSettings, json: Path | None) -> int:
     print(
         f"also received: {', '.join(f'{kind} {len(received[kind]) / received.seconds:.1f} Hz' for kind in others) or 'nothing'}"
     )
-    write_json(json, {"profile": profile.name, "checks": checks, "flown": bool(flown), "cause": why})
+    write_json(arguments.json, {"profile": profile.name, "checks": checks, "flown": bool(flown), "cause": why})
     if why:
         print(f"flight ended early: {why}" if flown else f"no flight: {why}")
     if settings.out is not None:

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,7 @@ from gate_racer.field.report.findings import figures, findings
 from gate_racer.field.report.flight import ReportedFlight, read_logged_flight
 from gate_racer.field.report.pages import compared_page, flight_page
 from gate_racer.pilot.records.imported import course_of, is_imported
-from gate_racer.planner.plan import PlanError, read_plan
 from gate_racer.tracks.track import load_track_of
-from gate_racer.vehicle.rotation import Array
 
 SLOWER = 0.1, 20.0  # range of a film's slow-down factor
 
@@ -30,7 +28,6 @@ class ReportSettings:
     """Settings of `fly-report`."""
 
     track: str = key("", "name or YAML file; else the log's")
-    plans: Path = key(Path("plans"), "folder of the plans of older logs")
     out: Path | None = key(None, "page to write; else the log's name with .html, or -compared.html", "FILE")
     film: Path | None = key(None, "also write a film with images, detections, map and estimate", "FILE.webm")
     slower: float = key(1.0, "slow-motion factor of the film")
@@ -69,10 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         first.with_suffix(".html") if len(logs) == 1 else first.with_name(f"{first.stem}-compared.html")
     )
     for output in (out, *filter(None, [arguments.json, film])):
-        require_output(
-            output, *logs, settings.track or None, *settings.plans.glob("*.csv"), *settings.plans.glob("*.json")
-        )
-    flights = [_with_plan(read_logged_flight(log), settings.plans) for log in logs]
+        require_output(output, *logs, settings.track or None)
+    flights = [read_logged_flight(log) for log in logs]
     with reading(first):
         named = settings.track or not is_imported(first)
         track = load_track_of(flights[0].track, settings.track or None) if named else course_of(first)
@@ -93,25 +88,6 @@ def _summary(flight: ReportedFlight) -> dict[str, Any]:
         "figures": figures(flight),
         "findings": findings(flight),
     }
-
-
-def _with_plan(flight: ReportedFlight, folder: Path) -> ReportedFlight:
-    """Return the flight with the planned gate times of its plan, from the folder if the log lacks them and the plan exists."""
-    if len(flight.planned_s):
-        return flight
-    planned = _gate_times_s(folder, flight.track, str(flight.about.get("plan_hash")))
-    return flight if planned is None else replace(flight, planned_s=planned)
-
-
-def _gate_times_s(folder: Path, track: str, plan_hash: str) -> Array | None:
-    for path in sorted(folder.glob(f"{track}*.csv")):
-        try:
-            plan = read_plan(path)
-        except PlanError:
-            continue
-        if plan.hash == plan_hash:
-            return plan.gate_times_s
-    return None
 
 
 def main() -> None:

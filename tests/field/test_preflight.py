@@ -68,10 +68,14 @@ def test_the_file_holds_what_the_aircraft_is_set_to(file):
 )
 def test_an_aircraft_that_contradicts_the_profile_gets_no_file(own, words, tmp_path, capsys):
     with running(own) as where:
-        assert preflight(where, "--set", "seconds=1", "--out", tmp_path / "own.yaml") == 1
+        keys = "seconds=1", f"own_profile={tmp_path / 'mine.yaml'}"
+        assert preflight(where, "--out", tmp_path / "own.yaml", "--set", *keys) == 1
     told = capsys.readouterr().out
     assert re.search(rf"differs +{words}", told) and "no file is written" in told
-    assert not list(tmp_path.iterdir())
+    assert "BTFL 4.4.3, MSP 1.45, board STM32H743" in told and "with 40 Hz of sticks:" in told
+    (written,) = tmp_path.iterdir()
+    read = load_betaflight(str(written))
+    assert read == replace(BF, name="mine", source=read.source, rates=own.rates)
 
 
 WRONG_AT_REST = {
@@ -219,7 +223,7 @@ def test_a_flight_is_refused_before_anything_is_planned(arguments, words, file):
 
 WRONG = {
     "no time": (["tcp:127.0.0.1:1", "--set", "seconds=0"], "seconds 0: must lie between 1 and 600"),
-    "no YAML": (["tcp:127.0.0.1:1", "--out", "found.json"], r"found\.json: a preflight file ends in \.yaml"),
+    "no YAML": (["tcp:127.0.0.1:1", "--out", "found.json"], r"found\.json: must end in \.yaml"),
     "no consent": (
         ["/dev/ttyTHS1"],
         r"may be a real aircraft: read docs/safety\.md, then add --set link\.i_have_read=",
