@@ -88,15 +88,12 @@ class BootcampSettings:
         f"fly the programs over so many seeds, {SEEDS} if none is given; write a table and a page",
         "SEEDS",
         const=SEEDS,
+        least=1,
     )
     replay: Path | None = key(None, "repeat the flight of a log and compare it bit by bit", "LOG")
     generate: str = key("", f"write a random track (of {GATES} gates) and exit", "seed=N[,gates=N]")
     logs: Path = key(Path("logs"), "folder for logs and films")
     world: ArenaSettings = field(default_factory=ArenaSettings)
-
-    def __post_init__(self) -> None:
-        if self.grade is not None and self.grade < 1:
-            raise ValueError(f"grade {self.grade}: must be at least 1")
 
 
 def parser() -> argparse.ArgumentParser:

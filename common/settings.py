@@ -7,6 +7,7 @@ import argparse
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field, fields, is_dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
@@ -17,17 +18,40 @@ T = TypeVar("T")
 UNIT = re.compile(r"(_m|_s|_mb)+$")
 
 
+class About(NamedTuple):
+    """Description of a setting, and the values that it can have."""
+
+    doc: str
+    metavar: str | None = None  # of its option
+    choices: tuple[str, ...] = ()  # all values; empty for any
+    least: float = -inf
+    most: float = inf
+    positive: bool = False
+    const: Any = None  # value of its option without an argument; None: it needs one
+    typed: bool = False  # whether it must be typed, and cannot stand in a file
+
+    def objection(self, value: Any) -> str:
+        """Return what a value has to be; empty if it is that."""
+        if self.choices and value not in self.choices:
+            return f"must be one of {', '.join(self.choices)}"
+        if value is None or not isinstance(value, float | int):
+            return ""
+        if not self.least <= value <= self.most:
+            return (
+                f"must lie between {self.least:g} and {self.most:g}"
+                if self.most < inf
+                else f"must be at least {self.least:g}"
+            )
+        return "must be positive" if self.positive and not value > 0 else ""
+
+
 class Key(NamedTuple):
     """One setting."""
 
     name: str  # dotted, such as guidance.retry
     kind: Any  # its type
     default: Any
-    doc: str
-    metavar: str | None  # of its option
-    choices: tuple[str, ...]  # all values that it can have; empty for any
-    const: Any  # value of its option without an argument; None: it needs one
-    typed: bool  # whether it must be typed, and cannot stand in a file
+    about: About
 
     @property
     def listed(self) -> bool:
@@ -43,19 +67,9 @@ class Key(NamedTuple):
         return text if {str, Path} & {self.kind, *get_args(self.kind)} else parse_value(text, where)
 
 
-def key(
-    default: Any,
-    doc: str,
-    metavar: str | None = None,
-    *,
-    choices: tuple[str, ...] = (),
-    const: Any = None,
-    typed: bool = False,
-) -> Any:
-    """Return a dataclass field with a default, and what `Key` says of it."""
-    return field(
-        default=default, metadata={"doc": doc, "metavar": metavar, "choices": choices, "const": const, "typed": typed}
-    )
+def key(default: Any, doc: str, metavar: str | None = None, **limits: Any) -> Any:
+    """Return a dataclass field with a default and what `About` says of it."""
+    return field(default=default, metadata={"about": About(doc, metavar, **limits)})
 
 
 def keys_of(settings: Any, prefix: str = "") -> Iterator[Key]:
@@ -63,8 +77,8 @@ def keys_of(settings: Any, prefix: str = "") -> Iterator[Key]:
     kinds = get_type_hints(type(settings))
     for one in fields(settings):
         name, value = f"{prefix}{one.name}", getattr(settings, one.name)
-        if "doc" in one.metadata:
-            yield Key(name, kinds[one.name], value, **one.metadata)
+        if "about" in one.metadata:
+            yield Key(name, kinds[one.name], value, one.metadata["about"])
         elif is_dataclass(value):
             yield from keys_of(value, f"{name}.")
 
@@ -76,8 +90,8 @@ def key_table(settings: Any, options: Mapping[str, Mapping[str, str]]) -> str:
     for one in keys_of(settings):
         option = f"`{short[one.name]}`" if one.name in short else ""
         default = f"`{_shown(one.default)}`" if _shown(one.default) else ""
-        among = f" ({', '.join(one.choices)})" if one.choices else ""
-        lines.append(f"| `{one.name}` | {option} | {default} | {one.doc}{among} |")
+        among = f" ({', '.join(one.about.choices)})" if one.about.choices else ""
+        lines.append(f"| `{one.name}` | {option} | {default} | {one.about.doc}{among} |")
     return "\n".join(lines)
 
 
@@ -131,7 +145,7 @@ def former_options(settings: Any, moved: Mapping[str, str]) -> dict[str, str]:
     """Return what replaces each former option: of `moved`, and of those that were named like the last part of a key."""
     found = {}
     for one in keys_of(settings):
-        value = str(not one.default).lower() if one.kind is bool else one.metavar or "VALUE"
+        value = str(not one.default).lower() if one.kind is bool else one.about.metavar or "VALUE"
         option = "--" + UNIT.sub("", one.name.rpartition(".")[2]).replace("_", "-")
         found[option] = f"--set {one.name}={value}"
     return found | dict(moved)
@@ -141,16 +155,20 @@ def _form(one: Key) -> dict[str, Any]:
     """Return the arguments for argparse of a key's option."""
     flag = one.kind is bool
     default = "" if flag or not _shown(one.default) else f" (default: {_shown(one.default)})"
-    form: dict[str, Any] = {"const": one, "default": argparse.SUPPRESS, "help": one.doc.replace("%", "%%") + default}
+    form: dict[str, Any] = {
+        "const": one,
+        "default": argparse.SUPPRESS,
+        "help": one.about.doc.replace("%", "%%") + default,
+    }
     if flag:
         return form | {"nargs": 0}
-    if one.choices and not one.listed:
-        form["choices"] = one.choices
+    if one.about.choices and not one.listed:
+        form["choices"] = one.about.choices
     if Path in (one.kind, *get_args(one.kind)):
         form["type"] = Path
-    if one.const is not None or one.listed:
+    if one.about.const is not None or one.listed:
         form["nargs"] = "+" if one.listed else "?"
-    return form | {"metavar": one.metavar}
+    return form | {"metavar": one.about.metavar}
 
 
 def settings_of(arguments: argparse.Namespace, cls: type[T]) -> T:
@@ -169,7 +187,7 @@ def given_fields(arguments: argparse.Namespace, cls: type) -> dict[str, Any]:
     if arguments.config is not None:
         given = read_fields(arguments.config)
         for one in _require(given, cls, str(arguments.config)):
-            if one.typed and one.default != known[one.name].default:
+            if one.about.typed and one.default != known[one.name].default:
                 raise UserError(f"{arguments.config}: {one.name}: must be typed, by --set")
     for where, name, value in (*(_assigned(text) for text in arguments.set), *arguments.given):
         nested = known[name].parsed(value, where) if name in known else parse_value(str(value), where)
@@ -192,9 +210,10 @@ def _require(given: Any, cls: type, where: str) -> list[Key]:
     """Return the keys with the values given at one place, else their defaults. Raises UserError with that place."""
     found = list(keys_of(from_dict(given, cls, where)))
     for one in found:
-        for value in (one.default if one.listed else (one.default,)) if one.choices else ():
-            if value not in one.choices:
-                raise UserError(f"{where}: {one.name} {value!r}: must be one of {', '.join(one.choices)}")
+        for value in one.default if one.listed else (one.default,):
+            if objection := one.about.objection(value):
+                told = f"{value:g}" if isinstance(value, float) else value
+                raise UserError(f"{where}: {one.name} {told}: {objection}")
     return found
 
 
@@ -213,7 +232,7 @@ class _Option(argparse.Action):
         if one.kind is bool:
             shown, value = option_string, True
         else:
-            value = one.const if values is one else values
+            value = one.about.const if values is one else values
             shown = f"{option_string} {_shown(tuple(value) if one.listed else value)}"
         namespace.given = (*namespace.given, (shown, one.name, str(value) if isinstance(value, Path) else value))
 

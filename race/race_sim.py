@@ -61,16 +61,9 @@ MOVED = {  # former options
     "--pose": "--set link.pose=true",
 }
 BETAFLIGHT = "needs --profile betaflight"
-ELSEWHERE = (
-    "bind",
-    "client",
-    "vision_protocol",
-    "signing_key",
-    "pose",
-    "lockstep",
-    "realtime",
-)  # keys of the link by MAVLink only
-BY_MSP = ("take_back_s", "sitl", "msp")  # keys of the link by MSP only
+# Keys of the link that have a meaning by MAVLink only, and by MSP only.
+ELSEWHERE = "bind", "client", "vision_protocol", "signing_key", "pose", "lockstep", "realtime"
+BY_MSP = "take_back_s", "sitl", "msp"
 
 
 @dataclass(frozen=True)
@@ -81,7 +74,7 @@ class ServedLinkSettings:
     lockstep: bool = key(
         False, "advance only with the client, which answers each IMU sample by a set-point or SYSTEM_TIME"
     )
-    realtime: float = key(1.0, "ratio of simulated to wall time")
+    realtime: float = key(1.0, "ratio of simulated to wall time", least=0.01, most=100)
     bind: str = key("", "HOST:PORT of the simulator's MAVLink port, else 127.0.0.1:14560")
     client: str = key("", "HOST:PORT that telemetry is sent to, else 127.0.0.1:14550")
     video: str = key("", "HOST:PORT that images are sent to, else port 5600 of the client")
@@ -93,14 +86,8 @@ class ServedLinkSettings:
     msp: str = key(TERMINAL, f"serial line, pty (a pseudo-terminal) or `tcp:HOST:PORT`; {BETAFLIGHT}")
     sitl: Path | None = key(None, f"Betaflight's SITL program as the flight controller; {BETAFLIGHT}")
     take_back_s: float | None = key(
-        None, f"the safety pilot takes back if no flight begins within so many s; {BETAFLIGHT}"
+        None, f"the safety pilot takes back if no flight begins within so many s; {BETAFLIGHT}", positive=True
     )
-
-    def __post_init__(self) -> None:
-        if not 0.01 <= self.realtime <= 100:
-            raise ValueError(f"realtime {self.realtime:g}: must lie between 0.01 and 100")
-        if self.take_back_s is not None and not self.take_back_s > 0:
-            raise ValueError(f"take_back_s {self.take_back_s:g}: must be positive")
 
     def require_usual(self, names: Sequence[str], why: str) -> None:
         """Raise UserError for a key that has not its default value, since it has no meaning here."""
@@ -114,17 +101,17 @@ class HeatSettings:
     """Settings of a race of several vehicles."""
 
     pilots: int = key(
-        1, "number of vehicles in the race; each has its own ports, counted up from the first vehicle's", "N"
+        1,
+        "number of vehicles in the race; each has its own ports, counted up from the first's",
+        "N",
+        least=1,
+        most=MOST,
     )
     spacing_m: float = key(SPACING_M, "distance between neighbours at the start, m")
-    rotor_radius_m: float = key(0.0, "radius of each rotor, m, for its downwash on the others; 0 for none")
+    rotor_radius_m: float = key(
+        0.0, "radius of each rotor, m, for its downwash on the others; 0 for none", least=0, most=1
+    )
     tell_rivals: bool = key(False, "send each pilot the states of the others, see docs/racing.md")
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.pilots <= MOST:
-            raise ValueError(f"pilots {self.pilots}: must lie between 1 and {MOST}")
-        if not 0 <= self.rotor_radius_m < 1:
-            raise ValueError(f"rotor_radius_m {self.rotor_radius_m:g}: must lie between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -142,7 +129,10 @@ class SimulatorSettings:
     vehicle: str = key("dcl", "name or YAML file", "NAME")
     laps: int = key(1, "number of laps of a closed track")
     plant: int | None = key(
-        None, "1, 2 the controller's model, 3, 4 the grey-box model; else the most detailed that the vehicle has"
+        None,
+        "1, 2 the controller's model, 3, 4 the grey-box model; else the most detailed that the vehicle has",
+        least=1,
+        most=len(SETTINGS),
     )
     residual: Path | None = key(None, "add the residual acceleration learned by race-bench fit-residuals")
     strict: bool = key(False, "disqualify for a violation of the interface (docs/vadr.md), besides reporting it")
@@ -152,10 +142,6 @@ class SimulatorSettings:
     link: ServedLinkSettings = field(default_factory=ServedLinkSettings)
     shot: ShotSettings = field(default_factory=ShotSettings)
     world: WorldSettings = field(default_factory=WorldSettings)
-
-    def __post_init__(self) -> None:
-        if self.plant is not None and self.plant not in SETTINGS:
-            raise ValueError(f"plant {self.plant}: must be one of {', '.join(map(str, SETTINGS))}")
 
     def require_consistent(self) -> None:
         """Check that the settings do not contradict each other. Raises UserError where they do."""

@@ -77,17 +77,13 @@ class ControllerSettings:
 class ExploreSettings:
     """Settings of `explore`."""
 
-    opening_m: float = key(VADR_FRAME.opening_m, "side length of the openings, m")
+    opening_m: float = key(VADR_FRAME.opening_m, "side length of the openings, m", positive=True)
     room: str = key(
         "",
         "NORTH,EAST,SOUTH,WEST,UP,DOWN: distances from the pad to walls, ceiling and floor, m, inf where there is none;"
         " the nose is north if no ATTITUDE is sent",
     )
     excite: str = key("", "manoeuvres before the first gate, as `excite.manoeuvres`")
-
-    def __post_init__(self) -> None:
-        if not self.opening_m > 0:
-            raise ValueError(f"opening_m {self.opening_m:g}: must be positive")
 
 
 @dataclass(frozen=True)
@@ -118,12 +114,8 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
     vision: str = key("", "images from RflySim, such as `rflysim://127.0.0.1:20010?config=Config.json`")
     check: bool = key(True, "refuse to start if the simulator contradicts profile or track")
     timeout_s: float | None = key(
-        None, f"time to wait for a simulator, s; else {WAIT_S:g}, for the built-in one {START_S:g}"
+        None, f"time to wait for a simulator, s; else {WAIT_S:g}, for the built-in one {START_S:g}", positive=True
     )
-
-    def __post_init__(self) -> None:
-        if self.timeout_s is not None and not self.timeout_s > 0:
-            raise ValueError(f"timeout_s {self.timeout_s:g}: must be positive")
 
     @property
     def wait_s(self) -> float:
@@ -214,12 +206,10 @@ class RecordSettings:
         const=f"127.0.0.1:{VIEW_PORT}",
     )
     limit_mb: float = key(
-        LIMIT_MB, "maximum size of the log, MB; images stop at 80 % of it; the default is about seven minutes"
+        LIMIT_MB,
+        "maximum size of the log, MB; images stop at 80 % of it; the default is about seven minutes",
+        positive=True,
     )
-
-    def __post_init__(self) -> None:
-        if not self.limit_mb > 0:
-            raise ValueError(f"limit_mb {self.limit_mb:g}: must be positive")
 
 
 @dataclass(frozen=True)
@@ -229,12 +219,8 @@ class WorldSettings:
     file: str = key(
         NOMINAL, "deviations of the simulated world from track and vehicle, see docs/worlds.md", "FILE[:SEED]"
     )
-    seed: int = key(0, "random seed of the simulator's noise and scenery", "N")
+    seed: int = key(0, "random seed of the simulator's noise and scenery", "N", least=0)
     look: str = key("race", "rendering: name or YAML file")
-
-    def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ValueError(f"seed {self.seed}: must not be negative")
 
 
 @dataclass(frozen=True)

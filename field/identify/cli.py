@@ -15,9 +15,7 @@ from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
 
 OPTIONS = {"records": {"--out": "out"}}
-MOVED = {  # former options
-    "--name": "--out NAME.yaml",
-}
+MOVED = {"--name": "--out NAME.yaml"}  # former options
 
 
 @dataclass(frozen=True)

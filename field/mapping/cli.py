@@ -37,7 +37,7 @@ OPTIONS = {"course": {"--gates": "gates"}, "records": {"--out": "out"}}
 class MappingSettings:
     """Settings of `map-track`."""
 
-    gates: int | None = key(None, "number of gates", "N")
+    gates: int | None = key(None, "number of gates", "N", least=1)
     opening_m: float = key(VADR_FRAME.opening_m, "side length of the openings, m")
     outer_m: float = key(VADR_FRAME.outer_m, "outer side length of the frames, m")
     depth_m: float = key(VADR_FRAME.depth_m, "depth of the frames, m")
@@ -47,8 +47,6 @@ class MappingSettings:
     out: Path | None = key(None, "track file to write, e.g. tracks/found.yaml", "FILE")
 
     def __post_init__(self) -> None:
-        if self.gates is not None and self.gates < 1:
-            raise ValueError(f"gates {self.gates}: must be positive")
         if self.out is not None and self.out.suffix != ".yaml":
             raise ValueError(f"out {self.out}: a track file ends in .yaml")
 

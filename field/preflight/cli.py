@@ -318,14 +318,11 @@ def rehearse(
     return rehearsal
 
 
-SHORTEST_S, LONGEST_S = 1.0, 600.0
 OPTIONS = {
     "aircraft": {"--profile": "profile"},
     "checks": {"--rehearse": "rehearse", "--out": "out"},
 }
-MOVED = {  # former options
-    "--msp": "the argument WHERE",
-}
+MOVED = {"--msp": "the argument WHERE"}  # former options
 
 
 @dataclass(frozen=True)
@@ -335,19 +332,15 @@ class PreflightSettings:
     link: ConsentSettings = field(default_factory=ConsentSettings)
     profile: str = key(DEFAULT, "MSP profile: name or YAML file", "NAME")
     vehicle: str = key("archer", "name or YAML file", "NAME")
-    seconds: float = key(3.0, "duration of each measurement, s")
+    seconds: float = key(3.0, "duration of each measurement, s", least=1, most=600)
     rehearse: bool = key(
         False, "propellers off: also rehearse the hand-over with the person at the transmitter, stick by stick"
     )
-    limit_s: float = key(120.0, "time limit of the rehearsal, s")
+    limit_s: float = key(120.0, "time limit of the rehearsal, s", positive=True)
     out: Path | None = key(None, "file to write for run-mpc if nothing differs (YAML)", "FILE")
     own_profile: Path | None = key(None, "write the profile with the rates as read to this file (YAML)")
 
     def __post_init__(self) -> None:
-        if not SHORTEST_S <= self.seconds <= LONGEST_S:
-            raise ValueError(f"seconds {self.seconds:g}: must lie between {SHORTEST_S:g} and {LONGEST_S:g}")
-        if self.limit_s <= 0:
-            raise ValueError(f"limit_s {self.limit_s:g}: must be positive")
         for file in filter(None, (self.out, self.own_profile)):
             if file.suffix != ".yaml":
                 raise ValueError(f"out {file}: must end in .yaml")

@@ -116,10 +116,7 @@ OPTIONS = {
     "simulator": {"--profile": "link.profile"},
     "records": {"--out": "out"},
 }
-MOVED = {  # former options
-    "--no-fly": "--set fly=false",
-    "--msp": "the command preflight",
-}
+MOVED = {"--no-fly": "--set fly=false", "--msp": "the command preflight"}  # former options
 
 
 @dataclass(frozen=True)
@@ -135,13 +132,11 @@ class ProbeSettings:
 
     link: ProbedLinkSettings = field(default_factory=ProbedLinkSettings)
     vehicle: str = key("dcl", "vehicle with which the motion is compared")
-    seconds: float = key(5.0, "duration of the measurement at rest, s")
+    seconds: float = key(5.0, "duration of the measurement at rest, s", least=1, most=600)
     fly: bool = key(True, "measure in a short flight too; else at rest only, motors off")
     out: Path | None = key(None, "write the measured profile to this file (YAML)", "FILE")
 
     def __post_init__(self) -> None:
-        if not 1.0 <= self.seconds <= 600.0:
-            raise ValueError(f"seconds {self.seconds:g}: must lie between 1 and 600")
         if self.out is not None and self.out.suffix != ".yaml":
             raise ValueError(f"out {self.out}: a profile ends in .yaml")
 

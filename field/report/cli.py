@@ -17,9 +17,6 @@ from gate_racer.field.report.pages import compared_page, flight_page
 from gate_racer.pilot.records.imported import course_of, is_imported
 from gate_racer.tracks.track import load_track_of
 
-SLOWER = 0.1, 20.0  # range of a film's slow-down factor
-
-
 OPTIONS = {"records": {"--out": "out", "--film": "film"}}
 
 
@@ -30,11 +27,7 @@ class ReportSettings:
     track: str = key("", "name or YAML file; else the log's")
     out: Path | None = key(None, "page to write; else the log's name with .html, or -compared.html", "FILE")
     film: Path | None = key(None, "also write a film with images, detections, map and estimate", "FILE.webm")
-    slower: float = key(1.0, "slow-motion factor of the film")
-
-    def __post_init__(self) -> None:
-        if not SLOWER[0] <= self.slower <= SLOWER[1]:
-            raise ValueError(f"slower {self.slower:g}: must lie between {SLOWER[0]:g} and {SLOWER[1]:g}")
+    slower: float = key(1.0, "slow-motion factor of the film", least=0.1, most=20)
 
 
 def parser() -> argparse.ArgumentParser:

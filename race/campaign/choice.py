@@ -225,7 +225,7 @@ class BenchSettings(Choice):
     """Settings of `race-bench`."""
 
     tracks: tuple[str, ...] = key(("vq1",), "names or YAML files", "TRACK")
-    workers: int | None = key(None, "number of processes on this machine; else one per core")
+    workers: int | None = key(None, "number of processes on this machine; else one per core", least=1)
     scheduler: str = key("", "fly on the workers of this Dask scheduler, `tcp://HOST:PORT`")
     out: Path | None = key(
         None, "folder of the campaign, which is continued if it exists; else logs/campaign-COMMIT", "FOLDER"
@@ -233,8 +233,3 @@ class BenchSettings(Choice):
     retry: bool = key(False, "repeat failed cases")
     worst: int = key(3, "number of worst flights to log and draw")
     rivals: RivalsSettings = field(default_factory=RivalsSettings)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.workers is not None and self.workers < 1:
-            raise UserError(f"workers {self.workers}: must be at least 1")

@@ -30,9 +30,7 @@ OPTIONS = {
     },
     "campaign": {"--seeds": "seeds", "--out": "out"},
 }
-MOVED = {  # former options
-    "--rivals": "--set rivals.grid=GRID",
-}
+MOVED = {"--rivals": "--set rivals.grid=GRID"}  # former options
 
 
 def parser() -> argparse.ArgumentParser:

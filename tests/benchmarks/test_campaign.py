@@ -261,7 +261,7 @@ def test_a_row_survives_its_file(tmp_path, flown):
 WRONG = [
     (["--settings", "1-5"], "settings 5: unknown; known: 1, 2, 3, 4, projected, rendered, projected-1"),
     (["--controllers", "magic"], "controllers magic: unknown; known: mpcc, tracking"),
-    (["--set", "estimators=magic"], "estimators magic: unknown; known: eskf, drift"),
+    (["--set", "estimators=magic"], "estimators magic: must be one of eskf, drift"),
     (["--set", "vehicles=dlc"], "no vehicle 'dlc'; known: archer, cpc, dcl, kolibri, swift"),
     (["--tracks", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     (["--set", "laps=2"], "not closed"),
