@@ -105,6 +105,9 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
     """Settings of a pilot's link."""
 
     live: bool = key(False, "connect to a simulator in another process")
+    lockstep: bool = key(
+        False, "run the simulator in this process, as fast as possible; with --live connect to race-sim --lockstep"
+    )
     msp: str = key("", "a Betaflight on a serial port or `tcp:HOST:PORT`, see docs/betaflight.md")
     preflight: Path | None = key(
         None, "start only if the aircraft matches this file of `preflight`; required for a real port"
