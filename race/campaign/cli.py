@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.command == "report":
         write(Store.existing(arguments.folder), arguments.json)
         return 0
-    if len(sys.argv) < 2:
+    if not (arguments.given or arguments.set or arguments.config):
         parser().print_help()
         return 2
     settings = settings_of(arguments, BenchSettings)
