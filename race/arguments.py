@@ -15,7 +15,7 @@ from gate_racer.link.rflysim.client import EXAMPLE
 from gate_racer.mpc.solvers.solver import AUTO
 from gate_racer.perception.registry import CLASSICAL, DETECTORS
 from gate_racer.race.settings import MOVED
-from gate_racer.tracks.track import VADR_FRAME
+from gate_racer.tracks.track import VADR_FRAME, Track
 
 VIEW_PORT = 8765  # TCP port, Foxglove's default
 VIEW = f"127.0.0.1:{VIEW_PORT}"
@@ -234,6 +234,14 @@ def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None, c
             raise UserError(f"--{option.replace('_', '-')}: not available with the MSP profile {name}")
     if command == "attitude":
         raise UserError(f"controller.command=attitude: the MSP profile {name} accepts body rates only")
+
+
+def require_seen(arguments: argparse.Namespace, track: Track) -> None:
+    """Check that a camera sees a gate of the course, or that the state is told. Raises UserError."""
+    if not (arguments.pose or any(gate.visible for gate in track.gates)):
+        raise UserError(
+            f"{track.name}: has no gate that a camera sees, so it is flown with a told state only: add --pose"
+        )
 
 
 def _require_preflight(arguments: argparse.Namespace) -> None:

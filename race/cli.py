@@ -25,7 +25,7 @@ from gate_racer.planner.cli import progress_line
 from gate_racer.planner.plan import Plan, read_plan, require_certified
 from gate_racer.planner.planning import find_or_make_plan, options_of, plan_path
 from gate_racer.planner.task import PlanOptions
-from gate_racer.race.arguments import VIEW_PORT, parser, require_consistent, require_wire
+from gate_racer.race.arguments import VIEW_PORT, parser, require_consistent, require_seen, require_wire
 from gate_racer.race.settings import RunSettings
 from gate_racer.race.trial import fly_trial
 from gate_racer.sim.view.look import load_look
@@ -163,10 +163,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
     for line in remarks(track, vehicle):
         remark(line)
-    if not (arguments.pose or any(gate.visible for gate in track.gates)):
-        raise UserError(
-            f"{track.name}: has no gate that a camera sees, so it is flown with a told state only: add --pose"
-        )
+    require_seen(arguments, track)
     track, grid = _place(arguments, track)
     if vision is not None:
         vehicle = replace(vehicle, camera=vision.camera)

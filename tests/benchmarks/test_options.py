@@ -1,0 +1,61 @@
+"""Every option of `run-mpc` is flown: few flights hold all its values, and each finishes or is refused in one line."""
+
+from itertools import combinations, product
+
+import pytest
+
+from gate_racer.perception.registry import DETECTORS
+from gate_racer.race.campaign.options import Axes, covering, ended, refusal
+from tests.processes import run_here
+
+AXES = Axes.of(["vq1"])
+TEXTS = [text for axis in [*AXES.governed[1:], *AXES.free] for text in axis if text]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_each_value_of_each_option_finishes_a_short_course(text, sprint, tmp_path):
+    camera = "" if "--detector" in text else "--camera projected"  # projected corners need no detector
+    texts = str(sprint / "sprint.yaml"), camera, text
+    words = " ".join(texts).split()
+    done = run_here("gate_racer.race.cli", *words, "--lockstep", "--plans", sprint, "--log", tmp_path)
+    assert done.returncode == (2 if refusal(texts) else 0), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("strength", [1, 2, 3])
+def test_a_covering_array_has_all_that_can_be_together(strength):
+    axes = Axes(
+        [["vq1", "splits_uzh"], ["", "--pose"], ["--laps 1", "--laps 2"]],
+        [["", "--replan"], ["", "--set link.check=false"]],
+    )
+    rows, columns = covering(axes, strength), [*axes.governed, *axes.free]
+    allowed = [row for row in product(*columns) if not refusal(row)]
+    assert set(rows) <= set(allowed) and len(rows) <= len(allowed) and rows == covering(axes, strength)
+
+    def held(some):
+        return {chosen for row in some for chosen in combinations(enumerate(row), strength)}
+
+    assert held(rows) == held(allowed)
+    assert ("splits_uzh", "", "--laps 1", "", "") not in allowed and all(row[2] == "--laps 1" for row in rows)
+
+
+def test_a_new_name_in_a_registry_is_flown(monkeypatch):
+    monkeypatch.setitem(DETECTORS, "mine", DETECTORS["classical"])
+    assert any("--detector mine" in row for row in covering(Axes.of(["vq1"]), 1))
+
+
+RESULT = {"gates_passed": 1, "gates_total": 6, "race_time_s": None, "planned_time_s": 6.0, "min_margin_m": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "result", "kind"),
+    [
+        (0, "", RESULT, "finished"),
+        (1, "a remark", RESULT, "lost"),
+        (2, "a remark\nerror: --pose: not here", None, "refused"),
+        (2, "error: one\nerror: two", None, "broken"),
+        (1, "Traceback (most recent call last):\nKeyError: 3", RESULT, "broken"),
+        (-11, "", None, "broken"),
+    ],
+)
+def test_an_end_without_a_result_or_one_line_is_a_defect(code, stderr, result, kind):
+    assert ended(code, stderr, result and {**result, "cause": ""}).kind == kind
