@@ -19,7 +19,7 @@ def fly_trial(plan: Plan, task: Task) -> Trial | None:
     from gate_racer.race.campaign.flight import NoLog, fly
 
     count = len(task.gates)
-    course = PreparedCourse(track, vehicle, plan, tuple(plan.gate_times_s[:count].tolist()), None, None)
+    course = PreparedCourse(track, vehicle, plan, tuple(plan.passage_times_s(track)), None, None)
     case = Case(track.name, vehicle.name, plan.laps, "3", "mpcc", NO_ESTIMATOR, seed=0)
     outcome = fly(case, course, NoLog()).outcome
     margins = [m for m, gate in zip(outcome.margin_m, task.gates, strict=False) if not gate.is_ball]
