@@ -5,7 +5,12 @@ from itertools import combinations, product
 import pytest
 
 from gate_racer.perception.registry import DETECTORS
+from gate_racer.planner.plan import write_plan
+from gate_racer.planner.planning import make_plan, plan_path
+from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.options import Axes, covering, ended, named, refusal
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.processes import run_here
 
 AXES = Axes.of(["vq1"])
@@ -20,9 +25,19 @@ ROWS += [
 ]
 
 
+def write_slow_plan(vehicle, folder):
+    """Write a plan that needs no trial: those are flown in `tests/planner/test_trial.py`."""
+    track, options = load_track(folder / "sprint.yaml"), PlanOptions(guesses=1, reserve=0.7, speed_m_s=15.0)
+    plan, certificate = make_plan(track, vehicle, options)
+    write_plan(plan_path(folder, track, vehicle, options), plan, vehicle, certificate.as_dict())
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: " ".join(filter(None, row)))
 def test_each_value_of_each_option_finishes_a_short_course(row, sprint, tmp_path):
     texts = str(sprint / "sprint.yaml"), *row
+    for name, value in map(named, row):
+        if name == "--vehicle" and (vehicle := load_vehicle(value)).grey_box:
+            write_slow_plan(vehicle, sprint)
     words = " ".join(texts).split()
     done = run_here("gate_racer.race.cli", *words, "--lockstep", "--plans", sprint, "--log", tmp_path)
     assert done.returncode == (2 if refusal(texts) else 0), done.stdout + done.stderr
