@@ -41,7 +41,7 @@ def fly_trial(plan: Plan, task: Task) -> Trial | None:
         outcome = flown.outcome
         margins = [m for m, gate in zip(outcome.margin_m, task.gates, strict=False) if not gate.is_ball]
         cause = "" if outcome.finished else outcome.cause or outcome.status
-        by = f" by camera, seed {seed}" if outcome.frames else ""
+        by = f" by camera, seed {seed}" if estimator != NO_ESTIMATOR else ""
         trial = trial.then(len(outcome.gate_s), margins, clearance_m(task, flown.path[:, 1:4]), cause, by)
         if not trial.ok:
             break
