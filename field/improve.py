@@ -329,7 +329,6 @@ def summary(improvement: Improvement) -> str:
     lines = [f"{c.what}: {c.before} -> {c.after} ({c.why})" for c in improvement.changes] or ["no change"]
     best = improvement.best
     if best is not None:
-        lines.append(
-            f"best so far {best.time_s:.3f} s with {best.margin_m:.2f} m; now planned {improvement.plan.total_time:.3f} s"
-        )
+        planned_s = improvement.plan.passage_times_s(improvement.track)[-1]
+        lines.append(f"best so far {best.time_s:.3f} s with {best.margin_m:.2f} m; now planned {planned_s:.3f} s")
     return "\n".join(lines)

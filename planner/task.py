@@ -127,6 +127,7 @@ class PlanOptions:
 
 
 TURNING = 2.0  # -, largest body rate of a start over the largest commanded rate, for starts after a disturbance
+BALL_SHARE = 0.5  # -, largest share of a ball's radius that is margin (chosen)
 
 
 @dataclass(frozen=True)
@@ -243,14 +244,17 @@ class Task:
 
     @property
     def keep_m(self) -> float:
-        """Distance in m from the vehicle's centre to the edge of an opening. (A ball constrains the centre itself.)"""
+        """Distance in m from the vehicle's centre to the edge of an opening."""
         return self.radius_m + self.options.margin_m
 
     def keeps_m(self, i: int) -> Array:
-        """Return the distances (E,), m, from the vehicle's centre to each edge of the i-th opening of the flight."""
+        """Return the distances (E,), m, from the vehicle's centre to each edge of the i-th opening of the flight.
+
+        A ball, which nothing can touch, has one: the margin without the body, to the ball's surface.
+        """
         given, gate = self.options.edge_margins_m, self.gates[i]
         if gate.is_ball:
-            return np.zeros(0)
+            return np.array([min(self.options.margin_m, BALL_SHARE * gate.half)])
         margins = np.full(len(gate.edges), self.options.margin_m) if given is None else np.array(given[i])
         return self.radius_m + margins
 

@@ -122,11 +122,7 @@ def _vehicle_and_wire(settings: RunSettings) -> tuple[Vehicle, _Wire]:
     vehicle, link = load_vehicle(settings.vehicle), settings.link
     wire = load_wire(link.profile)
     msp = wire if isinstance(wire, BetaflightProfile) else None
-    link.require_kind(msp)
-    if msp is not None and settings.perception.pose:
-        raise UserError(f"--pose: not available with the MSP profile {link.profile}")
-    if msp is not None and settings.controller.command == "attitude":
-        raise UserError(f"controller.command=attitude: the MSP profile {link.profile} accepts body rates only")
+    require_wire(settings, msp)
     preflight = None
     if link.preflight is not None and msp is not None:
         preflight = link.preflight, load_preflight(link.preflight)
@@ -146,14 +142,28 @@ def _vehicle_and_wire(settings: RunSettings) -> tuple[Vehicle, _Wire]:
     return vehicle, _Wire(profile, link.opened(profile.mavlink_port, profile.video_port), msp, vision, preflight)
 
 
-def _plausible(track: Track, vehicle: Vehicle, settings: RunSettings) -> Track:
-    """Return the track, with remarks on likely mistakes. Raises UserError where no gate can be seen nor a state is told."""
-    for line in remarks(track, vehicle):
-        remark(line)
+def require_wire(settings: RunSettings, msp: BetaflightProfile | None) -> None:
+    """Check the settings against the kind of the profile, MAVLink or MSP. Raises UserError where they do not fit."""
+    settings.link.require_kind(msp)
+    if msp is not None and settings.perception.pose:
+        raise UserError(f"--pose: not available with the MSP profile {settings.link.profile}")
+    if msp is not None and settings.controller.command == "attitude":
+        raise UserError(f"controller.command=attitude: the MSP profile {settings.link.profile} accepts body rates only")
+
+
+def require_seen(settings: RunSettings, track: Track) -> None:
+    """Check that a camera sees a gate of the course, or that the state is told. Raises UserError."""
     if not (settings.perception.pose or any(gate.visible for gate in track.gates)):
         raise UserError(
             f"{track.name}: has no gate that a camera sees, so it is flown with a told state only: add --pose"
         )
+
+
+def _plausible(track: Track, vehicle: Vehicle, settings: RunSettings) -> Track:
+    """Return the track, with remarks on likely mistakes. Raises UserError where no gate can be seen nor a state is told."""
+    for line in remarks(track, vehicle):
+        remark(line)
+    require_seen(settings, track)
     return track
 
 

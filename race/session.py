@@ -385,7 +385,7 @@ def recorded(session: Session) -> Iterator[Recorder]:
     recorder = Recorder(log, console)
     plan_hash = session.plan.hash if session.plan is not None else ""
     about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan_hash}
-    planned = _planned_s(session.plan, session.track) if session.plan is not None else []
+    planned = session.plan.passage_times_s(session.track) if session.plan is not None else []
     world, seed, profile = session.described_world or {}, session.seed, session.profile.name
     settings = session.described_settings
     recorder.begin(**about, planned_gate_times_s=planned, world=world, seed=seed, profile=profile, settings=settings)
@@ -394,11 +394,6 @@ def recorded(session: Session) -> Iterator[Recorder]:
     finally:
         recorder.close()
         console.close()
-
-
-def _planned_s(plan: Plan, track: Track) -> list[float]:
-    """Return the planned gate times, s, without a stop behind the gates."""
-    return plan.gate_times_s[: len(track.course(plan.laps))].tolist()
 
 
 def log_verdict(log: Recorder | FlightLog, verdict: Verdict) -> None:

@@ -254,7 +254,7 @@ def flight_result(
         verdict_by=verdict.by,
         cause=verdict.cause or pilot.cause,
         race_time_s=about.track.elapsed(verdict.gate_times_s) if race_s is not None else None,
-        planned_time_s=about.track.elapsed([*plan.gate_times_s.tolist(), plan.total_time]) if plan else None,
+        planned_time_s=about.track.elapsed(plan.passage_times_s(about.track)) if plan else None,
         gates_passed=len(verdict.gate_times_s),
         gates_total=len(pilot.guidance.course),
         gate_times_s=verdict.gate_times_s,

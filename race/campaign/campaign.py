@@ -119,7 +119,8 @@ def _course(
     )
     about = read_json(path.with_suffix(".json"))
     with reading(path.with_suffix(".json")):
-        return PreparedCourse(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)
+        bound_s = about["point_mass_bound_s"] if track.end_m is None else None
+        return PreparedCourse(track, vehicle, plan, tuple(about["gate_times_s"]), bound_s, None)
 
 
 def _errors(course: PreparedCourse, path: Path, laps: int, tell: Callable[[str], None]) -> ObservationModel:

@@ -48,7 +48,9 @@ class PreparedCourse:
     vehicle: Vehicle
     plan: Plan
     gates_s: tuple[float, ...]  # planned gate times since GO
-    bound_s: float | None  # lower bound of the race time, of a point mass
+    bound_s: (
+        float | None
+    )  # lower bound of the race time, of a point mass; None also for a course with a stop at its end
     errors: ObservationModel | None  # observation errors, for noisy settings
     residual: ResidualAcceleration | None = None  # residual acceleration of the plant
 

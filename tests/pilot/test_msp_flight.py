@@ -141,11 +141,11 @@ def found(where: str, name: Path, folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def race_sim(*arguments):
+def race_sim(*arguments, stderr=None):
     """A simulator on a pseudo-terminal that draws few images. Yields its process, and run-mpc's options to fly it."""
     video = f"127.0.0.1:{free_port()}"
     simulator = command("gate_racer.race.race_sim", *arguments, "--set", "once=true", f"link.video={video}")
-    with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
         try:
             line = re.search(r"MSP on (\S+) at", process.stdout.readline())[1]
             yield process, line, ("--live", "--set", f"link.msp={line}", f"link.video={video}")
@@ -180,20 +180,38 @@ def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simula
     assert np.linalg.norm(np.mean(accel[-10:], axis=0)) > 0.7 * GRAVITY, "without thrust: the floor carries it"
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.soak)])
-def test_a_pilot_that_dies_in_the_air_is_brought_down_by_its_guard(how, meadow, tmp_path):
-    msp, report = ("--profile", few_images("betaflight", tmp_path), "--vehicle", "archer"), tmp_path / "r.json"
-    with race_sim(*msp, "--track", meadow / "meadow.yaml", "--report", report) as (process, _, there):
-        flown = command("gate_racer.race.run_mpc", meadow / "meadow.csv", *msp, *there, "--log", tmp_path)
+LAG_S = 0.02  # worst lag of a simulator whose machine was fast enough: commands are sent every 25 ms
+
+
+def left_in_the_air(how, meadow, folder):
+    """The true path (M, 14) of a flight whose pilot ends in the air, and the simulator's worst lag, s."""
+    msp, report = ("--profile", few_images("betaflight", folder), "--vehicle", "archer"), folder / "r.json"
+    with (
+        (folder / "stderr").open("w") as stderr,
+        race_sim(*msp, "--track", meadow / "meadow.yaml", "--report", report, stderr=stderr) as (process, _, there),
+    ):
+        flown = command("gate_racer.race.run_mpc", meadow / "meadow.csv", *msp, *there, "--log", folder)
         with subprocess.Popen(flown, cwd=ROOT, stderr=subprocess.PIPE, text=True) as pilot_process:
             next(said for said in pilot_process.stderr if said.startswith("race"))
             time.sleep(0.8)
             pilot_process.send_signal(how)
             assert process.wait(90) == 0
             pilot_process.kill()
-    x = np.array(json.loads(report.read_text())["x"])
+    (lag_ms,) = re.findall(r"worst lag ([\d.]+) ms", (folder / "stderr").read_text())
+    return np.array(json.loads(report.read_text())["x"]), float(lag_ms) / 1e3
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.soak)])
+def test_a_pilot_that_dies_in_the_air_is_brought_down_by_its_guard(how, meadow, tmp_path):
+    """Flown again, twice at most, where the simulator says that the machine was too slow for it."""
+    for k in range(3):
+        (own := tmp_path / f"flight{k}").mkdir()
+        x, lag_s = left_in_the_air(how, meadow, own)
+        down = x[-1, 2] > -0.3 and np.linalg.norm(x[-1, 7:10]) < 4.0 and matrix(x[-1, 3:7])[2, 2] > 0.9
+        if down or lag_s < LAG_S:
+            break
     assert x[:, 2].min() < -2.0, "it was in the air"
-    assert x[-1, 2] > -0.3 and np.linalg.norm(x[-1, 7:10]) < 4.0 and matrix(x[-1, 3:7])[2, 2] > 0.9
+    assert down, x[-1]
 
 
 class GonePort:

@@ -115,6 +115,7 @@ def test_no_gate_has_the_time_of_another_where_nobody_knows_it():
 
 JUMPS = [  # statuses lost, s since GO, and the gates of which none was told
     ("one gate", Sender(lost=(2.4, 3.2)), [2]),
+    ("one gate, and the count is late", Sender(lost=(2.4, 3.2), count_lag_s=0.3), [2]),
     ("two gates, counted before the next", Sender(lost=(2.4, 3.7)), [2, 3]),
     ("the first two gates", Sender(lost=(0.0, 3.2)), [1, 2]),
     ("three gates, and no gate's time is sent", Sender(lost=(2.4, 3.8), gate_time=False), [1, 2, 3, 4, 5, 6]),
