@@ -25,7 +25,7 @@ import cv2
 import numpy as np
 
 from gate_racer.common.files import read_arrays, read_bytes, read_json, read_text, reading
-from gate_racer.link.logs.rows import SignalError
+from gate_racer.link.logs.samples import SignalError
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array

@@ -214,8 +214,8 @@ def test_a_log_without_a_flight_is_one_clear_line(tmp_path, plan_folder, monkeyp
 
 WHAT_IS_NO_LOG = [
     ("folder", "is a folder without a flight"),
-    ("x.bag", "is a bag of ROS 1"),
-    ("x.csv", "identify-vehicle reads it"),
+    ("x.bag", "cannot be read as a bag of ROS"),
+    ("x.csv", r"holds no accelerometer samples (a_x..a_z) and no gyro samples (w_x..w_z)"),
 ]
 
 
@@ -226,7 +226,7 @@ def test_what_is_no_log_is_told_what_is_read(tmp_path, name, words, plan_folder,
     (tmp_path / "x.csv").write_text("t,throttle,v_z")
     assert page_of(tmp_path / name, plan_folder, tmp_path / "page.html", monkeypatch) == 2
     told = capsys.readouterr().err
-    assert words in told and ".mcap, .tlog, .bin" in told
+    assert words in told and told.count("\n") == 1
 
 
 SEEN_FROM_M, OPENING_M = 6.0, 1.5
