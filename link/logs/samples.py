@@ -31,6 +31,7 @@ REST_SAMPLES, REST_M_S2 = 40, 0.5  # samples in a rest at least; its largest sta
 LOG_BYTES = 512 << 20  # largest log; an hour of ArduPilot at 400 Hz has 400 MB
 SHUFFLED_S, LEAP_S = 0.05, 20.0  # s, largest disorder of stamps; s, pause beyond which the clock was set
 LATEST_S = 1e10  # s, largest valid stamp, in any epoch
+ROUNDING_S = 1e-4  # s, by which equal times may differ; a value that is held would differ by a whole sample
 MAY_BE_NAN = ("omega_cmd",)
 
 WORDS = {
@@ -72,7 +73,7 @@ class Samples:
 
     def held(self, t: Array) -> Array:
         """Return the last values (M, n) at or before times (M,), as of commands."""
-        return self.values[np.maximum(np.searchsorted(self.t, t, side="right") - 1, 0)]
+        return self.values[np.maximum(np.searchsorted(self.t, t + ROUNDING_S, side="right") - 1, 0)]
 
 
 NOTHING = Samples(np.zeros(0), np.zeros((0, 1)))

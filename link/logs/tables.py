@@ -94,26 +94,21 @@ def table_signals(path: Path) -> LoggedSignals:
     """
     names, *rows = read_csv(path) or [[]]
     columns = {}
-    for k, name in enumerate(names):
-        base, factor = _unit(path, name)
+    parts = [UNIT.fullmatch(name) for name in names]
+    bases = [part[1] if part else name for part, name in zip(parts, names, strict=True)]
+    if not {"t", *(name for name, ours in OTHER_NAMES.items() if ours == "t")} & set(bases):
+        raise SignalError(f"{path}: is no log that is read: neither its first bytes nor a column t tell what it is")
+    for k, (base, part) in enumerate(zip(bases, parts, strict=True)):
+        factor = _si(path, names[k], part[2] if part else "")
         columns[base] = factor * np.array([float(row[k] or "nan") if k < len(row) else np.nan for row in rows])
-    if set(NANOBENCH["throttle"][0].fields) <= columns.keys():
+    if set(MOTORS) <= columns.keys():
         return found({"": columns}, NANOBENCH)
-    columns = {OTHER_NAMES.get(name, name): column for name, column in columns.items()}
-    if "t" not in columns:
-        raise SignalError(
-            f"{path}: is no log that is read: neither its first bytes nor a header with a column t tell what it is"
-        )
-    return found({"": columns}, COLUMNS)
+    return found({"": {OTHER_NAMES.get(name, name): column for name, column in columns.items()}}, COLUMNS)
 
 
-def _unit(path: Path, name: str) -> tuple[str, float]:
-    """Return a column's name without its unit, and the unit in SI."""
-    parts = UNIT.fullmatch(name)
-    if parts is None:
-        return name, 1.0
-    if parts[2] not in UNITS:
-        raise SignalError(
-            f"{path}: column {name}: the unit {parts[2]} is not known; known are {', '.join(filter(None, UNITS))}"
-        )
-    return parts[1], UNITS[parts[2]]
+def _si(path: Path, column: str, unit: str) -> float:
+    """Return a unit in SI. Raises SignalError for one that is not known."""
+    if unit not in UNITS:
+        known = ", ".join(filter(None, UNITS))
+        raise SignalError(f"{path}: column {column}: the unit {unit} is not known; known are {known}")
+    return UNITS[unit]

@@ -97,9 +97,9 @@ def test_two_flights_differ_at_the_gates_by_their_gate_times(late_flight, slow_f
     first, second = read_logged_flight(late_flight), read_logged_flight(slow_flight)
     expected = second.gate_times_s - first.gate_times_s
     found = compare([first, second])
-    at_gates = np.searchsorted(found.grid_m, found.gates_m)
+    at_gates = np.searchsorted(found.grid, found.gates)
     assert found.later_s[1][at_gates] == pytest.approx(expected, abs=1e-9)
-    assert found.later_s[0] == pytest.approx(0.0) and np.all(np.diff(found.gates_m) > 0)
+    assert found.later_s[0] == pytest.approx(0.0) and np.all(np.diff(found.gates) > 0)
     text, data = page(late_flight, slow_flight)
     assert all(f"<td>{later:+.3f}</td>" in text for later in expected)
     assert len(chart(data, "Time after A")["data"]) == 2

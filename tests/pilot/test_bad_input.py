@@ -41,7 +41,7 @@ WRONG = [
     ("gate_racer.race.plan_track", ["tracks/vq1.yaml", "--warm", ""], ".: cannot be read"),
     ("gate_racer.race.plan_track", ["tracks/vq1.yaml", "--warm", "a" * 300], ": File name too long"),
     ("gate_racer.pilot.replay", ["nothing.mcap"], "nothing.mcap: cannot be read"),
-    ("gate_racer.pilot.replay", ["README.md"], "README.md: is not an MCAP file"),
+    ("gate_racer.pilot.replay", ["README.md"], "README.md: is no log that is read"),
     ("gate_racer.race.race_sim", ["--track", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     ("gate_racer.race.cli", ["PLAN", "--lockstep", "--look", "rave"], "no look 'rave'; known: blurred, bright, dark"),
     ("gate_racer.race.cli", ["PLAN", "--lockstep", "--camera", "infrared"], "no camera 'infrared'; known: rendered, projected"),
