@@ -134,10 +134,11 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         SignalError: the logs hold too little flight, or the throttle varies too little for a fit.
     """
     _require_flight(logs)
-    battery = _battery(logs)
+    battery = battery_of(logs)
+    logs, struck = _without_impacts(logs, battery, linear_drag)
     if battery is not None:
+        battery = _exponent(logs, battery)
         logs = [battery.seen(log) for log in logs]
-    logs, struck = _without_impacts(logs, linear_drag)
     logs, fast = _without_inflow(logs, linear_drag)
     told = [_evidence([log], linear_drag) for log in logs if _tells(log)] or [_evidence(logs, linear_drag)]
     step = max(log.command_step_s for log in logs)
@@ -245,10 +246,9 @@ def _solve(logs: list[Signals], delay: float, lag: float, linear: bool) -> _Thru
     return _Thrust(logs, knots, drags, delay, lag, A, f, weight, used, smooth, x)
 
 
-def _battery(logs: list[Signals]) -> BatteryUse | None:
+def _exponent(logs: list[Signals], battery: BatteryUse) -> BatteryUse:
     """Return how the battery acts: its exponent is 1 unless several logs tell better."""
-    battery = battery_of(logs)
-    if battery is None or len(logs) < SEVERAL:
+    if len(logs) < SEVERAL:
         return battery
     misfits = []
     independent = STEP_S / INDEPENDENT_S * sum(int(log.valid.sum()) for log in logs)
@@ -259,11 +259,11 @@ def _battery(logs: list[Signals]) -> BatteryUse | None:
     return replace(battery, exponent=float(EXPONENTS[int(np.argmin(misfits))]))
 
 
-def _without_impacts(logs: list[Signals], linear: bool) -> tuple[list[Signals], list[str]]:
+def _without_impacts(logs: list[Signals], battery: BatteryUse | None, linear: bool) -> tuple[list[Signals], list[str]]:
     """Return the logs without measured forces that no throttle explains, with the bouncing after them, and a note on that."""
     if all(log.velocity_only for log in logs):
         return logs, []
-    fit = _first(logs, linear)
+    fit = _first([battery.seen(log) for log in logs] if battery else logs, linear)
     residual = np.abs((fit.A @ fit.x - fit.f) * fit.weight).reshape(-1, 3).max(axis=1)
     limit = max(IMPACT_M_S2, IMPACT_SIGMAS * float(np.median(residual[fit.used[::3]])) / MEDIAN)
     own = np.split(residual, np.cumsum([len(log.t) for log in logs])[:-1])

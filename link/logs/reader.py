@@ -1,5 +1,6 @@
 """`read_log_signals`: the signals of a log of any kind. Its first bytes tell the kind, and only where they do not, its name."""
 
+import re
 from pathlib import Path
 
 from gate_racer.common.files import read_start, reading
@@ -21,6 +22,7 @@ SUFFIXES = {
 }
 READ = "MCAP, ULog, DataFlash, .tlog, Betaflight's blackbox, bags of ROS, CSV, folders of TII-RATM and of ROS 2"
 START_BYTES = 64
+TIME_FIRST = re.compile(rb"(t|t_s|time|time_s|timestamp)\s*[,\[(]")  # of a table's header
 ROS_PROFILES = (b"ros1", b"ros2")  # of an MCAP, in the record that follows its first bytes
 
 
@@ -43,7 +45,7 @@ def log_kind(path: Path) -> str:
         return ROS
     if not kind and len(start) > TLOG_MARK and start[0] == 0 and start[TLOG_MARK] in TLOG_MARKS:
         return "tlog"
-    kind = kind or SUFFIXES.get(path.suffix.lower(), TABLE if b"\0" not in start and start.isascii() else "")
+    kind = kind or SUFFIXES.get(path.suffix.lower(), TABLE if TIME_FIRST.match(start) else "")
     if not kind:
         raise SignalError(f"{path}: is no log that is read: read are {READ}")
     return kind
