@@ -225,6 +225,7 @@ def _evidence(logs: list[Signals], linear: bool) -> Evidence:
     return Evidence(
         lambda delay, lag: float(np.mean(residual(delay, lag, weight) ** 2)),
         independent_samples(residual(*start, weight), t),
+        STEP_S * len(f),
     )
 
 

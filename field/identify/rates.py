@@ -23,7 +23,10 @@ class Estimate:
     half_width: float
 
     def __str__(self) -> str:
-        return f"{self.value:.4g} +- {self.half_width:.2g}"
+        bound = (
+            f"+- {self.half_width:.2g}" if np.isfinite(self.half_width) else "without a bound, since the log is short,"
+        )
+        return f"{self.value:.4g} {bound}"
 
 
 @dataclass(frozen=True)

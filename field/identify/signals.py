@@ -9,7 +9,7 @@ from gate_racer.common.files import reading
 from gate_racer.field.identify.cuts import IMPOSSIBLE, LOST, Cut, Motion, cuts_of, filled, within
 from gate_racer.link.logs.reader import read_log_signals
 from gate_racer.link.logs.samples import LoggedSignals, Samples, SignalError, calibrated, fresh
-from gate_racer.vehicle.dynamics import G_W
+from gate_racer.vehicle.dynamics import G_W, GRAVITY
 from gate_racer.vehicle.rotation import Array, Mask, matrix
 
 STEP_S = 0.01  # s, grid spacing: finer than any lag of interest
@@ -57,9 +57,8 @@ def read_signals(path: Path) -> Signals:
     """
     log = read_log_signals(path)
     with reading(path):
-        needed = ("throttle", "force") if "force" in log.signals else ("throttle", "v")
-        if not log.get("true_v", "v") or needed[1] == "force":
-            log.require(path, needed, "identify-vehicle")
+        moved = ("force",) if "force" in log.signals else () if "true_v" in log.signals else ("v",)
+        log.require(path, ("throttle", *moved), "identify-vehicle")
         for samples, what in ((log.get("throttle"), "commanded throttle"), (log.get("true_v", "v"), "velocity")):
             if 0 < len(samples) < LEAST_SAMPLES:
                 raise SignalError(
@@ -71,6 +70,7 @@ def read_signals(path: Path) -> Signals:
 def _even(log: LoggedSignals, source: str) -> Signals:
     throttle, velocity, attitude = log.get("throttle"), fresh(log.get("true_v", "v")), log.get("true_q", "q")
     force = fresh(calibrated(log.get("force"), float(throttle.t[0])))
+    _require_gravity(force, source)
     moved = force if len(force) else velocity
     lost = [stretch for name in ("force", "omega", "motors") for stretch in filled(log.get(name))]
     _require_throttle(throttle.where(~within(lost, throttle.t)), source)
@@ -83,7 +83,9 @@ def _even(log: LoggedSignals, source: str) -> Signals:
     landed = log.get("landed").held(t)[:, 0] > 0 if len(log.get("landed")) else np.zeros(len(t), bool)
     motion = Motion(t, u, force_b, np.linalg.norm(v_w, axis=1) if len(velocity) else None, landed)
     cuts = cuts_of(motion, lost, (moved, throttle))
-    unknown, omega_cmd, omega, voltage = np.full((len(t), 3), np.nan), *map(log.get, ("omega_cmd", "omega", "voltage"))
+    voltage = log.get("voltage")
+    voltage = voltage.where(voltage.values[:, 0] > 0)
+    unknown, omega_cmd, omega = np.full((len(t), 3), np.nan), *map(log.get, ("omega_cmd", "omega"))
     notes = (
         *log.notes,
         *(
@@ -130,6 +132,9 @@ UNITS = {  # throttle's range, and how it becomes 0..1
     "16-bit counts": (0.0, 65535.0, "divide it by 65535"),
 }
 
+FORCE_UNITS = (("g", 1.0, "multiply it by 9.81"), ("mg", 1000.0, "multiply it by 0.00981"),
+               ("m/s^2, multiplied by 9.81 twice", GRAVITY**2, "divide it by 9.81"))  # fmt: skip
+
 
 def _require_throttle(throttle: Samples, source: str) -> None:
     """Raise SignalError for a throttle that is not 0..1, with the unit that its range suggests."""
@@ -138,6 +143,14 @@ def _require_throttle(throttle: Samples, source: str) -> None:
     low, high = float(throttle.values.min()), float(throttle.values.max())
     unit = next((f"; in {unit}? {cure}" for unit, (a, b, cure) in UNITS.items() if a <= low and 2.0 < high <= b), "")
     raise SignalError(f"{source}: the throttle lies between {low:g} and {high:g}, but 0..1 is expected{unit}")
+
+
+def _require_gravity(force: Samples, source: str) -> None:
+    """Raise SignalError for an accelerometer whose median is far from gravity, with the unit that it suggests."""
+    weight = float(np.median(np.linalg.norm(force.values, axis=1))) if len(force) else GRAVITY
+    for unit, size, cure in FORCE_UNITS:
+        if abs(weight / size - 1) < 0.2:
+            raise SignalError(f"{source}: the specific force is {weight:.3g} for most of the log; in {unit}? {cure}")
 
 
 def _averaged(x: Array, n: int) -> Array:

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gate_racer.field.identify.bounds import BLOCKS_S
+from gate_racer.field.identify.bounds import BLOCKS_S, QUANTILE
 from gate_racer.vehicle.rotation import Array
 
 DELAYS_S = np.linspace(0.0, 0.12, 25)  # s, of a command; the real builds have 0.04 s
 LAGS_S = np.array(
     [2e-3, 5e-3, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.075, 0.1, 0.15, 0.2, 0.3]
 )  # s, range of lags (chosen)
-CHI2_95 = 3.841  # -, 95 % quantile of one degree of freedom
 WIDEST_S = 0.07  # s, interval above which nothing is known of the delay (chosen): the range of what vehicles have
 
 Misfit = Callable[[float, float], float]  # mean square of the residual for delay and lag, s
@@ -60,6 +59,7 @@ class Evidence:
 
     misfit: Misfit
     independent: float
+    seconds: float
 
     def against(self, delay: float, lag: float) -> float:
         """Return twice the negative logarithm of the likelihood of delay and lag, but for a constant."""
@@ -96,13 +96,15 @@ def profile(logs: Sequence[Evidence], resolution_s: float) -> Timing:
     Args:
         resolution_s: time between two logged commands, s, to which no delay is known.
     """
+    from scipy.special import stdtrit  # slow to load
 
     def against(delay: float, lag: float) -> float:
         return sum(log.against(delay, lag) for log in logs)
 
     grid = on_grid(against)
     delay, lag = least(against, grid)
-    fits = grid - min(float(grid.min()), against(delay, lag)) < CHI2_95
+    blocks = max(2.0, sum(log.seconds for log in logs) / BLOCKS_S[0])
+    fits = grid - min(float(grid.min()), against(delay, lag)) < float(stdtrit(blocks - 1, QUANTILE)) ** 2
     delays, lags = np.meshgrid(DELAYS_S, LAGS_S, indexing="ij")
 
     def interval(value: float, values: Array) -> Interval:

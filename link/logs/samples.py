@@ -33,6 +33,7 @@ SHUFFLED_S, LEAP_S = 0.05, 20.0  # s, largest disorder of stamps; s, pause beyon
 LATEST_S = 1e10  # s, largest valid stamp, in any epoch
 ROUNDING_S = 1e-4  # s, by which equal times may differ; a value that is held would differ by a whole sample
 MAY_BE_NAN = ("omega_cmd",)
+QUATERNION = 4  # values of one; motors are not interpolated
 
 WORDS = {
     "force": "accelerometer samples",
@@ -65,7 +66,7 @@ class Samples:
     def at(self, t: Array) -> Array:
         """Return the signal (M, n) at times (M,), linear between samples and constant beyond; quaternions are normalised."""
         values = self.values
-        if values.shape[1] != 4:
+        if values.shape[1] != QUATERNION:
             return np.column_stack([np.interp(t, self.t, column) for column in values.T])
         flips = np.cumprod(np.append(1.0, np.where((values[1:] * values[:-1]).sum(axis=1) < 0, -1.0, 1.0)))
         q = np.column_stack([np.interp(t, self.t, column) for column in (values * flips[:, None]).T])
@@ -119,6 +120,8 @@ def usable(log: LoggedSignals) -> LoggedSignals:
 
 def _finite(name: str, samples: Samples) -> Samples:
     kept = np.abs(samples.t) < LATEST_S
+    if samples.values.shape[1] == QUATERNION:
+        kept &= np.linalg.norm(samples.values, axis=1) > 0.5
     return samples.where(kept if name in MAY_BE_NAN else kept & np.isfinite(samples.values).all(axis=1))
 
 

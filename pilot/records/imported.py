@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from gate_racer.common.files import reading
+from gate_racer.link.logs.alignment import clock_offset
 from gate_racer.link.logs.ratm import SYNCHRONISED, LabelledImage, RatmFlight, read_ratm
 from gate_racer.link.logs.reader import OWN, log_kind, read_log_signals
 from gate_racer.link.logs.samples import LoggedSignals
@@ -80,7 +81,7 @@ class ImportedCourse:
 def flight_records(flight: RatmFlight) -> Iterator[tuple[str, Record]]:
     """Yield /flight, /phase, /imu, /truth, /detection, and a /state without values at each sample in flight."""
     released = released_at(flight.t, flight.force_b, flight.t, flight.omega_b)
-    yield "/flight", {"track": "ratm", "vehicle": "TII", "profile": "ratm"}
+    yield "/flight", {"track": "ratm", "vehicle": "TII", "profile": "ratm", "truth_offset_s": flight.truth_offset_s}
     events: list[Event] = [(released, "/phase", {"t": released, "phase": "launch"})]
     events += imu_events(flight.t, flight.force_b, flight.omega_b)
     nowhere = [np.nan] * 3
@@ -188,17 +189,26 @@ def logged_records(path: Path) -> Records:
     log = read_log_signals(path)
     log.require(path, ("force", "omega"), "this command")
     with reading(path):
-        yield "/flight", {"track": UNKNOWN, "vehicle": UNKNOWN, "profile": log_kind(path)}
-        yield from in_order(_events(log))
+        offset = _truth_offset_s(log)
+        about = {"track": UNKNOWN, "vehicle": UNKNOWN, "profile": log_kind(path), "truth_offset_s": offset}
+        yield "/flight", about
+        yield from in_order(_events(log, offset if np.isfinite(offset) else 0.0))
 
 
-def _events(log: LoggedSignals) -> list[Event]:
+def _truth_offset_s(log: LoggedSignals) -> float:
+    """Return by how much the truth's clock is late against the IMU's, s; NaN if unknown."""
+    omega, truth = log.get("omega"), log.get("true_q")
+    return clock_offset(omega.t, omega.values, truth.t, truth.values) if len(truth) > 1 else float("nan")
+
+
+def _events(log: LoggedSignals, late_s: float) -> list[Event]:
     force, omega = log.get("force"), log.get("omega")
     released = released_at(force.t, force.values, omega.t, omega.values)
     events: list[Event] = [(released, "/phase", {"t": released, "phase": "launch"})]
     events += imu_events(force.t, force.values, omega.at(force.t))
     truth = log.get("true_p")
-    events += [(t, "/truth", {"t": t, "p": p}) for t, p in zip(truth.t.tolist(), truth.values.tolist(), strict=True)]
+    on_time = (truth.t - late_s).tolist()
+    events += [(t, "/truth", {"t": t, "p": p}) for t, p in zip(on_time, truth.values.tolist(), strict=True)]
     stamps = (log.get("p", "q") or force).t
     stamps = stamps[stamps >= released]
     columns = {key: _at(log, name, stamps) for key, name in (("p", "p"), ("q", "q"), ("v", "v"), ("w", "omega"))}
