@@ -48,6 +48,13 @@ class Motion:
     force_b: Array  # (N, 3) m/s^2
     speed: Array | None  # (N,) m/s, as estimated
     landed: Mask  # (N,) as the autopilot detected
+    voltage: Array  # (N,) V, NaN where unknown
+
+    @property
+    def lift(self) -> Array:
+        """Throttle (N,) at equal voltage, which tells better what the motors carry."""
+        share = self.voltage / np.median(self.voltage)
+        return np.where(np.isfinite(share), share, 1.0) * self.throttle
 
     @property
     def weighs(self) -> Mask:
@@ -95,7 +102,7 @@ def filled(samples: Samples) -> list[tuple[float, float]]:
 def hover_throttle(motion: Motion) -> float:
     """Return the median throttle at which the force is that of hover, and something else shows flight; NaN if never."""
     flying = motion.speed > STANDING_M_S if motion.speed is not None else _between(~motion.weighs)
-    carried = motion.throttle[flying & ~motion.landed & motion.weighs & (motion.throttle > OFF)]
+    carried = motion.lift[flying & ~motion.landed & motion.weighs & (motion.throttle > OFF)]
     return float(np.median(carried)) if len(carried) else float("nan")
 
 
@@ -106,7 +113,7 @@ def _contact(motion: Motion) -> Mask:
         return motion.landed | (
             motion.weighs if motion.speed is None else motion.weighs & (motion.speed < STANDING_M_S)
         )
-    n, below = round(AFTER_S / STEP_S), motion.throttle < CARRIED * hover
+    n, below = round(AFTER_S / STEP_S), motion.lift < CARRIED * hover
     idle = np.convolve(below, np.ones(n))[: len(motion.t)] > n - 0.5  # and has been
     slow = motion.speed < RESTING_M_S if motion.speed is not None else True
     first = np.arange(len(motion.t)) < int(np.argmax(~(motion.weighs & below)))
@@ -114,7 +121,7 @@ def _contact(motion: Motion) -> Mask:
     if motion.speed is None:
         return contact
     # Motors that run up on the ground, or down: no motion yet, or no longer.
-    still = motion.weighs & (motion.speed < STANDING_M_S) & (motion.throttle < LIFTING * hover)
+    still = motion.weighs & (motion.speed < STANDING_M_S) & (motion.lift < LIFTING * hover)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], (still | contact).astype(int), [0]])))
     for begin, end in edges.reshape(-1, 2):
         contact[begin:end] |= contact[begin:end].any()

@@ -19,6 +19,7 @@ LEAST_SAMPLES = 20  # samples, least number of any signal (chosen)
 OUTLIERS = (
     0.05  # share of the throttle's samples that may lie beyond 0..1 and are cut; else its unit is another (chosen)
 )
+NO_VELOCITY = "holds no velocity: drag is that of --base, and thrust is best fitted to slow flights"
 LEVEL = np.array([1.0, 0.0, 0.0, 0.0])
 SAG_S = 0.5  # s, over which the voltage is averaged: its logs are slow, and thrust follows a sag late (chosen)
 
@@ -79,38 +80,40 @@ def _even(log: LoggedSignals, source: str) -> Signals:
     q = attitude.at(t) if len(attitude) else np.tile(LEVEL, (len(t), 1))
     R = np.array([matrix(one) for one in q])
     differenced = np.einsum("nji,nj->ni", R, np.gradient(_smooth(v_w), STEP_S, axis=0) - G_W)
-    force_b, u = force.at(t) if len(force) else differenced, throttle.held(t)[:, 0]
-    landed = log.get("landed").held(t)[:, 0] > 0 if len(log.get("landed")) else np.zeros(len(t), bool)
-    motion = Motion(t, u, force_b, np.linalg.norm(v_w, axis=1) if len(velocity) else None, landed)
+    force_b, u, voltage = force.at(t) if len(force) else differenced, throttle.held(t)[:, 0], _voltage(log, t)
+    motion = Motion(t, u, force_b, np.linalg.norm(v_w, axis=1) if len(velocity) else None, _landed(log, t), voltage)
     cuts = cuts_of(motion, lost, (moved, throttle))
-    voltage = log.get("voltage")
-    voltage = voltage.where(voltage.values[:, 0] > 0)
     unknown, omega_cmd, omega = np.full((len(t), 3), np.nan), *map(log.get, ("omega_cmd", "omega"))
-    notes = (
-        *log.notes,
-        *(
-            ()
-            if len(velocity)
-            else ("holds no velocity: drag is that of --base, and thrust is best fitted to slow flights",)
-        ),
-    )
     return Signals(
-        source,
-        t,
-        np.clip(u, 0.0, 1.0),
-        omega_cmd.held(t) if len(omega_cmd) else unknown,
-        force_b,
-        omega.at(t) if len(omega) else unknown,
-        np.einsum("nji,nj->ni", R, v_w),
-        R,
-        _averaged(voltage.at(t)[:, 0], round(SAG_S / STEP_S)) if len(voltage) else unknown[:, 0],
-        ~np.any([cut.mask for cut in cuts], axis=0),
-        tuple(cuts),
-        notes,
+        source=source,
+        t=t,
+        throttle=np.clip(u, 0.0, 1.0),
+        omega_cmd=omega_cmd.held(t) if len(omega_cmd) else unknown,
+        force_b=force_b,
+        omega_b=omega.at(t) if len(omega) else unknown,
+        v_b=np.einsum("nji,nj->ni", R, v_w),
+        R_wb=R,
+        voltage=voltage,
+        valid=~np.any([cut.mask for cut in cuts], axis=0),
+        cuts=tuple(cuts),
+        notes=log.notes if len(velocity) else (*log.notes, NO_VELOCITY),
         velocity_unknown=not len(velocity),
         velocity_only=not len(force),
         command_step_s=float(np.median(np.diff(throttle.t))),
     )
+
+
+def _voltage(log: LoggedSignals, t: Array) -> Array:
+    """Return the voltage (N,), averaged; NaN where it is not logged."""
+    voltage = log.get("voltage")
+    voltage = voltage.where(voltage.values[:, 0] > 0)
+    return _averaged(voltage.at(t)[:, 0], round(SAG_S / STEP_S)) if len(voltage) else np.full(len(t), np.nan)
+
+
+def _landed(log: LoggedSignals, t: Array) -> Mask:
+    """Return where (N,) the autopilot was landed; nowhere if it does not tell."""
+    landed = log.get("landed")
+    return landed.held(t)[:, 0] > 0 if len(landed) else np.zeros(len(t), bool)
 
 
 def _grid(throttle: Samples, moved: Samples, source: str) -> Array:

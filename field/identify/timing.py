@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gate_racer.field.identify.bounds import BLOCKS_S, QUANTILE
-from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array, Mask
 
 DELAYS_S = np.linspace(0.0, 0.12, 25)  # s, of a command; the real builds have 0.04 s
 LAGS_S = np.array(
@@ -35,13 +35,14 @@ class Interval:
         """Whether the bounds say anything."""
         return self.high - self.low < WIDEST_S
 
+    @property
+    def bounds(self) -> str:
+        """Text of the bounds."""
+        return f"{self.low * 1e3:.0f} to {self.high * 1e3:.0f} ms"
+
     def __str__(self) -> str:
-        bounds = f"{self.low * 1e3:.0f} to {self.high * 1e3:.0f} ms"
-        return (
-            f"{self.value * 1e3:.0f} ms, {bounds}"
-            if self.known
-            else f"not identifiable from these logs ({bounds} fit alike)"
-        )
+        known = f"{self.value * 1e3:.0f} ms, {self.bounds}"
+        return known if self.known else f"not identifiable from these logs ({self.bounds} fit alike)"
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,14 @@ class Timing:
     delay: Interval
     lag: Interval
     total: Interval
+    by_log: tuple[tuple[str, Interval], ...]  # the delay by each log alone
 
 
 @dataclass(frozen=True)
 class Evidence:
     """What one log tells: its misfit, with parameters of its own, and how many independent samples that is."""
 
+    source: str
     misfit: Misfit
     independent: float
     seconds: float
@@ -91,28 +94,38 @@ def on_grid(against: Misfit, delays: Array = DELAYS_S, lags: Array = LAGS_S) -> 
 
 
 def profile(logs: Sequence[Evidence], resolution_s: float) -> Timing:
-    """Return delay and lag that fit all logs best, with their bounds.
+    """Return delay and lag that fit all logs best, with their bounds, and what each log alone tells of the delay.
 
     Args:
         resolution_s: time between two logged commands, s, to which no delay is known.
     """
-    from scipy.special import stdtrit  # slow to load
 
     def against(delay: float, lag: float) -> float:
         return sum(log.against(delay, lag) for log in logs)
 
-    grid = on_grid(against)
-    delay, lag = least(against, grid)
-    blocks = max(2.0, sum(log.seconds for log in logs) / BLOCKS_S[0])
-    fits = grid - min(float(grid.min()), against(delay, lag)) < float(stdtrit(blocks - 1, QUANTILE)) ** 2
+    grids = [on_grid(log.against) for log in logs]
+    delay, lag = least(against, np.sum(grids, axis=0))
     delays, lags = np.meshgrid(DELAYS_S, LAGS_S, indexing="ij")
+    room = float(np.diff(DELAYS_S)[0]) / 2 + resolution_s / 2
 
-    def interval(value: float, values: Array) -> Interval:
+    def interval(value: float, values: Array, fits: Mask) -> Interval:
         near = values[fits].tolist()
-        room = np.diff(DELAYS_S)[0] / 2 + resolution_s / 2
         return Interval(value, max(0.0, min([value, *near]) - room), max([value, *near]) + room)
 
-    return Timing(interval(delay, delays), interval(lag, lags), interval(delay + lag, delays + lags))
+    alone = [delays[grid == grid.min()][0] for grid in grids]
+    own = [interval(d, delays, _alike(grid, [log])) for d, grid, log in zip(alone, grids, logs, strict=True)]
+    fits = _alike(np.sum(grids, axis=0), logs, against(delay, lag))
+    values = ((delay, delays), (lag, lags), (delay + lag, delays + lags))
+    one, two, both = (interval(value, axis, fits) for value, axis in values)
+    return Timing(one, two, both, tuple(zip((log.source for log in logs), own, strict=True)))
+
+
+def _alike(grid: Array, logs: Sequence[Evidence], best: float = np.inf) -> Mask:
+    """Return where (D, L) the logs are explained about as well as by the best, by the likelihood ratio."""
+    from scipy.special import stdtrit  # slow to load
+
+    blocks = max(2.0, sum(log.seconds for log in logs) / BLOCKS_S[0])
+    return np.asarray(grid - min(float(grid.min()), best) < float(stdtrit(blocks - 1, QUANTILE)) ** 2)
 
 
 def independent_samples(residual: Array, t: Array) -> float:
