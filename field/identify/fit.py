@@ -49,6 +49,7 @@ MOVING_M_S = 3.0  # m/s, speed above which drag is excited (chosen)
 LEAST_S = 1.0  # s of flight, least for a fit (chosen)
 # Least slope of thrust over throttle, as a share of thrust over throttle: idling motors lower it little.
 LEAST_RISE = 0.3
+HOVER_M_S2 = 0.3  # m/s^2, standard deviation of the force in a flight that only hovers (chosen)
 RISE_M_S2 = 1e-3  # m/s^2, least step of a thrust curve between knots, so that it is invertible
 # Axial speed over the root of thrust, sqrt(m), about that of the rotors' own flow, beyond which a curve over throttle alone
 # may fail; it is tested by the ratio of residuals with and without such samples (chosen).
@@ -374,7 +375,11 @@ def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
     if span_m_s2 >= least_m_s2:
         return
     fall = "falls" if span_m_s2 < 0 else "hardly rises"
-    if log.velocity_only:
+    if span_m_s2 + np.hypot(first.half_width, last.half_width) > least_m_s2:
+        cause = "within its bounds it may yet rise, but the throttle varies too little; fly throttle steps"
+    elif float(np.std(log.force_b[log.valid, 2])) < HOVER_M_S2:
+        cause = "the flight only hovers; fly throttle steps"
+    elif log.velocity_only:
         cause = "v_z must be positive downwards (NED)"
     elif float(np.median(log.force_b[log.valid, 2])) > 0:
         cause = "the specific force must be that of body axes FRD, about -9.8 m/s^2 along z at rest"

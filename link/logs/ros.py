@@ -12,7 +12,6 @@ The world's x axis is taken as north. Times are those of the headers; where they
 """
 
 import contextlib
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from gate_racer.common.files import CAUSES, read_start
+from gate_racer.common.files import read_start
 from gate_racer.link.logs.samples import LoggedSignals, SignalError
 from gate_racer.link.logs.sources import FRD, Source, Table, found, same, scaled, turned
 from gate_racer.vehicle.rotation import Array, matrix
@@ -119,36 +118,31 @@ def _pixels(message: Any) -> Any:
 def _messages(path: Path, kinds: tuple[str, ...]) -> Iterator[tuple[str, str, float, Any]]:
     """Yield kind, topic, time (s) and message of the busiest topic of every kind; unreadable ones are skipped."""
     from rosbags import rosbag1, rosbag2  # slow to load
-    from rosbags.typesys import Stores, TypesysError, get_types_from_msg, get_typestore
+    from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
-    first = read_start(path, len(ROS1)) == ROS1 if path.is_file() else False
+    first = path.is_file() and read_start(path, len(ROS1)) == ROS1
     store = get_typestore(Stores.ROS1_NOETIC if first else Stores.LATEST)
+    decode = store.deserialize_ros1 if first else store.deserialize_cdr
     try:
         with rosbag1.Reader(path) if first else rosbag2.Reader(path) as reader:
             busiest: dict[str, Any] = {}
             for one in sorted(reader.connections, key=lambda one: one.msgcount):
-                if (kind := one.msgtype.rpartition("/")[2]) in kinds:
+                if (kind := _kind(one)) in kinds:
                     busiest[kind] = one
             for one in busiest.values():
                 if one.msgtype not in store.types:  # the bag brings the definition
-                    with contextlib.suppress(*CAUSES, TypesysError):
+                    with contextlib.suppress(Exception):
                         store.register(get_types_from_msg(one.msgdef.data, one.msgtype))
-            decode = store.deserialize_ros1 if first else store.deserialize_cdr
             for connection, stamp, data in reader.messages(connections=list(busiest.values())):
-                try:
+                with contextlib.suppress(Exception):
                     message: Any = decode(data, connection.msgtype)
                     header = message.header.stamp
-                except (*CAUSES, TypesysError, AssertionError, struct.error):
-                    continue
-                t = header.sec + 1e-9 * header.nanosec
-                yield connection.msgtype.rpartition("/")[2], connection.topic, t or 1e-9 * stamp, message
-    except (
-        *CAUSES,
-        rosbag1.ReaderError,
-        rosbag2.ReaderError,
-        OSError,
-        EOFError,
-        AssertionError,
-        struct.error,
-    ) as error:
+                    t = header.sec + 1e-9 * header.nanosec
+                    yield _kind(connection), connection.topic, t or 1e-9 * stamp, message
+    except Exception as error:  # those of the library, SQLite, zstd and lz4 have no class in common
         raise SignalError(f"{path}: cannot be read as a bag of ROS ({error or type(error).__name__})") from None
+
+
+def _kind(connection: Any) -> str:
+    kind: str = connection.msgtype.rpartition("/")[2]
+    return kind

@@ -121,7 +121,7 @@ def usable(log: LoggedSignals) -> LoggedSignals:
 def _finite(name: str, samples: Samples) -> Samples:
     kept = np.abs(samples.t) < LATEST_S
     if samples.values.shape[1] == QUATERNION:
-        kept &= np.linalg.norm(samples.values, axis=1) > 0.5
+        kept &= (np.abs(samples.values) <= 2.0).all(axis=1) & (np.abs(samples.values).max(axis=1, initial=0.0) > 0.5)
     return samples.where(kept if name in MAY_BE_NAN else kept & np.isfinite(samples.values).all(axis=1))
 
 

@@ -88,5 +88,5 @@ def found(tables: Tables, sources: Mapping[str, Sequence[Source]], notes: Sequen
 
 
 def _values(table: Table, source: Source) -> Array:
-    with np.errstate(invalid="ignore", over="ignore"):  # damaged values
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # damaged values
         return source.convert(np.column_stack([np.asarray(table[name], float) for name in source.fields]))

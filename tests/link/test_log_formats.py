@@ -16,6 +16,7 @@ from gate_racer.link.logs.mavlink import FORMAT_TYPE, HEAD, STAMP
 from gate_racer.link.logs.reader import log_kind, read_log_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import from_euler
+from tests.fuzz.mutate import refused
 from tests.link.ulog_writer import ULogWriter
 
 CODES = {"B": "B", "n": "4s", "N": "16s", "Z": "64s", "Q": "Q", "f": "f", "H": "H", "h": "h", "I": "I"}
@@ -202,6 +203,14 @@ def test_bags_of_ros_are_read_in_our_axes(made, tmp_path):
     assert log.get("force").t[5] == pytest.approx(10.05)
     with pytest.raises(UserError, match=r"no commanded throttle \(AttitudeTarget"):
         log.require(path, ("throttle",), "identify-vehicle")
+
+
+@pytest.mark.parametrize("made", ["ROS 1", "MCAP", "SQLite"])
+def test_no_bytes_of_a_bag_bring_more_than_one_line(made, tmp_path):
+    storage = StoragePlugin.MCAP if made == "MCAP" else StoragePlugin.SQLITE3
+    path = ros1_bag(tmp_path) if made == "ROS 1" else ros2_bag(tmp_path, storage)
+    path = path if path.is_file() else next(file for file in path.iterdir() if file.suffix != ".yaml")
+    assert 0 < refused(read_log_signals, path, 60) <= 60
 
 
 def test_columns_of_a_table_may_have_units(tmp_path):
