@@ -111,9 +111,10 @@ def _voltage(log: LoggedSignals, t: Array) -> Array:
 
 
 def _landed(log: LoggedSignals, t: Array) -> Mask:
-    """Return where (N,) the autopilot was landed; nowhere if it does not tell."""
+    """Return where (N,) the autopilot was landed; nowhere if it does not tell, or always the same."""
     landed = log.get("landed")
-    return landed.held(t)[:, 0] > 0 if len(landed) else np.zeros(len(t), bool)
+    tells = len(landed) and float(np.ptp(landed.values))
+    return landed.held(t)[:, 0] > 0 if tells else np.zeros(len(t), bool)
 
 
 def _grid(throttle: Samples, moved: Samples, source: str) -> Array:

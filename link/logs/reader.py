@@ -17,7 +17,7 @@ STARTS = {
 }
 TLOG_MARK, TLOG_MARKS = 8, (0xFD, 0xFE)  # the first packet's, behind its stamp
 SUFFIXES = {
-    **{".mcap": OWN, ".csv": TABLE, ".tlog": "tlog", ".bin": "dataflash", ".log": "dataflash", ".ulg": "ulog"},
+    **{".mcap": OWN, ".csv": TABLE, ".tlog": "tlog", ".bin": "dataflash", ".ulg": "ulog"},
     **{".bbl": "betaflight", ".bfl": "betaflight", ".bag": ROS, ".db3": ROS},
 }
 READ = "MCAP, ULog, DataFlash, .tlog, Betaflight's blackbox, bags of ROS, CSV, folders of TII-RATM and of ROS 2"
