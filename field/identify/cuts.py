@@ -23,6 +23,7 @@ LIFTING = 0.97  # -, that share up to which a vehicle that stands still has not 
 OFF = 0.02  # -, throttle of motors that are off (chosen)
 AFTER_S = 0.3  # s for which a command may still act, and the body bounce: delay and lags (chosen)
 STEP_S = 0.01  # s, of the grid
+SPIN_DOWN = 10  # samples for which a motor that was saturated differs from the others (chosen)
 LOST, IMPOSSIBLE = "filled in where the radio lost data", "of impossible values"
 
 
@@ -49,6 +50,7 @@ class Motion:
     speed: Array | None  # (N,) m/s, as estimated
     landed: Mask  # (N,) as the autopilot detected
     voltage: Array  # (N,) V, NaN where unknown
+    saturated: Mask  # (N,) a motor is at its limit though the throttle is not
 
     @property
     def lift(self) -> Array:
@@ -74,6 +76,7 @@ def cuts_of(motion: Motion, lost: Sequence[tuple[float, float]], sampled: tuple[
         Cut(LOST, within(lost, motion.t)),
         Cut("without samples", gap),
         Cut(IMPOSSIBLE, around(impossible)),
+        Cut("with a motor saturated", np.convolve(motion.saturated, np.ones(SPIN_DOWN))[: len(off)] > 0.5),
         Cut("with motors off", off),
         Cut("on the ground", around(contact) & ~off),
     ]

@@ -21,6 +21,7 @@ OUTLIERS = (
 )
 NO_VELOCITY = "holds no velocity: drag is that of --base, and thrust is best fitted to slow flights"
 LEVEL = np.array([1.0, 0.0, 0.0, 0.0])
+FULL, NEARLY_FULL, ROUNDED = 0.995, 0.95, 1e-3  # -, of motors and throttle (chosen)
 SAG_S = 0.5  # s, over which the voltage is averaged: its logs are slow, and thrust follows a sag late (chosen)
 
 
@@ -81,7 +82,8 @@ def _even(log: LoggedSignals, source: str) -> Signals:
     R = np.array([matrix(one) for one in q])
     differenced = np.einsum("nji,nj->ni", R, np.gradient(_smooth(v_w), STEP_S, axis=0) - G_W)
     force_b, u, voltage = force.at(t) if len(force) else differenced, throttle.held(t)[:, 0], _voltage(log, t)
-    motion = Motion(t, u, force_b, np.linalg.norm(v_w, axis=1) if len(velocity) else None, _landed(log, t), voltage)
+    speed, saturated = np.linalg.norm(v_w, axis=1) if len(velocity) else None, _saturated(log, t, u)
+    motion = Motion(t, u, force_b, speed, _landed(log, t), voltage, saturated)
     cuts = cuts_of(motion, lost, (moved, throttle))
     unknown, omega_cmd, omega = np.full((len(t), 3), np.nan), *map(log.get, ("omega_cmd", "omega"))
     return Signals(
@@ -108,6 +110,13 @@ def _voltage(log: LoggedSignals, t: Array) -> Array:
     voltage = log.get("voltage")
     voltage = voltage.where(voltage.values[:, 0] > 0)
     return _averaged(voltage.at(t)[:, 0], round(SAG_S / STEP_S)) if len(voltage) else np.full(len(t), np.nan)
+
+
+def _saturated(log: LoggedSignals, t: Array, throttle: Array) -> Mask:
+    """Return where (N,) a motor is at its limit, so that the others do not give the throttle that was commanded."""
+    motors = log.get("motors").held(t) if len(log.get("motors")) else np.zeros((len(t), 1))
+    commanded = np.median(np.abs(motors.mean(axis=1) - throttle)) > ROUNDED  # and is not what the motors give
+    return (motors.max(axis=1) > FULL) & (throttle < NEARLY_FULL) & commanded
 
 
 def _landed(log: LoggedSignals, t: Array) -> Mask:

@@ -32,7 +32,7 @@ LOG_BYTES = 512 << 20  # largest log; an hour of ArduPilot at 400 Hz has 400 MB
 SHUFFLED_S, LEAP_S = 0.05, 20.0  # s, largest disorder of stamps; s, pause beyond which the clock was set
 LATEST_S = 1e10  # s, largest valid stamp, in any epoch
 ROUNDING_S = 1e-4  # s, by which equal times may differ; a value that is held would differ by a whole sample
-MAY_BE_NAN = ("omega_cmd",)
+MAY_BE_NAN, ATTITUDES = ("omega_cmd",), ("q", "true_q")
 QUATERNION = 4  # values of one; motors are not interpolated
 
 WORDS = {
@@ -120,7 +120,7 @@ def usable(log: LoggedSignals) -> LoggedSignals:
 
 def _finite(name: str, samples: Samples) -> Samples:
     kept = np.abs(samples.t) < LATEST_S
-    if samples.values.shape[1] == QUATERNION:
+    if name in ATTITUDES:
         kept &= (np.abs(samples.values) <= 2.0).all(axis=1) & (np.abs(samples.values).max(axis=1, initial=0.0) > 0.5)
     return samples.where(kept if name in MAY_BE_NAN else kept & np.isfinite(samples.values).all(axis=1))
 

@@ -146,13 +146,13 @@ def test_a_log_that_never_flies_is_one_line(tmp_path):
     assert "\n" not in str(error.value)
 
 
-def landing(path, flag=False):
+def landing(path, saturated=()):
     """A hop of PX4 whose estimated sink rate outlives the touch-down by seconds, while the throttle runs down on the ground."""
     writer = ULogWriter({
         "sensor_combined": "float[3] gyro_rad;float[3] accelerometer_m_s2",
         "vehicle_local_position": "float x;float y;float z;float vx;float vy;float vz",
         "vehicle_thrust_setpoint": "float[3] xyz",
-        "vehicle_land_detected": "uint8_t landed",
+        "actuator_motors": "float[4] control",
     })  # fmt: skip
     rng, v = np.random.default_rng(0), 0.0
     u = np.concatenate(
@@ -166,6 +166,7 @@ def landing(path, flag=False):
         writer.write("sensor_combined", t, 0, 0, 0, noise[0], noise[1], noise[2] - (force if air else GRAVITY))
         writer.write("vehicle_local_position", t, 0, 0, 0, 0, 0, v)
         writer.write("vehicle_thrust_setpoint", t, 0, 0, -throttle)
+        writer.write("actuator_motors", t, *([1.0, 0.1, 0.5, 0.5] if k in saturated else [0.9 * throttle] * 4))
     path.write_bytes(writer.bytes())
     return path
 
@@ -174,6 +175,14 @@ def test_contact_with_the_ground_is_not_thrust(tmp_path, monkeypatch, capsys):
     code, said, _ = run(monkeypatch, capsys, landing(tmp_path / "a.ulg"), tmp_path)
     assert code == 0
     assert float(re.search(r"hover at throttle (\S+)", said)[1]) == pytest.approx(0.47, rel=0.02)
+
+
+def test_a_motor_at_its_limit_is_cut_but_not_where_the_throttle_is_what_the_motors_give(tmp_path):
+    log = read_signals(landing(tmp_path / "a.ulg", range(500, 600)))
+    assert seconds_cut(log, "saturated") == pytest.approx(1.1, abs=0.05)
+    table = nano(5)
+    table[800:900, COLUMN["motor_motor_m1"]], table[800:900, COLUMN["motor_motor_m2"]] = 65535, 30000
+    assert seconds_cut(read_signals(written(tmp_path / "b.csv", table)), "saturated") == 0
 
 
 def run(monkeypatch, capsys, *logs_and_folder):
