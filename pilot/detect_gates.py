@@ -19,6 +19,8 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_bytes, reading, require_output, write_file
 from gate_racer.common.images import IMAGE_BYTES
 from gate_racer.common.settings import add_settings, key, settings_of
+from gate_racer.link.logs.reader import ROS, log_kind
+from gate_racer.link.logs.ros import ros_images
 from gate_racer.link.record_reader import read_records
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection, decode
@@ -29,7 +31,7 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.vehicle import load_vehicle
 
-IMAGES = (".jpg", ".jpeg", ".png")
+IMAGES, LOGS = (".jpg", ".jpeg", ".png"), (".mcap", ".bag", ".db3")
 SHIFT = 4  # fixed-point bits of drawn coordinates
 MAGNIFIED = 3  # scale of drawn images
 GREEN, CYAN = (0, 255, 0), (255, 255, 0)
@@ -102,7 +104,7 @@ def images(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
         UserError: a source does not exist or holds no images.
     """
     for file in _files(sources):
-        if file.suffix == ".mcap":
+        if file.suffix in LOGS:
             yield from _of_log(file)
         else:
             yield file.name, read_bytes(file, IMAGE_BYTES)
@@ -126,10 +128,17 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def _of_log(file: Path) -> Iterator[tuple[str, bytes]]:
-    for n, (_, image) in enumerate(read_records(file, only=["/camera"])):
-        with reading(file):
-            data = base64.b64decode(image["data"])
-        yield f"{file.stem}/{n:06d}", data
+    with reading(file):
+        for n, data in enumerate(_logged(file)):
+            yield f"{file.stem}/{n:06d}", data
+
+
+def _logged(file: Path) -> Iterator[bytes]:
+    """Yield the images of this project's records, or of the busiest camera of ROS."""
+    if log_kind(file) == ROS:
+        yield from (data for _, data in ros_images(file))
+    else:
+        yield from (base64.b64decode(image["data"]) for _, image in read_records(file, only=["/camera"]))
 
 
 def record(detection: Detection, opening_m: float, camera: Camera) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import FROM_PAD, localise, refocused
 from gate_racer.estimation.registry import DEFAULT, ESTIMATORS, make_estimator
-from gate_racer.link.logs.ratm import read_ratm
+from gate_racer.link.logs.alignment import rigid
+from gate_racer.link.logs.ratm import LATE_S, read_ratm
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.association import Associator
@@ -71,6 +72,7 @@ def setting_of_others(settings: "ReplaySettings", log: Path) -> ReplaySetting:
 
 LOGGED = "logged"  # detections recorded in flight, instead of a detector
 SOURCES = (*DETECTORS, LOGGED)
+RPE_S = 1.0  # s, over which the relative error is taken
 FLYING = ("launch", "race")
 
 
@@ -205,9 +207,29 @@ def judged(run: Replay) -> dict[str, Any]:
         result["attitude_deg"] = math.degrees(_rms(turned))
     if run.truth_p is not None:
         result["error_rms_m"] = _rms(np.linalg.norm(p - run.truth_p, axis=1))
+        result |= _aligned(run.t, p, run.truth_p)
         if np.isfinite(apart).any():
             result["logged_error_rms_m"] = _rms(np.linalg.norm(run.logged_p - run.truth_p, axis=1))
     return result
+
+
+def _aligned(t: Array, p: Array, truth_p: Array) -> dict[str, float]:
+    """Return errors against a truth in axes of its own, as evo has them: ATE aligned rigidly, RPE of positions over a second."""
+    known = np.isfinite(truth_p).all(axis=1)
+    if known.sum() < 3:
+        return {}
+    R, shift = rigid(p[known], truth_p[known])
+    aligned, step = p @ R.T + shift, max(1, round(RPE_S / max(float(np.median(np.diff(t))), 1e-6)))
+    drift = (aligned[step:] - aligned[:-step]) - (truth_p[step:] - truth_p[:-step])
+    turn_deg = math.degrees(math.acos(min(1.0, max(-1.0, (float(np.trace(R)) - 1) / 2))))
+    moved_m = float(np.linalg.norm((aligned - p)[known].mean(axis=0)))
+    error = np.linalg.norm(aligned - truth_p, axis=1)
+    return {
+        "ate_m": _rms(error),
+        "rpe_1s_m": _rms(np.linalg.norm(drift, axis=1)),
+        "aligned_deg": turn_deg,
+        "aligned_m": moved_m,
+    }
 
 
 def _angle(q: Array, other: Array) -> float:
@@ -230,8 +252,13 @@ def verdict(figures: dict[str, Any], name: str) -> str:
     line = f"{name}: {', '.join(parts)}"
     if "error_rms_m" in figures:
         line += f"; error {figures['error_rms_m']:.3f} m rms"
+    if "ate_m" in figures:
+        turned = f"{figures['aligned_deg']:.1f} deg and {figures['aligned_m']:.3f} m"
+        line += f" (ATE {figures['ate_m']:.3f} m aligned by {turned}, RPE {figures['rpe_1s_m']:.3f} m in 1 s)"
     if "logged_error_rms_m" in figures:
         line += f", in flight {figures['logged_error_rms_m']:.3f} m"
+    if abs(figures.get("truth_offset_s", 0.0)) > LATE_S:
+        line += f"; the truth's clock was {figures['truth_offset_s'] * 1e3:.0f} ms late and is corrected"
     if "mount_error_deg" in figures:
         line += f"; labelled gates {figures['mount_error_deg']:.1f} deg from their directions by mount and map (median)"
     return line
@@ -328,6 +355,7 @@ def run(arguments: argparse.Namespace) -> int:
         "detector": name,
         **judged(repeated),
         **setting.figures,
+        **{key: log.about[key] for key in ("truth_offset_s",) if key in log.about},
     }
     line = verdict(figures, f"{source.name}, {settings.estimator}, {name}")
     for path in (outputs[0], arguments.json):

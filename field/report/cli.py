@@ -12,7 +12,7 @@ from gate_racer.common.files import reading, require_named, require_output, writ
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.report.film import write_film
 from gate_racer.field.report.findings import figures, findings
-from gate_racer.field.report.flight import ReportedFlight, read_logged_flight
+from gate_racer.field.report.flight import ReportedFlight, passed, read_logged_flight
 from gate_racer.field.report.pages import compared_page, flight_page
 from gate_racer.pilot.records.imported import course_of, is_imported
 from gate_racer.tracks.track import load_track_of
@@ -64,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     with reading(first):
         named = settings.track or not is_imported(first)
         track = load_track_of(flights[0].track, settings.track or None) if named else course_of(first)
+        flights = [passed(flight, track) for flight in flights]
         text = flight_page(flights[0], track) if len(flights) == 1 else compared_page(flights, track)
     write_file(out, text)
     if film is not None:

@@ -92,9 +92,9 @@ def test_two_flights_differ_at_the_gates_by_their_gate_times(late_flight, slow_f
     first, second = read_logged_flight(late_flight), read_logged_flight(slow_flight)
     expected = second.gate_times_s - first.gate_times_s
     found = compare([first, second])
-    at_gates = np.searchsorted(found.grid_m, found.gates_m)
+    at_gates = np.searchsorted(found.grid, found.gates)
     assert found.later_s[1][at_gates] == pytest.approx(expected, abs=1e-9)
-    assert found.later_s[0] == pytest.approx(0.0) and np.all(np.diff(found.gates_m) > 0)
+    assert found.later_s[0] == pytest.approx(0.0) and np.all(np.diff(found.gates) > 0)
     text, data = page(late_flight, slow_flight)
     assert all(f"<td>{later:+.3f}</td>" in text for later in expected)
     assert len(chart(data, "Time after A")["data"]) == 2
@@ -208,8 +208,8 @@ def test_a_log_without_a_flight_is_one_clear_line(tmp_path, monkeypatch, capsys)
 
 WHAT_IS_NO_LOG = [
     ("folder", "is a folder without a flight"),
-    ("x.bag", "is a bag of ROS 1"),
-    ("x.csv", "identify-vehicle reads it"),
+    ("x.bag", "cannot be read as a bag of ROS"),
+    ("x.csv", r"holds no accelerometer samples (a_x..a_z) and no gyro samples (w_x..w_z)"),
 ]
 
 
@@ -220,7 +220,7 @@ def test_what_is_no_log_is_told_what_is_read(tmp_path, name, words, monkeypatch,
     (tmp_path / "x.csv").write_text("t,throttle,v_z")
     assert page_of(tmp_path / name, tmp_path / "page.html", monkeypatch) == 2
     told = capsys.readouterr().err
-    assert words in told and ".mcap, .tlog, .bin" in told
+    assert words in told and told.count("\n") == 1
 
 
 SEEN_FROM_M, OPENING_M = 6.0, 1.5

@@ -42,7 +42,7 @@ WRONG = [
     ("gate_racer.race.plan_track", ["tracks/vq1.yaml", "--set", "warm="], ".: cannot be read"),
     ("gate_racer.race.plan_track", ["tracks/vq1.yaml", "--set", f"warm={'a' * 300}"], ": File name too long"),
     ("gate_racer.pilot.replay", ["nothing.mcap"], "nothing.mcap: cannot be read"),
-    ("gate_racer.pilot.replay", ["README.md"], "README.md: is not an MCAP file"),
+    ("gate_racer.pilot.replay", ["README.md"], "README.md: is no log that is read"),
     (SIM, ["--track", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     (RUN, ["PLAN", "--lockstep", "--set", "world.look=rave"], "no look 'rave'; known: blurred, bright, dark"),
     (RUN, ["PLAN", "--lockstep", "--camera", "infrared"], "--camera: invalid choice: 'infrared'"),
