@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "file", type=Path, help="calibration of OpenCV, ROS (camera_info), Kalibr (camchain) or COLMAP (cameras.txt)"
     )
-    p.add_argument("--vehicle", default="dcl", help="vehicle that supplies all else, the mount included (default: dcl)")
+    p.add_argument("vehicle", nargs="?", default="dcl", help="vehicle of all else, the mount included (default: dcl)")
     p.add_argument("--out", type=Path, help="vehicle file to write; else the camera is only shown")
     add_common(p, "the camera and its residual")
     return p
