@@ -193,7 +193,8 @@ def robustness(plans: Path, starts: int) -> Result:
             done = [flight for flight in flights if flight.finished]
             row: dict[str, Any] = {"course": course, "vehicle": name, "case": case, "controller": controller}
             row |= {"finished": len(done), "of": starts}
-            row["time over plan"] = np.mean([one.time_s for one in done]) / plan.total_time if done else None
+            planned_s = plan.passage_times_s(track)[-1]
+            row["time over plan"] = np.mean([one.time_s for one in done]) / planned_s if done else None
             row["least margin m"] = min((one.margin_m for one in done), default=None)
             rows.append(row | {"off the plan rms m": np.mean([one.rmse_m for one in flights])})
     return Result.of("Races on the true state from scattered starts", rows, "", f"{starts} from {FIRST_SEED}")

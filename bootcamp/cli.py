@@ -5,14 +5,14 @@ import os
 import re
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.crew import Crew, ProgramOutcome
-from gate_racer.bootcamp.display import ADDRESS, BrowserView, Window
+from gate_racer.bootcamp.display import ADDRESS, BrowserView
 from gate_racer.bootcamp.floor import make_floor
 from gate_racer.bootcamp.generate import generate_track, write_track
 from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
@@ -23,10 +23,77 @@ from gate_racer.bootcamp.world import DRONES, FILE, MOST, PX_MAX, STEP_MIN_S, Ar
 from gate_racer.common.command import add_common, complain, perform, remark, write_json
 from gate_racer.common.errors import UserError, say
 from gate_racer.common.files import require_output, write_file
+from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.vehicle.camera import Camera
 
 GATES = 6  # of a generated course
+SEEDS = 20  # of a grade
 EXIT = {ProgramEnd.ABORTED: 130}
+
+
+OPTIONS = {
+    "flight": {"--seed": "seed", "--browser": "browser"},
+    "other tasks": {"--grade": "grade", "--replay": "replay", "--generate": "generate"},
+}
+MOVED = {  # former options
+    "--seeds": "--grade SEEDS, behind the programs",
+    "--world": "--set world.file=YAML",
+    "--window": "--browser",
+}
+
+
+@dataclass(frozen=True)
+class ArenaSettings:
+    """Settings of the world."""
+
+    file: Path | None = key(None, "world file; else bootcamp/world.yaml")
+    step_s: float | None = key(None, "length of a step, a whole number of 1/120 s; else the world's")
+    drone: str = key("", f"{' or '.join(DRONES)} (full speed or standstill, without inertia); else the world's")
+    camera: str = key("", "WIDTHxHEIGHT of images of the same ground, such as 1200x900; else the world's")
+    map: Path | None = key(None, "folder with tiles of the ground: X_Y.png, default.png, boundary.png")
+
+    def __post_init__(self) -> None:
+        if self.step_s is not None and not STEP_MIN_S - 1e-9 <= self.step_s <= MOST["step_s"]:
+            raise ValueError(f"step_s {self.step_s:g}: must lie between 1/120 and 1 s")
+        if self.map is not None and not self.map.is_dir():
+            raise ValueError(f"map {self.map}: is not a folder")
+        width, _, height = (self.camera or "16x16").partition("x")
+        if not all(side.isascii() and side.isdigit() and 16 <= int(side[:9]) <= PX_MAX for side in (width, height)):
+            raise ValueError(f"camera {self.camera}: expected WIDTHxHEIGHT in px, such as 1200x900, at most {PX_MAX}")
+
+    def arena(self) -> Arena:
+        """Return the world file with the changes. Raises UserError for a missing or malformed one."""
+        world = load_world(self.file or FILE)
+        camera, drone = world.camera, self.drone or world.drone
+        if self.camera:
+            width, height = map(int, self.camera.split("x"))
+            camera = _resized(camera, width, height)
+        step_s = world.step_s if self.step_s is None else self.step_s
+        return replace(world, step_s=step_s, drone=drone, camera=camera, map=str(self.map or world.map))
+
+
+@dataclass(frozen=True)
+class BootcampSettings:
+    """Settings of `bootcamp`."""
+
+    scenario: str = key("", "name of the scenario; else the program's SCENARIO")
+    seed: int | None = key(None, "random seed; else from the clock, and grades start at 0", "N")
+    realtime: bool = key(False, "step in real time; else in lock-step")
+    browser: str = key(
+        "", f"show the flight in a browser, at {ADDRESS} if no address is given", "HOST:PORT", const=ADDRESS
+    )
+    race: bool = key(False, "if the flight passes a course of gates, plan the course and fly it with run-mpc")
+    grade: int | None = key(
+        None,
+        f"fly the programs over so many seeds, {SEEDS} if none is given; write a table and a page",
+        "SEEDS",
+        const=SEEDS,
+        least=1,
+    )
+    replay: Path | None = key(None, "repeat the flight of a log and compare it bit by bit", "LOG")
+    generate: str = key("", f"write a random track (of {GATES} gates) and exit", "seed=N[,gates=N]")
+    logs: Path = key(Path("logs"), "folder for logs and films")
+    world: ArenaSettings = field(default_factory=ArenaSettings)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,119 +101,52 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog="bootcamp", description="Fly a program that returns one command per step, and judge the flight."
     )
-    add = arguments.add_argument
-    add("program", nargs="?", type=Path, help="Python file with decide(report, pads)")
-    add("--scenario", help="name of the scenario (default: the program's SCENARIO)")
-    add("--seed", type=int, help="random seed (default: from the clock; grades start at 0)")
-    add(
-        "--grade",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-        help="fly programs over seeds; write a table and a page in --logs",
-    )
-    add("--seeds", type=int, default=20, help="with --grade: number of seeds (default: 20)")
-    add("--world", type=Path, default=FILE, metavar="YAML", help="world file, like bootcamp/world.yaml")
-    add("--step", type=float, metavar="S", help="length of a step, a whole number of 1/120 s (default: the world's)")
-    add("--drone", choices=DRONES, help="kinematic: full speed or standstill, without inertia (default: the world's)")
-    add(
-        "--camera",
-        metavar="WxH",
-        help="image size for the same field of view, such as 1200x900 (default: the world's)",
-    )
-    add(
-        "--map", type=Path, metavar="FOLDER", help="folder with tiles of the ground: X_Y.png, default.png, boundary.png"
-    )
-    add("--realtime", action="store_true", help="step in real time (default: lock-step)")
-    add("--window", action="store_true", help="show the flight in a window as well")
-    add(
-        "--browser",
-        nargs="?",
-        const=ADDRESS,
-        default="",
-        metavar="HOST:PORT",
-        help=f"show the flight in a browser (default address: {ADDRESS})",
-    )
-    add(
-        "--race",
-        action="store_true",
-        help="if the flight passes a course of gates, plan the course and fly it with run-mpc",
-    )
-    add("--logs", type=Path, default=Path("logs"), help="folder for logs and films (default: logs)")
-    add("--replay", type=Path, metavar="LOG", help="repeat the flight of a log and compare it bit by bit")
-    add("--generate", metavar="seed=N[,gates=N]", help=f"write a random track (default: {GATES} gates) and exit")
+    arguments.add_argument("program", nargs="*", type=Path, help="Python file with decide(report, pads)")
+    add_settings(arguments, BootcampSettings(), OPTIONS, MOVED, file=False)
     add_common(arguments, "the result")
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return its exit code. Raises UserError for options that are invalid or exclude each other."""
-    tasks = [arguments.program, arguments.grade, arguments.replay, arguments.generate]
-    if sum(task is not None for task in tasks) != 1:
+    """Run the command and return its exit code. Raises UserError for settings that are invalid or exclude each other."""
+    settings, programs, json = settings_of(arguments, BootcampSettings), arguments.program, arguments.json
+    if sum(map(bool, (programs, settings.replay, settings.generate))) != 1:
         raise UserError(
-            "give exactly one of a program, --grade, --replay and --generate, e.g. bootcamp examples/waypoint.py --seed 7"
+            "give exactly one of a program, --replay and --generate, e.g. bootcamp examples/waypoint.py --seed 7"
         )
-    if arguments.replay is not None:
+    if settings.replay is not None:
         from gate_racer.bootcamp.record import (
             replay,  # imports the simulator, which every worker would load with this module
         )
 
-        steps = replay(arguments.replay)
-        print(f"{arguments.replay}: {steps} steps, bit-identical")
-        write_json(arguments.json, {"log": arguments.replay, "steps": steps})
+        steps = replay(settings.replay)
+        print(f"{settings.replay}: {steps} steps, bit-identical")
+        write_json(json, {"log": settings.replay, "steps": steps})
         return 0
-    if arguments.generate is not None:
-        return _generate(arguments)
-    world = world_of(arguments)
-    if arguments.grade is not None:
-        return _grade(arguments, world)
-    for line in hint_lines([arguments.program]):  # before the program runs
+    if settings.generate:
+        return _generate(settings, json)
+    world = settings.world.arena()
+    if settings.grade is not None:
+        return _grade(settings, programs, world, json)
+    if len(programs) > 1:
+        raise UserError("give one program; several are flown with --grade")
+    for line in hint_lines(programs):  # before the program runs
         remark(line)
-    own = scenario_of(arguments.program)
-    seed = time.time_ns() % 2**32 if arguments.seed is None else arguments.seed
-    scenario = make_scenario(arguments.scenario or own, seed, world)
+    own = scenario_of(programs[0])
+    seed = time.time_ns() % 2**32 if settings.seed is None else settings.seed
+    scenario = make_scenario(settings.scenario or own, seed, world)
     _require_map(scenario)
-    if arguments.race and scenario.course is None:
-        raise UserError(f"--race: the scenario {scenario.name} has no gates: use --scenario gates")
-    if arguments.window:
-        Window("bootcamp").close()
-    if arguments.browser:
-        BrowserView(arguments.browser, "").close()
-    stem = arguments.logs / f"{arguments.program.stem}-{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"
-    job = Job(arguments.program, scenario, arguments.realtime, arguments.window, arguments.browser, stem)
+    if settings.race and scenario.course is None:
+        raise UserError(f"race: the scenario {scenario.name} has no gates: use --set scenario=gates")
+    if settings.browser:
+        BrowserView(settings.browser, "").close()
+    stem = settings.logs / f"{programs[0].stem}-{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"
+    job = Job(programs[0], scenario, settings.realtime, settings.browser, stem)
     print(f"seed {seed}: {scenario.name}, log {log_of(stem)}", flush=True)
-    if arguments.browser:
-        remark(f"live view: http://{arguments.browser}/")
-    code = fly(job, arguments.json)
-    return _race(scenario, arguments.logs) if code == 0 and arguments.race else code
-
-
-def world_of(arguments: argparse.Namespace) -> Arena:
-    """Return the world file with the changes of the command line.
-
-    Raises:
-        UserError: an option is out of range or malformed.
-    """
-    world = load_world(arguments.world)
-    changes: dict[str, Any] = {}
-    if arguments.step is not None:
-        if not STEP_MIN_S - 1e-9 <= arguments.step <= MOST["step_s"]:
-            raise UserError(f"--step {arguments.step:g}: must lie between 1/120 and 1 s")
-        changes["step_s"] = arguments.step
-    if arguments.drone is not None:
-        changes["drone"] = arguments.drone
-    if arguments.map is not None:
-        if not arguments.map.is_dir():
-            raise UserError(f"--map {arguments.map}: is not a folder")
-        changes["map"] = str(arguments.map)
-    if arguments.camera is not None:
-        width, _, height = arguments.camera.partition("x")
-        if not all(side.isascii() and side.isdigit() and 16 <= int(side[:9]) <= PX_MAX for side in (width, height)):
-            raise UserError(
-                f"--camera {arguments.camera}: expected WIDTHxHEIGHT in px, such as 1200x900, at most {PX_MAX}"
-            )
-        changes["camera"] = _resized(world.camera, int(width), int(height))
-    return replace(world, **changes)
+    if settings.browser:
+        remark(f"live view: http://{settings.browser}/")
+    code = fly(job, json)
+    return _race(scenario, settings.logs) if code == 0 and settings.race else code
 
 
 def _require_map(scenario: Scenario) -> None:
@@ -172,7 +172,7 @@ def fly(job: Job, json_file: Path | None = None) -> int:
     try:
         job.stem.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--logs {job.stem.parent}: cannot be created ({error.strerror})") from None
+        raise UserError(f"logs {job.stem.parent}: cannot be created ({error.strerror})") from None
     crew, judge = Crew(job), Judge(job.scenario)
 
     def tell(report: Report) -> None:
@@ -231,10 +231,8 @@ def told_of(outcome: ProgramOutcome, verdict: Judgement, path: Path) -> str:
     return f"{outcome.end}{cause}: {cost}\n{verdict}\nreport {path}"
 
 
-def _grade(arguments: argparse.Namespace, world: Arena) -> int:
+def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json: Path | None) -> int:
     """Grade programs over seeds; return 0 if every program reached the goal for every seed."""
-    if arguments.seeds < 1:
-        raise UserError(f"--seeds {arguments.seeds}: must be at least 1")
     from gate_racer.bootcamp.grade import (  # imports the simulator
         HEAD,
         PATIENCE_S,
@@ -246,15 +244,15 @@ def _grade(arguments: argparse.Namespace, world: Arena) -> int:
         summary,
     )
 
-    first, exams = arguments.seed or 0, list[Exam]()
-    for line in hint_lines(arguments.grade):
+    first, exams = settings.seed or 0, list[Exam]()
+    for line in hint_lines(programs):
         remark(line)
-    for path in arguments.grade:
-        name = scenario_of(path) if arguments.scenario is None else arguments.scenario
-        exams += [Exam(path, make_scenario(name, first + k, world)) for k in range(arguments.seeds)]
+    for path in programs:
+        name = settings.scenario or scenario_of(path)
+        exams += [Exam(path, make_scenario(name, first + k, world)) for k in range(settings.grade or SEEDS)]
     _require_map(exams[0].scenario)
-    out = arguments.logs / f"grades-{time.strftime('%Y%m%d-%H%M%S')}.html"
-    require_output(out, *arguments.grade)
+    out = settings.logs / f"grades-{time.strftime('%Y%m%d-%H%M%S')}.html"
+    require_output(out, *programs)
     say(HEAD)
 
     def tell(number: int, result: Grade) -> None:
@@ -266,7 +264,7 @@ def _grade(arguments: argparse.Namespace, world: Arena) -> int:
     results = [
         {"program": e.program, "seed": e.scenario.seed, **asdict(g.verdict)} for e, g in zip(exams, grades, strict=True)
     ]
-    write_json(arguments.json, {"page": out, "grades": results})
+    write_json(json, {"page": out, "grades": results})
     return 0 if all(result.verdict.done for result in grades) else 1
 
 
@@ -276,21 +274,21 @@ def _race(scenario: Scenario, folder: Path) -> int:
 
     assert scenario.course is not None
     track, plans = write_track(scenario.course, folder), folder / "plans"
-    flags = ["--lockstep", "--camera", "projected", "--plans", str(plans), "--log", str(folder)]
+    flags = ["--lockstep", "--camera", "projected", "--set", f"plan.folder={plans}", "--log", str(folder)]
     remark(f"flying the same course with the racing stack: run-mpc {track} {' '.join(flags)}")
     return run_mpc.run(run_mpc.parser().parse_args([str(track), *flags]))
 
 
-def _generate(arguments: argparse.Namespace) -> int:
-    text: str = arguments.generate
+def _generate(settings: BootcampSettings, json: Path | None) -> int:
+    text = settings.generate
     form = re.fullmatch(r"seed=([0-9]+)(?:,gates=([0-9]+))?", text)
     if form is None:
         raise UserError(f"--generate {text}: expected seed=N or seed=N,gates=N, e.g. seed=7")
     seed, count = int(form[1]), int(form[2] or GATES)
     track = generate_track(seed, count)
-    path = write_track(track, arguments.logs)
+    path = write_track(track, settings.logs)
     print(f"seed {seed}: {len(track.gates)} gates, {path}")
-    write_json(arguments.json, {"seed": seed, "gates": len(track.gates), "track": path})
+    write_json(json, {"seed": seed, "gates": len(track.gates), "track": path})
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Display of the camera image with detections and a pane of information: as a film, in a window or in a browser.
+"""Display of the camera image with detections and a pane of information: as a film or in a browser.
 
 Live view in a browser: one page, and images as a stream of JPEG (multipart/x-mixed-replace), shown without a script.
 """
@@ -228,49 +228,13 @@ def _place(location: Location) -> str:
     return f"{location.north:.1f} N {location.east:.1f} E"
 
 
-class Window:
-    """Desktop window. Closing it does not affect the flight."""
-
-    def __init__(self, title: str):
-        """Open the window.
-
-        Raises:
-            UserError: no window can be opened.
-        """
-        try:
-            import tkinter
-        except ImportError:
-            raise UserError("--window needs tkinter: apt-get install python3-tk") from None
-        self._tk = tkinter
-        try:
-            self._root = tkinter.Tk()
-        except tkinter.TclError as error:
-            raise UserError(f"--window: no window can be opened here ({error})") from None
-        self._root.title(title)
-        self._label = tkinter.Label(self._root)
-        self._label.pack()
-
-    def show(self, frame: Image, step: int) -> None:
-        ppm = b"P6 %d %d 255\n" % (frame.shape[1], frame.shape[0]) + frame[..., ::-1].tobytes()
-        with contextlib.suppress(self._tk.TclError):  # the user has closed the window
-            self._photo = self._tk.PhotoImage(data=ppm, format="PPM", master=self._root)
-            self._label.configure(image=self._photo)
-            self._root.update()
-
-    def close(self) -> None:
-        with contextlib.suppress(self._tk.TclError):
-            self._root.destroy()
-
-
-def open_screens(stem: Path, step_s: float, window: bool, browser: str) -> list[Screen]:
-    """Open all screens of a flight: the film, and on request a window and a live view.
+def open_screens(stem: Path, step_s: float, browser: str) -> list[Screen]:
+    """Open all screens of a flight: the film, and on request a live view.
 
     Raises:
         UserError: one cannot be opened.
     """
     screens: list[Screen] = [Film(stem.with_name(stem.name + ".webm"), step_s)]
-    if window:
-        screens.append(Window(stem.name))
     if browser:
         screens.append(BrowserView(browser, stem.name))
     return screens

@@ -37,7 +37,6 @@ class Job:
     program: Path
     scenario: Scenario
     realtime: bool
-    window: bool
     browser: str  # host:port of the live view, or ""
     stem: Path  # common stem of all files of the flight
 
@@ -125,7 +124,7 @@ def decision(job: Job, desk: Desk) -> None:
 def display(job: Job, desk: Desk) -> None:
     """Show each packet; save the last frame as a screenshot, after a landing with a view from above."""
     packet, trail = None, list[Location]()
-    screens = open_screens(job.stem, job.scenario.world.step_s, job.window, job.browser)
+    screens = open_screens(job.stem, job.scenario.world.step_s, job.browser)
     try:
         while (coming := desk.get(None)) is not None:
             with desk.busy():

@@ -11,7 +11,6 @@ import io
 import json
 import math
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +25,6 @@ from gate_racer.common.files import write_file
 from gate_racer.common.launch import QUIET
 
 STDOUT = Path("-")
-NEGATIVE = re.compile(r"-[\d.][\d.,eE+-]*")  # one negative number, or several, which argparse takes for an option
 TRACK_OPTIONS, TRACK_ARGUMENTS = ("--track", "--tracks"), ("track", "what")  # a course, by option or by place
 OUT, ERR = 1, 2  # file descriptors, to which libraries and child processes write
 
@@ -73,15 +71,12 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
 
 
 def _understood(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """Return the command line with lists of negative numbers joined to their options, and `--track` as the command spells it."""
+    """Return the command line with `--track` as the command spells it."""
     options = parser._option_string_actions
     named = any(action.dest in TRACK_ARGUMENTS for action in parser._actions if not action.option_strings)
     understood: list[str] = []
     for word in words:
-        before = options.get(understood[-1]) if understood else None
-        if NEGATIVE.fullmatch(word) and before is not None and before.nargs is None:
-            understood[-1] += f"={word}"
-        elif word in TRACK_OPTIONS and word not in options:
+        if word in TRACK_OPTIONS and word not in options:
             understood += [] if named else [name for name in TRACK_OPTIONS if name in options] or [word]
         else:
             understood.append(word)

@@ -220,10 +220,22 @@ def _text(value: Any, _: type) -> str:
     return value
 
 
+def _path(value: Any, _: type) -> Path:
+    return Path(_text(value, str))
+
+
+def _texts(value: Any, _: type) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list, found {shown(value)}")
+    return tuple(_text(one, str) for one in value)
+
+
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
-    for cls, hook in ((float, _number), (int, _whole), (bool, _flag), (str, _text)):
+    for cls, hook in ((float, _number), (int, _whole), (bool, _flag), (str, _text), (Path, _path)):
         converter.register_structure_hook(cls, hook)
+
+    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _texts)
 
     def mapping(cls: type) -> Any:
         read: Any = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)

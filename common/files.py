@@ -7,6 +7,7 @@ limited before anything is constructed. Files are written completely or not at a
 import contextlib
 import csv
 import errno
+import gzip
 import io
 import json
 import os
@@ -26,6 +27,7 @@ from gate_racer.common.errors import UserError
 # Bytes, largest CSV or JSON file: a true path of ten minutes has 20 MB, and empty lists take 24 times their text.
 TEXT_BYTES = 32 << 20
 ARRAY_BYTES = 64 << 20  # bytes, largest .npz file, unpacked; 1000 samples of a residual take 0.2 MB
+GZIP = b"\x1f\x8b"  # first bytes of a file packed by gzip
 DPI = 90  # of figures: 900 to 1500 px wide
 JSON_DEPTH = 64  # most nested lists and objects; the deepest file of the project has 6
 FIELDS = 4 << 20  # most fields of a CSV file, with 100 bytes of memory each
@@ -37,21 +39,30 @@ class FileError(UserError):
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """Read a regular file of at most `most` bytes.
+    """Read a regular file of at most `most` bytes; one packed by gzip is unpacked, to at most as many.
 
     Raises:
         FileError: it is missing, unreadable, no regular file, or larger.
     """
+    data = read_start(path, most + 1)
+    if len(data) > most:
+        raise FileError(f"{path}: is larger than {most >> 10} kB, the limit for such a file")
+    return data
+
+
+def read_start(path: Path, count: int) -> bytes:
+    """Read the first bytes of a regular file, unpacked if it is packed by gzip. Raises FileError."""
     try:
         with open(path, "rb", opener=_opener) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise FileError(f"{path}: is not a regular file")
-            data = file.read(most + 1)
-    except (OSError, ValueError) as error:  # ValueError: a name that no file system accepts
+            if file.read(len(GZIP)) == GZIP:
+                file.seek(0)
+                return gzip.GzipFile(fileobj=file).read(count)
+            file.seek(0)
+            return file.read(count)
+    except (OSError, ValueError, EOFError, zlib.error) as error:  # ValueError: a name that no file system accepts
         raise FileError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    if len(data) > most:
-        raise FileError(f"{path}: is larger than {most >> 10} kB, the limit for such a file")
-    return data
 
 
 def _opener(path: str, flags: int) -> int:

@@ -1,84 +1,221 @@
-"""Settings of a command: a frozen dataclass, filled from a YAML file (`--config`) and then by `--set KEY=VALUE`."""
+"""Settings of a command: frozen dataclasses, filled from a YAML file (`--config`), by `--set KEY=VALUE`, and by options.
+
+Each setting is a key. An option is the short form of a frequent one, and takes precedence over `--set`, which does over the file.
+"""
 
 import argparse
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field, fields, is_dataclass
+from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from gate_racer.common.config import from_dict, parse_value, read_fields
 from gate_racer.common.errors import UserError
 
 T = TypeVar("T")
+UNIT = re.compile(r"(_m|_s|_mb)+$")
+
+
+class About(NamedTuple):
+    """Description of a setting, and the values that it can have."""
+
+    doc: str
+    metavar: str | None = None  # of its option
+    choices: tuple[str, ...] = ()  # all values; empty for any
+    suffix: str = ""  # of files that are values as well
+    least: float = -inf
+    most: float = inf
+    positive: bool = False
+    const: Any = None  # value of its option without an argument; None: it needs one
+    typed: bool = False  # whether it must be typed, and cannot stand in a file
+
+    def objection(self, value: Any) -> str:
+        """Return what a value has to be; empty if it is that."""
+        if self.choices and value not in self.choices and not (self.suffix and str(value).endswith(self.suffix)):
+            return f"must be one of {', '.join(self.choices)}" + (f", or FILE{self.suffix}" if self.suffix else "")
+        if value is None or not isinstance(value, float | int):
+            return ""
+        if not self.least <= value <= self.most:
+            return (
+                f"must lie between {self.least:g} and {self.most:g}"
+                if self.most < inf
+                else f"must be at least {self.least:g}"
+            )
+        return "must be positive" if self.positive and not value > 0 else ""
 
 
 class Key(NamedTuple):
     """One setting."""
 
     name: str  # dotted, such as guidance.retry
+    kind: Any  # its type
     default: Any
-    doc: str
+    about: About
+
+    @property
+    def listed(self) -> bool:
+        """Whether the value is a list of texts."""
+        return ... in get_args(self.kind)
+
+    def parsed(self, text: Any, where: str) -> Any:
+        """Return the value that a command line means. Raises UserError for a malformed one."""
+        if not isinstance(text, str):
+            return text
+        if self.listed:
+            return text.split()
+        return text if {str, Path} & {self.kind, *get_args(self.kind)} else parse_value(text, where)
 
 
-def key(default: Any, doc: str) -> Any:
-    """Return a dataclass field with a default and a description for the table of keys."""
-    return field(default=default, metadata={"doc": doc})
+def key(default: Any, doc: str, metavar: str | None = None, **limits: Any) -> Any:
+    """Return a dataclass field with a default and what `About` says of it."""
+    return field(default=default, metadata={"about": About(doc, metavar, **limits)})
 
 
 def keys_of(settings: Any, prefix: str = "") -> Iterator[Key]:
     """Yield all keys of an instance with default values, depth first."""
+    kinds = get_type_hints(type(settings))
     for one in fields(settings):
         name, value = f"{prefix}{one.name}", getattr(settings, one.name)
-        if is_dataclass(value):
+        if "about" in one.metadata:
+            yield Key(name, kinds[one.name], value, one.metadata["about"])
+        elif is_dataclass(value):
             yield from keys_of(value, f"{name}.")
-        else:
-            yield Key(name, value, one.metadata["doc"])
 
 
-def key_table(settings: Any) -> str:
-    """Return the keys of an instance with default values as a table in Markdown."""
-    lines = ["| key | default | meaning |", "|---|---|---|"]
+def key_table(settings: Any, options: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the keys of an instance with default values, and their options, as a table in Markdown."""
+    short = {name: option for group in options.values() for option, name in group.items()}
+    lines = ["| key | option | default | meaning |", "|---|---|---|---|"]
     for one in keys_of(settings):
-        shown = str(one.default).lower() if isinstance(one.default, bool) else one.default
-        lines.append(f"| `{one.name}` | {'' if shown is None else f'`{shown}`'} | {one.doc} |")
+        option = f"`{short[one.name]}`" if one.name in short else ""
+        default = f"`{_shown(one.default)}`" if _shown(one.default) else ""
+        among = f" ({', '.join(one.about.choices)})" if one.about.choices else ""
+        lines.append(f"| `{one.name}` | {option} | {default} | {one.about.doc}{among} |")
     return "\n".join(lines)
 
 
-def add_settings(parser: argparse.ArgumentParser, moved: Mapping[str, str]) -> None:
-    """Add `--config` and `--set`.
+def as_fields(settings: Any) -> dict[str, Any]:
+    """Return settings as nested fields for JSON, as a file for `--config` has them."""
+    values = {one.name: getattr(settings, one.name) for one in fields(settings)}
+    return {
+        name: as_fields(value) if is_dataclass(value) else str(value) if isinstance(value, Path) else value
+        for name, value in values.items()
+    }
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return " ".join(value) if isinstance(value, tuple) else "" if value is None or is_dataclass(value) else str(value)
+
+
+def add_settings(
+    parser: argparse.ArgumentParser,
+    settings: Any,
+    options: Mapping[str, Mapping[str, str]],
+    moved: Mapping[str, str] = {},
+    file: bool = True,
+) -> None:
+    """Add `--config`, `--set` and the options of some keys.
 
     Args:
-        moved: what replaces each former option, such as guidance.retry=false; the former option is refused with it.
+        settings: an instance with default values.
+        options: key of each option, in titled groups.
+        moved: what replaces former options that are not named like their keys, such as `--set guidance.retry=false`.
+        file: whether there is a `--config`.
     """
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of further settings, see docs/racing.md")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="one such setting, after --config; repeatable"
-    )
-    for option, replacement in moved.items():
-        parser.add_argument(option, nargs="?", action=_Moved, const=replacement, help=argparse.SUPPRESS)
+    known = {one.name: one for one in keys_of(settings)}
+    for title, group in options.items():
+        section = parser.add_argument_group(title)
+        for option, name in group.items():
+            section.add_argument(option, action=_Option, **_form(known[name]))
+    if file:
+        parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings, by their keys")
+    further = ", ".join(name for name in known if all(name not in group.values() for group in options.values()))
+    parser.add_argument("--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="settings, one each")
+    parser.epilog = f"Further keys, described in docs/settings.md: {further}."
+    parser.set_defaults(given=(), **({} if file else {"config": None}))
+    for option, replacement in former_options(settings, moved).items():
+        if option not in parser._option_string_actions:
+            parser.add_argument(option, nargs="?", action=_Moved, const=replacement, help=argparse.SUPPRESS)
+
+
+def former_options(settings: Any, moved: Mapping[str, str]) -> dict[str, str]:
+    """Return what replaces each former option: of `moved`, and of those that were named like the last part of a key."""
+    found = {}
+    for one in keys_of(settings):
+        value = str(not one.default).lower() if one.kind is bool else one.about.metavar or "VALUE"
+        option = "--" + UNIT.sub("", one.name.rpartition(".")[2]).replace("_", "-")
+        found[option] = f"--set {one.name}={value}"
+    return found | dict(moved)
+
+
+def _form(one: Key) -> dict[str, Any]:
+    """Return the arguments for argparse of a key's option."""
+    flag = one.kind is bool
+    default = "" if flag or not _shown(one.default) else f" (default: {_shown(one.default)})"
+    form: dict[str, Any] = {
+        "const": one,
+        "default": argparse.SUPPRESS,
+        "help": one.about.doc.replace("%", "%%") + default,
+    }
+    if flag:
+        return form | {"nargs": 0}
+    if one.about.choices and not one.listed and not one.about.suffix:
+        form["choices"] = one.about.choices
+    if Path in (one.kind, *get_args(one.kind)):
+        form["type"] = Path
+    if one.about.const is not None or one.listed:
+        form["nargs"] = "+" if one.listed else "?"
+    return form | {"metavar": one.about.metavar}
 
 
 def settings_of(arguments: argparse.Namespace, cls: type[T]) -> T:
-    """Return the settings of the command line: the file's, then those of `--set`, else the defaults.
+    """Return the settings of the command line: those of options, else of `--set`, else of the file, else the defaults.
 
     Raises:
         UserError: a misspelt key or a malformed value, with the file or the option that contains it.
     """
+    return from_dict(given_fields(arguments, cls), cls, "settings")
+
+
+def given_fields(arguments: argparse.Namespace, cls: type) -> dict[str, Any]:
+    """Return the settings that the command line gives, as nested fields. Raises UserError as `settings_of`."""
+    known = {one.name: one for one in keys_of(cls())}
     given: dict[str, Any] = {}
     if arguments.config is not None:
         given = read_fields(arguments.config)
-        from_dict(given, cls, str(arguments.config))
-    for text in arguments.set:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UserError(f"--set {text}: expected KEY=VALUE, such as guidance.retry=false")
-        where = f"--set {text}"
-        nested = parse_value(value, where)
+        for one in _require(given, cls, str(arguments.config)):
+            if one.about.typed and one.default != known[one.name].default:
+                raise UserError(f"{arguments.config}: {one.name}: must be typed, by --set")
+    for where, name, value in (*(_assigned(text) for text in arguments.set), *arguments.given):
+        nested = known[name].parsed(value, where) if name in known else parse_value(str(value), where)
         for part in reversed(name.split(".")):
             nested = {part: nested}
-        from_dict(nested, cls, where)
+        _require(nested, cls, where)
         given = _merged(given, nested)
-    return from_dict(given, cls, "--set")
+    return given
+
+
+def _assigned(text: str) -> tuple[str, str, str]:
+    """Return place, name and value of `--set`. Raises UserError for any other text."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UserError(f"--set {text}: expected KEY=VALUE; a track or file comes before --set")
+    return f"--set {text}", name, value
+
+
+def _require(given: Any, cls: type, where: str) -> list[Key]:
+    """Return the keys with the values given at one place, else their defaults. Raises UserError with that place."""
+    found = list(keys_of(from_dict(given, cls, where)))
+    for one in found:
+        for value in one.default if one.listed else (one.default,):
+            if objection := one.about.objection(value):
+                told = f"{value:g}" if isinstance(value, float) else value
+                raise UserError(f"{where}: {one.name} {told}: {objection}")
+    return found
 
 
 def _merged(under: Any, over: Any) -> Any:
@@ -88,8 +225,21 @@ def _merged(under: Any, over: Any) -> Any:
     return under | {name: _merged(under.get(name), value) for name, value in over.items()}
 
 
+class _Option(argparse.Action):
+    """An option of a key: stores its place, the key's name and the value."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        one: Key = self.const
+        if one.kind is bool:
+            shown, value = option_string, True
+        else:
+            value = one.about.const if values is one else values
+            shown = f"{option_string} {_shown(tuple(value) if one.listed else value)}"
+        namespace.given = (*namespace.given, (shown, one.name, str(value) if isinstance(value, Path) else value))
+
+
 class _Moved(argparse.Action):
     """A former option, refused with its replacement."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        raise UserError(f"{option_string}: is now --set {self.const}")
+        raise UserError(f"{option_string}: is now {self.const}")

@@ -70,10 +70,20 @@ class Afternoon:
         """A command against a simulator of its own, the only one who knows course and vehicle."""
         own, simulator, video = (f"{HOST}:{port}" for port in self.ports)
         told = ["--track", self.course, "--vehicle", self.out / "drawn.yaml", "--seed", self.seed + more_seed]
-        wire = ["--profile", self.profile, "--bind", simulator, "--client", own, "--video", video]
-        process = subprocess.Popen([str(part) for part in ("race-sim", *told, *wire, "--lockstep", "--once")])
+        wire = [
+            "--profile",
+            self.profile,
+            "--set",
+            f"link.bind={simulator}",
+            f"link.client={own}",
+            f"link.video={video}",
+        ]
+        process = subprocess.Popen(
+            [str(part) for part in ("race-sim", *told, *wire, "--lockstep", "--set", "once=true")]
+        )
         try:
-            self.run(*command, "--lockstep", "--listen", own, "--video", video, may_differ=may_differ)
+            keys = "link.lockstep=true", f"link.listen={own}", f"link.video={video}"
+            self.run(*command, *(word for key in keys for word in ("--set", key)), may_differ=may_differ)
         finally:
             process.terminate()
             process.wait()
@@ -81,15 +91,18 @@ class Afternoon:
     def spend(self) -> None:
         """All commands in turn."""
         out, wire, track, vehicle = self.out, *(self.out / f"{name}.yaml" for name in ("wire", "found", "mine"))
-        self.with_simulator(0, "probe-link", "--seconds", 2, "--out", wire, may_differ=True)
-        flown = ["--live", "--profile", wire, "--log", out, "--json", out / "flown.json"]
-        self.with_simulator(1, "run-mpc", "--explore", "--excite", MANOEUVRES, *flown)
+        self.with_simulator(0, "probe-link", "--set", "seconds=2", "--out", wire, may_differ=True)
+        flown = ["--live", "--profile", wire, "--json", out / "flown.json"]
+        keys = f"explore.excite={MANOEUVRES}", f"record.log={out}"
+        self.with_simulator(1, "explore", *flown, "--set", *keys)
         log = json.loads((out / "flown.json").read_text())["log"]
         self.run("map-track", log, "--gates", self.gates, "--out", track)
-        self.run("identify-vehicle", log, "--name", "mine", "--out", vehicle)
+        self.run("identify-vehicle", log, "--out", vehicle)
         self.run("plan-track", track, "--vehicle", vehicle, "--out", out, *CAREFUL)
         flown[-1] = out / "raced.json"
-        self.with_simulator(2, "run-mpc", track, "--vehicle", vehicle, "--plans", out, *flown, may_differ=True)
+        self.with_simulator(
+            2, "run-mpc", track, "--vehicle", vehicle, "--set", f"plan.folder={out}", *flown, may_differ=True
+        )
 
     def compared(self) -> dict[str, object]:
         """Compare the estimates with the truth, and the race with a plan for the true vehicle and course."""

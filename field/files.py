@@ -22,7 +22,8 @@ from gate_racer.vehicle.vehicle import ThrottleCurve, Vehicle
 
 def identified(fit: Fit, base: Vehicle, name: str, source: str) -> Vehicle:
     """Return the base vehicle with all fitted parameters."""
-    rate_lag = tuple(lag or kept for lag, kept in zip(fit.rate_lag_s, base.rate_lag_s, strict=True))
+    lags = [axis.lag_s for axis in fit.rates]
+    rate_lag = [lag.value if lag else kept for lag, kept in zip(lags, base.rate_lag_s, strict=True)]
     linear, quadratic = fit.drag_linear_1_s, fit.drag_quadratic_1_m
     return replace(
         base,

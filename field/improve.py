@@ -6,7 +6,7 @@ Estimates of vehicle, camera and gates from runs of a course, and the significan
 
 The vehicle's thrust and drag are fitted to the runs; its camera is the mean of the filter's calibrations, with which the next
 flight starts; a gate is moved to where the runs saw it; all only where the change is significant, and with the last
-exploration of the course (`run-mpc --explore`) in addition to the runs. The reserve is bisected between the fastest run that
+exploration of the course (`explore`) in addition to the runs. The reserve is bisected between the fastest run that
 kept its margins and the boldest that did not.
 """
 
@@ -26,7 +26,7 @@ from gate_racer.field.identify.signals import read_signals
 from gate_racer.field.mapping.bundle import map_gates
 from gate_racer.field.mapping.cli import moved as moved_to_pad
 from gate_racer.field.mapping.flight import LoggedFlight, MapError, read_flight
-from gate_racer.link.logs.rows import SignalError
+from gate_racer.link.logs.samples import SignalError
 from gate_racer.link.record_reader import Record, read_records
 from gate_racer.model.rims import GateAppearance
 from gate_racer.pilot.guidance.explorer import NAME
@@ -329,7 +329,6 @@ def summary(improvement: Improvement) -> str:
     lines = [f"{c.what}: {c.before} -> {c.after} ({c.why})" for c in improvement.changes] or ["no change"]
     best = improvement.best
     if best is not None:
-        lines.append(
-            f"best so far {best.time_s:.3f} s with {best.margin_m:.2f} m; now planned {improvement.plan.total_time:.3f} s"
-        )
+        planned_s = improvement.plan.passage_times_s(improvement.track)[-1]
+        lines.append(f"best so far {best.time_s:.3f} s with {best.margin_m:.2f} m; now planned {planned_s:.3f} s")
     return "\n".join(lines)

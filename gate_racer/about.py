@@ -32,7 +32,7 @@ FOLDERS = {  # folder of the named files, by kind and option
     "wire profiles (--profile)": PROFILES,
     "flight controllers by MSP (race-sim --profile)": MSP_PROFILES,
     "worlds (--world)": WORLDS,
-    "looks (--look)": LOOKS,
+    "looks (world.look)": LOOKS,
 }
 
 
@@ -66,14 +66,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.what == "list":
         known = {kind: names(folder) for kind, folder in FOLDERS.items()} | {
             "controllers (--controller)": list(CONTROLLERS),
-            "policies (--policy)": policies(),
+            "policies (--controller)": policies(),
             "detectors (--detector)": list(DETECTORS),
-            "estimators (--estimator)": list(ESTIMATORS),
+            "estimators (perception.estimator)": list(ESTIMATORS),
         }
         for kind, named in known.items():
             say(f"{kind}: {', '.join(named)}")
         write_json(arguments.json, {kind.partition(" (")[0]: named for kind, named in known.items()})
-        say("In place of a name, options also accept the path of a file, except --detector and --estimator.")
+        say("In place of a name, options also accept the path of a file, except of detectors and estimators.")
         say(f"Files to copy: {TRACKS.parent} (tracks/, vehicle/, link/profiles/, sim/worlds/, mpc/)")
         return 0
     if arguments.what == "completion":

@@ -7,6 +7,8 @@ from gate_racer.common.launch import DISTRIBUTION, launch
 COMMANDS = {  # module of each command, with a `main` and a `parser`
     "plan-track": "gate_racer.race.plan_track",
     "run-mpc": "gate_racer.race.run_mpc",
+    "explore": "gate_racer.race.explore",
+    "excite": "gate_racer.race.excite",
     "race-sim": "gate_racer.race.race_sim",
     "race-bench": "gate_racer.race.campaign.cli",
     "replay-flight": "gate_racer.pilot.replay",
@@ -15,6 +17,7 @@ COMMANDS = {  # module of each command, with a `main` and a `parser`
     "preflight": "gate_racer.field.preflight.cli",
     "identify-vehicle": "gate_racer.field.identify.cli",
     "map-track": "gate_racer.field.mapping.cli",
+    "import-calibration": "gate_racer.field.import_calibration",
     "detect-gates": "gate_racer.pilot.detect_gates",
     "train-detector": "gate_racer.perception.training.cli",
     "bootcamp": "gate_racer.bootcamp.cli",
@@ -37,18 +40,12 @@ def gate_racer() -> int:
     return launch(COMMANDS[name], name)
 
 
-plan_track, run_mpc, race_sim, race_bench, replay_flight, fly_report = (
-    _command(name) for name in ("plan-track", "run-mpc", "race-sim", "race-bench", "replay-flight", "fly-report")
+plan_track, run_mpc, explore, excite, race_sim, race_bench, replay_flight = (
+    _command(name) for name in ("plan-track", "run-mpc", "explore", "excite", "race-sim", "race-bench", "replay-flight")
 )
-probe_link, preflight, identify_vehicle, map_track, detect_gates, train_detector, bootcamp = (
-    _command(name)
-    for name in (
-        "probe-link",
-        "preflight",
-        "identify-vehicle",
-        "map-track",
-        "detect-gates",
-        "train-detector",
-        "bootcamp",
-    )
+fly_report, probe_link, preflight, identify_vehicle, map_track = (
+    _command(name) for name in ("fly-report", "probe-link", "preflight", "identify-vehicle", "map-track")
+)
+import_calibration, detect_gates, train_detector, bootcamp = (
+    _command(name) for name in ("import-calibration", "detect-gates", "train-detector", "bootcamp")
 )

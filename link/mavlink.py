@@ -156,7 +156,7 @@ class Signatures:
     def refusal(self, packet: bytes) -> tuple[Unsigned, str] | None:
         """Return why a packet is refused, and one line on it; None if it is accepted."""
         if not packet[2] & SIGNED:
-            return Unsigned.NONE, "messages are not signed: give their sender the same --signing-key"
+            return Unsigned.NONE, "messages are not signed: give their sender the same signing key"
         if not self._key.signed(packet):
             return Unsigned.KEY, "messages are signed with another key: both ends need the same passphrase"
         stamp = int.from_bytes(packet[-HASH_BYTES - STAMP_BYTES : -HASH_BYTES], "little")

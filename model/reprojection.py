@@ -142,7 +142,7 @@ def project(x: Nominal, context: CameraContext, slots: np.ndarray, corners_w: Ar
     nominal = np.array([camera.fx_px, camera.fy_px])
     focal = (1 + x[FOCAL]) * nominal
     tangent = p_c[:, :2] / z[:, None]
-    along, by_tangent, r2 = distorted(tangent, np.array([camera.k1, camera.k2]) + x[RADIAL], camera.reach_r2)
+    along, by_tangent, by_radial = camera.lens.with_excess(x[RADIAL]).jacobian(tangent)
     from_axis = focal * along
     ideal = (from_axis + [camera.cx_px, camera.cy_px] + x[CENTRE]).reshape(G, 4, 2)
     # The rows of d tangent/dp_c are (1, 0, -x) / z and (0, 1, -y) / z; times R_cb and the lens's Jacobian:
@@ -162,7 +162,7 @@ def project(x: Nominal, context: CameraContext, slots: np.ndarray, corners_w: Ar
     J[:, ARM] = -by_b.reshape(-1, 3)
     J[:, FOCAL] = (nominal * along).ravel()
     J[0::2, CENTRE.start] = J[1::2, CENTRE.start + 1] = 1.0
-    J[:, RADIAL] = (np.stack([r2, r2**2], -1)[:, None] * (focal * tangent)[..., None]).reshape(-1, 2)
+    J[:, RADIAL] = (focal[:, None] * by_radial).reshape(-1, 2)
     J[:, DELAY] = by_p @ x.v_w + theta @ context.omega_b
     row = np.clip((ideal[..., 1].ravel() + 0.5) / camera.height_px - 0.5, -0.5, 0.5)
     J[:, READOUT] = np.repeat(row, 2) * J[:, DELAY]
@@ -171,16 +171,6 @@ def project(x: Nominal, context: CameraContext, slots: np.ndarray, corners_w: Ar
     J[np.arange(8 * G), EDGE_M.start + own] = by_edge_m
     px = ideal + (x[EDGE_PX] * outwards + x[EDGE_M][own] * by_edge_m + x[READOUT] * J[:, READOUT]).reshape(G, 4, 2)
     return px, J.reshape(G, 4, 2, N), p_c[:, 2].reshape(G, 4)
-
-
-def distorted(tangent: Array, k: Array, reach_r2: float) -> tuple[Array, Array, Array]:
-    """Return distorted tangents (n, 2), their Jacobian (n, 2, 2), and r^2 (n,) clipped to `reach_r2`."""
-    r2 = (tangent * tangent).sum(-1)
-    bends, r2 = r2 < reach_r2, np.minimum(r2, reach_r2)
-    factor = 1 + r2 * (k[0] + k[1] * r2)
-    slope = np.where(bends, 2 * (k[0] + 2 * k[1] * r2), 0.0)
-    by = factor[:, None, None] * np.eye(2) + slope[:, None, None] * tangent[:, :, None] * tangent[:, None, :]
-    return factor[:, None] * tangent, by, r2
 
 
 def mounted(camera: Camera, x: Nominal) -> tuple[Array, Array]:

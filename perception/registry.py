@@ -1,6 +1,5 @@
 """Detectors by name, or by the file of a network that `train-detector` taught."""
 
-import argparse
 from pathlib import Path
 
 from gate_racer.common.compiled import warm_up
@@ -11,14 +10,6 @@ from gate_racer.vehicle.camera import Camera
 CLASSICAL, LEARNED = "classical", "learned"
 DETECTORS = CLASSICAL, LEARNED
 TAUGHT = ".onnx"  # suffix of a network's file
-KNOWN = f"{CLASSICAL}, {LEARNED}, or a network of train-detector (FILE{TAUGHT})"
-
-
-def detector_name(text: str) -> str:
-    """Return a detector's name as a command line gives it. Raises ArgumentTypeError for an unknown one."""
-    if text not in DETECTORS and not text.endswith(TAUGHT):
-        raise argparse.ArgumentTypeError(f"no detector {text!r}; known: {KNOWN}")
-    return text
 
 
 def open_detector(name: str, camera: Camera) -> Detector:
@@ -49,7 +40,7 @@ def _opened(name: str, camera: Camera) -> Detector:
 
         return LearnedDetector(camera)
     if not name.endswith(TAUGHT):
-        raise UserError(f"no detector {name!r}; known: {KNOWN}")
+        raise UserError(f"no detector {name!r}; known: {', '.join(DETECTORS)}, or FILE{TAUGHT} of train-detector")
     from gate_racer.perception.taught.detector import TaughtDetector
 
     return TaughtDetector(camera, Path(name))

@@ -1,8 +1,8 @@
 """Focal length of a camera at rest, from the mapped gates in its images at a known pose.
 
 A field of view of 74 deg instead of a nominal 90 moves every gate away from the axis by a third of its predicted offset, so that
-a filter with a prior of one percent on the focal length rejects each gate. A gate whose size and offset from the principal point
-differ from the prediction by one factor s gives it:   s = size / predicted size,   |u - c - s (predicted u - c)| small.
+a filter with a prior of one percent on the focal length rejects each gate. A gate whose corners differ from the prediction by one
+factor s, and hardly in shape, gives it:   s = size / predicted size,   |u - c - s (predicted u - c)| small.
 """
 
 from collections.abc import Sequence
@@ -25,6 +25,7 @@ class RestingFocalConfig:
     as_believed: float = 0.095  # -, deviation from 1 that is ignored: a published map was 7.5 % too small
     same: float = 0.05  # -, relative difference of one factor by two gates, whose ranges are known to 1 or 2 %
     off_rad: float = 0.08  # rad, greatest offset of a gate from its prediction: mount and pad, three sigma, both axes
+    misshapen: float = 0.07  # -, greatest rms error of the corners about their centre over the size: 6 deg of roll
     images: int = 5  # least number of images with one agreed factor; also more than half of all
 
 
@@ -44,10 +45,10 @@ def resting_focal(
         p_wb, q_wb: (3,) m and (4,), of the body at rest.
     """
     config = config or RestingFocalConfig()
-    centres, sizes = _expected(rims, camera, p_wb, q_wb)
+    expected = _expected(rims, camera, p_wb, q_wb)
     found: list[float] = []
     for detections in images:
-        factors = _factors(detections, centres, sizes, camera, config)
+        factors = _factors(detections, expected, camera, config)
         believed = any(abs(s - 1) < config.as_believed for s in factors)
         if (best := 1.0 if believed else _agreed(factors, config)) is not None:
             found.append(best)
@@ -57,28 +58,31 @@ def resting_focal(
     return middle if sure and abs(middle - 1) >= config.as_believed else None
 
 
-def _expected(rims: GateRims, camera: Camera, p_wb: Array, q_wb: Array) -> tuple[Array, Array]:
-    """Predict offsets (K, 2) px from the principal point and sizes (K,) px of the openings ahead."""
+def _expected(rims: GateRims, camera: Camera, p_wb: Array, q_wb: Array) -> Array:
+    """Predict the corners (K, 4, 2) px, from the principal point, of the openings ahead."""
     p_wc, R_wc = camera.pose(p_wb, q_wb)
     gates = np.arange(len(rims.p_wg))
     corners_c = (rims.opening(gates, np.tile(p_wc, (len(gates), 1)))[1] - p_wc) @ R_wc
     ahead = corners_c[corners_c[..., 2].min(-1) > NEAR_M]
-    px = ahead[..., :2] / ahead[..., 2:] * [camera.fx_px, camera.fy_px]
-    return px.mean(1), np.array([_size(one) for one in px])
+    return np.asarray(ahead[..., :2] / ahead[..., 2:] * [camera.fx_px, camera.fy_px])
 
 
 def _factors(
-    detections: Sequence[Detection], centres: Array, sizes: Array, camera: Camera, config: RestingFocalConfig
+    detections: Sequence[Detection], expected: Array, camera: Camera, config: RestingFocalConfig
 ) -> list[float]:
     """Return every factor that maps a predicted gate onto a gate wholly in view."""
-    result = []
+    result, sizes, centres = [], np.array([_size(px) for px in expected]), expected.mean(1)
     for detection in detections:
         if not detection.visible.all():
             continue
         px = camera.pinhole(detection.corners_px) - [camera.cx_px, camera.cy_px]
-        factors = _size(px) / sizes
-        off = np.linalg.norm(px.mean(0) - factors[:, None] * centres, axis=-1) / (factors * camera.fx_px)
-        result += factors[(off < config.off_rad) & (factors > config.least) & (factors < config.most)].tolist()
+        size, centre = _size(px), px.mean(0)
+        factors = size / sizes
+        off = np.linalg.norm(centre - factors[:, None] * centres, axis=-1) / (factors * camera.fx_px)
+        bent = px - centre - factors[:, None, None] * (expected - centres[:, None])
+        alike = np.sqrt((bent**2).sum(-1).mean(-1)) < config.misshapen * size
+        possible = (off < config.off_rad) & alike & (factors > config.least) & (factors < config.most)
+        result += factors[possible].tolist()
     return result
 
 

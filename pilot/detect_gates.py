@@ -8,7 +8,7 @@ import argparse
 import base64
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +20,39 @@ from gate_racer.common.compiled import Image
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_bytes, reading, require_output, write_file
 from gate_racer.common.images import IMAGE_BYTES, decode_image
+from gate_racer.common.settings import add_settings, key, settings_of
+from gate_racer.link.logs.reader import ROS, log_kind
+from gate_racer.link.logs.ros import ros_images
 from gate_racer.link.record_reader import read_records
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection, Detector
 from gate_racer.perception.pose import gate_pose
-from gate_racer.perception.registry import CLASSICAL, DETECTORS, KNOWN, detector_name, open_detector
+from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT, open_detector
 from gate_racer.perception.roi import RoiPredictor, SearchWindow
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.vehicle import load_vehicle
 
-IMAGES = (".jpg", ".jpeg", ".png")
+IMAGES, LOGS = (".jpg", ".jpeg", ".png"), (".mcap", ".bag", ".db3")
 SHIFT = 4  # fixed-point bits of drawn coordinates
 MAGNIFIED = 3  # scale of drawn images
 GREEN, CYAN = (0, 255, 0), (255, 255, 0)
+
+
+OPTIONS = {"detection": {"--detector": "detector", "--draw": "draw"}}
+
+
+@dataclass(frozen=True)
+class DetectionSettings:
+    """Settings of `detect-gates`."""
+
+    detector: str = key(CLASSICAL, "detector, or FILE.onnx of train-detector", "NAME", choices=DETECTORS, suffix=TAUGHT)
+    vehicle: str = key("dcl", "name or YAML file of the vehicle whose camera took the images")
+    track: str = key(
+        "vq1", "name or YAML file; its gate size is used for distances, and its frame shape as the initial guess"
+    )
+    draw: Path | None = key(None, "folder for annotated images", "FOLDER")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,15 +61,8 @@ def parser() -> argparse.ArgumentParser:
         prog="detect-gates", description="Detect gates in images, folders of images or flight logs."
     )
     p.add_argument("what", nargs="+", type=Path, help="images (jpg, png), folders of them, or logs (mcap)")
-    p.add_argument("--detector", type=detector_name, default=CLASSICAL, help=f"{KNOWN} (default: {CLASSICAL})")
-    p.add_argument("--vehicle", default="dcl", help="name or YAML file of the vehicle whose camera took the images")
-    p.add_argument(
-        "--track",
-        default="vq1",
-        help="name or YAML file; its gate size is used for distances, and its frame shape as the initial guess (default: vq1)",
-    )
+    add_settings(p, DetectionSettings(), OPTIONS, file=False)
     add_common(p, "the detections")
-    p.add_argument("--draw", type=Path, help="folder for annotated images")
     return p
 
 
@@ -62,12 +73,13 @@ def main() -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Detect gates as the command line requests, and return the exit code. Raises UserError for unreadable input."""
-    camera = load_vehicle(arguments.vehicle).camera
-    gates = load_track(arguments.track).gates
+    settings = settings_of(arguments, DetectionSettings)
+    camera = load_vehicle(settings.vehicle).camera
+    gates = load_track(settings.track).gates
     opening_m = max(gate.opening_m for gate in gates)
     if arguments.json:
-        require_output(arguments.json, arguments.track, arguments.vehicle, *_files(arguments.what))
-    detectors = SizedDetectors(arguments.detector, gates, camera)
+        require_output(arguments.json, settings.track, settings.vehicle, *_files(arguments.what))
+    detectors = SizedDetectors(settings.detector, gates, camera)
     found: dict[str, list[dict[str, Any]]] = {}
     unreadable = 0
     for name, data in images(arguments.what):
@@ -77,14 +89,14 @@ def run(arguments: argparse.Namespace) -> int:
         ranged = image is not None and image.shape[:2] == (camera.height_px, camera.width_px)
         found[name] = [record(detection, opening_m, camera if ranged else None) for detection in detections]
         print(f"{name}: {len(detections)} " + " ".join(brief(gate) for gate in found[name]))
-        if arguments.draw and image is not None:
-            drawn = arguments.draw / f"{name.replace('/', '-')}-gates.png"
+        if settings.draw and image is not None:
+            drawn = settings.draw / f"{name.replace('/', '-')}-gates.png"
             require_output(drawn, *_files(arguments.what))
             draw(drawn, image, detections)
     if unreadable == len(found):
         sources = ", ".join(map(str, arguments.what))
         raise UserError(f"{sources}: {'no image inside can be read' if found else 'no images inside'}")
-    _remark(found, unreadable, detectors, arguments.detector)
+    _remark(found, unreadable, detectors, settings.detector)
     write_json(arguments.json, found)
     return 0
 
@@ -103,8 +115,9 @@ class SizedDetectors:
         own = size == (self.camera.height_px, self.camera.width_px)
         self.other_sizes += not own
         if size not in self._opened:
-            middle = {"cx_px": width / 2, "cy_px": height / 2}
-            camera = self.camera if own else replace(self.camera, width_px=width, height_px=height, **middle)
+            focal_px = self.camera.fx_px * width / self.camera.width_px
+            other = Camera(width, height, focal_px, focal_px, width / 2, height / 2, self.camera.tilt_deg)
+            camera = self.camera if own else other
             self._opened[size] = open_detector(self._name, camera), RoiPredictor(self._gates, camera).whole_image
         detector, window = self._opened[size]
         return detector.detect(image, window)
@@ -132,7 +145,7 @@ def images(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
         UserError: a source does not exist or holds no images.
     """
     for file in _files(sources):
-        if file.suffix == ".mcap":
+        if file.suffix in LOGS:
             yield from _of_log(file)
         else:
             yield file.name, read_bytes(file, IMAGE_BYTES)
@@ -156,10 +169,17 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def _of_log(file: Path) -> Iterator[tuple[str, bytes]]:
-    for n, (_, image) in enumerate(read_records(file, only=["/camera"])):
-        with reading(file):
-            data = base64.b64decode(image["data"])
-        yield f"{file.stem}/{n:06d}", data
+    with reading(file):
+        for n, data in enumerate(_logged(file)):
+            yield f"{file.stem}/{n:06d}", data
+
+
+def _logged(file: Path) -> Iterator[bytes]:
+    """Yield the images of this project's records, or of the busiest camera of ROS."""
+    if log_kind(file) == ROS:
+        yield from (data for _, data in ros_images(file))
+    else:
+        yield from (base64.b64decode(image["data"]) for _, image in read_records(file, only=["/camera"]))
 
 
 def record(detection: Detection, opening_m: float, camera: Camera | None) -> dict[str, Any]:

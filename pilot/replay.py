@@ -20,15 +20,17 @@ import numpy as np
 from gate_racer.common.command import add_common, perform, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import file_name, reading, require_named, require_output, within, write_figure
+from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import FROM_PAD, localise, refocused
 from gate_racer.estimation.registry import DEFAULT, ESTIMATORS, make_estimator
-from gate_racer.link.logs.ratm import read_ratm
+from gate_racer.link.logs.alignment import rigid
+from gate_racer.link.logs.ratm import LATE_S, read_ratm
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection, Detector, decode
-from gate_racer.perception.registry import CLASSICAL, detector_name, open_detector
+from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT, open_detector
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.records.imported import THIN, course_of, is_imported, ratm_course, read_any_records
 from gate_racer.tracks.track import Track, load_track, load_track_of
@@ -48,29 +50,29 @@ class ReplaySetting:
     figures: dict[str, float] = field(default_factory=dict)
 
 
-def setting_of_own(arguments: argparse.Namespace, about: dict[str, Any]) -> ReplaySetting:
+def setting_of_own(settings: "ReplaySettings", log: Path, about: dict[str, Any]) -> ReplaySetting:
     """Return track and vehicle as requested, or as named by the log: then by name, or within the current folder."""
-    where = arguments.log
-    with reading(where):
-        name = file_name(about["track"], f"{where}: track")
-        vehicle = arguments.vehicle or within(about["vehicle"], f"{where}: vehicle")
-    return ReplaySetting(load_track_of(name, arguments.track), load_vehicle(vehicle))
+    with reading(log):
+        name = file_name(about["track"], f"{log}: track")
+        vehicle = settings.vehicle or within(about["vehicle"], f"{log}: vehicle")
+    return ReplaySetting(load_track_of(name, settings.track or None), load_vehicle(vehicle))
 
 
-def setting_of_others(arguments: argparse.Namespace) -> ReplaySetting:
+def setting_of_others(settings: "ReplaySettings", log: Path) -> ReplaySetting:
     """Return the setting for a foreign log: the folder's own course, the requested track, or the start position alone."""
-    vehicle = load_vehicle(arguments.vehicle or IMPORTED_VEHICLE)
-    if arguments.log.is_dir():
-        with reading(arguments.log):
-            course = ratm_course(read_ratm(arguments.log))
+    vehicle = load_vehicle(settings.vehicle or IMPORTED_VEHICLE)
+    if log.is_dir():
+        with reading(log):
+            course = ratm_course(read_ratm(log))
         figures = {"mount_error_deg": course.mount_error_deg}
-        track = load_track(arguments.track) if arguments.track else course.track
+        track = load_track(settings.track) if settings.track else course.track
         return ReplaySetting(track, replace(vehicle, camera=course.camera), THIN, figures)
-    track = load_track(arguments.track) if arguments.track else course_of(arguments.log)
-    return ReplaySetting(track, vehicle)
+    return ReplaySetting(load_track(settings.track) if settings.track else course_of(log), vehicle)
 
 
 LOGGED = "logged"  # detections recorded in flight, instead of a detector
+SOURCES = *DETECTORS, LOGGED
+RPE_S = 1.0  # s, over which the relative error is taken
 FLYING = ("launch", "race")
 
 
@@ -205,9 +207,29 @@ def judged(run: Replay) -> dict[str, Any]:
         result["attitude_deg"] = math.degrees(_rms(turned))
     if run.truth_p is not None:
         result["error_rms_m"] = _rms(np.linalg.norm(p - run.truth_p, axis=1))
+        result |= _aligned(run.t, p, run.truth_p)
         if np.isfinite(apart).any():
             result["logged_error_rms_m"] = _rms(np.linalg.norm(run.logged_p - run.truth_p, axis=1))
     return result
+
+
+def _aligned(t: Array, p: Array, truth_p: Array) -> dict[str, float]:
+    """Return errors against a truth in axes of its own, as evo has them: ATE aligned rigidly, RPE of positions over a second."""
+    known = np.isfinite(truth_p).all(axis=1)
+    if known.sum() < 3:
+        return {}
+    R, shift = rigid(p[known], truth_p[known])
+    aligned, step = p @ R.T + shift, max(1, round(RPE_S / max(float(np.median(np.diff(t))), 1e-6)))
+    drift = (aligned[step:] - aligned[:-step]) - (truth_p[step:] - truth_p[:-step])
+    turn_deg = math.degrees(math.acos(min(1.0, max(-1.0, (float(np.trace(R)) - 1) / 2))))
+    moved_m = float(np.linalg.norm((aligned - p)[known].mean(axis=0)))
+    error = np.linalg.norm(aligned - truth_p, axis=1)
+    return {
+        "ate_m": _rms(error),
+        "rpe_1s_m": _rms(np.linalg.norm(drift, axis=1)),
+        "aligned_deg": turn_deg,
+        "aligned_m": moved_m,
+    }
 
 
 def _angle(q: Array, other: Array) -> float:
@@ -230,8 +252,13 @@ def verdict(figures: dict[str, Any], name: str) -> str:
     line = f"{name}: {', '.join(parts)}"
     if "error_rms_m" in figures:
         line += f"; error {figures['error_rms_m']:.3f} m rms"
+    if "ate_m" in figures:
+        turned = f"{figures['aligned_deg']:.1f} deg and {figures['aligned_m']:.3f} m"
+        line += f" (ATE {figures['ate_m']:.3f} m aligned by {turned}, RPE {figures['rpe_1s_m']:.3f} m in 1 s)"
     if "logged_error_rms_m" in figures:
         line += f", in flight {figures['logged_error_rms_m']:.3f} m"
+    if abs(figures.get("truth_offset_s", 0.0)) > LATE_S:
+        line += f"; the truth's clock was {figures['truth_offset_s'] * 1e3:.0f} ms late and is corrected"
     if "mount_error_deg" in figures:
         line += f"; labelled gates {figures['mount_error_deg']:.1f} deg from their directions by mount and map (median)"
     return line
@@ -265,59 +292,73 @@ def draw(path: Path, run: Replay, title: str) -> None:
     plt.close(figure)
 
 
+OPTIONS = {
+    "estimate": {"--estimator": "estimator", "--detector": "detector"},
+    "records": {"--out": "out"},
+}
+
+
+@dataclass(frozen=True)
+class ReplaySettings:
+    """Settings of `replay-flight`."""
+
+    estimator: str = key(DEFAULT, "state estimator", choices=tuple(ESTIMATORS))
+    detector: str = key(
+        "",
+        f"gate detector, or {LOGGED} for the detections in the log; else {CLASSICAL}, without images {LOGGED}",
+        choices=("", *SOURCES),
+        suffix=TAUGHT,
+    )
+    track: str = key("", "name or YAML file; else the log's")
+    vehicle: str = key("", "name or YAML file; else the log's")
+    out: Path | None = key(None, "path without suffix for PNG and JSON; else beside the log", "PATH")
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the command line of `replay-flight`."""
     arguments = argparse.ArgumentParser(prog="replay-flight", description=__doc__)
     arguments.add_argument(
         "log", type=Path, help="flight log (.mcap) of run-mpc, .ulg, .bbl, .tlog, .bin, or a folder of TII-RATM"
     )
-    arguments.add_argument(
-        "--estimator", choices=ESTIMATORS, default=DEFAULT, help=f"state estimator (default: {DEFAULT})"
-    )
-    arguments.add_argument(
-        "--detector",
-        type=lambda text: text if text == LOGGED else detector_name(text),
-        help=f"gate detector, or {LOGGED} for the detections in the log (default: {CLASSICAL}; without images {LOGGED})",
-    )
-    arguments.add_argument("--track", help="name or YAML file (default: the log's)")
-    arguments.add_argument("--vehicle", help="name or YAML file (default: the log's)")
-    arguments.add_argument("--out", type=Path, help="path without suffix for PNG and JSON (default: beside the log)")
+    add_settings(arguments, ReplaySettings(), OPTIONS, file=False)
     add_common(arguments, "the errors of both estimates")
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Replay as the command line requests, write figures and plot, and return the exit code. Raises UserError as `read_log`."""
-    require_named(arguments.log)
-    out = arguments.out or arguments.log.with_name(arguments.log.stem + "-replay")
+    settings, source = settings_of(arguments, ReplaySettings), arguments.log
+    require_named(source)
+    out = settings.out or source.with_name(source.stem + "-replay")
     if not out.name:
-        raise UserError(f"--out {out}: must end in a file name, such as {out / arguments.log.stem}")
+        raise UserError(f"--out {out}: must end in a file name, such as {out / source.stem}")
     outputs = out.with_suffix(".json"), out.with_suffix(".png")
     for output in (*outputs, *filter(None, [arguments.json])):
-        require_output(output, arguments.log, arguments.track, arguments.vehicle)
-    imported = is_imported(arguments.log)
-    log = read_log(arguments.log)
+        require_output(output, source, settings.track or None, settings.vehicle or None)
+    imported = is_imported(source)
+    log = read_log(source)
     shows = any(topic == "camera" for topic, _ in log.events)
-    name = arguments.detector or (CLASSICAL if shows else LOGGED)
+    name = settings.detector or (CLASSICAL if shows else LOGGED)
     if not shows and name != LOGGED:
-        raise UserError(f"{arguments.log}: holds no images for --detector {name}; use --detector {LOGGED}")
-    setting = setting_of_others(arguments) if imported else setting_of_own(arguments, log.about)
+        raise UserError(f"{source}: holds no images for --detector {name}; use --detector {LOGGED}")
+    setting = setting_of_others(settings, source) if imported else setting_of_own(settings, source, log.about)
     track, vehicle = setting.track, setting.vehicle
     in_air = any(topic == "position" for topic, _ in log.events)
-    estimator = make_estimator(arguments.estimator, track.start, vehicle, setting.appearance, in_air)
+    estimator = make_estimator(settings.estimator, track.start, vehicle, setting.appearance, in_air)
     detector = None if name == LOGGED else open_detector(name, vehicle.camera)
-    with reading(arguments.log):
+    with reading(source):
         repeated = replay(log, track, vehicle, estimator, detector, setting.appearance)
     if not repeated.states:
-        raise UserError(f"{arguments.log}: the flight ended before its first command")
+        raise UserError(f"{source}: the flight ended before its first command")
     figures = {
-        "log": str(arguments.log),
-        "estimator": arguments.estimator,
+        "log": str(source),
+        "estimator": settings.estimator,
         "detector": name,
         **judged(repeated),
         **setting.figures,
+        **{key: log.about[key] for key in ("truth_offset_s",) if key in log.about},
     }
-    line = verdict(figures, f"{arguments.log.name}, {arguments.estimator}, {name}")
+    line = verdict(figures, f"{source.name}, {settings.estimator}, {name}")
     for path in (outputs[0], arguments.json):
         write_json(path, figures)
     draw(outputs[1], repeated, line)

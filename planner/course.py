@@ -134,7 +134,7 @@ class Leg:
     coast_m: float = 0.0
     frame: int = -1  # index in the track of the gate whose frame surrounds the leg; -1 outside of frames
     edge_half_m: float = 0.0  # m, half length of the opening's edges along the gate's axis
-    # (E,) m, distance from the vehicle's centre to each edge of the opening.
+    # (E,) m, distance from the vehicle's centre to each edge of the opening, or to the ball's surface.
     keep_m: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
@@ -184,7 +184,7 @@ def _passage(task: Task, i: int, coasts: bool) -> list[Leg]:
     """Return the legs to and through the i-th gate of the flight; without the leg out of it if the plan ends there."""
     gate, keep = task.gates[i], task.keeps_m(i)
     if gate.is_ball:
-        return [Leg(gate)]
+        return [Leg(gate, keep_m=keep)]
     edge = edge_half_m(gate, float(keep.min()) - task.radius_m)
     portal, frame = _portal_m(task, edge), task.landmarks[i] if gate.has_frame else -1
     to = Leg(gate, plane_m=-portal, edge_half_m=edge, keep_m=keep)
@@ -228,7 +228,9 @@ def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) ->
     Raises:
         UserError: it does not.
     """
-    gate, name, keep = parts[0].gate, task.vehicle.name, float(min(parts[0].keep_m, default=task.keep_m))
+    gate, name, keep = parts[0].gate, task.vehicle.name, task.keep_m
+    if gate is not None and not gate.is_ball:
+        keep = float(min(parts[0].keep_m))
     where = f"{task.track.name}: {where}"
     if gate is not None and not gate.is_ball and gate.half <= keep:
         raise UserError(
@@ -260,8 +262,9 @@ def _ends(leg: Leg, task: Task) -> Array:
     if gate is None:
         return leg.target[None]
     if gate.is_ball:
-        points = leg.target + gate.half * np.array([(x, y, z) for x in side for y in side for z in side])
-        return points[np.linalg.norm(points - leg.target, axis=1) <= gate.half]
+        radius = gate.half - leg.keep_m[0]
+        points = leg.target + radius * np.array([(x, y, z) for x in side for y in side for z in side])
+        return points[np.linalg.norm(points - leg.target, axis=1) <= radius]
     reach, keep = gate.edges[:, 2].max(), leg.keep_m if leg.passes else task.body_m
     points = reach * np.array([(0, y, z) for y in side for z in side])
     room = gate.edges[:, 2] - points[:, 1:] @ gate.edges[:, :2].T

@@ -213,7 +213,7 @@ def read_problem(path: str | Path) -> tuple[Track, Vehicle, PlanOptions]:
     start = Initial(_ned(begin.position), _ned(begin.velocity), roll, pitch, yaw, _ned(begin.omega))
     pad = Start(start.position_m, yaw, pitch)
     track = Track(problem.name, pad, bounds, gates, False, _ned(problem.end.position), str(Path(path).resolve()))
-    options = PlanOptions(model="rotors", reserve=1.0, see=0.0, bounds_clear=False, start=start, guesses=1)
+    options = replace(AS_PUBLISHED, start=start, guesses=1)
     return track, _vehicle(quad, quads[0].stem), options
 
 

@@ -71,7 +71,7 @@ class Deadline:
     def error(self) -> OutOfTimeError:
         """Return the error that the limit has passed."""
         return OutOfTimeError(
-            f"no plan within {self.limit_s:g} s of CPU time; a gate may be nearly unreachable; --limit allows more time"
+            f"no plan within {self.limit_s:g} s of CPU time; a gate may be nearly unreachable; limit_s allows more time"
         )
 
 

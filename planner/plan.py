@@ -82,6 +82,11 @@ class Plan:
         """Times (G,), s, at which the gates of the course are passed and the final stop, if any, is reached."""
         return self.t[list(self.gate_nodes)]
 
+    def passage_times_s(self, track: Track) -> list[float]:
+        """Return the times, s, at which a plan from the track's pad passes the gates, without a final stop."""
+        passages: list[float] = self.gate_times_s[: len(track.course(self.laps))].tolist()
+        return passages
+
     @cached_property
     def hash(self) -> str:
         """Hash of the trajectory, 16 hex digits."""
@@ -162,7 +167,7 @@ def require_certified(path: str | Path, plan: Plan) -> None:
         return
     vehicle = "" if plan.vehicle_name == "dcl" else f" --vehicle {plan.vehicle_name}"
     raise PlanError(
-        f"{path}: {why}; plan again with plan-track {plan.track_file}{vehicle}, or add --uncertified to fly it"
+        f"{path}: {why}; plan again with plan-track {plan.track_file}{vehicle}, or fly it with --set plan.uncertified=true"
     )
 
 

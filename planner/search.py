@@ -315,7 +315,7 @@ def of_plan(plan: Plan, course: Course) -> tuple[Mesh, Point]:
     groups, model = course.ways, course.task.model
     if plan.model != model.name or len(plan.gate_nodes) != len(groups):
         raise UserError(
-            f"--warm: the plan has {len(plan.gate_nodes)} legs of the {plan.model} model,"
+            f"warm: the plan has {len(plan.gate_nodes)} legs of the {plan.model} model,"
             f" must be {len(groups)} legs of {model.name}"
         )
     ends = [0]
@@ -337,7 +337,7 @@ def _crossed(plan: Plan, parts: list[Leg], first: int, last: int) -> list[int]:
     for left, leg in zip(range(len(parts), 0, -1), parts, strict=True):
         assert leg.gate is not None
         if last - left <= first:
-            raise UserError(f"--warm: the plan of {plan.track_name} has too few rows between two of its gates")
+            raise UserError(f"warm: the plan of {plan.track_name} has too few rows between two of its gates")
         off = np.abs(leg.gate.local(plan.x[first + 1 : last - left + 1, P])[:, 0] - leg.plane_m)
         first += 1 + int(off.argmin())
         nodes.append(first)

@@ -3,13 +3,14 @@
 Task of a plan, shared by optimiser and certificate: the gates in order, the start, and the clearances.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from math import inf, radians
 
 import numpy as np
 
 from gate_racer.common.errors import UserError
+from gate_racer.common.settings import key
 from gate_racer.planner.models import MODELS, Model
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track
@@ -21,11 +22,13 @@ from gate_racer.vehicle.vehicle import Vehicle
 # Range of the risk: normal tails are not meaningful below the least; above the most, margins give no assurance (chosen).
 RISK_LEAST, RISK_MOST = 1e-6, 0.2
 SIGHT_MOST_S = 2.0  # s (chosen)
+# CPU time in s, ten times that of hard courses (a gate 1 km away 5 s, a figure of eight of six gates 10 s), for slower machines.
+LIMIT_S, LIMIT_PER_GATE_S = 60.0, 15.0
 
 
 @dataclass(frozen=True)
 class Initial:
-    """Initial state of a plan and number of the first gate: the schema of the `--start` file. World NED, body FRD."""
+    """Initial state of a plan and number of the first gate: the schema of `start`. World NED, body FRD."""
 
     position_m: Vector
     velocity_m_s: Vector = (0.0, 0.0, 0.0)
@@ -49,7 +52,7 @@ class Initial:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """Settings of `plan-track`.
+    """Options of a plan.
 
     `reserve` is the fraction of thrust and body rates that the plan may use, the rest is for the controller; `margin_m` is the
     distance between contact radius and each opening's edge; the next gate's centre is in view over the fraction `see` of a leg,
@@ -62,25 +65,29 @@ class PlanOptions:
         (1, 0.15)
     """
 
-    model: str = "rates"
-    laps: int = 1
-    reserve: float = 0.9
-    speed_m_s: float | None = None  # m/s, speed limit besides the vehicle's
-    margin_m: float = 0.15
-    see: float = 0.5
-    sight_s: float = 0.0  # s
-    see_corners: bool = False  # whether the opening's four corners stay in view, not only its centre
+    model: str = key("rates", "flight model", choices=tuple(MODELS))
+    laps: int = key(1, "number of laps", "N")
+    reserve: float = key(0.9, "share of the thrust and body rates that the plan may use", "SHARE")
+    speed_m_s: float | None = key(None, "speed limit besides the vehicle's, m/s")
+    margin_m: float = key(0.15, "least distance between body and gate frames, m", "M")
+    see: float = key(0.5, "share of each leg over which the next gate is in view", "SHARE")
+    sight_s: float = key(0.0, "time for which each gate is in view before it is passed, at least, s")
+    see_corners: bool = key(False, "keep all four corners of the gate in view, not only its centre")
     bounds_clear: bool = True  # whether the body, not only its centre, stays inside the track's bounds
-    flying_lap: bool = False  # whether to plan the fastest periodic lap, from the last gate to itself
-    risk: float | None = None  # largest probability of a collision over the whole flight; None: not evaluated
+    flying_lap: bool = key(False, "plan the fastest periodic lap, from the last gate to itself")
+    risk: float | None = key(
+        None, "highest probability of any contact; sets the margin at each gate unless one is given", "P"
+    )
     # m, margins replacing `margin_m` per gate of the flight and edge of its opening (`Gate.edges`), derived from a risk.
     edge_margins_m: tuple[tuple[float, ...], ...] | None = None
     solid_margins_m: tuple[tuple[str, float], ...] = ()  # m, likewise per solid, by name
-    doubt: Doubt = field(default_factory=Doubt)  # uncertainty model for the risk
-    start: Initial | None = None  # initial state instead of the track's pad
-    stop_m: Vector | None = None  # m, final position at rest instead of the track's end
-    limit_s: float | None = None  # s, CPU time of the search; None: `Task.limit_s`
-    guesses: int | None = None  # number of initial guesses, in parallel processes; None: 2, 1 on a long course
+    doubt: Doubt = key(Doubt(), "standard deviations for the risk, see `vehicle/uncertainty.py`")
+    start: Initial | None = key(
+        None, "initial state instead of the pad: `position_m`, `velocity_m_s`, `next_gate`, ..."
+    )
+    stop_m: Vector | None = key(None, "final position at rest instead of the track's end, [X, Y, Z] in m")
+    limit_s: float | None = key(None, f"CPU time of the search, s; else {LIMIT_S:g}, or {LIMIT_PER_GATE_S:g} per gate")
+    guesses: int | None = key(None, "initial guesses, solved in parallel; else 2, or 1 on a long course")
 
     @property
     def stated(self) -> str:
@@ -96,34 +103,31 @@ class PlanOptions:
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
-            raise UserError(f"--model {self.model}: must be {' or '.join(MODELS)}")
+            raise UserError(f"model {self.model}: must be {' or '.join(MODELS)}")
         if not 0.2 <= self.reserve <= 1:
-            raise UserError(f"--reserve {self.reserve:g}: must lie between 0.2 and 1")
+            raise UserError(f"reserve {self.reserve:g}: must lie between 0.2 and 1")
         if self.speed_m_s is not None and not self.speed_m_s > 0:
-            raise UserError(f"--speed {self.speed_m_s:g}: must be positive, in m/s")
+            raise UserError(f"speed_m_s {self.speed_m_s:g}: must be positive, in m/s")
         if not 0 <= self.see <= 0.8:
-            raise UserError(f"--see {self.see:g}: must lie between 0 and 0.8")
+            raise UserError(f"see {self.see:g}: must lie between 0 and 0.8")
         if not 0 <= self.sight_s <= SIGHT_MOST_S:
-            raise UserError(f"--sight {self.sight_s:g}: must lie between 0 and {SIGHT_MOST_S:g} s")
+            raise UserError(f"sight_s {self.sight_s:g}: must lie between 0 and {SIGHT_MOST_S:g} s")
         if not 0 <= self.margin_m < 1:
-            raise UserError(f"--margin {self.margin_m:g}: must lie between 0 and 1 m")
+            raise UserError(f"margin_m {self.margin_m:g}: must lie between 0 and 1 m")
         if self.risk is not None and not RISK_LEAST <= self.risk <= RISK_MOST:
-            raise UserError(f"--risk {self.risk:g}: must lie between {RISK_LEAST:g} and {RISK_MOST:g}")
+            raise UserError(f"risk {self.risk:g}: must lie between {RISK_LEAST:g} and {RISK_MOST:g}")
         if self.risk is not None and (self.flying_lap or self.start is not None):
-            raise UserError("--risk is evaluated from rest on the pad; leave out --start and --flying-lap")
+            raise UserError("risk: is evaluated from rest on the pad; leave out start and flying_lap")
         if self.limit_s is not None and not self.limit_s > 0:
-            raise UserError(f"--limit {self.limit_s:g}: must be positive")
+            raise UserError(f"limit_s {self.limit_s:g}: must be positive")
         if self.guesses is not None and self.guesses < 1:
-            raise UserError(f"--guesses {self.guesses}: must be at least 1")
+            raise UserError(f"guesses {self.guesses}: must be at least 1")
         if self.flying_lap and (self.laps != 1 or self.start is not None or self.stop_m is not None):
-            raise UserError(
-                "--flying-lap: leave out --start, --stop and --laps, since the lap ends in its initial state"
-            )
+            raise UserError("flying_lap: leave out start, stop_m and laps, since the lap ends in its initial state")
 
 
 TURNING = 2.0  # -, largest body rate of a start over the largest commanded rate, for starts after a disturbance
-# CPU time in s, ten times that of hard courses (a gate 1 km away 5 s, a figure of eight of six gates 10 s), for slower machines.
-LIMIT_S, LIMIT_PER_GATE_S = 60.0, 15.0
+BALL_SHARE = 0.5  # -, largest share of a ball's radius that is margin (chosen)
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ class Task:
     def __post_init__(self) -> None:
         count = len(self.track.course(self.options.laps))
         if self.options.flying_lap and not self.track.closed:
-            raise UserError(f"{self.track.name}: --flying-lap needs a closed course")
+            raise UserError(f"{self.track.name}: flying_lap needs a closed course")
         low, high = self.track.bounds.low_m, self.track.bounds.high_m
         if self.end_m is not None and not np.all((np.array(low) <= self.end_m) & (np.array(self.end_m) <= high)):
             raise UserError(f"{self.track.name}: the end {self.end_m} lies outside the bounds {low} to {high}")
@@ -240,14 +244,17 @@ class Task:
 
     @property
     def keep_m(self) -> float:
-        """Distance in m from the vehicle's centre to the edge of an opening. (A ball constrains the centre itself.)"""
+        """Distance in m from the vehicle's centre to the edge of an opening."""
         return self.radius_m + self.options.margin_m
 
     def keeps_m(self, i: int) -> Array:
-        """Return the distances (E,), m, from the vehicle's centre to each edge of the i-th opening of the flight."""
+        """Return the distances (E,), m, from the vehicle's centre to each edge of the i-th opening of the flight.
+
+        A ball, which nothing can touch, has one: the margin without the body, to the ball's surface.
+        """
         given, gate = self.options.edge_margins_m, self.gates[i]
         if gate.is_ball:
-            return np.zeros(0)
+            return np.array([min(self.options.margin_m, BALL_SHARE * gate.half)])
         margins = np.full(len(gate.edges), self.options.margin_m) if given is None else np.array(given[i])
         return self.radius_m + margins
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from gate_racer.planner.course import ROUND_M, Course, Leg
 from gate_racer.planner.mesh import Mesh, intervals, leg_numbers
-from gate_racer.planner.models import C, Model, P, Q, W
+from gate_racer.planner.models import C, Model, P, Q, V, W
 from gate_racer.planner.nlp import Block, Rows
 from gate_racer.planner.task import Task
 from gate_racer.tracks.gate import Gate
@@ -155,6 +155,13 @@ class SpeedLimit(Term):
         n = v.shape[1]
         return [Rows((ca.sum1(v**2) / most).T, np.zeros(n), np.full(n, most))]
 
+    def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
+        """Return intervals on which the speed exceeds its limit between the nodes."""
+        ends = (point.x[P, :-1], point.x[V, :-1], point.x[P, 1:], point.x[V, 1:])
+        dt, s = intervals(mesh, point.durations), np.linspace(0.0, 1.0, len(path))
+        speed = np.linalg.norm([cubic_rate(*ends, dt, at) for at in s], axis=1)
+        return np.asarray((speed > (1 + STRAY_SPEED) * self.model.speed_max).any(axis=0))
+
 
 @dataclass(frozen=True)
 class ThrustRateLimit(Term):
@@ -221,7 +228,7 @@ def leg_ends(legs: Sequence[Leg], p: Any, v: Any, still: Any, task: Task) -> lis
 
 
 def _balls(legs: list[Leg], p: Any) -> Rows:
-    radii = np.array([leg.gate.half for leg in legs if leg.gate is not None])
+    radii = np.array([leg.gate.half - leg.keep_m[0] for leg in legs if leg.gate is not None])
     off = p - np.column_stack([leg.target for leg in legs])
     return Rows((ca.sum1(off**2) / radii[None]).T, [0.0] * len(legs), radii)
 
@@ -274,12 +281,18 @@ ALONG = (0.25, 0.5, 0.75, 1.0)  # -, points of an interval at which clearance to
 THROUGH = (0.5,)  # -, points of an interval within a gate; its ends lie on planes with constraints of their own
 SHARPNESS = 10.0  # -, sharpness of the smooth maximum, times the clearance
 STRAY_M = 1e-3  # m, violation of a clearance between nodes above which the interval is halved
+STRAY_SPEED = 8e-4  # -, likewise of the speed limit, relative: a little less than the certificate tolerates
 
 
 def cubic(p0: Any, v0: Any, p1: Any, v1: Any, dt: Any, s: float) -> Any:
     """Return the position at the fraction s of an interval of length dt, s, by cubic Hermite interpolation; CasADi or NumPy."""
     ends = (1 + 2 * s) * (1 - s) ** 2 * p0 + s**2 * (3 - 2 * s) * p1
     return ends + dt * (s * (1 - s) ** 2 * v0 - s**2 * (1 - s) * v1)
+
+
+def cubic_rate(p0: Any, v0: Any, p1: Any, v1: Any, dt: Any, s: float) -> Any:
+    """Return the velocity of that interpolation."""
+    return 6 * s * (1 - s) * (p1 - p0) / dt + (1 - s) * (1 - 3 * s) * v0 - s * (2 - 3 * s) * v1
 
 
 def _rounded(x: Any) -> tuple[Any, Any]:

@@ -43,11 +43,12 @@ class EmbeddedSimulator:
         self._command = command_line(
             "gate_racer.race.race_sim", "--track", world.published.file, "--vehicle", vehicle, tied=True
         )
-        self._command += ["--profile", profile, "--world", str(true_world), "--look", look, "--seed", str(seed)]
-        self._command += ["--laps", str(setup.laps), "--bind", "127.0.0.1:0", "--once"]
-        self._command += ["--pose"] if setup.pose else []
+        self._command += ["--profile", profile, "--world", str(true_world), "--seed", str(seed)]
         client, video = (f"127.0.0.1:{port}" for port in ports)
-        self._command += ["--client", client, "--video", video, "--report", str(self._report)]
+        keys = f"world.look={look}", f"laps={setup.laps}", f"link.pose={str(setup.pose).lower()}", "once=true"
+        for key in (*keys, "link.bind=127.0.0.1:0", f"link.client={client}", f"link.video={video}"):
+            self._command += ["--set", key]
+        self._command += ["--report", str(self._report)]
 
     def __enter__(self) -> "EmbeddedSimulator":
         self._process = subprocess.Popen(

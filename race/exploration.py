@@ -1,4 +1,4 @@
-"""`run-mpc --explore`: a flight by sight, from its settings to its log, in every mode of a race."""
+"""An exploration: a flight by sight, from its settings to its log, in every mode of a race."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 
 from gate_racer.estimation.estimator import Mapper
-from gate_racer.link.options import Link
 from gate_racer.pilot.build import build_explorer
 from gate_racer.pilot.flight import Phase
-from gate_racer.pilot.guidance.explorer import NAME, Explorer, Room
+from gate_racer.pilot.guidance.explorer import NAME, OPEN, Explorer, parse_room
 from gate_racer.pilot.live import forgiving, interruptible
 from gate_racer.pilot.pilot import Pilot
 from gate_racer.pilot.preflight import Preflight
@@ -37,6 +36,7 @@ class Exploration:
     time_s: float | None
     gates: list[FoundGate]
     world: dict[str, Any] | None  # None where it is unknown
+    settings: dict[str, Any]
     log: str
     troubles: dict[str, str]
 
@@ -45,18 +45,20 @@ class Exploration:
         return asdict(self)
 
 
-def explore(session: Session, opening_m: float, room: Room, mode: str, link: Link) -> Exploration:
-    """Fly by sight in a room and return the gates found; other arguments and errors as in `race.session.fly`."""
+def explore(session: Session) -> Exploration:
+    """Fly by sight and return the gates found; errors as in `race.session.fly`."""
     # Only the simulator gets the track; logs do not name it, since the pilot has none.
     session = replace(session, track=replace(session.track, name=NAME))
-    preflight = Preflight(session.profile, None) if session.check else None
-    asked = opening_m, session.manoeuvres, session.seed
+    settings = session.settings
+    preflight = Preflight(session.profile, None) if settings.link.check else None
+    room = parse_room(settings.explore.room) if settings.explore.room else OPEN
+    asked = settings.explore.opening_m, session.manoeuvres, session.seed
     pilot, explorer = build_explorer(session.vehicle, session.profile, *asked, preflight, room)
     with interruptible(pilot):
-        with recorded(session, pilot, mode) as recorder:
+        with recorded(session) as recorder:
             verdict = None
             with forgiving(pilot, recorder):
-                _, verdict = flown(session, pilot, mode, link, recorder)
+                _, verdict = flown(session, pilot, recorder)
             log_verdict(recorder, verdict or live_verdict(pilot, recorder.scoreboard))
         outcome = _found(session, pilot, explorer, recorder)
         keep(session, outcome.as_dict())
@@ -74,6 +76,7 @@ def _found(session: Session, pilot: Pilot[Mapper], explorer: Explorer, recorder:
         time_s=pilot.estimator.t - pilot.go_t if pilot.go_t is not None else None,
         gates=[FoundGate(np.round(g.p_w, 3).tolist(), round(float(np.degrees(g.yaw)), 2)) for g in found],
         world=session.described_world,
+        settings=session.described_settings,
         log=str(recorder.path),
         troubles=recorder.troubles,
     )

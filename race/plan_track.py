@@ -5,21 +5,15 @@ import sys
 
 from gate_racer.common.command import perform
 from gate_racer.planner import cli
+from gate_racer.planner.cli import parser
 from gate_racer.race.trial import fly_trial
 
-
-def parser() -> argparse.ArgumentParser:
-    """Return the command line of `plan-track`."""
-    arguments = cli.parser()
-    arguments.add_argument(
-        "--no-check", action="store_true", help="do not fly the plan on the vehicle's own plant before it is written"
-    )
-    return arguments
+__all__ = ["main", "parser", "run"]
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan as the command line requests, and return the exit code."""
-    return cli.run(arguments, None if arguments.no_check else fly_trial)
+    return cli.run(arguments, fly_trial)
 
 
 def main() -> None:

@@ -1,45 +1,43 @@
-"""`run-mpc` with `--improve`: track, vehicle and plan improved by the field tools from earlier flights."""
+"""`run-mpc`: fly a track, by default in the built-in simulator."""
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from gate_racer.common.command import perform
-from gate_racer.race import arguments as pilots
-
-if TYPE_CHECKING:
-    from gate_racer.planner.plan import Plan
-    from gate_racer.tracks.track import Track
-    from gate_racer.vehicle.vehicle import Vehicle
-
-
-def improved(
-    track: "Track", vehicle: "Vehicle", plan: "Plan", arguments: argparse.Namespace
-) -> tuple["Track", "Vehicle", "Plan"]:
-    """Return track, vehicle and plan improved from the last runs' logs."""
-    from gate_racer.field.improve import improve, summary  # slow to load
-
-    better = improve(track, vehicle, arguments.log, arguments.plans, plan.laps)
-    print(summary(better))
-    return better.track, better.vehicle, better.plan
+from gate_racer.common.command import add_common, perform
+from gate_racer.common.errors import say
+from gate_racer.common.settings import add_settings
+from gate_racer.race.settings import MOVED, RACE, RunSettings
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line of `run-mpc`."""
-    arguments = pilots.parser()
-    arguments.add_argument(
-        "--improve",
-        action="store_true",
-        help="update vehicle, map and reserve from the logs of the last runs, and print the reasons",
-    )
+    about = "Fly a track by camera and IMU, in the built-in simulator unless --live is given."
+    return flight_parser("run-mpc", about, RACE, MOVED, "track (name or YAML file) or plan (default: vq1)")
+
+
+def flight_parser(
+    prog: str, about: str, options: Mapping[str, Mapping[str, str]], moved: Mapping[str, str], what: str
+) -> argparse.ArgumentParser:
+    """Return the command line of a command that flies `what`."""
+    arguments = argparse.ArgumentParser(prog=prog, description=about)
+    arguments.add_argument("what", nargs="?", default="vq1", help=what)
+    add_settings(arguments, RunSettings(), options, moved)
+    add_common(arguments, "the result")
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fly as the command line requests, with improvements if requested, and return the exit code."""
-    from gate_racer.race import cli  # slow to load
+    """Fly as the command line requests, and return the exit code."""
+    from gate_racer.race.request import race  # slow to load, as are solver and renderer after its cheap checks
 
-    return cli.run(arguments, improved if arguments.improve else None)
+    session = race(arguments)
+    from gate_racer.pilot.live import exit_code_of
+    from gate_racer.pilot.records.result import table
+    from gate_racer.race.session import fly
+
+    result = fly(session, lambda result: say(table(result)))
+    return 0 if result.status == "finished" else exit_code_of(result.cause) or 1
 
 
 def main() -> None:

@@ -1,11 +1,4 @@
-"""`Session`: settings of a run, and the run itself, from its settings to its result, in every mode.
-
-`Session`: settings of a run, the pilot's models included, and its output files.
-
-One run of a session, from its settings to its result (log, verdict, JSON and plot), however it ends.
-
-Run a session in each mode: lock-step, embedded in real time, live, live in lock-step.
-"""
+"""`Session`: one run, from its settings and models to its result, in every mode, however it ends."""
 
 import json
 import sys
@@ -23,16 +16,17 @@ import numpy as np
 from gate_racer.common.config import names
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import FileError, write_file
+from gate_racer.common.settings import as_fields
 from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.guard import GuardedPort
 from gate_racer.link.msp.ports import Port, open_port
 from gate_racer.link.msp.preflight import PreflightFile, require_unchanged
 from gate_racer.link.msp.profile import BetaflightProfile
-from gate_racer.link.options import Link
+from gate_racer.link.options import NOWHERE, Link
 from gate_racer.link.profile import FOLDER as PROFILES
 from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import Vision, VisionReceiver
-from gate_racer.link.sockets import Address
+from gate_racer.link.sockets import parse_address
 from gate_racer.link.udp import MavlinkClient, VideoReceiver
 from gate_racer.mpc.controller import make_controller
 from gate_racer.mpc.policy.policy import Policy
@@ -48,7 +42,7 @@ from gate_racer.pilot.perception_process import ImageReceiver, PerceptionProcess
 from gate_racer.pilot.pilot import AnyPilot
 from gate_racer.pilot.preflight import Preflight
 from gate_racer.pilot.records.console import Console, StatusLine, warn
-from gate_racer.pilot.records.flight_log import LIMIT_MB, SCHEMAS, FlightLog
+from gate_racer.pilot.records.flight_log import SCHEMAS, FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict
 from gate_racer.pilot.records.view import LiveView
@@ -59,6 +53,7 @@ from gate_racer.planner.task import PlanOptions
 from gate_racer.race.embedded import EmbeddedSimulator
 from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
+from gate_racer.race.settings import VIEW_PORT, RunSettings
 from gate_racer.sim.simulator import RunSetup
 from gate_racer.sim.worlds.world import AS_BELIEVED, World
 from gate_racer.tracks.track import Track
@@ -70,70 +65,70 @@ LOG_SUFFIX = ".mcap"
 
 @dataclass(frozen=True)
 class Session:
-    """Settings of a run, and its output files."""
+    """Settings and models of a run, and its output files."""
 
+    settings: RunSettings
     track: Track
-    vehicle_name: str
     vehicle: Vehicle
     profile: Profile
-    plan: Plan | None  # None: only the simulator has the track (`race.exploration`), or a policy flies
-    laps: int
-    seed: int
-    log: Path  # the file (.mcap), or a folder for one named by track, time and seed
-    timeout_s: float
-    look: str
-    camera: str
-    detector: str
-    estimator: str
-    pose: bool
-    controller: str
+    plan: Plan | None = None  # None: only the simulator has the track (`race.exploration`), or a policy flies
+    link: Link = NOWHERE  # where to listen, and to whom, when live
     msp: BetaflightProfile | None = None  # flight controller behind the profile, if it speaks MSP
     preflight: tuple[Path, PreflightFile] | None = None  # file that the aircraft must not contradict, with its path
-    shadow: bool = False  # a person flies
-    sitl: Path | None = None  # Betaflight's own program as flight controller of the embedded simulator
     vision: Vision | None = None  # RflySim's camera, in place of the video stream
-    check: bool = True  # refuse to start on a contradiction
     manoeuvres: Manoeuvres | None = None  # flown instead of a plan
-    view: Address | None = None  # address of the live view
-    world: World | None = None  # world of the embedded simulator; the rest of the session is the pilot's model
-    solver: str = AUTO
-    command: str = "rates"  # or attitude
-    log_limit_mb: float = LIMIT_MB
+    world: World | None = None  # world of the built-in simulator; the rest of the session is the pilot's model
     json: Path | None = None  # where the result is written
-    retry: bool = True  # fly missed gates again
     grid: StartGrid | None = None  # start grid of a race of several
     policy: Policy | None = None  # flies in place of plan and controller
     replan: PlanOptions | None = None  # options of the plan, to replan with in flight; None: no replanning
 
     def pilot(self, planner: RemainderPlanner | None = None) -> Racer:
         """Create a pilot on the pad; without a planner its plan is fixed. Raises UserError without a usable solver."""
-        models = PilotModels.of(self.track, self.vehicle, self.profile, self.estimator)
+        settings, command = self.settings, self.settings.controller.command
+        models = PilotModels.of(self.track, self.vehicle, self.profile, settings.perception.estimator)
         options = FlightOptions(
             laps=self.laps,
-            pose=self.pose,
-            preflight=Preflight(self.profile, self.track) if self.check else None,
-            by_rates=self.command == "rates",
-            retry=self.retry,
+            pose=settings.perception.pose,
+            preflight=Preflight(self.profile, self.track) if settings.link.check else None,
+            by_rates=(self.profile.command if command == AUTO else command) == "rates",
+            retry=settings.guidance.retry,
             lands=self.msp is not None,
             grid=self.grid,
-            shadow=self.shadow,
+            shadow=settings.link.shadow,
         )
         if self.manoeuvres is not None:
             return build_exciter(models, self.manoeuvres, self.seed, options)
         if self.policy is not None:
             return build_learned(models, self.policy, options)
         assert self.plan is not None, "a session without plan needs a policy or manoeuvres"
-        controller = make_controller(self.controller, self.plan, self.vehicle, self.track, self.solver)
+        name, solver = settings.controller.name, settings.controller.solver
+        controller = make_controller(name, self.plan, self.vehicle, self.track, solver)
         if planner is not None and self.replan is not None:
             replanning = Replanning(controller, self.plan, self.track, self.vehicle, self.replan, planner)
             options = replace(options, replanning=replanning)
         return build_racer(models, controller, options)
 
-    def planner(self, mode: str) -> AbstractContextManager[RemainderPlanner | None]:
+    @property
+    def laps(self) -> int:
+        """Number of laps."""
+        return self.plan.laps if self.plan is not None else self.settings.laps
+
+    @property
+    def seed(self) -> int:
+        """Seed of the built-in simulator, and of the order of manoeuvres."""
+        return self.settings.world.seed
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether time stands still while the pilot computes."""
+        return self.settings.link.lockstep
+
+    def planner(self) -> AbstractContextManager[RemainderPlanner | None]:
         """Return the planner in flight: beside the loop, or in lock-step while time stands still; None if not requested."""
         if self.replan is None or self.plan is None:
             return nullcontext()
-        if "lockstep" in mode:
+        if self.lockstep:
             return closing(InlinePlanner(self.vehicle))
         plan = self.plan
         first_s = float(plan.gate_times_s[0])
@@ -145,23 +140,31 @@ class Session:
         """World for log and result; None for an external simulator."""
         return self.world.as_dict() if self.world is not None else None
 
+    @property
+    def described_settings(self) -> dict[str, Any]:
+        """Settings for log and result, as a run file has them."""
+        return as_fields(self.settings)
+
     def save_world(self, log: Path) -> None:
         """Write the world beside a log, where it is known and has deviations."""
         if self.world is not None and self.world.deviations != AS_BELIEVED:
             self.world.save(log.with_suffix(".world.yaml"))
 
-    def open_log(self, mode: str, tell: Callable[[str], None]) -> FlightLog:
+    def open_log(self, tell: Callable[[str], None]) -> FlightLog:
         """Open a new log, and its live view if requested. Raises UserError where either cannot be opened."""
-        view = LiveView(self.view, SCHEMAS, self.track, self.plan) if self.view is not None else None
-        return FlightLog(self.log_path(), view, self.log_limit_mb, "lockstep" in mode, tell)
+        record = self.settings.record
+        address = parse_address(record.view, VIEW_PORT) if record.view else None
+        view = LiveView(address, SCHEMAS, self.track, self.plan) if address is not None else None
+        return FlightLog(self.log_path(), view, record.limit_mb, self.lockstep, tell)
 
     def log_path(self) -> Path:
         """Return the path of the log, that of a new, empty file in a folder."""
-        if self.log.suffix == LOG_SUFFIX:
-            return self.log
+        log = self.settings.record.log
+        if log.suffix == LOG_SUFFIX:
+            return log
         stem = f"{self.track.name}-{time.strftime('%Y%m%d-%H%M%S')}-seed{self.seed}"
         for number in count(1):
-            path = self.log / f"{stem}{f'-{number}' if number > 1 else ''}{LOG_SUFFIX}"
+            path = log / f"{stem}{f'-{number}' if number > 1 else ''}{LOG_SUFFIX}"
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.open("x").close()  # two flights that begin in one second have a file each
@@ -176,19 +179,13 @@ class Session:
 SWITCH_S = 5e-4  # s, longest hold of the interpreter by another thread (log, status) while the flight loop waits
 
 
-def flown(session: Session, pilot: AnyPilot, mode: str, link: Link, recorder: Recorder) -> tuple[LinkReport, Verdict]:
-    """Fly and log. Arguments and errors as in `fly`."""
+def flown(session: Session, pilot: AnyPilot, recorder: Recorder) -> tuple[LinkReport, Verdict]:
+    """Fly and log. Errors as in `fly`."""
     assert recorder.console is not None
     status = StatusLine(recorder.console)
-    if mode == "lockstep":
+    if session.lockstep:
         status.command_hz = session.profile.command_hz
-        done = _lockstep(session, pilot, recorder, status)
-    elif mode == "embedded":
-        done = _embedded(session, pilot, recorder, status)
-    elif mode == "live-lockstep":
-        done = _live_lockstep(session, pilot, recorder, status, link)
-    else:
-        done = _live(session, pilot, recorder, status, link)
+    done = FLIGHTS[session.settings.mode](session, pilot, recorder, status)
     if pilot.end is not None and pilot.end.reason is EndReason.REFUSED:
         others = " or ".join(name for name in names(PROFILES) if name != session.profile.name)
         fit = f"another profile may fit (--profile {others}), or probe-link measures one"
@@ -197,32 +194,30 @@ def flown(session: Session, pilot: AnyPilot, mode: str, link: Link, recorder: Re
 
 
 def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
-    world, seed = session.world, session.seed
+    world, seed, settings = session.world, session.seed, session.settings
     assert world is not None
-    eye = open_perception(
-        session.camera, session.look, world, session.vehicle.camera, session.profile, seed, session.detector
-    )
+    seen = settings.world.camera, settings.world.look, world, session.vehicle.camera, session.profile, seed
+    eye = open_perception(*seen, settings.perception.detector)
     try:
         entry, profile = Entry(pilot, eye, recorder, status), session.msp or session.profile
-        return fly_lockstep(entry, world, profile, seed, RunSetup(session.laps), session.sitl)
+        return fly_lockstep(entry, world, profile, seed, RunSetup(session.laps), settings.link.sitl)
     finally:
         eye.close()
 
 
 def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
     assert session.world is not None
+    settings, camera = session.settings, session.vehicle.camera
     with (
         MavlinkClient("127.0.0.1", 0, session.profile) as client,
-        PerceptionProcess(
-            partial(VideoReceiver, "127.0.0.1", 0), session.vehicle.camera, session.detector
-        ) as perception,
+        PerceptionProcess(partial(VideoReceiver, "127.0.0.1", 0), camera, settings.perception.detector) as perception,
         EmbeddedSimulator(
             session.world,
-            session.vehicle_name,
+            settings.vehicle,
             session.profile.name,
-            session.look,
+            settings.world.look,
             session.seed,
-            RunSetup(session.laps, session.pose),
+            RunSetup(session.laps, settings.perception.pose),
             (client.address[1], perception.address[1]),
         ) as simulator,
     ):
@@ -233,53 +228,62 @@ def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
     return link_report, verdict or live_verdict(pilot, recorder.scoreboard)
 
 
-def _live(
-    session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine, link: Link
-) -> tuple[LinkReport, Verdict]:
+def _live(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
+    detector = session.settings.perception.detector
     with (
-        _client(session, link) as client,
-        PerceptionProcess(_receiver(session, link.video), session.vehicle.camera, session.detector) as perception,
+        _client(session) as client,
+        PerceptionProcess(_receiver(session), session.vehicle.camera, detector) as perception,
     ):
         link_report = _drive(session, pilot, recorder, status, client, perception, None)
     return link_report, live_verdict(pilot, recorder.scoreboard)
 
 
 def _live_lockstep(
-    session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine, link: Link
+    session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine
 ) -> tuple[LinkReport, Verdict]:
-    status.command_hz = session.profile.command_hz
-    detector = open_detector(session.detector, session.vehicle.camera)
+    settings, link = session.settings, session.link
+    detector = open_detector(settings.perception.detector, session.vehicle.camera)
     with (
         MavlinkClient(*link.mavlink, session.profile, link.peer, link.key) as client,
-        _receiver(session, link.video)() as receiver,
+        _receiver(session)() as receiver,
     ):
         link_report = fly_lockstep_live(
-            pilot, session.profile, client, receiver, detector, session.timeout_s, recorder, status
+            pilot, session.profile, client, receiver, detector, settings.link.wait_s, recorder, status
         )
     return link_report, live_verdict(pilot, recorder.scoreboard)
 
 
-def _client(session: Session, link: Link) -> AnyClient:
+FLIGHTS = {"lockstep": _lockstep, "embedded": _embedded, "live": _live, "live-lockstep": _live_lockstep}  # by mode
+
+
+def _client(session: Session) -> AnyClient:
     """Open the serial line to a flight controller, or the MAVLink socket."""
+    link, asked = session.link, session.settings.link
     if session.msp is not None:
         hover = session.vehicle.throttle.throttle(GRAVITY)
-        if session.shadow:
-            port: Port = open_port(link.msp, session.msp.baud, link.consent)  # without sticks there is nothing to guard
+        if asked.shadow:
+            port: Port = open_port(
+                asked.msp, session.msp.baud, asked.i_have_read
+            )  # without sticks there is nothing to guard
         else:
-            port = GuardedPort(link.msp, session.msp, hover, link.consent, session.vehicle.accel_loss(GRAVITY))
+            port = GuardedPort(asked.msp, session.msp, hover, asked.i_have_read, session.vehicle.accel_loss(GRAVITY))
         try:
             if session.preflight is not None:
                 require_unchanged(port, *session.preflight, session.msp)
         except UserError:
             port.close()
             raise
-        return MspClient(port, session.msp, shadow=session.shadow)
+        return MspClient(port, session.msp, shadow=asked.shadow)
     return MavlinkClient(*link.mavlink, session.profile, link.peer, link.key)
 
 
-def _receiver(session: Session, video: Address) -> Callable[[], ImageReceiver]:
+def _receiver(session: Session) -> Callable[[], ImageReceiver]:
     """Return a function that opens the image socket, possibly in another process."""
-    return partial(VideoReceiver, *video) if session.vision is None else partial(VisionReceiver, session.vision)
+    return (
+        partial(VideoReceiver, *session.link.video)
+        if session.vision is None
+        else partial(VisionReceiver, session.vision)
+    )
 
 
 def _drive(
@@ -303,43 +307,39 @@ def _drive(
     sys.setswitchinterval(SWITCH_S)
     try:
         with forgiving(pilot, recorder):
-            driver.fly(session.timeout_s, tell)
+            driver.fly(session.settings.link.wait_s, tell)
     finally:
         stop_motors(client, pilot, recorder, driver.admit)
     return driver.link_report()
 
 
-def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], None]) -> FlightResult:
+def fly(session: Session, tell: Callable[[FlightResult], None]) -> FlightResult:
     """Fly a plan or a policy, and return the result. However the flight ends, signals included, there is a result.
 
     Args:
-        mode: "lockstep", "embedded", "live" or "live-lockstep".
-        link: where to listen, and to whom, when live.
         tell: called with the result once it is on disk, before anything is drawn.
 
     Raises:
         UserError: no solver, no camera, a port in use, no simulator within the time-out, or a contradiction before the start.
             The part of the flight that was flown is on disk.
     """
-    with session.planner(mode) as planner:
-        outcome, pilot, recorder, verdict = _flown(session, mode, link, planner)
+    with session.planner() as planner:
+        outcome, pilot, recorder, verdict = _flown(session, planner)
     tell(outcome)
     _draw(session, pilot, recorder, verdict)
     return outcome
 
 
-def _flown(
-    session: Session, mode: str, link: Link, planner: RemainderPlanner | None
-) -> tuple[FlightResult, AnyPilot, Recorder, Verdict]:
+def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightResult, AnyPilot, Recorder, Verdict]:
     """Fly, and write the result to disk. Raises as `fly`."""
     pilot, plan = session.pilot(planner), session.plan
     with interruptible(pilot):
-        with recorded(session, pilot, mode) as recorder:
+        with recorded(session) as recorder:
             session.save_world(recorder.path)
             failure, link_report, verdict = None, LinkReport(0.0, 0, 0, {}), None
             try:
                 with forgiving(pilot, recorder):
-                    link_report, verdict = flown(session, pilot, mode, link, recorder)
+                    link_report, verdict = flown(session, pilot, recorder)
             except UserError as error:
                 pilot.abort(EndReason.ERROR, str(error))
                 failure = error
@@ -369,35 +369,31 @@ def _draw(session: Session, pilot: AnyPilot, recorder: Recorder, verdict: Verdic
         warn(str(error))
 
 
-def excite(session: Session, mode: str, link: Link) -> tuple[Path, str]:
+def excite(session: Session) -> tuple[Path, str]:
     """Fly manoeuvres. Return the log, and why they were not completed (empty if they were). Raises as `fly`."""
     pilot = session.pilot()
-    with interruptible(pilot), recorded(session, pilot, mode) as recorder:
-        flown(session, pilot, mode, link, recorder)
+    with interruptible(pilot), recorded(session) as recorder:
+        flown(session, pilot, recorder)
     return recorder.path, "" if pilot.phase is Phase.FINISHED else pilot.cause
 
 
 @contextmanager
-def recorded(session: Session, pilot: AnyPilot, mode: str) -> Iterator[Recorder]:
+def recorded(session: Session) -> Iterator[Recorder]:
     """Record into a new log; what is missing in it is noted when it is closed. Raises UserError where none can be opened."""
     console = Console()
-    log = session.open_log(mode, console.say)
+    log = session.open_log(console.say)
     recorder = Recorder(log, console)
     plan_hash = session.plan.hash if session.plan is not None else ""
     about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan_hash}
-    planned = _planned_s(session.plan, session.track) if session.plan is not None else []
+    planned = session.plan.passage_times_s(session.track) if session.plan is not None else []
     world, seed, profile = session.described_world or {}, session.seed, session.profile.name
-    recorder.begin(**about, planned_gate_times_s=planned, world=world, seed=seed, profile=profile)
+    settings = session.described_settings
+    recorder.begin(**about, planned_gate_times_s=planned, world=world, seed=seed, profile=profile, settings=settings)
     try:
         yield recorder
     finally:
         recorder.close()
         console.close()
-
-
-def _planned_s(plan: Plan, track: Track) -> list[float]:
-    """Return the planned gate times, s, without a stop behind the gates."""
-    return plan.gate_times_s[: len(track.course(plan.laps))].tolist()
 
 
 def log_verdict(log: Recorder | FlightLog, verdict: Verdict) -> None:

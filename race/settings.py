@@ -1,21 +1,61 @@
-"""Rarely changed settings of `run-mpc`, by `--config FILE` and `--set KEY=VALUE`; docs/racing.md lists them."""
+"""Settings of `run-mpc`, `explore` and `excite`, and the options among them; docs/racing.md lists all keys."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from gate_racer.common.errors import UserError
 from gate_racer.common.settings import key
+from gate_racer.estimation.registry import DEFAULT, ESTIMATORS
+from gate_racer.link.msp.ports import may_be_aircraft, require_consent
+from gate_racer.link.msp.profile import BetaflightProfile
+from gate_racer.link.options import ConsentSettings, LinkSettings
 from gate_racer.link.profile import COMMANDS
+from gate_racer.mpc.policy.policy import names as policies
 from gate_racer.mpc.solvers.solver import AUTO, SOLVERS
+from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
 from gate_racer.pilot.records.flight_log import LIMIT_MB
+from gate_racer.sim.worlds.world import NOMINAL
+from gate_racer.tracks.track import VADR_FRAME
 
 WAIT_S = 60.0  # s, default wait for a simulator in another process (chosen)
 START_S = 300.0  # s, for the built-in one: it compiles at its first use, on a machine that may be loaded (chosen)
+VIEW_PORT = 8765  # TCP port, Foxglove's default
+MODES = {  # mode by live and lock-step
+    (True, True): "live-lockstep",
+    (True, False): "live",
+    (False, True): "lockstep",
+    (False, False): "embedded",
+}
+SURVEY = {  # options of `explore` and `excite`, in groups
+    "simulator": {"--profile": "link.profile", "--live": "link.live"},
+}
+RACE = {  # options of `run-mpc`, in groups
+    "flight": {
+        "--vehicle": "vehicle",
+        "--laps": "laps",
+        "--controller": "controller.name",
+        "--detector": "perception.detector",
+        "--pose": "perception.pose",
+        "--improve": "plan.improve",
+    },
+    "simulator": {
+        "--profile": "link.profile",
+        "--live": "link.live",
+        "--lockstep": "link.lockstep",
+        "--peer": "link.peer",
+        "--listen": "link.listen",
+    },
+    "built-in simulator": {"--world": "world.file", "--seed": "world.seed", "--camera": "world.camera"},
+    "records": {"--log": "record.log", "--view": "record.view"},
+}
 MOVED = {  # former options
-    "--solver": "controller.solver=NAME",
-    "--command": "controller.command=NAME",
-    "--no-retry": "guidance.retry=false",
-    "--no-check": "link.check=false",
-    "--timeout": "link.timeout_s=S",
-    "--log-limit": "record.limit_mb=MB",
+    "--policy": "--controller NAME",
+    "--no-retry": "--set guidance.retry=false",
+    "--no-check": "--set link.check=false",
+    "--plans": "--set plan.folder=FOLDER",
+    "--log-limit": "--set record.limit_mb=MB",
+    "--explore": "the command explore",
+    "--excite": "the command excite, or explore --set explore.excite=all",
 }
 
 
@@ -23,13 +63,34 @@ MOVED = {  # former options
 class ControllerSettings:
     """Settings of the controller."""
 
-    solver: str = key(AUTO, f"{', '.join(SOLVERS)}; `casadi` needs no compiler")
-    command: str = key(AUTO, f"kind of set-point: {AUTO} (from the profile), {', '.join(COMMANDS)}")
+    name: str = key(AUTO, "mpcc (auto), tracking, a YAML file of settings, or a learned policy (name or .npz)", "NAME")
+    solver: str = key(AUTO, "`casadi` needs no compiler", choices=tuple(SOLVERS))
+    command: str = key(AUTO, "kind of set-point; `auto` is the profile's", choices=(AUTO, *COMMANDS))
 
-    def __post_init__(self) -> None:
-        for name, known in {"solver": SOLVERS, "command": (AUTO, *COMMANDS)}.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} {getattr(self, name)!r}: must be one of {', '.join(known)}")
+    @property
+    def is_policy(self) -> bool:
+        """Whether a learned policy flies, without a plan."""
+        return Path(self.name).suffix == ".npz" or self.name in policies()
+
+
+@dataclass(frozen=True)
+class ExploreSettings:
+    """Settings of `explore`."""
+
+    opening_m: float = key(VADR_FRAME.opening_m, "side length of the openings, m", positive=True)
+    room: str = key(
+        "",
+        "NORTH,EAST,SOUTH,WEST,UP,DOWN: distances from the pad to walls, ceiling and floor, m, inf where there is none;"
+        " the nose is north if no ATTITUDE is sent",
+    )
+    excite: str = key("", "manoeuvres before the first gate, as `excite.manoeuvres`")
+
+
+@dataclass(frozen=True)
+class ExciteSettings:
+    """Settings of `excite`."""
+
+    manoeuvres: str = key("all", "all, or those that identify-vehicle suggests, such as `0.7,0.8,yaw,speed`")
 
 
 @dataclass(frozen=True)
@@ -40,41 +101,179 @@ class GuidanceSettings:
 
 
 @dataclass(frozen=True)
-class LinkSettings:
-    """Settings of the link."""
+class PilotLinkSettings(LinkSettings, ConsentSettings):
+    """Settings of a pilot's link."""
 
+    live: bool = key(False, "connect to a simulator in another process")
+    lockstep: bool = key(
+        False, "run the simulator in this process, as fast as possible; with --live connect to race-sim --lockstep"
+    )
+    msp: str = key("", "a Betaflight on a serial port or `tcp:HOST:PORT`, see docs/betaflight.md")
+    preflight: Path | None = key(
+        None, "start only if the aircraft matches this file of `preflight`; required for a real port"
+    )
+    shadow: bool = key(False, "with `link.msp`: run everything except stick output while a person flies")
+    sitl: Path | None = key(None, "Betaflight's SITL program as flight controller of the built-in simulator")
+    vision: str = key("", "images from RflySim, such as `rflysim://127.0.0.1:20010?config=Config.json`")
     check: bool = key(True, "refuse to start if the simulator contradicts profile or track")
     timeout_s: float | None = key(
-        None, f"time to wait for a simulator, s; else {WAIT_S:g}, for the built-in one {START_S:g}"
+        None, f"time to wait for a simulator, s; else {WAIT_S:g}, for the built-in one {START_S:g}", positive=True
     )
 
-    def __post_init__(self) -> None:
-        if self.timeout_s is not None and not self.timeout_s > 0:
-            raise ValueError(f"timeout_s {self.timeout_s:g}: must be positive")
+    @property
+    def wait_s(self) -> float:
+        """Time to wait for a simulator, s."""
+        return self.timeout_s if self.timeout_s is not None else WAIT_S if self.live else START_S
 
-    def wait_s(self, live: bool) -> float:
-        """Return the time to wait for a simulator, s."""
-        return self.timeout_s if self.timeout_s is not None else WAIT_S if live else START_S
+    def require_kind(self, msp: BetaflightProfile | None) -> None:
+        """Check the keys against the kind of the profile, MAVLink or MSP. Raises UserError where they do not fit."""
+        for name in ("preflight", "shadow"):
+            if getattr(self, name) and not self.msp:
+                raise UserError(f"link.{name}: needs --live and link.msp, a flight controller")
+        if self.sitl is not None and (msp is None or self.live):
+            raise UserError("link.sitl: needs --profile betaflight without --live; with --live, give it to race-sim")
+        if msp is None:
+            self._require_mavlink()
+            return
+        if bool(self.msp) is not self.live:
+            raise UserError(
+                f"--profile {self.profile}: needs both --live and link.msp for a flight controller, or neither for a"
+                " simulated one"
+            )
+        for name in ("vision", "peer", "listen", "signing_key"):
+            if getattr(self, name):
+                raise UserError(f"link.{name}: not available with the MSP profile {self.profile}")
+        if self.live:
+            if self.lockstep:
+                raise UserError(f"--lockstep: cannot be combined with --live and the MSP profile {self.profile}")
+            require_consent(self.msp, self.i_have_read)
+            if may_be_aircraft(self.msp) and self.preflight is None and not self.shadow:
+                raise UserError(
+                    f"{self.msp} may be a real aircraft: run preflight --out FILE, then add --set link.preflight=FILE"
+                )
+
+    def _require_mavlink(self) -> None:
+        if self.msp or self.i_have_read:
+            raise UserError(
+                f"link.msp: profile {self.profile} is for MAVLink; MSP needs an MSP profile, such as --profile betaflight"
+            )
+        for name in ("peer", "listen", "video", "signing_key", "vision"):
+            if getattr(self, name) and not self.live:
+                raise UserError(f"link.{name}: needs --live, a simulator in another process")
+        if self.vision and self.video:
+            raise UserError("link.vision: cannot be combined with link.video")
+
+
+@dataclass(frozen=True)
+class PerceptionSettings:
+    """Settings of perception and estimation."""
+
+    detector: str = key(CLASSICAL, "gate detector, or FILE.onnx of train-detector", choices=DETECTORS, suffix=TAUGHT)
+    estimator: str = key(DEFAULT, "state estimator", choices=tuple(ESTIMATORS))
+    pose: bool = key(False, "use position and velocity if the simulator sends them")
+
+
+@dataclass(frozen=True)
+class FlownPlanSettings:
+    """Settings of the plan that is flown."""
+
+    folder: Path = key(Path("plans"), "folder of plans")
+    improve: bool = key(False, "update vehicle, map and reserve from the logs of the last runs, and print the reasons")
+    replan: bool = key(False, "re-plan in flight if the vehicle performs better than its file, see docs/planning.md")
+    uncertified: bool = key(False, "fly a plan without a valid certificate")
+
+
+@dataclass(frozen=True)
+class RivalSettings:
+    """Settings of a race of several vehicles."""
+
+    grid: str = key("", "K/N[:M], with `link.live`: start position K of N, M m apart (1), see race-sim --pilots")
+    rivals: str = key(
+        "unknown",
+        "`told` uses the rivals' states that race-sim sends with `heat.tell_rivals`",
+        choices=("unknown", "told"),
+    )
 
 
 @dataclass(frozen=True)
 class RecordSettings:
     """Settings of the log."""
 
+    log: Path = key(
+        Path("logs"), "log to write (.mcap), with the plot beside it, or a folder for a new one", "FILE|FOLDER"
+    )
+    view: str = key(
+        "",
+        f"stream the flight to Foxglove by WebSocket, at 127.0.0.1:{VIEW_PORT} if no address is given",
+        "HOST:PORT",
+        const=f"127.0.0.1:{VIEW_PORT}",
+    )
     limit_mb: float = key(
-        LIMIT_MB, "maximum size of the log, MB; images stop at 80 % of it; the default is about seven minutes"
+        LIMIT_MB,
+        "maximum size of the log, MB; images stop at 80 % of it; the default is about seven minutes",
+        positive=True,
     )
 
-    def __post_init__(self) -> None:
-        if not self.limit_mb > 0:
-            raise ValueError(f"limit_mb {self.limit_mb:g}: must be positive")
+
+@dataclass(frozen=True)
+class WorldSettings:
+    """Settings of the simulated world."""
+
+    file: str = key(
+        NOMINAL, "deviations of the simulated world from track and vehicle, see docs/worlds.md", "FILE[:SEED]"
+    )
+    seed: int = key(0, "random seed of the simulator's noise and scenery", "N", least=0)
+    look: str = key("race", "rendering: name or YAML file")
+
+
+@dataclass(frozen=True)
+class BuiltInSettings(WorldSettings):
+    """Settings of the built-in simulator."""
+
+    camera: str = key(
+        "rendered",
+        "rendered, or with --lockstep projected: corners without an image",
+        choices=("rendered", "projected"),
+    )
 
 
 @dataclass(frozen=True)
 class RunSettings:
     """All settings."""
 
+    vehicle: str = key("dcl", "name or YAML file", "NAME")
+    laps: int = key(1, "number of laps", "N")
     controller: ControllerSettings = field(default_factory=ControllerSettings)
+    excite: ExciteSettings = field(default_factory=ExciteSettings)
+    explore: ExploreSettings = field(default_factory=ExploreSettings)
     guidance: GuidanceSettings = field(default_factory=GuidanceSettings)
-    link: LinkSettings = field(default_factory=LinkSettings)
+    link: PilotLinkSettings = field(default_factory=PilotLinkSettings)
+    perception: PerceptionSettings = field(default_factory=PerceptionSettings)
+    plan: FlownPlanSettings = field(default_factory=FlownPlanSettings)
+    race: RivalSettings = field(default_factory=RivalSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
+    world: BuiltInSettings = field(default_factory=BuiltInSettings)
+
+    @property
+    def mode(self) -> str:
+        """How it is flown: "lockstep", "embedded", "live" or "live-lockstep"."""
+        return MODES[self.link.live, self.link.lockstep]
+
+    def require_consistent(self) -> None:
+        """Check that the settings do not contradict each other. Raises UserError where they do."""
+        world, link, policy = self.world, self.link, self.controller.is_policy
+        if world.camera != "rendered" and self.mode != "lockstep":
+            raise UserError(f"--camera {world.camera}: needs --lockstep without --live")
+        if self.race.grid and not link.live:
+            raise UserError("race.grid: needs --live and a simulator started with race-sim --pilots N")
+        if self.race.rivals == "told" and not self.race.grid:
+            raise UserError("race.rivals=told: needs race.grid=K/N, which decides who gives way")
+        if world.file != NOMINAL and link.live:
+            raise UserError("--world: applies to the built-in simulator only; with --live, give it to race-sim")
+        for name, other in {"link.shadow": link.shadow, "race.grid": self.race.grid}.items():
+            if policy and other:
+                raise UserError(f"--controller {self.controller.name}: a policy cannot be combined with {name}")
+            if self.plan.replan and other:
+                raise UserError(f"plan.replan: cannot be combined with {name}")
+        if self.plan.replan and policy:
+            raise UserError("plan.replan: cannot be combined with a policy, which has no plan")

@@ -127,7 +127,7 @@ class Referee:
         if passed == len(self.course):  # a track without gates
             return
         due = self.course[passed]
-        crossing = due.crossing(a.p_wb, b.p_wb)
+        crossing = due.crossing(a.p_wb, b.p_wb, a.v_w, b.v_w)
         if crossing is not None and crossing.margin > 0:
             assert race.go_t is not None
             time = a.t + crossing.s * (b.t - a.t) - race.go_t
@@ -160,7 +160,7 @@ class Referee:
 
 def _through(gate: Gate, a: Truth, b: Truth) -> bool:
     """Check whether the step from a to b passes the opening in the direction of flight."""
-    crossing = gate.crossing(a.p_wb, b.p_wb)
+    crossing = gate.crossing(a.p_wb, b.p_wb, a.v_w, b.v_w)
     return crossing is not None and crossing.margin > 0
 
 

@@ -1,4 +1,4 @@
-"""An exploration in lock-step, for tests of whatever comes after it."""
+"""Flights in lock-step by projected camera, for tests of whatever comes after them."""
 
 from pathlib import Path
 
@@ -13,9 +13,20 @@ from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict
 from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
+from gate_racer.race.settings import BuiltInSettings, ControllerSettings, PilotLinkSettings, RecordSettings, RunSettings
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
+
+
+def lockstep(folder: Path, controller: str = "tracking", seed: int = 0) -> RunSettings:
+    """Return the settings of such a flight, whose log is written to a folder."""
+    return RunSettings(
+        controller=ControllerSettings(controller),
+        link=PilotLinkSettings(lockstep=True),
+        record=RecordSettings(folder),
+        world=BuiltInSettings(seed=seed, camera="projected"),
+    )
 
 
 def explored(

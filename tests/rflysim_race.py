@@ -40,16 +40,17 @@ def _race(
     text = (ROOT / "examples/rflysim.json").read_text(encoding="utf-8").replace("9999, 0, 0", f"{frames}, 1400, 0")
     (folder / "Config.json").write_text(text.replace(RIGHT_SENSOR, sensor))
     with subprocess.Popen(
-        command("gate_racer.race.race_sim", "--track", sprint / "sprint.yaml", *profile, "--lockstep", "--once", "--seed", 5,
-                "--vision-protocol", f"rflysim://127.0.0.1:{desk}", "--bind", f"127.0.0.1:{simulator}",
-                "--client", f"127.0.0.1:{own}", "--report", folder / "report.json"),
+        command("gate_racer.race.race_sim", "--track", sprint / "sprint.yaml", *profile, "--lockstep", "--seed", 5,
+                "--set", "once=true", f"link.vision_protocol=rflysim://127.0.0.1:{desk}", f"link.bind=127.0.0.1:{simulator}",
+                f"link.client=127.0.0.1:{own}", "--report", folder / "report.json"),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as server:  # fmt: skip
         try:
             pilot = run(
-                "gate_racer.race.cli", sprint / "sprint.csv", "--live", "--lockstep", *profile, "--listen", f"127.0.0.1:{own}",
+                "gate_racer.race.run_mpc", sprint / "sprint.csv", "--live", "--lockstep", *profile,
+                "--listen", f"127.0.0.1:{own}",
                 "--peer", f"127.0.0.1:{simulator}", "--log", folder, "--json", folder / "result.json",
-                "--vision", f"rflysim://127.0.0.1:{desk}?config={folder / 'Config.json'}",
+                "--set", f"link.vision=rflysim://127.0.0.1:{desk}?config={folder / 'Config.json'}",
             )  # fmt: skip
             if pilot.returncode != 0:
                 server.terminate()

@@ -18,7 +18,7 @@ from tests.processes import run_here
 
 BIN = Path(sys.executable).parent
 LONGEST_S = 120.0  # a hang
-AT_A_LINE = "--msp", "tcp:127.0.0.1:9"
+AT_A_LINE = ("tcp:127.0.0.1:9",)
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +31,18 @@ def files(tmp_path_factory, plan_folder):
 
 
 def commands(files: Path) -> dict[str, list[str]]:
-    log, quiet = str(files / "flight.mcap"), ["--listen", "127.0.0.1:0", "--video", "127.0.0.1:0"]
-    flying = ["tracks/vq1.yaml", "--plans", str(files), "--log", str(files / "logs")]
+    log, quiet = str(files / "flight.mcap"), ["--set", "link.listen=127.0.0.1:0", "link.video=127.0.0.1:0"]
+    flying = ["tracks/vq1.yaml", "--set", f"plan.folder={files}", "--log", str(files / "logs")]
     return {
         "plan-track": ["tracks/vq2.yaml", "--out", str(files / "plans")],
         "run-mpc": [*flying, "--lockstep"],
         "run-mpc ": flying,
         "run-mpc  ": [*flying, "--live", *quiet],
-        "race-sim": ["--bind", "127.0.0.1:0", "--client", "127.0.0.1:9"],
-        "race-bench": ["--seeds", "1", "--workers", "1", "--out", str(files / "bench")],
-        "bootcamp": ["examples/waypoint.py", "--seed", "7", "--realtime", "--logs", str(files / "logs")],
+        "explore": ["--live", *quiet, f"record.log={files / 'logs'}"],
+        "excite": ["--live", *quiet, f"record.log={files / 'logs'}"],
+        "race-sim": ["--set", "link.bind=127.0.0.1:0", "link.client=127.0.0.1:9"],
+        "race-bench": ["--seeds", "1", "--set", "workers=1", "--out", str(files / "bench")],
+        "bootcamp": ["examples/waypoint.py", "--seed", "7", "--set", "realtime=true", f"logs={files / 'logs'}"],
         "probe-link": quiet,
         "preflight": [*AT_A_LINE],
         "replay-flight": [log, "--out", str(files / "again")],
@@ -140,14 +142,14 @@ def test_an_interrupt_within_a_constructor_ends_in_one_word(tmp_path):
 
 OVERWRITING = {
     "fly-report": lambda f: [f / "flight.mcap", "--out", f / "flight.mcap"],
-    "identify-vehicle": lambda f: [f / "log.csv", "--base", f / "vehicle.yaml", "--out", f / "vehicle.yaml"],
+    "identify-vehicle": lambda f: [f / "log.csv", "--set", f"base={f / 'vehicle.yaml'}", "--out", f / "vehicle.yaml"],
     "map-track": lambda f: [f / "link.yaml", "--gates", "2", "--out", f / "link.yaml"],
     "probe-link": lambda f: ["--profile", f / "profile.yaml", "--out", f / "profile.yaml"],
     "preflight": lambda f: [*AT_A_LINE, "--profile", f / "profile.yaml", "--out", f / "profile.yaml"],
     "plan-track": lambda f: [f / "track.yaml", "--json", f / "track.yaml"],
     "run-mpc": lambda f: [f / "track.yaml", "--json", f / "track.yaml"],
     "race-sim": lambda f: ["--track", f / "track.yaml", "--report", f / "track.yaml"],
-    "replay-flight": lambda f: [f / "flight.mcap", "--track", f / "report.json", "--out", f / "report"],
+    "replay-flight": lambda f: [f / "flight.mcap", "--set", f"track={f / 'report.json'}", "--out", f / "report"],
     "detect-gates": lambda f: [f / "gate.jpg", "--json", f / "gate.jpg"],
 }
 

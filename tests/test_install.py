@@ -133,12 +133,14 @@ def test_a_new_user_flies_reports_and_learns_in_an_empty_folder(site, run, sprin
     """Fly with CasADi and without Numba, whose compiled code would serve this folder only."""
     shutil.copy(sprint / "sprint.yaml", tmp_path)
     course, own = "sprint.yaml", ("--set", "controller.solver=casadi", "--log", "logs/flight.mcap")
-    run(site / "bin/plan-track", course, "--guesses", "1")
+    run(site / "bin/plan-track", course, "--set", "guesses=1")
     assert "2 of 2" in run(site / "bin/run-mpc", course, "--lockstep", "--camera", "projected", *own)
     run(site / "bin/fly-report", "logs/flight.mcap", "--out", "flight.html")
     assert {path.name for path in (tmp_path / "logs").iterdir()} == {"flight.mcap", "flight.png"}
     assert run(site / "bin/gate-racer", "examples").endswith("files written to examples/\n")
-    assert "done: landed" in run(site / "bin/bootcamp", "examples/waypoint.py", "--seed", "7", "--drone", "kinematic")
+    assert "done: landed" in run(
+        site / "bin/bootcamp", "examples/waypoint.py", "--seed", "7", "--set", "world.drone=kinematic"
+    )
     assert "--gates" in run(sys.executable, "-P", "examples/unknown_simulator.py", "--help")
 
 

@@ -10,16 +10,21 @@ import pytest
 import gate_racer.about
 import gate_racer.bootcamp.cli
 import gate_racer.field.identify.cli
+import gate_racer.field.import_calibration
 import gate_racer.field.mapping.cli
 import gate_racer.field.preflight.cli
 import gate_racer.field.probe.cli
 import gate_racer.field.report.cli
+import gate_racer.perception.training.cli
 import gate_racer.pilot.detect_gates
 import gate_racer.pilot.replay
 import gate_racer.race.campaign.cli
+import gate_racer.race.excite
+import gate_racer.race.explore
 import gate_racer.race.plan_track
 import gate_racer.race.race_sim
 import gate_racer.race.run_mpc
+from gate_racer.common.settings import settings_of
 from gate_racer.link.msp.profile import load_wire
 from gate_racer.link.rflysim.client import parse_vision
 from gate_racer.link.rflysim.config import load_sensors
@@ -28,6 +33,7 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
 from tests.test_rooms import ROOMS
+from tools import settings_page
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -44,22 +50,30 @@ def blocks_of(page):
 
 
 COMMANDS = sorted({line for page in PAGES for line in blocks_of(page)})
-MADE = re.findall(r"--out (\S+)", TEXT)  # by an earlier command
+MADE = re.findall(r"(?:--out |own_profile=)(\S+)", TEXT)  # by an earlier command
 MADE_NAMES = [re.sub(r".*/|\.yaml$", "", made) for made in MADE]
 PARSERS = {
     "plan-track": gate_racer.race.plan_track.parser,
     "run-mpc": gate_racer.race.run_mpc.parser,
+    "explore": gate_racer.race.explore.parser,
+    "excite": gate_racer.race.excite.parser,
     "race-sim": gate_racer.race.race_sim.parser,
     "replay-flight": gate_racer.pilot.replay.parser,
     "race-bench": gate_racer.race.campaign.cli.parser,
     "bootcamp": gate_racer.bootcamp.cli.parser,
     "fly-report": gate_racer.field.report.cli.parser,
     "detect-gates": gate_racer.pilot.detect_gates.parser,
+    "train-detector": gate_racer.perception.training.cli.parser,
     "probe-link": gate_racer.field.probe.cli.parser,
     "preflight": gate_racer.field.preflight.cli.parser,
     "identify-vehicle": gate_racer.field.identify.cli.parser,
     "map-track": gate_racer.field.mapping.cli.parser,
+    "import-calibration": gate_racer.field.import_calibration.parser,
     "gate-racer": gate_racer.about.parser,
+}
+
+SETTINGS = {
+    name: type(defaults) for names, (defaults, _) in settings_page.COMMANDS.items() for name in names.split(", ")
 }
 
 
@@ -73,17 +87,18 @@ def test_commands_are_understood(line):
         )
         assert all(flag in shown.stdout for flag in arguments if flag.startswith("--"))
     else:
-        PARSERS[program]().parse_args(arguments)
+        given = PARSERS[program]().parse_args(arguments)
+        if program in SETTINGS:
+            settings_of(given, SETTINGS[program])
 
 
-FILE = re.compile(
-    r"(?:\S*config=)?((?:[\w*]+/)*[\w*.-]+\.(?:yaml|csv|mcap|json|npz|py|ulg|txt|log|elf)|(?:logs|data)/\S+)"
-)
-OUTPUTS = ("--out", "--log", "--json", "--record", "--report", "--draw", "--shot", "--film")
+FILE = re.compile(r"(?:\S*=)?((?:[\w*]+/)*[\w*.-]+\.(?:yaml|csv|mcap|json|npz|py|ulg|txt|log|elf)|(?:logs|data)/\S+)")
+OUTPUTS = ("--out", "--log", "--json", "--report", "--draw", "--film")
 OWN = {  # files of the reader, which the page calls so
     "racing.md": {"passphrase.txt"},
     "logs.md": {"logs/flight.ulg", "logs/other.ulg", "data/autonomous/flight-01a-ellipse"},
     "betaflight.md": {"betaflight_SITL.elf"},
+    "real_data.md": {"camchain-front.yaml", "mine.yaml", "gates.onnx"},
 }
 
 
@@ -91,7 +106,11 @@ def inputs_and_outputs(line):
     """Return the files that a command names, read and written."""
     words = shlex.split(line)
     found = [(FILE.fullmatch(word), before) for before, word in zip(words, words[1:], strict=False)]
-    named = [(match[1], before in OUTPUTS) for match, before in found if match]
+    named = [
+        (match[1], before in OUTPUTS or match[0].startswith(("record", "own_profile")))
+        for match, before in found
+        if match
+    ]
     return {file for file, out in named if not out}, {file for file, out in named if out}
 
 
@@ -129,7 +148,11 @@ READERS = {  # of what an option or argument names
 def named(line):
     """Return the names in a command as pairs of reader and name, by the options above, except files made by earlier commands."""
     program, *arguments = shlex.split(line)
-    if program in PARSERS:
+    if program in SETTINGS:
+        typed = PARSERS[program]().parse_args(arguments)
+        chosen = [(name, value) for _, name, value in typed.given] + [text.split("=", 1) for text in typed.set]
+        given = {name.rpartition(".")[2]: value.split() if name == "vehicles" else value for name, value in chosen}
+    elif program in PARSERS:
         given = vars(PARSERS[program]().parse_args(arguments))
     else:
         given = {"config": next((a for a in arguments if a.endswith(".json") and a.startswith("docs/")), "")}

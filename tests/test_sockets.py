@@ -84,8 +84,12 @@ def test_every_dask_command_that_we_print_listens_on_loopback_only():
     assert len(found) >= 5 and {host for host, _ in found} == {"127.0.0.1"}, found
 
 
-@pytest.mark.parametrize("vision", [[], ["--vision-protocol", "rflysim://127.0.0.1:0?imu=0"]], ids=["vadr", "rflysim"])
+@pytest.mark.parametrize(
+    "vision", [[], ["--set", "link.vision_protocol=rflysim://127.0.0.1:0?imu=0"]], ids=["vadr", "rflysim"]
+)
 def test_the_simulator_listens_on_loopback_only(vision):
-    words = command("gate_racer.race.race_sim", "--track", "vq1", "--lockstep", "--bind", "127.0.0.1:0", *vision)
+    words = command(
+        "gate_racer.race.race_sim", "--track", "vq1", "--lockstep", "--set", "link.bind=127.0.0.1:0", *vision
+    )
     found = opened(words, least=3 if vision else 1)
     assert {host for host, _ in found} == {"127.0.0.1"}, found

@@ -93,7 +93,11 @@ def score(settings: Settings, flown: list[TuningRace]) -> float:
         controller = Controller(one.plan, one.vehicle, problem, solver, load_adaptation(), course)
         flight = fly(controller, one.plan, one.world, one.vehicle, one.seed)
         if flight.finished:
-            total += flight.time_s / one.plan.total_time - 1 + SHORT * max(MARGIN_M - flight.margin_m, 0.0)
+            total += (
+                flight.time_s / one.plan.passage_times_s(one.track)[-1]
+                - 1
+                + SHORT * max(MARGIN_M - flight.margin_m, 0.0)
+            )
         else:
             total += CRASH
     return total / len(flown)

@@ -111,15 +111,21 @@ class Gate:
             return float(self.half - np.linalg.norm(p_g))
         return float((self.edges[:, 2] - self.edges[:, :2] @ p_g[1:]).min())
 
-    def crossing(self, a_w: ArrayLike, b_w: ArrayLike) -> Crossing | None:
+    def crossing(
+        self, a_w: ArrayLike, b_w: ArrayLike, v_a: ArrayLike | None = None, v_b: ArrayLike | None = None
+    ) -> Crossing | None:
         """Return the crossing of the gate's plane by the step from a to b (world, m) in the direction of flight, or None.
 
-        The plane is half-open, so that a point on it belongs to exactly one of two successive steps. For a ball the
-        plane is the one through its centre normal to the step. In a tunnel the margin is the least over its length.
+        The plane is half-open, so that a point on it belongs to exactly one of two successive steps. A ball is crossed where the
+        distance to its centre ceases to fall: by the velocities v_a and v_b (world, m/s), else by the step, which on a path that
+        turns may never be normal to the centre's direction. In a tunnel the margin is the least over its length.
         """
         a, b = self.local(a_w), self.local(b_w)
-        n = b - a if self.is_ball else np.array([1.0, 0.0, 0.0])
-        before, after = float(a @ n), float(b @ n)
+        if self.is_ball:
+            along = [b - a if v is None else np.asarray(v, float) @ self.R_wg for v in (v_a, v_b)]
+            before, after = float(a @ along[0]), float(b @ along[1])
+        else:
+            before, after = float(a[0]), float(b[0])
         if not before < 0 <= after:
             return None
         s = before / (before - after)

@@ -218,7 +218,7 @@ def load_track_of(name: str, instead: str | Path | None = None) -> Track:
     """Load the track named in a log, from the current folder, its folder `tracks`, or shipped; or `instead`, if given.
 
     Raises:
-        UserError: as `load_track`, or there is no such track; `--track` names its file.
+        UserError: as `load_track`, or there is no such track; the key `track` names its file.
     """
     if instead is not None:
         return load_track(instead)
@@ -227,7 +227,7 @@ def load_track_of(name: str, instead: str | Path | None = None) -> Track:
             return load_track(own)
     if name not in names(FOLDER):
         raise UserError(
-            f"the log's track {name} has no file {name}.yaml here or in tracks/; name its file with --track"
+            f"the log's track {name} has no file {name}.yaml here or in tracks/; name its file with --set track=FILE"
         )
     return load_track(name)
 

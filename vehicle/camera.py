@@ -1,6 +1,6 @@
-"""The pinhole camera with radial distortion and its mount (VADR-TS-002 3.8). Camera axes RDF: x right, y down, z forward.
+"""The camera: a pinhole behind a lens (`vehicle/lens.py`), and its mount (VADR-TS-002 3.8).
 
-Pixel centres are at integers: the left edge of the image is u = -0.5.
+Camera axes RDF: x right, y down, z forward. Pixel centres are at integers: the left edge of the image is u = -0.5.
 """
 
 import math
@@ -10,11 +10,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gate_racer.vehicle.lens import EQUIDISTANT, MODELS, RADTAN, Lens
 from gate_racer.vehicle.rotation import Array, matrix
 
 LEAST_SIDE_PX = 7.0  # px, shortest side of an opening that detectors measure; smaller ones were not in their training
-UNDISTORT_STEPS = 20  # most fixed-point iterations; each reduces the error by a factor of about r^2 (k1 + k2 r^2)
-UNDISTORTED = 1e-8  # -, change of the tangents at which the iteration ends: 3e-6 px
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,15 @@ class Camera:
     p_bc_m: tuple[float, float, float] = (0.0, 0.0, 0.0)  # m, position in body FRD
     yaw_deg: float = 0.0  # deg, of the mount, to the right
     roll_deg: float = 0.0  # deg, clockwise about the optical axis
-    k1: float = 0.0  # -, radial distortion, second order
-    k2: float = 0.0  # -, radial distortion, fourth order
+    k1: float = 0.0  # -, distortion, with the names of OpenCV and Kalibr
+    k2: float = 0.0
+    p1: float = 0.0
+    p2: float = 0.0
+    k3: float = 0.0
+    k4: float = 0.0
+    k5: float = 0.0
+    k6: float = 0.0
+    lens_model: str = RADTAN  # or `equidistant`, of which k1 to k4 are
     delay_s: float = 0.0  # s, exposure after its timestamp, in the IMU's clock: Kalibr's camera-IMU time shift
     readout_s: float = 0.0  # s, readout time of a rolling shutter, from the first row to the last
     doubt: CameraDoubt | None = None  # None without a calibration
@@ -60,9 +66,12 @@ class Camera:
     def __post_init__(self) -> None:
         if min(self.width_px, self.height_px, self.fx_px, self.fy_px) <= 0:
             raise ValueError("image size and focal lengths must be positive")
-        r2 = np.linspace(0.0, 1.0, 50) * self.reach_r2
-        if self.distorts and (1 + r2 * (3 * self.k1 + 5 * self.k2 * r2)).min() <= 0:
-            raise ValueError(f"k1 {self.k1:g} and k2 {self.k2:g} distort the image non-monotonically")
+        if self.lens_model not in MODELS:
+            raise ValueError(f"lens_model {self.lens_model!r}: must be one of {', '.join(MODELS)}")
+        if self.lens_model == EQUIDISTANT and any((self.p1, self.p2, self.k5, self.k6)):
+            raise ValueError("lens_model equidistant has k1 to k4 only")
+        if self.distorts:
+            _ = self.lens  # which checks it
 
     def elevation(self, share: float) -> float:
         """Return the elevation, rad, above the body's x axis, of the ray at a fraction of the upper half image."""
@@ -75,15 +84,19 @@ class Camera:
 
     @property
     def distorts(self) -> bool:
-        """Whether the lens has radial distortion."""
-        return self.k1 != 0 or self.k2 != 0
+        """Whether the lens differs from a pinhole."""
+        return self._bare_lens.distorts
+
+    @cached_property
+    def lens(self) -> Lens:
+        """Distortion of the tangents. Raises ValueError for a lens that folds the picture."""
+        x = sorted((self.cx_px / self.fx_px, (self.width_px - self.cx_px) / self.fx_px))
+        y = sorted((self.cy_px / self.fy_px, (self.height_px - self.cy_px) / self.fy_px))
+        return self._bare_lens.reaching(corner=math.hypot(x[1], y[1]), edge=min(x[0], y[0]))
 
     @property
-    def reach_r2(self) -> float:
-        """Squared tangent up to which the distortion model applies: twice that of the farthest corner, undistorted."""
-        x = max(self.cx_px, self.width_px - self.cx_px) / self.fx_px
-        y = max(self.cy_px, self.height_px - self.cy_px) / self.fy_px
-        return 2 * (x * x + y * y)
+    def _bare_lens(self) -> Lens:
+        return Lens(self.lens_model, (self.k1, self.k2, self.k3, self.k4, self.k5, self.k6), (self.p1, self.p2))
 
     @cached_property
     def K(self) -> Array:
@@ -124,30 +137,15 @@ class Camera:
         return np.asarray(p_wb, float) + R_wb @ self.p_bc, R_wb @ self.R_bc
 
     def project(self, p_c: ArrayLike) -> Array:
-        """Project points p_c (..., 3), m, camera RDF, z > 0, to pixels (..., 2).
-
-        Radial distortion of Brown (1971): (x, y) (1 + k1 r^2 + k2 r^4), with r^2 = x^2 + y^2 of the undistorted point. Far
-        outside the image the factor is held constant, so that no point is folded back into it.
-        """
+        """Project points p_c (..., 3), m, camera RDF, z > 0, to pixels (..., 2)."""
         p_c = np.asarray(p_c, float)
-        if self.distorts:
-            r2 = np.minimum(np.sum(np.square(p_c[..., :2] / p_c[..., 2:]), -1, keepdims=True), self.reach_r2)
-            stretch = 1 + r2 * (self.k1 + self.k2 * r2)
-            p_c = np.concatenate([p_c[..., :2] * stretch, p_c[..., 2:]], -1)
-        u = self.fx_px * p_c[..., 0] / p_c[..., 2] + self.cx_px
-        v = self.fy_px * p_c[..., 1] / p_c[..., 2] + self.cy_px
-        return np.stack([u, v], -1)
+        xy = p_c[..., :2] / p_c[..., 2:]
+        return (self.lens.distort(xy) if self.distorts else xy) * [self.fx_px, self.fy_px] + [self.cx_px, self.cy_px]
 
     def rays(self, px: ArrayLike) -> Array:
         """Return tangents (..., 2), x / z and y / z, of the rays through pixels (..., 2): the inverse of `project`."""
         distorted = (np.asarray(px, float) - [self.cx_px, self.cy_px]) / [self.fx_px, self.fy_px]
-        xy = distorted
-        for _ in range(UNDISTORT_STEPS if self.distorts else 0):
-            r2 = np.minimum(np.sum(xy * xy, -1, keepdims=True), self.reach_r2)
-            before, xy = xy, distorted / (1 + r2 * (self.k1 + self.k2 * r2))
-            if np.nanmax(np.abs(xy - before), initial=0.0) < UNDISTORTED:
-                break
-        return np.asarray(xy)
+        return self.lens.undistort(distorted) if self.distorts else distorted
 
     def sees(self, px: ArrayLike) -> np.ndarray:
         """Return (...) whether pixels (..., 2) lie inside the image."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from gate_racer.common.config import load_named, named_path
 from gate_racer.common.errors import UserError
+from gate_racer.common.files import file_name
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY, RatesParameters, RotorsParameters
 from gate_racer.vehicle.rotation import Vector
@@ -452,6 +453,7 @@ def load_vehicle(name: str) -> Vehicle:
             if abs(number) > most:
                 raise UserError(f"{path}: {field}: {number:g} is beyond {most:g}; check the unit")
     _require_focal(vehicle.camera, f"{path}: camera.fx_px")
+    file_name(vehicle.name, f"{path}: name")
     return vehicle
 
 

@@ -2,16 +2,34 @@
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from gate_racer.common.command import add_common, perform, remark, write_json
-from gate_racer.common.errors import UserError
 from gate_racer.common.files import require_output
+from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import identified, write_vehicle
-from gate_racer.field.identify.fit import Estimate, Fit, identify
-from gate_racer.field.identify.signals import read_signals
+from gate_racer.field.identify.fit import Fit, identify
+from gate_racer.field.identify.rates import AXES
+from gate_racer.field.identify.signals import STEP_S, Signals, read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
+
+OPTIONS = {"records": {"--out": "out"}}
+MOVED = {"--name": "--out NAME.yaml"}  # former options
+
+
+@dataclass(frozen=True)
+class IdentificationSettings:
+    """Settings of `identify-vehicle`."""
+
+    base: str = key("dcl", "vehicle that supplies all other parameters")
+    linear_drag: bool = key(False, "also fit drag proportional to speed")
+    out: Path = key(Path("identified.yaml"), "file to write, whose name the vehicle gets", "NAME.yaml")
+
+    def __post_init__(self) -> None:
+        if self.out.suffix != ".yaml":
+            raise ValueError(f"out {self.out}: a vehicle file ends in .yaml")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -20,34 +38,30 @@ def parser() -> argparse.ArgumentParser:
         prog="identify-vehicle", description="Fit thrust curve, drag, delay and lags to flight logs."
     )
     arguments.add_argument(
-        "logs", nargs="+", type=Path, help="MCAP, CSV (t, throttle, v_z, ...), .ulg, .bbl, .tlog, .bin"
+        "logs", nargs="+", type=Path, help="MCAP, CSV (t, throttle, v_z, ...), .ulg, .bbl, .tlog, .bin, ROS bags"
     )
-    arguments.add_argument("--base", default="dcl", help="vehicle that supplies all other parameters (default: dcl)")
-    arguments.add_argument("--linear-drag", action="store_true", help="also fit drag proportional to speed")
-    arguments.add_argument("--name", default="identified", help="name of the new vehicle (default: identified)")
-    arguments.add_argument("--out", type=Path, help="file to write (default: NAME.yaml)")
+    add_settings(arguments, IdentificationSettings(), OPTIONS, MOVED, file=False)
     add_common(arguments, "the fitted parameters, with 95 % half widths")
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit the logs, write the vehicle's file and a plot, and return the exit code. Raises UserError for unusable logs."""
-    base, out = load_vehicle(arguments.base), arguments.out or Path(f"{arguments.name}.yaml")
-    if out.suffix != ".yaml":
-        raise UserError(f"--out {out}: a vehicle file ends in .yaml")
+    settings = settings_of(arguments, IdentificationSettings)
+    base, out = load_vehicle(settings.base), settings.out
     for output in (out, out.with_suffix(".png"), *filter(None, [arguments.json])):
-        require_output(output, *arguments.logs, arguments.base, FOLDER / f"{arguments.base}.yaml")
+        require_output(output, *arguments.logs, settings.base, FOLDER / f"{settings.base}.yaml")
     logs = [read_signals(path) for path in arguments.logs]
     for log in logs:
-        if log.note:
-            remark(f"{log.source}: {log.note}")
-    fit = identify(logs, arguments.linear_drag)
+        for note in (*log.notes, *_cut(log)):
+            remark(f"{log.source}: {note}")
+    fit = identify(logs, settings.linear_drag)
     print(table(fit))
     names = ", ".join(path.name for path in arguments.logs)
     vehicle = identified(
         fit,
         base,
-        arguments.name,
+        out.stem,
         f"Fitted to {names}; parameters that the logs do not excite are those of {base.name}.",
     )
     write_vehicle(out, vehicle)
@@ -61,20 +75,59 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def table(fit: Fit) -> str:
-    """Return all fitted parameters, a line each, with 95 % half widths."""
-    lines = [f"thrust at {u:5.3f}   {_formatted(c)} m/s^2" for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True)]
+    """Return all fitted parameters, a line each, with 95 % bounds, and what tests them."""
+    at = f" at {fit.battery.reference_v:.1f} V" if fit.battery else ""
+    lines = [f"thrust at {u:5.3f}   {c} m/s^2{at}" for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True)]
+    if fit.battery:
+        lines.append(f"battery           throttle * (U / {fit.battery.reference_v:.1f} V)^{fit.battery.exponent:.2f}")
     for axis, drag in zip("xyz", fit.drag_linear_1_s or (), strict=False):
-        lines.append(f"drag {axis}            {_formatted(drag)} 1/s")
-    lines.append(f"drag              {_formatted(fit.drag_quadratic_1_m)} 1/m")
-    lines.append(f"delay, lag        {fit.delay_s * 1e3:.1f} ms, {fit.thrust_lag_s * 1e3:.1f} ms")
-    for axis, gain, lag in zip(("roll", "pitch", "yaw"), fit.rate_gain, fit.rate_lag_s, strict=True):
-        lines.append(f"{axis:5s} rate gain   {_formatted(gain)}" + (f", lag {lag * 1e3:.1f} ms" if lag else ""))
-    lines.append(f"residual          {fit.residual_m_s2:.3f} m/s^2 fitted, {fit.hold_out_m_s2:.3f} m/s^2 held out")
-    return "\n".join(lines + [f"missing:          {wanted}" for wanted in fit.wanted])
+        lines.append(f"drag {axis}            {drag} 1/s")
+    lines.append(f"drag              {fit.drag_quadratic_1_m or 'unknown'} 1/m")
+    timing = fit.timing
+    lines += [
+        f"delay             {timing.delay}",
+        f"lag               {timing.lag}",
+        f"delay + lag       {timing.total}",
+    ]
+    for axis, rate in zip(AXES, fit.rates, strict=True):
+        lag = f", lag {rate.lag_s.value * 1e3:.0f} +- {rate.lag_s.half_width * 1e3:.1f} ms" if rate.lag_s else ""
+        lines.append(f"{axis:5s} rate gain   {rate.gain or 'unknown'}{lag}")
+    lines += _tested(fit)
+    return "\n".join(
+        [
+            *lines,
+            *(f"doubt:            {note}" for note in fit.notes),
+            *(f"missing:          {one}" for one in fit.wanted),
+        ]
+    )
 
 
-def _formatted(estimate: Estimate | None) -> str:
-    return "unknown" if estimate is None else f"{estimate.value:.4g} +- {estimate.half_width:.2g}"
+def _tested(fit: Fit) -> list[str]:
+    """Return how well the fit explains and predicts, and whether the logs agree."""
+    lines = [
+        f"residual          {fit.residual_m_s2:.3f} m/s^2; bounds are {fit.correlated:.1f} times those of white residuals"
+    ]
+    p = fit.predicted
+    if p.starts:
+        still = f"{p.steady_velocity_m_s:.3f} m/s and {p.steady_position_m:.3f} m"
+        ahead = f"{p.step_m_s:.4f} m/s one step ahead; 0.5 s ahead {p.velocity_m_s:.3f} m/s and {p.position_m:.3f} m"
+        lines.append(f"held out          {ahead} (constant velocity {still})")
+    delays = dict(fit.timing.by_log)
+    for one in fit.scales:
+        scale, late = one.scale, f"; delay {delays[one.log].bounds}" if one.log in delays else ""
+        told = f"thrust {scale.value:.3f} +- {scale.half_width:.3f} of the common curve{late}"
+        lines.append(f"{Path(one.log).name}: {told}")
+    if fit.spread:
+        lines.append(
+            f"the logs disagree: thrust differs by {fit.spread:.1%} between them (one sigma); bounds are widened by that"
+        )
+    return lines
+
+
+def _cut(log: Signals) -> list[str]:
+    """Return what was cut from a log, in one line."""
+    cuts = [f"{cut.seconds:.1f} s {cut.reason}" for cut in log.cuts if cut.mask.any()]
+    return [f"{log.valid.sum() * STEP_S:.1f} s are used; cut are {', '.join(cuts)}"] if cuts else []
 
 
 def main() -> None:

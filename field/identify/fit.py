@@ -1,51 +1,73 @@
-"""System identification by regression: thrust curve, drag, delay and lags of the `rates` model, with 95 % half widths.
+"""System identification by regression: thrust curve, drag, delay and lags of the `rates` model, with 95 % bounds.
 
-    f_b = -lag_tau[ c(u(t - delay)) ] e_z - (diag(d) + k |v|) v_b          specific force, body FRD
-    omega_b = lag_tau_i[ g_i omega_cmd(t - delay) ]                        per axis
-
-c(u) is piecewise linear in knots, so that force is linear in knots, d and k, and rates in g: linear least squares inside,
-a search over delay and lags outside (variable projection: Golub and Pereyra, 1973). Bounds are those of `bounds.py`.
+Linear least squares inside (`regression.py`), a search over delay and lag outside (`timing.py`), bounds by `bounds.py`. A fit is
+tested before it is told: whether the logs agree, whether the residuals are white, and how it predicts what it has not seen.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gate_racer.field.identify.bounds import FORCE_BIAS, FORCE_SCALE, LENGTH_SCALE, RATE_SCALE, half_widths, widened
+from gate_racer.field.identify.battery import EXPONENTS, SEVERAL, BatteryUse, battery_of
+from gate_racer.field.identify.bounds import (
+    FORCE_BIAS,
+    FORCE_SCALE,
+    LENGTH_SCALE,
+    LOG_SCALE,
+    half_widths,
+    white_widths,
+    widened,
+)
+from gate_racer.field.identify.cuts import around
+from gate_racer.field.identify.prediction import Prediction, predict
+from gate_racer.field.identify.rates import AXES, AxisRate, Estimate, fit_rates
+from gate_racer.field.identify.regression import (
+    KNOTS,
+    explained,
+    force_rows,
+    reached,
+    slopes,
+    solved,
+    straight,
+    times,
+    vertical_rows,
+    weights,
+)
 from gate_racer.field.identify.signals import STEP_S, Signals
-from gate_racer.link.logs.rows import SignalError
-from gate_racer.pilot.guidance.exciter import THROTTLES, Manoeuvres
+from gate_racer.field.identify.timing import Evidence, Timing, independent_samples, least, profile
+from gate_racer.link.logs.samples import SignalError
+from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Mask
 
-KNOTS = THROTTLES  # knots of the thrust curve
 KNOT_SAMPLES, KNOT_LEAST = 12.0, 5.0  # sum of weights required for a well-known knot, and to fit a knot at all
 # m/s^2, prior on a knot's deviation from the line between its neighbours, where only their mean is excited.
 BEND_M_S2 = 1.0
-# s, every fourth block of this length is held out; shorter than a throttle step, so that each step is fitted.
-BLOCK_S = 0.1
-HOLD_OUT = 4  # -, one block in so many is held out for validation (chosen)
-DELAYS_S = np.arange(0.0, 0.13, 0.01)  # s, grid of the command delay for the first guess; the real builds have 0.04 s
-LAG_MIN_S, LAG_MAX_S = 2e-3, 0.3  # s, range of the lags (chosen)
-MOVING_RAD_S = 0.05  # rad/s, commanded rate above which an axis is excited (chosen)
+HELD_OUT = 0.2  # share of each log's valid samples, its last, that is held out for validation (chosen)
 MOVING_M_S = 3.0  # m/s, speed above which drag is excited (chosen)
-DIFFERENCE_S = 5e-4  # s, step of derivatives with respect to delay and lags (chosen)
-LOGS_APART_S = 1e6  # s between logs on one time axis, so that none shares a block with another
-AFTER_S = 0.3  # s for which a command may still act: delay and lags (chosen)
+LEAST_S = 1.0  # s of flight, least for a fit (chosen)
 # Least slope of thrust over throttle, as a share of thrust over throttle: idling motors lower it little.
 LEAST_RISE = 0.3
+HOVER_M_S2 = 0.3  # m/s^2, standard deviation of the force in a flight that only hovers (chosen)
 RISE_M_S2 = 1e-3  # m/s^2, least step of a thrust curve between knots, so that it is invertible
-STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forces, m/s^2
-ANYWHERE = (-1.0, -1.0)  # no start: search from a grid
+# Axial speed over the root of thrust, sqrt(m), about that of the rotors' own flow, beyond which a curve over throttle alone
+# may fail; it is tested by the ratio of residuals with and without such samples (chosen).
+INFLOW, INFLOW_GAIN = 3.5, 1.15
+# m/s^2, force that is none of the model at least, and in standard deviations; median of the absolute standard normal.
+IMPACT_M_S2, IMPACT_SIGMAS, MEDIAN = 1.0, 8.0, 0.6745
+EXPONENT_SIGMA, INDEPENDENT_S = (
+    0.15,
+    1.0,
+)  # prior of the battery's exponent about 1; s of a log that count as one sample (chosen)
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """An estimate and its 95 % half width."""
+class LogScale:
+    """Thrust of one log over the common curve."""
 
-    value: float
-    half_width: float
+    log: str
+    scale: Estimate
 
 
 @dataclass(frozen=True)
@@ -56,16 +78,51 @@ class Fit:
     thrust_m_s2: tuple[Estimate, ...]
     drag_linear_1_s: tuple[Estimate, Estimate, Estimate] | None
     drag_quadratic_1_m: Estimate | None
-    delay_s: float
-    thrust_lag_s: float
-    rate_gain: tuple[Estimate | None, Estimate | None, Estimate | None]
-    rate_lag_s: tuple[float | None, float | None, float | None]
-    residual_m_s2: float  # rms on the fitted samples
-    hold_out_m_s2: float  # rms on the held-out samples
+    timing: Timing
+    rates: tuple[AxisRate, AxisRate, AxisRate]
+    battery: BatteryUse | None  # the throttle's reference voltage, None where it does not matter or is unknown
+    scales: tuple[LogScale, ...]  # of several logs
+    spread: float  # standard deviation of the thrust between logs, -, with which the bounds are widened
+    correlated: float  # factor of the bounds over those of white residuals
+    residual_m_s2: float  # rms on all samples
+    predicted: Prediction  # of stretches that were held out
+    notes: tuple[str, ...]  # what is not believed, and why
     t: Array  # (M,) s
     predicted_b: Array  # (M, 3) m/s^2
     measured_b: Array  # (M, 3)
     wanted: tuple[str, ...]  # manoeuvres that would excite the rest
+
+    @property
+    def delay_s(self) -> float:
+        """Delay of commands, s, the most likely."""
+        return self.timing.delay.value
+
+    @property
+    def thrust_lag_s(self) -> float:
+        """First-order lag of the thrust, s, the most likely."""
+        return self.timing.lag.value
+
+
+@dataclass(frozen=True)
+class _Thrust:
+    """A solution: knots, parameters x (K,) and what leads to them."""
+
+    logs: list[Signals]
+    knots: Array
+    drags: int
+    delay: float
+    lag: float
+    A: Array  # (3 M, K)
+    f: Array  # (3 M,)
+    weight: Array  # (3 M,)
+    used: Mask  # (3 M,)
+    smooth: Array  # (P, K)
+    x: Array
+
+    @property
+    def residual(self) -> Array:
+        """Weighted residual of what was used."""
+        return ((self.A @ self.x - self.f) * self.weight)[self.used]
 
 
 def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
@@ -75,65 +132,239 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         linear_drag: also fit drag proportional to the speed, per body axis.
 
     Raises:
-        SignalError: the throttle varies too little for a fit.
+        SignalError: the logs hold too little flight, or the throttle varies too little for a fit.
     """
-    valid = [log.valid for log in logs]
-    knots = _reached(logs, valid, KNOT_LEAST)
+    _require_flight(logs)
+    battery = battery_of(logs)
+    logs, struck = _without_impacts(logs, battery, linear_drag)
+    if battery is not None:
+        battery = _exponent(logs, battery)
+        logs = [battery.seen(log) for log in logs]
+    logs, fast = _without_inflow(logs, linear_drag)
+    told = [_evidence([log], linear_drag) for log in logs if _tells(log)] or [_evidence(logs, linear_drag)]
+    step = max(log.command_step_s for log in logs)
+    timing = profile(told, step if step > STEP_S else 0.0)
+    delay, lag = timing.delay.value, timing.lag.value
+    fit = _solve(logs, delay, lag, linear_drag)
+    unseen = [_last(log.valid) for log in logs]
+    early = _solve(
+        [replace(log, valid=log.valid & ~late) for log, late in zip(logs, unseen, strict=True)], delay, lag, linear_drag
+    )
+    half, correlated = _bounds(fit)
+    scales, spread = _agreement(fit)
+    widths = np.hypot(half, 1.96 * spread * np.where(np.arange(len(half)) < len(fit.knots), fit.x, 0.0))
+    curve = [Estimate(float(v), float(h)) for v, h in zip(fit.x[: len(fit.knots)], widths, strict=False)]
+    _require_rise(fit.knots, curve, logs[0])
+    n, drags = len(fit.knots), fit.drags
+    axes = fit_rates(logs, timing.delay)
+    return Fit(
+        throttle=tuple(fit.knots.tolist()),
+        thrust_m_s2=_rising(curve),
+        drag_linear_1_s=_three(fit.x, widths, n) if drags == 4 else None,
+        drag_quadratic_1_m=Estimate(float(fit.x[-1]), float(widths[-1])) if drags else None,
+        timing=timing,
+        rates=axes,
+        battery=battery,
+        scales=scales,
+        spread=spread,
+        correlated=correlated,
+        residual_m_s2=float(np.sqrt(np.mean((fit.A @ fit.x - fit.f)[fit.used] ** 2))),
+        predicted=predict(logs, unseen, early.knots, early.x, delay, lag),
+        notes=(*struck, *fast, *_apart(timing), *(axis.fault for axis in axes if axis.fault)),
+        t=np.concatenate([log.t for log in logs]),
+        predicted_b=(fit.A @ fit.x).reshape(-1, 3),
+        measured_b=fit.f.reshape(-1, 3),
+        wanted=_wanted(reached(logs, KNOT_SAMPLES), drags, axes, timing),
+    )
+
+
+def _require_flight(logs: list[Signals]) -> None:
+    """Raise SignalError where the logs hold hardly any flight."""
+    seconds = STEP_S * sum(int(log.valid.sum()) for log in logs)
+    if seconds < LEAST_S:
+        raise SignalError(
+            f"{logs[0].source}: holds {seconds:.1f} s of flight that can be used, but {LEAST_S:g} s is needed"
+        )
+
+
+def _drags(logs: list[Signals], linear: bool) -> int:
+    """Return the number of drag parameters that the logs excite."""
+    moving = max(float(np.linalg.norm(log.v_b[log.valid], axis=1).max(initial=0.0)) for log in logs)
+    return (3 if linear else 0) + 1 if moving > MOVING_M_S else 0
+
+
+def _knots(logs: list[Signals]) -> Array:
+    """Return the knots that the logs reach. Raises SignalError for fewer than two."""
+    knots = reached(logs, KNOT_LEAST)
     if len(knots) < 2:
         raise SignalError(f"{logs[0].source}: the throttle stays near one value, so no thrust curve can be fitted")
-    valid = [_explained(log, knots) for log in logs]
-    held = [mask & _block(log) for log, mask in zip(logs, valid, strict=True)]
-    used = [mask & ~_block(log) for log, mask in zip(logs, valid, strict=True)]
-    moving = max(float(np.linalg.norm(log.v_b[mask], axis=1).max()) for log, mask in zip(logs, used, strict=True))
-    drags = (3 if linear_drag else 0) + 1 if moving > MOVING_M_S else 0
+    return knots
 
-    def force(delay: float, lag: float) -> tuple[Array, Array]:
-        """Return design matrix (3 M, knots + drags) and measured forces (3 M,) of all samples."""
-        parts = [_force_rows(log, knots, delay, lag, drags) for log in logs]
-        return np.vstack([A for A, _ in parts]), np.concatenate([f for _, f in parts])
 
-    mask, unseen, whole = (np.repeat(np.concatenate(masks), 3) for masks in (used, held, valid))
+def _tells(log: Signals) -> bool:
+    """Return whether a log alone tells of delay and lag."""
+    return log.valid.sum() * STEP_S > LEAST_S and len(reached([log], KNOT_LEAST)) > 1
 
-    delay, lag = _delay_and_lag(force, mask, np.ones(int(mask.sum())), ANYWHERE)
-    A, f = force(delay, lag)
-    weight = _weights(A @ _solve(A[mask], f[mask]))
-    delay, lag = _delay_and_lag(force, mask, weight[mask], (delay, lag))
-    A, f = force(delay, lag)
-    A_w, f_w = A * weight[:, None], f * weight
-    smooth = _straight(knots, A.shape[1]) * (
-        float(np.std((A_w @ _solve(A_w[mask], f_w[mask]) - f_w)[mask])) / BEND_M_S2
+
+def _evidence(logs: list[Signals], linear: bool) -> Evidence:
+    """Return what logs tell of delay and lag, with one set of parameters."""
+    knots, drags = _knots(logs), _drags(logs, linear)
+    used = np.concatenate([explained(log, knots) for log in logs])
+    f, t = np.concatenate([log.force_b[:, 2] for log in logs])[used], times(logs)[used]
+
+    def rows(delay: float, lag: float) -> Array:
+        return np.concatenate([vertical_rows(log, knots, delay, lag, drags) for log in logs])
+
+    def residual(delay: float, lag: float, weight: Array) -> Array:
+        A, b = rows(delay, lag)[used] * weight[:, None], f * weight
+        return A @ np.linalg.lstsq(A.T @ A, A.T @ b, rcond=None)[0] - b
+
+    even = np.ones(len(f))
+    start = least(lambda delay, lag: float(np.mean(residual(delay, lag, even) ** 2)), every=3)
+    A = rows(*start)
+    weight = weights((A @ solved(A[used], f))[:, None])[used, 0]
+    return Evidence(
+        logs[0].source,
+        lambda delay, lag: float(np.mean(residual(delay, lag, weight) ** 2)),
+        independent_samples(residual(*start, weight), t),
+        STEP_S * len(f),
     )
 
-    def fitted(rows: np.ndarray) -> Array:
-        return _solve(np.vstack([A_w[rows], smooth]), np.concatenate([f_w[rows], np.zeros(len(smooth))]))
 
-    held_out = (A @ fitted(mask) - f)[unseen]  # residual on the held-out samples
-    x = fitted(whole)
-    residual = A @ x - f
-    J = np.column_stack([A_w, *(slope * weight for slope in _slopes(lambda d, lag: force(d, lag)[0] @ x, delay, lag))])
-    t = np.concatenate([np.repeat(log.t + LOGS_APART_S * k, 3) for k, log in enumerate(logs)])
-    smooth = np.pad(smooth, ((0, 0), (0, 2)))
-    unseen_sigma = _unseen(x, len(knots), drags)
-    half = widened(half_widths(J[whole], (residual * weight)[whole], t[whole], smooth)[: len(x)], unseen_sigma)
-    curve = [Estimate(float(v), float(h)) for v, h in zip(x[: len(knots)], half, strict=False)]
-    _require_rise(knots, curve, logs[0])
-    gains, lags = _rates(logs, valid, delay)
-    return Fit(
-        throttle=tuple(knots),
-        thrust_m_s2=_rising(curve),
-        drag_linear_1_s=_three(x, half, len(knots)) if drags == 4 else None,
-        drag_quadratic_1_m=Estimate(float(x[-1]), float(half[-1])) if drags else None,
-        delay_s=delay,
-        thrust_lag_s=lag,
-        rate_gain=gains,
-        rate_lag_s=lags,
-        residual_m_s2=float(np.sqrt((residual[whole] ** 2).mean())),
-        hold_out_m_s2=float(np.sqrt((held_out**2).mean())) if unseen.any() else float("nan"),
-        t=np.concatenate([log.t for log in logs]),
-        predicted_b=(A @ x).reshape(-1, 3),
-        measured_b=f.reshape(-1, 3),
-        wanted=_wanted(_reached(logs, valid, KNOT_SAMPLES), drags, gains),
+def _first(logs: list[Signals], linear: bool) -> _Thrust:
+    """Return a solution of all logs for the delay and lag that fit them best."""
+    return _solve(logs, *least(_evidence(logs, linear).misfit, every=3), linear)
+
+
+def _solve(logs: list[Signals], delay: float, lag: float, linear: bool) -> _Thrust:
+    """Return the weighted solution for delay and lag."""
+    knots, drags = _knots(logs), _drags(logs, linear)
+    used = np.repeat(np.concatenate([explained(log, knots) for log in logs]), 3)
+    A = np.concatenate([force_rows(log, knots, delay, lag, drags) for log in logs]).reshape(-1, len(knots) + drags)
+    f = np.concatenate([log.force_b for log in logs]).reshape(-1)
+    weight = weights((A @ solved(A[used], f[used])).reshape(-1, 3)).reshape(-1)
+    A_w, f_w = (A * weight[:, None])[used], (f * weight)[used]
+    smooth = straight(knots, A.shape[1]) * float(np.std(A_w @ solved(A_w, f_w) - f_w)) / BEND_M_S2
+    x = solved(np.vstack([A_w, smooth]), np.concatenate([f_w, np.zeros(len(smooth))]))
+    return _Thrust(logs, knots, drags, delay, lag, A, f, weight, used, smooth, x)
+
+
+def _exponent(logs: list[Signals], battery: BatteryUse) -> BatteryUse:
+    """Return how the battery acts: its exponent is 1 unless several logs tell better."""
+    if len(logs) < SEVERAL:
+        return battery
+    misfits = []
+    independent = STEP_S / INDEPENDENT_S * sum(int(log.valid.sum()) for log in logs)
+    for exponent in EXPONENTS:
+        seen = [replace(battery, exponent=float(exponent)).seen(log) for log in logs]
+        fit = _solve(seen, 0.02, 0.04, False)  # typical, for all exponents alike
+        misfits.append(independent * np.log(np.mean(fit.residual**2)) + ((exponent - 1) / EXPONENT_SIGMA) ** 2)
+    return replace(battery, exponent=float(EXPONENTS[int(np.argmin(misfits))]))
+
+
+def _without_impacts(logs: list[Signals], battery: BatteryUse | None, linear: bool) -> tuple[list[Signals], list[str]]:
+    """Return the logs without measured forces that no throttle explains, with the bouncing after them, and a note on that."""
+    if all(log.velocity_only for log in logs):
+        return logs, []
+    fit = _first([battery.seen(log) for log in logs] if battery else logs, linear)
+    residual = np.abs((fit.A @ fit.x - fit.f) * fit.weight).reshape(-1, 3).max(axis=1)
+    limit = max(IMPACT_M_S2, IMPACT_SIGMAS * float(np.median(residual[fit.used[::3]])) / MEDIAN)
+    own = np.split(residual, np.cumsum([len(log.t) for log in logs])[:-1])
+    struck = [
+        log.valid & around(log.valid & (r > limit)) & (not log.velocity_only) for log, r in zip(logs, own, strict=True)
+    ]
+    seconds = STEP_S * sum(int(mask.sum()) for mask in struck)
+    kept = [replace(log, valid=log.valid & ~mask) for log, mask in zip(logs, struck, strict=True)]
+    return kept, [
+        f"{seconds:.1f} s were cut around contact and impacts, forces that no throttle explains"
+    ] if seconds else []
+
+
+def _without_inflow(logs: list[Signals], linear: bool) -> tuple[list[Signals], list[str]]:
+    """Return the logs without fast axial flight, if no curve over throttle alone explains it, and a note on that."""
+    if max(float(np.abs(log.v_b[log.valid, 2]).max(initial=0.0)) for log in logs) < MOVING_M_S:
+        return logs, []
+    fit = _first(logs, linear)
+    slow = []
+    for log in logs:
+        thrust = np.interp(log.throttle, fit.knots, fit.x[: len(fit.knots)])
+        fast = around(log.valid & (np.abs(log.v_b[:, 2]) > INFLOW * np.sqrt(np.maximum(thrust, 1.0))))
+        slow.append(replace(log, valid=log.valid & ~fast))
+    share = sum(int(log.valid.sum()) for log in slow) / max(sum(int(log.valid.sum()) for log in logs), 1)
+    try:
+        again = _first(slow, linear)
+    except SignalError:
+        return logs, []
+    kept = np.repeat(np.concatenate([log.valid for log in slow]), 3) & fit.used
+    before = float(np.sqrt(np.mean(((fit.A @ fit.x - fit.f) * fit.weight)[kept] ** 2)))
+    after = float(np.sqrt(np.mean(again.residual**2)))
+    if before < INFLOW_GAIN * after or len(again.knots) < len(fit.knots):
+        return logs, []
+    told = (
+        f"{1 - share:.0%} of the flight was cut: climbing or sinking fast against its throttle, its thrust is another"
     )
+    return slow, [f"{told} (residual {before:.2f} -> {after:.2f} m/s^2)"]
+
+
+def _last(valid: Mask) -> Mask:
+    """Return the last HELD_OUT of the valid samples (N,)."""
+    at = np.flatnonzero(valid)
+    late = np.zeros(len(valid), bool)
+    late[at[round((1 - HELD_OUT) * len(at)) :]] = True
+    return late
+
+
+def _bounds(fit: _Thrust) -> tuple[Array, float]:
+    """Return the 95 % half widths (K,) of the parameters, and their largest ratio to those of white residuals."""
+    n = len(fit.x)
+
+    def predicted(delay: float, lag: float) -> Array:
+        rows = [force_rows(log, fit.knots, delay, lag, fit.drags) for log in fit.logs]
+        return np.concatenate(rows).reshape(-1, n) @ fit.x
+
+    by_timing = [slope * fit.weight for slope in slopes(predicted, fit.delay, fit.lag)]
+    J = np.column_stack([fit.A * fit.weight[:, None], *by_timing])[fit.used]
+    smooth, t = np.pad(fit.smooth, ((0, 0), (0, 2))), np.repeat(times(fit.logs), 3)[fit.used]
+    half = half_widths(J, fit.residual, t, smooth)[:n]
+    ratio = np.median(half / np.maximum(white_widths(J, fit.residual, smooth)[:n], 1e-12))
+    return widened(half, _unseen(fit.x, len(fit.knots), fit.drags)), float(ratio)
+
+
+def _unseen(x: Array, knots: int, drags: int) -> Array:
+    """Return standard deviations (K,) of thrust and drags by what fits any data: scales of force and length, and bias."""
+    power = np.concatenate([np.zeros(knots), np.ones(max(drags - 1, 0)), np.full(min(drags, 1), 2.0)])  # of the speed
+    bias = np.where(power == 0, FORCE_BIAS, 0.0)
+    return np.sqrt((FORCE_SCALE * x) ** 2 + (LENGTH_SCALE * power * x) ** 2 + bias**2)
+
+
+def _agreement(fit: _Thrust) -> tuple[tuple[LogScale, ...], float]:
+    """Return each log's thrust over the common one, and their spread beyond what their bounds explain."""
+    if len(fit.logs) < 2:
+        return (), 0.0
+    thrust = (fit.A[:, : len(fit.knots)] @ fit.x[: len(fit.knots)]).reshape(-1, 3)[:, 2] * fit.weight[2::3]
+    residual, used = ((fit.f - fit.A @ fit.x) * fit.weight)[2::3], fit.used[2::3]
+    found, begin = [], 0
+    for log in fit.logs:
+        own = slice(begin, begin := begin + len(log.t))
+        T, r, kept = thrust[own], residual[own], used[own]
+        if kept.sum() < 1 / STEP_S:
+            continue
+        off = float(T[kept] @ r[kept] / max(float(T[kept] @ T[kept]), 1e-12))
+        half = half_widths(T[kept, None], (r - off * T)[kept], log.t[kept])[0]
+        found.append(
+            LogScale(log.source, Estimate(1 + off, float(widened(np.array([half]), np.array([LOG_SCALE]))[0])))
+        )
+    offs = np.array([one.scale.value - 1 for one in found])
+    known = np.array([one.scale.half_width / 1.96 for one in found])
+    beyond = float(np.mean(offs**2 - known**2)) if np.isfinite(known).all() and len(found) > 1 else 0.0
+    return tuple(found), float(np.sqrt(max(0.0, beyond)))
+
+
+def _apart(timing: Timing) -> list[str]:
+    """Return which logs exclude the common delay."""
+    delay = timing.delay.value
+    others = [f"{log} {own.bounds}" for log, own in timing.by_log if not own.low <= delay <= own.high]
+    return [f"the logs disagree on the delay: {'; '.join(others)}"] if others else []
 
 
 def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
@@ -144,7 +375,11 @@ def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
     if span_m_s2 >= least_m_s2:
         return
     fall = "falls" if span_m_s2 < 0 else "hardly rises"
-    if log.velocity_only:
+    if span_m_s2 + np.hypot(first.half_width, last.half_width) > least_m_s2:
+        cause = "within its bounds it may yet rise, but the throttle varies too little; fly throttle steps"
+    elif float(np.std(log.force_b[log.valid, 2])) < HOVER_M_S2:
+        cause = "the flight only hovers; fly throttle steps"
+    elif log.velocity_only:
         cause = "v_z must be positive downwards (NED)"
     elif float(np.median(log.force_b[log.valid, 2])) > 0:
         cause = "the specific force must be that of body axes FRD, about -9.8 m/s^2 along z at rest"
@@ -160,142 +395,10 @@ def _rising(curve: list[Estimate]) -> tuple[Estimate, ...]:
     """Return the curve with no knot below the one before, by at least RISE_M_S2 above it, so that it has an inverse."""
     rising: list[Estimate] = []
     for one in curve:
-        least = rising[-1].value + RISE_M_S2 if rising else 0.0
-        shift = max(0.0, least - one.value)
+        lowest = rising[-1].value + RISE_M_S2 if rising else 0.0
+        shift = max(0.0, lowest - one.value)
         rising.append(Estimate(one.value + shift, one.half_width + shift))
     return tuple(rising)
-
-
-def _delay_and_lag(
-    force: Callable[[float, float], tuple[Array, Array]], mask: Mask, weight: Array, start: tuple[float, float]
-) -> tuple[float, float]:
-    """Return delay and lag, s, with the least weighted misfit on the masked samples; the linear parameters are eliminated."""
-    from scipy.optimize import minimize  # slow to load, and most users of a `Fit` make none
-
-    def misfit(parameters: Array) -> float:
-        A, f = force(*_bounded(parameters))
-        A, f = A[mask] * weight[:, None], f[mask] * weight
-        return float(f @ f - (A.T @ f) @ np.linalg.lstsq(A.T @ A, A.T @ f, rcond=None)[0]) / len(f)
-
-    if start == ANYWHERE:
-        start = min(((d, lag) for d in DELAYS_S for lag in (0.01, 0.03, 0.06)), key=lambda p: misfit(np.array(p)))
-    best = minimize(misfit, np.array(start), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-6})
-    return _bounded(best.x)
-
-
-def lagged(u: Array, delay: float, lag: float) -> Array:
-    """Return u (N, ...) on the uniform time grid, delayed by `delay` s and filtered by a first-order lag of `lag` s."""
-    from scipy.signal import lfilter  # slow to load
-
-    shift = delay / STEP_S
-    whole, part = int(shift), shift - int(shift)
-    late = np.concatenate([np.repeat(u[:1], whole + 1, axis=0), u])[: len(u) + 1]
-    late = (1 - part) * late[1:] + part * late[:-1]
-    decay = np.exp(-STEP_S / lag)
-    start = decay * late[:1]
-    return lfilter([1 - decay], [1.0, -decay], late, axis=0, zi=start)[0]
-
-
-def hats(u: Array, knots: Array) -> Array:
-    """Return the weights (N, K) of the knots for piecewise linear interpolation at u (N,), constant beyond the ends."""
-    return np.column_stack([np.interp(u, knots, row) for row in np.eye(len(knots))])
-
-
-def _force_rows(log: Signals, knots: Array, delay: float, lag: float, drags: int) -> tuple[Array, Array]:
-    A = np.zeros((len(log.t), 3, len(knots) + drags))
-    A[:, 2, : len(knots)] = -lagged(hats(log.throttle, knots), delay, lag)
-    if drags == 4:
-        A[:, range(3), len(knots) + np.arange(3)] = -log.v_b
-    if drags:
-        A[:, :, -1] = -np.linalg.norm(log.v_b, axis=1)[:, None] * log.v_b
-    return A.reshape(-1, A.shape[2]), log.force_b.reshape(-1)
-
-
-def _solve(A: Array, f: Array) -> Array:
-    """Solve least squares with nonnegative thrust and drag."""
-    from scipy.optimize import lsq_linear  # slow to load
-
-    return lsq_linear(A, f, bounds=(0.0, np.inf), method="bvls").x
-
-
-def _weights(predicted: Array) -> Array:
-    """Return the weight of each row: stamps err by some ms, which increases the error where the force changes fast."""
-    slope: Array = np.gradient(predicted.reshape(-1, 3), STEP_S, axis=0)  # type: ignore[assignment]
-    slope = slope.reshape(-1)
-    return 1.0 / np.sqrt(1.0 + (STAMP_S * slope / FORCE_M_S2) ** 2)
-
-
-def _straight(knots: Array, columns: int) -> Array:
-    """Return (K - 2, columns): deviation of each inner knot of the curve from the line between its neighbours."""
-    rows = np.zeros((max(0, len(knots) - 2), columns))
-    for k, (a, b, c) in enumerate(zip(knots, knots[1:], knots[2:], strict=False)):
-        rows[k, k : k + 3] = -(c - b) / (c - a), 1.0, -(b - a) / (c - a)
-    return rows
-
-
-def _slopes(predict: Callable[[float, float], Array], delay: float, lag: float) -> tuple[Array, Array]:
-    """Return the derivatives (N,) of a prediction with respect to delay and lag."""
-    here, step = predict(delay, lag), DIFFERENCE_S
-    return (predict(delay + step, lag) - here) / step, (predict(delay, lag + step) - here) / step
-
-
-def _unseen(x: Array, knots: int, drags: int) -> Array:
-    """Return standard deviations (K,) of thrust and drags by what fits any data: scales of force and length, and bias."""
-    power = np.concatenate([np.zeros(knots), np.ones(max(drags - 1, 0)), np.full(min(drags, 1), 2.0)])  # of the speed
-    bias = np.where(power == 0, FORCE_BIAS, 0.0)
-    return np.sqrt((FORCE_SCALE * x) ** 2 + (LENGTH_SCALE * power * x) ** 2 + bias**2)
-
-
-def _rates(
-    logs: list[Signals], used: list[np.ndarray], delay: float
-) -> tuple[tuple[Estimate | None, Estimate | None, Estimate | None], tuple[float | None, float | None, float | None]]:
-    """Return gains and lags of the three axes, where rates were commanded and measured."""
-    from scipy.optimize import minimize  # slow to load
-
-    gains: list[Estimate | None] = []
-    lags: list[float | None] = []
-    for axis in range(3):
-        pairs = [(np.nan_to_num(log.omega_cmd[:, axis]), log.omega_b[:, axis]) for log in logs]
-        measurable = [
-            ~np.isnan(log.omega_cmd[:, axis]) & ~np.isnan(log.omega_b[:, axis]) & m
-            for log, m in zip(logs, used, strict=True)
-        ]
-        if sum(int((np.abs(c[ok]) > MOVING_RAD_S).sum()) for (c, _), ok in zip(pairs, measurable, strict=True)) < 50:
-            gains.append(None)
-            lags.append(None)
-            continue
-        measured = np.concatenate([w[ok] for (_, w), ok in zip(pairs, measurable, strict=True)])
-
-        def follow(
-            delay: float,
-            lag: float,
-            pairs: list[tuple[Array, Array]] = pairs,
-            measurable: list[np.ndarray] = measurable,
-        ) -> Array:
-            return np.concatenate([lagged(c, delay, lag)[ok] for (c, _), ok in zip(pairs, measurable, strict=True)])
-
-        def misfit(
-            parameters: Array, follow: Callable[[float, float], Array] = follow, measured: Array = measured
-        ) -> float:
-            c = follow(delay, float(np.clip(parameters[0], LAG_MIN_S, LAG_MAX_S)))
-            return float(((c * float(c @ measured) / max(float(c @ c), 1e-12) - measured) ** 2).mean())
-
-        lag = float(np.clip(minimize(misfit, [0.03], method="Nelder-Mead").x[0], LAG_MIN_S, LAG_MAX_S))
-        c = follow(delay, lag)
-        gain = float(c @ measured / (c @ c))
-        J = np.column_stack([c, *(gain * slope for slope in _slopes(follow, delay, lag))])
-        t = np.concatenate(
-            [log.t[ok] + LOGS_APART_S * k for k, (log, ok) in enumerate(zip(logs, measurable, strict=True))]
-        )
-        half = widened(half_widths(J, c * gain - measured, t)[:1], np.array([RATE_SCALE * gain]))
-        gains.append(Estimate(gain, float(half[0])))
-        lags.append(lag)
-    (g0, g1, g2), (l0, l1, l2) = gains, lags
-    return (g0, g1, g2), (l0, l1, l2)
-
-
-def _bounded(parameters: Array) -> tuple[float, float]:
-    return float(np.clip(parameters[0], 0.0, DELAYS_S[-1])), float(np.clip(parameters[1], LAG_MIN_S, LAG_MAX_S))
 
 
 def _three(x: Array, half: Array, at: int) -> tuple[Estimate, Estimate, Estimate]:
@@ -303,31 +406,17 @@ def _three(x: Array, half: Array, at: int) -> tuple[Estimate, Estimate, Estimate
     return one, two, three
 
 
-def _reached(logs: list[Signals], used: list[np.ndarray], least: float) -> Array:
-    """Return the knots at which the logs hold enough samples."""
-    weight = sum(hats(log.throttle[m], np.array(KNOTS)).sum(axis=0) for log, m in zip(logs, used, strict=True))
-    return np.array(KNOTS)[np.asarray(weight) >= least]
-
-
-def _explained(log: Signals, knots: Array) -> np.ndarray:
-    """Return the mask of valid samples, except those still affected by a throttle beyond all knots."""
-    beyond = (log.throttle < knots[0]) | (log.throttle > knots[-1])
-    after = np.convolve(beyond, np.ones(round(AFTER_S / STEP_S)))[: len(beyond)] > 0
-    return log.valid & ~after
-
-
-def _block(log: Signals) -> np.ndarray:
-    """Return the mask of samples held out for validation."""
-    return ((log.t - log.t[0]) // BLOCK_S) % HOLD_OUT == HOLD_OUT - 1
-
-
-def _wanted(knots: Array, drags: int, gains: tuple[Estimate | None, ...]) -> tuple[str, ...]:
+def _wanted(knots: Array, drags: int, rates: Sequence[AxisRate], timing: Timing) -> tuple[str, ...]:
     """Return the manoeuvres that would excite the remaining parameters, and how to fly them."""
-    throttles = tuple(u for u in KNOTS if u not in knots)
-    axes = tuple(axis for axis, gain in enumerate(gains) if gain is None)
-    if not (throttles or axes or not drags):
-        return ()
-    wanted = [f"throttle held near {u:g}" for u in throttles]
-    wanted += [f"{('roll', 'pitch', 'yaw')[axis]} rate pulses" for axis in axes]
+    throttles = tuple(u for u in KNOTS.tolist() if u not in knots)
+    axes = tuple(axis for axis, rate in enumerate(rates) if rate.gain is None)
+    wanted = [f"throttle held near {', '.join(f'{u:g}' for u in throttles)}"] if throttles else []
+    if not (timing.delay.known and timing.lag.known):
+        wanted.append("throttle steps of a quarter of its range, each held for 0.5 s, for delay and lag")
+    wanted += [f"{AXES[axis]} rate pulses" for axis in axes]
     wanted += [] if drags else [f"flight above {MOVING_M_S:g} m/s, for the drag"]
-    return *wanted, f"to be flown by: run-mpc --excite {Manoeuvres(throttles, axes, not drags)}"
+    return (
+        (*wanted, f"to be flown by: excite --set excite.manoeuvres={Manoeuvres(throttles, axes, not drags)}")
+        if wanted
+        else ()
+    )

@@ -1,28 +1,33 @@
-"""`Signals`: a vehicle's motion and commands from a log of any kind, on a uniform time grid."""
+"""`Signals`: a vehicle's motion and commands from a log of any kind, on a uniform time grid, without what no model explains."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from gate_racer.common.files import reading
+from gate_racer.field.identify.cuts import IMPOSSIBLE, LOST, Cut, Motion, cuts_of, filled, within
 from gate_racer.link.logs.reader import read_log_signals
-from gate_racer.link.logs.rows import SignalError, SignalRows, calibrated, fresh, interpolated
+from gate_racer.link.logs.samples import LoggedSignals, Samples, SignalError, calibrated, fresh
 from gate_racer.vehicle.dynamics import G_W, GRAVITY
-from gate_racer.vehicle.rotation import Array, matrix
+from gate_racer.vehicle.rotation import Array, Mask, matrix
 
 STEP_S = 0.01  # s, grid spacing: finer than any lag of interest
-STANDING_M_S = 0.3  # m/s, speed below which the vehicle may rest on a support, whose force no command explains (chosen)
-PUSHED_M_S2 = 1.0  # m/s^2, deviation of the specific force from gravity that shows flight (chosen)
 LONGEST_S = 4 * 3600.0  # s, longest log for the grid
 BEYOND = 0.02  # -, throttle beyond 0..1 by rounding or by a radio that was calibrated by hand (chosen)
 LEAST_SAMPLES = 20  # samples, least number of any signal (chosen)
-GAP_S = 0.1  # s, gaps in the samples above this are not used
+OUTLIERS = (
+    0.05  # share of the throttle's samples that may lie beyond 0..1 and are cut; else its unit is another (chosen)
+)
+NO_VELOCITY = "holds no velocity: drag is that of --base, and thrust is best fitted to slow flights"
+LEVEL = np.array([1.0, 0.0, 0.0, 0.0])
+FULL, NEARLY_FULL, ROUNDED = 0.995, 0.95, 1e-3  # -, of motors and throttle (chosen)
+SAG_S = 0.5  # s, over which the voltage is averaged: its logs are slow, and thrust follows a sag late (chosen)
 
 
 @dataclass(frozen=True)
 class Signals:
-    """N samples STEP_S apart, world NED and body FRD; `valid` is False at rest and in gaps of the log."""
+    """N samples STEP_S apart, world NED and body FRD; `valid` is False where a cut says why, or the log has a gap."""
 
     source: str
     t: Array  # (N,) s
@@ -31,9 +36,19 @@ class Signals:
     force_b: Array  # (N, 3) specific force, m/s^2
     omega_b: Array  # (N, 3) rad/s, NaN where unknown
     v_b: Array  # (N, 3) m/s
-    valid: np.ndarray  # (N,)
-    note: str = ""  # part of the log that was not used
+    R_wb: Array  # (N, 3, 3)
+    voltage: Array  # (N,) V, NaN where unknown
+    valid: Mask  # (N,)
+    cuts: tuple[Cut, ...] = ()
+    notes: tuple[str, ...] = ()  # damage, and what the log lacks
+    velocity_unknown: bool = False  # v_b is 0 throughout
     velocity_only: bool = False  # forces are differences of velocities
+    command_step_s: float = 0.0  # s, typical time between two logged commands
+
+    @property
+    def trusted(self) -> Mask:
+        """Where (N,) the log holds what was measured, in flight or not."""
+        return ~np.any([cut.mask for cut in self.cuts if cut.reason in (LOST, IMPOSSIBLE)], axis=0) | self.valid
 
 
 def read_signals(path: Path) -> Signals:
@@ -44,54 +59,83 @@ def read_signals(path: Path) -> Signals:
     """
     log = read_log_signals(path)
     with reading(path):
-        rows = fresh(calibrated(log.rows))
-        log.require(path, ("throttle",) if rows.get("force") else ("throttle", "v"), "identify-vehicle")
-        for name, what in (("throttle", "commanded throttle"), ("v", "velocity")):
-            if 0 < len(rows.get(name, ())) < LEAST_SAMPLES:
+        moved = ("force",) if "force" in log.signals else () if "true_v" in log.signals else ("v",)
+        log.require(path, ("throttle", *moved), "identify-vehicle")
+        for samples, what in ((log.get("throttle"), "commanded throttle"), (log.get("true_v", "v"), "velocity")):
+            if 0 < len(samples) < LEAST_SAMPLES:
                 raise SignalError(
-                    f"{path}: holds {len(rows[name])} samples of the {what}, but at least {LEAST_SAMPLES} are needed"
+                    f"{path}: holds {len(samples)} samples of the {what}, but at least {LEAST_SAMPLES} are needed"
                 )
-        return replace(_even(rows, str(path)), note="; ".join(filter(None, (log.note, _unknown(rows)))))
+        return _even(log, str(path))
 
 
-def _unknown(rows: SignalRows) -> str:
-    return (
-        "" if rows.get("v") else "holds no velocity: drag is that of --base, and thrust is best fitted to slow flights"
+def _even(log: LoggedSignals, source: str) -> Signals:
+    throttle, velocity, attitude = log.get("throttle"), fresh(log.get("true_v", "v")), log.get("true_q", "q")
+    force = fresh(calibrated(log.get("force"), float(throttle.t[0])))
+    _require_gravity(force, source)
+    moved = force if len(force) else velocity
+    lost = [stretch for name in ("force", "omega", "motors") for stretch in filled(log.get(name))]
+    _require_throttle(throttle.where(~within(lost, throttle.t)), source)
+    t = _grid(throttle, moved, source)
+    v_w = velocity.at(t) if len(velocity) else np.zeros((len(t), 3))
+    q = attitude.at(t) if len(attitude) else np.tile(LEVEL, (len(t), 1))
+    R = np.array([matrix(one) for one in q])
+    differenced = np.einsum("nji,nj->ni", R, np.gradient(_smooth(v_w), STEP_S, axis=0) - G_W)
+    force_b, u, voltage = force.at(t) if len(force) else differenced, throttle.held(t)[:, 0], _voltage(log, t)
+    speed, saturated = np.linalg.norm(v_w, axis=1) if len(velocity) else None, _saturated(log, t, u)
+    motion = Motion(t, u, force_b, speed, _landed(log, t), voltage, saturated)
+    cuts = cuts_of(motion, lost, (moved, throttle))
+    unknown, omega_cmd, omega = np.full((len(t), 3), np.nan), *map(log.get, ("omega_cmd", "omega"))
+    return Signals(
+        source=source,
+        t=t,
+        throttle=np.clip(u, 0.0, 1.0),
+        omega_cmd=omega_cmd.held(t) if len(omega_cmd) else unknown,
+        force_b=force_b,
+        omega_b=omega.at(t) if len(omega) else unknown,
+        v_b=np.einsum("nji,nj->ni", R, v_w),
+        R_wb=R,
+        voltage=voltage,
+        valid=~np.any([cut.mask for cut in cuts], axis=0),
+        cuts=tuple(cuts),
+        notes=log.notes if len(velocity) else (*log.notes, NO_VELOCITY),
+        velocity_unknown=not len(velocity),
+        velocity_only=not len(force),
+        command_step_s=float(np.median(np.diff(throttle.t))),
     )
 
 
-def _even(rows: SignalRows, source: str) -> Signals:
-    moved = rows.get("v") or rows["force"]
-    begin, end = max(rows["throttle"][0][0], moved[0][0]), min(rows["throttle"][-1][0], moved[-1][0])
+def _voltage(log: LoggedSignals, t: Array) -> Array:
+    """Return the voltage (N,), averaged; NaN where it is not logged."""
+    voltage = log.get("voltage")
+    voltage = voltage.where(voltage.values[:, 0] > 0)
+    return _averaged(voltage.at(t)[:, 0], round(SAG_S / STEP_S)) if len(voltage) else np.full(len(t), np.nan)
+
+
+def _saturated(log: LoggedSignals, t: Array, throttle: Array) -> Mask:
+    """Return where (N,) a motor is at its limit, so that the others do not give the throttle that was commanded."""
+    motors = log.get("motors").held(t) if len(log.get("motors")) else np.zeros((len(t), 1))
+    commanded = np.median(np.abs(motors.mean(axis=1) - throttle)) > ROUNDED  # and is not what the motors give
+    return (motors.max(axis=1) > FULL) & (throttle < NEARLY_FULL) & commanded
+
+
+def _landed(log: LoggedSignals, t: Array) -> Mask:
+    """Return where (N,) the autopilot was landed; nowhere if it does not tell, or always the same."""
+    landed = log.get("landed")
+    tells = len(landed) and float(np.ptp(landed.values))
+    return landed.held(t)[:, 0] > 0 if tells else np.zeros(len(t), bool)
+
+
+def _grid(throttle: Samples, moved: Samples, source: str) -> Array:
+    begin, end = max(throttle.t[0], moved.t[0]), min(throttle.t[-1], moved.t[-1])
     if end - begin > LONGEST_S:
         raise SignalError(
             f"{source}: lasts {(end - begin) / 3600:.1f} h, but at most {LONGEST_S / 3600:g} h can be used"
         )
-    _require_throttle(np.array([u for _, u in rows["throttle"]]), source)
     t = np.arange(begin, end, STEP_S)
     if len(t) < 100:
         raise SignalError(f"{source}: commands and motion overlap for {max(0.0, end - begin):.1f} s, but 1 s is needed")
-    v_w = interpolated(rows["v"], t) if rows.get("v") else np.zeros((len(t), 3))
-    q = interpolated(rows["q"], t) if rows.get("q") else np.tile([1.0, 0.0, 0.0, 0.0], (len(t), 1))
-    q /= np.linalg.norm(q, axis=1)[:, None]
-    R = np.array([matrix(one) for one in q])
-    if rows.get("force"):
-        force_b = interpolated(rows["force"], t)
-    else:
-        force_b = np.einsum("nji,nj->ni", R, np.gradient(_smooth(v_w), STEP_S, axis=0) - G_W)
-    unknown = np.full((len(t), 3), np.nan)
-    flying = np.linalg.norm(v_w, axis=1) > STANDING_M_S if rows.get("v") else _airborne(force_b)
-    return Signals(
-        source,
-        t,
-        _held(rows["throttle"], t)[:, 0],
-        _held(rows["omega_cmd"], t) if rows.get("omega_cmd") else unknown,
-        force_b,
-        interpolated(rows["omega"], t) if rows.get("omega") else unknown,
-        np.einsum("nji,nj->ni", R, v_w),
-        _covered(moved, t) & _covered(rows["throttle"], t) & flying,
-        velocity_only=not rows.get("force"),
-    )
+    return t
 
 
 UNITS = {  # throttle's range, and how it becomes 0..1
@@ -101,36 +145,33 @@ UNITS = {  # throttle's range, and how it becomes 0..1
     "16-bit counts": (0.0, 65535.0, "divide it by 65535"),
 }
 
+FORCE_UNITS = (("g", 1.0, "multiply it by 9.81"), ("mg", 1000.0, "multiply it by 0.00981"),
+               ("m/s^2, multiplied by 9.81 twice", GRAVITY**2, "divide it by 9.81"))  # fmt: skip
 
-def _require_throttle(throttle: Array, source: str) -> None:
+
+def _require_throttle(throttle: Samples, source: str) -> None:
     """Raise SignalError for a throttle that is not 0..1, with the unit that its range suggests."""
-    low, high = float(throttle.min()), float(throttle.max())
-    if low >= -BEYOND and high <= 1.0 + BEYOND:
+    if not len(throttle) or np.mean((throttle.values < -BEYOND) | (throttle.values > 1.0 + BEYOND)) <= OUTLIERS:
         return
+    low, high = float(throttle.values.min()), float(throttle.values.max())
     unit = next((f"; in {unit}? {cure}" for unit, (a, b, cure) in UNITS.items() if a <= low and 2.0 < high <= b), "")
     raise SignalError(f"{source}: the throttle lies between {low:g} and {high:g}, but 0..1 is expected{unit}")
 
 
-def _airborne(force_b: Array) -> np.ndarray:
-    """Return where (N,) it flies, without velocity: from the first to the last force that differs from rest."""
-    pushed = np.flatnonzero(np.abs(np.linalg.norm(_smooth(force_b), axis=1) - GRAVITY) > PUSHED_M_S2)
-    inside = np.zeros(len(force_b), bool)
-    if len(pushed):
-        inside[pushed[0] : pushed[-1] + 1] = True
-    return inside
+def _require_gravity(force: Samples, source: str) -> None:
+    """Raise SignalError for an accelerometer whose median is far from gravity, with the unit that it suggests."""
+    weight = float(np.median(np.linalg.norm(force.values, axis=1))) if len(force) else GRAVITY
+    for unit, size, cure in FORCE_UNITS:
+        if abs(weight / size - 1) < 0.2:
+            raise SignalError(f"{source}: the specific force is {weight:.3g} for most of the log; in {unit}? {cure}")
 
 
-def _held(samples: list[tuple[float, Array]], t: Array) -> Array:
-    stamps, values = np.array([s for s, _ in samples]), np.array([v for _, v in samples])
-    return values[np.maximum(np.searchsorted(stamps, t, side="right") - 1, 0)]
-
-
-def _covered(samples: list[tuple[float, Array]], t: Array) -> np.ndarray:
-    stamps = np.array([s for s, _ in samples])
-    k = np.clip(np.searchsorted(stamps, t), 1, len(stamps) - 1)
-    return stamps[k] - stamps[k - 1] < GAP_S
+def _averaged(x: Array, n: int) -> Array:
+    """Return centred means over n samples, about."""
+    half = n // 2
+    return np.convolve(np.pad(x, half, mode="edge"), np.ones(2 * half + 1) / (2 * half + 1), "valid")
 
 
 def _smooth(v: Array) -> Array:
     """Return means over five samples, since differences of a sampled velocity are noisy."""
-    return np.column_stack([np.convolve(np.pad(column, 2, mode="edge"), np.ones(5) / 5, "valid") for column in v.T])
+    return np.column_stack([_averaged(column, 5) for column in v.T])

@@ -4,7 +4,7 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ import numpy as np
 from gate_racer.common.command import add_common, perform, remark, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import require_output
+from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import write_yaml
 from gate_racer.field.mapping.bundle import LEAST_SIGHTINGS, Map, MappedGate, map_gates, passed_in_order
 from gate_racer.field.mapping.flight import MapError, read_flight
 from gate_racer.link.logs.ratm import read_ratm
 from gate_racer.model.rims import GateAppearance
-from gate_racer.perception.registry import detector_name, open_detector
+from gate_racer.perception.registry import DETECTORS, TAUGHT, open_detector
 from gate_racer.pilot.records.imported import THIN, ratm_course
 from gate_racer.tracks.track import VADR_FRAME, GateFrame, Start
 from gate_racer.vehicle.rotation import from_euler, matrix, to_euler
@@ -29,9 +30,38 @@ BELOW_M = 0.1  # m below the lowest of frames and start: the floor may begin the
 DOUBT_M, DOUBT_DEG = 1.0, 5.0  # standard deviations above which a gate is refused
 
 
+OPTIONS = {"course": {"--gates": "gates"}, "records": {"--out": "out"}}
+
+
+@dataclass(frozen=True)
+class MappingSettings:
+    """Settings of `map-track`."""
+
+    gates: int | None = key(None, "number of gates", "N", least=1)
+    opening_m: float = key(VADR_FRAME.opening_m, "side length of the openings, m")
+    outer_m: float = key(VADR_FRAME.outer_m, "outer side length of the frames, m")
+    depth_m: float = key(VADR_FRAME.depth_m, "depth of the frames, m")
+    start: str = key("0,0,0", "X,Y,Z[,YAW] of the pad, m and deg; without yaw as received")
+    vehicle: str = key("dcl", "vehicle with the camera and IMU of the logs")
+    detector: str = key(
+        "", "detect gates in the images again; else the logged detections", choices=("", *DETECTORS), suffix=TAUGHT
+    )
+    out: Path | None = key(None, "track file to write, e.g. tracks/found.yaml", "FILE")
+
+    def __post_init__(self) -> None:
+        if self.out is not None and self.out.suffix != ".yaml":
+            raise ValueError(f"out {self.out}: a track file ends in .yaml")
+
+    @property
+    def frame(self) -> GateFrame:
+        """The frame of all gates. Raises UserError for sizes that do not fit."""
+        if not 0 < self.opening_m < self.outer_m or self.depth_m < 0:
+            raise UserError("opening_m must be positive and smaller than outer_m, and depth_m not negative")
+        return GateFrame(self.opening_m, self.outer_m, self.depth_m)
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the command line of `map-track`."""
-    f = VADR_FRAME
     arguments = argparse.ArgumentParser(
         prog="map-track",
         description="Map the gates passed in recorded flights; the first flight determines their order.",
@@ -40,67 +70,45 @@ def parser() -> argparse.ArgumentParser:
         "log",
         nargs="+",
         type=Path,
-        help="logs of run-mpc (MCAP, preferably --explore) or TII-RATM, all from the same pad",
+        help="logs of run-mpc (MCAP, preferably of explore) or TII-RATM, all from the same pad",
     )
-    arguments.add_argument("--gates", type=int, required=True, metavar="N", help="number of gates")
-    arguments.add_argument(
-        "--opening", type=float, default=f.opening_m, help=f"side length of the openings, m (default: {f.opening_m:g})"
-    )
-    arguments.add_argument(
-        "--outer", type=float, default=f.outer_m, help=f"outer side length of the frames, m (default: {f.outer_m:g})"
-    )
-    arguments.add_argument(
-        "--depth", type=float, default=f.depth_m, help=f"depth of the frames, m (default: {f.depth_m:g})"
-    )
-    arguments.add_argument(
-        "--start",
-        default="0,0,0",
-        metavar="X,Y,Z[,YAW]",
-        help="pose of the pad, m and deg (default: the origin, with the received yaw)",
-    )
-    arguments.add_argument(
-        "--vehicle", default="dcl", help="vehicle with the camera and IMU of the logs (default: dcl)"
-    )
-    arguments.add_argument(
-        "--detector", type=detector_name, help="detect gates in the images again (default: use the logged detections)"
-    )
-    arguments.add_argument("--out", type=Path, required=True, help="track file to write, e.g. tracks/found.yaml")
+    add_settings(arguments, MappingSettings(), OPTIONS, file=False)
     add_common(arguments, "the gates with their covariances, and the estimated parameters of camera and IMU")
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Map the gates, write the track's file and a plot, and return the exit code. Raises UserError for unusable logs."""
-    if arguments.out.suffix != ".yaml":
-        raise UserError(f"--out {arguments.out}: a track file ends in .yaml")
-    if arguments.gates < 1 or not 0 < arguments.opening < arguments.outer or arguments.depth < 0:
-        raise UserError("--gates must be positive, --opening smaller than --outer, and --depth not negative")
-    for output in (arguments.out, arguments.out.with_suffix(".png"), *filter(None, [arguments.json])):
-        require_output(output, *arguments.log, arguments.vehicle)
-    vehicle, frame = load_vehicle(arguments.vehicle), GateFrame(arguments.opening, arguments.outer, arguments.depth)
+    settings = settings_of(arguments, MappingSettings)
+    count, out = settings.gates, settings.out
+    if count is None or out is None:
+        raise UserError("--gates N and --out FILE are needed")
+    for output in (out, out.with_suffix(".png"), *filter(None, [arguments.json])):
+        require_output(output, *arguments.log, settings.vehicle)
+    vehicle, frame = load_vehicle(settings.vehicle), settings.frame
     look = GateAppearance()
     if arguments.log[0].is_dir():
         vehicle, look = replace(vehicle, camera=ratm_course(read_ratm(arguments.log[0])).camera), THIN
-    detector = open_detector(arguments.detector, vehicle.camera) if arguments.detector else None
-    at = _numbers(arguments.start)
+    detector = open_detector(settings.detector, vehicle.camera) if settings.detector else None
+    at = _numbers(settings.start)
     flights = [read_flight(path, detector) for path in arguments.log]
     for flight in flights:
         if flight.cut:
             remark(f"{flight.path}: used only up to {flight.readings[-1].t:.2f} s: {flight.cut}")
     found = map_gates(flights, vehicle, frame, look)
-    gates = known(found, passed_in_order(found, frame), arguments.gates)
+    gates = known(found, passed_in_order(found, frame), count)
     start = start_of(found, at)
     placed = [moved(gate, start, found) for gate in gates]
     print(table(placed, found))
     cut = [flight.path for flight in flights if flight.cut]
-    write_yaml(arguments.out, track_fields(placed, start, frame, arguments.out.stem, arguments.log, cut))
+    write_yaml(out, track_fields(placed, start, frame, out.stem, arguments.log, cut))
 
     from gate_racer.field.mapping.plot import draw_map  # matplotlib takes longer to import than a message to be shown
 
-    draw_map(arguments.out.with_suffix(".png"), placed, found, start, frame)
+    draw_map(out.with_suffix(".png"), placed, found, start, frame)
     names = "tilt_deg", "delay_s", "edge_offset_m", "extra_depth_m", "residual_px", "calibrated", "focal"
     write_json(arguments.json, {"gates": placed, **{name: getattr(found, name) for name in names}})
-    remark(f"wrote {arguments.out} and {arguments.out.with_suffix('.png')}")
+    remark(f"wrote {out} and {out.with_suffix('.png')}")
     return 0
 
 
@@ -113,7 +121,7 @@ def known(found: Map, passed: list[MappedGate], count: int) -> list[MappedGate]:
     if len(found.gates) < count:
         raise MapError(
             f"--gates {count}: only {len(found.gates)} gates were seen at least {LEAST_SIGHTINGS} times;"
-            " fly slowly past the others (run-mpc --explore)"
+            " fly slowly past the others (explore)"
         )
     if len(passed) < count:
         raise MapError(
@@ -151,7 +159,7 @@ def _numbers(text: str) -> list[float]:
     except ValueError:
         numbers = []
     if len(numbers) not in (3, 4) or not np.isfinite(numbers).all():
-        raise UserError(f"--start {text!r}: expected X,Y,Z or X,Y,Z,YAW")
+        raise UserError(f"start {text!r}: expected X,Y,Z or X,Y,Z,YAW")
     return numbers
 
 
@@ -203,8 +211,8 @@ def table(gates: list[MappedGate], found: Map) -> str:
         lines.append(f"{more} more gates were seen and are not in the track")
     lines.append(
         f"camera tilt {found.tilt_deg:.2f} deg, images {found.delay_s * 1e3:+.1f} ms after their stamps, openings"
-        f" {2e3 * found.edge_offset_m:+.0f} mm relative to --opening, frame depth {1e3 * found.extra_depth_m:+.0f} mm relative to"
-        f" --depth, corner residual {found.residual_px:.2f} px (median)"
+        f" {2e3 * found.edge_offset_m:+.0f} mm relative to opening_m, frame depth {1e3 * found.extra_depth_m:+.0f} mm relative to"
+        f" depth_m, corner residual {found.residual_px:.2f} px (median)"
     )
     if found.calibrated:
         lines.append(

@@ -18,7 +18,9 @@ import enum
 import math
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +28,8 @@ import numpy as np
 from gate_racer.common.command import add_common, perform, remark, write_json
 from gate_racer.common.errors import UserError, say
 from gate_racer.common.files import require_output
-from gate_racer.field.probe.betaflight import DEFAULT, described, firmware_check, rate_checks, sustain
+from gate_racer.common.settings import add_settings, key, settings_of
+from gate_racer.field.files import write_yaml
 from gate_racer.field.probe.check import Check, CheckVerdict, number, same, table
 from gate_racer.link.msp.line import LinkFigures, MspLine, neutral
 from gate_racer.link.msp.messages import Channels, Message, RawAttitude, RawImu, StatusEx
@@ -45,13 +48,26 @@ from gate_racer.link.msp.preflight import (
     vehicle_named,
     write_preflight,
 )
-from gate_racer.link.msp.profile import FOLDER, LOW_US, MID_US, OWN_ORDER, AuxRange, BetaflightProfile, load_betaflight
+from gate_racer.link.msp.profile import (
+    FOLDER,
+    LOW_US,
+    MID_US,
+    OWN_ORDER,
+    AuxRange,
+    AxisRates,
+    BetaflightProfile,
+    RateCurves,
+    load_betaflight,
+)
 from gate_racer.link.msp.sticks import attitude, imu
-from gate_racer.link.options import add_msp_arguments
+from gate_racer.link.options import ConsentSettings
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Vector, to_euler
 from gate_racer.vehicle.vehicle import ImuParameters, Vehicle, load_vehicle
 
+DEFAULT = "betaflight"  # profile
+FIRMWARE = "BTFL 4.4"  # version for which the messages are implemented
+AXES = "roll", "pitch", "yaw"
 SIGMAS = 3.0  # standard deviations of a bias, by the vehicle's file
 ATTITUDE_RAD = math.radians(5.0)  # rad, largest angle between the reported attitude and gravity (chosen)
 GRAVITY_SHARE = 0.03  # -, relative error of gravity's magnitude: accelerometers that were never calibrated (chosen)
@@ -84,6 +100,45 @@ def _switch(name: str, expected: AuxRange, found: AircraftConstants) -> Check:
     )
 
 
+def sustain(
+    port: Port, profile: BetaflightProfile, stick_hz: float, seconds: float
+) -> tuple[LinkFigures, dict[type[Message], list[Message]]]:
+    """Measure the line with neutral sticks at stick_hz; return its figures, and the messages by type."""
+    line, received = MspLine(port, profile, stick_hz), defaultdict[type[Message], list[Message]](list)
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        for _, message in line.exchange(left):
+            received[type(message)].append(message)
+    return line.scheduler.figures, received
+
+
+def firmware_check(found: str) -> Check:
+    """Check the firmware: another version is unknown, since its messages were not verified."""
+    known = CheckVerdict.PASS if found.startswith(FIRMWARE) else CheckVerdict.UNKNOWN
+    return Check("firmware", f"{FIRMWARE}.x", found, known)
+
+
+def rate_checks(expected: RateCurves, found: RateCurves | None) -> list[Check]:
+    """Compare kind and parameters of the curves; None: not available, or of an unknown kind."""
+    if found is None:
+        return [Check("rate curves", expected.kind, "unknown", CheckVerdict.DIFFERS)]
+    pairs = zip(AXES, expected.axes, found.axes, strict=True)
+    return [
+        same("rate curves", expected.kind, found.kind),
+        *(same(f"rates of {axis}", _rates(ours), _rates(own)) for axis, ours, own in pairs),
+    ]
+
+
+def _rates(one: AxisRates) -> str:
+    return f"{one.rc_rate}/{one.rate}/{one.expo}/{one.limit_deg_s}"
+
+
+def described(figures: LinkFigures) -> str:
+    """Return the figures as one line."""
+    mean, p95 = 1e3 * figures.interval_mean_s, 1e3 * figures.interval_p95_s
+    return f"{figures.answers} replies, interval {mean:.1f} ms, p95 {p95:.1f} ms, {figures.timeouts} timeouts"
+
+
 def rested(received: Sequence[Message], profile: BetaflightProfile) -> AtRest:
     """Return means and noise of the polled samples. Raises UserError with too few samples."""
     samples = [imu(profile, raw, 0.0) for raw in received if isinstance(raw, RawImu)]
@@ -92,7 +147,7 @@ def rested(received: Sequence[Message], profile: BetaflightProfile) -> AtRest:
     ]
     if min(len(samples), len(tilts)) < FEWEST:
         raise UserError(
-            f"--seconds: too short, {min(len(samples), len(tilts))} of at least {FEWEST} replies with IMU and attitude"
+            f"seconds: too short, {min(len(samples), len(tilts))} of at least {FEWEST} replies with IMU and attitude"
         )
     accel, gyro = (np.array([getattr(sample, name) for sample in samples]) for name in ("accel", "gyro"))
     roll, pitch = np.mean(tilts, axis=0).tolist()
@@ -263,66 +318,80 @@ def rehearse(
     return rehearsal
 
 
-SHORTEST_S, LONGEST_S = 1.0, 600.0
+OPTIONS = {
+    "aircraft": {"--profile": "profile"},
+    "checks": {"--rehearse": "rehearse", "--out": "out"},
+}
+MOVED = {"--msp": "the argument WHERE"}  # former options
+
+
+@dataclass(frozen=True)
+class PreflightSettings:
+    """Settings of `preflight`."""
+
+    link: ConsentSettings = field(default_factory=ConsentSettings)
+    profile: str = key(DEFAULT, "MSP profile: name or YAML file", "NAME")
+    vehicle: str = key("archer", "name or YAML file", "NAME")
+    seconds: float = key(3.0, "duration of each measurement, s", least=1, most=600)
+    rehearse: bool = key(
+        False, "propellers off: also rehearse the hand-over with the person at the transmitter, stick by stick"
+    )
+    limit_s: float = key(120.0, "time limit of the rehearsal, s", positive=True)
+    out: Path | None = key(None, "file to write for run-mpc if nothing differs (YAML)", "FILE")
+    own_profile: Path | None = key(None, "write the profile with the rates as read to this file (YAML)")
+
+    def __post_init__(self) -> None:
+        for file in filter(None, (self.out, self.own_profile)):
+            if file.suffix != ".yaml":
+                raise ValueError(f"out {file}: must end in .yaml")
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line of `preflight`."""
     arguments = argparse.ArgumentParser(
         prog="preflight",
-        description="Read a Betaflight at rest, compare it with profile and vehicle, and write a file for run-mpc --preflight.",
+        description="Read a Betaflight at rest, compare it with profile and vehicle, and write a file for run-mpc.",
     )
-    add_msp_arguments(arguments, "the flight controller")
-    arguments.add_argument("--profile", default=DEFAULT, help=f"MSP profile, name or YAML file (default: {DEFAULT})")
-    arguments.add_argument("--vehicle", default="archer", help="name or YAML file (default: archer)")
-    arguments.add_argument("--seconds", type=float, default=3.0, help="duration of each measurement, s (default: 3)")
-    arguments.add_argument("--out", type=Path, help="file to write for run-mpc --preflight if nothing differs (YAML)")
-    arguments.add_argument(
-        "--rehearse",
-        action="store_true",
-        help="propellers off: also rehearse the hand-over with the person at the transmitter, stick by stick",
-    )
-    arguments.add_argument("--limit", type=float, default=120.0, help="with --rehearse: time limit, s (default: 120)")
+    arguments.add_argument("where", metavar="WHERE", help="serial port or tcp:HOST:PORT, see docs/betaflight.md")
+    add_settings(arguments, PreflightSettings(), OPTIONS, MOVED, file=False)
     add_common(arguments, "the values read and the checks")
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the preflight. Returns 1 if something differs, without writing a file. Raises UserError for a refusal."""
-    _require_consistent(arguments)
-    profile, vehicle = load_betaflight(arguments.profile), load_vehicle(arguments.vehicle)
-    port = open_port(arguments.msp, profile.baud, arguments.i_have_read)
+    settings = settings_of(arguments, PreflightSettings)
+    for output in filter(None, (settings.out, settings.own_profile, arguments.json)):
+        require_output(output, settings.profile, FOLDER / f"{settings.profile}.yaml", settings.vehicle)
+    profile, vehicle = load_betaflight(settings.profile), load_vehicle(settings.vehicle)
+    port = open_port(arguments.where, profile.baud, settings.link.i_have_read)
     try:
-        file, alone, beside, checks = read(port, profile, vehicle, arguments.seconds)
+        file, alone, beside, checks = read(port, profile, vehicle, settings.seconds)
         found, against = file.constants, f"profile {profile.name}, vehicle {vehicle.name}"
         print(f"{found.firmware}, MSP {found.api}, board {found.board}; against {against}:")
         print(table(checks))
         print(f"line without sticks: {described(alone)}")
         print(f"line with {profile.stick_hz:g} Hz of sticks: {described(beside)}")
         write_json(arguments.json, {"file": file, "alone": alone, "beside": beside, "checks": checks})
+        if settings.own_profile is not None:
+            _write_profile(settings.own_profile, profile, found)
         if differs := sum(check.verdict is CheckVerdict.DIFFERS for check in checks):
             print(f"{differs} of {len(checks)} differ: correct the aircraft or the files; no file is written")
             return 1
-        if arguments.rehearse and not _rehearsed(port, profile, arguments.limit):
+        if settings.rehearse and not _rehearsed(port, profile, settings.limit_s):
             return 1
     finally:
         port.close()
-    if arguments.out is not None:
-        remark(f"wrote {arguments.out}, sha256 {write_preflight(arguments.out, file)}")
+    if settings.out is not None:
+        remark(f"wrote {settings.out}, sha256 {write_preflight(settings.out, file)}")
     return 0
 
 
-def _require_consistent(arguments: argparse.Namespace) -> None:
-    if not arguments.msp:
-        raise UserError("--msp WHERE is missing, such as --msp /dev/ttyTHS1 or --msp tcp:127.0.0.1:5761")
-    if not SHORTEST_S <= arguments.seconds <= LONGEST_S:
-        raise UserError(f"--seconds {arguments.seconds:g}: must lie between {SHORTEST_S:g} and {LONGEST_S:g}")
-    if arguments.limit <= 0:
-        raise UserError(f"--limit {arguments.limit:g}: must be positive")
-    if arguments.out is not None and arguments.out.suffix != ".yaml":
-        raise UserError(f"--out {arguments.out}: a preflight file ends in .yaml")
-    if arguments.out is not None:
-        require_output(arguments.out, arguments.profile, FOLDER / f"{arguments.profile}.yaml", arguments.vehicle)
+def _write_profile(path: Path, profile: BetaflightProfile, found: AircraftConstants) -> None:
+    """Write the profile with the rates that were read."""
+    source = f"{found.firmware} on {found.board}, rates as read; all other values are those of {profile.name}."
+    write_yaml(path, asdict(replace(profile, name=path.stem, source=source, rates=found.rates or profile.rates)))
+    remark(f"wrote {path}")
 
 
 def read(

@@ -6,24 +6,23 @@ The probe flight over the link, in real time: arm, fly the script, stop the moto
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.common.command import add_common, perform, remark, write_json
-from gate_racer.common.errors import UserError
 from gate_racer.common.files import require_output
+from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import write_yaml
 from gate_racer.field.probe.at_rest import best, jitter, probe, probe_map, unflown
-from gate_racer.field.probe.betaflight import probe_msp
 from gate_racer.field.probe.check import Check, CheckVerdict, table
 from gate_racer.field.probe.findings import findings, flight_checks
 from gate_racer.field.probe.flight import LEGACY, RAD_S, ProbeFlight
 from gate_racer.field.probe.links import LockstepRawLink, RawLink, ReceivedMessages, UdpRawLink, is_armed, listen
 from gate_racer.field.probe.motion import Order, rest_of
-from gate_racer.link.options import add_link_arguments, add_msp_arguments, link_of
+from gate_racer.link.options import LinkSettings
 from gate_racer.link.profile import FOLDER, Profile, load_profile
 from gate_racer.pilot.live import as_ctrl_c
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
@@ -110,6 +109,36 @@ def _target(target: Sequence[int], order: Order, stamp: float) -> object:
 
 
 MAVLINK_PORT, VIDEO_PORT = 14550, 5600
+AUTO = "auto"
+
+
+OPTIONS = {
+    "simulator": {"--profile": "link.profile"},
+    "records": {"--out": "out"},
+}
+MOVED = {"--no-fly": "--set fly=false", "--msp": "the command preflight"}  # former options
+
+
+@dataclass(frozen=True)
+class ProbedLinkSettings(LinkSettings):
+    """Settings of the link."""
+
+    profile: str = key(AUTO, "profile to compare with; `auto` is the nearest known", "NAME")
+
+
+@dataclass(frozen=True)
+class ProbeSettings:
+    """Settings of `probe-link`."""
+
+    link: ProbedLinkSettings = field(default_factory=ProbedLinkSettings)
+    vehicle: str = key("dcl", "vehicle with which the motion is compared")
+    seconds: float = key(5.0, "duration of the measurement at rest, s", least=1, most=600)
+    fly: bool = key(True, "measure in a short flight too; else at rest only, motors off")
+    out: Path | None = key(None, "write the measured profile to this file (YAML)", "FILE")
+
+    def __post_init__(self) -> None:
+        if self.out is not None and self.out.suffix != ".yaml":
+            raise ValueError(f"out {self.out}: a profile ends in .yaml")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -118,55 +147,33 @@ def parser() -> argparse.ArgumentParser:
         prog="probe-link",
         description="Measure a simulator at rest and in a short probe flight, and report the differences from a wire profile.",
     )
-    arguments.add_argument(
-        "--profile", default="auto", help="profile to compare with (default: auto, the nearest known)"
-    )
-    arguments.add_argument(
-        "--seconds", type=float, default=5.0, help="duration of the measurement at rest, s (default: 5)"
-    )
-    add_link_arguments(arguments)
-    arguments.add_argument(
-        "--lockstep",
-        action="store_true",
-        help="connect to race-sim --lockstep; latencies cannot be measured then",
-    )
-    add_msp_arguments(arguments, "read a Betaflight at rest instead")
-    arguments.add_argument("--no-fly", action="store_true", help="measure at rest only, motors off")
-    arguments.add_argument("--vehicle", default="dcl", help="vehicle with which the motion is compared (default: dcl)")
-    arguments.add_argument("--out", type=Path, help="write the measured profile to this file (YAML)")
+    add_settings(arguments, ProbeSettings(), OPTIONS, MOVED, file=False)
     add_common(arguments, "the checks")
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Probe the simulator and print the checks; return 1 if one differs from the profile. Raises UserError without a link."""
-    if not 1.0 <= arguments.seconds <= 600.0:
-        raise UserError(f"--seconds {arguments.seconds:g}: must lie between 1 and 600")
-    if arguments.out is not None and arguments.out.suffix != ".yaml":
-        raise UserError(f"--out {arguments.out}: a profile ends in .yaml")
-    for output in filter(None, (arguments.out, arguments.json)):
-        require_output(output, arguments.profile, FOLDER / f"{arguments.profile}.yaml", arguments.vehicle)
-    if arguments.msp:
-        return probe_msp(arguments)
-    known = [load_profile(arguments.profile)] if arguments.profile != "auto" else _known()
-    vehicle = load_vehicle(arguments.vehicle)
-    requested = link_of(arguments, MAVLINK_PORT, VIDEO_PORT)
+    settings = settings_of(arguments, ProbeSettings)
+    asked = settings.link
+    for output in filter(None, (settings.out, arguments.json)):
+        require_output(output, asked.profile, FOLDER / f"{asked.profile}.yaml", settings.vehicle)
+    named = asked.profile
+    known = [load_profile(named)] if named != AUTO else _known()
+    vehicle = load_vehicle(settings.vehicle)
+    requested = asked.opened(MAVLINK_PORT, VIDEO_PORT)
     timing, peer_and_key = (known[0].physics_hz, known[0].video_latency_s), (requested.peer, requested.key)
     ends = requested.mavlink, requested.video
-    with (
-        LockstepRawLink(*ends, *timing, *peer_and_key)
-        if arguments.lockstep
-        else UdpRawLink(*ends, *peer_and_key) as link
-    ):
-        received = listen(link, arguments.seconds, WAIT_S, not arguments.no_fly)
+    with LockstepRawLink(*ends, *timing, *peer_and_key) if asked.lockstep else UdpRawLink(*ends, *peer_and_key) as link:
+        received = listen(link, settings.seconds, WAIT_S, settings.fly)
         profile = best(received, known)
         checks, found = probe(received, profile)
         if found.race is not None:
             check, race = probe_map(received, found.race, vehicle.camera)
             checks, found = [*checks, check], replace(found, race=race)
-        why = "--no-fly was given" if arguments.no_fly else ""
+        why = "" if settings.fly else "fly=false was set"
         flown: list[Check] = []
-        if not arguments.no_fly:
+        if settings.fly:
             flown, found, why = fly_probe(link, received, profile, vehicle, found)
     checks = _merged(checks, flown or unflown())
     print(f"compared with profile {profile.name}:")
@@ -179,11 +186,11 @@ def run(arguments: argparse.Namespace) -> int:
     write_json(arguments.json, {"profile": profile.name, "checks": checks, "flown": bool(flown), "cause": why})
     if why:
         print(f"flight ended early: {why}" if flown else f"no flight: {why}")
-    if arguments.out is not None:
+    if settings.out is not None:
         source = f"Probed; values that were not measured are those of {profile.name}."
-        write_yaml(arguments.out, asdict(replace(found, name=arguments.out.stem, source=source)))
+        write_yaml(settings.out, asdict(replace(found, name=settings.out.stem, source=source)))
         remark(
-            f"wrote {arguments.out}"
+            f"wrote {settings.out}"
             + ("; repeat the probe: gains of a part of the flight may be wrong" if flown and why else "")
         )
     return 1 if any(check.verdict is CheckVerdict.DIFFERS for check in checks) else 0

@@ -1,4 +1,4 @@
-"""Comparison of several flights of one track by their progress along the course.
+"""Comparison of several flights of one track by their progress along the course, or by time where no gate was passed.
 
 Progress is measured in metres of the first flight's path: at each gate it is equal for all, and on a leg it is proportional
 to the share of the leg that a flight has covered. The difference in time at a gate is thus that of the gate times.
@@ -15,16 +15,17 @@ from gate_racer.field.report.flight import ReportedFlight, TimeSeries
 from gate_racer.vehicle.rotation import Array
 
 POINTS = 600  # along the course
-PROGRESS = "progress along the course [m]"
+PROGRESS, SINCE_TAKE_OFF = "progress along the course [m]", "time since take-off [s]"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Flights at equal progress. Rows of the grid that a flight has not reached are NaN."""
+    """Flights at equal progress, or at equal time. Rows of the grid that a flight has not reached are NaN."""
 
     names: list[str]
-    gates_m: Array  # (G,) progress at the gates passed by the first flight
-    grid_m: Array  # (N,) ascending, gates included
+    axis: str  # what the grid is, with its unit
+    gates: Array  # (G,) progress at the gates passed by the first flight, m
+    grid: Array  # (N,) ascending, gates included; m of progress, or s since take-off
     t: Array  # (flights, N) s since GO
     p: Array  # (flights, N, 3) m, world NED
     speed: Array  # (flights, N) m/s
@@ -34,12 +35,22 @@ class Comparison:
         """Time after the first flight, (flights, N) s."""
         return self.t - self.t[0]
 
+    @property
+    def apart_m(self) -> Array:
+        """Distance from the first flight, (flights, N) m."""
+        return np.linalg.norm(self.p - self.p[0], axis=2)
+
+    @property
+    def by_time(self) -> bool:
+        """Whether the flights are compared at equal time."""
+        return self.axis == SINCE_TAKE_OFF
+
 
 def compare(flights: list[ReportedFlight]) -> Comparison:
-    """Compare flights on the legs completed by the first.
+    """Compare flights on the legs completed by the first, or by time from take-off if it has passed no gate.
 
     Raises:
-        UserError: the flights are of different tracks, or the first has passed no gate.
+        UserError: the flights are of different tracks.
     """
     first = flights[0]
     for other in flights[1:]:
@@ -47,16 +58,16 @@ def compare(flights: list[ReportedFlight]) -> Comparison:
             raise UserError(
                 f"{other.path}: a flight of {other.track}, {first.path} one of {first.track}: only flights of one track compare"
             )
-    if not len(first.gate_times_s):
-        raise UserError(
-            f"{first.path}: no gate was passed, so nothing can be compared with it; name another flight first"
-        )
-    gates_m = np.cumsum([length for _, length in _legs(first)])
-    grid_m = np.unique(np.concatenate([np.linspace(0, gates_m[-1], POINTS), gates_m]))
-    rows = [_at(flight, gates_m, grid_m) for flight in flights]
+    gates = np.cumsum([length for _, length in _legs(first)])
+    if len(gates):
+        axis, grid = PROGRESS, np.unique(np.concatenate([np.linspace(0, gates[-1], POINTS), gates]))
+        rows = [_moved(flight, _reached(flight, gates, grid)) for flight in flights]
+    else:
+        axis, grid = SINCE_TAKE_OFF, np.linspace(0.0, max(float(flight.state.t[-1]) for flight in flights), POINTS)
+        rows = [_moved(flight, np.where(grid <= flight.state.t[-1], grid, np.nan)) for flight in flights]
     names = [chr(ord("A") + k % 26) + (str(k // 26) if k >= 26 else "") for k in range(len(flights))]
     t, p, speed = (np.stack(part) for part in zip(*rows, strict=True))
-    return Comparison(names, gates_m, grid_m, t, p, speed)
+    return Comparison(names, axis, gates, grid, t, p, speed)
 
 
 def _legs(flight: ReportedFlight) -> list[tuple[tuple[Array, Array], float]]:
@@ -76,13 +87,18 @@ def _positions(path: TimeSeries, t: Array) -> Array:
     return path.at("p", t) + beyond[:, None] * (p[-1] - p[-2])
 
 
-def _at(flight: ReportedFlight, gates_m: Array, grid_m: Array) -> tuple[Array, Array, Array]:
-    """Return times, positions and speeds of a flight at the progress of the grid (N,)."""
+def _reached(flight: ReportedFlight, gates_m: Array, grid_m: Array) -> Array:
+    """Return the times (N,) at which a flight has reached the progress of the grid."""
     t = np.full(len(grid_m), np.nan)
     begins_m = np.array([0.0, *gates_m[:-1]])
     for (times, covered), begin, end in zip((leg for leg, _ in _legs(flight)), begins_m, gates_m, strict=False):
         on = (grid_m >= begin) & (grid_m <= end)
         t[on] = np.interp((grid_m[on] - begin) / max(end - begin, 1e-9), covered / max(covered[-1], 1e-9), times)
+    return t
+
+
+def _moved(flight: ReportedFlight, t: Array) -> tuple[Array, Array, Array]:
+    """Return times (N,), positions and speeds of a flight at these times, NaN where they are."""
     known = np.isfinite(t)
     p, speed = np.full((len(t), 3), np.nan), np.full(len(t), np.nan)
     p[known] = flight.path_flown.at("p", t[known])
@@ -94,17 +110,18 @@ def compared_charts(flights: list[ReportedFlight], found: Comparison) -> list[Fi
     """Return charts of differences in time, speeds and heights over the progress."""
 
     def lines(rows: Array) -> list[Figure]:
-        return [line(found.grid_m, row, name) for row, name in zip(rows, found.names, strict=True)]
+        return [line(found.grid, row, name) for row, name in zip(rows, found.names, strict=True)]
 
     throttles = np.stack([_throttle(flight, t) for flight, t in zip(flights, found.t, strict=True)])
     quantities = [
-        (f"time after {found.names[0]}", "later", "s", lines(found.later_s)),
+        (f"time after {found.names[0]}", "later", "s", [] if found.by_time else lines(found.later_s)),
+        (f"distance from {found.names[0]}", "distance", "m", lines(found.apart_m) if found.by_time else []),
         ("speed", "speed", "m/s", lines(found.speed)),
         ("throttle, 0 to 1", "throttle", "-", lines(throttles)),
         ("height above the origin", "height", "m", lines(-found.p[:, :, 2])),
         ("margin at the gates", "margin", "m", [_margins(flight, found, k) for k, flight in enumerate(flights)]),
     ]
-    return charts(quantities, PROGRESS, [0.0, float(found.grid_m[-1])], found.gates_m)
+    return charts(quantities, found.axis, [0.0, float(found.grid[-1])], found.gates)
 
 
 def _throttle(flight: ReportedFlight, t: Array) -> Array:
@@ -112,8 +129,8 @@ def _throttle(flight: ReportedFlight, t: Array) -> Array:
 
 
 def _margins(flight: ReportedFlight, found: Comparison, k: int) -> Figure:
-    n = min(len(flight.gate_margins_m), len(found.gates_m))
-    return line(found.gates_m[:n], flight.gate_margins_m[:n], found.names[k], mode="markers", marker={"size": 9})
+    n = min(len(flight.gate_margins_m), len(found.gates))
+    return line(found.gates[:n], flight.gate_margins_m[:n], found.names[k], mode="markers", marker={"size": 9})
 
 
 def compared_findings(flights: list[ReportedFlight], found: Comparison) -> list[FlightFinding]:
@@ -121,6 +138,14 @@ def compared_findings(flights: list[ReportedFlight], found: Comparison) -> list[
     texts, first = [], flights[0].gate_times_s
     for name, flight in zip(found.names[1:], flights[1:], strict=True):
         n = min(len(first), len(flight.gate_times_s))
+        if found.by_time:
+            apart = found.apart_m[found.names.index(name)]
+            if np.isfinite(apart).any():
+                rms = float(np.sqrt(np.nanmean(apart**2)))
+                texts.append(
+                    FlightFinding(f"{name} is {rms:.2f} m rms from {found.names[0]} at equal time from take-off.")
+                )
+            continue
         if n == 0:
             texts.append(FlightFinding(f"{name} passed no gate."))
             continue
@@ -132,6 +157,6 @@ def compared_findings(flights: list[ReportedFlight], found: Comparison) -> list[
         parts = [
             f"{abs(steps[k]):.3f} s {'lost' if steps[k] > 0 else 'gained'} {flight.leg_name(int(k))}" for k in worst
         ]
-        begin = float(found.gates_m[worst[0] - 1]) if worst and worst[0] else 0.0
+        begin = float(found.gates[worst[0] - 1]) if worst and worst[0] else 0.0
         texts.append(FlightFinding(f"{text}{': ' if parts else ''}{', '.join(parts)}.", begin))
     return texts

@@ -5,7 +5,7 @@ import binascii
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from gate_racer.field.files import camera_of
 from gate_racer.link.record_reader import Losses, Record, tell_losses
 from gate_racer.mpc.control import Source
 from gate_racer.pilot.records.imported import read_any_records
+from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -120,6 +121,21 @@ def read_logged_flight(path: Path, report: Callable[[Path, Losses], None] = tell
         raise UserError(f"{path}: holds no flight (topics /flight and /state of run-mpc are needed)")
     with reading(path):
         return _flight(path, log)
+
+
+def passed(flight: ReportedFlight, track: Track) -> ReportedFlight:
+    """Return a flight whose log tells of no gates with the gates of a track that its path passes, in their order."""
+    path, times, margins = flight.path_flown, list[float](), list[float]()
+    if len(flight.gate_times_s) or not track.gates:
+        return flight
+    for k in range(len(path) - 1):
+        if len(times) == len(track.gates):
+            break
+        step = track.gates[len(times)].crossing(path["p"][k], path["p"][k + 1])
+        if step is not None and step.margin > 0:
+            times.append(float(path.t[k] + step.s * (path.t[k + 1] - path.t[k])))
+            margins.append(step.margin)
+    return replace(flight, gate_times_s=np.array(times), gate_margins_m=np.array(margins))
 
 
 def _flight(path: Path, log: dict[str, list[Record]]) -> ReportedFlight:

@@ -149,14 +149,14 @@ def flight_page(flight: ReportedFlight, track: Track) -> str:
 
 
 def compared_page(flights: list[ReportedFlight], track: Track) -> str:
-    """Return the page of several flights over their progress. Raises UserError as `compare`."""
+    """Return the page of several flights over their progress, or over time. Raises UserError as `compare`."""
     found = compare(flights)
     listed = compared_findings(flights, found)
     charts, paths = compared_charts(flights, found), path_figures(flights, found.names, track)
-    cursor = _cursor(found.grid_m, found.p, found.gates_m, "m", _start(listed))
+    cursor = _cursor(found.grid, found.p, found.gates, "s" if found.by_time else "m", _start(listed))
     above = (
         f"<h1>{_safe(flights[0].track)}: {len(flights)} flights</h1>{_flight_table(flights, found)}"
-        f"<h2>What the logs show</h2>{_list(listed)}<h2>At the gates</h2>{_gate_table(flights, found)}"
+        f"<h2>What the logs show</h2>{_list(listed)}{_gate_table(flights, found)}"
         f"{_linked(charts, False)}"
     )
     return html_page(
@@ -262,8 +262,10 @@ def _flight_table(flights: list[ReportedFlight], found: Comparison) -> str:
 
 
 def _gate_table(flights: list[ReportedFlight], found: Comparison) -> str:
-    """Return times, differences and margins at every gate passed by the first flight."""
+    """Return times, differences and margins at every gate passed by the first flight; nothing without gates."""
     first = flights[0]
+    if not len(first.gate_times_s):
+        return ""
     head = ["gate"]
     for k, name in enumerate(found.names):
         head += [f"{name} time [s]", *([f"{name} - {found.names[0]} [s]"] if k else []), f"{name} margin [m]"]
@@ -276,7 +278,7 @@ def _gate_table(flights: list[ReportedFlight], found: Comparison) -> str:
             row += [f"{flight.gate_times_s[gate] - begin:+.3f}" if passed else "-"] if k else []
             row.append(f"{flight.gate_margins_m[gate]:.3f}" if gate < len(flight.gate_margins_m) else "-")
         rows.append(row)
-    return _table(head, rows)
+    return f"<h2>At the gates</h2>{_table(head, rows)}"
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

@@ -25,16 +25,18 @@ import cv2
 import numpy as np
 
 from gate_racer.common.files import read_arrays, read_bytes, read_json, read_text, reading
-from gate_racer.link.logs.rows import SignalError
+from gate_racer.link.logs.alignment import clock_offset
+from gate_racer.link.logs.samples import SignalError
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array, from_matrix
 
 SYNCHRONISED = "*hz_freq_sync.csv"  # the file that every flight has
 CSV_BYTES = 512 << 20  # largest table: 124 columns at 500 Hz have 1 MB per second
 IMAGE_PX = 640, 480  # image size of the data set's camera
 TURNED = np.array([1.0, -1.0, -1.0])  # factors from z up to z down, for world and body
 SMOOTH_S = 0.06  # s, window over which the motion capture is differentiated
+LATE_S = 5e-3  # s, offset of the motion capture's clock from which it is corrected (chosen)
 LEAST_LIKENESS = 0.5  # cosine of a sensor axis and the motion capture; noise of 500 Hz differences reduces it
 IMU, POSITION = ("accel", "gyro"), tuple(f"drone_{axis}" for axis in "xyz")
 ROTATION = tuple(f"drone_rot[{k}]" for k in range(9))
@@ -62,6 +64,7 @@ class RatmFlight:
     markers_w: Array  # (G, 4, 3) m, inner corners of the gates, in any order
     images: tuple[LabelledImage, ...]
     camera: Camera
+    truth_offset_s: float  # by which the motion capture was late, before it was corrected; NaN if unknown
 
 
 def read_ratm(folder: Path) -> RatmFlight:
@@ -81,12 +84,20 @@ def read_ratm(folder: Path) -> RatmFlight:
         accel, gyro = (np.column_stack([table[f"{kind}_{axis}"] for axis in "xyz"]) for kind in IMU)
         force_b, omega_b = _moved(t, p_wb, R_wb)
         turns = _turns(omega_b, gyro, str(folder))
+        offset = clock_offset(t, gyro, t, np.array([from_matrix(R) for R in R_wb]))
+        if abs(offset) > LATE_S:
+            late = round(offset / float(np.median(np.diff(t))))
+            begin, end = max(0, -late), len(t) - max(0, late)
+            t, accel, gyro = t[begin:end], accel[begin:end], gyro[begin:end]
+            p_wb, R_wb = p_wb[begin + late : end + late], R_wb[begin + late : end + late]
+            force_b, omega_b = _moved(t, p_wb, R_wb)
+            turns = _turns(omega_b, gyro, str(folder))
         pushes = _pushes(force_b, accel, turns)
         markers = np.column_stack([table[name] for name in _markers()]).reshape(-1, GATES, MARKERS, 3)
         camera, K, dist = _camera(folder)
         images = _images(folder, float(table["timestamp"][0]), K, dist)
         return RatmFlight(
-            t, accel @ pushes.T, gyro @ turns.T, p_wb, R_wb, np.median(markers, axis=0) * TURNED, images, camera
+            t, accel @ pushes.T, gyro @ turns.T, p_wb, R_wb, np.median(markers, axis=0) * TURNED, images, camera, offset
         )
 
 

@@ -1,39 +1,82 @@
-"""`read_log_signals`: the signals of a log of any kind, selected by file suffix."""
+"""`read_log_signals`: the signals of a log of any kind. Its first bytes tell the kind, and only where they do not, its name."""
 
-from collections.abc import Callable
-from dataclasses import replace
+import re
 from pathlib import Path
 
-from gate_racer.common.files import reading
-from gate_racer.link.logs.rows import LoggedSignals, SignalError, finite, one_clock
+from gate_racer.common.files import read_start, reading
+from gate_racer.link.logs.samples import LoggedSignals, SignalError, usable
 
-# Function of `formats` by suffix, which is loaded when needed, since pymavlink alone takes half a second.
-READERS = {
-    ".mcap": "mcap_signals",
-    ".csv": "csv_signals",
-    ".tlog": "tlog_signals",
-    ".bin": "dataflash_signals",
-    ".ulg": "ulog_signals",
-    ".bbl": "betaflight_signals",
-    ".bfl": "betaflight_signals",
+OWN, TABLE, ROS = "record", "table", "ros"
+STARTS = {
+    b"\x89MCAP0\r\n": OWN,
+    b"ULog\x01\x12\x35": "ulog",
+    b"\xa3\x95": "dataflash",
+    b"H Product:Blackbox": "betaflight",
+    b"#ROSBAG V2.0": ROS,
+    b"SQLite format 3\0": ROS,
 }
-AUTOPILOT = (".tlog", ".bin", ".ulg", ".bbl", ".bfl")  # logs of autopilots, whatever flew them
+TLOG_MARK, TLOG_MARKS = 8, (0xFD, 0xFE)  # the first packet's, behind its stamp
+SUFFIXES = {
+    **{".mcap": OWN, ".csv": TABLE, ".tlog": "tlog", ".bin": "dataflash", ".ulg": "ulog"},
+    **{".bbl": "betaflight", ".bfl": "betaflight", ".bag": ROS, ".db3": ROS},
+}
+READ = "MCAP, ULog, DataFlash, .tlog, Betaflight's blackbox, bags of ROS, CSV, folders of TII-RATM and of ROS 2"
+START_BYTES = 64
+TIME_FIRST = re.compile(rb"(t|t_s|time|time_s|timestamp)\s*[,\[(]")  # of a table's header
+ROS_PROFILES = (b"ros1", b"ros2")  # of an MCAP, in the record that follows its first bytes
+
+
+def log_kind(path: Path) -> str:
+    """Return the kind of a log.
+
+    Raises:
+        FileError: it cannot be read.
+        SignalError: it is empty, or no log that is read.
+    """
+    if path.is_dir():
+        if not (path / "metadata.yaml").is_file():
+            raise SignalError(f"{path}: is a folder without a flight; name a log in it: read are {READ}")
+        return ROS
+    start = read_start(path, START_BYTES)
+    if not start:
+        raise SignalError(f"{path}: is empty, as after a flight that was killed before it began")
+    kind = next((kind for mark, kind in STARTS.items() if start.startswith(mark)), "")
+    if kind == OWN and any(profile in start for profile in ROS_PROFILES):
+        return ROS
+    if not kind and len(start) > TLOG_MARK and start[0] == 0 and start[TLOG_MARK] in TLOG_MARKS:
+        return "tlog"
+    kind = kind or SUFFIXES.get(path.suffix.lower(), TABLE if TIME_FIRST.match(start) else "")
+    if not kind:
+        raise SignalError(f"{path}: is no log that is read: read are {READ}")
+    return kind
 
 
 def read_log_signals(path: Path) -> LoggedSignals:
     """Read one log; damaged parts are skipped and noted.
 
     Raises:
-        UserError: unknown suffix, or the file cannot be read.
+        UserError: unknown kind, or the file cannot be read.
     """
-    if path.suffix.lower() not in READERS:
-        raise SignalError(f"{path}: logs end in {', '.join(READERS)}")
-    if not path.is_file():
-        raise SignalError(f"{path}: no such file")
-    from gate_racer.link.logs import formats
-
-    read: Callable[[Path], LoggedSignals] = getattr(formats, READERS[path.suffix.lower()])
+    kind = log_kind(path)
     with reading(path):
-        log = read(path)
-        rows, note = one_clock(finite(log.rows))
-        return replace(log, rows=rows, note="; ".join(filter(None, (log.note, note))))
+        return usable(_read(kind, path))
+
+
+def _read(kind: str, path: Path) -> LoggedSignals:
+    """Read a log of a kind; its reader is loaded when needed, since pymavlink alone takes half a second."""
+    match kind:
+        case "ulog":
+            from gate_racer.link.logs.ulog import ulog_signals as read
+        case "tlog":
+            from gate_racer.link.logs.mavlink import tlog_signals as read
+        case "dataflash":
+            from gate_racer.link.logs.mavlink import dataflash_signals as read
+        case "betaflight":
+            from gate_racer.link.logs.betaflight import betaflight_signals as read
+        case "ros":
+            from gate_racer.link.logs.ros import ros_signals as read
+        case "table":
+            from gate_racer.link.logs.tables import table_signals as read
+        case _:
+            from gate_racer.link.logs.own import record_signals as read
+    return read(path)

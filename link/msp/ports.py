@@ -17,7 +17,7 @@ from gate_racer.link.sockets import LinkError, parse_address
 
 SITL_PORT = 5761
 SAFETY_PAGE = "docs/safety.md"
-CONSENT_OPTION = "--i-have-read"
+CONSENT_KEY = "link.i_have_read"
 AT_ONCE = 4096  # bytes per read
 CONNECT_S = 3.0  # s to connect
 STUCK_S = 0.3  # s, longest write
@@ -175,7 +175,9 @@ def may_be_aircraft(where: str) -> bool:
 def require_consent(where: str, consent: str) -> None:
     """Check the consent for a possible aircraft. Raises LinkError unless its page on safety has been read."""
     if may_be_aircraft(where) and consent != SAFETY_PAGE:
-        raise LinkError(f"{where} may be a real aircraft: read {SAFETY_PAGE}, then add {CONSENT_OPTION} {SAFETY_PAGE}")
+        raise LinkError(
+            f"{where} may be a real aircraft: read {SAFETY_PAGE}, then add --set {CONSENT_KEY}={SAFETY_PAGE}"
+        )
 
 
 def _is_local(host: str) -> bool:

@@ -3,7 +3,7 @@
 Network: part of an image in, maps of its corners and edges at half the resolution out, run by OpenCV on the CPU.
 
 Map k < 4 holds the log-odds of corner k (top-left, top-right, bottom-right, bottom-left as seen), maps 4 + 2k and 5 + 2k the
-unit vector along the edge from corner k to the next. Its training is described in `gate_net.yaml` and `tools/training`.
+unit vector along the edge from corner k to the next. Its training is described in `gate_net.yaml`.
 
 Propose: peaks of the corners' heat maps, grouped along the part-affinity fields of the edges.
 

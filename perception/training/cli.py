@@ -6,7 +6,7 @@ would promise too much.
 
 import argparse
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -14,6 +14,8 @@ from ruamel.yaml import YAML
 from gate_racer.common.command import add_common, perform, remark, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import drafted, require_output
+from gate_racer.common.settings import add_settings, key, settings_of
+from gate_racer.perception.registry import TAUGHT
 from gate_racer.perception.taught.config import TaughtConfig
 from gate_racer.perception.taught.detector import find_gates
 from gate_racer.perception.taught.network import GateNetwork, NetworkCard
@@ -23,8 +25,19 @@ from gate_racer.perception.training.sheet import write_sheet
 
 HELD_OUT = 0.2  # share of the images
 FEWEST = 5  # labelled openings in either part
-STEPS = 6000  # 20 minutes on two cores
 UNCALIBRATED = NetworkCard("", "", 0.5, 1.0, 0.02, 0.1)
+
+
+OPTIONS = {"records": {"--out": "out"}}
+
+
+@dataclass(frozen=True)
+class TeachingSettings:
+    """Settings of `train-detector`."""
+
+    out: Path = key(Path("gates.onnx"), "network; its card (.yaml) and sheet (.png) lie beside it", "FILE.onnx")
+    steps: int = key(6000, "steps of the training; the default takes 20 to 30 minutes on two cores", least=1)
+    seed: int = key(1, "seed of the training", least=0)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,16 +46,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "folder", type=Path, help="images, and labels as corners in CSV, COCO keypoints, YOLO-pose or CVAT XML"
     )
-    p.add_argument(
-        "--out",
-        type=Path,
-        default=Path("gates.onnx"),
-        help="network (default: gates.onnx); its card and sheet lie beside it",
-    )
-    p.add_argument(
-        "--steps", type=int, default=STEPS, help=f"steps of the training (default: {STEPS}, 20 minutes on two cores)"
-    )
-    p.add_argument("--seed", type=int, default=1, help="seed of the training (default: 1)")
+    add_settings(p, TeachingSettings(), OPTIONS, file=False)
     add_common(p, "the figures of the held-out images")
     return p
 
@@ -54,11 +58,10 @@ def main() -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train as the command line requests. Raises UserError for unusable images or labels, or without PyTorch."""
-    out = arguments.out
-    if out.suffix != ".onnx":
-        raise UserError(f"--out {out}: must end in .onnx")
-    if arguments.steps < 1:
-        raise UserError(f"--steps {arguments.steps}: must be positive")
+    settings = settings_of(arguments, TeachingSettings)
+    out, steps, seed = settings.out, settings.steps, settings.seed
+    if out.suffix != TAUGHT:
+        raise UserError(f"--out {out}: must end in {TAUGHT}")
     sheet, card_file = out.with_suffix(".png"), out.with_suffix(".yaml")
     for file in (out, sheet, card_file):
         require_output(file)
@@ -77,17 +80,17 @@ def run(arguments: argparse.Namespace) -> int:
 
     def tell(now: Losses) -> None:
         curve.append(now)
-        left_s = now.elapsed_s / now.step * (arguments.steps - now.step)
+        left_s = now.elapsed_s / now.step * (steps - now.step)
         remark(
-            f"step {now.step} of {arguments.steps}: loss of corners {now.corners:.4f}, gates {now.gates:.3f},"
+            f"step {now.step} of {steps}: loss of corners {now.corners:.4f}, gates {now.gates:.3f},"
             f" offsets {now.offsets:.3f}; {left_s / 60:.0f} minutes left"
         )
 
-    net = fit(taught, arguments.steps, arguments.seed, tell)
+    net = fit(taught, steps, seed, tell)
     out.parent.mkdir(parents=True, exist_ok=True)
     with drafted(out) as draft:
         export(net, draft)
-    command = f"train-detector {arguments.folder} --steps {arguments.steps} --seed {arguments.seed}"
+    command = f"train-detector {arguments.folder} --set steps={steps} seed={seed}"
     source = f"{len(taught)} images of {arguments.folder} with {openings(taught)} openings"
     _write_card(card_file, replace(UNCALIBRATED, source=source, command=command))
     network = GateNetwork(out)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize
 
 from gate_racer.model.quadrilateral import side_lengths
 from gate_racer.perception.detection import Detection
@@ -12,6 +11,7 @@ from gate_racer.vehicle.rotation import Array, Mask
 
 IOUS = 0.5, 0.75  # overlaps at which an opening counts as found
 LARGE_PX = 60.0  # mean side of a large opening
+EVEN, MARGIN = 0.5, 1e-3  # -, probability of a gate; least distance to the next score
 REJECTED = 9.21  # squared error over its variance, of which chi-squared of two degrees exceeds 1 %
 TRIMS = 5  # fits with outliers left out
 
@@ -39,13 +39,13 @@ class Matches:
         return float(np.diff(recall, prepend=0.0) @ envelope)
 
     def best_score(self) -> float:
-        """Return the least score that maximises F1 at the smaller overlap: the middle between the last one in and the next."""
+        """Return the least score that maximises F1 at the smaller overlap, of several that do the one nearest to even odds."""
         if not len(self.score):
-            return 0.5
+            return EVEN
         recall, precision = self.curve(IOUS[0])
         last = int((2 * recall * precision / np.maximum(recall + precision, 1e-9)).argmax())
         following = self.score[last + 1] if last + 1 < len(self.score) else 0.0
-        return float((self.score[last] + following) / 2)
+        return float(np.clip(EVEN, following + MARGIN, max(self.score[last], following + MARGIN)))
 
     def above(self, score: float) -> "Matches":
         """Return the matches of at least a score."""
@@ -102,6 +102,8 @@ def corner_deviations(found: Matches) -> tuple[float, float, float]:
 
     Corners at another's peak, whose errors a filter rejects (1 % of a Gaussian's), are left out.
     """
+    from scipy.optimize import minimize  # slow to load
+
     good = found.iou >= IOUS[0]
     error, measured = found.error_px[good], found.measured[good]
     side = np.repeat(found.side_px[good, None], 4, 1)

@@ -1,9 +1,5 @@
 """Guidance by the manoeuvres that `identify-vehicle` needs, within the bounds of the track.
 
-Manoeuvres for `identify-vehicle` that `run-mpc --excite` flies, and their names on the command line.
-
-`run-mpc --excite`: fly the manoeuvres that `identify-vehicle` needs, within the bounds of the track, and log them.
-
 Throttle steps go up while the vehicle sinks and down while it climbs, so that it stays near its height; rates are doublets,
 which end where they began; speed is flown to and fro. The vehicle's file need only be roughly right.
 """
@@ -48,7 +44,7 @@ class Manoeuvres:
 
 
 def parse_manoeuvres(text: str) -> Manoeuvres:
-    """Parse "all", or a comma-separated list of throttles, axes and "speed": "0.7,0.8,yaw,speed".
+    """Parse `excite.manoeuvres`: "all", or a comma-separated list of throttles, axes and "speed": "0.7,0.8,yaw,speed".
 
     Raises:
         UserError: the text contains anything else.
@@ -68,7 +64,7 @@ def parse_manoeuvres(text: str) -> Manoeuvres:
                 raise ValueError
         except ValueError:
             known = f"all, a throttle from 0 to 1, {', '.join(AXES)} and {SPEED}"
-            raise UserError(f"--excite {text}: {part!r} is not a manoeuvre; known: {known}") from None
+            raise UserError(f"manoeuvres {text}: {part!r} is not a manoeuvre; known: {known}") from None
     return Manoeuvres(tuple(throttles), tuple(axes), speed)
 
 

@@ -197,7 +197,7 @@ def parse_room(text: str) -> Room:
         return Room(north, east, south, west, up, down)
     except ValueError:
         raise UserError(
-            f"--room {text!r}: expected NORTH,EAST,SOUTH,WEST,UP,DOWN, distances from the pad in m, each greater than"
+            f"explore.room {text!r}: expected NORTH,EAST,SOUTH,WEST,UP,DOWN, distances from the pad in m, each greater than"
             f" {MARGIN_M:g}, that of the floor at least 0"
         ) from None
 

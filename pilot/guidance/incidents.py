@@ -46,6 +46,14 @@ def missed_margin(gate: Gate) -> float:
     return -(gate.outer_m - gate.opening_m) / 4 if gate.has_frame else 0.0
 
 
+def room_in(gate: Gate, contact_radius_m: float) -> float:
+    """Return the distance (m) from the middle of an opening to where the vehicle would touch its edge.
+
+    It is infinite in a ball, which has no edge, and which no image makes surer.
+    """
+    return inf if gate.is_ball else gate.half - contact_radius_m
+
+
 def brakes(gate: Gate, state: State, room_m: float, config: IncidentConfig) -> bool:
     """Return whether a gate is more likely missed than hit, and the vehicle has to brake now, and can, to stop before it.
 

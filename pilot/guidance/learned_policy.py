@@ -43,7 +43,8 @@ class LearnedPolicy(Guidance[MapEstimator]):
         previous, self._previous = self._previous, state
         passages, gate = self.passages, self._next_gate
         if previous is not None and len(passages.times_s) < len(self.course):
-            crossing = gate.crossing(self._previous_p, state.p_wb - self._offset(estimator))
+            p_w = state.p_wb - self._offset(estimator)
+            crossing = gate.crossing(self._previous_p, p_w, previous.v_w, state.v_w)
             if crossing is not None and max(missed_margin(gate), -REACH_M) <= crossing.margin:
                 passages.times_s.append(previous.t + crossing.s * (state.t - previous.t) - go_t)
                 passages.margins_m.append(crossing.margin)

@@ -22,6 +22,7 @@ from gate_racer.mpc.controller import STALE_S, Controller
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
 from gate_racer.pilot.guidance.evasion import FrameEvasion
+from gate_racer.pilot.guidance.incidents import room_in
 from gate_racer.pilot.guidance.protocol import GateObserver, Guidance, state_vector
 from gate_racer.pilot.guidance.recovery import GateRetries, NoRetries
 from gate_racer.pilot.guidance.rivals import RivalWatch
@@ -56,17 +57,13 @@ class Caution:
 
     def looks(self, gate: Gate, cov: Array | None) -> bool:
         """Return whether the next gate, with covariance (3, 3) m^2, must be seen better before it is passed."""
-        room = self._room(gate)
+        room = room_in(gate, self._radius_m)
         if cov is None or room <= 0:
             return False
         return sigma_across(gate, cov) > UNSEEN * room
 
-    def _room(self, gate: Gate) -> float:
-        """Return the distance (m) from the centre of the opening to where the vehicle would touch its edge."""
-        return gate.half - self._radius_m
-
     def _in_doubt(self, gate: Gate, cov: Array | None) -> float:
-        room = self._room(gate)
+        room = room_in(gate, self._radius_m)
         if cov is None or room <= 0:
             return math.inf
         share = (greatest_sigma(cov) / room - BEGIN) / (FULL - BEGIN)
@@ -181,8 +178,9 @@ class PlanFollower(Guidance[MapEstimator]):
         if previous is None or passed == len(self.course):
             return False
         gate, evading = self.course[passed], self._evasion is not None and self._evasion.active
-        crossing = gate.crossing(self._previous_p, state.p_wb - self._gate_offset(passed, estimator))
-        searched = gate.is_ball and self._retries.recovery is not None  # until it is counted
+        p_w = state.p_wb - self._gate_offset(passed, estimator)
+        crossing = gate.crossing(self._previous_p, p_w, previous.v_w, state.v_w)
+        searched = self._retries.searches_ball(gate, go_t)
         if crossing is None or searched or not (crossing.margin > -REACH_M or evading):
             return False
         if self._retries.misses(gate, crossing.margin):

@@ -28,7 +28,7 @@ from gate_racer.mpc.control import Control
 from gate_racer.mpc.controller import Controller
 from gate_racer.mpc.geometric import limited
 from gate_racer.pilot.flight import End, EndReason, Passages, Retry
-from gate_racer.pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, brakes, missed_margin
+from gate_racer.pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, brakes, missed_margin, room_in
 from gate_racer.pilot.guidance.velocity import Aim, P, VelocityController, control
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track, bars, of_obstacle
@@ -241,6 +241,7 @@ class RetryConfig:
 
     incident: IncidentConfig = field(default_factory=IncidentConfig)
     recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
+    ball_tries: int = 3  # attempts at a ball, which all visit the same places
     rejoin_pace: float = 0.4  # of the plan, behind a gate that was flown again,
     quicken_1_s: float = 0.3  # ... and by how much it rises each second
 
@@ -262,6 +263,10 @@ class NoRetries:
 
     def misses(self, gate: Gate, margin_m: float) -> bool:
         """Return False: a crossing with any margin counts."""
+        return False
+
+    def searches_ball(self, gate: Gate, go_t: float) -> bool:
+        """Return False: a ball is not searched."""
         return False
 
     def judge(self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float) -> End | None:
@@ -321,9 +326,13 @@ class GateRetries:
         """Return whether a crossing of a gate's plane by the estimate, with this margin, was no passage."""
         return margin_m < missed_margin(gate)
 
+    def searches_ball(self, gate: Gate, go_t: float) -> bool:
+        """Return whether a ball is searched until the race status of the race begun at go_t (s) counts it."""
+        return gate.is_ball and self._recovery is not None and self._status.counted(go_t) is not None
+
     def judge(self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float) -> End | None:
         """Begin an attempt if one is due; finish with the last gate. A gate is flown at until the run's time is over, or the
-        estimate was lost for too long.
+        estimate was lost for too long; a ball, which is never seen, `ball_tries` times.
 
         Args:
             number: number of the next gate.
@@ -345,6 +354,9 @@ class GateRetries:
                     return End(EndReason.FINISHED)
                 self._recovery = self._try(number + 1, t)
             elif self._recovery.failed(t):
+                tries = sum(one.gate == number for one in passages.retries)
+                if self._recovery.gate.is_ball and tries >= self._config.ball_tries:
+                    return End(EndReason.BLIND, f"gate {number}, which no camera sees, was not found in {tries} tries")
                 self._begin(number, "a try took too long", passages, t, go_t)
             return None
         number, why = self._incident(number, outside, passages, state, t, go_t)
@@ -364,7 +376,7 @@ class GateRetries:
         if overdue_s > self._config.incident.overdue_s:
             return number, "its plane was not crossed near it"
         gate = self._course[number]
-        if brakes(gate, state, gate.half - self._vehicle.contact_radius_m, self._config.incident):
+        if brakes(gate, state, room_in(gate, self._vehicle.contact_radius_m), self._config.incident):
             return number, "the estimate is too uncertain for it"
         return number, "the estimate is lost" if self._lost.lost(state.lost, t) else ""
 

@@ -154,6 +154,7 @@ SCHEMAS = {
         seed=_INTEGER,
         profile=_TEXT,
         world={"type": "object"},
+        settings={"type": "object"},
     ),
     "phase": record(phase=_TEXT, reason=_TEXT),
     "imu": record(accel=vector(3, "m/s^2, specific force, body FRD"), gyro=vector(3, "rad/s, body FRD")),

@@ -7,8 +7,8 @@ A flight of TII-RATM converted to the records of `run-mpc`, and its course.
 Detections are its labelled corners, /truth is its motion capture. The vehicle counts as at rest until its first acceleration
 or rotation; where a recording begins in the air, /position gives its motion at the beginning.
 
-A log of PX4, ArduPilot, Betaflight or a ground station gives /flight, /phase, /imu, /command and, as far as it holds them,
-/state (the autopilot's own) and /truth. It holds no images. A flight of TII-RATM, a folder, gives /imu, /detection (its
+A log of an autopilot, a ground station, ROS or a table gives /flight, /phase, /imu, /command and, as far as it holds them,
+/state (the autopilot's own) and /truth. A flight of TII-RATM, a folder, gives /imu, /detection (its
 labelled corners) and /truth, and the course of its gates. The vehicle counts as at rest until its first acceleration or
 rotation.
 """
@@ -20,9 +20,10 @@ from pathlib import Path
 import numpy as np
 
 from gate_racer.common.files import reading
+from gate_racer.link.logs.alignment import clock_offset
 from gate_racer.link.logs.ratm import SYNCHRONISED, LabelledImage, RatmFlight, read_ratm
-from gate_racer.link.logs.reader import AUTOPILOT, read_log_signals
-from gate_racer.link.logs.rows import LoggedSignals, SignalError, SignalRows, interpolated
+from gate_racer.link.logs.reader import OWN, log_kind, read_log_signals
+from gate_racer.link.logs.samples import LoggedSignals
 from gate_racer.link.record_reader import Losses, Record, read_records, tell_losses
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection
@@ -30,7 +31,7 @@ from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
 from gate_racer.vehicle.camera import Camera, CameraDoubt
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import Array, from_euler, from_matrix, to_euler
+from gate_racer.vehicle.rotation import Array, from_matrix, to_euler
 
 PUSHED_M_S2, TURNED_RAD_S = 1.0, 0.1  # deviation from gravity and from rest: a late detection of the start costs little
 EARLIER_S = 0.2  # s before that, when it is still at rest
@@ -80,7 +81,7 @@ class ImportedCourse:
 def flight_records(flight: RatmFlight) -> Iterator[tuple[str, Record]]:
     """Yield /flight, /phase, /imu, /truth, /detection, and a /state without values at each sample in flight."""
     released = released_at(flight.t, flight.force_b, flight.t, flight.omega_b)
-    yield "/flight", {"track": "ratm", "vehicle": "TII", "profile": "ratm"}
+    yield "/flight", {"track": "ratm", "vehicle": "TII", "profile": "ratm", "truth_offset_s": flight.truth_offset_s}
     events: list[Event] = [(released, "/phase", {"t": released, "phase": "launch"})]
     events += imu_events(flight.t, flight.force_b, flight.omega_b)
     nowhere = [np.nan] * 3
@@ -162,99 +163,82 @@ ANYWHERE_M = 1e6  # m, bounds of a flight without a known track
 Records = Iterator[tuple[str, Record]]
 
 
-FOREIGN = {  # logs by suffix that look as if they were read
-    ".bag": "is a bag of ROS 1",
-    ".db3": "is a bag of ROS 2 in SQLite",
-    ".csv": "is a table without the records of a flight; identify-vehicle reads it",
-}
+def is_ratm(path: Path) -> bool:
+    """Return whether the path is a folder in the layout of TII-RATM."""
+    return path.is_dir() and any(path.glob(SYNCHRONISED))
 
 
 def is_imported(path: Path) -> bool:
-    """Return whether the path is a log of another program."""
-    return path.is_dir() or path.suffix.lower() in AUTOPILOT
-
-
-def _require_log(path: Path) -> None:
-    """Raise SignalError for what is no log at all, with what is read."""
-    read = f"read are .mcap, {', '.join(AUTOPILOT)}, and folders of TII-RATM, with a file {SYNCHRONISED}"
-    if path.is_dir() and not any(path.glob(SYNCHRONISED)):
-        raise SignalError(f"{path}: is a folder without a flight; name a log in it: {read}")
-    if path.is_file() and path.stat().st_size == 0:
-        raise SignalError(f"{path}: is empty, as after a flight that was killed before it began")
-    if path.suffix.lower() in FOREIGN:
-        raise SignalError(f"{path}: {FOREIGN[path.suffix.lower()]}; {read}")
+    """Return whether the path is a log of another program. Raises UserError for what is no log at all."""
+    return is_ratm(path) or log_kind(path) != OWN
 
 
 def read_any_records(
     path: Path, without: Collection[str] = (), report: Callable[[Path, Losses], None] = tell_losses
 ) -> Records:
     """Yield topic and record of a log of any kind; those of other programs in order of time. Raises UserError."""
-    _require_log(path)
     if not is_imported(path):
         yield from read_records(path, without=without, report=report)
         return
-    records = flight_records(read_ratm(path)) if path.is_dir() else autopilot_records(path)
+    records = flight_records(read_ratm(path)) if is_ratm(path) else logged_records(path)
     yield from (one for one in records if one[0] not in without)
 
 
-def autopilot_records(path: Path) -> Records:
-    """Yield the records of an autopilot's log, see the module. Raises SignalError without an IMU."""
+def logged_records(path: Path) -> Records:
+    """Yield the records of another program's log, see the module. Raises SignalError without an IMU."""
     log = read_log_signals(path)
     log.require(path, ("force", "omega"), "this command")
     with reading(path):
-        yield "/flight", {"track": UNKNOWN, "vehicle": UNKNOWN, "profile": path.suffix[1:]}
-        yield from in_order(_autopilot_events(log))
+        offset = _truth_offset_s(log)
+        about = {"track": UNKNOWN, "vehicle": UNKNOWN, "profile": log_kind(path), "truth_offset_s": offset}
+        yield "/flight", about
+        yield from in_order(_events(log, offset if np.isfinite(offset) else 0.0))
 
 
-def _autopilot_events(log: LoggedSignals) -> list[Event]:
-    rows = log.rows
-    released = released_at(*_table(rows, "force"), *_table(rows, "omega"))
+def _truth_offset_s(log: LoggedSignals) -> float:
+    """Return by how much the truth's clock is late against the IMU's, s; NaN if unknown."""
+    omega, truth = log.get("omega"), log.get("true_q")
+    return clock_offset(omega.t, omega.values, truth.t, truth.values) if len(truth) > 1 else float("nan")
+
+
+def _events(log: LoggedSignals, late_s: float) -> list[Event]:
+    force, omega = log.get("force"), log.get("omega")
+    released = released_at(force.t, force.values, omega.t, omega.values)
     events: list[Event] = [(released, "/phase", {"t": released, "phase": "launch"})]
-    force_t, force = _table(rows, "force")
-    omega = _at(rows, "omega", force_t)
-    events += imu_events(force_t, force, omega)
-    for t, p in rows.get("true_p", []):
-        events.append((t, "/truth", {"t": t, "p": p.tolist()}))
-    stamps = _table(rows, "p" if rows.get("p") else "q")[0] if rows.get("p") or rows.get("q") else force_t
-    columns = {key: _at(rows, key, stamps) for key in ("p", "q", "v")}
-    w = _at(rows, "omega", stamps)
+    events += imu_events(force.t, force.values, omega.at(force.t))
+    truth = log.get("true_p")
+    on_time = (truth.t - late_s).tolist()
+    events += [(t, "/truth", {"t": t, "p": p}) for t, p in zip(on_time, truth.values.tolist(), strict=True)]
+    stamps = (log.get("p", "q") or force).t
+    stamps = stamps[stamps >= released]
+    columns = {key: _at(log, name, stamps) for key, name in (("p", "p"), ("q", "q"), ("v", "v"), ("w", "omega"))}
     for k, t in enumerate(stamps.tolist()):
-        if t >= released:
-            state = {key: column[k].tolist() for key, column in columns.items()}
-            events.append((t, "/state", {"t": t, **state, "w": w[k].tolist(), "sigma_p": [np.nan] * 3}))
-    stamps = _table(rows, "throttle")[0] if rows.get("throttle") else np.zeros(0)
-    rates, throttle = _at(rows, "omega_cmd", stamps), _at(rows, "throttle", stamps)
-    for k, t in enumerate(stamps.tolist()):
-        command = {"throttle": float(throttle[k, 0]), "w": rates[k].tolist(), "solve_ms": np.nan}
-        events.append((t, "/command", {"t": t, **command}))
+        state = {key: column[k].tolist() for key, column in columns.items()}
+        events.append((t, "/state", {"t": t, **state, "sigma_p": [np.nan] * 3}))
+    throttle = log.get("throttle")
+    rates = _at(log, "omega_cmd", throttle.t)
+    for t, u, w in zip(throttle.t.tolist(), throttle.values.tolist(), rates.tolist(), strict=True):
+        events.append((t, "/command", {"t": t, "throttle": u[0], "w": w, "solve_ms": np.nan}))
     end = max(event[0] for event in events)
-    return [*events, (end, "/phase", {"t": end, "phase": "the log ends", "reason": log.note})]
+    return [*events, (end, "/phase", {"t": end, "phase": "the log ends", "reason": "; ".join(log.notes)})]
 
 
 def course_of(path: Path) -> Track:
     """Return the course of a foreign log: TII-RATM's gates, or none, with the start at the autopilot's first pose."""
-    if path.is_dir():
+    if is_ratm(path):
         flight = read_ratm(path)
         with reading(path):
             return ratm_course(flight).track
-    rows = read_log_signals(path).rows
+    log = read_log_signals(path)
     with reading(path):
-        p = rows["p"][0][1] if rows.get("p") else np.zeros(3)
-        q = rows["q"][0][1] if rows.get("q") else from_euler(0.0, 0.0, 0.0)
-        roll, pitch, yaw = (float(np.degrees(one)) for one in to_euler(q))
-        x, y, z = p.tolist()
+        p, q = log.get("p"), log.get("q")
+        roll, pitch, yaw = (float(np.degrees(one)) for one in to_euler(q.values[0])) if len(q) else (0.0, 0.0, 0.0)
+        x, y, z = p.values[0].tolist() if len(p) else (0.0, 0.0, 0.0)
         bounds = Bounds((-ANYWHERE_M,) * 3, (ANYWHERE_M,) * 3)
         return Track(UNKNOWN, Start((x, y, z), yaw, pitch, roll), bounds, (), False, None)
 
 
-def _table(rows: SignalRows, name: str) -> tuple[Array, Array]:
-    """Return times (N,) and values (N, n)."""
-    return np.array([t for t, _ in rows[name]]), np.array([value for _, value in rows[name]])
-
-
-def _at(rows: SignalRows, name: str, t: Array) -> Array:
+def _at(log: LoggedSignals, name: str, t: Array) -> Array:
     """Return a signal at times t (N,), (N, n), NaN throughout where the log lacks it."""
-    if not rows.get(name):
-        return np.full((len(t), WIDTHS.get(name, 3)), np.nan)
-    values = interpolated(rows[name], t)
-    return values / np.linalg.norm(values, axis=1)[:, None] if name == "q" else values
+    samples = log.get(name)
+    return samples.at(t) if len(samples) else np.full((len(t), WIDTHS.get(name, 3)), np.nan)

@@ -56,7 +56,7 @@ def draw_flight(
     axes[4].axhline(vehicle.contact_radius_m, color="black", linewidth=0.8, linestyle="--")
     axes[4].set(xlabel="gate", ylabel="gate margin [m]", xticks=range(len(verdict.gate_margins_m)))
     last = f", {verdict.gate_times_s[-1]:.3f} s" if verdict.gate_times_s else ""
-    planned_s = f" (planned {plan.total_time:.3f} s)" if plan is not None else ""
+    planned_s = f" (planned {plan.passage_times_s(track)[-1]:.3f} s)" if plan is not None else ""
     figure.suptitle(f"{track.name}, {vehicle.name}: {verdict.status}{last}{planned_s}")
     write_figure(path, figure)
     plt.close(figure)

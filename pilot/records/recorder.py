@@ -54,6 +54,9 @@ class ReportedRace:
         gate_s = status.gate_time
         if gate_s is not None and self._gate_s < gate_s <= now_s + SAME_TIME_S:
             self._passed[self._number(gate_s, status.gate)] = self._gate_s = gate_s
+        elif gate_s is not None and gate_s == self._gate_s and status.gate > (number := max(self._passed)):
+            # It is still the last gate, and more are counted than when its time came.
+            self._passed[status.gate] = self._passed.pop(number)
         if status.finish is not None and not self.finished:
             self.finished = True
             finish_s = status.finish - self.start

@@ -47,7 +47,7 @@ class LinkReport:
 
 
 class FlightContext(Protocol):
-    """Vehicle, track, seed and world of a flight."""
+    """Vehicle, track, seed, world and settings of a flight."""
 
     @property
     def track(self) -> Track: ...
@@ -57,6 +57,8 @@ class FlightContext(Protocol):
     def seed(self) -> int: ...
     @property
     def described_world(self) -> dict[str, Any] | None: ...
+    @property
+    def described_settings(self) -> dict[str, Any]: ...
 
 
 def pilots_verdict(pilot: AnyPilot) -> Verdict:
@@ -222,6 +224,7 @@ class FlightResult:
     track: str
     vehicle: str
     world: dict[str, Any] | None  # None: external simulator
+    settings: dict[str, Any]
     plan_hash: str  # empty without a plan
     log: str
     troubles: dict[str, str]
@@ -251,7 +254,7 @@ def flight_result(
         verdict_by=verdict.by,
         cause=verdict.cause or pilot.cause,
         race_time_s=about.track.elapsed(verdict.gate_times_s) if race_s is not None else None,
-        planned_time_s=about.track.elapsed([*plan.gate_times_s.tolist(), plan.total_time]) if plan else None,
+        planned_time_s=about.track.elapsed(plan.passage_times_s(about.track)) if plan else None,
         gates_passed=len(verdict.gate_times_s),
         gates_total=len(pilot.guidance.course),
         gate_times_s=verdict.gate_times_s,
@@ -280,6 +283,7 @@ def flight_result(
         track=about.track.name,
         vehicle=about.vehicle.name,
         world=about.described_world,
+        settings=about.described_settings,
         plan_hash=plan.hash if plan else "",
         log=str(recorder.path),
         troubles=recorder.troubles,

@@ -377,14 +377,12 @@ def passages(t: Array, p_w: Array, plan: Plan, task: Task) -> tuple[list[Passage
     """Return the passages of the gates, in order, and sentences on violations."""
     found, failures, before = list[Passage](), list[str](), -1.0
     for i, (gate, node) in enumerate(zip(task.gates, plan.gate_nodes, strict=False)):
-        when = float(plan.t[min(max(node, 0), len(plan.t) - 1)])
+        when, planned = float(plan.t[min(max(node, 0), len(plan.t) - 1)]), task.keeps_m(i)
         if gate.is_ball:
             ends = plan.t[[max(node - 1, 0), min(node + 1, len(plan.t) - 1)]]
             one = touched(gate, t, p_w, *np.searchsorted(t, ends).tolist())
-            planned = np.zeros(0)
         else:
             one = passage(gate, t, p_w, before, when, task.passage_m, task.body_m)
-            planned = task.keeps_m(i)
             if not one.fault and abs(one.t - when) > NODE_TOLERANCE_S:
                 failures.append(f"gate {i} is passed {one.t - when:+.3f} s from the time of its row")
         if one.fault or one.margin_m < (-MARGIN_TOLERANCE if gate.is_ball else 0.0):

@@ -234,7 +234,7 @@ def plan_at_risk(task: Task, solve: Solve, warm: Plan | None) -> Plan:
         plan, before = solve(rooms.options(base, margins), plan), margins
     if best is None:
         raise UserError(
-            f"{task.track.name}: --risk {risk:g}: no plan within this risk was found; give a higher --risk, or --margin instead"
+            f"{task.track.name}: risk {risk:g}: no plan within this risk was found; give a higher risk, or a margin instead"
         )
     return best
 
@@ -274,9 +274,9 @@ def _require_room(task: Task, rooms: EdgeDistances, risk: float) -> None:
     opening_m, middle = 2 * rooms.crossings[i].gate.half, middles[i]
     edges = len(middle.means_m)
     needed_m = 2 * (radius + float(middle.rooms(np.full(edges, risk * parts[i] / sum(parts) / edges)).max()))
-    remedy = f"--risk {least:.1g}" if least <= RISK_MOST else "a wider opening, or a smaller uncertainty (--doubt),"
+    remedy = f"risk {least:.1g}" if least <= RISK_MOST else "a wider opening, or a smaller uncertainty (doubt),"
     raise UserError(
-        f"{task.track.name}: gates[{task.number(i)}]: the opening of {opening_m:g} m is too small for --risk {risk:g}:"
+        f"{task.track.name}: gates[{task.number(i)}]: the opening of {opening_m:g} m is too small for risk {risk:g}:"
         f" {needed_m:.2f} m are needed at a predicted standard deviation of {float(middle.spread_m.max()):.2f} m;"
         f" {remedy} would fit"
     )

@@ -119,7 +119,8 @@ def _course(
     )
     about = read_json(path.with_suffix(".json"))
     with reading(path.with_suffix(".json")):
-        return PreparedCourse(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)
+        bound_s = about["point_mass_bound_s"] if track.end_m is None else None
+        return PreparedCourse(track, vehicle, plan, tuple(about["gate_times_s"]), bound_s, None)
 
 
 def _errors(course: PreparedCourse, path: Path, laps: int, tell: Callable[[str], None]) -> ObservationModel:
@@ -276,11 +277,8 @@ def campaign(
     workers: int,
     scheduler: str = "",
     retry: bool = False,
-    residuals: Residuals | None = None,
 ) -> tuple[Store, list[str]]:
     """Fly all cases that the folder's file does not contain; with `retry` those that failed as well.
-
-    `residuals`: contents of the file that `choice.residual` names.
 
     Returns:
         The campaign's file, which may contain further cases, and the ids of the requested cases, in order.
@@ -289,15 +287,15 @@ def campaign(
         UserError: unknown names, no plan, a file of another commit, or no scheduler.
     """
     loaded = [load_track(track) for track in tracks]
-    vehicles = [load_vehicle(name) for name in choice.vehicles]
+    vehicles, residuals = [load_vehicle(name) for name in choice.vehicles], choice.residuals
     for track in loaded:
         track.course(choice.laps)
-    for vehicle, name in itertools.product(vehicles, choice.settings):
+    for vehicle, name in itertools.product(vehicles, choice.flown):
         if (simulated := SETTINGS[name].simulated) is not None:
             # Raises before any flight where the vehicle lacks parameters.
             make_plant(vehicle, loaded[0].start, simulated)
         if residuals is not None:
-            residuals.require(vehicle, SETTINGS[name].flown(vehicle), f"--residual {choice.residual}")
+            residuals.require(vehicle, SETTINGS[name].flown(vehicle), f"residual {choice.residual}")
     for track, vehicle, world in itertools.product(loaded, vehicles, cells_of(choice.worlds)):
         resolve(asked_for(world, 0), track, vehicle)  # raises before any flight
     store = Store(folder / FILE)

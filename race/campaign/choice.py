@@ -1,10 +1,15 @@
 """Registry of a campaign's axes: settings, controllers and estimators by name."""
 
-from dataclasses import dataclass
+import hashlib
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
+from pathlib import Path
 
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import read_bytes
+from gate_racer.common.files import ARRAY_BYTES, read_bytes
+from gate_racer.common.settings import key
 from gate_racer.estimation.registry import ESTIMATORS
 from gate_racer.mpc.policy import policy
 from gate_racer.mpc.problem import CONTROLLERS, load_settings
@@ -14,11 +19,11 @@ from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, digest
 from gate_racer.race.campaign.worlds import FACTORS, UNKNOWN, cells_of
 from gate_racer.sim.physics import swift_plant as setting
-from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration
+from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.physics.swift_plant import Setting
 from gate_racer.sim.worlds.distribution import load_worlds
 from gate_racer.sim.worlds.world import NOMINAL
-from gate_racer.tracks.track import Track
+from gate_racer.tracks.track import SPACING_M, Track
 from gate_racer.vehicle.vehicle import Vehicle
 
 MOST_SEEDS = 100_000  # per configuration; each case takes memory (chosen)
@@ -43,7 +48,9 @@ class PreparedCourse:
     vehicle: Vehicle
     plan: Plan
     gates_s: tuple[float, ...]  # planned gate times since GO
-    bound_s: float | None  # lower bound of the race time, of a point mass
+    bound_s: (
+        float | None
+    )  # lower bound of the race time, of a point mass; None also for a course with a stop at its end
     errors: ObservationModel | None  # observation errors, for noisy settings
     residual: ResidualAcceleration | None = None  # residual acceleration of the plant
 
@@ -119,42 +126,81 @@ SETTINGS |= {
 SETTINGS["learned"] = FlightConditions(camera="rendered", detector="learned")
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Axes of a campaign, as lists of known names."""
+@dataclass(frozen=True)
+class RivalsSettings:
+    """Settings of races of several, by projected corners and the grid's own controllers."""
 
-    vehicles: list[str]
-    settings: list[str]
-    controllers: list[str]
-    estimators: list[str]
-    laps: int
-    seeds: int
-    worlds: list[str]
-    uncertified: bool = False  # accept plans that differ from the certified ones
-    plans: tuple[str, ...] = (USUAL,)
-    residual: str = ""  # name of the residual file
-    first_seed: int = 0
+    grid: str = key("", "pairings: name in race/campaign/grids, or a YAML file")
+    ahead_m: float = key(0.0, "distance by which the first place lies in front, m")
+    spacing_m: float = key(SPACING_M, "distance between two places, m")
+    rotor_radius_m: float = key(0.0, "radius of rotors whose downwash is felt, m; 0 for none")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Axes of a campaign, settings of `race-bench`."""
+
+    vehicles: tuple[str, ...] = key(("dcl",), "names or YAML files")
+    settings: tuple[str, ...] = key(("projected",), f"from {', '.join(SETTINGS)}, or a range such as 1-4", "S")
+    controllers: tuple[str, ...] = key(
+        (CONTROLLERS[0],), f"from {', '.join(CONTROLLERS)}, or a learned policy (name or .npz file)", "NAME"
+    )
+    estimators: tuple[str, ...] = key((ESTIMATORS[0],), "state estimators", choices=tuple(ESTIMATORS))
+    laps: int = key(1, "number of laps")
+    seeds: int = key(10, "flights per configuration with random elements", "N")
+    worlds: tuple[str, ...] = key(
+        (NOMINAL,), "names or files, drawn by the flight's seed; factors: each factor of unknown alone", "W"
+    )
+    uncertified: bool = key(False, "fly plans without a valid certificate")
+    plans: tuple[str, ...] = key(
+        (USUAL,), "planning options, such as reserve=1,margin=0,see=0 for the time-optimal plan", "P"
+    )
+    residual: Path | None = key(
+        None, "file of fit-residuals or make-errors: accelerations added to the plant, errors added to the observation"
+    )
+    first_seed: int = key(0, "seed of the first flight")
 
     def __post_init__(self) -> None:
         """Check names and numbers. Raises UserError for an unknown name."""
         flown = [name for name in self.controllers if not name.endswith(".npz")]
-        options = ("settings", self.settings, SETTINGS), ("estimators", self.estimators, ESTIMATORS)
-        for option, names, known in (*options, ("controllers", flown, (*CONTROLLERS, *policy.names()))):
+        known = {"settings": (self.flown, SETTINGS), "controllers": (flown, (*CONTROLLERS, *policy.names()))}
+        for option, (names, possible) in known.items():
             for name in names:
-                if name not in known:
-                    raise UserError(f"--{option} {name}: unknown; known: {', '.join(known)}")
+                if name not in possible:
+                    raise UserError(f"{option} {name}: unknown; known: {', '.join(possible)}")
         if not 1 <= self.seeds <= MOST_SEEDS:
-            raise UserError(f"--seeds {self.seeds}: must lie between 1 and {MOST_SEEDS}")
+            raise UserError(f"seeds {self.seeds}: must lie between 1 and {MOST_SEEDS}")
         if self.first_seed < 0:
-            raise UserError(f"--first-seed {self.first_seed}: must not be negative")
+            raise UserError(f"first_seed {self.first_seed}: must not be negative")
         for plan in self.plans:
             plan_options(plan, self.laps)
         for world in self.worlds:
             if ":" in world:
                 raise UserError(
-                    f"--worlds {world}: must be a name or file without a seed, since each flight's seed draws its world"
+                    f"worlds {world}: must be a name or file without a seed, since each flight's seed draws its world"
                 )
             load_worlds(world if world != FACTORS else UNKNOWN)
+
+    @property
+    def flown(self) -> list[str]:
+        """The settings, with ranges such as 1-4 expanded."""
+        found: list[str] = []
+        for name in self.settings:
+            span = re.fullmatch(r"(\d)-(\d)", name)
+            found += [str(k) for k in range(int(span[1]), int(span[2]) + 1)] if span else [name]
+        return list(dict.fromkeys(found))
+
+    @cached_property
+    def residuals(self) -> Residuals | None:
+        """Content of the residual file. Raises UserError for an unreadable one."""
+        return Residuals.load(self.residual) if self.residual is not None else None
+
+    @cached_property
+    def residual_name(self) -> str:
+        """Name of the residual file with a hash of its content; empty without one."""
+        if self.residual is None:
+            return ""
+        return f"{self.residual.stem}-{hashlib.sha256(read_bytes(self.residual, ARRAY_BYTES)).hexdigest()[:8]}"
 
     def cases(self, track: Track, vehicle: Vehicle) -> list[Case]:
         """Return all cases of one track and vehicle; without noise, camera and deviations there is a single seed."""
@@ -164,13 +210,28 @@ class Choice:
         contents = {name: digest(*course, _content(name)) for name in self.controllers}
         worlds = cells_of(self.worlds)
         plans = dict.fromkeys(map(plan_name, self.plans))
-        axes = product(plans, self.settings, self.controllers, self.estimators, worlds)
+        axes = product(plans, self.flown, self.controllers, self.estimators, worlds)
         for asked, name, controller, estimator, world in axes:
             conditions, plan = SETTINGS[name], asked if controller in CONTROLLERS else ""  # a policy has no plan
             drawn = conditions.random or world != NOMINAL
             for seed in range(self.first_seed, self.first_seed + self.seeds) if drawn else range(1):
                 by = NO_ESTIMATOR if conditions.given else estimator
                 names = track.name, vehicle.name, self.laps, name, controller, by
-                case = Case(*names, seed, world, plan, self.residual, contents[controller])
+                case = Case(*names, seed, world, plan, self.residual_name, contents[controller])
                 found[case.id] = case
         return list(found.values())
+
+
+@dataclass(frozen=True)
+class BenchSettings(Choice):
+    """Settings of `race-bench`."""
+
+    tracks: tuple[str, ...] = key(("vq1",), "names or YAML files", "TRACK")
+    workers: int | None = key(None, "number of processes on this machine; else one per core", least=1)
+    scheduler: str = key("", "fly on the workers of this Dask scheduler, `tcp://HOST:PORT`")
+    out: Path | None = key(
+        None, "folder of the campaign, which is continued if it exists; else logs/campaign-COMMIT", "FOLDER"
+    )
+    retry: bool = key(False, "repeat failed cases")
+    worst: int = key(3, "number of worst flights to log and draw")
+    rivals: RivalsSettings = field(default_factory=RivalsSettings)

@@ -1,90 +1,42 @@
 """Command line of campaigns, `race-bench`: fly, report, compare, race several pilots, fit residual models."""
 
 import argparse
-import hashlib
 import os
-import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
 from gate_racer.common.command import add_common, perform, remark, write_json
-from gate_racer.common.errors import UserError
 from gate_racer.common.files import write_file
-from gate_racer.estimation.registry import ESTIMATORS
-from gate_racer.mpc.problem import CONTROLLERS
+from gate_racer.common.settings import add_settings, settings_of
 from gate_racer.race.campaign import fit_residuals, make_errors, rivals
 from gate_racer.race.campaign.campaign import campaign, commit, fly_again, worst
-from gate_racer.race.campaign.choice import SETTINGS, USUAL, Choice
+from gate_racer.race.campaign.choice import BenchSettings
 from gate_racer.race.campaign.compare import compare, table
 from gate_racer.race.campaign.report import write_report
 from gate_racer.race.campaign.store import Row, Store
 from gate_racer.race.campaign.tables import as_json, cells, markdown
 from gate_racer.race.campaign.worlds import costs
 from gate_racer.race.campaign.worlds import markdown as worlds_markdown
-from gate_racer.sim.physics.residual import Residuals
 from gate_racer.sim.worlds.world import NOMINAL
 
-
-def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None:
-    """Add the options of a campaign's axes and of its execution."""
-    add = arguments.add_argument
-    add("--vehicles", nargs="+", default=["dcl"], metavar="NAME", help="names or YAML files of vehicles (default: dcl)")
-    known = f"from {', '.join(SETTINGS)}, or a range such as 1-4 (default: {' '.join(settings)})"
-    add("--settings", nargs="+", default=settings, metavar="S", help=known)
-    for option, names in (("--controllers", CONTROLLERS), ("--estimators", ESTIMATORS)):
-        also = ", or a learned policy (name or .npz file)" if names is CONTROLLERS else ""
-        add(option, nargs="+", default=[next(iter(names))], metavar="NAME", help=f"from {', '.join(names)}{also}")
-    add(
-        "--worlds",
-        nargs="+",
-        default=[NOMINAL],
-        metavar="W",
-        help="names or files of worlds, drawn by the flight's seed; factors: each factor of unknown alone (default: as_believed)",
-    )
-    add(
-        "--plans",
-        nargs="+",
-        default=[USUAL],
-        metavar="P",
-        help=f"planning options, such as reserve=1,margin=0,see=0 for the time-optimal plan (default: {USUAL})",
-    )
-    add(
-        "--residual",
-        type=Path,
-        metavar="FILE",
-        help="file of fit-residuals or make-errors: accelerations added to the plant, errors added to the observation",
-    )
-    add("--laps", type=int, default=1, help="number of laps (default: 1)")
-    add("--seeds", type=int, default=10, help="flights per configuration with random elements (default: 10)")
-    add("--first-seed", type=int, default=0, metavar="N", help="seed of the first of them (default: 0)")
-    add(
-        "--workers",
-        type=int,
-        default=os.cpu_count() or 1,
-        help="number of processes on this machine (default: one per core)",
-    )
-    add("--scheduler", default="", metavar="tcp://HOST:PORT", help="fly on the workers of this Dask scheduler")
-    out = Path("logs") / f"campaign-{commit()}"
-    add(
-        "--out",
-        type=Path,
-        default=out,
-        help="folder of the campaign; an existing campaign is continued (default: logs/campaign-COMMIT)",
-    )
-    add("--uncertified", action="store_true", help="fly plans without a valid certificate")
-    add("--retry", action="store_true", help="repeat failed cases")
+OPTIONS = {
+    "axes, whose combinations are all flown": {
+        "--tracks": "tracks",
+        "--settings": "settings",
+        "--controllers": "controllers",
+        "--worlds": "worlds",
+        "--plans": "plans",
+    },
+    "campaign": {"--seeds": "seeds", "--out": "out"},
+}
+MOVED = {"--rivals": "--set rivals.grid=GRID"}  # former options
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command-line parser of `race-bench`."""
     arguments = argparse.ArgumentParser(prog="race-bench", description="Fly campaigns, and continue interrupted ones.")
-    arguments.add_argument(
-        "--tracks", nargs="+", default=["vq1"], metavar="TRACK", help="names or YAML files of tracks"
-    )
-    add_choices(arguments, ["projected"])
-    arguments.add_argument("--worst", type=int, default=3, help="number of worst flights to log and draw (default: 3)")
-    rivals.add_options(arguments)
+    add_settings(arguments, BenchSettings(), OPTIONS, MOVED)
     commands = arguments.add_subparsers(dest="command", metavar="")
     versus = commands.add_parser("compare", help="compare two campaigns on their common seeds, with significance tests")
     versus.add_argument("a", type=Path, help="first campaign, folder or file")
@@ -99,35 +51,13 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
-def expand(settings: list[str]) -> list[str]:
-    """Return the names with ranges such as 1-4 expanded."""
-    found: list[str] = []
-    for name in settings:
-        span = re.fullmatch(r"(\d)-(\d)", name)
-        found += [str(k) for k in range(int(span[1]), int(span[2]) + 1)] if span else [name]
-    return list(dict.fromkeys(found))
-
-
-def residuals_of(path: Path | None) -> tuple[str, Residuals | None]:
-    """Return name, with a hash of the content, and content of a residual file. Raises UserError."""
-    if path is None:
-        return "", None
-    residuals = Residuals.load(path)
-    return f"{path.stem}-{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}", residuals
-
-
-def fly(arguments: argparse.Namespace, tracks: list[str]) -> tuple[Store, list[Row]]:
-    """Fly a campaign; return its file and the requested rows, in order. Raises UserError for invalid options."""
-    a = arguments
-    name, residuals = residuals_of(a.residual)
-    axes = (a.vehicles, expand(a.settings), a.controllers, a.estimators, a.laps, a.seeds, a.worlds)
-    choice = Choice(*axes, a.uncertified, tuple(a.plans), name, a.first_seed)
-    if a.workers < 1:
-        raise UserError(f"--workers {a.workers}: must be at least 1")
+def fly(settings: BenchSettings, folder: Path) -> tuple[Store, list[Row]]:
+    """Fly a campaign; return its file and the requested rows, in order. Raises UserError for invalid settings."""
+    how = settings.workers or os.cpu_count() or 1, settings.scheduler, settings.retry
     try:
-        store, requested = campaign(tracks, choice, a.out, a.workers, a.scheduler, a.retry, residuals)
+        store, requested = campaign(list(settings.tracks), settings, folder, *how)
     except KeyboardInterrupt:
-        remark(f"\ncompleted flights are kept in {a.out}; repeat the command to continue")
+        remark(f"\ncompleted flights are kept in {folder}; repeat the command to continue")
         raise
     by_id = {row.case.id: row for row in store.rows()}
     return store, [by_id[name] for name in requested]
@@ -163,14 +93,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.command == "report":
         write(Store.existing(arguments.folder), arguments.json)
         return 0
-    if arguments.rivals:
-        return rivals.run(arguments, expand(arguments.settings))
-    if len(sys.argv) < 2:
+    if not (arguments.given or arguments.set or arguments.config):
         parser().print_help()
         return 2
-    store, rows = fly(arguments, arguments.tracks)
-    _, residuals = residuals_of(arguments.residual)
-    fly_again(worst(rows, arguments.worst), arguments.tracks, arguments.out, arguments.uncertified, residuals)
+    settings = settings_of(arguments, BenchSettings)
+    folder = settings.out or Path("logs") / f"campaign-{commit()}"
+    if settings.rivals.grid:
+        return rivals.run(settings, folder, arguments.json)
+    store, rows = fly(settings, folder)
+    bad = worst(rows, settings.worst)
+    fly_again(bad, list(settings.tracks), folder, settings.uncertified, settings.residuals)
     write(store, arguments.json)
     return 1 if any(row.outcome.status == "failed" for row in rows) else 0
 

@@ -19,7 +19,7 @@ from gate_racer.sim.physics.residual import (
     Residuals,
     residual_accelerations,
 )
-from gate_racer.sim.physics.swift_plant import SETTINGS, natural
+from gate_racer.sim.physics.swift_plant import natural
 from gate_racer.vehicle.rotation import Array, between, conjugate, log, product
 from gate_racer.vehicle.vehicle import load_vehicle
 
@@ -32,17 +32,8 @@ def add_parser(commands: Any) -> None:
     add = commands.add_parser(
         NAME, help="fit residual models of odometry and plant to flight logs with truth"
     ).add_argument
+    add("vehicle", help="name or YAML file of the vehicle flown")
     add("logs", nargs="+", type=Path, metavar="LOG", help=".mcap log of run-mpc or race-bench, with truth")
-    add("--vehicle", default="dcl", help="name or YAML file of the vehicle flown (default: dcl)")
-    add(
-        "--setting",
-        type=int,
-        choices=sorted(SETTINGS),
-        help="plant to correct: 1, 2 the rates model; 3, 4 the grey-box model (default: the best that the vehicle has)",
-    )
-    add(
-        "--samples", type=int, default=SAMPLES, help=f"number of states for the Gaussian processes (default: {SAMPLES})"
-    )
     add("--out", type=Path, default=Path("residual.npz"), metavar="FILE", help="output file (default: residual.npz)")
 
 
@@ -52,9 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
     require_output(arguments.out, *arguments.logs, arguments.vehicle)
     if arguments.out.suffix != ".npz":
         raise UserError(f"--out {arguments.out}: must end in .npz")
-    if arguments.samples < 2:
-        raise UserError(f"--samples {arguments.samples}: must be at least 2")
-    setting = SETTINGS[arguments.setting] if arguments.setting else natural(vehicle)
+    setting = natural(vehicle)
     lacked, seen = list[tuple[Array, ...]](), list[tuple[Array, Array, Array]]()
     for flight, path in enumerate(arguments.logs):
         records = read(path)
@@ -75,7 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
     observation = None
     if seen:
         x, errors, flights = (np.concatenate(part) for part in zip(*seen, strict=True))
-        observation = ObservationModel.fit(x, errors, flights, arguments.samples)
+        observation = ObservationModel.fit(x, errors, flights, SAMPLES)
         print(f"{len(x)} estimates of {len(seen)} flight{'s' if len(seen) > 1 else ''}\n{table(observation, errors)}")
     acceleration = ResidualAcceleration(states, thrusts, accel)
     Residuals(vehicle.hash, setting.aerodynamic, acceleration, observation).save(arguments.out)

@@ -164,7 +164,7 @@ def measure(
         status=verdict.status,
         cause=verdict.cause,
         gates_total=len(course.gates_s),
-        planned_s=course.plan.total_time,
+        planned_s=course.gates_s[-1],
         bound_s=course.bound_s,
         race_s=gate_s[-1] if verdict.status == "finished" else None,
         lap_s=lap_times(gate_s, gates),

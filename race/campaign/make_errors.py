@@ -22,18 +22,13 @@ LENGTH_M = 10.0
 
 def add_parser(commands: Any) -> None:
     """Add the sub-command to those of `race-bench`."""
-    add = commands.add_parser(NAME, help="write observation errors of a chosen size, for --residual").add_argument
+    add = commands.add_parser(
+        NAME, help="write observation errors of a chosen size, for race-bench and race-sim"
+    ).add_argument
+    add("vehicle", help="name or YAML file of the vehicle")
     add("track", help="name or YAML file of the track")
-    add("--vehicle", default="dcl", help="name or YAML file of the vehicle (default: dcl)")
     known = ", ".join(odometry_errors())
-    add("--size", default="swift", help=f"{known}, or standard deviations per axis as M,M/S,RAD (default: swift)")
-    add(
-        "--length",
-        type=float,
-        default=LENGTH_M,
-        metavar="M",
-        help=f"correlation length of the errors, m (default: {LENGTH_M:g})",
-    )
+    add("size", nargs="?", default="swift", help=f"{known}, or deviations per axis as M,M/S,RAD (default: swift)")
     add("--out", type=Path, default=Path("errors.npz"), metavar="FILE", help="output file (default: errors.npz)")
 
 
@@ -43,10 +38,8 @@ def run(arguments: argparse.Namespace) -> None:
     require_output(arguments.out, Path(arguments.vehicle), Path(arguments.track))
     if arguments.out.suffix != ".npz":
         raise UserError(f"--out {arguments.out}: must end in .npz")
-    if not arguments.length > 0:
-        raise UserError(f"--length {arguments.length:g}: must be positive")
     sigmas = sizes(arguments.size)
-    observation = ObservationModel.of_size(waypoints(track), sigmas, arguments.length)
+    observation = ObservationModel.of_size(waypoints(track), sigmas, LENGTH_M)
     Residuals(vehicle.hash, vehicle.grey_box, None, observation).save(arguments.out)
     print("standard deviations per axis: {:g} m, {:g} m/s and {:g} rad".format(*sigmas))
     of_axis = dict(zip(("position_m", "velocity_m_s", "attitude_rad"), sigmas, strict=True))
@@ -61,11 +54,11 @@ def sizes(text: str) -> tuple[float, float, float]:
     try:
         position_m, velocity_m_s, attitude_rad = (float(part) for part in text.split(","))
     except ValueError:
-        raise UserError(f"--size {text}: must be {', '.join(known)}, or three numbers such as 0.2,0.3,0.03") from None
+        raise UserError(f"size {text}: must be {', '.join(known)}, or three numbers such as 0.2,0.3,0.03") from None
     if not (
         np.isfinite([position_m, velocity_m_s, attitude_rad]).all() and min(position_m, velocity_m_s, attitude_rad) > 0
     ):
-        raise UserError(f"--size {text}: the three numbers must be positive")
+        raise UserError(f"size {text}: the three numbers must be positive")
     return position_m, velocity_m_s, attitude_rad
 
 

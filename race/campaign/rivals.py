@@ -1,12 +1,11 @@
-"""Races of several pilots (`race-bench --rivals GRID`): ranks and contacts.
+"""Races of several pilots (`race-bench --set rivals.grid=GRID`): ranks and contacts.
 
 A grid's file (race/campaign/grids) lists kinds of pilots, and all pairings of them are flown, in lock-step with IMU and
 projected corners. Places on the start rotate by one from seed to seed, so that every pilot has every place, including the one
-in front (`--ahead`). One line is printed per race and one table per pairing; all races are written to
+in front (`rivals.ahead_m`). One line is printed per race and one table per pairing; all races are written to
 rivals-TRACK-VEHICLE-GRID.json.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, product
@@ -25,14 +24,14 @@ from gate_racer.pilot.guidance.rivals import Known, StartGrid
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.race.campaign.campaign import prepare
-from gate_racer.race.campaign.choice import SETTINGS, PreparedCourse
+from gate_racer.race.campaign.choice import SETTINGS, BenchSettings, PreparedCourse
 from gate_racer.race.campaign.flight import LOOK, NoLog
 from gate_racer.race.campaign.worlds import asked
 from gate_racer.race.lockstep import Entry, fly_heat
 from gate_racer.race.perception import open_perception
 from gate_racer.sim.heat import Heat, HeatSetup, Standing, standings
 from gate_racer.sim.worlds.distribution import resolve
-from gate_racer.tracks.track import MOST, SPACING_M, load_track
+from gate_racer.tracks.track import MOST, load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 
 GRIDS = Path(__file__).parent / "grids"
@@ -159,46 +158,27 @@ def table(names: Sequence[str], races: Sequence[HeatResult]) -> str:
     return "\n".join(lines)
 
 
-def add_options(arguments: argparse.ArgumentParser) -> None:
-    """Add the options of races of several pilots."""
-    add = arguments.add_argument_group(
-        "races of several, by projected corners and the grid's own controllers"
-    ).add_argument
-    add("--rivals", default="", metavar="GRID", help=f"pairings: {', '.join(grids())}, or a YAML file")
-    add("--ahead", type=float, default=0.0, metavar="M", help="by which the first place lies in front (default: 0)")
-    add("--spacing", type=float, default=SPACING_M, metavar="M", help=f"between two places (default: {SPACING_M:g})")
-    add(
-        "--rotor-radius",
-        type=float,
-        default=0.0,
-        metavar="M",
-        help="of rotors whose downwash is felt (default: 0, none)",
-    )
-
-
-def run(arguments: argparse.Namespace, settings: Sequence[str]) -> int:
+def run(a: BenchSettings, folder: Path, json: Path | None) -> int:
     """Fly all pairings over all tracks, vehicles, settings and worlds.
 
     Raises:
-        UserError: unknown grid, course or plan, a setting without projected camera, or fewer than one seed.
+        UserError: unknown grid, course or plan, or a setting without projected camera.
     """
-    if arguments.seeds < 1:
-        raise UserError(f"--seeds {arguments.seeds}: at least 1 is needed")
-    a, grid, flown = arguments, load_grid(arguments.rivals), list[HeatResult]()
+    grid, flown = load_grid(a.rivals.grid), list[HeatResult]()
     setup = HeatSetup(
         laps=a.laps,
         pilots=grid.at_once,
-        spacing_m=a.spacing,
-        rotor_radius_m=a.rotor_radius,
+        spacing_m=a.rivals.spacing_m,
+        rotor_radius_m=a.rivals.rotor_radius_m,
         told=True,
-        ahead_m=a.ahead,
+        ahead_m=a.rivals.ahead_m,
     )
-    for track, vehicle, setting in product(map(load_track, a.tracks), map(load_vehicle, a.vehicles), settings):
+    for track, vehicle, setting in product(map(load_track, a.tracks), map(load_vehicle, a.vehicles), a.flown):
         if setting not in FLOWN:
             raise UserError(f"--settings {setting}: races of several are flown by {' or '.join(FLOWN)}")
         profile, races = load_profile(SETTINGS[setting].profile), list[HeatResult]()
         pilots = [
-            (one, prepare(track, vehicle, a.laps, False, a.out, remark, plan_asked=one.plan)) for one in grid.pilots
+            (one, prepare(track, vehicle, a.laps, False, folder, remark, plan_asked=one.plan)) for one in grid.pilots
         ]
         for chosen, world in product(combinations(pilots, grid.at_once), a.worlds):
             pairing = []
@@ -209,8 +189,8 @@ def run(arguments: argparse.Namespace, settings: Sequence[str]) -> int:
             print(f"{track.name}, {vehicle.name}, {setting}, {world}")
             print(table([entrant.name for entrant, _ in chosen], pairing), flush=True)
             races += pairing
-        file = a.out / f"rivals-{track.name}-{vehicle.name}-{Path(a.rivals).stem}.json"
+        file = folder / f"rivals-{track.name}-{vehicle.name}-{Path(a.rivals.grid).stem}.json"
         write_json(file, [asdict(one) for one in races])
         flown += races
-    write_json(a.json, [asdict(one) for one in flown])
+    write_json(json, [asdict(one) for one in flown])
     return 0

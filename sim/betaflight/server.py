@@ -42,7 +42,7 @@ class TerminalLine:
 
             self._master, self._slave = os.openpty()
         except (ImportError, OSError):
-            raise LinkError(f"--msp {TERMINAL}: this system has no pseudo-terminals; use {TCP}127.0.0.1") from None
+            raise LinkError(f"link.msp {TERMINAL}: this system has no pseudo-terminals; use {TCP}127.0.0.1") from None
         tty.setraw(self._slave)
         os.set_blocking(self._master, False)
         self.name = os.ttyname(self._slave)
@@ -72,7 +72,7 @@ class TcpLine:
         try:
             self._server = socket.create_server((host, port), backlog=1)
         except OSError as error:
-            raise LinkError(f"--msp {TCP}{host}:{port} cannot be bound ({error.strerror})") from None
+            raise LinkError(f"link.msp {TCP}{host}:{port} cannot be bound ({error.strerror})") from None
         self._client: socket.socket | None = None
         bound = self._server.getsockname()
         self.name = f"{TCP}{bound[0]}:{bound[1]}"
@@ -121,7 +121,7 @@ def open_line(where: str) -> Line:
         return TerminalLine()
     if where.startswith(TCP):
         return TcpLine(where.removeprefix(TCP))
-    raise LinkError(f"--msp {where}: expected {TERMINAL} or {TCP}HOST:PORT such as {TCP}127.0.0.1:{SITL_PORT}")
+    raise LinkError(f"link.msp {where}: expected {TERMINAL} or {TCP}HOST:PORT such as {TCP}127.0.0.1:{SITL_PORT}")
 
 
 class BetaflightServer:

@@ -132,14 +132,16 @@ def order(rotors: Rotors) -> list[int]:
     """Return the packet's motor index for each of the vehicle's rotors. Raises UserError unless the rotors form an X of four."""
     places = [(int(math.copysign(1, x)), int(math.copysign(1, y))) for x, y in zip(rotors.x_m, rotors.y_m, strict=True)]
     if sorted(places) != sorted(CORNERS):
-        raise UserError("--sitl: flies a quadrotor with one rotor in each corner; this vehicle's `rotors` are others")
+        raise UserError(
+            "link.sitl: flies a quadrotor with one rotor in each corner; this vehicle's `rotors` are others"
+        )
     return [CORNERS.index(place) for place in places]
 
 
 def require_program(binary: Path) -> None:
     """Check that Betaflight's program exists. Raises UserError if not."""
     if not binary.is_file():
-        raise UserError(f"--sitl {binary}: no such file; build Betaflight 4.4.3 by `make TARGET=SITL`")
+        raise UserError(f"link.sitl {binary}: no such file; build Betaflight 4.4.3 by `make TARGET=SITL`")
 
 
 class Sitl:
@@ -241,7 +243,7 @@ class Sitl:
                     start_new_session=True,  # Ctrl-C is for the pilot, who lands
                 )
             except OSError as error:
-                raise UserError(f"--sitl {self._binary}: cannot be run ({error.strerror})") from None
+                raise UserError(f"link.sitl {self._binary}: cannot be run ({error.strerror})") from None
 
     def _connect(self, port: int, step_ns: int = 0) -> socket.socket:
         until = time.monotonic() + START_S
@@ -253,7 +255,7 @@ class Sitl:
             self._run_to(self._granted_ns + step_ns)
             time.sleep(PAUSE_S)
         ended = "ended" if not self.alive else f"does not listen on TCP {port}"
-        raise LinkError(f"--sitl {self._binary}: {ended}{self._last_words()}")
+        raise LinkError(f"link.sitl {self._binary}: {ended}{self._last_words()}")
 
     def _last_words(self) -> str:
         """Return the last line that the firmware printed, as a clause for an error message."""
@@ -264,9 +266,9 @@ class Sitl:
         """Configure by the command line of the first UART; `save` restarts the firmware, which ends the program."""
         said = next(filter(lambda said: END in said, (self._typed(lines) for _ in range(TRIES))), None)
         if said is None:
-            raise LinkError(f"--sitl {self._binary}: its command line does not answer{self._last_words()}")
+            raise LinkError(f"link.sitl {self._binary}: its command line does not answer{self._last_words()}")
         if (wrong := re.search(r"###ERROR.*?###", said)) is not None:
-            raise UserError(f"--sitl {self._binary}: {wrong[0].strip('#')}; Betaflight 4.4.3 is needed")
+            raise UserError(f"link.sitl {self._binary}: {wrong[0].strip('#')}; Betaflight 4.4.3 is needed")
 
     def _typed(self, lines: list[str]) -> str:
         """Type lines into the command line, save, and return its output. Input while the firmware boots may be lost."""
@@ -325,7 +327,7 @@ def clock_library() -> Path:
             subprocess.run(command, check=True, capture_output=True, text=True)
         except (OSError, subprocess.CalledProcessError) as error:
             why = getattr(error, "stderr", None) or error
-            raise UserError(f"--sitl: {source.name} cannot be compiled by `cc`: {why}") from None
+            raise UserError(f"link.sitl: {source.name} cannot be compiled by `cc`: {why}") from None
 
     return entry(f"sitl-clock-{key}", build) / CLOCK
 

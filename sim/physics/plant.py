@@ -95,6 +95,11 @@ class Truth:
         return self.x[P]
 
     @property
+    def v_w(self) -> Array:
+        """Velocity (3,) m/s, world; a view of x."""
+        return self.x[V]
+
+    @property
     def q_wb(self) -> Array:
         """Attitude (4,), body to world, wxyz; a view of x."""
         return self.x[Q]

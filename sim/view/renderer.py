@@ -8,7 +8,7 @@ The projection is exactly that of `vehicle.camera`. OpenGL has the centre of col
 image is rendered upside down, so that rows are read top first. For a distorting lens a larger and finer pinhole image is
 rendered, and each pixel of the lens is sampled where its ray intersects that image.
 
-Rendering of one image to a file, for `race-sim --shot`.
+Rendering of one image to a file, for `race-sim --set shot.file=FILE`.
 """
 
 import math
@@ -337,13 +337,13 @@ def shoot(file: Path, track: Track, vehicle: Vehicle, look: Look, seed: int, pos
     """
     p_wb, q_wb = parse_pose(pose) if pose else (track.start.p_wb, track.start.q_wb)
     if file.suffix.lower() != ".png":
-        raise UserError(f"--shot {file}: the name must end in .png")
+        raise UserError(f"shot.file {file}: the name must end in .png")
     with RenderedCamera(track, vehicle.camera, look, seed) as camera:
         image = camera.image(p_wb, q_wb)
     try:
         file.write_bytes(cv2.imencode(".png", image)[1].tobytes())
     except OSError as error:
-        raise UserError(f"--shot {file}: cannot be written ({error.strerror})") from None
+        raise UserError(f"shot.file {file}: cannot be written ({error.strerror})") from None
 
 
 def parse_pose(text: str) -> tuple[Array, Array]:
@@ -357,5 +357,5 @@ def parse_pose(text: str) -> tuple[Array, Array]:
     except ValueError:
         numbers = np.empty(0)
     if numbers.shape != (6,) or not np.isfinite(numbers).all():
-        raise UserError(f"--pose-at {text}: expected six numbers x,y,z,roll,pitch,yaw in m and degrees")
+        raise UserError(f"shot.pose {text}: expected six numbers x,y,z,roll,pitch,yaw in m and degrees")
     return numbers[:3], from_euler(*np.radians(numbers[3:]))

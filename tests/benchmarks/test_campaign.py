@@ -1,5 +1,6 @@
 """Campaigns: cases are pure, nothing flown is lost, and what cannot be flown is said so."""
 
+import json
 import re
 import resource
 import shutil
@@ -27,6 +28,7 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.benchmarks.work import Place, job, note
 from tests.conftest import ROOT
+from tests.processes import run_here
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,21 @@ def test_given_the_true_state_the_estimate_is_without_error_and_the_race_near_it
     edges = [0.75 - max(map(abs, place)) for place in o.crossing_m]
     assert edges == pytest.approx(o.margin_m, abs=0.01) and len(o.misjudged_m) == 6
     assert len(o.gate_s) == len(o.margin_m) == o.gates_total == 6 and o.lap_s == [o.race_s] and min(o.margin_m) > 0.25
+
+
+def test_a_flown_time_is_compared_with_the_plans_at_the_last_gate(sprint, dcl, tmp_path):
+    course, result = tmp_path / "stop.yaml", tmp_path / "result.json"
+    text = (sprint / "sprint.yaml").read_text().replace("name: sprint", "name: stop\nclock: first_gate")
+    course.write_text(text.replace("gates:", "end_m: [-75.0, 1.0, 8.0]\ngates:"))
+    words = course, "--lockstep", "--camera", "projected", "--log", tmp_path, "--json", result
+    done = run_here("gate_racer.race.run_mpc", *words, "--set", f"plan.folder={tmp_path}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    prepared = prepare(load_track(course), dcl, 1, False, tmp_path, lambda text: None)
+    first_s, last_s, stop_s = prepared.plan.gate_times_s
+    told, o = json.loads(result.read_text()), attempt(replace(a_case(), track="stop"), prepared).outcome
+    assert told["planned_time_s"] == pytest.approx(last_s - first_s) and o.planned_s == pytest.approx(last_s)
+    assert told["race_time_s"] < 1.1 * told["planned_time_s"] and o.race_s < 1.05 * o.planned_s < 0.9 * stop_s
+    assert o.bound_s is None, "that of the plan includes its stop"
 
 
 def test_noisy_observations_are_off_by_their_realisation_which_is_the_seeds(course):
@@ -131,7 +148,7 @@ def test_seeds_are_flown_only_where_something_is_random():
     seeds = [(case.setting, case.seed) for case in cases if case.world == "as_believed"]
     assert seeds == [("1", 0), *(("2", 40 + k) for k in range(3)), *(("projected", 40 + k) for k in range(3))]
     assert sum(case.world == "unknown" for case in cases) == 9
-    with pytest.raises(UserError, match="--first-seed -1: must not be negative"):
+    with pytest.raises(UserError, match="first_seed -1: must not be negative"):
         Choice(*axes, first_seed=-1)
 
 
@@ -259,17 +276,17 @@ def test_a_row_survives_its_file(tmp_path, flown):
 
 
 WRONG = [
-    (["--settings", "1-5"], "--settings 5: unknown; known: 1, 2, 3, 4, projected, rendered, projected-1"),
-    (["--controllers", "magic"], "--controllers magic: unknown; known: mpcc, tracking"),
-    (["--estimators", "magic"], "--estimators magic: unknown; known: eskf, drift"),
-    (["--vehicles", "dlc"], "no vehicle 'dlc'; known: archer, cpc, dcl, kolibri, swift"),
+    (["--settings", "1-5"], "settings 5: unknown; known: 1, 2, 3, 4, projected, rendered, projected-1"),
+    (["--controllers", "magic"], "controllers magic: unknown; known: mpcc, tracking"),
+    (["--set", "estimators=magic"], "estimators magic: must be one of eskf, drift"),
+    (["--set", "vehicles=dlc"], "no vehicle 'dlc'; known: archer, cpc, dcl, kolibri, swift"),
     (["--tracks", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
-    (["--laps", "2"], "not closed"),
-    (["--seeds", "0"], "--seeds 0: must lie between 1 and 100000"),
-    (["--seeds", "1000000000"], "--seeds 1000000000: must lie between 1 and 100000"),
+    (["--set", "laps=2"], "not closed"),
+    (["--seeds", "0"], "seeds 0: must lie between 1 and 100000"),
+    (["--seeds", "1000000000"], "seeds 1000000000: must lie between 1 and 100000"),
     (["--worlds", "unknwon"], "no world 'unknwon'; known: as_believed, known, unknown"),
     (["--worlds", "unknown:3"], "without a seed, since each flight's seed draws its world"),
-    (["--workers", "0"], "--workers 0: must be at least 1"),
+    (["--set", "workers=0"], "workers 0: must be at least 1"),
     (["--settings", "3"], "vehicle dcl: has no `motors`"),
     (["compare", "nowhere", "nothing"], "nowhere: no such campaign"),
 ]
@@ -305,7 +322,7 @@ def test_a_policy_is_a_controller_by_its_name_and_what_is_none_is_refused():
         "tracking",
         "splits_swift",
     ]
-    with pytest.raises(UserError, match=r"--controllers nothing: unknown; known: .*tracking.*splits_swift"):
+    with pytest.raises(UserError, match=r"controllers nothing: unknown; known: .*tracking.*splits_swift"):
         replace(choice, controllers=["nothing"])
 
 

@@ -61,8 +61,8 @@ def test_race_bench_turns_places_from_seed_to_seed_and_writes_every_race(monkeyp
 
     monkeypatch.setattr(rivals, "race", race)
     monkeypatch.setattr(rivals, "prepare", lambda *_, **__: None)
-    asked = ["--rivals", "duel", "--settings", "dcl-projected", "--worlds", "unknown", "--ahead", "1", "--seeds", "3"]
-    arguments = cli.parser().parse_args([*asked, "--first-seed", "4", "--out", str(tmp_path)])
+    asked = ["--settings", "dcl-projected", "--worlds", "unknown", "--seeds", "3", "--out", str(tmp_path)]
+    arguments = cli.parser().parse_args([*asked, "--set", "rivals.grid=duel", "rivals.ahead_m=1", "first_seed=4"])
     assert cli.run(arguments) == 0
     told = capsys.readouterr().out
     assert "fast - slow: 0 of 3 races with contacts" in told and "finished 3, ranks 2 1" in told
@@ -73,6 +73,6 @@ def test_race_bench_turns_places_from_seed_to_seed_and_writes_every_race(monkeyp
 
 
 def test_races_of_several_are_flown_by_projected_corners_alone():
-    arguments = cli.parser().parse_args(["--rivals", "duel", "--settings", "rendered"])
+    arguments = cli.parser().parse_args(["--settings", "rendered", "--set", "rivals.grid=duel"])
     with pytest.raises(UserError, match=r"--settings rendered: .* projected or dcl-projected"):
         cli.run(arguments)

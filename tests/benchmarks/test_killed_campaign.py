@@ -41,7 +41,7 @@ def struck(sprint, tmp_path_factory) -> Struck:
     folder = tmp_path_factory.mktemp("campaign")
     shutil.copytree(sprint, folder / "plans")
     flown = ["--tracks", sprint / "sprint.yaml", "--settings", "1", "projected", "--seeds", "2"]
-    asked = [*flown, "--workers", "1", "--worst", "1", "--out", folder]
+    asked = [*flown, "--set", "workers=1", "worst=1", "--out", folder]
     first = race_bench(*asked)
     while not flown_ids(folder):
         assert first.poll() is None, first.communicate()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gate_racer.bootcamp.api import Box, Location, Report, Status
-from gate_racer.bootcamp.cli import parser, run, world_of
+from gate_racer.bootcamp.cli import ArenaSettings, parser, run
 from gate_racer.bootcamp.display import FOUND, PANE_PX, compose
 from gate_racer.bootcamp.world import FILE, load_world
 from gate_racer.common.errors import UserError
@@ -12,22 +12,22 @@ from tests.conftest import ROOT
 
 WAYPOINT = str(ROOT / "examples/waypoint.py")
 WRONG = [
-    ([], "give exactly one of a program, --grade, --replay and --generate"),
-    ([WAYPOINT, "--replay", "x.log"], "give exactly one of a program, --grade, --replay and --generate"),
+    ([], "give exactly one of a program, --replay and --generate"),
+    ([WAYPOINT, "--replay", "x.log"], "give exactly one of a program, --replay and --generate"),
     (["nowhere.py"], "nowhere.py: no such program; `gate-racer examples` writes some to examples/"),
     ([WAYPOINT, "--seed", "-1"], "seed -1: must not be negative"),
-    ([WAYPOINT, "--scenario", "moon"], "no scenario 'moon'; known: detector, figure8, waypoint, pads, hear"),
-    ([WAYPOINT, "--seed", "1", "--logs", f"{WAYPOINT}/logs"], "cannot be created"),
-    ([WAYPOINT, "--camera", "huge"], "--camera huge: expected WIDTHxHEIGHT in px, such as 1200x900"),
-    ([WAYPOINT, "--step", "0"], "--step 0: must lie between 1/120 and 1 s"),
+    ([WAYPOINT, "--set", "scenario=moon"], "no scenario 'moon'; known: detector, figure8, waypoint, pads, hear"),
+    ([WAYPOINT, "--seed", "1", "--set", f"logs={WAYPOINT}/logs"], "cannot be created"),
+    ([WAYPOINT, "--set", "world.camera=huge"], "camera huge: expected WIDTHxHEIGHT in px, such as 1200x900"),
+    ([WAYPOINT, "--set", "world.step_s=0"], "step_s 0: must lie between 1/120 and 1 s"),
     ([WAYPOINT, "--browser", "1:2:3"], "address '1:2:3': expected HOST:PORT such as 127.0.0.1:8766"),
-    ([WAYPOINT, "--map", "nowhere"], "--map nowhere: is not a folder"),
-    ([WAYPOINT, "--map", str(ROOT / "docs")], "docs/boundary.png: cannot be read"),
-    (["--grade", WAYPOINT, "--map", str(ROOT / "docs")], "docs/boundary.png: cannot be read"),
-    ([WAYPOINT, "--world", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
-    ([WAYPOINT, "--race"], "--race: the scenario waypoint has no gates"),
-    (["--grade", WAYPOINT, "--seeds", "0"], "--seeds 0: must be at least 1"),
-    (["--grade", "nowhere.py"], "nowhere.py: no such program"),
+    ([WAYPOINT, "--set", "world.map=nowhere"], "map nowhere: is not a folder"),
+    ([WAYPOINT, "--set", f"world.map={ROOT / 'docs'}"], "docs/boundary.png: cannot be read"),
+    ([WAYPOINT, "--grade", "2", "--set", f"world.map={ROOT / 'docs'}"], "docs/boundary.png: cannot be read"),
+    ([WAYPOINT, "--set", "world.file=nowhere.yaml"], "nowhere.yaml: cannot be read"),
+    ([WAYPOINT, "--set", "race=true"], "race: the scenario waypoint has no gates"),
+    ([WAYPOINT, "--grade", "0"], "grade 0: must be at least 1"),
+    (["nowhere.py", "--grade"], "nowhere.py: no such program"),
     (["--replay", "nowhere.log"], "nowhere.log: cannot be read"),
     (["--generate", "7"], "--generate 7: expected seed=N or seed=N,gates=N, e.g. seed=7"),
     (["--generate", "seed=7,gates=0"], "at least one gate"),
@@ -42,7 +42,7 @@ def test_one_line_says_what_is_wrong(arguments, line):
 
 
 def test_a_course_is_generated_into_a_file(tmp_path, capsys):
-    assert run(parser().parse_args(["--generate", "seed=7", "--logs", str(tmp_path)])) == 0
+    assert run(parser().parse_args(["--generate", "seed=7", "--set", f"logs={tmp_path}"])) == 0
     path = tmp_path / "generated-7.yaml"
     assert capsys.readouterr().out == f"seed 7: 6 gates, {path}\n" and path.exists()
 
@@ -77,28 +77,16 @@ def test_the_pane_changes_with_all_that_it_shows_and_the_image_only_by_its_boxes
     assert not image.any()
 
 
-def test_the_command_line_changes_the_world(tmp_path):
+def test_settings_change_the_world(tmp_path):
     mine = tmp_path / "mine.yaml"
     mine.write_text(FILE.read_text() + "conditions: {wind_m_s: 3.0}\n")
-    flags = [
-        "--world",
-        str(mine),
-        "--step",
-        "0.05",
-        "--drone",
-        "kinematic",
-        "--camera",
-        "1200x900",
-        "--map",
-        str(tmp_path),
-    ]
-    world = world_of(parser().parse_args([WAYPOINT, *flags]))
+    world = ArenaSettings(mine, step_s=0.05, drone="kinematic", camera="1200x900", map=tmp_path).arena()
     assert (world.step_s, world.drone, world.map, world.conditions.wind_m_s) == (0.05, "kinematic", str(tmp_path), 3.0)
     assert world.camera.fx_px / world.height_m == 60  # px/m, as the document has it
     assert world.view_m == load_world().view_m and (world.camera.width_px, world.camera.height_px) == (1200, 900)
     mine.write_text(FILE.read_text().replace("speed_m_s: 5.0", "speed_m_s: 6.0"))
     with pytest.raises(UserError, match=r"mine.yaml: speed_m_s: 6 does not lie between 0.5 and 5 m/s"):
-        world_of(parser().parse_args([WAYPOINT, "--world", str(mine)]))
+        ArenaSettings(mine).arena()
     mine.write_text(FILE.read_text().replace("step_s: 0.1", "step_s: 1e-9"))
     with pytest.raises(UserError, match=r"mine.yaml: step_s: 1e-09 is less than 1/120"):
-        world_of(parser().parse_args([WAYPOINT, "--world", str(mine)]))
+        ArenaSettings(mine).arena()

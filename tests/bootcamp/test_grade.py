@@ -7,6 +7,8 @@ from gate_racer.bootcamp.cli import _race, parser, run
 from gate_racer.bootcamp.grade import Exam, grade
 from gate_racer.bootcamp.scenario import make_scenario
 from gate_racer.bootcamp.world import load_world
+from gate_racer.common.settings import settings_of
+from gate_racer.race.settings import RunSettings
 from gate_racer.tracks.track import load_track
 
 HEAD = "from gate_racer.bootcamp.api import *\nimport os\nSCENARIO = 'hear'\n"
@@ -37,8 +39,8 @@ def write(folder, *names):
 
 def test_every_program_is_graded_whatever_it_does(tmp_path, capsys):
     names = [name for name in PROGRAMS if name != "hangs"]
-    flags = ["--seeds", "2", "--drone", "kinematic", "--logs", str(tmp_path)]
-    assert run(parser().parse_args(["--grade", *map(str, write(tmp_path, *names)), *flags])) == 1
+    flags = ["--grade", "2", "--set", "world.drone=kinematic", f"logs={tmp_path}"]
+    assert run(parser().parse_args([*map(str, write(tmp_path, *names)), *flags])) == 1
     told = capsys.readouterr().out
     for name in names:
         rows = [line for line in told.splitlines() if re.match(rf"{name} +[01] ", line)]
@@ -65,4 +67,5 @@ def test_a_course_that_is_done_is_raced_by_run_mpc(tmp_path, monkeypatch):
     assert _race(scenario, tmp_path) == 0
     (arguments,) = raced
     assert load_track(arguments.what).hash == scenario.course.hash
-    assert arguments.lockstep and arguments.camera == "projected"
+    settings = settings_of(arguments, RunSettings)
+    assert settings.link.lockstep and settings.world.camera == "projected"

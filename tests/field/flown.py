@@ -7,21 +7,20 @@ from gate_racer.pilot.records.flight_log import FlightLog
 SLOW_LEG, SLOW_PACE = 4, 0.86
 
 
-def write_log(path, plan, slow=None, late_s=0.0, throttle=0.5, learned=None, told=True, records=()):
+def write_log(path, plan, slow=None, late_s=0.0, throttle=0.5, learned=None, records=()):
     """A flight along the plan.
 
     Args:
         slow: a leg and the pace on it; there the throttle is full.
         late_s: s that are lost before the first gate, standing still.
         learned: of the vehicle.
-        told: the log tells the planned times of the gates.
         records: (channel, t, fields) of further records.
     """
     log, gates = FlightLog(path), plan.gate_times_s
     begin = np.array([0.0, *gates[:-1]])
     pace = np.where(np.arange(len(gates)) == slow[0], slow[1], 1.0) if slow else np.ones(len(gates))
     passed = late_s + np.cumsum((gates - begin) / pace)
-    more = {"planned_gate_times_s": gates} if told else {}
+    more = {"planned_gate_times_s": gates}
     log.write("flight", 0.0, track="vq1", vehicle="dcl", plan_hash=plan.hash, seed=0, profile="spec", **more)
     for t in np.arange(0.0, passed[-1], 1 / 60):
         theta = np.interp(t, [0.0, late_s, *passed], [0.0, 0.0, *gates])

@@ -8,7 +8,6 @@ import pytest
 from gate_racer.estimation.registry import make_estimator
 from gate_racer.field.files import OVERCONFIDENCE, combined, write_vehicle
 from gate_racer.field.improve import better_camera, history
-from gate_racer.link.options import Link
 from gate_racer.link.profile import load_profile
 from gate_racer.model.rims import GateAppearance
 from gate_racer.model.states import STATES, of_camera
@@ -17,6 +16,7 @@ from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import AS_BELIEVED, World
 from gate_racer.vehicle.camera import CameraDoubt
 from gate_racer.vehicle.vehicle import load_vehicle
+from tests.exploring import lockstep
 
 DOUBT = CameraDoubt(
     yaw_deg=0.1,
@@ -30,7 +30,6 @@ DOUBT = CameraDoubt(
     delay_s=0.001,
     readout_s=0.001,
 )
-NOWHERE = Link(("127.0.0.1", 0), ("127.0.0.1", 0))  # in lock-step nobody listens
 
 
 def shown(camera, yaw_deg, sigma_deg=0.1):
@@ -86,11 +85,9 @@ def test_the_camera_estimated_in_one_flight_is_the_start_of_the_next(plan, plan_
     for found, (section, field, sign) in FACTORS.items():
         alone = getattr(resolve(f"unknown:7:{section}.{field}+", vq1, dcl).deviations, section)
         off, true[found] = replace(off, **{section: alone}), sign * getattr(alone, field)
-    session = Session(
-        vq1, "dcl", dcl, load_profile("spec"), plan, 1, 0, tmp_path, 20.0, "race", "projected", "classical", "eskf", False,
-        "mpcc", world=World.of("off", off, vq1, dcl),
-    )  # fmt: skip
-    fly(session, "lockstep", NOWHERE, lambda outcome: None)
+    world = World.of("off", off, vq1, dcl)
+    session = Session(lockstep(tmp_path, "mpcc"), vq1, dcl, load_profile("spec"), plan, world=world)
+    fly(session, lambda outcome: None)
     better, changes = better_camera(history(tmp_path, plan_folder, "vq1", "dcl"), dcl)
     assert changes[0].what == "camera"
     for found, size in true.items():

@@ -17,6 +17,7 @@ from gate_racer.race.session import Session
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Bounds, load_track
 from gate_racer.vehicle.vehicle import load_vehicle
+from tests.exploring import lockstep
 
 DCL, VQ1 = load_profile("dcl"), load_track("tracks/vq1.yaml")
 SEED = 7
@@ -42,10 +43,8 @@ def random_vehicle(seed):
 def flown(track, vehicle, wanted, folder):
     """Pilot, log and verdict of manoeuvres with a vehicle that the pilot takes for `dcl`."""
     dcl = load_vehicle("dcl")
-    session = Session(
-        track, "dcl", dcl, DCL, None, 1, SEED, folder, 20.0, "race", "projected", "classical", "eskf", False, "tracking",
-        manoeuvres=parse_manoeuvres(wanted), world=as_believed(track, vehicle),
-    )  # fmt: skip
+    about = {"manoeuvres": parse_manoeuvres(wanted), "world": as_believed(track, vehicle)}
+    session = Session(lockstep(folder, seed=SEED), track, dcl, DCL, **about)
     pilot, log = session.pilot(), FlightLog(session.log_path())
     eye = open_perception("projected", "race", session.world, dcl.camera, DCL, SEED)
     try:

@@ -102,7 +102,7 @@ def test_a_flight_is_compared_as_far_as_it_came(late_flight, plan, tmp_path):
     gates, first = 3, read_logged_flight(late_flight)
     other = replace(first, gate_times_s=first.gate_times_s[:gates], gate_margins_m=first.gate_margins_m[:gates])
     later = compare([first, other]).later_s[1]
-    known = compare([first, other]).grid_m <= compare([first, other]).gates_m[gates - 1]
+    known = compare([first, other]).grid <= compare([first, other]).gates[gates - 1]
     assert np.isfinite(later[known]).all() and np.isnan(later[~known]).all() and not known.all()
 
 

@@ -8,7 +8,8 @@ import pytest
 from gate_racer.common.errors import UserError
 from gate_racer.field.files import identified, write_vehicle
 from gate_racer.field.identify.cli import main
-from gate_racer.field.identify.fit import identify, lagged
+from gate_racer.field.identify.fit import identify
+from gate_racer.field.identify.regression import lagged
 from gate_racer.field.identify.signals import STEP_S, read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -25,9 +26,9 @@ def test_thrust_is_recovered_within_two_per_cent_and_drag_within_five(fit, unkno
     assert fit.drag_quadratic_1_m.value == pytest.approx(unknown.drag_quadratic_1_m, rel=0.05)
     assert fit.delay_s == pytest.approx(unknown.command_delay_s, abs=0.005)
     assert fit.thrust_lag_s == pytest.approx(unknown.thrust_lag_s, abs=0.005)
-    assert [gain.value for gain in fit.rate_gain] == pytest.approx([1, 1, 1], abs=0.03)
-    assert fit.rate_lag_s == pytest.approx(unknown.rate_lag_s, rel=0.1)
-    assert fit.hold_out_m_s2 < 0.05
+    assert [axis.gain.value for axis in fit.rates] == pytest.approx([1, 1, 1], abs=0.03)
+    assert [axis.lag_s.value for axis in fit.rates] == pytest.approx(unknown.rate_lag_s, rel=0.1)
+    assert fit.predicted.velocity_m_s < 0.02 * fit.predicted.steady_velocity_m_s
 
 
 def test_bounds_contain_the_truth_and_say_no_more_than_sensors_allow(fit, unknown):
@@ -36,8 +37,11 @@ def test_bounds_contain_the_truth_and_say_no_more_than_sensors_allow(fit, unknow
     errors = [abs(one.value - c) / one.half_width for (_, one), c in zip(thrusts, true, strict=True)]
     assert np.mean(np.array(errors) < 1) >= 0.9 and max(errors) < 2
     assert abs(drag.value - unknown.drag_quadratic_1_m) < drag.half_width < 0.05 * drag.value
-    for gain in fit.rate_gain:
-        assert abs(gain.value - 1) < gain.half_width < 0.03
+    for axis, lag_s in zip(fit.rates, unknown.rate_lag_s, strict=True):
+        assert abs(axis.gain.value - 1) < axis.gain.half_width < 0.03
+        assert abs(axis.lag_s.value - lag_s) < axis.lag_s.half_width < 0.012
+    for interval, true in ((fit.timing.delay, unknown.command_delay_s), (fit.timing.lag, unknown.thrust_lag_s)):
+        assert interval.known and interval.low <= true <= interval.high and interval.high - interval.low < 0.03
 
 
 def test_the_file_is_read_back_and_hovers_where_the_vehicle_does(fit, unknown, tmp_path):
@@ -76,7 +80,7 @@ def test_vertical_steps_in_public_logs_give_the_published_thrust_points(tmp_path
     for u, thrust in PUBLISHED.items():
         assert curve.thrust(u) == pytest.approx(thrust, abs=RMS)
     assert TOP[0] < curve.thrust(1.0) < TOP[1] and DRAG[0] < fit.drag_quadratic_1_m.value < DRAG[1]
-    assert fit.rate_gain == (None, None, None) and "roll rate pulses" in fit.wanted
+    assert [axis.gain for axis in fit.rates] == [None] * 3 and "roll rate pulses" in fit.wanted
 
 
 def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(log_of_unknown, tmp_path):
@@ -84,7 +88,7 @@ def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(log_of_unknown, tmp_pa
     (tmp_path / "cut.mcap").write_bytes(whole[: len(whole) // 2])
     part, log = read_signals(tmp_path / "cut.mcap"), read_signals(log_of_unknown)
     assert 0 < len(part.t) < len(log.t)
-    assert "it is truncated; the undamaged part is used" in part.note and log.note == ""
+    assert "it is truncated; the undamaged part is used" in "; ".join(part.notes) and log.notes == ()
 
 
 def test_the_longest_part_of_a_log_whose_clock_was_set_is_used_and_the_rest_reported(tmp_path):
@@ -94,18 +98,19 @@ def test_the_longest_part_of_a_log_whose_clock_was_set_is_used_and_the_rest_repo
     (tmp_path / "set.csv").write_text("\n".join(["t,throttle,v_z", *rows]))
     log = read_signals(tmp_path / "set.csv")
     assert log.t[-1] - log.t[0] == pytest.approx(5.0, abs=0.05) and (np.diff(log.t) > 0).all()
-    assert log.note == "its clock was set 1 times: 5.0 s of 7.0 s are used"
+    assert log.notes == ("its clock was set 1 times: 5.0 s of 7.0 s are used",)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("a.csv", "t,throttle\n0,1\n", "column v_z is missing"),
+        ("a.csv", "t,throttle\n0,1\n", "no velocity (.*v_z)"),
         ("a.csv", "t,throttle,v_z\n0,1,x\n", "malformed"),
         ("a.csv", "t,throttle,v_z\n0,1,0\n", "1 samples of the commanded throttle"),
         ("a.mcap", "nothing", "is not an MCAP file"),
-        ("a.txt", "", "logs end in .mcap, .csv, .tlog, .bin"),
-        ("a.mcap", None, "no such file"),
+        ("a.txt", "", "is empty"),
+        ("a.txt", "some text", "is no log that is read"),
+        ("a.mcap", None, "cannot be read"),
     ],
 )
 def test_a_log_without_what_is_needed_is_one_clear_line(name, text, words, tmp_path):

@@ -11,15 +11,14 @@ from gate_racer.common.errors import UserError
 from gate_racer.field.improve import Run, better_track, better_vehicle, explorations, history, improve, next_reserve
 from gate_racer.field.mapping.bundle import MappedGate
 from gate_racer.field.mapping.flight import MapError
-from gate_racer.link.options import Link
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.guidance.explorer import NAME
 from gate_racer.race.session import Session, fly
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
+from tests.exploring import lockstep
 
 FLOOR = 0.25
-NOWHERE = Link(("127.0.0.1", 0), ("127.0.0.1", 0))  # in lock-step nobody listens
 AWAY_M = np.array([0.0, 0.3, -0.15])
 
 
@@ -49,11 +48,8 @@ def raced(plan, plan_folder, dcl, tmp_path_factory):
     """A run with a motor that gives 6 % less than the vehicle's file says."""
     vq1, logs = load_track("tracks/vq1.yaml"), tmp_path_factory.mktemp("logs")
     weak = replace(dcl, throttle=replace(dcl.throttle, thrust_m_s2=tuple(0.94 * c for c in dcl.throttle.thrust_m_s2)))
-    session = Session(
-        vq1, "dcl", dcl, load_profile("spec"), plan, 1, 0, logs, 20.0, "race", "projected", "classical", "eskf", False,
-        "tracking", world=as_believed(vq1, weak),
-    )  # fmt: skip
-    fly(session, "lockstep", NOWHERE, lambda outcome: None)
+    session = Session(lockstep(logs), vq1, dcl, load_profile("spec"), plan, world=as_believed(vq1, weak))
+    fly(session, lambda outcome: None)
     return history(logs, plan_folder, "vq1", "dcl"), vq1
 
 

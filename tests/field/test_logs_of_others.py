@@ -12,7 +12,7 @@ from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.signals import read_signals
 from gate_racer.field.mapping.cli import main as map_track
 from gate_racer.field.report.cli import main as fly_report
-from gate_racer.link.logs.formats import mcap_signals
+from gate_racer.link.logs.own import record_signals
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
 from tests.link import blackbox_writer as blackbox
@@ -20,12 +20,13 @@ from tests.link.ulog_writer import ULogWriter
 from tests.pilot import ratm_folder
 
 COUNTS_PER_G = 2048
-ARRAYS = ("t", "throttle", "omega_cmd", "force_b", "omega_b", "v_b", "valid")
+ARRAYS = ("t", "throttle", "omega_cmd", "force_b", "omega_b", "v_b", "R_wb", "voltage", "valid")
 
 
 @pytest.fixture(scope="module")
 def rows(log_of_unknown):
-    return mcap_signals(log_of_unknown).rows
+    log = record_signals(log_of_unknown)
+    return {name: list(zip(one.t, one.values, strict=True)) for name, one in log.signals.items()}
 
 
 def held(samples, t):
@@ -86,20 +87,20 @@ def test_a_ulog_holds_the_motion_and_the_commands_that_the_record_holds(ulog, lo
     log, record = read_signals(ulog), read_signals(log_of_unknown)
     same(log, record, ("throttle", "omega_cmd", "omega_b", "v_b"), 1e-4)
     same(log, record, ("force_b",), 0.05)  # its own rest is longer or shorter by a sample
-    assert log.note == "" and log.valid.mean() > 0.9
+    assert log.notes == () and log.valid.mean() > 0.9
 
 
 def test_a_blackbox_log_holds_rates_and_forces_and_says_that_it_tells_no_drag(blackbox_log, log_of_unknown, unknown):
     log, record = read_signals(blackbox_log), read_signals(log_of_unknown)
-    assert "holds no velocity" in log.note and (log.v_b == 0).all()
+    assert "holds no velocity" in "; ".join(log.notes) and (log.v_b == 0).all()
     same(log, record, ("omega_cmd", "omega_b", "throttle"), 2e-3)
     same(log, record, ("force_b",), 0.05)
-    part = replace(log, **{name: getattr(log, name)[:900] for name in ARRAYS})
+    part = replace(log, cuts=(), **{name: getattr(log, name)[:900] for name in ARRAYS})
     fit = identify([part])
     assert fit.drag_quadratic_1_m is None
     for u, estimate in zip(fit.throttle, fit.thrust_m_s2, strict=True):  # the drag on the way is taken for thrust
         assert estimate.value == pytest.approx(unknown.throttle.thrust(u), rel=0.15, abs=3.0)
-    late = [fit.delay_s + lag for lag in fit.rate_lag_s]
+    late = [fit.delay_s + lag for lag in (axis.lag_s.value for axis in fit.rates)]
     assert late == pytest.approx([unknown.command_delay_s + lag for lag in unknown.rate_lag_s], abs=0.01)
 
 
@@ -136,7 +137,7 @@ def test_fly_report_draws_what_logs_of_others_hold(ulog, blackbox_log, tmp_path,
 
 def test_gates_of_a_flight_of_ratm_are_mapped_from_its_labelled_corners(tmp_path, monkeypatch, capsys):
     folder = ratm_folder.write(tmp_path)
-    options = "--gates", 2, "--opening", ratm_folder.SIDE_M, "--outer", 2.1, "--depth", 0.0
+    options = "--gates", 2, "--set", f"opening_m={ratm_folder.SIDE_M}", "outer_m=2.1", "depth_m=0.0"
     code, _, error = run(map_track, monkeypatch, capsys, folder, *options, "--out", tmp_path / "found.yaml")
     assert code == 0, error
     first, second = (gate.p_wg for gate in load_track(tmp_path / "found.yaml").gates)

@@ -193,9 +193,9 @@ def test_a_log_without_the_needed_data_is_refused_in_one_line(log, dcl, tmp_path
     empty.close()
     for arguments, words in (
         ((tmp_path / "empty.mcap", "--gates", 1), "holds 0 IMU samples in flight"),
-        ((Path(__file__), "--gates", 1), "is not an MCAP file"),
-        ((log, "--gates", 0), "--gates must be positive"),
-        ((log, "--gates", 1, "--start", "here"), "expected X,Y,Z"),
+        ((Path(__file__), "--gates", 1), "is no log that is read"),
+        ((log, "--gates", 0), "gates 0: must be at least 1"),
+        ((log, "--gates", 1, "--set", "start=here"), "expected X,Y,Z"),
     ):
         assert mapped(monkeypatch, *arguments, *out) == 2
         told = capsys.readouterr().err.strip().splitlines()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import gate_racer.field.preflight.cli
-import gate_racer.race.cli
+import gate_racer.race.run_mpc
 from gate_racer.common.errors import UserError
 from gate_racer.field.preflight.cli import at_rest
 from gate_racer.field.probe.check import CheckVerdict
@@ -46,7 +46,7 @@ def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("preflight") / "archer.yaml"
     with running(BF) as where, pytest.MonkeyPatch.context() as patch:
         patch.setattr(gate_racer.field.preflight.cli, "LATE", 100.0)  # a busy machine is no slow line
-        assert preflight("--msp", where, "--seconds", "1.5", "--out", path) == 0
+        assert preflight(where, "--set", "seconds=1.5", "--out", path) == 0
     return path
 
 
@@ -68,10 +68,14 @@ def test_the_file_holds_what_the_aircraft_is_set_to(file):
 )
 def test_an_aircraft_that_contradicts_the_profile_gets_no_file(own, words, tmp_path, capsys):
     with running(own) as where:
-        assert preflight("--msp", where, "--seconds", "1", "--out", tmp_path / "own.yaml") == 1
+        keys = "seconds=1", f"own_profile={tmp_path / 'mine.yaml'}"
+        assert preflight(where, "--out", tmp_path / "own.yaml", "--set", *keys) == 1
     told = capsys.readouterr().out
     assert re.search(rf"differs +{words}", told) and "no file is written" in told
-    assert not list(tmp_path.iterdir())
+    assert "BTFL 4.4.3, MSP 1.45, board STM32H743" in told and "with 40 Hz of sticks:" in told
+    (written,) = tmp_path.iterdir()
+    read = load_betaflight(str(written))
+    assert read == replace(BF, name="mine", source=read.source, rates=own.rates)
 
 
 WRONG_AT_REST = {
@@ -196,33 +200,35 @@ def test_another_profile_or_vehicle_than_the_files_is_refused(profile, vehicle, 
 
 STARTS = {
     "what may be real, without a file": (
-        ["--msp", "/dev/ttyNONE", "--i-have-read", "docs/safety.md"],
-        "may be a real aircraft: run preflight --out FILE, then add --preflight FILE",
+        ["link.msp=/dev/ttyNONE", "link.i_have_read=docs/safety.md"],
+        "may be a real aircraft: run preflight --out FILE, then add --set link.preflight=FILE",
     ),
-    "a file and no line": (["--preflight", "FILE"], "--preflight: needs --live and --msp WHERE"),
-    "a file of another vehicle": (["--msp", "tcp:127.0.0.1:1", "--preflight", "FILE"], "which is not swift"),
-    "a file that is none": (["--msp", "tcp:127.0.0.1:1", "--preflight", "docs/none.yaml"], "cannot be read"),
+    "a file and no line": (["link.preflight=FILE"], "link.preflight: needs --live and link.msp"),
+    "a file of another vehicle": (["link.msp=tcp:127.0.0.1:1", "link.preflight=FILE"], "which is not swift"),
+    "a file that is none": (["link.msp=tcp:127.0.0.1:1", "link.preflight=docs/none.yaml"], "cannot be read"),
 }
 
 
 @pytest.mark.parametrize("arguments, words", STARTS.values(), ids=STARTS)
 def test_a_flight_is_refused_before_anything_is_planned(arguments, words, file):
-    given = [str(file) if argument == "FILE" else argument for argument in arguments]
-    live = ["--live"] * ("--msp" in given)
+    given = [word for text in arguments for word in ("--set", text.replace("FILE", str(file)))]
+    live = ["--live"] * any("link.msp" in text for text in arguments)
     with pytest.raises(UserError, match=words):
-        gate_racer.race.cli.run(
-            gate_racer.race.cli.parser().parse_args(
+        gate_racer.race.run_mpc.run(
+            gate_racer.race.run_mpc.parser().parse_args(
                 ["pq", "--profile", "betaflight", "--vehicle", "swift", *live, *given]
             )
         )
 
 
 WRONG = {
-    "no line": ([], "--msp WHERE is missing"),
-    "no time": (["--msp", "tcp:127.0.0.1:1", "--seconds", "0"], "--seconds 0: must lie between 1 and 600"),
-    "no YAML": (["--msp", "tcp:127.0.0.1:1", "--out", "found.json"], r"found\.json: a preflight file ends in \.yaml"),
-    "no consent": (["--msp", "/dev/ttyTHS1"], r"may be a real aircraft: read docs/safety\.md, then add --i-have-read"),
-    "nobody there": (["--msp", "tcp:127.0.0.1:1"], "no answer"),
+    "no time": (["tcp:127.0.0.1:1", "--set", "seconds=0"], "seconds 0: must lie between 1 and 600"),
+    "no YAML": (["tcp:127.0.0.1:1", "--out", "found.json"], r"found\.json: must end in \.yaml"),
+    "no consent": (
+        ["/dev/ttyTHS1"],
+        r"may be a real aircraft: read docs/safety\.md, then add --set link\.i_have_read=",
+    ),
+    "nobody there": (["tcp:127.0.0.1:1"], "no answer"),
 }
 
 

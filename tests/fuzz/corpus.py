@@ -17,7 +17,7 @@ from gate_racer.bootcamp.drone import Drone
 from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.record import FlightRecord
 from gate_racer.bootcamp.scenario import make_scenario
-from gate_racer.link.logs.formats import FORMAT_TYPE, HEAD, STAMP
+from gate_racer.link.logs.mavlink import FORMAT_TYPE, HEAD, STAMP
 from gate_racer.link.msp.preflight import write_preflight
 from gate_racer.link.record import RecordFile
 from gate_racer.mpc.policy.policy import Policy, PolicyProvenance, write_policy

@@ -64,7 +64,7 @@ def test_a_command_that_it_does_not_have_is_one_clear_line(tmp_path):
     [
         (["--lockstp"], "error: unrecognized arguments: --lockstp; did you mean --lockstep? (run-mpc --help)\n"),
         (["vq1", "vq2"], "error: unrecognized arguments: vq2 (run-mpc --help)\n"),
-        (["--seed", "one"], "error: argument --seed: invalid int value: 'one' (run-mpc --help)\n"),
+        (["--seed", "one"], "error: --seed one: world.seed: expected a whole number, found 'one'\n"),
     ],
 )
 def test_an_option_that_is_wrong_is_one_clear_line(words, line, monkeypatch, capsys):

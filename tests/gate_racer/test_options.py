@@ -1,18 +1,20 @@
-"""Options of all commands, which are few, and the settings of `run-mpc`, which are checked and documented."""
+"""Options of all commands, which are few, and the settings behind them, which are checked and documented."""
 
 import argparse
+import json
 from importlib import import_module
 
 import pytest
 
 from gate_racer.commands import ABOUT, COMMANDS
 from gate_racer.common.errors import UserError
-from gate_racer.common.settings import add_settings, key_table, settings_of
-from gate_racer.race.settings import MOVED, RunSettings
-from tests.conftest import ROOT
+from gate_racer.common.settings import add_settings, as_fields, settings_of
+from gate_racer.race import run_mpc
+from gate_racer.race.settings import RACE, RunSettings
 from tests.processes import run_here
+from tools.settings_page import PAGE, page
 
-MOST, MOST_OF_ALL = {"run-mpc": 40}, 201
+MOST, MOST_OF_ALL = {"run-mpc": 20}, 117
 
 
 def options_of(parser):
@@ -34,15 +36,16 @@ def test_options_do_not_grow_in_number():
 
 def settings(*typed):
     parser = argparse.ArgumentParser()
-    add_settings(parser, MOVED)
+    add_settings(parser, RunSettings(), RACE)
     return settings_of(parser.parse_args(typed), RunSettings)
 
 
-def test_set_takes_precedence_over_the_file(tmp_path):
+def test_options_take_precedence_over_set_and_set_over_the_file(tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text("guidance: {retry: false}\nlink: {check: false, timeout_s: 5}\n")
-    found = settings("--config", str(file), "--set", "guidance.retry=true", "--set", "link.timeout_s=7")
+    found = settings("--config", str(file), "--set", "guidance.retry=true", "link.timeout_s=7")
     assert found.guidance.retry and not found.link.check and found.link.timeout_s == 7.0
+    assert settings("--seed", "7", "--set", "world.seed=8").world.seed == 7
     assert settings() == RunSettings()
 
 
@@ -52,8 +55,8 @@ def test_set_takes_precedence_over_the_file(tmp_path):
         ("guidance.retri=false", "--set guidance.retri=false: guidance: unknown field 'retri'; did you mean 'retry'?"),
         ("guidance.retry=1", "guidance.retry: expected true or false"),
         ("guidance=1", "guidance: expected named fields"),
-        ("controller.solver=ipopt", "controller: solver 'ipopt': must be one of"),
-        ("record.limit_mb=0", "record: limit_mb 0: must be positive"),
+        ("controller.solver=ipopt", "controller.solver ipopt: must be one of auto, acados, casadi"),
+        ("record.limit_mb=0", "record.limit_mb 0: must be positive"),
         ("guidance.retry", "expected KEY=VALUE"),
     ],
 )
@@ -70,11 +73,48 @@ def test_a_misspelt_key_of_a_file_is_refused_with_its_place(tmp_path):
         settings("--config", str(file))
 
 
-@pytest.mark.parametrize("option", MOVED)
-def test_a_former_option_names_its_replacement(option):
-    done = run_here("gate_racer.race.run_mpc", option)
-    assert done.returncode == 2 and done.stderr == f"error: {option}: is now --set {MOVED[option]}\n"
+def test_consent_is_typed_and_never_in_a_file(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("link: {i_have_read: docs/safety.md}\n")
+    with pytest.raises(UserError, match=r"run\.yaml: link\.i_have_read: must be typed, by --set"):
+        settings("--config", str(file))
+    assert settings("--set", "link.i_have_read=docs/safety.md").link.i_have_read == "docs/safety.md"
+
+
+def test_settings_are_recorded_in_the_form_of_a_file(tmp_path):
+    given = settings("--vehicle", "swift", "--log", str(tmp_path), "--set", "link.timeout_s=5")
+    (tmp_path / "run.yaml").write_text(json.dumps(as_fields(given)))
+    assert settings("--config", str(tmp_path / "run.yaml")) == given
+
+
+FORMER = {
+    "run-mpc --video 127.0.0.1:5600": "--video: is now --set link.video=VALUE",
+    "run-mpc --timeout 5": "--timeout: is now --set link.timeout_s=VALUE",
+    "run-mpc --replan": "--replan: is now --set plan.replan=true",
+    "run-mpc --no-check": "--no-check: is now --set link.check=false",
+    "run-mpc --policy splits_swift": "--policy: is now --controller NAME",
+    "run-mpc --explore": "--explore: is now the command explore",
+    "race-sim --spacing 2": "--spacing: is now --set heat.spacing_m=VALUE",
+    "race-sim --once": "--once: is now --set once=true",
+    "plan-track vq1 --stop 1,2,3": "--stop: is now --set stop_m=VALUE",
+    "race-bench --vehicles swift": "--vehicles: is now --set vehicles=VALUE",
+    "preflight --msp /dev/ttyTHS1": "--msp: is now the argument WHERE",
+    "probe-link --no-fly": "--no-fly: is now --set fly=false",
+    "bootcamp --seeds 3": "--seeds: is now --grade SEEDS, behind the programs",
+    "map-track x.mcap --opening 1.5": "--opening: is now --set opening_m=VALUE",
+}
+
+
+@pytest.mark.parametrize("line", FORMER)
+def test_a_former_option_names_its_replacement(line):
+    name, *words = line.split()
+    done = run_here(COMMANDS[name], *words)
+    assert done.returncode == 2 and done.stderr == f"error: {FORMER[line]}\n"
 
 
 def test_all_keys_are_documented():
-    assert key_table(RunSettings()) in (ROOT / "docs" / "racing.md").read_text(encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == page(), "python -m tools.settings_page"
+
+
+def test_help_fits_two_screens():
+    assert run_mpc.parser().format_help().count("\n") <= 70

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gate_racer.link.logs.betaflight import betaflight_signals
 from gate_racer.link.logs.blackbox import (
     FrameError,
     flights,
@@ -15,7 +16,6 @@ from gate_racer.link.logs.blackbox import (
     tag8_8svb,
     unsigned_vb,
 )
-from gate_racer.link.logs.formats import betaflight_signals
 from gate_racer.link.logs.reader import read_log_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import from_euler
@@ -93,21 +93,23 @@ def test_signals_are_in_si_units_and_in_our_axes(tmp_path):
     roll_right, nose_up = from_euler(0.5, 0.0, 0.0), from_euler(0.0, 0.5, 0.0)
     for q, name, sign in ((roll_right, "imuQuaternion[0]", 1), (nose_up, "imuQuaternion[1]", -1)):
         parts = {name: sign * round(np.sin(0.25) * 32767)}
-        read = betaflight_signals(as_file(tmp_path / "a.bbl", hovering(50, **parts))).rows
-        assert np.abs(read["q"][9][1] - q).max() < 1e-4
+        read = betaflight_signals(as_file(tmp_path / "a.bbl", hovering(50, **parts)))
+        assert np.abs(read.get("q").values[9] - q).max() < 1e-4
     k = 9
     rate = np.radians(round(100 * np.sin(k / 20)))
-    assert read["omega"][k][1] == pytest.approx([rate, np.radians(-7), np.radians(9)])
-    assert read["omega_cmd"][k][1] == pytest.approx([rate, 0.0, np.radians(4)])
-    assert read["force"][k][1] == pytest.approx(np.array([100, 200, -2057]) / 2048 * GRAVITY)
-    assert read["throttle"][k][1] == pytest.approx(0.309) and read["voltage"][k][1] == pytest.approx(16.5)
-    assert read["motors"][k][1] == pytest.approx((500 + np.arange(4)) / (2047 - 158))
-    assert read["omega"][k][0] == pytest.approx(5.018)
+    assert read.get("omega").values[k] == pytest.approx([rate, np.radians(-7), np.radians(9)])
+    assert read.get("omega_cmd").values[k] == pytest.approx([rate, 0.0, np.radians(4)])
+    assert read.get("force").values[k] == pytest.approx(np.array([100, 200, -2057]) / 2048 * GRAVITY)
+    assert read.get("throttle").values[k] == pytest.approx(0.309) and read.get("voltage").values[k] == pytest.approx(
+        16.5
+    )
+    assert read.get("motors").values[k] == pytest.approx((500 + np.arange(4)) / (2047 - 158))
+    assert read.get("omega").t[k] == pytest.approx(5.018)
 
 
 def test_high_resolution_logs_are_ten_times_as_fine(tmp_path):
-    fine = betaflight_signals(as_file(tmp_path / "a.bbl", hovering(50), blackbox_high_resolution=1)).rows
-    assert fine["omega"][9][1][1] == pytest.approx(np.radians(-0.7))
+    fine = betaflight_signals(as_file(tmp_path / "a.bbl", hovering(50), blackbox_high_resolution=1))
+    assert fine.get("omega").values[9, 1] == pytest.approx(np.radians(-0.7))
 
 
 def test_damaged_bytes_cost_the_frames_up_to_the_next_whole_one(tmp_path):
@@ -117,9 +119,9 @@ def test_damaged_bytes_cost_the_frames_up_to_the_next_whole_one(tmp_path):
     path = tmp_path / "a.bbl"
     path.write_bytes(writer.header() + b"".join(frames) + writer.END)
     read = betaflight_signals(path)
-    stamps = [round(t * 1e6) for t, _ in read.rows["omega"]]
+    stamps = [round(t * 1e6) for t in read.get("omega").t]
     assert stamps == [row[1] for k, row in enumerate(rows) if not 99 <= k < 128]  # nothing follows the one before
-    assert "1 stretches damaged" in read.note
+    assert "1 stretches damaged" in "; ".join(read.notes)
 
 
 def test_a_file_of_several_flights_gives_the_longest(tmp_path):
@@ -127,16 +129,16 @@ def test_a_file_of_several_flights_gives_the_longest(tmp_path):
     short, long = (writer.header() + b"".join(writer.frames(hovering(n))) + writer.END for n in (40, 70))
     path.write_bytes(short + long + short)
     read = betaflight_signals(path)
-    assert len(read.rows["omega"]) == 70 and "3 flights" in read.note
+    assert len(read.get("omega")) == 70 and "3 flights" in "; ".join(read.notes)
 
 
 def test_a_cut_off_file_is_read_as_far_as_it_goes(tmp_path):
     path = as_file(tmp_path / "a.bbl", hovering())
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     read = betaflight_signals(path)
-    assert 100 < len(read.rows["omega"]) < 500 and "damaged" in read.note
+    assert 100 < len(read.get("omega")) < 500 and "damaged" in "; ".join(read.notes)
     path.write_bytes(path.read_bytes() + b"\xff" * 4_000_000)  # as erased flash reads
-    assert len(betaflight_signals(path).rows["omega"]) in (len(read.rows["omega"]), len(read.rows["omega"]) - 1)
+    assert len(betaflight_signals(path).get("omega")) in (len(read.get("omega")), len(read.get("omega")) - 1)
 
 
 def test_no_bytes_bring_more_than_one_line(tmp_path):

@@ -1,6 +1,5 @@
 """The sockets, for real, on loopback."""
 
-import argparse
 import errno
 import math
 import time
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate_racer.link.messages import Arm, AttitudeTarget, ClientHeartbeat, Heartbeat, Imu, VideoFrame
-from gate_racer.link.options import add_link_arguments, link_of
+from gate_racer.link.options import LinkSettings
 from gate_racer.link.sockets import TIMESTAMPNS, LinkError, bind_udp, parse_address
 from gate_racer.link.udp import ClientCounters, MavlinkClient, RateGuard, VideoReceiver
 from gate_racer.link.video import chunks
@@ -72,24 +71,22 @@ def test_video_of_other_hosts_is_counted_and_dropped():
         assert [frame.id for frame, _ in frames] == [1] and receiver.counters.foreign == 3
 
 
-OPTIONS = [  # what is typed, and where MAVLink and video are heard
-    ([], ("127.0.0.1", 14550), ("127.0.0.1", 5600)),
-    (["--peer", "127.0.0.1:14560"], ("127.0.0.1", 14550), ("127.0.0.1", 5600)),
-    (["--peer", "192.0.2.7"], ("0.0.0.0", 14550), ("0.0.0.0", 5600)),
-    (["--listen", "0.0.0.0:14540"], ("0.0.0.0", 14540), ("0.0.0.0", 5600)),
+OPTIONS = [  # settings, and where MAVLink and video are heard
+    ({}, ("127.0.0.1", 14550), ("127.0.0.1", 5600)),
+    ({"peer": "127.0.0.1:14560"}, ("127.0.0.1", 14550), ("127.0.0.1", 5600)),
+    ({"peer": "192.0.2.7"}, ("0.0.0.0", 14550), ("0.0.0.0", 5600)),
+    ({"listen": "0.0.0.0:14540"}, ("0.0.0.0", 14540), ("0.0.0.0", 5600)),
     (
-        ["--peer", "192.0.2.7", "--listen", "192.0.2.1", "--video", "192.0.2.2:1"],
+        {"peer": "192.0.2.7", "listen": "192.0.2.1", "video": "192.0.2.2:1"},
         ("192.0.2.1", 14550),
         ("192.0.2.2", 1),
     ),
 ]
 
 
-@pytest.mark.parametrize(("typed", "mavlink", "video"), OPTIONS, ids=[" ".join(row[0]) for row in OPTIONS])
+@pytest.mark.parametrize(("typed", "mavlink", "video"), OPTIONS, ids=[" ".join(row[0]) or "none" for row in OPTIONS])
 def test_it_listens_on_loopback_unless_told_otherwise(typed, mavlink, video):
-    arguments = argparse.ArgumentParser()
-    add_link_arguments(arguments)
-    link = link_of(arguments.parse_args(typed), 14550, 5600)
+    link = LinkSettings(**typed).opened(14550, 5600)
     assert (link.mavlink, link.video) == (mavlink, video)
 
 

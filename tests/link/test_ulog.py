@@ -3,8 +3,8 @@
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.link.logs.formats import ulog_signals
 from gate_racer.link.logs.reader import read_log_signals
+from gate_racer.link.logs.ulog import ulog_signals
 from tests.fuzz.mutate import refused
 from tests.link.ulog_writer import ULogWriter
 
@@ -38,8 +38,8 @@ def test_topics_are_signals_in_our_axes(tmp_path):
     path = tmp_path / "a.ulg"
     path.write_bytes(log().bytes())
     read = read_log_signals(path)
-    t, force = read.rows["force"][50]
-    assert t == pytest.approx(3.5) and force == pytest.approx([1.0, 2.0, -9.0]) and read.note == ""
+    force = read.get("force").where([50])
+    assert force.t[0] == pytest.approx(3.5) and force.values[0] == pytest.approx([1.0, 2.0, -9.0]) and read.notes == ()
     for name, value in {
         "omega": [0.1, 0.2, 0.3],
         "q": [1, 0, 0, 0],
@@ -49,7 +49,7 @@ def test_topics_are_signals_in_our_axes(tmp_path):
         "omega_cmd": [0.5, -0.5, 0.25],
         "voltage": [15.5],
     }.items():
-        assert read.rows[name][50][1] == pytest.approx(value, rel=1e-6), name
+        assert read.get(name).values[50] == pytest.approx(value, rel=1e-6), name
 
 
 def test_a_better_topic_goes_before_what_stands_for_it(tmp_path):
@@ -60,7 +60,7 @@ def test_a_better_topic_goes_before_what_stands_for_it(tmp_path):
         for topic in more:
             writer.write(topic, 1.0, 7.0, 8.0, 9.0)
         path.write_bytes(writer.bytes())
-        rates.append(ulog_signals(path).rows["omega"][0][1].tolist())
+        rates.append(ulog_signals(path).get("omega").values[0].tolist())
     assert rates == [[0, 1, 2], [7, 8, 9]]
 
 
@@ -74,7 +74,7 @@ def test_missing_data_are_named_by_their_topic(tmp_path):
 def test_a_cut_off_file_is_read_as_far_as_it_goes(tmp_path):
     whole, path = log().bytes(), tmp_path / "a.ulg"
     path.write_bytes(whole[: 2 * len(whole) // 3])
-    assert 20 < len(ulog_signals(path).rows["force"]) < 199
+    assert 20 < len(ulog_signals(path).get("force")) < 199
 
 
 def test_no_bytes_bring_more_than_one_line(tmp_path):

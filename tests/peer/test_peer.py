@@ -21,8 +21,8 @@ def fly(plans: Path, folder: Path, profile: str, *options: object) -> dict:
     )  # fmt: skip
     try:
         done = run(
-            "gate_racer.race.cli", plans / "vq1.csv", "--live", "--lockstep", "--profile", profile,
-            "--listen", f"127.0.0.1:{client}", "--video", f"127.0.0.1:{video}", "--log", folder, timeout=900,
+            "gate_racer.race.run_mpc", plans / "vq1.csv", "--live", "--lockstep", "--profile", profile,
+            "--listen", f"127.0.0.1:{client}", "--set", f"link.video=127.0.0.1:{video}", "--log", folder, timeout=900,
         )  # fmt: skip
         _, errors = peer.communicate(timeout=120)
     finally:

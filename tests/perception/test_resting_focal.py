@@ -54,3 +54,15 @@ def test_errors_within_the_filters_range_and_a_larger_course_are_not_corrected(c
 
 def test_few_images_say_nothing():
     assert from_pad("pq", 1.33, 0, images=4) is None and from_pad("pq", 1.33, 0, images=0) is None
+
+
+@pytest.mark.parametrize("cut", [0.25, 0.4])
+def test_an_opening_cut_by_a_gate_behind_it_says_nothing(cut):
+    """Seen from the pad of pq the second gate's frame crosses the first one's opening, whose lower part was taken for ground."""
+    track, vehicle = load_track("pq"), load_vehicle("archer")
+    p_wb, q_wb = track.start.p_wb, track.start.q_wb
+    first = detections(ProjectedCamera(track, vehicle.camera, load_look("race"), 0).see(p_wb, q_wb))[0]
+    low = first.corners_px.copy()
+    low[2:] += cut * (first.corners_px[[1, 0]] - first.corners_px[[2, 3]])
+    rims = Associator(track.gates, vehicle.camera).rims
+    assert resting_focal([[replace(first, corners_px=low)]] * 20, rims, vehicle.camera, p_wb, q_wb) is None

@@ -39,7 +39,7 @@ def folder(tmp_path):
     [
         (["missing"], "missing: no such folder"),
         ([".", "--out", "gates.pt"], "must end in .onnx"),
-        ([".", "--steps", "0"], "--steps 0: must be positive"),
+        ([".", "--set", "steps=0"], "steps 0: must be at least 1"),
         (["few"], "few: 2 labelled openings, of which 0 in the last fifth"),
     ],
 )
@@ -65,7 +65,7 @@ def test_a_ring_is_learned_and_found_by_detect_gates(folder, tmp_path):
     from gate_racer.pilot import detect_gates
 
     out, said = tmp_path / "out" / "gates.onnx", tmp_path / "figures.json"
-    assert run(parser().parse_args([str(folder), "--out", str(out), "--steps", "150", "--json", str(said)])) == 0
+    assert run(parser().parse_args([str(folder), "--out", str(out), "--json", str(said), "--set", "steps=150"])) == 0
     figures = json.loads(said.read_text())
     assert figures["recall"] >= 0.5 and out.with_suffix(".png").is_file()
     found = tmp_path / "found.json"
@@ -80,7 +80,7 @@ def test_a_ring_is_learned_and_found_by_detect_gates(folder, tmp_path):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("oracle", "no detector 'oracle'; known: classical, learned, or a network of train-detector"),
+        ("oracle", "no detector 'oracle'; known: classical, learned, or FILE.onnx of train-detector"),
         ("gone.onnx", r"gone\.onnx: no such network"),
         ("bare.onnx", r"bare\.yaml"),
     ],

@@ -85,7 +85,7 @@ def test_a_thrust_that_is_not_as_told_is_learned_while_speed_is_gained(dcl):
 
 def test_a_summary_is_for_people():
     gates = [FoundGate([1.0, 2.0, 3.0], 40.0)]
-    text = summary(Exploration("explored", "done", 1, 1, 9.0, gates, None, "l.mcap", {}))
+    text = summary(Exploration("explored", "done", 1, 1, 9.0, gates, None, {}, "l.mcap", {}))
     assert "gate 0: about (1.0, 2.0, 3.0) m" in text and "l.mcap" in text
 
 

@@ -25,7 +25,8 @@ KEYS = {
 def flown(track, plans, folder, camera, seed):
     """The result of a flight in lock-step."""
     done = run_here(
-        "gate_racer.race.cli", track, "--lockstep", "--camera", camera, "--seed", seed, "--plans", plans, "--log", folder,
+        "gate_racer.race.run_mpc", track, "--lockstep", "--camera", camera, "--seed", seed,
+        "--set", f"plan.folder={plans}", "--log", folder,
         "--json", folder / "result.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -82,8 +83,9 @@ def test_the_log_holds_every_channel_with_its_schema(lockstep):
 
 def test_the_traps_of_the_real_builds_are_flown_through(plan_folder, tmp_path):
     done = run_here(
-        "gate_racer.race.cli", "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", "dcl", "--seed", 3,
-        "--plans", plan_folder, "--log", tmp_path, "--json", tmp_path / "result.json",
+        "gate_racer.race.run_mpc", "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", "dcl", "--seed", 3,
+        "--set", f"plan.folder={plan_folder}",
+        "--log", tmp_path, "--json", tmp_path / "result.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     outcome = json.loads((tmp_path / "result.json").read_text())
@@ -120,7 +122,7 @@ def test_an_imu_of_50_hz_finishes(sprint, tmp_path):
     text = (ROOT / "link/profiles/spec.yaml").read_text()
     (tmp_path / "slow.yaml").write_text(re.sub(r"(?m)^(imu_hz|imu_fresh_hz): [\d.]+", r"\1: 50.0", text))
     done = run_here(
-        "gate_racer.race.cli", sprint / "sprint.csv", "--lockstep", "--camera", "projected",
+        "gate_racer.race.run_mpc", sprint / "sprint.csv", "--lockstep", "--camera", "projected",
         "--profile", tmp_path / "slow.yaml", "--log", tmp_path, "--json", tmp_path / "result.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -134,8 +136,9 @@ def test_gyro_alone_finishes_where_no_attitude_is_sent(plan_folder, tmp_path):
     gyro = ["attitude_hz: 0" if line.startswith("attitude_hz:") else line for line in lines]
     (tmp_path / "gyro.yaml").write_text("\n".join(gyro))
     done = run_here(
-        "gate_racer.race.cli", "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", tmp_path / "gyro.yaml",
-        "--estimator", "drift", "--plans", plan_folder, "--log", tmp_path, "--json", tmp_path / "result.json",
+        "gate_racer.race.run_mpc", "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", tmp_path / "gyro.yaml",
+        "--set", "perception.estimator=drift", f"plan.folder={plan_folder}",
+        "--log", tmp_path, "--json", tmp_path / "result.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     outcome = json.loads((tmp_path / "result.json").read_text())
@@ -150,16 +153,16 @@ def test_a_live_flight_over_udp(sprint, tmp_path):
     mavlink, video, simulator = free_port(), free_port(), free_port()
     profile = few_images("dcl", tmp_path)
     server = subprocess.Popen(
-        command("gate_racer.race.race_sim", "--track", sprint / "sprint.yaml", "--lockstep", "--once", "--seed", 5,
+        command("gate_racer.race.race_sim", "--track", sprint / "sprint.yaml", "--lockstep", "--set", "once=true", "--seed", 5,
                 "--profile", profile,
-                "--bind", f"127.0.0.1:{simulator}", "--client", f"127.0.0.1:{mavlink}", "--video", f"127.0.0.1:{video}",
+                "--set", f"link.bind=127.0.0.1:{simulator}", f"link.client=127.0.0.1:{mavlink}", f"link.video=127.0.0.1:{video}",
                 "--report", tmp_path / "report.json"),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         done = run(
-            "gate_racer.race.cli", sprint / "sprint.csv", "--live", "--lockstep", "--listen", f"127.0.0.1:{mavlink}",
-            "--video", f"127.0.0.1:{video}", "--log", tmp_path, "--json", tmp_path / "result.json", "--profile", profile,
+            "gate_racer.race.run_mpc", sprint / "sprint.csv", "--live", "--lockstep", "--listen", f"127.0.0.1:{mavlink}",
+            "--set", f"link.video=127.0.0.1:{video}", "--log", tmp_path, "--json", tmp_path / "result.json", "--profile", profile,
         )  # fmt: skip
         told, errors = server.communicate(timeout=30)
     finally:
@@ -178,7 +181,7 @@ def test_the_embedded_simulator_flies_in_real_time(sprint, tmp_path):
 
     def fly(folder):
         flags = "--profile", profile, "--log", folder, "--json", folder / "result.json"
-        return run("gate_racer.race.cli", sprint / "sprint.yaml", "--plans", sprint, *flags)
+        return run("gate_racer.race.run_mpc", sprint / "sprint.yaml", "--set", f"plan.folder={sprint}", *flags)
 
     outcome = json.loads((in_real_time(fly, tmp_path) / "result.json").read_text())
     assert outcome["gates_passed"] == 2 and outcome["command_hz_max_1s"] < 100
@@ -187,8 +190,8 @@ def test_the_embedded_simulator_flies_in_real_time(sprint, tmp_path):
 
 def test_ctrl_c_ends_cleanly_with_the_log_saved(plan_folder, tmp_path):
     process = subprocess.Popen(
-        command("gate_racer.race.cli", plan_folder / "vq1.csv", "--live", "--listen", f"127.0.0.1:{free_port()}",
-                "--video", f"127.0.0.1:{free_port()}", "--log", tmp_path, "--json", tmp_path / "result.json"),
+        command("gate_racer.race.run_mpc", plan_folder / "vq1.csv", "--live", "--listen", f"127.0.0.1:{free_port()}",
+                "--set", f"link.video=127.0.0.1:{free_port()}", "--log", tmp_path, "--json", tmp_path / "result.json"),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None and process.stderr is not None
@@ -218,8 +221,8 @@ def test_an_interrupted_plan_leaves_nothing_behind(tmp_path):
 
 def test_race_sim_ends_cleanly_on_ctrl_c(tmp_path):
     server = subprocess.Popen(
-        command("gate_racer.race.race_sim", "--bind", "127.0.0.1:0", "--client", f"127.0.0.1:{free_port()}",
-                "--video", f"127.0.0.1:{free_port()}"),
+        command("gate_racer.race.race_sim", "--set", "link.bind=127.0.0.1:0", f"link.client=127.0.0.1:{free_port()}",
+                f"link.video=127.0.0.1:{free_port()}"),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert server.stdout is not None

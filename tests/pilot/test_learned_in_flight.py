@@ -20,7 +20,7 @@ def learned_in(sprint, folder, **world) -> dict:
     """Fly in a world, and return what was learned of the vehicle, after a comparison with the log."""
     (folder / "world.yaml").write_text(WORLD.format(**world))
     done = run_here(
-        "gate_racer.race.cli", sprint / "sprint.csv", "--lockstep", "--camera", "projected", "--world", folder / "world.yaml",
+        "gate_racer.race.run_mpc", sprint / "sprint.csv", "--lockstep", "--camera", "projected", "--world", folder / "world.yaml",
         "--log", folder, "--json", folder / "result.json", "--profile", "dcl",
     )  # fmt: skip
     assert done.returncode == 0 and "vehicle in flight" in done.stdout, done.stdout + done.stderr

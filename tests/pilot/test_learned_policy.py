@@ -14,10 +14,9 @@ from gate_racer.pilot.flight import EndReason
 from gate_racer.pilot.guidance.learned_policy import OVERDUE_S, LearnedPolicy
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.race.campaign.flight import NoLog
-from gate_racer.race.cli import run
 from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
-from gate_racer.race.run_mpc import parser
+from gate_racer.race.run_mpc import parser, run
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -101,12 +100,11 @@ def test_one_that_circles_for_ever_is_ended(guidance):
 
 
 CONTRADICTIONS = {
-    "--policy x.npz --explore": "--policy: cannot be combined with --explore",
-    "--policy x.npz --excite": "--policy: cannot be combined with --excite",
-    "plans/vq1.csv --policy x.npz": "--policy: needs a track, but plans/vq1.csv is a plan",
-    "--policy nothing": "no policy 'nothing'; known:",
-    "vq1 --policy splits_swift": "the policy was trained for vehicle swift",
-    "splits_swift --vehicle swift --profile betaflight --policy splits_swift": "trained at 60 Hz",
+    "--controller x.npz --live --set race.grid=1/2": "a policy cannot be combined with race.grid",
+    "plans/vq1.csv --controller x.npz": "needs a track, but plans/vq1.csv is a plan",
+    "--lockstep --controller nothing": "no controller 'nothing'; known:",
+    "vq1 --controller splits_swift": "the policy was trained for vehicle swift",
+    "splits_swift --vehicle swift --profile betaflight --controller splits_swift": "trained at 60 Hz",
 }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import gate_racer.race.cli
+import gate_racer.race.run_mpc
 from gate_racer.common.errors import UserError
 from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.line import MspLine
@@ -73,7 +73,7 @@ def last(log: Path, topic: str) -> dict:
 def test_a_flight_finishes_comes_to_rest_where_the_plan_does_and_sinks_to_the_floor(hall, tmp_path):
     told = tmp_path / "result.json"
     result = run_here(
-        "gate_racer.race.cli",
+        "gate_racer.race.run_mpc",
         hall / "hall.csv",
         *MSP,
         "--lockstep",
@@ -108,7 +108,7 @@ def test_a_loud_imu_at_rest_keeps_nobody_on_the_pad(hall, tmp_path):
     world = tmp_path / "loud.yaml"
     world.write_text("name: loud\nsource: a test\nworld: {imu: {noise_scale: 3.0}}\n", encoding="utf-8")
     flags = "--camera", "projected", "--log", tmp_path, "--world", world  # lock-step goes without saying
-    assert run_here("gate_racer.race.cli", hall / "hall.csv", *MSP, *flags).returncode == 0
+    assert run_here("gate_racer.race.run_mpc", hall / "hall.csv", *MSP, *flags).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_what_ends_learned_policies_is_found_before_the_first_gate(wrong, told, 
     """Published of one: 42 and 55 crashes in 100 gates."""
     (tmp_path / "wrong.yaml").write_text(f"name: wrong\nsource: a test\nworld: {{{wrong}}}\n", encoding="utf-8")
     flags = "--camera", "projected", "--log", tmp_path, "--world", tmp_path / "wrong.yaml", "--seed", "3"
-    done = run_here("gate_racer.race.cli", hall / "hall.csv", *MSP, *flags, "--json", tmp_path / "result.json")
+    done = run_here("gate_racer.race.run_mpc", hall / "hall.csv", *MSP, *flags, "--json", tmp_path / "result.json")
     assert done.returncode == 0, done.stdout + done.stderr
     whose, what, value = told
     assert json.loads((tmp_path / "result.json").read_text())[whose][what] == pytest.approx(value, rel=0.08)
@@ -141,14 +141,14 @@ def found(where: str, name: Path, folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def race_sim(*arguments):
+def race_sim(*arguments, stderr=None):
     """A simulator on a pseudo-terminal that draws few images. Yields its process, and run-mpc's options to fly it."""
     video = f"127.0.0.1:{free_port()}"
-    simulator = command("gate_racer.race.race_sim", *arguments, "--once", "--video", video)
-    with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    simulator = command("gate_racer.race.race_sim", *arguments, "--set", "once=true", f"link.video={video}")
+    with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
         try:
             line = re.search(r"MSP on (\S+) at", process.stdout.readline())[1]
-            yield process, line, ("--live", "--msp", line, "--video", video)
+            yield process, line, ("--live", "--set", f"link.msp={line}", f"link.video={video}")
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -160,8 +160,15 @@ def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simula
 
     def fly(folder):
         with race_sim(*msp, "--track", hall / "hall.yaml", "--report", folder / "r.json") as (process, line, there):
-            flags = "--log", folder, "--json", folder / "result.json", "--preflight", found(line, profile, folder)
-            flown = run("gate_racer.race.cli", hall / "hall.csv", *msp, *there, *flags)
+            flags = (
+                "--log",
+                folder,
+                "--json",
+                folder / "result.json",
+                "--set",
+                f"link.preflight={found(line, profile, folder)}",
+            )
+            flown = run("gate_racer.race.run_mpc", hall / "hall.csv", *msp, *there, *flags)
             assert flown.returncode != 0 or process.wait(60) == 0
         return flown
 
@@ -173,20 +180,38 @@ def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simula
     assert np.linalg.norm(np.mean(accel[-10:], axis=0)) > 0.7 * GRAVITY, "without thrust: the floor carries it"
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.soak)])
-def test_a_pilot_that_dies_in_the_air_is_brought_down_by_its_guard(how, meadow, tmp_path):
-    msp, report = ("--profile", few_images("betaflight", tmp_path), "--vehicle", "archer"), tmp_path / "r.json"
-    with race_sim(*msp, "--track", meadow / "meadow.yaml", "--report", report) as (process, _, there):
-        flown = command("gate_racer.race.cli", meadow / "meadow.csv", *msp, *there, "--log", tmp_path)
+LAG_S = 0.02  # worst lag of a simulator whose machine was fast enough: commands are sent every 25 ms
+
+
+def left_in_the_air(how, meadow, folder):
+    """The true path (M, 14) of a flight whose pilot ends in the air, and the simulator's worst lag, s."""
+    msp, report = ("--profile", few_images("betaflight", folder), "--vehicle", "archer"), folder / "r.json"
+    with (
+        (folder / "stderr").open("w") as stderr,
+        race_sim(*msp, "--track", meadow / "meadow.yaml", "--report", report, stderr=stderr) as (process, _, there),
+    ):
+        flown = command("gate_racer.race.run_mpc", meadow / "meadow.csv", *msp, *there, "--log", folder)
         with subprocess.Popen(flown, cwd=ROOT, stderr=subprocess.PIPE, text=True) as pilot_process:
             next(said for said in pilot_process.stderr if said.startswith("race"))
             time.sleep(0.8)
             pilot_process.send_signal(how)
             assert process.wait(90) == 0
             pilot_process.kill()
-    x = np.array(json.loads(report.read_text())["x"])
+    (lag_ms,) = re.findall(r"worst lag ([\d.]+) ms", (folder / "stderr").read_text())
+    return np.array(json.loads(report.read_text())["x"]), float(lag_ms) / 1e3
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.soak)])
+def test_a_pilot_that_dies_in_the_air_is_brought_down_by_its_guard(how, meadow, tmp_path):
+    """Flown again, twice at most, where the simulator says that the machine was too slow for it."""
+    for k in range(3):
+        (own := tmp_path / f"flight{k}").mkdir()
+        x, lag_s = left_in_the_air(how, meadow, own)
+        down = x[-1, 2] > -0.3 and np.linalg.norm(x[-1, 7:10]) < 4.0 and matrix(x[-1, 3:7])[2, 2] > 0.9
+        if down or lag_s < LAG_S:
+            break
     assert x[:, 2].min() < -2.0, "it was in the air"
-    assert x[-1, 2] > -0.3 and np.linalg.norm(x[-1, 7:10]) < 4.0 and matrix(x[-1, 3:7])[2, 2] > 0.9
+    assert down, x[-1]
 
 
 class GonePort:
@@ -219,19 +244,18 @@ def test_a_line_that_goes_is_an_error_before_the_sticks_were_handed_over_and_sil
 
 BETAFLIGHT = ["pq", *MSP]
 WRONG = {
-    "a line without --live": ([*BETAFLIGHT, "--msp", "tcp:127.0.0.1:1"], "needs both --live and --msp WHERE"),
-    "live without a line": ([*BETAFLIGHT, "--live"], "needs both --live and --msp WHERE for a flight controller"),
+    "a line without --live": ([*BETAFLIGHT, "--set", "link.msp=tcp:127.0.0.1:1"], "needs both --live and link.msp"),
+    "live without a line": ([*BETAFLIGHT, "--live"], "needs both --live and link.msp for a flight controller"),
     "lock-step with a line": (
-        [*BETAFLIGHT, "--live", "--msp", "tcp:127.0.0.1:1", "--lockstep"],
+        [*BETAFLIGHT, "--live", "--set", "link.msp=tcp:127.0.0.1:1", "--lockstep"],
         "--lockstep: cannot be combined with --live",
     ),
     "attitudes": ([*BETAFLIGHT, "--set", "controller.command=attitude"], "accepts body rates only"),
-    "an address of MAVLink": ([*BETAFLIGHT, "--listen", "127.0.0.1:14550"], "--listen: not available"),
-    "manoeuvres": ([*BETAFLIGHT, "--excite"], "--excite: not available"),
+    "an address of MAVLink": ([*BETAFLIGHT, "--listen", "127.0.0.1:14550"], "link.listen: not available"),
     "a pose": ([*BETAFLIGHT, "--pose"], "--pose: not available"),
-    "MAVLink over a line": (["vq1", "--live", "--msp", "tcp:127.0.0.1:1"], "such as --profile betaflight"),
+    "MAVLink over a line": (["vq1", "--live", "--set", "link.msp=tcp:127.0.0.1:1"], "such as --profile betaflight"),
     "no consent": (
-        ["HALL", *MSP, "--live", "--msp", "/dev/ttyNONE"],
+        ["HALL", *MSP, "--live", "--set", "link.msp=/dev/ttyNONE"],
         r"may be a real aircraft: read docs/safety\.md",
     ),
 }
@@ -241,4 +265,4 @@ WRONG = {
 def test_what_has_no_meaning_or_no_consent_is_refused(arguments, words, hall):
     given = [str(hall / "hall.csv") if argument == "HALL" else argument for argument in arguments]
     with pytest.raises(UserError, match=words):
-        gate_racer.race.cli.run(gate_racer.race.cli.parser().parse_args(given))
+        gate_racer.race.run_mpc.run(gate_racer.race.run_mpc.parser().parse_args(given))

@@ -19,6 +19,7 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import from_euler, matrix
 from gate_racer.vehicle.vehicle import load_vehicle
+from tests.exploring import lockstep
 
 SPEC, DCL = load_profile("spec"), load_profile("dcl")
 VQ1 = load_track("tracks/vq1.yaml")
@@ -144,18 +145,13 @@ def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path,
     """The simulator sends what the real builds send; the client is told that it follows the specification."""
     from gate_racer.race.session import Session, fly
 
-    def flown(check):
-        believed = replace(DCL, signs=SPEC.signs)
-        monkeypatch.setattr("gate_racer.race.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
-        race = Session(VQ1, "dcl", dcl, DCL, plan, 1, 0, tmp_path, 5.0, "race", "projected", "classical", "eskf",
-                               False, "tracking", None, check,
-                               world=as_believed(VQ1, dcl))  # fmt: skip
-        return fly(race, "lockstep", ("", 0), ("", 0))
-
+    believed = replace(DCL, signs=SPEC.signs)
+    monkeypatch.setattr("gate_racer.race.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
+    race = Session(lockstep(tmp_path), VQ1, dcl, DCL, plan, world=as_believed(VQ1, dcl))
     with pytest.raises(
         UserError, match=r"^refused to start: ATTITUDE.s pitch .*--profile .*; --set link.check=false starts anyway$"
     ):
-        flown(True)
+        fly(race, lambda outcome: None)
 
 
 def test_a_pad_that_is_tilted_otherwise_than_the_file_says_is_named():

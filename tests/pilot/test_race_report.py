@@ -115,6 +115,7 @@ def test_no_gate_has_the_time_of_another_where_nobody_knows_it():
 
 JUMPS = [  # statuses lost, s since GO, and the gates of which none was told
     ("one gate", Sender(lost=(2.4, 3.2)), [2]),
+    ("one gate, and the count is late", Sender(lost=(2.4, 3.2), count_lag_s=0.3), [2]),
     ("two gates, counted before the next", Sender(lost=(2.4, 3.7)), [2, 3]),
     ("the first two gates", Sender(lost=(0.0, 3.2)), [1, 2]),
     ("three gates, and no gate's time is sent", Sender(lost=(2.4, 3.8), gate_time=False), [1, 2, 3, 4, 5, 6]),
@@ -159,7 +160,7 @@ def test_errors_end_at_the_finish(plan, vq1, dcl):
     guidance = SimpleNamespace(replanned=lambda: None, learned=lambda: None, course=passed, passages=nothing)
     estimator = SimpleNamespace(health=SimpleNamespace(gates_refused=0, nis=1.0), calibration=lambda: None)
     pilot = SimpleNamespace(counters=FlightCounters(), estimator=estimator, guidance=guidance, go_t=START_S, cause="")
-    about = SimpleNamespace(track=vq1, vehicle=dcl, seed=0, described_world=None)
+    about = SimpleNamespace(track=vq1, vehicle=dcl, seed=0, described_world=None, described_settings={})
     link = LinkReport(60.0, 61, 0, {})
     by_truth = flight_result(pilot, recorder, finished, link, plan, about)
     assert by_truth.tracking_rmse_m < 0.01 and by_truth.estimate_rmse_m == pytest.approx(0.03 * 3**0.5, abs=1e-6)

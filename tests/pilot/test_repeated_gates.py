@@ -34,7 +34,8 @@ def test_a_gate_that_is_passed_again_is_recognised_and_the_race_finished(closed,
     track.write_text(TRACK.format(closed=closed, third=third))
     find_or_make_plan(tmp_path, load_track(track), dcl, PlanOptions(laps=laps, guesses=1), None)
     done = run_here(
-        "gate_racer.race.cli", track, "--laps", laps, "--lockstep", "--camera", "projected", "--seed", 1, "--plans", tmp_path,
+        "gate_racer.race.run_mpc", track, "--laps", laps, "--lockstep", "--camera", "projected", "--seed", 1,
+        "--set", f"plan.folder={tmp_path}",
         "--log", tmp_path, "--json", tmp_path / "result",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

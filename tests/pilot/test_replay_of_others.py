@@ -1,14 +1,17 @@
 """`replay-flight` on logs that others have written."""
 
+import csv
 import json
 import re
 
 import numpy as np
 import pytest
 
+from gate_racer.link.logs.alignment import clock_offset, rigid
 from gate_racer.link.logs.ratm import read_ratm
 from gate_racer.pilot.replay import main
 from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import from_euler, matrix
 from tests.link import blackbox_writer as blackbox
 from tests.link.ulog_writer import ULogWriter
 from tests.pilot import ratm_folder
@@ -129,3 +132,37 @@ def test_a_blackbox_log_is_replayed_against_its_own_attitude(tmp_path, monkeypat
 def test_a_detector_is_refused_where_no_images_are(ratm, monkeypatch, capsys):
     code, _, said = replayed(monkeypatch, capsys, ratm, "--detector", "classical")
     assert code == 2 and "holds no images" in said
+
+
+def test_a_motion_capture_with_a_clock_of_its_own_is_put_on_the_imu_s(ratm, tmp_path, monkeypatch, capsys):
+    """Delay all columns of the motion capture by 0.1 s."""
+    folder = ratm_folder.write(tmp_path)
+    (table,) = folder.glob("*freq_sync.csv")
+    head, *rows = list(csv.reader(table.read_text().splitlines()))
+    truth = [k for k, name in enumerate(head) if name.startswith("drone_")]
+    for k in range(len(rows) - 1, -1, -1):
+        for column in truth:
+            rows[k][column] = rows[max(0, k - 50)][column]
+    with table.open("w") as file:
+        csv.writer(file).writerows([head, *rows])
+    code, said, error = replayed(monkeypatch, capsys, folder, "--out", tmp_path / "again")
+    figures = json.loads((tmp_path / "again.json").read_text())
+    assert code == 0 and "clock was 100 ms late" in said, error
+    assert figures["truth_offset_s"] == pytest.approx(0.1, abs=3e-3)
+    assert figures["error_rms_m"] < 0.05 and figures["mount_error_deg"] < 0.3
+    assert figures["ate_m"] <= figures["error_rms_m"] and figures["rpe_1s_m"] < 0.05
+
+
+def test_a_path_in_axes_of_its_own_is_laid_on_the_truth():
+    rng = np.random.default_rng(0)
+    p, R = rng.normal(size=(50, 3)), matrix(from_euler(0.3, -0.2, 2.0))
+    found, shift = rigid(p, p @ R.T + [1.0, -2.0, 3.0])
+    assert found == pytest.approx(R) and shift == pytest.approx([1.0, -2.0, 3.0])
+
+
+@pytest.mark.parametrize("late_s", [-0.2, 0.0, 0.099])
+def test_the_offset_of_a_clock_is_found_by_rotation_whatever_the_axes(late_s):
+    t, _, rate, q, _ = swaying(8.0)
+    offset = clock_offset(t, rate @ matrix(from_euler(0.3, 0.2, 0.1)), t + late_s, q)
+    assert offset == pytest.approx(late_s, abs=2e-3)
+    assert np.isnan(clock_offset(t, np.random.default_rng(0).normal(size=rate.shape), t, q))

@@ -227,6 +227,21 @@ def test_the_last_gate_is_the_finish_if_the_race_status_does_not_contradict(told
     assert len(passages.times_s) == 6 - again and len(passages.retries) == again
 
 
+@pytest.mark.parametrize("told", [True, False], ids=["the status counts", "no status"])
+def test_a_ball_is_searched_until_it_is_counted_if_anyone_counts(told, vq1, plan, dcl):
+    """No camera sees it: after some tries at the same places the flight ends with that reason."""
+    track = replace(vq1, gates=(replace(vq1.gates[0], radius_m=0.3, visible=False), *vq1.gates[1:]))
+    retries, passages = GateRetries(track, track.course(1), make_controller("mpcc", plan, dcl, vq1), dcl), Passages()
+    if told:
+        retries.receive(status(GO + 0.1, 0))
+    assert not retries.searches_ball(track.gates[0], GO), "not searched before it was missed"
+    end, t = None, GO
+    while end is None and t < GO + 400.0:
+        end, t = retries.judge(0, t == GO, passages, RESTING, t, GO), t + 1.0
+    assert retries.searches_ball(track.gates[0], GO) == told
+    assert end.reason is EndReason.BLIND and "gate 0, which no camera sees" in end.cause and t < GO + 100.0
+
+
 def fly(track, plan, vehicle, number, step, retry):
     """Fly in a world where one gate is displaced by step (3,) m, unknown to the pilot."""
     moved = tuple(tuple(step) if k == number else STILL for k in range(len(track.gates)))

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import gate_racer.race.cli
+import gate_racer.race.run_mpc
 from gate_racer.common.errors import UserError
 from gate_racer.field.report.charts import time_charts
 from gate_racer.field.report.flight import read_logged_flight
@@ -162,14 +162,16 @@ def test_sticks_are_rates_by_the_aircrafts_curves_and_in_angle_mode_what_it_turn
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--profile", "betaflight", "--shadow"], "--shadow: needs --live and --msp WHERE"),
-        (["--live", "--shadow"], "--shadow: needs --live and --msp WHERE"),
+        (["--profile", "betaflight", "--set", "link.shadow=true"], "link.shadow: needs --live and link.msp"),
+        (["--live", "--set", "link.shadow=true"], "link.shadow: needs --live and link.msp"),
         (
-            ["--profile", "betaflight", "--live", "--msp", "/dev/ttyNONE", "--shadow"],
+            ["--profile", "betaflight", "--live", "--set", "link.msp=/dev/ttyNONE", "link.shadow=true"],
             r"may be a real aircraft: read docs/safety\.md",
         ),
     ],
 )
 def test_a_shadow_needs_a_line_and_consent(arguments, words):
     with pytest.raises(UserError, match=words):
-        gate_racer.race.cli.run(gate_racer.race.cli.parser().parse_args(["pq", "--vehicle", "archer", *arguments]))
+        gate_racer.race.run_mpc.run(
+            gate_racer.race.run_mpc.parser().parse_args(["pq", "--vehicle", "archer", *arguments])
+        )

@@ -195,8 +195,9 @@ def test_a_vehicle_with_less_drag_is_flown_by_a_plan_of_its_own(plan, plan_folde
     """Fly in lock-step with two fifths less drag than modelled; result, log and report contain the new plan."""
     world, outcome = tmp_path / "thin.yaml", tmp_path / "result.json"
     world.write_text("name: thin\nworld: {plant: {drag_scale: 0.6}}\n", encoding="utf-8")
-    given = "vq1", "--lockstep", "--camera", "projected", "--profile", "dcl", "--world", world, "--plans", plan_folder
-    done = run_here("gate_racer.race.cli", *given, "--replan", "--json", outcome, "--log", tmp_path)
+    given = "vq1", "--lockstep", "--camera", "projected", "--profile", "dcl", "--world", world
+    keys = "--set", f"plan.folder={plan_folder}", "plan.replan=true"
+    done = run_here("gate_racer.race.run_mpc", *given, *keys, "--json", outcome, "--log", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(outcome.read_text(encoding="utf-8"))
     taken = [one for one in told["replans"] if one["taken_s"] is not None]
@@ -210,6 +211,6 @@ def test_a_vehicle_with_less_drag_is_flown_by_a_plan_of_its_own(plan, plan_folde
 
 
 def test_a_plan_that_cannot_be_replanned_is_refused_before_the_start():
-    for given in (["--policy", "splits_swift"], ["--explore"], ["--excite"]):
-        done = run_here("gate_racer.race.cli", "vq1", "--lockstep", "--replan", *given)
-        assert done.returncode == 2 and "--replan" in done.stderr, done.stderr
+    given = "--controller", "splits_swift", "--set", "plan.replan=true"
+    done = run_here("gate_racer.race.run_mpc", "vq1", "--lockstep", *given)
+    assert done.returncode == 2 and "plan.replan" in done.stderr, done.stderr

@@ -178,7 +178,9 @@ def test_a_file_is_flown_only_as_it_was_certified(plan, vq1, dcl, tmp_path):
     json_text = path.with_suffix(".json").read_text()
     write_plan(path, moved, dcl, {})
     path.with_suffix(".json").write_text(json_text)
-    with pytest.raises(PlanError, match=r"rows differ from those .* plan-track .*vq1.yaml.*--uncertified") as error:
+    with pytest.raises(
+        PlanError, match=r"rows differ from those .* plan-track .*vq1.yaml.*plan.uncertified=true"
+    ) as error:
         require_certified(path, read_plan(path))
     assert "\n" not in str(error.value)
 

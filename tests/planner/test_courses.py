@@ -152,7 +152,7 @@ def test_a_moved_gate_is_planned_again_from_the_old_plan(dcl):
             ONE,
             r"gates\[1\]: no position .* clear of obstacles\[0\]",
         ),
-        (TWO_GATES, replace(ONE, flying_lap=True), "--flying-lap needs a closed course"),
+        (TWO_GATES, replace(ONE, flying_lap=True), "flying_lap needs a closed course"),
         (
             TWO_GATES,
             replace(ONE, start=Initial((0.0, 0.0, 0.0), next_gate=2)),

@@ -1,6 +1,7 @@
 """Numbers that are none, or absurd, through the command: one line that names what, where, and what would be right."""
 
 import shutil
+import textwrap
 
 import pytest
 
@@ -38,20 +39,18 @@ FIELDS = [  # what stands in the file, what stands there instead, what the line 
     ("end_m: [20.0", "end_m: [.nan", "end_m[0]: expected a finite number"),
 ]
 OPTIONS = [
-    ("--reserve nan", "--reserve nan: must lie between 0.2 and 1"),
-    ("--reserve inf", "--reserve inf: must lie between 0.2 and 1"),
-    ("--margin inf", "--margin inf: must lie between 0 and 1 m"),
-    ("--margin nan", "--margin nan: must lie between 0 and 1 m"),
-    ("--see nan", "--see nan: must lie between 0 and 0.8"),
-    ("--see 1", "--see 1: must lie between 0 and 0.8"),
-    ("--limit nan", "--limit nan: must be positive"),
-    ("--stop nan,0,-2", "--stop nan,0,-2: must be three finite numbers X,Y,Z"),
-    ("--stop 1,2", "--stop 1,2: must be three finite numbers X,Y,Z"),
-    ("--stop=9,inf,-2", "--stop 9,inf,-2: must be three finite numbers X,Y,Z"),
-    ("--stop=9,1e300,-2", "the end (9.0, 1e+300, -2.0) lies outside the bounds"),
+    ("--reserve nan", "--reserve nan: reserve: expected a number"),
+    ("--reserve .inf", "--reserve .inf: reserve: expected a finite number"),
+    ("--margin .nan", "--margin .nan: margin_m: expected a finite number"),
+    ("--margin 1", "--margin 1: margin_m 1: must lie between 0 and 1 m"),
+    ("--see 1", "--see 1: see 1: must lie between 0 and 0.8"),
+    ("--set limit_s=0", "limit_s 0: must be positive"),
+    ("--set stop_m=[.nan,0,-2]", "stop_m[0]: expected a finite number"),
+    ("--set stop_m=[1,2]", "stop_m: "),
+    ("--set stop_m=[9,1e300,-2]", "the end (9.0, 1e+300, -2.0) lies outside the bounds"),
     ("--out plan.csv", "--out plan.csv: must be a folder"),
     ("--laps 0", "0 laps requested: must lie between 1 and 1000"),
-    ("--guesses 0", "--guesses 0: must be at least 1"),
+    ("--set guesses=0", "guesses 0: must be at least 1"),
 ]
 ROWS = [  # cell of a trajectory, what stands there instead, what the line says
     ((40, "p_x"), "nan", "row 40: p_x is 'nan', must be a number from -1e+09 to 1e+09"),
@@ -74,7 +73,7 @@ def refused(words, *arguments):
 def test_a_number_of_a_track(old, new, words, tmp_path):
     assert old in TRACK
     (tmp_path / "odd.yaml").write_text(TRACK.replace(old, new))
-    refused(words, tmp_path / "odd.yaml", "--out", tmp_path, "--guesses", 1)
+    refused(words, tmp_path / "odd.yaml", "--out", tmp_path, "--set", "guesses=1")
 
 
 @pytest.mark.parametrize(("flags", "words"), OPTIONS, ids=[flags for flags, _ in OPTIONS])
@@ -84,25 +83,26 @@ def test_an_option(flags, words, tmp_path):
     refused(words, tmp_path / "odd.yaml", *out, *flags.split())
 
 
-@pytest.mark.parametrize("flag", ["--import", "--warm"])
+@pytest.mark.parametrize("key", ["import_csv", "warm"])
 @pytest.mark.parametrize(("cell", "value", "words"), ROWS, ids=[f"{cell[1]} {value}" for cell, value, _ in ROWS])
-def test_a_row_of_a_trajectory(flag, cell, value, words, plan_folder, tmp_path):
+def test_a_row_of_a_trajectory(key, cell, value, words, plan_folder, tmp_path):
     rows = [line.split(",") for line in (plan_folder / "vq1.csv").read_text().splitlines()]
     rows[cell[0]][rows[0].index(cell[1])] = value
     (tmp_path / "peer.csv").write_text("\n".join(map(",".join, rows)) + "\n")
-    refused(words, "vq1", flag, tmp_path / "peer.csv", "--out", tmp_path)
-    if flag == "--warm":  # a plan of this project, too
+    given = "vq1", "--set", f"{key}={tmp_path / 'peer.csv'}", "--out", tmp_path
+    refused(words, *given)
+    if key == "warm":  # a plan of this project, too
         shutil.copy(plan_folder / "vq1.json", tmp_path / "peer.json")
-        refused(words, "vq1", flag, tmp_path / "peer.csv", "--out", tmp_path)
+        refused(words, *given)
 
 
 @pytest.mark.parametrize("field", ["position_m: [.nan, 0, 0]", "velocity_m_s: [.inf, 0, 0]", "thrust_m_s2: .nan"])
 def test_a_state_to_begin_from(field, tmp_path):
     (tmp_path / "odd.yaml").write_text(TRACK)
-    position = "" if field.startswith("position") else "position_m: [0, 0, -2]\n"
-    (tmp_path / "start.yaml").write_text(f"{position}{field}\n")
-    words = f"start.yaml: {field.split(':')[0]}"
-    refused(words, tmp_path / "odd.yaml", "--start", tmp_path / "start.yaml", "--out", tmp_path)
+    position = "" if field.startswith("position") else "position_m: [0, 0, -2], "
+    (tmp_path / "plan.yaml").write_text(f"start: {{{position}{field}}}\n")
+    words = f"plan.yaml: start.{field.split(':')[0]}"
+    refused(words, tmp_path / "odd.yaml", "--config", tmp_path / "plan.yaml", "--out", tmp_path)
 
 
 IMPOSSIBLE = {
@@ -122,5 +122,5 @@ IMPOSSIBLE = {
 @pytest.mark.parametrize(("text", "words"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_a_state_that_nothing_can_be_in(text, words, tmp_path):
     (tmp_path / "odd.yaml").write_text(TRACK)
-    (tmp_path / "start.yaml").write_text(text + "\n")
-    refused(words, tmp_path / "odd.yaml", "--start", tmp_path / "start.yaml", "--out", tmp_path)
+    (tmp_path / "plan.yaml").write_text("start:\n" + textwrap.indent(text, "  ") + "\n")
+    refused(words, tmp_path / "odd.yaml", "--config", tmp_path / "plan.yaml", "--out", tmp_path)

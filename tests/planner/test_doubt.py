@@ -311,9 +311,7 @@ def test_more_risk_is_no_slower_and_the_certificate_counts_it_again(dcl):
 
 def test_an_opening_too_small_for_the_doubt_is_one_line_with_what_would_fit(dcl):
     track = straight(gate(12.0, opening=0.95))
-    with pytest.raises(
-        UserError, match=r"gates\[0\]: the opening of 0.95 m is too small for --risk 1e-06: .* would fit"
-    ):
+    with pytest.raises(UserError, match=r"gates\[0\]: the opening of 0.95 m is too small for risk 1e-06: .* would fit"):
         make_plan(track, dcl, replace(ONE, risk=1e-6, margin_m=0.1))
 
 
@@ -327,7 +325,7 @@ def test_a_solid_near_the_path_is_counted_by_its_name(dcl):
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"risk": 0.0}, "--risk 0"), ({"risk": 1e-3, "flying_lap": True}, "from rest on the pad")],
+    [({"risk": 0.0}, "risk 0"), ({"risk": 1e-3, "flying_lap": True}, "from rest on the pad")],
 )
 def test_a_risk_that_makes_no_sense_is_refused(options, words):
     with pytest.raises(UserError, match=words):

@@ -1,6 +1,7 @@
 """Plans are certified, near their bound, and obey what physics says of them."""
 
 import json
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -97,6 +98,11 @@ def test_a_ball_and_a_stop_are_planned_too():
     plan, certificate = make_plan(track, vehicle, replace(ONE, reserve=1.0))
     assert certificate.ok, certificate.status
     assert np.abs(plan.x[-1, V]).max() < 1e-5 and plan.x[-1, P] == pytest.approx([14, 0, -1], abs=1e-5)
+    assert ONE.margin_m - 1e-3 < certificate.gate_margins_m[0] < ONE.margin_m + 0.02
+    plan, certificate = make_plan(track, vehicle, replace(ONE, reserve=1.0, margin_m=0.01))
+    assert certificate.ok and 0.009 < certificate.gate_margins_m[0] < 0.03
+    refused = certify(plan, Task(track, vehicle, replace(ONE, reserve=1.0)), SOLVED)
+    assert re.search(r"gate 0 is passed with a margin of 0\.0\d\d m instead of 0\.150 m", refused.status)
 
 
 def test_the_file_gives_back_the_plan(plan, plan_folder, dcl, tmp_path):

@@ -1,17 +1,19 @@
 """Plans are flown on the vehicle's own plant, and made again with more reserve, or refused, where it cannot fly them."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.planner.plan import read_plan
 from gate_racer.planner.planning import make_plan
-from gate_racer.planner.task import PlanOptions
+from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.planner.trial import Trial
 from gate_racer.race import plan_track
-from gate_racer.race.trial import fly_trial
-from gate_racer.tracks.track import load_track
+from gate_racer.race.trial import clearance_m, fly_trial
+from gate_racer.tracks.track import Obstacle, load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
 
@@ -19,13 +21,13 @@ ONE = PlanOptions(guesses=1)
 
 
 def planned(folder, track, vehicle, *options):
-    given = [str(track), "--vehicle", str(vehicle), "--guesses", "1", "--out", str(folder), *options]
+    given = [str(track), "--vehicle", str(vehicle), "--set", "guesses=1", "--out", str(folder), *options]
     return plan_track.run(plan_track.parser().parse_args(given))
 
 
 def flown(plan, task, cause="", margin_m=0.4):
     most = float((plan.x[:, 7:10] ** 2).sum(axis=1).max() ** 0.5)
-    return Trial(2 if not cause else 1, 2, margin_m, 0.3, cause, task.options.reserve, most)
+    return Trial(0, 2, 0.3, task.options.reserve, most).then(2 if not cause else 1, [margin_m], None, cause)
 
 
 def test_a_model_that_is_the_plant_needs_no_trial(sprint, dcl):
@@ -59,10 +61,42 @@ def test_a_pair_that_is_never_flown_is_refused_after_few_plans(sprint, dcl):
     assert not certificate.ok and len(tried) <= 4 and "1 of 2 gates" in certificate.status
 
 
+NONE = Trial(0, 2, 0.3, 0.9, 20.0)
+
+
+@pytest.mark.parametrize(
+    ("margins_m", "clearance_m", "by", "ok"),
+    [
+        ([0.4, 0.31], None, "", True),
+        ([0.4, 0.29], None, "", False),
+        ([0.4, 0.4], 0.29, "", False),
+        ([0.4, 0.4], 0.31, "", True),
+        ([0.4, 0.29], 0.29, " by camera", True),
+    ],
+)
+def test_a_flight_on_the_true_state_keeps_away_from_edges_and_obstacles(margins_m, clearance_m, by, ok):
+    trial = NONE.then(2, margins_m, clearance_m, "", by)
+    assert trial.ok == ok and trial.margin_m == min(margins_m) and trial.clearance_m == clearance_m
+
+
+def test_a_flight_by_camera_has_to_finish():
+    trial = NONE.then(2, [0.4, 0.4], 0.5, "").then(1, [0.2], 0.35, "hit gate 1", " by camera, seed 3")
+    assert not trial.ok and (trial.gates, trial.margin_m, trial.clearance_m) == (1, 0.2, 0.35)
+    assert "1 of 2 gates" in trial.failure and "hit gate 1 by camera, seed 3" in trial.failure
+
+
+def test_the_distance_to_obstacles_is_that_of_the_whole_path(sprint, dcl):
+    track = load_track(sprint / "sprint.yaml")
+    pillar = Obstacle((-30.0, 1.0, -5.0), (-29.0, 2.0, 0.0))
+    path = np.array([[-20.0, 0.0, -1.0], [-40.0, 0.0, -1.0]])
+    assert clearance_m(Task(track, dcl, ONE), path) is None, "frames are the gates' margins"
+    assert clearance_m(Task(replace(track, obstacles=(pillar,)), dcl, ONE), path) == pytest.approx(1.0, abs=1e-3)
+
+
 def test_a_shipped_vehicle_flies_a_course_on_its_own_plant(sprint, tmp_path, capsys):
     assert planned(tmp_path, sprint / "sprint.yaml", "swift") == 0
     said, about = capsys.readouterr().out, json.loads((tmp_path / "sprint-swift.json").read_text())
-    assert "flown on the vehicle's own plant: 2 of 2 gates, least margin" in said
+    assert "own plant, on the true state and 3 times by camera: 2 of 2 gates, least margin" in said
     assert about["status"] == "certified" and about["trial"]["gates"] == 2
     assert about["trial"]["margin_m"] >= about["trial"]["needed_m"] > load_vehicle("swift").contact_radius_m
 
@@ -74,5 +108,5 @@ def test_a_vehicle_that_the_air_turns_over_is_refused_in_one_line_and_planned_on
     with pytest.raises(UserError, match=r"sprint: no certified plan .*own plant \d of 2 gates") as refusal:
         planned(tmp_path, sprint / "sprint.yaml", tmp_path / "frail.yaml")
     assert "\n" not in str(refusal.value) and not (tmp_path / "sprint-frail.csv").exists()
-    assert planned(tmp_path, sprint / "sprint.yaml", tmp_path / "frail.yaml", "--no-check") == 0
+    assert planned(tmp_path, sprint / "sprint.yaml", tmp_path / "frail.yaml", "--set", "check=false") == 0
     assert (tmp_path / "sprint-frail.csv").exists()

@@ -157,10 +157,13 @@ def test_one_client_after_the_other_is_answered_by_tcp():
 
 
 WRONG = {
-    "a line of another kind": (["--profile", "betaflight", "--msp", "COM3"], "expected pty or tcp:HOST:PORT"),
-    "lock-step": (["--profile", "betaflight", "--lockstep"], "--lockstep: has no meaning with the MSP profile"),
-    "a residual": (["--profile", "betaflight", "--residual", "found.yaml"], "--residual: has no meaning with the MSP"),
-    "a MAVLink profile": (["--profile", "spec", "--msp", "tcp:127.0.0.1"], "--profile betaflight is for MSP"),
+    "a line of another kind": (["--profile", "betaflight", "--set", "link.msp=COM3"], "expected pty or tcp:HOST:PORT"),
+    "lock-step": (["--profile", "betaflight", "--lockstep"], "link.lockstep: has no meaning with the MSP profile"),
+    "a residual": (
+        ["--profile", "betaflight", "--set", "residual=found.yaml"],
+        "residual: has no meaning with the MSP",
+    ),
+    "a MAVLink profile": (["--profile", "spec", "--set", "link.msp=tcp:127.0.0.1"], "--profile betaflight is for MSP"),
 }
 
 

@@ -20,7 +20,13 @@ from tests.processes import command, free_port
 def race_sim(*arguments):
     """A simulator process; its client's port is free."""
     port = free_port()
-    own = ["--bind", "127.0.0.1:0", "--client", f"127.0.0.1:{port}", "--video", f"127.0.0.1:{free_port()}", "--once"]
+    own = [
+        "--set",
+        "link.bind=127.0.0.1:0",
+        f"link.client=127.0.0.1:{port}",
+        f"link.video=127.0.0.1:{free_port()}",
+        "once=true",
+    ]
     process = subprocess.Popen(
         command("gate_racer.race.race_sim", *own, *arguments),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -37,7 +43,7 @@ def race_sim(*arguments):
 @pytest.mark.skipif(importlib.util.find_spec("mavsdk") is None, reason="the package mavsdk is not installed")
 def test_mavsdk_connects_arms_and_flies_by_attitude_and_position(tmp_path):
     report, record = tmp_path / "report.json", tmp_path / "flight.mcap"
-    with race_sim("--report", report, "--record", record) as (port, simulator):
+    with race_sim("--report", report, "--set", f"record={record}") as (port, simulator):
         client = [sys.executable, ROOT / "tests/sim/mavsdk_client.py", str(port)]
         done = subprocess.run(client, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -54,7 +60,7 @@ def test_mavsdk_connects_arms_and_flies_by_attitude_and_position(tmp_path):
 
 def test_yamspy_reads_a_flight_controller_is_armed_and_climbs(tmp_path):
     pytest.importorskip("yamspy")
-    there = "--track", "pq", "--once", "--video", f"127.0.0.1:{free_port()}"
+    there = "--track", "pq", "--set", "once=true", f"link.video=127.0.0.1:{free_port()}"
     simulator = command("gate_racer.race.race_sim", "--profile", "betaflight", "--vehicle", "archer", *there)
     with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -132,8 +132,8 @@ def test_the_usual_port_of_another_program_is_told_of_and_a_chosen_one_refused(c
 def test_race_sim_serves_it_beside_the_telemetry():
     desk, own, client, imu = (free_port() for _ in range(4))
     with subprocess.Popen(
-        command("gate_racer.race.race_sim", "--profile", "px4", "--vision-protocol", f"rflysim://{LOCAL_HOST}:{desk}?imu={imu}",
-                "--bind", f"{LOCAL_HOST}:{own}", "--client", f"{LOCAL_HOST}:{client}"),
+        command("gate_racer.race.race_sim", "--profile", "px4", "--set", f"link.vision_protocol=rflysim://{LOCAL_HOST}:{desk}?imu={imu}",
+                f"link.bind={LOCAL_HOST}:{own}", f"link.client={LOCAL_HOST}:{client}"),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as server:  # fmt: skip
         try:

@@ -124,7 +124,7 @@ WRONG = [
     ("{world: {plant: {thrust: 1.0}}}", "world.plant: unknown field 'thrust'"),
     ("{world: {course: {gate_moved_m: [[0, 0, 1]]}}}", "has 1 entries, the track vq1 has 6 gates"),
     ("{world: {link: {frame_loss: 1.5}}}", "world.link: frame_loss needs"),
-    ("{world: {camera: {k1: -3.0}}}", "distort the image"),
+    ("{world: {camera: {k1: -3.0}}}", "folds the picture"),
     ("{factors: [{of: camera.yaw, sigma: 1, why: x}]}", "unknown deviation 'camera.yaw'"),
     ("{factors: [{of: camera.yaw_deg, why: x}]}", "needs either sigma or range"),
     ("{factors: [{of: camera.yaw_deg, sigma: -1, why: x}]}", "sigma must be positive"),

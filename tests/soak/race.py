@@ -60,14 +60,14 @@ def race(
         mavlink, video = free_port(), free_port()
         simulator = subprocess.Popen(
             command("gate_racer.race.race_sim", "--track", read_plan(plan).track_file, "--profile", profile, "--seed", seed,
-                     "--once", "--bind", f"{LOCAL}:0",
-                     "--client", f"{LOCAL}:{proxy.mavlink_port}", "--video", f"{LOCAL}:{proxy.video_port}",
+                     "--set", "once=true", f"link.bind={LOCAL}:0",
+                     f"link.client={LOCAL}:{proxy.mavlink_port}", f"link.video={LOCAL}:{proxy.video_port}",
                      "--report", folder / "report.json"),
             cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         pilot = subprocess.Popen(
-            command("gate_racer.race.cli", plan, "--live", "--profile", profile, "--listen", f"{LOCAL}:{mavlink}",
-                     "--video", f"{LOCAL}:{video}", "--log", folder / "logs", "--json", folder / "result.json"),
+            command("gate_racer.race.run_mpc", plan, "--live", "--profile", profile, "--listen", f"{LOCAL}:{mavlink}",
+                     "--set", f"link.video={LOCAL}:{video}", "--log", folder / "logs", "--json", folder / "result.json"),
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONFAULTHANDLER": "1"},
             preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))) if file_limit else None,
         )  # fmt: skip

@@ -37,9 +37,10 @@ def sample(pid: int) -> Sample:
 def fly(plan: Path, folder: Path, ports: tuple[int, int]) -> tuple[Sample, dict]:
     """One race; the most that the pilot held, and its result."""
     mavlink, video = ports
-    flags = "--live", "--profile", "dcl", "--listen", f"127.0.0.1:{mavlink}", "--video", f"127.0.0.1:{video}"
+    flags = "--live", "--profile", "dcl", "--listen", f"127.0.0.1:{mavlink}", "--set", f"link.video=127.0.0.1:{video}"
     pilot = subprocess.Popen(
-        [sys.executable, "-m", "gate_racer.race.cli", plan, *flags, "--log", folder / "logs", "--json", folder / "result.json"],
+        [sys.executable, "-m", "gate_racer.race.run_mpc", plan, *flags, "--log", folder / "logs",
+         "--json", folder / "result.json"],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     seen, end = [], time.monotonic() + LIMIT_S
@@ -71,9 +72,9 @@ def thirds(values: list[float]) -> tuple[float, float]:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads Linux' /proc")
 def test_memory_descriptors_and_ticks_stay_as_they_are(plan_folder, tmp_path):
     ports, races = (free_port(), free_port()), []
-    client = "--client", f"127.0.0.1:{ports[0]}", "--video", f"127.0.0.1:{ports[1]}"
+    client = "--set", f"link.client=127.0.0.1:{ports[0]}", f"link.video=127.0.0.1:{ports[1]}"
     simulator = subprocess.Popen(
-        [sys.executable, "-m", "gate_racer.race.race_sim", "--profile", "dcl", "--bind", "127.0.0.1:0", *client],
+        [sys.executable, "-m", "gate_racer.race.race_sim", "--profile", "dcl", "--set", "link.bind=127.0.0.1:0", *client],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:

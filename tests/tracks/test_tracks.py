@@ -82,6 +82,17 @@ def test_a_ball_is_crossed_at_the_closest_point_of_the_path():
     assert crossing is not None and crossing.s == pytest.approx(0.25) and crossing.margin == pytest.approx(0.1)
 
 
+@given(st.floats(0.05, 0.28), st.floats(0.4, 2.0), st.floats(0.0, 1.0))
+def test_a_ball_is_crossed_once_on_a_path_that_turns(off, radius, phase):
+    """On a circle no step need be normal to the direction of the ball's centre."""
+    angle = np.radians(np.arange(-90.0, 90.0, 4.0) + 4.0 * phase)
+    p_w = BALL.p_wg + np.column_stack([radius * np.sin(angle), off - radius * (1 - np.cos(angle)), 0 * angle])
+    v_w = np.column_stack([np.cos(angle), -np.sin(angle), 0 * angle])
+    steps = zip(p_w[:-1], p_w[1:], v_w[:-1], v_w[1:], strict=True)
+    found = [one for one in (BALL.crossing(*step) for step in steps) if one is not None]
+    assert len(found) == 1 and found[0].margin == pytest.approx(0.3 - off, abs=0.02)
+
+
 def test_corners_run_clockwise_from_top_left_as_the_arriving_camera_sees_them():
     local = GATE.local(GATE.corners())
     assert np.sign(local[:, 1]).tolist() == [-1, 1, 1, -1]

@@ -138,5 +138,5 @@ def test_the_clock_of_the_firmware_is_checked_as_other_libraries(folder, monkeyp
     assert ctypes.CDLL(str(clock_library())) and f"{library.name} is damaged; rebuilt" in capsys.readouterr().err
     library.unlink()
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(UserError, match=r"--sitl: sitl_clock.c cannot be compiled by `cc`"):
+    with pytest.raises(UserError, match=r"link.sitl: sitl_clock.c cannot be compiled by `cc`"):
         clock_library()

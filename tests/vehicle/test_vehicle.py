@@ -101,9 +101,11 @@ def test_a_wrong_file_is_named_with_the_path_of_the_fault(tmp_path, old, new, me
         ("command_delay_s: 0.04", "command_delay_s: 40", "command_delay_s: 40 is beyond 2; check the unit"),
         ("rate_max_rad_s: [10.0, 10.0, 5.0]", "rate_max_rad_s: [573, 573, 286]", "rate_max_rad_s: 573 is beyond 100"),
         ("width_px: 640", "width_px: 1000000000", "camera.width_px: 1e+09 is beyond 8192"),
+        ("name: dcl", 'name: "a\\e[31mb"', "name: 'a\\x1b[31mb' is used as a file name"),
+        ("name: dcl", "name: ../dcl", "name: '../dcl' is used as a file name"),
     ],
 )
-def test_a_value_in_another_unit_is_refused(tmp_path, old, new, message):
+def test_a_value_in_another_unit_or_a_name_of_no_file_is_refused(tmp_path, old, new, message):
     file = tmp_path / "dcl.yaml"
     file.write_text((FOLDER / "dcl.yaml").read_text().replace(old, new, 1))
     with pytest.raises(UserError, match=re.escape(f"{file}: {message}")):

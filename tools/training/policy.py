@@ -2,7 +2,7 @@
 
 python -m tools.training.policy TRACK --vehicle swift --steps 1e8 --seed 0 --out FILE.npz
 
-FILE.npz is for `run-mpc TRACK --policy FILE.npz`, FILE.png has the curves, and from FILE.pt the same command with --resume
+FILE.npz is for `run-mpc TRACK --controller FILE.npz`, FILE.png has the curves, and from FILE.pt the same command with --resume
 continues, to the same weights as without interruption. A .pt is a pickle, and so can run code: resume from your own files only.
 """
 

@@ -1,23 +1,33 @@
-"""Races with one mishap each, with recovery and without: python benchmarks/recovery.py vq1 --mishap video --seeds 1300 1320
+"""Single races in lock-step: with mishaps, with all pairs of options, with a told state, and with all vehicles.
 
-Projected camera and IMU in lock-step, profile `dcl`, controller `mpcc`; the seed draws the world, and the place or the moment of
+python benchmarks/races.py mishaps vq1 --mishap video --seeds 1300 1320
+python benchmarks/races.py options|told|vehicles --workers 2
+
+Mishaps: projected camera and IMU, profile `dcl`, controller `mpcc`; the seed draws the world, and the place or the moment of
 the mishap. Without recovery, no gate is attempted again, and neither a lost estimate nor a displaced gate is searched for.
+The others fly `run-mpc` as a user does, seed 0 in the world as believed: finished, lost, refused in one line, or broken.
 """
 
+import argparse
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from gate_racer.benchmarks.tables import Result, conclude, script
+from gate_racer.common.config import names
 from gate_racer.common.errors import exit_code
 from gate_racer.link.messages import Telemetry
+from gate_racer.link.profile import FOLDER as PROFILES
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.controller import make_controller
+from gate_racer.mpc.problem import CONTROLLERS
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.flight import EndReason
@@ -28,6 +38,7 @@ from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.planning import find_or_make_plan
 from gate_racer.planner.task import PlanOptions
+from gate_racer.race.campaign import options
 from gate_racer.race.campaign.flight import NoLog
 from gate_racer.race.lockstep import EmbeddedLink
 from gate_racer.race.perception import LockstepPerception, open_perception
@@ -35,10 +46,14 @@ from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.track import FOLDER as TRACKS
 from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.vehicle import FOLDER as VEHICLES
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 MISHAPS = {"none": 0.0, "gate": 2.0, "video": 3.0, "standstill": 0.5}  # usual size, m or s
+PROJECTED, TOLD = "world.camera=projected", "perception.pose=true"
+BELIEVED = "as believed", "0"  # world and seed of the flights of `run-mpc`
 LATEST_S = 1.0  # s before the end of the plan, for the beginning of a mishap in flight
 
 
@@ -127,15 +142,9 @@ def summary(course: str, mishap: str, on: list[dict[str, Any]], off: list[dict[s
     return row | {"of": len(on)}
 
 
-def main() -> int:
-    parser = script(__doc__)
-    parser.add_argument("tracks", nargs="+", help="names or YAML files")
-    parser.add_argument("--mishap", choices=MISHAPS, default="gate", help="what goes wrong (default: gate)")
-    parser.add_argument("--size", type=float, help="of the mishap, in m or s (default: 2 m, 3 s, 0.5 s)")
-    parser.add_argument("--world", default="unknown", help="name of the world (default: unknown)")
-    parser.add_argument("--seeds", nargs=2, type=int, default=(1300, 1320), metavar=("FIRST", "END"))
-    parser.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
-    a, vehicle, rows, races = parser.parse_args(), load_vehicle("dcl"), [], []
+def mishaps(a: argparse.Namespace) -> list[Result]:
+    """Return the races with a mishap, summed up and one by one."""
+    vehicle, rows, races = load_vehicle("dcl"), [], []
     size = MISHAPS[a.mishap] if a.size is None else a.size
     for name in a.tracks:
         track = load_track(name)
@@ -149,9 +158,86 @@ def main() -> int:
         rows.append(summary(name, a.mishap, flown[True], flown[False]))
         races += flown[True] + flown[False]
     seeds = f"{a.seeds[0]} to {a.seeds[1] - 1}"
-    conclude(
-        a.json, Result.of("Races with a mishap", rows, a.world, seeds), Result.of("Each race", races, a.world, seeds)
-    )
+    titles = {"Races with a mishap": rows, "Each race": races}
+    return [Result.of(title, found, a.world, seeds) for title, found in titles.items()]
+
+
+def endings(a: argparse.Namespace, flights: Sequence[options.Combination]) -> list[options.Ending]:
+    """Fly `run-mpc` with each combination of options."""
+    with ThreadPoolExecutor(a.workers) as workers:
+        return list(workers.map(lambda texts: options.fly(texts, a.plans), flights))
+
+
+def every_option(a: argparse.Namespace) -> list[Result]:
+    """Return one race for each combination of a covering array of all pairs of options."""
+    axes = options.Axes.of(a.tracks)
+    flights = options.covering(axes)
+    heads = ["course", *(options.named(known[-1])[0] for known in [*axes.governed[1:], *axes.free])]
+    rows = []
+    for (course, *texts), ending in zip(flights, endings(a, flights), strict=True):
+        values = [options.named(text)[1] or ("yes" if text else "") for text in texts]
+        rows.append(dict(zip(heads, [course, *values], strict=True)) | _figures(ending))
+    return [Result.of("Races that have every pair of the options of `run-mpc` among them", rows, *BELIEVED)]
+
+
+def told(a: argparse.Namespace) -> list[Result]:
+    """Return the races with a told state beside those by camera and IMU alone, by course, profile and controller."""
+    axes = list(product(a.tracks, names(PROFILES), CONTROLLERS))
+    flights = [
+        (course, f"link.profile={profile}", f"controller.name={controller}", PROJECTED, pose)
+        for course, profile, controller in axes
+        for pose in ("", TOLD)
+    ]
+    found = iter(endings(a, flights))
+    rows = []
+    for course, profile, controller in axes:
+        seen, exact = next(found), next(found)
+        row: dict[str, Any] = {"course": course, "profile": profile, "controller": controller}
+        row |= {"planned s": exact.planned_s, "by camera s": seen.time_s, "told s": exact.time_s}
+        row["told over camera"] = exact.time_s / seen.time_s if exact.time_s and seen.time_s else None
+        row |= {"margin by camera m": seen.margin_m, "margin told m": exact.margin_m}
+        rows.append(row | {"end by camera": _end(seen), "end told": _end(exact)})
+    return [Result.of("Races by camera and IMU, and with a told state", rows, *BELIEVED)]
+
+
+def vehicles(a: argparse.Namespace) -> list[Result]:
+    """Return one race for each vehicle, course and controller; a course without visible gates is flown with a told state."""
+    rows = []
+    axes = list(product(names(VEHICLES), a.tracks, CONTROLLERS))
+    poses = {name: "" if any(gate.visible for gate in load_track(name).gates) else TOLD for name in a.tracks}
+    flights = [
+        (course, f"vehicle={vehicle}", f"controller.name={controller}", PROJECTED, poses[course])
+        for vehicle, course, controller in axes
+    ]
+    for (vehicle, course, controller), ending in zip(axes, endings(a, flights), strict=True):
+        rows.append({"vehicle": vehicle, "course": course, "controller": controller} | _figures(ending))
+    return [Result.of("Races of all vehicles on all courses", rows, *BELIEVED)]
+
+
+def _figures(ending: options.Ending) -> dict[str, Any]:
+    figures = {"planned s": ending.planned_s, "time s": ending.time_s, "least margin m": ending.margin_m}
+    return {"end": ending.kind, "gates": ending.gates, "of": ending.of} | figures | {"cause": ending.cause}
+
+
+def _end(ending: options.Ending) -> str:
+    return ending.kind + (f": {ending.cause}" if ending.cause else "")
+
+
+WHAT = {"mishaps": mishaps, "options": every_option, "told": told, "vehicles": vehicles}
+
+
+def main() -> int:
+    parser = script(__doc__)
+    parser.add_argument("what", choices=WHAT)
+    parser.add_argument("tracks", nargs="*", default=names(TRACKS), help="names or YAML files (default: all)")
+    parser.add_argument("--mishap", choices=MISHAPS, default="gate", help="what goes wrong (default: gate)")
+    parser.add_argument("--size", type=float, help="of the mishap, in m or s (default: 2 m, 3 s, 0.5 s)")
+    parser.add_argument("--world", default="unknown", help="name of the world of the mishaps (default: unknown)")
+    parser.add_argument("--seeds", nargs=2, type=int, default=(1300, 1320), metavar=("FIRST", "END"))
+    parser.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
+    parser.add_argument("--workers", type=int, default=1, help="flights at a time, without mishaps (default: 1)")
+    a = parser.parse_args()
+    conclude(a.json, *WHAT[a.what](a))
     return 0
 
 

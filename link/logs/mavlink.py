@@ -1,0 +1,239 @@
+"""Logs of MAVLink: ground stations' .tlog, and ArduPilot's DataFlash. Damaged bytes are skipped up to the next intact record.
+
+A .tlog is a set of packets of several senders. Used are those of one autopilot, the first that sends a heartbeat, and the
+set-points that are addressed to it; the others are named. Its times are those of reception.
+"""
+
+import math
+import struct
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pymavlink.dialects.v20 import common as dialect
+
+from gate_racer.common.files import read_bytes
+from gate_racer.link.logs.samples import LOG_BYTES, LoggedSignals
+from gate_racer.link.logs.sources import RAD, Source, Table, eulers, found, mean, pulses, same, scaled, share, xyz
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array
+
+STAMP = struct.Struct(">Q")  # us, in front of each packet of a .tlog
+MAGICS = {dialect.PROTOCOL_MARKER_V1: 8, dialect.PROTOCOL_MARKER_V2: 12}  # bytes around the payload
+HEAD, HEAD_BYTES = b"\xa3\x95", 3  # start of a DataFlash record; its type follows
+FORMAT_TYPE, FORMAT = 0x80, struct.Struct("<BB4s16s64s")  # type, length, name, kinds of the fields, their names
+# DataFlash field types: letter, struct code, factor.
+KINDS: dict[str, tuple[str, float]] = {
+    **{letter: (letter, 1.0) for letter in "bBhHiIfdqQ"},
+    **{"a": ("64s", 1.0), "n": ("4s", 1.0), "N": ("16s", 1.0), "Z": ("64s", 1.0), "M": ("b", 1.0), "g": ("e", 1.0)},
+    **{"c": ("h", 0.01), "C": ("H", 0.01), "e": ("i", 0.01), "E": ("I", 0.01), "L": ("i", 1e-7)},
+}
+MILLI, CM_S = 1e-3, 0.01
+ATTITUDE_IGNORED, RATES_IGNORED = 128, 7  # bits of type_mask
+EARTH_M = 6378137.0  # m, radius: a degree more or less does not matter to a room
+
+
+def _north_east(values: Array) -> Array:
+    """Return metres north, east and down of the first position, from latitude, longitude (1e-7 deg) and height (mm)."""
+    angles = values[:, :2] * 1e-7 * RAD
+    north_east = (angles - angles[0]) * EARTH_M * [1.0, math.cos(angles[0, 0])]
+    return np.column_stack([north_east, -values[:, 2] * MILLI])
+
+
+def _rates_or_nan(values: Array) -> Array:
+    """Return the rates of an attitude target (type_mask, rates), NaN where an attitude is commanded."""
+    by_rates = values[:, 0].astype(int) & ATTITUDE_IGNORED > 0
+    return np.where(by_rates[:, None], values[:, 1:], np.nan)
+
+
+def _reported(values: Array) -> Array:
+    """Return the rates of a reported target (type_mask, rates), NaN where they are not valid."""
+    return np.where((values[:, 0].astype(int) & RATES_IGNORED == 0)[:, None], values[:, 1:], np.nan)
+
+
+RATES = ("type_mask", "body_roll_rate", "body_pitch_rate", "body_yaw_rate")
+SERVOS = tuple(f"servo{k}_raw" for k in range(1, 5))
+SCALED = ("SCALED_IMU", "SCALED_IMU2", "SCALED_IMU3", "RAW_IMU")  # ArduPilot's RAW_IMU is scaled as well
+TLOG: dict[str, tuple[Source, ...]] = {
+    "force": (
+        Source("HIGHRES_IMU", xyz("{}acc"), same),
+        *(Source(name, xyz("{}acc"), scaled(MILLI * GRAVITY)) for name in SCALED),
+    ),
+    "omega": (
+        Source("HIGHRES_IMU", xyz("{}gyro"), same),
+        *(Source(name, xyz("{}gyro"), scaled(MILLI)) for name in SCALED),
+        Source("ATTITUDE", ("rollspeed", "pitchspeed", "yawspeed"), same),
+    ),
+    "q": (
+        Source("ATTITUDE_QUATERNION", ("q1", "q2", "q3", "q4"), same),
+        Source("ATTITUDE", ("roll", "pitch", "yaw"), eulers()),
+    ),
+    "p": (
+        Source("LOCAL_POSITION_NED", xyz(), same),
+        Source("GLOBAL_POSITION_INT", ("lat", "lon", "relative_alt"), _north_east),
+    ),
+    "v": (
+        Source("LOCAL_POSITION_NED", xyz("v{}"), same),
+        Source("GLOBAL_POSITION_INT", xyz("v{}"), scaled(CM_S)),
+    ),
+    "throttle": (
+        Source("ATTITUDE_TARGET", ("thrust",), same),
+        Source("SET_ATTITUDE_TARGET", ("thrust",), same),
+        Source("SERVO_OUTPUT_RAW", SERVOS, mean(pulses)),
+        Source("VFR_HUD", ("throttle",), scaled(0.01)),
+    ),
+    "omega_cmd": (
+        Source("ATTITUDE_TARGET", RATES, _reported),
+        Source("SET_ATTITUDE_TARGET", RATES, _rates_or_nan),
+    ),
+    "motors": (Source("SERVO_OUTPUT_RAW", SERVOS, pulses),),
+    "voltage": (Source("SYS_STATUS", ("voltage_battery",), scaled(MILLI)),),
+    "landed": (Source("EXTENDED_SYS_STATE", ("landed_state",), lambda state: 1.0 * (state == 1)),),
+}
+OUTPUTS = tuple(f"C{k}" for k in range(1, 5))
+FILTERS = ("XKF1", "NKF1", "EKF1")
+DATAFLASH: dict[str, tuple[Source, ...]] = {
+    "force": (Source("IMU", xyz("Acc{}", "XYZ"), same),),
+    "omega": (Source("IMU", xyz("Gyr{}", "XYZ"), same),),
+    "q": (
+        Source("ATT", ("Roll", "Pitch", "Yaw"), eulers(RAD)),
+        *(Source(name, ("Roll", "Pitch", "Yaw"), eulers(RAD)) for name in (*FILTERS, "AHR2")),
+    ),
+    "p": tuple(Source(name, ("PN", "PE", "PD"), same) for name in FILTERS),
+    "v": tuple(Source(name, ("VN", "VE", "VD"), same) for name in FILTERS),
+    "true_p": (Source("SIM2", ("PN", "PE", "PD"), same),),
+    "true_v": (Source("SIM2", ("VN", "VE", "VD"), same),),
+    "throttle": (
+        Source("CTUN", ("ThO",), share),
+        Source("CTUN", ("ThrOut",), share),
+        Source("RATE", ("AOut",), share),
+        Source("RCOU", OUTPUTS, mean(pulses)),
+    ),
+    "omega_cmd": (Source("RATE", ("RDes", "PDes", "YDes"), scaled(RAD)),),
+    "motors": (Source("RCOU", OUTPUTS, pulses),),
+    "voltage": (Source("BAT", ("Volt",), same), Source("CURR", ("Volt",), same), Source("BAT1", ("Volt",), same)),
+    "landed": (Source("EV", ("Id",), lambda event: _landed(event)),),
+}
+LANDED, AIRBORNE = (11, 17, 18), (28,)  # ArduPilot's events: disarmed, landed maybe, landed; not landed
+
+
+def _landed(event: Array) -> Array:
+    """Return 1 after an event of landing and 0 after one of flight, which holds until the next."""
+    told = np.where(np.isin(event, LANDED), 1.0, np.where(np.isin(event, AIRBORNE), 0.0, np.nan))[:, 0]
+    last = np.maximum.accumulate(np.where(np.isnan(told), -1, np.arange(len(told))))
+    return np.where(last < 0, 1.0, told[np.maximum(last, 0)])[:, None]
+
+
+def tlog_messages(path: Path) -> Iterator[tuple[float, Any]]:
+    """Yield time (s) and pymavlink message of every packet of the common dialect. Raises FileError."""
+    data, at, mavlink = read_bytes(path, LOG_BYTES), 0, dialect.MAVLink(None)
+    while at + STAMP.size + min(MAGICS.values()) <= len(data):
+        begin = at + STAMP.size
+        around = MAGICS.get(data[begin])
+        if around is None:
+            at += 1
+            continue
+        size = around + data[begin + 1]
+        if data[begin] == dialect.PROTOCOL_MARKER_V2 and data[begin + 2] & dialect.MAVLINK_IFLAG_SIGNED:
+            size += dialect.MAVLINK_SIGNATURE_BLOCK_LEN
+        try:
+            message = mavlink.decode(bytearray(data[begin : begin + size]))
+        except (dialect.MAVError, struct.error, TypeError, ValueError):
+            # Another dialect if a packet follows at its stated end; else not a packet.
+            after = begin + size + STAMP.size
+            at = begin + size if data[after : after + 1] in (b"\xfd", b"\xfe") else at + 1
+            continue
+        yield STAMP.unpack_from(data, at)[0] * 1e-6, message
+        at = begin + size
+
+
+def tlog_signals(path: Path) -> LoggedSignals:
+    """Return the signals of one autopilot in a ground station's log. Raises FileError."""
+    wanted = {source.message: source.fields for choices in TLOG.values() for source in choices}
+    for choices in TLOG.values():
+        for source in choices:
+            wanted[source.message] = tuple({*wanted[source.message], *source.fields})
+    rows: dict[tuple[int, int], dict[str, list[list[float]]]] = defaultdict(lambda: defaultdict(list))
+    autopilots: list[tuple[int, int]] = []
+    for t, m in tlog_messages(path):
+        name, sender = m.get_type(), (m.get_srcSystem(), m.get_srcComponent())
+        if name == "HEARTBEAT" and m.autopilot != dialect.MAV_AUTOPILOT_INVALID and sender not in autopilots:
+            autopilots.append(sender)
+        elif name in wanted:
+            to = (m.target_system, m.target_component) if name == "SET_ATTITUDE_TARGET" else sender
+            rows[to][name].append([t, *(getattr(m, field) for field in wanted[name])])
+    sensed = [
+        sender
+        for sender in rows
+        if sender[0] and len(rows[sender]) > (1 if "SET_ATTITUDE_TARGET" in rows[sender] else 0)
+    ]
+    senders = [one for one in autopilots if one in sensed] or sensed or [(0, 0)]
+    used, notes = senders[0], []
+    if others := sorted({*sensed, *autopilots} - {used}):
+        named = ", ".join(f"{system}/{component}" for system, component in others)
+        notes = [f"holds several senders: system/component {used[0]}/{used[1]} is used, not {named}"]
+    tables: dict[str, Table] = {}
+    # A set-point may be addressed to all components, or all systems.
+    for to in ((0, 0), (used[0], 0), used):
+        for name, values in rows[to].items():
+            tables[name] = dict(zip(("t", *wanted[name]), np.array(values, float).T, strict=True))
+    return found(tables, TLOG, notes)
+
+
+def dataflash_records(path: Path) -> Iterator[tuple[float, str, dict[str, Any]]]:
+    """Yield time (s since the start), name and fields of every record with a time. Raises FileError."""
+    data, at = read_bytes(path, LOG_BYTES), 0
+    formats = {FORMAT_TYPE: ("FMT", FORMAT, ("Type", "Length", "Name", "Format", "Columns"), (1.0,) * 5)}
+    while (at := data.find(HEAD, at)) >= 0 and at + HEAD_BYTES <= len(data):
+        name, layout, columns, factors = formats.get(data[at + 2], ("", FORMAT, (), ()))
+        if not name or at + HEAD_BYTES + layout.size > len(data):
+            at += 1
+            continue
+        values = layout.unpack_from(data, at + HEAD_BYTES)
+        at += HEAD_BYTES + layout.size
+        if name == "FMT":
+            formats |= _format(*values)
+            continue
+        fields = {
+            column: value * factor if factor != 1.0 else value
+            for column, value, factor in zip(columns, values, factors, strict=True)
+        }
+        for clock, unit in (("TimeUS", 1e-6), ("TimeMS", 1e-3)):
+            if isinstance(fields.get(clock), int):
+                yield fields[clock] * unit, name, fields
+                break
+
+
+def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes) -> dict[int, Any]:
+    """Return the layout of a record type; empty if it is inconsistent."""
+    texts = [raw.split(b"\0")[0].decode("ascii", "replace") for raw in (name, letters, columns)]
+    names = tuple(texts[2].split(","))
+    if kind == FORMAT_TYPE or not texts[0] or len(names) != len(texts[1]) or not set(texts[1]) <= KINDS.keys():
+        return {}
+    layout = struct.Struct("<" + "".join(KINDS[letter][0] for letter in texts[1]))
+    factors = tuple(KINDS[letter][1] for letter in texts[1])
+    return {kind: (texts[0], layout, names, factors)} if layout.size + HEAD_BYTES == length else {}
+
+
+def dataflash_signals(path: Path) -> LoggedSignals:
+    """Return the signals of ArduPilot's first IMU, first filter and outputs. Raises FileError."""
+    wanted = {source.message for choices in DATAFLASH.values() for source in choices}
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for t, name, fields in dataflash_records(path):
+        first = not any(fields.get(instance) for instance in ("I", "C", "Instance", "Inst"))
+        if name in wanted and first and (not rows[name] or fields.keys() == rows[name][0].keys() - {"t"}):
+            rows[name].append({"t": t, **fields})
+    tables = {
+        name: {
+            field: np.array([row[field] for row in records]) for field, value in records[0].items() if _number(value)
+        }
+        for name, records in rows.items()
+        if records
+    }
+    return found(tables, DATAFLASH)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float)

@@ -1,0 +1,150 @@
+"""`LoggedSignals`: what a log of any kind tells of a vehicle, as samples by signal, each with its own times.
+
+| signal      | shape  | unit, frame                                                    |
+|-------------|--------|----------------------------------------------------------------|
+| `force`     | (3,)   | m/s^2, specific force, body FRD                                |
+| `omega`     | (3,)   | rad/s, body FRD                                                |
+| `q`         | (4,)   | body FRD to world NED, wxyz, as the autopilot had it           |
+| `p`, `v`    | (3,)   | m and m/s, world NED, as the autopilot had them                |
+| `true_q`, `true_p`, `true_v` |  | likewise, measured from outside                     |
+| `throttle`  | (1,)   | 0..1, collective, as commanded                                 |
+| `omega_cmd` | (3,)   | rad/s, body FRD; NaN where attitudes are commanded             |
+| `motors`    | (n,)   | 0..1, as commanded                                             |
+| `voltage`   | (1,)   | V, of the battery                                              |
+| `landed`    | (1,)   | 1 on the ground, 0 in the air, as the autopilot detected it    |
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gate_racer.common.errors import UserError
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array, Mask
+
+Indices = NDArray[np.intp]
+
+REST_SAMPLES, REST_M_S2 = 40, 0.5  # samples in a rest at least; its largest standard deviation and error of gravity
+LOG_BYTES = 512 << 20  # largest log; an hour of ArduPilot at 400 Hz has 400 MB
+SHUFFLED_S, LEAP_S = 0.05, 20.0  # s, largest disorder of stamps; s, pause beyond which the clock was set
+LATEST_S = 1e10  # s, largest valid stamp, in any epoch
+ROUNDING_S = 1e-4  # s, by which equal times may differ; a value that is held would differ by a whole sample
+MAY_BE_NAN, ATTITUDES = ("omega_cmd",), ("q", "true_q")
+QUATERNION = 4  # values of one; motors are not interpolated
+
+WORDS = {
+    "force": "accelerometer samples",
+    "omega": "gyro samples",
+    "q": "attitude",
+    "p": "position",
+    "v": "velocity",
+    "throttle": "commanded throttle",
+}
+
+
+class SignalError(UserError):
+    """A log without the required signals, or unreadable."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """N values of one signal."""
+
+    t: Array  # (N,) s, of the log's own clock
+    values: Array  # (N, n)
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+    def where(self, kept: Mask | Indices) -> "Samples":
+        """Return the samples of a mask (N,), or by index."""
+        return Samples(self.t[kept], self.values[kept])
+
+    def at(self, t: Array) -> Array:
+        """Return the signal (M, n) at times (M,), linear between samples and constant beyond; quaternions are normalised."""
+        values = self.values
+        if values.shape[1] != QUATERNION:
+            return np.column_stack([np.interp(t, self.t, column) for column in values.T])
+        flips = np.cumprod(np.append(1.0, np.where((values[1:] * values[:-1]).sum(axis=1) < 0, -1.0, 1.0)))
+        q = np.column_stack([np.interp(t, self.t, column) for column in (values * flips[:, None]).T])
+        return q / np.linalg.norm(q, axis=1)[:, None]
+
+    def held(self, t: Array) -> Array:
+        """Return the last values (M, n) at or before times (M,), as of commands."""
+        return self.values[np.maximum(np.searchsorted(self.t, t + ROUNDING_S, side="right") - 1, 0)]
+
+
+NOTHING = Samples(np.zeros(0), np.zeros((0, 1)))
+
+
+@dataclass(frozen=True)
+class LoggedSignals:
+    """Signals of a log; one that it lacks has no entry."""
+
+    signals: Mapping[str, Samples]
+    notes: tuple[str, ...] = ()  # damage found, and what else was in the file and is not used
+    names: Mapping[str, str] = field(default_factory=dict)  # what carries a signal in logs of the kind
+
+    def get(self, *names: str) -> Samples:
+        """Return the first of these signals that the log holds; without samples if it holds none."""
+        return next((self.signals[name] for name in names if name in self.signals), NOTHING)
+
+    def require(self, path: Path, names: Sequence[str], command: str) -> None:
+        """Check that the signals exist. Raises SignalError that names all missing ones, and their names in the log."""
+        missing = [
+            f"{WORDS[n]} ({self.names[n]})" if n in self.names else WORDS[n] for n in names if n not in self.signals
+        ]
+        if missing:
+            raise SignalError(f"{path}: holds no {' and no '.join(missing)}, which {command} needs")
+
+
+def usable(log: LoggedSignals) -> LoggedSignals:
+    """Return a log without invalid samples, on one clock: the longest part where the clock was set."""
+    finite = {name: _finite(name, samples) for name, samples in log.signals.items()}
+    parts = {name: _stretches(samples) for name, samples in finite.items() if len(samples)}
+    counts = {len(part) for part in parts.values()}
+    if counts <= {1}:
+        return LoggedSignals({name: part[0] for name, part in parts.items()}, log.notes, log.names)
+    lengths = [part.t[-1] - part.t[0] for part in parts.get("v") or parts.get("force", [])] or [0.0]
+    longest = int(np.argmax(lengths))
+    kept = {
+        name: part[longest] if len(part) == len(lengths) else max(part, key=lambda one: float(one.t[-1] - one.t[0]))
+        for name, part in parts.items()
+    }
+    told = f"its clock was set {len(lengths) - 1} times: {lengths[longest]:.1f} s of {sum(lengths):.1f} s are used"
+    return LoggedSignals(kept, (*log.notes, told), log.names)
+
+
+def _finite(name: str, samples: Samples) -> Samples:
+    kept = np.abs(samples.t) < LATEST_S
+    if name in ATTITUDES:
+        kept &= (np.abs(samples.values) <= 2.0).all(axis=1) & (np.abs(samples.values).max(axis=1, initial=0.0) > 0.5)
+    return samples.where(kept if name in MAY_BE_NAN else kept & np.isfinite(samples.values).all(axis=1))
+
+
+def _stretches(samples: Samples) -> list[Samples]:
+    """Split samples where time runs back or leaps; each part in order of time, a time that repeats once."""
+    steps = np.diff(samples.t)
+    cuts = np.flatnonzero((steps <= -SHUFFLED_S) | (steps >= LEAP_S)) + 1
+    parts = np.split(np.arange(len(samples)), cuts)
+    return [samples.where(part[np.unique(samples.t[part], return_index=True)[1]]) for part in parts]
+
+
+def calibrated(force: Samples, before: float) -> Samples:
+    """Return the forces without the accelerometer's error along gravity, if a rest before a time, s, shows it."""
+    rest = force.values[force.t < before]
+    if len(rest) < REST_SAMPLES or rest.std(axis=0).max() > REST_M_S2:
+        return force
+    mean = rest.mean(axis=0)
+    weight = float(np.linalg.norm(mean))
+    if abs(weight - GRAVITY) >= REST_M_S2:
+        return force
+    return Samples(force.t, force.values - mean * (1 - GRAVITY / weight))
+
+
+def fresh(samples: Samples) -> Samples:
+    """Return the samples without those that repeat the last values under a new stamp, as in the real builds and many logs."""
+    return samples.where(np.append(True, (samples.values[1:] != samples.values[:-1]).any(axis=1))[: len(samples)])

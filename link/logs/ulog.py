@@ -1,0 +1,112 @@
+"""Signals of PX4's ULog, from version 1.6. PX4's axes are those of this project: body FRD, world NED, quaternions wxyz.
+
+Times are `timestamp_sample` (the sensor's sampling) where a topic fills it in, else `timestamp`: us since PX4 started.
+"""
+
+import contextlib
+import io
+import struct
+from pathlib import Path
+
+import numpy as np
+from pyulog.core import ULog
+from pyulog.exceptions import ULogException
+
+from gate_racer.common.files import CAUSES, read_bytes
+from gate_racer.link.logs.samples import LOG_BYTES, LoggedSignals, SignalError
+from gate_racer.link.logs.sources import Source, Table, found, mean, pulses, same, scaled, xyz
+from gate_racer.vehicle.rotation import Array
+
+STALLED_READS = 140_000  # reads without progress: over damage pyulog goes byte by byte, up to 64 kB back each time
+MOST_VOLUME, FREE_BYTES = 64, 64 << 20  # bound of the bytes read: ratio to the file, plus bytes
+
+
+def vector(name: str, size: int = 3) -> tuple[str, ...]:
+    """Return the names of an array's fields."""
+    return tuple(f"{name}[{k}]" for k in range(size))
+
+
+UP = scaled(-1.0)  # thrust along z of the body is 0..-1 upward
+TOPICS: dict[str, tuple[Source, ...]] = {
+    "force": (
+        Source("sensor_combined", vector("accelerometer_m_s2"), same),
+        Source("vehicle_acceleration", vector("xyz"), same),
+        Source("sensor_accel", xyz(), same),
+    ),
+    "omega": (
+        Source("vehicle_angular_velocity", vector("xyz"), same),
+        Source("sensor_combined", vector("gyro_rad"), same),
+        Source("vehicle_attitude", ("rollspeed", "pitchspeed", "yawspeed"), same),
+    ),
+    "q": (Source("vehicle_attitude", vector("q", 4), same),),
+    "p": (Source("vehicle_local_position", xyz(), same),),
+    "v": (Source("vehicle_local_position", xyz("v{}"), same),),
+    "true_p": (Source("vehicle_local_position_groundtruth", xyz(), same),),
+    "true_v": (Source("vehicle_local_position_groundtruth", xyz("v{}"), same),),
+    "true_q": (Source("vehicle_attitude_groundtruth", vector("q", 4), same),),
+    "throttle": (
+        Source("vehicle_thrust_setpoint", ("xyz[2]",), UP),
+        Source("vehicle_rates_setpoint", ("thrust_body[2]",), UP),
+        Source("actuator_controls_0", ("control[3]",), same),
+        Source("vehicle_rates_setpoint", ("thrust",), same),
+        Source("vehicle_attitude_setpoint", ("thrust_body[2]",), UP),
+        Source("vehicle_attitude_setpoint", ("thrust",), same),
+        Source("actuator_outputs", vector("output", 4), mean(pulses)),
+    ),
+    "omega_cmd": (Source("vehicle_rates_setpoint", ("roll", "pitch", "yaw"), same),),
+    "motors": (
+        Source("actuator_motors", vector("control", 4), same),
+        Source("actuator_outputs", vector("output", 4), pulses),
+    ),
+    "voltage": (Source("battery_status", ("voltage_v",), same),),
+    "landed": (
+        Source(
+            "vehicle_land_detected",
+            ("landed", "maybe_landed", "ground_contact"),
+            lambda v: v.max(axis=1, keepdims=True),
+        ),
+        Source("vehicle_land_detected", ("landed",), same),
+    ),
+}
+NAMES = sorted({source.message for choices in TOPICS.values() for source in choices})
+
+
+def ulog_signals(path: Path) -> LoggedSignals:
+    """Return all signals of a log, each from the first instance of its topic.
+
+    Raises:
+        FileError: the file cannot be read.
+        SignalError: the file is not an ULog file.
+    """
+    output = io.StringIO()  # pyulog's messages on damage, line by line
+    try:
+        with contextlib.redirect_stdout(output):
+            log = ULog(_Finite(read_bytes(path, LOG_BYTES)), NAMES)
+    except (*CAUSES, ULogException, struct.error, EOFError) as error:
+        raise SignalError(f"{path}: cannot be read as a ULog file ({error or type(error).__name__})") from None
+    tables = {one.name: _table(one.data) for one in reversed(log.data_list) if len(one.data.get("timestamp", ()))}
+    damaged = log.file_corruption or output.getvalue()
+    return found(tables, TOPICS, ["is damaged; the undamaged part is used"] if damaged else [])
+
+
+def _table(columns: dict[str, Array]) -> Table:
+    sampled = columns.get("timestamp_sample", np.zeros(1))
+    clock = sampled if sampled.min() < sampled.max() and sampled.min() > 0 else columns["timestamp"]
+    return {**columns, "t": clock * 1e-6}
+
+
+class _Finite(io.BytesIO):
+    """File that raises EOFError on endless reading, since pyulog loops at the end of some damaged files."""
+
+    def __init__(self, data: bytes):
+        super().__init__(data)
+        self._room, self._furthest, self._stalled = MOST_VOLUME * len(data) + FREE_BYTES, 0, 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data, at = super().read(size), self.tell()
+        self._room -= len(data)
+        self._stalled = 0 if at > self._furthest else self._stalled + 1
+        self._furthest = max(self._furthest, at)
+        if self._stalled > STALLED_READS or self._room < 0:
+            raise EOFError("damaged")
+        return data

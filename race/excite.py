@@ -1,0 +1,38 @@
+"""`excite`: fly identification manoeuvres within the bounds of a track, and write a log for `identify-vehicle`."""
+
+import argparse
+import sys
+
+from gate_racer.common.command import perform, write_json
+from gate_racer.common.errors import say
+from gate_racer.race.run_mpc import flight_parser
+from gate_racer.race.settings import SURVEY
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line of `excite`."""
+    about = "Fly manoeuvres within the bounds of a track, and write a log for identify-vehicle."
+    return flight_parser("excite", about, SURVEY, {}, "track (name or YAML file, default: vq1)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Fly manoeuvres as the command line requests, and return the exit code."""
+    from gate_racer.race.request import survey  # slow to load, as are solver and renderer after its cheap checks
+
+    session = survey(arguments, lambda settings: settings.excite.manoeuvres)
+    from gate_racer.pilot.live import exit_code_of
+    from gate_racer.race.session import excite
+
+    log, why = excite(session)
+    say(f"{why or 'all manoeuvres were flown'}; log {log}; next: identify-vehicle {log}")
+    write_json(arguments.json, {"flown": not why, "cause": why, "log": log})
+    return (exit_code_of(why) or 1) if why else 0
+
+
+def main() -> None:
+    """Run `excite` and exit with its code."""
+    sys.exit(perform(parser(), run))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""A signal is found in whatever message of a format carries it, and the first bytes of a file tell its format."""
+
+import gzip
+import struct
+
+import numpy as np
+import pytest
+from pymavlink.dialects.v20 import common as dialect
+from rosbags.rosbag1 import Writer as Rosbag1
+from rosbags.rosbag2 import StoragePlugin
+from rosbags.rosbag2 import Writer as Rosbag2
+from rosbags.typesys import Stores, get_typestore
+
+from gate_racer.common.errors import UserError
+from gate_racer.link.logs.mavlink import FORMAT_TYPE, HEAD, STAMP
+from gate_racer.link.logs.reader import log_kind, read_log_signals
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import from_euler
+from tests.fuzz.mutate import refused
+from tests.link.ulog_writer import ULogWriter
+
+CODES = {"B": "B", "n": "4s", "N": "16s", "Z": "64s", "Q": "Q", "f": "f", "H": "H", "h": "h", "I": "I"}
+
+
+def dataflash(path, kinds, rows):
+    """Write a DataFlash log: formats by name as (letters, columns), rows as (name, values)."""
+    kinds = {"FMT": ("BBnNZ", "Type,Length,Name,Format,Columns"), **kinds}
+    numbers = {name: FORMAT_TYPE if name == "FMT" else k for k, name in enumerate(kinds)}
+    layouts = {name: struct.Struct("<" + "".join(CODES[c] for c in letters)) for name, (letters, _) in kinds.items()}
+
+    def record(name, *values):
+        return HEAD + bytes([numbers[name]]) + layouts[name].pack(*values)
+
+    heads = [
+        record("FMT", numbers[name], layouts[name].size + 3, name.encode(), letters.encode(), columns.encode())
+        for name, (letters, columns) in kinds.items()
+    ]
+    path.write_bytes(b"".join([*heads, *(record(*row) for row in rows)]))
+    return path
+
+
+def tlog(path, packets):
+    """Write a ground station's log of (time in us, system, component, message)."""
+    out = bytearray()
+    for us, system, component, message in packets:
+        out += STAMP.pack(10**15 + us) + message.pack(dialect.MAVLink(None, system, component))
+    path.write_bytes(out)
+    return path
+
+
+IMU = ("QffffffB", "TimeUS,GyrX,GyrY,GyrZ,AccX,AccY,AccZ,I")
+
+
+@pytest.mark.parametrize("name", ["XKF1", "NKF1", "EKF1"])
+def test_ardupilot_s_filters_of_all_versions_carry_position_and_velocity(name, tmp_path):
+    kinds = {"IMU": IMU, name: ("Qffffff", "TimeUS,VN,VE,VD,PN,PE,PD")}
+    rows = [row for k in range(30) for row in (("IMU", k, *range(6), 0), (name, k, 1, 2, 3, 4, 5, k))]
+    log = read_log_signals(dataflash(tmp_path / "a.bin", kinds, rows))
+    assert log.get("v").values[5] == pytest.approx([1, 2, 3]) and log.get("p").values[5] == pytest.approx([4, 5, 5])
+
+
+@pytest.mark.parametrize(
+    ("name", "letters", "columns", "values", "throttle"),
+    [
+        ("CTUN", "Qf", "TimeUS,ThO", lambda k: (0.01 * k,), 0.2),
+        ("CTUN", "QH", "TimeUS,ThrOut", lambda k: (k,), 0.2),  # Plane, per cent
+        ("CTUN", "Qh", "TimeUS,ThrOut", lambda k: (10 * k,), 0.2),  # Copter before 3.4, per mille
+        ("RATE", "Qffff", "TimeUS,RDes,PDes,YDes,AOut", lambda k: (90, 0, 0, 0.01 * k), 0.2),
+        ("RCOU", "QHHHH", "TimeUS,C1,C2,C3,C4", lambda k: (1000 + 10 * k,) * 4, 0.2),
+    ],
+)
+def test_the_throttle_of_ardupilot_is_found_where_it_is(name, letters, columns, values, throttle, tmp_path):
+    rows = [row for k in range(90) for row in (("IMU", 1000 * k, *range(6), 0), (name, 1000 * k, *values(k)))]
+    path = dataflash(tmp_path / "a.bin", {"IMU": IMU, name: (letters, columns)}, rows)
+    log = read_log_signals(path)
+    assert log.get("throttle").values[20] == pytest.approx([throttle])
+    if name == "RATE":
+        assert log.get("omega_cmd").values[20] == pytest.approx([np.pi / 2, 0, 0])
+
+
+def test_a_source_that_never_changes_is_passed_over_for_one_that_lives(tmp_path):
+    kinds = {"IMU": IMU, "CTUN": ("Qf", "TimeUS,ThO"), "RCOU": ("QHHHH", "TimeUS,C1,C2,C3,C4")}
+    rows = [
+        row for k in range(50) for row in (("IMU", k, *range(6), 0), ("CTUN", k, 0.0), ("RCOU", k, *(1000 + k,) * 4))
+    ]
+    log = read_log_signals(dataflash(tmp_path / "a.bin", kinds, rows))
+    assert log.get("throttle").values[40] == pytest.approx([0.04])
+
+
+def flown(k):
+    """Messages of an autopilot at step k, as ArduPilot sends them to ground stations."""
+    return (
+        dialect.MAVLink_raw_imu_message(k, 0, 0, -1000 - k, 100, 0, 0, 0, 0, 0),
+        dialect.MAVLink_attitude_message(k, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0),
+        dialect.MAVLink_vfr_hud_message(0, 0, 0, k % 100, 0, 0),
+        dialect.MAVLink_global_position_int_message(k, 473000000 + 90 * k, 85000000, 0, 1000 * k, 100, -200, 300, 0),
+    )
+
+
+HEARTBEAT = dialect.MAVLink_heartbeat_message(2, dialect.MAV_AUTOPILOT_ARDUPILOTMEGA, 0, 0, 4, 3)
+GROUND = dialect.MAVLink_heartbeat_message(6, dialect.MAV_AUTOPILOT_INVALID, 0, 0, 4, 3)
+
+
+def test_what_ground_stations_record_of_ardupilot_is_read(tmp_path):
+    packets = [(0, 255, 190, GROUND), (0, 1, 1, HEARTBEAT)]
+    packets += [(10000 * k, 1, 1, message) for k in range(80) for message in flown(k)]
+    log = read_log_signals(tlog(tmp_path / "a.tlog", packets))
+    assert log.get("force").values[50] == pytest.approx([0, 0, -1.05 * GRAVITY])
+    assert log.get("omega").values[50] == pytest.approx([0.1, 0, 0])
+    assert log.get("q").values[50] == pytest.approx(from_euler(np.float32(0.1), 0, 0))
+    assert log.get("throttle").values[50] == pytest.approx([0.5])
+    assert log.get("v").values[50] == pytest.approx([1, -2, 3])
+    assert log.get("p").values[50] == pytest.approx([50.1, 0, -50], abs=0.1)
+    assert log.notes == ()
+
+
+def test_two_vehicles_in_one_ground_station_s_log_are_never_merged(tmp_path):
+    packets = [(0, 1, 1, HEARTBEAT), (0, 7, 1, HEARTBEAT)]
+    for k in range(80):
+        packets += [(10000 * k, 1, 1, message) for message in flown(k)]
+        packets += [(10000 * k, 7, 1, message) for message in flown(90)]
+        packets += [(10000 * k, 255, 190, dialect.MAVLink_set_attitude_target_message(0, to, 1, 128, (1, 0, 0, 0), 0, 0, 0, u))
+                    for to, u in ((1, 0.01 * k), (7, 0.9))]  # fmt: skip
+    log = read_log_signals(tlog(tmp_path / "a.tlog", packets))
+    assert len(log.get("force")) == 80 and len(np.unique(log.get("force").values[:, 2])) == 80
+    assert log.get("throttle").values[:, 0] == pytest.approx(0.01 * np.arange(80))
+    assert log.notes == ("holds several senders: system/component 1/1 is used, not 7/1",)
+
+
+@pytest.mark.parametrize(
+    ("topic", "fields", "values"),
+    [
+        ("actuator_controls_0", "float[4] control", lambda u: (0, 0, 0, u)),
+        ("vehicle_rates_setpoint", "float roll;float pitch;float yaw;float thrust", lambda u: (0, 0, 0, u)),
+        ("vehicle_attitude_setpoint", "float thrust", lambda u: (u,)),
+        ("actuator_outputs", "float[4] output", lambda u: (1000 + 1000 * u,) * 4),
+    ],
+)
+def test_the_throttle_of_old_versions_of_px4_is_found(topic, fields, values, tmp_path):
+    writer = ULogWriter({topic: fields})
+    for k in range(50):
+        writer.write(topic, 1 + 0.01 * k, *values(0.01 * k))
+    (tmp_path / "a.ulg").write_bytes(writer.bytes())
+    assert read_log_signals(tmp_path / "a.ulg").get("throttle").values[30] == pytest.approx([0.3], abs=1e-6)
+
+
+def test_a_stamp_that_is_never_set_is_not_taken_for_a_time(tmp_path):
+    writer = ULogWriter({"vehicle_local_position_groundtruth": "uint64_t timestamp_sample;float x;float y;float z"})
+    for k in range(50):
+        stamp = struct.pack("<HQQ3f", 0, 1_000_000 + 10_000 * k, 0, 1.0 + k, 2.0, 3.0)
+        writer.data += struct.pack("<HB", len(stamp), ord("D")) + stamp
+    (tmp_path / "a.ulg").write_bytes(writer.bytes())
+    truth = read_log_signals(tmp_path / "a.ulg").get("true_p")
+    assert truth.t == pytest.approx(1 + 0.01 * np.arange(50)) and truth.values[10] == pytest.approx([11, 2, 3])
+
+
+def imu_and_odometry(store, k):
+    """Messages of ROS at step k: at rest, rolled by 0.2 rad, 1 m/s forward."""
+    types = {name.rpartition("/")[2]: kind for name, kind in store.types.items()}
+    stamp = store.types["builtin_interfaces/msg/Time"](sec=10, nanosec=10_000_000 * k)
+    extra = {"seq": k} if store is ROS1 else {}
+    header = types["Header"](stamp=stamp, frame_id="base_link", **extra)
+    q = types["Quaternion"](x=float(np.sin(0.1)), y=0.0, z=0.0, w=float(np.cos(0.1)))
+    xyz, nine, thirty_six = types["Vector3"], np.zeros(9), np.zeros(36)
+    imu = types["Imu"](header, q, nine, xyz(0.1, 0.2, 0.3), nine, xyz(1.0, 2.0, GRAVITY), nine)
+    pose = types["PoseWithCovariance"](types["Pose"](types["Point"](4.0, 5.0, 6.0), q), thirty_six)
+    twist = types["TwistWithCovariance"](types["Twist"](xyz(1.0, 0.0, 0.0), xyz(0.0, 0.0, 0.0)), thirty_six)
+    return imu, types["Odometry"](header, "base_link", pose, twist)
+
+
+ROS1, ROS2 = get_typestore(Stores.ROS1_NOETIC), get_typestore(Stores.LATEST)
+TOPICS = {"/imu": "sensor_msgs/msg/Imu", "/odom": "nav_msgs/msg/Odometry"}
+
+
+def ros1_bag(path):
+    with Rosbag1(path / "a.bag") as bag:
+        found = [bag.add_connection(topic, kind, typestore=ROS1) for topic, kind in TOPICS.items()]
+        for k in range(30):
+            for one, message in zip(found, imu_and_odometry(ROS1, k), strict=True):
+                bag.write(one, 10**10 + 10**7 * k, ROS1.serialize_ros1(message, one.msgtype))
+    return path / "a.bag"
+
+
+def ros2_bag(path, storage):
+    with Rosbag2(path / "bag", version=9, storage_plugin=storage) as bag:
+        found = [bag.add_connection(topic, kind, typestore=ROS2) for topic, kind in TOPICS.items()]
+        for k in range(30):
+            for one, message in zip(found, imu_and_odometry(ROS2, k), strict=True):
+                bag.write(one, 10**10 + 10**7 * k, ROS2.serialize_cdr(message, one.msgtype))
+    return path / "bag"
+
+
+@pytest.mark.parametrize("made", ["ROS 1", "folder", "MCAP", "SQLite"])
+def test_bags_of_ros_are_read_in_our_axes(made, tmp_path):
+    storage = StoragePlugin.MCAP if made == "MCAP" else StoragePlugin.SQLITE3
+    path = ros1_bag(tmp_path) if made == "ROS 1" else ros2_bag(tmp_path, storage)
+    path = path if made in ("ROS 1", "folder") else next(file for file in path.iterdir() if file.suffix != ".yaml")
+    log = read_log_signals(path)
+    assert log.get("force").values[5] == pytest.approx([1, -2, -GRAVITY])
+    assert log.get("omega").values[5] == pytest.approx([0.1, -0.2, -0.3])
+    assert log.get("q").values[5] == pytest.approx(from_euler(0.2, 0, 0))
+    assert log.get("p").values[5] == pytest.approx([4, -5, -6]) and log.get("v").values[5] == pytest.approx([1, 0, 0])
+    assert log.get("force").t[5] == pytest.approx(10.05)
+    with pytest.raises(UserError, match=r"no commanded throttle \(AttitudeTarget"):
+        log.require(path, ("throttle",), "identify-vehicle")
+
+
+@pytest.mark.parametrize("made", ["ROS 1", "MCAP", "SQLite"])
+def test_no_bytes_of_a_bag_bring_more_than_one_line(made, tmp_path):
+    storage = StoragePlugin.MCAP if made == "MCAP" else StoragePlugin.SQLITE3
+    path = ros1_bag(tmp_path) if made == "ROS 1" else ros2_bag(tmp_path, storage)
+    path = path if path.is_file() else next(file for file in path.iterdir() if file.suffix != ".yaml")
+    assert 0 < refused(read_log_signals, path, 60) <= 60
+
+
+def test_columns_of_a_table_may_have_units(tmp_path):
+    rows = ["time [ms],throttle (%),a_x [g],a_y [g],a_z [g],w_x [deg/s],w_y [deg/s],w_z [deg/s]"]
+    rows += [f"{10 * k},{k},0,0,-1,180,0,{k}" for k in range(50)]
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    log = read_log_signals(tmp_path / "a.csv")
+    assert log.get("force").values[9] == pytest.approx([0, 0, -GRAVITY]) and log.get("throttle").t[9] == pytest.approx(
+        0.09
+    )
+    assert log.get("omega").values[9, 0] == pytest.approx(np.pi) and log.get("throttle").values[9] == pytest.approx(
+        [0.09]
+    )
+    (tmp_path / "b.csv").write_text(rows[0].replace("[deg/s]", "[furlong]") + "\n" + rows[1])
+    with pytest.raises(UserError, match="unit furlong is not known"):
+        read_log_signals(tmp_path / "b.csv")
+
+
+def test_the_first_bytes_tell_the_kind_whatever_the_name(tmp_path):
+    writer = ULogWriter({"battery_status": "float voltage_v"})
+    for k in range(30):
+        writer.write("battery_status", 0.1 * k, 16.0 - 0.01 * k)
+    for name, data in (
+        ("a.bin", writer.bytes()),
+        ("flight", writer.bytes()),
+        ("a.ulg.gz", gzip.compress(writer.bytes())),
+    ):
+        (tmp_path / name).write_bytes(data)
+        assert log_kind(tmp_path / name) == "ulog"
+        assert len(read_log_signals(tmp_path / name).get("voltage")) == 30
+    (tmp_path / "noise").write_bytes(bytes(range(256)))
+    with pytest.raises(UserError, match="is no log that is read"):
+        log_kind(tmp_path / "noise")
