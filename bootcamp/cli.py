@@ -33,7 +33,7 @@ EXIT = {ProgramEnd.ABORTED: 130}
 
 OPTIONS = {
     "flight": {"--seed": "seed", "--browser": "browser"},
-    "other tasks": {"--grade": "grade", "--replay": "replay", "--generate": "generate"},
+    "other tasks": {"--grade": "grade", "--replay": "replay"},
 }
 MOVED = {  # former options
     "--seeds": "--grade SEEDS, behind the programs",
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings, programs, json = settings_of(arguments, BootcampSettings), arguments.program, arguments.json
     if sum(map(bool, (programs, settings.replay, settings.generate))) != 1:
         raise UserError(
-            "give exactly one of a program, --replay and --generate, e.g. bootcamp examples/waypoint.py --seed 7"
+            "give exactly one of a program, --replay and --set generate=..., e.g. bootcamp examples/waypoint.py --seed 7"
         )
     if settings.replay is not None:
         from gate_racer.bootcamp.record import (
@@ -283,7 +283,7 @@ def _generate(settings: BootcampSettings, json: Path | None) -> int:
     text = settings.generate
     form = re.fullmatch(r"seed=([0-9]+)(?:,gates=([0-9]+))?", text)
     if form is None:
-        raise UserError(f"--generate {text}: expected seed=N or seed=N,gates=N, e.g. seed=7")
+        raise UserError(f"generate={text}: expected seed=N or seed=N,gates=N, e.g. seed=7")
     seed, count = int(form[1]), int(form[2] or GATES)
     track = generate_track(seed, count)
     path = write_track(track, settings.logs)

@@ -77,7 +77,7 @@ def write_track(track: Track, folder: Path) -> Path:
     path = folder / f"{track.name}.yaml"
     lines = [
         f"name: {track.name}",
-        "source: drawn by `bootcamp --generate` from the seed in its name",
+        "source: drawn by `bootcamp --set generate=seed=N` from the seed in its name",
         f"start: {{position_m: {list(track.start.position_m)}, yaw_deg: {track.start.yaw_deg}}}",
         f"bounds: {{low_m: {list(track.bounds.low_m)}, high_m: {list(track.bounds.high_m)}}}",
         f"frame: {{opening_m: {OPENING_M}, outer_m: {OUTER_M}, depth_m: {DEPTH_M}}}",

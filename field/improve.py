@@ -1,4 +1,4 @@
-"""`run-mpc --improve`: vehicle, map and reserve estimated from the last runs of a course.
+"""`run-mpc --set plan.improve=true`: vehicle, map and reserve estimated from the last runs of a course.
 
 Earlier runs of a course, and explorations: plan, time, margins and camera from their logs.
 
@@ -236,7 +236,7 @@ def _moved(track: Track, moved: dict[int, Array], plans: Path) -> Track:
         entries[gate] = replace(entries[gate], centre_m=(x, y, z), base_m=None)
     path = unused(plans, track.name, ".track.yaml")
     fields = asdict(
-        replace(file, gates=tuple(entries), source=f"{file.source} Gates moved by --improve: {sorted(moved)}.")
+        replace(file, gates=tuple(entries), source=f"{file.source} Gates moved by plan.improve: {sorted(moved)}.")
     )
     write_yaml(path, fields)
     return load_track(path)
@@ -275,7 +275,7 @@ def improve(track: Track, vehicle: Vehicle, logs: Path, plans: Path, laps: int) 
     runs = history(logs, plans, track.name, vehicle.name)
     if not runs:
         raise UserError(
-            f"--improve: no run of {track.name} with {vehicle.name} in {logs} with its plan in {plans}; fly the course first"
+            f"plan.improve: no run of {track.name} with {vehicle.name} in {logs} with its plan in {plans}; fly the course first"
         )
     floor = vehicle.half_diagonal + CLEAR_M
     reserve, why = next_reserve(runs, floor)

@@ -40,7 +40,7 @@ MAGNIFIED = 3  # scale of drawn images
 GREEN, CYAN = (0, 255, 0), (255, 255, 0)
 
 
-OPTIONS = {"detection": {"--detector": "detector", "--draw": "draw"}}
+OPTIONS = {"detection": {"--detector": "detector"}}
 
 
 @dataclass(frozen=True)

@@ -293,7 +293,7 @@ def draw(path: Path, run: Replay, title: str) -> None:
 
 
 OPTIONS = {
-    "estimate": {"--estimator": "estimator", "--detector": "detector"},
+    "estimate": {"--detector": "detector"},
     "records": {"--out": "out"},
 }
 

@@ -34,7 +34,6 @@ OPTIONS = {
         "--laps": "laps",
         "--reserve": "reserve",
         "--margin": "margin_m",
-        "--risk": "risk",
         "--see": "see",
     },
     "records": {"--out": "out"},
@@ -83,7 +82,7 @@ def _settings(arguments: argparse.Namespace) -> PlanSettings:
     if (arguments.track is None) is (given.get("problem") is None):
         raise UserError("expected a track, such as vq1, or --set problem=FILE")
     if "doubt" in given and given.get("risk") is None:
-        raise UserError("doubt: needs a risk, such as --risk 1e-3, of which it is the uncertainty model")
+        raise UserError("doubt: needs a risk, such as risk=1e-3, of which it is the uncertainty model")
     wide = "margin_m" in given
     if given.get("import_csv") is not None:
         given = {name: getattr(AS_PUBLISHED, name) for name in ("model", "reserve", "margin_m", "see")} | given

@@ -36,7 +36,6 @@ RACE = {  # options of `run-mpc`, in groups
         "--controller": "controller.name",
         "--detector": "perception.detector",
         "--pose": "perception.pose",
-        "--improve": "plan.improve",
     },
     "simulator": {
         "--profile": "link.profile",

@@ -93,7 +93,7 @@ def test_commands_are_understood(line):
 
 
 FILE = re.compile(r"(?:\S*=)?((?:[\w*]+/)*[\w*.-]+\.(?:yaml|csv|mcap|json|npz|py|ulg|txt|log|elf)|(?:logs|data)/\S+)")
-OUTPUTS = ("--out", "--log", "--json", "--report", "--draw", "--film")
+OUTPUTS = ("--out", "--log", "--json", "--report")
 OWN = {  # files of the reader, which the page calls so
     "racing.md": {"passphrase.txt"},
     "logs.md": {"logs/flight.ulg", "logs/other.ulg", "data/autonomous/flight-01a-ellipse"},

@@ -2,7 +2,7 @@
 
 Checks of an aircraft on the ground against profile and vehicle, a table line each.
 
-`preflight --rehearse`: the hand-over, without propellers. A person arms, hands over, takes back, disarms.
+`preflight --set rehearse=true`: the hand-over, without propellers. A person arms, hands over, takes back, disarms.
 
 While handed over each stick moves by 20 us in turn, and must appear on its own channel. The throttle stays below the value at
 which motors speed up. Taking back ends the rehearsal at any time.
@@ -320,7 +320,7 @@ def rehearse(
 
 OPTIONS = {
     "aircraft": {"--profile": "profile"},
-    "checks": {"--rehearse": "rehearse", "--out": "out"},
+    "checks": {"--out": "out"},
 }
 MOVED = {"--msp": "the argument WHERE"}  # former options
 

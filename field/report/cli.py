@@ -17,7 +17,7 @@ from gate_racer.field.report.pages import compared_page, flight_page
 from gate_racer.pilot.records.imported import course_of, is_imported
 from gate_racer.tracks.track import load_track_of
 
-OPTIONS = {"records": {"--out": "out", "--film": "film"}}
+OPTIONS = {"records": {"--out": "out"}}
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     logs: list[Path] = arguments.log
     first, film = logs[0], settings.film
     if film is not None and (len(logs) > 1 or film.suffix != ".webm"):
-        raise UserError(f"--film {film}: needs a single log, and a file name that ends in .webm")
+        raise UserError(f"film {film}: needs a single log, and a file name that ends in .webm")
     require_named(first)
     out = settings.out or (
         first.with_suffix(".html") if len(logs) == 1 else first.with_name(f"{first.stem}-compared.html")

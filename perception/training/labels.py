@@ -30,6 +30,7 @@ from gate_racer.vehicle.rotation import Array, Mask
 
 IMAGES = (".jpg", ".jpeg", ".png")
 VISIBLE = 2  # keypoint visibility of COCO
+FARTHEST_PX = 1e5  # most of a coordinate: a corner may lie outside of the image (chosen)
 Openings = dict[str, list[Array]]  # by the image's name: corners (4, 3) as labelled, px and visibility (2, 1 or 0)
 
 
@@ -175,8 +176,10 @@ def _clockwise(quad: Array, where: str) -> Array:
     """Return corners (4, 3) clockwise as seen, NaN for unknown ones.
 
     Raises:
-        UserError: four known ones are not those of a convex quadrilateral, in order.
+        UserError: a position is not one, or four known ones are not those of a convex quadrilateral, in order.
     """
+    if not (np.abs(quad[quad[:, 2] > 0]) < FARTHEST_PX).all():
+        raise UserError(f"{where}: a corner is not at a finite position within {FARTHEST_PX:g} px")
     quad = np.where(quad[:, 2:] > 0, quad, np.nan)
     if np.isnan(quad).any():
         return quad

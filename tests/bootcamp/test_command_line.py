@@ -12,8 +12,8 @@ from tests.conftest import ROOT
 
 WAYPOINT = str(ROOT / "examples/waypoint.py")
 WRONG = [
-    ([], "give exactly one of a program, --replay and --generate"),
-    ([WAYPOINT, "--replay", "x.log"], "give exactly one of a program, --replay and --generate"),
+    ([], "give exactly one of a program, --replay and --set generate"),
+    ([WAYPOINT, "--replay", "x.log"], "give exactly one of a program, --replay and --set generate"),
     (["nowhere.py"], "nowhere.py: no such program; `gate-racer examples` writes some to examples/"),
     ([WAYPOINT, "--seed", "-1"], "seed -1: must not be negative"),
     ([WAYPOINT, "--set", "scenario=moon"], "no scenario 'moon'; known: detector, figure8, waypoint, pads, hear"),
@@ -29,8 +29,8 @@ WRONG = [
     ([WAYPOINT, "--grade", "0"], "grade 0: must be at least 1"),
     (["nowhere.py", "--grade"], "nowhere.py: no such program"),
     (["--replay", "nowhere.log"], "nowhere.log: cannot be read"),
-    (["--generate", "7"], "--generate 7: expected seed=N or seed=N,gates=N, e.g. seed=7"),
-    (["--generate", "seed=7,gates=0"], "at least one gate"),
+    (["--set", "generate=7"], "generate=7: expected seed=N or seed=N,gates=N, e.g. seed=7"),
+    (["--set", "generate=seed=7,gates=0"], "at least one gate"),
 ]
 
 
@@ -42,7 +42,7 @@ def test_one_line_says_what_is_wrong(arguments, line):
 
 
 def test_a_course_is_generated_into_a_file(tmp_path, capsys):
-    assert run(parser().parse_args(["--generate", "seed=7", "--set", f"logs={tmp_path}"])) == 0
+    assert run(parser().parse_args(["--set", "generate=seed=7", f"logs={tmp_path}"])) == 0
     path = tmp_path / "generated-7.yaml"
     assert capsys.readouterr().out == f"seed 7: 6 gates, {path}\n" and path.exists()
 

@@ -58,10 +58,10 @@ def test_a_flight_without_images_is_no_film(still, vq1, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--film", "film.mp4"], "--film film.mp4: needs a single log, and a file name that ends in .webm"),
-        (["other.mcap", "--film", "film.webm"], "--film film.webm: needs a single log"),
+        (["--set", "film=film.mp4"], "film film.mp4: needs a single log, and a file name that ends in .webm"),
+        (["other.mcap", "--set", "film=film.webm"], "film film.webm: needs a single log"),
         (["--set", "slower=99"], "slower 99: must lie between 0.1 and 20"),
-        (["--film", "film.webm", "--set", "slower=.nan"], "slower: expected a finite number"),
+        (["--set", "film=film.webm", "slower=.nan"], "slower: expected a finite number"),
     ],
 )
 def test_a_flight_that_cannot_be_filmed_is_refused_in_one_line(arguments, told, monkeypatch, capsys):

@@ -74,7 +74,7 @@ def test_an_option_that_is_wrong_is_one_clear_line(words, line, monkeypatch, cap
     assert end.value.code == 2 and capsys.readouterr().err == line
 
 
-OPTIONS = {"run-mpc": "--lockstep", "plan-track": "--reserve", "race-bench": "--settings", "fly-report": "--film"}
+OPTIONS = {"run-mpc": "--lockstep", "plan-track": "--reserve", "race-bench": "--settings", "fly-report": "--out"}
 ASK_BASH = r"""
 eval "$(cat)"
 COMP_WORDS=(run-mpc --vehicle ""); COMP_CWORD=2; COMP_LINE="run-mpc --vehicle "; COMP_POINT=${#COMP_LINE}

@@ -86,6 +86,12 @@ def test_numbers_in_names_count():
         ("corners.csv", csv(QUAD)[1] + "one.png,1,2\n", "row 3: has 3 fields, must have 9"),
         ("corners.csv", csv(QUAD)[1].replace("one", "two"), "the labels name 'two.png', which is not in the folder"),
         (*csv(QUAD[[0, 2, 1, 3]]), "one.png: opening 1: its corners .* are not those of a quadrilateral in order"),
+        (
+            "corners.csv",
+            csv(QUAD)[1].replace("10.0", "nan"),
+            "one.png: opening 1: a corner is not at a finite position",
+        ),
+        (*yolo(1e9 * QUAD), "a corner is not at a finite position within 100000 px"),
         ("labels.json", "{}", "malformed"),
         ("labels.json", coco(QUAD)[1].replace(", 2.0]", "]"), "must have 4"),
         ("one.txt", "0 0.5 0.5", "line 1: has 3 values, must have 13"),

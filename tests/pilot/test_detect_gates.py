@@ -25,7 +25,7 @@ def folder(tmp_path):
 
 def test_gates_are_written_and_drawn(folder, capsys):
     out, drawn = folder / "out" / "found.json", folder / "drawn"
-    assert run(parser().parse_args([str(folder), "--json", str(out), "--draw", str(drawn)])) == 0
+    assert run(parser().parse_args([str(folder), "--json", str(out), "--set", f"draw={drawn}"])) == 0
     found = json.loads(out.read_text())
     assert {name: len(gates) for name, gates in found.items()} == {
         "gate.jpg": 1, "empty.jpg": 0, "small.jpg": 0, "short.jpg": 0,

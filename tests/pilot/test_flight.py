@@ -96,7 +96,7 @@ def test_the_traps_of_the_real_builds_are_flown_through(plan_folder, tmp_path):
 def test_a_replay_repeats_the_flights_own_estimate_and_can_try_another(lockstep, tmp_path):
     figures = []
     for estimator, detector in (("eskf", "classical"), ("drift", "logged"), ("eskf", "logged")):
-        options = "--estimator", estimator, "--detector", detector, "--out", tmp_path / estimator
+        options = "--set", f"estimator={estimator}", "--detector", detector, "--out", tmp_path / estimator
         done = run_here("gate_racer.pilot.replay", lockstep["rendered"]["log"], *options)
         assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stdout + done.stderr
         assert (tmp_path / f"{estimator}.png").read_bytes().startswith(b"\x89PNG")

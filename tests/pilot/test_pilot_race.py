@@ -220,6 +220,7 @@ def test_a_gate_counts_though_it_is_found_behind_the_vehicle_before_its_plane_is
     gate = guidance.course[0]
     for t, (ahead, offset) in enumerate([(-0.5, 0.0), (-0.3, 0.0), (-0.2, -0.4), (0.1, -0.4)]):
         estimator.offset = offset * gate.R_wg[:, 0]
-        state = SimpleNamespace(t=float(t), p_wb=gate.p_wg + ahead * gate.R_wg[:, 0])
+        p_wb, v_w = gate.p_wg + ahead * gate.R_wg[:, 0], 5.0 * gate.R_wg[:, 0]
+        state = SimpleNamespace(t=float(t), p_wb=p_wb, v_w=v_w)
         assert guidance.judge(state, float(t), 0.0, estimator) is None
     assert len(guidance.passages.times_s) == 1 and 1.0 < guidance.passages.times_s[0] < 2.0
