@@ -7,6 +7,7 @@ would promise too much.
 import argparse
 import sys
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -63,18 +64,20 @@ def run(arguments: argparse.Namespace) -> int:
     if out.suffix != TAUGHT:
         raise UserError(f"--out {out}: must end in {TAUGHT}")
     sheet, card_file = out.with_suffix(".png"), out.with_suffix(".yaml")
-    for file in (out, sheet, card_file):
-        require_output(file)
+    for file in (out, sheet, card_file, *filter(None, [arguments.json])):
+        require_output(file, *arguments.folder.rglob("*"))
     photographs = read_photographs(arguments.folder)
     taught, held_out = split(photographs, str(arguments.folder))
     print(
         f"{len(taught)} images to learn from with {openings(taught)} openings, {len(held_out)} held out with {openings(held_out)}"
     )
-    try:
-        from gate_racer.perception.training.fit import Losses, fit
-        from gate_racer.perception.training.unet import export
-    except ImportError as error:
-        raise UserError(f"train-detector needs PyTorch and ONNX: pip install gate-racer[train] ({error})") from None
+    missing = [name for name in ("torch", "onnx") if find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"train-detector needs PyTorch and ONNX: pip install gate-racer[train] ({' and '.join(missing)} not found)"
+        )
+    from gate_racer.perception.training.fit import Losses, fit
+    from gate_racer.perception.training.unet import export
 
     curve: list[Losses] = []
 
