@@ -119,6 +119,9 @@ def _require_modest(root: Node, where: str) -> None:
                     f"{place}: a number with {len(node.value)} digits, at most {NUMBER_DIGITS} are allowed"
                 )
             below = [] if isinstance(node, ScalarNode) else node.value
+            for key in (item[0] for item in below if isinstance(item, tuple)):
+                if str(key.tag).rpartition(":")[2] != "str":
+                    raise ConfigError(f"{where}:{key.start_mark.line + 1}: the name {key.value!r} must be a text")
             parts = [part for item in below for part in (item if isinstance(item, tuple) else (item,))]
             sizes[id(node)] = 1 + sum(size(part, depth + 1) for part in parts)
         if sizes[id(node)] > NODES:

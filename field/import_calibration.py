@@ -48,6 +48,7 @@ COLMAP = {  # parameters of each model: f stands for both focal lengths
     "FULL_OPENCV": "fx fy cx cy k1 k2 p1 p2 k3 k4 k5 k6",
     "OPENCV_FISHEYE": "fx fy cx cy k1 k2 k3 k4",
 }
+MOST = 1e5  # of any number of a calibration (chosen)
 GRID = 24  # pixels along each side at which the camera is compared with OpenCV
 
 
@@ -73,6 +74,10 @@ def main() -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Import as the command line requests. Raises UserError for a file that is no calibration, or a lens that cannot be."""
     base = load_vehicle(arguments.vehicle)
+    for output in filter(None, [arguments.out, arguments.json]):
+        require_output(output, arguments.file, arguments.vehicle)
+    if arguments.out is not None and arguments.out == arguments.json:
+        raise UserError(f"--out and --json: both are {arguments.out}; choose two names")
     lens = read_calibration(arguments.file)
     try:
         camera = replace(base.camera, **(dict.fromkeys(COEFFICIENTS, 0.0) | {"doubt": None} | lens))
@@ -88,7 +93,6 @@ def run(arguments: argparse.Namespace) -> int:
         + ("" if covered == 1 else ", beyond which the calibration folds it: corners there are continued in proportion")
     )
     if arguments.out:
-        require_output(arguments.out, arguments.file, arguments.vehicle)
         write_vehicle(arguments.out, replace(base, name=arguments.out.stem, camera=camera))
         print(f"written: {arguments.out}, with the mount of {base.name}: tilt {camera.tilt_deg:g} deg; check it")
     write_json(arguments.json, {"camera": asdict(camera), "residual_px": worst_px, "covered": covered})
@@ -100,7 +104,10 @@ def read_calibration(file: Path) -> dict[str, Any]:
     text = read_text(file)
     with reading(file, "not a calibration of OpenCV, ROS, Kalibr or COLMAP"):
         if "opencv" in text[:400] or text.startswith("%YAML:1.0"):
-            return _opencv(text)
+            try:
+                return _opencv(text)
+            except (cv2.error, SystemError, TypeError):
+                raise ValueError("cut short, or its matrices are none") from None
         if file.suffix == ".txt":
             return _colmap(text)
         fields = read_fields(file)
@@ -181,6 +188,10 @@ def _fields(
     if any(values[len(names) :]):
         raise ValueError(f"{len(values)} coefficients; thin prisms and tilted sensors are not modelled")
     fx, fy, cx, cy = map(float, intrinsics)
+    if not (np.abs([fx, fy, cx, cy, *values]) < MOST).all() or not (
+        min(size) > 0 and max(size) < MOST and min(fx, fy) > 1
+    ):
+        raise ValueError("a size, focal length, centre or coefficient is not one")
     found: dict[str, Any] = {
         "width_px": int(size[0]),
         "height_px": int(size[1]),
@@ -197,6 +208,8 @@ def residual(camera: Camera) -> tuple[float, float]:
     u, v = np.meshgrid(np.linspace(0, camera.width_px - 1, GRID), np.linspace(0, camera.height_px - 1, GRID))
     rays = camera.rays(np.stack([u, v], -1).reshape(-1, 2))
     inside = np.linalg.norm(rays, axis=-1) <= camera.lens.reach
+    if not inside.any():
+        return float("nan"), 0.0
     rays = rays[inside]
     p_c, none = np.column_stack([rays, np.ones(len(rays))]), np.zeros(3)
     if camera.lens_model == EQUIDISTANT:

@@ -43,6 +43,10 @@ class NetworkCard:
     corner_side: float  # ... and the share of the side that is added to it in square
     hidden_side: float  # share of the side, standard deviation of a corner without a peak
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.score <= 1 or min(self.corner_px, self.corner_side, self.hidden_side) <= 0:
+            raise ValueError("score must lie between 0 and 1, and the standard deviations must be positive")
+
 
 @dataclass(frozen=True, slots=True)
 class Proposals:

@@ -30,6 +30,7 @@ from gate_racer.vehicle.rotation import Array, Mask
 
 IMAGES = (".jpg", ".jpeg", ".png")
 VISIBLE = 2  # keypoint visibility of COCO
+SHARES = 3.0  # most of a coordinate over the image's size (chosen)
 FARTHEST_PX = 1e5  # most of a coordinate: a corner may lie outside of the image (chosen)
 Openings = dict[str, list[Array]]  # by the image's name: corners (4, 3) as labelled, px and visibility (2, 1 or 0)
 
@@ -58,6 +59,8 @@ def read_photographs(folder: Path) -> list[Photograph]:
     if not files:
         raise UserError(f"{folder}: no images ({', '.join(IMAGES)}) inside")
     images = {file.name: _read(file) for file in files}
+    if len(images) < len(files):
+        raise UserError(f"{folder}: {len(files) - len(images)} images have the name of another one; labels go by names")
     openings = {Path(name).name: quads for name, quads in _labels(folder, images).items()}
     unknown = sorted(openings.keys() - images.keys())
     if unknown:
@@ -138,6 +141,10 @@ def _yolo_pose(files: list[Path], images: dict[str, Image]) -> Openings:
             if len(values):
                 points = values[5:].reshape(4, -1)
                 told = points if points.shape[1] == 3 else _seen(points)
+                if not (np.abs(points[:, :2]) <= SHARES).all():
+                    raise UserError(
+                        f"{file}, line {number}: corners must be given over the image's size, 0 to 1 inside"
+                    )
                 found[name].append(told * [width, height, 1] - [0.5, 0.5, 0])
     return found
 
@@ -151,8 +158,8 @@ def _cvat(file: Path) -> Openings:
     for image in root.iter("image"):
         quads = found.setdefault(image.attrib["name"], [])
         for points in _cvat_shapes(image):
-            if len(points) != 4:
-                raise UserError(f"{file}: {image.attrib['name']}: a shape has {len(points)} corners, must have 4")
+            if [len(point) for point in points] != [2] * 4:
+                raise UserError(f"{file}: {image.attrib['name']}: a shape has {len(points)} points, must have 4 of u,v")
             quads.append(_seen(np.array(points) - 0.5))
     return found
 

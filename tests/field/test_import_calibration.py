@@ -84,6 +84,9 @@ def test_a_fisheye_of_kalibr_is_one(tmp_path, capsys):
         ("hello: world\n", "not a calibration of OpenCV, ROS, Kalibr or COLMAP"),
         ("cam0: {camera_model: omni, intrinsics: [1], resolution: [1, 1]}\n", "camera_model 'omni'"),
         ("%YAML:1.0\n---\nimage_width: 640\n", "it lacks camera_matrix"),
+        ("%YAML:1.0\n---\ncamera_matrix: [[[{", "cut short, or its matrices are none"),
+        ("image_width: 640\nimage_height: 360\nK: [1e9, 0, 1, 0, 400, 1, 0, 0, 1]\nD: [0]\n", "is not one"),
+        ("image_width: 640\nimage_height: 360\nK: [.nan, 0, 1, 0, 400, 1, 0, 0, 1]\nD: [0]\n", "is not one"),
     ],
 )
 def test_what_is_no_calibration_is_refused_in_a_line(tmp_path, text, says):
@@ -96,3 +99,11 @@ def test_a_lens_that_folds_the_picture_is_refused_with_its_file(tmp_path):
     kalibr(tmp_path / "camchain.yaml", "radtan", (-2.5, 0.0, 0.0, 0.0))
     with pytest.raises(UserError, match=r"camchain.yaml: the lens \(radtan: k1 -2.5\) folds the picture"):
         run(parser().parse_args([str(tmp_path / "camchain.yaml")]))
+
+
+def test_no_output_overwrites_an_input(tmp_path):
+    kalibr(tmp_path / "camchain.yaml")
+    file = str(tmp_path / "camchain.yaml")
+    for arguments in ([file, "--json", file], [file, "--out", file], [file, "--out", "a.yaml", "--json", "a.yaml"]):
+        with pytest.raises(UserError, match=r"is an input of this command|choose two names"):
+            run(parser().parse_args(arguments))
