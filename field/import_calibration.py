@@ -48,6 +48,7 @@ COLMAP = {  # parameters of each model: f stands for both focal lengths
     "FULL_OPENCV": "fx fy cx cy k1 k2 p1 p2 k3 k4 k5 k6",
     "OPENCV_FISHEYE": "fx fy cx cy k1 k2 k3 k4",
 }
+LATEST_S = 1.0  # s, most of a camera's delay and readout (chosen)
 MOST = 1e5  # of any number of a calibration (chosen)
 GRID = 24  # pixels along each side at which the camera is compared with OpenCV
 
@@ -157,6 +158,8 @@ def _kalibr(cam: dict[str, Any]) -> dict[str, Any]:
         found["delay_s"] = float(cam["timeshift_cam_imu"])
     if "line_delay" in cam:
         found["readout_s"] = float(cam["line_delay"]) * found["height_px"]
+    if not (abs(found.get("delay_s", 0.0)) < LATEST_S and 0 <= found.get("readout_s", 0.0) < LATEST_S):
+        raise ValueError(f"timeshift_cam_imu and line_delay must give less than {LATEST_S:g} s")
     return found
 
 

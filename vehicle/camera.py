@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from gate_racer.vehicle.lens import EQUIDISTANT, MODELS, RADTAN, Lens
 from gate_racer.vehicle.rotation import Array, matrix
 
-LATEST_S = 1.0  # s, most of a camera's delay and readout (chosen)
 LEAST_SIDE_PX = 7.0  # px, shortest side of an opening that detectors measure; smaller ones were not in their training
 
 
@@ -67,8 +66,6 @@ class Camera:
     def __post_init__(self) -> None:
         if min(self.width_px, self.height_px, self.fx_px, self.fy_px) <= 0:
             raise ValueError("image size and focal lengths must be positive")
-        if not (abs(self.delay_s) <= LATEST_S and 0 <= self.readout_s <= LATEST_S):
-            raise ValueError(f"delay_s and readout_s must lie within {LATEST_S:g} s, readout_s at 0 or above")
         if self.lens_model not in MODELS:
             raise ValueError(f"lens_model {self.lens_model!r}: must be one of {', '.join(MODELS)}")
         if self.lens_model == EQUIDISTANT and any((self.p1, self.p2, self.k5, self.k6)):
