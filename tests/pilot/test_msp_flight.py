@@ -154,6 +154,7 @@ def race_sim(*arguments, stderr=None):
                 process.send_signal(signal.SIGTERM)
 
 
+@pytest.mark.soak  # three processes in real time that draw and see: both cores, without another test beside it
 def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simulator_goes(hall, tmp_path):
     profile = few_images("betaflight", tmp_path)
     msp = "--profile", profile, "--vehicle", "archer"
