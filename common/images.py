@@ -19,6 +19,7 @@ import numpy as np
 from gate_racer.common.command import ERR, descriptor_aside
 from gate_racer.common.errors import UserError
 
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 IMAGE_BYTES = 32 << 20  # bytes, largest encoded image: a 4K frame as PNG
 MOST_PX = 4096 * 4096  # pixels, largest image without an expected size (chosen)
 MOST_SCANS = 40  # most scans of a progressive JPEG, each as slow to decode as the whole image; encoders write about 10

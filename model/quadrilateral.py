@@ -82,6 +82,11 @@ def first_corner(quad: Array) -> int:
     return int(quad.sum(-1).argmin())
 
 
+def turned_like(quad: Array, other: Array) -> Array:
+    """Return the corners of a quad (4, 2) from the first one on that lies nearest to those of another (4, 2), in order."""
+    return min((np.roll(quad, turn, 0) for turn in range(4)), key=lambda turned: float(np.abs(turned - other).sum()))
+
+
 def is_inside(px: Array, image: Image, border_px: float | Array) -> Mask:
     """Check which points (..., 2) are at least border_px from the borders of an image (H, W) or (H, W, 3)."""
     limit = np.array([image.shape[1], image.shape[0]]) - 1 - border_px

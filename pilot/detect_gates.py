@@ -19,7 +19,7 @@ from gate_racer.common.command import add_common, perform, remark, write_json
 from gate_racer.common.compiled import Image
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_bytes, reading, require_output, write_file
-from gate_racer.common.images import IMAGE_BYTES, decode_image
+from gate_racer.common.images import IMAGE_BYTES, IMAGE_SUFFIXES, decode_image
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.link.logs.reader import ROS, log_kind
 from gate_racer.link.logs.ros import ros_images
@@ -34,7 +34,7 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.vehicle import load_vehicle
 
-IMAGES, LOGS = (".jpg", ".jpeg", ".png"), (".mcap", ".bag", ".db3")
+LOGS = (".mcap", ".bag", ".db3")
 SHIFT = 4  # fixed-point bits of drawn coordinates
 MAGNIFIED = 3  # scale of drawn images
 GREEN, CYAN = (0, 255, 0), (255, 255, 0)
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         image = decode_image(data)
         detections = detectors.detect(image) if image is not None else []
         unreadable += image is None
-        ranged = image is not None and image.shape[:2] == (camera.height_px, camera.width_px)
+        ranged = image is not None and detectors.is_own(image)
         found[name] = [record(detection, opening_m, camera if ranged else None) for detection in detections]
         print(f"{name}: {len(detections)} " + " ".join(brief(gate) for gate in found[name]))
         if settings.draw and image is not None:
@@ -114,15 +114,18 @@ class SizedDetectors:
         self._name, self._gates = name, gates
         self._opened: dict[tuple[int, ...], tuple[Detector, SearchWindow]] = {}
 
+    def is_own(self, image: Image) -> bool:
+        """Whether an image has the size of the camera's."""
+        return image.shape[:2] == (self.camera.height_px, self.camera.width_px)
+
     def detect(self, image: Image) -> list[Detection]:
         """Return the gates in an image (H, W, 3) BGR."""
         height, width = size = image.shape[:2]
-        own = size == (self.camera.height_px, self.camera.width_px)
-        self.other_sizes += not own
+        self.other_sizes += not self.is_own(image)
         if size not in self._opened:
-            focal_px = self.camera.fx_px * width / self.camera.width_px
-            other = Camera(width, height, focal_px, focal_px, width / 2, height / 2, self.camera.tilt_deg)
-            camera = self.camera if own else other
+            camera, focal_px = self.camera, self.camera.fx_px * width / self.camera.width_px
+            if not self.is_own(image):
+                camera = Camera(width, height, focal_px, focal_px, width / 2, height / 2, camera.tilt_deg)
             self._opened[size] = open_detector(self._name, camera), RoiPredictor(self._gates, camera).whole_image
         detector, window = self._opened[size]
         return detector.detect(image, window)
@@ -167,9 +170,9 @@ def _files(sources: list[Path]) -> list[Path]:
 def _files_in(folder: Path) -> list[Path]:
     """Return the logs in a folder, beside which images are plots, or else its images. Raises UserError if it has neither."""
     files = sorted(folder.iterdir())
-    found = [f for f in files if f.suffix == ".mcap"] or [f for f in files if f.suffix.lower() in IMAGES]
+    found = [f for f in files if f.suffix == ".mcap"] or [f for f in files if f.suffix.lower() in IMAGE_SUFFIXES]
     if not found:
-        raise UserError(f"{folder}: neither logs (.mcap) nor images ({', '.join(IMAGES)}) in this folder")
+        raise UserError(f"{folder}: neither logs (.mcap) nor images ({', '.join(IMAGE_SUFFIXES)}) in this folder")
     return found
 
 

@@ -70,8 +70,7 @@ class Camera:
             raise ValueError(f"lens_model {self.lens_model!r}: must be one of {', '.join(MODELS)}")
         if self.lens_model == EQUIDISTANT and any((self.p1, self.p2, self.k5, self.k6)):
             raise ValueError("lens_model equidistant has k1 to k4 only")
-        if self.distorts:
-            _ = self.lens  # which checks it
+        _ = self.lens  # which checks it
 
     def elevation(self, share: float) -> float:
         """Return the elevation, rad, above the body's x axis, of the ray at a fraction of the upper half image."""
@@ -85,18 +84,15 @@ class Camera:
     @property
     def distorts(self) -> bool:
         """Whether the lens differs from a pinhole."""
-        return self._bare_lens.distorts
+        return self.lens.distorts
 
     @cached_property
     def lens(self) -> Lens:
         """Distortion of the tangents. Raises ValueError for a lens that folds the picture."""
         x = sorted((self.cx_px / self.fx_px, (self.width_px - self.cx_px) / self.fx_px))
         y = sorted((self.cy_px / self.fy_px, (self.height_px - self.cy_px) / self.fy_px))
-        return self._bare_lens.reaching(corner=math.hypot(x[1], y[1]), edge=min(x[0], y[0]))
-
-    @property
-    def _bare_lens(self) -> Lens:
-        return Lens(self.lens_model, (self.k1, self.k2, self.k3, self.k4, self.k5, self.k6), (self.p1, self.p2))
+        k, p = (self.k1, self.k2, self.k3, self.k4, self.k5, self.k6), (self.p1, self.p2)
+        return Lens(self.lens_model, k, p).reaching(corner=math.hypot(x[1], y[1]), edge=min(x[0], y[0]))
 
     @cached_property
     def K(self) -> Array:

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Image
-from gate_racer.model.quadrilateral import first_corner, is_convex, is_inside, side_lengths
+from gate_racer.model.quadrilateral import first_corner, is_convex, is_inside, side_lengths, turned_like
 from gate_racer.perception.detection import Detection
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.perception.taught.config import TaughtConfig
@@ -71,9 +71,8 @@ def merge(proposals: Proposals, config: TaughtConfig) -> tuple[Array, Array]:
     for score, quad in zip(proposals.score[usable], proposals.corners_px[usable], strict=True):
         for first, scores, quads in groups:
             if overlap(first, quad) > config.same_iou:
-                turned = min((np.roll(quad, k, 0) for k in range(4)), key=lambda q: float(np.abs(q - first).sum()))
                 scores.append(score)
-                quads.append(turned)
+                quads.append(turned_like(quad, first))
                 break
         else:
             groups.append((quad, [score], [quad]))

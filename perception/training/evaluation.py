@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gate_racer.model.quadrilateral import side_lengths
+from gate_racer.model.quadrilateral import side_lengths, turned_like
 from gate_racer.perception.detection import Detection
 from gate_racer.perception.taught.detector import overlap
 from gate_racer.vehicle.rotation import Array, Mask
@@ -81,8 +81,7 @@ def match(images: list[tuple[list[Detection], Array]]) -> Matches:
             k = int(np.argmax(ious)) if ious else -1
             if k >= 0 and ious[k] >= IOUS[0]:
                 quad = free.pop(k)
-                errors = [one.corners_px - np.roll(quad, turn, 0) for turn in range(4)]
-                error = min(errors, key=lambda e: float(np.abs(e).sum()))
+                error = one.corners_px - turned_like(quad, one.corners_px)
                 rows.append((one.score, ious[k], error, float(side_lengths(quad).mean()), one.visible))
             else:
                 rows.append((one.score, 0.0, np.full((4, 2), np.nan), np.nan, one.visible))

@@ -24,11 +24,10 @@ import numpy as np
 from gate_racer.common.compiled import Image
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import TEXT_BYTES, read_bytes, read_csv, read_json, read_text, reading
-from gate_racer.common.images import IMAGE_BYTES, decode_image
+from gate_racer.common.images import IMAGE_BYTES, IMAGE_SUFFIXES, decode_image
 from gate_racer.model.quadrilateral import is_convex
 from gate_racer.vehicle.rotation import Array, Mask
 
-IMAGES = (".jpg", ".jpeg", ".png")
 VISIBLE = 2  # keypoint visibility of COCO
 SHARES = 3.0  # most of a coordinate over the image's size (chosen)
 FARTHEST_PX = 1e5  # most of a coordinate: a corner may lie outside of the image (chosen)
@@ -55,9 +54,11 @@ def read_photographs(folder: Path) -> list[Photograph]:
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder of labelled images")
-    files = sorted((f for f in folder.rglob("*") if f.suffix.lower() in IMAGES), key=lambda file: in_order(file.name))
+    files = sorted(
+        (f for f in folder.rglob("*") if f.suffix.lower() in IMAGE_SUFFIXES), key=lambda file: in_order(file.name)
+    )
     if not files:
-        raise UserError(f"{folder}: no images ({', '.join(IMAGES)}) inside")
+        raise UserError(f"{folder}: no images ({', '.join(IMAGE_SUFFIXES)}) inside")
     images = {file.name: _read(file) for file in files}
     if len(images) < len(files):
         raise UserError(f"{folder}: {len(files) - len(images)} images have the name of another one; labels go by names")

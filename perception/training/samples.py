@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Float32, Image
+from gate_racer.model.quadrilateral import enlarged, first_corner, side_lengths
 from gate_racer.perception.taught.network import HEAD_STRIDES, OFFSET_UNIT, STRIDE, cell_centres, to_map
 from gate_racer.perception.training.labels import Photograph
 from gate_racer.vehicle.rotation import Array, exp, matrix
@@ -39,10 +40,8 @@ class TargetConfig:
     sizes_px: tuple[float, ...] = (0.0, 40.0, 100.0, np.inf)  # limits of the openings of each head, mean side
     shared: float = 1.25  # factor within which an opening at a limit belongs to both heads
     near: float = 1.0  # strides, greatest distance of a reporting cell from the opening's centre
-    least_px: tuple[float, float] = (
-        7.0,
-        4.0,
-    )  # longest and shortest side below which an opening is neither wanted nor wrong
+    least_longest_px: float = 7.0  # longest side of an opening below which it is neither wanted nor wrong,
+    least_shortest_px: float = 4.0  # ... and shortest one
 
 
 SAMPLE, TARGET = SampleConfig(), TargetConfig()
@@ -130,27 +129,19 @@ def head_target(corners_px: Array, head: int) -> Float32:
         if not np.isfinite(quad).any():
             continue
         known = np.isfinite(quad).all()
-        centre = middle(quad) if known else np.nanmean(quad, 0)
+        centre = enlarged(quad[None], 0.0)[0, 0] if known else np.nanmean(quad, 0)
         away = np.linalg.norm(cells - centre, axis=-1)
         near = away < TARGET.near * stride
-        sides = np.linalg.norm(np.roll(quad, -1, 0) - quad, axis=-1)
-        if not known or sides.max() < TARGET.least_px[0] or sides.min() < TARGET.least_px[1]:
+        sides = side_lengths(quad)
+        if not known or sides.max() < TARGET.least_longest_px or sides.min() < TARGET.least_shortest_px:
             target[1][near] = 0.0
         elif low / TARGET.shared < sides.mean() < high * TARGET.shared:
             mine = near & (away < nearest)
             nearest[mine] = away[mine]
             target[0][mine] = target[1][mine] = 1.0
-            first = int(quad.sum(-1).argmin())
-            offsets = (np.roll(quad, -first, 0) - cells[mine][:, None]) / (OFFSET_UNIT * stride)
+            offsets = (np.roll(quad, -first_corner(quad), 0) - cells[mine][:, None]) / (OFFSET_UNIT * stride)
             target[2:, mine] = offsets.reshape(-1, 8).T
     return target
-
-
-def middle(quad: Array) -> Array:
-    """Return the image (2,) of an opening's centre: the intersection of the diagonals of its corners (4, 2)."""
-    (a, b, c, d), cross = quad, np.array([[0.0, 1.0], [-1.0, 0.0]])
-    one, other = c - a, d - b
-    return np.asarray(a + one * ((b - a) @ cross @ other) / (one @ cross @ other))
 
 
 def relit(image: Image, rng: np.random.Generator) -> Image:

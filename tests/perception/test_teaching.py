@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
+from gate_racer.model.quadrilateral import enlarged
 from gate_racer.perception.detection import Detection
 from gate_racer.perception.taught.config import TaughtConfig
 from gate_racer.perception.taught.detector import merge, overlap, snap
@@ -20,7 +21,7 @@ from gate_racer.perception.taught.network import (
 )
 from gate_racer.perception.training.evaluation import corner_deviations, match
 from gate_racer.perception.training.labels import Photograph, in_order, read_photographs
-from gate_racer.perception.training.samples import CROP_PX, corner_target, draw_sample, head_target, middle
+from gate_racer.perception.training.samples import CROP_PX, corner_target, draw_sample, head_target
 
 QUAD = np.array([[10.0, 20.0], [60.0, 22.0], [58.0, 70.0], [12.0, 68.0]])
 CONFIG = TaughtConfig()
@@ -176,7 +177,7 @@ def test_the_middle_of_a_square_in_perspective_is_its_centre():
     H = np.array([[30.0, 4, 100], [-3, 28, 90], [0.1, 0.05, 1]])
     square = np.array([[-1.0, -1], [1, -1], [1, 1], [-1, 1]])
     quad = cv2.perspectiveTransform(square[None], H)[0]
-    np.testing.assert_allclose(middle(quad), [100, 90], atol=1e-9)
+    np.testing.assert_allclose(enlarged(quad[None], 0.0)[0, 0], [100, 90], atol=1e-9)
 
 
 def test_matches_are_counted_as_the_published_figures_are():
