@@ -30,7 +30,10 @@ from gate_racer.vehicle.lens import EQUIDISTANT, RADTAN
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import load_vehicle
 
-COEFFICIENTS = ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6")  # in OpenCV's order
+COEFFICIENTS = {  # of each model, in OpenCV's order
+    RADTAN: ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6"),
+    EQUIDISTANT: ("k1", "k2", "k3", "k4"),
+}
 MODELS = {  # distortion by the names of ROS and Kalibr
     "plumb_bob": RADTAN,
     "rational_polynomial": RADTAN,
@@ -81,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--out and --json: both are {arguments.out}; choose two names")
     lens = read_calibration(arguments.file)
     try:
-        camera = replace(base.camera, **(dict.fromkeys(COEFFICIENTS, 0.0) | {"doubt": None} | lens))
+        camera = replace(base.camera, **(dict.fromkeys(COEFFICIENTS[RADTAN], 0.0) | {"doubt": None} | lens))
     except (TypeError, ValueError) as error:
         raise UserError(f"{arguments.file}: {error}") from None
     shown = ", ".join(
@@ -171,10 +174,11 @@ def _colmap(text: str) -> dict[str, Any]:
     given = dict(zip(COLMAP[model].split(), map(float, values), strict=True))
     focal = given.get("fx", given.get("f", np.nan)), given.get("fy", given.get("f", np.nan))
     lens = EQUIDISTANT if model == "OPENCV_FISHEYE" else RADTAN
-    order = COEFFICIENTS if lens == RADTAN else ("k1", "k2", "k3", "k4")
     # COLMAP's pixels begin at their corners, so that its centres are at one half.
     centre = given["cx"] - 0.5, given["cy"] - 0.5
-    return _fields((int(width_px), int(height_px)), (*focal, *centre), lens, [given.get(name, 0.0) for name in order])
+    return _fields(
+        (int(width_px), int(height_px)), (*focal, *centre), lens, [given.get(name, 0.0) for name in COEFFICIENTS[lens]]
+    )
 
 
 def _model(name: str) -> str:
@@ -186,7 +190,7 @@ def _model(name: str) -> str:
 def _fields(
     size: Sequence[int], intrinsics: Sequence[float], model: str, coefficients: Sequence[float] | Array
 ) -> dict[str, Any]:
-    names = COEFFICIENTS if model == RADTAN else ("k1", "k2", "k3", "k4")
+    names = COEFFICIENTS[model]
     values = [float(value) for value in coefficients]
     if any(values[len(names) :]):
         raise ValueError(f"{len(values)} coefficients; thin prisms and tilted sensors are not modelled")
@@ -215,12 +219,9 @@ def residual(camera: Camera) -> tuple[float, float]:
         return float("nan"), 0.0
     rays = rays[inside]
     p_c, none = np.column_stack([rays, np.ones(len(rays))]), np.zeros(3)
-    if camera.lens_model == EQUIDISTANT:
-        k = np.array([camera.k1, camera.k2, camera.k3, camera.k4])
-        theirs = cv2.fisheye.projectPoints(p_c[:, None], none, none, camera.K, k)[0]
-    else:
-        k = np.array([getattr(camera, name) for name in COEFFICIENTS])
-        theirs = cv2.projectPoints(p_c, none, none, camera.K, k)[0]
+    k = np.array([getattr(camera, name) for name in COEFFICIENTS[camera.lens_model]])
+    project = cv2.fisheye.projectPoints if camera.lens_model == EQUIDISTANT else cv2.projectPoints
+    theirs = project(p_c[:, None], none, none, camera.K, k)[0]
     return float(np.abs(camera.project(p_c) - theirs[:, 0]).max()), float(inside.mean())
 
 

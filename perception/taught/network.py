@@ -59,15 +59,15 @@ class Proposals:
 class GateNetwork:
     """Network of a file, for images of any size."""
 
-    def __init__(self, file: Path):
-        """Load a network and its card.
+    def __init__(self, file: Path, card: NetworkCard | None = None):
+        """Load a network and its card, unless that is given.
 
         Raises:
             UserError: the file or its card is missing, malformed or of another network.
         """
         if not file.is_file():
             raise UserError(f"{file}: no such network of a detector")
-        self.card = load(file.with_suffix(".yaml"), NetworkCard)
+        self.card = card or load(file.with_suffix(".yaml"), NetworkCard)
         try:
             self._net = cv2.dnn.readNetFromONNX(str(file))
             self._run(np.zeros((64, 64, 3), np.uint8))

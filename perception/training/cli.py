@@ -95,12 +95,12 @@ def run(arguments: argparse.Namespace) -> int:
         export(net, draft)
     command = f"train-detector {arguments.folder} --set steps={steps} seed={seed}"
     source = f"{len(taught)} images of {arguments.folder} with {openings(taught)} openings"
-    _write_card(card_file, replace(UNCALIBRATED, source=source, command=command))
-    network = GateNetwork(out)
+    network = GateNetwork(out, replace(UNCALIBRATED, source=source, command=command))
     all_found = [(find_gates(network, one.image, TaughtConfig()), one.corners_px) for one in held_out]
     matches = match(all_found)
     card = calibrated(network.card, matches)
-    _write_card(card_file, card)
+    with drafted(card_file) as draft, draft.open("w") as stream:
+        YAML().dump(asdict(card), stream)
     write_sheet(sheet, held_out, all_found, matches, card.score, curve)
     figures = matches.above(card.score).figures() | {
         f"ap_{int(100 * iou)}": matches.average_precision(iou) for iou in (0.5, 0.75)
@@ -149,8 +149,3 @@ def say_figures(figures: dict[str, float]) -> None:
         f" {of['recall_75']} at 0.75, {of['recall_large']} of those over {LARGE_PX:.0f} px; AP {of['ap_50']} and {of['ap_75']};"
         f" corners off by {figures['corner_error_median']:.1%} of the side (median), {figures['corner_error_p90']:.1%} (90 %)"
     )
-
-
-def _write_card(file: Path, card: NetworkCard) -> None:
-    with drafted(file) as draft, draft.open("w") as stream:
-        YAML().dump(asdict(card), stream)
