@@ -87,8 +87,6 @@ def _settings(arguments: argparse.Namespace) -> PlanSettings:
     if given.get("import_csv") is not None:
         given = {name: getattr(AS_PUBLISHED, name) for name in ("model", "reserve", "margin_m", "see")} | given
     settings = from_dict(given, PlanSettings, "settings")
-    if settings.import_csv is not None:
-        settings = replace(settings, bounds_clear=False)
     if settings.risk is not None and wide and settings.problem is None:
         course = load_track(arguments.track).course(settings.laps)
         margins = tuple((settings.margin_m,) * (0 if gate.is_ball else len(gate.edges)) for gate in course)
@@ -102,7 +100,12 @@ def run(arguments: argparse.Namespace, fly: Fly) -> int:
     if settings.out.suffix in (".csv", ".json", ".png"):
         raise UserError(f"--out {settings.out}: must be a folder; the files in it are named after track and vehicle")
     if settings.problem is not None:
+        given = given_fields(arguments, PlanSettings)
+        if "vehicle" in given:
+            raise UserError(f"vehicle: is that of the problem, in the quad_*.yaml beside {settings.problem}")
         track, vehicle, options = read_problem(settings.problem)
+        own = {one.name: getattr(settings, one.name) for one in fields(PlanOptions) if one.name in given}
+        options = replace(options, **own)
     else:
         track, vehicle, options = load_track(arguments.track), load_vehicle(settings.vehicle), settings.options
         for line in remarks(track, vehicle):

@@ -8,9 +8,9 @@ plane at which the prism is left.
 Solids that a path keeps clear of, and the free space between them.
 
 Between gates the outline of every frame is solid, its opening included, so that a gate can neither be touched, nor passed out
-of turn, nor entered from behind. On the short way through a gate the path stays within the opening's prism instead, which is
-convex. The margin is measured from the opening's edge in the gate's plane: the frame's depth may take up the margin, but never
-the contact radius.
+of turn, nor entered from behind; of a polygon, whose frame is not known, the opening alone. On the short way through a gate the
+path stays within the opening's prism instead, which is convex. The margin is measured from the opening's edge in the gate's
+plane: the frame's depth may take up the margin, but never the contact radius.
 
 Shortest path around solids, the initial guess where the straight line of a leg is blocked.
 
@@ -90,13 +90,20 @@ def _solids(task: Task) -> list[Solid]:
     found = [(of_obstacle(one), -1, f"obstacles[{i}]") for i, one in enumerate(track.obstacles)]
     for i in sorted(set(track.landmarks)):
         gate = track.gates[i]
-        if not gate.has_frame:
+        if gate.is_ball:
             continue
-        half = np.array([edge_half_m(gate, task.options.margin_m), gate.outer_m / 2, gate.outer_m / 2])
-        found.append((SolidBox(gate.p_wg, gate.R_wg, half), i, f"the frame of gates[{i}]"))
+        found.append((_outline(gate, task.options.margin_m), i, f"the frame of gates[{i}]"))
         if (post := stand(track, i)) is not None:
             found.append((post, -1, f"the stand of gates[{i}]"))
     return [Solid(box, frame, name, task.clear_m(name)) for box, frame, name in found]
+
+
+def _outline(gate: Gate, margin_m: float) -> SolidBox:
+    """Return the box around a planar gate's frame, opening included, or around a polygon's opening."""
+    grown = max(gate.outer_m - gate.opening_m, 0.0) / 2
+    low, high = gate.outline_m.min(axis=0) - grown, gate.outline_m.max(axis=0) + grown
+    half = np.array([edge_half_m(gate, margin_m), *(high - low) / 2])
+    return SolidBox(gate.p_wg + gate.R_wg[:, 1:] @ (low + high) / 2, gate.R_wg, half)
 
 
 def edge_half_m(gate: Gate, margin_m: float) -> float:
@@ -186,7 +193,7 @@ def _passage(task: Task, i: int, coasts: bool) -> list[Leg]:
     if gate.is_ball:
         return [Leg(gate, keep_m=keep)]
     edge = edge_half_m(gate, float(keep.min()) - task.radius_m)
-    portal, frame = _portal_m(task, edge), task.landmarks[i] if gate.has_frame else -1
+    portal, frame = _portal_m(task, edge), task.landmarks[i]
     to = Leg(gate, plane_m=-portal, edge_half_m=edge, keep_m=keep)
     through = replace(to, plane_m=0.0, inside=True, coast_m=portal if coasts else 0.0, frame=frame)
     return [to, through] if coasts else [to, through, replace(through, plane_m=portal)]
@@ -205,9 +212,8 @@ def _from_start(parts: list[Leg], p0: Array, task: Task, space: FreeSpace) -> li
         edge = edge_half_m(gate, task.options.margin_m)
         portal = 0.0 if gate.is_ball else _portal_m(task, edge)
         if portal and _within(gate, p0, task.body_m, -portal, portal):
-            frame = track.landmarks[i] if gate.has_frame else -1
             keep = np.full(len(gate.edges), task.keep_m)
-            out = Leg(gate, plane_m=portal, inside=True, frame=frame, edge_half_m=edge, keep_m=keep)
+            out = Leg(gate, plane_m=portal, inside=True, frame=track.landmarks[i], edge_half_m=edge, keep_m=keep)
             return [out, *parts]
     for solid in space.solids:
         off = float(solid.box.distance(p0))
@@ -291,7 +297,7 @@ def route(begin: Array, end: Array, solids: Sequence[SolidBox], keep: float, low
         met = [
             k
             for k, box in grown.items()
-            if solids[k].distance(path[[0, -1]]).min() > keep and any(_meets(a, b, box) for a, b in pairwise(path))
+            if solids[k].distance(path[[0, -1]]).min() > keep and any(box.meets(a, b) for a, b in pairwise(path))
         ]
         if not met:
             return path
@@ -324,17 +330,6 @@ def _off(points: Array, a: Array, b: Array) -> Array:
     return np.linalg.norm(points - a - share[:, None] * step, axis=1)
 
 
-def _meets(a: Array, b: Array, box: SolidBox) -> np.ndarray:
-    """Return (...) whether segments from a to b (..., 3) intersect the interior of a box, by the slab method."""
-    a, b = (a - box.centre) @ box.axes, (b - box.centre) @ box.axes
-    d = b - a
-    d = np.where(np.abs(d) < 1e-12, 1e-12, d)
-    first, second = (-box.half - a) / d, (box.half - a) / d
-    enters = np.minimum(first, second).max(axis=-1)
-    leaves = np.maximum(first, second).min(axis=-1)
-    return np.maximum(enters, 0.0) < np.minimum(leaves, 1.0)
-
-
 def _edge_points(box: SolidBox, off: float, begin: Array, end: Array) -> Array:
     """Return points (N, 3) on the twelve edges of a box inflated by `off`, m."""
     half, points = box.half + off, []
@@ -358,7 +353,7 @@ def _shortest(points: Array, boxes: list[SolidBox]) -> Array | None:
     a, b = points[:, None], points[None]
     length = np.linalg.norm(b - a, axis=-1)
     for box in boxes:
-        length[_meets(a, b, box)] = 0.0  # no edge of the graph
+        length[box.meets(a, b)] = 0.0  # no edge of the graph
     distance, before = dijkstra(length, indices=0, return_predecessors=True)
     if not np.isfinite(distance[1]):
         return None

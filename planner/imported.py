@@ -24,7 +24,7 @@ from gate_racer.vehicle.dynamics import GRAVITY, ROTORS_X, drag
 from gate_racer.vehicle.rotation import Array, Quaternion, Vector, exp, matrix, product, to_euler
 from gate_racer.vehicle.vehicle import Rotors, Vehicle, load_vehicle
 
-AS_PUBLISHED = PlanOptions(model="rotors", reserve=1.0, margin_m=0.0, see=0.0, bounds_clear=False)
+AS_PUBLISHED = PlanOptions(model="rotors", reserve=1.0, margin_m=0.0, see=0.0)
 IMPORTED = SolverStatistics("imported", True, 0, 0.0, 0.0, None, {})
 HALF_TURN = np.array([1.0, -1.0, -1.0])  # half turn about x: FLU to FRD, and z up to z down
 STATE = ROTORS_X.columns
@@ -144,7 +144,8 @@ def _near(gate: Gate, p: Array) -> Array:
     return np.linalg.norm(d - s[:, None] * step, axis=1) <= gate.half + PASSED_M
 
 
-REACH_M = 100.0  # m, half size of the bounds, since the files give the floor only (chosen)
+REACH_M = 100.0  # m, free space around the course, since the files give the floor only (chosen)
+GRAVITY_TOLERANCE = 0.02  # m/s^2, between published values of the earth's
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,8 @@ class _Problem:
     name: str
     start: _Start
     end: _End
-    pass_tolerance: float
     gates: tuple[_Gate, ...]
+    pass_tolerance: float | None = None  # m, radius within which each position is passed, whatever the gate's size
 
 
 @dataclass(frozen=True)
@@ -196,25 +197,49 @@ class _Quad:
 
 
 def read_problem(path: str | Path) -> tuple[Track, Vehicle, PlanOptions]:
-    """Read a planning problem and the quadrotor in the `quad_*.yaml` beside it: waypoints with a tolerance, hover at the end.
+    """Read a planning problem and the quadrotor in the `quad_*.yaml` beside it, with hover at the end.
+
+    Gates are balls of the radius `pass_tolerance`; without it rectangles of their width and height, from whose edges the
+    vehicle's centre keeps half the gate's `margin`.
 
     Raises:
-        ConfigError: a missing or malformed file.
+        ConfigError: a missing or malformed file, or a problem of another kind.
     """
     problem = load(path, _Problem)
     quads = sorted(Path(path).parent.glob("quad_*.yaml"))
     if len(quads) != 1:
         raise ConfigError(f"{path}: needs one quad_*.yaml beside it, found {len(quads)}")
     quad = load(quads[0], _Quad)
-    bounds = Bounds((-REACH_M, -REACH_M, -REACH_M), (REACH_M, REACH_M, -quad.z_min))
-    gates = tuple(Gate(_ned(gate.position), radius_m=problem.pass_tolerance, visible=False) for gate in problem.gates)
+    if not problem.end.condition.lower().startswith("hover"):
+        raise ConfigError(f"{path}: end.condition: {problem.end.condition!r} is not supported, only hover is")
+    if abs(quad.gravity - GRAVITY) > GRAVITY_TOLERANCE:
+        raise ConfigError(f"{quads[0]}: gravity: {quad.gravity:g} m/s^2 is not supported, only {GRAVITY:g} is")
+    gates = tuple(_gate(one, problem.pass_tolerance, f"{path}: gates[{i}]") for i, one in enumerate(problem.gates))
     begin = problem.start
     roll, pitch, yaw = (math.degrees(angle) for angle in to_euler(_frd(begin.attitude)))
     start = Initial(_ned(begin.position), _ned(begin.velocity), roll, pitch, yaw, _ned(begin.omega))
-    pad = Start(start.position_m, yaw, pitch)
-    track = Track(problem.name, pad, bounds, gates, False, _ned(problem.end.position), str(Path(path).resolve()))
-    options = replace(AS_PUBLISHED, start=start, guesses=1)
-    return track, _vehicle(quad, quads[0].stem), options
+    pad, end = Start(start.position_m, yaw, pitch), _ned(problem.end.position)
+    points = np.array([start.position_m, end, *(gate.centre_m for gate in gates)])
+    low, high = points.min(axis=0) - REACH_M, points.max(axis=0) + REACH_M
+    bounds = Bounds((low[0], low[1], low[2]), (high[0], high[1], -quad.z_min))
+    track = Track(problem.name, pad, bounds, gates, False, end, str(Path(path).resolve()))
+    vehicle = _vehicle(quad, quads[0].stem)
+    options = replace(AS_PUBLISHED, bounds_clear=False, start=start, guesses=1)  # the floor is one for the centre
+    if problem.pass_tolerance is None:
+        radius = Task(track, vehicle, options).radius_m
+        margins = tuple(((one.margin or 0.0) / 2 - radius,) * 4 for one in problem.gates)
+        options = replace(options, edge_margins_m=margins)
+    return track, vehicle, options
+
+
+def _gate(gate: _Gate, radius_m: float | None, where: str) -> Gate:
+    """Return a ball, or a rectangle if no radius is given."""
+    if radius_m is not None:
+        return Gate(_ned(gate.position), radius_m=radius_m, visible=False)
+    if gate.yaw_deg is None or gate.width is None or gate.height is None:
+        raise ConfigError(f"{where}: needs yaw_deg, width and height, or the problem pass_tolerance")
+    y, z = gate.width / 2, gate.height / 2
+    return Gate(_ned(gate.position), -gate.yaw_deg, visible=False, polygon_m=((-y, -z), (y, -z), (y, z), (-y, z)))
 
 
 def _ned(p: Vector) -> Vector:
@@ -230,7 +255,8 @@ def _vehicle(quad: _Quad, name: str) -> Vehicle:
     """Return the vehicle `cpc` with this quadrotor's rotors; camera and lags do not enter a rotor-level plan."""
     a, c = quad.moment_arm, quad.torque_coeff
     # Rotors 1 front right, 2 rear left, 3 rear right, 4 front left, as in rpg_time_optimal and TOGT.
-    rotors = Rotors(quad.mass, quad.inertia, (a, -a, -a, a), (a, -a, a, -a), (c, c, -c, -c), quad.thrust_max)
+    arms = (a, -a, -a, a), (a, -a, a, -a), (c, c, -c, -c)
+    rotors = Rotors(quad.mass, quad.inertia, *arms, quad.thrust_max, quad.thrust_min)
     linear = tuple(d / quad.mass for d in quad.drag)
     base = load_vehicle("cpc")
     curve = replace(base.throttle, thrust_m_s2=(0.0, 4 * quad.thrust_max / quad.mass))

@@ -190,7 +190,8 @@ class RotorsModel(Model):
 
     @property
     def u_low(self) -> Array:
-        return np.zeros(4)
+        assert self.vehicle.rotors is not None
+        return np.full(4, self.vehicle.rotors.thrust_min_n)
 
     @cached_property
     def u_high(self) -> Array:

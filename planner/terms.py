@@ -28,6 +28,7 @@ from gate_racer.planner.models import C, Model, P, Q, V, W
 from gate_racer.planner.nlp import Block, Rows
 from gate_racer.planner.task import Task
 from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import SolidBox, of_obstacle
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, conjugate, rotate
 
@@ -451,6 +452,7 @@ class WithinPrisms(Term):
 # Fraction of the half image within which the gate's centre stays. With 0.85, plans of VQ2 never had the whole opening in view on
 # the way to 7 of 17 gates.
 VIEW_FRACTION = 0.7
+SIGHT_M = 0.3  # m, distance of a line of sight from an obstacle below which it is kept aside (chosen)
 SHARE_SLACK = 5e-3  # -, tolerance of the visible fraction, by which nodes may miss the ends of the window
 
 
@@ -461,6 +463,22 @@ def view(camera: Camera, target_w: Any, p: Any, R_wb: Any) -> list[Any]:
     ky = VIEW_FRACTION * min(camera.cy_px, camera.height_px - camera.cy_px) / camera.fy_px
     x, y, z = p_c[0], p_c[1], p_c[2]
     return [kx * z - x, kx * z + x, ky * z - y, ky * z + y]
+
+
+def sight_past_box() -> Block:
+    """Build (p; target, centre, axes, half) -> 2 values, nonnegative if the line from p to the target passes aside of a box.
+
+    The first of the box's axes leads through it: where the line meets the two faces normal to it, the smooth maximum of the
+    distances to the four other faces.
+    """
+    p, target, centre, half = (ca.SX.sym(name, 3) for name in ("p", "target", "centre", "half"))
+    axes, values = ca.SX.sym("axes", 9), []
+    a, b = (ca.reshape(axes, 3, 3).T @ (point - centre) for point in (p, target))
+    for face in (-half[0], half[0]):
+        met = a + (face - a[0]) / (b[0] - a[0]) * (b - a)
+        y, z = (_rounded(met[i])[0] - half[i] for i in (1, 2))
+        values.append((y + z + ca.sqrt((y - z) ** 2 + ROUND_M**2)) / 2)
+    return Block.of("sight_past_box", p, ca.vertcat(target, centre, axes, half), ca.vertcat(*values))
 
 
 class Window(NamedTuple):
@@ -476,8 +494,8 @@ class GatesInView(Term):
     """Visibility of the next gate's centre, or of its four corners, until the last part of the way to it.
 
     The constraint holds at the end of each interval in the window; for corners, which enter the image last, also at its
-    beginning. The mesh has nodes at or near the window's ends (`first_mesh`), and the first interval is halved while the fraction
-    is too small.
+    beginning. Obstacles hide gates: where one is in the present line of sight, the line passes aside of it. The mesh has nodes
+    at or near the window's ends (`first_mesh`), and the first interval is halved while the fraction is too small.
     """
 
     def __init__(self, course: Course):
@@ -501,10 +519,44 @@ class GatesInView(Term):
         if not at:
             return []
         rows = Rows.not_negative_blocks(self._seen, nodes.after[: Q.stop, at], ca.DM(np.column_stack(targets)))
-        if nodes.slack is None:
-            return [rows]
         far = np.linalg.norm(nodes.path[1:][at] - np.array(targets), axis=1)
-        return [rows._replace(expression=nodes.slack * ca.DM(np.repeat(far, len(rows.low) // len(at))))]
+        parts = [(rows, far)]
+        if hidden := self._hidden(nodes.path[1:][at], np.array(targets)):
+            lines = [k for k, _ in hidden]
+            given = [[*targets[k], *box.centre, *box.axes.T.ravel(), *box.half] for k, box in hidden]
+            p = nodes.after[P, [at[k] for k in lines]]
+            parts.append((Rows.not_negative_blocks(self._past, p, ca.DM(np.array(given).T)), far[lines]))
+        if nodes.slack is None:
+            return [rows for rows, _ in parts]
+        return [
+            rows._replace(expression=nodes.slack * ca.DM(np.repeat(far, len(rows.low) // len(far))))
+            for rows, far in parts
+        ]
+
+    @cached_property
+    def _past(self) -> Block:
+        return sight_past_box()
+
+    def _hidden(self, p_w: Array, targets: Array) -> list[tuple[int, SolidBox]]:
+        """Return pairs of a line of sight, from p_w (K, 3) to a target (K, 3), and an obstacle that it meets or nearly meets.
+
+        The first axis of the obstacle's box is that along which the line leads through it.
+        """
+        pairs = []
+        for box in self._obstacles:
+            near = box._replace(half=box.half + SIGHT_M)
+            for k in np.flatnonzero(near.meets(p_w, targets)):
+                a, b = ((point - box.centre) @ box.axes for point in (p_w[k], targets[k]))
+                through = (np.minimum(a, b) <= -box.half) & (np.maximum(a, b) >= box.half)
+                if through.any():
+                    first = int(np.where(through, np.abs(b - a) / box.half, 0.0).argmax())
+                    order = [first, *(i for i in range(3) if i != first)]
+                    pairs.append((int(k), SolidBox(box.centre, box.axes[:, order], box.half[order])))
+        return pairs
+
+    @cached_property
+    def _obstacles(self) -> list[SolidBox]:
+        return [of_obstacle(one) for one in self.course.task.track.obstacles]
 
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
         """Return intervals in the window of a gate whose visible fraction, with views between the nodes, is too small."""
@@ -525,6 +577,8 @@ class GatesInView(Term):
             ahead = p_c[..., 2] > 0
             p_c[~ahead] = [0.0, 0.0, 1.0]
             result &= ahead & camera.sees(camera.project(p_c))
+            for box in self._obstacles:
+                result &= ~box.meets(np.moveaxis(p_w, 0, -1), target)
         return result
 
     def _targets(self, gate: Gate) -> Array:

@@ -311,6 +311,14 @@ class SolidBox(NamedTuple):
         beyond = np.abs((p_w - self.centre) @ self.axes) - self.half
         return np.linalg.norm(np.maximum(beyond, 0.0), axis=-1)
 
+    def meets(self, a_w: Array, b_w: Array) -> np.ndarray:
+        """Return (...) whether segments between world points a_w and b_w (..., 3) meet its interior, by the slab method."""
+        a, b = (a_w - self.centre) @ self.axes, (b_w - self.centre) @ self.axes
+        d = np.where(np.abs(b - a) < 1e-12, 1e-12, b - a)
+        first, second = (-self.half - a) / d, (self.half - a) / d
+        enters, leaves = np.minimum(first, second).max(axis=-1), np.maximum(first, second).min(axis=-1)
+        return np.asarray(np.maximum(enters, 0.0) < np.minimum(leaves, 1.0))
+
 
 def of_obstacle(obstacle: Obstacle) -> SolidBox:
     """Return the box of an axis-aligned obstacle."""

@@ -280,10 +280,13 @@ class Rotors:
     y_m: tuple[float, float, float, float]  # m, rotor positions, right of the centre
     torque_m: tuple[float, float, float, float]  # m, yaw torque per thrust, signed by the sense of rotation
     thrust_max_n: float  # N, one rotor
+    thrust_min_n: float = 0.0  # N, one rotor
 
     def __post_init__(self) -> None:
         if min(self.mass_kg, self.thrust_max_n, *self.inertia_kg_m2) <= 0:
             raise ValueError("mass, inertia and thrust must be positive")
+        if not 0 <= self.thrust_min_n < self.thrust_max_n:
+            raise ValueError("thrust_min_n must lie between 0 and thrust_max_n")
 
     @property
     def slew_max_rad_s2(self) -> Vector:

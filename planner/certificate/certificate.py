@@ -14,16 +14,18 @@ from typing import Any
 import numpy as np
 
 from gate_racer.planner.certificate.replay import (
-    BLOCKS,
+    DRIFT_TOLERANCES,
     TOLERANCES,
     ReplayedPath,
     beyond,
     broken_ends,
     broken_limits,
     broken_turns,
-    open_loop_gap,
+    drift_rates,
+    hidden,
     passages,
     replay,
+    state_errors,
     too_near,
 )
 from gate_racer.planner.course import BLIND
@@ -65,8 +67,11 @@ def _seen(
     if gate.is_ball or not gate.visible or not leg.any():
         return None
     points = gate.corners() if task.options.see_corners else np.array(gate.centre_m)[None]
-    dt = np.diff(path.t)[leg]
-    return float(dt @ _in_view(camera, points, path.x[1:][leg])), float(dt.sum())
+    dt, x = np.diff(path.t)[leg], path.x[1:][leg]
+    seen = _in_view(camera, points, x)
+    for point in points:
+        seen &= ~hidden(task.track, x[:, P], point)
+    return float(dt @ seen), float(dt.sum())
 
 
 def blind_times(path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera) -> list[float | None]:
@@ -97,7 +102,6 @@ def _in_view(camera: Camera, points_w: Array, x: Array) -> np.ndarray:
 
 RISK_TOLERANCE = 1.01  # -, tolerated risk over the requested one
 VIEW_TOLERANCE = 0.02  # -, s, tolerated shortfall of the visible fraction or time: the constraint holds at the nodes
-GAP_FACTOR, GAP_M = 2.0, 1e-3  # tolerated open-loop gap: this multiple of what the defects explain, plus m
 
 
 @dataclass(frozen=True)
@@ -112,8 +116,8 @@ class Certificate:
     step_defect_m_s: float
     defects: dict[str, float]  # largest defect over all intervals, by state
     tolerances: dict[str, float]  # largest tolerated defects, by state
-    open_loop_gap_m: float  # m, position error at the end of the whole plan integrated from its start
-    open_loop_explained_m: float  # m, bound on the part of it explained by the defects
+    drifts_per_s: dict[str, float]  # largest drift per second of windows integrated open loop, by state
+    drift_tolerances_per_s: dict[str, float]
     clearance_m: float | None  # m, least distance from the vehicle's centre to a solid; None without solids
     clearance_of: str  # name of that solid
     clearance_t_s: float | None  # s, time of that distance
@@ -167,14 +171,16 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
         raise PlanError("the plan holds numbers that are not finite, or times that do not increase")
     failures = [] if effort.success else [f"solver stopped with {effort.solver_status}"]
     path, camera, see = replay(plan, task.vehicle), task.vehicle.camera, task.options.see
-    defects = _defects(plan, path)
+    defects = state_errors(path.off)
     failures += _broken_intervals(plan, defects) + _broken_form(plan, task)
     failures += broken_limits(path.x, plan, task) + broken_ends(plan, task)
-    gap, explained = open_loop_gap(plan, task.vehicle, path.off)
-    if not gap <= GAP_FACTOR * explained + GAP_M:
-        failures.append(
-            f"its open-loop replay ends {gap:.2g} m from its last node, its defects explain {explained:.2g} m"
-        )
+    drifts = drift_rates(plan, task.vehicle)
+    failures += [
+        f"its inputs lead away from its rows by {rate:.2g} {_unit(name)} per s in {name.split('_')[0]},"
+        f" the tolerance is {DRIFT_TOLERANCES[name]:g}"
+        for name, rate in drifts.items()
+        if not rate <= DRIFT_TOLERANCES[name]
+    ]
     t, p_w = beyond(path, task)
     passed, failed = passages(t, p_w, plan, task)
     failures += failed + broken_turns(t, p_w, passed, task)
@@ -207,8 +213,8 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
         step_defect_m_s=largest["velocity_m_s"],
         defects=largest,
         tolerances={name: TOLERANCES[name] for name in largest},
-        open_loop_gap_m=gap,
-        open_loop_explained_m=explained,
+        drifts_per_s=drifts,
+        drift_tolerances_per_s={name: DRIFT_TOLERANCES[name] for name in drifts},
         clearance_m=None if near is None else near.distance_m,
         clearance_of="" if near is None else near.solid,
         clearance_t_s=None if near is None else float(t[near.at]),
@@ -230,13 +236,9 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
     )
 
 
-def _defects(plan: Plan, path: ReplayedPath) -> dict[str, Array]:
-    """Return by state the defects (N,), distances of each interval's end to the next node; for attitudes the angle, rad."""
-    found = {}
-    for name, block in BLOCKS.items():
-        if block.stop <= plan.x.shape[1]:
-            found[name] = np.linalg.norm(path.off[:, block], axis=1) * (2.0 if block == Q else 1.0)
-    return found
+def _unit(name: str) -> str:
+    """Return the unit in the name of a state such as `velocity_m_s`."""
+    return name.split("_", 1)[1].replace("_s", "/s").replace("s2", "s^2")
 
 
 def _broken_intervals(plan: Plan, defects: dict[str, Array]) -> list[str]:
@@ -246,10 +248,9 @@ def _broken_intervals(plan: Plan, defects: dict[str, Array]) -> list[str]:
         broken = ~(values <= TOLERANCES[name])
         if broken.any():
             leg = int(np.searchsorted(plan.gate_nodes, broken.argmax(), side="right"))
-            what, unit = name.split("_", 1)
             failures.append(
-                f"an interval on leg {leg} has a defect of {np.max(values):.1e} {unit.replace('_s', '/s').replace('s2', 's^2')}"
-                f" in {what}, the tolerance is {TOLERANCES[name]:g}"
+                f"an interval on leg {leg} has a defect of {np.max(values):.1e} {_unit(name)}"
+                f" in {name.split('_')[0]}, the tolerance is {TOLERANCES[name]:g}"
             )
     return failures
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gate_racer.planner.models import C, P, Q, V, W
-from gate_racer.planner.plan import Plan
+from gate_racer.planner.plan import Plan, PlanError
 from gate_racer.planner.task import Task
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import SAME_LEVEL, Track
@@ -31,6 +31,15 @@ from gate_racer.vehicle.vehicle import Vehicle
 # Largest tolerated defects of an interval, by state: difference between integrators, and the solver's tolerance of 1e-6.
 TOLERANCES = {"position_m": 1e-5, "velocity_m_s": 1e-3, "attitude_rad": 1e-3, "rates_rad_s": 2e-2, "thrust_m_s2": 2e-2}
 BLOCKS = {"position_m": P, "velocity_m_s": V, "attitude_rad": Q, "rates_rad_s": W, "thrust_m_s2": C}
+# Largest tolerated drift per second of windows integrated open loop: ten times that of solved plans (vq1: 6e-5, 1.4e-3, 1.1e-3,
+# 4e-2, 3e-2), and less than a thousandth of the thrust.
+DRIFT_TOLERANCES = {
+    "position_m": 1e-3,
+    "velocity_m_s": 2e-2,
+    "attitude_rad": 2e-2,
+    "rates_rad_s": 0.5,
+    "thrust_m_s2": 0.5,
+}
 # Largest tolerated deviations of the first and the last node, by state.
 END_TOLERANCES = {name: max(tolerance, 1e-3) for name, tolerance in TOLERANCES.items()}
 LIMIT_TOLERANCE = 1e-4  # relative, for the optimiser's constraint tolerance
@@ -47,7 +56,7 @@ def broken_limits(x: Array, plan: Plan, task: Task) -> list[str]:
     outside = np.maximum(low - x[:, P], x[:, P] - high)
     outside -= np.maximum(np.maximum(low - x[0, P], x[0, P] - high), 0.0)  # the pad may lie outside these
     span = limits.u_high - limits.u_low
-    rate = np.abs(np.array(limits.thrust_rates(plan.x[:-1].T, plan.u[:-1].T, np.diff(plan.t)[None]))).max()
+    rate = np.abs(np.array(limits.thrust_rates(plan.x[:-1].T, plan.u[:-1].T, np.diff(plan.t)[None]))).max(initial=0.0)
     excesses = {  # limit: (excess, tolerance)
         "input, relative to its range": (
             np.maximum((limits.u_low - plan.u) / span, (plan.u - limits.u_high) / span),
@@ -84,6 +93,10 @@ def broken_ends(plan: Plan, task: Task) -> list[str]:
         off = np.linalg.norm(plan.x[-1, P] - task.end_m), np.linalg.norm(plan.x[-1, V])
         if not (off[0] <= END_TOLERANCES["position_m"] and off[1] <= END_TOLERANCES["velocity_m_s"]):
             failures.append("the plan does not come to rest at its end")
+        elif not np.linalg.norm(plan.x[-1, W]) <= END_TOLERANCES["rates_rad_s"]:
+            failures.append("the plan still turns at its end")
+        elif (tilt := 2 * np.arcsin(min(np.hypot(*plan.x[-1, Q][1:3]), 1.0))) > END_TOLERANCES["attitude_rad"]:
+            failures.append(f"the plan ends tilted by {np.degrees(tilt):.0f} deg, in which no vehicle rests")
     return failures
 
 
@@ -101,8 +114,9 @@ def _apart(a: Array, b: Array) -> str:
 
 TOLERANCE = 1e-11  # relative and absolute tolerance of the integrator, for the RMS over all intervals
 SPACING_M = 0.02  # m, largest spacing of points of the path, subject to
-POINTS_LEAST, POINTS_MOST = 8, 100  # points per interval
+POINTS_LEAST, POINTS_MOST = 8, 8192  # points per interval
 OPEN_LOOP_S = 4e-3  # s, longest step of the open-loop integration
+WINDOW_S = 0.1  # s, least length of a window that is integrated open loop
 
 
 @dataclass(frozen=True)
@@ -115,12 +129,42 @@ class ReplayedPath:
 
 
 def replay(plan: Plan, vehicle: Vehicle) -> ReplayedPath:
-    """Integrate every interval from its node. M = N * points + 1."""
+    """Integrate every interval from its node, with points at most about SPACING_M apart.
+
+    Intervals of similar length are integrated together.
+
+    Raises:
+        PlanError: rows too far apart for that.
+    """
+    dt = np.diff(plan.t)
+    ends, rough = _integrated(plan, vehicle, np.arange(len(dt)), POINTS_LEAST)
+    steps = np.diff(np.concatenate([rough, ends[:, None]], axis=1)[:, :, P], axis=1)
+    lengths = np.linalg.norm(steps, axis=2).sum(axis=1)
+    if not np.isfinite(ends).all():
+        return ReplayedPath(plan.t, plan.x, np.full(ends.shape, np.inf))
+    needed = np.maximum(lengths / SPACING_M, POINTS_LEAST)
+    if needed.max() > POINTS_MOST:
+        k = int(needed.argmax())
+        raise PlanError(
+            f"rows {k} and {k + 1} of the plan are {lengths[k]:.0f} m apart: at most {POINTS_MOST * SPACING_M:g} m can be checked"
+        )
+    points = 2 ** np.ceil(np.log2(needed)).astype(int)
+    t, x = [np.empty(0)] * len(dt), [np.empty(0)] * len(dt)
+    for count in set(points.tolist()):
+        these = np.flatnonzero(points == count)
+        _, fine = _integrated(plan, vehicle, these, count)
+        for k, path in zip(these, fine, strict=True):
+            t[k], x[k] = plan.t[k] + dt[k] * np.arange(count) / count, path
+    off = ends - _in_hemisphere(plan.x[1:], ends)
+    return ReplayedPath(np.append(np.concatenate(t), plan.t[-1]), np.vstack([*x, plan.x[-1:]]), off)
+
+
+def _integrated(plan: Plan, vehicle: Vehicle, these: np.ndarray, points: int) -> tuple[Array, Array]:
+    """Return of K intervals the ends (K, NX), and states (K, points, NX) from each beginning on; inf where it fails."""
     from scipy.integrate import solve_ivp  # takes half a second to load, and is not needed to fly a plan
 
-    dt, start, u, model = np.diff(plan.t), plan.x[:-1].T, list(plan.u[:-1].T), plan.flight_model(vehicle)
-    far = np.linalg.norm(np.diff(plan.x[:, P], axis=0), axis=1).max()
-    points = int(np.clip(np.ceil(far / SPACING_M), POINTS_LEAST, POINTS_MOST))
+    dt, start, u = np.diff(plan.t)[these], plan.x[these].T, list(plan.u[these].T)
+    model = plan.flight_model(vehicle)
 
     def slope(_: float, flat: Array) -> Array:
         return (dt * np.array(model.derivative(list(flat.reshape(start.shape)), u))).ravel()
@@ -129,56 +173,46 @@ def replay(plan: Plan, vehicle: Vehicle) -> ReplayedPath:
     with np.errstate(all="ignore"):
         done = solve_ivp(slope, (0.0, 1.0), start.ravel(), "DOP853", grid, rtol=TOLERANCE, atol=TOLERANCE)
     if not done.success:
-        return ReplayedPath(plan.t, plan.x, np.full((len(dt), len(start)), np.inf))
-    fine = done.y.reshape(*start.shape, points + 1).transpose(1, 2, 0)  # (N, points + 1, NX)
-    end, node = fine[:, -1], plan.x[1:].copy()
-    node[:, Q] *= np.where((end[:, Q] * node[:, Q]).sum(axis=1) < 0, -1.0, 1.0)[:, None]
-    t = (plan.t[:-1, None] + dt[:, None] * grid[:-1]).ravel()
-    x = fine[:, :-1].reshape(-1, len(start))
-    return ReplayedPath(np.append(t, plan.t[-1]), np.vstack([x, plan.x[-1]]), end - node)
+        return np.full(start.T.shape, np.inf), np.full((len(these), points, len(start)), np.inf)
+    fine = done.y.reshape(*start.shape, points + 1).transpose(1, 2, 0)
+    return fine[:, -1], fine[:, :-1]
 
 
-def open_loop_gap(plan: Plan, vehicle: Vehicle, off: Array) -> tuple[float, float]:
-    """Return the open-loop position error at the plan's end, m, and the bound on it that follows from the defects, m.
-
-    A defect d_k moves the end by |G_k d_k| to first order, with G_k the derivative of the final position with respect to the
-    state at node k, propagated backwards. The bound is the sum over all intervals.
+def drift_rates(plan: Plan, vehicle: Vehicle) -> dict[str, float]:
+    """Return by state the largest open-loop drift per second: from the node at which a window begins, the inputs alone lead to
+    its last node. Windows of WINDOW_S follow each other from the first node to the last, so that no number of rows, each within
+    its interval's tolerance, adds up to a force.
     """
-    dt = np.diff(plan.t)
-    flown = _in_one_go(plan, vehicle, dt)
-    steps = _transitions(plan, vehicle, dt)
-    G, explained = np.eye(3, plan.x.shape[1]), 0.0
-    for k in range(len(dt) - 1, -1, -1):
-        explained += float(np.linalg.norm(G @ off[k]))
-        G = G @ steps[k]
-    return float(np.linalg.norm(flown - plan.x[-1, P])), explained
+    ends = [0]
+    for k in range(1, len(plan.t)):
+        if plan.t[k] - plan.t[ends[-1]] >= WINDOW_S or k == len(plan.t) - 1:
+            ends.append(k)
+    begin, end = np.array(ends[:-1]), np.array(ends[1:])
+    dt, model, x = np.diff(plan.t), plan.flight_model(vehicle), plan.x[begin].T.copy()
+    for i in range(int((end - begin).max())):
+        k = np.minimum(begin + i, len(dt) - 1)
+        length = np.where(begin + i < end, dt[k], 0.0)  # 0 in windows of fewer intervals
+        steps = min(max(2, int(np.ceil(length.max() / OPEN_LOOP_S))), 1000)
+        for _ in range(steps):
+            x = np.array(rk4(model.f, list(x), list(plan.u[k].T), model.parameters, length / steps))
+    off = state_errors(x.T - _in_hemisphere(plan.x[end], x.T))
+    lengths = np.maximum(plan.t[end] - plan.t[begin], WINDOW_S)
+    return {name: float(np.max(values / lengths)) for name, values in off.items()}
 
 
-def _in_one_go(plan: Plan, vehicle: Vehicle, dt: Array) -> Array:
-    """Return the open-loop final position (3,), m; for a single state, floats are faster than arrays."""
-    x, model = plan.x[0].tolist(), plan.flight_model(vehicle)
-    for k, whole in enumerate(dt.tolist()):
-        u, parts = plan.u[k].tolist(), max(2, min(int(np.ceil(whole / OPEN_LOOP_S)), 1000))
-        for _ in range(parts):
-            x = rk4(model.f, x, u, model.parameters, whole / parts)
-    return np.array(x)[P]
+def state_errors(off: Array) -> dict[str, Array]:
+    """Return by state the norms (M,) of differences of states (M, NX); for attitudes the angle, rad."""
+    return {
+        name: np.linalg.norm(off[:, block], axis=1) * (2.0 if block == Q else 1.0)
+        for name, block in BLOCKS.items()
+        if block.stop <= off.shape[1]
+    }
 
 
-def _transitions(plan: Plan, vehicle: Vehicle, dt: Array) -> Array:
-    """Return the Jacobians (N, NX, NX) of each interval's end with respect to its beginning, by central differences."""
-    n, size, step = len(dt), plan.x.shape[1], 1e-5
-    u, model = list(plan.u[:-1].T), plan.flight_model(vehicle)
-    result = np.empty((n, size, size))
-    for i in range(size):
-        ends = []
-        for sign in (1, -1):
-            x = plan.x[:-1].T.copy()
-            x[i] += sign * step
-            rows = list(x)
-            for _ in range(4):
-                rows = rk4(model.f, rows, u, model.parameters, dt / 4)
-            ends.append(np.array(rows))
-        result[:, :, i] = ((ends[0] - ends[1]) / (2 * step)).T
+def _in_hemisphere(x: Array, like: Array) -> Array:
+    """Return states (M, NX) with their quaternions in the hemisphere of other states'."""
+    result = x.copy()
+    result[:, Q] *= np.where((like[:, Q] * x[:, Q]).sum(axis=1) < 0, -1.0, 1.0)[:, None]
     return result
 
 
@@ -260,6 +294,17 @@ def clearances(track: Track, p_w: Array) -> list[Near]:
     return found
 
 
+def hidden(track: Track, p_w: Array, point_w: Array) -> np.ndarray:
+    """Return for each position (M, 3), (M,), whether an obstacle lies on the line from it to a point (3,)."""
+    result, step = np.zeros(len(p_w), bool), point_w - p_w
+    step = np.where(np.abs(step) < 1e-9, 1e-9, step)
+    for obstacle in track.obstacles:
+        faces = [(np.array(face) - p_w) / step for face in (obstacle.low_m, obstacle.high_m)]
+        begin, end = np.minimum(*faces).max(axis=1), np.maximum(*faces).min(axis=1)
+        result |= (begin < end) & (begin < 1) & (end > 0)
+    return result
+
+
 def _close(gate: Gate, p_w: Array) -> np.ndarray:
     """Return indices of points that may be the nearest to a frame: at most its size farther from its centre than the nearest."""
     off = np.linalg.norm(p_w - np.array(gate.centre_m), axis=1)
@@ -338,7 +383,7 @@ def out_of_turn(track: Track, t: Array, p_w: Array, passages: list[tuple[int, fl
     faults = []
     for i in sorted(set(track.landmarks)):
         gate = track.gates[i]
-        if gate.is_ball or gate.polygon_m is not None:
+        if gate.is_ball:
             continue
         before = local(gate, p_w)[:, 0] < 0
         through = np.flatnonzero(before[:-1] != before[1:])

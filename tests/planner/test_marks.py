@@ -41,3 +41,38 @@ def test_a_problem_without_its_quadrotor_says_so(tmp_path):
     (tmp_path / "uzh3.yaml").write_text((PROBLEMS / "uzh3.yaml").read_text())
     with pytest.raises(ConfigError, match=r"needs one quad_\*\.yaml beside it"):
         read_problem(tmp_path / "uzh3.yaml")
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "words"),
+    [
+        ("uzh3.yaml", "condition: 'hover", "condition: 'free, not hover", "end.condition: 'free.* only hover"),
+        ("quad_cpc085.yaml", "gravity: 9.8066", "gravity: 1.62", "gravity: 1.62 m/s.2 is not supported"),
+    ],
+)
+def test_a_problem_of_another_kind_is_refused(tmp_path, file, old, new, words):
+    copied(tmp_path, file, old, new)
+    with pytest.raises(ConfigError, match=words):
+        read_problem(tmp_path / "uzh3.yaml")
+
+
+def test_the_least_rotor_thrust_is_a_limit(tmp_path):
+    copied(tmp_path, "quad_cpc085.yaml", "thrust_min: 0.0", "thrust_min: 1.0")
+    track, vehicle, options = read_problem(tmp_path / "uzh3.yaml")
+    plan, certificate = make_plan(track, vehicle, options)
+    assert certificate.ok and plan.u.min() > 0.999
+
+
+def test_without_a_tolerance_gates_are_rectangles(tmp_path):
+    copied(tmp_path, "uzh3.yaml", "pass_tolerance: 0.3", "")
+    track, vehicle, options = read_problem(tmp_path / "uzh3.yaml")
+    assert track.gates[1].yaw_deg == 20.0 and track.gates[1].half == 1.2
+    assert Task(track, vehicle, options).keeps_m(1) == pytest.approx(np.full(4, 0.4))
+
+
+def copied(folder, file, old, new):
+    """Copy a problem, with a text in one of its files replaced."""
+    for name in ("uzh3.yaml", "quad_cpc085.yaml"):
+        text = (PROBLEMS / name).read_text()
+        assert name != file or old in text
+        (folder / name).write_text(text.replace(old, new) if name == file else text)
