@@ -466,19 +466,41 @@ def view(camera: Camera, target_w: Any, p: Any, R_wb: Any) -> list[Any]:
 
 
 def sight_past_box() -> Block:
-    """Build (p; target, centre, axes, half) -> 2 values, nonnegative if the line from p to the target passes aside of a box.
+    """Build (p; target, centre, axes, half, faces) -> 2 values, nonnegative if the line from p to the target clears a box.
 
-    The first of the box's axes leads through it: where the line meets the two faces normal to it, the smooth maximum of the
-    distances to the four other faces.
+    The line leads through the box along the first of its axes: where it meets each of two planes normal to that axis, at `faces`
+    from the centre, the smooth maximum of the distances to the four other faces of the box.
     """
     p, target, centre, half = (ca.SX.sym(name, 3) for name in ("p", "target", "centre", "half"))
-    axes, values = ca.SX.sym("axes", 9), []
+    axes, faces, values = ca.SX.sym("axes", 9), ca.SX.sym("faces", 2), []
     a, b = (ca.reshape(axes, 3, 3).T @ (point - centre) for point in (p, target))
-    for face in (-half[0], half[0]):
+    for face in ca.vertsplit(faces):
         met = a + (face - a[0]) / (b[0] - a[0]) * (b - a)
         y, z = (_rounded(met[i])[0] - half[i] for i in (1, 2))
         values.append((y + z + ca.sqrt((y - z) ** 2 + ROUND_M**2)) / 2)
-    return Block.of("sight_past_box", p, ca.vertcat(target, centre, axes, half), ca.vertcat(*values))
+    return Block.of("sight_past_box", p, ca.vertcat(target, centre, axes, half, faces), ca.vertcat(*values))
+
+
+def lines_of_sight(p_w: Array, targets: Array, boxes: Sequence[SolidBox]) -> list[tuple[int, Array]]:
+    """Return pairs of a line, from p_w (K, 3) to a target (K, 3), and the parameters of `sight_past_box` for a box that it meets.
+
+    Boxes count from SIGHT_M on. A line that ends beside its box crosses only one face of the axis along which it leads through.
+    """
+    pairs = []
+    for box in boxes:
+        for k in np.flatnonzero(box._replace(half=box.half + SIGHT_M).meets(p_w, targets)):
+            a, b = ((point - box.centre) @ box.axes for point in (p_w[k], targets[k]))
+            crossed = [
+                [face for face in (-half, half) if (a[i] - face) * (b[i] - face) < 0] for i, half in enumerate(box.half)
+            ]
+            shares = [abs(b[i] - a[i]) / box.half[i] if crossed[i] else 0.0 for i in range(3)]
+            first = int(np.argmax(shares))
+            if crossed[first]:
+                order = [first, *(i for i in range(3) if i != first)]
+                faces = (crossed[first] * 2)[:2]
+                given = targets[k], box.centre, box.axes[:, order].T.ravel(), box.half[order], faces
+                pairs.append((int(k), np.concatenate(given)))
+    return pairs
 
 
 class Window(NamedTuple):
@@ -521,11 +543,10 @@ class GatesInView(Term):
         rows = Rows.not_negative_blocks(self._seen, nodes.after[: Q.stop, at], ca.DM(np.column_stack(targets)))
         far = np.linalg.norm(nodes.path[1:][at] - np.array(targets), axis=1)
         parts = [(rows, far)]
-        if hidden := self._hidden(nodes.path[1:][at], np.array(targets)):
-            lines = [k for k, _ in hidden]
-            given = [[*targets[k], *box.centre, *box.axes.T.ravel(), *box.half] for k, box in hidden]
+        if hidden := lines_of_sight(nodes.path[1:][at], np.array(targets), self._obstacles):
+            lines, given = [k for k, _ in hidden], np.column_stack([one for _, one in hidden])
             p = nodes.after[P, [at[k] for k in lines]]
-            parts.append((Rows.not_negative_blocks(self._past, p, ca.DM(np.array(given).T)), far[lines]))
+            parts.append((Rows.not_negative_blocks(self._past, p, ca.DM(given)), far[lines]))
         if nodes.slack is None:
             return [rows for rows, _ in parts]
         return [
@@ -536,23 +557,6 @@ class GatesInView(Term):
     @cached_property
     def _past(self) -> Block:
         return sight_past_box()
-
-    def _hidden(self, p_w: Array, targets: Array) -> list[tuple[int, SolidBox]]:
-        """Return pairs of a line of sight, from p_w (K, 3) to a target (K, 3), and an obstacle that it meets or nearly meets.
-
-        The first axis of the obstacle's box is that along which the line leads through it.
-        """
-        pairs = []
-        for box in self._obstacles:
-            near = box._replace(half=box.half + SIGHT_M)
-            for k in np.flatnonzero(near.meets(p_w, targets)):
-                a, b = ((point - box.centre) @ box.axes for point in (p_w[k], targets[k]))
-                through = (np.minimum(a, b) <= -box.half) & (np.maximum(a, b) >= box.half)
-                if through.any():
-                    first = int(np.where(through, np.abs(b - a) / box.half, 0.0).argmax())
-                    order = [first, *(i for i in range(3) if i != first)]
-                    pairs.append((int(k), SolidBox(box.centre, box.axes[:, order], box.half[order])))
-        return pairs
 
     @cached_property
     def _obstacles(self) -> list[SolidBox]:

@@ -153,8 +153,8 @@ def replay(plan: Plan, vehicle: Vehicle) -> ReplayedPath:
     for count in set(points.tolist()):
         these = np.flatnonzero(points == count)
         _, fine = _integrated(plan, vehicle, these, count)
-        for k, path in zip(these, fine, strict=True):
-            t[k], x[k] = plan.t[k] + dt[k] * np.arange(count) / count, path
+        for i, path in zip(these, fine, strict=True):
+            t[i], x[i] = plan.t[i] + dt[i] * np.arange(count) / count, path
     off = ends - _in_hemisphere(plan.x[1:], ends)
     return ReplayedPath(np.append(np.concatenate(t), plan.t[-1]), np.vstack([*x, plan.x[-1:]]), off)
 
