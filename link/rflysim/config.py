@@ -4,16 +4,20 @@ Checks of sensor requests that no server can serve, made by both ends before any
 
 Config.json: the sensors of a vehicle. JSON with // and # comments; errors of an entry name file and path.
 
-With `EularOrQuat` (sic) an entry requires SensorAngQuat and 16 otherParams; without, exactly 8.
+Files of the platform's users are read as its own clients read them: shared memory becomes UDP, 0 Hz is 30 Hz, `otherParams` are
+filled up, unknown fields are ignored, and sensors that cannot be served are left out, each with a remark.
 """
 
+import difflib
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gate_racer.common.command import remark
 from gate_racer.common.config import ConfigError, shown
 from gate_racer.common.files import FileError, parse_json, read_text
 from gate_racer.link.rflysim.payloads import JPEG, PNG, RAW
@@ -21,6 +25,7 @@ from gate_racer.link.rflysim.request import (
     DEPTH,
     DEPTH_CLOUD,
     FISHEYE,
+    IDENTITY,
     LIDAR,
     LIDAR_WORLD,
     MID40,
@@ -35,8 +40,8 @@ from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import normalised, to_euler
 
 MODES = JPEG, RAW, PNG
-SHARED_MEMORY = 0  # SendProtocol[0] of images in shared memory
-UDP_MODES = f"set {JPEG} for JPEG by UDP, {RAW} for raw or {PNG} for PNG"
+SHARED_MEMORY = 0  # SendProtocol[0] of images in shared memory, on the machine of RflySim3D
+RATE_HZ = 30  # Hz, for which DataCheckFreq 0 stands
 ON_GROUND, EARTH_FIXED, ON_SENSOR = 2, 3, 4  # TargetMountType; the first and the last are not carried by a copter
 WHOLE_TURN_DEG = 360.0
 # Indices in otherParams of lengths or steps; for all other rays the first, their range.
@@ -48,10 +53,11 @@ def fault(sensor: SensorRequest) -> tuple[str, str] | None:
     kind = SENSORS[sensor.type_id].kind if sensor.type_id in SENSORS else None
     if kind is None:
         return "TypeID", f"unknown sensor type {sensor.type_id}; known: {', '.join(map(str, SENSORS))}"
-    if sensor.mode == SHARED_MEMORY:
-        return "SendProtocol[0]", f"0, shared memory, works only on the machine of RflySim3D: {UDP_MODES}"
     if sensor.mode not in MODES:
-        return "SendProtocol[0]", f"unknown mode {sensor.mode}: {UDP_MODES}"
+        return (
+            "SendProtocol[0]",
+            f"unknown mode {sensor.mode}: set {JPEG} for JPEG by UDP, {RAW} for raw or {PNG} for PNG",
+        )
     if sensor.copter < 1 and sensor.mount_type not in (ON_GROUND, ON_SENSOR):
         return "TargetCopter", "must be at least 1"
     for place in MEASURES.get(sensor.type_id, (0,) if kind in (SensorKind.RANGE, SensorKind.CLOUD) else ()):
@@ -106,11 +112,14 @@ UNIT_TOLERANCE, LEVEL_DEG = 1e-3, 1e-3
 FINENESS_PX = 6  # digits: FOV 90 must give the same focal length on every machine
 
 
-def load_sensors(path: str | Path) -> tuple[SensorRequest, ...]:
+def load_sensors(path: str | Path, tell: Callable[[str], None] = remark) -> tuple[SensorRequest, ...]:
     """Load the sensors of a Config.json, all in the current form if one of them is.
 
+    Args:
+        tell: called with a line per field that is read in another sense, and per sensor that is left out.
+
     Raises:
-        ConfigError: the file is missing, is not such JSON, or has an invalid entry.
+        ConfigError: the file is missing or is not such JSON, or none of its sensors is valid.
     """
     try:
         data = parse_json(without_comments(read_text(Path(path), CONFIG_BYTES)), str(path))
@@ -119,22 +128,40 @@ def load_sensors(path: str | Path) -> tuple[SensorRequest, ...]:
     entries = data.get("VisionSensors") if isinstance(data, dict) else None
     if not isinstance(entries, list) or not entries:
         raise ConfigError(f"{path}: VisionSensors: expected a list of sensors")
-    sensors: list[SensorRequest] = []
+    sensors, faults = list[SensorRequest](), list[ConfigError]()
     for number, entry in enumerate(entries):
-        where = f"{path}: VisionSensors[{number}]"
-        sensor = _sensor(entry, where)
-        if sensors and sensor.seq_id == 0:  # assigned consecutively, as by the platform
-            sensor = replace(sensor, seq_id=_word(sensors[-1].seq_id + 1, f"{where}.SeqID"))
-        if any(sensor.seq_id == other.seq_id for other in sensors):
-            raise ConfigError(f"{where}.SeqID: {sensor.seq_id} is used by an earlier sensor")
-        if sensor.port > LARGEST_WORD or max(sensor.send[1:5]) > 255:
-            raise ConfigError(f"{where}.SendProtocol: {sensor.send[1:5]} and port {sensor.port} are not an address")
-        if any(sensor.port == other.port for other in sensors):
-            raise ConfigError(f"{where}.SendProtocol[5]: port {sensor.port} is used by an earlier sensor")
-        sensors.append(sensor)
+        where, told = f"{path}: VisionSensors[{number}]", list[str]()
+        try:
+            sensors.append(_beside(sensors, _sensor(entry, where, told.append), where))
+        except ConfigError as error:
+            faults.append(error)
+            continue
+        for line in told:
+            tell(line)
+    if not sensors:
+        raise faults[0]
+    for error in faults:
+        tell(f"{error}; this sensor is left out")
     if any(sensor.by_quat is not None for sensor in sensors):
         sensors = [sensor.current() for sensor in sensors]
     return tuple(sensors)
+
+
+def _beside(sensors: list[SensorRequest], sensor: SensorRequest, where: str) -> SensorRequest:
+    """Return a sensor with the number that follows the last one's if it has none, as assigned by the platform.
+
+    Raises:
+        ConfigError: its number or port is used by one of the others, or its address is none.
+    """
+    if sensors and sensor.seq_id == 0:
+        sensor = replace(sensor, seq_id=_word(sensors[-1].seq_id + 1, f"{where}.SeqID"))
+    if any(sensor.seq_id == other.seq_id for other in sensors):
+        raise ConfigError(f"{where}.SeqID: {sensor.seq_id} is used by an earlier sensor")
+    if sensor.port > LARGEST_WORD or max(sensor.send[1:5]) > 255:
+        raise ConfigError(f"{where}.SendProtocol: {sensor.send[1:5]} and port {sensor.port} are not an address")
+    if any(sensor.port == other.port for other in sensors):
+        raise ConfigError(f"{where}.SendProtocol[5]: port {sensor.port} is used by an earlier sensor")
+    return sensor
 
 
 def without_comments(text: str) -> str:
@@ -156,43 +183,65 @@ def without_comments(text: str) -> str:
     return "".join(kept)
 
 
-def _sensor(entry: Any, where: str) -> SensorRequest:
+def _sensor(entry: Any, where: str, tell: Callable[[str], None]) -> SensorRequest:
     if not isinstance(entry, dict):
         raise ConfigError(f"{where}: expected named fields, found {shown(entry)}")
     entry = {SPELLINGS.get(key, key): value for key, value in entry.items()}
-    for key in entry:
-        if key not in REQUIRED and key not in OPTIONAL:
-            raise ConfigError(f"{where}: unknown field {shown(key)}; known: {', '.join((*REQUIRED, *OPTIONAL))}")
+    if unknown := [key for key in entry if key not in REQUIRED and key not in OPTIONAL]:
+        tell(f"{where}: unknown fields are ignored: {', '.join(map(shown, unknown))}")
     for key in REQUIRED:
         if key not in entry:
-            raise ConfigError(f"{where}.{key}: missing")
-    current = "EularOrQuat" in entry
-    if current and "SensorAngQuat" not in entry:
-        raise ConfigError(f"{where}.SensorAngQuat: missing, required by EularOrQuat")
+            raise ConfigError(f"{where}.{key}: missing" + _meant(key, unknown))
     words = {key: _word(entry[key], f"{where}.{key}") for key in WHOLE}
-    parameters = PARAMETERS if current else OLD_PARAMETERS
-    form = "with" if current else "without"
-    if isinstance(entry["otherParams"], list) and len(entry["otherParams"]) != parameters:
-        found = len(entry["otherParams"])
-        raise ConfigError(f"{where}.otherParams: expected {parameters} numbers {form} EularOrQuat, found {found}")
     send = _list(entry["SendProtocol"], 8, f"{where}.SendProtocol")
     fields: dict[str, Any] = {field: words[key] for key, field in WHOLE.items()}
-    if current:
+    other = entry["otherParams"]
+    if "EularOrQuat" in entry:
         fields["by_quat"] = _number(entry["EularOrQuat"], f"{where}.EularOrQuat")
-        fields["quat"] = _numbers(entry["SensorAngQuat"], 4, f"{where}.SensorAngQuat")
+        if fields["by_quat"] > 0.5 and "SensorAngQuat" not in entry:
+            raise ConfigError(f"{where}.SensorAngQuat: missing, though EularOrQuat chooses it")
+        fields["quat"] = _numbers(entry.get("SensorAngQuat", list(IDENTITY)), 4, f"{where}.SensorAngQuat")
+    elif isinstance(other, list) and len(other) == PARAMETERS:
+        fields["by_quat"] = 0.0
+    parameters = PARAMETERS if "by_quat" in fields else OLD_PARAMETERS
+    if "EularOrQuat" in entry and isinstance(other, list) and len(other) == OLD_PARAMETERS:
+        tell(f"{where}.otherParams: {OLD_PARAMETERS} numbers are filled up with zeros to {PARAMETERS}")
+        other = other + [0] * (PARAMETERS - OLD_PARAMETERS)
     sensor = SensorRequest(
         **fields,
         send=tuple(_word(value, f"{where}.SendProtocol[{k}]") for k, value in enumerate(send)),
         fov_deg=_number(entry["CameraFOV"], f"{where}.CameraFOV"),
         position_m=_numbers(entry["SensorPosXYZ"], 3, f"{where}.SensorPosXYZ"),
         euler=_numbers(entry["SensorAngEular"], 3, f"{where}.SensorAngEular"),
-        other=_numbers(entry["otherParams"], parameters, f"{where}.otherParams"),
+        other=_numbers(other, parameters, f"{where}.otherParams"),
     )
+    return _by_udp(sensor, where, tell)
+
+
+def _by_udp(sensor: SensorRequest, where: str, tell: Callable[[str], None]) -> SensorRequest:
+    """Return a valid sensor whose frames come by UDP, at a rate.
+
+    Raises:
+        ConfigError: a field is invalid.
+    """
+    if sensor.mode == SHARED_MEMORY:
+        mode = PNG if sensor.type_id == DEPTH else JPEG
+        tell(
+            f"{where}.SendProtocol[0]: shared memory is requested as {'PNG' if mode == PNG else 'JPEG'} by UDP ({mode})"
+        )
+        sensor = replace(sensor, send=(mode, *sensor.send[1:]))
     if (wrong := fault(sensor)) is not None:
         raise ConfigError(f"{where}.{wrong[0]}: {wrong[1]}")
     if SENSORS[sensor.type_id].kind is SensorKind.IMAGE and not sensor.rate_hz:
-        raise ConfigError(f"{where}.DataCheckFreq: must be positive for a camera")
+        tell(f"{where}.DataCheckFreq: 0 stands for {RATE_HZ} Hz")
+        sensor = replace(sensor, rate_hz=RATE_HZ)
     return sensor
+
+
+def _meant(key: str, unknown: list[str]) -> str:
+    """Return a hint at the unknown field that a missing one is likely to be; "" if there is none."""
+    near = difflib.get_close_matches(key, unknown, 1)
+    return f"; is {shown(near[0])} meant?" if near else ""
 
 
 def _word(value: Any, where: str) -> int:

@@ -51,17 +51,12 @@ BAD = [
     ({"SeqID": "one"}, "VisionSensors[0].SeqID: expected a whole number"),
     ({"TypeID": 99}, "VisionSensors[0].TypeID: unknown sensor type 99; known: 1, 2, 3"),
     ({"DataWidth": 0}, "VisionSensors[0].DataWidth: must be positive"),
-    ({"otherParams": [0] * 16}, "VisionSensors[0].otherParams: expected 8 numbers without EularOrQuat, found 16"),
-    ({**NEW, "otherParams": [0] * 8}, "VisionSensors[0].otherParams: expected 16 numbers with EularOrQuat, found 8"),
-    ({"EularOrQuat": 0}, "VisionSensors[0].SensorAngQuat: missing"),
+    ({"otherParams": [0] * 9}, "VisionSensors[0].otherParams: expected 8 numbers, found"),
+    ({**NEW, "otherParams": [0] * 9}, "VisionSensors[0].otherParams: expected 16 numbers, found"),
+    ({"EularOrQuat": 1}, "VisionSensors[0].SensorAngQuat: missing"),
     ({"SendProtocol": [1, 2]}, "VisionSensors[0].SendProtocol: expected 8 numbers"),
     ({"SendProtocol": [1, 999, 0, 0, 1, 0, 0, 0]}, "VisionSensors[0].SendProtocol: (999, 0, 0, 1)"),
     ({"SensorPosXYZ": [0, math.nan, 0]}, "VisionSensors[0].SensorPosXYZ[1]: expected a finite number"),
-    ({"CameraFov": 90}, "VisionSensors[0]: unknown field 'CameraFov'"),
-    (
-        {"SendProtocol": [0, 127, 0, 0, 1, 0, 0, 0]},
-        "VisionSensors[0].SendProtocol[0]: 0, shared memory, works only on",
-    ),
     (
         {"SendProtocol": [9, 127, 0, 0, 1, 0, 0, 0]},
         "VisionSensors[0].SendProtocol[0]: unknown mode 9: set 1 for JPEG by",
@@ -94,15 +89,46 @@ def test_a_bad_entry_is_an_error_that_names_its_place(tmp_path, change, words):
     assert str(error.value).startswith(f"{file}: {words}")
 
 
-def test_no_two_sensors_share_a_number_and_none_is_counted_beyond_the_last(tmp_path):
-    twice, beyond = {**ENTRY, "SeqID": 5}, {**ENTRY, "SeqID": 65535, "SendProtocol": [1, 127, 0, 0, 1, 9000, 0, 0]}
-    for entries, words in (
-        ((twice, twice), "VisionSensors[1].SeqID: 5 is used by an earlier sensor"),
-        ((beyond, ENTRY), "VisionSensors[1].SeqID: expected a whole number from 0 to 65535"),
-    ):
-        with pytest.raises(UserError) as error:
-            load_sensors(write(tmp_path, *entries))
-        assert words in str(error.value)
+TOLD = [
+    ({"Comment": "front"}, {}, "VisionSensors[0]: unknown fields are ignored: 'Comment'"),
+    ({"SendProtocol": [0, 127, 0, 0, 1, 9999, 0, 0]}, {"mode": 1}, "shared memory is requested as JPEG by UDP (1)"),
+    ({"TypeID": 2, "SendProtocol": [0] * 8}, {"mode": 3}, "shared memory is requested as PNG by UDP (3)"),
+    ({"DataCheckFreq": 0}, {"rate_hz": 30}, "DataCheckFreq: 0 stands for 30 Hz"),
+    ({"otherParams": list(range(16))}, {"by_quat": 0.0, "other": tuple(map(float, range(16)))}, ""),
+    ({"EularOrQuat": 0}, {"by_quat": 0.0, "other": (0.0,) * 16}, "8 numbers are filled up with zeros to 16"),
+]
+
+
+@pytest.mark.parametrize(("change", "fields", "words"), TOLD, ids=[str(list(change)) for change, _, _ in TOLD])
+def test_users_files_are_read_as_the_platform_reads_them(tmp_path, change, fields, words):
+    told = []
+    (sensor,) = load_sensors(write(tmp_path, {**ENTRY, **change}), told.append)
+    assert {name: getattr(sensor, name) for name in fields} == fields
+    assert len(told) == bool(words) and all(words in line for line in told)
+
+
+LEFT_OUT = [
+    ({"TypeID": 10}, "unknown sensor type 10"),
+    ({"CameraFOV": 180}, "CameraFOV: must lie between"),
+    ({"SeqID": 5}, "SeqID: 5 is used by an earlier sensor"),
+    ({"SendProtocol": [1, 127, 0, 0, 1, 10004, 0, 0]}, "SendProtocol[5]: port 10004 is used by an earlier sensor"),
+    ({"otherParams": [0] * 9}, "otherParams: expected 8 numbers"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), LEFT_OUT, ids=[words for _, words in LEFT_OUT])
+def test_a_sensor_that_cannot_be_served_leaves_the_others(tmp_path, change, words):
+    told = []
+    file = write(tmp_path, {**ENTRY, "SeqID": 5}, {**ENTRY, **change}, {**ENTRY, "SeqID": 8})
+    assert [sensor.seq_id for sensor in load_sensors(file, told.append)] == [5, 8]
+    assert len(told) == 1 and f"{file}: VisionSensors[1]" in told[0] and words in told[0] and "left out" in told[0]
+
+
+def test_a_misspelt_field_is_named(tmp_path):
+    entry = {**ENTRY, "CameraFov": 90}
+    del entry["CameraFOV"]
+    with pytest.raises(UserError, match=r"\[0\].CameraFOV: missing; is 'CameraFov' meant"):
+        load_sensors(write(tmp_path, entry))
 
 
 @pytest.mark.parametrize(
