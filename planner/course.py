@@ -277,6 +277,44 @@ def _ends(leg: Leg, task: Task) -> Array:
     return np.vstack([leg.target, leg.target + points[(room >= keep).all(axis=1)] @ gate.R_wg.T])
 
 
+class Side(NamedTuple):
+    """Choice for a leg between two targets: it passes a solid beyond the face of its box at `sign` on `axis`."""
+
+    leg: int
+    solid: int  # index in the free space
+    through: int  # axis of the box along which the leg leads past it
+    axis: int
+    sign: int
+
+    def open_only(self, box: SolidBox) -> SolidBox:
+        """Return the box, extended so far that there is no way past it on the other sides."""
+        low, high = -box.half, box.half.copy()
+        other = ({0, 1, 2} - {self.through, self.axis}).pop()
+        low[other], high[other] = -FAR_M, FAR_M
+        if self.sign > 0:
+            low[self.axis] = -FAR_M
+        else:
+            high[self.axis] = FAR_M
+        return SolidBox(box.centre + box.axes @ (low + high) / 2, box.axes, (high - low) / 2)
+
+
+def crossings(course: "Course") -> list[list[Side]]:
+    """Return the sides of each solid on the straight line of a leg, for all legs in order."""
+    found, before = [], course.legs[-1].target if course.x0 is None else course.x0[P]
+    for i, leg in enumerate(course.legs):
+        a, b, before = before, leg.target, leg.target
+        for k, solid in enumerate(() if leg.inside else course.space.solids):
+            grown = solid.box._replace(half=solid.box.half + solid.keep_m)
+            if grown.meets(a, b) and solid.box.distance(np.stack([a, b])).min() > solid.keep_m:
+                ends = [(end - solid.box.centre) @ solid.box.axes for end in (a, b)]
+                past = (np.minimum(*ends) < -grown.half) & (np.maximum(*ends) > grown.half)
+                for through in np.flatnonzero(past)[:1].tolist():
+                    across = [axis for axis in range(3) if axis != through]
+                    found.append([Side(i, k, through, axis, sign) for axis in across for sign in (-1, 1)])
+    return found
+
+
+FAR_M = 1e4  # m, beyond all bounds
 ASIDE = 1.02  # -, distance of the graph's points over the clearance, so that lines along a face are free
 EVEN = np.linspace(0.0, 1.0, 5)  # positions of the graph's points along an edge, besides those nearest to both ends
 

@@ -17,7 +17,7 @@ import casadi as ca
 import numpy as np
 
 from gate_racer.common.errors import UserError
-from gate_racer.planner.course import Course, along, route
+from gate_racer.planner.course import Course, Side, along, crossings, route
 from gate_racer.planner.mesh import Mesh, intervals
 from gate_racer.planner.models import P, Q, V
 from gate_racer.planner.nlp import ENDLESS, Block, Blocks, Deadline, Nlp, Rows
@@ -74,13 +74,52 @@ def _step(vehicle: Vehicle) -> Block:
     return Block.of("point_mass", ca.vertcat(p, v, a, dt), ca.SX(0, 1), ca.vertcat(p_next, v_next))
 
 
-def solve_point_mass(course: Course, deadline: Deadline = ENDLESS) -> PointMass:
-    """Solve the relaxed problem; if the solver fails, return the initial guess along the free path, marked unsolved.
+SOLVES = 32  # largest number of point masses on other sides of solids (chosen)
+SAME = 1e-4  # -, relative difference of times below which two ways are the same
+
+
+def ways_past_solids(course: Course, deadline: Deadline = ENDLESS) -> list[PointMass]:
+    """Return the point masses on different sides of the solids in the way, the fastest first.
+
+    The optimiser hardly ever changes the side of a solid that its guess has. One solid after another, in the order of the
+    flight, all its sides are tried with those already chosen for the others, and the fastest is kept.
 
     Raises:
-        UserError: solids and bounds leave no way to a gate, or the deadline has passed.
+        UserError: as `solve_point_mass`.
     """
-    guess, task, nlp = _first_guess(course), course.task, Nlp()
+    best = solve_point_mass(course, deadline)
+    found, chosen = [best], tuple[Side, ...]()
+    choices = crossings(course) if best.solved else []
+    for sides in choices[: SOLVES // 4]:
+        kept: tuple[Side, ...] = ()
+        for side in sides:
+            try:
+                one = solve_point_mass(course, deadline, (*chosen, side))
+            except NoWayError:
+                continue
+            if one.solved and all(abs(one.total_time / other.total_time - 1) > SAME for other in found):
+                found.append(one)
+            if one.solved and one.total_time < best.total_time:
+                best, kept = one, (side,)
+        chosen += kept
+    return sorted(found, key=lambda one: one.total_time)
+
+
+class NoWayError(UserError):
+    """Solids and bounds leave no way to a gate."""
+
+
+def solve_point_mass(course: Course, deadline: Deadline = ENDLESS, sides: tuple[Side, ...] = ()) -> PointMass:
+    """Solve the relaxed problem; if the solver fails, return the initial guess along the free path, marked unsolved.
+
+    Args:
+        sides: of solids, on which the initial guess passes them; else it is the shortest way.
+
+    Raises:
+        NoWayError: there is no way to a gate.
+        UserError: the deadline has passed.
+    """
+    guess, task, nlp = _first_guess(course, sides), course.task, Nlp()
     c, speed = task.options.reserve * task.vehicle.thrust_max, _speed_max(task)
     counts = [one.shape[1] for one in guess.thrust]
     n = sum(counts)
@@ -125,22 +164,25 @@ def _speed_max(task: Task) -> float:
     return min(task.model.speed_max, SPEED_BOUND)
 
 
-def _first_guess(course: Course) -> PointMass:
+def _first_guess(course: Course, sides: tuple[Side, ...]) -> PointMass:
     """Return a guess along the shortest free path, leg by leg, at a cruising speed.
 
     Raises:
-        UserError: there is no way to a gate.
+        NoWayError: there is no way to a gate.
     """
     task, space, most = course.task, course.space, _speed_max(course.task)
-    around = [solid.box for solid in space.solids]
     previous = course.legs[-1].target if course.x0 is None else course.x0[P]
     durations, p, v, thrust = [], [], [], []
     for i, leg in enumerate(course.legs):
         way: Array | None = np.stack([previous, leg.target])
         if not leg.inside:
+            around = [solid.box for solid in space.solids]
+            for side in sides:
+                if side.leg == i:
+                    around[side.solid] = side.open_only(around[side.solid])
             way = route(previous, leg.target, around, space.keep_m, space.low, space.high)
         if way is None:
-            raise UserError(
+            raise NoWayError(
                 f"{task.track.name}: {course.goal(i)}: cannot be reached: no path"
                 f" inside the bounds is {space.keep_m:.2f} m clear of obstacles and gates"
             )

@@ -33,7 +33,7 @@ import numpy as np
 from gate_racer.common.errors import UserError
 from gate_racer.common.process import shielded
 from gate_racer.planner.course import Course, Leg
-from gate_racer.planner.guess import Guess, PointMass, first_guess, guesses, solve_point_mass
+from gate_racer.planner.guess import Guess, PointMass, first_guess, guesses, ways_past_solids
 from gate_racer.planner.mesh import Mesh, first_mesh, intervals
 from gate_racer.planner.models import Model, P, V, W
 from gate_racer.planner.nlp import ENDLESS, Deadline, IterationCallback
@@ -237,6 +237,10 @@ def _stretches(ways: list[list[int]]) -> Iterator[tuple[int, int, int]]:
 
 
 LONG = 8  # gates, above which one guess is solved: on longer courses a poor guess costs more than a good one gains
+PROMISING, OTHER_WAYS = (
+    1.1,
+    2,
+)  # -, times of the point mass up to which ways past solids are solved, and their number (chosen)
 EXPLORED = 2  # meshes solved for each guess
 EXPLORE_SHARE = 0.5  # -, fraction of the remaining CPU time for each of these (chosen)
 
@@ -256,10 +260,10 @@ def plans(
     begin = time.perf_counter()
     problem, bound = TimeOptimalProblem(course, deadline), None
     if warm is None:
-        point_mass = solve_point_mass(course, deadline)
-        bound = point_mass.total_time if point_mass.solved else None
+        ways = ways_past_solids(course, deadline)
+        bound = ways[0].total_time if ways[0].solved else None
         ready = time.perf_counter()
-        optima = _explored(problem, point_mass, progress)
+        optima = _explored(problem, ways, progress)
     else:
         mesh, point = of_plan(warm, course)
         ready = time.perf_counter()
@@ -275,31 +279,35 @@ def plans(
         yield as_plan(course, final.mesh, solved.point), effort
 
 
-def _explored(problem: TimeOptimalProblem, point_mass: PointMass, progress: IterationCallback) -> dict[str, Optimum]:
-    """Return the coarse optimum of every guess; several guesses are solved in parallel processes."""
+def _explored(problem: TimeOptimalProblem, ways: list[PointMass], progress: IterationCallback) -> dict[str, Optimum]:
+    """Return the coarse optimum of every guess along the fastest way, and of one along others; several in parallel processes."""
     options = problem.course.task.options
     count = options.guesses or (1 if len(problem.course.ways) > LONG else 2)
-    chosen = guesses(options.gates_in_view)[:count]
+    variants = guesses(options.gates_in_view)
+    near = [way for way in ways[1:] if way.total_time < PROMISING * ways[0].total_time][:OTHER_WAYS]
+    chosen = [(one.name, ways[0], one) for one in variants[:count]]
+    chosen += [(f"{variants[0].name}, way {k}", way, variants[0]) for k, way in enumerate(near, 2)]
     if len(chosen) == 1:
-        return {chosen[0].name: from_guess(problem, point_mass, chosen[0], EXPLORED, progress)}
+        return {chosen[0][0]: from_guess(problem, *chosen[0][1:], EXPLORED, progress)}
     optima = {}
     deadline = problem.deadline
-    task = partial(_explore_afresh, problem.course, point_mass, deadline.limit_s, EXPLORE_SHARE * deadline.left_s)
+    task = partial(_explore_afresh, problem.course, deadline.limit_s, EXPLORE_SHARE * deadline.left_s)
     with shielded():
         crew = multiprocessing.Pool(min(len(chosen), os.cpu_count() or 1), _leave_interrupts_to_the_parent)
     with crew as pool:
-        for guess, optimum in pool.imap(task, chosen):
-            optima[guess.name] = optimum
+        for name, optimum in pool.imap(task, chosen):
+            optima[name] = optimum
             if progress is not None:
                 progress(optimum.iterations, optimum.total_time)
     return optima
 
 
 def _explore_afresh(
-    course: Course, point_mass: PointMass, limit_s: float, left_s: float, guess: Guess
-) -> tuple[Guess, Optimum]:
+    course: Course, limit_s: float, left_s: float, variant: tuple[str, PointMass, Guess]
+) -> tuple[str, Optimum]:
+    name, way, guess = variant
     problem = TimeOptimalProblem(course, Deadline.after(limit_s, left_s))
-    return guess, from_guess(problem, point_mass, guess, EXPLORED, None)
+    return name, from_guess(problem, way, guess, EXPLORED, None)
 
 
 def _leave_interrupts_to_the_parent() -> None:

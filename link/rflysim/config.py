@@ -140,8 +140,8 @@ def load_sensors(path: str | Path, tell: Callable[[str], None] = remark) -> tupl
             tell(line)
     if not sensors:
         raise faults[0]
-    for error in faults:
-        tell(f"{error}; this sensor is left out")
+    for left_out in faults:
+        tell(f"{left_out}; this sensor is left out")
     if any(sensor.by_quat is not None for sensor in sensors):
         sensors = [sensor.current() for sensor in sensors]
     return tuple(sensors)

@@ -14,7 +14,7 @@ from gate_racer.planner.plan import PlanError
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import Initial, PlanOptions, Task
 from gate_racer.tracks.gate import Gate
-from gate_racer.tracks.track import Obstacle, load_track
+from gate_racer.tracks.track import Bounds, Obstacle, load_track
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
@@ -53,6 +53,24 @@ def test_the_path_goes_around_an_obstacle_and_takes_longer(what, box, dcl):
     assert obstacle.distance(x[:, P]).min() >= dcl.contact_radius_m + ONE.margin_m - 2e-3
     _, through, _ = free.dense(dcl, 10)
     assert obstacle.distance(through[:, P]).min() == 0
+
+
+def test_the_faster_side_of_a_wall_is_taken_where_the_other_is_shorter(dcl):
+    """The right is shorter, but gates[1] is crossed towards the right: the way from the left needs no turn."""
+    wall = Obstacle((25.0, -6.5, -9.0), (26.0, 6.0, 0.5))
+    course = replace(
+        straight(
+            gate(12.0, z=-2.0), gate(40.0, z=-2.0, yaw=70.0), gate(44.0, 16.0, z=-2.0, yaw=80.0), start=(0, 0, -1)
+        ),
+        bounds=Bounds((-10.0, -20.0, -9.0), (70.0, 30.0, 0.5)),
+    )
+    free, closed = replace(ONE, see=0.0), replace(wall, high_m=(26.0, 30.0, 0.5))
+    (plan, certificate), left = (
+        make_plan(replace(course, obstacles=(wall,)), dcl, free),
+        replace(course, obstacles=(closed,)),
+    )
+    assert plan.total_time == pytest.approx(planned(left, dcl, free).total_time, rel=2e-3)
+    assert certificate.point_mass_bound_s < plan.total_time
 
 
 def test_a_vehicle_rises_from_its_pad_before_it_dives_to_a_gate_below(dcl):
