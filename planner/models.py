@@ -148,8 +148,10 @@ class RatesModel(Model):
         return np.array(self.vehicle.slew_max)
 
     def thrust_rates(self, before: Any, u: Any, dt: Any) -> Any:
-        """Return the extreme rates of thrust (N,), m/s^3, at the beginning of each interval."""
-        return (u[3, :] - before[C.start, :]) / self.parameters.thrust_lag
+        """Return the mean rates of thrust (1, N), m/s^3, over each interval."""
+        length = dt[0, :]
+        settled = 1 - np.e ** (-length / self.parameters.thrust_lag)  # -, by the end of an interval
+        return (u[3, :] - before[C.start, :]) * settled / length
 
     def state(self, p: Array, q: Array, v: Array, w: Array, c: Array) -> Array:
         return np.vstack([p, q, v, w, c[None]])
@@ -200,7 +202,7 @@ class RotorsModel(Model):
 
     def thrust_rates(self, before: Any, u: Any, dt: Any) -> Any:
         """Return rates (NU, N - 1), m/s^3, between successive intervals, for each rotor as if all four changed at its rate."""
-        return 4 * 4 / self.parameters.mass * 2 * (u[:, 1:] - u[:, :-1]) / (dt[:, 1:] + dt[:, :-1])
+        return 4 / self.parameters.mass * 2 * (u[:, 1:] - u[:, :-1]) / (dt[:, 1:] + dt[:, :-1])
 
     def state(self, p: Array, q: Array, v: Array, w: Array, c: Array) -> Array:
         return np.vstack([p, q, v, w])

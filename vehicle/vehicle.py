@@ -321,7 +321,7 @@ class Vehicle:
     imu: ImuParameters
     contact: ContactParameters
     attitude_gain_1_s: float = 8.0  # 1/s, flight controller's gain from attitude error to body rates; a typical value
-    thrust_rate_max_m_s3: float | None = None  # m/s^3; None if only the lag limits it
+    thrust_rate_max_m_s3: float | None = None  # m/s^3, mean over a plan's interval; None if only the lag limits it
     mixer: Mixer | None = None  # None if body rates do not depend on thrust
     rotors: Rotors | None = None
     motors: MotorParameters | None = None
