@@ -39,15 +39,17 @@ class Losses:
 
     counts: Counter[str] = field(default_factory=Counter)
     skipped_bytes: int = 0
-    cut_off: bool = False
+    cut_off: int | None = None  # position where a truncated file ceases to be readable
+    last_s: float | None = None  # s, time of the last message read
 
     def __str__(self) -> str:
         """Return the losses in a line; empty if there are none."""
         parts = [f"{count} {what}{'s' if count > 1 else ''} damaged" for what, count in self.counts.items()]
         if self.skipped_bytes:
             parts.append(f"{self.skipped_bytes / 1e3:.1f} kB unreadable")
-        if self.cut_off:
-            parts.append("it is truncated")
+        if self.cut_off is not None:
+            at = "" if self.last_s is None else f", at {self.last_s:.2f} s"
+            parts.append(f"it is truncated after {self.cut_off / 1e3:.1f} kB{at}")
         return f"{', '.join(parts)}; the undamaged part is used" if parts else ""
 
 
@@ -93,35 +95,42 @@ def _messages(path: Path, losses: Losses, wanted: Callable[[str], bool]) -> Iter
             if not MAGIC.startswith(file.read(len(MAGIC))):  # a shorter file was truncated within it
                 raise FileError(f"{path}: is not an MCAP file")
             size = file.seek(0, 2)
-            topics = _summary(file, size)
+            topics, complete = _summary(file, size)
             file.seek(len(MAGIC))
             for opcode, content in _records(file, size, losses):
                 if opcode == CHANNEL:
                     topics |= _channel(content)
                 elif opcode == MESSAGE and len(content) >= MESSAGE_HEAD.size:
-                    topic, is_json = topics.get(MESSAGE_HEAD.unpack_from(content)[0], ("", False))
+                    channel, _, stamp_ns, _ = MESSAGE_HEAD.unpack_from(content)
+                    topic, is_json = topics.get(channel, ("", False))
+                    losses.last_s = stamp_ns / 1e9
                     if not topic:
                         losses.counts["record"] += 1
                     elif is_json and wanted(topic):
                         yield topic, content[MESSAGE_HEAD.size :]
+            if losses.cut_off is None and not complete:
+                losses.cut_off = size
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _summary(file: BinaryIO, size: int) -> Topics:
-    """Return the channels that a complete file repeats at its end; the chunk with the first mention may be lost."""
+def _summary(file: BinaryIO, size: int) -> tuple[Topics, bool]:
+    """Return the channels that a complete file repeats at its end, as the chunk with the first mention may be lost.
+
+    Also return whether the file has its end.
+    """
     topics: Topics = {}
     footer = HEAD.size + 20
     file.seek(max(0, size - len(MAGIC) - footer))
-    tail = file.read(footer)
-    if len(tail) == footer and tail[0] == FOOTER:
+    tail = file.read()
+    if len(tail) == footer + len(MAGIC) and tail[0] == FOOTER:
         begin = int.from_bytes(tail[HEAD.size : HEAD.size + 8], "little")
         if 0 < begin < size:
             file.seek(begin)
             for opcode, content in _split(file.read(min(size - begin, CHUNK_BYTES)), Losses()):
                 if opcode == CHANNEL:
                     topics |= _channel(content)
-    return topics
+    return topics, tail.endswith(MAGIC)
 
 
 def _records(file: BinaryIO, size: int, losses: Losses) -> Iterator[tuple[int, bytes]]:
@@ -137,7 +146,7 @@ def _records(file: BinaryIO, size: int, losses: Losses) -> Iterator[tuple[int, b
             found = _next_chunk(file, at + 1, size)
             losses.skipped_bytes += (size if found is None else found) - at
             if found is None:
-                losses.cut_off = True
+                losses.cut_off = at
                 return
             file.seek(found)
             continue

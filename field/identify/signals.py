@@ -55,9 +55,16 @@ def read_signals(path: Path) -> Signals:
     """Read one log.
 
     Raises:
-        UserError: the log cannot be read, or lacks commands or motion.
+        UserError: the log cannot be read, or lacks commands or motion; with what is damaged of it.
     """
     log = read_log_signals(path)
+    try:
+        return _signals(log, path)
+    except SignalError as error:
+        raise SignalError("; ".join((str(error), *log.notes))) from None
+
+
+def _signals(log: LoggedSignals, path: Path) -> Signals:
     with reading(path):
         moved = ("force",) if "force" in log.signals else () if "true_v" in log.signals else ("v",)
         log.require(path, ("throttle", *moved), "identify-vehicle")

@@ -19,9 +19,10 @@ from typing import Any
 import cv2
 import numpy as np
 
-from gate_racer.common.files import read_start
-from gate_racer.link.logs.samples import LoggedSignals, SignalError
+from gate_racer.common.files import read_bytes, read_start
+from gate_racer.link.logs.samples import LOG_BYTES, LoggedSignals, SignalError
 from gate_racer.link.logs.sources import FRD, Source, Table, found, same, scaled, turned
+from gate_racer.link.record_reader import MAGIC
 from gate_racer.vehicle.rotation import Array, matrix
 
 TURNED_Q = scaled(1.0, 1.0, -1.0, -1.0)
@@ -133,14 +134,23 @@ def _messages(path: Path, kinds: tuple[str, ...]) -> Iterator[tuple[str, str, fl
                 if one.msgtype not in store.types:  # the bag brings the definition
                     with contextlib.suppress(Exception):
                         store.register(get_types_from_msg(one.msgdef.data, one.msgtype))
-            for connection, stamp, data in reader.messages(connections=list(busiest.values())):
+            # Without any connection the library would yield all messages.
+            for connection, stamp, data in reader.messages(connections=list(busiest.values())) if busiest else ():
                 with contextlib.suppress(Exception):
                     message: Any = decode(data, connection.msgtype)
                     header = message.header.stamp
                     t = header.sec + 1e-9 * header.nanosec
                     yield _kind(connection), connection.topic, t or 1e-9 * stamp, message
     except Exception as error:  # those of the library, SQLite, zstd and lz4 have no class in common
-        raise SignalError(f"{path}: cannot be read as a bag of ROS ({error or type(error).__name__})") from None
+        why = _cut(path) or str(error) or type(error).__name__
+        raise SignalError(f"{path}: cannot be read as a bag of ROS ({why})") from None
+
+
+def _cut(path: Path) -> str:
+    """Return where an MCAP file was cut, before its index; empty if it was not."""
+    data = read_bytes(path, LOG_BYTES) if path.is_file() else b""
+    cut = data.startswith(MAGIC) and not data.endswith(MAGIC)
+    return f"it is truncated after {len(data) / 1e3:.1f} kB, without its index: `mcap recover` makes one" if cut else ""
 
 
 def _kind(connection: Any) -> str:

@@ -29,6 +29,7 @@ Indices = NDArray[np.intp]
 
 REST_SAMPLES, REST_M_S2 = 40, 0.5  # samples in a rest at least; its largest standard deviation and error of gravity
 LOG_BYTES = 512 << 20  # largest log; an hour of ArduPilot at 400 Hz has 400 MB
+LEAST_STEPS = 20  # of a signal's stamps, by which the direction of a clock is judged (chosen)
 SHUFFLED_S, LEAP_S = 0.05, 20.0  # s, largest disorder of stamps; s, pause beyond which the clock was set
 LATEST_S = 1e10  # s, largest valid stamp, in any epoch
 ROUNDING_S = 1e-4  # s, by which equal times may differ; a value that is held would differ by a whole sample
@@ -102,8 +103,16 @@ class LoggedSignals:
 
 
 def usable(log: LoggedSignals) -> LoggedSignals:
-    """Return a log without invalid samples, on one clock: the longest part where the clock was set."""
+    """Return a log without invalid samples, on one clock: the longest part where the clock was set.
+
+    Raises:
+        ValueError: the clock runs backwards.
+    """
     finite = {name: _finite(name, samples) for name, samples in log.signals.items()}
+    for samples in finite.values():
+        steps = np.sign(np.diff(samples.t))
+        if len(steps) >= LEAST_STEPS and (steps < 0).sum() > (steps > 0).sum():
+            raise ValueError("its clock runs backwards")
     parts = {name: _stretches(samples) for name, samples in finite.items() if len(samples)}
     counts = {len(part) for part in parts.values()}
     if counts <= {1}:

@@ -35,7 +35,7 @@ OTHER_NAMES = {
     **{"phi": "roll", "theta": "pitch", "psi": "yaw", "vbat": "voltage", "battery": "voltage"},
     **{"p": "w_x", "q": "w_y", "q_raw": "w_y", "r": "w_z", "cmd_p": "w_cmd_x", "cmd_q": "w_cmd_y", "cmd_r": "w_cmd_z"},
 }
-UNIT = re.compile(r"(.+?)\s*[\[(]\s*([^\])]*?)\s*[\])]")  # name [unit] or name (unit)
+COLUMN = re.compile(r"([^\[\]()]*?)\s*(?:\[([^\[\]()]*)\]|\(([^\[\]()]*)\))?")  # name, name [unit] or name (unit)
 UNITS = {
     **dict.fromkeys(("", "-", "s", "m", "m/s", "m/s^2", "m/s2", "rad", "rad/s", "V"), 1.0),
     **{"g": GRAVITY, "mg": 1e-3 * GRAVITY, "deg": RAD, "deg/s": RAD, "mrad/s": 1e-3},
@@ -92,23 +92,25 @@ def table_signals(path: Path) -> LoggedSignals:
         FileError: the file cannot be read.
         SignalError: it has no header, no time, or a unit that is not known.
     """
-    names, *rows = read_csv(path) or [[]]
-    columns = {}
-    parts = [UNIT.fullmatch(name) for name in names]
-    bases = [part[1] if part else name for part, name in zip(parts, names, strict=True)]
-    if not {"t", *(name for name, ours in OTHER_NAMES.items() if ours == "t")} & set(bases):
+    header, *rows = read_csv(path) or [[]]
+    names = [_named(path, column) for column in header]
+    if not {"t", *(name for name, ours in OTHER_NAMES.items() if ours == "t")} & dict(names).keys():
         raise SignalError(f"{path}: is no log that is read: neither its first bytes nor a column t tell what it is")
-    for k, (base, part) in enumerate(zip(bases, parts, strict=True)):
-        factor = _si(path, names[k], part[2] if part else "")
-        columns[base] = factor * np.array([float(row[k] or "nan") if k < len(row) else np.nan for row in rows])
+    columns = {}
+    for k, (name, factor) in enumerate(names):
+        columns[name] = factor * np.array([float(row[k] or "nan") if k < len(row) else np.nan for row in rows])
     if set(MOTORS) <= columns.keys():
         return found({"": columns}, NANOBENCH)
     return found({"": {OTHER_NAMES.get(name, name): column for name, column in columns.items()}}, COLUMNS)
 
 
-def _si(path: Path, column: str, unit: str) -> float:
-    """Return a unit in SI. Raises SignalError for one that is not known."""
+def _named(path: Path, column: str) -> tuple[str, float]:
+    """Return a column's name, and its unit in SI. Raises SignalError for a bracket that is not closed, or an unknown unit."""
+    parts = COLUMN.fullmatch(column)
+    if parts is None:
+        raise SignalError(f"{path}: column {column}: expected a unit in brackets behind the name only, as in a_x [g]")
+    unit = (parts[2] or parts[3] or "").strip()
     if unit not in UNITS:
         known = ", ".join(filter(None, UNITS))
         raise SignalError(f"{path}: column {column}: the unit {unit} is not known; known are {known}")
-    return UNITS[unit]
+    return parts[1], UNITS[unit]

@@ -1,5 +1,6 @@
 """A vehicle that nobody has told of is recovered from its logs."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -87,8 +88,11 @@ def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(log_of_unknown, tmp_pa
     whole = log_of_unknown.read_bytes()
     (tmp_path / "cut.mcap").write_bytes(whole[: len(whole) // 2])
     part, log = read_signals(tmp_path / "cut.mcap"), read_signals(log_of_unknown)
-    assert 0 < len(part.t) < len(log.t)
-    assert "it is truncated; the undamaged part is used" in "; ".join(part.notes) and log.notes == ()
+    assert 0 < len(part.t) < len(log.t) and log.notes == ()
+    assert re.search(r"it is truncated after \d+\.\d kB, at \d+\.\d\d s; the undamaged part is used", part.notes[0])
+    (tmp_path / "cut.mcap").write_bytes(whole[:1000])
+    with pytest.raises(UserError, match=r"no commanded throttle.*it is truncated after 0\.0 kB"):
+        read_signals(tmp_path / "cut.mcap")
 
 
 def test_the_longest_part_of_a_log_whose_clock_was_set_is_used_and_the_rest_reported(tmp_path):
@@ -101,10 +105,26 @@ def test_the_longest_part_of_a_log_whose_clock_was_set_is_used_and_the_rest_repo
     assert log.notes == ("its clock was set 1 times: 5.0 s of 7.0 s are used",)
 
 
+def rows(stamps):
+    return "".join(f"{t:.3f},0.2,{k % 7}\n" for k, t in enumerate(stamps))
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
         ("a.csv", "t,throttle\n0,1\n", "no velocity (.*v_z)"),
+        (
+            "a.csv",
+            "t,throttle [%,v_z\n" + rows(np.arange(0, 5, 0.02)),
+            "column throttle .%: expected a unit in brackets",
+        ),
+        (
+            "a.csv",
+            "t,throttle,v_z [m/s)\n" + rows(np.arange(0, 5, 0.02)),
+            "column v_z .m/s.: expected a unit in brackets",
+        ),
+        ("a.csv", "t,throttle,v_z\n" + rows(np.arange(5, 0, -0.02)), "its clock runs backwards"),
+        ("a.csv", "t,throttle,v_z\n" + rows(np.arange(5, 0, -0.1)), "its clock runs backwards"),
         ("a.csv", "t,throttle,v_z\n0,1,x\n", "malformed"),
         ("a.csv", "t,throttle,v_z\n0,1,0\n", "1 samples of the commanded throttle"),
         ("a.mcap", "nothing", "is not an MCAP file"),

@@ -33,6 +33,7 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.link import blackbox_writer as blackbox
+from tests.link.bag_writer import write_bag
 from tests.link.ulog_writer import ULogWriter
 from tests.preflights import made
 
@@ -88,6 +89,8 @@ def make_corpus(folder: Path) -> dict[str, Path]:
     _dataflash(folder / "log.bin")
     _ulog(folder / "log.ulg")
     _blackbox(folder / "log.bbl")
+    for kind, name in (("ROS 1", "log.bag"), ("MCAP", "ros.mcap"), ("SQLite", "log.db3")):
+        write_bag(folder, kind).rename(folder / name)
     _bootcamp(folder / "bootcamp.log")
     x = np.zeros((40, 14))
     result = RunReport("finished", "", 1.0, [1.0, 2.0], [0.4, 0.3], 2, [], np.arange(40) * 0.1, x)

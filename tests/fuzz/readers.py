@@ -9,12 +9,13 @@ from gate_racer.bootcamp.record import replay as fly_again
 from gate_racer.common.files import read_bytes, reading
 from gate_racer.common.images import IMAGE_BYTES, decode_image
 from gate_racer.estimation.registry import make_estimator
-from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.signals import read_signals
 from gate_racer.field.mapping.flight import read_flight
 from gate_racer.field.report.flight import read_logged_flight
 from gate_racer.field.report.pages import compared_page, flight_page
 from gate_racer.link.client import ClientCodec
+from gate_racer.link.logs.reader import read_log_signals
+from gate_racer.link.logs.ros import ros_images
 from gate_racer.link.messages import Arm, Attitude, AttitudeTarget, Heartbeat, Imu, VideoFrame
 from gate_racer.link.msp.codec import MspCodec
 from gate_racer.link.msp.messages import Code
@@ -89,8 +90,10 @@ def _images(path: Path) -> None:
         decode(data, DCL.camera)
 
 
-def _identify(path: Path) -> None:
-    identify([read_signals(path)])
+def _bag(path: Path) -> None:
+    read_log_signals(path)
+    for _ in ros_images(path):
+        pass
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ FILE_READERS = (
     FileReader(
         "logs of others", ("log.ulg", "log.bbl"), lambda path: list(read_any_records(path, report=_quiet)), share=0.3
     ),
+    FileReader("bags of ROS", ("log.bag", "ros.mcap", "log.db3"), _bag, share=0.3),
     FileReader("detect-gates", ("gate.jpg", "gate.png", "flight-bare.mcap"), _images),
     FileReader("images", ("gate.jpg", "gate.png"), lambda path: decode_image(read_bytes(path, IMAGE_BYTES))),
     FileReader("bootcamp log", ("bootcamp.log",), fly_again, share=0.1),

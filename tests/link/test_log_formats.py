@@ -3,20 +3,19 @@
 import gzip
 import struct
 
+import cv2
 import numpy as np
 import pytest
 from pymavlink.dialects.v20 import common as dialect
-from rosbags.rosbag1 import Writer as Rosbag1
-from rosbags.rosbag2 import StoragePlugin
-from rosbags.rosbag2 import Writer as Rosbag2
-from rosbags.typesys import Stores, get_typestore
 
 from gate_racer.common.errors import UserError
 from gate_racer.link.logs.mavlink import FORMAT_TYPE, HEAD, STAMP
 from gate_racer.link.logs.reader import log_kind, read_log_signals
+from gate_racer.link.logs.ros import ros_images
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import from_euler
 from tests.fuzz.mutate import refused
+from tests.link.bag_writer import write_bag
 from tests.link.ulog_writer import ULogWriter
 
 CODES = {"B": "B", "n": "4s", "N": "16s", "Z": "64s", "Q": "Q", "f": "f", "H": "H", "h": "h", "I": "I"}
@@ -154,63 +153,32 @@ def test_a_stamp_that_is_never_set_is_not_taken_for_a_time(tmp_path):
     assert truth.t == pytest.approx(1 + 0.01 * np.arange(50)) and truth.values[10] == pytest.approx([11, 2, 3])
 
 
-def imu_and_odometry(store, k):
-    """Messages of ROS at step k: at rest, rolled by 0.2 rad, 1 m/s forward."""
-    types = {name.rpartition("/")[2]: kind for name, kind in store.types.items()}
-    stamp = store.types["builtin_interfaces/msg/Time"](sec=10, nanosec=10_000_000 * k)
-    extra = {"seq": k} if store is ROS1 else {}
-    header = types["Header"](stamp=stamp, frame_id="base_link", **extra)
-    q = types["Quaternion"](x=float(np.sin(0.1)), y=0.0, z=0.0, w=float(np.cos(0.1)))
-    xyz, nine, thirty_six = types["Vector3"], np.zeros(9), np.zeros(36)
-    imu = types["Imu"](header, q, nine, xyz(0.1, 0.2, 0.3), nine, xyz(1.0, 2.0, GRAVITY), nine)
-    pose = types["PoseWithCovariance"](types["Pose"](types["Point"](4.0, 5.0, 6.0), q), thirty_six)
-    twist = types["TwistWithCovariance"](types["Twist"](xyz(1.0, 0.0, 0.0), xyz(0.0, 0.0, 0.0)), thirty_six)
-    return imu, types["Odometry"](header, "base_link", pose, twist)
-
-
-ROS1, ROS2 = get_typestore(Stores.ROS1_NOETIC), get_typestore(Stores.LATEST)
-TOPICS = {"/imu": "sensor_msgs/msg/Imu", "/odom": "nav_msgs/msg/Odometry"}
-
-
-def ros1_bag(path):
-    with Rosbag1(path / "a.bag") as bag:
-        found = [bag.add_connection(topic, kind, typestore=ROS1) for topic, kind in TOPICS.items()]
-        for k in range(30):
-            for one, message in zip(found, imu_and_odometry(ROS1, k), strict=True):
-                bag.write(one, 10**10 + 10**7 * k, ROS1.serialize_ros1(message, one.msgtype))
-    return path / "a.bag"
-
-
-def ros2_bag(path, storage):
-    with Rosbag2(path / "bag", version=9, storage_plugin=storage) as bag:
-        found = [bag.add_connection(topic, kind, typestore=ROS2) for topic, kind in TOPICS.items()]
-        for k in range(30):
-            for one, message in zip(found, imu_and_odometry(ROS2, k), strict=True):
-                bag.write(one, 10**10 + 10**7 * k, ROS2.serialize_cdr(message, one.msgtype))
-    return path / "bag"
-
-
 @pytest.mark.parametrize("made", ["ROS 1", "folder", "MCAP", "SQLite"])
 def test_bags_of_ros_are_read_in_our_axes(made, tmp_path):
-    storage = StoragePlugin.MCAP if made == "MCAP" else StoragePlugin.SQLITE3
-    path = ros1_bag(tmp_path) if made == "ROS 1" else ros2_bag(tmp_path, storage)
-    path = path if made in ("ROS 1", "folder") else next(file for file in path.iterdir() if file.suffix != ".yaml")
+    path = write_bag(tmp_path, made)
+    path = path.parent if made == "folder" else path
     log = read_log_signals(path)
     assert log.get("force").values[5] == pytest.approx([1, -2, -GRAVITY])
     assert log.get("omega").values[5] == pytest.approx([0.1, -0.2, -0.3])
     assert log.get("q").values[5] == pytest.approx(from_euler(0.2, 0, 0))
     assert log.get("p").values[5] == pytest.approx([4, -5, -6]) and log.get("v").values[5] == pytest.approx([1, 0, 0])
     assert log.get("force").t[5] == pytest.approx(10.05)
+    images = [(t, cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)) for t, data in ros_images(path)]
+    assert len(images) == 30 and images[5][0] == pytest.approx(10.05) and (images[5][1] == [0, 0, 255]).all()
     with pytest.raises(UserError, match=r"no commanded throttle \(AttitudeTarget"):
         log.require(path, ("throttle",), "identify-vehicle")
 
 
 @pytest.mark.parametrize("made", ["ROS 1", "MCAP", "SQLite"])
 def test_no_bytes_of_a_bag_bring_more_than_one_line(made, tmp_path):
-    storage = StoragePlugin.MCAP if made == "MCAP" else StoragePlugin.SQLITE3
-    path = ros1_bag(tmp_path) if made == "ROS 1" else ros2_bag(tmp_path, storage)
-    path = path if path.is_file() else next(file for file in path.iterdir() if file.suffix != ".yaml")
-    assert 0 < refused(read_log_signals, path, 60) <= 60
+    assert 0 < refused(read_log_signals, write_bag(tmp_path, made), 60) <= 60
+
+
+def test_an_mcap_of_ros_that_was_cut_says_where(tmp_path):
+    path = write_bag(tmp_path, "MCAP")
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(UserError, match=r"it is truncated after 3\.0 kB, without its index: `mcap recover`"):
+        read_log_signals(path)
 
 
 def test_columns_of_a_table_may_have_units(tmp_path):
