@@ -15,8 +15,8 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Self
 
 from pymavlink.dialects.v20 import common as dialect
 
@@ -181,19 +181,50 @@ def bind_udp(host: str, port: int) -> socket.socket:
     return bound
 
 
-def drain(bound: socket.socket, timeout_s: float, failed: Callable[[], None]) -> Iterator[tuple[bytes, Address, float]]:
-    """Wait for a first datagram, then yield all available with sender and time of reception (monotonic, s)."""
-    if not select.select([bound], [], [], max(0.0, timeout_s))[0]:
-        return
-    for _ in range(MOST_AT_ONCE):
-        try:
-            datagram, ancillary, sender, received = _receive(bound)
-        except BlockingIOError:
+class UdpEndpoint:
+    """A bound, non-blocking UDP socket, which its owner closes. Errors of the network are counted: UDP may lose datagrams."""
+
+    def __init__(self, host: str, port: int, buffer_bytes: int = 0):
+        """Bind the socket; `buffer_bytes`: the kernel's receive buffer. Raises LinkError as `bind_udp`."""
+        self.socket = bind_udp(host, port)
+        self.socket.setblocking(False)
+        if buffer_bytes:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        self.address: Address = self.socket.getsockname()
+        self.socket_errors = 0
+
+    def drain(self, timeout_s: float = 0.0) -> Iterator[tuple[bytes, Address, float]]:
+        """Wait for a first datagram, then yield all available with sender and time of reception (monotonic, s)."""
+        if not select.select([self.socket], [], [], max(0.0, timeout_s))[0]:
             return
-        except OSError:  # error report of an earlier datagram without receiver
-            failed()
-            continue
-        yield datagram, sender, received - _waited_s(ancillary)
+        for _ in range(MOST_AT_ONCE):
+            try:
+                datagram, ancillary, sender, received = _receive(self.socket)
+            except BlockingIOError:
+                return
+            except OSError:  # error report of an earlier datagram without receiver
+                self.socket_errors += 1
+                continue
+            yield datagram, sender, received - _waited_s(ancillary)
+
+    def transmit(self, datagram: bytes, target: Address) -> bool:
+        """Send a datagram. Return whether the system took it: it may be refused, reset, or the buffer full."""
+        try:
+            self.socket.sendto(datagram, target)
+        except OSError:
+            self.socket_errors += 1
+            return False
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close()
 
 
 def _receive(bound: socket.socket) -> tuple[bytes, list[tuple[int, int, bytes]], Address, float]:

@@ -1,7 +1,6 @@
 """The client's sockets: MAVLink with one simulator, and its video."""
 
 import math
-import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,8 +19,9 @@ from gate_racer.link.messages import (
     VideoFrame,
 )
 from gate_racer.link.profile import Profile
-from gate_racer.link.sockets import LOOPBACK, Address, Peer, bind_udp, drain
-from gate_racer.link.video import Reassembler, VideoCounters
+from gate_racer.link.reassembly import StreamCounters
+from gate_racer.link.sockets import LOOPBACK, Address, Peer, UdpEndpoint
+from gate_racer.link.video import image_reassembler
 
 VIDEO_BUFFER_BYTES = 4 << 20  # some dozens of images
 MAVLINK_BUFFER_BYTES = 1 << 20  # one second of the profile with the highest data rate, while this process is suspended
@@ -69,7 +69,7 @@ class RateGuard:
         return True
 
 
-class MavlinkClient:
+class MavlinkClient(UdpEndpoint):
     """The pilot's MAVLink socket. The simulator is the first autopilot received, see `link.sockets`; all others are ignored."""
 
     def __init__(
@@ -83,13 +83,10 @@ class MavlinkClient:
         Raises:
             LinkError: host:port cannot be bound.
         """
+        super().__init__(host, port, MAVLINK_BUFFER_BYTES)
         self.counters = ClientCounters()
         self._wanted = peer or ("", 0)
         self._peer = Peer(*self._wanted, (profile.system, profile.component))
-        self.socket = bind_udp(host, port)
-        self.socket.setblocking(False)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MAVLINK_BUFFER_BYTES)
-        self.address: Address = self.socket.getsockname()
         self._codec = ClientCodec(profile, self.counters, key)
         knocked = self._wanted[0] or LOOPBACK, self._wanted[1] or profile.simulator_port
         self._door = knocked if profile.offboard is not None else None  # PX4 only sends to clients that it has received
@@ -140,7 +137,7 @@ class MavlinkClient:
         """Return all messages with their time of reception (monotonic, s); wait at most timeout_s for the first datagram."""
         arrivals: list[tuple[float, Telemetry | TimesyncReply]] = []
         received = 0.0
-        for datagram, sender, received in drain(self.socket, timeout_s, self._failed):
+        for datagram, sender, received in self.drain(timeout_s):
             if not self._peer.may_speak(sender):
                 self.counters.foreign += 1
                 continue
@@ -149,6 +146,7 @@ class MavlinkClient:
         for reply in self._codec.timesync_replies(received):
             if self.peer is not None:
                 self._transmit(reply)
+        self.counters.socket_errors = self.socket_errors
         return arrivals
 
     def _admits(self, sender: Address, received: float, packet: Any) -> bool:
@@ -192,25 +190,9 @@ class MavlinkClient:
     def _transmit(self, datagram: bytes) -> bool:
         target = self.peer or self._door
         assert target is not None
-        try:
-            self.socket.sendto(datagram, target)
-        except OSError:  # refused, reset, or the system's buffer is full: UDP may lose datagrams
-            self._failed()
-            return False
-        return True
-
-    def _failed(self) -> None:
-        self.counters.socket_errors += 1
-
-    def __enter__(self) -> "MavlinkClient":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the socket."""
-        self.socket.close()
+        sent = self.transmit(datagram, target)
+        self.counters.socket_errors = self.socket_errors
+        return sent
 
 
 def finite(command: Command) -> bool:
@@ -223,18 +205,14 @@ def finite(command: Command) -> bool:
     return all(value is None or math.isfinite(value) for value in values)
 
 
-class VideoReceiver:
+class VideoReceiver(UdpEndpoint):
     """The pilot's video socket."""
 
     def __init__(self, host: str, port: int):
         """Bind the socket. Raises LinkError when host:port cannot be bound."""
-        self.socket = bind_udp(host, port)
-        self.socket.setblocking(False)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, VIDEO_BUFFER_BYTES)
-        self.address: Address = self.socket.getsockname()
-        self.socket_errors = 0
+        super().__init__(host, port, VIDEO_BUFFER_BYTES)
         self._host = ""
-        self._reassembler = Reassembler()
+        self._images = image_reassembler()
 
     @property
     def successor(self) -> Callable[[], "VideoReceiver"]:
@@ -246,31 +224,18 @@ class VideoReceiver:
         self._host = host
 
     @property
-    def counters(self) -> VideoCounters:
+    def counters(self) -> StreamCounters:
         """Counters of the video stream."""
-        return self._reassembler.counters
+        return self._images.counters
 
     def receive(self, timeout_s: float) -> list[tuple[VideoFrame, float]]:
         """Return the frames completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
         frames = []
-        for datagram, sender, received in drain(self.socket, timeout_s, self._failed):
+        for datagram, sender, received in self.drain(timeout_s):
             if self._host not in ("", sender[0]):
                 self.counters.foreign += 1
                 continue
-            frame = self._reassembler.feed(datagram)
+            frame = self._images.feed(datagram)
             if frame is not None:
                 frames.append((frame, received))
         return frames
-
-    def _failed(self) -> None:
-        self.socket_errors += 1
-
-    def __enter__(self) -> "VideoReceiver":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the socket."""
-        self.socket.close()

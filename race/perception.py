@@ -5,7 +5,7 @@ from typing import Protocol
 from gate_racer.common.errors import UserError
 from gate_racer.link.clock import StreamClock
 from gate_racer.link.profile import Profile
-from gate_racer.link.video import Reassembler, datagrams
+from gate_racer.link.video import datagrams, image_reassembler
 from gate_racer.perception.detection import Detection, RivalDetection, decode
 from gate_racer.perception.registry import CLASSICAL, open_detector
 from gate_racer.perception.roi import SearchWindow
@@ -45,7 +45,7 @@ class RenderedPerception:
         """`camera`: the detector's model of it. Raises UserError if this machine cannot render, or for an unknown detector."""
         self._detector = open_detector(detector, camera)
         self._feed = Feed(world.track, world.vehicle, world.seen(load_look(look)), seed)
-        self._profile, self._reassembler = profile, Reassembler()
+        self._profile, self._reassembler = profile, image_reassembler()
         self._clock = StreamClock.of(profile)
 
     def refer(self, stamp: float, t: float) -> None:

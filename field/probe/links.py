@@ -20,7 +20,7 @@ from gate_racer.link.mavlink import CLIENT, Counters, Framing, SigningKey
 from gate_racer.link.messages import ARM_COMMAND, RaceStatus, TrackMap, VideoFrame
 from gate_racer.link.race import RaceReader
 from gate_racer.link.sockets import LARGEST_DATAGRAM, Address, LinkError, Peer, bind_udp
-from gate_racer.link.video import HEADER, Reassembler
+from gate_racer.link.video import HEADER, image_reassembler
 
 HEARTBEAT_S = 0.25  # s between heartbeats
 TIMESYNC_S = 0.5  # s between requests
@@ -66,7 +66,7 @@ class RawLink(ABC):
         """Create it; `peer`: required address, as from `link.sockets.parse_peer`; with a key all messages must be signed."""
         self._counters = Counters()
         self._framing = Framing(*CLIENT, self._counters, key)
-        self._race, self._images = RaceReader(), Reassembler()
+        self._race, self._images = RaceReader(), image_reassembler()
         self._peer = Peer(*(peer or ("", 0)))
         self.target = (1, 0)
         self._heartbeat_t = self._timesync_t = self._arm_t = -math.inf  # s, last of each sent

@@ -1,41 +1,30 @@
-"""The client: sockets of the requested sensors, and flight by one of the cameras.
+"""The client: request RflySim3D's sensors, receive each on the port of its entry, and fly by one of the cameras.
 
-The client's sockets: request RflySim3D's sensors and receive them, each on the port of its entry.
-
-Flight by a camera of RflySim: the URL `rflysim://HOST:PORT?config=Config.json`, and its images as from `link.udp`.
+A flight's camera has the URL `rflysim://HOST:PORT?config=Config.json`; its images are as from `link.udp`.
 """
 
 import contextlib
 import ipaddress
 import math
 import select
-import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from time import monotonic
 from urllib.parse import parse_qsl, urlsplit
 
 from gate_racer.common.config import ConfigError
 from gate_racer.common.errors import say
 from gate_racer.link.messages import VideoFrame
+from gate_racer.link.reassembly import StreamCounters
 from gate_racer.link.rflysim.config import camera_of, load_sensors, looks_like_radians
 from gate_racer.link.rflysim.copter import CLEAR_COMMAND, encode_command
 from gate_racer.link.rflysim.desk import RENEW_S, RequestSocket
-from gate_racer.link.rflysim.payloads import CloudLayout, image_file
-from gate_racer.link.rflysim.request import FLYABLE, REQUEST_PORT, RGB, SENSORS, MalformedError, SensorRequest
-from gate_racer.link.rflysim.stream import (
-    RateLimitedReporter,
-    ReassembledStream,
-    Sample,
-    Stream,
-    StreamCounters,
-    StreamHealth,
-    Tell,
-)
-from gate_racer.link.sockets import Address, LinkError, drain, parse_address
+from gate_racer.link.rflysim.payloads import Cloud, CloudLayout, image_file
+from gate_racer.link.rflysim.request import FLYABLE, REQUEST_PORT, RGB, SENSORS, SensorRequest
+from gate_racer.link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Value, reader
+from gate_racer.link.sockets import Address, LinkError, parse_address
 from gate_racer.vehicle.camera import Camera
 
 BUFFER_BYTES = 8 << 20  # bytes, the kernel's receive buffer: some frames of the largest sensors (chosen)
@@ -52,19 +41,25 @@ def to_stderr(line: str) -> None:
 
 
 class SensorSocket(RequestSocket):
-    """One bound port and the request that starts its sensor."""
+    """One bound port, the request that starts its sensor, and the sensor's stream."""
 
-    def __init__(self, sensor: SensorRequest, server: Address, tell: Tell = to_stderr):
-        """Bind the port. Raises LinkError when the port is in use or the server's name is unknown."""
-        super().__init__(server, sensor.port)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-        self._sensor, self._request = sensor, sensor.encode()
+    def __init__(
+        self,
+        sensor: SensorRequest,
+        server: Address,
+        tell: Tell = to_stderr,
+        read: Callable[[bytes], Value] | None = None,
+    ):
+        """Bind the port; `read` decodes a frame, by default as `stream.reader`.
+
+        Raises:
+            LinkError: the port is in use, or the server's name is unknown.
+        """
+        super().__init__(server, sensor.port, BUFFER_BYTES)
+        self.stream = Stream(sensor, tell, read or reader(sensor))
+        self._request = sensor.encode()
         # A server addressed by multicast answers from its own address.
         self._anyone = ipaddress.ip_address(self.server[0]).is_multicast
-        self.foreign = 0
-        self._say = RateLimitedReporter(
-            tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}"
-        )
         self._received = self._requested = -math.inf
         self._silent_since: float | None = None  # start of unanswered requests
         self._repeats = self._lapses = 0
@@ -72,7 +67,7 @@ class SensorSocket(RequestSocket):
 
     def ask(self, now: float) -> None:
         """Request the sensor at short intervals while it is silent or was changed, else at long ones; call often."""
-        patience_s = max(SILENCE_S, SILENT_FRAMES / max(self._sensor.rate_hz, 1))
+        patience_s = max(SILENCE_S, SILENT_FRAMES / max(self.stream.sensor.rate_hz, 1))
         silent = now - self._received > patience_s
         if silent and self._silent_since is None:
             self._silent_since = now
@@ -80,21 +75,23 @@ class SensorSocket(RequestSocket):
         if now - self._requested >= (ASK_S if silent or self._repeats else RENEW_S):
             self._requested = now
             self._repeats = max(self._repeats - 1, 0)
-            self._send(self._request)
+            self.send(self._request)
             if silent and self._silent_since is not None and now - self._silent_since >= NO_ANSWER_S:
                 self._complain()
 
     def _count_lapse(self) -> None:
         self._lapses += self._received > -math.inf
         if self._lapses >= LAPSES:
-            self._say("lapses", f"the stream stops repeatedly: another client may request SeqID {self._sensor.seq_id}")
+            self.stream.say(
+                "lapses", f"the stream stops repeatedly: another client may request SeqID {self.stream.sensor.seq_id}"
+            )
 
     def _complain(self) -> None:
         host, port = self.server
         if self._received > -math.inf:
-            self._say("stopped", f"no more frames from {host}:{port}; requests continue")
+            self.stream.say("stopped", f"no more frames from {host}:{port}; requests continue")
         else:
-            self._say(
+            self.stream.say(
                 "no answer",
                 f"no answer from {host}:{port}: is RflySim3D running, and did it reject this sensor? requests continue",
             )
@@ -109,24 +106,31 @@ class SensorSocket(RequestSocket):
         Raises:
             ValueError: the sensor or the port differs.
         """
-        before = self._sensor
+        before = self.stream.sensor
         if (sensor.seq_id, sensor.type_id, sensor.port) != (before.seq_id, before.type_id, before.port):
             raise ValueError(f"sensor {before.seq_id}: SeqID, TypeID and port must stay the same")
-        self._sensor, self._request = sensor, sensor.encode()
+        self.stream.sensor, self._request = sensor, sensor.encode()
         self._repeats, self._requested = UPDATES, time.monotonic()
-        self._send(self._request)
+        self.send(self._request)
 
-    def drain(self, timeout_s: float) -> Iterator[tuple[bytes, Address, float]]:
-        """Yield the datagrams of the server's host, with sender and time of reception."""
-        for datagram, sender, received in drain(self.socket, timeout_s, self._failed):
-            if self._anyone or sender[0] == self.server[0]:
-                yield datagram, sender, received
-            else:
-                self.foreign += 1
+    def samples(self, timeout_s: float = 0.0) -> Iterator[tuple[Sample, float]]:
+        """Yield the samples completed, with the reception (monotonic, s) of the last datagram, and request what is missing.
+
+        Only datagrams of the server's host are read. Waits at most timeout_s for the first.
+        """
+        for datagram, sender, received in self.drain(timeout_s):
+            if not self._anyone and sender[0] != self.server[0]:
+                self.stream.counters.foreign += 1
+                continue
+            sample = self.stream.feed(datagram, (sender, self.port), received)
+            if sample is not None:
+                self.received(received)
+                yield sample, received
+        self.ask(time.monotonic())
 
     def close(self) -> None:
         """Release the sensor and the port. RflySim3D releases all sensors; clients that still need one request it again."""
-        self._send(encode_command(CLEAR_COMMAND))
+        self.send(encode_command(CLEAR_COMMAND))
         super().close()
 
 
@@ -140,26 +144,32 @@ class SensorReceiver:
         tell: Tell = to_stderr,
         layout: CloudLayout | None = None,
     ):
-        """Bind the ports. Raises LinkError when a port is in use."""
-        self.streams = [Stream(sensor, tell, layout) for sensor in sensors]
+        """Bind the ports; `layout` of clouds, detected by default. Raises LinkError when a port is in use."""
         self._sockets: list[SensorSocket] = []
+        self._layout = layout
         try:
-            self._sockets += (SensorSocket(sensor, server, tell) for sensor in sensors)
+            for sensor in sensors:
+                self._sockets.append(SensorSocket(sensor, server, tell, reader(sensor, layout)))
         except LinkError:
             self.close()
             raise
+
+    @property
+    def streams(self) -> list[Stream]:
+        """The stream of each sensor."""
+        return [endpoint.stream for endpoint in self._sockets]
 
     def receive(self, timeout_s: float) -> list[tuple[Sample, float]]:
         """Return the samples completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
         samples = []
         select.select([endpoint.socket for endpoint in self._sockets], [], [], max(0.0, timeout_s))
-        for endpoint, stream in zip(self._sockets, self.streams, strict=True):
-            for datagram, sender, received in endpoint.drain(0.0):
-                sample = stream.feed(datagram, (sender, endpoint.port), received)
-                if sample is not None:
-                    endpoint.received(received)
-                    samples.append((sample, received))
-            endpoint.ask(time.monotonic())
+        for endpoint in self._sockets:
+            for sample, received in endpoint.samples():
+                samples.append((sample, received))
+                if endpoint.stream.health.frames == 1:
+                    kind = f", layout {sample.value.layout.label}" if isinstance(sample.value, Cloud) else ""
+                    age = "numbered" if sample.frame_id is not None else "older"
+                    endpoint.stream.say("first", f"first frame at {sample.t:.3f} s, {age} header{kind}")
         return samples
 
     def update(self, sensor: SensorRequest) -> None:
@@ -168,10 +178,10 @@ class SensorReceiver:
         Raises:
             ValueError: no sensor has that SeqID, TypeID and port.
         """
-        for endpoint, stream in zip(self._sockets, self.streams, strict=True):
-            if stream.sensor.seq_id == sensor.seq_id:
+        for endpoint in self._sockets:
+            if endpoint.stream.sensor.seq_id == sensor.seq_id:
                 endpoint.update(sensor)
-                stream.update(sensor)
+                endpoint.stream.read = reader(sensor, self._layout)
                 return
         raise ValueError(f"no sensor has SeqID {sensor.seq_id}")
 
@@ -182,8 +192,8 @@ class SensorReceiver:
     def report(self, now: float) -> list[str]:
         """Return a line for each sensor on the state of its stream."""
         lines = []
-        for endpoint, stream in zip(self._sockets, self.streams, strict=True):
-            stream.counters.foreign = endpoint.foreign
+        for endpoint in self._sockets:
+            stream = endpoint.stream
             lost = {name: count for name, count in asdict(stream.counters).items() if count and name != "complete"}
             state = stream.health.report(now, "frame", endpoint.server)
             trouble = "".join(f", {count} {name}" for name, count in lost.items())
@@ -277,20 +287,14 @@ def _chosen(sensors: tuple[SensorRequest, ...], seq_id: str, path: str) -> Senso
     raise ConfigError(f"{path}: no colour camera{' of SeqID ' + seq_id if seq_id else ''}; available: {known}")
 
 
-class VisionReceiver:
+class VisionReceiver(SensorSocket):
     """Receiver of one camera, in place of `link.udp.VideoReceiver`."""
 
     def __init__(self, vision: Vision, tell: Tell = to_stderr):
         """Bind the port. Raises LinkError when the port is in use or the server is unknown."""
-        self._joined, self._endpoint = (
-            ReassembledStream(vision.sensor, tell),
-            SensorSocket(vision.sensor, vision.server, tell),
-        )
-        self.socket = self._endpoint.socket
-        self.address: Address = self.socket.getsockname()
+        super().__init__(vision.sensor, vision.server, tell, partial(image_file, sensor=vision.sensor))
         # Function that opens a receiver in this one's place, once it is closed.
         self.successor = partial(VisionReceiver, vision, tell)
-        self._frames = 0
 
     def accept_only(self, host: str) -> None:
         """Do nothing: images are accepted from the server's host only, wherever the telemetry comes from."""
@@ -298,34 +302,13 @@ class VisionReceiver:
     @property
     def counters(self) -> StreamCounters:
         """Counters of the stream, with the datagrams of other hosts."""
-        self._joined.counters.foreign = self._endpoint.foreign
-        return self._joined.counters
+        return self.stream.counters
 
     def receive(self, timeout_s: float) -> list[tuple[VideoFrame, float]]:
         """Return the frames completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
-        frames: list[tuple[VideoFrame, float]] = []
-        for datagram, sender, now in self._endpoint.drain(timeout_s):
-            payload = self._joined.feed(datagram, (sender, self.address[1]), now)
-            if payload is None:
-                continue
-            self._endpoint.received(now)
-            try:
-                data = image_file(payload.data, self._joined.sensor)
-            except MalformedError as error:
-                self._joined.unreadable(error)
-                continue
-            self._frames += 1
-            number = self._frames if payload.frame_id is None else payload.frame_id & 0xFFFFFFFF
-            frames.append((VideoFrame(payload.t, number, data), now))
-        self._endpoint.ask(monotonic())
+        frames = []
+        for sample, received in self.samples(timeout_s):
+            assert isinstance(sample.value, bytes)
+            number = self.stream.health.frames if sample.frame_id is None else sample.frame_id & 0xFFFFFFFF
+            frames.append((VideoFrame(sample.t, number, sample.value), received))
         return frames
-
-    def __enter__(self) -> "VisionReceiver":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Release the sensor and the port."""
-        self._endpoint.close()

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gate_racer.link.messages import Imu
-from gate_racer.link.rflysim.request import IDENTITY, REQUEST_SUM, MalformedError
+from gate_racer.link.reassembly import MalformedError
+from gate_racer.link.rflysim.request import IDENTITY, REQUEST_SUM
 from gate_racer.vehicle.rotation import Vector
 
 IMU_SUM, HEARTBEAT_SUM, COMMAND_SUM, CAMERA_SUM = 1234567898, 123456789, 1234567890, 1234567891

@@ -1,10 +1,6 @@
-"""Requests, gimbals and CopterSim's IMU: what passes besides frames.
+"""What passes besides frames: requests, heartbeats, CopterSim's IMU, and gimbals.
 
-A client's socket: requests to a server of RflySim, and its replies.
-
-Gimbals: commands by bit mask, in the numbering of the document or of SDK 3.06, and the reported state.
-
-Communication with RflySim besides frames: commands to gimbals, their states, and CopterSim's IMU.
+Gimbals take commands by bit mask, in the numbering of the document or of SDK 3.06, and report their state.
 """
 
 import contextlib
@@ -12,10 +8,11 @@ import math
 import socket
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
+from gate_racer.link.reassembly import RESTART_S, MalformedError
 from gate_racer.link.rflysim.copter import (
     IMAGE_DELAY_S,
     NUMBERED_IMU_PORT,
@@ -26,47 +23,46 @@ from gate_racer.link.rflysim.copter import (
     imu_port,
     start_without_heartbeat,
 )
-from gate_racer.link.rflysim.fragments import RESTART_S
 from gate_racer.link.rflysim.request import (
     GIMBAL,
-    MASKED,
     STATE_SUM,
     Floats,
-    MalformedError,
     SensorRequest,
     decode_request,
 )
 from gate_racer.link.rflysim.stream import StreamHealth
-from gate_racer.link.sockets import ANYWHERE, Address, bind_udp, drain, listening_host, reachable
+from gate_racer.link.sockets import ANYWHERE, Address, UdpEndpoint, listening_host, reachable
+
+M = TypeVar("M")
 
 
-class RequestSocket:
-    """A bound socket, its server, and counters."""
+class RequestSocket(UdpEndpoint):
+    """A socket for requests to a server and its answers."""
 
-    def __init__(self, server: Address, port: int):
+    def __init__(self, server: Address, port: int, buffer_bytes: int = 0):
         """Bind the port, on loopback for a server there. Raises LinkError when it is in use or the server's name is unknown."""
         self.server = reachable(server, ANYWHERE)
-        self.socket: socket.socket = bind_udp(listening_host(self.server), port)
-        self.socket.setblocking(False)
-        self.malformed = self.socket_errors = 0
+        super().__init__(listening_host(self.server), port, buffer_bytes)
+        self.malformed = 0
 
     @property
     def port(self) -> int:
         """The local port."""
-        return self.socket.getsockname()[1]
+        return self.address[1]
 
-    def _send(self, datagram: bytes) -> None:
-        try:
-            self.socket.sendto(datagram, self.server)
-        except OSError:
-            self._failed()
+    def send(self, datagram: bytes) -> None:
+        """Send a request to the server."""
+        self.transmit(datagram, self.server)
 
-    def _failed(self) -> None:
-        self.socket_errors += 1
-
-    def close(self) -> None:
-        """Close the socket."""
-        self.socket.close()
+    def messages(self, decode: Callable[[bytes], M]) -> Iterator[tuple[M, Address, float]]:
+        """Yield the messages received, with sender and time of reception; count the datagrams that are malformed."""
+        for datagram, sender, received in self.drain():
+            try:
+                message = decode(datagram)
+            except MalformedError:
+                self.malformed += 1
+                continue
+            yield message, sender, received
 
 
 STATE_PORT = 20006  # UDP port of the gimbals' states
@@ -233,16 +229,11 @@ class GimbalClient(RequestSocket):
 
     def order(self, seq_id: int, order: GimbalOrder) -> None:
         """Send a command. Raises ValueError when the mask numbering has no bit for it."""
-        self._send(gimbal_request(self.gimbals[seq_id], order, dict(self._masks)).encode())
+        self.send(gimbal_request(self.gimbals[seq_id], order, dict(self._masks)).encode())
 
     def states(self) -> Iterator[GimbalState]:
-        """Yield the states received. Replies of other kinds share the port and differ in length."""
-        for datagram, _, _ in drain(self.socket, 0.0, self._failed):
-            if len(datagram) == MASKED.size:
-                try:
-                    yield decode_state(datagram)
-                except MalformedError:
-                    self.malformed += 1
+        """Yield the states received. Replies of other kinds, which share the port, count as malformed."""
+        return (state for state, _, _ in self.messages(decode_state))
 
 
 class HeartbeatReceiver(RequestSocket):
@@ -259,12 +250,7 @@ class HeartbeatReceiver(RequestSocket):
 
     def listen(self, wall_minus_monotonic_s: float) -> None:
         """Process the received heartbeats."""
-        for datagram, sender, received in drain(self.socket, 0.0, self._failed):
-            try:
-                beat = decode_heartbeat(datagram)
-            except MalformedError:
-                self.malformed += 1
-                continue
+        for beat, sender, received in self.messages(decode_heartbeat):
             if sender[0] == self.server[0] and beat.copter == self._copter:
                 here = sender[0].startswith("127.") or sender[0] == ".".join(map(str, _own_address(sender)))
                 self._start, self.from_heartbeat = beat.start(received + wall_minus_monotonic_s, here), True
@@ -293,19 +279,14 @@ class ImuReceiver(RequestSocket):
 
     def samples(self) -> Iterator[ImuSample]:
         """Yield the samples received; request them again after a silence. Call often."""
-        for datagram, _, received in drain(self.socket, 0.0, self._failed):
-            try:
-                sample = decode_imu(datagram)
-            except MalformedError:
-                self.malformed += 1
-                continue
+        for sample, _, received in self.messages(decode_imu):
             self._received = received
             self.health.saw(received)
             yield sample
         now = time.monotonic()
         if now - max(self._received, self._requested) > ASK_S or now - self._requested > RENEW_S:
             self._requested = now
-            self._send(self._request)
+            self.send(self._request)
 
     def report(self, now: float) -> str:
         """Return a line on the state of the stream."""

@@ -1,18 +1,12 @@
-"""Frames in datagrams: the header in its two generations, fragmentation and reassembly.
-
-Header of a datagram in its two generations, distinguished by `check_sum` ("1.1 Communication Packet Header").
+"""Frames in datagrams: the header in its two generations, distinguished by `check_sum` ("1.1 Communication Packet Header").
 
 The sensor type is not transmitted: it follows from the port and the Config.json.
-
-Fragmentation of frames into datagrams, and reassembly by source, frame and `pkg_id`, whatever the network did.
 """
 
 import struct
-from collections import deque
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from gate_racer.link.rflysim.request import MalformedError
+from gate_racer.link.reassembly import RESTART_S, Chunk, MalformedError, Reassembler
 
 PLAIN_SUM, NUMBERED_SUM = 1234567890, 1234567893
 PLAIN = struct.Struct("<4id")  # check_sum, pkg_len, pkg_id, pkg_num, time_stamp
@@ -69,11 +63,8 @@ def decode_header(datagram: bytes) -> Header:
 
 
 CHUNK_BYTES = 60_000  # as in the SDK; 1400 suits WSL and real networks
-RESTART_S = 1.0  # s, beyond which an older stamp means a restarted simulation instead of a late datagram
-REMEMBERED = 64  # complete frames whose repeats are recognised, and the range of late frame_ids
-MOST_SOURCES = 8  # senders with incomplete frames
-
-Key = int | float  # frame_id, or the stamp in the older generation
+MOST_BEHIND = 64  # range of frame_ids that are late
+MOST_PARTS = 1 << 15  # datagrams of a frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,160 +87,34 @@ def fragments(payload: Payload, chunk_bytes: int = CHUNK_BYTES) -> list[bytes]:
     return datagrams
 
 
-@dataclass(slots=True)
-class FragmentCounters:
-    """Counts of a `FragmentReassembler`: datagrams, except `complete` and `evicted`."""
+def read_fragment(datagram: bytes) -> Chunk:
+    """Decode one datagram. Raises MalformedError.
 
-    complete: int = 0  # frames
-    evicted: int = 0  # frames dropped incomplete
-    duplicate: int = 0  # repeated fragments, or fragments of a completed frame
-    malformed: int = 0  # no header, or an impossible one
-    inconsistent: int = 0  # contradicts the other fragments of its frame
-    late: int = 0  # fragments of a frame older than the newest complete one
-
-
-@dataclass(slots=True)
-class _PartialFrame:
-    """An incomplete frame."""
-
-    header: Header
-    since: float
-    chunks: dict[int, bytes] = field(default_factory=dict)  # by pkg_id
-    size: int = 0
-    stated: int | None = None  # bytes of the frame, where pkg_len means those
-
-    def lengths(self) -> tuple[int, ...]:
-        """Return the possible pkg_len of the whole frame: data alone, with one header, or with all of them."""
-        header = self.header.size
-        return self.size, self.size + header, self.size + header * self.header.parts
+    `pkg_len` is the datagram's length, as with all known senders, or the whole frame's, as in the document: of its data alone,
+    with one header, or with all of them.
+    """
+    header = decode_header(datagram)
+    chunk, stated = datagram[header.size :], header.length
+    if stated != len(datagram) and (stated < len(chunk) or (header.parts == 1 and stated != len(chunk))):
+        raise MalformedError(f"pkg_len {stated} in a datagram of {len(datagram)} bytes")
+    if header.parts > MOST_PARTS:
+        raise MalformedError(f"a frame of {header.parts} packets, more than {MOST_PARTS}")
+    sizes = () if stated == len(datagram) else (stated, stated - header.size, stated - header.size * header.parts)
+    return Chunk(header.t, header.frame_id, header.part, header.parts, chunk, sizes)
 
 
-@dataclass(slots=True)
-class _Source:
-    """One sender and its incomplete frames, the oldest first."""
-
-    partials: dict[Key, _PartialFrame] = field(default_factory=dict)
-    completed: deque[Key] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-    newest: Header | None = None  # newest complete frame
+def fragment_reassembler(
+    max_frames: int = 3, max_frame_bytes: int = 32 << 20, timeout_s: float = 0.5
+) -> Reassembler[Payload]:
+    """Return a reassembler of frames, bounded as `Reassembler` says."""
+    return Reassembler(read_fragment, Payload, _straggles, max_frames, max_frame_bytes, timeout_s)
 
 
-class FragmentReassembler:
-    """Reassembly of fragments to frames in any order, each frame once and never after a newer one. Never raises."""
-
-    def __init__(
-        self,
-        max_frames: int = 3,
-        max_frame_bytes: int = 32 << 20,
-        max_parts: int = 1 << 15,
-        timeout_s: float = 0.5,
-    ):
-        """Create it. Memory is bounded: at most max_frames incomplete frames of max_frame_bytes, for each of a few sources.
-
-        Args:
-            timeout_s: s, after which an incomplete frame is dropped.
-        """
-        self.counters, self.reason = FragmentCounters(), ""  # reason why the last datagram was malformed
-        self._max_frames, self._max_frame_bytes, self._max_parts = max_frames, max_frame_bytes, max_parts
-        self._timeout_s = timeout_s
-        self._sources: dict[Hashable, _Source] = {}  # the source silent for longest first
-
-    def feed(self, datagram: bytes, source: Hashable, now: float) -> Payload | None:
-        """Process one datagram at `now` (s, monotonic). `source`: sender and local port. Return the frame that it completes."""
-        try:
-            header = decode_header(datagram)
-            chunk = datagram[header.size :]
-            self._require(header, len(datagram))
-        except MalformedError as error:
-            self.counters.malformed += 1
-            self.reason = str(error)
-            return None
-        stream = self._stream(source)
-        self._expire(stream, now)
-        key: Key = header.t if header.frame_id is None else header.frame_id
-        if not self._wanted(stream, key, header):
-            return None
-        partial = stream.partials.get(key) or self._open(stream, key, _PartialFrame(header, now))
-        if (partial.header.parts, partial.header.t) != (header.parts, header.t):
-            self.counters.inconsistent += 1
-            return None
-        if header.part in partial.chunks:
-            self.counters.duplicate += 1
-            return None
-        if header.length != len(datagram) and partial.stated not in (None, header.length):
-            self.counters.inconsistent += 1
-            return None
-        if header.length != len(datagram):
-            partial.stated = header.length
-        partial.chunks[header.part] = chunk
-        partial.size += len(chunk)
-        if partial.size > self._max_frame_bytes:
-            self.counters.inconsistent += 1
-            self._give_up(stream, key)
-            return None
-        if len(partial.chunks) < header.parts:
-            return None
-        if partial.stated is not None and partial.stated not in partial.lengths():
-            self.counters.inconsistent += 1
-            self._give_up(stream, key)
-            return None
-        return self._close(stream, key, partial)
-
-    def _require(self, header: Header, length: int) -> None:
-        """Check that `pkg_len` is the datagram's length, as with all known senders, or the whole frame's, as in the document."""
-        data = length - header.size
-        if header.length != length and (header.length < data or (header.parts == 1 and header.length != data)):
-            raise MalformedError(f"pkg_len {header.length} in a datagram of {length} bytes")
-        if header.parts > self._max_parts:
-            raise MalformedError(f"a frame of {header.parts} packets, more than {self._max_parts}")
-
-    def _stream(self, source: Hashable) -> _Source:
-        stream = self._sources.pop(source, None) or _Source()
-        if len(self._sources) == MOST_SOURCES:
-            silent = self._sources.pop(next(iter(self._sources)))
-            self.counters.evicted += len(silent.partials)
-        self._sources[source] = stream
-        return stream
-
-    def _expire(self, stream: _Source, now: float) -> None:
-        for key in [key for key, partial in stream.partials.items() if now - partial.since > self._timeout_s]:
-            self._give_up(stream, key)
-
-    def _wanted(self, stream: _Source, key: Key, header: Header) -> bool:
-        """Return whether a frame may still be delivered; count it if not."""
-        newest = stream.newest
-        if newest is None or not _straggles(header, newest):
-            return True
-        if key in stream.completed:
-            self.counters.duplicate += 1
-        else:
-            self.counters.late += 1
-        return False
-
-    def _open(self, stream: _Source, key: Key, partial: _PartialFrame) -> _PartialFrame:
-        if len(stream.partials) == self._max_frames:
-            self._give_up(stream, next(iter(stream.partials)))
-        stream.partials[key] = partial
-        return partial
-
-    def _close(self, stream: _Source, key: Key, partial: _PartialFrame) -> Payload:
-        del stream.partials[key]
-        header, stream.newest = partial.header, partial.header
-        stream.completed.append(key)
-        for older in [k for k, other in stream.partials.items() if _straggles(other.header, header)]:
-            self._give_up(stream, older)
-        self.counters.complete += 1
-        return Payload(header.t, header.frame_id, b"".join(partial.chunks[n] for n in range(header.parts)))
-
-    def _give_up(self, stream: _Source, key: Key) -> None:
-        del stream.partials[key]
-        self.counters.evicted += 1
-
-
-def _straggles(header: Header, newest: Header) -> bool:
+def _straggles(chunk: Chunk, newest: Chunk) -> bool:
     """Return whether a frame is not newer than the newest one, and not from a restarted simulation."""
-    if (header.frame_id is None) != (newest.frame_id is None) or newest.t - header.t > RESTART_S:
+    if (chunk.frame_id is None) != (newest.frame_id is None) or newest.t - chunk.t > RESTART_S:
         return False
-    if header.frame_id is None or newest.frame_id is None:
-        return header.t <= newest.t
-    behind = (newest.frame_id - header.frame_id) & 0xFFFFFFFF  # the count wraps
-    return behind < REMEMBERED and header.t <= newest.t  # a later exposure with a lower number: the count restarted
+    if chunk.frame_id is None or newest.frame_id is None:
+        return chunk.t <= newest.t
+    behind = (newest.frame_id - chunk.frame_id) & 0xFFFFFFFF  # the count wraps
+    return behind < MOST_BEHIND and chunk.t <= newest.t  # a later exposure with a lower number: the count restarted

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate_racer.common.images import JPEG_BEGIN, PNG_BEGIN, decode_image, image_size
-from gate_racer.link.rflysim.request import DEPTH_CLOUD, SENSORS, MalformedError, SensorRequest
+from gate_racer.link.reassembly import MalformedError
+from gate_racer.link.rflysim.request import DEPTH_CLOUD, SENSORS, SensorRequest
 from gate_racer.vehicle.rotation import Vector
 
 Image = np.ndarray  # (H, W, 3) or (H, W) of 8 bit, (H, W) of 16 bit for depth

@@ -1,11 +1,6 @@
 """Sensors of the platform by `TypeID`, and the VisionSensorReq that creates, moves or controls one.
 
-Exception of decoders for invalid bytes. The receiver catches it, counts it and reports its reason once.
-
-Sensors of the platform: encoding, topic and axes by `TypeID`. Topics are spelt correctly where the platform's are not.
-
-`SensorRequest`: the VisionSensorReq that creates, moves or controls a sensor, in three lengths; also an entry of Config.json.
-
+Topics are spelt correctly where the platform's are not. The request has three lengths, and is also an entry of Config.json.
 The length follows from the content: 92 bytes (`<16H15f`), 144 with the choice of Euler angles or quaternion (`<16H28f`), 148
 with the bit mask of a gimbal (`<2HI14H28f`), in which its state is reported as well.
 """
@@ -15,9 +10,7 @@ import math
 import struct
 from dataclasses import dataclass, replace
 
-
-class MalformedError(ValueError):
-    """A payload that does not match its sensor; the message gives the reason."""
+from gate_racer.link.reassembly import MalformedError
 
 
 class SensorKind(enum.Enum):

@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 
-from gate_racer.link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload
+from gate_racer.link.reassembly import MalformedError
+from gate_racer.link.rflysim.fragments import fragment_reassembler
 from gate_racer.link.rflysim.payloads import (
     BoundingBox,
     Cloud,
@@ -18,21 +20,13 @@ from gate_racer.link.rflysim.payloads import (
     decode_range,
     decode_spots,
 )
-from gate_racer.link.rflysim.request import SENSORS, MalformedError, SensorKind, SensorRequest
+from gate_racer.link.rflysim.request import SENSORS, SensorKind, SensorRequest
 from gate_racer.link.sockets import Address
 
-Value = Image | Cloud | Range | list[BoundingBox] | list[Spot]
+Value = Image | Cloud | Range | list[BoundingBox] | list[Spot] | bytes  # bytes: of an image file
 Tell = Callable[[str], None]
 MOST_TOPICS = 20  # per stream
 MILESTONES = {10**n for n in range(7)}  # occurrences that are reported
-
-
-@dataclass(slots=True)
-class StreamCounters(FragmentCounters):
-    """Counters of fragments, and of frames that were complete but could not be decoded."""
-
-    unreadable: int = 0
-    foreign: int = 0  # datagrams from hosts other than the server
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,74 +56,49 @@ class RateLimitedReporter:
             self._tell(f"rflysim: {self._name}: {text}{often}")
 
 
-class ReassembledStream:
-    """Reassembly of one stream, with counters and reports; common to all uses of a stream."""
-
-    def __init__(self, sensor: SensorRequest, tell: Tell):
-        self.sensor, self.counters = sensor, StreamCounters()
-        self.say = RateLimitedReporter(
-            tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}"
-        )
-        self._reassembler = FragmentReassembler()
-        self._reassembler.counters = self.counters
-
-    def feed(self, datagram: bytes, source: Hashable, now: float) -> Payload | None:
-        """Process a datagram, as `FragmentReassembler.feed`."""
-        before = self.counters.malformed
-        payload = self._reassembler.feed(datagram, source, now)
-        if self.counters.malformed > before:
-            self.say("malformed", f"dropped a datagram: {self._reassembler.reason}; further ones are only counted")
-        return payload
-
-    def unreadable(self, error: MalformedError) -> None:
-        """Count and report a frame that was complete but could not be decoded."""
-        self.counters.unreadable += 1
-        self.say("unreadable", f"dropped a frame: {error}; further ones are only counted")
-
-
 class Stream:
     """Decoder of one stream."""
 
-    def __init__(self, sensor: SensorRequest, tell: Tell, layout: CloudLayout | None = None):
-        """Create it; `layout` of a cloud, detected by default."""
-        self.joined = ReassembledStream(sensor, tell)
-        self.sensor, self.counters, self.health = sensor, self.joined.counters, StreamHealth()
-        self._clouds = CloudReader(sensor, layout)
-
-    def update(self, sensor: SensorRequest) -> None:
-        """Change the sensor's parameters; frames of the old size still on their way are unreadable."""
-        self.sensor = self.joined.sensor = sensor
-        self._clouds = CloudReader(sensor, self._clouds.layout)
+    def __init__(self, sensor: SensorRequest, tell: Tell, read: Callable[[bytes], Value]):
+        """Create it; `read` decodes a frame, or raises MalformedError."""
+        self.sensor, self.read, self.health = sensor, read, StreamHealth()
+        self.say = RateLimitedReporter(
+            tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}"
+        )
+        self._fragments = fragment_reassembler()
+        self.counters = self._fragments.counters
 
     def feed(self, datagram: bytes, source: Hashable, now: float) -> Sample | None:
         """Process a datagram at `now` (s, monotonic); return the sample that it completes."""
-        payload = self.joined.feed(datagram, source, now)
+        before = self.counters.malformed
+        payload = self._fragments.feed(datagram, source, now)
+        if self.counters.malformed > before:
+            self.say("malformed", f"dropped a datagram: {self._fragments.reason}; further ones are only counted")
         if payload is None:
             return None
         try:
-            value = self._decoded(payload.data)
+            value = self.read(payload.data)
         except MalformedError as error:
-            self.joined.unreadable(error)
+            self.counters.unreadable += 1
+            self.say("unreadable", f"dropped a frame: {error}; further ones are only counted")
             return None
-        if self.health.frames == 0:
-            kind = f", layout {value.layout.label}" if isinstance(value, Cloud) else ""
-            age = "numbered" if payload.frame_id is not None else "older"
-            self.joined.say("first", f"first frame at {payload.t:.3f} s, {age} header{kind}")
         self.health.saw(now)
         return Sample(self.sensor, payload.t, payload.frame_id, value)
 
-    def _decoded(self, data: bytes) -> Value:
-        match SENSORS[self.sensor.type_id].kind:
-            case SensorKind.IMAGE:
-                return decode_payload(data, self.sensor)
-            case SensorKind.CLOUD:
-                return self._clouds.read(data)
-            case SensorKind.RANGE:
-                return decode_range(data)
-            case SensorKind.BOXES:
-                return decode_boxes(data)
-            case _:
-                return decode_spots(data)
+
+def reader(sensor: SensorRequest, layout: CloudLayout | None = None) -> Callable[[bytes], Value]:
+    """Return the decoder of a sensor's frames; `layout` of a cloud, detected by default."""
+    match SENSORS[sensor.type_id].kind:
+        case SensorKind.IMAGE:
+            return partial(decode_payload, sensor=sensor)
+        case SensorKind.CLOUD:
+            return CloudReader(sensor, layout).read
+        case SensorKind.RANGE:
+            return decode_range
+        case SensorKind.BOXES:
+            return decode_boxes
+        case _:
+            return decode_spots
 
 
 class StreamHealth:

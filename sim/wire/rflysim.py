@@ -7,7 +7,6 @@ CopterSim's IMU service: sends the vehicle's IMU samples to each requester at it
 Server of the RflySim vision protocol: creates the sensors that a client requests and sends their frames.
 """
 
-import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import Profile, RateDivider
+from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim.client import to_stderr
 from gate_racer.link.rflysim.config import ON_GROUND, ON_SENSOR, fault
 from gate_racer.link.rflysim.copter import (
@@ -29,9 +29,9 @@ from gate_racer.link.rflysim.copter import (
 )
 from gate_racer.link.rflysim.desk import DOCUMENT, HEARTBEAT_PORT, STATE_PORT, read_order
 from gate_racer.link.rflysim.fragments import CHUNK_BYTES, Payload, fragments
-from gate_racer.link.rflysim.request import MalformedError, SensorRequest, decode_request, reply_host
+from gate_racer.link.rflysim.request import SensorRequest, decode_request, reply_host
 from gate_racer.link.rflysim.stream import RateLimitedReporter
-from gate_racer.link.sockets import Address, LinkError, bind_udp, drain
+from gate_racer.link.sockets import Address, LinkError, UdpEndpoint
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.look import Look
 from gate_racer.sim.view.sensing import Gimbal, Sense, open_sense, surroundings
@@ -40,7 +40,7 @@ from gate_racer.tracks.track import Track
 LEASE_S = 30.0  # s for which a request holds on a port that other machines reach (chosen)
 
 
-class RequestPort(ABC):
+class RequestPort(UdpEndpoint, ABC):
     """Bound socket of a service that clients send requests to.
 
     A small request brings much data, and its sender can be forged: data go to the host of the sender only, and where others
@@ -49,15 +49,9 @@ class RequestPort(ABC):
 
     def __init__(self, own: Address, prefix: str = ""):
         """Bind `own`, and report with a prefix. Raises LinkError when the port is in use."""
-        self._socket = bind_udp(*own)
-        self._socket.setblocking(False)
-        self.malformed = self.refused = self.socket_errors = 0
+        super().__init__(*own)
+        self.malformed = self.refused = 0
         self._say = RateLimitedReporter(to_stderr, f"{prefix}port {self.address[1]}")
-
-    @property
-    def address(self) -> Address:
-        """Address on which requests are received."""
-        return self._socket.getsockname()
 
     @abstractmethod
     def _receive(self, datagram: bytes, sender: Address) -> None:
@@ -65,7 +59,7 @@ class RequestPort(ABC):
 
     def _process_requests(self) -> None:
         """Process the pending requests. Never raises."""
-        for datagram, sender, _ in drain(self._socket, 0.0, self._failed):
+        for datagram, sender, _ in self.drain():
             try:
                 self._receive(datagram, sender)
             except MalformedError as error:
@@ -83,13 +77,6 @@ class RequestPort(ABC):
         """Count and report a request that cannot be served; each topic is reported separately."""
         self.refused += 1
         self._say(f"refused {topic}", f"refused a request from {sender[0]}:{sender[1]}: {why}")
-
-    def _failed(self) -> None:
-        self.socket_errors += 1
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
 
 
 MOST_SUBSCRIPTIONS = 8  # largest number of subscriptions (chosen)
@@ -130,8 +117,7 @@ class CopterSimImu(RequestPort):
             if subscription.beat(self._count):
                 subscription.sent = (subscription.sent + 1) % 0x80000000
                 datagram = ImuSample(subscription.sent, self._epoch_s + imu.t, imu.accel, imu.gyro).encode()
-                with contextlib.suppress(OSError):  # no listener there any more
-                    self._socket.sendto(datagram, target)
+                self.transmit(datagram, target)
 
     def _receive(self, datagram: bytes, sender: Address) -> None:
         request = decode_imu_request(datagram)

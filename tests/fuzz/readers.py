@@ -25,9 +25,9 @@ from gate_racer.link.profile import load_profile
 from gate_racer.link.record_reader import read_records
 from gate_racer.link.rflysim.config import load_sensors
 from gate_racer.link.rflysim.fragments import Payload, fragments
-from gate_racer.link.rflysim.stream import Stream
+from gate_racer.link.rflysim.stream import Stream, reader
 from gate_racer.link.server import ServerCodec
-from gate_racer.link.video import Reassembler, datagrams
+from gate_racer.link.video import datagrams, image_reassembler
 from gate_racer.model.rims import GateAppearance
 from gate_racer.mpc.policy.policy import load_policy
 from gate_racer.mpc.problem import load_settings
@@ -161,8 +161,8 @@ class Codecs:
             load_sensors(ROOT / "examples/rflysim.json")[2],
         )
         self.fragments = fragments(Payload(1.0, 1, jpeg(20)), 1400)
-        self.client, self.server, self.reassembler = ClientCodec(PROFILE), ServerCodec(PROFILE), Reassembler()
-        self.streams = [Stream(sensor, _quiet) for sensor in (self.image, self.cloud)]
+        self.client, self.server, self.reassembler = ClientCodec(PROFILE), ServerCodec(PROFILE), image_reassembler()
+        self.streams = [Stream(sensor, _quiet, reader(sensor)) for sensor in (self.image, self.cloud)]
         self.msp, betaflight = MspCodec(), load_betaflight("betaflight")
         self.msp_requests = [
             self.msp.poll(betaflight.polled),

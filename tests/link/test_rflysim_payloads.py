@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate_racer.common.images import image_size
+from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim import ros
 from gate_racer.link.rflysim.fragments import Payload, fragments
 from gate_racer.link.rflysim.payloads import (
@@ -26,8 +27,8 @@ from gate_racer.link.rflysim.payloads import (
     encode_payload,
     image_file,
 )
-from gate_racer.link.rflysim.request import SENSORS, MalformedError, SensorKind
-from gate_racer.link.rflysim.stream import Sample, Stream
+from gate_racer.link.rflysim.request import SENSORS, SensorKind
+from gate_racer.link.rflysim.stream import Sample, Stream, reader
 from tests.link.rflysim_sensor import sensor
 
 IMAGES = [type_id for type_id, kind in SENSORS.items() if kind.kind is SensorKind.IMAGE]
@@ -63,15 +64,19 @@ def test_an_image_to_fly_by_is_checked_by_its_header_alone(mode):
         image_file(data, sensor(mode=JPEG, width=32, height=32))
 
 
+def stream(about, tell):
+    return Stream(about, tell, reader(about))
+
+
 @given(st.binary(max_size=80))
 def test_no_bytes_whatever_break_a_stream(data):
     for type_id in SENSORS:
         told = []
-        stream = Stream(sensor(type_id, width=2, height=2), told.append)
-        (sample,) = (stream.feed(d, "sim", 0.0) for d in fragments(Payload(1.0, 1, data)))
-        assert stream.counters.complete == 1 and stream.counters.unreadable == (sample is None)
-        assert stream.feed(data, "sim", 0.0) is None
-        assert sum("dropped" in line for line in told) == stream.counters.unreadable + stream.counters.malformed
+        decoder = stream(sensor(type_id, width=2, height=2), told.append)
+        (sample,) = (decoder.feed(d, "sim", 0.0) for d in fragments(Payload(1.0, 1, data)))
+        assert decoder.counters.complete == 1 and decoder.counters.unreadable == (sample is None)
+        assert decoder.feed(data, "sim", 0.0) is None
+        assert sum("dropped" in line for line in told) == decoder.counters.unreadable + decoder.counters.malformed
     image_size(b"\xff\xd8\xff" + data)
 
 
@@ -96,11 +101,11 @@ def test_a_cloud_comes_back_in_the_layout_it_went(cloud):
 
 def test_frames_that_are_counted_anew_are_no_stragglers():
     """A sensor that is asked for again may number from 0, with times that go on."""
-    stream = Stream(sensor(5), lambda line: None)
+    decoder = stream(sensor(5), lambda line: None)
 
     def feed(t, number):
         (datagram,) = fragments(Payload(t, number, Range(1.0, 1, *[(0.0,) * 3] * 4).encode()))
-        return stream.feed(datagram, "sim", t) is not None
+        return decoder.feed(datagram, "sim", t) is not None
 
     assert all(feed(10 + n / 30, n) for n in range(50))
     assert not feed(10 + 48 / 30, 48) and not feed(10 + 20 / 30, 20), "old ones"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim import ros
 from gate_racer.link.rflysim.copter import (
     CopterHeartbeat,
@@ -18,7 +19,7 @@ from gate_racer.link.rflysim.copter import (
 )
 from gate_racer.link.rflysim.desk import DOCUMENT, SDK306, GimbalOrder, HeartbeatReceiver, decode_state, gimbal_request
 from gate_racer.link.rflysim.payloads import WORLD, Cloud, CloudLayout, Range, Spot, decode_spots, encode_items
-from gate_racer.link.rflysim.request import MalformedError, decode_request
+from gate_racer.link.rflysim.request import decode_request
 from gate_racer.link.rflysim.stream import Sample, StreamHealth
 from tests.conftest import ROOT
 from tests.link.rflysim_sensor import sensor

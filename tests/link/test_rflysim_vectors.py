@@ -6,14 +6,14 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from gate_racer.link.reassembly import MalformedError, StreamCounters
 from gate_racer.link.rflysim import copter
 from gate_racer.link.rflysim.desk import decode_state
 from gate_racer.link.rflysim.fragments import (
-    FragmentCounters,
-    FragmentReassembler,
     Header,
     Payload,
     decode_header,
+    fragment_reassembler,
     fragments,
 )
 from gate_racer.link.rflysim.payloads import (
@@ -29,7 +29,7 @@ from gate_racer.link.rflysim.payloads import (
     encode_items,
     encode_payload,
 )
-from gate_racer.link.rflysim.request import MalformedError, SensorRequest, decode_request
+from gate_racer.link.rflysim.request import SensorRequest, decode_request
 from tests.conftest import ROOT
 
 FILE = ROOT.parent / "shared/data/rflysim_vectors.json"
@@ -55,7 +55,7 @@ def numbers(value):
 
 
 def delivered(datagrams, **options):
-    reassembler = FragmentReassembler(**options)
+    reassembler = fragment_reassembler(**options)
     frames = [frame for d in datagrams if (frame := reassembler.feed(bytes.fromhex(d), "sim", 0.0)) is not None]
     return frames, reassembler.counters
 
@@ -170,7 +170,7 @@ def test_fragments_arrive_once_in_every_order():
     for order in vector["arrival_orders"]:
         frames, counters = delivered([vector["datagrams_hex"][k] for k in order])
         assert frames == [Payload(t, 99, payload.data)]
-        assert counters == FragmentCounters(complete=1, duplicate=len(order) - 3)
+        assert counters == StreamCounters(complete=1, duplicate=len(order) - 3)
 
 
 def test_an_exact_multiple_ends_with_a_bare_header():
@@ -195,7 +195,7 @@ def test_malformed_bytes_are_counted():
                 decode_cloud(bytes.fromhex(case["hex"]), sensor(23))
         else:
             frames, counters = delivered([case["hex"]])
-            assert not frames and counters == FragmentCounters(malformed=1), case["why"]
+            assert not frames and counters == StreamCounters(malformed=1), case["why"]
 
 
 def test_bare_depth_and_bare_colour():

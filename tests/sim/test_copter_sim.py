@@ -4,7 +4,6 @@ import random
 import struct
 import subprocess
 import time
-from contextlib import closing
 
 import pytest
 
@@ -12,7 +11,7 @@ from gate_racer.link.messages import Imu
 from gate_racer.link.profile import load_profile
 from gate_racer.link.rflysim.copter import ImuRequest, decode_imu, imu_port
 from gate_racer.link.rflysim.desk import ImuReceiver
-from gate_racer.link.sockets import LinkError, bind_udp, drain
+from gate_racer.link.sockets import LinkError, UdpEndpoint, bind_udp
 from gate_racer.sim.wire.rflysim import MOST_SUBSCRIPTIONS, CopterSimImu, open_imu
 from tests.conftest import ROOT
 from tests.processes import command, free_port
@@ -108,15 +107,14 @@ def test_no_request_whatever_stops_the_simulator(service, capfd):
 )
 def test_samples_go_to_the_host_that_asks_and_while_it_asks(host, repeat_s, last):
     now = [0.0]
-    with closing(CopterSimImu(("0.0.0.0", 0), PX4, lambda: now[0])) as service, bind_udp(LOCAL_HOST, 0) as client:
-        client.setblocking(False)
+    with CopterSimImu(("0.0.0.0", 0), PX4, lambda: now[0]) as service, UdpEndpoint(LOCAL_HOST, 0) as client:
         counts = []
         for second in range(60):
             if second == 0 or (repeat_s and second % repeat_s == 0):
-                client.sendto(ImuRequest(120, client.getsockname()[1], host).encode(), (LOCAL_HOST, service.address[1]))
+                client.transmit(ImuRequest(120, client.address[1], host).encode(), (LOCAL_HOST, service.address[1]))
             now[0] = float(second)
             tick(service, second + 1)
-            counts.append(len(list(drain(client, 0.0, lambda: None))))
+            counts.append(len(list(client.drain())))
     assert counts[-1] == last and counts[0] == (host[0] == 0)
 
 

@@ -10,9 +10,10 @@ import time
 import pytest
 
 from gate_racer.common.errors import exit_code
+from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim.copter import ImuSample, decode_imu_request
 from gate_racer.link.rflysim.desk import DOCUMENT, GimbalOrder, ImuReceiver, gimbal_request
-from gate_racer.link.rflysim.request import MalformedError, decode_request
+from gate_racer.link.rflysim.request import decode_request
 from tests.conftest import ROOT
 from tests.processes import free_port
 from tools import rflysim_bridge

@@ -1,7 +1,7 @@
 """VADR-TS-002, 4.6: the vision stream."""
 
 from gate_racer.link.messages import VideoFrame
-from gate_racer.link.video import HEADER, Reassembler, chunks
+from gate_racer.link.video import HEADER, chunks, image_reassembler
 from tests.vadr.row import SPEC, Row, said
 
 
@@ -41,6 +41,6 @@ def vision() -> list[Row]:
 
 
 def _assembled(parts) -> bytes:
-    reassembler = Reassembler()
+    reassembler = image_reassembler()
     (frame,) = [frame for part in parts if (frame := reassembler.feed(part)) is not None]
     return frame.jpeg

@@ -1,0 +1,251 @@
+"""Images survive order, repeats, loss and mixing, by either protocol; memory stays bounded; each loss is counted by its cause."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gate_racer.link.messages import VideoFrame
+from gate_racer.link.reassembly import Reassembler, StreamCounters
+from gate_racer.link.rflysim.fragments import (
+    NUMBERED,
+    NUMBERED_SUM,
+    PLAIN,
+    PLAIN_SUM,
+    Payload,
+    fragment_reassembler,
+    fragments,
+)
+from gate_racer.link.video import HEADER, chunks, image_reassembler
+
+HZ = 32  # so that stamps are exact in ns
+
+
+@dataclass
+class Protocol:
+    """One protocol: the frame of a number and content, its datagrams of so many bytes, and its reassembler."""
+
+    frame: Callable[[int, bytes], object]
+    cut: Callable[[int, bytes, int], list[bytes]]
+    reassembler: Callable[..., Reassembler]
+
+
+def rflysim(numbered):
+    def frame(n, content):
+        return Payload(n / HZ, n if numbered else None, content)
+
+    return Protocol(frame, lambda n, content, size: fragments(frame(n, content), size), fragment_reassembler)
+
+
+VIDEO = Protocol(
+    lambda n, content: VideoFrame(n / HZ, n, content),
+    lambda n, content, size: chunks(n, n / HZ, content, size),
+    lambda **options: image_reassembler(**{"max_frames": 3, **options}),
+)
+PROTOCOLS = {"VADR-TS-002": VIDEO, "RflySim": rflysim(True), "RflySim, not numbered": rflysim(False)}
+of_both = pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+contents = st.binary(min_size=1, max_size=200)
+
+
+def deliver(reassembler, datagrams, source="sim", now=0.0):
+    return [frame for d in datagrams if (frame := reassembler.feed(d, source, now)) is not None]
+
+
+@of_both
+@given(content=contents, size=st.integers(1, 50), data=st.data())
+def test_a_frame_arrives_once_whatever_the_order_and_the_repeats(protocol, content, size, data):
+    sent = protocol.cut(3, content, size)
+    order = data.draw(st.permutations(sent * data.draw(st.integers(1, 4))))
+    assert deliver(protocol.reassembler(), order) == [protocol.frame(3, content)]
+
+
+@of_both
+@given(images=st.lists(contents, min_size=2, max_size=5), data=st.data())
+def test_frames_mixed_repeated_and_lost_arrive_whole_in_order_and_once(protocol, images, data):
+    """Whatever the network does: what arrives was sent, rises in time, and is all there is if nothing of it was lost."""
+    sent = [protocol.cut(n, content, 20) for n, content in enumerate(images)]
+    stream = data.draw(st.lists(st.sampled_from([d for frame in sent for d in frame]), max_size=60))
+    received = deliver(protocol.reassembler(max_frames=5), stream)
+    numbers = [round(HZ * frame.t) for frame in received]
+    assert received == [protocol.frame(n, images[n]) for n in numbers] and numbers == sorted(set(numbers))
+    newest = max((n for n, frame in enumerate(sent) if set(frame) <= set(stream)), default=None)
+    assert newest is None or numbers[-1] == newest
+
+
+@of_both
+def test_repeats_are_counted_as_such_and_older_frames_as_late(protocol):
+    reassembler = protocol.reassembler()
+    for n in range(5):
+        assert len(deliver(reassembler, protocol.cut(n, b"some image", 4) * 17)) == 1
+    assert reassembler.counters == StreamCounters(complete=5, duplicate=5 * 16 * 3)
+    old, new = protocol.cut(6, bytes(20), 15), protocol.cut(7, b"x", 9)
+    assert deliver(reassembler, [old[0], *new, old[1], *protocol.cut(3, b"some image", 4)]) == [protocol.frame(7, b"x")]
+    assert reassembler.counters == StreamCounters(complete=6, evicted=1, late=1, duplicate=5 * 16 * 3 + 3)
+
+
+@of_both
+def test_a_stream_that_begins_anew_is_followed(protocol):
+    reassembler = protocol.reassembler()
+    for content in (b"a", b"b"):
+        run = [d for n in range(60) for d in protocol.cut(n, content, 9)]
+        assert deliver(reassembler, run) == [protocol.frame(n, content) for n in range(60)]
+
+
+@of_both
+def test_incomplete_frames_are_bounded_and_the_oldest_goes_first(protocol):
+    reassembler = protocol.reassembler(max_frames=3)
+    frames = [protocol.cut(n, bytes(20), 15) for n in range(5)]
+    assert deliver(reassembler, [first for first, _ in frames]) == []
+    assert reassembler.counters == StreamCounters(evicted=2)
+    assert len(deliver(reassembler, [last for _, last in frames[2:]])) == 3
+
+
+@of_both
+def test_chunks_that_contradict_each_other_are_counted(protocol):
+    reassembler, frame, other = protocol.reassembler(), protocol.cut(1, bytes(20), 15), protocol.cut(1, bytes(40), 15)
+    assert deliver(reassembler, [frame[0], other[2]]) == [] and reassembler.counters.inconsistent == 1
+    assert len(deliver(reassembler, frame[1:])) == 1
+
+
+@of_both
+@given(contents, contents)
+def test_two_senders_do_not_mix(protocol, a, b):
+    reassembler, received = protocol.reassembler(), []
+    first, second = protocol.cut(1, a, 9), protocol.cut(1, b, 9)
+    for k in range(max(len(first), len(second))):
+        received += [("a", f) for f in deliver(reassembler, first[k : k + 1], "a")]
+        received += [("b", f) for f in deliver(reassembler, second[k : k + 1], "b")]
+    assert sorted(received) == [("a", protocol.frame(1, a)), ("b", protocol.frame(1, b))]
+
+
+@of_both
+def test_senders_and_bytes_are_bounded(protocol):
+    reassembler = protocol.reassembler(max_frame_bytes=100)
+    for k in range(100):
+        deliver(reassembler, protocol.cut(1, bytes(20), 15)[:1], source=k)
+    assert reassembler.counters.evicted == 92
+    assert deliver(reassembler, protocol.cut(1, bytes(101), 60)) == []
+    assert reassembler.counters.inconsistent + reassembler.counters.malformed >= 1
+
+
+def packet(frame_id=1, chunk=0, total=1, size=4, payload=b"jpeg", stamp=0, claimed=None) -> bytes:
+    return HEADER.pack(frame_id, chunk, total, size, len(payload) if claimed is None else claimed, stamp) + payload
+
+
+few, small = st.integers(0, 4), st.integers(-2, 5)
+NUMBERED_HEADS = st.builds(lambda *f: NUMBERED.pack(NUMBERED_SUM, *f, 0, 0.0), st.integers(30, 40), small, small, small)
+PLAIN_HEADS = st.builds(lambda *f: PLAIN.pack(PLAIN_SUM, *f, 0.0), st.integers(20, 30), small, small)
+PLAUSIBLE = st.builds(packet, few, few, few, st.integers(0, 12), st.binary(max_size=6), few) | st.builds(
+    bytes.__add__, NUMBERED_HEADS | PLAIN_HEADS, st.binary(max_size=8)
+)
+
+
+@of_both
+@given(st.lists(st.binary(max_size=60) | PLAUSIBLE, max_size=80))
+def test_no_bytes_whatever_raise_or_are_lost_from_the_account(protocol, datagrams):
+    reassembler = protocol.reassembler(max_frames=2, max_frame_bytes=100)
+    received, counters = deliver(reassembler, datagrams), asdict(reassembler.counters)
+    assert counters.pop("complete") == len(received) and len({frame.t for frame in received}) <= len(received)
+    assert len(received) + sum(counters.values()) <= 2 * len(datagrams)
+    assert deliver(reassembler, protocol.cut(1800, b"a sound image", 4)) == [protocol.frame(1800, b"a sound image")]
+
+
+# Video, VADR-TS-002 4.6.
+
+
+def test_the_header_is_24_bytes_in_the_specified_order():
+    assert chunks(7, 1.5, b"abc", 2)[1] == b"".join([
+        b"\x07\0\0\0", b"\x01\0", b"\x02\0", b"\x03\0\0\0", b"\x01\0\0\0", (1_500_000_000).to_bytes(8, "little"), b"c",
+    ])  # fmt: skip
+
+
+@given(contents, st.integers(1, 50))
+def test_chunks_are_full_but_for_the_last(jpeg, payload_bytes):
+    sizes = [len(datagram) - HEADER.size for datagram in chunks(0, 0.0, jpeg, payload_bytes)]
+    assert sum(sizes) == len(jpeg) and len(sizes) == math.ceil(len(jpeg) / payload_bytes)
+    assert all(size == payload_bytes for size in sizes[:-1])
+
+
+@pytest.mark.parametrize("jpeg", [b"", bytes(70_000)])
+def test_an_image_that_the_header_cannot_describe_is_refused(jpeg):
+    with pytest.raises(ValueError, match="image"):
+        chunks(0, 0.0, jpeg, 1)
+
+
+MALFORMED = [
+    b"", packet()[:23], packet(payload=b""), packet(total=0), packet(chunk=1), packet(size=0), packet(claimed=5),
+    packet(claimed=3), packet(size=1001), packet(total=5),  # five chunks for four bytes
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("datagram", MALFORMED)
+def test_a_header_that_cannot_be_true_is_malformed(datagram):
+    reassembler = image_reassembler(max_frame_bytes=1000)
+    assert reassembler.feed(datagram) is None
+    assert reassembler.counters == StreamCounters(malformed=1)
+
+
+INCONSISTENT = [
+    (packet(total=2, size=8), packet(chunk=1, total=3)),
+    (packet(total=2, size=8), packet(chunk=1, total=2, size=9)),
+    (packet(total=2, size=8), packet(chunk=1, total=2, size=8, payload=b"12345")),
+    (packet(total=2, size=9), packet(chunk=1, total=2, size=9)),
+]
+
+
+@pytest.mark.parametrize("datagrams", INCONSISTENT)
+def test_chunks_that_do_not_make_the_size_are_no_frame(datagrams):
+    reassembler = image_reassembler()
+    assert deliver(reassembler, datagrams) == []
+    assert reassembler.counters == StreamCounters(inconsistent=1)
+
+
+# RflySim.
+
+
+@given(contents, st.integers(1, 50), st.booleans())
+def test_every_datagram_tells_its_length_and_the_last_is_never_full(content, size, numbered):
+    sent, layout = rflysim(numbered).cut(0, content, size), NUMBERED if numbered else PLAIN
+    assert [layout.unpack_from(d)[1] for d in sent] == [len(d) for d in sent]
+    assert all(len(d) == layout.size + size for d in sent[:-1]) and len(sent[-1]) < layout.size + size
+
+
+def test_frame_numbers_wrap():
+    reassembler = fragment_reassembler()
+    numbers = [0x7FFFFFFE, 0x7FFFFFFF, -0x80000000, -0x7FFFFFFF]
+    sent = [fragments(Payload(1 + k / HZ, n, b"x"), 9) for k, n in enumerate(numbers)]
+    assert [f.frame_id for d in sent for f in deliver(reassembler, d)] == numbers
+    assert deliver(reassembler, sent[1]) == [] and reassembler.counters.duplicate == 1
+
+
+def test_a_frame_that_stays_incomplete_is_given_up_in_time():
+    reassembler, numbered = fragment_reassembler(timeout_s=0.5), PROTOCOLS["RflySim"]
+    for n in range(2):
+        deliver(reassembler, numbered.cut(n, bytes(20), 15)[:1])
+    deliver(reassembler, numbered.cut(9, bytes(20), 15)[:1], now=1.0)
+    assert reassembler.counters == StreamCounters(evicted=2)
+
+
+WHOLE = [(5, True), (5 + 32, True), (5 + 64, True), (4, False), (36, False), (-1, False)]
+
+
+@pytest.mark.parametrize(("length", "taken"), [*WHOLE, (None, False)])
+def test_a_length_may_be_that_of_the_whole_frame_and_then_does_not_change(length, taken):
+    """Its data alone, with one header, or with all: the document does not say which."""
+    lengths = (5, 6) if length is None else (length, length)
+    parts = enumerate(zip((b"abc", b"de"), lengths, strict=True))
+    datagrams = [NUMBERED.pack(NUMBERED_SUM, stated, k, 2, 1, 0, 0.5) + chunk for k, (chunk, stated) in parts]
+    reassembler = fragment_reassembler()
+    assert [f.data for f in deliver(reassembler, datagrams)] == [b"abcde"] * taken
+    assert taken == (reassembler.counters.malformed + reassembler.counters.inconsistent == 0)
+
+
+@pytest.mark.parametrize("t", [math.nan, math.inf, -math.inf, 1e300, -9.1e9])
+def test_a_stamp_that_is_no_time_is_malformed_and_the_next_frame_arrives(t):
+    reassembler = fragment_reassembler()
+    wild, good = (fragments(Payload(stamp, n, b"x")) for n, stamp in ((1, t), (2, 0.5)))
+    assert deliver(reassembler, wild + good) == [Payload(0.5, 2, b"x")]
+    assert reassembler.counters.malformed == 1 and "is not a valid time" in reassembler.reason
