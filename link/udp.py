@@ -90,7 +90,7 @@ class MavlinkClient(UdpEndpoint):
         self._codec = ClientCodec(profile, self.counters, key)
         knocked = self._wanted[0] or LOOPBACK, self._wanted[1] or profile.simulator_port
         self._door = knocked if profile.offboard is not None else None  # PX4 only sends to clients that it has received
-        self._guard = RateGuard(profile.command_limit_hz)
+        self.rates = RateGuard(profile.command_limit_hz)  # of the set-points sent
         self._heartbeat_s = 1 / max(profile.client_heartbeat_hz, LEAST_HEARTBEAT_HZ)
         self._heartbeat_due = self._timesync_due = -math.inf
 
@@ -123,16 +123,6 @@ class MavlinkClient(UdpEndpoint):
         """Return whether the simulator was released or replaced, see `Peer.reconsider`; `now` monotonic, s."""
         return self._peer.reconsider(now, complete)
 
-    @property
-    def command_hz(self) -> float:
-        """Mean rate of the attitude targets sent, Hz."""
-        return self._guard.mean_hz
-
-    @property
-    def command_hz_max_1s(self) -> int:
-        """Largest number of attitude targets sent in any window of 1 s."""
-        return self._guard.most_1s
-
     def receive(self, timeout_s: float) -> list[tuple[float, Telemetry | TimesyncReply]]:
         """Return all messages with their time of reception (monotonic, s); wait at most timeout_s for the first datagram."""
         arrivals: list[tuple[float, Telemetry | TimesyncReply]] = []
@@ -162,7 +152,7 @@ class MavlinkClient(UdpEndpoint):
         if self.peer is None or not finite(command):
             self.counters.unsent += 1
             return False
-        if isinstance(command, SetPoint) and not self._guard.admit(now):
+        if isinstance(command, SetPoint) and not self.rates.admit(now):
             self.counters.rate_limited += 1
             return False
         return self._transmit(self._codec.encode(command, t))

@@ -203,7 +203,7 @@ class LiveDriver:
         if self._silent_s > GAP_S:
             self._recorder.note("telemetry", f"no IMU sample for up to {self._silent_s:.2f} s: bridged by the model")
         if self._overloaded():
-            hz, requested = self._client.command_hz, self._profile.command_hz
+            hz, requested = self._client.rates.mean_hz, self._profile.command_hz
             self._recorder.note(
                 "machine",
                 f"this machine is too slow: commands at {hz:.0f} Hz instead of {requested:g}, images not logged",
@@ -217,7 +217,7 @@ class LiveDriver:
         counters |= {f"video_{name}": count for name, count in self._video.items()}
         counters |= {"stamps_refused": self._timeline.refused, "clock_set": self._timeline.clock_set}
         counters |= {"video_clock_set": self._clock.jumps, "simulator_slips": self._clock.slips}
-        return LinkReport(client.command_hz, client.command_hz_max_1s, dropped, counters)
+        return LinkReport(client.rates.mean_hz, client.rates.most_1s, dropped, counters)
 
     def _command(self, fresh: bool) -> None:
         """Act on every new IMU sample, and without one when samples are overdue."""
@@ -308,4 +308,4 @@ class LiveDriver:
 
     def _overloaded(self) -> bool:
         """Return whether the command rate is much lower than requested."""
-        return self._pilot.go_t is not None and 0 < self._client.command_hz < SLOW * self._profile.command_hz
+        return self._pilot.go_t is not None and 0 < self._client.rates.mean_hz < SLOW * self._profile.command_hz

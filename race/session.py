@@ -299,7 +299,7 @@ def _drive(
     driver = LiveDriver(pilot, client, perception, session.profile, recorder)
 
     def tell(pilot: AnyPilot) -> None:
-        status.command_hz = client.command_hz
+        status.command_hz = client.rates.mean_hz
         status(pilot)
         if simulator is not None and pilot.go_t is None:
             simulator.require_alive()

@@ -21,7 +21,7 @@ import numpy as np
 from gate_racer.common.files import read_bytes
 from gate_racer.link.logs.blackbox import BlackboxFlight, flights, header_float
 from gate_racer.link.logs.samples import LOG_BYTES, LoggedSignals, SignalError
-from gate_racer.link.logs.sources import FRD, RAD, Source, found, pulses, scaled
+from gate_racer.link.logs.sources import FRD, RAD, Source, found, indexed, pulses, scaled
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array
 
@@ -56,14 +56,11 @@ def _sources(flight: BlackboxFlight) -> dict[str, tuple[Source, ...]]:
     span = (float(low), float(high) - float(low)) if low and high else (0.0, 0.0)
     motors = tuple(name for name in flight.names if name.startswith("motor["))
 
-    def axes(name: str) -> tuple[str, ...]:
-        return tuple(f"{name}[{k}]" for k in range(3))
-
     return {
-        "omega": (Source("", axes("gyroADC"), scaled(*(FRD * rate))),),
-        "force": (Source("", axes("accSmooth"), scaled(*(FRD * GRAVITY / flight.number("acc_1G", 1.0)))),),
-        "q": (Source("", axes("imuQuaternion"), _quaternions),),
-        "omega_cmd": (Source("", axes("setpoint"), scaled(*(FRD * RAD / fine))),),
+        "omega": (Source("", indexed("gyroADC"), scaled(*(FRD * rate))),),
+        "force": (Source("", indexed("accSmooth"), scaled(*(FRD * GRAVITY / flight.number("acc_1G", 1.0)))),),
+        "q": (Source("", indexed("imuQuaternion"), _quaternions),),
+        "omega_cmd": (Source("", indexed("setpoint"), scaled(*(FRD * RAD / fine))),),
         "throttle": (
             Source("", ("setpoint[3]",), lambda parts: np.clip(parts / THROTTLE_PARTS, 0.0, 1.0)),
             Source("", ("rcCommand[3]",), lambda us: pulses(us / fine)),

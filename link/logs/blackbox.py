@@ -1,15 +1,13 @@
 """Frames of a Betaflight blackbox log (.bbl, .bfl), as the firmware wrote them: integers by field name.
 
-Field encodings of Betaflight's blackbox: each decoder takes bytes, a position and a number of fields.
-
-It returns that many values and the position behind them, raises IndexError at the end of the file, and FrameError for bytes
-that the firmware never writes. Format: betaflight.com/docs/development/Blackbox-Internals.
-
 A file holds consecutive flights: header lines in text, then frames, each a letter and its fields. The header gives the names
 of the fields of every kind of frame, their encoding, and their predictor: I-frames are independent, P-frames are differences
-from the two main frames before, S- and G-frames hold slow values and GPS, and E-frames are events. Format:
-betaflight.com/docs/development/Blackbox-Internals. A frame that is not followed by another is damaged; then P-frames are
-dropped up to the next I-frame.
+from the two main frames before, S- and G-frames hold slow values and GPS, and E-frames are events. A frame that is not followed
+by another is damaged; then P-frames are dropped up to the next I-frame. Format:
+betaflight.com/docs/development/Blackbox-Internals.
+
+A decoder takes bytes, a position and a number of fields. It returns that many values and the position behind them, and raises
+IndexError at the end of the file, and FrameError for bytes that the firmware never writes.
 """
 
 import re
@@ -192,10 +190,6 @@ class BlackboxFlight:
     names: tuple[str, ...]
     values: Array  # (N, fields) of main frames, integers
     damaged: int  # number of damaged parts of the file
-
-    def column(self, name: str) -> Array | None:
-        """Return a field (N,), e.g. `gyroADC[0]`; None where it was not logged."""
-        return self.values[:, self.names.index(name)] if name in self.names else None
 
     def number(self, header: str, otherwise: float) -> float:
         """Return the first number of a header line."""

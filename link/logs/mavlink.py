@@ -8,6 +8,7 @@ import math
 import struct
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,21 @@ from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.common.files import read_bytes
 from gate_racer.link.logs.samples import LOG_BYTES, LoggedSignals
-from gate_racer.link.logs.sources import RAD, Source, Table, eulers, found, mean, pulses, same, scaled, share, xyz
+from gate_racer.link.logs.sources import (
+    RAD,
+    Source,
+    Table,
+    eulers,
+    found,
+    masked,
+    mean,
+    pulses,
+    same,
+    scaled,
+    share,
+    table,
+    xyz,
+)
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array
 
@@ -40,17 +55,6 @@ def _north_east(values: Array) -> Array:
     angles = values[:, :2] * 1e-7 * RAD
     north_east = (angles - angles[0]) * EARTH_M * [1.0, math.cos(angles[0, 0])]
     return np.column_stack([north_east, -values[:, 2] * MILLI])
-
-
-def _rates_or_nan(values: Array) -> Array:
-    """Return the rates of an attitude target (type_mask, rates), NaN where an attitude is commanded."""
-    by_rates = values[:, 0].astype(int) & ATTITUDE_IGNORED > 0
-    return np.where(by_rates[:, None], values[:, 1:], np.nan)
-
-
-def _reported(values: Array) -> Array:
-    """Return the rates of a reported target (type_mask, rates), NaN where they are not valid."""
-    return np.where((values[:, 0].astype(int) & RATES_IGNORED == 0)[:, None], values[:, 1:], np.nan)
 
 
 RATES = ("type_mask", "body_roll_rate", "body_pitch_rate", "body_yaw_rate")
@@ -85,8 +89,8 @@ TLOG: dict[str, tuple[Source, ...]] = {
         Source("VFR_HUD", ("throttle",), scaled(0.01)),
     ),
     "omega_cmd": (
-        Source("ATTITUDE_TARGET", RATES, _reported),
-        Source("SET_ATTITUDE_TARGET", RATES, _rates_or_nan),
+        Source("ATTITUDE_TARGET", RATES, masked(RATES_IGNORED, False)),
+        Source("SET_ATTITUDE_TARGET", RATES, masked(ATTITUDE_IGNORED, True)),
     ),
     "motors": (Source("SERVO_OUTPUT_RAW", SERVOS, pulses),),
     "voltage": (Source("SYS_STATUS", ("voltage_battery",), scaled(MILLI)),),
@@ -151,11 +155,10 @@ def tlog_messages(path: Path) -> Iterator[tuple[float, Any]]:
 
 def tlog_signals(path: Path) -> LoggedSignals:
     """Return the signals of one autopilot in a ground station's log. Raises FileError."""
-    wanted = {source.message: source.fields for choices in TLOG.values() for source in choices}
-    for choices in TLOG.values():
-        for source in choices:
-            wanted[source.message] = tuple({*wanted[source.message], *source.fields})
-    rows: dict[tuple[int, int], dict[str, list[list[float]]]] = defaultdict(lambda: defaultdict(list))
+    wanted: dict[str, set[str]] = defaultdict(set)
+    for source in chain.from_iterable(TLOG.values()):
+        wanted[source.message] |= {*source.fields}
+    rows: dict[tuple[int, int], dict[str, list[dict[str, float]]]] = defaultdict(lambda: defaultdict(list))
     autopilots: list[tuple[int, int]] = []
     for t, m in tlog_messages(path):
         name, sender = m.get_type(), (m.get_srcSystem(), m.get_srcComponent())
@@ -163,7 +166,7 @@ def tlog_signals(path: Path) -> LoggedSignals:
             autopilots.append(sender)
         elif name in wanted:
             to = (m.target_system, m.target_component) if name == "SET_ATTITUDE_TARGET" else sender
-            rows[to][name].append([t, *(getattr(m, field) for field in wanted[name])])
+            rows[to][name].append({"t": t, **{field: getattr(m, field) for field in wanted[name]}})
     sensed = [
         sender
         for sender in rows
@@ -177,8 +180,7 @@ def tlog_signals(path: Path) -> LoggedSignals:
     tables: dict[str, Table] = {}
     # A set-point may be addressed to all components, or all systems.
     for to in ((0, 0), (used[0], 0), used):
-        for name, values in rows[to].items():
-            tables[name] = dict(zip(("t", *wanted[name]), np.array(values, float).T, strict=True))
+        tables |= {name: table(records) for name, records in rows[to].items()}
     return found(tables, TLOG, notes)
 
 
@@ -219,21 +221,10 @@ def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes)
 
 def dataflash_signals(path: Path) -> LoggedSignals:
     """Return the signals of ArduPilot's first IMU, first filter and outputs. Raises FileError."""
-    wanted = {source.message for choices in DATAFLASH.values() for source in choices}
+    wanted = {source.message for source in chain.from_iterable(DATAFLASH.values())}
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for t, name, fields in dataflash_records(path):
         first = not any(fields.get(instance) for instance in ("I", "C", "Instance", "Inst"))
-        if name in wanted and first and (not rows[name] or fields.keys() == rows[name][0].keys() - {"t"}):
+        if name in wanted and first:
             rows[name].append({"t": t, **fields})
-    tables = {
-        name: {
-            field: np.array([row[field] for row in records]) for field, value in records[0].items() if _number(value)
-        }
-        for name, records in rows.items()
-        if records
-    }
-    return found(tables, DATAFLASH)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float)
+    return found({name: table(records) for name, records in rows.items()}, DATAFLASH)

@@ -27,6 +27,7 @@ import numpy as np
 from gate_racer.common.files import read_arrays, read_bytes, read_json, read_text, reading
 from gate_racer.link.logs.alignment import clock_offset
 from gate_racer.link.logs.samples import SignalError
+from gate_racer.link.logs.sources import FRD
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, from_matrix
@@ -34,7 +35,6 @@ from gate_racer.vehicle.rotation import Array, from_matrix
 SYNCHRONISED = "*hz_freq_sync.csv"  # the file that every flight has
 CSV_BYTES = 512 << 20  # largest table: 124 columns at 500 Hz have 1 MB per second
 IMAGE_PX = 640, 480  # image size of the data set's camera
-TURNED = np.array([1.0, -1.0, -1.0])  # factors from z up to z down, for world and body
 SMOOTH_S = 0.06  # s, window over which the motion capture is differentiated
 LATE_S = 5e-3  # s, offset of the motion capture's clock from which it is corrected (chosen)
 LEAST_LIKENESS = 0.5  # cosine of a sensor axis and the motion capture; noise of 500 Hz differences reduces it
@@ -78,9 +78,9 @@ def read_ratm(folder: Path) -> RatmFlight:
         t = (table["timestamp"] - table["timestamp"][0]) * 1e-6
         if len(t) < 100 or not (np.diff(t) > 0).all():
             raise SignalError(f"{folder}: holds {len(t)} rows: expected at least 100 with increasing times")
-        p_wb = np.column_stack([table[name] for name in POSITION]) * TURNED
+        p_wb = np.column_stack([table[name] for name in POSITION]) * FRD
         by_columns = np.column_stack([table[name] for name in ROTATION]).reshape(-1, 3, 3)
-        R_wb = TURNED[:, None] * by_columns.transpose(0, 2, 1) * TURNED
+        R_wb = FRD[:, None] * by_columns.transpose(0, 2, 1) * FRD
         accel, gyro = (np.column_stack([table[f"{kind}_{axis}"] for axis in "xyz"]) for kind in IMU)
         force_b, omega_b = _moved(t, p_wb, R_wb)
         turns = _turns(omega_b, gyro, str(folder))
@@ -97,7 +97,7 @@ def read_ratm(folder: Path) -> RatmFlight:
         camera, K, dist = _camera(folder)
         images = _images(folder, float(table["timestamp"][0]), K, dist)
         return RatmFlight(
-            t, accel @ pushes.T, gyro @ turns.T, p_wb, R_wb, np.median(markers, axis=0) * TURNED, images, camera, offset
+            t, accel @ pushes.T, gyro @ turns.T, p_wb, R_wb, np.median(markers, axis=0) * FRD, images, camera, offset
         )
 
 
@@ -198,8 +198,8 @@ def _camera(folder: Path) -> tuple[Camera, Array, Array]:
         K, dist = np.array(values["mtx"], float).reshape(3, 3), np.array(values["dist"], float).reshape(-1)
     with reading(mount_file):
         q = mount["rotation"]["piloted" if kind == "p" else course]
-        R_bc = TURNED[:, None] * Rotation.from_quat([q[k] for k in "wxyz"], scalar_first=True).as_matrix()
-        x, y, z = (TURNED * [mount["translation"][axis] for axis in "xyz"]).tolist()
+        R_bc = FRD[:, None] * Rotation.from_quat([q[k] for k in "wxyz"], scalar_first=True).as_matrix()
+        x, y, z = (FRD * [mount["translation"][axis] for axis in "xyz"]).tolist()
     width, height = IMAGE_PX
     ideal = Camera(width, height, K[0, 0], K[1, 1], K[0, 2], K[1, 2], 0.0, (x, y, z))
     return ideal.mounted(R_bc), K, dist

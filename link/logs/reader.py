@@ -1,6 +1,8 @@
 """`read_log_signals`: the signals of a log of any kind. Its first bytes tell the kind, and only where they do not, its name."""
 
 import re
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from gate_racer.common.files import read_start, reading
@@ -19,6 +21,15 @@ TLOG_MARK, TLOG_MARKS = 8, (0xFD, 0xFE)  # the first packet's, behind its stamp
 SUFFIXES = {
     **{".mcap": OWN, ".csv": TABLE, ".tlog": "tlog", ".bin": "dataflash", ".ulg": "ulog"},
     **{".bbl": "betaflight", ".bfl": "betaflight", ".bag": ROS, ".db3": ROS},
+}
+READERS = {  # module and function, by kind
+    OWN: ("own", "record_signals"),
+    TABLE: ("tables", "table_signals"),
+    ROS: ("ros", "ros_signals"),
+    "ulog": ("ulog", "ulog_signals"),
+    "tlog": ("mavlink", "tlog_signals"),
+    "dataflash": ("mavlink", "dataflash_signals"),
+    "betaflight": ("betaflight", "betaflight_signals"),
 }
 READ = "MCAP, ULog, DataFlash, .tlog, Betaflight's blackbox, bags of ROS, CSV, folders of TII-RATM and of ROS 2"
 START_BYTES = 64
@@ -59,24 +70,7 @@ def read_log_signals(path: Path) -> LoggedSignals:
     """
     kind = log_kind(path)
     with reading(path):
-        return usable(_read(kind, path))
-
-
-def _read(kind: str, path: Path) -> LoggedSignals:
-    """Read a log of a kind; its reader is loaded when needed, since pymavlink alone takes half a second."""
-    match kind:
-        case "ulog":
-            from gate_racer.link.logs.ulog import ulog_signals as read
-        case "tlog":
-            from gate_racer.link.logs.mavlink import tlog_signals as read
-        case "dataflash":
-            from gate_racer.link.logs.mavlink import dataflash_signals as read
-        case "betaflight":
-            from gate_racer.link.logs.betaflight import betaflight_signals as read
-        case "ros":
-            from gate_racer.link.logs.ros import ros_signals as read
-        case "table":
-            from gate_racer.link.logs.tables import table_signals as read
-        case _:
-            from gate_racer.link.logs.own import record_signals as read
-    return read(path)
+        module, function = READERS[kind]
+        # Loaded when needed, since pymavlink alone takes half a second.
+        read: Callable[[Path], LoggedSignals] = getattr(import_module(f"{__package__}.{module}"), function)
+        return usable(read(path))

@@ -21,7 +21,7 @@ import numpy as np
 
 from gate_racer.common.files import read_bytes, read_start
 from gate_racer.link.logs.samples import LOG_BYTES, LoggedSignals, SignalError
-from gate_racer.link.logs.sources import FRD, Source, Table, found, same, scaled, turned
+from gate_racer.link.logs.sources import FRD, Source, found, masked, same, scaled, table, turned
 from gate_racer.link.record_reader import MAGIC
 from gate_racer.vehicle.rotation import Array, matrix
 
@@ -37,11 +37,6 @@ def _into_world(columns: Array) -> Array:
     return np.array([matrix(one / np.linalg.norm(one)) @ u for one, u in zip(q, v, strict=True)]).reshape(-1, 3)
 
 
-def _rates(columns: Array) -> Array:
-    ignored = columns[:, 0].astype(int) & RATES_IGNORED > 0
-    return np.where(ignored[:, None], np.nan, columns[:, 1:] * FRD)
-
-
 MESSAGES: dict[str, tuple[Source, ...]] = {
     "force": (Source("Imu", ("ax", "ay", "az"), turned),),
     "omega": (Source("Imu", ("wx", "wy", "wz"), turned),),
@@ -51,7 +46,7 @@ MESSAGES: dict[str, tuple[Source, ...]] = {
     "true_p": (Source("PoseStamped", P, turned),),
     "true_q": (Source("PoseStamped", Q, TURNED_Q),),
     "throttle": (Source("AttitudeTarget", ("thrust",), same),),
-    "omega_cmd": (Source("AttitudeTarget", ("type_mask", "wx", "wy", "wz"), _rates),),
+    "omega_cmd": (Source("AttitudeTarget", ("type_mask", "wx", "wy", "wz"), masked(RATES_IGNORED, False, turned)),),
     "voltage": (Source("BatteryState", ("voltage",), same),),
 }
 
@@ -90,10 +85,7 @@ def ros_signals(path: Path) -> LoggedSignals:
         rows.setdefault(kind, []).append({"t": t, **_fields(kind, message)})
     if not rows:
         raise SignalError(f"{path}: holds no topic that is read: {', '.join((*KINDS, *IMAGES))}")
-    tables: dict[str, Table] = {
-        kind: {name: np.array([row.get(name, np.nan) for row in records]) for name in records[0]}
-        for kind, records in rows.items()
-    }
+    tables = {kind: table(records) for kind, records in rows.items()}
     return found(tables, MESSAGES, [f"read are {', '.join(f'{topic} ({kind})' for kind, topic in seen.items())}"])
 
 

@@ -7,7 +7,7 @@ passed over where its fields are absent, or where all its values are equal and a
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def scaled(*factors: float) -> Callable[[Array], Array]:
     return lambda values: values * by
 
 
-same, turned, gravities, turned_gravities = scaled(1.0), scaled(*FRD), scaled(GRAVITY), scaled(*(GRAVITY * FRD))
+same, turned, turned_gravities = scaled(1.0), scaled(*FRD), scaled(*(GRAVITY * FRD))
 
 
 def pulses(values: Array) -> Array:
@@ -66,9 +66,29 @@ def share(values: Array) -> Array:
     return values / next(unit for unit in (1.0, 100.0, 1000.0, largest) if largest <= 1.5 * unit or unit == largest)
 
 
+def masked(bits: int, wanted: bool, convert: Callable[[Array], Array] = same) -> Callable[[Array], Array]:
+    """Return a conversion of the columns behind the first, a type_mask: NaN where it has any of these bits but should not,
+    or the other way round.
+    """
+    return lambda columns: np.where(
+        ((columns[:, :1].astype(int) & bits) > 0) == wanted, convert(columns[:, 1:]), np.nan
+    )
+
+
+def indexed(name: str, size: int = 3) -> tuple[str, ...]:
+    """Return the names of an array's fields, such as `q[0]`."""
+    return tuple(f"{name}[{k}]" for k in range(size))
+
+
 def xyz(name: str = "{}", axes: str = "xyz") -> tuple[str, ...]:
     """Return names of three fields, such as `AccX`, `AccY`, `AccZ`."""
     return tuple(name.format(axis) for axis in axes)
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the numbers of rows by column; NaN where a row has none."""
+    names = [name for name, value in rows[0].items() if isinstance(value, int | float)]
+    return {name: np.array([row.get(name, np.nan) for row in rows], float) for name in names}
 
 
 def found(tables: Tables, sources: Mapping[str, Sequence[Source]], notes: Sequence[str] = ()) -> LoggedSignals:

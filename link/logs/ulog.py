@@ -14,36 +14,31 @@ from pyulog.exceptions import ULogException
 
 from gate_racer.common.files import CAUSES, read_bytes
 from gate_racer.link.logs.samples import LOG_BYTES, LoggedSignals, SignalError
-from gate_racer.link.logs.sources import Source, Table, found, mean, pulses, same, scaled, xyz
+from gate_racer.link.logs.sources import Source, Table, found, indexed, mean, pulses, same, scaled, xyz
 from gate_racer.vehicle.rotation import Array
 
 STALLED_READS = 140_000  # reads without progress: over damage pyulog goes byte by byte, up to 64 kB back each time
 MOST_VOLUME, FREE_BYTES = 64, 64 << 20  # bound of the bytes read: ratio to the file, plus bytes
 
 
-def vector(name: str, size: int = 3) -> tuple[str, ...]:
-    """Return the names of an array's fields."""
-    return tuple(f"{name}[{k}]" for k in range(size))
-
-
 UP = scaled(-1.0)  # thrust along z of the body is 0..-1 upward
 TOPICS: dict[str, tuple[Source, ...]] = {
     "force": (
-        Source("sensor_combined", vector("accelerometer_m_s2"), same),
-        Source("vehicle_acceleration", vector("xyz"), same),
+        Source("sensor_combined", indexed("accelerometer_m_s2"), same),
+        Source("vehicle_acceleration", indexed("xyz"), same),
         Source("sensor_accel", xyz(), same),
     ),
     "omega": (
-        Source("vehicle_angular_velocity", vector("xyz"), same),
-        Source("sensor_combined", vector("gyro_rad"), same),
+        Source("vehicle_angular_velocity", indexed("xyz"), same),
+        Source("sensor_combined", indexed("gyro_rad"), same),
         Source("vehicle_attitude", ("rollspeed", "pitchspeed", "yawspeed"), same),
     ),
-    "q": (Source("vehicle_attitude", vector("q", 4), same),),
+    "q": (Source("vehicle_attitude", indexed("q", 4), same),),
     "p": (Source("vehicle_local_position", xyz(), same),),
     "v": (Source("vehicle_local_position", xyz("v{}"), same),),
     "true_p": (Source("vehicle_local_position_groundtruth", xyz(), same),),
     "true_v": (Source("vehicle_local_position_groundtruth", xyz("v{}"), same),),
-    "true_q": (Source("vehicle_attitude_groundtruth", vector("q", 4), same),),
+    "true_q": (Source("vehicle_attitude_groundtruth", indexed("q", 4), same),),
     "throttle": (
         Source("vehicle_thrust_setpoint", ("xyz[2]",), UP),
         Source("vehicle_rates_setpoint", ("thrust_body[2]",), UP),
@@ -51,12 +46,12 @@ TOPICS: dict[str, tuple[Source, ...]] = {
         Source("vehicle_rates_setpoint", ("thrust",), same),
         Source("vehicle_attitude_setpoint", ("thrust_body[2]",), UP),
         Source("vehicle_attitude_setpoint", ("thrust",), same),
-        Source("actuator_outputs", vector("output", 4), mean(pulses)),
+        Source("actuator_outputs", indexed("output", 4), mean(pulses)),
     ),
     "omega_cmd": (Source("vehicle_rates_setpoint", ("roll", "pitch", "yaw"), same),),
     "motors": (
-        Source("actuator_motors", vector("control", 4), same),
-        Source("actuator_outputs", vector("output", 4), pulses),
+        Source("actuator_motors", indexed("control", 4), same),
+        Source("actuator_outputs", indexed("output", 4), pulses),
     ),
     "voltage": (Source("battery_status", ("voltage_v",), same),),
     "landed": (

@@ -67,7 +67,8 @@ class MspClient:
         self._profile = profile
         self._line = MspLine(port, profile, 0.0 if shadow else profile.stick_hz, self.counters, clock)
         self._shadow, self._gyro = shadow, (0.0, 0.0, 0.0)
-        self._guard = RateGuard(math.inf)  # counts only: the line sends the newest target on its own beat
+        # Of the accepted targets; counts only: the line sends each at once, or the newest at the profile's `stick_hz`.
+        self.rates = RateGuard(math.inf)
         self._clock, self._epoch = clock, clock()
         self._armed = self._handed_over = self._angle = False
         self._arm_requested = self._gone = False  # arming or disarming was requested; the line has failed
@@ -78,16 +79,6 @@ class MspClient:
     def handed_over(self) -> bool:
         """Whether the person has armed and switched the override on, so that sticks act. For a shadow: whether armed."""
         return self._armed and (self._handed_over or self._shadow)
-
-    @property
-    def command_hz(self) -> float:
-        """Mean rate of the accepted targets, Hz; the line sends each at once, or the newest at the profile's `stick_hz`."""
-        return self._guard.mean_hz
-
-    @property
-    def command_hz_max_1s(self) -> int:
-        """Largest number of accepted targets in any window of 1 s."""
-        return self._guard.most_1s
 
     def reconsider(self, now: float, complete: bool) -> bool:
         """Return False: the other end of a line cannot be replaced."""
@@ -171,7 +162,7 @@ class MspClient:
                     self._line.sticks, self._throttle = neutral(self._profile), 0.0
                 return True
             case AttitudeTarget() if self._fits(command):
-                self._guard.admit(now)
+                self.rates.admit(now)
                 self._throttle = self._throttle if command.keep_throttle else command.throttle
                 self._line.sticks = self._sticks(command)
                 self._line.scheduler.lead_sticks()

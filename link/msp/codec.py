@@ -1,18 +1,11 @@
-"""MSP frames, version 1 and 2, and the companion computer's end of the protocol.
-
-MSP frames, version 1 and 2: packing, and search in a byte stream with arbitrary content.
+"""MSP frames, version 1 and 2, and the companion computer's end of the protocol: requests to bytes, bytes to typed replies.
 
     v1: $ M direction size command payload xor                     size 255: jumbo, the size follows the command in 16 bit
     v2: $ X direction flag command(16) size(16) payload crc        all numbers little endian
 
 The checksum of version 1 is the XOR of all bytes from the size on, that of version 2 is CRC-8/DVB-S2 of all from the flag on.
-Betaflight 4.4, `src/main/msp/msp_serial.c`; the wiki of iNav, "MSP V2".
-
-MULTIPLE_MSP: several replies in one frame, which saves a round trip for each. Betaflight 4.4, `src/main/msp/msp.c`.
-
-The companion computer's end of MSP: requests to bytes, bytes to typed replies. No ports and no clock.
-
-Decoding never raises: unusable input is counted and dropped.
+MULTIPLE_MSP has several replies in one frame, which saves a round trip for each. Betaflight 4.4, `src/main/msp/msp_serial.c` and
+`msp.c`; the wiki of iNav, "MSP V2". No ports and no clock. Decoding never raises: unusable input is counted and dropped.
 """
 
 import enum
@@ -62,14 +55,11 @@ class ParserCounters:
     direction: int = 0  # valid frames in the other direction: an echo
 
 
-def _table() -> tuple[int, ...]:
-    def shifted(crc: int) -> int:
-        return (crc << 1 ^ POLYNOMIAL) & 0xFF if crc & 0x80 else crc << 1
-
-    return tuple(reduce(lambda crc, _: shifted(crc), range(8), byte) for byte in range(256))
+def _shifted(crc: int, _: int) -> int:
+    return (crc << 1 ^ POLYNOMIAL) & 0xFF if crc & 0x80 else crc << 1
 
 
-CRC_OF_BYTE = _table()
+CRC_OF_BYTE = [reduce(_shifted, range(8), byte) for byte in range(256)]
 
 
 def crc8(data: bytes) -> int:
@@ -278,7 +268,8 @@ class MspCodec:
             return Answer(frame.command, (), length, refused=True)
         if frame.command == Code.SET_RAW_RC:
             return Answer(frame.command, (), length)
-        messages = self._several(frame.payload) if frame.command == Code.MULTIPLE_MSP else [_one(frame)]
+        several = frame.command == Code.MULTIPLE_MSP
+        messages = self._several(frame.payload) if several else [decode(frame.command, frame.payload)]
         sound = [message for message in messages if message is not None]
         if not sound or len(sound) < len(messages):
             self.counters.malformed += 1
@@ -291,7 +282,3 @@ class MspCodec:
         if parts is None or len(parts) > len(self._requested):
             return []
         return [decode(code, part) for code, part in zip(self._requested, parts, strict=False)]
-
-
-def _one(frame: Frame) -> Message | None:
-    return decode(frame.command, frame.payload)

@@ -22,7 +22,7 @@ from gate_racer.link.msp.codec import Direction, MspCodec, Parser
 from gate_racer.link.msp.descent import Descent
 from gate_racer.link.msp.line import MspLine, neutral
 from gate_racer.link.msp.messages import Channels, Code
-from gate_racer.link.msp.ports import AT_ONCE, Port, SocketPort, open_port
+from gate_racer.link.msp.ports import AT_ONCE, Port, StreamPort, open_port
 from gate_racer.link.msp.profile import MID_US, STICKS, BetaflightProfile
 from gate_racer.link.sockets import LinkError
 
@@ -87,7 +87,7 @@ class GuardedPort:
         self.unguarded, self._guarded = False, True
         self._reopened = partial(open_port, where, profile.baud, consent)
         ours, theirs = socket.socketpair()
-        self._port: Port = SocketPort(ours, where)
+        self._port: Port = StreamPort(ours, where)
         self._beat = multiprocessing.get_context("spawn").RawValue("d", 0.0)
         # Its last value, when that came, and the last look at it.
         self._beaten = self._beaten_t = self._called_t = 0.0

@@ -1,6 +1,4 @@
-"""One slow line: the schedule of sticks and requests, sending, and stamping of replies.
-
-Schedule of one slow line: sticks at a fixed mean rate, with new commands at once, and a request after each answer.
+"""One slow line: sticks at a fixed mean rate, with new commands at once, a request after each answer, and stamps of the answers.
 
 Betaflight executes one command in each run of its serial task, at most 100 per second, sticks and requests alike: the
 capacity left by sticks goes to requests. Beside 40 Hz of sticks that is a request every 17 ms. Pure: time is an argument, in

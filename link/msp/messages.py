@@ -1,8 +1,6 @@
-"""Messages of Betaflight over MSP, typed, in the units of the wire. Betaflight 4.4 (API 1.45).
+"""Messages of Betaflight over MSP, typed, in the units of the wire. Betaflight 4.4 (API 1.45), `src/main/msp/msp.c`.
 
 Each message has `encode`, and `decode`, which returns None for a short payload; appended fields of newer firmware are ignored.
-
-Messages on a Betaflight's configuration: rates, receiver, channels, switches. Betaflight 4.4, `src/main/msp/msp.c`.
 """
 
 import enum
@@ -150,35 +148,13 @@ class Code(enum.IntEnum):
     MULTIPLE_MSP = 230
 
 
-class DisableFlag(enum.IntFlag):
-    """Reasons for which the flight controller does not arm: STATUS_EX, `armingDisableFlags_e` of `runtime_config.h`."""
-
-    NO_GYRO = 1 << 0
-    FAILSAFE = 1 << 1
-    RX_FAILSAFE = 1 << 2
-    BAD_RX_RECOVERY = 1 << 3
-    BOX_FAILSAFE = 1 << 4
-    RUNAWAY_TAKEOFF = 1 << 5
-    CRASH_DETECTED = 1 << 6
-    THROTTLE = 1 << 7
-    ANGLE = 1 << 8
-    BOOT_GRACE_TIME = 1 << 9
-    NO_PREARM = 1 << 10
-    LOAD = 1 << 11
-    CALIBRATING = 1 << 12
-    CLI = 1 << 13
-    CMS_MENU = 1 << 14
-    BST = 1 << 15
-    MSP = 1 << 16
-    PARALYZE = 1 << 17
-    GPS = 1 << 18
-    RESCUE = 1 << 19
-    RPM_FILTER = 1 << 20
-    REBOOT_REQUIRED = 1 << 21
-    DSHOT_BITBANG = 1 << 22
-    ACC_CALIBRATION = 1 << 23
-    MOTOR_PROTOCOL = 1 << 24
-    ARM_SWITCH = 1 << 25
+# Reasons for which the flight controller does not arm, from the lowest bit (`armingDisableFlags_e` of `runtime_config.h`).
+DisableFlag = enum.IntFlag(
+    "DisableFlag",
+    "NO_GYRO FAILSAFE RX_FAILSAFE BAD_RX_RECOVERY BOX_FAILSAFE RUNAWAY_TAKEOFF CRASH_DETECTED THROTTLE ANGLE"
+    " BOOT_GRACE_TIME NO_PREARM LOAD CALIBRATING CLI CMS_MENU BST MSP PARALYZE GPS RESCUE RPM_FILTER REBOOT_REQUIRED"
+    " DSHOT_BITBANG ACC_CALIBRATION MOTOR_PROTOCOL ARM_SWITCH",
+)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -43,74 +42,52 @@ class Port(Protocol):
         ...
 
 
-class TerminalPort:
-    """A pseudo-terminal, by its descriptor."""
+class StreamPort:
+    """A pseudo-terminal by its descriptor, or a connected socket."""
 
-    def __init__(self, descriptor: int, name: str):
-        """Take ownership of the descriptor."""
-        self._descriptor, self._name = descriptor, name
-        os.set_blocking(descriptor, False)
-
-    def read(self, timeout_s: float) -> bytes:
-        return _read(self._descriptor, lambda: os.read(self._descriptor, AT_ONCE), timeout_s, self._name)
-
-    def write(self, data: bytes) -> None:
-        _write(self._descriptor, lambda rest: os.write(self._descriptor, rest), data, self._name)
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            os.close(self._descriptor)
-
-
-class SocketPort:
-    """A connected socket."""
-
-    def __init__(self, connected: socket.socket, name: str):
-        """Take ownership of the socket."""
-        self._socket, self._name = connected, name
-        connected.setblocking(False)
+    def __init__(self, line: int | socket.socket, name: str):
+        """Take ownership of the line."""
+        self._line, self._name = line, name
+        if isinstance(line, int):
+            os.set_blocking(line, False)
+        else:
+            line.setblocking(False)
 
     def read(self, timeout_s: float) -> bytes:
-        return _read(self._socket, lambda: self._socket.recv(AT_ONCE), timeout_s, self._name)
-
-    def write(self, data: bytes) -> None:
-        _write(self._socket, self._socket.send, data, self._name)
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-def _read(line: int | socket.socket, receive: Callable[[], bytes], timeout_s: float, name: str) -> bytes:
-    if not select.select([line], [], [], max(0.0, timeout_s))[0]:
-        return b""
-    try:
-        data = receive()
-    except BlockingIOError:
-        return b""
-    except OSError as error:
-        raise LinkError(f"{name}: the line is gone ({error.strerror})") from None
-    if not data:
-        raise LinkError(f"{name}: the other end has closed the line")
-    return data
-
-
-def _write(line: int | socket.socket, send: Callable[[bytes], int], data: bytes, name: str) -> None:
-    until = time.monotonic() + STUCK_S
-    while data:
+        line = self._line
+        if not select.select([line], [], [], max(0.0, timeout_s))[0]:
+            return b""
         try:
-            data = data[send(data) :]
+            data = os.read(line, AT_ONCE) if isinstance(line, int) else line.recv(AT_ONCE)
         except BlockingIOError:
-            if time.monotonic() > until:
-                raise LinkError(f"{name}: the other end does not read") from None
-            select.select([], [line], [], STUCK_S)
+            return b""
         except OSError as error:
-            raise LinkError(f"{name}: the line is gone ({error.strerror})") from None
+            raise LinkError(f"{self._name}: the line is gone ({error.strerror})") from None
+        if not data:
+            raise LinkError(f"{self._name}: the other end has closed the line")
+        return data
+
+    def write(self, data: bytes) -> None:
+        line, until = self._line, time.monotonic() + STUCK_S
+        while data:
+            try:
+                data = data[os.write(line, data) if isinstance(line, int) else line.send(data) :]
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise LinkError(f"{self._name}: the other end does not read") from None
+                select.select([], [line], [], STUCK_S)
+            except OSError as error:
+                raise LinkError(f"{self._name}: the line is gone ({error.strerror})") from None
+
+    def fileno(self) -> int:
+        return self._line if isinstance(self._line, int) else self._line.fileno()
+
+    def close(self) -> None:
+        if isinstance(self._line, int):
+            with contextlib.suppress(OSError):
+                os.close(self._line)
+        else:
+            self._line.close()
 
 
 class SerialPort:
@@ -199,7 +176,7 @@ def _open_terminal(where: str) -> Port:
     except OSError as error:
         raise LinkError(f"{where} cannot be opened ({error.strerror})") from None
     tty.setraw(descriptor)
-    return TerminalPort(descriptor, where)
+    return StreamPort(descriptor, where)
 
 
 def _connect(host: str, port: int) -> Port:
@@ -209,4 +186,4 @@ def _connect(host: str, port: int) -> Port:
         reason = error.strerror or error
         raise LinkError(f"tcp:{host}:{port}: no answer ({reason}); start the flight controller first") from None
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return SocketPort(connected, f"tcp:{host}:{port}")
+    return StreamPort(connected, f"tcp:{host}:{port}")

@@ -1,6 +1,4 @@
-"""Preflight file: an aircraft's configuration under one hash, and the checks of a flight against it.
-
-Configuration of a flight controller: read over the line, and compared with an earlier reading.
+"""Preflight file: an aircraft's configuration, read over the line, under one hash, and the checks of a flight against it.
 
 Before a flight the configuration is read again, over the line of the flight, and any change since prevents the start.
 """

@@ -1,7 +1,9 @@
-"""Profile of a Betaflight over MSP: line, counts, signs, channels, and the firmware's rate curves.
+"""Profile of a Betaflight over MSP, from `link/msp/profiles/*.yaml`: line, counts, signs, channels, and rate curves.
 
-Betaflight's rate curves, from a stick's deflection to a body rate, and their inverse. Betaflight 4.4, `src/main/fc/rc.c`.
+It is a separate kind of file, since MAVLink's parameters (UDP ports, pushed streams, type masks) do not apply. Both ends read
+it: the simulated flight controller applies the conventions, the client their inverse.
 
+The curves (Betaflight 4.4, `src/main/fc/rc.c`) lead from a stick's deflection to a body rate.
 With deflection x in -1..1, e = expo / 100 and parameters as configured (per cent, or 10 deg/s):
 
     betaflight   200 r x' / max(1 - |x| s, 0.01),   x' = x (e |x|^3 + 1 - e),  s = rate / 100,
@@ -10,11 +12,6 @@ With deflection x in -1..1, e = expo / 100 and parameters as configured (per cen
     quick        2 rc_rate x / max(1 - y f, 0.01),  y = e |x|^3 + (1 - e) |x|,  f = 1 - 2 rc_rate / max(10 rate, 2 rc_rate)
 
 Each is odd and strictly increasing up to the limit, so that it has a unique inverse, computed to machine precision.
-
-Profile of a Betaflight over MSP: line, counts, signs, rates and channels, from `link/msp/profiles/*.yaml`.
-
-It is a separate kind of file, since MAVLink's parameters (UDP ports, pushed streams, type masks) do not apply. Both ends read
-it: the simulated flight controller applies the conventions, the client their inverse.
 """
 
 import math

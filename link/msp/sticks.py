@@ -1,10 +1,7 @@
-"""Commands to sticks and counts to SI units, by a profile's signs and gains.
+"""Commands to stick positions in us, counts to SI units, and back, by a profile's signs and gains. Body FRD, world NED.
 
-Conversion between counts of the wire and SI units, with the signs and gains of a profile. Body FRD, world NED.
-
-Conversion of commands to stick positions in us, and back. The flight controller's rate curves are inverted exactly.
-
-In rate mode sticks command body rates, in angle mode roll and pitch angles and a yaw rate. Body FRD, SI, throttle 0..1.
+The flight controller's rate curves are inverted exactly. In rate mode sticks command body rates, in angle mode roll and pitch
+angles and a yaw rate. Throttle 0..1.
 """
 
 import math

@@ -107,7 +107,7 @@ def test_a_target_that_is_not_finite_never_leaves(client, simulator):
 def test_targets_beyond_the_limit_are_dropped_and_counted(client, simulator):
     meet(client, simulator)
     sent = sum(client.send(HOVER, tick / 250, tick / 250) for tick in range(500))
-    assert client.command_hz_max_1s < SPEC.command_limit_hz
+    assert client.rates.most_1s < SPEC.command_limit_hz
     assert sent == simulator.pending()
     assert client.counters.rate_limited == 500 - sent
     assert client.send(Arm(False), 2.0, 2.0)  # never held back
@@ -115,11 +115,11 @@ def test_targets_beyond_the_limit_are_dropped_and_counted(client, simulator):
 
 def test_the_command_rate_is_told(client, simulator):
     meet(client, simulator)
-    assert client.command_hz == 0.0
+    assert client.rates.mean_hz == 0.0
     for tick in range(200):
         assert client.send(HOVER, tick / 50, tick / 50)
-    assert client.command_hz == pytest.approx(50)
-    assert client.command_hz_max_1s == pytest.approx(50, abs=1)
+    assert client.rates.mean_hz == pytest.approx(50)
+    assert client.rates.most_1s == pytest.approx(50, abs=1)
 
 
 @given(st.lists(st.floats(0, 0.05), max_size=300), st.sampled_from([3.0, 9.5, 100.0]))
