@@ -4,14 +4,14 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 
 from gate_racer.bootcamp.api import Report, Status
 from gate_racer.bootcamp.edges import CounterReport, Desk, Failed, Mailbox, Queue
 from gate_racer.bootcamp.judge import ProgramEnd
 from gate_racer.bootcamp.program import confine, error_line, process_context, traceback_text
 from gate_racer.bootcamp.stages import STAGES, Job
-from gate_racer.common.process import leave, shielded
+from gate_racer.common.process import Worker, leave, shielded
 
 NEXT = {
     "simulation": ("detection",),
@@ -49,18 +49,13 @@ class Crew:
         self._patience_s, self._steps_max = patience_s, job.scenario.world.steps_max
         self._inboxes = {name: kind(context) for name, kind in kinds.items()}
         self._lights = context.RawArray("d", len(STAGES))
-        self._lines, self.processes, far_end = {}, {}, []
-        for place, (name, stage) in enumerate(STAGES.items()):
-            self._lines[name], line = context.Pipe(duplex=False)
-            sinks = tuple(self._inboxes[sink] for sink in NEXT[name])
-            desk = Desk(place, self._inboxes[name], sinks, line, self._lights)
-            self.processes[name] = context.Process(target=_work, args=(stage, job, desk), name=name, daemon=True)
-            far_end.append(line)
+        self._lines, self.processes = {}, {}
         with shielded():
-            for process in self.processes.values():
-                process.start()
-        for line in far_end:
-            line.close()
+            for place, (name, stage) in enumerate(STAGES.items()):
+                sinks = tuple(self._inboxes[sink] for sink in NEXT[name])
+                desk = Desk(place, self._inboxes[name], sinks, self._lights)
+                worker = Worker(_work, stage, job, desk, name=name, context=context)
+                self._lines[name], self.processes[name] = worker.pipe, worker.process
         self.outcome = ProgramOutcome()
         self._over = self._interrupted = False
         self._reported = time.monotonic()  # s, monotonic time of the last step's report
@@ -171,10 +166,10 @@ class Crew:
                 self.outcome.drained[name] = self.outcome.drained.get(name, 0) + taken
 
 
-def _work(stage: Callable[[Job, Desk], None], job: Job, desk: Desk) -> None:
+def _work(main: Connection, stage: Callable[[Job, Desk], None], job: Job, desk: Desk) -> None:
     """Run a worker's stage; report any exception to main."""
     confine()
-    desk.open()
+    desk.open(main)
     try:
         stage(job, desk)
     except BaseException as error:  # a program may well call exit()

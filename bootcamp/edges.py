@@ -1,12 +1,9 @@
-"""Connections between two processes, and a worker's own: its edges, its pipe to main, its counters.
+"""Connections of workers: edges between two processes, and a worker's desk with its pipe to main and its counters.
 
-Connections between two processes: a queue of one item, or a mailbox that keeps the newest item.
-
-A queue of one loses nothing: `put` blocks until there is room. `put` to a mailbox never blocks: an item not fetched in time is
-replaced and counted. Each edge has one writer and one reader at a time, each with only its own end of the pipe open, so that a
-process killed in the middle of an item blocks no other. None is the sentinel: nothing follows.
-
-A worker's connections: its edges, its pipe to main, its counters, and a shared flag of when it became busy.
+An edge is a queue of one item, or a mailbox that keeps the newest item. A queue loses nothing: `put` blocks until there is room.
+`put` to a mailbox never blocks: an item not fetched in time is replaced and counted. Each edge has one writer and one reader at
+a time, each with only its own end of the pipe open, so that a process killed in the middle of an item blocks no other. None is
+the sentinel: nothing follows.
 """
 
 import contextlib
@@ -191,13 +188,13 @@ class Desk:
     place: int  # index into `lights`
     source: Queue
     sinks: tuple[Queue, ...]
-    status: Connection
     lights: Any  # shared: monotonic time (s) since which each worker has been busy; 0 when idle
     counters: Counter[str] = field(default_factory=Counter)
     nothing = NOTHING
 
-    def open(self) -> None:
-        """Close unused ends of the pipes, first thing in the worker's process."""
+    def open(self, main: Connection) -> None:
+        """Take the pipe to main and close unused ends of the edges, first thing in the worker's process."""
+        self._main = main
         self.source.keep_reader()
         for sink in self.sinks:
             sink.keep_writer()
@@ -228,7 +225,7 @@ class Desk:
     def tell(self, news: Any) -> None:
         """Send a message to main, if it still runs."""
         with contextlib.suppress(OSError):
-            self.status.send(news)
+            self._main.send(news)
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from gate_racer.bootcamp.program import confine, error_line, hint_lines
 from gate_racer.bootcamp.scenario import Scenario
 from gate_racer.bootcamp.stages import SoloStep, fly_alone
 from gate_racer.common.errors import UserError
-from gate_racer.common.process import shielded
+from gate_racer.common.process import Worker
 
 PATIENCE_S = 120.0  # s for one step, enough for an import on a fully loaded machine
 SHOT_PX = 320  # px, width of a landing image on the page
@@ -62,13 +61,13 @@ def _failed(reason: str) -> Grade:
     return Grade(Judgement(False, (reason,), Score()))
 
 
-@dataclass
-class _Worker:
-    process: BaseProcess
-    line: Connection
-    light: Any  # shared: monotonic time (s) at which the current step began; 0 while loading
-    exam: int = -1  # index of the current exam; -1: none
-    program: Path | None = None  # the only one that it runs: no side effects on another's grade
+class _Examiner(Worker):
+    def __init__(self) -> None:
+        # Shared: monotonic time (s) at which the current step began; 0 while loading.
+        self.light = multiprocessing.get_context("spawn").RawValue("d", 0.0)
+        self.exam = -1  # index of the current exam; -1: none
+        self.program: Path | None = None  # the only one that it runs: no side effects on another's grade
+        super().__init__(_serve, self.light, name="grade")
 
 
 def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable[[int, Grade], None]) -> list[Grade]:
@@ -78,9 +77,9 @@ def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable
         tell: receives each exam's index and grade as it ends.
     """
     grades: dict[int, Grade] = {}
-    waiting, crew = deque(range(len(exams))), list[_Worker]()
+    waiting, crew = deque(range(len(exams))), list[_Examiner]()
 
-    def over(worker: _Worker, result: Grade) -> None:
+    def over(worker: _Examiner, result: Grade) -> None:
         grades[worker.exam] = result
         tell(worker.exam, result)
         worker.exam = -1
@@ -88,21 +87,21 @@ def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable
     try:
         while len(grades) < len(exams):
             for worker in [w for w in crew if waiting and w.exam < 0 and w.program != exams[waiting[0]].program]:
-                _dismiss(worker)
+                worker.close(0.0)
                 crew.remove(worker)
             while waiting and len(crew) < workers:
-                crew.append(_hire())
+                crew.append(_Examiner())
             for worker in crew:
                 if waiting and worker.exam < 0 and worker.program in (None, exams[waiting[0]].program):
                     worker.exam, worker.light.value = waiting.popleft(), 0.0
                     worker.program = exams[worker.exam].program
-                    worker.line.send(exams[worker.exam])
+                    worker.pipe.send(exams[worker.exam])
             busy = [worker for worker in crew if worker.exam >= 0]
-            ready = wait([worker.line for worker in busy], 0.5)
+            ready = wait([worker.pipe for worker in busy], 0.5)
             for worker in busy:
-                if worker.line in ready:
+                if worker.pipe in ready:
                     try:
-                        over(worker, worker.line.recv())
+                        over(worker, worker.pipe.recv())
                     except (EOFError, OSError):
                         worker.process.join()
                         over(worker, _failed(f"the program ended its process (exit code {worker.process.exitcode})"))
@@ -113,23 +112,8 @@ def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable
                     crew.remove(worker)
     finally:
         for worker in crew:
-            _dismiss(worker)
+            worker.close(0.0)
     return [grades[number] for number in range(len(exams))]
-
-
-def _hire() -> _Worker:
-    context = multiprocessing.get_context("spawn")
-    (near_end, far_end), light = context.Pipe(), context.RawValue("d", 0.0)
-    process = context.Process(target=_serve, args=(far_end, light), name="grade", daemon=True)
-    with shielded():
-        process.start()
-    far_end.close()
-    return _Worker(process, near_end, light)
-
-
-def _dismiss(worker: _Worker) -> None:
-    worker.process.kill()
-    worker.process.join()
 
 
 def _serve(line: Connection, light: Any) -> None:

@@ -31,7 +31,7 @@ import numpy as np
 from gate_racer.bootcamp.api import Box, Command, Go, Halt, Land, Location, Null, Report, Unreadable
 from gate_racer.bootcamp.floor import detect_pads, locate
 from gate_racer.common.errors import UserError, one_line, say
-from gate_racer.common.process import end_forked_copies, end_with_parent, leave, limit_memory, shielded
+from gate_racer.common.process import Worker, end_forked_copies, end_with_parent, leave, limit_memory
 from gate_racer.sim.view.texture import Image
 
 if TYPE_CHECKING:
@@ -396,23 +396,18 @@ def scenario_of(path: Path) -> str:
         UserError: it cannot be loaded, see `load_program`, or it ends its own process.
         SystemExit: it does not end; its process has printed the error.
     """
-    context = process_context()
-    line, far_end = context.Pipe(duplex=False)
-    process = context.Process(target=_load, args=(path, far_end), name="load", daemon=True)
-    with shielded():
-        process.start()
-    far_end.close()
+    worker = Worker(_load, path, name="load", context=process_context())
+    endless = f"{path}: does not end when it is loaded"
     try:
-        problem, scenario = line.recv() if line.poll(LONGEST_S) else (f"{path}: does not end when it is loaded", "")
+        problem, scenario = worker.pipe.recv() if worker.pipe.poll(LONGEST_S) else (endless, "")
     except (EOFError, OSError):
-        process.join(1.0)
-        if process.exitcode == TOLD_CODE:
+        worker.process.join(1.0)
+        code = worker.process.exitcode
+        if code == TOLD_CODE:
             raise SystemExit(2) from None
-        problem, scenario = f"{path}: ends its own process (exit code {process.exitcode}) while it is loaded", ""
+        problem, scenario = f"{path}: ends its own process (exit code {code}) while it is loaded", ""
     finally:
-        line.close()
-        process.kill()
-        process.join()
+        worker.close(0.0)
     if problem:
         raise UserError(problem)
     return str(scenario)
@@ -426,7 +421,7 @@ def confine() -> None:
     limit_memory(MEMORY_BYTES)
 
 
-def _load(path: Path, line: Connection) -> None:
+def _load(line: Connection, path: Path) -> None:
     confine()
     try:
         answer = "", load_program(path).scenario

@@ -1,9 +1,46 @@
-"""A client and a simulator that it may meet, over loopback."""
+"""A client, and a simulator's end of the sockets that it may meet, over loopback."""
 
 import pytest
 
+from gate_racer.link.messages import Heartbeat
+from gate_racer.link.profile import load_profile
+from gate_racer.link.server import ServerCodec
+from gate_racer.link.sockets import bind_udp
 from gate_racer.link.udp import MavlinkClient
-from tests.link.fake_simulator import LOCAL, SPEC, FakeSimulator
+
+SPEC = load_profile("spec")
+LOCAL = "127.0.0.1"
+PATIENCE_S = 1.0
+
+
+class FakeSimulator:
+    """A socket with the simulator's codec."""
+
+    def __init__(self, client):
+        self.socket, self.codec, self.client = bind_udp(LOCAL, 0), ServerCodec(SPEC), client
+        self.socket.settimeout(PATIENCE_S)
+
+    def say(self, message):
+        for datagram in self.codec.encode(message):
+            self.socket.sendto(datagram, self.client)
+
+    def receive(self):
+        return self.codec.decode(self.socket.recv(65535))
+
+    def pending(self):
+        """Return the number of pending datagrams."""
+        self.socket.settimeout(0.0)
+        count = 0
+        try:
+            while self.socket.recv(65535):
+                count += 1
+        except BlockingIOError:
+            return count
+
+
+def meet(client, simulator):
+    simulator.say(Heartbeat(0.0, False))
+    return client.receive(PATIENCE_S)
 
 
 @pytest.fixture

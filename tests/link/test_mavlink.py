@@ -1,4 +1,4 @@
-"""Both codecs against each other: what one says the other hears."""
+"""Both codecs against each other: what one says the other hears, and no bytes whatever upset either."""
 
 import math
 
@@ -8,20 +8,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymavlink.dialects.v20 import common as dialect
 
+from gate_racer.link.client import ClientCodec
 from gate_racer.link.mavlink import Counters
 from gate_racer.link.messages import (
     Ack,
     Arm,
     Attitude,
     AttitudeTarget,
+    GroundStatus,
     Heartbeat,
     Imu,
-    TimesyncReply,
+    MapGate,
+    Odometry,
+    RaceStatus,
     TimesyncRequest,
+    TrackMap,
     UnknownCommand,
 )
+from gate_racer.link.profile import load_profile
+from gate_racer.link.server import ServerCodec
 from gate_racer.vehicle.rotation import matrix, normalised
-from tests.link.codecs import client, packed, said, server
+
+SPEC = load_profile("spec")
+
+
+def said(codec: ServerCodec, message) -> bytes:
+    """A message as one datagram."""
+    return b"".join(codec.encode(message))
+
+
+def client() -> ClientCodec:
+    return ClientCodec(SPEC)
+
+
+def server() -> ServerCodec:
+    return ServerCodec(SPEC)
+
+
+def packed(message, system=255, component=190) -> bytes:
+    """A pymavlink message as some other program would send it."""
+    return message.pack(dialect.MAVLink(None, srcSystem=system, srcComponent=component))
+
 
 times = st.floats(0, 4e6)
 single = st.floats(-300, 300, width=32)
@@ -64,22 +91,6 @@ def test_rate_targets_arrive_with_rates_attitude_and_thrust(t, q, omega, throttl
     (received,) = server().decode(client().encode(AttitudeTarget(q, omega, throttle), t))
     assert (received.omega, received.throttle, received.by_rates) == (omega, throttle, True)
     assert np.allclose(received.q_wb, q, atol=1e-6)
-
-
-@given(quaternions, vectors)
-def test_attitude_targets_arrive_without_rates(q, omega):
-    (received,) = server().decode(client().encode(AttitudeTarget(q, omega, 0.5, by_rates=False), 1.0))
-    assert np.allclose(received.q_wb, q, atol=1e-6)
-    assert (received.omega, received.by_rates) == ((0, 0, 0), False)
-
-
-@pytest.mark.parametrize("t", [0.0, 12.25])
-def test_timesync_is_answered_with_simulator_time_and_the_echo(t):
-    (request,) = server().decode(client().timesync(3.5))
-    assert request == TimesyncRequest(3_500_000_000)
-    (reply,) = client().decode(server().timesync_reply(request, t)[0])
-    assert isinstance(reply, TimesyncReply)
-    assert (reply.t, reply.sent) == pytest.approx((t, 3.5), abs=2e-9)
 
 
 def test_messages_without_a_stamp_carry_the_newest_one():
@@ -146,15 +157,10 @@ def test_a_command_without_meaning_is_dropped_and_counted(datagram):
     assert codec.counters == Counters(invalid=1)
 
 
-@pytest.mark.parametrize("q", [(0, 0, 0, 0), (math.nan,) * 4])
-def test_an_ignored_attitude_may_be_anything(q):
-    (received,) = server().decode(target(128, q=q))
-    assert received.q_wb == (1, 0, 0, 0)
-
-
-def test_ignored_rates_may_be_anything():
-    (received,) = server().decode(target(7, rates=(math.nan,) * 3))
-    assert received.omega == (0, 0, 0)
+@pytest.mark.parametrize("ignored", [(0, 0, 0, 0), (math.nan,) * 4])
+def test_what_is_ignored_may_be_anything(ignored):
+    (by_rates,), (by_attitude,) = server().decode(target(128, q=ignored)), server().decode(target(7, rates=ignored[:3]))
+    assert by_rates.q_wb == (1, 0, 0, 0) and by_attitude.omega == (0, 0, 0)
 
 
 def test_quaternions_are_normalised_and_thrust_is_clipped():
@@ -178,3 +184,137 @@ def test_an_unknown_command_is_answered_as_unsupported():
     assert codec.decode(long(31000, 1.0)) == [UnknownCommand(31000)]
     answer = dialect.MAVLink(None).decode(bytearray(said(codec, Ack(0.0, False, 31000, known=False))))
     assert (answer.command, answer.result) == (31000, dialect.MAV_RESULT_UNSUPPORTED)
+
+
+# Damage.
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_only_finite_telemetry_passes(value):
+    codec, simulator = client(), server()
+    attitude = dialect.MAVLink_attitude_message(0, value, 0, 0, 0, 0, 0)
+    for datagram in (said(simulator, Imu(1.0, (0, 0, value), (0, 0, 0))), packed(attitude, 1, 200)):
+        assert codec.decode(datagram) == []
+    assert codec.counters == Counters(invalid=2)
+
+
+def test_mavlink_1_and_messages_without_use_are_dropped_and_counted():
+    codec = server()
+    old = dialect.MAVLink_heartbeat_message(6, 8, 0, 0, 4, 3).pack(dialect.MAVLink(None), force_mavlink1=True)
+    ping = packed(dialect.MAVLink_ping_message(0, 0, 0, 0))
+    assert codec.decode(old) == codec.decode(ping) == []
+    assert codec.counters == Counters(malformed=1, unsupported=1)
+
+
+def real_datagrams() -> list[bytes]:
+    pilot, simulator = client(), server()
+    telemetry = (
+        Heartbeat(0.0, True),
+        Attitude(1.0, (1, 0, 0, 0)),
+        Imu(1.0, (0, 0, -9.8), (0.1, 0.2, 0.3)),
+        Ack(0.0, True),
+        Odometry(1.0, (1, 2, 3), (1, 0, 0, 0), (4, 5, 6), (0.1, 0.2, 0.3), 1),
+        RaceStatus(1.0, 2.0, None, 0, None),
+        TrackMap(1.0, tuple(MapGate(n, (1, 2, 3), (1, 0, 0, 0), 2.7, 2.7) for n in range(9))),
+        GroundStatus(1.0, True, (0, 0, 0)),
+    )
+    real = [datagram for message in telemetry for datagram in simulator.encode(message)]
+    real += simulator.timesync_reply(TimesyncRequest(5), 1.0)
+    real += [pilot.encode(AttitudeTarget((1, 0, 0, 0), (0.1, 0.2, 0.3), 0.5), 1.0), pilot.encode(Arm(), 1.0)]
+    return [*real, pilot.heartbeat(), pilot.timesync(1.0)]
+
+
+REAL = real_datagrams()
+whole = st.sampled_from(REAL)
+truncated = st.builds(lambda d, n: d[: n % len(d)], whole, st.integers(0))
+flipped = st.builds(
+    lambda d, n: bytes(b ^ (1 << n % 8) if i == n // 8 % len(d) else b for i, b in enumerate(d)), whole, st.integers(0)
+)
+disguised = st.builds(lambda head, tail: b"\xfd" + head + tail, st.binary(max_size=12), st.binary(max_size=280))
+garbage = st.one_of(st.binary(max_size=400), truncated, flipped, disguised)
+
+
+@given(st.lists(garbage, max_size=5).map(b"".join))
+def test_no_bytes_whatever_raise_or_spoil_the_next_datagram(datagram):
+    codec, simulator = client(), server()
+    codec.decode(datagram), simulator.decode(datagram)
+    imu = Imu(3.0, (1.0, 2.0, 3.0), (4.0, 5.0, 6.0))
+    assert codec.decode(said(server(), imu)) == [imu]
+    assert simulator.decode(client().encode(Arm(), 0.0)) == [Arm()]
+
+
+@given(truncated.filter(bool) | flipped)
+def test_a_damaged_message_is_never_heard_but_counted(datagram):
+    codec, simulator = client(), server()
+    assert codec.decode(datagram) == simulator.decode(datagram) == []
+    for counters in (codec.counters, simulator.counters):
+        assert counters.malformed + counters.unsupported >= 1
+
+
+def test_a_broken_checksum_costs_only_its_own_message():
+    broken, sound = bytearray(REAL[0]), REAL[2]
+    broken[-1] ^= 0xFF
+    codec = client()
+    assert len(codec.decode(bytes(broken) + sound)) == 1
+    assert codec.counters == Counters(malformed=1)
+
+
+# The race in ENCAPSULATED_DATA.
+
+
+@pytest.mark.parametrize("gates", [1, 6, 40])
+def test_the_race_and_its_map_arrive_whole_and_in_any_order(gates):
+    codec, simulator = client(), server()
+    status = RaceStatus(12.5, 13.25, None, 3, 4.5)
+    assert codec.decode(said(simulator, status)) == [status]
+    track = TrackMap(0.0, tuple(MapGate(n, (n, 2, 3), (0.5, 0.5, 0.5, 0.5), 2.5, 2.5) for n in range(gates)))
+    shake, *chunks = simulator.encode(track)
+    received = [message for packet in (shake, *reversed(chunks)) for message in codec.decode(packet)]
+    assert received == [track]
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"\x02", b"\x02\xff\xff", bytes([2, 0, 0, 0xFF, 0xFF]), b"\x01" + b"\xff" * 36]
+)
+def test_a_map_or_status_without_meaning_is_no_map(payload):
+    codec, data = client(), payload.ljust(253, b"\0")
+    codec.decode(packed(dialect.MAVLink_data_transmission_handshake_message(0, 65535, 1, 0, 1, 250, 0), 1, 200))
+    received = codec.decode(packed(dialect.MAVLink_encapsulated_data_message(0, data), 1, 200))
+    assert not any(isinstance(message, TrackMap) for message in received)
+
+
+# Ground stations.
+
+
+def answered(datagram, profile=SPEC):
+    """Return the simulator's answers, as pymavlink decodes them."""
+    codec = ServerCodec(profile)
+    codec.encode(GroundStatus(0.0, True, (1.0, 2.0, 3.0)))
+    assert codec.decode(datagram) == []
+    return [dialect.MAVLink(None).decode(bytearray(reply)) for reply in codec.replies()]
+
+
+def test_a_ground_station_gets_its_mode_version_home_and_the_one_parameter():
+    def request(command, *parameters):
+        padded = (*parameters, *[0] * (7 - len(parameters)))
+        return packed(dialect.MAVLink_command_long_message(1, 1, command, 0, *padded))
+
+    def kinds(datagram):
+        return [message.get_type() for message in answered(datagram)]
+
+    assert kinds(request(dialect.MAV_CMD_REQUEST_MESSAGE, 148)) == ["COMMAND_ACK", "AUTOPILOT_VERSION"]
+    assert kinds(request(dialect.MAV_CMD_REQUEST_MESSAGE, 242)) == ["COMMAND_ACK", "HOME_POSITION"]
+    assert answered(request(dialect.MAV_CMD_REQUEST_MESSAGE, 1))[0].result == dialect.MAV_RESULT_UNSUPPORTED
+    assert kinds(packed(dialect.MAVLink_param_request_list_message(1, 1))) == ["PARAM_VALUE"]
+    assert kinds(packed(dialect.MAVLink_param_request_read_message(1, 1, b"SYSID_THISMAV", -1))) == ["PARAM_VALUE"]
+    assert kinds(packed(dialect.MAVLink_param_request_read_message(1, 1, b"ELSE", -1))) == []
+    codec = server()
+    codec.decode(request(dialect.MAV_CMD_DO_SET_MODE, 1, 6))
+    beat = dialect.MAVLink(None).decode(bytearray(codec.encode(Heartbeat(0.0, False))[0]))
+    assert beat.custom_mode == 6 << 16
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 256.0])
+def test_a_mode_that_is_none_is_denied(value):
+    (ack,) = answered(packed(dialect.MAVLink_command_long_message(1, 1, 176, 0, 1, value, 0, 0, 0, 0, 0)))
+    assert ack.result == dialect.MAV_RESULT_DENIED

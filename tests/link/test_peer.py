@@ -9,7 +9,7 @@ from gate_racer.link.mavlink import UNMEASURED
 from gate_racer.link.messages import Arm, Heartbeat, Imu
 from gate_racer.link.sockets import SILENCE_S, Peer, bind_udp
 from gate_racer.link.udp import MavlinkClient
-from tests.link.fake_simulator import LOCAL, PATIENCE_S, SPEC, FakeSimulator, meet
+from tests.link.conftest import LOCAL, PATIENCE_S, SPEC, FakeSimulator, meet
 
 
 def beat(system, component, kind=dialect.MAV_TYPE_QUADROTOR, autopilot=dialect.MAV_AUTOPILOT_GENERIC, armed=True):

@@ -29,18 +29,17 @@ from gate_racer.link.rflysim.payloads import (
     encode_items,
     encode_payload,
 )
-from gate_racer.link.rflysim.request import SensorRequest, decode_request
+from gate_racer.link.rflysim.request import decode_request
 from tests.conftest import ROOT
+from tests.link import rflysim_sensor
 
 FILE = ROOT.parent / "shared/data/rflysim_vectors.json"
 VECTORS = {v["name"]: v for v in json.loads(FILE.read_text())["vectors"]} if FILE.exists() else {}
 pytestmark = pytest.mark.skipif(not VECTORS, reason="the shared vectors are not here")
 
 
-def sensor(type_id, other=(0.0,) * 16, **fields):
-    return SensorRequest(
-        0, type_id, 1, 0, 2, 2, 30, (RAW, 127, 0, 0, 1, 0, 0, 0), 90.0, (0,) * 3, (0,) * 3, other, **fields
-    )
+def sensor(type_id, other=(0.0,) * 16):
+    return rflysim_sensor.sensor(type_id, RAW, 2, 2, other)
 
 
 def data(name):

@@ -13,7 +13,7 @@ from gate_racer.link.options import LinkSettings
 from gate_racer.link.sockets import TIMESTAMPNS, LinkError, bind_udp, parse_address
 from gate_racer.link.udp import ClientCounters, MavlinkClient, RateGuard, VideoReceiver
 from gate_racer.link.video import chunks
-from tests.link.fake_simulator import LOCAL, PATIENCE_S, SPEC, FakeSimulator, meet
+from tests.link.conftest import LOCAL, PATIENCE_S, SPEC, FakeSimulator, meet
 
 HOVER = AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.25)
 
