@@ -16,10 +16,9 @@ from gate_racer.link.reassembly import RESTART_S, MalformedError
 from gate_racer.link.rflysim.copter import (
     IMAGE_DELAY_S,
     NUMBERED_IMU_PORT,
+    CopterHeartbeat,
     ImuRequest,
     ImuSample,
-    decode_heartbeat,
-    decode_imu,
     imu_port,
     start_without_heartbeat,
 )
@@ -250,7 +249,7 @@ class HeartbeatReceiver(RequestSocket):
 
     def listen(self, wall_minus_monotonic_s: float) -> None:
         """Process the received heartbeats."""
-        for beat, sender, received in self.messages(decode_heartbeat):
+        for beat, sender, received in self.messages(CopterHeartbeat.decode):
             if sender[0] == self.server[0] and beat.copter == self._copter:
                 here = sender[0].startswith("127.") or sender[0] == ".".join(map(str, _own_address(sender)))
                 self._start, self.from_heartbeat = beat.start(received + wall_minus_monotonic_s, here), True
@@ -273,13 +272,13 @@ class ImuReceiver(RequestSocket):
         """Bind the port; by default ports follow the copter's number. Raises LinkError as `bind_udp` and `reachable`."""
         ask_port = imu_port(copter) if ask_port is None else ask_port
         super().__init__((host, ask_port), NUMBERED_IMU_PORT + copter - 1 if port is None else port)
-        self._request = ImuRequest(rate_hz, self.port, _own_address(self.server)).encode()
+        self._request = ImuRequest(0, rate_hz, self.port, _own_address(self.server)).encode()
         self.health = StreamHealth()
         self._received = self._requested = float("-inf")
 
     def samples(self) -> Iterator[ImuSample]:
         """Yield the samples received; request them again after a silence. Call often."""
-        for sample, _, received in self.messages(decode_imu):
+        for sample, _, received in self.messages(ImuSample.decode):
             self._received = received
             self.health.saw(received)
             yield sample

@@ -1,21 +1,16 @@
-"""Payloads on the wire: images, ranges, boxes, spots and point clouds.
+"""Payloads on the wire: images, ranges, boxes ("simple vision"), spots ("simple LiDAR") and point clouds.
 
-Images on the wire: JPEG, PNG or raw pixels. The first bytes identify the first two; depth is never JPEG.
-
-Small payloads: rangefinder, boxes ("simple vision") and spots ("simple LiDAR").
-
-Point clouds, with the vehicle's odometry in them, in the layouts of the document, of 4.12 and of the SDK up to 3.07.
-
-No version is transmitted; the layout is inferred from the length. With a copter number and float32: 36 + stride N, the count
-N at byte 32. Without, and int16 fractions of the range: 28 + stride N, the count at byte 24. A payload of the first kind is
-never mistaken for the second: there byte 24 is a float.
+Images are JPEG, PNG or raw pixels. The first bytes identify the first two; depth is never JPEG. A cloud comes with the vehicle's
+odometry, in the layouts of the document, of 4.12 and of the SDK up to 3.07. No version is transmitted; the layout is inferred
+from the length. With a copter number and float32: 36 + stride N, the count N at byte 32. Without, and int16 fractions of the
+range: 28 + stride N, the count at byte 24. One of the first kind is never mistaken for the second: there byte 24 is a float.
 """
 
 import enum
 import math
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import cv2
 import numpy as np
@@ -23,6 +18,7 @@ from numpy.typing import NDArray
 
 from gate_racer.common.images import JPEG_BEGIN, PNG_BEGIN, decode_image, image_size
 from gate_racer.link.reassembly import MalformedError
+from gate_racer.link.rflysim.packed import Packed
 from gate_racer.link.rflysim.request import DEPTH_CLOUD, SENSORS, SensorRequest
 from gate_racer.vehicle.rotation import Vector
 
@@ -31,6 +27,7 @@ Image = np.ndarray  # (H, W, 3) or (H, W) of 8 bit, (H, W) of 16 bit for depth
 JPEG, RAW, PNG = 1, 2, 3  # SendProtocol[0]
 METRES_PER_COUNT = 0.001  # default, where otherParams[2] is 0
 NO_DEPTH = 65535  # counts, no surface within range
+Item = TypeVar("Item", bound=Packed)
 LOSSLESS_FAST = [cv2.IMWRITE_PNG_COMPRESSION, 1]  # least compression: the fastest
 
 
@@ -119,14 +116,14 @@ def image_file(payload: bytes, sensor: SensorRequest) -> bytes:
     return payload
 
 
-RANGE, COUNT = struct.Struct("<fi12f"), struct.Struct("<i")
-BOX, SPOT = struct.Struct("<i5f"), struct.Struct("<i3f")
+COUNT = struct.Struct("<i")
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Range(Packed):
     """Hit of a laser. World NED, m, except the mount."""
 
+    LAYOUT, WHAT = struct.Struct("<fi12f"), "a range"
     distance_m: float
     copter: int
     origin_w: Vector
@@ -134,70 +131,50 @@ class Range:
     hit_w: Vector
     target_w: Vector  # centre of the box that was hit
 
-    def encode(self) -> bytes:
-        """Return the payload."""
-        return RANGE.pack(self.distance_m, self.copter, *self.origin_w, *self.euler, *self.hit_w, *self.target_w)
-
 
 def decode_range(payload: bytes) -> Range:
     """Decode a range. Raises MalformedError for another length or an invalid distance."""
-    if len(payload) != RANGE.size:
-        raise MalformedError(f"a range has {RANGE.size} bytes, not {len(payload)}")
-    distance, copter, *numbers = RANGE.unpack(payload)
-    if not math.isfinite(distance) or distance < 0:
-        raise MalformedError(f"a distance of {distance} m: must be finite and not negative")
-    a, b, c, d = ((numbers[k], numbers[k + 1], numbers[k + 2]) for k in (0, 3, 6, 9))
-    return Range(distance, copter, a, b, c, d)
+    if len(payload) != Range.LAYOUT.size:
+        raise MalformedError(f"a range has {Range.LAYOUT.size} bytes, not {len(payload)}")
+    hit = Range.of(Range.LAYOUT.unpack(payload))
+    if not math.isfinite(hit.distance_m) or hit.distance_m < 0:
+        raise MalformedError(f"a distance of {hit.distance_m} m: must be finite and not negative")
+    return hit
 
 
 @dataclass(frozen=True, slots=True)
-class BoundingBox:
+class BoundingBox(Packed):
     """Bounding box of one object in an image, px."""
 
+    LAYOUT = struct.Struct("<i5f")
     copter: int
     credibility: float
     low_px: tuple[float, float]
     high_px: tuple[float, float]
 
-    def encode(self) -> bytes:
-        """Return the bytes of one item."""
-        return BOX.pack(self.copter, self.credibility, *self.low_px, *self.high_px)
-
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(Packed):
     """Position of one object, m."""
 
+    LAYOUT = struct.Struct("<i3f")
     copter: int
     p: Vector
 
-    def encode(self) -> bytes:
-        """Return the bytes of one item."""
-        return SPOT.pack(self.copter, *self.p)
 
-
-def decode_boxes(payload: bytes) -> list[BoundingBox]:
-    """Decode boxes. Raises MalformedError when count and length differ."""
-    return [BoundingBox(n, c, (u, v), (x, y)) for n, c, u, v, x, y in _items(payload, BOX)]
-
-
-def decode_spots(payload: bytes) -> list[Spot]:
-    """Decode spots. Raises MalformedError when count and length differ."""
-    return [Spot(n, (x, y, z)) for n, x, y, z in _items(payload, SPOT)]
+def decode_items(payload: bytes, kind: type[Item]) -> list[Item]:
+    """Decode the items of a list. Raises MalformedError when count and length differ."""
+    if len(payload) < COUNT.size:
+        raise MalformedError(f"a list of {len(payload)} bytes is shorter than its count")
+    (number,) = COUNT.unpack_from(payload)
+    if number < 0 or len(payload) != COUNT.size + number * kind.LAYOUT.size:
+        raise MalformedError(f"a list of {len(payload)} bytes cannot hold {number} items of {kind.LAYOUT.size}")
+    return [kind.of(item) for item in kind.LAYOUT.iter_unpack(payload[COUNT.size :])]
 
 
 def encode_items(items: list[BoundingBox] | list[Spot]) -> bytes:
     """Return the payload of either list."""
     return COUNT.pack(len(items)) + b"".join(item.encode() for item in items)
-
-
-def _items(payload: bytes, item: struct.Struct) -> list[tuple[Any, ...]]:
-    if len(payload) < COUNT.size:
-        raise MalformedError(f"a list of {len(payload)} bytes is shorter than its count")
-    (number,) = COUNT.unpack_from(payload)
-    if number < 0 or len(payload) != COUNT.size + number * item.size:
-        raise MalformedError(f"a list of {len(payload)} bytes cannot hold {number} items of {item.size}")
-    return list(item.iter_unpack(payload[COUNT.size :]))
 
 
 PREFIX = struct.Struct("<2i6fi")  # copter, axis_type, x, y, z, roll, pitch, yaw, N

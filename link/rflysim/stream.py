@@ -15,10 +15,9 @@ from gate_racer.link.rflysim.payloads import (
     Image,
     Range,
     Spot,
-    decode_boxes,
+    decode_items,
     decode_payload,
     decode_range,
-    decode_spots,
 )
 from gate_racer.link.rflysim.request import SENSORS, SensorKind, SensorRequest
 from gate_racer.link.sockets import Address
@@ -96,9 +95,9 @@ def reader(sensor: SensorRequest, layout: CloudLayout | None = None) -> Callable
         case SensorKind.RANGE:
             return decode_range
         case SensorKind.BOXES:
-            return decode_boxes
+            return partial(decode_items, kind=BoundingBox)
         case _:
-            return decode_spots
+            return partial(decode_items, kind=Spot)
 
 
 class StreamHealth:

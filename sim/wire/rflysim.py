@@ -25,7 +25,6 @@ from gate_racer.link.rflysim.copter import (
     ImuRequest,
     ImuSample,
     decode_command,
-    decode_imu_request,
 )
 from gate_racer.link.rflysim.desk import DOCUMENT, HEARTBEAT_PORT, STATE_PORT, read_order
 from gate_racer.link.rflysim.fragments import CHUNK_BYTES, Payload, fragments
@@ -120,7 +119,7 @@ class CopterSimImu(RequestPort):
                 self.transmit(datagram, target)
 
     def _receive(self, datagram: bytes, sender: Address) -> None:
-        request = decode_imu_request(datagram)
+        request = ImuRequest.decode(datagram)
         if (wrong := _fault(request, sender[0])) is not None:
             self._refuse(sender, wrong[0], ": ".join(wrong))
         else:

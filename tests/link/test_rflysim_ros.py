@@ -13,12 +13,11 @@ from gate_racer.link.rflysim.copter import (
     CopterHeartbeat,
     ImuSample,
     decode_command,
-    decode_imu,
     encode_command,
     start_without_heartbeat,
 )
 from gate_racer.link.rflysim.desk import DOCUMENT, SDK306, GimbalOrder, HeartbeatReceiver, decode_state, gimbal_request
-from gate_racer.link.rflysim.payloads import WORLD, Cloud, CloudLayout, Range, Spot, decode_spots, encode_items
+from gate_racer.link.rflysim.payloads import WORLD, Cloud, CloudLayout, Range, Spot, decode_items, encode_items
 from gate_racer.link.rflysim.request import decode_request
 from gate_racer.link.rflysim.stream import Sample, StreamHealth
 from tests.conftest import ROOT
@@ -138,8 +137,8 @@ def test_numbers_of_copter_sim_that_are_none_are_malformed():
     good = ImuSample(1, 0.5, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))
     for bad in (replace(good, t=math.nan), replace(good, t=math.inf), replace(good, gyro=(math.nan, 0.0, 0.0))):
         with pytest.raises(MalformedError, match="not finite"):
-            decode_imu(bad.encode())
-    assert decode_imu(good.encode()).number == 1
+            ImuSample.decode(bad.encode())
+    assert ImuSample.decode(good.encode()).number == 1
 
 
 def test_a_simulation_that_begins_anew_is_noticed_where_no_heartbeat_tells():
@@ -198,7 +197,7 @@ def test_a_dictionary_fills_a_message_of_the_same_fields():
 
 def test_spots_commands_and_the_beginning_of_time():
     spots = [Spot(1, (1.0, 2.0, 3.0)), Spot(2, (4.0, 5.0, 6.0))]
-    assert decode_spots(encode_items(spots)) == spots
+    assert decode_items(encode_items(spots), Spot) == spots
     long = "RflyReqObjData " + "x" * 100
     assert decode_command(encode_command(long)) == long and len(encode_command(long)) == 256
     with pytest.raises(ValueError, match="252"):

@@ -19,8 +19,9 @@ from gate_racer.link.rflysim.fragments import (
 from gate_racer.link.rflysim.payloads import (
     LAYOUTS,
     RAW,
-    decode_boxes,
+    BoundingBox,
     decode_cloud,
+    decode_items,
     decode_payload,
     decode_range,
     depth_counts,
@@ -100,7 +101,7 @@ def test_the_lidar_s_datagram():
 
 
 def test_boxes():
-    boxes = decode_boxes(data("simple_vision_boxes_type30"))
+    boxes = decode_items(data("simple_vision_boxes_type30"), BoundingBox)
     said = [numbers(box) for box in VECTORS["simple_vision_boxes_type30"]["fields"]["boxes"]]
     assert [numbers(list(asdict(box).values())) for box in boxes] == said
     assert encode_items(boxes) == data("simple_vision_boxes_type30")
@@ -137,11 +138,11 @@ def test_a_gimbal_s_state_is_known_under_either_checksum(check_sum):
 @pytest.mark.parametrize(
     ("name", "decode", "encode"),
     [
-        ("imu_40", copter.decode_imu, copter.ImuSample.encode),
-        ("imu_request_36", copter.decode_imu_request, copter.ImuRequest.encode),
-        ("rfly_timestmp_32", copter.decode_heartbeat, copter.CopterHeartbeat.encode),
+        ("imu_40", copter.ImuSample.decode, copter.ImuSample.encode),
+        ("imu_request_36", copter.ImuRequest.decode, copter.ImuRequest.encode),
+        ("rfly_timestmp_32", copter.CopterHeartbeat.decode, copter.CopterHeartbeat.encode),
         ("ue4_cmd_i52s", copter.decode_command, copter.encode_command),
-        ("camera_data_72", copter.decode_camera, copter.CameraPose.encode),
+        ("camera_data_72", copter.CameraPose.decode, copter.CameraPose.encode),
     ],
 )
 def test_copter_sims_messages_are_coded_both_ways_and_damaged_ones_refused(name, decode, encode):
@@ -153,10 +154,10 @@ def test_copter_sims_messages_are_coded_both_ways_and_damaged_ones_refused(name,
 
 
 def test_the_imu_turns_from_frd_to_flu_and_the_heartbeat_tells_the_time():
-    imu, expected = copter.decode_imu(data("imu_40")), VECTORS["imu_40"]["expected_flu"]
+    imu, expected = copter.ImuSample.decode(data("imu_40")), VECTORS["imu_40"]["expected_flu"]
     assert list(copter.flu(imu.accel)) == expected["linear_acceleration"]
     assert list(copter.flu(imu.gyro)) == expected["angular_velocity"]
-    beat = copter.decode_heartbeat(data("rfly_timestmp_32"))
+    beat = copter.CopterHeartbeat.decode(data("rfly_timestmp_32"))
     assert beat.start(0.0, same_host=True) == 1_700_000_000.0
     assert beat.start(1_700_000_020.135, same_host=False) == pytest.approx(1_700_000_000.0, abs=1e-6)
 

@@ -9,7 +9,7 @@ import pytest
 
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import load_profile
-from gate_racer.link.rflysim.copter import ImuRequest, decode_imu, imu_port
+from gate_racer.link.rflysim.copter import ImuRequest, ImuSample, imu_port
 from gate_racer.link.rflysim.desk import ImuReceiver
 from gate_racer.link.sockets import LinkError, UdpEndpoint, bind_udp
 from gate_racer.sim.wire.rflysim import MOST_SUBSCRIPTIONS, CopterSimImu, open_imu
@@ -71,33 +71,33 @@ def test_numbers_go_on_for_a_client_that_is_killed_and_asks_again(service):
     for first in (1, 11):
         with bind_udp(LOCAL_HOST, port) as client:
             client.settimeout(5)
-            client.sendto(ImuRequest(120, port, (0, 0, 0, 0)).encode(), service.address)
+            client.sendto(ImuRequest(0, 120, port, (0, 0, 0, 0)).encode(), service.address)
             for n in range(first, first + 5):
                 tick(service, n)
-            numbers += [decode_imu(client.recv(100)).number for _ in range(5)]
+            numbers += [ImuSample.decode(client.recv(100)).number for _ in range(5)]
         for n in range(first + 5, first + 10):
             tick(service, n)  # nobody listens, and nothing breaks
     assert numbers == [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
 
 
 def test_no_request_whatever_stops_the_simulator(service, capfd):
-    rng, good = random.Random(2), ImuRequest(120, 0, (127, 0, 0, 1))
+    rng, good = random.Random(2), ImuRequest(0, 120, 0, (127, 0, 0, 1))
     with bind_udp(LOCAL_HOST, 0) as client:
         client.settimeout(5)
         port = client.getsockname()[1]
         bad = [rng.randbytes(n) for n in (0, 3, 36, 40, 2000)]
         bad += [struct.pack("<H", 12345) + rng.randbytes(34) for _ in range(50)]
-        bad += [ImuRequest(120, port, (0, 0, 0, 0), sensor_type=3).encode(), ImuRequest(0, port, (0, 0, 0, 0)).encode()]
+        bad += [ImuRequest(3, 120, port, (0, 0, 0, 0)).encode(), ImuRequest(0, 0, port, (0, 0, 0, 0)).encode()]
         bad.append(good.encode())  # to port 0
         for datagram in bad:
             client.sendto(datagram, service.address)
         tick(service, 1)
         assert service.malformed >= 5 and service.malformed + service.refused == len(bad)
         for k in range(2 * MOST_SUBSCRIPTIONS):
-            client.sendto(ImuRequest(120, 40_000 + k, (127, 0, 0, 1)).encode(), service.address)
-        client.sendto(ImuRequest(120, port, (0, 0, 0, 0)).encode(), service.address)
+            client.sendto(ImuRequest(0, 120, 40_000 + k, (127, 0, 0, 1)).encode(), service.address)
+        client.sendto(ImuRequest(0, 120, port, (0, 0, 0, 0)).encode(), service.address)
         tick(service, 2)
-        assert decode_imu(client.recv(100)).number == 1, "newer askers take the place of older ones"
+        assert ImuSample.decode(client.recv(100)).number == 1, "newer askers take the place of older ones"
     told = capfd.readouterr().err
     assert "rate: must be at least 1 Hz" in told and "port: must be 1 to 65535" in told and told.count("\n") < 40
 
@@ -111,7 +111,7 @@ def test_samples_go_to_the_host_that_asks_and_while_it_asks(host, repeat_s, last
         counts = []
         for second in range(60):
             if second == 0 or (repeat_s and second % repeat_s == 0):
-                client.transmit(ImuRequest(120, client.address[1], host).encode(), (LOCAL_HOST, service.address[1]))
+                client.transmit(ImuRequest(0, 120, client.address[1], host).encode(), (LOCAL_HOST, service.address[1]))
             now[0] = float(second)
             tick(service, second + 1)
             counts.append(len(list(client.drain())))

@@ -11,7 +11,7 @@ import pytest
 
 from gate_racer.common.errors import exit_code
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim.copter import ImuSample, decode_imu_request
+from gate_racer.link.rflysim.copter import ImuRequest, ImuSample
 from gate_racer.link.rflysim.desk import DOCUMENT, GimbalOrder, ImuReceiver, gimbal_request
 from gate_racer.link.rflysim.request import decode_request
 from tests.conftest import ROOT
@@ -159,7 +159,7 @@ def test_copter_sim_is_asked_for_its_imu():
         ear = ImuReceiver("127.0.0.1", 200, ask_port=copter.getsockname()[1], port=0)
         try:
             assert list(ear.samples()) == []
-            request = decode_imu_request(copter.recv(100))
+            request = ImuRequest.decode(copter.recv(100))
             assert (request.rate_hz, request.address) == (200, (127, 0, 0, 1))
             sample = ImuSample(7, 1.5, (0.0, 0.0, -9.75), (0.5, 0.0, 0.0))
             for datagram in (struct.pack("<i", 3), sample.encode()):
