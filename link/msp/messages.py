@@ -5,25 +5,22 @@ Each message has `encode`, and `decode`, which returns None for a short payload;
 
 import enum
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import ClassVar, Self
+
+from gate_racer.link.packed import Packed
 
 LETTERS = "AERT1234"  # order in which a receiver's map is sent: roll, pitch, yaw, throttle, AUX1 to AUX4
 FIRST_US, STEP_US, STEPS = 900, 25, 48  # encoding of a mode's range
 SLOTS = 20  # mode ranges, most of them empty
 
 
-class Fixed:
+class Fixed(Packed):
     """A message of numbers in a fixed layout."""
 
-    LAYOUT: ClassVar[struct.Struct]
-
     @classmethod
-    def decode(cls, payload: bytes) -> Self | None:
-        return cls(*cls.LAYOUT.unpack_from(payload)) if len(payload) >= cls.LAYOUT.size else None
-
-    def encode(self) -> bytes:
-        return self.LAYOUT.pack(*astuple(self))  # type: ignore[call-overload]
+    def decode(cls, data: bytes) -> Self | None:  # type: ignore[override]
+        return cls.of(cls.LAYOUT.unpack_from(data)) if len(data) >= cls.LAYOUT.size else None
 
 
 @dataclass(frozen=True)
@@ -182,25 +179,9 @@ class RawImu(Fixed):
     """Counts in Betaflight's axes: x forward, y left, z up. `accel`: 512 per g; `gyro`: scale of the sensor."""
 
     LAYOUT = struct.Struct("<9h")
-    accel_x: int
-    accel_y: int
-    accel_z: int
-    gyro_x: int
-    gyro_y: int
-    gyro_z: int
-    mag_x: int = 0
-    mag_y: int = 0
-    mag_z: int = 0
-
-    @property
-    def accel(self) -> Counts:
-        """Specific force (3,), sensor counts."""
-        return self.accel_x, self.accel_y, self.accel_z
-
-    @property
-    def gyro(self) -> Counts:
-        """Body rates (3,), sensor counts."""
-        return self.gyro_x, self.gyro_y, self.gyro_z
+    accel: Counts
+    gyro: Counts
+    mag: Counts = (0, 0, 0)
 
 
 @dataclass(frozen=True)

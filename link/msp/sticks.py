@@ -31,7 +31,7 @@ def raw_imu(profile: BetaflightProfile, accel: Vector, gyro: Vector) -> RawImu:
     """Return the counts of a specific force (m/s^2) and body rates (rad/s), clipped to 16 bit."""
     force = scaled(profile.signs.accel, [a / GRAVITY * profile.accel_counts_per_g for a in accel])
     turn = scaled(profile.signs.gyro, [math.degrees(w) * profile.gyro_counts_per_deg_s for w in gyro])
-    return RawImu(*(min(max(round(count), -LARGEST - 1), LARGEST) for count in (*force, *turn)))
+    return RawImu.of(min(max(round(count), -LARGEST - 1), LARGEST) for count in (*force, *turn, 0, 0, 0))
 
 
 def attitude(profile: BetaflightProfile, raw: RawAttitude, t: float) -> Attitude:

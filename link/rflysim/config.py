@@ -1,15 +1,13 @@
-"""Config.json: the sensors of a vehicle, and the checks of what no server can serve.
+"""Config.json: the sensors of a vehicle, and the checks of what no server can serve, made by both ends before any wait.
 
-Checks of sensor requests that no server can serve, made by both ends before any wait for frames.
-
-Config.json: the sensors of a vehicle. JSON with // and # comments; errors of an entry name file and path.
-
-Files of the platform's users are read as its own clients read them: shared memory becomes UDP, 0 Hz is 30 Hz, `otherParams` are
-filled up, unknown fields are ignored, and sensors that cannot be served are left out, each with a remark.
+It is JSON with // and # comments; errors of an entry name file and path. Files of the platform's users are read as its own
+clients read them: shared memory becomes UDP, 0 Hz is 30 Hz, `otherParams` are filled up, unknown fields are ignored, and sensors
+that cannot be served are left out, each with a remark.
 """
 
 import difflib
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +91,7 @@ def _angles_fault(sensor: SensorRequest) -> tuple[str, str] | None:
 
 
 CONFIG_BYTES = 1 << 20  # largest Config.json; a sensor takes 1 kB
+STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|(?://|#).*')
 WORD, LARGEST_WORD = "a whole number from 0 to 65535", 0xFFFF
 SPELLINGS = {"EulerOrQuat": "EularOrQuat", "SensorAngEuler": "SensorAngEular"}
 WHOLE = {
@@ -165,22 +164,8 @@ def _beside(sensors: list[SensorRequest], sensor: SensorRequest, where: str) -> 
 
 
 def without_comments(text: str) -> str:
-    """Return JSON text with // and # comments blanked, outside of strings; line numbers are kept."""
-    kept, in_string, at = [], False, 0
-    while at < len(text):
-        two = text[at : at + 2]
-        if in_string and two[0] == "\\":
-            kept.append(two)
-            at += 2
-            continue
-        if not in_string and (two == "//" or two[0] == "#"):
-            end = text.find("\n", at)
-            at = len(text) if end < 0 else end
-            continue
-        in_string ^= two[0] == '"'
-        kept.append(two[0])
-        at += 1
-    return "".join(kept)
+    """Return JSON text without // and # comments outside of strings; line numbers are kept."""
+    return STRING_OR_COMMENT.sub(lambda found: found[1] or "", text)
 
 
 def _sensor(entry: Any, where: str, tell: Callable[[str], None]) -> SensorRequest:

@@ -4,7 +4,7 @@ import struct
 from dataclasses import dataclass
 
 from gate_racer.link.messages import Imu
-from gate_racer.link.rflysim.packed import Packed, unpacked
+from gate_racer.link.packed import Packed, unpacked
 from gate_racer.link.rflysim.request import IDENTITY, REQUEST_SUM
 from gate_racer.vehicle.rotation import Vector
 

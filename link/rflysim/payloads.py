@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate_racer.common.images import JPEG_BEGIN, PNG_BEGIN, decode_image, image_size
+from gate_racer.link.packed import Packed
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim.packed import Packed
 from gate_racer.link.rflysim.request import DEPTH_CLOUD, SENSORS, SensorRequest
 from gate_racer.vehicle.rotation import Vector
 

@@ -16,7 +16,7 @@ from gate_racer.field.identify.regression import lagged
 from gate_racer.field.identify.signals import STEP_S, read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from tests.conftest import ROOT
-from tests.link.ulog_writer import ULogWriter
+from tests.link.log_writers import ULogWriter
 
 SHARED = ROOT.parent / "shared"
 NANOBENCH, CASES = SHARED / "data/nanobench", SHARED / "cases"

@@ -16,7 +16,7 @@ from gate_racer.link.logs.own import record_signals
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
 from tests.link import blackbox_writer as blackbox
-from tests.link.ulog_writer import ULogWriter
+from tests.link.log_writers import ULogWriter
 from tests.pilot import ratm_folder
 
 COUNTS_PER_G = 2048

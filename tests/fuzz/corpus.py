@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-import struct
 from pathlib import Path
 
 import cv2
@@ -17,7 +16,6 @@ from gate_racer.bootcamp.drone import Drone
 from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.record import FlightRecord
 from gate_racer.bootcamp.scenario import make_scenario
-from gate_racer.link.logs.mavlink import FORMAT_TYPE, HEAD, STAMP
 from gate_racer.link.msp.preflight import write_preflight
 from gate_racer.link.record import RecordFile
 from gate_racer.mpc.policy.policy import Policy, PolicyProvenance, write_policy
@@ -33,8 +31,7 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.link import blackbox_writer as blackbox
-from tests.link.bag_writer import write_bag
-from tests.link.ulog_writer import ULogWriter
+from tests.link.log_writers import ULogWriter, dataflash, tlog, write_bag
 from tests.preflights import made
 
 ROOT = Path(__file__).parent.parent.parent
@@ -210,43 +207,37 @@ def _table(path: Path) -> None:
 
 
 def _tlog(path: Path) -> None:
-    mavlink, out = dialect.MAVLink(None, 1, 1), bytearray()
+    packets = []
     for k in range(SAMPLES):
         t, v, force, throttle, rate = motion(k)
         ms = round(1e3 * t)
-        for message in (
+        packets += [(1000 * ms, 1, 1, message) for message in (
             dialect.MAVLink_highres_imu_message(1000 * ms, *force, rate, 0, 0, 0, 0, 0, 0, 0, 0, 0, 63),
             dialect.MAVLink_attitude_message(ms, 0.1, 0.2, 0.3, rate, 0, 0),
             dialect.MAVLink_local_position_ned_message(ms, t, 0, -1, *v),
             dialect.MAVLink_set_attitude_target_message(ms, 1, 1, 128, LEVEL, rate, 0, 0, throttle),
-        ):
-            out += STAMP.pack(10**15 + 1000 * ms) + message.pack(mavlink)
-    path.write_bytes(out)
+        )]  # fmt: skip
+    tlog(path, packets)
 
 
 def _dataflash(path: Path) -> None:
     kinds = {
-        "FMT": (FORMAT_TYPE, "BBnNZ", "Type,Length,Name,Format,Columns"),
-        "IMU": (1, "QBffffff", "TimeUS,I,GyrX,GyrY,GyrZ,AccX,AccY,AccZ"),
-        "ATT": (2, "Qfff", "TimeUS,Roll,Pitch,Yaw"),
-        "XKF1": (3, "QBfff", "TimeUS,C,VN,VE,VD"),
-        "CTUN": (4, "Qf", "TimeUS,ThO"),
+        "IMU": ("QBffffff", "TimeUS,I,GyrX,GyrY,GyrZ,AccX,AccY,AccZ"),
+        "ATT": ("Qfff", "TimeUS,Roll,Pitch,Yaw"),
+        "XKF1": ("QBfff", "TimeUS,C,VN,VE,VD"),
+        "CTUN": ("Qf", "TimeUS,ThO"),
     }
-    codes = {"B": "B", "n": "4s", "N": "16s", "Z": "64s", "Q": "Q", "f": "f"}
-    layouts = {name: struct.Struct("<" + "".join(codes[c] for c in kind[1])) for name, kind in kinds.items()}
-
-    def record(name: str, *values: object) -> bytes:
-        return HEAD + bytes([kinds[name][0]]) + layouts[name].pack(*values)
-
-    out = bytearray()
-    for name, (number, letters, columns) in kinds.items():
-        out += record("FMT", number, layouts[name].size + 3, name.encode(), letters.encode(), columns.encode())
+    rows = []
     for k in range(SAMPLES):
         t, v, force, throttle, rate = motion(k)
         us = round(1e6 * t)
-        out += record("IMU", us, 0, rate, 0, 0, *force) + record("ATT", us, 1.0, 2.0, 3.0)
-        out += record("XKF1", us, 0, *v) + record("CTUN", us, throttle)
-    path.write_bytes(out)
+        rows += [
+            ("IMU", us, 0, rate, 0, 0, *force),
+            ("ATT", us, 1.0, 2.0, 3.0),
+            ("XKF1", us, 0, *v),
+            ("CTUN", us, throttle),
+        ]
+    dataflash(path, kinds, rows)
 
 
 def _ulog(path: Path) -> None:

@@ -9,44 +9,13 @@ import pytest
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.common.errors import UserError
-from gate_racer.link.logs.mavlink import FORMAT_TYPE, HEAD, STAMP
 from gate_racer.link.logs.reader import log_kind, read_log_signals
 from gate_racer.link.logs.ros import ros_images
 from gate_racer.link.logs.ulog import ulog_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import from_euler
 from tests.fuzz.mutate import refused
-from tests.link.bag_writer import write_bag
-from tests.link.ulog_writer import ULogWriter
-
-CODES = {"B": "B", "n": "4s", "N": "16s", "Z": "64s", "Q": "Q", "f": "f", "H": "H", "h": "h", "I": "I"}
-
-
-def dataflash(path, kinds, rows):
-    """Write a DataFlash log: formats by name as (letters, columns), rows as (name, values)."""
-    kinds = {"FMT": ("BBnNZ", "Type,Length,Name,Format,Columns"), **kinds}
-    numbers = {name: FORMAT_TYPE if name == "FMT" else k for k, name in enumerate(kinds)}
-    layouts = {name: struct.Struct("<" + "".join(CODES[c] for c in letters)) for name, (letters, _) in kinds.items()}
-
-    def record(name, *values):
-        return HEAD + bytes([numbers[name]]) + layouts[name].pack(*values)
-
-    heads = [
-        record("FMT", numbers[name], layouts[name].size + 3, name.encode(), letters.encode(), columns.encode())
-        for name, (letters, columns) in kinds.items()
-    ]
-    path.write_bytes(b"".join([*heads, *(record(*row) for row in rows)]))
-    return path
-
-
-def tlog(path, packets):
-    """Write a ground station's log of (time in us, system, component, message)."""
-    out = bytearray()
-    for us, system, component, message in packets:
-        out += STAMP.pack(10**15 + us) + message.pack(dialect.MAVLink(None, system, component))
-    path.write_bytes(out)
-    return path
-
+from tests.link.log_writers import ULogWriter, dataflash, tlog, write_bag
 
 IMU = ("QffffffB", "TimeUS,GyrX,GyrY,GyrZ,AccX,AccY,AccZ,I")
 

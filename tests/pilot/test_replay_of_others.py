@@ -13,7 +13,7 @@ from gate_racer.pilot.replay import main
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import from_euler, matrix
 from tests.link import blackbox_writer as blackbox
-from tests.link.ulog_writer import ULogWriter
+from tests.link.log_writers import ULogWriter
 from tests.pilot import ratm_folder
 
 FLIGHT = "data/piloted/flight-01p-ellipse"

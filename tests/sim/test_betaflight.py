@@ -39,7 +39,7 @@ class Still:
         pass
 
     def imu(self):
-        return RawImu(0, 0, 512, 0, 0, 0)
+        return RawImu((0, 0, 512), (0, 0, 0))
 
     def attitude(self):
         return RawAttitude(0, 0, 90)

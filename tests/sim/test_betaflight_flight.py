@@ -90,20 +90,20 @@ def test_it_flies_by_sticks_and_tells_of_it_with_the_aircrafts_signs():
     turn = flight.truth[10:13]
     assert turn == pytest.approx([0.0, -0.8, 1.0], abs=0.1)
     raw, angles = flight.received[RawImu], flight.received[RawAttitude]
-    assert raw.gyro_y == pytest.approx(math.degrees(0.8) * BF.gyro_counts_per_deg_s, rel=0.2), "nose down is positive"
-    assert raw.gyro_z == pytest.approx(-math.degrees(1.0) * BF.gyro_counts_per_deg_s, rel=0.2), "right is negative"
+    assert raw.gyro[1] == pytest.approx(math.degrees(0.8) * BF.gyro_counts_per_deg_s, rel=0.2), "nose down is positive"
+    assert raw.gyro[2] == pytest.approx(-math.degrees(1.0) * BF.gyro_counts_per_deg_s, rel=0.2), "right is negative"
     assert angles.pitch_ddeg > 100 and 5 < angles.heading_deg < 40
-    assert raw.accel_z > 300 and flight.received[StatusEx].armed
+    assert raw.accel[2] > 300 and flight.received[StatusEx].armed
 
 
 def test_at_rest_gravity_is_512_counts_and_reads_low_with_spinning_propellers_as_does_the_altitude():
     flight = Flight()
-    before = [flight.fly(0.06).received[RawImu].accel_z for _ in range(25)]
+    before = [flight.fly(0.06).received[RawImu].accel[2] for _ in range(25)]
     assert abs(flight.received[Altitude].altitude_cm) < 160
     flight.ready()
     spinning, altitudes = [], []
     for _ in range(40):
-        spinning.append(flight.fly(0.06).received[RawImu].accel_z)
+        spinning.append(flight.fly(0.06).received[RawImu].accel[2])
         altitudes.append(flight.received[Altitude].altitude_cm)
     assert sum(altitudes) / 40 == pytest.approx(-100 * BF.barometer.fall_m, abs=50)
     lost = (sum(before) / 25 - sum(spinning) / 40) / BF.accel_counts_per_g * 9.80665
