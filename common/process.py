@@ -1,10 +1,6 @@
-"""Child processes: their start, priority, interruption and end.
+"""Child processes: their start, Ctrl-C in parent and children, their end in any state, and the priority of threads.
 
-Child processes: handling of Ctrl-C in parent and children, and termination of processes in any state.
-
-Scheduling priority for time-critical threads, as far as the system permits.
-
-Linux permits it to root, or with `ulimit -e`; elsewhere nothing changes. Threads stay in the default scheduling class: with
+Linux permits priority to root, or with `ulimit -e`; elsewhere nothing changes. Threads stay in the default scheduling class: with
 two races on two cores under SCHED_FIFO, the kernel's guard against endless real-time threads stopped both simulators for 0.9
 s in every second (0 of 2 finished); with niceness both finish.
 """

@@ -1,6 +1,4 @@
-"""Clocks: stamps of one stream on the clock of another, and continuous simulator time for the pilot.
-
-Map stamps of one stream (video) to the clock of another (IMU), from the times at which both arrive.
+"""Clocks: stamps of one stream (video) on the clock of another (IMU), and continuous simulator time for the pilot.
 
 A datagram stamped s arrives at r = s + o + d, with o the offset of its clock to the local one and d >= 0 its delay. Load and
 queues only increase d, and quartz clocks drift by no more than `DRIFT`, so o + d_min is the lower envelope of r - s that
@@ -19,8 +17,6 @@ any known delay is attributed to a suspended process, unless all in `CONFIRM_S` 
 that cannot keep up loses time: r - s of all its streams rises permanently by the same amount, which shifts both envelopes and
 leaves their difference unchanged. A simulator that is slower or faster than real time throughout has a pace, s per s: r is
 then the local clock at that pace.
-
-Keep the simulator's time continuous for the pilot: drop impossible stamps, and follow a clock that was set.
 
 HIGHRES_IMU paces the flight, so its stamps are the reference. A stamp that goes back, or ahead by more than the time elapsed
 locally, is an outlier until `CONFIRM_S` of consistent samples have followed it; then the simulator's clock was set, and an

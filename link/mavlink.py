@@ -1,16 +1,11 @@
-"""MAVLink 2: definitions shared by both ends, signing, and packets.
+"""MAVLink 2: definitions shared by both ends (VADR-TS-002, 4.3 to 4.5), packets, and their signatures.
 
-Definitions shared by both ends of the MAVLink 2 link: ids, type masks and checks of single fields. VADR-TS-002, 4.3 to 4.5.
-
-MAVLink 2 message signing: 48 bits of SHA-256 over key and packet, and a stamp that must increase from packet to packet.
-
-https://mavlink.io/en/guide/message_signing.html. Packets are checked here: pymavlink accepts a stamp before it checks the
+A signature is 48 bits of SHA-256 over key and packet, with a stamp that must increase from packet to packet
+(https://mavlink.io/en/guide/message_signing.html). Packets are checked here: pymavlink accepts a stamp before it checks the
 signature, so that one forgery blocks the true sender; stamps of any future, so that one wrong clock blocks all others; and of
 a new sender those of the last minute, so that a recording is accepted after a restart. Here no stamp may be ahead of this
 clock by more than `AHEAD_S`, or of before this end began. Sent stamps follow the clock and the stamps received: a sender whose
 clock is behind is understood once it has heard this end.
-
-MAVLink 2 packets: splitting datagrams into messages and packing messages, with pymavlink for fields and checksums.
 """
 
 import enum

@@ -1,14 +1,10 @@
-"""The simulator's end of MAVLink 2: bytes to typed messages, and back. VADR-TS-002, 4.3 to 4.5.
+"""The simulator's end of MAVLink 2: bytes to typed messages, and back. VADR-TS-002, 3.8 and 4.3 to 4.5.
 
-Decoding of SET_ATTITUDE_TARGET and SET_POSITION_TARGET_LOCAL_NED by type mask and frame. VADR-TS-002, 3.8 and 4.3.
+MAVLink defines the bits of set-points: ATTITUDE_TARGET_TYPEMASK, POSITION_TARGET_TYPEMASK, MAV_FRAME. Ignored fields may hold
+anything. What cannot be flown becomes a `Refusal` with its reason; docs/vadr.md lists how ambiguities are resolved.
 
-MAVLink defines the bits: ATTITUDE_TARGET_TYPEMASK, POSITION_TARGET_TYPEMASK, MAV_FRAME. Ignored fields may hold anything.
-What cannot be flown becomes a `Refusal` with its reason; docs/vadr.md lists how ambiguities are resolved.
-
-Minimal services that MAVSDK, MAVProxy and QGroundControl require of an autopilot before flight: a mode that can be set, a
-version, a parameter, the state of health and a home position. MAVLink's command, parameter and mode services.
-
-The vehicle follows set-points in every mode; the mode is only stored and reported.
+Ground stations (MAVSDK, MAVProxy, QGroundControl) require of an autopilot before flight a mode that can be set, a version, a
+parameter, the state of health and a home position. The vehicle follows set-points in every mode, which is only stored.
 
 No sockets, no clock. Decoding never raises, whatever the bytes: unusable input is counted and dropped. The profile's signs
 and gains are applied to outgoing and removed from incoming messages.

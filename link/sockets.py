@@ -1,12 +1,9 @@
-"""Addresses, bound UDP sockets, and selection of the peer.
+"""Addresses, bound UDP sockets, and selection of the autopilot that a client listens to.
 
-Addresses and bound UDP sockets. Datagrams are stamped with their time of reception: the kernel's where available (Linux),
-since a loaded machine may read a datagram much later. The wall clock is read in this module only.
-
-Selection of the autopilot that a client listens to, by address and ids. MAVLink, "Heartbeat/Connection Protocol".
-
-Only an autopilot's HEARTBEAT binds: other components (gimbals, cameras, ground stations) send MAV_AUTOPILOT_INVALID. All else
-is foreign: another address, another system on the same link, or another component of the same system.
+Datagrams are stamped with their time of reception: the kernel's where available (Linux), since a loaded machine may read a
+datagram much later. The wall clock is read in this module only. The peer is selected by address and ids (MAVLink,
+"Heartbeat/Connection Protocol"). Only an autopilot's HEARTBEAT binds: other components (gimbals, cameras, ground stations) send
+MAV_AUTOPILOT_INVALID. All else is foreign: another address, another system, or another component of the same system.
 """
 
 import errno

@@ -1,11 +1,4 @@
-"""Servers of the RflySim vision protocol and of CopterSim's IMU.
-
-UDP port of a simulated RflySim service: requests in; those that are malformed or refused are counted and reported.
-
-CopterSim's IMU service: sends the vehicle's IMU samples to each requester at its own rate.
-
-Server of the RflySim vision protocol: creates the sensors that a client requests and sends their frames.
-"""
+"""Servers of the RflySim vision protocol, which creates the sensors that a client requests, and of CopterSim's IMU."""
 
 import time
 from abc import ABC, abstractmethod
