@@ -20,9 +20,8 @@ class MalformedError(ValueError):
 
 @dataclass(slots=True)
 class StreamCounters:
-    """Counts of what a stream has dropped: datagrams, except `complete`, `evicted` and `unreadable`."""
+    """Counts of what a stream has dropped: datagrams, except `evicted` and `unreadable`."""
 
-    complete: int = 0  # frames
     evicted: int = 0  # frames dropped incomplete
     duplicate: int = 0  # repeated chunks, or chunks of a completed frame
     malformed: int = 0  # no header, or an impossible one
@@ -157,7 +156,6 @@ class Reassembler(Generic[F]):
         stream.completed.append(first.key)
         for key in [key for key, other in stream.partials.items() if self._straggles(other.first, first)]:
             self._give_up(stream, key)
-        self.counters.complete += 1
         return self._make(first.t, first.frame_id, b"".join(partial.data[k] for k in range(first.parts)))
 
     def _give_up(self, stream: _Source, key: Key) -> None:

@@ -194,7 +194,7 @@ class SensorReceiver:
         lines = []
         for endpoint in self._sockets:
             stream = endpoint.stream
-            lost = {name: count for name, count in asdict(stream.counters).items() if count and name != "complete"}
+            lost = {name: count for name, count in asdict(stream.counters).items() if count}
             state = stream.health.report(now, "frame", endpoint.server)
             trouble = "".join(f", {count} {name}" for name, count in lost.items())
             lines.append(f"sensor {stream.sensor.seq_id} on port {endpoint.port}: {state}{trouble}")
