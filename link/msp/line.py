@@ -31,11 +31,8 @@ class LinkFigures:
 
     answers: int
     timeouts: int
-    sticks: int
-    missed_beats: int  # stick frames skipped because the caller was late
     interval_mean_s: float
     interval_p95_s: float
-    round_trip_mean_s: float
 
 
 class PollScheduler:
@@ -53,8 +50,8 @@ class PollScheduler:
         self._poll_due = -math.inf  # time at which it counts as lost
         self._answered: float | None = None
         self._intervals: deque[float] = deque(maxlen=KEPT)
-        self._round_trips: deque[float] = deque(maxlen=KEPT)
-        self.answers = self.timeouts = self.sticks = self.missed_beats = self.unasked = 0
+        self.answers = self.timeouts = self.unasked = 0
+        self.missed_beats = 0  # stick frames skipped because the caller was late
 
     def sticks_due(self, now: float) -> bool:
         """Return whether sticks are to be sent now; if so, they count as sent."""
@@ -70,7 +67,6 @@ class PollScheduler:
             self._beat_t += missed * self._beat_s
         self._beat_t = (max(now, self._beat_t) if self._new else self._beat_t) + self._beat_s
         self._new, self._led = False, self._new
-        self.sticks += 1
         return True
 
     def lead_sticks(self) -> None:
@@ -94,18 +90,16 @@ class PollScheduler:
         self._requested, self._poll_due = now, now + self._timeout_s
         return True
 
-    def answer(self, now: float) -> float | None:
-        """Record a reply, and return its round trip, s; None, and counted, without a pending request."""
+    def answer(self, now: float) -> None:
+        """Record a reply; one without a pending request is counted only."""
         if self._requested is None:
             self.unasked += 1
-            return None
-        took, self._requested = now - self._requested, None
-        self._round_trips.append(took)
+            return
+        self._requested = None
         if self._answered is not None:
             self._intervals.append(now - self._answered)
         self._answered = now
         self.answers += 1
-        return took
 
     def next_s(self, now: float) -> float:
         """Return how long the caller may wait for bytes before something is due, s."""
@@ -117,12 +111,8 @@ class PollScheduler:
     def figures(self) -> LinkFigures:
         """Figures of the newest replies."""
         p95 = float(np.percentile(self._intervals, 95)) if self._intervals else math.nan
-        mean, trip = _mean(self._intervals), _mean(self._round_trips)
-        return LinkFigures(self.answers, self.timeouts, self.sticks, self.missed_beats, mean, p95, trip)
-
-
-def _mean(values: deque[float]) -> float:
-    return sum(values) / len(values) if values else math.nan
+        mean = sum(self._intervals) / len(self._intervals) if self._intervals else math.nan
+        return LinkFigures(self.answers, self.timeouts, mean, p95)
 
 
 LATE_S = 0.06  # s between two reads, beyond which the waiting time of a reply is unknown: it is not stamped

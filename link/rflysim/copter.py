@@ -14,7 +14,7 @@ COMMAND_BYTES = tuple(layout.size for layout in COMMANDS)
 CLEAR_COMMAND = "RflyClearCapture"  # releases all sensors
 NUMBERED_IMU_PORT, IMU_REQUEST_PORT = 31000, 30100  # ports of copter 1: those of the next are higher by 1 and by 2
 LAST_COPTER = 1000  # last copter whose ports are valid UDP ports
-IMAGE_DELAY_S, IMU_DELAY_S = 0.010, 0.005  # assumed latencies where no heartbeat gives the start of the simulation
+IMAGE_DELAY_S = 0.010  # assumed latency where no heartbeat gives the start of the simulation
 HERE_DELAY_S = 0.010  # assumed latency of the heartbeat between two computers
 
 

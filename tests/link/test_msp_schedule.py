@@ -69,7 +69,6 @@ def test_a_request_follows_the_answer_to_the_one_before():
     _, polls = run(scheduler, 2.0, 0.020)
     assert len(polls) == pytest.approx(100, abs=5)
     assert scheduler.figures.interval_mean_s == pytest.approx(0.020, abs=0.0011)
-    assert scheduler.figures.round_trip_mean_s == pytest.approx(0.020, abs=0.0011)
 
 
 def test_a_request_that_is_lost_is_counted_and_asked_again():
@@ -80,7 +79,8 @@ def test_a_request_that_is_lost_is_counted_and_asked_again():
 
 def test_an_answer_that_nobody_asked_for_is_no_figure():
     scheduler = PollScheduler(0, 0.1)
-    assert scheduler.answer(1.0) is None and scheduler.unasked == 1 and scheduler.figures.answers == 0
+    scheduler.answer(1.0)
+    assert scheduler.unasked == 1 and scheduler.figures.answers == 0
 
 
 @given(st.lists(st.floats(0, 0.3), min_size=5, max_size=60))
