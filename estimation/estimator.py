@@ -11,7 +11,7 @@ for all states) implement both; `LandmarkEstimator` needs no map and builds one.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -65,15 +65,22 @@ AHEAD_S = 0.03  # s, greatest lead of an exposure over the newest IMU sample, br
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """State estimate at t (s); world NED, body FRD."""
+    """State estimate at t (s); world NED, body FRD. A told state needs no covariance.
+
+    Examples:
+        >>> from gate_racer import State
+        >>> State(0.0, np.array([0.0, 0.0, -2.0]), np.array([1.0, 0.0, 0.0, 0.0])).lost
+        False
+    """
 
     t: float  # s
     p_wb: Array  # (3,) m
     q_wb: Array  # (4,) wxyz, body to world
-    v_w: Array  # (3,) m/s
-    omega_b: Array  # (3,) rad/s
-    cov: Array  # (9, 9), of position (m), velocity (m/s) and attitude (rad, body axes)
-    drift: float  # m, estimated position error of the odometry
+    v_w: Array = field(default_factory=lambda: np.zeros(3))  # (3,) m/s
+    omega_b: Array = field(default_factory=lambda: np.zeros(3))  # (3,) rad/s
+    # (9, 9), of position (m), velocity (m/s) and attitude (rad, body axes); by default a state that is known.
+    cov: Array = field(default_factory=lambda: np.zeros((9, 9)))
+    drift: float = 0.0  # m, estimated position error of the odometry
     cov_to_gate: Array | None = None  # (3, 3) m^2, of the position relative to the gate used last; None: as cov_p
 
     @property

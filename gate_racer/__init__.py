@@ -12,6 +12,9 @@ HOMES = {  # the module of each name, in the order in which they are learned
     "Plan": "gate_racer.planner.plan",
     "write_plan": "gate_racer.planner.plan",
     "read_plan": "gate_racer.planner.plan",
+    "State": "gate_racer.estimation.estimator",
+    "RacerOptions": "gate_racer.pilot.racer",
+    "Racer": "gate_racer.pilot.racer",
     "make_controller": "gate_racer.mpc.controller",
     "make_estimator": "gate_racer.estimation.registry",
     "open_detector": "gate_racer.perception.registry",
@@ -27,10 +30,13 @@ HOMES = {  # the module of each name, in the order in which they are learned
 TYPE_CHECKING = False  # as of `typing`, which is not loaded for it
 if TYPE_CHECKING:
     from gate_racer.common.errors import UserError as UserError
+    from gate_racer.estimation.estimator import State as State
     from gate_racer.estimation.registry import make_estimator as make_estimator
     from gate_racer.link.profile import load_profile as load_profile
     from gate_racer.mpc.controller import make_controller as make_controller
     from gate_racer.perception.registry import open_detector as open_detector
+    from gate_racer.pilot.racer import Racer as Racer
+    from gate_racer.pilot.racer import RacerOptions as RacerOptions
     from gate_racer.planner.plan import Plan as Plan
     from gate_racer.planner.plan import read_plan as read_plan
     from gate_racer.planner.plan import write_plan as write_plan

@@ -97,6 +97,11 @@ class Controller:
         return self.progress.theta
 
     @property
+    def due_t(self) -> float:
+        """Time of the next command, s, at which progress is `theta`."""
+        return self._due
+
+    @property
     def learned(self) -> EstimatedParameters:
         """Vehicle parameters estimated so far."""
         thrust, drag, lift = self.disturbance.theta[:3].tolist()
@@ -148,14 +153,16 @@ class Controller:
         self._warm = self._prepared = False
         self._failures = 0
 
-    def follow(self, plan: Plan, vehicle: Vehicle, theta: float) -> None:
+    def follow(self, plan: Plan, vehicle: Vehicle, theta: float, course: tuple[Gate, ...] | None = None) -> None:
         """Continue with another plan through the same gates, made for `vehicle`, from theta, s of its time, at pace 1.
 
-        The plan begins at the vehicle's present state, so that the last solution stays the initial guess.
+        The plan begins at the vehicle's present state, so that the last solution stays the initial guess. `course`: the gates, if
+        the plan was made for where they stand; else they keep their offsets.
         """
-        belief = self.reference.belief
+        belief, self._course = self.reference.belief, course or self._course
         self.reference = Reference(plan, vehicle, self._course, self._floor_m)
-        self.reference.belief.take(belief)
+        if course is None:
+            self.reference.belief.take(belief)
         self.progress.theta, self.progress.pace = theta, 1.0
         self._prepared = False
 

@@ -27,7 +27,7 @@ from gate_racer.pilot.replanning import Replanning
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
 
-Racer = Pilot[MapEstimator]
+RacingPilot = Pilot[MapEstimator]
 
 
 @dataclass(frozen=True)
@@ -69,54 +69,70 @@ class FlightOptions:
     replanning: Replanning | None = None  # replaces the plan in flight where that saves time
 
 
-def build_racer(models: PilotModels, controller: Controller, options: FlightOptions = FlightOptions()) -> Racer:
+def build_racer(models: PilotModels, controller: Controller, options: FlightOptions = FlightOptions()) -> RacingPilot:
     """Return a pilot that flies the controller's plan."""
-    track, vehicle, grid = models.track, models.vehicle, options.grid
-    course, again = track.course(options.laps), options.retry and not options.shadow
+    period_s = 1 / models.profile.command_hz
+    guidance = plan_follower(models.track, models.vehicle, controller, period_s, options, models.observer)
+    return _pilot(models, guidance, options)
+
+
+def plan_follower(
+    track: Track,
+    vehicle: Vehicle,
+    controller: Controller,
+    period_s: float,
+    options: FlightOptions,
+    observer: GateObserver | None = None,
+) -> PlanFollower:
+    """Return the guidance along the controller's plan, commanding every period_s (s)."""
+    grid, again = options.grid, options.retry and not options.shadow
+    course, radius_m = track.course(options.laps), vehicle.half_diagonal
     retries = GateRetries(track, course, controller, vehicle) if again else NoRetries(len(course))
     if options.shadow:
         controller.set_passive()
-    watch, radius_m = None, vehicle.half_diagonal
+    watch = None
     if grid is not None and grid.known is not Known.UNKNOWN:
         seen = grid.known is Known.SEEN
         tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ReceivedRivals(grid.place)
         watch = RivalWatch(grid, radius_m, PassingRoom(track, radius_m), tracker)
     evasion = FrameEvasion(controller, vehicle, vehicle.contact_radius_m, track.bounds) if again else None
-    guidance = PlanFollower(
-        track,
-        options.laps,
-        controller,
-        models.observer,
-        vehicle.contact_radius_m,
-        1 / models.profile.command_hz,
-        retries,
-        evasion,
-        watch,
-        options.replanning,
-    )
-    return _pilot(models, guidance, options)
+    observer = observer or _observer(track, vehicle)
+    flown = track, options.laps, controller, observer, vehicle.contact_radius_m, period_s
+    return PlanFollower(*flown, retries, evasion, watch, options.replanning)
 
 
-def build_learned(models: PilotModels, policy: Policy, options: FlightOptions = FlightOptions()) -> Racer:
+def _observer(track: Track, vehicle: Vehicle) -> GateObserver:
+    return GateObserver(Associator(track.gates, vehicle.camera), track.gates)
+
+
+def build_learned(models: PilotModels, policy: Policy, options: FlightOptions = FlightOptions()) -> RacingPilot:
     """Return a pilot that flies by a learned policy, without a plan.
 
     Raises:
         UserError: the policy was trained for another vehicle or another command rate.
     """
-    policy.require(models.vehicle, models.profile.command_hz)
-    controller = PolicyController(policy, models.vehicle)
-    return _pilot(models, LearnedPolicy(models.track, options.laps, controller, models.observer), options)
+    given = models.track, models.vehicle, options.laps, models.profile.command_hz, models.observer
+    return _pilot(models, policy_guidance(policy, *given), options)
+
+
+def policy_guidance(
+    policy: Policy, track: Track, vehicle: Vehicle, laps: int, command_hz: float, observer: GateObserver | None = None
+) -> LearnedPolicy:
+    """Return the guidance by a learned policy. Raises UserError as `build_learned`."""
+    policy.require(vehicle, command_hz)
+    observer = observer or _observer(track, vehicle)
+    return LearnedPolicy(track, laps, PolicyController(policy, vehicle), observer)
 
 
 def build_exciter(
     models: PilotModels, manoeuvres: Manoeuvres, seed: int, options: FlightOptions = FlightOptions()
-) -> Racer:
+) -> RacingPilot:
     """Return a pilot that flies manoeuvres within the bounds of the track; the seed draws their order."""
     excitation = Excitation(models.vehicle, models.track.start, models.track.bounds, manoeuvres, seed)
     return _pilot(models, Exciter(excitation, models.observer), options)
 
 
-def _pilot(models: PilotModels, guidance: Guidance[MapEstimator], options: FlightOptions) -> Racer:
+def _pilot(models: PilotModels, guidance: Guidance[MapEstimator], options: FlightOptions) -> RacingPilot:
     """Return a pilot on the pad."""
     lands = options.lands and not options.shadow
     landing = Landing(models.vehicle, models.track.bounds.high_m[2]) if lands else None

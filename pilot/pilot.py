@@ -27,18 +27,16 @@ from gate_racer.link.messages import (
 from gate_racer.link.profile import Profile
 from gate_racer.model.imu import StandingImu
 from gate_racer.model.reprojection import GateSighting
-from gate_racer.mpc.control import Control, Source
+from gate_racer.mpc.control import Control
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase
 from gate_racer.pilot.guidance.protocol import Guidance
 from gate_racer.pilot.guidance.velocity import Landing
+from gate_racer.pilot.guided_flight import GuidedFlight
 from gate_racer.pilot.handshake import Handshake
 from gate_racer.vehicle.rotation import matrix
 from gate_racer.vehicle.vehicle import Vehicle
 
-AIRBORNE_M_S, AIRBORNE_M = 0.5, 0.3  # m/s, estimated speed, or m from the pad, at which the launch has succeeded
-LAUNCH_LIMIT_S = 3.0  # s from the first command to take-off
-LEVEL_LIMIT_S = 2.0  # s of flight without any solution
 COAST_S = 0.5  # s flown past the last gate, so that the simulator registers the finish too
 STOP_S = 5.0  # s, longest flight on to the plan's stop before a landing
 GAP_S = 0.05  # s without IMU data, bridged by the model: three samples at 76 Hz
@@ -78,9 +76,9 @@ class Pilot(Generic[E]):
         warm_up()
         self.handshake, self.estimator, self.guidance = handshake, estimator, guidance
         self.pose, self._by_rates, self._shadow = pose, by_rates, shadow
-        self._profile, self._vehicle, self._landing = profile, vehicle, landing
-        self.counters = FlightCounters()
-        self.end: End | None = None
+        self._period_s, self._vehicle, self._landing = 1 / profile.command_hz, vehicle, landing
+        ignored = AUTOMATIC_ONLY if shadow else ()
+        self._flight = GuidedFlight(guidance, self._period_s, profile.run_limit_s, ignored)
         self.last_command: CommandRecord | None = None
         self.last_sightings: list[GateSighting] = []
         self._on_pad = deepcopy(estimator)  # copy that has received nothing yet
@@ -88,11 +86,8 @@ class Pilot(Generic[E]):
 
     def _await_link(self) -> None:
         """Reset the state of the flight to before the first message."""
-        self._airborne = False
-        self._launch: State | None = None  # state at the first command
-        self._end_t = 0.0  # s, time of the end
+        self._flight.rest()
         self._next_command = -np.inf
-        self._level_since: float | None = None
         self._from_pad: deque[DetectedImage] = deque(maxlen=FROM_PAD)  # newest images before GO
         self._early: deque[DetectedImage] = deque(maxlen=EARLY)  # images exposed after the newest IMU sample
         self._clock_sigma = 0.0  # s, standard deviation of the image clock passed to the estimator
@@ -106,11 +101,21 @@ class Pilot(Generic[E]):
             self._await_link()
 
     @property
+    def counters(self) -> FlightCounters:
+        """Counts of the flight."""
+        return self._flight.counters
+
+    @property
+    def end(self) -> End | None:
+        """End of the flight; None before it."""
+        return self._flight.end
+
+    @property
     def phase(self) -> Phase:
         """Phase of the flight."""
         if self.end is not None:
             return Phase.FINISHED if self.end.reason is EndReason.FINISHED else Phase.ABORTED
-        return Phase.RACE if self._airborne and self.handshake.phase is Phase.LAUNCH else self.handshake.phase
+        return Phase.RACE if self._flight.airborne and self.handshake.phase is Phase.LAUNCH else self.handshake.phase
 
     @property
     def go_t(self) -> float | None:
@@ -127,7 +132,7 @@ class Pilot(Generic[E]):
         """Whether nothing is left to do: aborted, or finished and flown past the last gate, and landed if requested."""
         if self.end is None or self._coasts:
             return False
-        if self._landing is None or not self._airborne or self.end.reason in HANDS_OFF:
+        if self._landing is None or not self._flight.airborne or self.end.reason in HANDS_OFF:
             return True
         return self._landing.done or self.handshake.end is not None
 
@@ -137,7 +142,7 @@ class Pilot(Generic[E]):
 
         Time stands still where the simulator has ended.
         """
-        since = self.estimator.t - self._end_t
+        since = self.estimator.t - self._flight.end_t
         onwards = since <= COAST_S if self._landing is None else since <= STOP_S and not self.guidance.rests
         return self.phase is Phase.FINISHED and onwards and self.handshake.end is None
 
@@ -148,7 +153,7 @@ class Pilot(Generic[E]):
 
     def receive(self, message: Telemetry | DetectedImage) -> None:
         """Process one message, in order of arrival."""
-        self.handshake.receive(message, self.estimator.t, self._airborne)
+        self.handshake.receive(message, self.estimator.t, self._flight.airborne)
         self._conclude(self.handshake.end)
         if isinstance(message, Imu):
             self._receive_imu(message)
@@ -183,7 +188,7 @@ class Pilot(Generic[E]):
                 self.estimator.release()
                 self.guidance.end_of_rest(self._from_pad, self.estimator)
             if self.handshake.phase is not Phase.LAUNCH:
-                self._launch = None
+                self._flight.launch = None
             if commands:
                 return commands
         flying = self.phase in (Phase.LAUNCH, Phase.RACE) if self.end is None else not self.over
@@ -203,7 +208,7 @@ class Pilot(Generic[E]):
     def _receive_imu(self, sample: Imu) -> None:
         if self.go_t is not None:
             sample = replace(sample, accel=self._vehicle.steadied(sample.accel))
-        missing = self._standing.stands(sample) and self._airborne and self.end is None
+        missing = self._standing.stands(sample) and self._flight.airborne and self.end is None
         if (missing or sample.t - self.estimator.t > GAP_S) and self.last_command is not None:
             self.estimator.coast(self.guidance.bridge(self.estimator.state(), sample.t))
         measured = not missing or sample.t - self.estimator.t > GAP_S
@@ -240,24 +245,23 @@ class Pilot(Generic[E]):
         self.counters.rejected += found.unexplained
 
     def _fly(self, t: float) -> list[Command]:
-        period = 1 / self._profile.command_hz
+        period = self._period_s
         if self._next_command - t > period + 1e-6:  # the simulator stood still while commands were predicted
             self._next_command = t
-        resting = self._launch is None and not self.guidance.ready(self.handshake.rested_s(t))
+        resting = self._flight.launch is None and not self.guidance.ready(self.handshake.rested_s(t))
         if t < self._next_command - 1e-6 or resting:
             return self.handshake.keep_alive(t) if resting else []
         state = self.estimator.state()
-        self._launch = self._launch or state
         # Late telemetry must not cause a burst of commands: the schedule restarts after a gap.
         due = self._next_command if t - self._next_command < period else t
         self._next_command = due + period
         self.counters.lost += state.lost
         if self.end is None:
-            self._judge(state, t)
-        if self.over or (self._shadow and not self._airborne):
+            assert self.go_t is not None
+            self._flight.judge(state, t, self.go_t, self.estimator)
+        if self.over or (self._shadow and not self._flight.airborne):
             return []  # a person takes off at any time, and the pad's normal force would be learned as thrust
         control = self._steer(state, t)
-        self._count(control, t)
         throttle = self._vehicle.throttle.throttle(control.u[3])
         target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle, self._by_rates)
         self.last_command = CommandRecord(state, control, target, self._lands)
@@ -265,45 +269,14 @@ class Pilot(Generic[E]):
 
     def _steer(self, state: State, t: float) -> Control:
         left_s = self._next_command - t
-        if self._landing is not None and self._lands:
-            return self._landing.step(state, t, left_s)
-        return self.guidance.step(state, t, left_s, self.estimator)
-
-    def _judge(self, state: State, t: float) -> None:
-        """Update launch, progress and limits from the estimate."""
-        assert self.go_t is not None and self._launch is not None
-        if not self._airborne:
-            moved = state.p_wb - self._launch.p_wb
-            self._airborne = bool(np.linalg.norm(state.v_w) > AIRBORNE_M_S or np.linalg.norm(moved) > AIRBORNE_M)
-            if not self._airborne and t - self._launch.t > LAUNCH_LIMIT_S:
-                self.abort(
-                    EndReason.NOT_AIRBORNE, f"the vehicle did not move within {LAUNCH_LIMIT_S:g} s of the first command"
-                )
-        self._conclude(self.guidance.judge(state, t, self.go_t, self.estimator))
-        limit_s = self._profile.run_limit_s
-        if t - self.go_t > limit_s:
-            self.abort(EndReason.TIME_LIMIT, f"no finish within {limit_s:g} s")
-
-    def _count(self, control: Control, t: float) -> None:
-        self.counters.fallbacks += control.source is not Source.SOLVED
-        self.counters.late += control.step_s > 1 / self._profile.command_hz
-        if control.reason:
-            reasons = self.counters.fallback_reasons
-            reasons[control.reason] = reasons.get(control.reason, 0) + 1
-        if control.source is not Source.LEVEL:
-            self._level_since = None
-        elif self._level_since is None:
-            self._level_since = t
-        elif t - self._level_since > LEVEL_LIMIT_S:
-            cause = f"no solution for {LEVEL_LIMIT_S:g} s (solver status {control.status})"
-            self.abort(EndReason.NO_SOLUTION, cause)
+        if self._landing is None or not self._lands:
+            return self._flight.command(state, t, left_s, self.estimator)
+        control = self._landing.step(state, t, left_s)
+        self._flight.count(control, t)
+        return control
 
     def _conclude(self, end: End | None) -> None:
-        """Record the first end; in a shadow flight ignore ends that concern the automatic flyer only."""
-        if self._shadow and end is not None and end.reason in AUTOMATIC_ONLY:
-            return
-        if end is not None and self.end is None:
-            self.end, self._end_t = self.guidance.conclude(end), self.estimator.t
+        self._flight.conclude(end, self.estimator.t)
 
 
 AnyPilot = Pilot[Any]  # any guidance and estimator

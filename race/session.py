@@ -32,7 +32,7 @@ from gate_racer.mpc.controller import make_controller
 from gate_racer.mpc.policy.policy import Policy
 from gate_racer.mpc.solvers.solver import AUTO
 from gate_racer.perception.registry import open_detector
-from gate_racer.pilot.build import FlightOptions, PilotModels, Racer, build_exciter, build_learned, build_racer
+from gate_racer.pilot.build import FlightOptions, PilotModels, RacingPilot, build_exciter, build_learned, build_racer
 from gate_racer.pilot.flight import EndReason, Phase
 from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.pilot.guidance.rivals import StartGrid
@@ -83,7 +83,7 @@ class Session:
     policy: Policy | None = None  # flies in place of plan and controller
     replan: PlanOptions | None = None  # options of the plan, to replan with in flight; None: no replanning
 
-    def pilot(self, planner: RemainderPlanner | None = None) -> Racer:
+    def pilot(self, planner: RemainderPlanner | None = None) -> RacingPilot:
         """Create a pilot on the pad; without a planner its plan is fixed. Raises UserError without a usable solver."""
         settings, command = self.settings, self.settings.controller.command
         models = PilotModels.of(self.track, self.vehicle, self.profile, settings.perception.estimator)

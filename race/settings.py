@@ -10,7 +10,7 @@ from gate_racer.link.msp.ports import may_be_aircraft, require_consent
 from gate_racer.link.msp.profile import BetaflightProfile
 from gate_racer.link.options import ConsentSettings, LinkSettings
 from gate_racer.link.profile import COMMANDS
-from gate_racer.mpc.policy.policy import names as policies
+from gate_racer.mpc.policy.policy import is_policy
 from gate_racer.mpc.solvers.solver import AUTO, SOLVERS
 from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
 from gate_racer.pilot.records.flight_log import LIMIT_MB
@@ -69,7 +69,7 @@ class ControllerSettings:
     @property
     def is_policy(self) -> bool:
         """Whether a learned policy flies, without a plan."""
-        return Path(self.name).suffix == ".npz" or self.name in policies()
+        return is_policy(self.name)
 
 
 @dataclass(frozen=True)

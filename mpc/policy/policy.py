@@ -103,6 +103,11 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.npz"))
 
 
+def is_policy(name: str) -> bool:
+    """Return whether it is the name or the file of a policy."""
+    return Path(name).suffix == ".npz" or name in names()
+
+
 def path_of(name: str) -> Path:
     """Return the file of a policy, by its name or path. Raises UserError for an unknown name."""
     if Path(name).suffix == ".npz":

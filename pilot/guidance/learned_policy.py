@@ -29,6 +29,10 @@ class LearnedPolicy(Guidance[MapEstimator]):
         self._previous: State | None = None
         self._previous_p = np.zeros(3)  # m, previous position in the map frame, by the previous offset of the next gate
 
+    def retarget(self, track: Track) -> None:
+        """Fly at the same gates at other places, those of `track`."""
+        self._observer.displace(track.gates)
+
     def window(self, state: State | None) -> SearchWindow:
         return self._observer.window(state, np.zeros(3))
 

@@ -115,6 +115,19 @@ class PlanFollower(Guidance[MapEstimator]):
         self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
         self._offsets = np.zeros((len(self.course), 3))  # m, by which the gates stand off the map, as they are flown to
 
+    def retarget(self, track: Track) -> None:
+        """Fly at the same gates at other places, those of `track`, by the plan as it is."""
+        landmark = self._landmark(self._next)
+        before = self._observer.moved(landmark)
+        self._observer.displace(track.gates)
+        self._previous_p = self._previous_p - (self._observer.moved(landmark) - before)
+
+    def continue_from(self, other: "PlanFollower") -> None:
+        """Take over the progress of a guidance by another plan through the same gates."""
+        self.passages, self._previous = other.passages, other._previous
+        self._previous_p = other._previous.p_wb if other._previous is not None else self._previous_p
+        self._set_out = other._set_out
+
     def window(self, state: State | None) -> SearchWindow:
         return self._observer.window(state, self._offsets[self._next])
 

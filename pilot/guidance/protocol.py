@@ -144,6 +144,11 @@ class GateObserver:
         estimator.relocate(moved.gate, moved.cov)
         return True
 
+    def displace(self, gates: Sequence[Gate]) -> None:
+        """Move the gates on the map to where these stand."""
+        self._gates = tuple(gates)
+        self._set_map(self._associator.on(self._gates))
+
     def moved(self, gate: int) -> Array:
         """Return the displacement (3,) m of a gate from the original map, world NED."""
         return self._gates[gate].p_wg - self._mapped[gate].p_wg

@@ -1,7 +1,5 @@
 """Flight of one case, reproducible on any worker, and its figures.
 
-Commands from given states: by a controller along its plan, or by a policy from gate to gate.
-
 Figures of a flight, and the rule that explains why it did not finish.
 """
 
@@ -9,7 +7,7 @@ import time
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +15,13 @@ from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.link.messages import Arm, AttitudeTarget
 from gate_racer.link.msp.profile import load_wire
 from gate_racer.link.profile import Profile, load_profile
-from gate_racer.mpc.control import Control
 from gate_racer.mpc.controller import make_controller
-from gate_racer.mpc.policy.policy import PolicyController, load_policy
+from gate_racer.mpc.policy.policy import load_policy
 from gate_racer.mpc.problem import CONTROLLERS
 from gate_racer.mpc.reference import Reference
-from gate_racer.perception.association import Associator
 from gate_racer.pilot.build import FlightOptions, PilotModels, build_learned, build_racer
-from gate_racer.pilot.flight import CommandRecord, FlightCounters
-from gate_racer.pilot.guidance.learned_policy import LearnedPolicy
-from gate_racer.pilot.guidance.plan_follower import OVERDUE_S
-from gate_racer.pilot.guidance.protocol import GateObserver, state_vector
+from gate_racer.pilot.flight import CommandRecord, EndReason, FlightCounters
+from gate_racer.pilot.racer import Racer, RacerOptions
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict, lap_times, off_path, rms, true_positions
 from gate_racer.race.campaign.case import Case, Flown, Outcome
@@ -45,56 +39,6 @@ from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import World
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array, conjugate, log, normalised, product
-
-
-class Steering(Protocol):
-    """Source of commands for given states."""
-
-    def step(self, state: State, dt: float) -> tuple[Control, str]:
-        """Return the command in a state, dt (s) before the next, and the reason to end the flight (empty: none)."""
-
-
-class ByPlan:
-    """Controller by name, along its plan."""
-
-    def __init__(self, name: str, course: PreparedCourse):
-        self._controller = make_controller(name, course.plan, course.vehicle, course.track)
-
-    def step(self, state: State, dt: float) -> tuple[Control, str]:
-        """Return the control for a state, and why the flight shall end, or ""."""
-        controller = self._controller
-        control = controller.step(state.t, state_vector(state), dt)
-        over = controller.theta > controller.reference.end + OVERDUE_S
-        return control, "the plan has ended" if over else ""
-
-
-class ByPolicy:
-    """Policy by name, with gate passages judged from the given states."""
-
-    def __init__(self, name: str, course: PreparedCourse, laps: int, command_hz: float):
-        policy, track = load_policy(name), course.track
-        policy.require(course.vehicle, command_hz)
-        observer = GateObserver(Associator(track.gates, course.vehicle.camera), track.gates)
-        self._guidance = LearnedPolicy(track, laps, PolicyController(policy, course.vehicle), observer)
-        self._map = cast(MapEstimator, _AsMapped())
-
-    def step(self, state: State, dt: float) -> tuple[Control, str]:
-        """Return the control for a state, and why the flight shall end, or ""."""
-        end = self._guidance.judge(state, state.t, 0.0, self._map)
-        return self._guidance.step(state, state.t, dt, self._map), end.cause if end is not None else ""
-
-
-class _AsMapped:
-    """The part of `MapEstimator` that guidance uses, for a given state: gates without offsets from the map."""
-
-    def gate_offset(self, gate: int, at_w: Array) -> Array:
-        return np.zeros(3)
-
-
-def steering(name: str, course: PreparedCourse, laps: int, command_hz: float) -> Steering:
-    """Return the controller or policy of a name. Raises UserError for a policy that does not fit vehicle or rate."""
-    return ByPlan(name, course) if name in CONTROLLERS else ByPolicy(name, course, laps, command_hz)
-
 
 GOOD = 0.25  # share of half an opening within which an estimate leaves a policy room to pass (chosen)
 LAST_S = 0.5  # s before the end in which the cause is sought (chosen)
@@ -345,37 +289,36 @@ def _by_state(
     case: Case, course: PreparedCourse, conditions: FlightConditions, world: World, log: Any
 ) -> tuple[EvaluationRecorder, FlightCounters, Verdict, float]:
     """Fly in the paper's settings: the controller receives the true state, or the state with one realisation of the errors."""
-    profile, tally = load_profile(conditions.profile), FlightCounters()
+    profile = load_profile(conditions.profile)
     recorder = EvaluationRecorder(log, course.track, None)
     simulator = Simulator(world, profile, case.seed, _run(case, course))
-    steers = steering(case.controller, course, case.laps, profile.command_hz)
+    options = RacerOptions(laps=case.laps, command_hz=profile.command_hz, controller=case.controller, retry=False)
+    racer = Racer(course.track, course.vehicle, options, course.plan)
     errors = None
     if conditions.noisy:
         assert course.errors is not None
         errors = course.errors.sample(np.random.default_rng([case.seed, 1]))
     simulator.command(Arm(True))
-    every, dt = ceil(profile.physics_hz / profile.command_hz - 1e-9), 1 / profile.command_hz
+    every = ceil(profile.physics_hz / profile.command_hz - 1e-9)
     while simulator.referee.race.status is RunStatus.RUNNING:
         if simulator.count % every == 0:
             state = _told(simulator.t, simulator.truth.x, errors)
-            control, over = steers.step(state, dt)
-            tally.fallbacks += control.source.name != "SOLVED"
+            control = racer.step(simulator.t, state).control
             throttle = course.vehicle.throttle.throttle(control.u[3])
             target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle)
             simulator.command(target)
             recorder.step(CommandRecord(state, control, target))
-            if over:
-                passed = len(simulator.referee.race.gate_times_s)
-                simulator.referee.abort(f"{over}, but gate {passed} was not passed")
+            if racer.end is not None and racer.end.reason is not EndReason.FINISHED:
+                simulator.referee.abort(racer.end.cause)
         simulator.tick()
     told_by = report(simulator)
     verdict = Verdict(told_by.status, told_by.cause, told_by.gate_times_s, told_by.gate_margins_m, told_by.t, told_by.x)
-    return recorder, tally, verdict, simulator.t
+    return recorder, racer.counters, verdict, simulator.t
 
 
 def _told(t: float, x: Array, errors: Realisation | None) -> State:
     """Return the state that the controller receives for the true state x (14,)."""
     if errors is None:
-        return State(t, x[P], x[Q], x[V], x[W], np.zeros((9, 9)), 0.0)
+        return State(t, x[P], x[Q], x[V], x[W])
     seen = errors.observe(x)
     return State(t, seen.p_wb, seen.q_wb, seen.v_w, x[W], np.zeros((9, 9)), float(np.linalg.norm(seen.p_wb - x[P])))

@@ -21,7 +21,7 @@ def pilot_after_go(dcl, phase):
     guidance = SimpleNamespace(conclude=lambda end: end, receive=lambda message: None)
     profile = load_profile("spec")
     pilot = Pilot(Handshake(profile), SimpleNamespace(t=10.0), guidance, profile, dcl)
-    pilot.handshake.phase, pilot.handshake.go_t, pilot._airborne = Phase.LAUNCH, 3.0, True
+    pilot.handshake.phase, pilot.handshake.go_t, pilot._flight.airborne = Phase.LAUNCH, 3.0, True
     if phase is Phase.FINISHED:
         pilot.abort(EndReason.FINISHED, "")
     pilot.act = lambda: []

@@ -1,0 +1,220 @@
+"""`Racer`: the pilot without a link, for a loop of one's own: a state in, a command out, by the flight that `run-mpc` flies."""
+
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import numpy as np
+
+from gate_racer.common.compiled import warm_up
+from gate_racer.common.errors import UserError
+from gate_racer.estimation.estimator import MapEstimator, State
+from gate_racer.mpc.control import Control
+from gate_racer.mpc.controller import Controller, make_controller
+from gate_racer.mpc.policy.policy import is_policy, load_policy
+from gate_racer.mpc.solvers.solver import AUTO
+from gate_racer.pilot.build import FlightOptions, plan_follower, policy_guidance
+from gate_racer.pilot.flight import End, FlightCounters, Passages
+from gate_racer.pilot.guidance.learned_policy import LearnedPolicy
+from gate_racer.pilot.guidance.plan_follower import PlanFollower
+from gate_racer.pilot.guided_flight import GuidedFlight
+from gate_racer.planner.plan import Plan, PlanError
+from gate_racer.planner.planning import make_plan
+from gate_racer.planner.replanning import Remainder, Replanner
+from gate_racer.planner.task import PlanOptions
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Rotors, Vehicle
+
+
+@dataclass(frozen=True)
+class RacerOptions:
+    """How a `Racer` flies.
+
+    Examples:
+        >>> from gate_racer import RacerOptions
+        >>> RacerOptions(command_hz=50.0).controller
+        'auto'
+    """
+
+    laps: int = 1
+    command_hz: float = 60.0  # Hz, rate at which `Racer.step` is called
+    controller: str = AUTO  # name, YAML file or learned policy, as `run-mpc --controller`
+    solver: str = AUTO
+    plan: PlanOptions = field(default_factory=PlanOptions)  # for the plan, unless one is given
+    retry: bool = True  # fly missed gates again
+    replan: bool = True  # plan anew when gates or obstacles turn out elsewhere; else lead the line to the gates only
+    limit_s: float = np.inf  # s, longest flight
+
+
+@dataclass(frozen=True, slots=True)
+class RacerCommand:
+    """Command of a `Racer` in three forms; body FRD, world NED."""
+
+    t: float  # s
+    control: Control  # with its source and diagnostics
+    rotor_thrusts_n: Array | None  # (4,) N, in the order of the vehicle's rotors; None for a vehicle without `rotors`
+
+    @property
+    def q_wb(self) -> Array:
+        """Attitude (4,), wxyz, for a proportional attitude loop with the vehicle's `attitude_gain_1_s`."""
+        return self.control.q_wb
+
+    @property
+    def omega_b(self) -> Array:
+        """Body rates (3,), rad/s."""
+        return self.control.u[:3]
+
+    @property
+    def thrust_m_s2(self) -> float:
+        """Thrust over mass along -z of the body, m/s^2."""
+        return float(self.control.u[3])
+
+
+class ToldMap:
+    """The part of `MapEstimator` that guidance uses, for a told state: no gate is off the map as far as anybody knows."""
+
+    def gate_offset(self, gate: int, at_w: Array) -> Array:
+        """Return no offset."""
+        return np.zeros(3)
+
+    def gate_covariance(self, gate: int, at_w: Array) -> None:
+        """Return None: unknown."""
+
+
+TOLD = cast(MapEstimator, ToldMap())
+
+
+class Racer:
+    """Pilot of one race. Call `step` once per command period; it owns no socket, thread or clock, and never raises.
+
+    Examples:
+        >>> from gate_racer import Racer, State
+        >>> racer = Racer(track, vehicle, plan=plan)
+        >>> command = racer.step(0.0, State(0.0, track.start.p_wb, track.start.q_wb))
+        >>> command.omega_b.shape, command.thrust_m_s2 > 9.81, racer.passages.times_s
+        ((3,), True, [])
+    """
+
+    def __init__(
+        self, track: Track, vehicle: Vehicle, options: RacerOptions = RacerOptions(), plan: Plan | None = None
+    ):
+        """Plan the track unless a plan of it is given.
+
+        Raises:
+            UserError: the course cannot be flown, no such controller, or no usable solver.
+        """
+        warm_up()
+        self._track, self._vehicle, self._options = track, vehicle, options
+        self._policy = load_policy(options.controller) if is_policy(options.controller) else None
+        self.plan = None if self._policy is not None else plan or self._planned(None)
+        self._flight = self._begun()
+        self._go_t: float | None = None
+        self._replan: Replanner | None = None
+
+    def step(self, t: float, state: State) -> RacerCommand:
+        """Return the command at t (s), from a state at t or before; the first call is GO."""
+        flight, dt = self._flight, 1 / self._options.command_hz
+        self._go_t = t if self._go_t is None else self._go_t
+        if flight.end is None:
+            flight.judge(state, t, self._go_t, TOLD)
+        control = flight.command(state, t, dt, TOLD)
+        rotors = self._vehicle.rotors
+        thrusts_n = rotor_thrusts(self._vehicle, rotors, control.u, state.omega_b) if rotors is not None else None
+        return RacerCommand(t, control, thrusts_n)
+
+    def prepare(self) -> None:
+        """Prepare the next command, if there is time before its state is known; optional."""
+        self._flight.guidance.prepare()
+
+    def update(self, track: Track) -> str:
+        """Race on where gates or obstacles turn out elsewhere; call it between two steps.
+
+        The rest of the course is planned again from where the last command leads. Without a plan the line is led to the gates as
+        they stand, past obstacles as they stood.
+
+        Returns:
+            Why there is no new plan; empty if there is one. A policy has none, nor has a racer that is not to replan.
+
+        Raises:
+            UserError: it has other gates than the track so far, or before the first step no plan.
+        """
+        if [gate.is_ball for gate in track.gates] != [gate.is_ball for gate in self._track.gates]:
+            raise UserError(f"{track.name}: has {len(track.gates)} gates, not those of {self._track.name}")
+        self._track, guidance = track, self._flight.guidance
+        if self._go_t is None:
+            self.plan = self._planned(self.plan) if self.plan is not None else None
+            self._flight = self._begun()
+            return ""
+        why = "not asked for"
+        if self._options.replan and isinstance(guidance, PlanFollower) and self.plan is not None:
+            why = self._replanned(guidance, self.plan)
+        if why:
+            guidance.retarget(track)
+        return why
+
+    @property
+    def end(self) -> End | None:
+        """End of the flight by the racer's own judgement; it commands on, beyond the plan's end. None before."""
+        return self._flight.end
+
+    @property
+    def passages(self) -> Passages:
+        """Gates passed so far, with times since GO and margins."""
+        return self._flight.guidance.passages
+
+    @property
+    def counters(self) -> FlightCounters:
+        """Counts of fall-backs and late commands."""
+        return self._flight.counters
+
+    def _planned(self, warm: Plan | None) -> Plan:
+        options = replace(self._options.plan, laps=self._options.laps)
+        plan, certificate = make_plan(self._track, self._vehicle, options, warm=warm)
+        if not certificate.ok:
+            raise PlanError(f"{self._track.name}: no certified plan ({certificate.verdict})")
+        return plan
+
+    def _begun(self) -> GuidedFlight[MapEstimator]:
+        options, controller = self._options, None
+        if self.plan is not None:
+            controller = make_controller(options.controller, self.plan, self._vehicle, self._track, options.solver)
+        return GuidedFlight(self._guided(controller), 1 / options.command_hz, options.limit_s)
+
+    def _guided(self, controller: Controller | None) -> PlanFollower | LearnedPolicy:
+        options, period_s = self._options, 1 / self._options.command_hz
+        if controller is None:
+            assert self._policy is not None, "without a plan a policy flies"
+            return policy_guidance(self._policy, self._track, self._vehicle, options.laps, options.command_hz)
+        how = FlightOptions(laps=options.laps, retry=options.retry)
+        return plan_follower(self._track, self._vehicle, controller, period_s, how)
+
+    def _replanned(self, before: PlanFollower, plan: Plan) -> str:
+        """Plan the rest of the course and continue by it; return why not, or ""."""
+        controller, options = before.controller, replace(self._options.plan, laps=self._options.laps)
+        x = controller.expected(controller.due_t, 0.0)
+        if x is None:
+            return "no solution to plan on from"
+        self._replan = self._replan or Replanner(self._vehicle)
+        found = self._replan(Remainder(plan, controller.theta, x, self._track, self._vehicle, options))
+        if not found.ok:
+            return found.status
+        self.plan = found.plan
+        controller.follow(found.plan, self._vehicle, controller.theta, self._track.course(options.laps))
+        guidance = self._guided(controller)
+        assert isinstance(guidance, PlanFollower)
+        guidance.continue_from(before)
+        self._flight.guidance = guidance
+        return ""
+
+
+def rotor_thrusts(vehicle: Vehicle, rotors: Rotors, u: Array, omega_b: Array) -> Array:
+    """Return the rotor thrusts (4,) N, within their range, by which body rates omega_b (3,) follow an input u (4,).
+
+    J d(omega)/dt = J (u - omega) / lag + omega x J omega, with the vehicle's rate lags; see `vehicle.dynamics.rotors`.
+    """
+    J = np.array(rotors.inertia_kg_m2)
+    torque = J * (u[:3] - omega_b) / np.array(vehicle.rate_lag_s) + np.cross(omega_b, J * omega_b)
+    x_m, y_m, torque_m = (np.array(arms) for arms in (rotors.x_m, rotors.y_m, rotors.torque_m))
+    mixer = np.array([np.ones(4), -y_m, x_m, torque_m])
+    thrusts = np.linalg.solve(mixer, np.array([rotors.mass_kg * u[3], *torque]))
+    return np.asarray(np.clip(thrusts, 0.0, rotors.thrust_max_n))
