@@ -32,7 +32,7 @@ from gate_racer.model.gate_offsets import SHARED
 from gate_racer.model.reprojection import mounted
 from gate_racer.model.rims import GateAppearance
 from gate_racer.model.states import ERROR, PAD_SIGMA_TILT, PAD_SIGMA_YAW, SCALE, STATES, Noise, Nominal, column
-from gate_racer.mpc.controller import make_controller
+from gate_racer.mpc.registry import make_controller
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
 from gate_racer.planner.planning import find_or_make_plan

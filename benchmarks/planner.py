@@ -19,7 +19,7 @@ from gate_racer.benchmarks.tables import Result, conclude, script
 from gate_racer.benchmarks.true_state import fly
 from gate_racer.common.config import write
 from gate_racer.common.errors import UserError, exit_code
-from gate_racer.mpc.controller import make_controller
+from gate_racer.mpc.registry import make_controller
 from gate_racer.planner.certificate.certificate import certify
 from gate_racer.planner.course import resolve
 from gate_racer.planner.imported import read_problem

@@ -22,7 +22,7 @@ from gate_racer.common.errors import exit_code
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.mpc.adaptation import load_adaptation
 from gate_racer.mpc.control import Source
-from gate_racer.mpc.controller import Controller
+from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.problem import CONTROLLERS, Problem, load_settings
 from gate_racer.mpc.solvers.acados import AcadosSolver
 from gate_racer.mpc.solvers.portable import CasadiSolver
@@ -101,7 +101,7 @@ class TrueStateFlight:
 
 
 def fly(
-    controller: Controller,
+    controller: PlanController,
     plan: Plan,
     world: World,
     vehicle: Vehicle,
@@ -156,7 +156,7 @@ def race(
     problem: Problem, solver: Solver, plan: Plan, track: Track, vehicle: Vehicle, off: Deviations, seed: int
 ) -> TrueStateFlight:
     """Fly a plan with the true state given."""
-    controller = Controller(plan, vehicle, problem, solver, load_adaptation(), track.course(plan.laps))
+    controller = PlanController(plan, vehicle, problem, solver, load_adaptation(), track.course(plan.laps))
     return fly(controller, plan, World.of("true state", off, track, vehicle), vehicle, seed)
 
 

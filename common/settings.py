@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from gate_racer.common.config import from_dict, parse_value, read_fields
 from gate_racer.common.errors import UserError
+from gate_racer.common.parts import is_part
 
 T = TypeVar("T")
 UNIT = re.compile(r"(_m|_s|_mb)+$")
@@ -25,6 +26,7 @@ class About(NamedTuple):
     metavar: str | None = None  # of its option
     choices: tuple[str, ...] = ()  # all values; empty for any
     suffix: str = ""  # of files that are values as well
+    part: bool = False  # whether the name of a user's class is a value as well
     least: float = -inf
     most: float = inf
     positive: bool = False
@@ -33,8 +35,10 @@ class About(NamedTuple):
 
     def objection(self, value: Any) -> str:
         """Return what a value has to be; empty if it is that."""
-        if self.choices and value not in self.choices and not (self.suffix and str(value).endswith(self.suffix)):
-            return f"must be one of {', '.join(self.choices)}" + (f", or FILE{self.suffix}" if self.suffix else "")
+        more = [f"FILE{self.suffix}"] * bool(self.suffix) + ["file.py:Class"] * self.part
+        fits = (self.suffix and str(value).endswith(self.suffix)) or (self.part and is_part(str(value)))
+        if self.choices and value not in self.choices and not fits:
+            return f"must be one of {', '.join([*self.choices, *more[:-1]])}" + (f", or {more[-1]}" if more else "")
         if value is None or not isinstance(value, float | int):
             return ""
         if not self.least <= value <= self.most:
@@ -91,7 +95,8 @@ def key_table(settings: Any, options: Mapping[str, Mapping[str, str]]) -> str:
     for one in keys_of(settings):
         option = f"`{short[one.name]}`" if one.name in short else ""
         default = f"`{_shown(one.default)}`" if _shown(one.default) else ""
-        among = f" ({', '.join(one.about.choices)})" if one.about.choices else ""
+        own = ", or `file.py:Class`" if one.about.part else ""
+        among = f" ({', '.join(one.about.choices)}{own})" if one.about.choices else ""
         lines.append(f"| `{one.name}` | {option} | {default} | {one.about.doc}{among} |")
     return "\n".join(lines)
 
@@ -163,7 +168,7 @@ def _form(one: Key) -> dict[str, Any]:
     }
     if flag:
         return form | {"nargs": 0}
-    if one.about.choices and not one.listed and not one.about.suffix:
+    if one.about.choices and not (one.listed or one.about.suffix or one.about.part):
         form["choices"] = one.about.choices
     if Path in (one.kind, *get_args(one.kind)):
         form["type"] = Path

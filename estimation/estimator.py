@@ -43,6 +43,12 @@ class Health:
     misfits: int = 0  # consecutive images with gates, none of which fits
     nis: float = 1.0  # -, running mean of the gates used
     last_used: float = 0.0  # s, exposure of the last image that was used
+    fallbacks: int = 0  # calls of a user's filter that failed, or gave no usable state
+    fallback_reason: str = ""  # of the last of them
+
+    def fallback(self, why: str) -> None:
+        """Count a failure of a user's filter."""
+        self.fallbacks, self.fallback_reason = self.fallbacks + 1, why
 
     def used(self, t: float, nis: list[float]) -> None:
         """Record that gates of an image at t (s) were used, each with its NIS."""

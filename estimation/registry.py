@@ -2,10 +2,12 @@
 
 import numpy as np
 
+from gate_racer.common.parts import PATIENCE_S, Part, is_part
 from gate_racer.estimation.drift import RELEASED_NOISE, STRAPDOWN_NOISE, SWIFT_NOISE, DriftEstimator, PoseFix
 from gate_racer.estimation.eskf import ErrorStateEstimator
 from gate_racer.estimation.estimator import MapEstimator
 from gate_racer.estimation.imu_samples import Agility
+from gate_racer.estimation.part import NEEDED, PartEstimator
 from gate_racer.model.rims import GateAppearance
 from gate_racer.model.states import Noise, of_camera
 from gate_racer.tracks.track import Start
@@ -19,11 +21,22 @@ IN_AIR_M_S = 20.0  # standard deviation of an unknown initial velocity, each axi
 
 
 def make_estimator(
-    name: str, start: Start, vehicle: Vehicle, look: GateAppearance | None = None, in_air: bool = False
+    name: str,
+    start: Start,
+    vehicle: Vehicle,
+    look: GateAppearance | None = None,
+    in_air: bool = False,
+    patience_s: float = PATIENCE_S,
 ) -> MapEstimator:
-    """Return one of `ESTIMATORS` at rest on the pad; `look` describes how drawn gates differ from ideal ones, by default not.
+    """Return one of `ESTIMATORS`, or one around a user's class, at rest on the pad.
 
-    With `in_air` it begins in flight instead, at an unknown velocity; only `eskf` takes this into account.
+    `look` describes how drawn gates differ from ideal ones, by default not.
+
+    With `in_air` it begins in flight instead, at an unknown velocity; only `eskf` takes this into account. `patience_s`: longest
+    call of a user's class, s, made as `Mine(start, vehicle)`.
+
+    Raises:
+        UserError: a class that cannot be loaded or made.
 
     Examples:
         >>> from gate_racer import make_estimator
@@ -31,11 +44,14 @@ def make_estimator(
         >>> estimator.state().lost
         False
     """
-    if name == "eskf":
+    if name == "eskf" or is_part(name):
         states = dict(of_camera(vehicle.camera.doubt))
         if in_air:
             states["v"] = states["v"]._replace(prior=IN_AIR_M_S)
         noise = Noise(vehicle.imu, states)
-        return ErrorStateEstimator(start, vehicle.camera, noise, look or GateAppearance(), Agility.of(vehicle))
+        given = start, vehicle.camera, noise, look or GateAppearance(), Agility.of(vehicle)
+        if is_part(name):
+            return PartEstimator(Part(name, "state estimator", NEEDED, (start, vehicle), patience_s), *given)
+        return ErrorStateEstimator(*given)
     fix = PoseFix(vehicle.camera, np.random.default_rng(0)) if name in PUBLISHED else None  # a replay draws the same
     return DriftEstimator(start, DRIFT[name], fix)

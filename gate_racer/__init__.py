@@ -15,7 +15,7 @@ HOMES = {  # the module of each name, in the order in which they are learned
     "State": "gate_racer.estimation.estimator",
     "RacerOptions": "gate_racer.pilot.racer",
     "Racer": "gate_racer.pilot.racer",
-    "make_controller": "gate_racer.mpc.controller",
+    "make_controller": "gate_racer.mpc.registry",
     "make_estimator": "gate_racer.estimation.registry",
     "open_detector": "gate_racer.perception.registry",
     "load_profile": "gate_racer.link.profile",
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gate_racer.estimation.estimator import State as State
     from gate_racer.estimation.registry import make_estimator as make_estimator
     from gate_racer.link.profile import load_profile as load_profile
-    from gate_racer.mpc.controller import make_controller as make_controller
+    from gate_racer.mpc.registry import make_controller as make_controller
     from gate_racer.perception.registry import open_detector as open_detector
     from gate_racer.pilot.racer import Racer as Racer
     from gate_racer.pilot.racer import RacerOptions as RacerOptions

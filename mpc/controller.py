@@ -3,33 +3,25 @@
 The next problem is prepared between two commands (`prepare`), so that a command waits for the feedback phase only.
 Fall-backs without a solution, in this order: the previous solution, for a few ticks; a spare solver; the geometric
 controller, slowly along the plan; and braking, if there is no plan or no state.
-
-Factory of controllers by name: settings, problem, solver and estimators of the model's errors.
 """
 
 import math
-import sys
 import time
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
 
-from gate_racer.common.errors import UserError
 from gate_racer.mpc import geometric
-from gate_racer.mpc.adaptation import Adaptation, DisturbanceEstimator, ResponseEstimator, load_adaptation
+from gate_racer.mpc.adaptation import Adaptation, DisturbanceEstimator, ResponseEstimator
 from gate_racer.mpc.avoidance import AvoidanceTube, displace
 from gate_racer.mpc.control import Control, EstimatedParameters, Source
 from gate_racer.mpc.model import PARAMETERS, Allocation, Predictor, unpack
-from gate_racer.mpc.problem import Problem, load_settings
+from gate_racer.mpc.problem import Problem
 from gate_racer.mpc.reference import PACE, TARGET_PACE, PlanProgress, Reference
-from gate_racer.mpc.solvers.acados import AcadosMissingError, AcadosSolver
-from gate_racer.mpc.solvers.portable import CasadiSolver
-from gate_racer.mpc.solvers.solver import AUTO, SOLVERS, Solution, Solver
+from gate_racer.mpc.solvers.solver import Solution, Solver
 from gate_racer.mpc.terms import NP, NR, REFERENCE
 from gate_racer.planner.plan import Plan
 from gate_racer.tracks.gate import Gate
-from gate_racer.tracks.track import Track
 from gate_racer.vehicle.dynamics import RATES_U, RATES_X
 from gate_racer.vehicle.rotation import Array, exp, product
 from gate_racer.vehicle.vehicle import Vehicle
@@ -46,7 +38,7 @@ MOVING_M_S = 1.0  # m/s, speed below which pad and ground disturb the estimation
 STALE_S = 1.0  # s, largest age of a state that the model still predicts to the present
 
 
-class Controller:
+class PlanController:
     """Predictive controller for a plan. Call `step` once per command, and `prepare` after it if time allows."""
 
     def __init__(
@@ -317,40 +309,5 @@ class Controller:
 def _fault(solution: Solution) -> str:
     """Return why a solution cannot be flown, or ""."""
     if solution.status:
-        return f"solver status {solution.status}"
+        return solution.fault or f"solver status {solution.status}"
     return "" if np.isfinite(solution.u).all() and np.isfinite(solution.x).all() else "the solution is not finite"
-
-
-problem_of = cache(Problem)  # whose symbols and weights are derived once for all flights of a process
-DEFAULT = "mpcc"  # faster at equal margins (benchmarks/README.md), and within a command period with either solver
-
-
-def make_controller(name: str, plan: Plan, vehicle: Vehicle, track: Track, solver: str = AUTO) -> Controller:
-    """Make the controller of a name (tracking, mpcc) or of a settings file, for a plan of a track.
-
-    The controller `auto` is mpcc; the solver `auto` is acados, or CasADi, with a line on stderr, if acados is missing.
-
-    Raises:
-        UserError: no such controller or solver, a malformed file, or no usable solver.
-
-    Examples:
-        >>> from gate_racer import make_controller
-        >>> controller = make_controller("tracking", plan, vehicle, track, solver="casadi")
-        >>> control = controller.step(t=0.0, x=plan.x[0], dt=1 / 60)
-        >>> control.u.shape  # body rates, rad/s, and thrust, m/s^2
-        (4,)
-    """
-    if solver not in SOLVERS:
-        raise UserError(f"no solver {solver!r}; known: {', '.join(SOLVERS)}")
-    if solver == AUTO:
-        try:
-            return make_controller(name, plan, vehicle, track, "acados")
-        except AcadosMissingError as error:
-            print(f"using the CasADi solver, which takes ten times as long: {error}", file=sys.stderr)
-            return make_controller(name, plan, vehicle, track, "casadi")
-    settings = load_settings(DEFAULT if name == AUTO else name)
-    problem = problem_of(settings.granting(plan.thrust_share(vehicle)))
-    portable = CasadiSolver(problem, vehicle)
-    first, spare = (AcadosSolver(problem, vehicle), portable) if solver == "acados" else (portable, None)
-    course, floor_m = track.course(plan.laps), track.bounds.high_m[2]
-    return Controller(plan, vehicle, problem, first, load_adaptation(), course, spare, floor_m)

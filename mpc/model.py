@@ -44,7 +44,7 @@ WHOLE = 1.0  # -, largest fraction of the torque: below half thrust it does not 
 
 
 class Allocation:
-    """Command saturation for one vehicle; the limits of each input follow in `Controller`."""
+    """Command saturation for one vehicle; the limits of each input follow in `PlanController`."""
 
     def __init__(self, vehicle: Vehicle):
         self._thrust_max = vehicle.thrust_max

@@ -4,7 +4,9 @@ from pathlib import Path
 
 from gate_racer.common.compiled import warm_up
 from gate_racer.common.errors import UserError
+from gate_racer.common.parts import CLASS, PATIENCE_S, Part, is_part
 from gate_racer.perception.detection import Detector
+from gate_racer.perception.part import NEEDED, PartDetector
 from gate_racer.vehicle.camera import Camera
 
 CLASSICAL, LEARNED = "classical", "learned"
@@ -12,11 +14,11 @@ DETECTORS = CLASSICAL, LEARNED
 TAUGHT = ".onnx"  # suffix of a network's file
 
 
-def open_detector(name: str, camera: Camera) -> Detector:
-    """Return the detector called `name`, or of the network's file `name`, for the images of a camera.
+def open_detector(name: str, camera: Camera, patience_s: float = PATIENCE_S) -> Detector:
+    """Return the detector called `name`, or of the network's file or the user's class `name`, for the images of a camera.
 
     Raises:
-        UserError: there is no such detector, or its files are missing or malformed.
+        UserError: there is no such detector, its files are missing or malformed, or the class cannot be loaded or made.
 
     Examples:
         >>> import numpy as np
@@ -25,12 +27,12 @@ def open_detector(name: str, camera: Camera) -> Detector:
         >>> detector.detect(np.zeros((360, 640, 3), np.uint8))  # BGR
         []
     """
-    detector = _opened(name, camera)
+    detector = _opened(name, camera, patience_s)
     warm_up()
     return detector
 
 
-def _opened(name: str, camera: Camera) -> Detector:
+def _opened(name: str, camera: Camera, patience_s: float) -> Detector:
     if name == CLASSICAL:
         from gate_racer.perception.classical.detector import ColourDetector
 
@@ -39,8 +41,11 @@ def _opened(name: str, camera: Camera) -> Detector:
         from gate_racer.perception.learned.detector import LearnedDetector
 
         return LearnedDetector(camera)
+    if is_part(name):
+        return PartDetector(Part(name, "gate detector", NEEDED, (camera,), patience_s), camera)
     if not name.endswith(TAUGHT):
-        raise UserError(f"no detector {name!r}; known: {', '.join(DETECTORS)}, or FILE{TAUGHT} of train-detector")
+        known = f"{', '.join(DETECTORS)}, FILE{TAUGHT} of train-detector, or {CLASS}"
+        raise UserError(f"no detector {name!r}; known: {known}")
     from gate_racer.perception.taught.detector import TaughtDetector
 
     return TaughtDetector(camera, Path(name))

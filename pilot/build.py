@@ -2,21 +2,22 @@
 
 from dataclasses import dataclass
 
+from gate_racer.common.parts import PATIENCE_S
 from gate_racer.estimation.estimator import MapEstimator, Mapper
 from gate_racer.estimation.landmarks import LandmarkEstimator
 from gate_racer.estimation.registry import DEFAULT, make_estimator
 from gate_racer.estimation.rivals import ReceivedRivals, SeenRivals
 from gate_racer.link.profile import Profile
 from gate_racer.model.rims import GateAppearance
-from gate_racer.mpc.controller import Controller
-from gate_racer.mpc.policy.policy import Policy, PolicyController
+from gate_racer.mpc.controller import PlanController
+from gate_racer.mpc.registry import free_controller
 from gate_racer.perception.association import Associator
 from gate_racer.pilot.guidance.evasion import FrameEvasion
 from gate_racer.pilot.guidance.exciter import Excitation, Exciter, Manoeuvres
 from gate_racer.pilot.guidance.explorer import OPEN, Explorer, Room
-from gate_racer.pilot.guidance.learned_policy import LearnedPolicy
+from gate_racer.pilot.guidance.gate_follower import GateFollower
 from gate_racer.pilot.guidance.plan_follower import PlanFollower
-from gate_racer.pilot.guidance.protocol import GateObserver, Guidance
+from gate_racer.pilot.guidance.protocol import FlightGuidance, GateObserver
 from gate_racer.pilot.guidance.recovery import GateRetries, NoRetries
 from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch, StartGrid
 from gate_racer.pilot.guidance.velocity import Landing
@@ -41,12 +42,14 @@ class PilotModels:
     associator: Associator
 
     @classmethod
-    def of(cls, track: Track, vehicle: Vehicle, profile: Profile, estimator: str = DEFAULT) -> "PilotModels":
-        """Return the models with an estimator of `ESTIMATORS` at rest on the pad."""
+    def of(
+        cls, track: Track, vehicle: Vehicle, profile: Profile, estimator: str = DEFAULT, patience_s: float = PATIENCE_S
+    ) -> "PilotModels":
+        """Return the models with an estimator at rest on the pad. Raises UserError as `make_estimator`."""
         associator = Associator(track.gates, vehicle.camera)
-        return cls(
-            track, vehicle, profile, make_estimator(estimator, track.start, vehicle, associator.appearance), associator
-        )
+        look = associator.appearance
+        made = make_estimator(estimator, track.start, vehicle, look, patience_s=patience_s)
+        return cls(track, vehicle, profile, made, associator)
 
     @property
     def observer(self) -> GateObserver:
@@ -67,9 +70,12 @@ class FlightOptions:
     grid: StartGrid | None = None  # place in a race of several; rivals are given way to where they are known
     shadow: bool = False  # a person flies: no gate is flown again, and nothing is learned from commands not sent
     replanning: Replanning | None = None  # replaces the plan in flight where that saves time
+    patience_s: float = PATIENCE_S  # s, longest step of a user's class
 
 
-def build_racer(models: PilotModels, controller: Controller, options: FlightOptions = FlightOptions()) -> RacingPilot:
+def build_racer(
+    models: PilotModels, controller: PlanController, options: FlightOptions = FlightOptions()
+) -> RacingPilot:
     """Return a pilot that flies the controller's plan."""
     period_s = 1 / models.profile.command_hz
     guidance = plan_follower(models.track, models.vehicle, controller, period_s, options, models.observer)
@@ -79,7 +85,7 @@ def build_racer(models: PilotModels, controller: Controller, options: FlightOpti
 def plan_follower(
     track: Track,
     vehicle: Vehicle,
-    controller: Controller,
+    controller: PlanController,
     period_s: float,
     options: FlightOptions,
     observer: GateObserver | None = None,
@@ -105,23 +111,23 @@ def _observer(track: Track, vehicle: Vehicle) -> GateObserver:
     return GateObserver(Associator(track.gates, vehicle.camera), track.gates)
 
 
-def build_learned(models: PilotModels, policy: Policy, options: FlightOptions = FlightOptions()) -> RacingPilot:
-    """Return a pilot that flies by a learned policy, without a plan.
-
-    Raises:
-        UserError: the policy was trained for another vehicle or another command rate.
-    """
-    given = models.track, models.vehicle, options.laps, models.profile.command_hz, models.observer
-    return _pilot(models, policy_guidance(policy, *given), options)
+def build_free(models: PilotModels, controller: str, options: FlightOptions = FlightOptions()) -> RacingPilot:
+    """Return a pilot that flies without a plan. Raises UserError as `free_controller`."""
+    given = models.track, models.vehicle, controller, models.profile.command_hz, options, models.observer
+    return _pilot(models, gate_follower(*given), options)
 
 
-def policy_guidance(
-    policy: Policy, track: Track, vehicle: Vehicle, laps: int, command_hz: float, observer: GateObserver | None = None
-) -> LearnedPolicy:
-    """Return the guidance by a learned policy. Raises UserError as `build_learned`."""
-    policy.require(vehicle, command_hz)
-    observer = observer or _observer(track, vehicle)
-    return LearnedPolicy(track, laps, PolicyController(policy, vehicle), observer)
+def gate_follower(
+    track: Track,
+    vehicle: Vehicle,
+    controller: str,
+    command_hz: float,
+    options: FlightOptions,
+    observer: GateObserver | None = None,
+) -> GateFollower:
+    """Return the guidance from gate to gate by a controller that needs no plan. Raises UserError as `free_controller`."""
+    made = free_controller(controller, track, vehicle, command_hz, options.patience_s)
+    return GateFollower(track, options.laps, made, observer or _observer(track, vehicle))
 
 
 def build_exciter(
@@ -132,7 +138,7 @@ def build_exciter(
     return _pilot(models, Exciter(excitation, models.observer), options)
 
 
-def _pilot(models: PilotModels, guidance: Guidance[MapEstimator], options: FlightOptions) -> RacingPilot:
+def _pilot(models: PilotModels, guidance: FlightGuidance[MapEstimator], options: FlightOptions) -> RacingPilot:
     """Return a pilot on the pad."""
     lands = options.lands and not options.shadow
     landing = Landing(models.vehicle, models.track.bounds.high_m[2]) if lands else None

@@ -47,7 +47,9 @@ OPTIONS = {"detection": {"--detector": "detector"}}
 class DetectionSettings:
     """Settings of `detect-gates`."""
 
-    detector: str = key(CLASSICAL, "detector, or FILE.onnx of train-detector", "NAME", choices=DETECTORS, suffix=TAUGHT)
+    detector: str = key(
+        CLASSICAL, "detector, or FILE.onnx of train-detector", "NAME", choices=DETECTORS, suffix=TAUGHT, part=True
+    )
     vehicle: str = key("dcl", "name or YAML file of the vehicle whose camera took the images")
     track: str = key(
         "vq1", "name or YAML file; its gate size is used for distances, and its frame shape as the initial guess"

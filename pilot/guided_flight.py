@@ -11,7 +11,7 @@ import numpy as np
 from gate_racer.estimation.estimator import Estimator, State
 from gate_racer.mpc.control import Control, Source
 from gate_racer.pilot.flight import End, EndReason, FlightCounters
-from gate_racer.pilot.guidance.protocol import Guidance
+from gate_racer.pilot.guidance.protocol import FlightGuidance
 
 AIRBORNE_M_S, AIRBORNE_M = 0.5, 0.3  # m/s, estimated speed, or m from the pad, at which the launch has succeeded
 LAUNCH_LIMIT_S = 3.0  # s from the first command to take-off
@@ -24,7 +24,7 @@ class GuidedFlight(Generic[E]):
     """Flight of one guidance. For each command call `judge`, until there is an end, then `command`."""
 
     def __init__(
-        self, guidance: Guidance[E], period_s: float, limit_s: float, ignored: Collection[EndReason] = frozenset()
+        self, guidance: FlightGuidance[E], period_s: float, limit_s: float, ignored: Collection[EndReason] = frozenset()
     ):
         """Create it on the pad.
 

@@ -25,7 +25,7 @@ from gate_racer.link.profile import Profile
 from gate_racer.link.sockets import LinkError
 from gate_racer.link.udp import MavlinkClient
 from gate_racer.pilot.flight import DetectedImage, EndReason, Phase
-from gate_racer.pilot.perception_process import FROZEN_S, PerceptionProcess, SeenImage
+from gate_racer.pilot.perception_process import FROZEN_S, REFUSED, PerceptionProcess, SeenImage
 from gate_racer.pilot.pilot import GAP_S, AnyPilot
 from gate_racer.pilot.records.recorder import Recorder, Scoreboard
 from gate_racer.pilot.records.result import LinkReport
@@ -200,6 +200,10 @@ class LiveDriver:
         """Report the troubles that the flight has survived."""
         if times := self._timeline.clock_set:
             self._recorder.note("clock", f"the simulator's clock was set {times} times")
+        if refused := self._video.get(REFUSED):
+            self._recorder.note(
+                "detector", f"no answer to {refused} images, which were malformed or which it failed on"
+            )
         if self._silent_s > GAP_S:
             self._recorder.note("telemetry", f"no IMU sample for up to {self._silent_s:.2f} s: bridged by the model")
         if self._overloaded():

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 
+from gate_racer.common.parts import LIVE_PATIENCE_S
 from gate_racer.common.process import Worker, end, ignore_signals, prefer
 from gate_racer.link.rflysim.client import VisionReceiver
 from gate_racer.link.sockets import LinkError
@@ -28,6 +29,7 @@ POLL_S = 0.2  # s between the worker's checks whether it should end
 FROZEN_S = 1.0  # s without a cycle of the worker, after which it is reported; an image takes at most a tenth of that
 REVIVE_S = 3.0  # s, least interval between two starts of the worker, which takes about one to load
 END_S = 2.0  # s to wait at the end for a worker that responds
+REFUSED = "images_refused"  # counter of images without an answer of the detector
 FOUND_KEPT = 100  # detections buffered for the loop: some seconds
 
 
@@ -141,8 +143,9 @@ def _work(
     except LinkError as error:
         pipe.send(error)
         return
-    detector, skipped = open_detector(name, camera), 0
+    detector, skipped = open_detector(name, camera, LIVE_PATIENCE_S), 0
     detector.detect(None)
+    refused = detector.refused
     with receiver:
         last_round.value = time.monotonic()
         pipe.send((receiver.address, receiver.successor))
@@ -158,7 +161,7 @@ def _work(
                 frame_ratio, *region = mailbox[:]
                 window = SearchWindow(frame_ratio, *map(int, region))
                 detections = detector.detect(decode(frame.jpeg, camera), window)
-                counters = asdict(receiver.counters)
+                counters = asdict(receiver.counters) | {REFUSED: detector.refused - refused}
                 pipe.send(SeenImage(frame.t, received, frame.id, detections, frame.jpeg, skipped, counters, window))
         except (EOFError, OSError):
             pass  # the parent has ended

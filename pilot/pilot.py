@@ -30,7 +30,7 @@ from gate_racer.model.reprojection import GateSighting
 from gate_racer.mpc.control import Control
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase
-from gate_racer.pilot.guidance.protocol import Guidance
+from gate_racer.pilot.guidance.protocol import FlightGuidance
 from gate_racer.pilot.guidance.velocity import Landing
 from gate_racer.pilot.guided_flight import GuidedFlight
 from gate_racer.pilot.handshake import Handshake
@@ -56,7 +56,7 @@ class Pilot(Generic[E]):
         self,
         handshake: Handshake,
         estimator: E,
-        guidance: Guidance[E],
+        guidance: FlightGuidance[E],
         profile: Profile,
         vehicle: Vehicle,
         pose: bool = False,

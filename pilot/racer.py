@@ -7,14 +7,15 @@ import numpy as np
 
 from gate_racer.common.compiled import warm_up
 from gate_racer.common.errors import UserError
+from gate_racer.common.parts import PATIENCE_S
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.mpc.control import Control
-from gate_racer.mpc.controller import Controller, make_controller
-from gate_racer.mpc.policy.policy import is_policy, load_policy
+from gate_racer.mpc.controller import PlanController
+from gate_racer.mpc.registry import make_controller, needs_plan
 from gate_racer.mpc.solvers.solver import AUTO
-from gate_racer.pilot.build import FlightOptions, plan_follower, policy_guidance
-from gate_racer.pilot.flight import End, FlightCounters, Passages
-from gate_racer.pilot.guidance.learned_policy import LearnedPolicy
+from gate_racer.pilot.build import FlightOptions, gate_follower, plan_follower
+from gate_racer.pilot.flight import DetectedImage, End, FlightCounters, Passages
+from gate_racer.pilot.guidance.gate_follower import GateFollower
 from gate_racer.pilot.guidance.plan_follower import PlanFollower
 from gate_racer.pilot.guided_flight import GuidedFlight
 from gate_racer.planner.plan import Plan, PlanError
@@ -38,12 +39,13 @@ class RacerOptions:
 
     laps: int = 1
     command_hz: float = 60.0  # Hz, rate at which `Racer.step` is called
-    controller: str = AUTO  # name, YAML file or learned policy, as `run-mpc --controller`
+    controller: str = AUTO  # as `run-mpc --controller`: name, YAML file, learned policy, or class of one's own
     solver: str = AUTO
     plan: PlanOptions = field(default_factory=PlanOptions)  # for the plan, unless one is given
     retry: bool = True  # fly missed gates again
     replan: bool = True  # plan anew when gates or obstacles turn out elsewhere; else lead the line to the gates only
     limit_s: float = np.inf  # s, longest flight
+    patience_s: float = PATIENCE_S  # s, longest step of a class of one's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,10 @@ class RacerCommand:
 
 
 class ToldMap:
-    """The part of `MapEstimator` that guidance uses, for a told state: no gate is off the map as far as anybody knows."""
+    """The part of `MapEstimator` that a flight by told states uses: no gate is off the map as far as anybody knows."""
+
+    def release(self) -> None:
+        """Do nothing: no rest is measured."""
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         """Return no offset."""
@@ -96,31 +101,47 @@ class Racer:
     """
 
     def __init__(
-        self, track: Track, vehicle: Vehicle, options: RacerOptions = RacerOptions(), plan: Plan | None = None
+        self,
+        track: Track,
+        vehicle: Vehicle,
+        options: RacerOptions = RacerOptions(),
+        plan: Plan | None = None,
+        estimator: MapEstimator | None = None,
     ):
         """Plan the track unless a plan of it is given.
+
+        Args:
+            estimator: filter whose state is flown, if none is told, and which knows where gates stand off the map. The caller
+                passes it each `Imu`, and images to `see`.
 
         Raises:
             UserError: the course cannot be flown, no such controller, or no usable solver.
         """
         warm_up()
         self._track, self._vehicle, self._options = track, vehicle, options
-        self._policy = load_policy(options.controller) if is_policy(options.controller) else None
-        self.plan = None if self._policy is not None else plan or self._planned(None)
+        self._estimator = estimator or TOLD
+        self.plan = plan or self._planned(None) if needs_plan(options.controller) else None
         self._flight = self._begun()
         self._go_t: float | None = None
         self._replan: Replanner | None = None
 
-    def step(self, t: float, state: State) -> RacerCommand:
-        """Return the command at t (s), from a state at t or before; the first call is GO."""
-        flight, dt = self._flight, 1 / self._options.command_hz
-        self._go_t = t if self._go_t is None else self._go_t
+    def step(self, t: float, state: State | None = None) -> RacerCommand:
+        """Return the command at t (s), from a told state at t or before, or the estimator's; the first call is GO."""
+        flight, estimator = self._flight, self._estimator
+        if self._go_t is None:
+            self._go_t = t
+            estimator.release()
+        state = state or estimator.state()
         if flight.end is None:
-            flight.judge(state, t, self._go_t, TOLD)
-        control = flight.command(state, t, dt, TOLD)
+            flight.judge(state, t, self._go_t, estimator)
+        control = flight.command(state, t, 1 / self._options.command_hz, estimator)
         rotors = self._vehicle.rotors
         thrusts_n = rotor_thrusts(self._vehicle, rotors, control.u, state.omega_b) if rotors is not None else None
         return RacerCommand(t, control, thrusts_n)
+
+    def see(self, image: DetectedImage) -> None:
+        """Correct the estimator by the gates in an image."""
+        self._flight.guidance.see(image, self._estimator)
 
     def prepare(self) -> None:
         """Prepare the next command, if there is time before its state is known; optional."""
@@ -177,16 +198,16 @@ class Racer:
     def _begun(self) -> GuidedFlight[MapEstimator]:
         options, controller = self._options, None
         if self.plan is not None:
-            controller = make_controller(options.controller, self.plan, self._vehicle, self._track, options.solver)
+            flown = self.plan, self._vehicle, self._track
+            controller = make_controller(options.controller, *flown, options.solver, options.patience_s)
         return GuidedFlight(self._guided(controller), 1 / options.command_hz, options.limit_s)
 
-    def _guided(self, controller: Controller | None) -> PlanFollower | LearnedPolicy:
-        options, period_s = self._options, 1 / self._options.command_hz
+    def _guided(self, controller: PlanController | None) -> PlanFollower | GateFollower:
+        options = self._options
+        how = FlightOptions(laps=options.laps, retry=options.retry, patience_s=options.patience_s)
         if controller is None:
-            assert self._policy is not None, "without a plan a policy flies"
-            return policy_guidance(self._policy, self._track, self._vehicle, options.laps, options.command_hz)
-        how = FlightOptions(laps=options.laps, retry=options.retry)
-        return plan_follower(self._track, self._vehicle, controller, period_s, how)
+            return gate_follower(self._track, self._vehicle, options.controller, options.command_hz, how)
+        return plan_follower(self._track, self._vehicle, controller, 1 / options.command_hz, how)
 
     def _replanned(self, before: PlanFollower, plan: Plan) -> str:
         """Plan the rest of the course and continue by it; return why not, or ""."""

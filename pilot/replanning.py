@@ -31,7 +31,7 @@ from typing import Protocol
 import numpy as np
 
 from gate_racer.common.process import Worker, end, ignore_signals
-from gate_racer.mpc.controller import Controller
+from gate_racer.mpc.controller import PlanController
 from gate_racer.pilot.flight import Replan
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.replanning import Remainder, Replanner, ReplanResult
@@ -220,7 +220,7 @@ class Replanning:
 
     def __init__(
         self,
-        controller: Controller,
+        controller: PlanController,
         plan: Plan,
         track: Track,
         vehicle: Vehicle,

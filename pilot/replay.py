@@ -302,12 +302,13 @@ OPTIONS = {
 class ReplaySettings:
     """Settings of `replay-flight`."""
 
-    estimator: str = key(DEFAULT, "state estimator", choices=tuple(ESTIMATORS))
+    estimator: str = key(DEFAULT, "state estimator", choices=tuple(ESTIMATORS), part=True)
     detector: str = key(
         "",
         f"gate detector, or {LOGGED} for the detections in the log; else {CLASSICAL}, without images {LOGGED}",
         choices=("", *SOURCES),
         suffix=TAUGHT,
+        part=True,
     )
     track: str = key("", "name or YAML file; else the log's")
     vehicle: str = key("", "name or YAML file; else the log's")

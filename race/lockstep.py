@@ -103,6 +103,8 @@ def fly_heat(
 
 
 def _ended(flight: LockstepFlight, link: "EmbeddedLink | BetaflightLink") -> tuple[LinkReport, Verdict]:
+    if link.simulator.trouble:
+        flight.recorder.note("plant", link.simulator.trouble)
     return flight.report(0, link.counters), referees_verdict(report(link.simulator), flight.pilot)
 
 

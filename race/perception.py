@@ -25,6 +25,11 @@ class LockstepPerception(Protocol):
         """Return the images that arrive from an exposure at the simulator's time t (s)."""
         ...
 
+    @property
+    def refused(self) -> int:
+        """Number of images without an answer of the detector."""
+        ...
+
     def refer(self, stamp: float, t: float) -> None:
         """Record that telemetry with this stamp (s) left the simulator at t (s)."""
         ...
@@ -47,6 +52,10 @@ class RenderedPerception:
         self._feed = Feed(world.track, world.vehicle, world.seen(load_look(look)), seed)
         self._profile, self._reassembler = profile, image_reassembler()
         self._clock = StreamClock.of(profile)
+
+    @property
+    def refused(self) -> int:
+        return self._detector.refused
 
     def refer(self, stamp: float, t: float) -> None:
         self._clock.reference(stamp, t)
@@ -73,6 +82,8 @@ class ProjectedPerception:
 
     With a nominal clock and latency of the video the time of exposure is exact; else the client's clock model converts stamps.
     """
+
+    refused = 0
 
     def __init__(self, world: World, camera: Camera, profile: Profile, look: str, seed: int, detector: str):
         self._camera = ProjectedCamera(

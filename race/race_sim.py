@@ -21,14 +21,15 @@ from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import parse_server
 from gate_racer.link.rflysim.copter import imu_port
 from gate_racer.link.sockets import Address, bind_udp, parse_address, reachable
-from gate_racer.race.settings import WorldSettings
+from gate_racer.race.settings import PLANT, WorldSettings
 from gate_racer.sim.betaflight.server import TERMINAL, BetaflightServer, open_line
 from gate_racer.sim.betaflight.sitl import SitlController, firmware
 from gate_racer.sim.betaflight.station import BetaflightStation, SafetyPilot
 from gate_racer.sim.heat import Commentator, Heat, HeatSetup, standings, write_standings
+from gate_racer.sim.physics.part import plant_setting
 from gate_racer.sim.physics.plant import UnmodelledAcceleration
 from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals
-from gate_racer.sim.physics.swift_plant import SETTINGS, natural
+from gate_racer.sim.physics.swift_plant import natural
 from gate_racer.sim.referee import Referee
 from gate_racer.sim.report import SimulatorRecord, report, write_report
 from gate_racer.sim.simulator import RunSetup, Simulator
@@ -128,12 +129,7 @@ class SimulatorSettings:
 
     vehicle: str = key("dcl", "name or YAML file", "NAME")
     laps: int = key(1, "number of laps of a closed track")
-    plant: int | None = key(
-        None,
-        "1, 2 the controller's model, 3, 4 the grey-box model; else the most detailed that the vehicle has",
-        least=1,
-        most=len(SETTINGS),
-    )
+    plant: str = key("", f"{PLANT}; else the most detailed that the vehicle has")
     residual: Path | None = key(None, "add the residual acceleration learned by race-bench fit-residuals")
     strict: bool = key(False, "disqualify for a violation of the interface (docs/vadr.md), besides reporting it")
     once: bool = key(False, "end after the first run")
@@ -230,7 +226,7 @@ def _setup(settings: SimulatorSettings, residual: UnmodelledAcceleration | None)
         rotor_radius_m=heat.rotor_radius_m,
         laps=settings.laps,
         pose=settings.link.pose,
-        setting=SETTINGS[settings.plant] if settings.plant is not None else None,
+        setting=plant_setting(settings.plant),
         residual=residual,
         strict=settings.strict,
         told=heat.tell_rivals,
@@ -342,7 +338,7 @@ def race_betaflight(settings: SimulatorSettings, profile: BetaflightProfile, wor
     wire, seen = profile.wire, world.seen(load_look(settings.world.look))
     video = reachable(parse_address(link.video or "127.0.0.1", wire.video_port), "0.0.0.0")
     outlet = partial(VideoOutlet, world.track, world.vehicle, wire, seen, seed, video)
-    setup = RunSetup(settings.laps, setting=SETTINGS[settings.plant] if settings.plant is not None else None)
+    setup = RunSetup(settings.laps, setting=plant_setting(settings.plant))
     with contextlib.ExitStack() as stack:
         sitl = stack.enter_context(firmware(link.sitl, profile, world.vehicle)) if link.sitl else None
         station = BetaflightStation(world, profile, seed, setup, person, sitl)
@@ -425,6 +421,8 @@ class Narrator:
         passed = f"{len(race.gate_times_s)}/{len(simulator.referee.course)} gates"
         cause = f" ({race.cause})" if race.cause else ""
         print(f"{end}{race.status.value}{cause}: {passed}, last at {last}, least margin {margin}", flush=True)
+        if simulator.trouble:
+            remark(f"plant: {simulator.trouble}")
         for violation in simulator.referee.violations.values():
             print(f"  {violation.count} x {violation}, first at {violation.t:.2f} s", flush=True)
         if self._file is not None:
@@ -436,7 +434,7 @@ def residual_of(settings: SimulatorSettings, vehicle: Vehicle) -> ResidualAccele
     if settings.residual is None:
         return None
     residuals = Residuals.load(settings.residual)
-    setting = SETTINGS[settings.plant] if settings.plant is not None else natural(vehicle)
+    setting = plant_setting(settings.plant) or natural(vehicle)
     residuals.require(vehicle, setting, str(settings.residual))
     if residuals.acceleration is None:
         raise UserError(f"residual {settings.residual}: contains odometry errors only; race-bench flies with these")

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from gate_racer.common.command import remark
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import require_output
+from gate_racer.common.parts import is_part
 from gate_racer.common.settings import settings_of
 from gate_racer.link.msp.preflight import PreflightFile, load_preflight, require_meant
 from gate_racer.link.msp.profile import BetaflightProfile, load_wire, speaks_msp
 from gate_racer.link.options import Link
 from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import Vision, parse_vision
-from gate_racer.mpc.policy.policy import Policy, load_policy
+from gate_racer.mpc.policy.policy import load_policy
 from gate_racer.pilot.guidance.exciter import parse_manoeuvres
 from gate_racer.pilot.guidance.rivals import Known, StartGrid
 from gate_racer.planner.cli import progress_line
@@ -48,18 +49,19 @@ class _Wire:
 def race(arguments: argparse.Namespace) -> "Session":
     """Return the session of a race. Raises UserError for settings and files that are wrong or contradict each other."""
     settings = _settings(arguments)
-    if settings.controller.is_policy and Path(arguments.what).suffix == ".csv":
+    flies_plan = settings.controller.flies_plan
+    if not flies_plan and Path(arguments.what).suffix == ".csv":
         raise UserError(f"--controller {settings.controller.name}: needs a track, but {arguments.what} is a plan")
     vehicle, wire = _vehicle_and_wire(settings)
-    policy, plan = None, None
-    if settings.controller.is_policy:
-        policy, track = load_policy(settings.controller.name), load_track(arguments.what)
+    plan = None
+    if not flies_plan:
+        track = load_track(arguments.what)
     else:
         track, plan = track_and_plan(arguments.what, settings.laps, settings.plan, vehicle, wire.vision)
     track, grid = _placed(settings, _plausible(track, vehicle, settings))
-    if policy is not None:
-        _require_fit(policy, track, vehicle, wire.profile.command_hz, settings.laps)
-    session = _session(arguments, settings, wire, track, vehicle, plan=plan, policy=policy, grid=grid)
+    if not flies_plan:
+        _require_fit(settings.controller.name, track, vehicle, wire.profile.command_hz, settings.laps)
+    session = _session(arguments, settings, wire, track, vehicle, plan=plan, grid=grid)
     if plan is not None and settings.plan.improve:
         session = _improved(session, plan)
     if session.plan is not None and settings.plan.replan:
@@ -222,10 +224,13 @@ def _replanned_by(what: str, session: "Session", plan: Plan) -> PlanOptions:
     return options_of(Path(what) if given else plan_path(folder, session.track, session.vehicle, usual), plan.laps)
 
 
-def _require_fit(policy: Policy, track: Track, vehicle: Vehicle, command_hz: float, laps: int) -> None:
-    """Warn of a course other than the one the policy was trained for. Raises UserError where the policy cannot fly."""
-    policy.require(vehicle, command_hz)
+def _require_fit(controller: str, track: Track, vehicle: Vehicle, command_hz: float, laps: int) -> None:
+    """Warn of a course other than the one a policy was trained for. Raises UserError where the controller cannot fly."""
     track.course(laps)
+    if is_part(controller):
+        return
+    policy = load_policy(controller)
+    policy.require(vehicle, command_hz)
     if policy.warning(track):
         remark(f"warning: {policy.warning(track)}")
 

@@ -16,6 +16,7 @@ import numpy as np
 from gate_racer.common.config import names
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import FileError, write_file
+from gate_racer.common.parts import LIVE_PATIENCE_S, PATIENCE_S
 from gate_racer.common.settings import as_fields
 from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.guard import GuardedPort
@@ -28,11 +29,10 @@ from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import Vision, VisionReceiver
 from gate_racer.link.sockets import parse_address
 from gate_racer.link.udp import MavlinkClient, VideoReceiver
-from gate_racer.mpc.controller import make_controller
-from gate_racer.mpc.policy.policy import Policy
+from gate_racer.mpc.registry import make_controller
 from gate_racer.mpc.solvers.solver import AUTO
 from gate_racer.perception.registry import open_detector
-from gate_racer.pilot.build import FlightOptions, PilotModels, RacingPilot, build_exciter, build_learned, build_racer
+from gate_racer.pilot.build import FlightOptions, PilotModels, RacingPilot, build_exciter, build_free, build_racer
 from gate_racer.pilot.flight import EndReason, Phase
 from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.pilot.guidance.rivals import StartGrid
@@ -54,6 +54,7 @@ from gate_racer.race.embedded import EmbeddedSimulator
 from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
 from gate_racer.race.settings import VIEW_PORT, RunSettings
+from gate_racer.sim.physics.part import plant_setting
 from gate_racer.sim.simulator import RunSetup
 from gate_racer.sim.worlds.world import AS_BELIEVED, World
 from gate_racer.tracks.track import Track
@@ -71,7 +72,8 @@ class Session:
     track: Track
     vehicle: Vehicle
     profile: Profile
-    plan: Plan | None = None  # None: only the simulator has the track (`race.exploration`), or a policy flies
+    # None: only the simulator has the track (`race.exploration`), or the controller needs none.
+    plan: Plan | None = None
     link: Link = NOWHERE  # where to listen, and to whom, when live
     msp: BetaflightProfile | None = None  # flight controller behind the profile, if it speaks MSP
     preflight: tuple[Path, PreflightFile] | None = None  # file that the aircraft must not contradict, with its path
@@ -80,13 +82,12 @@ class Session:
     world: World | None = None  # world of the built-in simulator; the rest of the session is the pilot's model
     json: Path | None = None  # where the result is written
     grid: StartGrid | None = None  # start grid of a race of several
-    policy: Policy | None = None  # flies in place of plan and controller
     replan: PlanOptions | None = None  # options of the plan, to replan with in flight; None: no replanning
 
     def pilot(self, planner: RemainderPlanner | None = None) -> RacingPilot:
         """Create a pilot on the pad; without a planner its plan is fixed. Raises UserError without a usable solver."""
         settings, command = self.settings, self.settings.controller.command
-        models = PilotModels.of(self.track, self.vehicle, self.profile, settings.perception.estimator)
+        models = PilotModels.of(self.track, self.vehicle, self.profile, settings.perception.estimator, self.patience_s)
         options = FlightOptions(
             laps=self.laps,
             pose=settings.perception.pose,
@@ -96,14 +97,14 @@ class Session:
             lands=self.msp is not None,
             grid=self.grid,
             shadow=settings.link.shadow,
+            patience_s=self.patience_s,
         )
         if self.manoeuvres is not None:
             return build_exciter(models, self.manoeuvres, self.seed, options)
-        if self.policy is not None:
-            return build_learned(models, self.policy, options)
-        assert self.plan is not None, "a session without plan needs a policy or manoeuvres"
         name, solver = settings.controller.name, settings.controller.solver
-        controller = make_controller(name, self.plan, self.vehicle, self.track, solver)
+        if self.plan is None:
+            return build_free(models, name, options)
+        controller = make_controller(name, self.plan, self.vehicle, self.track, solver, options.patience_s)
         if planner is not None and self.replan is not None:
             replanning = Replanning(controller, self.plan, self.track, self.vehicle, self.replan, planner)
             options = replace(options, replanning=replanning)
@@ -123,6 +124,17 @@ class Session:
     def lockstep(self) -> bool:
         """Whether time stands still while the pilot computes."""
         return self.settings.link.lockstep
+
+    @property
+    def setup(self) -> RunSetup:
+        """Setup of the built-in simulator."""
+        settings = self.settings
+        return RunSetup(self.laps, settings.perception.pose, plant_setting(settings.world.plant))
+
+    @property
+    def patience_s(self) -> float:
+        """Longest call of a user's class, s."""
+        return PATIENCE_S if self.lockstep else LIVE_PATIENCE_S
 
     def planner(self) -> AbstractContextManager[RemainderPlanner | None]:
         """Return the planner in flight: beside the loop, or in lock-step while time stands still; None if not requested."""
@@ -200,8 +212,10 @@ def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
     eye = open_perception(*seen, settings.perception.detector)
     try:
         entry, profile = Entry(pilot, eye, recorder, status), session.msp or session.profile
-        return fly_lockstep(entry, world, profile, seed, RunSetup(session.laps), settings.link.sitl)
+        return fly_lockstep(entry, world, profile, seed, session.setup, settings.link.sitl)
     finally:
+        if eye.refused:
+            recorder.note("detector", f"no answer to {eye.refused} images, on which it failed")
         eye.close()
 
 
@@ -217,7 +231,7 @@ def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
             session.profile.name,
             settings.world.look,
             session.seed,
-            RunSetup(session.laps, settings.perception.pose),
+            session.setup,
             (client.address[1], perception.address[1]),
         ) as simulator,
     ):
@@ -314,7 +328,7 @@ def _drive(
 
 
 def fly(session: Session, tell: Callable[[FlightResult], None]) -> FlightResult:
-    """Fly a plan or a policy, and return the result. However the flight ends, signals included, there is a result.
+    """Fly a track, and return the result. However the flight ends, signals included, there is a result.
 
     Args:
         tell: called with the result once it is on disk, before anything is drawn.
@@ -343,6 +357,8 @@ def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightRe
             except UserError as error:
                 pilot.abort(EndReason.ERROR, str(error))
                 failure = error
+            if failed := pilot.estimator.health.fallbacks:
+                recorder.note("estimator", f"failed {failed} times: {pilot.estimator.health.fallback_reason}")
             verdict = verdict or live_verdict(pilot, recorder.scoreboard)
             log_verdict(recorder, verdict)
             recorder.calibration(pilot.estimator.t, pilot.estimator.calibration())

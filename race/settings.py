@@ -4,13 +4,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gate_racer.common.errors import UserError
+from gate_racer.common.parts import CLASS
 from gate_racer.common.settings import key
 from gate_racer.estimation.registry import DEFAULT, ESTIMATORS
 from gate_racer.link.msp.ports import may_be_aircraft, require_consent
 from gate_racer.link.msp.profile import BetaflightProfile
 from gate_racer.link.options import ConsentSettings, LinkSettings
 from gate_racer.link.profile import COMMANDS
-from gate_racer.mpc.policy.policy import is_policy
+from gate_racer.mpc.registry import needs_plan
 from gate_racer.mpc.solvers.solver import AUTO, SOLVERS
 from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
 from gate_racer.pilot.records.flight_log import LIMIT_MB
@@ -20,6 +21,7 @@ from gate_racer.tracks.track import VADR_FRAME
 WAIT_S = 60.0  # s, default wait for a simulator in another process (chosen)
 START_S = 300.0  # s, for the built-in one: it compiles at its first use, on a machine that may be loaded (chosen)
 VIEW_PORT = 8765  # TCP port, Foxglove's default
+PLANT = f"plant: 1, 2 the controller's model, 3, 4 the grey-box model, or {CLASS}"
 MODES = {  # mode by live and lock-step
     (True, True): "live-lockstep",
     (True, False): "live",
@@ -62,14 +64,16 @@ MOVED = {  # former options
 class ControllerSettings:
     """Settings of the controller."""
 
-    name: str = key(AUTO, "mpcc (auto), tracking, a YAML file of settings, or a learned policy (name or .npz)", "NAME")
+    name: str = key(
+        AUTO, f"mpcc (auto), tracking, a YAML file of settings, a learned policy (name or .npz), or {CLASS}", "NAME"
+    )
     solver: str = key(AUTO, "`casadi` needs no compiler", choices=tuple(SOLVERS))
     command: str = key(AUTO, "kind of set-point; `auto` is the profile's", choices=(AUTO, *COMMANDS))
 
     @property
-    def is_policy(self) -> bool:
-        """Whether a learned policy flies, without a plan."""
-        return is_policy(self.name)
+    def flies_plan(self) -> bool:
+        """Whether a plan is flown; learned policies need none. Raises UserError for a class that cannot be loaded."""
+        return needs_plan(self.name)
 
 
 @dataclass(frozen=True)
@@ -167,8 +171,10 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
 class PerceptionSettings:
     """Settings of perception and estimation."""
 
-    detector: str = key(CLASSICAL, "gate detector, or FILE.onnx of train-detector", choices=DETECTORS, suffix=TAUGHT)
-    estimator: str = key(DEFAULT, "state estimator", choices=tuple(ESTIMATORS))
+    detector: str = key(
+        CLASSICAL, "gate detector, or FILE.onnx of train-detector", choices=DETECTORS, suffix=TAUGHT, part=True
+    )
+    estimator: str = key(DEFAULT, "state estimator", choices=tuple(ESTIMATORS), part=True)
     pose: bool = key(False, "use position and velocity if the simulator sends them")
 
 
@@ -234,6 +240,7 @@ class BuiltInSettings(WorldSettings):
         "rendered, or with --lockstep projected: corners without an image",
         choices=("rendered", "projected"),
     )
+    plant: str = key("", f"{PLANT}; else the most detailed that the vehicle has")
 
 
 @dataclass(frozen=True)
@@ -260,7 +267,7 @@ class RunSettings:
 
     def require_consistent(self) -> None:
         """Check that the settings do not contradict each other. Raises UserError where they do."""
-        world, link, policy = self.world, self.link, self.controller.is_policy
+        world, link, planless = self.world, self.link, not self.controller.flies_plan
         if world.camera != "rendered" and self.mode != "lockstep":
             raise UserError(f"--camera {world.camera}: needs --lockstep without --live")
         if self.race.grid and not link.live:
@@ -270,9 +277,11 @@ class RunSettings:
         if world.file != NOMINAL and link.live:
             raise UserError("--world: applies to the built-in simulator only; with --live, give it to race-sim")
         for name, other in {"link.shadow": link.shadow, "race.grid": self.race.grid}.items():
-            if policy and other:
-                raise UserError(f"--controller {self.controller.name}: a policy cannot be combined with {name}")
+            if planless and other:
+                raise UserError(
+                    f"--controller {self.controller.name}: flies without a plan, so it cannot be combined with {name}"
+                )
             if self.plan.replan and other:
                 raise UserError(f"plan.replan: cannot be combined with {name}")
-        if self.plan.replan and policy:
-            raise UserError("plan.replan: cannot be combined with a policy, which has no plan")
+        if self.plan.replan and planless:
+            raise UserError(f"plan.replan: cannot be combined with {self.controller.name}, which needs no plan")

@@ -323,6 +323,11 @@ class Simulator:
         self.path: list[tuple[float, Array]] = []  # true path of the run: time in s, state (14,) as RATES_X
 
     @property
+    def trouble(self) -> str:
+        """What has failed in the plant; empty if nothing has."""
+        return self._plant.trouble
+
+    @property
     def t(self) -> float:
         """Time on the simulator's clock, s."""
         return self.count / self.profile.physics_hz

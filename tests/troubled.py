@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import Profile
-from gate_racer.mpc.controller import make_controller
+from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.build import PilotModels, build_racer
 from gate_racer.pilot.lockstep import LockstepFlight
 from gate_racer.pilot.records.recorder import Recorder

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gate_racer.mpc.controller import make_controller
+from gate_racer.mpc.registry import make_controller
 from gate_racer.planner.models import MODELS
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.problem import flight_block

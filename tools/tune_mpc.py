@@ -21,7 +21,7 @@ import numpy as np
 from gate_racer.benchmarks.true_state import fly
 from gate_racer.common.errors import UserError
 from gate_racer.mpc.adaptation import load_adaptation
-from gate_racer.mpc.controller import Controller
+from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.problem import CONTROLLERS, FOLDER, Problem, Settings, load_settings
 from gate_racer.mpc.solvers.acados import AcadosSolver
 from gate_racer.planner.plan import Plan
@@ -90,7 +90,7 @@ def score(settings: Settings, flown: list[TuningRace]) -> float:
     for one in flown:
         course = one.track.course(one.plan.laps)
         solver = AcadosSolver(problem, one.vehicle)
-        controller = Controller(one.plan, one.vehicle, problem, solver, load_adaptation(), course)
+        controller = PlanController(one.plan, one.vehicle, problem, solver, load_adaptation(), course)
         flight = fly(controller, one.plan, one.world, one.vehicle, one.seed)
         if flight.finished:
             total += (

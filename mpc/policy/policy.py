@@ -185,7 +185,7 @@ class PolicyController:
         self._policy, self._attitude_gain = policy, vehicle.attitude_gain_1_s
         self._action = policy.scaling.hover
 
-    def step(self, x: Array, gate: Gate) -> Control:
+    def step(self, t: float, x: Array, gate: Gate) -> Control:
         """Compute the command for a state x (14,), RATES_X, and the next gate, in the map frame; hover if x is not finite."""
         begin = time.perf_counter()
         if not np.isfinite(x).all():

@@ -16,6 +16,7 @@ class Solution:
     u: Array  # (N, NU)
     status: int  # 0 for success
     solve_s: float  # s, time of the feedback phase, from the state to the solution
+    fault: str = ""  # why there is none, where a status does not say so
 
 
 class Solver(Protocol):

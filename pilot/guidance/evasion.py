@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from gate_racer.mpc.control import Control
-from gate_racer.mpc.controller import Controller
+from gate_racer.mpc.controller import PlanController
 from gate_racer.pilot.guidance.velocity import Aim, control
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds
@@ -85,7 +85,7 @@ def pierced(gate: Gate, way_w: Array) -> Array | None:
 class FrameEvasion:
     """Control from where a displaced gate would be hit until its plane is crossed."""
 
-    def __init__(self, controller: Controller, vehicle: Vehicle, radius_m: float, bounds: Bounds):
+    def __init__(self, controller: PlanController, vehicle: Vehicle, radius_m: float, bounds: Bounds):
         """`radius_m`: contact radius of the vehicle."""
         self._controller, self._vehicle, self._radius_m = controller, vehicle, radius_m
         self._low_w, self._high_w = np.array(bounds.low_m) + radius_m, np.array(bounds.high_m) - radius_m

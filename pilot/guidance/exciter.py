@@ -16,7 +16,7 @@ from gate_racer.estimation.localisation import Localised
 from gate_racer.mpc.control import Control
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
-from gate_racer.pilot.guidance.protocol import GateObserver, Guidance, state_vector
+from gate_racer.pilot.guidance.protocol import FlightGuidance, GateObserver, state_vector
 from gate_racer.pilot.guidance.velocity import VELOCITY_GAIN, Aim, VelocityController, control
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start
@@ -226,7 +226,7 @@ class Excitation:
         return u[:3], float(u[3])
 
 
-class Exciter(Guidance[MapEstimator]):
+class Exciter(FlightGuidance[MapEstimator]):
     """Guidance that flies the manoeuvres, and finishes with the last."""
 
     course: tuple[Gate, ...] = ()

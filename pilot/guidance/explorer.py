@@ -43,7 +43,7 @@ from gate_racer.mpc.geometric import limited
 from gate_racer.perception.roi import RoiPredictor, SearchWindow
 from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
 from gate_racer.pilot.guidance.exciter import Excitation, Manoeuvres
-from gate_racer.pilot.guidance.protocol import Guidance, state_vector
+from gate_racer.pilot.guidance.protocol import FlightGuidance, state_vector
 from gate_racer.pilot.guidance.velocity import Aim, Landing, VelocityController, control
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start
@@ -335,7 +335,7 @@ class ExplorerStage(enum.StrEnum):
     LAND = "land"
 
 
-class Explorer(Guidance[Mapper]):
+class Explorer(FlightGuidance[Mapper]):
     """Guidance of a pilot with a `Mapper`; `passed` holds the numbers of the landmarks flown through."""
 
     course: tuple[Gate, ...] = ()

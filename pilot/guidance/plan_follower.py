@@ -18,12 +18,12 @@ from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import Localised, displaced
 from gate_racer.link.messages import Imu, RaceStatus, RivalState, Telemetry
 from gate_racer.mpc.control import Control, EstimatedParameters
-from gate_racer.mpc.controller import STALE_S, Controller
+from gate_racer.mpc.controller import STALE_S, PlanController
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
 from gate_racer.pilot.guidance.evasion import FrameEvasion
 from gate_racer.pilot.guidance.incidents import room_in
-from gate_racer.pilot.guidance.protocol import GateObserver, Guidance, state_vector
+from gate_racer.pilot.guidance.protocol import FlightGuidance, GateObserver, state_vector
 from gate_racer.pilot.guidance.recovery import GateRetries, NoRetries
 from gate_racer.pilot.guidance.rivals import RivalWatch
 from gate_racer.pilot.replanning import Replanning
@@ -86,14 +86,14 @@ AHEAD = 2  # gates that are looked for elsewhere
 REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
 
 
-class PlanFollower(Guidance[MapEstimator]):
+class PlanFollower(FlightGuidance[MapEstimator]):
     """Guidance along a plan through gates that may be displaced from the map."""
 
     def __init__(
         self,
         track: Track,
         laps: int,
-        controller: Controller,
+        controller: PlanController,
         observer: GateObserver,
         contact_radius_m: float,
         period_s: float,

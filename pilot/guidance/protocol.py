@@ -22,7 +22,7 @@ from gate_racer.vehicle.vehicle import Vehicle
 E = TypeVar("E", bound=Estimator, contravariant=True)
 
 
-class Guidance(Protocol[E]):
+class FlightGuidance(Protocol[E]):
     """Guidance of a flight: `see` is called with each image, `judge` and `step` once per command, `prepare` after it.
 
     Methods that are not abstract are optional: by default messages are ignored, and nothing is prepared, bridged or

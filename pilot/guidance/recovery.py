@@ -25,7 +25,7 @@ import numpy as np
 from gate_racer.estimation.estimator import State
 from gate_racer.link.messages import RaceStatus
 from gate_racer.mpc.control import Control
-from gate_racer.mpc.controller import Controller
+from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.geometric import limited
 from gate_racer.pilot.flight import End, EndReason, Passages, Retry
 from gate_racer.pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, brakes, missed_margin, room_in
@@ -297,7 +297,7 @@ class GateRetries:
         self,
         track: Track,
         course: tuple[Gate, ...],
-        controller: Controller,
+        controller: PlanController,
         vehicle: Vehicle,
         config: RetryConfig | None = None,
     ):

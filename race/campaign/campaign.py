@@ -35,12 +35,12 @@ from gate_racer.common.files import read_arrays, read_json, reading, write_array
 from gate_racer.common.launch import DISTRIBUTION, ONE_THREAD
 from gate_racer.common.process import end_with_parent, shielded
 from gate_racer.estimation.registry import DEFAULT
-from gate_racer.mpc.controller import DEFAULT as CONTROLLER
+from gate_racer.mpc.registry import DEFAULT as CONTROLLER
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.planner.planning import find_or_make_plan, plan_path
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, Flown, Outcome
-from gate_racer.race.campaign.choice import SETTINGS, Choice, PreparedCourse, plan_options
+from gate_racer.race.campaign.choice import Choice, PreparedCourse, conditions_of, plan_options
 from gate_racer.race.campaign.flight import NoLog, attempt, fly
 from gate_racer.race.campaign.store import FILE, Row, Store
 from gate_racer.race.campaign.worlds import asked as asked_for
@@ -291,11 +291,11 @@ def campaign(
     for track in loaded:
         track.course(choice.laps)
     for vehicle, name in itertools.product(vehicles, choice.flown):
-        if (simulated := SETTINGS[name].simulated) is not None:
+        if (simulated := conditions_of(name).simulated) is not None:
             # Raises before any flight where the vehicle lacks parameters.
             make_plant(vehicle, loaded[0].start, simulated)
         if residuals is not None:
-            residuals.require(vehicle, SETTINGS[name].flown(vehicle), f"residual {choice.residual}")
+            residuals.require(vehicle, conditions_of(name).flown(vehicle), f"residual {choice.residual}")
     for track, vehicle, world in itertools.product(loaded, vehicles, cells_of(choice.worlds)):
         resolve(asked_for(world, 0), track, vehicle)  # raises before any flight
     store = Store(folder / FILE)
@@ -309,7 +309,7 @@ def campaign(
             missing = [case for case in cases if (case.id, case.content) not in done]
             for plan in dict.fromkeys(case.plan for case in missing):
                 of_plan = [case for case in missing if case.plan == plan]
-                noisy = any(SETTINGS[case.setting].noisy for case in of_plan)
+                noisy = any(conditions_of(case.setting).noisy for case in of_plan)
                 given = (folder / "plans", remark, choice.uncertified, plan, residuals)
                 course = prepare(track, vehicle, choice.laps, noisy, *given)
                 jobs += [(case, course) for case in of_plan]
@@ -344,7 +344,7 @@ def fly_again(
             continue
         draft = log_path.with_suffix(".part.mcap")  # a flight that is interrupted leaves no log that looks whole
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        vehicle, noisy = load_vehicle(case.vehicle), SETTINGS[case.setting].noisy
+        vehicle, noisy = load_vehicle(case.vehicle), conditions_of(case.setting).noisy
         given = (folder / "plans", remark, uncertified, case.plan, residuals)
         course = prepare(by_name[case.track], vehicle, case.laps, noisy, *given)
         log = FlightLog(draft)

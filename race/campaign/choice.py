@@ -9,16 +9,18 @@ from pathlib import Path
 
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import ARRAY_BYTES, read_bytes
+from gate_racer.common.parts import CLASS, is_part, part_content
 from gate_racer.common.settings import key
 from gate_racer.estimation.registry import ESTIMATORS
-from gate_racer.mpc.policy import policy
-from gate_racer.mpc.problem import CONTROLLERS, load_settings
+from gate_racer.mpc.problem import CONTROLLERS
+from gate_racer.mpc.registry import controller_content, needs_plan
 from gate_racer.perception.registry import CLASSICAL
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, digest
 from gate_racer.race.campaign.worlds import FACTORS, UNKNOWN, cells_of
 from gate_racer.sim.physics import swift_plant as setting
+from gate_racer.sim.physics.part import plant_setting
 from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.physics.swift_plant import Setting
 from gate_racer.sim.worlds.distribution import load_worlds
@@ -108,13 +110,6 @@ class FlightConditions:
         return self.noisy or not self.given
 
 
-def _content(controller: str) -> object:
-    """Return the settings of a controller, or the file of a policy."""
-    return (
-        load_settings(controller) if controller in CONTROLLERS else read_bytes(policy.path_of(controller), policy.BYTES)
-    )
-
-
 SETTINGS = {str(number): FlightConditions(simulated) for number, simulated in setting.SETTINGS.items()}
 SETTINGS |= {camera: FlightConditions(camera=camera) for camera in ("projected", "rendered")}
 SETTINGS["projected-1"] = FlightConditions(setting.SETTINGS[1], "projected")
@@ -124,6 +119,16 @@ SETTINGS |= {
     for camera in ("projected", "rendered")
 }
 SETTINGS["learned"] = FlightConditions(camera="rendered", detector="learned")
+
+
+def conditions_of(setting: str) -> FlightConditions:
+    """Return the conditions of a setting; a plant of a user's is flown by projected camera."""
+    return SETTINGS[setting] if setting in SETTINGS else FlightConditions(plant_setting(setting), "projected")
+
+
+def rank(setting: str) -> tuple[int, str]:
+    """Return the place of a setting in a table: as listed, then plants of users."""
+    return (list(SETTINGS).index(setting) if setting in SETTINGS else len(SETTINGS)), setting
 
 
 @dataclass(frozen=True)
@@ -143,9 +148,11 @@ class Choice:
     vehicles: tuple[str, ...] = key(("dcl",), "names or YAML files")
     settings: tuple[str, ...] = key(("projected",), f"from {', '.join(SETTINGS)}, or a range such as 1-4", "S")
     controllers: tuple[str, ...] = key(
-        (CONTROLLERS[0],), f"from {', '.join(CONTROLLERS)}, or a learned policy (name or .npz file)", "NAME"
+        (CONTROLLERS[0],),
+        f"from {', '.join(CONTROLLERS)}, YAML files, learned policies (name or .npz), or {CLASS}",
+        "NAME",
     )
-    estimators: tuple[str, ...] = key((ESTIMATORS[0],), "state estimators", choices=tuple(ESTIMATORS))
+    estimators: tuple[str, ...] = key((ESTIMATORS[0],), "state estimators", choices=tuple(ESTIMATORS), part=True)
     laps: int = key(1, "number of laps")
     seeds: int = key(10, "flights per configuration with random elements", "N")
     worlds: tuple[str, ...] = key(
@@ -162,12 +169,11 @@ class Choice:
 
     def __post_init__(self) -> None:
         """Check names and numbers. Raises UserError for an unknown name."""
-        flown = [name for name in self.controllers if not name.endswith(".npz")]
-        known = {"settings": (self.flown, SETTINGS), "controllers": (flown, (*CONTROLLERS, *policy.names()))}
-        for option, (names, possible) in known.items():
-            for name in names:
-                if name not in possible:
-                    raise UserError(f"{option} {name}: unknown; known: {', '.join(possible)}")
+        for name in self.flown:
+            if name not in SETTINGS and not is_part(name):
+                raise UserError(f"settings {name}: unknown; known: {', '.join(SETTINGS)}, or {CLASS}")
+        for name in self.controllers:
+            controller_content(name)
         if not 1 <= self.seeds <= MOST_SEEDS:
             raise UserError(f"seeds {self.seeds}: must lie between 1 and {MOST_SEEDS}")
         if self.first_seed < 0:
@@ -207,17 +213,21 @@ class Choice:
         found = {}
         files = [load_worlds(name if name != FACTORS else UNKNOWN) for name in self.worlds]
         course = track.hash, vehicle.hash, *files
-        contents = {name: digest(*course, _content(name)) for name in self.controllers}
+        contents = {name: controller_content(name) for name in self.controllers}
+        needing = {name: needs_plan(name) for name in self.controllers}
+        brought = {name: part_content(name) for name in (*self.flown, *self.estimators) if is_part(name)}
         worlds = cells_of(self.worlds)
         plans = dict.fromkeys(map(plan_name, self.plans))
         axes = product(plans, self.flown, self.controllers, self.estimators, worlds)
         for asked, name, controller, estimator, world in axes:
-            conditions, plan = SETTINGS[name], asked if controller in CONTROLLERS else ""  # a policy has no plan
+            conditions, plan = conditions_of(name), asked if needing[controller] else ""
+            parts = [brought[one] for one in (name, estimator) if one in brought]
+            content = digest(*course, contents[controller], *parts)
             drawn = conditions.random or world != NOMINAL
             for seed in range(self.first_seed, self.first_seed + self.seeds) if drawn else range(1):
                 by = NO_ESTIMATOR if conditions.given else estimator
                 names = track.name, vehicle.name, self.laps, name, controller, by
-                case = Case(*names, seed, world, plan, self.residual_name, contents[controller])
+                case = Case(*names, seed, world, plan, self.residual_name, content)
                 found[case.id] = case
         return list(found.values())
 

@@ -15,17 +15,15 @@ from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.link.messages import Arm, AttitudeTarget
 from gate_racer.link.msp.profile import load_wire
 from gate_racer.link.profile import Profile, load_profile
-from gate_racer.mpc.controller import make_controller
-from gate_racer.mpc.policy.policy import load_policy
-from gate_racer.mpc.problem import CONTROLLERS
 from gate_racer.mpc.reference import Reference
-from gate_racer.pilot.build import FlightOptions, PilotModels, build_learned, build_racer
+from gate_racer.mpc.registry import make_controller, needs_plan
+from gate_racer.pilot.build import FlightOptions, PilotModels, build_free, build_racer
 from gate_racer.pilot.flight import CommandRecord, EndReason, FlightCounters
 from gate_racer.pilot.racer import Racer, RacerOptions
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict, lap_times, off_path, rms, true_positions
 from gate_racer.race.campaign.case import Case, Flown, Outcome
-from gate_racer.race.campaign.choice import SETTINGS, FlightConditions, PreparedCourse
+from gate_racer.race.campaign.choice import FlightConditions, PreparedCourse, conditions_of
 from gate_racer.race.campaign.worlds import asked
 from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
@@ -242,7 +240,7 @@ def attempt(case: Case, course: PreparedCourse) -> Flown:
 
 def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) -> Flown:
     """Fly a case and write its log; with `plot` also draw the flight there."""
-    begin, conditions = time.process_time(), SETTINGS[case.setting]
+    begin, conditions = time.process_time(), conditions_of(case.setting)
     world = resolve(asked(case.world, case.seed), course.track, course.vehicle)
     log.write("flight", 0.0, track=case.track, vehicle=case.vehicle, world=world.as_dict(), seed=case.seed)
     recorder, tally, verdict, simulated_s = (_by_state if conditions.given else _by_sight)(
@@ -259,7 +257,7 @@ def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) 
 
 
 def _run(case: Case, course: PreparedCourse) -> RunSetup:
-    return RunSetup(laps=case.laps, setting=SETTINGS[case.setting].simulated, residual=course.residual)
+    return RunSetup(laps=case.laps, setting=conditions_of(case.setting).simulated, residual=course.residual)
 
 
 def _by_sight(
@@ -269,11 +267,11 @@ def _by_sight(
     wire, vehicle = load_wire(conditions.profile), course.vehicle
     profile = wire if isinstance(wire, Profile) else wire.wire
     models, options = PilotModels.of(course.track, vehicle, profile, case.estimator), FlightOptions(laps=case.laps)
-    if case.controller in CONTROLLERS:
+    if needs_plan(case.controller):
         controller = make_controller(case.controller, course.plan, vehicle, course.track)
         pilot = build_racer(models, controller, options)
     else:
-        pilot = build_learned(models, load_policy(case.controller), options)
+        pilot = build_free(models, case.controller, options)
     recorder = EvaluationRecorder(log, course.track, models.estimator)
     perception = open_perception(
         conditions.camera, LOOK, world, vehicle.camera, profile, case.seed, conditions.detector
@@ -282,6 +280,7 @@ def _by_sight(
         _, verdict = fly_lockstep(Entry(pilot, perception, recorder), world, wire, case.seed, _run(case, course))
     finally:
         perception.close()
+    pilot.counters.fallbacks += pilot.estimator.health.fallbacks
     return recorder, pilot.counters, verdict, pilot.estimator.t
 
 

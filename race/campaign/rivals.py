@@ -18,7 +18,7 @@ from gate_racer.common.command import remark, write_json
 from gate_racer.common.config import load
 from gate_racer.common.errors import UserError
 from gate_racer.link.profile import Profile, load_profile
-from gate_racer.mpc.controller import make_controller
+from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.guidance.rivals import Known, StartGrid
 from gate_racer.pilot.records.flight_log import FlightLog

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gate_racer.common.config import load
-from gate_racer.race.campaign.choice import NO_ESTIMATOR, SETTINGS
+from gate_racer.race.campaign.choice import NO_ESTIMATOR, conditions_of, rank
 from gate_racer.race.campaign.store import Row, Summary, flown_by, summary
 from gate_racer.race.campaign.worlds import WorldCost
 from gate_racer.sim.worlds.world import NOMINAL
@@ -137,8 +137,7 @@ def cells(rows: list[Row]) -> list[Cell]:
         if ":" not in c.world:
             by = (c.plan, c.residual, c.controller, c.estimator)
             groups[c.track, c.vehicle, c.laps, c.world, *by, c.setting].append(row)
-    order = list(SETTINGS)
-    names = sorted(groups, key=lambda n: (*n[:7], n[7] != NO_ESTIMATOR, n[7], order.index(n[8])))
+    names = sorted(groups, key=lambda n: (*n[:7], n[7] != NO_ESTIMATOR, n[7], rank(n[8])))
     return [cell(groups[name]) for name in names]
 
 
@@ -183,7 +182,7 @@ def _spread(value: SampleStatistics | None, form: str = ".3f", scale: float = 1.
 def _sure(c: Cell) -> str:
     """Return the confidence interval of the finish rate, where the seed has an effect."""
     low, high = 100 * c.finished_low, 100 * c.finished_high
-    return f" [{low:.0f}, {high:.0f} %]" if SETTINGS[c.setting].random else ", deterministic"
+    return f" [{low:.0f}, {high:.0f} %]" if conditions_of(c.setting).random else ", deterministic"
 
 
 FIGURES: dict[str, Callable[[Cell], str]] = {
@@ -196,9 +195,9 @@ FIGURES: dict[str, Callable[[Cell], str]] = {
     "fastest lap s": lambda c: "-" if c.fastest_lap is None else f"{c.fastest_lap:.3f}",
     "margin, mean (least) m": lambda c: f"{c.margin.mean:.3f} ({c.margin.least:.3f})" if c.margin else "-",
     "tracking error m": lambda c: _spread(c.tracking),
-    "estimate error m": lambda c: _spread(c.estimate) if SETTINGS[c.setting].random else "-",
+    "estimate error m": lambda c: _spread(c.estimate) if conditions_of(c.setting).random else "-",
     "solve ms, median (p99)": lambda c: f"{_spread(c.solve_p50_ms, '.2f')} ({_spread(c.solve_p99_ms, '.2f')})",
-    "sightings": lambda c: _spread(c.sightings, ".0f") if not SETTINGS[c.setting].given else "-",
+    "sightings": lambda c: _spread(c.sightings, ".0f") if not conditions_of(c.setting).given else "-",
 }
 
 
@@ -226,8 +225,7 @@ def markdown(found: list[Cell]) -> str:
 
 
 def _table(group: list[Cell]) -> list[str]:
-    order = list(SETTINGS)
-    settings = sorted({c.setting for c in group}, key=order.index)
+    settings = sorted({c.setting for c in group}, key=rank)
     lines = ["| | | " + " | ".join(settings) + " |", "|---|---|" + "---|" * len(settings)]
     for label in dict.fromkeys(map(flown_by, group)):
         by_setting = {c.setting: c for c in group if flown_by(c) == label}

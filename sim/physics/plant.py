@@ -140,6 +140,11 @@ class Plant(ABC):
         self.armed, self.on_pad, self.clear = True, False, True
 
     @property
+    def trouble(self) -> str:
+        """What has failed in it; empty if nothing has."""
+        return ""
+
+    @property
     def body(self) -> Body:
         """Colliding box of the vehicle."""
         return cast(Body, self._boxed_body[0])

@@ -140,6 +140,7 @@ class Setting:
 
     aerodynamic: bool  # the grey-box plant; off: the `rates` model
     noisy: bool  # the controller sees residual observations, not the truth
+    part: str = ""  # a user's class in place of either plant
 
 
 SETTINGS = {
@@ -166,8 +167,12 @@ def make_plant(
     """Return the plant of a setting; with `motors`, whatever the setting, four rotors driven by that source.
 
     Raises:
-        UserError: an aerodynamic setting for a vehicle without grey-box sections, or motors for one without `rotors`.
+        UserError: a class that cannot be made, an aerodynamic setting for a vehicle without grey-box sections, or motors for one without `rotors`.
     """
     if motors is not None:
         return RotorsPlant(vehicle, start, colliders, residual, motors=motors)
+    if setting.part:
+        from gate_racer.sim.physics.part import PartPlant  # which is a plant of this module's
+
+        return PartPlant(setting.part, vehicle, start, colliders, residual)
     return (SwiftPlant if setting.aerodynamic else RatesPlant)(vehicle, start, colliders, residual)

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from gate_racer.mpc.controller import make_controller
+from gate_racer.mpc.registry import make_controller
 from gate_racer.mpc.solvers import acados_probe
 from gate_racer.mpc.solvers.acados import WHEEL
 from gate_racer.mpc.solvers.portable import CasadiSolver

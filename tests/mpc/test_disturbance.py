@@ -7,7 +7,7 @@ import pytest
 from loops import flown
 
 from gate_racer.mpc.adaptation import DisturbanceEstimator, load_adaptation
-from gate_racer.mpc.controller import Controller
+from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.model import PARAMETERS, Integrator, Predictor, lifted, nominal_parameters, unpack
 from gate_racer.vehicle.dynamics import RATES_X, drag, rates, rk4
 from gate_racer.vehicle.rotation import rotate
@@ -56,7 +56,7 @@ def test_an_old_state_is_flown_ahead_by_the_inputs_sent(plan, dcl, vq1, problem,
     """With an exact model, the state of 50 ms ago and the inputs sent since give the same command as the present state."""
     dt, vehicle, commands = 1 / 60, replace(dcl, command_delay_s=3 / 60), []
     for age in (0, 3):
-        controller = Controller(plan, vehicle, problem, solver, load_adaptation(), vq1.course(1))
+        controller = PlanController(plan, vehicle, problem, solver, load_adaptation(), vq1.course(1))
         states, sent = [plan.x[0].copy()], [np.zeros(4)] * 3
         for k in range(40):
             old = age if k == 39 else 0

@@ -10,7 +10,7 @@ from gate_racer.benchmarks.true_state import fly
 from gate_racer.mpc import geometric
 from gate_racer.mpc.adaptation import load_adaptation
 from gate_racer.mpc.control import Source
-from gate_racer.mpc.controller import SHIFTED_LIMIT, STALE_S, Controller
+from gate_racer.mpc.controller import SHIFTED_LIMIT, STALE_S, PlanController
 from gate_racer.mpc.reference import Reference
 from gate_racer.mpc.solvers.portable import CasadiSolver
 from gate_racer.sim.worlds.world import as_believed
@@ -53,7 +53,9 @@ def test_bad_input_is_survived_and_never_reaches_the_wire(plan, dcl, vq1, proble
         kept[list(plan.gate_nodes)] = True
         nodes = tuple(np.searchsorted(plan.t[kept], plan.t[list(plan.gate_nodes)]).tolist())
         plan = replace(plan, t=plan.t[kept], x=plan.x[kept], u=plan.u[kept], gate_nodes=nodes)
-    controller = Controller(plan, dcl, problem, solver, load_adaptation(), vq1.course(1), CasadiSolver(problem, dcl))
+    controller = PlanController(
+        plan, dcl, problem, solver, load_adaptation(), vq1.course(1), CasadiSolver(problem, dcl)
+    )
     controller.progress.theta = 0.7
     x = Reference(plan, dcl).sample(np.array([0.7]))[0]
     state = np.nan_to_num(np.concatenate([x[:10], np.zeros(4)]), nan=1.0)

@@ -12,7 +12,7 @@ from gate_racer.mpc.solvers.acados import WHEEL
 CODE = """
 import sys
 from pathlib import Path
-from gate_racer.mpc.controller import make_controller
+from gate_racer.mpc.registry import make_controller
 from gate_racer.planner.plan import read_plan
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle

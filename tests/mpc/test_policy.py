@@ -76,11 +76,11 @@ def test_an_action_reaches_the_limits_and_no_further(policy, dcl):
 
 def test_the_last_action_is_observed_and_a_lost_state_braked(policy, dcl, vq1):
     controller, x = PolicyController(policy, dcl), state(np.random.default_rng(4))
-    first, second = controller.step(x, vq1.gates[0]), controller.step(x, vq1.gates[0])
+    first, second = controller.step(0.0, x, vq1.gates[0]), controller.step(0.0, x, vq1.gates[0])
     assert first.source is Source.SOLVED and not np.array_equal(first.u, second.u)
-    lost = controller.step(np.full(14, np.nan), vq1.gates[0])
+    lost = controller.step(0.0, np.full(14, np.nan), vq1.gates[0])
     assert lost.source is Source.LEVEL and np.isfinite(lost.u).all()
-    assert np.isfinite(controller.step(x, vq1.gates[0]).u).all()
+    assert np.isfinite(controller.step(0.0, x, vq1.gates[0]).u).all()
 
 
 def test_other_vehicles_are_refused_and_other_courses_reported(policy, dcl, vq1):

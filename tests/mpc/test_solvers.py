@@ -11,10 +11,10 @@ from loops import flown
 
 from gate_racer.benchmarks.true_state import fly
 from gate_racer.common.errors import UserError
-from gate_racer.mpc.controller import make_controller
 from gate_racer.mpc.model import nominal_parameters
 from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.reference import TARGET_PACE, U_W, PlanProgress, Reference
+from gate_racer.mpc.registry import make_controller
 from gate_racer.mpc.solvers.acados import AcadosSolver
 from gate_racer.mpc.solvers.portable import CasadiSolver
 from gate_racer.mpc.terms import NP, NR
@@ -88,7 +88,7 @@ def test_both_solvers_find_the_same(plan, vq1, dcl, name):
 
 
 FAR_AWAY = """
-from gate_racer.mpc.controller import make_controller
+from gate_racer.mpc.registry import make_controller
 from gate_racer.planner.plan import read_plan
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle

@@ -5,8 +5,9 @@ import pytest
 
 from gate_racer.benchmarks.true_state import fly
 from gate_racer.mpc.adaptation import load_adaptation
-from gate_racer.mpc.controller import Controller, make_controller
+from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.problem import Problem, load_settings
+from gate_racer.mpc.registry import make_controller
 from gate_racer.mpc.solvers.acados import AcadosSolver
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions
@@ -56,7 +57,7 @@ def reserved(vq1, dcl):
 @pytest.mark.parametrize("name, wrong, slowest, margin", [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_races_on_the_true_state(reserved, vq1, dcl, name, wrong, slowest, margin):
     problem = Problem(load_settings(name))
-    controller = Controller(reserved, dcl, problem, AcadosSolver(problem, dcl), load_adaptation(), vq1.course(1))
+    controller = PlanController(reserved, dcl, problem, AcadosSolver(problem, dcl), load_adaptation(), vq1.course(1))
     flight = fly(controller, reserved, World.of("wrong", wrong, vq1, dcl), dcl, seed=3)
     assert flight.finished, flight.cause
     assert flight.time_s < slowest * reserved.total_time and flight.margin_m > margin and flight.fallbacks == 0
@@ -83,7 +84,7 @@ def test_attitude_targets_fly_a_race_as_rates_do(plan, vq1, dcl, control, solver
 
 def test_commands_that_come_a_little_late_do_not_slow_the_plan_down(reserved, vq1, dcl, problem, solver):
     """Fly with late commands, as in lock-step with a simulator of another telemetry period, and with thrust in reserve."""
-    pilot = Controller(reserved, dcl, problem, solver, load_adaptation(), vq1.course(1))
+    pilot = PlanController(reserved, dcl, problem, solver, load_adaptation(), vq1.course(1))
     rng, period, t0 = np.random.default_rng(2), 1 / 60, 0.5
     pilot.progress.theta, late_s = t0, rng.uniform(0, 0.4 / 60, 60)
     for k, late in enumerate(late_s):

@@ -1,7 +1,7 @@
 """Two pilots in one race, in lock-step in one process."""
 
 from gate_racer.link.profile import load_profile
-from gate_racer.mpc.controller import make_controller
+from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.flight import EndReason
 from gate_racer.pilot.guidance.rivals import Known, StartGrid

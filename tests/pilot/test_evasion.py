@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.mpc.controller import make_controller
+from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.guidance.evasion import BEGIN_S, FrameEvasion, clear_places, crossing, pierced
 from gate_racer.tracks.track import bars
 from gate_racer.vehicle.dynamics import RATES_X

@@ -10,8 +10,8 @@ from gate_racer.estimation.estimator import State
 from gate_racer.estimation.rivals import ReceivedRivals
 from gate_racer.link.messages import AttitudeTarget, RivalState
 from gate_racer.mpc.avoidance import P, V
-from gate_racer.mpc.controller import make_controller
 from gate_racer.mpc.reference import Reference
+from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch, StartGrid
 from gate_racer.sim.physics.contact import Colliders
 from gate_racer.sim.physics.swift_plant import make_plant, natural

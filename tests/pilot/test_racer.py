@@ -8,8 +8,8 @@ import pytest
 from gate_racer import Racer, RacerOptions, State, UserError
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.link.profile import load_profile
-from gate_racer.mpc.controller import make_controller
 from gate_racer.mpc.policy.policy import load_policy
+from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.flight import DetectedImage, EndReason
 from gate_racer.pilot.racer import rotor_thrusts
@@ -108,8 +108,9 @@ def test_run_mpc_commands_what_a_racer_does_for_the_same_told_states(sprint_cour
     profile, world, recorder = load_profile("spec"), as_believed(track, dcl), Steps()
     controller = make_controller("mpcc", plan, dcl, track)
     pilot = build_racer(PilotModels.of(track, dcl, profile), controller, FlightOptions(pose=True))
+    pilot.estimator.gate_covariance = lambda gate, at_w: None  # the map is told, too
     fly_lockstep(Entry(pilot, Blind(), recorder), world, profile, 0, RunSetup(pose=True))
-    racer = Racer(track, dcl, plan=plan)
+    racer = Racer(track, dcl, RacerOptions(command_hz=profile.command_hz), plan)
     assert pilot.end.reason is EndReason.FINISHED and len(recorder.steps) > 100
     for step in recorder.steps:
         command = racer.step(step.state.t, step.state)

@@ -8,7 +8,7 @@ import pytest
 from gate_racer.estimation.estimator import State
 from gate_racer.link.messages import RaceStatus
 from gate_racer.link.profile import load_profile
-from gate_racer.mpc.controller import make_controller
+from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.flight import EndReason, Passages
 from gate_racer.pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, brakes, missed_margin

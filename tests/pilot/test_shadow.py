@@ -15,7 +15,7 @@ from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.profile import STICKS, load_betaflight
 from gate_racer.link.msp.sticks import sticks_by_rates
 from gate_racer.link.record_reader import read_records
-from gate_racer.mpc.controller import make_controller
+from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.flight import EndReason
 from gate_racer.pilot.lockstep import LockstepFlight

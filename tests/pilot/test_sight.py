@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gate_racer.link.profile import load_profile
-from gate_racer.mpc.controller import make_controller
+from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.build import PilotModels, build_racer
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.planning import make_plan

@@ -9,9 +9,9 @@ from gate_racer.common.errors import UserError
 from gate_racer.estimation.estimator import State
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.policy.policy import load_policy, names
-from gate_racer.pilot.build import PilotModels, build_learned
+from gate_racer.pilot.build import PilotModels, build_free
 from gate_racer.pilot.flight import EndReason
-from gate_racer.pilot.guidance.learned_policy import OVERDUE_S, LearnedPolicy
+from gate_racer.pilot.guidance.gate_follower import OVERDUE_S, GateFollower
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.race.campaign.flight import NoLog
 from gate_racer.race.lockstep import Entry, fly_lockstep
@@ -37,7 +37,7 @@ class Map:
 class Asked:
     """Stub of a controller that records the calls of guidance."""
 
-    def step(self, x, gate):
+    def step(self, t, x, gate):
         self.x, self.gate = x, gate
 
 
@@ -49,7 +49,7 @@ def track():
 @pytest.fixture
 def guidance(track):
     observer = SimpleNamespace(moved=lambda gate: np.zeros(3))
-    return LearnedPolicy(track, 1, Asked(), observer)
+    return GateFollower(track, 1, Asked(), observer)
 
 
 def at(t, p_w):
@@ -100,7 +100,7 @@ def test_one_that_circles_for_ever_is_ended(guidance):
 
 
 CONTRADICTIONS = {
-    "--controller x.npz --live --set race.grid=1/2": "a policy cannot be combined with race.grid",
+    "--controller x.npz --live --set race.grid=1/2": "needs no plan, so it cannot be combined with race.grid",
     "plans/vq1.csv --controller x.npz": "needs a track, but plans/vq1.csv is a plan",
     "--lockstep --controller nothing": "no controller 'nothing'; known:",
     "vq1 --controller splits_swift": "the policy was trained for vehicle swift",
@@ -120,7 +120,7 @@ def test_the_shipped_one_races_by_camera_and_imu(name):
     """Its first three gates, in lock-step."""
     policy, profile = load_policy(name), load_profile("spec")
     track, vehicle = load_track(policy.about.track), load_vehicle(policy.about.vehicle)
-    pilot = build_learned(PilotModels.of(track, vehicle, profile), policy)
+    pilot = build_free(PilotModels.of(track, vehicle, profile), name)
     world = as_believed(track, vehicle)
     eye = open_perception("projected", "race", world, vehicle.camera, profile, 0, "classical")
 

@@ -1,4 +1,4 @@
-"""Guidance by a learned policy without a plan: command from the estimate and the next gate (Swift, Kaufmann et al. 2023)."""
+"""Guidance without a plan: command from the estimate and the next gate, as by a policy (Swift, Kaufmann et al. 2023)."""
 
 from collections.abc import Sequence
 
@@ -7,12 +7,13 @@ import numpy as np
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import Localised
 from gate_racer.mpc.control import Control
+from gate_racer.mpc.part import FreePart
 from gate_racer.mpc.policy.policy import PolicyController
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
 from gate_racer.pilot.guidance.incidents import missed_margin
 from gate_racer.pilot.guidance.plan_follower import REACH_M
-from gate_racer.pilot.guidance.protocol import GateObserver, Guidance, state_vector
+from gate_racer.pilot.guidance.protocol import FlightGuidance, GateObserver, state_vector
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array
@@ -20,10 +21,10 @@ from gate_racer.vehicle.rotation import Array
 OVERDUE_S = 15.0  # s without a further gate: a policy trained for another course may circle for ever
 
 
-class LearnedPolicy(Guidance[MapEstimator]):
-    """Policy guidance through gates that may be displaced from the map; a missed gate remains the next."""
+class GateFollower(FlightGuidance[MapEstimator]):
+    """Guidance from gate to gate, through gates that may be displaced from the map; a missed gate remains the next."""
 
-    def __init__(self, track: Track, laps: int, controller: PolicyController, observer: GateObserver):
+    def __init__(self, track: Track, laps: int, controller: PolicyController | FreePart, observer: GateObserver):
         self.course, self.passages = track.course(laps), Passages()
         self._track, self._controller, self._observer = track, controller, observer
         self._previous: State | None = None
@@ -62,7 +63,7 @@ class LearnedPolicy(Guidance[MapEstimator]):
         return None
 
     def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
-        return self._controller.step(state_vector(state, self._offset(estimator)), self._next_gate)
+        return self._controller.step(t, state_vector(state, self._offset(estimator)), self._next_gate)
 
     @property
     def _number(self) -> int:

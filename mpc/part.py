@@ -1,0 +1,141 @@
+"""Controllers that a user brings: along a plan, in place of the solver, or from gate to gate, in place of a learned policy.
+
+Along a plan all else of `PlanController` stays: prediction over the delay, progress, gates off the map, limits and fall-backs.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from gate_racer.common.config import shown
+from gate_racer.common.parts import Part
+from gate_racer.mpc import geometric
+from gate_racer.mpc.control import Control, Source
+from gate_racer.mpc.controller import PlanController
+from gate_racer.mpc.solvers.solver import Solution
+from gate_racer.mpc.terms import NR, REFERENCE
+from gate_racer.tracks.gate import Gate
+from gate_racer.vehicle.dynamics import RATES_U, RATES_X
+from gate_racer.vehicle.rotation import Array, exp, product
+from gate_racer.vehicle.vehicle import Vehicle
+
+Q = RATES_X["q"].at
+INPUT = slice(REFERENCE["u_w"].at.start, REFERENCE["u_c"].at.stop)
+CONTROLLER, GUIDANCE = "step", "steer"  # the method by which a class is one or the other
+NEEDED = CONTROLLER, GUIDANCE
+FAILED = -1  # status of a solution that there is not
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAhead:
+    """The plan over the horizon from where the vehicle should be when the command acts; world NED, body FRD.
+
+    It goes where the gates stand as far as is known, at a pace that thrust and view allow.
+    """
+
+    t: Array  # (N,) s from then
+    p_wb: Array  # (N, 3) m
+    q_wb: Array  # (N, 4) wxyz
+    v_w: Array  # (N, 3) m/s, at the plan's own pace
+    a_w: Array  # (N, 3) m/s^2, likewise
+    u: Array  # (N, 4) body rates, rad/s, and thrust over mass, m/s^2, likewise
+    pace: float  # 1.0 as planned; velocities are to be multiplied by it
+
+    @classmethod
+    def of(cls, rows: Array, step_s: float) -> "PlanAhead":
+        """Return it for stage parameters (N, NR or more), step_s (s) apart."""
+        p, q, v, a = (rows[:, REFERENCE[name].at] for name in ("p", "q", "v", "a"))
+        return cls(
+            step_s * np.arange(len(rows)), p, q, v, a, rows[:, INPUT], float(rows[0, REFERENCE["pace"].at.start])
+        )
+
+
+class Controller(Protocol):
+    """Controller along a plan. Made as `Mine(plan, vehicle, track)`."""
+
+    def step(self, t: float, x: Array, ahead: PlanAhead) -> Array:
+        """Return the command at t (s), (4,): body rates (rad/s, FRD) and thrust over mass (m/s^2).
+
+        Args:
+            x: (14,) as `RATES_X`, the state predicted for when the command acts: p, q, v, body rates, thrust over mass.
+            ahead: the plan from there.
+        """
+        ...
+
+
+class Guidance(Protocol):
+    """Guidance without a plan, from gate to gate. Made as `Mine(track, vehicle)`."""
+
+    def steer(self, t: float, x: Array, gate: Gate) -> Array:
+        """Return the command at t (s), as `Controller.step`, for the present state x (14,) and the next gate."""
+        ...
+
+
+def command_of(part: Part, method: str, *given: Any) -> tuple[Array | None, str]:
+    """Return the command (4,) of a part, or None and why there is none."""
+    result, why = part.call(method, *given)
+    if why:
+        return None, why
+    try:
+        u = np.asarray(result, float)
+    except (TypeError, ValueError):
+        u = np.empty(0)
+    if u.shape != (RATES_U.size,) or not np.isfinite(u).all():
+        return None, part.fault(f"{method} returned {shown(result)}, not 4 finite numbers")
+    return u, ""
+
+
+class PartSolver:
+    """`Solver` whose first input is the part's, and whose horizon beyond is the plan."""
+
+    def __init__(self, part: Part, step_s: float):
+        self.part, self._step_s = part, step_s
+        self.t = 0.0  # s, time of the next command
+        self._rows = np.zeros((0, NR))
+
+    def start(self, x: Array, u: Array) -> None:
+        """Ignore the initial guess."""
+
+    def prepare(self, parameters: Array) -> None:
+        """Take over the plan."""
+        self._rows = parameters[:, :NR].copy()
+
+    def solve(self, x0: Array) -> Solution:
+        """Return the part's command for the state x0 (14,)."""
+        rows = self._rows
+        x, u = np.zeros((len(rows), RATES_X.size)), rows[:-1, INPUT].copy()
+        first, last = RATES_X["p"].at.start, RATES_X["v"].at.stop
+        x[:, first:last] = rows[:, first:last]  # p, q and v are laid out alike
+        given, why = command_of(self.part, CONTROLLER, self.t, x0.copy(), PlanAhead.of(rows, self._step_s))
+        if given is None:
+            return Solution(x, u, FAILED, 0.0, why)
+        u[0] = given
+        return Solution(x, u, 0, 0.0)
+
+
+class PartController(PlanController):
+    """Controller of a user along a plan."""
+
+    def step(self, t: float, x: Array, dt: float, age: float = 0.0) -> Control:
+        assert isinstance(self._solver, PartSolver)
+        self._solver.t = t
+        return super().step(t, x, dt, age)
+
+
+class FreePart:
+    """Controller of a user without a plan, in the place of a `PolicyController`."""
+
+    def __init__(self, part: Part, vehicle: Vehicle):
+        self.part, self._attitude_gain = part, vehicle.attitude_gain_1_s
+        self._most = np.array([*vehicle.rate_max_rad_s, vehicle.thrust_max])
+        self._least = np.array([*np.negative(vehicle.rate_max_rad_s), vehicle.thrust_min])
+
+    def step(self, t: float, x: Array, gate: Gate) -> Control:
+        """Return the part's command for a state x (14,) and the next gate; brake where there is none."""
+        u, why = command_of(self.part, GUIDANCE, t, x.copy(), gate)
+        source = Source.SOLVED if u is not None else Source.LEVEL
+        u = np.clip(u if u is not None else geometric.brake(x), self._least, self._most)
+        q_wb = np.array(product(x[Q], exp(u[:3] / self._attitude_gain)))
+        reference = np.concatenate([x[: RATES_X["v"].at.stop], u])
+        return Control(u, q_wb, source, why, FAILED if why else 0, 0.0, 0.0, 0.0, reference)

@@ -1,0 +1,105 @@
+"""The controllers by name: along a plan, or without one; by a file of settings, a learned policy, or the class of a user."""
+
+import sys
+from functools import cache
+from pathlib import Path
+
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import read_bytes
+from gate_racer.common.parts import PATIENCE_S, Part, is_part, load_part, part_content
+from gate_racer.mpc.adaptation import load_adaptation
+from gate_racer.mpc.controller import PlanController
+from gate_racer.mpc.part import CONTROLLER, NEEDED, FreePart, PartController, PartSolver
+from gate_racer.mpc.policy.policy import BYTES, PolicyController, is_policy, load_policy, names, path_of
+from gate_racer.mpc.problem import CONTROLLERS, Problem, load_settings
+from gate_racer.mpc.solvers.acados import AcadosMissingError, AcadosSolver
+from gate_racer.mpc.solvers.portable import CasadiSolver
+from gate_racer.mpc.solvers.solver import AUTO, SOLVERS
+from gate_racer.planner.plan import Plan
+from gate_racer.tracks.track import Track
+from gate_racer.vehicle.vehicle import Vehicle
+
+problem_of = cache(Problem)  # whose symbols and weights are derived once for all flights of a process
+TRACKING = "tracking"  # whose law of progress users' controllers have
+DEFAULT = "mpcc"  # faster at equal margins (benchmarks/README.md), and within a command period with either solver
+
+
+def needs_plan(name: str) -> bool:
+    """Return whether a controller flies a plan; learned policies and classes with `steer` fly without.
+
+    Raises:
+        UserError: the class cannot be loaded.
+    """
+    if is_part(name):
+        return hasattr(load_part(name, "controller", NEEDED), CONTROLLER)
+    return not is_policy(name)
+
+
+def controller_content(name: str) -> object:
+    """Return what a name stands for: settings, or the content of a file. Raises UserError for an unknown or unusable one."""
+    if is_part(name):
+        needs_plan(name)
+        return part_content(name)
+    if is_policy(name):
+        return read_bytes(path_of(name), BYTES)
+    if name not in CONTROLLERS and not Path(name).suffix:
+        raise UserError(
+            f"no controller {name!r}; known: {', '.join(CONTROLLERS)}, {', '.join(names())}, a file, or a class"
+        )
+    return load_settings(name)
+
+
+def make_controller(
+    name: str, plan: Plan, vehicle: Vehicle, track: Track, solver: str = AUTO, patience_s: float = PATIENCE_S
+) -> PlanController:
+    """Make the controller of a name (tracking, mpcc), of a settings file, or of a user's class, for a plan of a track.
+
+    The controller `auto` is mpcc; the solver `auto` is acados, or CasADi, with a line on stderr, if acados is missing.
+
+    Args:
+        patience_s: longest step of a user's class, s.
+
+    Raises:
+        UserError: no such controller or solver, a malformed file, a class that cannot be made, or no usable solver.
+
+    Examples:
+        >>> from gate_racer import make_controller
+        >>> controller = make_controller("tracking", plan, vehicle, track, solver="casadi")
+        >>> control = controller.step(t=0.0, x=plan.x[0], dt=1 / 60)
+        >>> control.u.shape  # body rates, rad/s, and thrust, m/s^2
+        (4,)
+    """
+    if solver not in SOLVERS:
+        raise UserError(f"no solver {solver!r}; known: {', '.join(SOLVERS)}")
+    part = Part(name, "controller", NEEDED, (plan, vehicle, track), patience_s) if is_part(name) else None
+    if solver == AUTO and part is None:
+        try:
+            return make_controller(name, plan, vehicle, track, "acados")
+        except AcadosMissingError as error:
+            print(f"using the CasADi solver, which takes ten times as long: {error}", file=sys.stderr)
+            return make_controller(name, plan, vehicle, track, "casadi")
+    settings = load_settings(TRACKING if part is not None else DEFAULT if name == AUTO else name)
+    problem = problem_of(settings.granting(plan.thrust_share(vehicle)))
+    course, floor_m = track.course(plan.laps), track.bounds.high_m[2]
+    given = load_adaptation(), course
+    if part is not None:
+        own = PartSolver(part, settings.horizon.step_s)
+        return PartController(plan, vehicle, problem, own, *given, None, floor_m)
+    portable = CasadiSolver(problem, vehicle)
+    first, spare = (AcadosSolver(problem, vehicle), portable) if solver == "acados" else (portable, None)
+    return PlanController(plan, vehicle, problem, first, *given, spare, floor_m)
+
+
+def free_controller(
+    name: str, track: Track, vehicle: Vehicle, command_hz: float, patience_s: float = PATIENCE_S
+) -> PolicyController | FreePart:
+    """Make a controller that needs no plan: a learned policy by name or file, or a user's class.
+
+    Raises:
+        UserError: none such, a malformed file, a class that cannot be made, or a policy for another vehicle or command rate.
+    """
+    if is_part(name):
+        return FreePart(Part(name, "controller", NEEDED, (track, vehicle), patience_s), vehicle)
+    policy = load_policy(name)
+    policy.require(vehicle, command_hz)
+    return PolicyController(policy, vehicle)

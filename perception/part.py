@@ -1,0 +1,52 @@
+"""Gate detectors that a user brings."""
+
+from typing import Protocol
+
+import numpy as np
+
+from gate_racer.common.compiled import Image
+from gate_racer.common.config import shown
+from gate_racer.common.parts import Part
+from gate_racer.perception.detection import Detection
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.vehicle.camera import Camera
+
+NEEDED = ("detect",)
+MOST = 100  # detections of one image; a course shows less than twenty gates (chosen)
+
+
+class GateDetector(Protocol):
+    """Gate detector. Made as `Mine(camera)`, in the process that uses it."""
+
+    def detect(self, image: Image) -> list[Detection]:
+        """Return the gates in an image (H, W, 3) uint8, BGR; pixel centres at integers. See `Detection.whole` and `partly`."""
+        ...
+
+
+class PartDetector:
+    """`Detector` of a user's class: no gates where it fails, which `refused` counts."""
+
+    def __init__(self, part: Part, camera: Camera):
+        self._part, self.camera = part, camera
+        self.refused = 0
+
+    def detect(self, image: Image | None, window: SearchWindow | None = None) -> list[Detection]:
+        """Return the part's detections, best first; none in an image of the wrong form, or where it fails."""
+        if image is None or image.shape[:2] != (self.camera.height_px, self.camera.width_px):
+            self.refused += 1
+            return []
+        found, why = self._part.call("detect", image)
+        if not why and not (isinstance(found, list) and len(found) <= MOST and all(map(_usable, found))):
+            why = self._part.fault(f"detect returned {shown(found)}, not a list of Detection with finite entries")
+        if why:
+            self.refused += 1
+            return []
+        return sorted(found, key=lambda one: -one.score)
+
+
+def _usable(found: object) -> bool:
+    if not isinstance(found, Detection):
+        return False
+    shapes = ((found.corners_px, (4, 2)), (found.cov_px, (4, 2, 2)), (found.visible, (4,)))
+    whole = all(isinstance(a, np.ndarray) and a.shape == shape and np.isfinite(a).all() for a, shape in shapes)
+    return whole and bool(np.isfinite(found.score))
