@@ -20,9 +20,15 @@ UNIT = 0.01  # -, largest error of a quaternion's norm (chosen)
 
 
 class StateEstimator(Protocol):
-    """Filter. Made as `Mine(start, vehicle)`, at rest on the pad, where it gets a second or more of IMU samples.
+    """State estimator, a part that a user may bring. Made as `Mine(start, vehicle)`; docs/parts.md has an example.
 
-    `attitude` and `position` are optional: they are called where the simulator sends these.
+    It begins at rest on the pad, where it gets a second or more of IMU samples. `attitude` and `position` are optional: they are
+    called where the simulator sends these.
+
+    Examples:
+        >>> from gate_racer import StateEstimator
+        >>> hasattr(StateEstimator, "fix")
+        True
     """
 
     def imu(self, t: float, accel_b: Array, gyro_b: Array) -> None:

@@ -15,6 +15,12 @@ HOMES = {  # the module of each name, in the order in which they are learned
     "State": "gate_racer.estimation.estimator",
     "RacerOptions": "gate_racer.pilot.racer",
     "Racer": "gate_racer.pilot.racer",
+    "Controller": "gate_racer.mpc.part",
+    "Guidance": "gate_racer.mpc.part",
+    "Detection": "gate_racer.perception.detection",
+    "GateDetector": "gate_racer.perception.part",
+    "StateEstimator": "gate_racer.estimation.part",
+    "Plant": "gate_racer.sim.physics.part",
     "make_controller": "gate_racer.mpc.registry",
     "make_estimator": "gate_racer.estimation.registry",
     "open_detector": "gate_racer.perception.registry",
@@ -25,15 +31,24 @@ HOMES = {  # the module of each name, in the order in which they are learned
     "Batch": "gate_racer.sim.physics.batch",
     "RacingEnvironment": "gate_racer.sim.environment.racing",
     "UserError": "gate_racer.common.errors",
+    "ReportedFlight": "gate_racer.field.report.flight",
+    "read_logged_flight": "gate_racer.field.report.flight",
 }
 
 TYPE_CHECKING = False  # as of `typing`, which is not loaded for it
 if TYPE_CHECKING:
     from gate_racer.common.errors import UserError as UserError
     from gate_racer.estimation.estimator import State as State
+    from gate_racer.estimation.part import StateEstimator as StateEstimator
     from gate_racer.estimation.registry import make_estimator as make_estimator
+    from gate_racer.field.report.flight import ReportedFlight as ReportedFlight
+    from gate_racer.field.report.flight import read_logged_flight as read_logged_flight
     from gate_racer.link.profile import load_profile as load_profile
+    from gate_racer.mpc.part import Controller as Controller
+    from gate_racer.mpc.part import Guidance as Guidance
     from gate_racer.mpc.registry import make_controller as make_controller
+    from gate_racer.perception.detection import Detection as Detection
+    from gate_racer.perception.part import GateDetector as GateDetector
     from gate_racer.perception.registry import open_detector as open_detector
     from gate_racer.pilot.racer import Racer as Racer
     from gate_racer.pilot.racer import RacerOptions as RacerOptions
@@ -44,6 +59,7 @@ if TYPE_CHECKING:
     from gate_racer.planner.task import PlanOptions as PlanOptions
     from gate_racer.sim.environment.racing import RacingEnvironment as RacingEnvironment
     from gate_racer.sim.physics.batch import Batch as Batch
+    from gate_racer.sim.physics.part import Plant as Plant
     from gate_racer.sim.simulator import RunSetup as RunSetup
     from gate_racer.sim.simulator import Simulator as Simulator
     from gate_racer.sim.worlds.world import as_believed as as_believed

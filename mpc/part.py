@@ -52,7 +52,14 @@ class PlanAhead:
 
 
 class Controller(Protocol):
-    """Controller along a plan. Made as `Mine(plan, vehicle, track)`."""
+    """Controller along a plan, a part that a user may bring. Made as `Mine(plan, vehicle, track)`; docs/parts.md has an example.
+
+    Examples:
+        >>> from gate_racer import Controller
+        >>> class Follower(Controller):
+        ...     def step(self, t, x, ahead):
+        ...         return ahead.u[0]
+    """
 
     def step(self, t: float, x: Array, ahead: PlanAhead) -> Array:
         """Return the command at t (s), (4,): body rates (rad/s, FRD) and thrust over mass (m/s^2).
@@ -65,7 +72,14 @@ class Controller(Protocol):
 
 
 class Guidance(Protocol):
-    """Guidance without a plan, from gate to gate. Made as `Mine(track, vehicle)`."""
+    """Guidance without a plan, a part that a user may bring. Made as `Mine(track, vehicle)`; docs/parts.md has an example.
+
+    Examples:
+        >>> from gate_racer import Guidance
+        >>> class Hover(Guidance):
+        ...     def steer(self, t, x, gate):
+        ...         return np.array([0.0, 0.0, 0.0, 9.81])
+    """
 
     def steer(self, t: float, x: Array, gate: Gate) -> Array:
         """Return the command at t (s), as `Controller.step`, for the present state x (14,) and the next gate."""

@@ -30,6 +30,12 @@ class Detection:
 
     An edge cut by the image border still constrains its corners across it, but not along it: the covariance of such a corner is
     elongated in one direction, and the corner's position in that direction a guess.
+
+    Examples:
+        >>> from gate_racer import Detection
+        >>> corners_px = np.array([[300.0, 160], [340, 160], [340, 200], [300, 200]])
+        >>> Detection.whole(corners_px, sigma_px=2.0, score=0.9).sigma_px
+        2.0
     """
 
     corners_px: Array  # (4, 2) of the opening: top-left, top-right, bottom-right, bottom-left as seen in the image

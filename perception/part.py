@@ -16,7 +16,15 @@ MOST = 100  # detections of one image; a course shows less than twenty gates (ch
 
 
 class GateDetector(Protocol):
-    """Gate detector. Made as `Mine(camera)`, in the process that uses it."""
+    """Gate detector, a part that a user may bring. Made as `Mine(camera)`; docs/parts.md has an example.
+
+    Examples:
+        >>> from gate_racer import Detection, GateDetector
+        >>> class Middle(GateDetector):
+        ...     def detect(self, image):
+        ...         corners_px = np.array([[300.0, 160], [340, 160], [340, 200], [300, 200]])
+        ...         return [Detection.whole(corners_px, sigma_px=2.0, score=0.1)]
+    """
 
     def detect(self, image: Image) -> list[Detection]:
         """Return the gates in an image (H, W, 3) uint8, BGR; pixel centres at integers. See `Detection.whole` and `partly`."""

@@ -58,6 +58,7 @@ class Plan:
         (True, 'rates', 6)
         >>> plan.x.shape == (len(plan.t), 14)
         True
+        >>> plan.plot(folder / "vq1.png", track, vehicle)
     """
 
     track_name: str
@@ -81,6 +82,12 @@ class Plan:
     def gate_times_s(self) -> Array:
         """Times (G,), s, at which the gates of the course are passed and the final stop, if any, is reached."""
         return self.t[list(self.gate_nodes)]
+
+    def plot(self, path: Path, track: Track, vehicle: Vehicle) -> None:
+        """Write a PNG: top and side view, and profiles over time. Raises UserError where it cannot be written."""
+        from gate_racer.planner.plot import draw_plan  # matplotlib only when something is drawn
+
+        draw_plan(path, self, track, vehicle)
 
     def passage_times_s(self, track: Track) -> list[float]:
         """Return the times, s, at which a plan from the track's pad passes the gates, without a final stop."""

@@ -17,10 +17,13 @@ from gate_racer.field.files import camera_of
 from gate_racer.link.record_reader import Losses, Record, tell_losses
 from gate_racer.mpc.control import Source
 from gate_racer.pilot.records.imported import read_any_records
+from gate_racer.pilot.records.recorder import FlightRows
+from gate_racer.pilot.records.result import Verdict
+from gate_racer.planner.plan import Plan
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array
-from gate_racer.vehicle.vehicle import load_vehicle
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 IGNORED = ("/imu", "/attitude")  # the bulk of a log, not on the page
 TimedImage = tuple[float, bytes]  # s since GO, JPEG
@@ -49,7 +52,13 @@ class TimeSeries:
 
 @dataclass(frozen=True)
 class ReportedFlight:
-    """A logged flight. Times in s since GO. Gates count from 0 in the order of flight, over all laps."""
+    """A logged flight. Times in s since GO. Gates count from 0 in the order of flight, over all laps.
+
+    Examples:
+        >>> from gate_racer import ReportedFlight
+        >>> ReportedFlight.leg_name(0)
+        'before gate 0'
+    """
 
     path: Path
     about: Record  # record of the channel `flight`
@@ -95,6 +104,21 @@ class ReportedFlight:
         n = min(len(self.gate_times_s), len(self.planned_s))
         return self.gate_times_s[:n] - self.planned_s[:n]
 
+    def plot(self, path: Path, track: Track, vehicle: Vehicle, plan: Plan | None = None) -> None:
+        """Write a PNG: path and plan, errors over time, margins. Raises UserError where it cannot be written."""
+        from gate_racer.pilot.records.plot import draw_flight  # matplotlib only when something is drawn
+
+        state, truth, seen = self.state, self.truth, self.sighting
+        theta = self.reference.at("theta", state.t) if len(self.reference) else np.zeros(len(state))
+        rows = FlightRows(state.t.tolist(), list(state["p"]), list(state["v"]), theta.tolist())
+        rows.sightings = list(
+            zip(seen.t.tolist(), seen["gate"].astype(int).tolist(), seen["range_m"].tolist(), strict=True)
+        )
+        verdict = Verdict(self.status, self.cause, self.gate_times_s.tolist(), self.gate_margins_m.tolist())
+        if len(truth) > 1:
+            verdict = replace(verdict, t=truth.t, x=truth["p"])
+        draw_flight(path, rows, verdict, plan, track, vehicle, 0.0)
+
     def where(self, t: float) -> str:
         """Return the place of a time on the course, in words."""
         passed = int(np.searchsorted(self.gate_times_s, t, side="right"))
@@ -113,6 +137,14 @@ def read_logged_flight(path: Path, report: Callable[[Path, Losses], None] = tell
 
     Raises:
         UserError: the file cannot be read, is no such log, or holds no flight.
+
+    Examples:
+        >>> from gate_racer import read_logged_flight
+        >>> try:
+        ...     read_logged_flight(folder / "flight.mcap").plot(folder / "flight.png", track, vehicle, plan)
+        ... except UserError as error:
+        ...     print(str(error).rpartition("/")[2])
+        flight.mcap: cannot be read (No such file or directory)
     """
     log: dict[str, list[Record]] = defaultdict(list)
     for topic, record in read_any_records(path, IGNORED, report):

@@ -173,7 +173,8 @@ class Choice:
             if name not in SETTINGS and not is_part(name):
                 raise UserError(f"settings {name}: unknown; known: {', '.join(SETTINGS)}, or {CLASS}")
         for name in self.controllers:
-            controller_content(name)
+            if not is_part(name):  # which are loaded for the cases
+                controller_content(name)
         if not 1 <= self.seeds <= MOST_SEEDS:
             raise UserError(f"seeds {self.seeds}: must lie between 1 and {MOST_SEEDS}")
         if self.first_seed < 0:

@@ -13,9 +13,9 @@ from gymnasium.vector.utils import batch_space
 
 from gate_racer.sim.environment.racing import Options, RacingEnvironment
 from gate_racer.tracks.observation import ACTION, OBSERVATION
-from gate_racer.tracks.track import Track
+from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.rotation import Array, Mask
-from gate_racer.vehicle.vehicle import Vehicle
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 OBSERVATIONS = Box(-np.inf, np.inf, (OBSERVATION.size,), np.float64)  # scaled to about -1..1, unbounded
 ACTIONS = Box(-1.0, 1.0, (ACTION.size,), np.float64)
@@ -84,3 +84,13 @@ class GymRace(gymnasium.Env[Array, Array]):
     def close(self) -> None:
         """Shut down the threads."""
         self._races.close()
+
+
+def make_race(track: str = "vq1", vehicle: str = "dcl", **more: Any) -> GymRace:
+    """Return the environment `gate_racer/Race-v0`: track and vehicle by name or file, `more` as of `RacingEnvironment`."""
+    return GymRace(load_vehicle(vehicle), load_track(track), **more)
+
+
+def make_races(num_envs: int, track: str = "vq1", vehicle: str = "dcl", **more: Any) -> GymRacing:
+    """Return `num_envs` races at once, as `make_race`."""
+    return GymRacing(load_vehicle(vehicle), load_track(track), num_envs, **more)

@@ -19,16 +19,25 @@ NEEDED = ("step",)
 
 
 class Plant(Protocol):
-    """Equations of motion of a vehicle. Made as `Mine(vehicle)`; it may keep states of its own, such as motor speeds."""
+    """Equations of motion, a part that a user may bring. Made as `Mine(vehicle)`; docs/parts.md has an example.
+
+    It may keep states of its own, such as motor speeds.
+
+    Examples:
+        >>> from gate_racer import Plant
+        >>> hasattr(Plant, "step")
+        True
+    """
 
     def reset(self) -> None:
         """Return to rest, motors off. Optional."""
         ...
 
     def step(self, x: Array, u: Array, dt: float) -> Array:
-        """Return the state (14,), as `RATES_X`, dt (s) after x (14,), under commanded body rates and thrust u (4,), rad/s and m/s^2.
+        """Return the state (14,), as `RATES_X`, dt (s) after x (14,).
 
-        Command delay, contacts, pad and wind are added outside.
+        The command u (4,) is body rates, rad/s, and thrust over mass, m/s^2. Command delay, contacts, pad and wind are added
+        outside.
         """
         ...
 

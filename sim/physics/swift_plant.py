@@ -167,7 +167,8 @@ def make_plant(
     """Return the plant of a setting; with `motors`, whatever the setting, four rotors driven by that source.
 
     Raises:
-        UserError: a class that cannot be made, an aerodynamic setting for a vehicle without grey-box sections, or motors for one without `rotors`.
+        UserError: a class that cannot be made, an aerodynamic setting for a vehicle without grey-box sections, or motors for one
+            without `rotors`.
     """
     if motors is not None:
         return RotorsPlant(vehicle, start, colliders, residual, motors=motors)
