@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         for kind, named in known.items():
             say(f"{kind}: {', '.join(named)}")
         write_json(arguments.json, {kind.partition(" (")[0]: named for kind, named in known.items()})
-        say("In place of a name, options also accept the path of a file, except of detectors and estimators.")
+        say("In place of a name, options also accept the path of a file, or a class of your own (docs/parts.md).")
         say(f"Files to copy: {TRACKS.parent} (tracks/, vehicle/, link/profiles/, sim/worlds/, mpc/)")
         return 0
     if arguments.what == "completion":

@@ -18,7 +18,7 @@ from gate_racer.pilot.guidance.explorer import OPEN, Explorer, Room
 from gate_racer.pilot.guidance.gate_follower import GateFollower
 from gate_racer.pilot.guidance.plan_follower import PlanFollower
 from gate_racer.pilot.guidance.protocol import FlightGuidance, GateObserver
-from gate_racer.pilot.guidance.recovery import GateRetries, NoRetries
+from gate_racer.pilot.guidance.recovery import GateRetries
 from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch, StartGrid
 from gate_racer.pilot.guidance.velocity import Landing
 from gate_racer.pilot.handshake import Handshake
@@ -92,11 +92,10 @@ def plan_follower(
 ) -> PlanFollower:
     """Return the guidance along the controller's plan, commanding every period_s (s)."""
     grid, again = options.grid, options.retry and not options.shadow
-    course, radius_m = track.course(options.laps), vehicle.half_diagonal
-    retries = GateRetries(track, course, controller, vehicle) if again else NoRetries(len(course))
+    retries = GateRetries(track, track.course(options.laps), controller, vehicle, searches=again)
     if options.shadow:
         controller.set_passive()
-    watch = None
+    watch, radius_m = None, vehicle.half_diagonal
     if grid is not None and grid.known is not Known.UNKNOWN:
         seen = grid.known is Known.SEEN
         tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ReceivedRivals(grid.place)

@@ -24,7 +24,7 @@ from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
 from gate_racer.pilot.guidance.evasion import FrameEvasion
 from gate_racer.pilot.guidance.incidents import room_in
 from gate_racer.pilot.guidance.protocol import FlightGuidance, GateObserver, state_vector
-from gate_racer.pilot.guidance.recovery import GateRetries, NoRetries
+from gate_racer.pilot.guidance.recovery import GateRetries
 from gate_racer.pilot.guidance.rivals import RivalWatch
 from gate_racer.pilot.replanning import Replanning
 from gate_racer.planner.plan import Plan
@@ -97,7 +97,7 @@ class PlanFollower(FlightGuidance[MapEstimator]):
         observer: GateObserver,
         contact_radius_m: float,
         period_s: float,
-        retries: GateRetries | NoRetries,
+        retries: GateRetries,
         evasion: FrameEvasion | None = None,
         rivals: RivalWatch | None = None,
         replanning: Replanning | None = None,

@@ -246,52 +246,8 @@ class RetryConfig:
     quicken_1_s: float = 0.3  # ... and by how much it rises each second
 
 
-class NoRetries:
-    """No gate is flown again: every crossing of an opening's plane counts, and the plan is followed to its end."""
-
-    searches = False
-    recovery: None = None
-
-    def __init__(self, gates: int):
-        self._gates = gates
-
-    def receive(self, status: RaceStatus) -> None:
-        """Ignore the race status."""
-
-    def record_sighting(self, t: float) -> None:
-        """Ignore a sighting."""
-
-    def misses(self, gate: Gate, margin_m: float) -> bool:
-        """Return False: a crossing with any margin counts."""
-        return False
-
-    def searches_ball(self, gate: Gate, go_t: float) -> bool:
-        """Return False: a ball is not searched."""
-        return False
-
-    def judge(self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float) -> End | None:
-        """Finish with the last gate."""
-        return End(EndReason.FINISHED) if len(passages.times_s) == self._gates else None
-
-    def passed(self, number: int, t: float) -> None:
-        """Continue along the plan."""
-
-    def resume(self, number: int, t: float) -> None:
-        """Continue along the plan."""
-
-    def pace(self, t: float) -> float:
-        """Return inf: no limit."""
-        return np.inf
-
-    def step(self, x: Array, state: State, t: float, dt: float) -> Control:
-        """Never called, as there is no attempt."""
-        raise AssertionError("no attempt without retries")
-
-
 class GateRetries:
     """Retries of one flight; gates are numbered as in its course."""
-
-    searches = True  # gates may be displaced, and a lost estimate is recovered
 
     def __init__(
         self,
@@ -300,7 +256,10 @@ class GateRetries:
         controller: PlanController,
         vehicle: Vehicle,
         config: RetryConfig | None = None,
+        searches: bool = True,
     ):
+        """Create them; unless it `searches`, every crossing counts and the plan is followed to its end, wherever gates stand."""
+        self.searches = searches
         self._track, self._course, self._controller, self._vehicle = track, course, controller, vehicle
         self._config = config or RetryConfig()
         self._status, self._lost = StatusWatch(self._config.incident), LostWatch(self._config.incident)
@@ -324,7 +283,7 @@ class GateRetries:
 
     def misses(self, gate: Gate, margin_m: float) -> bool:
         """Return whether a crossing of a gate's plane by the estimate, with this margin, was no passage."""
-        return margin_m < missed_margin(gate)
+        return self.searches and margin_m < missed_margin(gate)
 
     def searches_ball(self, gate: Gate, go_t: float) -> bool:
         """Return whether a ball is searched until the race status of the race begun at go_t (s) counts it."""
@@ -340,7 +299,10 @@ class GateRetries:
             passages: by the estimate; passages that the race status denies are removed, one that it credits is added.
             t: s, now; GO was at go_t.
         """
-        if len(passages.times_s) == len(self._course):
+        finished = len(passages.times_s) == len(self._course)
+        if not self.searches:
+            return End(EndReason.FINISHED) if finished else None
+        if finished:
             return self._await_finish(number, passages, t, go_t)
         if self._lost.blind(state.lost, t):
             limit_s = self._config.incident.blind_s
