@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 
+from gate_racer.common.errors import UserError
 from gate_racer.common.parts import LIVE_PATIENCE_S
 from gate_racer.common.process import Worker, end, ignore_signals, prefer
 from gate_racer.link.rflysim.client import VisionReceiver
@@ -139,11 +140,11 @@ def _work(
     ignore_signals()
     prefer()
     try:
-        receiver = open_receiver()
-    except LinkError as error:
+        receiver, detector = open_receiver(), open_detector(name, camera, LIVE_PATIENCE_S)
+    except UserError as error:
         pipe.send(error)
         return
-    detector, skipped = open_detector(name, camera, LIVE_PATIENCE_S), 0
+    skipped = 0
     detector.detect(None)
     refused = detector.refused
     with receiver:

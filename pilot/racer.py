@@ -13,6 +13,7 @@ from gate_racer.mpc.control import Control
 from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.registry import make_controller, needs_plan
 from gate_racer.mpc.solvers.solver import AUTO
+from gate_racer.perception.detection import Detection
 from gate_racer.pilot.build import FlightOptions, gate_follower, plan_follower
 from gate_racer.pilot.flight import DetectedImage, End, FlightCounters, Passages
 from gate_racer.pilot.guidance.gate_follower import GateFollower
@@ -123,6 +124,7 @@ class Racer:
         self.plan = plan or self._planned(None) if needs_plan(options.controller) else None
         self._flight = self._begun()
         self._go_t: float | None = None
+        self._images = 0
         self._replan: Replanner | None = None
 
     def step(self, t: float, state: State | None = None) -> RacerCommand:
@@ -139,9 +141,10 @@ class Racer:
         thrusts_n = rotor_thrusts(self._vehicle, rotors, control.u, state.omega_b) if rotors is not None else None
         return RacerCommand(t, control, thrusts_n)
 
-    def see(self, image: DetectedImage) -> None:
-        """Correct the estimator by the gates in an image."""
-        self._flight.guidance.see(image, self._estimator)
+    def see(self, t: float, detections: list[Detection]) -> None:
+        """Correct the estimator by the gates detected in an image that was exposed at t (s)."""
+        self._images += 1
+        self._flight.guidance.see(DetectedImage(t, self._images, detections), self._estimator)
 
     def prepare(self) -> None:
         """Prepare the next command, if there is time before its state is known; optional."""
@@ -161,7 +164,7 @@ class Racer:
         """
         if [gate.is_ball for gate in track.gates] != [gate.is_ball for gate in self._track.gates]:
             raise UserError(f"{track.name}: has {len(track.gates)} gates, not those of {self._track.name}")
-        self._track, guidance = track, self._flight.guidance
+        self._track, guidance = track, self._guidance
         if self._go_t is None:
             self.plan = self._planned(self.plan) if self.plan is not None else None
             self._flight = self._begun()
@@ -200,7 +203,8 @@ class Racer:
         if self.plan is not None:
             flown = self.plan, self._vehicle, self._track
             controller = make_controller(options.controller, *flown, options.solver, options.patience_s)
-        return GuidedFlight(self._guided(controller), 1 / options.command_hz, options.limit_s)
+        self._guidance = self._guided(controller)
+        return GuidedFlight(self._guidance, 1 / options.command_hz, options.limit_s)
 
     def _guided(self, controller: PlanController | None) -> PlanFollower | GateFollower:
         options = self._options
@@ -224,7 +228,7 @@ class Racer:
         guidance = self._guided(controller)
         assert isinstance(guidance, PlanFollower)
         guidance.continue_from(before)
-        self._flight.guidance = guidance
+        self._guidance = self._flight.guidance = guidance
         return ""
 
 

@@ -29,12 +29,14 @@ class EmbeddedSimulator:
         seed: int,
         setup: RunSetup,
         ports: tuple[int, int],
+        plant: str = "",
     ):
         """Set up the simulator.
 
         Args:
             vehicle: name or file of the pilot's vehicle model, from which the world differs.
             ports: the pilot's loopback ports for telemetry and video.
+            plant: as `race-sim --set plant=PLANT`.
         """
         self.trouble = ""  # stderr of the simulator, once it has ended
         self._folder = TemporaryDirectory()
@@ -45,7 +47,13 @@ class EmbeddedSimulator:
         )
         self._command += ["--profile", profile, "--world", str(true_world), "--seed", str(seed)]
         client, video = (f"127.0.0.1:{port}" for port in ports)
-        keys = f"world.look={look}", f"laps={setup.laps}", f"link.pose={str(setup.pose).lower()}", "once=true"
+        keys = (
+            f"world.look={look}",
+            f"laps={setup.laps}",
+            f"link.pose={str(setup.pose).lower()}",
+            f"plant={plant}",
+            "once=true",
+        )
         for key in (*keys, "link.bind=127.0.0.1:0", f"link.client={client}", f"link.video={video}"):
             self._command += ["--set", key]
         self._command += ["--report", str(self._report)]

@@ -233,6 +233,7 @@ def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
             session.seed,
             session.setup,
             (client.address[1], perception.address[1]),
+            settings.world.plant,
         ) as simulator,
     ):
         link_report = _drive(session, pilot, recorder, status, client, perception, simulator)

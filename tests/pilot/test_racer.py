@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gate_racer import Racer, RacerOptions, State, UserError
-from gate_racer.link.messages import AttitudeTarget
+from gate_racer.estimation.registry import make_estimator
+from gate_racer.link.messages import Arm, Attitude, AttitudeTarget, Imu
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.policy.policy import load_policy
 from gate_racer.mpc.registry import make_controller
@@ -19,10 +20,11 @@ from gate_racer.race.campaign.case import Case
 from gate_racer.race.campaign.choice import PreparedCourse
 from gate_racer.race.campaign.flight import NoLog, fly
 from gate_racer.race.lockstep import Entry, fly_lockstep
+from gate_racer.race.perception import open_perception
 from gate_racer.sim.physics.contact import Colliders
 from gate_racer.sim.physics.plant import P, Q, V, W
 from gate_racer.sim.physics.swift_plant import SETTINGS, make_plant
-from gate_racer.sim.simulator import RunSetup
+from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import rotors
@@ -117,6 +119,31 @@ def test_run_mpc_commands_what_a_racer_does_for_the_same_told_states(sprint_cour
         racer.prepare()
         assert command.control.u == pytest.approx(step.control.u, rel=1e-4, abs=1e-4), "but for rounding of dt"
     assert racer.passages.times_s == pytest.approx(pilot.guidance.passages.times_s, abs=1 / HZ)
+
+
+def test_an_estimated_state_is_flown_by_camera_and_imu(sprint_course, dcl):
+    track, plan = sprint_course
+    profile, world = load_profile("spec"), as_believed(track, dcl)
+    simulator, eye = Simulator(world, profile, 0), open_perception("projected", "race", world, dcl.camera, profile, 0)
+    estimator = make_estimator("eskf", track.start, dcl)
+    racer = Racer(track, dcl, plan=plan, estimator=estimator)
+    while racer.end is None and simulator.t < LIMIT_S:
+        if simulator.t == 1.5:
+            simulator.command(Arm(True))
+        if simulator.t >= 1.5 and simulator.count % TICKS == 0:
+            command = racer.step(estimator.t)
+            throttle = dcl.throttle.throttle(command.thrust_m_s2)
+            simulator.command(AttitudeTarget(tuple(command.q_wb.tolist()), tuple(command.omega_b.tolist()), throttle))
+        tick = simulator.tick()
+        for message in tick.telemetry:
+            if isinstance(message, Imu):
+                estimator.imu(message)
+            elif isinstance(message, Attitude):
+                estimator.attitude(message)
+        if tick.exposure is not None and simulator.t > 1.5:
+            for image in eye.see(tick.exposure, simulator.t, None):
+                racer.see(image.t, image.detections)
+    assert racer.end.reason is EndReason.FINISHED and simulator.referee.race.status.value == "finished"
 
 
 def moved(track, gate, by):
