@@ -199,12 +199,11 @@ def test_a_guidance_written_from_the_page_needs_no_plan(mine, sprint_course, dcl
 
 
 def test_parts_written_from_the_page_fly_together_in_lockstep(mine, sprint, tmp_path):
-    """Controller, filter and plant of the page, by camera and IMU."""
+    """Controller and filter of the page, by camera and IMU."""
     out = tmp_path / "result.json"
-    parts = [f"perception.estimator={mine}:Reckoning", f"world.plant={mine}:Sluggish"]
     done = run_here(
         RUN, sprint / "sprint.csv", "--lockstep", "--camera", "projected", "--controller", f"{mine}:Geometric",
-        "--set", *parts, "--log", tmp_path, "--json", out,
+        "--set", f"perception.estimator={mine}:Reckoning", "--log", tmp_path, "--json", out,
     )  # fmt: skip
     flight = result_of(done, out)
     assert flight["mpc_fallbacks"] == 0 and flight["troubles"] == {}
@@ -226,12 +225,11 @@ def test_a_campaign_compares_parts_in_one_table(mine, sprint, tmp_path):
     tuned.write_text((ROOT / "mpc/tracking.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     done = run(
         "gate_racer.race.campaign.cli", "--tracks", sprint / "sprint.yaml", "--controllers", f"{mine}:Geometric", tuned,
-        "--settings", "1", "--out", tmp_path / "c", "--json", out, "--set", "workers=1", "worst=0", "uncertified=true",
-        timeout=600,
+        "--settings", "1", f"{mine}:Sluggish", "--seeds", 1, "--out", tmp_path / "c", "--json", out,
+        "--set", "workers=1", "worst=0", "uncertified=true", timeout=600,
     )  # fmt: skip
-    rows = result_of(done, out)
-    assert f"{mine}:Geometric, state given" in done.stdout and f"{tuned}, state given" in done.stdout
-    assert rows
+    assert result_of(done, out) and f"{mine}:Geometric, state given" in done.stdout
+    assert f"{tuned}, state eskf" in done.stdout and f"| {mine}:Sluggish |" in done.stdout
 
 
 def test_a_stored_state_is_flown_as_told():

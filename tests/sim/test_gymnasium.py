@@ -70,3 +70,15 @@ def test_gymnasium_s_checker_passes_one_race(gym, dcl, vq1):
     last, (fresh, _) = ends[-1][0], env.reset()
     assert not np.array_equal(last, fresh), "what was seen last is of the episode that ended"
     env.close()
+
+
+def test_gymnasium_knows_the_race_by_its_name():
+    """By the entry point of the installed package, without an import of it."""
+    gymnasium = pytest.importorskip("gymnasium")
+    race = gymnasium.make("gate_racer/Race-v0", track="vq2")
+    observation, _ = race.reset(seed=1)
+    assert observation.shape == (31,) and race.step(np.zeros(4))[0].shape == (31,)
+    races = gymnasium.make_vec("gate_racer/Race-v0", num_envs=3)
+    assert races.reset(seed=1)[0].shape == (3, 31)
+    race.close()
+    races.close()
