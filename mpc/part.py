@@ -47,7 +47,13 @@ class PlanAhead:
         """Return it for stage parameters (N, NR or more), step_s (s) apart."""
         p, q, v, a = (rows[:, REFERENCE[name].at] for name in ("p", "q", "v", "a"))
         return cls(
-            step_s * np.arange(len(rows), dtype=float), p, q, v, a, rows[:, INPUT], float(rows[0, REFERENCE["pace"].at.start])
+            step_s * np.arange(len(rows), dtype=float),
+            p,
+            q,
+            v,
+            a,
+            rows[:, INPUT],
+            float(rows[0, REFERENCE["pace"].at.start]),
         )
 
 
