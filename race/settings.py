@@ -11,7 +11,7 @@ from gate_racer.link.msp.ports import may_be_aircraft, require_consent
 from gate_racer.link.msp.profile import BetaflightProfile
 from gate_racer.link.options import ConsentSettings, LinkSettings
 from gate_racer.link.profile import COMMANDS
-from gate_racer.mpc.registry import needs_plan
+from gate_racer.mpc.registry import controller_content, needs_plan
 from gate_racer.mpc.solvers.solver import AUTO, SOLVERS
 from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
 from gate_racer.pilot.records.flight_log import LIMIT_MB
@@ -268,6 +268,8 @@ class RunSettings:
     def require_consistent(self) -> None:
         """Check that the settings do not contradict each other. Raises UserError where they do."""
         world, link, planless = self.world, self.link, not self.controller.flies_plan
+        if not planless and self.controller.name != AUTO:
+            controller_content(self.controller.name)  # before anything is planned
         if world.camera != "rendered" and self.mode != "lockstep":
             raise UserError(f"--camera {world.camera}: needs --lockstep without --live")
         if self.race.grid and not link.live:

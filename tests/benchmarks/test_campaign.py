@@ -92,7 +92,7 @@ def test_a_case_that_raises_has_failed_with_its_reason(course, monkeypatch):
     def broken(*_):
         raise ValueError("no such weights\nand more")
 
-    monkeypatch.setattr("gate_racer.race.campaign.flight.make_controller", broken)
+    monkeypatch.setattr("gate_racer.pilot.racer.make_controller", broken)
     flown = attempt(a_case(), course)
     assert flown.outcome.status == "failed" and flown.outcome.cause == "ValueError: no such weights"
     assert flown.outcome.gates_total == 6 and flown.path.shape == (0, 5)
@@ -277,7 +277,7 @@ def test_a_row_survives_its_file(tmp_path, flown):
 
 WRONG = [
     (["--settings", "1-5"], "settings 5: unknown; known: 1, 2, 3, 4, projected, rendered, projected-1"),
-    (["--controllers", "magic"], "controllers magic: unknown; known: mpcc, tracking"),
+    (["--controllers", "magic"], "no controller 'magic'; known: mpcc, tracking"),
     (["--set", "estimators=magic"], "estimators magic: must be one of eskf, drift"),
     (["--set", "vehicles=dlc"], "no vehicle 'dlc'; known: archer, cpc, dcl, kolibri, swift"),
     (["--tracks", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
@@ -322,7 +322,7 @@ def test_a_policy_is_a_controller_by_its_name_and_what_is_none_is_refused():
         "tracking",
         "splits_swift",
     ]
-    with pytest.raises(UserError, match=r"controllers nothing: unknown; known: .*tracking.*splits_swift"):
+    with pytest.raises(UserError, match=r"no controller 'nothing'; known: .*tracking.*splits_swift"):
         replace(choice, controllers=["nothing"])
 
 
