@@ -286,4 +286,4 @@ class RunSettings:
             if self.plan.replan and other:
                 raise UserError(f"plan.replan: cannot be combined with {name}")
         if self.plan.replan and planless:
-            raise UserError(f"plan.replan: cannot be combined with {self.controller.name}, which needs no plan")
+            raise UserError(f"plan.replan: cannot be combined with {self.controller.name}, which flies without a plan")

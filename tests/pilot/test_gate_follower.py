@@ -100,7 +100,7 @@ def test_one_that_circles_for_ever_is_ended(guidance):
 
 
 CONTRADICTIONS = {
-    "--controller x.npz --live --set race.grid=1/2": "needs no plan, so it cannot be combined with race.grid",
+    "--controller x.npz --live --set race.grid=1/2": "flies without a plan, so it cannot be combined with race.grid",
     "plans/vq1.csv --controller x.npz": "needs a track, but plans/vq1.csv is a plan",
     "--lockstep --controller nothing": "no controller 'nothing'; known:",
     "vq1 --controller splits_swift": "the policy was trained for vehicle swift",
