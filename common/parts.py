@@ -16,6 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_bytes
 
@@ -109,6 +112,15 @@ def described(error: BaseException) -> str:
     else:
         place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{place}" if str(error) else f"{type(error).__name__}{place}"
+
+
+def array_of(value: object, *shape: int) -> NDArray[np.float64] | None:
+    """Return a copy of a value as an array of this shape with finite entries; None if it is none."""
+    try:
+        found = np.array(value, float)
+    except (TypeError, ValueError):
+        return None
+    return found if found.shape == shape and np.isfinite(found).all() else None
 
 
 class Part:

@@ -1,13 +1,12 @@
 """Filters that a user brings, beside the built-in one, which associates their images and flies where they give no state."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from gate_racer.common.config import shown
-from gate_racer.common.parts import Part
+from gate_racer.common.parts import Part, array_of
 from gate_racer.estimation.eskf import ErrorStateEstimator
 from gate_racer.estimation.estimator import ExposureState, State
 from gate_racer.link.messages import Attitude, Imu
@@ -86,14 +85,11 @@ class PartEstimator(ErrorStateEstimator):
     def state(self) -> State:
         own = super().state()
         found, why = self._part.call("state")
-        if not why and not _usable(found, own.t):
-            why = self._part.fault(
-                f"state returned {shown(found)}, not a State about {own.t:.2f} s with finite entries"
-            )
-        if why:
+        state = _checked(found, own.t)
+        if state is None:
+            why = why or self._part.fault(f"state returned {shown(found)}, not a finite State at about {own.t:.2f} s")
             self.health.fallback(why)
-            return own
-        return replace(found, q_wb=found.q_wb / np.linalg.norm(found.q_wb))
+        return state or own
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         return np.zeros(3)
@@ -107,10 +103,12 @@ class PartEstimator(ErrorStateEstimator):
             self.health.fallback(why)
 
 
-def _usable(found: object, t: float) -> bool:
-    """Return whether it is a `State` that can be flown, at about t (s)."""
-    if not isinstance(found, State):
-        return False
-    shapes = ((found.p_wb, (3,)), (found.q_wb, (4,)), (found.v_w, (3,)), (found.omega_b, (3,)), (found.cov, (9, 9)))
-    whole = all(isinstance(a, np.ndarray) and a.shape == shape and np.isfinite(a).all() for a, shape in shapes)
-    return whole and abs(found.t - t) < OLDEST_S and abs(float(np.linalg.norm(found.q_wb)) - 1) < UNIT
+def _checked(found: object, t: float) -> State | None:
+    """Return what is a `State` that can be flown, at about t (s); else None."""
+    if not isinstance(found, State) or array_of(found.t) is None or abs(found.t - t) > OLDEST_S:
+        return None
+    p, v, omega = (array_of(a, 3) for a in (found.p_wb, found.v_w, found.omega_b))
+    q, cov = array_of(found.q_wb, 4), array_of(found.cov, 9, 9)
+    if p is None or v is None or omega is None or q is None or cov is None or abs(float(np.linalg.norm(q)) - 1) > UNIT:
+        return None
+    return State(found.t, p, q / np.linalg.norm(q), v, omega, cov)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gate_racer.common.config import shown
-from gate_racer.common.parts import Part
+from gate_racer.common.parts import Part, array_of
 from gate_racer.mpc import geometric
 from gate_racer.mpc.control import Control, Source
 from gate_racer.mpc.controller import PlanController
@@ -97,13 +97,8 @@ def command_of(part: Part, method: str, *given: Any) -> tuple[Array | None, str]
     result, why = part.call(method, *given)
     if why:
         return None, why
-    try:
-        u = np.asarray(result, float)
-    except (TypeError, ValueError):
-        u = np.empty(0)
-    if u.shape != (RATES_U.size,) or not np.isfinite(u).all():
-        return None, part.fault(f"{method} returned {shown(result)}, not 4 finite numbers")
-    return u, ""
+    u = array_of(result, RATES_U.size)
+    return (u, "") if u is not None else (None, part.fault(f"{method} returned {shown(result)}, not 4 finite numbers"))
 
 
 class PartSolver:

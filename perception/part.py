@@ -2,11 +2,9 @@
 
 from typing import Protocol
 
-import numpy as np
-
 from gate_racer.common.compiled import Image
 from gate_racer.common.config import shown
-from gate_racer.common.parts import Part
+from gate_racer.common.parts import Part, array_of
 from gate_racer.perception.detection import Detection
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.camera import Camera
@@ -44,17 +42,21 @@ class PartDetector:
             self.refused += 1
             return []
         found, why = self._part.call("detect", image)
-        if not why and not (isinstance(found, list) and len(found) <= MOST and all(map(_usable, found))):
-            why = self._part.fault(f"detect returned {shown(found)}, not a list of Detection with finite entries")
-        if why:
+        checked = [_checked(one) for one in found] if isinstance(found, list) and len(found) <= MOST else [None]
+        detections = [one for one in checked if one is not None]
+        if len(detections) < len(checked):
             self.refused += 1
+            if not why:
+                self._part.fault(f"detect returned {shown(found)}, not a list of Detection with finite entries")
             return []
-        return sorted(found, key=lambda one: -one.score)
+        return sorted(detections, key=lambda one: -one.score)
 
 
-def _usable(found: object) -> bool:
-    if not isinstance(found, Detection):
-        return False
-    shapes = ((found.corners_px, (4, 2)), (found.cov_px, (4, 2, 2)), (found.visible, (4,)))
-    whole = all(isinstance(a, np.ndarray) and a.shape == shape and np.isfinite(a).all() for a, shape in shapes)
-    return whole and bool(np.isfinite(found.score))
+def _checked(found: object) -> Detection | None:
+    """Return what is a `Detection` with finite entries, its corners alone; else None."""
+    if not isinstance(found, Detection) or array_of(found.score) is None:
+        return None
+    px, cov, seen = array_of(found.corners_px, 4, 2), array_of(found.cov_px, 4, 2, 2), array_of(found.visible, 4)
+    if px is None or cov is None or seen is None:
+        return None
+    return Detection(px, cov, seen > 0, float(found.score), near_face=bool(found.near_face))

@@ -1,13 +1,8 @@
 """The handshake with a simulator, from its first message to an armed vehicle at GO, and the watch over its arming.
 
-Motion detection on the pad, robust to IMU noise: compares means, and allows for the difference that noise explains.
-
-Entry into PX4's OFFBOARD mode: a stream of set-points, then the mode, then arming; and detection of leaving it.
-
-PX4 user guide, "Offboard Mode".
-
 wait_link -> calibrate -> wait_go -> arm -> launch; if the start of a race disarms, launch leads back to arm. With PX4,
-arming is preceded by a stream of set-points and the mode OFFBOARD (`OffboardEntry`), and leaving that mode ends the flight.
+arming is preceded by a stream of set-points and the mode OFFBOARD (`OffboardEntry`; PX4 user guide, "Offboard
+Mode"), and leaving that mode ends the flight.
 """
 
 from collections import deque

@@ -1,9 +1,7 @@
 """The real-time driver: UDP in and out, perception in a second process, and the end of a flight, at which the motors stop.
 
-End of a flight: the motors stop however it ends. Signals abort the flight in order, unexpected exceptions become an abort,
-and the simulator is disarmed repeatedly, since UDP may lose a datagram.
-
-The real-time driver: UDP in and out, perception in a second process. Telemetry sets the pace, the wall clock the time-outs.
+Telemetry sets the pace, the wall clock the time-outs. Signals abort the flight in order, unexpected exceptions become
+an abort, and the simulator is disarmed repeatedly, since UDP may lose a datagram.
 """
 
 import contextlib

@@ -12,10 +12,9 @@ difference. A weaker vehicle needs none: it flies the same line slower, as its t
 
 Planners in flight: a process beside the loop, which may be late or die, or a call in lock-step, where time stands still.
 
-Hand-over to a new plan in flight, requested one planner latency ahead from the state the controller predicts for then.
-
-The plan stays in the map frame, from which the controller shifts it to the estimated gates, and in the time of the first
-plan, so that gates keep their numbers.
+A plan is requested one planner latency ahead from the state the controller predicts for then. It stays in the map
+frame, from which the controller shifts it to the estimated gates, and in the time of the first plan, so that gates keep
+their numbers.
 """
 
 import contextlib

@@ -1,9 +1,4 @@
-"""`replay-flight`: the estimator runs again on a log, and is compared with what was flown.
-
-Given quantities of `replay-flight`: course, vehicle and gate appearance, for our own logs and those of others.
-
-`replay-flight`: repeat perception and estimation on a flight log, compared with the estimate in flight and the truth.
-"""
+"""`replay-flight`: repeat perception and estimation on a flight log, compared with the estimate in flight and the truth."""
 
 import argparse
 import base64

@@ -209,6 +209,21 @@ def test_parts_written_from_the_page_fly_together_in_lockstep(mine, sprint, tmp_
     assert flight["mpc_fallbacks"] == 0 and flight["troubles"] == {}
 
 
+def test_a_flight_whose_parts_all_fail_has_its_result(wrong, sprint, tmp_path):
+    """Flown by the geometric controller, the built-in filter and the `rates` model."""
+    out = tmp_path / "result.json"
+    parts = [f"perception.estimator={wrong}:Undefined", f"world.plant={wrong}:Nothing"]
+    done = run_here(
+        RUN, sprint / "sprint.csv", "--lockstep", "--camera", "projected", "--controller", f"{wrong}:Raising",
+        "--set", *parts, "--log", tmp_path, "--json", out,
+    )  # fmt: skip
+    flight = json.loads(out.read_text())
+    assert done.returncode in (0, 1) and "Traceback" not in done.stdout + done.stderr
+    (reason,) = flight["mpc_fallback_reasons"]
+    assert reason.startswith(f"{wrong}:Raising: ValueError: no idea (") and flight["mpc_fallbacks"] > 100
+    assert set(flight["troubles"]) == {"estimator", "plant"} and "internal error" not in flight["cause"]
+
+
 def test_a_detector_written_from_the_page_sees_the_gates(mine, vq1, dcl):
     detector, gate = open_detector(f"{mine}:Orange", dcl.camera), vq1.gates[0]
     x, y, _ = gate.R_wg[:, 0]

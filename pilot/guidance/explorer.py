@@ -1,12 +1,10 @@
-"""Guidance without a map or a plan: from gate to gate by sight, slowly.
+"""Guidance without a map or a plan: from gate to gate by sight, slowly. Its log is the input of `map-track`.
 
 Choice of the next gate of an unknown course: the nearest ahead, from the vehicle's side, that was not flown through.
 
 Both sides of a gate look alike, and where gates stand close together the nearest need not be the next. Where the simulator
 reports the gates it credits, a way through a gate that was not credited is excluded until another one is; the opposite way
 through each gate is then a candidate too. Otherwise order and directions are those of this rule.
-
-Room about the pad, whose walls, ceiling and floor an explorer has to keep away from.
 
 Sideways oscillation in front of a gate, which gives a map its metric scale.
 
@@ -19,8 +17,6 @@ Approach of an unmapped gate: from a stand-off in front, where it is in view, th
 A camera that is tilted up by 20 deg loses a gate's lower edge at 4.5 m. Nearer than that the vehicle flies by dead reckoning,
 which is trusted for a second or so. A gate that was not seen lately, or from one position only, is first observed from the
 stand-off.
-
-Guidance without a map or a plan: from gate to gate by sight, slowly. Its log is the input of `map-track`.
 
 take off -> search <-> approach -> pass -> search ..., until the race is over, or a full turn has shown no further gate: then
 it lands on the spot. Before the first gate it weaves for the metric scale of `map-track`, which only accelerations show, and

@@ -1,12 +1,8 @@
-"""Guidance by a plan: the controller tracks it, at a pace that the estimate warrants.
+"""Guidance by a plan: the controller tracks it, at a pace that the estimate warrants, which also counts the gates passed.
 
-Limits on the pace of a plan: slower while the next gate may be missed, and while commands are too infrequent.
-
-A vehicle that flies slower needs less thrust against drag, so it pitches less and its camera sees more of the gates:
-uncertainty caused by speed is reduced by flying slowly (measured in worlds with 1.5 to 1.7 times the drag, see
-docs/worlds.md).
-
-Guidance by a plan: the controller tracks it, and the estimate determines which gates were passed.
+The pace is slower while the next gate may be missed, and while commands are too infrequent. A vehicle that flies slower
+needs less thrust against drag, so it pitches less and its camera sees more of the gates: uncertainty caused by speed is
+reduced by flying slowly (measured in worlds with 1.5 to 1.7 times the drag, see docs/worlds.md).
 """
 
 import math

@@ -1,6 +1,4 @@
-"""Another attempt at a missed gate, by commanded velocities, and the conditions for it.
-
-Another attempt at a missed gate, by commanded velocities: stop -> search -> return -> look -> through.
+"""Missed gates flown again: when, how often, and by which velocities; afterwards the plan is resumed, slowly at first.
 
     stop     brake and climb, since the next gate must not be passed before this one
     search   turn on the spot, only while the estimate is lost, beginning at the bearing of the gate on the map
@@ -11,8 +9,6 @@ Another attempt at a missed gate, by commanded velocities: stop -> search -> ret
 A ball is not seen: instead of the last three, the places about it are visited until the race status counts it.
 
 Positions are in the frame of the plan, in which the gate has its planned position, whatever its offset from the map.
-
-Missed gates flown again: conditions, number of attempts, and control. Afterwards the plan is resumed, slowly at first.
 """
 
 import enum

@@ -1,6 +1,4 @@
-"""The flight log: MCAP with one JSON channel per kind of record, written by a thread.
-
-Log writer: a bounded queue, and a thread that compresses and writes, so that no flight waits for a disk.
+"""The flight log: MCAP with one JSON channel per kind of record, behind a bounded queue, so that no flight waits for a disk.
 
 When the queue is full, or the file near its limit, images are dropped first. A full or missing disk ends the log only.
 Dropped records are counted.

@@ -1,16 +1,9 @@
 """Logs of other programs, converted to the records of `run-mpc`, so that the same readers serve both.
 
-Events of foreign logs: ordered by time, with the vehicle at rest until its first acceleration or rotation.
-
-A flight of TII-RATM converted to the records of `run-mpc`, and its course.
-
-Detections are its labelled corners, /truth is its motion capture. The vehicle counts as at rest until its first acceleration
-or rotation; where a recording begins in the air, /position gives its motion at the beginning.
-
-A log of an autopilot, a ground station, ROS or a table gives /flight, /phase, /imu, /command and, as far as it holds them,
-/state (the autopilot's own) and /truth. A flight of TII-RATM, a folder, gives /imu, /detection (its
-labelled corners) and /truth, and the course of its gates. The vehicle counts as at rest until its first acceleration or
-rotation.
+A log of an autopilot, a ground station, ROS or a table gives /flight, /phase, /imu, /command and, as far as it holds
+them, /state (the autopilot's own) and /truth. A flight of TII-RATM, a folder, gives /imu, /detection (its labelled
+corners) and /truth (motion capture), and the course of its gates. The vehicle counts as at rest until its first
+acceleration or rotation; where a recording begins in the air, /position gives its motion at the beginning.
 """
 
 from collections.abc import Callable, Collection, Iterator

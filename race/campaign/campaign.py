@@ -1,10 +1,8 @@
 """Execution of a campaign: its courses, and its cases over the processes of this machine or Dask workers.
 
-Preparation of a course, once per campaign folder: plan, bound and observation errors, shared by its cases.
-
-The result of a case does not depend on where it runs. Cases of a lost worker are flown again by another.
-
-Execution of a campaign: prepare the courses, fly the missing cases, and store each outcome at once.
+A course is prepared once per campaign folder: plan, bound and observation errors, shared by its cases. Each outcome is
+stored at once. The result of a case does not depend on where it runs. Cases of a lost worker are flown again by
+another.
 """
 
 import hashlib

@@ -1,7 +1,4 @@
-"""Campaign file, to which every outcome is committed as it completes, and summaries over seeds.
-
-Summary of flights that differ in their seed only, common to all tables.
-"""
+"""Campaign file, to which every outcome is committed as it completes, and summaries of flights that differ in their seed only."""
 
 import contextlib
 import json

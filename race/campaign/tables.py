@@ -1,8 +1,6 @@
-"""Result tables in the papers' form, as Markdown and text, with published results beside them.
+"""Result tables in the papers' form, as Markdown and JSON: rows are controllers and estimators, columns are settings.
 
-Published results, marked as such, with their differences in conditions.
-
-Result tables in the papers' form: rows are controllers and estimators, columns are settings; as Markdown and JSON.
+Published results stand beside them, marked as such, with their differences in conditions.
 """
 
 from collections import defaultdict

@@ -6,7 +6,7 @@ import numpy as np
 
 from gate_racer.common.config import shown
 from gate_racer.common.errors import UserError
-from gate_racer.common.parts import CLASS, Part, is_part
+from gate_racer.common.parts import CLASS, Part, array_of, is_part
 from gate_racer.sim.physics.contact import collide
 from gate_racer.sim.physics.plant import Q, V
 from gate_racer.sim.physics.rates_plant import RatesPlant
@@ -80,11 +80,8 @@ class PartPlant(RatesPlant):
         found, why = self._part.call("step", self.x.copy(), u.copy(), dt)
         if why:
             return None
-        try:
-            x = np.array(found, float)
-        except (TypeError, ValueError):
-            x = np.empty(0)
-        if x.shape != (RATES_X.size,) or not np.isfinite(x).all() or not x[Q].any():
+        x = array_of(found, RATES_X.size)
+        if x is None or not x[Q].any():
             self._part.fault(f"step returned {shown(found)}, not {RATES_X.size} finite numbers")
             return None
         x[Q] /= np.linalg.norm(x[Q])
