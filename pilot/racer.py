@@ -38,11 +38,11 @@ class RacerOptions:
         'auto'
     """
 
-    laps: int = 1
+    laps: int = 1  # of a given plan, if there is one
     command_hz: float = 60.0  # Hz, rate at which `Racer.step` is called
     controller: str = AUTO  # as `run-mpc --controller`: name, YAML file, learned policy, or class of one's own
     solver: str = AUTO
-    plan: PlanOptions = field(default_factory=PlanOptions)  # for the plan, unless one is given
+    plan: PlanOptions = field(default_factory=PlanOptions)  # for the plan unless one is given, and for those in flight
     retry: bool = True  # fly missed gates again
     replan: bool = True  # plan anew when gates or obstacles turn out elsewhere; else lead the line to the gates only
     limit_s: float = np.inf  # s, longest flight
@@ -116,9 +116,12 @@ class Racer:
                 passes it each `Imu`, and images to `see`.
 
         Raises:
-            UserError: the course cannot be flown, no such controller, or no usable solver.
+            UserError: the course cannot be flown, a plan of another track or vehicle, no such controller, or no usable solver.
         """
         warm_up()
+        if plan is not None:
+            plan.require(track, vehicle)
+            options = replace(options, laps=plan.laps)
         self._track, self._vehicle, self._options = track, vehicle, options
         self._estimator = estimator or TOLD
         self.plan = plan or self._planned(None) if needs_plan(options.controller) else None

@@ -224,6 +224,19 @@ def test_a_flight_whose_parts_all_fail_has_its_result(wrong, sprint, tmp_path):
     assert set(flight["troubles"]) == {"estimator", "plant"} and "internal error" not in flight["cause"]
 
 
+def test_a_live_flight_whose_parts_all_fail_has_its_result(wrong, sprint, tmp_path):
+    """The detector fails in a process of its own, and the controller in the flight loop."""
+    out, detector = tmp_path / "result.json", f"{wrong}:Undefined"
+    done = run(
+        RUN, sprint / "sprint.csv", "--controller", f"{wrong}:Stalling", "--detector", detector, "--log", tmp_path,
+        "--json", out, timeout=600,
+    )  # fmt: skip
+    flight = json.loads(out.read_text())
+    assert done.returncode in (0, 1) and "Traceback" not in done.stdout + done.stderr
+    assert any("step has not returned within 0.1 s" in reason for reason in flight["mpc_fallback_reasons"])
+    assert "no answer to" in flight["troubles"]["detector"] and "internal error" not in flight["cause"]
+
+
 def test_a_detector_written_from_the_page_sees_the_gates(mine, vq1, dcl):
     detector, gate = open_detector(f"{mine}:Orange", dcl.camera), vq1.gates[0]
     x, y, _ = gate.R_wg[:, 0]
