@@ -46,15 +46,8 @@ class PlanAhead:
     def of(cls, rows: Array, step_s: float) -> "PlanAhead":
         """Return it for stage parameters (N, NR or more), step_s (s) apart."""
         p, q, v, a = (rows[:, REFERENCE[name].at] for name in ("p", "q", "v", "a"))
-        return cls(
-            step_s * np.arange(len(rows), dtype=float),
-            p,
-            q,
-            v,
-            a,
-            rows[:, INPUT],
-            float(rows[0, REFERENCE["pace"].at.start]),
-        )
+        t, pace = step_s * np.arange(len(rows), dtype=float), float(rows[0, REFERENCE["pace"].at.start])
+        return cls(t, p, q, v, a, rows[:, INPUT], pace)
 
 
 class Controller(Protocol):
@@ -62,9 +55,11 @@ class Controller(Protocol):
 
     Examples:
         >>> from gate_racer import Controller
-        >>> class Follower(Controller):
+        >>> class Blind(Controller):
+        ...     def __init__(self, plan, vehicle, track):
+        ...         self.thrust_max = vehicle.thrust_max
         ...     def step(self, t, x, ahead):
-        ...         return ahead.u[0]
+        ...         return np.minimum(ahead.u[0], self.thrust_max)
     """
 
     def step(self, t: float, x: Array, ahead: PlanAhead) -> Array:
@@ -83,8 +78,10 @@ class Guidance(Protocol):
     Examples:
         >>> from gate_racer import Guidance
         >>> class Hover(Guidance):
+        ...     def __init__(self, track, vehicle):
+        ...         self.command = np.array([0.0, 0.0, 0.0, 9.81])
         ...     def steer(self, t, x, gate):
-        ...         return np.array([0.0, 0.0, 0.0, 9.81])
+        ...         return self.command
     """
 
     def steer(self, t: float, x: Array, gate: Gate) -> Array:

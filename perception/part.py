@@ -19,9 +19,10 @@ class GateDetector(Protocol):
     Examples:
         >>> from gate_racer import Detection, GateDetector
         >>> class Middle(GateDetector):
+        ...     def __init__(self, camera):
+        ...         self.corners_px = 20.0 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) + [camera.cx_px, camera.cy_px]
         ...     def detect(self, image):
-        ...         corners_px = np.array([[300.0, 160], [340, 160], [340, 200], [300, 200]])
-        ...         return [Detection.whole(corners_px, sigma_px=2.0, score=0.1)]
+        ...         return [Detection.whole(self.corners_px, sigma_px=2.0, score=0.1)]
     """
 
     def detect(self, image: Image) -> list[Detection]:
