@@ -8,6 +8,7 @@ from gate_racer.link.messages import AttitudeTarget
 from gate_racer.mpc.control import Control
 from gate_racer.perception.detection import Detection, RivalDetection
 from gate_racer.perception.roi import SearchWindow
+from gate_racer.vehicle.vehicle import Vehicle
 
 
 class Phase(enum.StrEnum):
@@ -114,6 +115,12 @@ class FlightCounters:
     fallback_reasons: dict[str, int] = field(default_factory=dict)  # reason to number of commands
     late: int = 0  # commands computed in more than a command period
     lost: int = 0  # commands issued while the position was too uncertain to hit a gate
+
+
+def set_point(control: Control, vehicle: Vehicle, by_rates: bool = True) -> AttitudeTarget:
+    """Return the set-point of a control: attitude and body rates, of which one is followed, and throttle."""
+    q_wb, omega = tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist())
+    return AttitudeTarget(q_wb, omega, vehicle.throttle.throttle(control.u[3]), by_rates)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from gate_racer.estimation.estimator import AHEAD_S, Estimator, State
 from gate_racer.estimation.localisation import FROM_PAD
 from gate_racer.link.messages import (
     Attitude,
-    AttitudeTarget,
     Command,
     HumanSticks,
     Imu,
@@ -29,7 +28,7 @@ from gate_racer.model.imu import StandingImu
 from gate_racer.model.reprojection import GateSighting
 from gate_racer.mpc.control import Control
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase
+from gate_racer.pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase, set_point
 from gate_racer.pilot.guidance.protocol import FlightGuidance
 from gate_racer.pilot.guidance.velocity import Landing
 from gate_racer.pilot.guided_flight import GuidedFlight
@@ -262,8 +261,7 @@ class Pilot(Generic[E]):
         if self.over or (self._shadow and not self._flight.airborne):
             return []  # a person takes off at any time, and the pad's normal force would be learned as thrust
         control = self._steer(state, t)
-        throttle = self._vehicle.throttle.throttle(control.u[3])
-        target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle, self._by_rates)
+        target = set_point(control, self._vehicle, self._by_rates)
         self.last_command = CommandRecord(state, control, target, self._lands)
         return [target]
 

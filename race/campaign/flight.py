@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from gate_racer.estimation.estimator import MapEstimator, State
-from gate_racer.link.messages import Arm, AttitudeTarget
+from gate_racer.link.messages import Arm
 from gate_racer.link.msp.profile import load_wire
 from gate_racer.link.profile import Profile, load_profile
 from gate_racer.mpc.reference import Reference
 from gate_racer.mpc.registry import make_controller, needs_plan
 from gate_racer.pilot.build import FlightOptions, PilotModels, build_free, build_racer
-from gate_racer.pilot.flight import CommandRecord, EndReason, FlightCounters
+from gate_racer.pilot.flight import CommandRecord, EndReason, FlightCounters, set_point
 from gate_racer.pilot.racer import Racer, RacerOptions
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict, lap_times, off_path, rms, true_positions
@@ -303,8 +303,7 @@ def _by_state(
         if simulator.count % every == 0:
             state = _told(simulator.t, simulator.truth.x, errors)
             control = racer.step(simulator.t, state).control
-            throttle = course.vehicle.throttle.throttle(control.u[3])
-            target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle)
+            target = set_point(control, course.vehicle)
             simulator.command(target)
             recorder.step(CommandRecord(state, control, target))
             if racer.end is not None and racer.end.reason is not EndReason.FINISHED:

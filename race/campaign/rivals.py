@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 
 from gate_racer.common.command import remark, write_json
-from gate_racer.common.config import load
+from gate_racer.common.config import load_named
 from gate_racer.common.errors import UserError
 from gate_racer.link.profile import Profile, load_profile
 from gate_racer.mpc.registry import make_controller
@@ -66,17 +66,9 @@ class Grid:
             raise ValueError(f"at_once must lie between 2 and the number of pilots, {MOST} at most")
 
 
-def grids() -> list[str]:
-    """Return the names of the grids that are included."""
-    return sorted(path.stem for path in GRIDS.glob("*.yaml"))
-
-
 def load_grid(name: str) -> Grid:
-    """Load a grid by name or path. Raises ConfigError, and UserError for an unknown name."""
-    known = grids()
-    if not name.endswith(".yaml") and name not in known:
-        raise UserError(f"no grid {name!r}; known: {', '.join(known)}, or the path of a YAML file")
-    return load(name if name.endswith(".yaml") else GRIDS / f"{name}.yaml", Grid)
+    """Load a grid by name or path. Raises UserError for an unknown name or a malformed file."""
+    return load_named(name, GRIDS, Grid, "grid")
 
 
 @dataclass(frozen=True)

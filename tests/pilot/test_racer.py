@@ -7,12 +7,12 @@ import pytest
 
 from gate_racer import Racer, RacerOptions, State, UserError
 from gate_racer.estimation.registry import make_estimator
-from gate_racer.link.messages import Arm, Attitude, AttitudeTarget, Imu
+from gate_racer.link.messages import Arm, Attitude, Imu
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.policy.policy import load_policy
 from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
-from gate_racer.pilot.flight import DetectedImage, EndReason
+from gate_racer.pilot.flight import DetectedImage, EndReason, set_point
 from gate_racer.pilot.racer import rotor_thrusts
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import read_plan
@@ -44,8 +44,7 @@ def flown(racer, track, vehicle, surprise=None):
         if surprise is not None and len(path) == surprise[0]:
             surprise[1](racer)
         command = racer.step(plant.t, State(plant.t, x[P], x[Q], x[V], x[W]))
-        throttle = vehicle.throttle.throttle(command.thrust_m_s2)
-        plant.command(plant.t, AttitudeTarget(tuple(command.q_wb.tolist()), tuple(command.omega_b.tolist()), throttle))
+        plant.command(plant.t, set_point(command.control, vehicle))
         for _ in range(TICKS):
             count = round(plant.t * HZ * TICKS) + 1
             assert not plant.advance(count / (HZ * TICKS))
@@ -132,8 +131,7 @@ def test_an_estimated_state_is_flown_by_camera_and_imu(sprint_course, dcl):
             simulator.command(Arm(True))
         if simulator.t >= 1.5 and simulator.count % TICKS == 0:
             command = racer.step(estimator.t)
-            throttle = dcl.throttle.throttle(command.thrust_m_s2)
-            simulator.command(AttitudeTarget(tuple(command.q_wb.tolist()), tuple(command.omega_b.tolist()), throttle))
+            simulator.command(set_point(command.control, dcl))
         tick = simulator.tick()
         for message in tick.telemetry:
             if isinstance(message, Imu):
