@@ -58,6 +58,7 @@ class Controller(Protocol):
         >>> class Blind(Controller):
         ...     def __init__(self, plan, vehicle, track):
         ...         self.thrust_max = vehicle.thrust_max
+        ...
         ...     def step(self, t, x, ahead):
         ...         return np.minimum(ahead.u[0], self.thrust_max)
     """
@@ -80,6 +81,7 @@ class Guidance(Protocol):
         >>> class Hover(Guidance):
         ...     def __init__(self, track, vehicle):
         ...         self.command = np.array([0.0, 0.0, 0.0, 9.81])
+        ...
         ...     def steer(self, t, x, gate):
         ...         return self.command
     """

@@ -21,6 +21,7 @@ class GateDetector(Protocol):
         >>> class Middle(GateDetector):
         ...     def __init__(self, camera):
         ...         self.corners_px = 20.0 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) + [camera.cx_px, camera.cy_px]
+        ...
         ...     def detect(self, image):
         ...         return [Detection.whole(self.corners_px, sigma_px=2.0, score=0.1)]
     """
