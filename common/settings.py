@@ -7,6 +7,7 @@ import argparse
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field, fields, is_dataclass
+from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
@@ -77,9 +78,12 @@ def key(default: Any, doc: str, metavar: str | None = None, **limits: Any) -> An
     return field(default=default, metadata={"about": About(doc, metavar, **limits)})
 
 
+_kinds = cache(get_type_hints)  # of the fields of a class
+
+
 def keys_of(settings: Any, prefix: str = "") -> Iterator[Key]:
     """Yield all keys of an instance with default values, depth first."""
-    kinds = get_type_hints(type(settings))
+    kinds = _kinds(type(settings))
     for one in fields(settings):
         name, value = f"{prefix}{one.name}", getattr(settings, one.name)
         if "about" in one.metadata:

@@ -84,10 +84,13 @@ def words_of(texts: Combination) -> list[str]:
     return [what, "--lockstep", *(["--set", *filter(None, keys)] if any(keys) else [])]
 
 
+_parser = cache(parser)
+
+
 @cache
 def refusal(texts: Combination) -> str:
     """Return why `run-mpc` refuses these options before it plans; empty if it does not."""
-    settings = settings_of(parser().parse_args(words_of(texts)), RunSettings)
+    settings = settings_of(_parser().parse_args(words_of(texts)), RunSettings)
     try:
         settings.require_consistent()
         wire, track = _wire(settings.link.profile), _track(texts[0])

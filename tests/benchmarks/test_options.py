@@ -17,10 +17,10 @@ AXES = Axes.of(["vq1"])
 TEXTS = [text for axis in [*AXES.governed[1:], *AXES.free] for text in axis if text]
 # A told state hides what a camera sees, projected corners need no detector, and not every vehicle suits every wire.
 ALONE = {"perception.pose", "world.camera", "perception.detector", "vehicle", "laps"}
-TOGETHER = [axis for axis in [*AXES.governed, *AXES.free] if named(axis[-1])[0] not in ALONE]
+TOGETHER = Axes(*([axis for axis in axes if named(axis[-1])[0] not in ALONE] for axes in (AXES.governed, AXES.free)))
 PROJECTED = "world.camera=projected"
 SEEN = "world.camera=rendered", "perception.detector=classical", "vehicle=dcl", "laps=1"
-ROWS = [SEEN, *((PROJECTED, *row[1:]) for row in covering(Axes(TOGETHER, []), 1))]
+ROWS = [SEEN, *((PROJECTED, *row[1:]) for row in covering(TOGETHER, 1))]
 ROWS += [(text,) if "detector" in text else (PROJECTED, text) for text in TEXTS if not any(text in row for row in ROWS)]
 
 
