@@ -39,6 +39,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Flights in this process without the plot beside the log, for which others fly a second."""
+    monkeypatch.setattr("gate_racer.pilot.records.plot.draw_flight", lambda *_: None)
+
+
 @pytest.fixture(scope="session")
 def dcl() -> Vehicle:
     return load_vehicle("dcl")

@@ -32,7 +32,7 @@ def write_slow_plan(vehicle, folder):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: " ".join(filter(None, row)))
-def test_each_value_of_each_option_finishes_a_short_course(row, sprint, tmp_path):
+def test_each_value_of_each_option_finishes_a_short_course(row, sprint, tmp_path, undrawn):
     texts = str(sprint / "sprint.yaml"), *row
     for name, value in map(named, row):
         if name == "vehicle" and (vehicle := load_vehicle(value)).grey_box:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -23,7 +22,6 @@ from gate_racer.mpc.solvers.acados import AcadosMissingError
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import FOLDER
 from tests.conftest import ROOT
-from tests.processes import run_here
 
 BIN = Path(sys.executable).parent
 
@@ -92,13 +90,6 @@ def test_a_shell_completes_options_and_names(shell):
     if shell == "bash":
         told = subprocess.run(["bash", "-c", ASK_BASH], input=script, capture_output=True, text=True, check=True)
         assert set(told.stdout.split()) == set(names(FOLDER)), "of vehicles"
-
-
-def test_a_track_by_name_is_flown_from_any_folder(tmp_path, plan_folder):
-    shutil.copytree(plan_folder, tmp_path / "plans")
-    told = run_here(COMMANDS["run-mpc"], "--lockstep", "--camera", "projected", folder=tmp_path)
-    assert told.returncode == 0 and "finished" in told.stdout, told.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {"plans", "logs"}
 
 
 def test_examples_are_copied_once_and_kept_as_edited(tmp_path, monkeypatch, capsys):

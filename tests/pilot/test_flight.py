@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def test_vq1_is_finished_by_sight_with_room_at_every_gate(lockstep):
         assert outcome["command_hz_max_1s"] < 100 and 50 < outcome["command_hz"] < 100
 
 
-def test_the_same_seed_flies_the_same_flight(sprint, tmp_path):
+def test_the_same_seed_flies_the_same_flight(sprint, tmp_path, undrawn):
     """The same seed gives the same flight by projected camera; `tests/sim/test_view.py` tests rendered images."""
 
     def flight(seed):
@@ -81,14 +82,14 @@ def test_the_log_holds_every_channel_with_its_schema(lockstep):
     assert Path(lockstep["rendered"]["log"]).with_suffix(".png").read_bytes().startswith(b"\x89PNG"), "it is drawn"
 
 
-def test_the_traps_of_the_real_builds_are_flown_through(plan_folder, tmp_path):
-    done = run_here(
-        "gate_racer.race.run_mpc", "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", "dcl", "--seed", 3,
-        "--set", f"plan.folder={plan_folder}",
-        "--log", tmp_path, "--json", tmp_path / "result.json",
-    )  # fmt: skip
+def test_the_traps_of_the_real_builds_are_flown_through_from_any_folder(plan_folder, tmp_path, undrawn):
+    """By the names of track and profile."""
+    shutil.copytree(plan_folder, tmp_path / "plans")
+    words = "--lockstep", "--camera", "projected", "--profile", "dcl", "--seed", 3, "--json", "logs/result.json"
+    done = run_here("gate_racer.race.run_mpc", "vq1", *words, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    outcome = json.loads((tmp_path / "result.json").read_text())
+    assert {path.name for path in tmp_path.iterdir()} == {"plans", "logs"}
+    outcome = json.loads((tmp_path / "logs/result.json").read_text())
     assert outcome["status"] == "finished" and outcome["min_margin_m"] >= 0.25 and outcome["estimate_rmse_m"] < 0.5
     assert outcome["command_hz_max_1s"] < 100
 
@@ -117,7 +118,7 @@ def test_a_log_without_images_is_replayed_by_the_detections_that_it_holds(lockst
     assert figures["from_logged_rms_m"] < 0.02 and figures["attitude_deg"] < 0.5
 
 
-def test_an_imu_of_50_hz_finishes(sprint, tmp_path):
+def test_an_imu_of_50_hz_finishes(sprint, tmp_path, undrawn):
     """The rate at which the physical qualifier sends and stamps its samples, with commands at 60 Hz."""
     text = (ROOT / "link/profiles/spec.yaml").read_text()
     (tmp_path / "slow.yaml").write_text(re.sub(r"(?m)^(imu_hz|imu_fresh_hz): [\d.]+", r"\1: 50.0", text))
@@ -130,7 +131,7 @@ def test_an_imu_of_50_hz_finishes(sprint, tmp_path):
     assert outcome["race_time_s"] < 1.05 * outcome["planned_time_s"] and outcome["min_margin_m"] > 0.25
 
 
-def test_gyro_alone_finishes_where_no_attitude_is_sent(plan_folder, tmp_path):
+def test_gyro_alone_finishes_where_no_attitude_is_sent(plan_folder, tmp_path, undrawn):
     """Finish by gyro, accelerometer, gates and the drift filter; by the error-state filter `test_sight.py` does."""
     lines = (ROOT / "link/profiles/spec.yaml").read_text().splitlines()
     gyro = ["attitude_hz: 0" if line.startswith("attitude_hz:") else line for line in lines]

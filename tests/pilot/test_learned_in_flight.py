@@ -30,7 +30,7 @@ def learned_in(sprint, folder, **world) -> dict:
     return result["learned"]
 
 
-def test_delay_lags_and_thrust_are_told_as_the_world_has_them(sprint, tmp_path):
+def test_delay_lags_and_thrust_are_told_as_the_world_has_them(sprint, tmp_path, undrawn):
     """The simulator's ticks add 5 ms, so that delay and lag are compared with those of a flight as believed."""
     believed = learned_in(sprint, tmp_path, name="believed", delay_s=0.0, lag=1.0, thrust=1.0)
     late = learned_in(sprint, tmp_path, name="late", delay_s=0.02, lag=1.3, thrust=0.95)

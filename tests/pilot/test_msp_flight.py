@@ -22,6 +22,8 @@ from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.link.record_reader import read_records
 from gate_racer.link.sockets import LinkError
 from gate_racer.planner.plan import read_plan
+from gate_racer.sim.betaflight.server import TerminalLine
+from gate_racer.sim.betaflight.station import StationPort
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import matrix
@@ -40,6 +42,7 @@ gates: [{centre_m: [70.0, 0.0, -12.0], yaw_deg: 0.0}]
 end_m: [90.0, 0.0, -12.0]
 """
 REST = np.array([43.5, 7.5, -1.4])
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +73,33 @@ def last(log: Path, topic: str) -> dict:
     return [record for name, record in read_records(log) if name == topic][-1]
 
 
-def test_a_flight_finishes_comes_to_rest_where_the_plan_does_and_sinks_to_the_floor(hall, tmp_path):
+class TerminalStation(StationPort):
+    """A station at the other end of a pseudo-terminal, whose clock stands still while bytes are under way."""
+
+    def __init__(self, station):
+        super().__init__(station)
+        self._line = TerminalLine()
+        self._port = open_port(self._line.name, 0)
+
+    def read(self, timeout_s):
+        return self._through(super().read(timeout_s), self._line, self._port)
+
+    def write(self, data):
+        super().write(self._through(data, self._port, self._line))
+
+    @staticmethod
+    def _through(data, one, other):
+        arrived = b""
+        one.write(data)
+        while len(arrived) < len(data):
+            arrived += other.read(1.0)
+        return arrived
+
+
+def test_a_flight_over_a_pseudo_terminal_ends_at_rest_where_the_plan_does_and_sinks_to_the_floor(
+    hall, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("gate_racer.race.lockstep.StationPort", TerminalStation)
     told = tmp_path / "result.json"
     result = run_here(
         "gate_racer.race.run_mpc",

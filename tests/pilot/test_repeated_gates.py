@@ -29,7 +29,9 @@ AGAIN = "  - {centre_m: [11.0, 0.0, -1.8], yaw_deg: 0.0}"
     [("false", AGAIN, 1, 3), ("true", "", 2, 4)],
     ids=["twice in the course", "two laps"],
 )
-def test_a_gate_that_is_passed_again_is_recognised_and_the_race_finished(closed, third, laps, passages, tmp_path, dcl):
+def test_a_gate_that_is_passed_again_is_recognised_and_the_race_finished(
+    closed, third, laps, passages, tmp_path, dcl, undrawn
+):
     track = tmp_path / "repeated.yaml"
     track.write_text(TRACK.format(closed=closed, third=third))
     find_or_make_plan(tmp_path, load_track(track), dcl, PlanOptions(laps=laps, guesses=1), None)

@@ -24,8 +24,10 @@ RACES = [  # a gate is passed between two troubles of one race
         Trouble("one sample of long ago", 6.1, 1 / 120, imu_ahead_s=-3.0),
     ],
     [stands(1.9 + 0.2 * k) for k in range(25)],
-    [Trouble("a clock that was set an hour ahead", 3.3, 99.0, imu_ahead_s=3600.0)],
-    [Trouble("a clock that was set back", 3.3, 99.0, imu_ahead_s=-2.0)],
+    [
+        Trouble("a clock that was set an hour ahead", 1.9, 2.0, imu_ahead_s=3600.0),
+        Trouble("a clock that was set right, and then two seconds back", 5.2, 99.0, imu_ahead_s=-2.0),
+    ],
 ]
 TROUBLES = [*RACES, *(pytest.param([silent(t)], marks=pytest.mark.soak) for t in (2.4, 3.9, 6.6))]
 

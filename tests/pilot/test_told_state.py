@@ -8,7 +8,18 @@ from gate_racer.planner.plan import read_plan
 from tests.conftest import ROOT
 from tests.processes import run_here
 
-FLIGHTS = [("spec", "mpcc"), ("dcl", "mpcc"), ("dcl", "tracking"), ("px4", "tracking")]
+FLIGHTS = [("spec", "mpcc"), ("dcl", "tracking"), ("px4", "tracking")]
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture(scope="module")
+def balls(tmp_path_factory):
+    """A folder with a course of six balls and a split S, and its plan once it was flown."""
+    folder = tmp_path_factory.mktemp("balls")
+    text = (ROOT / "tracks/splits_uzh.yaml").read_text(encoding="utf-8").replace("name: splits_uzh", "name: balls")
+    lines = [line for line in text.partition("  - &gate_7")[0].splitlines() if not line.startswith("end_m:")]
+    (folder / "balls.yaml").write_text("\n".join(lines), encoding="utf-8")
+    return folder
 
 
 @pytest.mark.parametrize(("profile", "controller"), FLIGHTS)
@@ -30,14 +41,11 @@ def test_a_told_state_is_never_worse_than_an_estimated_one(profile, controller, 
 
 
 @pytest.mark.parametrize("profile", ["spec", "dcl"])
-def test_a_course_of_balls_is_flown_within_their_margin(profile, tmp_path):
-    """To the sixth ball, through a split S. With one of the profiles the race status counts, with the other nobody does."""
-    text = (ROOT / "tracks/splits_uzh.yaml").read_text(encoding="utf-8").replace("name: splits_uzh", "name: balls")
-    lines = [line for line in text.partition("  - &gate_7")[0].splitlines() if not line.startswith("end_m:")]
-    (tmp_path / "balls.yaml").write_text("\n".join(lines), encoding="utf-8")
+def test_a_course_of_balls_is_flown_within_their_margin(profile, balls, tmp_path):
+    """With one of the profiles the race status counts, with the other nobody does."""
     done = run_here(
-        "gate_racer.race.run_mpc", tmp_path / "balls.yaml", "--lockstep", "--camera", "projected", "--profile", profile, "--pose",
-        "--set", f"plan.folder={tmp_path}", "--log", tmp_path, "--json", tmp_path / "result.json",
+        "gate_racer.race.run_mpc", balls / "balls.yaml", "--lockstep", "--camera", "projected", "--profile", profile, "--pose",
+        "--set", f"plan.folder={balls}", "--log", tmp_path, "--json", tmp_path / "result.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     flown = json.loads((tmp_path / "result.json").read_text())
