@@ -78,12 +78,14 @@ def key(default: Any, doc: str, metavar: str | None = None, **limits: Any) -> An
     return field(default=default, metadata={"about": About(doc, metavar, **limits)})
 
 
-_kinds = cache(get_type_hints)  # of the fields of a class
+@cache
+def _kinds(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
 def keys_of(settings: Any, prefix: str = "") -> Iterator[Key]:
     """Yield all keys of an instance with default values, depth first."""
-    kinds = _kinds(type(settings))
+    kinds = _kinds(settings.__class__)
     for one in fields(settings):
         name, value = f"{prefix}{one.name}", getattr(settings, one.name)
         if "about" in one.metadata:

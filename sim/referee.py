@@ -12,10 +12,14 @@ interpolated linearly between two ticks, so that it is not quantised.
 import enum
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from gate_racer.sim.physics.contact import ColliderKind, Contact
 from gate_racer.sim.physics.plant import Truth
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track
+
+NEAR_M = 1e-3  # m, beyond an opening's reach, from where a step comes near enough to be looked at
 
 
 class RunStatus(enum.StrEnum):
@@ -71,6 +75,8 @@ class Referee:
         self.violations: dict[str, Violation] = {}  # by rule, in this run and the wait before it
         self._limit_s, self._strict = limit_s, strict
         self._ahead = tuple(self._later(k, len(track.gates)) for k in range(len(self.course)))
+        self._centres = np.array([gate.p_wg for gate in self.course]).reshape(-1, 3)
+        self._reach_m = np.array([gate.reach_m for gate in self.course]) + NEAR_M
         self._before: Truth | None = None
 
     @property
@@ -124,7 +130,8 @@ class Referee:
     def _gates(self, a: Truth, b: Truth) -> None:
         race = self.race
         passed = len(race.gate_times_s)
-        if passed == len(self.course):  # a track without gates
+        to_gates_m = np.linalg.norm(self._centres - a.p_wb, axis=1)
+        if not (to_gates_m < self._reach_m + np.linalg.norm(b.p_wb - a.p_wb)).any():
             return
         due = self.course[passed]
         crossing = due.crossing(a.p_wb, b.p_wb, a.v_w, b.v_w)

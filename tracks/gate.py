@@ -86,6 +86,11 @@ class Gate:
         return float(self.edges[:, 2].min()) if self.radius_m is None else self.radius_m
 
     @cached_property
+    def reach_m(self) -> float:
+        """Distance from the centre to the farthest point of the opening, or the radius of the ball, m."""
+        return float(np.linalg.norm(self.outline_m, axis=1).max()) if self.radius_m is None else self.radius_m
+
+    @cached_property
     def outline_m(self) -> Array:
         """Corners (E, 2), m, of the opening, right and down of its centre; for a square clockwise from the top left."""
         h = self.opening_m / 2

@@ -66,11 +66,16 @@ class Setpoints:
     def reset(self) -> None:
         """Reset the filter to zero input."""
         self._stages, self._t = np.zeros((STAGES, VALUES)), 0.0
+        self._channels: list[float] = []  # of which _asked are the set-points
+        self._asked = np.zeros(VALUES)
 
     def advance(self, receiver: Receiver, q_wb: Array, t: float) -> AttitudeTarget:
         """Return the set-point at t, s, with the heading of the attitude q_wb (4,) in angle mode."""
-        rates, angles = asked_rates(self._profile, receiver.channels), asked_angles(self._profile, receiver.channels)
-        self._filter(np.array([*rates.turn, rates.throttle, *angles.turn[:2]]), t - self._t)
+        if receiver.channels != self._channels:
+            self._channels = list(receiver.channels)
+            rates, angles = (ask(self._profile, self._channels) for ask in (asked_rates, asked_angles))
+            self._asked = np.array([*rates.turn, rates.throttle, *angles.turn[:2]])
+        self._filter(self._asked, t - self._t)
         self._t = t
         x, y, z, throttle, roll, pitch = self._stages[-1].tolist()
         if not receiver.active(self._profile.aux.angle):

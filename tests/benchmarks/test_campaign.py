@@ -32,8 +32,8 @@ from tests.processes import run_here
 
 
 @pytest.fixture(scope="module")
-def course(plan_folder, vq1, dcl) -> PreparedCourse:
-    return prepare(vq1, dcl, 1, False, plan_folder, lambda text: None)
+def course(sprint, dcl) -> PreparedCourse:
+    return prepare(load_track(sprint / "sprint.yaml"), dcl, 1, False, sprint, lambda text: None)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def flown(course) -> Flown:
 
 def a_case(setting="1", seed=0):
     by = "given" if setting in "1234" else "drift"
-    return Case("vq1", "dcl", 1, setting, "tracking", by, seed)
+    return Case("sprint", "dcl", 1, setting, "tracking", by, seed)
 
 
 def timeless(outcome: Outcome) -> Outcome:
@@ -60,8 +60,8 @@ def test_given_the_true_state_the_estimate_is_without_error_and_the_race_near_it
     assert o.finished and o.share == 1.0 and o.estimate_m == 0.0 and o.rule == "" and o.frames == 0
     assert o.bound_s < o.planned_s < o.race_s < 1.05 * o.planned_s
     edges = [0.75 - max(map(abs, place)) for place in o.crossing_m]
-    assert edges == pytest.approx(o.margin_m, abs=0.01) and len(o.misjudged_m) == 6
-    assert len(o.gate_s) == len(o.margin_m) == o.gates_total == 6 and o.lap_s == [o.race_s] and min(o.margin_m) > 0.25
+    assert edges == pytest.approx(o.margin_m, abs=0.01) and len(o.misjudged_m) == 2
+    assert len(o.gate_s) == len(o.margin_m) == o.gates_total == 2 and o.lap_s == [o.race_s] and min(o.margin_m) > 0.25
 
 
 def test_a_flown_time_is_compared_with_the_plans_at_the_last_gate(sprint, dcl, tmp_path):
@@ -95,17 +95,17 @@ def test_a_case_that_raises_has_failed_with_its_reason(course, monkeypatch):
     monkeypatch.setattr("gate_racer.pilot.racer.make_controller", broken)
     flown = attempt(a_case(), course)
     assert flown.outcome.status == "failed" and flown.outcome.cause == "ValueError: no such weights"
-    assert flown.outcome.gates_total == 6 and flown.path.shape == (0, 5)
+    assert flown.outcome.gates_total == 2 and flown.path.shape == (0, 5)
 
 
 def test_in_a_deviating_world_errors_are_relative_to_the_true_gates(course):
     """Told the true state and a map whose gates all stand 0.2 m too high, it errs by that at each of them."""
-    low = replace(AS_BELIEVED.course, gate_moved_m=((0.0, 0.0, 0.2),) * 6)
+    low = replace(AS_BELIEVED.course, gate_moved_m=((0.0, 0.0, 0.2),) * 2)
     world = World.of("low", Deviations(course=low), course.track, course.vehicle)
     case, conditions = a_case(), registry.SETTINGS["1"]
     recorder, tally, verdict, t = _by_state(case, course, conditions, world, NoLog())
     o = measure(course, world, recorder, tally, verdict, t, 0.0).outcome
-    assert o.finished and o.at_gates_m == pytest.approx([0.2] * 6, abs=1e-6) and o.estimate_m < 1e-9
+    assert o.finished and o.at_gates_m == pytest.approx([0.2] * 2, abs=1e-6) and o.estimate_m < 1e-9
 
 
 def test_laps_are_timed_from_gate_to_gate(course):
@@ -113,10 +113,10 @@ def test_laps_are_timed_from_gate_to_gate(course):
     from gate_racer.pilot.records.result import Verdict
 
     two, world = replace(course, gates_s=course.gates_s * 2), as_believed(course.track, course.vehicle)
-    verdict = Verdict("finished", "", [float(k + 1) for k in range(11)] + [11.5], [0.5] * 12)
+    verdict = Verdict("finished", "", [1.0, 2.0, 3.0, 3.5], [0.5] * 4)
     judged = EvaluationRecorder(NoLog(), course.track, None)
-    o = measure(two, world, judged, FlightCounters(), verdict, 12.0, 1.0).outcome
-    assert o.lap_s == pytest.approx([6.0, 5.5]) and o.race_s == 11.5 and o.share == 1.0
+    o = measure(two, world, judged, FlightCounters(), verdict, 4.0, 1.0).outcome
+    assert o.lap_s == pytest.approx([2.0, 1.5]) and o.race_s == 3.5 and o.share == 1.0
 
 
 WHY = [
@@ -170,28 +170,28 @@ def test_a_plan_that_cannot_be_is_refused(asked):
         Choice(["dcl"], ["1"], ["tracking"], ["drift"], 1, 1, ["as_believed"], plans=(asked,))
 
 
-def test_plans_are_an_axis_and_each_is_made_once_and_apart(plan_folder, vq1, dcl, tmp_path, monkeypatch):
+def test_plans_are_an_axis_and_each_is_made_once_and_apart(sprint, course, dcl, tmp_path, monkeypatch):
     choice = Choice(["dcl"], ["1"], ["tracking"], ["drift"], 1, 1, ["as_believed"], plans=("usual", "see=0", "see=0.0"))
     assert [case.plan for case in choice.cases(load_track("vq1"), load_vehicle("dcl"))] == ["", "see=0"]
     made = []
 
     def find(folder, track, vehicle, options, *_):
         made.append((folder, options.see))
-        shutil.copytree(plan_folder, folder)
-        return read_plan(folder / "vq1.csv")
+        shutil.copytree(sprint, folder)
+        return read_plan(folder / "sprint.csv")
 
     monkeypatch.setattr(prepare_module, "find_or_make_plan", find)
-    prepare(vq1, dcl, 1, False, tmp_path / "plans", lambda text: None, plan_asked="see=0")
+    prepare(course.track, dcl, 1, False, tmp_path / "plans", lambda text: None, plan_asked="see=0")
     assert made == [(tmp_path / "plans" / "see=0", 0.0)]
 
 
-def test_a_residual_file_pushes_what_flies_and_its_errors_are_those_of_noisy_settings(flown, plan_folder, vq1, dcl):
+def test_a_residual_file_pushes_what_flies_and_its_errors_are_those_of_noisy_settings(flown, course, sprint, dcl):
     x = np.zeros((10, 13))
     x[:, 3], x[:, 0] = 1.0, np.arange(10)
     push = ResidualAcceleration(x, np.linspace(5, 20, 10), np.tile([0.0, 0.0, 0.3], (10, 1)))
     model = ObservationModel(x, np.zeros((10, 9)), np.zeros(10, int), [Kernel(np.full(15, 3.0), 0.5, 0.0)] * 9)
     residuals = Residuals(dcl.hash, False, push, model)
-    pushed = prepare(vq1, dcl, 1, True, plan_folder, lambda text: None, residuals=residuals)
+    pushed = prepare(course.track, dcl, 1, True, sprint, lambda text: None, residuals=residuals)
     assert pushed.errors is model and pushed.residual is push
     alone, along = flown.outcome, attempt(a_case(), pushed).outcome
     assert alone.finished and along.finished and along.race_s != alone.race_s
@@ -219,10 +219,10 @@ def cluster():
 
 
 @pytest.mark.filterwarnings("default")
-def test_two_workers_of_a_cluster_fly_what_one_process_flies(cluster, course, plan_folder, tmp_path):
-    shutil.copytree(plan_folder, tmp_path / "plans")
+def test_two_workers_of_a_cluster_fly_what_one_process_flies(cluster, course, sprint, tmp_path):
+    shutil.copytree(sprint, tmp_path / "plans")
     choice = Choice(["dcl"], ["1", "projected"], ["tracking"], ["drift"], 1, 1, ["as_believed"])
-    store, asked = campaign(["tracks/vq1.yaml"], choice, tmp_path, 1, cluster.scheduler_address)
+    store, asked = campaign([str(sprint / "sprint.yaml")], choice, tmp_path, 1, cluster.scheduler_address)
     rows = store.rows()
     assert {row.case.id for row in rows} == set(asked) and len(asked) == 2
     for row in rows:
