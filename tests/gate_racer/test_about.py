@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -37,10 +38,20 @@ def test_it_lists_what_can_be_named(tmp_path):
         assert name in told.stdout
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_stands_by_its_own_name_and_behind_it(tmp_path, name):
-    alone, behind = run(tmp_path, name, "--version"), run(tmp_path, "gate-racer", name, "--version")
-    assert alone.stdout == behind.stdout and alone.stdout.startswith(name + " ")
+STANDING = """
+import sys
+from gate_racer import commands
+for name in commands.COMMANDS:
+    for function, words in ((name.replace("-", "_"), [name]), ("gate_racer", ["gate-racer", name])):
+        sys.argv[:] = [*words, "--version"]
+        assert getattr(commands, function)() == 0
+"""
+
+
+def test_every_command_stands_by_its_own_name_and_behind_it():
+    """As functions of `commands`, which are what is installed: `tests/test_install.py`."""
+    told = subprocess.run([sys.executable, "-c", STANDING], capture_output=True, text=True, check=True).stdout
+    assert told.splitlines() == [f"{name} {version('gate-racer')}" for name in COMMANDS for _ in range(2)]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -44,18 +44,21 @@ def test_feasible_courses_are_certified_clear_of_every_frame(track, dcl):
         assert min(bar.distance(x[:, P]).min() for bar in bars(one)) >= dcl.contact_radius_m - 2e-3
 
 
-BENDS = [
-    ("a bend", course(gate(10.0), gate(14.0, 6.0, yaw=90.0))),
-    ("a zigzag", course(gate(10.0), gate(16.0, 5.0), gate(22.0, -3.0), gate(26.0, 3.0, yaw=90.0))),
-    ("a loop", course(gate(8.0), gate(12.0, 3.0, yaw=60.0), gate(12.0, 9.0, yaw=150.0), gate(6.0, 9.0, yaw=180.0))),
+BENDS = [  # course; whether all is small, with corners of the body beyond its contact radius
+    ("a bend", course(gate(10.0), gate(14.0, 6.0, yaw=90.0)), False),
+    ("a zigzag", course(gate(10.0), gate(16.0, 5.0), gate(22.0, -3.0), gate(26.0, 3.0, yaw=90.0)), True),
+    (
+        "a loop",
+        course(gate(8.0), gate(12.0, 3.0, yaw=60.0), gate(12.0, 9.0, yaw=150.0), gate(6.0, 9.0, yaw=180.0)),
+        True,
+    ),
 ]
 
 
-@pytest.mark.parametrize("small", [False, True])
-@pytest.mark.parametrize("track", [case[1] for case in BENDS], ids=[case[0] for case in BENDS])
+@pytest.mark.parametrize(("track", "small"), [case[1:] for case in BENDS], ids=[case[0] for case in BENDS])
 def test_a_curve_within_a_frame_keeps_the_body_clear_of_it_without_a_margin(track, small, dcl):
     vehicle = dcl
-    if small:  # and with corners beyond its contact radius
+    if small:
         vehicle = replace(dcl, body_m=(0.09, 0.09, 0.07), contact_radius_m=0.057)
         track = replace(track, gates=tuple(replace(one, opening_m=0.4, outer_m=0.7) for one in track.gates))
     _, certificate = make_plan(track, vehicle, replace(ONE, reserve=1.0, margin_m=0.0))
@@ -110,7 +113,6 @@ def test_a_gate_of_several_passages_is_one_thing():
 
 SEEN = [
     ("gates a body and its margins apart, in line", course(gate(10.0), gate(10.95))),
-    ("gates a metre apart, in line", course(gate(10.0), gate(11.0))),
     ("two gates in one place", course(gate(10.0), gate(10.0))),
     ("a start inside a gate", course(gate(0.0), gate(10.0))),
     ("gates in line, the farthest first, flown back to", course(gate(30.0), gate(20.0), gate(10.0))),

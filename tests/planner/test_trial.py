@@ -20,6 +20,15 @@ from tests.conftest import ROOT
 ONE = PlanOptions(guesses=1)
 
 
+@pytest.fixture(scope="module")
+def hop(sprint, tmp_path_factory):
+    """A course of one gate."""
+    path = tmp_path_factory.mktemp("hop") / "hop.yaml"
+    lines = (sprint / "sprint.yaml").read_text(encoding="utf-8").replace("name: sprint", "name: hop").splitlines()
+    path.write_text("\n".join(lines[:-1]), encoding="utf-8")
+    return path
+
+
 def planned(folder, track, vehicle, *options):
     given = [str(track), "--vehicle", str(vehicle), "--set", "guesses=1", "--out", str(folder), *options]
     return plan_track.run(plan_track.parser().parse_args(given))
@@ -27,7 +36,7 @@ def planned(folder, track, vehicle, *options):
 
 def flown(plan, task, cause="", margin_m=0.4):
     most = float((plan.x[:, 7:10] ** 2).sum(axis=1).max() ** 0.5)
-    return Trial(0, 2, 0.3, task.options.reserve, most).then(2 if not cause else 1, [margin_m], None, cause)
+    return Trial(0, 1, 0.3, task.options.reserve, most).then(1 if not cause else 0, [margin_m], None, cause)
 
 
 def test_a_model_that_is_the_plant_needs_no_trial(sprint, dcl):
@@ -36,29 +45,29 @@ def test_a_model_that_is_the_plant_needs_no_trial(sprint, dcl):
 
 
 @pytest.mark.parametrize("failure", [{"cause": "hit gate 1"}, {"margin_m": 0.25}], ids=["crashed", "too near"])
-def test_a_plan_that_fails_is_made_again_slower_until_one_is_flown(failure, sprint, dcl):
+def test_a_plan_that_fails_is_made_again_slower_until_one_is_flown(failure, hop, dcl):
     tried = []
 
     def fly(plan, task):
         tried.append(flown(plan, task, **failure if len(tried) < 2 else {}))
         return tried[-1]
 
-    plan, certificate = make_plan(load_track(sprint / "sprint.yaml"), dcl, ONE, fly=fly)
+    plan, certificate = make_plan(load_track(hop), dcl, ONE, fly=fly)
     assert certificate.ok and len(tried) == 3
     assert [one.speed_m_s for one in tried] == sorted((one.speed_m_s for one in tried), reverse=True)
     assert certificate.trial.speed_m_s == tried[-1].speed_m_s and tried[0].failure in certificate.trial.sentence
     assert certificate.options["reserve"] < ONE.reserve and certificate.plan_hash == plan.hash
 
 
-def test_a_pair_that_is_never_flown_is_refused_after_few_plans(sprint, dcl):
+def test_a_pair_that_is_never_flown_is_refused_after_few_plans(hop, dcl):
     tried = []
 
     def fly(plan, task):
         tried.append(plan)
-        return flown(plan, task, "hit gate 1")
+        return flown(plan, task, "hit gate 0")
 
-    _, certificate = make_plan(load_track(sprint / "sprint.yaml"), dcl, ONE, fly=fly)
-    assert not certificate.ok and len(tried) <= 4 and "1 of 2 gates" in certificate.status
+    _, certificate = make_plan(load_track(hop), dcl, ONE, fly=fly)
+    assert not certificate.ok and len(tried) <= 4 and "0 of 1 gates" in certificate.status
 
 
 NONE = Trial(0, 2, 0.3, 0.9, 20.0)
@@ -93,20 +102,20 @@ def test_the_distance_to_obstacles_is_that_of_the_whole_path(sprint, dcl):
     assert clearance_m(Task(replace(track, obstacles=(pillar,)), dcl, ONE), path) == pytest.approx(1.0, abs=1e-3)
 
 
-def test_a_shipped_vehicle_flies_a_course_on_its_own_plant(sprint, tmp_path, capsys):
-    assert planned(tmp_path, sprint / "sprint.yaml", "swift") == 0
-    said, about = capsys.readouterr().out, json.loads((tmp_path / "sprint-swift.json").read_text())
-    assert "own plant, on the true state and 3 times by camera: 2 of 2 gates, least margin" in said
-    assert about["status"] == "certified" and about["trial"]["gates"] == 2
+def test_a_shipped_vehicle_flies_a_course_on_its_own_plant(hop, tmp_path, capsys):
+    assert planned(tmp_path, hop, "swift") == 0
+    said, about = capsys.readouterr().out, json.loads((tmp_path / "hop-swift.json").read_text())
+    assert "own plant, on the true state and 3 times by camera: 1 of 1 gates, least margin" in said
+    assert about["status"] == "certified" and about["trial"]["gates"] == 1
     assert about["trial"]["margin_m"] >= about["trial"]["needed_m"] > load_vehicle("swift").contact_radius_m
 
 
-def test_a_vehicle_that_the_air_turns_over_is_refused_in_one_line_and_planned_on_request(sprint, tmp_path):
+def test_a_vehicle_that_the_air_turns_over_is_refused_in_one_line_and_planned_on_request(hop, tmp_path):
     swift = (ROOT / "vehicle/swift.yaml").read_text(encoding="utf-8")
     frail = swift.replace("name: swift", "name: frail").replace("ty: {v: -10.3", "ty: {v: -200.0")
     (tmp_path / "frail.yaml").write_text(frail, encoding="utf-8")
-    with pytest.raises(UserError, match=r"sprint: no certified plan .*own plant \d of 2 gates") as refusal:
-        planned(tmp_path, sprint / "sprint.yaml", tmp_path / "frail.yaml")
-    assert "\n" not in str(refusal.value) and not (tmp_path / "sprint-frail.csv").exists()
-    assert planned(tmp_path, sprint / "sprint.yaml", tmp_path / "frail.yaml", "--set", "check=false") == 0
-    assert (tmp_path / "sprint-frail.csv").exists()
+    with pytest.raises(UserError, match=r"hop: no certified plan .*own plant 0 of 1 gates") as refusal:
+        planned(tmp_path, hop, tmp_path / "frail.yaml")
+    assert "\n" not in str(refusal.value) and not (tmp_path / "hop-frail.csv").exists()
+    assert planned(tmp_path, hop, tmp_path / "frail.yaml", "--set", "check=false") == 0
+    assert (tmp_path / "hop-frail.csv").exists()
