@@ -78,15 +78,15 @@ class Afternoon:
             f"link.client={own}",
             f"link.video={video}",
         ]
-        process = subprocess.Popen(
-            [str(part) for part in ("race-sim", *told, *wire, "--lockstep", "--set", "once=true")]
-        )
+        words = [str(part) for part in ("race-sim", *told, *wire, "--lockstep", "--set", "once=true")]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         try:
+            print(process.stdout.readline(), end="", flush=True)  # its sockets are open
             keys = "link.lockstep=true", f"link.listen={own}", f"link.video={video}"
             self.run(*command, *(word for key in keys for word in ("--set", key)), may_differ=may_differ)
         finally:
             process.terminate()
-            process.wait()
+            print(process.communicate()[0], end="", flush=True)
 
     def spend(self) -> None:
         """All commands in turn."""

@@ -22,15 +22,28 @@ ONE_GUESS = PlanOptions(guesses=1)  # for what another local optimum would show 
 LONGEST = (  # first, since a core would wait for what is last
     "test_unknown_simulator.py",
     "test_flight.py",
+    "test_mapping.py",
+    "test_options.py",
     "test_campaign.py",
-    "test_commands.py",
+    "test_trial.py",
+    "test_courses.py",
+    "test_hard_courses.py",
+    "test_msp_flight.py",
+    "test_crew.py",
+    "test_msp_guard.py",
+    "test_identify_real.py",
     "test_killed_campaign.py",
+    "test_commands.py",
+    "test_compiled.py",
+    "test_install.py",
+    "test_peer.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    """Begin with the longest files, in their order."""
+    rank = {name: k for k, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
 def pytest_collection_finish() -> None:

@@ -99,13 +99,14 @@ def test_ctrl_c_ends_every_command_in_order(files, after_s):
 SLOW = """
 import sys
 sys.path.insert(0, sys.argv.pop())
-from gate_racer.common.launch import launch
-sys.exit(launch('slow', 'slow'))
+from gate_racer.common import launch
+launch.SILENT_S, launch.LOOK_S = 0.2, 0.05
+sys.exit(launch.launch('slow', 'slow'))
 """
 
 
 def test_a_silent_command_shows_in_a_terminal_that_it_is_alive_and_nothing_in_a_pipe(tmp_path):
-    (tmp_path / "slow.py").write_text("import time\ndef main():\n    time.sleep(4)\n    print('done')\n")
+    (tmp_path / "slow.py").write_text("import time\ndef main():\n    time.sleep(1)\n    print('done')\n")
     terminal, end = pty.openpty()
     asked = [sys.executable, "-c", SLOW, str(tmp_path)]
     with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=end) as shown:

@@ -6,13 +6,14 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from gate_racer.benchmarks import tables
 from gate_racer.benchmarks.tables import Result
 from gate_racer.race.campaign.store import FILE, Store
 from tests.conftest import ROOT
@@ -109,12 +110,9 @@ def test_the_report_draws_itself_in_a_browser_without_a_network(killed):
     assert done.stdout.count('class="plot-container') == 3 and "sprint, dcl, 1 lap: margin at each gate" in done.stdout
 
 
-def test_a_campaign_is_stored_as_a_result(killed, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "gate_racer.benchmarks.tables", killed, tmp_path / "sprint.json"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+def test_a_campaign_is_stored_as_a_result(killed, tmp_path, capsys):
+    assert tables.run(Namespace(campaign=killed, result=tmp_path / "sprint.json")) == 0
     stored = Result.load(tmp_path / "sprint.json")
     at = [stored.columns.index(name) for name in ("course", "setting", "of")]
     assert [[row[k] for k in at] for row in stored.rows] == [["sprint", "1", 1], ["sprint", "projected", 2]]
-    assert stored.commit and "median time s" in done.stdout
+    assert stored.commit and "median time s" in capsys.readouterr().out

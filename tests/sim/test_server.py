@@ -59,8 +59,9 @@ def fly_by_position(port: int, legs: list, over: threading.Event) -> None:
 
 
 def test_a_client_of_position_targets_flies_all_gates_over_udp_in_lock_step(vq1, dcl):
-    legs = [(gate.p_wg + ahead * gate.R_wg[:, 0]).tolist() for gate in vq1.gates for ahead in (-4.0, 1.5)]
-    heat, over = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(pose=True)), threading.Event()
+    track = replace(vq1, gates=vq1.gates[:2])
+    legs = [(gate.p_wg + ahead * gate.R_wg[:, 0]).tolist() for gate in track.gates for ahead in (-4.0, 1.5)]
+    heat, over = Heat(as_believed(track, dcl), SPEC, 0, HeatSetup(pose=True)), threading.Event()
     simulator = heat.simulators[0]
     with bind_udp("127.0.0.1", 0) as probe:
         port = probe.getsockname()[1]
