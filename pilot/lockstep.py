@@ -179,7 +179,8 @@ class UdpLink:
         begin = time.monotonic()
         while True:
             waited_s = time.monotonic() - begin  # before listening: a suspended process has not waited
-            received += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
+            news = [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
+            received += self._unheard(news)
             self._client.keep_alive(self.t)
             if self._over() or any(isinstance(message, Imu | Farewell) for message in received):
                 break
@@ -205,6 +206,17 @@ class UdpLink:
                 found = frame.id, detections, frame.jpeg
                 self.images.append(DetectedImage(stamp, *found, self._clock.sigma_s, searched))
         return received
+
+    def _unheard(self, messages: list[Telemetry]) -> list[Telemetry]:
+        """Return what follows a tick that was sent again, which ends with its IMU sample, and answer that again.
+
+        The answer was late or is lost. A flight in which ticks were heard twice would be another one.
+        """
+        again = [k for k, message in enumerate(messages) if isinstance(message, Imu) and message.t == self._stamp]
+        if not again:
+            return messages
+        self._client.hold(self._stamp)
+        return messages[again[-1] + 1 :]
 
     def _require_waiting(self, stamps: set[float]) -> None:
         """Raise LinkError for a simulator that sends samples without waiting for an answer to each."""

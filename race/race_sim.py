@@ -188,7 +188,7 @@ def race_mavlink(
             open_outlet, open_service, described = _cameras(settings, profile, here, images)
             if (imu := open_service()) is not None:
                 stack.callback(imu.close)
-            seats.append(Seat(Station(simulator, record, to, signing), bound, to, imu))
+            seats.append(Seat(Station(simulator, record, to, signing, lockstep), bound, to, imu))
             outlets.append(open_outlet)
             host, port = bound.getsockname()
             links.append(f"MAVLink {host}:{port} -> {to[0]}:{to[1]}, {described}" + _matching(k, n, to, images))

@@ -59,9 +59,17 @@ class Station:
         recorder: TrafficRecorder | None = None,
         client: Address | None = None,
         key: SigningKey | None = None,
+        waits: bool = False,
     ):
-        """Set up the station. `client`: receiver of the telemetry. With a key, all messages must be signed."""
-        self.simulator, self._client = simulator, client
+        """Set up the station.
+
+        Args:
+            client: receiver of the telemetry.
+            key: all messages must be signed with it.
+            waits: whether the client's answer to an IMU sample is waited for; then a tick is one datagram that ends with its
+                samples, since of several the client would hear as many before its answer as happen to have arrived.
+        """
+        self.simulator, self._client, self._waits = simulator, client, waits
         self._px4 = Px4Services(simulator) if simulator.profile.offboard is not None else None
         self._codec, self._recorder = ServerCodec(simulator.profile, key, self._px4), recorder
         self._speaker: tuple[Address, float] | None = None
@@ -95,12 +103,14 @@ class Station:
         telemetry = self._px4.tick(tick.telemetry) if self._px4 is not None else tick.telemetry
         self.measured = [message for message in tick.telemetry if isinstance(message, Imu)]
         self._imu_t = next((m.t for m in reversed(telemetry) if isinstance(m, Imu)), self._imu_t)
+        if self._waits:
+            telemetry = sorted(telemetry, key=lambda message: isinstance(message, Imu))
         datagrams = [datagram for message in telemetry for datagram in self._codec.encode(message)]
         if self._recorder is not None:
             self._recorder.ticked(self.simulator, tick)
             for datagram in datagrams:
                 self._recorder.sent(tick.t, datagram)
-        return datagrams, tick.exposure
+        return [b"".join(datagrams)] if self._waits and datagrams else datagrams, tick.exposure
 
     def receive(self, datagram: bytes, sender: Address, now: float) -> list[bytes]:
         """Process a datagram and return the replies; `now`: s of any monotonic clock. Never raises."""

@@ -1,13 +1,15 @@
 """A lock-step simulator that ends leaves its client with a result and a reason. Real sockets, both ends in one process."""
 
 import time
+from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.link.client import ClientCodec
-from gate_racer.link.messages import Farewell, Heartbeat, Imu, TimesyncRequest
+from gate_racer.link.messages import Attitude, Farewell, Heartbeat, Imu, TimesyncRequest
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import LinkError, bind_udp
@@ -160,6 +162,35 @@ def test_one_that_never_spoke_is_waited_for_as_long_as_was_asked(simulated, monk
     monkeypatch.setattr("gate_racer.pilot.lockstep.LOST_S", 0.05)
     with pytest.raises(LinkError, match="no simulator in lock-step within 0"):
         simulated(0.4).link.tick(lambda: None)
+
+
+def test_a_tick_that_is_sent_again_is_answered_again_and_heard_once(simulated):
+    """As a simulator sends it whose client is late: what a busy machine does must not be part of the flight."""
+    peer, attitude = simulated(), Attitude(1.0, (1.0, 0.0, 0.0, 0.0))
+    peer.say(attitude, first())
+    assert [type(message) for message in peer.link.tick(lambda: None)][-2:] == [Attitude, Imu]
+    peer.say(Heartbeat(1.0, False), attitude, first(), replace(attitude, t=1.1), first(1.1))
+    heard = peer.link.tick(lambda: None)
+    assert [round(message.t, 3) for message in heard] == [1.1, 1.1]
+    server = ServerCodec(SPEC)
+    peer.socket.settimeout(5.0)
+    while server.answered_ms is None:
+        server.decode(peer.socket.recv(65535))
+    assert server.answered_ms == 1000
+
+
+@pytest.mark.parametrize("profile", ["spec", "dcl"])
+def test_a_tick_that_is_waited_for_is_one_datagram_that_ends_with_its_samples(profile, vq1, dcl):
+    """Else it would depend on the machine how much of a tick its client has heard when it answers."""
+    profile = load_profile(profile)
+    whole, apart = (Station(Simulator(as_believed(vq1, dcl), profile, 0), waits=waits) for waits in (True, False))
+    client, other = ClientCodec(profile), ClientCodec(profile)
+    for _ in range(200):
+        datagrams, several = whole.tick()[0], apart.tick()[0]
+        heard = [type(message) for datagram in datagrams for message in client.decode(datagram)]
+        samples = [kind is Imu for kind in heard]
+        assert len(datagrams) <= 1 and samples == sorted(samples)
+        assert Counter(heard) == Counter(type(message) for datagram in several for message in other.decode(datagram))
 
 
 def test_an_interrupted_flight_waits_for_no_simulator(simulated):
