@@ -227,8 +227,15 @@ class GimbalClient(RequestSocket):
         _join(self.socket)
 
     def order(self, seq_id: int, order: GimbalOrder) -> None:
-        """Send a command. Raises ValueError when the mask numbering has no bit for it."""
-        self.send(gimbal_request(self.gimbals[seq_id], order, dict(self._masks)).encode())
+        """Send a command. Raises ValueError when the mask numbering has no bit for it.
+
+        Attitude and field of view are part of every request, so those of the last command are sent with the next one.
+        """
+        before = self.gimbals[seq_id]
+        request = gimbal_request(before, order, dict(self._masks))
+        self.send(request.encode())
+        kept = {name: getattr(request, name) for name in ("by_quat", "euler", "quat", "fov_deg")}
+        self.gimbals[seq_id] = replace(before, **kept)
 
     def states(self) -> Iterator[GimbalState]:
         """Yield the states received. Replies of other kinds, which share the port, count as malformed."""

@@ -16,12 +16,36 @@ from gate_racer.link.rflysim.copter import (
     encode_command,
     start_without_heartbeat,
 )
-from gate_racer.link.rflysim.desk import DOCUMENT, SDK306, GimbalOrder, HeartbeatReceiver, decode_state, gimbal_request
+from gate_racer.link.rflysim.desk import (
+    DOCUMENT,
+    SDK306,
+    GimbalClient,
+    GimbalOrder,
+    HeartbeatReceiver,
+    decode_state,
+    gimbal_request,
+    read_order,
+)
 from gate_racer.link.rflysim.payloads import WORLD, Cloud, CloudLayout, Range, Spot, decode_items, encode_items
 from gate_racer.link.rflysim.request import decode_request
 from gate_racer.link.rflysim.stream import Sample, StreamHealth
+from gate_racer.link.sockets import bind_udp
 from tests.conftest import ROOT
 from tests.link.rflysim_sensor import sensor
+
+
+def test_a_command_keeps_the_attitude_and_field_of_view_of_those_before_it():
+    """They are part of every request: a zoom must not undo them."""
+    with bind_udp("127.0.0.1", 0) as server:
+        server.settimeout(2.0)
+        client = GimbalClient([sensor(9)], server.getsockname(), port=0)
+        before = sensor(9)
+        client.order(before.seq_id, GimbalOrder(euler=(0.0, -20.0, 30.0), fov_deg=30.0))
+        client.order(before.seq_id, GimbalOrder(zoom=2.0))
+        first, second = (decode_request(server.recv(200)) for _ in range(2))
+        client.close()
+    assert (second.euler, second.fov_deg) == (first.euler, first.fov_deg) == ((0.0, -20.0, 30.0), 30.0)
+    assert read_order(second, first, DOCUMENT) == GimbalOrder(zoom=2.0)
 
 
 def test_orders_to_a_gimbal_follow_the_numbering_asked_for():
