@@ -13,15 +13,16 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import numpy as np
 
+from gate_racer.common.config import read_fields
 from gate_racer.common.errors import UserError, exit_code, say
-from gate_racer.common.files import write_file
+from gate_racer.common.files import require_output, write_file
 from gate_racer.common.launch import QUIET
 
 STDOUT = Path("-")
@@ -65,6 +66,8 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
                 streams.enter_context(contextlib.redirect_stderr(_Hushed(sys.stderr)))
             if arguments.json == STDOUT:
                 arguments.json = streams.enter_context(_alone_on_stdout())
+            elif arguments.json is not None:
+                require_output(arguments.json, *_texts(vars(arguments) | {"json": None}))
             return run(arguments)
 
     return exit_code(performed)
@@ -81,6 +84,35 @@ def _understood(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[s
         else:
             understood.append(word)
     return understood
+
+
+def require_outputs(outputs: Iterable[Path | None], *inputs: Path | str | None) -> None:
+    """Check, before a command works, that each of its outputs can be written and is neither an input nor another output.
+
+    `--json` need not be among them, since `perform` checks it against all that the command line names.
+
+    Raises:
+        FileError: as `require_output`.
+    """
+    others = list(inputs)
+    for path in filter(None, outputs):
+        require_output(path, *others)
+        others.append(path)
+
+
+def _texts(values: Mapping[str, Any]) -> Iterator[str | Path | None]:
+    """Yield the texts and paths of a command line, any of which may name a file, and of its settings file."""
+    config = values.get("config")
+    rest = [*values.values(), read_fields(config) if config is not None else None]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, str | Path):
+            yield value
+            yield str(value).partition("=")[2] or None  # of --set KEY=VALUE
+        elif isinstance(value, Mapping):
+            rest += value.values()
+        elif isinstance(value, Sequence):
+            rest += value
 
 
 def _commands_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:

@@ -215,11 +215,14 @@ def require_named(path: Path) -> None:
         raise FileError(f"{path}: expected the name of a log")
 
 
-def require_output(path: Path, *inputs: Path | str | None) -> None:
-    """Check, before a command works for it, that an output can be written and is none of the inputs, under any name.
+def require_output(path: Path, *others: Path | str | None) -> None:
+    """Check, before a command works for it, that an output can be written and is no other file of the command.
+
+    Args:
+        others: inputs and outputs, under any name; a name that is no path is allowed.
 
     Raises:
-        FileError: it is a folder, an input or read-only, or its folder cannot be written or made.
+        FileError: it is a folder, one of the others or read-only, or its folder cannot be written or made.
     """
     if path.is_dir():
         raise FileError(f"{path}: is a folder, not a file name")
@@ -230,12 +233,16 @@ def require_output(path: Path, *inputs: Path | str | None) -> None:
         raise FileError(f"{path}: cannot be written (is read-only)")
     if not os.access(holder, os.W_OK | os.X_OK):
         raise FileError(f"{path}: cannot be written (no permission in {holder})")
-    for other in inputs if path.exists() else ():
-        with contextlib.suppress(OSError, ValueError):  # an input may be a name that is no path
-            if other is not None and path.samefile(other):
-                raise FileError(
-                    f"{path}: is an input of this command ({other}) and would be overwritten; choose another name"
-                )
+    for other in others:
+        if other is not None and _same_file(path, Path(other)):
+            raise FileError(f"{path}: would overwrite {other}, which this command uses as well; choose another name")
+
+
+def _same_file(path: Path, other: Path) -> bool:
+    """Check whether two paths name one file, which need not exist."""
+    with contextlib.suppress(OSError, RuntimeError, ValueError):  # a name that no file system accepts
+        return path.resolve() == other.resolve() or path.samefile(other)
+    return False
 
 
 def read_only(path: Path) -> bool:

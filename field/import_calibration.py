@@ -20,10 +20,10 @@ from typing import Any
 import cv2
 import numpy as np
 
-from gate_racer.common.command import add_common, perform, write_json
+from gate_racer.common.command import add_common, perform, require_outputs, write_json
 from gate_racer.common.config import read_fields
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import read_text, reading, require_output
+from gate_racer.common.files import read_text, reading
 from gate_racer.field.files import write_vehicle
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.lens import EQUIDISTANT, RADTAN
@@ -78,10 +78,7 @@ def main() -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Import as the command line requests. Raises UserError for a file that is no calibration, or a lens that cannot be."""
     base = load_vehicle(arguments.vehicle)
-    for output in filter(None, [arguments.out, arguments.json]):
-        require_output(output, arguments.file, arguments.vehicle)
-    if arguments.out is not None and arguments.out == arguments.json:
-        raise UserError(f"--out and --json: both are {arguments.out}; choose two names")
+    require_outputs((arguments.out, arguments.json), arguments.file, arguments.vehicle)
     lens = read_calibration(arguments.file)
     try:
         camera = replace(base.camera, **(dict.fromkeys(COEFFICIENTS[RADTAN], 0.0) | {"doubt": None} | lens))

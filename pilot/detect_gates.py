@@ -80,12 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     gates = load_track(settings.track).gates
     opening_m = max(gate.opening_m for gate in gates)
     if arguments.json:
-        network = (
-            (settings.detector, Path(settings.detector).with_suffix(".yaml"))
-            if settings.detector not in DETECTORS
-            else ()
-        )
-        require_output(arguments.json, settings.track, settings.vehicle, *network, *_files(arguments.what))
+        card = Path(settings.detector).with_suffix(".yaml")
+        require_output(arguments.json, card, *_files(arguments.what))
     detectors = SizedDetectors(settings.detector, gates, camera)
     found: dict[str, list[dict[str, Any]]] = {}
     unreadable = 0

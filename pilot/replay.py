@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.common.command import add_common, perform, write_json
+from gate_racer.common.command import add_common, perform, require_outputs, write_json
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import file_name, reading, require_named, require_output, within, write_figure
+from gate_racer.common.files import file_name, reading, require_named, within, write_figure
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import FROM_PAD, localise, refocused
@@ -329,8 +329,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not out.name:
         raise UserError(f"--out {out}: must end in a file name, such as {out / source.stem}")
     outputs = out.with_suffix(".json"), out.with_suffix(".png")
-    for output in (*outputs, *filter(None, [arguments.json])):
-        require_output(output, source, settings.track or None, settings.vehicle or None)
+    require_outputs((*outputs, arguments.json), source, settings.track or None, settings.vehicle or None)
     imported = is_imported(source)
     log = read_log(source)
     shows = any(topic == "camera" for topic, _ in log.events)

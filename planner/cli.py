@@ -6,10 +6,9 @@ from dataclasses import dataclass, fields, replace
 from itertools import cycle
 from pathlib import Path
 
-from gate_racer.common.command import add_common, remark, write_json
+from gate_racer.common.command import add_common, remark, require_outputs, write_json
 from gate_racer.common.config import from_dict
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import require_output
 from gate_racer.common.settings import add_settings, given_fields, key
 from gate_racer.planner.certificate.certificate import Certificate, certify
 from gate_racer.planner.imported import AS_PUBLISHED, IMPORTED, read_peer_plan, read_problem
@@ -112,11 +111,8 @@ def run(arguments: argparse.Namespace, fly: Fly) -> int:
             remark(line)
     inputs = (arguments.track, settings.problem, settings.vehicle, settings.import_csv, arguments.config)
     path = plan_path(settings.out, track, vehicle, options)
-    for output in (path, path.with_suffix(".json"), path.with_suffix(".png"), arguments.json):
-        if output is not None:
-            require_output(output, *inputs)
-    if arguments.json:
-        require_output(arguments.json, settings.warm)  # a plan may replace its own warm start
+    outputs = path, path.with_suffix(".json"), path.with_suffix(".png"), arguments.json
+    require_outputs(outputs, *inputs)  # a plan may replace its own warm start
     if settings.import_csv is not None:
         task = Task(track, vehicle, options)
         plan = read_peer_plan(settings.import_csv, task)

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from gate_racer.common.command import add_common, perform, remark
+from gate_racer.common.command import add_common, perform, remark, require_outputs
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import require_output
 from gate_racer.common.process import never_swallowed
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.link.mavlink import read_key
@@ -450,9 +449,7 @@ def run(arguments: argparse.Namespace) -> int:
         remark(line)
     profile, look = load_wire(settings.link.profile), load_look(settings.world.look)
     inputs = arguments.track, settings.vehicle, settings.link.profile, settings.world.look, settings.residual
-    for output in (settings.record, json, settings.shot.file):
-        if output is not None:
-            require_output(output, *inputs, arguments.config)
+    require_outputs((settings.record, json, settings.shot.file), *inputs, arguments.config)
     world = resolve(settings.world.file, track, vehicle)
     if settings.shot.file is not None:
         shoot(settings.shot.file, world.track, world.vehicle, world.seen(look), settings.world.seed, settings.shot.pose)

@@ -17,6 +17,7 @@ from gate_racer.link.options import Link
 from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import Vision, parse_vision
 from gate_racer.mpc.policy.policy import load_policy
+from gate_racer.perception.registry import TAUGHT
 from gate_racer.pilot.guidance.exciter import parse_manoeuvres
 from gate_racer.pilot.guidance.rivals import Known, StartGrid
 from gate_racer.planner.cli import progress_line
@@ -113,9 +114,11 @@ def _settings(arguments: argparse.Namespace) -> RunSettings:
         settings = replace(settings, link=replace(link, lockstep=True))
     settings.require_consistent()
     if arguments.json is not None:
-        beside = Path(arguments.what).with_suffix(".json") if Path(arguments.what).suffix == ".csv" else None
-        inputs = settings.vehicle, link.profile, settings.controller.name, link.preflight, arguments.config
-        require_output(arguments.json, arguments.what, beside, *inputs)
+        beside = {".csv": ".json", TAUGHT: ".yaml"}  # certificate of a plan, card of a network
+        named = [Path(name) for name in (arguments.what, settings.perception.detector)]
+        require_output(
+            arguments.json, *(file.with_suffix(beside[file.suffix]) for file in named if file.suffix in beside)
+        )
     return settings
 
 

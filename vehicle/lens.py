@@ -23,6 +23,10 @@ WIDEST = 20.0  # tangent of the widest ray, 87 deg off the axis: a pinhole has n
 RADII = 256  # radii at which a lens is looked at
 OUTSIDE = np.sqrt(2.0)  # of the farthest corner's radius, up to which the polynomials are used, if ...
 FLAT = 0.2  # ... their slope over the angle exceeds this share of its mean until there: else a fold is near (chosen)
+DIRECTIONS = 8  # in which a decentred lens is looked at
+MOST_STRETCH = (
+    2.0  # of a ray's tangent within the picture's nearest edge; that of published lenses is below 1.2 (chosen)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +96,35 @@ class Lens:
         """Return this lens with its reach, for a picture whose farthest corner and nearest edge lie at these distorted radii.
 
         Raises:
-            ValueError: the lens folds the picture before its nearest edge, or shows more of the world than a pinhole can.
+            ValueError: the lens folds or stretches the picture before its nearest edge, or shows more than a pinhole can.
         """
         if not self.distorts:
             return replace(self, reach=OUTSIDE * corner)
         radii = np.tan(np.linspace(0.0, np.arctan(WIDEST), RADII))[1:]
-        at, slope = replace(self, p=(0.0, 0.0), reach=np.inf)._radial(radii)
+        at, slope = self._radial(radii)
+        if any(self.p):
+            slope = self._least_area(radii) * radii / at
         flat = slope * (1 + radii**2) < FLAT * at / np.arctan(radii)
         last = int(flat.argmax()) - 1 if flat.any() else len(radii) - 1
         if last < 0 or at[last] < edge:
             what = "folds the picture" if flat.any() else "shows more than 174 deg, which no pinhole does"
             raise ValueError(f"the lens ({self.model}: {self._named()}) {what}")
+        stretch = float((at / radii)[: np.searchsorted(at[:last], edge) + 1].max())
+        if stretch > MOST_STRETCH:
+            raise ValueError(f"the lens ({self.model}: {self._named()}) stretches the picture {stretch:.3g} times")
         if at[last] <= corner:
             return replace(self, reach=float(radii[last]))
         return replace(
             self, reach=float(min(OUTSIDE * np.interp(corner, at[: last + 1], radii[: last + 1]), radii[last]))
         )
+
+    def _least_area(self, r: Array) -> Array:
+        """Return the least factors (n,) by which areas grow, over all directions, at radii (n,): not positive at a fold."""
+        angle = np.arange(DIRECTIONS) * (2 * np.pi / DIRECTIONS)
+        xy = r[:, None, None] * np.stack([np.cos(angle), np.sin(angle)], -1)
+        by = replace(self, reach=np.inf).jacobian(xy.reshape(-1, 2))[1]
+        area = by[:, 0, 0] * by[:, 1, 1] - by[:, 0, 1] * by[:, 1, 0]
+        return np.asarray(area.reshape(len(r), -1).min(axis=1))
 
     def _near(self, xy: Array) -> tuple[Array, Array]:
         """Return tangents (..., 2) scaled into the reach, and the scales (..., 1)."""

@@ -5,8 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common, perform, remark, write_json
-from gate_racer.common.files import require_output
+from gate_racer.common.command import add_common, perform, remark, require_outputs, write_json
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import identified, write_vehicle
 from gate_racer.field.identify.fit import Fit, identify
@@ -49,8 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Fit the logs, write the vehicle's file and a plot, and return the exit code. Raises UserError for unusable logs."""
     settings = settings_of(arguments, IdentificationSettings)
     base, out = load_vehicle(settings.base), settings.out
-    for output in (out, out.with_suffix(".png"), *filter(None, [arguments.json])):
-        require_output(output, *arguments.logs, settings.base, FOLDER / f"{settings.base}.yaml")
+    outputs = out, out.with_suffix(".png"), arguments.json
+    require_outputs(outputs, *arguments.logs, settings.base, FOLDER / f"{settings.base}.yaml")
     logs = [read_signals(path) for path in arguments.logs]
     for log in logs:
         for note in (*log.notes, *_cut(log)):

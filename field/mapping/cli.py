@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.common.command import add_common, perform, remark, write_json
+from gate_racer.common.command import add_common, perform, remark, require_outputs, write_json
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import require_output
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import write_yaml
 from gate_racer.field.mapping.bundle import LEAST_SIGHTINGS, Map, MappedGate, map_gates, passed_in_order
@@ -87,8 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     count, out = settings.gates, settings.out
     if count is None or out is None:
         raise UserError("--gates N and --out FILE are needed")
-    for output in (out, out.with_suffix(".png"), *filter(None, [arguments.json])):
-        require_output(output, *arguments.log, settings.vehicle)
+    require_outputs((out, out.with_suffix(".png"), arguments.json), *arguments.log, settings.vehicle)
     vehicle, frame = load_vehicle(settings.vehicle), settings.frame
     look = GateAppearance()
     if arguments.log[0].is_dir():

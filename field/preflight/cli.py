@@ -25,9 +25,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gate_racer.common.command import add_common, perform, remark, write_json
+from gate_racer.common.command import add_common, perform, remark, require_outputs, write_json
 from gate_racer.common.errors import UserError, say
-from gate_racer.common.files import require_output
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import write_yaml
 from gate_racer.field.probe.check import Check, CheckVerdict, number, same, table
@@ -361,8 +360,8 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: argparse.Namespace) -> int:
     """Run the preflight. Returns 1 if something differs, without writing a file. Raises UserError for a refusal."""
     settings = settings_of(arguments, PreflightSettings)
-    for output in filter(None, (settings.out, settings.own_profile, arguments.json)):
-        require_output(output, settings.profile, FOLDER / f"{settings.profile}.yaml", settings.vehicle)
+    outputs = settings.out, settings.own_profile, arguments.json
+    require_outputs(outputs, settings.profile, FOLDER / f"{settings.profile}.yaml", settings.vehicle)
     profile, vehicle = load_betaflight(settings.profile), load_vehicle(settings.vehicle)
     port = open_port(arguments.where, profile.baud, settings.link.i_have_read)
     try:

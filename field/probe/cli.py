@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.common.command import add_common, perform, remark, write_json
-from gate_racer.common.files import require_output
+from gate_racer.common.command import add_common, perform, remark, require_outputs, write_json
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import write_yaml
 from gate_racer.field.probe.at_rest import best, jitter, probe, probe_map, unflown
@@ -156,8 +155,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Probe the simulator and print the checks; return 1 if one differs from the profile. Raises UserError without a link."""
     settings = settings_of(arguments, ProbeSettings)
     asked = settings.link
-    for output in filter(None, (settings.out, arguments.json)):
-        require_output(output, asked.profile, FOLDER / f"{asked.profile}.yaml", settings.vehicle)
+    require_outputs((settings.out, arguments.json), asked.profile, FOLDER / f"{asked.profile}.yaml", settings.vehicle)
     named = asked.profile
     known = [load_profile(named)] if named != AUTO else _known()
     vehicle = load_vehicle(settings.vehicle)

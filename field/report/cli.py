@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gate_racer.common.command import add_common, perform, remark, write_json
+from gate_racer.common.command import add_common, perform, remark, require_outputs, write_json
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import reading, require_named, require_output, write_file
+from gate_racer.common.files import reading, require_named, write_file
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.report.film import write_film
 from gate_racer.field.report.findings import figures, findings
@@ -58,8 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = settings.out or (
         first.with_suffix(".html") if len(logs) == 1 else first.with_name(f"{first.stem}-compared.html")
     )
-    for output in (out, *filter(None, [arguments.json, film])):
-        require_output(output, *logs, settings.track or None)
+    require_outputs((out, film, arguments.json), *logs, settings.track or None)
     flights = [read_logged_flight(log) for log in logs]
     with reading(first):
         named = settings.track or not is_imported(first)

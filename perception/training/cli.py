@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from gate_racer.common.command import add_common, perform, remark, write_json
+from gate_racer.common.command import add_common, perform, remark, require_outputs, write_json
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import drafted, require_output
+from gate_racer.common.files import drafted
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.perception.registry import TAUGHT
 from gate_racer.perception.taught.config import TaughtConfig
@@ -64,8 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     if out.suffix != TAUGHT:
         raise UserError(f"--out {out}: must end in {TAUGHT}")
     sheet, card_file = out.with_suffix(".png"), out.with_suffix(".yaml")
-    for file in (out, sheet, card_file, *filter(None, [arguments.json])):
-        require_output(file, *arguments.folder.rglob("*"))
+    require_outputs((out, sheet, card_file, arguments.json), *arguments.folder.rglob("*"))
     photographs = read_photographs(arguments.folder)
     taught, held_out = split(photographs, str(arguments.folder))
     print(

@@ -28,7 +28,7 @@ from gate_racer.common.images import IMAGE_BYTES, IMAGE_SUFFIXES, decode_image
 from gate_racer.model.quadrilateral import is_convex
 from gate_racer.vehicle.rotation import Array, Mask
 
-VISIBLE = 2  # keypoint visibility of COCO
+UNKNOWN, HIDDEN, VISIBLE = 0, 1, 2  # visibilities of a keypoint in COCO and YOLO-pose
 SHARES = 3.0  # most of a coordinate over the image's size (chosen)
 FARTHEST_PX = 1e5  # most of a coordinate: a corner may lie outside of the image (chosen)
 Openings = dict[str, list[Array]]  # by the image's name: corners (4, 3) as labelled, px and visibility (2, 1 or 0)
@@ -184,11 +184,15 @@ def _clockwise(quad: Array, where: str) -> Array:
     """Return corners (4, 3) clockwise as seen, NaN for unknown ones.
 
     Raises:
-        UserError: a position is not one, or four known ones are not those of a convex quadrilateral, in order.
+        UserError: a position or visibility is not one, or four known ones are not those of a convex quadrilateral, in order.
     """
-    if not (np.abs(quad[quad[:, 2] > 0]) < FARTHEST_PX).all():
+    if not np.isin(quad[:, 2], (UNKNOWN, HIDDEN, VISIBLE)).all():
+        raise UserError(
+            f"{where}: visibilities {quad[:, 2].tolist()}: each must be 0 (unknown), 1 (hidden) or 2 (visible)"
+        )
+    if not (np.abs(quad[quad[:, 2] > UNKNOWN]) < FARTHEST_PX).all():
         raise UserError(f"{where}: a corner is not at a finite position within {FARTHEST_PX:g} px")
-    quad = np.where(quad[:, 2:] > 0, quad, np.nan)
+    quad = np.where(quad[:, 2:] > UNKNOWN, quad, np.nan)
     if np.isnan(quad).any():
         return quad
     along = np.roll(quad, -1, 0) - quad

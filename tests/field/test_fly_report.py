@@ -197,7 +197,7 @@ def test_a_track_named_by_a_log_leads_nowhere_else(track, tmp_path, monkeypatch,
 def test_a_page_takes_the_place_of_no_log(late_flight, monkeypatch, capsys):
     before = late_flight.read_bytes()
     assert page_of(late_flight, late_flight, monkeypatch) == 2
-    assert "is an input of this command" in capsys.readouterr().err and late_flight.read_bytes() == before
+    assert "would overwrite" in capsys.readouterr().err and late_flight.read_bytes() == before
 
 
 def test_a_log_without_a_flight_is_one_clear_line(tmp_path, monkeypatch, capsys):

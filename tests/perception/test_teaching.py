@@ -95,6 +95,8 @@ def test_numbers_in_names_count():
         (*yolo(100 * QUAD), "corners must be given over the image's size"),
         ("annotations.xml", cvat(QUAD)[1].replace(",", ";"), "must have 4 of u,v"),
         ("labels.json", "{}", "malformed"),
+        (*coco(QUAD, (2, 3, 0, 2)), r"opening 1: visibilities \[2.0, 3.0, 0.0, 2.0\]: each must be 0"),
+        ("labels.json", coco(QUAD)[1].replace(", 2.0]", ", NaN]"), "each must be 0"),
         ("labels.json", coco(QUAD)[1].replace(", 2.0]", "]"), "must have 4"),
         ("one.txt", "0 0.5 0.5", "line 1: has 3 values, must have 13"),
         ("annotations.xml", "<annotations>", "malformed"),

@@ -44,7 +44,7 @@ def folder(tmp_path):
         (["missing"], "missing: no such folder"),
         ([".", "--out", "gates.pt"], "must end in .onnx"),
         ([".", "--set", "steps=0"], "steps 0: must be at least 1"),
-        ([".", "--out", "1.onnx"], "1.png: is an input of this command"),
+        ([".", "--out", "1.onnx"], "1.png: would overwrite"),
         (["few"], "few: 2 labelled openings, of which 0 in the last fifth"),
     ],
 )

@@ -32,6 +32,9 @@ def run(arguments):
 def main():
     parser = argparse.ArgumentParser(prog="toy")
     parser.add_argument("what")
+    parser.add_argument("--out")
+    parser.add_argument("--set", nargs="+")
+    parser.add_argument("--config")
     add_common(parser, "the result")
     sys.exit(perform(parser, run))
 """
@@ -74,6 +77,16 @@ def test_results_go_to_stdout_and_to_a_file_and_how_it_goes_to_stderr(toy, tmp_p
     code, out, told = toy("right", "--json", "result.json")
     assert (code, set(out.splitlines()), told) == (0, FOUND, REMARKS | FAULT)
     assert json.loads((tmp_path / "result.json").read_text()) == {"gates": 3}
+
+
+@pytest.mark.parametrize(
+    "named", [("a",), ("b", "--out", "a"), ("b", "--set", "x=1", "y=a"), ("b", "--config", "c.yaml")]
+)
+def test_a_result_takes_the_place_of_nothing_that_the_command_line_names(toy, tmp_path, named):
+    (tmp_path / "c.yaml").write_text("detector: {network: ./a}\n")
+    code, out, told = toy(*named, "--json", "a", "--quiet")
+    assert (code, out) == (2, "") and not (tmp_path / "a").exists()
+    assert next(iter(told)).startswith("error: a: would overwrite ")
 
 
 @dataclass
