@@ -3,7 +3,6 @@
 import argparse
 import os
 import re
-import sys
 import time
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
@@ -20,7 +19,7 @@ from gate_racer.bootcamp.program import hint_lines, scenario_of
 from gate_racer.bootcamp.scenario import Scenario, make_scenario
 from gate_racer.bootcamp.stages import Job, log_of
 from gate_racer.bootcamp.world import DRONES, FILE, MOST, PX_MAX, STEP_MIN_S, Arena, load_world
-from gate_racer.common.command import add_common, complain, perform, remark, write_json
+from gate_racer.common.command import add_common, complain, main_of, remark, write_json
 from gate_racer.common.errors import UserError, say
 from gate_racer.common.files import require_output, write_file
 from gate_racer.common.settings import add_settings, key, settings_of
@@ -292,10 +291,4 @@ def _generate(settings: BootcampSettings, json: Path | None) -> int:
     return 0
 
 
-def main() -> None:
-    """Run the `bootcamp` command and exit."""
-    sys.exit(perform(parser(), run))
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(parser, run)

@@ -51,6 +51,17 @@ def add_common(parser: argparse.ArgumentParser, result: str, *also: str, within:
     add("--json", *also, dest="json", type=Path, default=unless_given, metavar="FILE", help=description)
 
 
+def main_of(
+    parser: Callable[[], argparse.ArgumentParser], run: Callable[[argparse.Namespace], int]
+) -> Callable[[], NoReturn]:
+    """Return the `main` of a command: it parses the command line, runs it, and exits with its code."""
+
+    def main() -> NoReturn:
+        sys.exit(perform(parser(), run))
+
+    return main
+
+
 def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> int:
     """Parse the command line and run it. Returns the exit code."""
 

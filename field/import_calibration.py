@@ -11,7 +11,6 @@ Coefficients are taken as they stand: the camera has the same models (`vehicle/l
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from gate_racer.common.command import add_common, perform, require_outputs, write_json
+from gate_racer.common.command import add_common, main_of, require_outputs, write_json
 from gate_racer.common.config import read_fields
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_text, reading
@@ -68,11 +67,6 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--out", type=Path, help="vehicle file to write; else the camera is only shown")
     add_common(p, "the camera and its residual")
     return p
-
-
-def main() -> None:
-    """Run `import-calibration` and exit with its code."""
-    sys.exit(perform(parser(), run))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -226,3 +220,6 @@ def width(camera: Camera) -> float:
     """Return the horizontal angle of view, rad, through the principal point."""
     rays = camera.rays([[-0.5, camera.cy_px], [camera.width_px - 0.5, camera.cy_px]])
     return float(np.ptp(np.arctan(rays[:, 0])))
+
+
+main = main_of(parser, run)

@@ -1,11 +1,10 @@
 """`gate-racer`: lists of what can be flown, checks of this machine, example programs, and completion scripts."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from gate_racer.commands import COMMANDS
-from gate_racer.common.command import add_common, perform, write_json
+from gate_racer.common.command import add_common, main_of, write_json
 from gate_racer.common.config import names
 from gate_racer.common.errors import say
 from gate_racer.common.files import read_bytes, write_file
@@ -101,10 +100,4 @@ def _copy_examples(json: Path | None) -> int:
     return 0
 
 
-def main() -> None:
-    """Run `gate-racer` and exit with its code."""
-    sys.exit(perform(parser(), run))
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(parser, run)

@@ -6,7 +6,6 @@ than the camera's no distances.
 
 import argparse
 import base64
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from gate_racer.common.command import add_common, perform, remark, write_json
+from gate_racer.common.command import add_common, main_of, remark, write_json
 from gate_racer.common.compiled import Image
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_bytes, reading, require_output, write_file
@@ -66,11 +65,6 @@ def parser() -> argparse.ArgumentParser:
     add_settings(p, DetectionSettings(), OPTIONS, file=False)
     add_common(p, "the detections")
     return p
-
-
-def main() -> None:
-    """Run `detect-gates` and exit with its code."""
-    sys.exit(perform(parser(), run))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -225,3 +219,6 @@ def draw(file: Path, image: np.ndarray, detections: list[Detection]) -> None:
         for corner in at(detection.corners_px[detection.visible]):
             cv2.circle(big, corner.tolist(), 2 << SHIFT, GREEN, -1, cv2.LINE_AA, SHIFT)
     write_file(file, cv2.imencode(".png", big)[1].tobytes())
+
+
+main = main_of(parser, run)

@@ -3,7 +3,6 @@
 import argparse
 import base64
 import math
-import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.common.command import add_common, perform, require_outputs, write_json
+from gate_racer.common.command import add_common, main_of, require_outputs, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import file_name, reading, require_named, within, write_figure
 from gate_racer.common.settings import add_settings, key, settings_of
@@ -361,10 +360,4 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def main() -> None:
-    """Run `replay-flight` and exit with its code."""
-    sys.exit(perform(parser(), run))
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(parser, run)

@@ -1,9 +1,8 @@
 """`excite`: fly identification manoeuvres within the bounds of a track, and write a log for `identify-vehicle`."""
 
 import argparse
-import sys
 
-from gate_racer.common.command import perform, write_json
+from gate_racer.common.command import main_of, write_json
 from gate_racer.common.errors import say
 from gate_racer.race.run_mpc import flight_parser
 from gate_racer.race.settings import SURVEY
@@ -29,10 +28,4 @@ def run(arguments: argparse.Namespace) -> int:
     return (exit_code_of(why) or 1) if why else 0
 
 
-def main() -> None:
-    """Run `excite` and exit with its code."""
-    sys.exit(perform(parser(), run))
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(parser, run)

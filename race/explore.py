@@ -1,9 +1,8 @@
 """`explore`: fly an unknown course by sight, and write a log for `map-track`."""
 
 import argparse
-import sys
 
-from gate_racer.common.command import perform
+from gate_racer.common.command import main_of
 from gate_racer.common.errors import say
 from gate_racer.race.run_mpc import flight_parser
 from gate_racer.race.settings import SURVEY
@@ -28,10 +27,4 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if found.status == "explored" else exit_code_of(found.cause) or 1
 
 
-def main() -> None:
-    """Run `explore` and exit with its code."""
-    sys.exit(perform(parser(), run))
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(parser, run)

@@ -1,9 +1,8 @@
 """`plan-track`: plans, each flown once on the vehicle's own plant where that is more than the plan's model."""
 
 import argparse
-import sys
 
-from gate_racer.common.command import perform
+from gate_racer.common.command import main_of
 from gate_racer.planner import cli
 from gate_racer.planner.cli import parser
 from gate_racer.race.trial import fly_trial
@@ -16,10 +15,4 @@ def run(arguments: argparse.Namespace) -> int:
     return cli.run(arguments, fly_trial)
 
 
-def main() -> None:
-    """Run `plan-track` and exit with its code."""
-    sys.exit(perform(parser(), run))
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(parser, run)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from gate_racer.common.command import add_common, perform, remark, require_outputs
+from gate_racer.common.command import add_common, main_of, remark, require_outputs
 from gate_racer.common.errors import UserError
 from gate_racer.common.process import never_swallowed
 from gate_racer.common.settings import add_settings, key, settings_of
@@ -462,10 +462,4 @@ def run(arguments: argparse.Namespace) -> int:
     return race_mavlink(settings, profile, world, residual_of(settings, vehicle), json)
 
 
-def main() -> None:
-    """Run `race-sim` and exit with its code."""
-    sys.exit(perform(parser(), run))
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(parser, run)

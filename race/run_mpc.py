@@ -1,10 +1,9 @@
 """`run-mpc`: fly a track, by default in the built-in simulator."""
 
 import argparse
-import sys
 from collections.abc import Mapping
 
-from gate_racer.common.command import add_common, perform
+from gate_racer.common.command import add_common, main_of
 from gate_racer.common.errors import say
 from gate_racer.common.settings import add_settings
 from gate_racer.race.settings import MOVED, RACE, RunSettings
@@ -40,10 +39,4 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if result.status == "finished" else exit_code_of(result.cause) or 1
 
 
-def main() -> None:
-    """Run `run-mpc` and exit with its code."""
-    sys.exit(perform(parser(), run))
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(parser, run)

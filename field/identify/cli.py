@@ -1,11 +1,10 @@
 """`identify-vehicle`: from flight logs to a vehicle file."""
 
 import argparse
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common, perform, remark, require_outputs, write_json
+from gate_racer.common.command import add_common, main_of, remark, require_outputs, write_json
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import identified, write_vehicle
 from gate_racer.field.identify.fit import Fit, identify
@@ -129,10 +128,4 @@ def _cut(log: Signals) -> list[str]:
     return [f"{log.valid.sum() * STEP_S:.1f} s are used; cut are {', '.join(cuts)}"] if cuts else []
 
 
-def main() -> None:
-    """Run `identify-vehicle` and exit with its code."""
-    sys.exit(perform(parser(), run))
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(parser, run)

@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.common.command import add_common, perform, remark, require_outputs, write_json
+from gate_racer.common.command import add_common, main_of, remark, require_outputs, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import write_yaml
@@ -223,10 +222,4 @@ def table(gates: list[MappedGate], found: Map) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Run `map-track` and exit with its code."""
-    sys.exit(perform(parser(), run))
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(parser, run)

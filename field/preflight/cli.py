@@ -16,7 +16,6 @@ controller has reported that it is disarmed and that the override is off.
 import argparse
 import enum
 import math
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -25,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gate_racer.common.command import add_common, perform, remark, require_outputs, write_json
+from gate_racer.common.command import add_common, main_of, remark, require_outputs, write_json
 from gate_racer.common.errors import UserError, say
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import write_yaml
@@ -417,10 +416,4 @@ def _rehearsed(port: Port, profile: BetaflightProfile, limit_s: float) -> bool:
     return not rehearsal.cause
 
 
-def main() -> None:
-    """Run `preflight` and exit with its code."""
-    sys.exit(perform(parser(), run))
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(parser, run)

@@ -4,7 +4,6 @@ The probe flight over the link, in real time: arm, fly the script, stop the moto
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.common.command import add_common, perform, remark, require_outputs, write_json
+from gate_racer.common.command import add_common, main_of, remark, require_outputs, write_json
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import write_yaml
 from gate_racer.field.probe.at_rest import best, jitter, probe, probe_map, unflown
@@ -204,10 +203,4 @@ def _known() -> list[Profile]:
     return [load_profile(path.stem) for path in sorted(FOLDER.glob("*.yaml"))]
 
 
-def main() -> None:
-    """Run `probe-link` and exit with its code."""
-    sys.exit(perform(parser(), run))
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(parser, run)

@@ -1,12 +1,11 @@
 """`fly-report`: one flight, or a comparison of several, as a self-contained HTML page with all data of the logs."""
 
 import argparse
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gate_racer.common.command import add_common, perform, remark, require_outputs, write_json
+from gate_racer.common.command import add_common, main_of, remark, require_outputs, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import reading, require_named, write_file
 from gate_racer.common.settings import add_settings, key, settings_of
@@ -83,10 +82,4 @@ def _summary(flight: ReportedFlight) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Run `fly-report` and exit with its code."""
-    sys.exit(perform(parser(), run))
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(parser, run)

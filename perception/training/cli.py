@@ -5,14 +5,13 @@ would promise too much.
 """
 
 import argparse
-import sys
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from gate_racer.common.command import add_common, perform, remark, require_outputs, write_json
+from gate_racer.common.command import add_common, main_of, remark, require_outputs, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import drafted
 from gate_racer.common.settings import add_settings, key, settings_of
@@ -50,11 +49,6 @@ def parser() -> argparse.ArgumentParser:
     add_settings(p, TeachingSettings(), OPTIONS, file=False)
     add_common(p, "the figures of the held-out images")
     return p
-
-
-def main() -> None:
-    """Run `train-detector` and exit with its code."""
-    sys.exit(perform(parser(), run))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -148,3 +142,6 @@ def say_figures(figures: dict[str, float]) -> None:
         f" {of['recall_75']} at 0.75, {of['recall_large']} of those over {LARGE_PX:.0f} px; AP {of['ap_50']} and {of['ap_75']};"
         f" corners off by {figures['corner_error_median']:.1%} of the side (median), {figures['corner_error_p90']:.1%} (90 %)"
     )
+
+
+main = main_of(parser, run)

@@ -2,11 +2,10 @@
 
 import argparse
 import os
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from gate_racer.common.command import add_common, perform, remark, write_json
+from gate_racer.common.command import add_common, main_of, remark, write_json
 from gate_racer.common.files import write_file
 from gate_racer.common.settings import add_settings, settings_of
 from gate_racer.race.campaign import fit_residuals, make_errors, rivals
@@ -107,10 +106,4 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if any(row.outcome.status == "failed" for row in rows) else 0
 
 
-def main() -> None:
-    """Run `race-bench`."""
-    sys.exit(perform(parser(), run))
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(parser, run)
