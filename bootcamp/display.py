@@ -12,7 +12,6 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from string import Template
-from typing import Protocol
 
 import cv2
 import numpy as np
@@ -84,6 +83,7 @@ class BrowserView:
         threading.Thread(target=self._server.serve_forever, name="browser", daemon=True).start()
 
     def show(self, frame: Image, step: int) -> None:
+        """Show an image (H, W, 3) BGR."""
         jpeg = cv2.imencode(".jpg", frame, (cv2.IMWRITE_JPEG_QUALITY, QUALITY))[1].tobytes()
         with self._news:
             self._jpeg, self._number = jpeg, self._number + 1
@@ -149,16 +149,7 @@ SHOT_MARGIN = 1.25  # -, over the height from which the landing image just shows
 SHOT_MIN_M = 10.0  # m, least height of the landing image (chosen)
 
 
-class Screen(Protocol):
-    """Sink of frames."""
-
-    def show(self, frame: Image, step: int) -> None:
-        """Show an image (H, W, 3) BGR."""
-        ...
-
-    def close(self) -> None:
-        """Close the display."""
-        ...
+Screen = Film | BrowserView
 
 
 def compose(
@@ -226,18 +217,6 @@ def _lines(report: Report, pads: list[Location]) -> list[str]:
 
 def _place(location: Location) -> str:
     return f"{location.north:.1f} N {location.east:.1f} E"
-
-
-def open_screens(stem: Path, step_s: float, browser: str) -> list[Screen]:
-    """Open all screens of a flight: the film, and on request a live view.
-
-    Raises:
-        UserError: one cannot be opened.
-    """
-    screens: list[Screen] = [Film(stem.with_name(stem.name + ".webm"), step_s)]
-    if browser:
-        screens.append(BrowserView(browser, stem.name))
-    return screens
 
 
 def landing_image(scenario: Scenario, report: Report) -> Image:

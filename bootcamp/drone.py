@@ -1,12 +1,11 @@
 """Drone of the bootcamp: a body controlled by four commands, one step at a time.
 
-Bodies that fly to a goal: the race simulator's vehicle, or a point at constant speed, both as `FlyingBody`.
+Bodies that fly to a goal, tick by tick: the race simulator's vehicle, or a point at constant speed. World NED, body FRD.
 """
 
 import math
 from dataclasses import astuple
 from hashlib import sha256
-from typing import Protocol
 
 import numpy as np
 
@@ -34,61 +33,12 @@ HANGS_M_S, WIND_HOLD_M = 0.2, 1.0  # speed and distance to the goal below which 
 STANDING_M = 0.3  # m, height below which contact with the bounds is with the floor
 
 
-class FlyingBody(Protocol):
-    """Body that flies to goals (3,) m, world NED, tick by tick."""
-
-    hit: str  # obstacle that ended the flight, or ""
-    landed: bool  # at rest on the ground
-    per_step: int  # ticks per step
-
-    @property
-    def t(self) -> float:
-        """Time, s."""
-        ...
-
-    @property
-    def p_w(self) -> Array:
-        """Position (3,) m."""
-        ...
-
-    @property
-    def v_w(self) -> Array:
-        """Velocity (3,) m/s."""
-        ...
-
-    @property
-    def q_wb(self) -> Array:
-        """Attitude (4,), body to world, wxyz."""
-        ...
-
-    @property
-    def touched(self) -> bool:
-        """Whether it has touched anything since take-off."""
-        ...
-
-    def head_for(self, goal_w: Array) -> None:
-        """Fly to a goal (3,) m and stop there."""
-        ...
-
-    def stop(self) -> Array:
-        """Brake; return the new goal (3,) m."""
-        ...
-
-    def descend(self) -> None:
-        """Land vertically."""
-        ...
-
-    def tick(self) -> None:
-        """Advance one tick."""
-        ...
-
-    def bits(self) -> bytes:
-        """Return the full state as bytes, to compare flights."""
-        ...
-
-
 class SimulatedBody:
-    """Vehicle of the race simulator with position control: it tilts to accelerate, takes time to stop, and drifts in wind."""
+    """Vehicle of the race simulator with position control: it tilts to accelerate, takes time to stop, and drifts in wind.
+
+    `hit` is the obstacle that ended the flight, or "", `landed` whether it rests on the ground, `touched` whether it has touched
+    anything since take-off, and `per_step` the number of ticks of a step.
+    """
 
     def __init__(self, scenario: Scenario):
         """Start on the ground, armed: the simulator's plant and control cascade, without sensors and referee."""
@@ -107,21 +57,26 @@ class SimulatedBody:
 
     @property
     def t(self) -> float:
+        """Time, s."""
         return self._count / self._hz
 
     @property
     def p_w(self) -> Array:
+        """Position (3,) m."""
         return self._plant.x[P].copy()
 
     @property
     def v_w(self) -> Array:
+        """Velocity (3,) m/s."""
         return self._plant.x[V].copy()
 
     @property
     def q_wb(self) -> Array:
+        """Attitude (4,), body to world, wxyz."""
         return self._plant.x[Q].copy()
 
     def head_for(self, goal_w: Array) -> None:
+        """Fly to a goal (3,) m and stop there."""
         self._goal_w, self._descending = goal_w, False
 
     def stop(self) -> Array:
@@ -134,9 +89,11 @@ class SimulatedBody:
         return self._goal_w
 
     def descend(self) -> None:
+        """Land vertically."""
         self._goal_w, self._descending = np.array([*self._goal_w[:2], UNDERGROUND_M]), True
 
     def tick(self) -> None:
+        """Advance one tick."""
         self._count += 1
         if not self.touched:
             truth = self._plant.truth
@@ -169,11 +126,15 @@ class SimulatedBody:
         return PositionTarget((n, e, d), UNASKED)
 
     def bits(self) -> bytes:
+        """Return the full state as bytes, to compare flights."""
         return self._plant.truth.x.tobytes()
 
 
 class KinematicBody:
-    """Point at the speed limit or at rest: p' = p + v' dt (implicit Euler), set to its goal instead of passing it."""
+    """Point at the speed limit or at rest: p' = p + v' dt (implicit Euler), set to its goal instead of passing it.
+
+    Its interface is that of `SimulatedBody`.
+    """
 
     hit = ""
     per_step = 1
@@ -212,15 +173,6 @@ class KinematicBody:
         return self.p_w.tobytes() + self.v_w.tobytes()
 
 
-def make_body(scenario: Scenario) -> FlyingBody:
-    """Return the body named by the world."""
-    kinds: dict[str, type[SimulatedBody] | type[KinematicBody]] = {
-        SIMULATED: SimulatedBody,
-        KINEMATIC: KinematicBody,
-    }
-    return kinds[scenario.world.drone](scenario)
-
-
 def _world(scenario: Scenario) -> World:
     """Return the simulator's world: calm, or with a wind in a direction drawn from the seed."""
     track, vehicle, conditions = scenario.track(), load_vehicle("dcl"), scenario.conditions
@@ -247,7 +199,7 @@ class Drone:
             UserError: it does not settle after take-off, as the wind is too strong.
         """
         self.scenario, self._world = scenario, scenario.world
-        self._body = make_body(scenario)
+        self._body = SimulatedBody(scenario) if self._world.drone == SIMULATED else KinematicBody(scenario)
         self._gates = scenario.course.gates if scenario.course else ()
         self._unvisited = scenario.route
         self._step = self._taken = self._ignored = self._passed = 0

@@ -1,11 +1,13 @@
 """Courses drawn from a seed: gates within bounds, apart, and each within a flyable turn and climb from the one before."""
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from gate_racer.bootcamp.world import GATES
+from gate_racer.common.config import write
 from gate_racer.common.errors import UserError
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
@@ -75,18 +77,12 @@ def write_track(track: Track, folder: Path) -> Path:
         UserError: the file cannot be written.
     """
     path = folder / f"{track.name}.yaml"
-    lines = [
-        f"name: {track.name}",
-        "source: drawn by `bootcamp --set generate=seed=N` from the seed in its name",
-        f"start: {{position_m: {list(track.start.position_m)}, yaw_deg: {track.start.yaw_deg}}}",
-        f"bounds: {{low_m: {list(track.bounds.low_m)}, high_m: {list(track.bounds.high_m)}}}",
-        f"frame: {{opening_m: {OPENING_M}, outer_m: {OUTER_M}, depth_m: {DEPTH_M}}}",
-        "gates:",
-        *(f"  - {{centre_m: {list(gate.centre_m)}, yaw_deg: {gate.yaw_deg}}}" for gate in track.gates),
-    ]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
+    write(path, {
+        "name": track.name,
+        "source": "drawn by `bootcamp --set generate=seed=N` from the seed in its name",
+        "start": {"position_m": track.start.position_m, "yaw_deg": track.start.yaw_deg},
+        "bounds": asdict(track.bounds),
+        "frame": {"opening_m": OPENING_M, "outer_m": OUTER_M, "depth_m": DEPTH_M},
+        "gates": [{"centre_m": gate.centre_m, "yaw_deg": gate.yaw_deg} for gate in track.gates],
+    })  # fmt: skip
     return path

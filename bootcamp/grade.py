@@ -141,6 +141,7 @@ def row(exam: Exam, result: Grade) -> str:
     )
 
 
+HEADS = ["program", "scenario", "seed", "verdict", "time\xa0[s]", "distance\xa0[m]", "commands", "warnings", "reasons"]
 HEAD = f"{'program':<16} {'seed':>6} {'':>5} {'time':>9} {'distance':>9} {'cmds':>6} {'warn.':>6}"
 
 
@@ -157,21 +158,19 @@ def summary(exams: Sequence[Exam], grades: Sequence[Grade]) -> list[str]:
 
 def page(exams: Sequence[Exam], grades: Sequence[Grade]) -> str:
     """Return HTML with the table, times and distances over the seeds, and images of the landings."""
-    from gate_racer.field.page import html_page  # slow to load
+    from gate_racer.field.page import html_page, html_table  # slow to load
 
-    rows, shots, figures = list[str](), list[str](), list[dict[str, Any]]()
+    rows, shots, figures = list[list[object]](), list[str](), list[dict[str, Any]]()
     for exam, result in zip(exams, grades, strict=True):
-        verdict, name = result.verdict, f"{exam.program.stem}, seed {exam.scenario.seed}"
-        score = verdict.score
-        cells = [
+        verdict, score = result.verdict, result.verdict.score
+        rows.append([
             exam.program.stem, exam.scenario.name, exam.scenario.seed, "done" if verdict.done else "not done",
             f"{score.time_s:.1f}", f"{score.distance_m:.1f}", score.commands, score.warnings,
             ", ".join([*verdict.reasons, *([f"last warning: {result.warning}"] if result.warning else [])]),
-        ]  # fmt: skip
-        rows.append("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>")
+        ])  # fmt: skip
         if result.image:
             data = base64.b64encode(result.image).decode()
-            label = html.escape(f"{name}: {verdict}")
+            label = html.escape(f"{exam.program.stem}, seed {exam.scenario.seed}: {verdict}")
             shots.append(
                 f'<figure><img src="data:image/jpeg;base64,{data}" alt="{label}"><figcaption>{label}</figcaption></figure>'
             )
@@ -179,22 +178,9 @@ def page(exams: Sequence[Exam], grades: Sequence[Grade]) -> str:
         data_ = [_bars(path, exams, grades, value) for path in dict.fromkeys(exam.program for exam in exams)]
         axes = {"yaxis": {"title": unit}, "xaxis": {"title": "seed", "type": "category"}}
         figures.append({"title": what, "data": data_, "layout": axes})
-    names = [
-        "program",
-        "scenario",
-        "seed",
-        "verdict",
-        "time&nbsp;[s]",
-        "distance&nbsp;[m]",
-        "commands",
-        "warnings",
-        "reasons",
-    ]
-    head = "<tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"
     lines_above = [*summary(exams, grades), *hint_lines(list(dict.fromkeys(exam.program for exam in exams)))]
     above = "<h1>Grades</h1>" + "".join(f"<p>{html.escape(line)}</p>" for line in lines_above)
-    table = f'<div style="overflow-x: auto"><table>{head}{"".join(rows)}</table></div>'
-    return html_page("grades", above + table, figures, f"<h2>Landings</h2>{''.join(shots)}")
+    return html_page("grades", above + html_table(HEADS, rows), figures, f"<h2>Landings</h2>{''.join(shots)}")
 
 
 def _bars(path: Path, exams: Sequence[Exam], grades: Sequence[Grade], value: str) -> dict[str, Any]:

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from gate_racer.bootcamp.api import Box, Command, Location, Report, Status, Unreadable
-from gate_racer.bootcamp.display import Screen, compose, landing_image, open_screens, screenshot
+from gate_racer.bootcamp.display import BrowserView, Screen, compose, landing_image, screenshot
 from gate_racer.bootcamp.drone import OVER, Drone
 from gate_racer.bootcamp.edges import Desk
 from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
 from gate_racer.bootcamp.program import error_line, load_program
 from gate_racer.bootcamp.scenario import Scenario
+from gate_racer.common.images import Film
 from gate_racer.sim.view.texture import Image
 
 HOLD_S = 2.0  # s for which a film shows its last frame (chosen)
@@ -124,7 +125,8 @@ def decision(job: Job, desk: Desk) -> None:
 def display(job: Job, desk: Desk) -> None:
     """Show each packet; save the last frame as a screenshot, after a landing with a view from above."""
     packet, trail = None, list[Location]()
-    screens = open_screens(job.stem, job.scenario.world.step_s, job.browser)
+    screens: list[Screen] = [Film(job.stem.with_name(job.stem.name + ".webm"), job.scenario.world.step_s)]
+    screens += [BrowserView(job.browser, job.stem.name)] if job.browser else []
     try:
         while (coming := desk.get(None)) is not None:
             with desk.busy():

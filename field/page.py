@@ -61,6 +61,13 @@ def html_page(
     )
 
 
+def html_table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table that scrolls sideways where it is wide; its cells are escaped."""
+    lines = [f"<tr>{''.join(f'<th>{html.escape(str(cell))}</th>' for cell in head)}</tr>"]
+    lines += [f"<tr>{''.join(f'<td>{html.escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows]
+    return f"<div style='overflow-x: auto'><table>{''.join(lines)}</table></div>"
+
+
 def packed(text: str) -> str:
     """Return a text in the encoding of a page."""
     return base64.b85encode(zlib.compress(text.encode(), 9)).decode().translate(IN_HTML)

@@ -1,15 +1,16 @@
 """`gate-racer`: lists of what can be flown, checks of this machine, example programs, and completion scripts."""
 
 import argparse
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 
 from gate_racer.commands import COMMANDS
 from gate_racer.common.command import add_common, main_of, write_json
 from gate_racer.common.config import names
-from gate_racer.common.errors import say
+from gate_racer.common.errors import UserError, say
 from gate_racer.common.files import read_bytes, write_file
 from gate_racer.common.launch import DISTRIBUTION
-from gate_racer.completion import SHELLS, completion
 from gate_racer.doctor import examine
 from gate_racer.estimation.registry import ESTIMATORS
 from gate_racer.link.msp.profile import FOLDER as MSP_PROFILES
@@ -32,6 +33,14 @@ FOLDERS = {  # folder of the named files, by kind and option
     "flight controllers by MSP (race-sim --profile)": MSP_PROFILES,
     "worlds (--world)": WORLDS,
     "looks (world.look)": LOOKS,
+}
+SHELLS = ("bash", "zsh", "fish")
+COMPLETED = {  # folders of the names of an argument
+    **dict.fromkeys(("track", "tracks", "what"), (TRACKS,)),
+    **dict.fromkeys(("vehicle", "vehicles"), (VEHICLES,)),
+    **dict.fromkeys(("world", "worlds"), (WORLDS,)),
+    "profile": (PROFILES, MSP_PROFILES),
+    "look": (LOOKS,),
 }
 
 
@@ -85,6 +94,32 @@ def run(arguments: argparse.Namespace) -> int:
         say(finding.line)
     write_json(arguments.json, findings)
     return 0 if all(finding.good for finding in findings if finding.needed) else 1
+
+
+def completion(shell: str, commands: Mapping[str, str]) -> str:
+    """Return a script by `shtab` that completes every command, its options and known names, for one of SHELLS.
+
+    Args:
+        commands: module by command; each has a `parser`.
+
+    Raises:
+        UserError: shtab is not installed.
+    """
+    try:
+        import shtab
+    except ImportError:
+        raise UserError("completion needs shtab: pip install shtab") from None
+    scripts = []
+    for name, module in commands.items():
+        parser = import_module(module).parser()
+        parser.prog = name
+        for action in parser._actions:
+            if action.dest in COMPLETED and action.choices is None:
+                action.choices = [known for folder in COMPLETED[action.dest] for known in names(folder)]
+            elif action.type is Path:
+                action.complete = shtab.FILE  # attribute name defined by shtab
+        scripts.append(shtab.complete(parser, shell))
+    return "\n".join(scripts)
 
 
 def _copy_examples(json: Path | None) -> int:

@@ -25,8 +25,16 @@ COMMANDS = {  # module of each command, with a `main` and a `parser`
 ABOUT = "gate_racer.about"
 
 
-def _command(name: str) -> Callable[[], int]:
-    return lambda: launch(COMMANDS[name], name)
+def __getattr__(name: str) -> Callable[[], int]:
+    """Return the entry point of a command: `plan_track` is that of plan-track.
+
+    Raises:
+        AttributeError: there is no such command.
+    """
+    command = name.replace("_", "-")
+    if command not in COMMANDS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return lambda: launch(COMMANDS[command], command)
 
 
 def gate_racer() -> int:
@@ -38,14 +46,3 @@ def gate_racer() -> int:
         return launch(ABOUT, DISTRIBUTION)
     sys.argv[:2] = [name]
     return launch(COMMANDS[name], name)
-
-
-plan_track, run_mpc, explore, excite, race_sim, race_bench, replay_flight = (
-    _command(name) for name in ("plan-track", "run-mpc", "explore", "excite", "race-sim", "race-bench", "replay-flight")
-)
-fly_report, probe_link, preflight, identify_vehicle, map_track = (
-    _command(name) for name in ("fly-report", "probe-link", "preflight", "identify-vehicle", "map-track")
-)
-import_calibration, detect_gates, train_detector, bootcamp = (
-    _command(name) for name in ("import-calibration", "detect-gates", "train-detector", "bootcamp")
-)

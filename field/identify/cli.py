@@ -8,7 +8,7 @@ from gate_racer.common.command import add_common, main_of, remark, require_outpu
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import identified, write_vehicle
 from gate_racer.field.identify.fit import Fit, identify
-from gate_racer.field.identify.rates import AXES
+from gate_racer.field.identify.regression import AXES
 from gate_racer.field.identify.signals import STEP_S, Signals, read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         f"Fitted to {names}; parameters that the logs do not excite are those of {base.name}.",
     )
     write_vehicle(out, vehicle)
-    from gate_racer.field.identify.plot import draw_fit  # matplotlib takes longer to import than the fit takes
+    from gate_racer.field.plots import draw_fit  # matplotlib takes longer to import than the fit takes
 
     draw_fit(out.with_suffix(".png"), fit, base)
     print(f"hover at throttle {vehicle.throttle.throttle(GRAVITY):.3f}")

@@ -1,6 +1,6 @@
 """System identification by regression: thrust curve, drag, delay and lags of the `rates` model, with 95 % bounds.
 
-Linear least squares inside (`regression.py`), a search over delay and lag outside (`timing.py`), bounds by `bounds.py`. A fit is
+Linear least squares inside (`regression.py`), a search over delay and lag outside, with bounds (`bounds.py`). A fit is
 tested before it is told: whether the logs agree, whether the residuals are white, and how it predicts what it has not seen.
 """
 
@@ -9,23 +9,35 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gate_racer.field.identify.battery import EXPONENTS, SEVERAL, BatteryUse, battery_of
 from gate_racer.field.identify.bounds import (
     FORCE_BIAS,
     FORCE_SCALE,
     LENGTH_SCALE,
     LOG_SCALE,
+    Evidence,
+    Timing,
     half_widths,
+    independent_samples,
+    least,
+    profile,
     white_widths,
     widened,
 )
 from gate_racer.field.identify.cuts import around
-from gate_racer.field.identify.prediction import Prediction, predict
-from gate_racer.field.identify.rates import AXES, AxisRate, Estimate, fit_rates
 from gate_racer.field.identify.regression import (
+    AXES,
+    EXPONENTS,
     KNOTS,
+    SEVERAL,
+    AxisRate,
+    BatteryUse,
+    Estimate,
+    Prediction,
+    battery_of,
     explained,
+    fit_rates,
     force_rows,
+    predict,
     reached,
     slopes,
     solved,
@@ -35,7 +47,6 @@ from gate_racer.field.identify.regression import (
     weights,
 )
 from gate_racer.field.identify.signals import STEP_S, Signals
-from gate_racer.field.identify.timing import Evidence, Timing, independent_samples, least, profile
 from gate_racer.link.logs.samples import SignalError
 from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.vehicle.dynamics import GRAVITY

@@ -3,15 +3,22 @@
     f_b = -lag_tau[ c(u(t - delay)) ] e_z - (diag(d) + k |v|) v_b          specific force, body FRD
 
 c(u) is piecewise linear in knots, so that force is linear in knots, d and k.
+
+The battery is an input: motors see the duty times the voltage, so that thrust is a curve over throttle * (U / U_ref)^n. Body
+rates have a gain and a lag per axis, omega_b = lag_tau_i[ g_i omega_cmd(t - delay) ]. A fit is tested by what it predicts of
+flight that it has not seen: one step ahead, and half a second in open loop.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gate_racer.field.identify.bounds import LOG_S
+from gate_racer.field.identify.bounds import LAGS_S, LOG_S, RATE_SCALE, Interval, half_widths, widened
 from gate_racer.field.identify.signals import STEP_S, Signals
 from gate_racer.pilot.guidance.exciter import THROTTLES
+from gate_racer.vehicle.dynamics import G_W
 from gate_racer.vehicle.rotation import Array, Mask
 
 KNOTS = np.array(THROTTLES)  # of the thrust curve
@@ -97,3 +104,155 @@ def slopes(predict: Callable[[float, float], Array], delay: float, lag: float) -
 def times(logs: list[Signals]) -> Array:
     """Return the times (N,) s of all samples of all logs on one axis."""
     return np.concatenate([log.t - log.t[0] + LOG_S * k for k, log in enumerate(logs)])
+
+
+CELL_V, FULL_V = 3.7, 4.25  # V of a cell: nominal, and most
+VARIES = 1.03  # -, ratio of the largest to the smallest voltage in flight above which it matters (chosen)
+EXPONENTS = np.arange(0.5, 1.21, 0.05)  # tried where several logs tell; 0 of a controller that compensates is not
+SEVERAL = 3  # logs from which the exponent is fitted: within one flight voltage and throttle move together
+
+
+@dataclass(frozen=True)
+class BatteryUse:
+    """Reference voltage of a thrust curve, and the exponent of the voltage in the throttle that the motors see."""
+
+    reference_v: float
+    exponent: float = 1.0
+
+    def seen(self, log: Signals) -> Signals:
+        """Return the log with the throttle that the motors see at the reference voltage."""
+        return replace(log, throttle=log.throttle * (log.voltage / self.reference_v) ** self.exponent)
+
+
+def battery_of(logs: list[Signals]) -> BatteryUse | None:
+    """Return the nominal voltage of the battery; None where a log lacks it, or it hardly varies."""
+    flown = [log.voltage[log.valid] for log in logs if log.valid.any()]
+    volts: Array = np.concatenate(flown) if flown else np.zeros(0)
+    if not len(volts) or not np.isfinite(volts).all() or volts.min() <= 0:
+        return None
+    low, high = np.percentile(volts, [2, 98])
+    if high < VARIES * low:
+        return None
+    most = max(float(log.voltage[log.trusted].max()) for log in logs)
+    return BatteryUse(float(CELL_V * np.ceil(most / FULL_V)))
+
+
+AXES = ("roll", "pitch", "yaw")
+MOVING_RAD_S = 0.05  # rad/s, commanded rate above which an axis is excited (chosen)
+LEAST_SAMPLES = 50  # excited samples, least number (chosen)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate and its 95 % half width."""
+
+    value: float
+    half_width: float
+
+    def __str__(self) -> str:
+        bound = (
+            f"+- {self.half_width:.2g}" if np.isfinite(self.half_width) else "without a bound, since the log is short,"
+        )
+        return f"{self.value:.4g} {bound}"
+
+
+@dataclass(frozen=True)
+class AxisRate:
+    """Gain and lag (s) of one axis, None where it was not excited; `fault` says why they are not believed."""
+
+    gain: Estimate | None = None
+    lag_s: Estimate | None = None
+    fault: str = ""
+
+
+def fit_rates(logs: list[Signals], delay: Interval) -> tuple[AxisRate, AxisRate, AxisRate]:
+    """Return gain and lag of the three axes, where rates were commanded and measured."""
+    roll, pitch, yaw = (_axis(logs, axis, delay) for axis in range(3))
+    return roll, pitch, yaw
+
+
+def _axis(logs: list[Signals], axis: int, late: Interval) -> AxisRate:
+    from scipy.optimize import minimize_scalar  # slow to load
+
+    delay = late.value
+    used: list[Mask] = [~np.isnan(log.omega_cmd[:, axis]) & ~np.isnan(log.omega_b[:, axis]) & log.valid for log in logs]
+    commands = [np.nan_to_num(log.omega_cmd[:, axis]) for log in logs]
+    if sum(int((np.abs(c[ok]) > MOVING_RAD_S).sum()) for c, ok in zip(commands, used, strict=True)) < LEAST_SAMPLES:
+        return AxisRate()
+    measured = np.concatenate([log.omega_b[ok, axis] for log, ok in zip(logs, used, strict=True)])
+
+    def follow(delay: float, lag: float) -> Array:
+        return np.concatenate([lagged(c, delay, lag)[ok] for c, ok in zip(commands, used, strict=True)])
+
+    def misfit(log_lag: float) -> float:
+        c = follow(delay, float(np.exp(log_lag)))
+        return float(((c * float(c @ measured) / max(float(c @ c), 1e-12) - measured) ** 2).mean())
+
+    lag = float(np.exp(minimize_scalar(misfit, bounds=np.log(LAGS_S[[0, -1]]), method="bounded").x))
+    c = follow(delay, lag)
+    gain = float(c @ measured / max(float(c @ c), 1e-12))
+    if gain <= 0:
+        return AxisRate(
+            fault=f"the measured {AXES[axis]} rate opposes the commanded: one of the two has the wrong sign"
+        )
+    J = np.column_stack([c, *(gain * slope for slope in slopes(follow, delay, lag))])
+    half = half_widths(J, c * gain - measured, times(logs)[np.concatenate(used)])
+    gain_half = float(widened(half[:1], np.array([RATE_SCALE * gain]))[0])
+    # What the delay is short of, the lag has: it is known no better.
+    lag_half = float(np.hypot(half[2], max(late.high - delay, delay - late.low)))
+    return AxisRate(Estimate(gain, gain_half), Estimate(lag, lag_half))
+
+
+HORIZON_S, EVERY_S = 0.5, 0.1  # s, length of an open-loop prediction, and time between two beginnings
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Root mean squares over predictions from measured velocities, with measured attitudes; NaN without velocity."""
+
+    starts: int
+    step_m_s: float  # error of the velocity after one step
+    velocity_m_s: float  # after HORIZON_S
+    position_m: float  # after HORIZON_S
+    steady_velocity_m_s: float  # of a constant velocity, for comparison
+    steady_position_m: float
+
+
+def predict(
+    logs: Sequence[Signals], unseen: Sequence[Mask], knots: Array, x: Array, delay: float, lag: float
+) -> Prediction:
+    """Predict the unseen stretches of all logs, where they are valid for a whole horizon.
+
+    Args:
+        x: thrust at the knots, then drag: none, quadratic, or three linear and quadratic.
+    """
+    n, errors = round(HORIZON_S / STEP_S), [np.zeros((0, 5))]
+    for log, mask in zip(logs, unseen, strict=True):
+        whole = np.convolve(mask, np.ones(n + 1), "valid") > n + 0.5
+        starts = np.flatnonzero(whole)[:: round(EVERY_S / STEP_S)]
+        if not len(starts) or log.velocity_unknown:
+            continue
+        thrust = lagged(hats(log.throttle, knots), delay, lag) @ x[: len(knots)]
+        errors.append(_errors(log, thrust, x[len(knots) :], starts, n))
+    rows = np.vstack(errors)
+    rms = np.sqrt((rows**2).mean(axis=0)) if len(rows) else np.full(5, np.nan)
+    return Prediction(len(rows), *map(float, rms))
+
+
+def _errors(log: Signals, thrust: Array, drag: Array, starts: NDArray[np.intp], n: int) -> Array:
+    """Return the errors (S, 5) as in `Prediction` of predictions of n steps from samples (S,)."""
+    linear, quadratic = (drag[:-1] if len(drag) == 4 else np.zeros(3)), (drag[-1] if len(drag) else 0.0)
+    v_w = np.einsum("nij,nj->ni", log.R_wb, log.v_b)
+    v, p, true_p, first = v_w[starts], np.zeros((len(starts), 3)), np.zeros((len(starts), 3)), np.zeros(len(starts))
+    for k in range(n):
+        R = log.R_wb[starts + k]
+        v_b = np.einsum("nji,nj->ni", R, v)
+        force = -(linear + quadratic * np.linalg.norm(v_b, axis=1)[:, None]) * v_b
+        force[:, 2] -= thrust[starts + k]
+        v = v + STEP_S * (G_W + np.einsum("nij,nj->ni", R, force))
+        p, true_p = p + STEP_S * v, true_p + STEP_S * v_w[starts + k + 1]
+        if k == 0:
+            first = np.linalg.norm(v - v_w[starts + 1], axis=1)
+    still_p = n * STEP_S * v_w[starts] - true_p
+    ends = (v - v_w[starts + n], p - true_p, v_w[starts] - v_w[starts + n], still_p)
+    return np.column_stack([first, *(np.linalg.norm(error, axis=1) for error in ends)])

@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     cut = [flight.path for flight in flights if flight.cut]
     write_yaml(out, track_fields(placed, start, frame, out.stem, arguments.log, cut))
 
-    from gate_racer.field.mapping.plot import draw_map  # matplotlib takes longer to import than a message to be shown
+    from gate_racer.field.plots import draw_map  # matplotlib takes longer to import than a message to be shown
 
     draw_map(out.with_suffix(".png"), placed, found, start, frame)
     names = "tilt_deg", "delay_s", "edge_offset_m", "extra_depth_m", "residual_px", "calibrated", "focal"

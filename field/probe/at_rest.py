@@ -1,8 +1,6 @@
-"""Conventions of a simulator and properties of its race, from its link at rest.
+"""Conventions of a simulator from its link at rest, compared with a wire profile.
 
-Properties of a race from the wire before it is flown: its clock, disarming at the start, and reference of its map.
-
-Conventions of a simulator from its link at rest, compared with a wire profile.
+Those of its race are found before it is flown: its clock, disarming at the start, and reference of its map.
 """
 
 import contextlib
@@ -12,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from gate_racer.field.probe.check import Check, CheckVerdict, number, same
+from gate_racer.field.probe.check import Check, CheckVerdict, number, same, unknown
 from gate_racer.field.probe.links import ReceivedMessages, is_armed
-from gate_racer.field.probe.motion import TILTED_RAD, RestMean, imu_values, rest_of
+from gate_racer.field.probe.motion import PITCH, TILTED_RAD, RestMean, imu_values, rest_of
 from gate_racer.link.messages import MapGate
 from gate_racer.link.profile import Profile, RaceSchedule, Signs, load_profile
 from gate_racer.perception.detection import decode
@@ -46,7 +44,7 @@ def probe_race(received: ReceivedMessages, expected: RaceSchedule | None) -> tup
         race = replace(race, countdown_s=round(countdown, 1))
     disarmed = _disarmed(received)
     if disarmed is None:
-        checks.append(Check("GO disarms", str(race.disarm_at_go), "-", CheckVerdict.UNKNOWN))
+        checks.append(unknown("GO disarms", race.disarm_at_go))
     else:
         checks.append(same("GO disarms", race.disarm_at_go, disarmed))
         race = replace(race, disarm_at_go=disarmed)
@@ -58,12 +56,11 @@ def probe_map(received: ReceivedMessages, race: RaceSchedule, camera: Camera) ->
     expected = "feet" if race.map_at_foot else "centres"
     name, rest = "map positions are gate", rest_of(received)
     if received.map is None or rest is None or not rest.still:
-        return Check(name, expected, "-", CheckVerdict.UNKNOWN), race
+        return unknown(name, expected), race
     at_foot = _at_foot(received, received.map[1].gates, rest, camera)
     if at_foot is None:
-        return Check(name, expected, "-", CheckVerdict.UNKNOWN), race
-    verdict = CheckVerdict.PASS if at_foot == race.map_at_foot else CheckVerdict.DIFFERS
-    return Check(name, expected, "feet" if at_foot else "centres", verdict), replace(race, map_at_foot=at_foot)
+        return unknown(name, expected), race
+    return same(name, expected, "feet" if at_foot else "centres"), replace(race, map_at_foot=at_foot)
 
 
 def _countdown(received: ReceivedMessages) -> float | None:
@@ -93,11 +90,8 @@ def _at_foot(received: ReceivedMessages, gates: tuple[MapGate, ...], rest: RestM
             if outer is None or not found.visible.all():
                 continue
             u, v = found.corners_px.mean(axis=0)
-            ray = (
-                R_lb
-                @ camera.R_bc
-                @ np.array([(u - camera.cx_px) / camera.fx_px, (v - camera.cy_px) / camera.fy_px, 1.0])
-            )
+            x, y = (u - camera.cx_px) / camera.fx_px, (v - camera.cy_px) / camera.fy_px
+            ray = R_lb @ camera.R_bc @ [x, y, 1.0]
             elevation = math.degrees(math.atan2(-ray[2], math.hypot(ray[0], ray[1])))
             side_px = float(np.linalg.norm(outer - np.roll(outer, 1, axis=0), axis=1).max())
             votes += [_nearer(gate, elevation, side_px, camera) for gate in gates]
@@ -116,53 +110,45 @@ def _nearer(gate: MapGate, elevation: float, side_px: float, camera: Camera) -> 
 
 
 RATE_TOLERANCE = 0.12  # relative: rates vary that much with the host's load
-AT_REST_M_S2, AT_REST_RAD_S = 0.3, 0.05  # spread and reading at rest
+AT_REST_M_S2 = 0.3  # m/s^2, largest spread and error of gravity at rest
 GROUND_MESSAGES = ("SYS_STATUS", "EXTENDED_SYS_STATE", "HOME_POSITION")
 EPOCH_S = 1e8  # s, offset between video and telemetry clock that shows another epoch
 
 
 def probe(received: ReceivedMessages, profile: Profile) -> tuple[list[Check], Profile]:
     """Return all checks against a profile, and the profile with measured values in place of those that differ."""
-    checks: list[Check] = []
-    found = profile
-
-    def number(name: str, field: str, value: float | None, tolerance: float = RATE_TOLERANCE) -> None:
-        nonlocal found
-        expected = float(getattr(profile, field))
-        if value is None:
-            checks.append(Check(name, f"{expected:g}", "-", CheckVerdict.UNKNOWN))
-            return
-        same = abs(value - expected) <= tolerance * max(expected, 1e-9)
-        checks.append(Check(name, f"{expected:g}", f"{value:.4g}", CheckVerdict.PASS if same else CheckVerdict.DIFFERS))
-        if not same:
-            with contextlib.suppress(ValueError):  # no valid profile has this value, such as no IMU
-                found = replace(found, **{field: type(getattr(profile, field))(value)})
-
-    number("component", "component", float(received.components.most_common(1)[0][0][1]), 0.0)
-    number("HEARTBEAT, Hz", "heartbeat_hz", _hz(received, "HEARTBEAT"))
+    checks, found = list[Check](), profile
     stamps = [m.time_usec * 1e-6 for _, m in received["HIGHRES_IMU"]]
-    if stamps:
-        number("stamp clock, Hz", "stamp_hz", max(_clock_hz(stamps), profile.imu_hz), 0.03)
-    number("HIGHRES_IMU, Hz", "imu_hz", _hz(received, "HIGHRES_IMU"))
-    number("ATTITUDE, Hz", "attitude_hz", _hz(received, "ATTITUDE"))
-    number("ACTUATOR_OUTPUT_STATUS, Hz", "motors_hz", _hz(received, "ACTUATOR_OUTPUT_STATUS"))
-    number("images, Hz", "video_hz", _image_hz(received))
-    number("copies of an image", "video_copies", _copies(received), 0.0)
-    number("bytes in a chunk", "video_chunk_bytes", float(received.chunk_bytes) if received.chunk_bytes else None, 0.0)
-    offset = _video_offset(received, stamps)
-    number("video clock's epoch, s", "video_epoch_s", offset, 1e-3)
-    answered = any(message.tc1 for _, message in received["TIMESYNC"])  # others are requests of the simulator
-    checks.append(same("TIMESYNC answered", profile.timesync, answered))
-    number("video stamps' resolution, ns", "video_stamp_ns", _resolution(received), 0.0)
-    number("LOCAL_POSITION_NED, Hz", "local_position_hz", _hz(received, "LOCAL_POSITION_NED") or None)
-    number("ODOMETRY, Hz", "odometry_hz", _hz(received, "ODOMETRY") or None)
-    ground = any(received[kind] for kind in GROUND_MESSAGES)
-    checks.append(same("ground station messages", profile.ground_station, ground))
-    for name, expected_value, why in (
-        ("copies of a COLLISION", profile.collision_copies, "needs a contact"),
-        ("position set-points yaw the vehicle", profile.position_yaw, "not tried"),
+    stamp_hz = max(_clock_hz(stamps), profile.imu_hz) if stamps else None
+    chunk_bytes = float(received.chunk_bytes) if received.chunk_bytes else None
+    for name, field, value, tolerance in (
+        ("component", "component", float(received.components.most_common(1)[0][0][1]), 0.0),
+        ("HEARTBEAT, Hz", "heartbeat_hz", _hz(received, "HEARTBEAT"), RATE_TOLERANCE),
+        ("stamp clock, Hz", "stamp_hz", stamp_hz, 0.03),
+        ("HIGHRES_IMU, Hz", "imu_hz", _hz(received, "HIGHRES_IMU"), RATE_TOLERANCE),
+        ("ATTITUDE, Hz", "attitude_hz", _hz(received, "ATTITUDE"), RATE_TOLERANCE),
+        ("ACTUATOR_OUTPUT_STATUS, Hz", "motors_hz", _hz(received, "ACTUATOR_OUTPUT_STATUS"), RATE_TOLERANCE),
+        ("images, Hz", "video_hz", _image_hz(received), RATE_TOLERANCE),
+        ("copies of an image", "video_copies", _copies(received), 0.0),
+        ("bytes in a chunk", "video_chunk_bytes", chunk_bytes, 0.0),
+        ("video clock's epoch, s", "video_epoch_s", _video_offset(received, stamps), 1e-3),
+        ("video stamps' resolution, ns", "video_stamp_ns", _resolution(received), 0.0),
+        ("LOCAL_POSITION_NED, Hz", "local_position_hz", _hz(received, "LOCAL_POSITION_NED") or None, RATE_TOLERANCE),
+        ("ODOMETRY, Hz", "odometry_hz", _hz(received, "ODOMETRY") or None, RATE_TOLERANCE),
     ):
-        checks.append(Check(name, str(expected_value), why, CheckVerdict.UNKNOWN))
+        expected = getattr(profile, field)
+        checks.append(number(name, float(expected), value, tolerance * max(float(expected), 1e-9)))
+        if value is not None and checks[-1].verdict is CheckVerdict.DIFFERS:
+            with contextlib.suppress(ValueError):  # no valid profile has this value, such as no IMU
+                found = replace(found, **{field: type(expected)(value)})
+    answered = any(message.tc1 for _, message in received["TIMESYNC"])  # others are requests of the simulator
+    ground = any(received[kind] for kind in GROUND_MESSAGES)
+    checks += [
+        same("TIMESYNC answered", profile.timesync, answered),
+        same("ground station messages", profile.ground_station, ground),
+        unknown("copies of a COLLISION", profile.collision_copies, "needs a contact"),
+        unknown("position set-points yaw the vehicle", profile.position_yaw, "not tried"),
+    ]
     news, race = probe_race(received, profile.race)
     rest, signs = _at_rest(received, profile.signs)
     found = replace(found, timesync=answered, ground_station=ground, race=race, signs=signs)
@@ -191,34 +177,23 @@ def jitter(received: ReceivedMessages) -> str:
 
 def _at_rest(received: ReceivedMessages, signs: Signs) -> tuple[list[Check], Signs]:
     """Compare gravity's length and direction with ATTITUDE's pitch. Roll, yaw and the gyro require motion."""
-    checks = []
-    rows = received["HIGHRES_IMU"]
-    if not rows:
-        return [Check("gravity", f"{GRAVITY:g}", "-", CheckVerdict.UNKNOWN)], signs
-    force = np.mean([imu_values(m)[:3] for _, m in rows], axis=0)
-    still = np.std([imu_values(m)[:3] for _, m in rows], axis=0).max() < AT_REST_M_S2
-    right = still and abs(float(np.linalg.norm(force)) - GRAVITY) < AT_REST_M_S2 and force[2] < 0
-    verdict = (CheckVerdict.PASS if right else CheckVerdict.DIFFERS) if still else CheckVerdict.UNKNOWN
-    checks.append(Check("gravity at rest, m/s^2", f"{GRAVITY:.2f} upward", _formatted(force), verdict))
-    if right and received["ATTITUDE"]:
-        pitch = math.asin(max(-1.0, min(1.0, force[0] / float(np.linalg.norm(force)))))
+    rest, expected = rest_of(received), f"{GRAVITY:.2f} upward"
+    pitch_check = unknown("sign of ATTITUDE pitch", f"{signs.euler[1]:+g}")
+    if rest is None:
+        return [unknown("gravity at rest, m/s^2", expected), pitch_check], signs
+    still = rest.spread < AT_REST_M_S2
+    right = still and abs(rest.weight - GRAVITY) < AT_REST_M_S2 and rest.force_b[2] < 0
+    verdict = CheckVerdict.UNKNOWN if not still else CheckVerdict.PASS if right else CheckVerdict.DIFFERS
+    gravity = Check("gravity at rest, m/s^2", expected, _formatted(rest.force_b), verdict)
+    pitch = rest.tilt[PITCH]
+    if right and received["ATTITUDE"] and abs(pitch) > TILTED_RAD:
         reported = float(np.mean([m.pitch for _, m in received["ATTITUDE"]]))
-        if abs(pitch) > TILTED_RAD:
-            sign = 1.0 if reported * pitch > 0 else -1.0
-            agrees = sign == signs.euler[1] and abs(abs(reported) - abs(pitch)) < TILTED_RAD
-            checks.append(
-                Check(
-                    "sign of ATTITUDE pitch",
-                    f"{signs.euler[1]:+g}",
-                    f"{sign:+g}",
-                    CheckVerdict.PASS if agrees else CheckVerdict.DIFFERS,
-                )
-            )
-            signs = replace(signs, euler=(signs.euler[0], sign, signs.euler[2]))
-    known = {check.name for check in checks}
-    if "sign of ATTITUDE pitch" not in known:
-        checks.append(Check("sign of ATTITUDE pitch", f"{signs.euler[1]:+g}", "-", CheckVerdict.UNKNOWN))
-    return checks, signs
+        sign = 1.0 if reported * pitch > 0 else -1.0
+        agrees = sign == signs.euler[PITCH] and abs(abs(reported) - abs(pitch)) < TILTED_RAD
+        verdict = CheckVerdict.PASS if agrees else CheckVerdict.DIFFERS
+        pitch_check = Check("sign of ATTITUDE pitch", f"{signs.euler[PITCH]:+g}", f"{sign:+g}", verdict)
+        signs = replace(signs, euler=(signs.euler[0], sign, signs.euler[2]))
+    return [gravity, pitch_check], signs
 
 
 NEED_A_FLIGHT = ("signs of ATTITUDE roll and yaw", "signs of the gyro", "rate gain and hover throttle", "attitude mode")
@@ -226,7 +201,7 @@ NEED_A_FLIGHT = ("signs of ATTITUDE roll and yaw", "signs of the gyro", "rate ga
 
 def unflown() -> list[Check]:
     """Return the checks that require a flight, as unknown."""
-    return [Check(name, "as in profile", "needs a flight", CheckVerdict.UNKNOWN) for name in NEED_A_FLIGHT]
+    return [unknown(name, "as in profile", "needs a flight") for name in NEED_A_FLIGHT]
 
 
 def _hz(received: ReceivedMessages, kind: str) -> float | None:

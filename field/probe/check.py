@@ -35,9 +35,14 @@ def _shown(value: object) -> str:
 def number(name: str, expected: float, measured: float | None, tolerance: float) -> Check:
     """Return a check of a measured number against an expected one; None: not measured."""
     if measured is None:
-        return Check(name, f"{expected:.4g}", "-", CheckVerdict.UNKNOWN)
+        return unknown(name, f"{expected:.4g}")
     same = abs(measured - expected) <= tolerance
     return Check(name, f"{expected:.4g}", f"{measured:.4g}", CheckVerdict.PASS if same else CheckVerdict.DIFFERS)
+
+
+def unknown(name: str, expected: object, why: str = "-") -> Check:
+    """Return a check of what was not measured."""
+    return Check(name, str(expected), why, CheckVerdict.UNKNOWN)
 
 
 def table(checks: list[Check]) -> str:

@@ -18,7 +18,7 @@ from gate_racer.field.probe.at_rest import best, jitter, probe, probe_map, unflo
 from gate_racer.field.probe.check import Check, CheckVerdict, table
 from gate_racer.field.probe.findings import findings, flight_checks
 from gate_racer.field.probe.flight import LEGACY, RAD_S, ProbeFlight
-from gate_racer.field.probe.links import LockstepRawLink, RawLink, ReceivedMessages, UdpRawLink, is_armed, listen
+from gate_racer.field.probe.links import LockstepRawLink, RawLink, ReceivedMessages, is_armed, listen
 from gate_racer.field.probe.motion import Order, rest_of
 from gate_racer.link.options import LinkSettings
 from gate_racer.link.profile import FOLDER, Profile, load_profile
@@ -161,7 +161,7 @@ def run(arguments: argparse.Namespace) -> int:
     requested = asked.opened(MAVLINK_PORT, VIDEO_PORT)
     timing, peer_and_key = (known[0].physics_hz, known[0].video_latency_s), (requested.peer, requested.key)
     ends = requested.mavlink, requested.video
-    with LockstepRawLink(*ends, *timing, *peer_and_key) if asked.lockstep else UdpRawLink(*ends, *peer_and_key) as link:
+    with LockstepRawLink(*ends, *timing, *peer_and_key) if asked.lockstep else RawLink(*ends, *peer_and_key) as link:
         received = listen(link, settings.seconds, WAIT_S, settings.fly)
         profile = best(received, known)
         checks, found = probe(received, profile)

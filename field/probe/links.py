@@ -1,18 +1,14 @@
-"""Raw links: messages as on the wire, with their time of arrival; no convention is applied.
-
-Raw links over UDP: in real time, and with a simulator in lock-step.
-"""
+"""Raw links over UDP: messages as on the wire, with their time of arrival; no convention is applied."""
 
 import contextlib
 import math
 import select
 import socket
 import time
-from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from pymavlink.dialects.v20 import common as dialect
 
@@ -28,6 +24,8 @@ ARM_S = 0.5  # s between arm commands
 POLL_S = 0.05  # s
 AFTER_GO_S = 0.4  # s of listening after GO, to see whether it disarms
 GROUND_STATION, NO_AUTOPILOT = dialect.MAV_TYPE_GCS, dialect.MAV_AUTOPILOT_INVALID
+Arrival = tuple[float, Any]  # s of the local clock, and a message of pymavlink
+ArrivedFrame = tuple[float, VideoFrame]
 HANDSHAKE, RACE = "DATA_TRANSMISSION_HANDSHAKE", "ENCAPSULATED_DATA"
 
 
@@ -36,9 +34,9 @@ class ReceivedMessages:
     """Messages received in an interval. Times of arrival in s of the local clock."""
 
     seconds: float
-    messages: dict[str, list[tuple[float, Any]]] = field(default_factory=dict)  # by type: arrival, pymavlink message
+    messages: dict[str, list[Arrival]] = field(default_factory=dict)  # by type: arrival, pymavlink message
     images: list[tuple[float, int, int]] = field(default_factory=list)  # arrival of a last chunk, frame_id, sim_time_ns
-    frames: list[tuple[float, VideoFrame]] = field(default_factory=list)  # newest complete frames
+    frames: list[ArrivedFrame] = field(default_factory=list)  # newest complete frames
     race: list[tuple[float, RaceStatus]] = field(default_factory=list)
     map: tuple[float, TrackMap] | None = None
     armed_early: bool | None = None  # arming succeeded before a start was published; None: not tried
@@ -46,7 +44,7 @@ class ReceivedMessages:
     malformed: int = 0
     components: Counter[tuple[int, int]] = field(default_factory=Counter)
 
-    def __getitem__(self, kind: str) -> list[tuple[float, Any]]:
+    def __getitem__(self, kind: str) -> list[Arrival]:
         return self.messages.get(kind, [])
 
     @property
@@ -56,20 +54,41 @@ class ReceivedMessages:
         return not statuses or (statuses[-1].go and any(not status.go for status in statuses))
 
 
-class RawLink(ABC):
-    """One end of a raw link. The simulator is the sender of the first HEARTBEAT, see `link.sockets`; nothing is sent before."""
+class RawLink:
+    """One end of a raw link in real time. The simulator is the sender of the first HEARTBEAT, see `link.sockets`; nothing is
+    sent before."""
 
     FRAMES_KEPT = 3
     times_images = True  # arrivals show the latency of images
 
-    def __init__(self, peer: Address | None = None, key: SigningKey | None = None) -> None:
-        """Create it; `peer`: required address, as from `link.sockets.parse_peer`; with a key all messages must be signed."""
+    def __init__(self, mavlink: Address, video: Address, peer: Address | None = None, key: SigningKey | None = None):
+        """Bind both sockets. Raises LinkError when a port is in use.
+
+        Args:
+            peer: required address of the simulator, as from `link.sockets.parse_peer`.
+            key: with it all messages must be signed.
+        """
         self._counters = Counters()
         self._framing = Framing(*CLIENT, self._counters, key)
         self._race, self._images = RaceReader(), image_reassembler()
         self._peer = Peer(*(peer or ("", 0)))
         self.target = (1, 0)
         self._heartbeat_t = self._timesync_t = self._arm_t = -math.inf  # s, last of each sent
+        self._link = bind_udp(*mavlink)
+        try:
+            self._video = bind_udp(*video)
+        except LinkError:
+            self._link.close()
+            raise
+        for bound in (self._link, self._video):
+            bound.setblocking(False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._link.close()
+        self._video.close()
 
     @property
     def peer(self) -> Address | None:
@@ -81,23 +100,22 @@ class RawLink(ABC):
         """Why messages were refused by their signatures, in one line; empty if none were."""
         return self._framing.why_refused
 
-    @abstractmethod
+    @property
+    def address(self) -> str:
+        """Bound address of the MAVLink socket, HOST:PORT."""
+        host, port = self._link.getsockname()[:2]
+        return f"{host}:{port}"
+
     def now(self) -> float:
         """Return the time of the local clock that stamps arrivals, s."""
+        return time.monotonic()
 
-    @abstractmethod
-    def poll(
-        self, received: ReceivedMessages, timeout_s: float = POLL_S
-    ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
-        """Receive into `received`, and return the new messages and complete images with their times of arrival."""
-
-    @abstractmethod
-    def _transmit(self, datagram: bytes, peer: Address) -> None: ...
-
-    @property
-    @abstractmethod
-    def address(self) -> str:
-        """The local address for MAVLink."""
+    def poll(self, received: ReceivedMessages, timeout_s: float = POLL_S) -> tuple[list[Arrival], list[ArrivedFrame]]:
+        """Receive into `received`; return the new messages and complete images with their times of arrival, s."""
+        select.select([self._link, self._video], [], [], timeout_s)
+        messages = [one for data, sender in _all(self._link) for one in self._messages(received, data, sender)]
+        frames = [one for data in self._video_datagrams() for one in self._image(received, self.now(), data)]
+        return messages, frames
 
     def keep_alive(self, now: float) -> None:
         """Send heartbeats and TIMESYNC requests."""
@@ -111,7 +129,12 @@ class RawLink(ABC):
     def send(self, message: Any) -> None:
         """Send a pymavlink message to the simulator, if known."""
         if self.peer is not None:
-            self._transmit(self._framing.pack(message), self.peer)
+            self.transmit(self._framing.pack(message), self.peer)
+
+    def transmit(self, datagram: bytes, peer: Address) -> None:
+        """Send a datagram; UDP may lose it."""
+        with contextlib.suppress(OSError):
+            self._link.sendto(datagram, peer)
 
     def arm(self, now: float, arm: bool = True) -> None:
         """Arm, with repeats at intervals; or disarm at once."""
@@ -124,7 +147,7 @@ class RawLink(ABC):
         """Return the time of arrival of messages, on the local clock."""
         return self.now()
 
-    def _messages(self, received: ReceivedMessages, data: bytes, sender: Address) -> list[tuple[float, Any]]:
+    def _messages(self, received: ReceivedMessages, data: bytes, sender: Address) -> list[Arrival]:
         """Return the simulator's messages in a MAVLink datagram."""
         if not self._peer.may_speak(sender):
             return []
@@ -144,7 +167,7 @@ class RawLink(ABC):
                 received.map = (now, news)
         return messages
 
-    def _image(self, received: ReceivedMessages, now: float, data: bytes) -> list[tuple[float, VideoFrame]]:
+    def _image(self, received: ReceivedMessages, now: float, data: bytes) -> list[ArrivedFrame]:
         """Return the image that a datagram of the video stream completes."""
         if len(data) >= HEADER.size:
             frame_id, chunk_id, total, _, payload, stamp_ns = HEADER.unpack_from(data)
@@ -156,6 +179,12 @@ class RawLink(ABC):
             return []
         received.frames = [*received.frames[1 - self.FRAMES_KEPT :], (now, frame)]
         return [(now, frame)]
+
+    def _video_datagrams(self) -> Iterator[bytes]:
+        """Yield the datagrams from the simulator's host."""
+        for data, sender in _all(self._video):
+            if self.peer is None or sender[0] == self.peer[0]:
+                yield data
 
 
 def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -> ReceivedMessages:
@@ -200,59 +229,7 @@ def is_armed(heartbeat: Any) -> bool:
 SILENT_S = 10.0  # s of silence, after which a simulator in lock-step counts as lost
 
 
-class UdpRawLink(RawLink):
-    """Raw link in real time."""
-
-    def __init__(self, mavlink: Address, video: Address, peer: Address | None = None, key: SigningKey | None = None):
-        """Bind both sockets; `peer` and `key` as for `RawLink`. Raises LinkError when a port is in use."""
-        super().__init__(peer, key)
-        self._link = bind_udp(*mavlink)
-        try:
-            self._video = bind_udp(*video)
-        except LinkError:
-            self._link.close()
-            raise
-        for bound in (self._link, self._video):
-            bound.setblocking(False)
-
-    def __enter__(self) -> "UdpRawLink":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._link.close()
-        self._video.close()
-
-    def now(self) -> float:
-        """Return the local monotonic time, s."""
-        return time.monotonic()
-
-    @property
-    def address(self) -> str:
-        """Bound address of the MAVLink socket, HOST:PORT."""
-        host, port = self._link.getsockname()[:2]
-        return f"{host}:{port}"
-
-    def poll(
-        self, received: ReceivedMessages, timeout_s: float = POLL_S
-    ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
-        """Wait up to timeout_s (s); record and return the messages and images received, with times of arrival, s."""
-        select.select([self._link, self._video], [], [], timeout_s)
-        messages = [one for data, sender in _all(self._link) for one in self._messages(received, data, sender)]
-        frames = [one for data in self._video_datagrams() for one in self._image(received, self.now(), data)]
-        return messages, frames
-
-    def _video_datagrams(self) -> Iterator[bytes]:
-        """Yield the datagrams from the simulator's host."""
-        for data, sender in _all(self._video):
-            if self.peer is None or sender[0] == self.peer[0]:
-                yield data
-
-    def _transmit(self, datagram: bytes, peer: Address) -> None:
-        with contextlib.suppress(OSError):  # UDP may lose it
-            self._link.sendto(datagram, peer)
-
-
-class LockstepRawLink(UdpRawLink):
+class LockstepRawLink(RawLink):
     """Raw link to a simulator whose time stands until every IMU sample is answered (`race-sim --lockstep`), on its clock.
 
     Images arrive with the tick of their exposure, and are delivered after their nominal latency.
@@ -269,7 +246,7 @@ class LockstepRawLink(UdpRawLink):
         peer: Address | None = None,
         key: SigningKey | None = None,
     ):
-        """Bind both sockets, as `UdpRawLink`. Raises LinkError when a port is in use."""
+        """Bind both sockets, as `RawLink`. Raises LinkError when a port is in use."""
         super().__init__(mavlink, video, peer, key)
         self._physics_hz, self._latency_s = physics_hz, latency_s
         self._t, self._stamp_ms = 0.0, -1  # newest sample: its tick, and its stamp
@@ -279,21 +256,19 @@ class LockstepRawLink(UdpRawLink):
         """Return the simulator's time, s."""
         return self._t
 
-    def poll(
-        self, received: ReceivedMessages, timeout_s: float = POLL_S
-    ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
+    def poll(self, received: ReceivedMessages, timeout_s: float = POLL_S) -> tuple[list[Arrival], list[ArrivedFrame]]:
         """Return all messages up to the next IMU sample. Raises LinkError when none arrives."""
         if self._stamp_ms >= 0:  # answers the last sample, after all commands were sent
             self.send(dialect.MAVLink_system_time_message(0, self._stamp_ms))
         begin = time.monotonic()
-        messages: list[tuple[float, Any]] = []
+        messages: list[Arrival] = []
         while not any(message.get_type() == "HIGHRES_IMU" for _, message in messages):
             if time.monotonic() - begin > SILENT_S:
                 raise LinkError(f"no simulator in lock-step within {SILENT_S:g} s on {self.address}")
             select.select([self._link], [], [], timeout_s)
             messages += [one for data, sender in _all(self._link) for one in self._messages(received, data, sender)]
         self._coming += [(self._t + self._latency_s, data) for data in self._video_datagrams()]
-        frames: list[tuple[float, VideoFrame]] = []
+        frames: list[ArrivedFrame] = []
         while self._coming and self._coming[0][0] <= self._t:
             frames += self._image(received, *self._coming.popleft())
         return messages, frames

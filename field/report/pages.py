@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from gate_racer.common.images import decode_image
-from gate_racer.field.page import html_page
+from gate_racer.field.page import html_page, html_table
 from gate_racer.field.report.charts import MOST_POINTS, Figure, path_figures, time_charts
 from gate_racer.field.report.compare import Comparison, compare, compared_charts, compared_findings
 from gate_racer.field.report.findings import FlightFinding, differences, figures, findings, legs
@@ -240,14 +240,16 @@ def _leg_table(flight: ReportedFlight) -> str:
             (full, ".0f"),
         )
         rows.append([f"{leg.gate}", *("-" if value is None else f"{value:{form}}" for value, form in numbers)])
-    return _table(head, rows)
+    return html_table(head, rows)
 
 
 def _world(flight: ReportedFlight) -> str:
     found = differences(flight)
     rows = [[section, text] for section, text in found.items()]
     summary = f"Deviations of the world {flight.world} from the pilot's model"
-    return f"<details><summary>{_safe(summary)}</summary>{_table(['', 'deviation'], rows)}</details>" if found else ""
+    return (
+        f"<details><summary>{_safe(summary)}</summary>{html_table(['', 'deviation'], rows)}</details>" if found else ""
+    )
 
 
 def _flight_table(flights: list[ReportedFlight], found: Comparison) -> str:
@@ -258,7 +260,7 @@ def _flight_table(flights: list[ReportedFlight], found: Comparison) -> str:
         ["log", *(flight.path.name for flight in flights)],
         *([key, *(one.get(key, "-") for one in columns)] for key in keys),
     ]
-    return _table(["", *found.names], rows)
+    return html_table(["", *found.names], rows)
 
 
 def _gate_table(flights: list[ReportedFlight], found: Comparison) -> str:
@@ -278,13 +280,7 @@ def _gate_table(flights: list[ReportedFlight], found: Comparison) -> str:
             row += [f"{flight.gate_times_s[gate] - begin:+.3f}" if passed else "-"] if k else []
             row.append(f"{flight.gate_margins_m[gate]:.3f}" if gate < len(flight.gate_margins_m) else "-")
         rows.append(row)
-    return f"<h2>At the gates</h2>{_table(head, rows)}"
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [f"<tr>{''.join(f'<th>{_safe(cell)}</th>' for cell in head)}</tr>"]
-    lines += [f"<tr>{''.join(f'<td>{_safe(cell)}</td>' for cell in row)}</tr>" for row in rows]
-    return f"<div class='wide'><table>{''.join(lines)}</table></div>"
+    return f"<h2>At the gates</h2>{html_table(head, rows)}"
 
 
 def _strip(flight: ReportedFlight, shown: list[int | None]) -> str:

@@ -42,7 +42,8 @@ class SimulatedRawLink(RawLink):
     """`drop`: types of messages that this simulator does not send. Without a sphere there is no video."""
 
     def __init__(self, simulator: Simulator, sphere: Sphere | None = None, drop: tuple[str, ...] = ()):
-        super().__init__()
+        super().__init__(("127.0.0.1", 0), ("127.0.0.1", 0))
+        self.__exit__()  # it needs no sockets
         self.simulator, self._station = simulator, Station(simulator)
         self._sphere, self._drop = sphere, drop
         self._coming: list[tuple[float, bytes]] = []
@@ -70,5 +71,5 @@ class SimulatedRawLink(RawLink):
             frames += self._image(received, self.now(), self._coming.pop(0)[1])
         return [(t, m) for t, m in messages if m.get_type() not in self._drop], frames
 
-    def _transmit(self, datagram, peer):
+    def transmit(self, datagram, peer):
         self._replies += self._station.receive(datagram, ME, self.now())

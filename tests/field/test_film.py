@@ -1,16 +1,16 @@
 """A film shows what the log holds, in the flight's own time or slower."""
 
-import sys
 from dataclasses import replace
 
 import cv2
 import numpy as np
 import pytest
 
+from gate_racer.commands import COMMANDS
 from gate_racer.common.errors import UserError
-from gate_racer.field.report.cli import main
 from gate_racer.field.report.film import DETECTED, EXPECTED, FLOWN, MAP_PX, write_film
 from gate_racer.field.report.flight import TimeSeries, read_logged_flight
+from tests.processes import run_here
 
 IMAGES_S = 0.5, 0.9
 SQUARE = np.array([[300.0, 160.0], [340.0, 160.0], [340.0, 200.0], [300.0, 200.0]])
@@ -64,9 +64,6 @@ def test_a_flight_without_images_is_no_film(still, vq1, tmp_path):
         (["--set", "film=film.webm", "slower=.nan"], "slower: expected a finite number"),
     ],
 )
-def test_a_flight_that_cannot_be_filmed_is_refused_in_one_line(arguments, told, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["fly-report", "flight.mcap", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main()
-    error = capsys.readouterr().err
-    assert end.value.code == 2 and told in error and error.count("\n") == 1
+def test_a_flight_that_cannot_be_filmed_is_refused_in_one_line(arguments, told):
+    done = run_here(COMMANDS["fly-report"], "flight.mcap", *arguments)
+    assert done.returncode == 2 and told in done.stderr and done.stderr.count("\n") == 1

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -14,33 +13,29 @@ import cv2
 import numpy as np
 import pytest
 
+from gate_racer.commands import COMMANDS
 from gate_racer.field.page import unpacked
-from gate_racer.field.report.cli import main
 from gate_racer.field.report.compare import compare
 from gate_racer.field.report.flight import TimeSeries, read_logged_flight
 from gate_racer.field.report.pages import flight_page, overlays
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.tracks.gate import Gate
 from tests.field.flown import write_log
+from tests.processes import run_here
 
 CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 
 
-def page_of(logs, out, monkeypatch):
-    """The exit code."""
-    logs = logs if isinstance(logs, list) else [logs]
-    monkeypatch.setattr(sys, "argv", ["fly-report", *map(str, logs), "--out", str(out)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    return end.value.code
+def page_of(*logs, out):
+    return run_here(COMMANDS["fly-report"], *logs, "--out", out)
 
 
 @pytest.fixture
-def page(tmp_path, monkeypatch):
+def page(tmp_path):
     """Return a function from logs to the text of their page and the data in it."""
 
     def made(*logs):
-        assert page_of(list(logs), tmp_path / "page.html", monkeypatch) == 0
+        assert page_of(*logs, out=tmp_path / "page.html").returncode == 0
         text = (tmp_path / "page.html").read_text()
         return text, json.loads(unpacked(Page(text).scripts[0][1]))
 
@@ -116,7 +111,7 @@ def test_a_browser_draws_every_figure_and_the_cursor(several, late_flight, slow_
     assert f'data-drawn="{len(data["figures"])}"' in body and "data-cursor" in body and "data-error" not in body
 
 
-def test_a_log_that_cannot_be_reported_is_refused_in_one_line(late_flight, tmp_path, monkeypatch, capsys):
+def test_a_log_that_cannot_be_reported_is_refused_in_one_line(late_flight, tmp_path):
     (tmp_path / "text.mcap").write_text("no log at all")
     other = evil_log(tmp_path / "other.mcap", "vq2")
     out = tmp_path / "page.html"
@@ -125,9 +120,8 @@ def test_a_log_that_cannot_be_reported_is_refused_in_one_line(late_flight, tmp_p
         ([tmp_path / "text.mcap"], "text.mcap: is not an MCAP file"),
         ([late_flight, other], "other.mcap: a flight of vq2"),
     ):
-        assert page_of(logs, out, monkeypatch) == 2
-        error = capsys.readouterr().err
-        assert why in error and error.count("\n") == 1 and not out.exists()
+        done = page_of(*logs, out=out)
+        assert done.returncode == 2 and why in done.stderr and done.stderr.count("\n") == 1 and not out.exists()
 
 
 EVIL = "</script><script>alert(1)</script><!--<script><img src=x onerror=alert(1)>"
@@ -173,9 +167,9 @@ class Page(HTMLParser):
             self.scripts[-1][1] += data
 
 
-def test_nothing_in_a_log_runs_in_its_page(tmp_path, monkeypatch):
+def test_nothing_in_a_log_runs_in_its_page(tmp_path):
     out = tmp_path / "page.html"
-    assert page_of(evil_log(tmp_path / "evil.mcap"), out, monkeypatch) == 0
+    assert page_of(evil_log(tmp_path / "evil.mcap"), out=out).returncode == 0
     text = out.read_bytes().decode()
     found = Page(text)
     assert [kind for kind, _ in found.scripts] == ["text/plain", "text/plain", ""] and "onerror" not in found.names
@@ -188,39 +182,33 @@ def test_nothing_in_a_log_runs_in_its_page(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("track", ["../../etc/passwd", "/etc/passwd", "a/b", "*"])
-def test_a_track_named_by_a_log_leads_nowhere_else(track, tmp_path, monkeypatch, capsys):
-    log = evil_log(tmp_path / "evil.mcap", track)
-    assert page_of(log, tmp_path / "page.html", monkeypatch) == 2
-    assert "is used as a file name: only letters" in capsys.readouterr().err
+def test_a_track_named_by_a_log_leads_nowhere_else(track, tmp_path):
+    done = page_of(evil_log(tmp_path / "evil.mcap", track), out=tmp_path / "page.html")
+    assert done.returncode == 2 and "is used as a file name: only letters" in done.stderr
 
 
-def test_a_page_takes_the_place_of_no_log(late_flight, monkeypatch, capsys):
+def test_a_page_takes_the_place_of_no_log(late_flight):
     before = late_flight.read_bytes()
-    assert page_of(late_flight, late_flight, monkeypatch) == 2
-    assert "would overwrite" in capsys.readouterr().err and late_flight.read_bytes() == before
-
-
-def test_a_log_without_a_flight_is_one_clear_line(tmp_path, monkeypatch, capsys):
-    (tmp_path / "empty.mcap").write_bytes(b"")
-    assert page_of(tmp_path / "empty.mcap", tmp_path / "page.html", monkeypatch) == 2
-    assert "is empty" in capsys.readouterr().err
+    done = page_of(late_flight, out=late_flight)
+    assert done.returncode == 2 and "would overwrite" in done.stderr and late_flight.read_bytes() == before
 
 
 WHAT_IS_NO_LOG = [
     ("folder", "is a folder without a flight"),
+    ("empty.mcap", "is empty"),
     ("x.bag", "cannot be read as a bag of ROS"),
     ("x.csv", r"holds no accelerometer samples (a_x..a_z) and no gyro samples (w_x..w_z)"),
 ]
 
 
 @pytest.mark.parametrize(("name", "words"), WHAT_IS_NO_LOG)
-def test_what_is_no_log_is_told_what_is_read(tmp_path, name, words, monkeypatch, capsys):
+def test_what_is_no_log_is_told_what_is_read(tmp_path, name, words):
     (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.mcap").touch()
     (tmp_path / "x.bag").write_bytes(b"#ROSBAG V2.0")
     (tmp_path / "x.csv").write_text("t,throttle,v_z")
-    assert page_of(tmp_path / name, tmp_path / "page.html", monkeypatch) == 2
-    told = capsys.readouterr().err
-    assert words in told and told.count("\n") == 1
+    done = page_of(tmp_path / name, out=tmp_path / "page.html")
+    assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
 
 
 SEEN_FROM_M, OPENING_M = 6.0, 1.5

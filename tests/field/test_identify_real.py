@@ -9,14 +9,15 @@ import re
 import numpy as np
 import pytest
 
+from gate_racer.commands import COMMANDS
 from gate_racer.common.errors import UserError
-from gate_racer.field.identify.cli import main
 from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.regression import lagged
 from gate_racer.field.identify.signals import STEP_S, read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from tests.conftest import ROOT
 from tests.link.log_writers import ULogWriter
+from tests.processes import run_here
 
 SHARED = ROOT.parent / "shared"
 NANOBENCH, CASES = SHARED / "data/nanobench", SHARED / "cases"
@@ -171,8 +172,8 @@ def landing(path, saturated=()):
     return path
 
 
-def test_contact_with_the_ground_is_not_thrust(tmp_path, monkeypatch, capsys):
-    code, said, _ = run(monkeypatch, capsys, landing(tmp_path / "a.ulg"), tmp_path)
+def test_contact_with_the_ground_is_not_thrust(tmp_path):
+    code, said, _ = run(landing(tmp_path / "a.ulg"), tmp_path)
     assert code == 0
     assert float(re.search(r"hover at throttle (\S+)", said)[1]) == pytest.approx(0.47, rel=0.02)
 
@@ -185,15 +186,10 @@ def test_a_motor_at_its_limit_is_cut_but_not_where_the_throttle_is_what_the_moto
     assert seconds_cut(read_signals(written(tmp_path / "b.csv", table)), "saturated") == 0
 
 
-def run(monkeypatch, capsys, *logs_and_folder):
+def run(log, folder):
     """Exit code, and what identify-vehicle said on stdout and stderr."""
-    *logs, folder = logs_and_folder
-    files = ["--out", folder / "v.yaml", "--json", folder / "v.json"]
-    monkeypatch.setattr("sys.argv", ["identify-vehicle", *map(str, [*logs, *files])])
-    with pytest.raises(SystemExit) as end:
-        main()
-    said = capsys.readouterr()
-    return end.value.code, said.out, said.err
+    done = run_here(COMMANDS["identify-vehicle"], log, "--out", folder / "v.yaml", "--json", folder / "v.json")
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -203,12 +199,10 @@ def flights():
     return sorted(NANOBENCH.glob("*.csv.gz"))
 
 
-def test_no_flight_of_nanobench_brings_a_traceback_and_one_vehicle_has_one_delay(
-    flights, tmp_path, monkeypatch, capsys
-):
+def test_no_flight_of_nanobench_brings_a_traceback_and_one_vehicle_has_one_delay(flights, tmp_path):
     bounds = []
     for path in flights:
-        code, said, error = run(monkeypatch, capsys, path, tmp_path)
+        code, said, error = run(path, tmp_path)
         assert code == 0 or (code == 2 and "s of flight that can be used" in error), (path, error)
         assert "s are used; cut are" in error
         if code == 0:
@@ -242,10 +236,10 @@ CASE_FILES = (
 
 
 @pytest.mark.parametrize(("name", "hover"), CASE_FILES)
-def test_recorded_cases_hover_where_the_vehicle_does(name, hover, tmp_path, monkeypatch, capsys):
+def test_recorded_cases_hover_where_the_vehicle_does(name, hover, tmp_path):
     if not (CASES / name).exists():
         pytest.skip("needs ../shared/cases")
-    code, said, _ = run(monkeypatch, capsys, CASES / name, tmp_path)
+    code, said, _ = run(CASES / name, tmp_path)
     assert code == 0 and float(re.search(r"hover at throttle (\S+)", said)[1]) == pytest.approx(hover, rel=0.02)
 
 
@@ -259,8 +253,8 @@ def test_recorded_cases_hover_where_the_vehicle_does(name, hover, tmp_path, monk
         ("field/ros2_mcap/ros2.mcap", "no commanded throttle .AttitudeTarget"),
     ],
 )
-def test_recorded_mistakes_are_one_line_with_their_cause(name, words, tmp_path, monkeypatch, capsys):
+def test_recorded_mistakes_are_one_line_with_their_cause(name, words, tmp_path):
     if not (CASES / name).exists():
         pytest.skip("needs ../shared/cases")
-    code, _, error = run(monkeypatch, capsys, CASES / name, tmp_path)
+    code, _, error = run(CASES / name, tmp_path)
     assert code == 2 and re.search(words, error.splitlines()[-1]), error

@@ -7,17 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.field.identify.cli import main as identify_vehicle
+from gate_racer.commands import COMMANDS
 from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.signals import read_signals
-from gate_racer.field.mapping.cli import main as map_track
-from gate_racer.field.report.cli import main as fly_report
 from gate_racer.link.logs.own import record_signals
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
 from tests.link import blackbox_writer as blackbox
 from tests.link.log_writers import ULogWriter
 from tests.pilot import ratm_folder
+from tests.processes import run_here
 
 COUNTS_PER_G = 2048
 ARRAYS = ("t", "throttle", "omega_cmd", "force_b", "omega_b", "v_b", "R_wb", "voltage", "valid")
@@ -104,48 +103,39 @@ def test_a_blackbox_log_holds_rates_and_forces_and_says_that_it_tells_no_drag(bl
     assert late == pytest.approx([unknown.command_delay_s + lag for lag in unknown.rate_lag_s], abs=0.01)
 
 
-def test_identify_vehicle_names_the_topic_that_a_log_lacks(ulog, tmp_path, monkeypatch, capsys):
+def test_identify_vehicle_names_the_topic_that_a_log_lacks(ulog, tmp_path):
     less = ULogWriter({"sensor_combined": "float[3] gyro_rad;float[3] accelerometer_m_s2"})
     for k in range(300):
         less.write("sensor_combined", 0.01 * k, 0.0, 0.0, 0.0, 0.0, 0.0, -9.81)
     (tmp_path / "less.ulg").write_bytes(less.bytes())
-    code, _, said = run(identify_vehicle, monkeypatch, capsys, tmp_path / "less.ulg", "--out", tmp_path / "v.yaml")
-    assert code == 2 and said.count("\n") == 0 and "vehicle_thrust_setpoint" in said
+    done = run_here(COMMANDS["identify-vehicle"], tmp_path / "less.ulg", "--out", tmp_path / "v.yaml")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "vehicle_thrust_setpoint" in done.stderr
 
 
-def run(main, monkeypatch, capsys, *arguments):
-    """Exit code, and what was said on stdout and stderr."""
-    monkeypatch.setattr("sys.argv", ["a command", *map(str, arguments)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    said = capsys.readouterr()
-    return end.value.code, said.out, said.err.strip()
-
-
-def test_fly_report_draws_what_logs_of_others_hold(ulog, blackbox_log, tmp_path, monkeypatch, capsys):
+def test_fly_report_draws_what_logs_of_others_hold(ulog, blackbox_log, tmp_path):
     for log, shown in (
         (ulog, {"Speed", "Throttle, 0 to 1", "Body rate"}),
         (blackbox_log, {"Throttle, 0 to 1", "Body rate"}),
     ):
-        code, _, error = run(fly_report, monkeypatch, capsys, log, "--out", tmp_path / "page.html")
+        done = run_here(COMMANDS["fly-report"], log, "--out", tmp_path / "page.html")
         page = (tmp_path / "page.html").read_text()
-        assert code == 0, error
+        assert done.returncode == 0, done.stderr
         drawn = {title.strip() for title in re.findall(r"<h3>([^<]+?) <output></output>", page)}
         assert shown <= drawn and ("Speed" in drawn) == ("Speed" in shown)
         assert "Range to gates recognised" not in drawn
 
 
-def test_gates_of_a_flight_of_ratm_are_mapped_from_its_labelled_corners(tmp_path, monkeypatch, capsys):
+def test_gates_of_a_flight_of_ratm_are_mapped_from_its_labelled_corners(tmp_path):
     folder = ratm_folder.write(tmp_path)
     options = "--gates", 2, "--set", f"opening_m={ratm_folder.SIDE_M}", "outer_m=2.1", "depth_m=0.0"
-    code, _, error = run(map_track, monkeypatch, capsys, folder, *options, "--out", tmp_path / "found.yaml")
-    assert code == 0, error
+    done = run_here(COMMANDS["map-track"], folder, *options, "--out", tmp_path / "found.yaml")
+    assert done.returncode == 0, done.stderr
     first, second = (gate.p_wg for gate in load_track(tmp_path / "found.yaml").gates)
     centres = ratm_folder.gates().mean(axis=1)
     assert np.linalg.norm(first - second) == pytest.approx(np.linalg.norm(centres[0] - centres[1]), abs=0.1)
     assert first[2] == pytest.approx(-ratm_folder.HEIGHT_M, abs=0.1)
 
 
-def test_map_track_refuses_logs_without_images_in_a_line(ulog, tmp_path, monkeypatch, capsys):
-    code, _, error = run(map_track, monkeypatch, capsys, ulog, "--gates", 2, "--out", tmp_path / "found.yaml")
-    assert code == 2 and error.endswith("holds no images; map-track needs gates in images")
+def test_map_track_refuses_logs_without_images_in_a_line(ulog, tmp_path):
+    done = run_here(COMMANDS["map-track"], ulog, "--gates", 2, "--out", tmp_path / "found.yaml")
+    assert done.returncode == 2 and done.stderr.endswith("holds no images; map-track needs gates in images\n")

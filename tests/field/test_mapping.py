@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from gate_racer.bootcamp.generate import generate_track
+from gate_racer.commands import COMMANDS
 from gate_racer.field.mapping.bundle import BLOCK, COMMON, Bundle, map_gates, passed_in_order
-from gate_racer.field.mapping.cli import known, main
+from gate_racer.field.mapping.cli import known
 from gate_racer.field.mapping.flight import (
     SHARED,
     M,
@@ -27,6 +28,7 @@ from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.tracks.track import VADR_FRAME
 from gate_racer.vehicle.rotation import exp, from_euler, product
 from tests.exploring import explored
+from tests.processes import run_here
 
 SEED, GATES, TILT_DEG = 21, 3, 1.3
 TRACK = generate_track(SEED, GATES)
@@ -45,13 +47,6 @@ def log(tmp_path_factory, dcl) -> Path:
 @pytest.fixture(scope="module")
 def found(log, dcl):
     return map_gates([read_flight(log, None)], dcl, VADR_FRAME, GateAppearance())
-
-
-def mapped(monkeypatch, *arguments) -> int:
-    monkeypatch.setattr("sys.argv", ["map-track", *map(str, arguments)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    return end.value.code
 
 
 def test_gates_are_placed_within_ten_centimetres_and_the_camera_is_found_out(found, dcl):
@@ -186,7 +181,7 @@ def test_flights_that_share_no_gate_make_no_map(log, dcl):
         map_gates([flight, other], dcl, VADR_FRAME, GateAppearance())
 
 
-def test_a_log_without_the_needed_data_is_refused_in_one_line(log, dcl, tmp_path, monkeypatch, capsys):
+def test_a_log_without_the_needed_data_is_refused_in_one_line(log, dcl, tmp_path):
     out = ("--out", tmp_path / "no.yaml")
     empty = FlightLog(tmp_path / "empty.mcap")
     empty.write("command", 1.0, q=[1, 0, 0, 0], w=[0, 0, 0], throttle=0.0, source="", status=0, solve_ms=0.0)
@@ -197,9 +192,8 @@ def test_a_log_without_the_needed_data_is_refused_in_one_line(log, dcl, tmp_path
         ((log, "--gates", 0), "gates 0: must be at least 1"),
         ((log, "--gates", 1, "--set", "start=here"), "expected X,Y,Z"),
     ):
-        assert mapped(monkeypatch, *arguments, *out) == 2
-        told = capsys.readouterr().err.strip().splitlines()
-        assert len(told) == 1 and words in told[0], told
+        done = run_here(COMMANDS["map-track"], *arguments, *out)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and words in done.stderr
     assert not (tmp_path / "no.yaml").exists()
 
 

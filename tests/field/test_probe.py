@@ -6,7 +6,7 @@ import pytest
 
 from gate_racer.field.probe.at_rest import best, probe, unflown
 from gate_racer.field.probe.check import CheckVerdict
-from gate_racer.field.probe.links import UdpRawLink, listen
+from gate_racer.field.probe.links import RawLink, listen
 from gate_racer.link.profile import load_profile
 from gate_racer.link.sockets import LinkError
 from gate_racer.sim.simulator import Simulator
@@ -58,7 +58,7 @@ def test_a_changed_build_differs_in_that_alone(traps):
 
 def test_silence_is_one_clear_line():
     with (
-        UdpRawLink(("127.0.0.1", free_port()), ("127.0.0.1", free_port())) as link,
+        RawLink(("127.0.0.1", free_port()), ("127.0.0.1", free_port())) as link,
         pytest.raises(LinkError, match=r"no MAVLink within 0\.2 s"),
     ):
         listen(link, 1.0, 0.2)

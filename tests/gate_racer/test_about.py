@@ -13,10 +13,10 @@ import pytest
 
 import gate_racer.doctor
 from gate_racer import about
+from gate_racer.about import SHELLS, completion
 from gate_racer.commands import COMMANDS
 from gate_racer.common.config import names
 from gate_racer.common.errors import UserError
-from gate_racer.completion import SHELLS, completion
 from gate_racer.doctor import examine
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.solvers.acados import AcadosMissingError
