@@ -342,7 +342,8 @@ def judged(plans: str, case: tuple[str, str, str, int]) -> dict[str, Any]:
     # Only every tenth state, since consecutive errors are correlated.
     nees = [float(e @ np.linalg.solve(state.cov, e)) for e, state in zip(error, states.values(), strict=True)]
     found = {
-        "course": track_name, "source of error": source, "estimator": name, "rms m": _rms(error[:, P]),
+        "course": track_name, "source of error": source, "estimator": name,
+        "rms m": np.sqrt(np.mean((error[:, P] ** 2).sum(axis=1))),
         "at gates": [gate.R_wg.T @ off for gate, off in zip(track.gates, off_w, strict=False)],
         "NEES": nees[::NEES_EVERY], "IMU ms p99": np.percentile(sample_s, 99) * 1e3,
         "image ms p99": np.percentile(image_s, 99) * 1e3 if len(image_s) else np.nan,
@@ -372,10 +373,6 @@ def _error(state: State, record: RecordedFlight, k: int) -> Array:
     """Return true minus estimated position, velocity and attitude (9,) at sample k."""
     turn = log(normalised(product(conjugate(state.q_wb), record.q[k])))
     return np.concatenate([record.p[k] - state.p_wb, record.v[k] - state.v_w, turn])
-
-
-def _rms(vectors: Array) -> float:
-    return float(np.sqrt(np.mean(np.square(np.linalg.norm(vectors, axis=1)))))
 
 
 def summary(own: list[dict[str, Any]]) -> dict[str, Any]:

@@ -80,7 +80,9 @@ def compared(gates: Sequence[MappedGate], true: Track) -> dict[str, Any]:
     places = np.array([gate.p_wg - true.start.p_wb for gate in true.gates])
     turn = np.eye(3)
     for _ in range(3):  # alternate between association and heading
-        turn = _turned(p, places[_matched(p @ turn.T, places)])
+        near = places[_matched(p @ turn.T, places)]
+        x, y = (p[:, :2] * near[:, :2]).sum(), (p[:, 0] * near[:, 1] - p[:, 1] * near[:, 0]).sum()
+        turn = matrix(from_euler(0.0, 0.0, math.atan2(y, x)))  # about the vertical through the pad
         k = _matched(p @ turn.T, places)
     off, place = p @ turn.T - places[k], places[k]
     off_m, away_m = np.linalg.norm(off, axis=1), np.linalg.norm(place, axis=1)
@@ -105,12 +107,6 @@ def _matched(p: Array, places: Array) -> list[int]:
     if len(set(k)) < len(k):
         raise UserError("two mapped gates are nearest to the same true gate")
     return k
-
-
-def _turned(p: Array, places: Array) -> Array:
-    """Return the rotation (3, 3) about the vertical through the pad that best aligns p (N, 3) with places (N, 3)."""
-    x, y = (p[:, :2] * places[:, :2]).sum(), (p[:, 0] * places[:, 1] - p[:, 1] * places[:, 0]).sum()
-    return matrix(from_euler(0.0, 0.0, math.atan2(y, x)))
 
 
 def main() -> int:

@@ -48,7 +48,7 @@ from gate_racer.sim.view.scene import drawn_gates
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import Array, Indices, exp, from_euler, product
+from gate_racer.vehicle.rotation import Array, exp, from_euler, product
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 SIZES_PX = (8.0, 12.0, 25.0, 60.0, 120.0, 1e4)  # limits of the rows by size of opening
@@ -168,16 +168,13 @@ class _Photographer:
         self._depth.close()
 
 
-def _nearest(labels: Labels, rims: GateRims, p_wb: Array) -> Indices:
-    """Return the indices (K,) of the labelled gates, identified by their ranges."""
-    range_m = np.linalg.norm(rims.p_wg - p_wb, axis=-1)
-    return np.abs(range_m - labels.range_m[:, None]).argmin(-1) if len(labels.range_m) else np.zeros(0, int)
-
-
 def _near_faces(labels: Labels, rims: GateRims, camera: Camera, p_wb: Array, q_wb: Array) -> Array:
     """Return the nominal corners (K, 4, 2) px of the near faces of labelled gates; NaN behind the camera."""
     eye_w, R_wc = camera.pose(p_wb, q_wb)
-    gate = _nearest(labels, rims, p_wb)
+    apart_m = np.abs(
+        np.linalg.norm(rims.p_wg - p_wb, axis=-1) - labels.range_m[:, None]
+    )  # gates are told by their ranges
+    gate = apart_m.argmin(-1) if len(apart_m) else np.zeros(0, int)
     corners_c = (rims.near_face(gate, np.broadcast_to(eye_w, (len(gate), 3))) - eye_w) @ R_wc
     ahead = corners_c[..., 2:] > AHEAD_M
     px = np.where(ahead, camera.project(np.where(ahead, corners_c, 1.0)), np.nan)

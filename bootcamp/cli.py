@@ -23,7 +23,6 @@ from gate_racer.common.command import add_common, complain, main_of, remark, wri
 from gate_racer.common.errors import UserError, say
 from gate_racer.common.files import require_output, write_file
 from gate_racer.common.settings import add_settings, key, settings_of
-from gate_racer.vehicle.camera import Camera
 
 GATES = 6  # of a generated course
 SEEDS = 20  # of a grade
@@ -66,7 +65,16 @@ class ArenaSettings:
         camera, drone = world.camera, self.drone or world.drone
         if self.camera:
             width, height = map(int, self.camera.split("x"))
-            camera = _resized(camera, width, height)
+            scale = width / camera.width_px  # as wide on the ground as before
+            camera = replace(
+                camera,
+                width_px=width,
+                height_px=height,
+                fx_px=camera.fx_px * scale,
+                fy_px=camera.fy_px * scale,
+                cx_px=(width - 1) / 2,
+                cy_px=(height - 1) / 2,
+            )
         step_s = world.step_s if self.step_s is None else self.step_s
         return replace(world, step_s=step_s, drone=drone, camera=camera, map=str(self.map or world.map))
 
@@ -156,14 +164,6 @@ def _require_map(scenario: Scenario) -> None:
     """
     if scenario.world.map:
         make_floor(scenario)
-
-
-def _resized(camera: Camera, width: int, height: int) -> Camera:
-    """Return a camera with another image size that shows the same ground from left to right."""
-    scale = width / camera.width_px
-    fx, fy = camera.fx_px * scale, camera.fy_px * scale
-    cx, cy = (width - 1) / 2, (height - 1) / 2
-    return replace(camera, width_px=width, height_px=height, fx_px=fx, fy_px=fy, cx_px=cx, cy_px=cy)
 
 
 def fly(job: Job, json_file: Path | None = None) -> int:

@@ -46,13 +46,9 @@ def lesson_figure(path: Path, when_seen: bool) -> Image:
     landed = replace(flight.report, route=scenario.route)  # all places, visited or not
     right_half = ground_map(len(frame), landed, trail, scenario.world.boundary_m)
     if flight.report.status is Status.LANDED and not scenario.gates and not scenario.route:
-        right_half = _fitted(landing_image(scenario, flight.report), len(frame))
+        right_half = landing_image(scenario, flight.report)
+        right_half = cv2.resize(right_half, (right_half.shape[1] * len(frame) // len(right_half), len(frame)))
     return np.hstack([frame, right_half])
-
-
-def _fitted(image: Image, height_px: int) -> Image:
-    fitted: Image = cv2.resize(image, (image.shape[1] * height_px // image.shape[0], height_px))
-    return fitted
 
 
 def overview(scenario: Scenario, path: Path) -> Image:

@@ -213,8 +213,7 @@ class GroundCamera:
 
 def locate(box: Box, height_m: float, position: Location, q_wb: ArrayLike, camera: Camera) -> Location | None:
     """Return the intersection of the ray through a box's centre with the ground; None if there is none."""
-    u, v = (box.left + box.right) / 2, (box.top + box.bottom) / 2
-    ray_c = np.array([(u - camera.cx_px) / camera.fx_px, (v - camera.cy_px) / camera.fy_px, 1.0])
+    ray_c = np.append(camera.rays([(box.left + box.right) / 2, (box.top + box.bottom) / 2]), 1.0)
     north, east, down = (matrix(q_wb) @ camera.R_bc @ ray_c).tolist()
     if not down > 0:
         return None

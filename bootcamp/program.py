@@ -232,8 +232,8 @@ class Program:
 
     def places(self, boxes: Sequence[Box], report: Report) -> tuple[list[Location], int]:
         """Return the places of boxes on the ground, and the number of boxes without one."""
-        found = [_location(self.locate(box, report)) for box in boxes]
-        places = [place for place in found if place is not None]
+        found = [_numbers(self.locate(box, report), 2) for box in boxes]
+        places = [Location(*place) for place in found if place]
         return places, len(found) - len(places)
 
 
@@ -263,11 +263,6 @@ def _box(answer: Any) -> Box | None:
     numbers = _numbers(answer, 4)
     box = Box(*numbers) if numbers else None
     return box if box and box.left <= box.right and box.top <= box.bottom else None
-
-
-def _location(answer: Any) -> Location | None:
-    numbers = _numbers(answer, 2)
-    return Location(*numbers) if numbers else None
 
 
 def shown(value: Any) -> str:

@@ -24,7 +24,6 @@ from gate_racer.bootcamp.world import (
 from gate_racer.common.config import load
 from gate_racer.common.errors import UserError
 from gate_racer.link.profile import load_profile, ticks
-from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
 
 TASKS = Path(__file__).parent / "tasks.yaml"
@@ -103,12 +102,11 @@ class Scenario:
     @property
     def gates(self) -> tuple[CourseGate, ...]:
         """Gates of the course, as given to the program; empty without one."""
-        return tuple(_pose(gate) for gate in (self.course.gates if self.course else ()))
-
-
-def _pose(gate: Gate) -> CourseGate:
-    north, east, down = gate.p_wg.tolist()
-    return CourseGate(north, east, -down, math.atan2(gate.R_wg[1, 0], gate.R_wg[0, 0]))
+        found = []
+        for gate in self.course.gates if self.course else ():
+            north, east, down = gate.p_wg.tolist()
+            found.append(CourseGate(north, east, -down, math.atan2(gate.R_wg[1, 0], gate.R_wg[0, 0])))
+        return tuple(found)
 
 
 @cache
@@ -129,31 +127,15 @@ def make_scenario(name: str, seed: int, world: Arena | None = None) -> Scenario:
         raise UserError(f"seed {seed}: must not be negative")
     world, task = world or load_world(), tasks()[name]
     if world.drone == SIMULATED:
-        _require_ticks(world.step_s)
+        hz = load_profile(PROFILE).physics_hz
+        try:
+            ticks(1 / world.step_s, hz)
+        except ValueError:
+            told = f"a step of {world.step_s:g} s: must be a multiple of 1/{hz:g} s; --drone kinematic accepts any"
+            raise UserError(told) from None
     conditions = world.conditions or task.conditions
     world = replace(world, camera=replace(world.camera, tilt_deg=conditions.camera_tilt_deg))
     return LAYOUTS[task.layout](Scenario(name, seed, world, task.goal, conditions))
-
-
-@cache
-def _physics_hz() -> float:
-    """Return the physics rate of the simulator's profile, Hz."""
-    return load_profile(PROFILE).physics_hz
-
-
-def _require_ticks(step_s: float) -> None:
-    """Check the length of a step.
-
-    Raises:
-        UserError: the step is not a whole number of physics ticks.
-    """
-    hz = _physics_hz()
-    try:
-        ticks(1 / step_s, hz)
-    except ValueError:
-        raise UserError(
-            f"a step of {step_s:g} s: must be a multiple of 1/{hz:g} s; --drone kinematic accepts any"
-        ) from None
 
 
 def _pad_below(base: Scenario) -> Scenario:

@@ -4,6 +4,7 @@ import difflib
 import io
 import math
 import reprlib
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import fields
 from functools import lru_cache
@@ -205,39 +206,33 @@ def _number(value: Any, _: type) -> float:
     return float(value)
 
 
-def _whole(value: Any, _: type) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"expected a whole number, found {shown(value)}")
-    return value
+def _only(kind: type, what: str) -> Callable[[Any, type], Any]:
+    """Return the hook of a type that takes its own values only; a flag is no number."""
 
+    def hook(value: Any, _: type) -> Any:
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ValueError(f"expected {what}, found {shown(value)}")
+        return value
 
-def _flag(value: Any, _: type) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"expected true or false, found {shown(value)}")
-    return value
-
-
-def _text(value: Any, _: type) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"expected text, found {shown(value)}")
-    return value
-
-
-def _path(value: Any, _: type) -> Path:
-    return Path(_text(value, str))
+    return hook
 
 
 def _texts(value: Any, _: type) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected a list, found {shown(value)}")
-    return tuple(_text(one, str) for one in value)
+    return tuple(_TEXT(one, str) for one in value)
+
+
+_TEXT = _only(str, "text")
 
 
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
-    for cls, hook in ((float, _number), (int, _whole), (bool, _flag), (str, _text), (Path, _path)):
-        converter.register_structure_hook(cls, hook)
-
+    converter.register_structure_hook(float, _number)
+    converter.register_structure_hook(int, _only(int, "a whole number"))
+    converter.register_structure_hook(bool, _only(bool, "true or false"))
+    converter.register_structure_hook(str, _TEXT)
+    converter.register_structure_hook(Path, lambda value, _: Path(_TEXT(value, str)))
     converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _texts)
 
     def mapping(cls: type) -> Any:

@@ -92,7 +92,8 @@ def combined(cameras: Sequence[Camera], nominal: Camera) -> Camera | None:
     """Return the weighted mean of calibrations, with its standard deviations; None if it does not differ from `nominal`."""
     if not cameras:
         return None
-    values, sigmas = (np.array([of(camera) for camera in cameras]) for of in (_values, _sigmas))
+    values = np.array([_values(camera) for camera in cameras])
+    sigmas = np.array([[getattr(camera.doubt, name) for name in DOUBT_OF] for camera in cameras])
     weights = sigmas**-2.0
     mean = (weights * values).sum(0) / weights.sum(0)
     sigma = OVERCONFIDENCE * np.sqrt(1 / weights.sum(0))
@@ -105,11 +106,6 @@ def _values(camera: Camera) -> Array:
     """Return (13,): mount, logarithm of the focal length, principal point, distortion, exposure times, position."""
     mount, lens = (camera.yaw_deg, camera.tilt_deg, camera.roll_deg), (camera.cx_px, camera.cy_px, camera.k1, camera.k2)
     return np.array([*mount, np.log(camera.fx_px), *lens, camera.delay_s, camera.readout_s, *camera.p_bc_m])
-
-
-def _sigmas(camera: Camera) -> Array:
-    """Return the standard deviations (13,) likewise."""
-    return np.array([getattr(camera.doubt, name) for name in DOUBT_OF])
 
 
 def _camera(nominal: Camera, mean: Array, sigma: Array) -> Camera:

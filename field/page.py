@@ -49,7 +49,8 @@ def html_page(
     """
     plotly, packed_plotly = _plotly()
     own = "\n".join((DRAW, *scripts))
-    hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in (plotly, own))
+    sums = (hashlib.sha256(script.encode()).digest() for script in (plotly, own))
+    hashes = " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in sums)
     return PAGE.substitute(
         title=html.escape(title),
         policy=html.escape(POLICY.format(hashes=hashes)),
@@ -86,7 +87,3 @@ def _plotly() -> tuple[str, str]:
 
     script = get_plotlyjs()
     return script, packed(script)
-
-
-def _sha256(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

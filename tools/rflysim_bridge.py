@@ -213,10 +213,12 @@ def run(arguments: argparse.Namespace) -> int:
         node = stack.enter_context(closing(RosNode(names, arguments.prefix, arguments.ned))) if arguments.ros else None
         receiver = stack.enter_context(SensorReceiver(sensors, server, layout=layout))
         imu_receiver = stack.enter_context(closing(_imu(arguments))) if arguments.imu else None
-        work = _ros(arguments, stack, node, server, receiver) if node is not None else _nothing
+        work = _ros(arguments, stack, node, server, receiver) if node is not None else None
         while (now := time.monotonic()) - begin < arguments.seconds:
             samples = [sample for sample, _ in receiver.receive(POLL_S)]
-            work(samples, list(imu_receiver.samples()) if imu_receiver is not None else [])
+            felt = list(imu_receiver.samples()) if imu_receiver is not None else []
+            if work is not None:
+                work(samples, felt)
             if now - reported > REPORT_S:
                 reported = now
                 _report(receiver, imu_receiver)
@@ -234,10 +236,6 @@ def _report(receiver: SensorReceiver, imu_receiver: ImuReceiver | None) -> None:
 def _imu(arguments: argparse.Namespace) -> ImuReceiver:
     host, port = parse_address(arguments.imu, imu_port(arguments.copter))
     return ImuReceiver(host, IMU_HZ, arguments.copter, port)
-
-
-def _nothing(samples: list[Sample], felt: list[ImuSample]) -> None:
-    """Do nothing: the work without ROS."""
 
 
 def _ros(

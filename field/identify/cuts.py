@@ -71,7 +71,8 @@ def cuts_of(motion: Motion, lost: Sequence[tuple[float, float]], sampled: tuple[
     """Return all cuts. `lost` are the stretches that were filled in, `sampled` the samples of motion and of commands."""
     impossible = (np.linalg.norm(motion.force_b, axis=1) > MOST_M_S2) | (np.abs(motion.throttle - 0.5) > 0.5 + OUTSIDE)
     gap = _gaps(sampled[0], motion.t, GAP_S) | _gaps(sampled[1], motion.t, COMMAND_GAP_S)
-    off, contact = _off(motion), _contact(motion)
+    # Motors are off before the first and after the last throttle, with what they do until they stop.
+    off, contact = ~_between(motion.throttle > OFF), _contact(motion)
     return [
         Cut(LOST, within(lost, motion.t)),
         Cut("without samples", gap),
@@ -129,11 +130,6 @@ def _contact(motion: Motion) -> Mask:
     for begin, end in edges.reshape(-1, 2):
         contact[begin:end] |= contact[begin:end].any()
     return contact
-
-
-def _off(motion: Motion) -> Mask:
-    """Return where (N,) the motors are off: before the first and after the last throttle, with what they do until they stop."""
-    return ~_between(motion.throttle > OFF)
 
 
 def _between(shown: Mask) -> Mask:

@@ -152,7 +152,8 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         battery = _exponent(logs, battery)
         logs = [battery.seen(log) for log in logs]
     logs, fast = _without_inflow(logs, linear_drag)
-    told = [_evidence([log], linear_drag) for log in logs if _tells(log)] or [_evidence(logs, linear_drag)]
+    telling = [log for log in logs if log.valid.sum() * STEP_S > LEAST_S and len(reached([log], KNOT_LEAST)) > 1]
+    told = [_evidence([log], linear_drag) for log in telling] or [_evidence(logs, linear_drag)]
     step = max(log.command_step_s for log in logs)
     timing = profile(told, step if step > STEP_S else 0.0)
     delay, lag = timing.delay.value, timing.lag.value
@@ -164,15 +165,15 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     half, correlated = _bounds(fit)
     scales, spread = _agreement(fit)
     widths = np.hypot(half, 1.96 * spread * np.where(np.arange(len(half)) < len(fit.knots), fit.x, 0.0))
-    curve = [Estimate(float(v), float(h)) for v, h in zip(fit.x[: len(fit.knots)], widths, strict=False)]
-    _require_rise(fit.knots, curve, logs[0])
     n, drags = len(fit.knots), fit.drags
+    each = [Estimate(float(v), float(h)) for v, h in zip(fit.x, widths, strict=True)]
+    _require_rise(fit.knots, each[:n], logs[0])
     axes = fit_rates(logs, timing.delay)
     return Fit(
         throttle=tuple(fit.knots.tolist()),
-        thrust_m_s2=_rising(curve),
-        drag_linear_1_s=_three(fit.x, widths, n) if drags == 4 else None,
-        drag_quadratic_1_m=Estimate(float(fit.x[-1]), float(widths[-1])) if drags else None,
+        thrust_m_s2=_rising(each[:n]),
+        drag_linear_1_s=(each[n], each[n + 1], each[n + 2]) if drags == 4 else None,
+        drag_quadratic_1_m=each[-1] if drags else None,
         timing=timing,
         rates=axes,
         battery=battery,
@@ -210,11 +211,6 @@ def _knots(logs: list[Signals]) -> Array:
     if len(knots) < 2:
         raise SignalError(f"{logs[0].source}: the throttle stays near one value, so no thrust curve can be fitted")
     return knots
-
-
-def _tells(log: Signals) -> bool:
-    """Return whether a log alone tells of delay and lag."""
-    return log.valid.sum() * STEP_S > LEAST_S and len(reached([log], KNOT_LEAST)) > 1
 
 
 def _evidence(logs: list[Signals], linear: bool) -> Evidence:
@@ -410,11 +406,6 @@ def _rising(curve: list[Estimate]) -> tuple[Estimate, ...]:
         shift = max(0.0, lowest - one.value)
         rising.append(Estimate(one.value + shift, one.half_width + shift))
     return tuple(rising)
-
-
-def _three(x: Array, half: Array, at: int) -> tuple[Estimate, Estimate, Estimate]:
-    one, two, three = (Estimate(float(x[at + i]), float(half[at + i])) for i in range(3))
-    return one, two, three
 
 
 def _wanted(knots: Array, drags: int, rates: Sequence[AxisRate], timing: Timing) -> tuple[str, ...]:

@@ -87,7 +87,8 @@ def _even(log: LoggedSignals, source: str) -> Signals:
     v_w = velocity.at(t) if len(velocity) else np.zeros((len(t), 3))
     q = attitude.at(t) if len(attitude) else np.tile(LEVEL, (len(t), 1))
     R = np.array([matrix(one) for one in q])
-    differenced = np.einsum("nji,nj->ni", R, np.gradient(_smooth(v_w), STEP_S, axis=0) - G_W)
+    smooth = np.column_stack([_averaged(v, 5) for v in v_w.T])  # differences of a sampled velocity are noisy
+    differenced = np.einsum("nji,nj->ni", R, np.gradient(smooth, STEP_S, axis=0) - G_W)
     force_b, u, voltage = force.at(t) if len(force) else differenced, throttle.held(t)[:, 0], _voltage(log, t)
     speed, saturated = np.linalg.norm(v_w, axis=1) if len(velocity) else None, _saturated(log, t, u)
     motion = Motion(t, u, force_b, speed, _landed(log, t), voltage, saturated)
@@ -177,8 +178,3 @@ def _averaged(x: Array, n: int) -> Array:
     """Return centred means over n samples, about."""
     half = n // 2
     return np.convolve(np.pad(x, half, mode="edge"), np.ones(2 * half + 1) / (2 * half + 1), "valid")
-
-
-def _smooth(v: Array) -> Array:
-    """Return means over five samples, since differences of a sampled velocity are noisy."""
-    return np.column_stack([_averaged(column, 5) for column in v.T])

@@ -372,7 +372,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"line with {profile.stick_hz:g} Hz of sticks: {described(beside)}")
         write_json(arguments.json, {"file": file, "alone": alone, "beside": beside, "checks": checks})
         if settings.own_profile is not None:
-            _write_profile(settings.own_profile, profile, found)
+            source = f"{found.firmware} on {found.board}, rates as read; all other values are those of {profile.name}."
+            own = replace(profile, name=settings.own_profile.stem, source=source, rates=found.rates or profile.rates)
+            write_yaml(settings.own_profile, asdict(own))
+            remark(f"wrote {settings.own_profile}")
         if differs := sum(check.verdict is CheckVerdict.DIFFERS for check in checks):
             print(f"{differs} of {len(checks)} differ: correct the aircraft or the files; no file is written")
             return 1
@@ -383,13 +386,6 @@ def run(arguments: argparse.Namespace) -> int:
     if settings.out is not None:
         remark(f"wrote {settings.out}, sha256 {write_preflight(settings.out, file)}")
     return 0
-
-
-def _write_profile(path: Path, profile: BetaflightProfile, found: AircraftConstants) -> None:
-    """Write the profile with the rates that were read."""
-    source = f"{found.firmware} on {found.board}, rates as read; all other values are those of {profile.name}."
-    write_yaml(path, asdict(replace(profile, name=path.stem, source=source, rates=found.rates or profile.rates)))
-    remark(f"wrote {path}")
 
 
 def read(

@@ -19,7 +19,7 @@ from gate_racer.perception.detection import decode
 from gate_racer.perception.registry import CLASSICAL, open_detector
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import Array, from_euler, matrix
+from gate_racer.vehicle.rotation import from_euler, matrix
 
 RATE, TIME_S = 0.1, 0.6  # tolerances: relative; s, since a status is sent four times a second
 LIKELY_PX, NEAR_DEG = 0.3, 1.2  # errors of size (relative) and elevation with which a gate in view matches the map
@@ -89,9 +89,7 @@ def _at_foot(received: ReceivedMessages, gates: tuple[MapGate, ...], rest: RestM
             outer = found.outer_px
             if outer is None or not found.visible.all():
                 continue
-            u, v = found.corners_px.mean(axis=0)
-            x, y = (u - camera.cx_px) / camera.fx_px, (v - camera.cy_px) / camera.fy_px
-            ray = R_lb @ camera.R_bc @ [x, y, 1.0]
+            ray = R_lb @ camera.R_bc @ [*camera.rays(found.corners_px.mean(axis=0)), 1.0]
             elevation = math.degrees(math.atan2(-ray[2], math.hypot(ray[0], ray[1])))
             side_px = float(np.linalg.norm(outer - np.roll(outer, 1, axis=0), axis=1).max())
             votes += [_nearer(gate, elevation, side_px, camera) for gate in gates]
@@ -120,6 +118,8 @@ def probe(received: ReceivedMessages, profile: Profile) -> tuple[list[Check], Pr
     checks, found = list[Check](), profile
     stamps = [m.time_usec * 1e-6 for _, m in received["HIGHRES_IMU"]]
     stamp_hz = max(_clock_hz(stamps), profile.imu_hz) if stamps else None
+    images = Counter((frame, stamp) for _, frame, stamp in received.images)  # copies of each
+    copies = float(np.median(list(images.values()))) if images else None
     chunk_bytes = float(received.chunk_bytes) if received.chunk_bytes else None
     for name, field, value, tolerance in (
         ("component", "component", float(received.components.most_common(1)[0][0][1]), 0.0),
@@ -128,8 +128,8 @@ def probe(received: ReceivedMessages, profile: Profile) -> tuple[list[Check], Pr
         ("HIGHRES_IMU, Hz", "imu_hz", _hz(received, "HIGHRES_IMU"), RATE_TOLERANCE),
         ("ATTITUDE, Hz", "attitude_hz", _hz(received, "ATTITUDE"), RATE_TOLERANCE),
         ("ACTUATOR_OUTPUT_STATUS, Hz", "motors_hz", _hz(received, "ACTUATOR_OUTPUT_STATUS"), RATE_TOLERANCE),
-        ("images, Hz", "video_hz", _image_hz(received), RATE_TOLERANCE),
-        ("copies of an image", "video_copies", _copies(received), 0.0),
+        ("images, Hz", "video_hz", len(images) / received.seconds or None, RATE_TOLERANCE),
+        ("copies of an image", "video_copies", copies, 0.0),
         ("bytes in a chunk", "video_chunk_bytes", chunk_bytes, 0.0),
         ("video clock's epoch, s", "video_epoch_s", _video_offset(received, stamps), 1e-3),
         ("video stamps' resolution, ns", "video_stamp_ns", _resolution(received), 0.0),
@@ -184,7 +184,8 @@ def _at_rest(received: ReceivedMessages, signs: Signs) -> tuple[list[Check], Sig
     still = rest.spread < AT_REST_M_S2
     right = still and abs(rest.weight - GRAVITY) < AT_REST_M_S2 and rest.force_b[2] < 0
     verdict = CheckVerdict.UNKNOWN if not still else CheckVerdict.PASS if right else CheckVerdict.DIFFERS
-    gravity = Check("gravity at rest, m/s^2", expected, _formatted(rest.force_b), verdict)
+    measured = f"({', '.join(f'{v:.2f}' for v in rest.force_b)})"
+    gravity = Check("gravity at rest, m/s^2", expected, measured, verdict)
     pitch = rest.tilt[PITCH]
     if right and received["ATTITUDE"] and abs(pitch) > TILTED_RAD:
         reported = float(np.mean([m.pitch for _, m in received["ATTITUDE"]]))
@@ -215,15 +216,6 @@ def _clock_hz(stamps: list[float]) -> float:
     return float(1 / np.percentile(steps, 10)) if len(steps) else 0.0
 
 
-def _image_hz(received: ReceivedMessages) -> float | None:
-    return len({(frame, stamp) for _, frame, stamp in received.images}) / received.seconds or None
-
-
-def _copies(received: ReceivedMessages) -> float | None:
-    counts = Counter((frame, stamp) for _, frame, stamp in received.images)
-    return float(np.median(list(counts.values()))) if counts else None
-
-
 def _video_offset(received: ReceivedMessages, stamps: list[float]) -> float | None:
     """Return the video clock minus the telemetry clock, s; 0 if they have the same epoch."""
     if not received.images or not stamps:
@@ -241,7 +233,3 @@ def _resolution(received: ReceivedMessages) -> float | None:
         return None
     step = math.gcd(*stamps)
     return float(10 ** min(9, len(str(step)) - len(str(step).rstrip("0"))))
-
-
-def _formatted(vector: Array) -> str:
-    return "(" + ", ".join(f"{v:.2f}" for v in vector) + ")"

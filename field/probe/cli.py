@@ -12,6 +12,7 @@ import numpy as np
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.common.command import add_common, main_of, remark, require_outputs, write_json
+from gate_racer.common.config import names
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import write_yaml
 from gate_racer.field.probe.at_rest import best, jitter, probe, probe_map, unflown
@@ -155,8 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments, ProbeSettings)
     asked = settings.link
     require_outputs((settings.out, arguments.json), asked.profile, FOLDER / f"{asked.profile}.yaml", settings.vehicle)
-    named = asked.profile
-    known = [load_profile(named)] if named != AUTO else _known()
+    known = [load_profile(name) for name in (names(FOLDER) if asked.profile == AUTO else [asked.profile])]
     vehicle = load_vehicle(settings.vehicle)
     requested = asked.opened(MAVLINK_PORT, VIDEO_PORT)
     timing, peer_and_key = (known[0].physics_hz, known[0].video_latency_s), (requested.peer, requested.key)
@@ -172,7 +172,9 @@ def run(arguments: argparse.Namespace) -> int:
         flown: list[Check] = []
         if settings.fly:
             flown, found, why = fly_probe(link, received, profile, vehicle, found)
-    checks = _merged(checks, flown or unflown())
+    flown_or_not = flown or unflown()
+    repeated = {check.name for check in flown_or_not}
+    checks = [*(check for check in checks if check.name not in repeated), *flown_or_not]
     print(f"compared with profile {profile.name}:")
     print(table(checks))
     print(jitter(received))
@@ -191,16 +193,6 @@ def run(arguments: argparse.Namespace) -> int:
             + ("; repeat the probe: gains of a part of the flight may be wrong" if flown and why else "")
         )
     return 1 if any(check.verdict is CheckVerdict.DIFFERS for check in checks) else 0
-
-
-def _merged(rest: list[Check], flown: list[Check]) -> list[Check]:
-    """Return all checks; those of the flight replace those at rest."""
-    repeated = {check.name for check in flown}
-    return [*(check for check in rest if check.name not in repeated), *flown]
-
-
-def _known() -> list[Profile]:
-    return [load_profile(path.stem) for path in sorted(FOLDER.glob("*.yaml"))]
 
 
 main = main_of(parser, run)

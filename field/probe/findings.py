@@ -235,7 +235,8 @@ def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: P
         verdict = CheckVerdict.UNKNOWN if measured is None else _agree(expected, measured)
         checks.append(Check(f"rates by mask {mask}", _gain(expected), _gain(measured), verdict))
         if measured is not None and verdict is CheckVerdict.DIFFERS:
-            gain = _rounded(measured)
+            x, y, z = (round(g, 3) for g in measured.gain)
+            gain = RateGain(measured.sign, (x, y, z), round(measured.growth_s, 4))
             result = replace(result, rates_rad_s=gain) if mask == RAD_S else replace(result, rates=gain)
     bit = _bit(gains[LEGACY], gains[RAD_S])
     best = None if bit is None else float(_mask(bit))
@@ -247,19 +248,15 @@ def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: P
         checks.append(number("IMU samples that differ, Hz", profile.imu_fresh_hz, hz, 0.1 * profile.imu_fresh_hz))
         if checks[-1].verdict is CheckVerdict.DIFFERS:
             result = replace(result, imu_fresh_hz=round(hz, 1))
-    checks += _camera_checks(found, profile, vehicle)
-    if found.video_shift_s is not None and abs(found.video_shift_s) > SHIFT_S:
-        result = replace(result, video_latency_s=round(max(0.0, profile.video_latency_s - found.video_shift_s), 4))
-    return [*checks, *_vehicle(found, vehicle)], result
-
-
-def _camera_checks(found: Findings, profile: Profile, vehicle: Vehicle) -> list[Check]:
     exposed = None if found.video_shift_s is None else profile.video_latency_s - found.video_shift_s
-    return [
+    checks += [
         number("camera rotation over gyro rotation", 1.0, found.camera_slope, SLOPE),
         number("camera tilt, deg", vehicle.camera.tilt_deg, found.camera_tilt_deg, TILT_DEG),
         number("exposure to complete image, s", profile.video_latency_s, exposed, SHIFT_S),
     ]
+    if found.video_shift_s is not None and abs(found.video_shift_s) > SHIFT_S:
+        result = replace(result, video_latency_s=round(max(0.0, profile.video_latency_s - found.video_shift_s), 4))
+    return [*checks, *_vehicle(found, vehicle)], result
 
 
 def _vehicle(found: Findings, vehicle: Vehicle) -> list[Check]:
@@ -310,11 +307,6 @@ def _gain(gain: RateGain | None) -> str:
         return "-"
     parts = " ".join(f"{s * g:+.3g}" for s, g in zip(gain.sign, gain.gain, strict=True))
     return parts + (f", grows {gain.growth_s:.3f}" if gain.growth_s else "")
-
-
-def _rounded(gain: RateGain) -> RateGain:
-    x, y, z = (round(g, 3) for g in gain.gain)
-    return RateGain(gain.sign, (x, y, z), round(gain.growth_s, 4))
 
 
 def _bit(legacy: RateGain | None, rad_s: RateGain | None) -> bool | None:

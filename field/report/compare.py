@@ -112,25 +112,23 @@ def compared_charts(flights: list[ReportedFlight], found: Comparison) -> list[Fi
     def lines(rows: Array) -> list[Figure]:
         return [line(found.grid, row, name) for row, name in zip(rows, found.names, strict=True)]
 
-    throttles = np.stack([_throttle(flight, t) for flight, t in zip(flights, found.t, strict=True)])
+    throttles = np.full(found.t.shape, np.nan)
+    margins = []
+    for k, flight in enumerate(flights):
+        if len(flight.command):
+            throttles[k] = flight.command.at("throttle", found.t[k])
+        n = min(len(flight.gate_margins_m), len(found.gates))
+        dots = {"mode": "markers", "marker": {"size": 9}}
+        margins.append(line(found.gates[:n], flight.gate_margins_m[:n], found.names[k], **dots))
     quantities = [
         (f"time after {found.names[0]}", "later", "s", [] if found.by_time else lines(found.later_s)),
         (f"distance from {found.names[0]}", "distance", "m", lines(found.apart_m) if found.by_time else []),
         ("speed", "speed", "m/s", lines(found.speed)),
         ("throttle, 0 to 1", "throttle", "-", lines(throttles)),
         ("height above the origin", "height", "m", lines(-found.p[:, :, 2])),
-        ("margin at the gates", "margin", "m", [_margins(flight, found, k) for k, flight in enumerate(flights)]),
+        ("margin at the gates", "margin", "m", margins),
     ]
     return charts(quantities, found.axis, [0.0, float(found.grid[-1])], found.gates)
-
-
-def _throttle(flight: ReportedFlight, t: Array) -> Array:
-    return flight.command.at("throttle", t) if len(flight.command) else np.full(len(t), np.nan)
-
-
-def _margins(flight: ReportedFlight, found: Comparison, k: int) -> Figure:
-    n = min(len(flight.gate_margins_m), len(found.gates))
-    return line(found.gates[:n], flight.gate_margins_m[:n], found.names[k], mode="markers", marker={"size": 9})
 
 
 def compared_findings(flights: list[ReportedFlight], found: Comparison) -> list[FlightFinding]:

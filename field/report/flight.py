@@ -194,7 +194,10 @@ def _flight(path: Path, log: dict[str, list[Record]]) -> ReportedFlight:
         sighting=_series(_rising(log["/sighting"], strictly=False), go, gate=1, range_m=1),
         fallbacks=tuple((row["t"] - go, str(row["source"]), str(row["reason"])) for row in log["/fallback"]),
         images=tuple(_images(log["/camera"], go)),
-        detections=tuple((row["t"] - go, _corners(row)) for row in _rising(log["/detection"], strictly=False)),
+        detections=tuple(
+            (row["t"] - go, np.array(row["corners_px"], float).reshape(4, 2))
+            for row in _rising(log["/detection"], strictly=False)
+        ),
         camera=_camera(log),
         learned=log["/learned"][-1] if log["/learned"] else {},
         replans=tuple(log["/replan"]),
@@ -220,10 +223,6 @@ def _series(rows: Sequence[Record], go: float, **sizes: int) -> TimeSeries:
 
 def _numbers(values: Any) -> Array:
     return np.array(values, float).reshape(-1)
-
-
-def _corners(row: Record) -> Array:
-    return np.array(row["corners_px"], float).reshape(4, 2)
 
 
 def _camera(log: dict[str, list[Record]]) -> Camera | None:

@@ -19,7 +19,6 @@ from gate_racer.field.report.charts import MOST_POINTS, Figure, path_figures, ti
 from gate_racer.field.report.compare import Comparison, compare, compared_charts, compared_findings
 from gate_racer.field.report.findings import FlightFinding, differences, figures, findings, legs
 from gate_racer.field.report.flight import ReportedFlight, TimedImage
-from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, between
@@ -56,15 +55,10 @@ def _expected(flight: ReportedFlight, track: Track, camera: Camera, t: float) ->
     p_wc, R_wc = camera.pose(state.at("p", exposed)[0], q_wb)
     found = []
     for number, gate in enumerate(track.gates):
-        corners_c = (_outline(gate) - p_wc) @ R_wc
+        corners_c = (gate.corners(2 * gate.half if gate.is_ball else None) - p_wc) @ R_wc
         if corners_c[:, 2].min() > NEAR_M and camera.sees(px := camera.project(corners_c)).any():
             found.append((number, px))
     return found
-
-
-def _outline(gate: Gate) -> Array:
-    """Return the corners (4, 3) m, world NED, of the opening, or of a square as wide as a ball."""
-    return gate.corners(2 * gate.half if gate.is_ball else None)
 
 
 def _drawn(corners_px: Array) -> list[list[float]]:

@@ -5,7 +5,6 @@ import re
 import resource
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from importlib.metadata import version
 
@@ -27,7 +26,6 @@ from gate_racer.sim.worlds.world import AS_BELIEVED, Deviations, World, as_belie
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.benchmarks.work import Place, job, note
-from tests.conftest import ROOT
 from tests.processes import run_here
 
 
@@ -293,16 +291,11 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("arguments", "words"), WRONG, ids=[" ".join(w[0]) for w in WRONG])
-def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, words, tmp_path, capsys, monkeypatch):
-    from gate_racer.race.campaign.cli import main
-
-    monkeypatch.chdir(ROOT)
-    out = [] if arguments[0] == "compare" else ["--out", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", ["race-bench", *out, *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    told = capsys.readouterr().err
-    assert ended.value.code == 2 and told.startswith("error: ") and words in told and told.count("\n") == 1
+def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, words, tmp_path):
+    out = [] if arguments[0] == "compare" else ["--out", tmp_path]
+    done = run_here("gate_racer.race.campaign.cli", *out, *arguments)
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and words in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_learned_policy_flies_a_lap_of_its_course_by_the_state_in_either_plant():

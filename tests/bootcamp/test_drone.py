@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,10 +11,10 @@ import pytest
 import gate_racer.bootcamp.scenario
 from gate_racer.bootcamp.api import Box, Go, Halt, Land, Location, Null, Status, Unreadable
 from gate_racer.bootcamp.drone import Drone, SimulatedBody, _world
-from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.program import load_program
 from gate_racer.bootcamp.record import FlightRecord, replay
 from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.stages import fly_alone
 from gate_racer.bootcamp.world import PROFILE, load_world
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Arm
@@ -192,45 +193,32 @@ def test_a_collision_ends_the_flight(monkeypatch):
     assert drone.step(Go(0.0, -5.0)).warning.endswith("the drone has crashed")
 
 
-def fly(program, seed, record=None, steps=1000):
-    """A whole flight in one process: decide, fly, see, detect, locate, and again. Reports and pads seen."""
-    scenario = make_scenario(program.scenario, seed)
-    drone, camera = Drone(scenario), GroundCamera(scenario)
-    reports, image = [drone.report()], camera.frame(drone.p_wb, drone.report())
-    while reports[-1].status not in (Status.LANDED, Status.CRASHED) and len(reports) < steps:
-        report = reports[-1]
-        boxes, _ = program.boxes(image)
-        pads, _ = program.places(boxes, report)
-        command = program.command(report, pads)
-        reports.append(drone.step(command))
-        image = camera.frame(drone.p_wb, reports[-1])
-        if record is not None:
-            record.step(command, reports[-1], drone.digest(), image)
-    return scenario, reports
-
-
 @cache
 def flight(task, seed):
-    return fly(load_program(ROOT / f"examples/{task}.py"), seed)
+    """A whole flight of an example: its scenario and its steps."""
+    path, steps = ROOT / f"examples/{task}.py", []
+    scenario = make_scenario(load_program(path).scenario, seed)
+    fly_alone(path, scenario, lambda step, drone: steps.append((step, drone.digest())))
+    return scenario, steps
 
 
 @pytest.mark.parametrize(("task", "seed"), [*((task, 7) for task in TASKS), ("pads", 1)])
 def test_the_examples_land_where_they_should(task, seed):
-    scenario, reports = flight(task, seed)
+    scenario, steps = flight(task, seed)
     goals = scenario.pads
     if task == "waypoint":
         goals = [scenario.waypoint]
     elif task == "pads":
         goals = [min(scenario.pads, key=scenario.waypoint.distance)]
-    end = reports[-1]
+    end = steps[-1][0].report
     assert end.status is Status.LANDED and end.ignored == 0
     assert min(goal.distance(end.position) for goal in goals) < WORLD.pad_m / 4
 
 
 def test_the_figure_of_eight_is_one():
     """Both lobes are flown round, in opposite senses: the signed area cancels, its parts do not."""
-    _, reports = flight("figure8", 7)
-    p = np.array([report.position for report in reports])
+    _, steps = flight("figure8", 7)
+    p = np.array([step.report.position for step, _ in steps])
     area = 0.5 * np.cumsum(p[:-1, 0] * p[1:, 1] - p[1:, 0] * p[:-1, 1])
     assert abs(area[-1]) < 10 and np.abs(area).max() > 150
 
@@ -241,13 +229,14 @@ def test_the_examples_are_short(task):
 
 
 def test_a_log_can_be_flown_again_to_the_last_bit_and_a_changed_one_cannot(tmp_path):
-    path = tmp_path / "flight.log"
-    record = FlightRecord(path, make_scenario("detector", 5))
-    _, reports = fly(load_program(ROOT / "examples/detector.py"), 5, record)
+    path, (scenario, steps) = tmp_path / "flight.log", flight("detector", 5)
+    record = FlightRecord(path, scenario)
+    for (before, _), (step, digest) in pairwise(steps):
+        record.step(before.command, step.report, digest, step.image)
     record.close()
     lines = path.read_text().splitlines()
     assert lines[0].startswith('{"seed": 5')
-    assert replay(path) == len(reports) - 1
+    assert replay(path) == len(steps) - 1
     lines[3] = lines[3].replace('["Null", {}]', '["Go", {"north": 1e-9, "east": 0.0}]').replace('["Land", {}]', "null")
     path.write_text("\n".join(lines))
     with pytest.raises(UserError, match=r"flight.log:\d+: step \d+ differs"):

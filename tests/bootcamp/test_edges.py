@@ -99,13 +99,18 @@ def _put(edge, told):
     told.send("flushed")
 
 
+def ended(work, edge):
+    """A process that does this work with the edge has ended."""
+    process = CONTEXT.Process(target=work, args=(edge,), daemon=True)
+    process.start()
+    process.join()
+
+
 def test_a_reader_that_is_killed_within_an_item_keeps_nobody_waiting(edge):
     line, theirs = CONTEXT.Pipe(duplex=False)
     writer = CONTEXT.Process(target=_put, args=(edge, theirs), daemon=True)
-    reader = CONTEXT.Process(target=_read_some_and_die, args=(edge,), daemon=True)
-    for process in (writer, reader):
-        process.start()
-    reader.join()
+    writer.start()
+    ended(_read_some_and_die, edge)
     edge.abandon()
     assert line.poll(60.0) and line.recv() == [True] * 3
     assert line.poll(60.0) and line.recv() == "flushed"
@@ -115,9 +120,7 @@ def test_a_reader_that_is_killed_within_an_item_keeps_nobody_waiting(edge):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes of Windows are filled otherwise")
 def test_a_writer_and_a_reader_that_are_killed_within_an_item_do_not_hold_main(edge):
-    writer = CONTEXT.Process(target=_fill_and_die, args=(edge,), daemon=True)
-    writer.start()
-    writer.join()
+    ended(_fill_and_die, edge)
     ending = threading.Thread(target=edge.end, daemon=True)
     ending.start()
     ending.join(30.0)
@@ -126,8 +129,6 @@ def test_a_writer_and_a_reader_that_are_killed_within_an_item_do_not_hold_main(e
 
 
 def test_a_writer_that_is_killed_within_an_item_ends_the_edge_for_its_reader(edge):
-    writer = CONTEXT.Process(target=_write_some_and_die, args=(edge,), daemon=True)
-    writer.start()
-    writer.join()
+    ended(_write_some_and_die, edge)
     edge.end()
     assert edge.get(30.0) is None

@@ -187,12 +187,6 @@ def test_a_track_named_by_a_log_leads_nowhere_else(track, tmp_path):
     assert done.returncode == 2 and "is used as a file name: only letters" in done.stderr
 
 
-def test_a_page_takes_the_place_of_no_log(late_flight):
-    before = late_flight.read_bytes()
-    done = page_of(late_flight, out=late_flight)
-    assert done.returncode == 2 and "would overwrite" in done.stderr and late_flight.read_bytes() == before
-
-
 WHAT_IS_NO_LOG = [
     ("folder", "is a folder without a flight"),
     ("empty.mcap", "is empty"),

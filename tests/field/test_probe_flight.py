@@ -1,24 +1,27 @@
-"""A short flight shows an unknown simulator's signs, gains and delays, and ends with the motors off whatever that does."""
+"""An unknown simulator is described by what it sends, and a short flight, which shows signs, gains and delays, ends with the
+motors off whatever that does."""
 
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
-from gate_racer.field.probe.at_rest import probe
+from gate_racer.field.probe.at_rest import best, probe, unflown
 from gate_racer.field.probe.check import CheckVerdict
 from gate_racer.field.probe.cli import fly_probe
 from gate_racer.field.probe.findings import flight_checks
 from gate_racer.field.probe.flight import LEGACY, RAD_S
-from gate_racer.field.probe.links import listen
+from gate_racer.field.probe.links import RawLink, listen
 from gate_racer.field.probe.motion import half_size, rest_of, turn_between
 from gate_racer.link.profile import RateGain, Signs, load_profile
+from gate_racer.link.sockets import LinkError
 from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import exp, from_euler, product
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.field.simulated import SimulatedRawLink, Sphere
+from tests.processes import free_port
 
 SPEC, DCL = load_profile("spec"), load_profile("dcl")
 FEW_IMAGES = 17.0  # Hz: drawing is what takes the time
@@ -62,7 +65,7 @@ def real_build():
         flown, found, why = fly_probe(link, received, SPEC, dcl, found)
     assert why == ""
     by_dcl = [*probe(received, DCL)[0], *flight_checks(told[0], DCL, dcl, DCL)[0]]
-    return named(rest, flown), found, named(by_dcl), link
+    return named(rest, flown), found, named(by_dcl), link, received
 
 
 # Whatever the real builds do otherwise than the specification says: the line that tells of it, and what that line says.
@@ -123,6 +126,24 @@ def test_against_the_real_builds_own_profile_nothing_differs(real_build):
     assert passed | {"countdown, s", "GO disarms", "TIMESYNC answered"} <= of(real_build[2], CheckVerdict.PASS)
 
 
+def test_the_real_builds_are_told_from_the_specification_and_from_a_changed_build(real_build):
+    *_, received = real_build
+    assert best(received, [SPEC, DCL]) is DCL
+    checks, _ = probe(received, replace(DCL, video_copies=8, timesync=False))
+    differs = {check.name for check in checks if check.verdict is CheckVerdict.DIFFERS and "Hz" not in check.name}
+    assert differs == {"copies of an image", "TIMESYNC answered"}
+
+
+def test_conventions_that_need_a_flight_are_reported_as_unknown():
+    assert {c.name for c in unflown()} >= {"signs of the gyro", "rate gain and hover throttle"}
+
+
+def test_silence_is_one_clear_line():
+    ends = [("127.0.0.1", free_port()) for _ in range(2)]
+    with RawLink(*ends) as link, pytest.raises(LinkError, match=r"no MAVLink within 0\.2 s"):
+        listen(link, 1.0, 0.2)
+
+
 def test_the_profile_that_is_written_says_what_the_real_builds_do(real_build):
     _, found, *_ = real_build
     for told, true in ((found.rates, DCL.rates), (found.rates_rad_s, DCL.rates_rad_s)):
@@ -130,6 +151,9 @@ def test_the_profile_that_is_written_says_what_the_real_builds_do(real_build):
         assert told.growth_s == pytest.approx(true.growth_s, abs=0.015)
     assert found.signs == DCL.signs and found.rates_rad_s_bit and found.race is not None
     assert found.race.disarm_at_go == DCL.race.disarm_at_go and found.race.countdown_s == DCL.race.countdown_s
+    assert found.component == DCL.component and found.video_copies == DCL.video_copies
+    assert found.stamp_hz == pytest.approx(DCL.stamp_hz, rel=0.03)
+    assert found.video_epoch_s == pytest.approx(DCL.video_epoch_s, abs=2.0)
     assert found.imu_fresh_hz / found.imu_hz == pytest.approx(DCL.imu_fresh_hz / DCL.imu_hz, rel=0.1)
 
 

@@ -10,6 +10,7 @@ from gate_racer.vehicle.camera import Camera
 
 VADR = Camera(640, 360, 320.0, 320.0, 320.0, 180.0, 20.0)
 LENSES = {  # of published cameras
+    "none": replace(VADR, cx_px=330.0),
     "two": replace(VADR, k1=-0.02, k2=0.004),
     "race camera": Camera(640, 480, 286.715, 383.222, 316.993, 206.623, 0.0,
         k1=-0.258942, k2=0.075706, p1=7.08e-5, p2=-2.27e-5, k3=-0.010196),
