@@ -1,6 +1,6 @@
-"""Display of the camera image with detections and a pane of information: as a film or in a browser.
+"""Display of the camera image with detections and a pane of information, as a film or in a browser.
 
-Live view in a browser: one page, and images as a stream of JPEG (multipart/x-mixed-replace), shown without a script.
+In a browser: one page, and images as a stream of JPEG (multipart/x-mixed-replace), shown without a script.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
-"""Drone of the bootcamp: a body controlled by four commands, one step at a time.
+"""Drone of the bootcamp: a body controlled by four commands, one step at a time. World NED, body FRD.
 
-Bodies that fly to a goal, tick by tick: the race simulator's vehicle, or a point at constant speed. World NED, body FRD.
+Its body flies to a goal, tick by tick: it is the race simulator's vehicle, or a point at constant speed.
 """
 
 import math

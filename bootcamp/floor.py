@@ -1,12 +1,11 @@
 """The floor from above, its projection into the downward camera, and the pads on it.
 
-Projection of the ground into the downward camera, and back: the floor is a plane, so its image is one homography.
+North is at the top; the floor is a painted meadow or tiles of a map, with boundary, pads and distractors. It is a plane,
+so its image is one homography (Hartley and Zisserman, Multiple View Geometry, 8.1.1):
 
-image ~ K R_cw [e_n  e_e  -p_wb] (north, east, 1)        (Hartley and Zisserman, Multiple View Geometry, 8.1.1)
+    image ~ K R_cw [e_n  e_e  -p_wb] (north, east, 1)
 
-Detection of landing pads: blue, roughly square, wholly visible patches.
-
-Floor from above, north at the top: a painted meadow or tiles of a map, with boundary, pads and distractors.
+Pads are detected as blue, roughly square, wholly visible patches.
 """
 
 from collections.abc import Callable

@@ -1,11 +1,8 @@
 """A learner's program: loading, common mistakes, and its calls in flight.
 
-Static analysis of a program for common mistakes, without running it.
-
-A learner's program: a Python file with `decide(report, pads)`, and optionally `detect(image)`, `locate(box, report)` and
-`SCENARIO`. Its results are validated commands, boxes and places, or an error that names its line.
-
-First run of a program, in a separate process, so that its statements cannot affect main.
+It is a Python file with `decide(report, pads)`, and optionally `detect(image)`, `locate(box, report)` and `SCENARIO`. Its
+results are validated commands, boxes and places, or an error that names its line. Common mistakes are found without
+running it; it first runs in a process of its own, so that its statements cannot affect main.
 """
 
 import ast

@@ -1,13 +1,8 @@
 """Work of each process of the ring, and the whole flight in one process.
 
-Work of each process. A ring: simulation, detection, geolocation, decision and back; and a display beside it, fed by a
-mailbox, which cannot delay the others.
-
-Every worker ends at the sentinel, and then reports its counters.
-
-Whole flight in one process, without workers or films, for grades and for figures of the documentation.
-
-Images are drawn on demand only: drawing and detecting cost three times as much as flying.
+The ring: simulation, detection, geolocation, decision and back; and a display beside it, fed by a mailbox, which cannot
+delay the others. Every worker ends at the sentinel, and then reports its counters. A flight in one process, for grades
+and figures, draws images on demand only: drawing and detecting cost three times as much as flying.
 """
 
 import time

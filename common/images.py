@@ -1,11 +1,7 @@
-"""Image files, checked before they are decoded, and video files.
-
-Decoding of JPEG and PNG images after a check of their headers.
+"""Image files, checked before they are decoded, and video files that every browser plays.
 
 A header of a few bytes may claim an image of gigabytes, so size, depth and number of scans are checked beforehand.
 JPEG: ITU T.81, annex B (markers); PNG: ISO 15948, 11.2.2 (IHDR).
-
-Video files that every browser plays.
 """
 
 import os

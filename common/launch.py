@@ -1,8 +1,6 @@
-"""Entry point of all commands, and dots while a command works in silence.
+"""Entry point of all commands, which loads other modules late, so that Ctrl-C works and progress is shown from the start.
 
-Entry point of all commands, which loads other modules late, so that Ctrl-C works and progress is shown from the start.
-
-Dots on stderr while a command works without output.
+Dots on stderr tell that a command works without output.
 """
 
 import _signal  # what `signal` wraps, without the twenty modules that it imports first

@@ -1,8 +1,6 @@
-"""Files that the field tools write: vehicles with what was measured, and calibrations.
+"""Files that the field tools write: vehicles with fitted parameters in place of those of a base vehicle, and calibrations.
 
-Vehicle files from fits: fitted parameters replace those of the base vehicle, and a YAML file stores them.
-
-Camera and clock combined from the calibrations of several flights, weighted by their covariances.
+Camera and clock are combined from the calibrations of several flights, weighted by their covariances.
 """
 
 from collections.abc import Sequence

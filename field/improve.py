@@ -1,13 +1,9 @@
 """`run-mpc --set plan.improve=true`: vehicle, map and reserve estimated from the last runs of a course.
 
-Earlier runs of a course, and explorations: plan, time, margins and camera from their logs.
-
-Estimates of vehicle, camera and gates from runs of a course, and the significant changes of each.
-
-The vehicle's thrust and drag are fitted to the runs; its camera is the mean of the filter's calibrations, with which the next
-flight starts; a gate is moved to where the runs saw it; all only where the change is significant, and with the last
-exploration of the course (`explore`) in addition to the runs. The reserve is bisected between the fastest run that
-kept its margins and the boldest that did not.
+The vehicle's thrust and drag are fitted to the runs; its camera is the mean of the filter's calibrations, with which the
+next flight starts; a gate is moved to where the runs saw it; all only where the change is significant, and with the last
+exploration of the course (`explore`) in addition to the runs. The reserve is bisected between the fastest run that kept
+its margins and the boldest that did not.
 """
 
 import contextlib

@@ -1,13 +1,10 @@
-"""Gates: shapes, corners, crossings, margins, and the corridor of an opening.
-
-Gates: a square opening in a frame, a convex polygon (a prism, for a tunnel), or a ball that has to be touched.
+"""Gates: a square opening in a frame, a convex polygon (a prism, for a tunnel), or a ball that has to be touched.
 
 Gate axes: origin at the centre of the opening, x through the gate in the direction of flight, y right, z down.
 
-Corridor: the middle of an opening within which the controller keeps the vehicle's centre, by how well its gate is known.
-
-It is narrowed by two standard deviations of the gate's position, so gates that are seen late are crossed nearer to the middle
-than planned. The prediction of crossings (`planner.uncertainty`) follows the same rule.
+The corridor is the middle of an opening within which the controller keeps the vehicle's centre. It is narrowed by two
+standard deviations of the gate's position, so gates that are seen late are crossed nearer to the middle than planned. The
+prediction of crossings (`planner.uncertainty`) follows the same rule.
 """
 
 import math

@@ -1,10 +1,7 @@
-"""`Track`: a course from its YAML file, checked; its solids, and the grid on which several vehicles start.
+"""`Track`: a course from its YAML file, checked. World NED, metres, with the file's origin.
 
-`Track`: a course from its YAML file, checked. World NED, metres, with the file's origin.
-
-Solids of a course as oriented boxes: gate frames, bar by bar, the posts that carry them, and obstacles.
-
-Starting grid of several vehicles: a row normal to the start's heading, centred on the track's start.
+Its solids are oriented boxes: gate frames, bar by bar, the posts that carry them, and obstacles. Several vehicles start
+from a row normal to the start's heading, centred on the track's start.
 """
 
 import hashlib

@@ -1,6 +1,5 @@
-"""Equations of motion, written once for NumPy and CasADi, with the layouts of state and input.
-
-Layouts of state and input vectors: slices, column names, units and frames, defined once.
+"""Equations of motion, written once for NumPy and CasADi, with the layouts of state and input: slices, columns, units,
+frames.
 
 `rates`: mass-normalised thrust and body rates follow their commands with first-order lags (what a racing flight
 controller gives; Foehn et al., Agilicious, Science Robotics 2022, sec. "Control").

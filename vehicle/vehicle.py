@@ -1,9 +1,8 @@
 """`Vehicle`: all parameters of a vehicle, from one YAML file. Every limit is defined here and nowhere else.
 
-Parameters of the simulator's grey-box model beyond the rotors: optional sections of a vehicle's YAML file.
-
-Names and equation numbers as in Swift (Kaufmann et al., Nature 620:982, 2023, Methods), which gives the form but no
-values. Planner, controller and estimator use none of these but the mixer, whose limits the planner respects.
+Those of the simulator's grey-box model beyond the rotors are optional sections, with names and equation numbers as in
+Swift (Kaufmann et al., Nature 620:982, 2023, Methods), which gives the form but no values. Planner, controller and
+estimator use none of them but the mixer, whose limits the planner respects.
 """
 
 import hashlib

@@ -1,14 +1,14 @@
 """95 % bounds of estimates by regression, honest where residuals are correlated and where none shows the error.
 
-Residuals of logs are correlated over seconds, since the velocity and the attitude in them are estimates: white-noise formulas
-promise too much. The scores of whole blocks are summed instead (the sandwich of Liang and Zeger, Biometrika 73, 1986), for
-several lengths of block, of which the widest bound holds. Scales of the sensors fit any data and are added as known by class.
+Residuals of logs are correlated over seconds, since the velocity and the attitude in them are estimates: white-noise
+formulas promise too much. The scores of whole blocks are summed instead (the sandwich of Liang and Zeger, Biometrika 73,
+1986), for several lengths of block, of which the widest bound holds. Scales of the sensors fit any data and are added as
+known by class.
 
-Delay and lag with bounds by profile: all values that explain the data nearly as well as the best.
-
-The misfit over a grid of delays and lags, with the linear parameters eliminated (variable projection: Golub and Pereyra, 1973),
-is compared with the least by the likelihood ratio of as many samples as are independent. Logs tell on their own, each with a
-thrust of its own, and what they tell is added.
+Delay and lag are bounded by profile, by all values that explain the data nearly as well as the best. The misfit over a
+grid of both, with the linear parameters eliminated (variable projection: Golub and Pereyra, 1973), is compared with the
+least by the likelihood ratio of as many samples as are independent. Logs tell on their own, each with a thrust of its
+own, and what they tell is added.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,20 +1,17 @@
 """A logged flight for a map: prior uncertainty, IMU and sights, and a chain of states at its images.
 
-Prior uncertainty of camera and IMU for mapping: either of the vehicle's file, or of an unknown simulator.
-
 Openings of known size give ranges as accurate as the focal length, and the IMU gives lengths as accurate as its scale.
-Rotations in ATTITUDE make the focal length observable. Where the files are right, free parameters would only reduce accuracy,
-so all are estimated first, and then held at the files' values unless they differ significantly.
+Rotations in ATTITUDE make the focal length observable. Where the files are right, free parameters would only reduce
+accuracy, so camera and IMU are first taken as of an unknown simulator, and then held at the files' values unless they
+differ significantly.
 
-`LoggedFlight`: data of a log for a map: the IMU at rest and in flight, attitudes, and openings in images.
-
-A flight as a chain of states at its images, connected by the IMU: the error-state filter's model, solved as a batch.
+The states are connected by the IMU: the error-state filter's model, solved as a batch.
 
     x_k+1 (+) d_k+1 = f(x_k) (+) (F_k d_k + w_k),   w_k ~ N(0, Q_k)
 
-f integrates the readings between two images from x_k; F and Q are the products of `strapdown.transition` and of the filter's
-noise along them (preintegration; Forster et al. 2017, here without the closed form, since readings are few). The normal
-matrix of the corrections d is block tridiagonal, hence banded, and is factorised by LAPACK.
+f integrates the readings between two images from x_k; F and Q are the products of `strapdown.transition` and of the
+filter's noise along them (preintegration; Forster et al. 2017, here without the closed form, since readings are few). The
+normal matrix of the corrections d is block tridiagonal, hence banded, and is factorised by LAPACK.
 """
 
 import base64

@@ -1,16 +1,11 @@
-"""`preflight`: read an aircraft's configuration, compare it with profile and vehicle, rehearse the hand-over.
-
-Checks of an aircraft on the ground against profile and vehicle, a table line each.
-
-`preflight --set rehearse=true`: the hand-over, without propellers. A person arms, hands over, takes back, disarms.
-
-While handed over each stick moves by 20 us in turn, and must appear on its own channel. The throttle stays below the value at
-which motors speed up. Taking back ends the rehearsal at any time.
-
-`preflight`: read an aircraft's configuration into a file, compare it with profile and vehicle, and refuse unsafe states.
+"""`preflight`: read an aircraft's configuration into a file, compare it with profile and vehicle, and refuse unsafe states.
 
 Nothing is configured or armed. Neutral sticks are sent for a while, since they share the line; only after the flight
 controller has reported that it is disarmed and that the override is off.
+
+`rehearse=true` rehearses the hand-over, without propellers. A person arms, hands over, takes back, disarms. While handed
+over each stick moves by 20 us in turn, and must appear on its own channel. The throttle stays below the value at which
+motors speed up. Taking back ends the rehearsal at any time.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """`probe-link`: behaviour of an unknown simulator, at rest and in flight, compared with a wire profile.
 
-The probe flight over the link, in real time: arm, fly the script, stop the motors in any case, evaluate.
+The probe flight runs in real time: arm, fly the script, stop the motors in any case, evaluate.
 """
 
 import argparse

@@ -1,8 +1,6 @@
-"""Findings of a probe flight, and their comparison with a wire profile and a vehicle.
+"""Findings of a probe flight, and their comparison with a wire profile and a vehicle. Wire units.
 
-Findings of a flight: signs by correlation of independent sensors, gains, lags and delays by least squares. Wire units.
-
-Comparison of a flight's findings with a wire profile and a vehicle: table lines, and the profile with measured values.
+Signs are found by correlation of independent sensors, gains, lags and delays by least squares.
 """
 
 import math

@@ -1,10 +1,8 @@
 """The probe flight: a short flight that makes signs, gains and delays of a simulator visible.
 
-Observations of a probe flight on one clock: samples, attitudes and camera rotations, and conditions that end the flight.
-
-Pure, like the pilot: messages in, commands out. The flight is the generator `_script`, one command per step. No axis is
-levelled or braked before camera or gravity have determined the sign of its gyro; until then angles are held, which requires
-only the sign of the gyro relative to the command, measured by a first doublet.
+Pure, like the pilot: messages in, commands out, on one clock. The flight is the generator `_script`, one command per
+step. No axis is levelled or braked before camera or gravity have determined the sign of its gyro; until then angles are
+held, which requires only the sign of the gyro relative to the command, measured by a first doublet.
 """
 
 import math

@@ -1,21 +1,17 @@
-"""Signals of a probe flight: motion, camera rotation, signs of axes, and response to commands.
+"""Signals of a probe flight, on one clock and in the wire's signs and units, and what is computed from them.
 
-Camera rotation between two images, by optical flow of corners: the only measurement of rotation that no sign
-convention of telemetry affects.
-
-A camera that rotates by theta (RDF axes) moves the point of rays (x, y, 1) by (Longuet-Higgins and Prazdny 1980, eq. 2.6)
+Rotations of the camera between two images, by optical flow of corners, are the only measurement of rotation that no sign
+convention of telemetry affects. A camera that rotates by theta (RDF axes) moves the point of rays (x, y, 1) by
+(Longuet-Higgins and Prazdny 1980, eq. 2.6)
 
     dx = x y theta_x - (1 + x^2) theta_y + y theta_z,    dy = (1 + y^2) theta_x - x y theta_y - x theta_z
 
-Signals of a probe flight, on one clock and in the wire's signs, and the motion integrated from them.
-
-Tests on an interval of a probe flight: whether an axis responds, and the sign of its gyro. Wire units; 0: undecided.
-
-Response to commands: a delay, a first-order lag, and a gain for each kind of command.
+The response to commands, which are held constant in between, is a delay, a first-order lag, and a gain for each kind of
+command:
 
     y = lag[ sum_m a_m u_m(t - delay) + b_m u_m |u_m| (t - delay) ]
 
-Commands are held constant in between. a and b are linear least squares for given delay and lag (variable projection).
+with a and b by linear least squares for given delay and lag (variable projection).
 """
 
 import math

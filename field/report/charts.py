@@ -1,8 +1,5 @@
-"""Charts over a common axis, and the path among the gates, for plotly.
-
-Charts over a common axis, for plotly: one quantity with its unit each, gates as vertical lines.
-
-The path among the gates, in 3-D and from above, with a marker for each flight at the cursor.
+"""Charts for plotly: one quantity with its unit each over a common axis, gates as vertical lines; and the path among the
+gates, in 3-D and from above, with a marker for each flight at the cursor.
 """
 
 from typing import Any

@@ -1,7 +1,4 @@
-"""Findings on a flight, as figures and sentences, from its log alone.
-
-Figures of a logged flight by leg and by time: pace, corrections, distances from the path and from the truth.
-"""
+"""Findings on a flight, as figures and sentences, from its log alone: by leg and by time."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,8 +1,7 @@
 """The HTML pages: figures and findings, then charts beside path and camera image.
 
-Overlay of a camera image: detected openings, and the gates of the map projected from the estimate.
-
-Thumbnails of a flight's camera, of bounded total size: one just before each gate, and others as space permits.
+An image has an overlay: detected openings, and the gates of the map projected from the estimate. Thumbnails are of
+bounded total size: one just before each gate, and others as space permits.
 """
 
 import base64
