@@ -20,6 +20,7 @@ TIME = "time since GO [s]"
 GATE_LINE = {"color": "#999", "width": 1, "dash": "dot"}
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2")
 PLAN_COLOUR = "#888"
+GREY = {"line": {"color": PLAN_COLOUR}}
 PLAIN = {"displayModeBar": False}
 
 
@@ -32,51 +33,28 @@ def time_charts(flight: ReportedFlight) -> list[Figure]:
     dots: Figure = {"mode": "markers", "marker": {"size": 4}, "text": gates}
     solved = np.array([source == Source.SOLVED for source in flight.sources], bool)
     spare = (command.t[~solved], command["solve_ms"][~solved])
-    speed, height = [_speed(state, "flown")], [line(state.t, -state["p"][:, 2], "flown")]
+    speed, height = [_size(state, "v", "flown")], [line(state.t, -state["p"][:, 2], "flown")]
     if len(reference):
-        speed.append(_speed(reference, "plan") | {"line": {"color": PLAN_COLOUR}})
-        height.append(line(reference.t, -reference["p"][:, 2], "plan", line={"color": PLAN_COLOUR}))
+        speed.append(_size(reference, "v", "plan", **GREY))
+        height.append(line(reference.t, -reference["p"][:, 2], "plan", **GREY))
+    error = [line(*estimate_errors(flight), "true error")]
+    error.append(_size(state, "sigma_p", "estimated standard deviation", **GREY))
+    rates = [_size(state, "w", "flown"), _size(command, "w", "commanded", **GREY)]
+    solver = [line(command.t, command["solve_ms"], "solver"), line(*spare, "fall-back", **dots | {"text": []})]
+    late = [line(*behind, "behind", mode="lines+markers")] if len(flight.lost_s) else []
     quantities = [
         ("speed", "speed", "m/s", speed),
-        (
-            "behind the plan",
-            "behind",
-            "s",
-            [line(*behind, "behind", mode="lines+markers")] if len(flight.lost_s) else [],
-        ),
+        ("behind the plan", "behind", "s", late),
         ("pace: plan time per flight time", "pace", "s/s", [line(*paces(flight), "pace")]),
         ("throttle, 0 to 1", "throttle", "-", _commanded(flight, command["throttle"], flight.sticks["throttle"])),
         *_axes(flight),
         ("distance from the plan's path", "distance", "m", [line(*away, "distance")]),
-        (
-            "error of the estimated position",
-            "error",
-            "m",
-            [
-                line(*estimate_errors(flight), "true error"),
-                line(
-                    state.t,
-                    np.linalg.norm(state["sigma_p"], axis=1),
-                    "estimated standard deviation",
-                    line={"color": PLAN_COLOUR},
-                ),
-            ],
-        ),
+        ("error of the estimated position", "error", "m", error),
         ("corrections of the estimated position", "correction", "m", [line(*corrections(flight), "correction")]),
         ("range to recognised gates", "range", "m", [line(*ranges, "range", **dots)]),
-        (
-            "body rate",
-            "body rate",
-            "rad/s",
-            [_rate(state, "flown"), _rate(command, "commanded") | {"line": {"color": PLAN_COLOUR}}],
-        ),
+        ("body rate", "body rate", "rad/s", rates),
         ("height above the origin", "height", "m", height),
-        (
-            "solver time",
-            "solve time",
-            "ms",
-            [line(command.t, command["solve_ms"], "solver"), line(*spare, "fall-back", **dots | {"text": []})],
-        ),
+        ("solver time", "solve time", "ms", solver),
         ("datagrams lost or refused by the link", "datagrams", "count", _link(flight)),
     ]
     span = [min(0.0, float(state.t[0])), float(state.t[-1])]
@@ -109,17 +87,8 @@ def charts(quantities: list[Quantity], axis: str, span: list[float], gates: Arra
             "font": {"size": 12},
             "colorway": COLOURS,
         }
-        found.append(
-            {
-                "title": f"{title[0].upper()}{title[1:]}",
-                "unit": unit,
-                "box": f"chart-{len(found)}",
-                "linked": True,
-                "config": PLAIN,
-                "data": shown,
-                "layout": layout,
-            }
-        )
+        about = {"title": f"{title[0].upper()}{title[1:]}", "unit": unit, "box": f"chart-{len(found)}"}
+        found.append(about | {"linked": True, "config": PLAIN, "data": shown, "layout": layout})
     return found
 
 
@@ -139,17 +108,18 @@ def thinned(y: Array) -> NDArray[np.intp]:
     return np.unique([rows[pick(finite[rows])] for rows in stretches for pick in (np.argmin, np.argmax)])
 
 
-def _speed(series: TimeSeries, name: str) -> Figure:
-    return line(series.t, np.linalg.norm(series["v"], axis=1), name)
+def evenly(n: int) -> NDArray[np.intp]:
+    """Return at most MOST_POINTS indices of n points, ends included."""
+    return np.linspace(0, n - 1, min(n, MOST_POINTS)).astype(int)
 
 
-def _rate(series: TimeSeries, name: str) -> Figure:
-    return line(series.t, np.linalg.norm(series["w"], axis=1), name)
+def _size(series: TimeSeries, column: str, name: str, **more: Any) -> Figure:
+    return line(series.t, np.linalg.norm(series[column], axis=1), name, **more)
 
 
 def _commanded(flight: ReportedFlight, ours: Array, theirs: Array) -> list[Figure]:
     """Return the traces of the commands and, if a person flew instead, of the person's sticks."""
-    human = [line(flight.sticks.t, theirs, "the person's sticks", line={"color": PLAN_COLOUR})] if len(theirs) else []
+    human = [line(flight.sticks.t, theirs, "the person's sticks", **GREY)] if len(theirs) else []
     return [line(flight.command.t, ours, "commanded"), *human]
 
 
@@ -217,7 +187,7 @@ def path_figures(flights: list[ReportedFlight], names: list[str], track: Track) 
 
 def _trace(p: Array, name: str, space: bool, **more: Any) -> Figure:
     """Return a trace of positions (N, 3) in NED as east, north, up, right-handed like plotly's axes."""
-    kept = p[np.linspace(0, len(p) - 1, min(len(p), MOST_POINTS)).astype(int)]
+    kept = p[evenly(len(p))]
     east, north, up = (
         [round(v, 2) if np.isfinite(v) else None for v in axis.tolist()] for axis in (kept[:, [1, 0, 2]] * [1, 1, -1]).T
     )
@@ -227,8 +197,7 @@ def _trace(p: Array, name: str, space: bool, **more: Any) -> Figure:
 
 def _coloured_by_speed(flight: ReportedFlight) -> Figure:
     path, state = flight.path_flown, flight.state
-    kept = np.linspace(0, len(path) - 1, min(len(path), MOST_POINTS)).astype(int)
-    speed = np.linalg.norm(state.at("v", path.t[kept]), axis=1)
+    speed = np.linalg.norm(state.at("v", path.t[evenly(len(path))]), axis=1)
     bar = {"title": {"text": "speed [m/s]"}, "thickness": 12, "len": 0.7, "orientation": "h", "y": 0}
     if not np.isfinite(speed).any():  # a log may hold no velocity
         return {"color": COLOURS[0], "width": 6}

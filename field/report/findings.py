@@ -179,17 +179,8 @@ def differences(flight: ReportedFlight) -> dict[str, str]:
 
 def findings(flight: ReportedFlight) -> list[FlightFinding]:
     """Return all findings, the most important first."""
-    parts = (
-        _end(flight),
-        _losses(flight),
-        _unlike(flight),
-        _replans(flight),
-        _fallbacks(flight),
-        _sight(flight),
-        _estimate(flight),
-        _commands(flight),
-    )
-    return [finding for part in parts for finding in part]
+    parts = _end, _losses, _unlike, _replans, _fallbacks, _sight, _estimate, _commands
+    return [finding for part in parts for finding in part(flight)]
 
 
 def _end(flight: ReportedFlight) -> list[FlightFinding]:
@@ -306,21 +297,15 @@ def _unseen(flight: ReportedFlight, begin: float, end: float) -> tuple[float, fl
 
 def _estimate(flight: ReportedFlight) -> list[FlightFinding]:
     found = []
-    t, corrected = corrections(flight)
-    if (text := _largest(flight, t, corrected)) and np.nanmax(corrected) >= CORRECTED_M:
-        found.append(
-            FlightFinding(f"The position estimate was corrected by up to {text}.", float(t[np.nanargmax(corrected)]))
-        )
-    t, error = estimate_errors(flight)
-    if (text := _largest(flight, t, error)) and np.nanmax(error) >= OFF_TRUTH_M:
-        found.append(
-            FlightFinding(
-                f"The position estimate differed from the truth by up to {text}.", float(t[np.nanargmax(error)])
-            )
-        )
-    if flight.counters.get("lost"):
-        text = "commands were sent while the position was too uncertain to hit a gate"
-        found.append(FlightFinding(f"{flight.counters['lost']} {text}."))
+    for (t, size), least, words in (
+        (corrections(flight), CORRECTED_M, "was corrected by"),
+        (estimate_errors(flight), OFF_TRUTH_M, "differed from the truth by"),
+    ):
+        if (text := _largest(flight, t, size)) and np.nanmax(size) >= least:
+            at = float(t[np.nanargmax(size)])
+            found.append(FlightFinding(f"The position estimate {words} up to {text}.", at))
+    if lost := flight.counters.get("lost"):
+        found.append(FlightFinding(f"{lost} commands were sent while the position was too uncertain to hit a gate."))
     return found
 
 

@@ -6,6 +6,7 @@ bounded total size: one just before each gate, and others as space permits.
 
 import base64
 import html
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ import numpy as np
 
 from gate_racer.common.images import decode_image
 from gate_racer.field.page import html_page, html_table
-from gate_racer.field.report.charts import MOST_POINTS, Figure, path_figures, time_charts
+from gate_racer.field.report.charts import Figure, evenly, path_figures, time_charts
 from gate_racer.field.report.compare import Comparison, compare, compared_charts, compared_findings
-from gate_racer.field.report.findings import FlightFinding, differences, figures, findings, legs
+from gate_racer.field.report.findings import FlightFinding, FlownLeg, differences, figures, findings, legs
 from gate_racer.field.report.flight import ReportedFlight, TimedImage
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera
@@ -103,7 +104,7 @@ def _thumbnail(image: TimedImage) -> bytes | None:
 
 
 SCRIPT = (Path(__file__).parent / "cursor.js").read_text(encoding="utf-8")
-STYLE = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
+STYLED = f"<style>{(Path(__file__).parent / 'report.css').read_text(encoding='utf-8')}</style>"
 GATES = "Gates count from 0, in the order of flight; dotted lines mark them."
 CAMERA = (
     "<div class='camera'><img id='image' alt='camera'><svg id='overlay' aria-hidden='true'></svg></div><p class='legend'>"
@@ -120,25 +121,17 @@ def flight_page(flight: ReportedFlight, track: Track) -> str:
     charts, paths = time_charts(flight), path_figures([flight], ["flown"], track)
     images, shown = thumbnails(flight)
     path = flight.path_flown
-    kept = np.linspace(0, len(path) - 1, min(len(path), MOST_POINTS)).astype(int)
+    kept = evenly(len(path))
     cursor = _cursor(path.t[kept], path["p"][kept][None], flight.gate_times_s, "s", _start(listed[1:]))
     above = (
         f"<h1>{_safe(heading)}</h1><p>{_safe(flight.path.name)}</p>{_tiles(figures(flight))}"
         f"<h2>What the log shows</h2>{_list(listed)}<h2>Legs</h2>{_leg_table(flight)}{_world(flight)}"
         f"{_linked(charts, bool(images))}"
     )
-    return html_page(
-        f"{flight.track}: {flight.status}",
-        _STYLED + above,
-        [*charts, *paths],
-        _strip(flight, shown),
-        {
-            **cursor,
-            "images": [[round(t, 3), data] for t, data in images],
-            "overlay": overlays(flight, track, [t for t, _ in images]),
-        },
-        [SCRIPT],
-    )
+    pictures = {"images": [[round(t, 3), data] for t, data in images]}
+    more = {**cursor, **pictures, "overlay": overlays(flight, track, [t for t, _ in images])}
+    title, figured = f"{flight.track}: {flight.status}", [*charts, *paths]
+    return html_page(title, STYLED + above, figured, _strip(flight, shown), more, [SCRIPT])
 
 
 def compared_page(flights: list[ReportedFlight], track: Track) -> str:
@@ -147,17 +140,13 @@ def compared_page(flights: list[ReportedFlight], track: Track) -> str:
     listed = compared_findings(flights, found)
     charts, paths = compared_charts(flights, found), path_figures(flights, found.names, track)
     cursor = _cursor(found.grid, found.p, found.gates, "s" if found.by_time else "m", _start(listed))
+    title = f"{flights[0].track}: {len(flights)} flights"
     above = (
-        f"<h1>{_safe(flights[0].track)}: {len(flights)} flights</h1>{_flight_table(flights, found)}"
+        f"<h1>{_safe(title)}</h1>{_flight_table(flights, found)}"
         f"<h2>What the logs show</h2>{_list(listed)}{_gate_table(flights, found)}"
         f"{_linked(charts, False)}"
     )
-    return html_page(
-        f"{flights[0].track}: {len(flights)} flights", _STYLED + above, [*charts, *paths], "", cursor, [SCRIPT]
-    )
-
-
-_STYLED = f"<style>{STYLE}</style>"
+    return html_page(title, STYLED + above, [*charts, *paths], "", cursor, [SCRIPT])
 
 
 def _start(listed: list[FlightFinding]) -> float:
@@ -209,31 +198,22 @@ def _list(listed: list[FlightFinding]) -> str:
 
 
 def _leg_table(flight: ReportedFlight) -> str:
-    head = [
-        "gate",
-        "time [s]",
-        "planned [s]",
-        "lost on the leg [s]",
-        "margin [m]",
-        "mean pace [s/s]",
-        "least pace [s/s]",
-        "throttle at maximum [%]",
+    planned_s = dict(enumerate(flight.planned_s))
+    columns: dict[str, tuple[str, Callable[[FlownLeg], float | None]]] = {
+        "gate": ("d", lambda leg: leg.gate),
+        "time [s]": (".3f", lambda leg: leg.end_s),
+        "planned [s]": (".3f", lambda leg: planned_s.get(leg.gate)),
+        "lost on the leg [s]": ("+.3f", lambda leg: leg.lost_s),
+        "margin [m]": (".3f", lambda leg: leg.margin_m),
+        "mean pace [s/s]": (".2f", lambda leg: leg.mean_pace),
+        "least pace [s/s]": (".2f", lambda leg: leg.least_pace),
+        "throttle at maximum [%]": (".0f", lambda leg: 100 * leg.at_ceiling),
+    }
+    rows = [
+        ["-" if (value := of(leg)) is None else f"{value:{form}}" for form, of in columns.values()]
+        for leg in legs(flight)
     ]
-    rows = []
-    for leg in legs(flight):
-        planned = flight.planned_s[leg.gate] if leg.gate < len(flight.planned_s) else None
-        lost, full = leg.lost_s, 100 * leg.at_ceiling
-        numbers = (
-            (leg.end_s, ".3f"),
-            (planned, ".3f"),
-            (lost, "+.3f"),
-            (leg.margin_m, ".3f"),
-            (leg.mean_pace, ".2f"),
-            (leg.least_pace, ".2f"),
-            (full, ".0f"),
-        )
-        rows.append([f"{leg.gate}", *("-" if value is None else f"{value:{form}}" for value, form in numbers)])
-    return html_table(head, rows)
+    return html_table(list(columns), rows)
 
 
 def _world(flight: ReportedFlight) -> str:
