@@ -31,7 +31,7 @@ from gate_racer.link.profile import RateDivider, load_profile
 from gate_racer.model.gate_offsets import SHARED
 from gate_racer.model.reprojection import mounted
 from gate_racer.model.rims import GateAppearance
-from gate_racer.model.states import ERROR, PAD_SIGMA_TILT, PAD_SIGMA_YAW, SCALE, STATES, Noise, Nominal, column
+from gate_racer.model.states import ERROR, KNOWN, SCALE, STATES, Noise, Nominal, column
 from gate_racer.mpc.registry import make_controller
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
@@ -267,13 +267,13 @@ def _elsewhere(
     direction = rng.normal(0, 1, (len(track.gates), 3))
     moved = trouble.moved_m * direction / np.linalg.norm(direction, axis=1)[:, None]
     sigma = trouble.from_prior * np.array(
-        [STATES["p"].prior, np.degrees(PAD_SIGMA_TILT), Noise(imu).map_m, 2 * GateAppearance().edge_offset_m]
+        [STATES["p"].prior, np.degrees(KNOWN.pad_lean), Noise(imu).map_m, 2 * GateAppearance().edge_offset_m]
     )
     own = sigma[2] * rng.normal(0, 1, moved.shape)
     moved += np.array(list(accumulate(own, lambda last, step: SHARED * last + step)))
     larger = trouble.stretched + trouble.from_prior * float(column("prior")[SCALE]) * rng.normal()
     moved += larger * (np.array([gate.p_wg for gate in track.gates]) - track.start.p_wb)
-    yaw, pitch = sigma[1] * rng.normal(0, 1, 2) * [PAD_SIGMA_YAW / PAD_SIGMA_TILT, 1.0]
+    yaw, pitch = sigma[1] * rng.normal(0, 1, 2) * [KNOWN.pad_yaw / KNOWN.pad_lean, 1.0]
     pad = tuple((track.start.p_wb + sigma[0] * rng.normal(0, 1, 3)).tolist())
     start = Start(pad, track.start.yaw_deg + yaw, track.start.pitch_deg + pitch)
     return start, moved, sigma[3] * rng.normal(0, 1, len(moved))

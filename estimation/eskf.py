@@ -316,7 +316,7 @@ class ErrorStateEstimator:
         return self._offsets.offset(gate, at_w, self._state.x)
 
     def gate_covariance(self, gate: int, at_w: Array) -> Array:
-        return self._offsets.doubt(gate, at_w, self._state.cov)
+        return self._offsets.relative_covariance(gate, at_w, self._state.cov)
 
     def relocate(self, gate: int, cov: Array) -> None:
         self._propagator.correct(self._offsets.relocate(gate, cov, self._state))
@@ -356,7 +356,7 @@ class ErrorStateEstimator:
         """
         x, cov, reading = self._state.x, self._state.cov, self._state.reading
         omega, doubt = x.rates(reading), self._offsets.cov_on_map(x, cov)
-        doubt[P, P] += self._noise.map_m**2 * EYE3 + self._offsets.reference_doubt
+        doubt[P, P] += self._noise.map_m**2 * EYE3 + self._offsets.reference_cov
         doubt[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
         by_row = (cov[READOUT, READOUT] + x[READOUT] ** 2) / 12  # s^2, of a row's exposure on the rolling shutter
         doubt[THETA, THETA] += (cov[DELAY, DELAY] + by_row) * np.outer(omega, omega)

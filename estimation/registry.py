@@ -1,5 +1,7 @@
 """The estimators by name."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from gate_racer.common.parts import PATIENCE_S, Part, is_part
@@ -9,7 +11,7 @@ from gate_racer.estimation.estimator import MapEstimator
 from gate_racer.estimation.imu_samples import Agility
 from gate_racer.estimation.part import NEEDED, PartEstimator
 from gate_racer.model.rims import GateAppearance
-from gate_racer.model.states import Noise, of_camera
+from gate_racer.model.states import Noise
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -45,10 +47,9 @@ def make_estimator(
         False
     """
     if name == "eskf" or is_part(name):
-        states = dict(of_camera(vehicle.camera.doubt))
+        noise = Noise.of(vehicle)
         if in_air:
-            states["v"] = states["v"]._replace(prior=IN_AIR_M_S)
-        noise = Noise(vehicle.imu, states)
+            noise = replace(noise, states={**noise.states, "v": noise.states["v"]._replace(prior=IN_AIR_M_S)})
         given = start, vehicle.camera, noise, look or GateAppearance(), Agility.of(vehicle)
         if is_part(name):
             return PartEstimator(Part(name, "state estimator", NEEDED, (start, vehicle), patience_s), *given)

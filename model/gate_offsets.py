@@ -11,6 +11,7 @@ for a few gates at a time; when all are taken, the least recently used gate lose
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,20 +28,70 @@ def block(slot: int) -> slice:
     return slice(GATES.start + 3 * slot, GATES.start + 3 * slot + 3)
 
 
-class GateOffsets:
-    """Slots of gates, by their index in the course, in order of use."""
+class GateSlots:
+    """Slots of gates, by their index in the course, in order of use, and the covariance of their offsets."""
 
     def __init__(self, sigma_m: float, turn_sigma: float, edge_sigma_m: float, pad_w: Array):
         """Set the standard deviations of a gate's own offset (each axis), rotation and edges, and the pad's place (3,) m."""
         self._sigma_m, self._turn_sigma, self._edge_sigma_m, self._pad_w = sigma_m, turn_sigma, edge_sigma_m, pad_w
         self._slot_of: dict[int, int] = {}
-        self._last: int | None = None  # slot of the gate used last
-        self._relocated: dict[int, Array] = {}  # (3, 3) m^2, covariances of the places of relocated gates
-        self.reference_doubt = np.zeros((3, 3))  # m^2, of the place of the gate used last, if it was relocated
 
     def slots(self, gates: Sequence[int]) -> np.ndarray:
         """Return the slots (G,) of gates that all have one."""
         return np.array([self._slot_of[gate] for gate in gates])
+
+    def relative_covariance(self, gate: int, at_w: Array, cov: Array) -> Array:
+        """Return the covariance (3, 3) m^2 of the position relative to a gate at at_w (3,) m on the map, seen or not."""
+        near, shared = self._nearest(gate)
+        H = np.zeros((3, len(cov)))
+        H[:, P], H[:, SCALE] = EYE3, self._pad_w - at_w
+        if near is not None:
+            H[:, block(near)] = -shared * EYE3
+        return np.asarray(H @ cov @ H.T + self._own_variance(shared) * EYE3)
+
+    def _own_variance(self, shared: float) -> float:
+        """Return the variance (m^2) of a gate's offset beyond the `shared` part of another's."""
+        return self._sigma_m**2 * (1 - shared**2) / (1 - SHARED**2)
+
+    def _nearest(self, gate: int) -> tuple[int | None, float]:
+        """Return the slot of the nearest gate in the course that has one (None for the pad), and the share of its offset."""
+        near = min((PAD, *self._slot_of), key=lambda known: abs(known - gate))
+        return self._slot_of.get(near), SHARED ** abs(near - gate)
+
+    def _free_slot(self, kept: Sequence[int]) -> int:
+        """Return an unused slot, or free that of the least recently used gate outside `kept`."""
+        slot = len(self._slot_of)
+        return slot if slot < GATES_KEPT else self._slot_of.pop(next(old for old in self._slot_of if old not in kept))
+
+    def _begun(self, slot: int, near: int | None, shared: float, own_cov: Array, cov: Array) -> Array:
+        """Return the covariance with `slot` at a share of the offset in slot `near`, and an own part (3, 3) m^2."""
+        cov, own, (edge, turn) = cov.copy(), block(slot), _edge_and_turn(slot)
+        if near is None:
+            cov[own], cov[:, own] = 0.0, 0.0
+        else:
+            known = block(near)
+            cov[own], cov[:, own] = shared * cov[known], shared * cov[:, known]
+            cov[own, own] = shared**2 * cov[known, known]
+        cov[own, own] += own_cov
+        for at in (edge, turn):
+            cov[at], cov[:, at] = 0.0, 0.0
+        cov[edge, edge] = self._edge_sigma_m**2
+        cov[turn, turn] = self._turn_sigma**2 * np.eye(2)
+        return cov
+
+
+def _edge_and_turn(slot: int) -> tuple[int, slice]:
+    return EDGE_M.start + slot, slice(TURN.start + 2 * slot, TURN.start + 2 * slot + 2)
+
+
+class GateOffsets(GateSlots):
+    """Offsets of the filter's gates, and the map frame about the gate used last."""
+
+    def __init__(self, sigma_m: float, turn_sigma: float, edge_sigma_m: float, pad_w: Array):
+        super().__init__(sigma_m, turn_sigma, edge_sigma_m, pad_w)
+        self._last: int | None = None  # slot of the gate used last
+        self._relocated: dict[int, Array] = {}  # (3, 3) m^2, covariances of the places of relocated gates
+        self.reference_cov = np.zeros((3, 3))  # m^2, of the place of the gate used last, if it was relocated
 
     def offset(self, gate: int, at_w: Array, x: Nominal) -> Array:
         """Return the displacement (3,) m of a gate from at_w (3,) m on the map, extrapolated if it has no slot."""
@@ -66,24 +117,6 @@ class GateOffsets:
             about[:, P] -= rows[:, block(last)]
         return about
 
-    def doubt(self, gate: int, at_w: Array, cov: Array) -> Array:
-        """Return the covariance (3, 3) m^2 of the position relative to a gate at at_w (3,) m on the map, seen or not."""
-        near, shared = self._nearest(gate)
-        H = np.zeros((3, len(cov)))
-        H[:, P], H[:, SCALE] = EYE3, self._pad_w - at_w
-        if near is not None:
-            H[:, block(near)] = -shared * EYE3
-        return np.asarray(H @ cov @ H.T + self._own_variance(shared) * EYE3)
-
-    def _own_variance(self, shared: float) -> float:
-        """Return the variance (m^2) of a gate's offset beyond the `shared` part of another's."""
-        return self._sigma_m**2 * (1 - shared**2) / (1 - SHARED**2)
-
-    def _nearest(self, gate: int) -> tuple[int | None, float]:
-        """Return the slot of the nearest gate in the course that has one (None for the pad), and the share of its offset."""
-        near = min((PAD, *self._slot_of), key=lambda known: abs(known - gate))
-        return self._slot_of.get(near), SHARED ** abs(near - gate)
-
     def admit(self, gates: Sequence[int], state: FilterState) -> FilterState:
         """Give slots to gates, at most `GATES_KEPT`."""
         for gate in gates:
@@ -105,31 +138,15 @@ class GateOffsets:
         self._relocated[gate] = cov
         return state
 
-    def _free_slot(self, kept: Sequence[int]) -> int:
-        """Return an unused slot, or free that of the least recently used gate outside `kept`."""
-        slot = len(self._slot_of)
-        return slot if slot < GATES_KEPT else self._slot_of.pop(next(old for old in self._slot_of if old not in kept))
-
     def _begin(self, slot: int, near: int | None, shared: float, own_cov: Array, state: FilterState) -> FilterState:
         """Initialise `slot` with a share of the offset in slot `near`, and an own part of covariance (3, 3) m^2."""
-        x, cov, own, edge = state.x, state.cov.copy(), block(slot), EDGE_M.start + slot
-        turn = slice(TURN.start + 2 * slot, TURN.start + 2 * slot + 2)
-        values = x.values.copy()
-        if near is None:
-            values[own], cov[own], cov[:, own] = 0.0, 0.0, 0.0
-        else:
-            known = block(near)
-            values[own] = shared * values[known]
-            cov[own], cov[:, own] = shared * cov[known], shared * cov[:, known]
-            cov[own, own] = shared**2 * cov[known, known]
-        cov[own, own] += own_cov
-        for at in (edge, turn):
-            values[at], cov[at], cov[:, at] = 0.0, 0.0, 0.0
-        cov[edge, edge] = self._edge_sigma_m**2
-        cov[turn, turn] = self._turn_sigma**2 * np.eye(2)
-        return FilterState(Nominal(x.t, x.q_wb, values), cov, state.reading)
+        values, (edge, turn) = state.x.values.copy(), _edge_and_turn(slot)
+        values[block(slot)] = 0.0 if near is None else shared * values[block(near)]
+        values[edge], values[turn] = 0.0, 0.0
+        cov = self._begun(slot, near, shared, own_cov, state.cov)
+        return FilterState(replace(state.x, values=values), cov, state.reading)
 
     def used(self, gate: int) -> None:
         """Mark a gate as most recently used: it becomes the reference of the map frame."""
         self._last = self._slot_of[gate] = self._slot_of.pop(gate)
-        self.reference_doubt = self._relocated.get(gate, np.zeros((3, 3)))
+        self.reference_cov = self._relocated.get(gate, np.zeros((3, 3)))

@@ -65,8 +65,19 @@ def update(state: FilterState, measure: MeasurementModel, R: Array) -> FilterSta
     return FilterState(x, 0.5 * (cov + cov.T), state.reading)
 
 
+def joseph(cov: Array, H: Array, R: Array) -> tuple[Array, Array]:
+    """Return the gain K (n, M) and the covariance (n, n) after a linear measurement H (M, n) with covariance R, in Joseph's form.
+
+    Raises:
+        numpy.linalg.LinAlgError: S is singular.
+    """
+    K = np.asarray(np.linalg.solve(H @ cov @ H.T + R, H @ cov).T, float)
+    keep = np.eye(len(cov)) - K @ H
+    return K, keep @ cov @ keep.T + K @ R @ K.T
+
+
 def inflate_covariance(state: FilterState, block: slice, sigma: float) -> FilterState:
-    """Add the variance sigma^2 to each of the three errors in `what`, uncorrelated."""
+    """Add the variance sigma^2 to each of the three errors in `block`, uncorrelated."""
     cov = state.cov.copy()
     cov[block, block] += sigma**2 * EYE3
     return FilterState(state.x, cov, state.reading)

@@ -1,9 +1,7 @@
-"""States of the error-state model: layout, nominal state, initial covariance and process noise.
+"""States of the error-state model: layout, nominal state, initial covariance P0 and process noise Q.
 
 An error is the true value minus the estimate, and theta with q = q_est * exp(theta) (Sola, "Quaternion kinematics for the
 error-state Kalman filter", 2017). State, error and covariance go by the same names: x[ACCEL_DELAY], cov[THETA, THETA].
-
-Initial covariance P0 and process noise Q of the error-state filter, both from the table of its states.
 """
 
 import math
@@ -22,7 +20,7 @@ from gate_racer.vehicle.camera import CameraDoubt
 from gate_racer.vehicle.dynamics import layout
 from gate_racer.vehicle.rotation import Array, conjugate, log, matrix, product
 from gate_racer.vehicle.uncertainty import Doubt
-from gate_racer.vehicle.vehicle import ImuParameters
+from gate_racer.vehicle.vehicle import ImuParameters, Vehicle
 
 GATES_KEPT = 6  # gates whose offsets are estimated at a time (chosen)
 XYZ = "x y z"
@@ -42,54 +40,66 @@ class StateBlock(NamedTuple):
     linear: float = math.inf
 
 
-# Priors are the uncertainty of a team after one day with a simulator, see `vehicle.uncertainty`.
-STATES: dict[str, StateBlock] = {
-    "p": StateBlock(XYZ, "m", "position, world NED", KNOWN.pad_m, linear=0.02),
-    "v": StateBlock(XYZ, "m/s", "velocity, world NED", KNOWN.pad_m_s, KNOWN.accel_walk),
-    "theta": StateBlock(XYZ, "rad", "attitude, body FRD", walk=KNOWN.gyro_walk, linear=0.004),
-    # In addition to the vehicle file's standard deviations of both biases.
-    "b_a": StateBlock(XYZ, "m/s^2", "accelerometer bias, body FRD", KNOWN.accel_bias_m_s2, walk=0.001),
-    "b_g": StateBlock(XYZ, "rad/s", "gyro bias, body FRD", KNOWN.gyro_bias_rad_s, walk=0.0001),
-    "accel_delay": StateBlock("", "s", "age of the specific force at its time stamp", KNOWN.accel_delay_s),
-    "s_a": StateBlock(XYZ, "-", "relative excess of the accelerometer readings, body FRD", KNOWN.accel_scale),
-    "s_g": StateBlock(XYZ, "-", "relative excess of the gyro readings, body FRD", KNOWN.gyro_scale),
-    "tilt": StateBlock("", "rad", "tilt of the camera beyond its nominal tilt", KNOWN.tilt, walk=1e-4, linear=0.004),
-    "delay": StateBlock("", "s", "delay of the exposure after its time stamp", KNOWN.delay_s, walk=2e-4, linear=5e-4),
-    "edge_px": StateBlock("", "px", "outward offset of all edges in images", walk=0.02),
-    "gates": StateBlock(
-        " ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in "xyz"),
-        "m",
-        "offsets, world NED, of the gates in `GateOffsets` from the scaled map",
-        linear=0.02,
-    ),
-    "scale": StateBlock(
-        "", "-", "excess of the scale of the course over its map, about the pad", KNOWN.scale, linear=5e-4
-    ),
-    "edge_m": StateBlock(EACH_GATE, "m", "outward offsets of the edges of the gates in `GateOffsets`"),
-    # A rotated gate (1.5 deg on the map, one sigma) shows two opposite sides of its opening in different size.
-    "turn": StateBlock(
-        " ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in ("yaw", "pitch")),
-        "rad",
-        "rotations of the gates in `GateOffsets` from the map, about their own vertical and horizontal axis",
-    ),
-    "yaw": StateBlock("", "rad", "yaw of the camera to the right of its nominal yaw", KNOWN.yaw, 1e-4, 0.004),
-    "roll": StateBlock("", "rad", "roll of the camera clockwise from its nominal roll", KNOWN.roll, 1e-4, 0.004),
-    "focal": StateBlock(
-        "", "-", "share by which the focal length exceeds its nominal value", KNOWN.focal, linear=0.002
-    ),
-    "centre": StateBlock(
-        "u v", "px", "offset of the principal point from its nominal position", KNOWN.centre_px, linear=1.0
-    ),
-    "arm": StateBlock(XYZ, "m", "offset of the camera from its nominal position, body FRD", KNOWN.arm_m, linear=0.02),
-    # Prior: two sigma of the lean of autopilots' attitude filters in turns; the walk follows the turns of a lap.
-    "lean": StateBlock(
-        XYZ, "rad", "rotation of a measured attitude from the true one, body FRD", math.radians(1.0), 2e-3
-    ),
-    "radial": StateBlock("k1 k2", "-", "excess of the distortion over its nominal value", KNOWN.radial, linear=0.002),
-    "readout": StateBlock(
-        "", "s", "readout time from the first row of an image to its last", KNOWN.readout_s, linear=2e-3
-    ),
-}
+def table(known: Doubt) -> dict[str, StateBlock]:
+    """Return the states with the priors and random walks of an uncertainty model."""
+    return {
+        "p": StateBlock(XYZ, "m", "position, world NED", known.pad_m, linear=0.02),
+        "v": StateBlock(XYZ, "m/s", "velocity, world NED", known.pad_m_s, known.accel_walk),
+        "theta": StateBlock(XYZ, "rad", "attitude, body FRD", walk=known.gyro_walk, linear=0.004),
+        # In addition to the vehicle file's standard deviations of both biases.
+        "b_a": StateBlock(XYZ, "m/s^2", "accelerometer bias, body FRD", known.accel_bias_m_s2, walk=0.001),
+        "b_g": StateBlock(XYZ, "rad/s", "gyro bias, body FRD", known.gyro_bias_rad_s, walk=0.0001),
+        "accel_delay": StateBlock("", "s", "age of the specific force at its time stamp", known.accel_delay_s),
+        "s_a": StateBlock(XYZ, "-", "relative excess of the accelerometer readings, body FRD", known.accel_scale),
+        "s_g": StateBlock(XYZ, "-", "relative excess of the gyro readings, body FRD", known.gyro_scale),
+        "tilt": StateBlock(
+            "", "rad", "tilt of the camera beyond its nominal tilt", known.tilt, walk=1e-4, linear=0.004
+        ),
+        "delay": StateBlock(
+            "", "s", "delay of the exposure after its time stamp", known.delay_s, walk=2e-4, linear=5e-4
+        ),
+        "edge_px": StateBlock("", "px", "outward offset of all edges in images", walk=0.02),
+        "gates": StateBlock(
+            " ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in "xyz"),
+            "m",
+            "offsets, world NED, of the gates in `GateOffsets` from the scaled map",
+            linear=0.02,
+        ),
+        "scale": StateBlock(
+            "", "-", "excess of the scale of the course over its map, about the pad", known.scale, linear=5e-4
+        ),
+        "edge_m": StateBlock(EACH_GATE, "m", "outward offsets of the edges of the gates in `GateOffsets`"),
+        # A rotated gate (1.5 deg on the map, one sigma) shows two opposite sides of its opening in different size.
+        "turn": StateBlock(
+            " ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in ("yaw", "pitch")),
+            "rad",
+            "rotations of the gates in `GateOffsets` from the map, about their own vertical and horizontal axis",
+        ),
+        "yaw": StateBlock("", "rad", "yaw of the camera to the right of its nominal yaw", known.yaw, 1e-4, 0.004),
+        "roll": StateBlock("", "rad", "roll of the camera clockwise from its nominal roll", known.roll, 1e-4, 0.004),
+        "focal": StateBlock(
+            "", "-", "share by which the focal length exceeds its nominal value", known.focal, linear=0.002
+        ),
+        "centre": StateBlock(
+            "u v", "px", "offset of the principal point from its nominal position", known.centre_px, linear=1.0
+        ),
+        "arm": StateBlock(
+            XYZ, "m", "offset of the camera from its nominal position, body FRD", known.arm_m, linear=0.02
+        ),
+        # Prior: two sigma of the lean of autopilots' attitude filters in turns; the walk follows the turns of a lap.
+        "lean": StateBlock(
+            XYZ, "rad", "rotation of a measured attitude from the true one, body FRD", math.radians(1.0), 2e-3
+        ),
+        "radial": StateBlock(
+            "k1 k2", "-", "excess of the distortion over its nominal value", known.radial, linear=0.002
+        ),
+        "readout": StateBlock(
+            "", "s", "readout time from the first row of an image to its last", known.readout_s, linear=2e-3
+        ),
+    }
+
+
+STATES = table(KNOWN)
 ERROR = layout(**{name: (block.axes, block.unit, block.about) for name, block in STATES.items()})
 P, V, THETA, B_A, B_G, S_A, S_G = (ERROR[name].at for name in ("p", "v", "theta", "b_a", "b_g", "s_a", "s_g"))
 GATES, EDGE_M, TURN = (ERROR[name].at for name in ("gates", "edge_m", "turn"))
@@ -197,9 +207,6 @@ def cross(a: Array) -> Array:
     return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
 
 
-PAD_SIGMA_TILT, PAD_SIGMA_YAW = KNOWN.pad_lean, KNOWN.pad_yaw  # rad
-
-
 @dataclass(frozen=True)
 class Noise:
     """Standard deviations: of the IMU's readings from the vehicle's file, of the states from their table."""
@@ -211,8 +218,18 @@ class Noise:
     misaligned: float = KNOWN.misaligned
     map_m: float = KNOWN.map_m
     map_turn: float = KNOWN.map_turn
+    pad_lean: float = KNOWN.pad_lean
+    pad_yaw: float = KNOWN.pad_yaw
     coast_accel: float = 1.5  # m/s^1.5, of the model that bridges a telemetry gap (chosen)
     coast_gyro: float = 0.15  # rad/s^0.5, likewise
+
+    @classmethod
+    def of(cls, vehicle: Vehicle, known: Doubt = KNOWN) -> "Noise":
+        """Return the noise of a vehicle's sensors under an uncertainty model; the camera's own doubt replaces the model's."""
+        shared = {
+            name: getattr(known, name) for name in ("between", "misaligned", "map_m", "map_turn", "pad_lean", "pad_yaw")
+        }
+        return cls(vehicle.imu, of_camera(vehicle.camera.doubt, table(known)), **shared)
 
     @cached_property
     def walks(self) -> Array:
@@ -235,15 +252,15 @@ class Noise:
         return q
 
 
-def of_camera(doubt: CameraDoubt | None) -> dict[str, StateBlock]:
-    """Return the table of states with the priors of a camera's calibration; `STATES` if `doubt` is None."""
+def of_camera(doubt: CameraDoubt | None, states: dict[str, StateBlock] = STATES) -> dict[str, StateBlock]:
+    """Return a table of states with the priors of a camera's calibration; unchanged if `doubt` is None."""
     if doubt is None:
-        return STATES
+        return states
     yaw, tilt, roll = np.radians([doubt.yaw_deg, doubt.tilt_deg, doubt.roll_deg]).tolist()
     priors = {"yaw": yaw, "tilt": tilt, "roll": roll, "arm": doubt.position_m, "focal": doubt.focal}
     priors |= {"centre": doubt.centre_px, "radial": (doubt.k1, doubt.k2)}
     priors |= {"delay": doubt.delay_s, "readout": doubt.readout_s}
-    return varied(**{name: {"prior": sigma} for name, sigma in priors.items()})
+    return states | {name: states[name]._replace(prior=sigma) for name, sigma in priors.items()}
 
 
 def doubt_in(cov: Array) -> CameraDoubt:
@@ -269,8 +286,8 @@ def prior(noise: Noise, look: GateAppearance, q_wb: Array) -> Array:
 def pad_attitude(noise: Noise, q_wb: Array) -> Array:
     """Return the covariance (3, 3) rad^2 of the IMU's attitude on the pad, about its own axes."""
     R_wb = matrix(q_wb)
-    doubt = R_wb.T @ np.diag([PAD_SIGMA_TILT, PAD_SIGMA_TILT, PAD_SIGMA_YAW]) ** 2 @ R_wb
-    return np.asarray(doubt + noise.misaligned**2 * EYE3)
+    cov_b = R_wb.T @ np.diag([noise.pad_lean, noise.pad_lean, noise.pad_yaw]) ** 2 @ R_wb
+    return np.asarray(cov_b + noise.misaligned**2 * EYE3)
 
 
 @compiled("float64[::1](" + 7 * "float64, " + "float64[::1], float64[::1], float64[::1], float64[::1], float64[::1])")

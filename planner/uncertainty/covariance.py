@@ -1,173 +1,142 @@
-"""Predicted covariance of the state estimate along a plan: propagation by the IMU, corrections by the gates in view.
-
-Error states of the covariance prediction: true value minus estimate, attitude by q = q_est * exp(theta) (Sola 2017).
-
-They are those states of `estimation.eskf`, with the same meaning, that affect a gate crossing, in a separate table, since the
-prediction is independent of the filter. Only a few gates near the next one have states, in slots.
-
-Propagation of the error covariance through strap-down integration along a motion: P <- F P F' + Q.
-
-    dp' = dv,   dv' = -R [f]x theta - R (b_a + diag(f) s_a) + R (df/dt) delay + n_a
-    theta' = -[omega]x theta - b_g - diag(omega) s_g + n_g
-
-Sola, "Quaternion kinematics for the error-state Kalman filter" (2017), eq. 238; readings are true value + bias + scale error
-times the value. F = I + A dt + (A dt)^2 / 2.
-
-Gates visible from a pose with the nominal camera, and the Jacobian of their corner pixels with respect to the errors.
-
-A gate is recognised some images after it has come into view, see `RECOGNISED`.
-
-p_c = R_cb (p_b - p_bc),   p_b = R_wb' (corner - p_wb),   px = f (x_c, y_c) / z_c + centre
-dpx/dp = -B R_wb',   dpx/dtheta = B [p_b]x,   dpx/ddelay = dpx/dp v + dpx/dtheta omega,   B = f / z_c (e - tangent e_z) R_cb
+"""Predicted covariance of the state estimate along a plan: the filter's error model along its motion and its sightings.
 
     P <- F P F' + Q between IMU samples,   K = P H' (H P H' + R)^-1,   P <- (I - K H) P (I - K H)' + K R K' at each image
 
 Linear covariance analysis (Geller, "Linear covariance techniques for orbital rendezvous analysis", JGCD 2006). The covariance of
 the correction by an image is the reduction of the error covariance, E[dx dx'] = P- - P+ (Bry and Roy, "Rapidly-exploring random
 belief trees", ICRA 2011, eq. 27); the controller reacts to these corrections.
+
+States, priors, corner Jacobians and gate offsets are those of `model`. In addition each gate has the position along its frame's
+walls at which its edges are seen (`DEPTH`), which the filter takes for noise. The propagation follows
+
+    dp' = dv,   dv' = -R [f]x theta - R (b_a + diag(f) s_a) + R (df/dt) delay + n_a
+    theta' = -[omega]x theta - b_g - diag(omega) s_g + n_g
+
+(Sola, "Quaternion kinematics for the error-state Kalman filter", 2017, eq. 238), F = I + A dt + (A dt)^2 / 2. Random walks of
+biases, clocks and camera are left out: a flight takes seconds. A gate is recognised some images after it has come into view, see
+`RECOGNISED`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
+from gate_racer.model import measurements
+from gate_racer.model.gate_offsets import GateSlots, block
+from gate_racer.model.imu import ImuReading
+from gate_racer.model.kalman import joseph
+from gate_racer.model.reprojection import NO_TURN, CameraContext, project
+from gate_racer.model.rims import GateAppearance
+from gate_racer.model.states import (
+    ACCEL_DELAY,
+    B_A,
+    B_G,
+    CROSS,
+    EYE3,
+    GATES_KEPT,
+    MOVING,
+    S_A,
+    S_G,
+    SCALE,
+    THETA,
+    N,
+    Noise,
+    Nominal,
+    P,
+    V,
+    prior,
+)
+from gate_racer.model.strapdown import carried
+from gate_racer.planner.models import C, W
+from gate_racer.planner.models import Q as PLAN_Q
+from gate_racer.planner.models import V as PLAN_V
+from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import Task
-from gate_racer.planner.uncertainty.motion import Motion, Screens
-from gate_racer.tracks.gate import Gate, sigma_across
+from gate_racer.tracks.gate import sigma_across
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import LEAST_SIDE_PX, Camera
-from gate_racer.vehicle.dynamics import GRAVITY, layout
-from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array, matrix
 from gate_racer.vehicle.uncertainty import Doubt
-from gate_racer.vehicle.vehicle import ImuParameters, Vehicle
+from gate_racer.vehicle.vehicle import Vehicle
 
-GATES_KEPT = 6  # number of slots for gates
-XYZ = "x y z"
-ERROR = layout(
-    p=(XYZ, "m", "position, world NED"),
-    v=(XYZ, "m/s", "velocity, world NED"),
-    theta=(XYZ, "rad", "attitude, body FRD"),
-    b_a=(XYZ, "m/s^2", "accelerometer bias, body FRD"),
-    b_g=(XYZ, "rad/s", "gyro bias, body FRD"),
-    s_a=(XYZ, "-", "accelerometer scale, body FRD"),
-    s_g=(XYZ, "-", "gyro scale, body FRD"),
-    accel_delay=("", "s", "age of the specific force at its time stamp"),
-    mount=("yaw tilt roll", "rad", "rotation of the camera from its nominal mount"),
-    arm=(XYZ, "m", "offset of the camera from its nominal position, body FRD"),
-    focal=("", "-", "share by which the focal length exceeds its nominal value"),
-    centre=("u v", "px", "offset of the principal point from its nominal position"),
-    radial=("k1 k2", "-", "excess of the distortion over its nominal value"),
-    delay=("", "s", "delay of the exposure after its time stamp"),
-    readout=("", "s", "readout time from the first row of an image to its last"),
-    edge_px=("", "px", "outward offset of all edges in images"),
-    scale=("", "-", "excess of the scale of the course over its map, about the pad"),
-    gates=(
-        " ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in "xyz"),
-        "m",
-        "offsets from the map, world NED",
-    ),
-    turns=(
-        " ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in ("yaw", "pitch")),
-        "rad",
-        "about own axes",
-    ),
-    edges=(" ".join(str(k) for k in range(GATES_KEPT)), "m", "outward offsets of the gates' edges from the map"),
-    depths=(
-        " ".join(str(k) for k in range(GATES_KEPT)),
-        "m",
-        "position along a frame's walls at which its edges are seen",
-    ),
-)
-N = ERROR.size
-P, V, THETA, B_A, B_G, S_A, S_G, ACCEL_DELAY, MOUNT, ARM, FOCAL, CENTRE, RADIAL, DELAY, READOUT, EDGE_PX, SCALE = (
-    field.at for field in list(ERROR.values())[:-4]
-)
-MOVING = slice(0, ACCEL_DELAY.stop)  # p, v, theta, and the IMU errors that drive them
+DEPTH = slice(N, N + GATES_KEPT)  # m, along the axis of each gate, beyond the states of `model`
+SIZE = DEPTH.stop  # number of states
+PARTS = 4  # points per interval of the plan, between which states are interpolated linearly
 
 
-class Slot(NamedTuple):
-    """Indices of the error states of one gate."""
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """Motion at M times, world NED, body FRD."""
 
-    offset: slice  # 3 entries
-    turns: slice  # 2 entries
-    edge: slice  # 1 entry
-    depth: slice  # 1 entry
+    t: Array  # (M,) s
+    p_w: Array  # (M, 3) m
+    v_w: Array  # (M, 3) m/s
+    a_w: Array  # (M, 3) m/s^2, acceleration, gravity included
+    thrust_w: Array  # (M, 3) m/s^2, of the rotors alone
+    q_wb: Array  # (M, 4)
+    R_wb: Array  # (M, 3, 3)
+    omega_b: Array  # (M, 3) rad/s
 
+    def nominal(self, k: int) -> Nominal:
+        """Return the state of sample k, without errors of sensors, camera and map."""
+        return Nominal.at(self.t[k], self.p_w[k], self.v_w[k], self.q_wb[k])
 
-def slot(k: int) -> Slot:
-    """Return the indices of the gate in slot k."""
-    begins = zip(("gates", "turns", "edges", "depths"), (3, 2, 1, 1), strict=True)
-    return Slot(*(slice(ERROR[name].at.start + n * k, ERROR[name].at.start + n * (k + 1)) for name, n in begins))
-
-
-def prior(vehicle: Vehicle, doubt: Doubt, R_wb: Array) -> Array:
-    """Return the prior covariance (N, N) on the pad at attitude R_wb (3, 3), before any measurement; slots are empty."""
-    known, imu, sigma = vehicle.camera.doubt, vehicle.imu, np.zeros(N)
-    sigma[P], sigma[V], sigma[SCALE] = doubt.pad_m, doubt.pad_m_s, doubt.scale
-    sigma[B_A] = np.hypot(imu.accel_bias_m_s2, doubt.accel_bias_m_s2)
-    sigma[B_G] = np.hypot(imu.gyro_bias_rad_s, doubt.gyro_bias_rad_s)
-    sigma[S_A], sigma[S_G], sigma[ACCEL_DELAY] = doubt.accel_scale, doubt.gyro_scale, doubt.accel_delay_s
-    if known is None:
-        sigma[MOUNT], sigma[ARM], sigma[FOCAL] = (doubt.yaw, doubt.tilt, doubt.roll), doubt.arm_m, doubt.focal
-        sigma[CENTRE], sigma[RADIAL] = doubt.centre_px, doubt.radial
-        sigma[DELAY], sigma[READOUT] = doubt.delay_s, doubt.readout_s
-    else:
-        sigma[MOUNT] = np.radians([known.yaw_deg, known.tilt_deg, known.roll_deg])
-        sigma[ARM], sigma[FOCAL], sigma[CENTRE] = known.position_m, known.focal, known.centre_px
-        sigma[RADIAL], sigma[DELAY], sigma[READOUT] = (known.k1, known.k2), known.delay_s, known.readout_s
-    sigma[EDGE_PX] = doubt.edge_px
-    cov = np.diag(sigma**2)
-    turned = R_wb.T @ np.diag([doubt.pad_lean, doubt.pad_lean, doubt.pad_yaw]) ** 2 @ R_wb
-    cov[THETA, THETA] = turned + doubt.misaligned**2 * np.eye(3)
-    return cov
+    @property
+    def force_b(self) -> Array:
+        """Specific force (M, 3), m/s^2, the reading of an ideal accelerometer."""
+        return np.asarray(((self.a_w - [0.0, 0.0, GRAVITY])[:, None] @ self.R_wb)[:, 0])
 
 
-def cross(a: Array) -> Array:
-    """Return the skew-symmetric matrices [a]x (..., 3, 3) of vectors (..., 3)."""
-    x, y, z = np.moveaxis(np.asarray(a, float), -1, 0)
-    o = np.zeros_like(x)
-    return np.stack([np.stack(row, -1) for row in ((o, -z, y), (z, o, -x), (-y, x, o))], -2)
+def motion(plan: Plan, vehicle: Vehicle, hz: float) -> Motion:
+    """Sample the motion of a plan at `hz` from its start to its end."""
+    t, x, u = plan.dense(vehicle, PARTS)
+    model = plan.flight_model(vehicle)
+    a_w = np.array(model.derivative(list(x.T), list(u.T))[PLAN_V]).T
+    flips = np.cumprod(np.where(np.sum(x[1:, PLAN_Q] * x[:-1, PLAN_Q], axis=1) < 0, -1.0, 1.0))
+    x[1:, PLAN_Q] *= flips[:, None]
+    thrust = x[:, C] if "c" in model.x else model.commands(x, u)[:, 3:]
+    at = np.arange(plan.t[0], plan.t[-1], 1 / hz)
+
+    def sampled(columns: Array) -> Array:
+        return np.column_stack([np.interp(at, t, column) for column in columns.T])
+
+    q = sampled(x[:, PLAN_Q])
+    q /= np.linalg.norm(q, axis=1, keepdims=True)
+    R_wb = np.array([matrix(one) for one in q])
+    thrust_w = -sampled(thrust) * R_wb[:, :, 2]
+    return Motion(at, sampled(x[:, P]), sampled(x[:, PLAN_V]), sampled(a_w), thrust_w, q, R_wb, sampled(x[:, W]))
 
 
-def transitions(motion: Motion) -> Array:
-    """Return F (M - 1, 9, n): derivatives of p, v, theta at the next sample with respect to the n errors in `MOVING`."""
-    dt, R = np.diff(motion.t)[:, None, None], motion.R_wb[:-1]
-    f, omega = motion.force_b, motion.omega_b[:-1]
-    A = np.zeros((len(dt), MOVING.stop, MOVING.stop))
-    A[:, P, V] = np.eye(3)
-    A[:, V, THETA], A[:, V, B_A], A[:, V, S_A] = -R @ cross(f[:-1]), -R, -R * f[:-1, None]
-    A[:, V, ACCEL_DELAY] = R @ (np.diff(f, axis=0)[:, :, None] / dt)
-    A[:, THETA, THETA], A[:, THETA, B_G] = -cross(omega), -np.eye(3)
-    A[:, THETA, S_G] = -np.eye(3) * omega[:, None]
-    step = A * dt
-    F = np.eye(MOVING.stop) + step + 0.5 * step @ step
-    return np.asarray(F[:, : THETA.stop])
+SHORT = 0.98  # -, fraction of a line of sight on which it may be cut: a gate's own frame is at its end
 
 
-def growth(motion: Motion, imu: ImuParameters, doubt: Doubt) -> Array:
-    """Return the diagonals (M - 1, N) of Q: noise of the readings, and their unknown course between two samples.
+class Screens:
+    """Frames and obstacles of a track."""
 
-    The latter is the fraction `between` of the change of specific force or rates from sample to sample.
-    """
-    dt, q = np.diff(motion.t), np.zeros((len(motion.t) - 1, N))
-    df2 = (np.diff(motion.force_b, axis=0) ** 2).sum(axis=1, keepdims=True) / 3
-    dw2 = np.diff(motion.omega_b, axis=0) ** 2
-    h = dt[:, None]
-    q[:, V] = h**2 * (imu.accel_noise_m_s2**2 + doubt.between**2 * df2) + h * doubt.accel_walk**2
-    q[:, THETA] = h**2 * (imu.gyro_noise_rad_s**2 + doubt.between**2 * dw2) + h * doubt.gyro_walk**2
-    return q
+    def __init__(self, track: Track):
+        frames = [gate for gate in track.gates if gate.has_frame]
+        self._p_wg = np.reshape([gate.p_wg for gate in frames], (-1, 3))
+        self._R_wg = np.reshape([gate.R_wg for gate in frames], (-1, 3, 3))
+        self._inner_m = np.array([gate.opening_m / 2 for gate in frames])[:, None]
+        self._outer_m = np.array([gate.outer_m / 2 for gate in frames])[:, None]
+        self._low = np.reshape([solid.low_m for solid in track.obstacles], (-1, 1, 3))
+        self._high = np.reshape([solid.high_m for solid in track.obstacles], (-1, 1, 3))
 
-
-def carried(cov: Array, F: Array, q: Array) -> Array:
-    """Return F P F' + Q (N, N), for the rows F (9, n) that differ from the identity and the diagonal q (N,) of Q."""
-    rows, columns = F.shape
-    grown, moved = cov.copy(), F @ cov[:columns]
-    grown[:rows], grown[:, :rows] = moved, moved.T
-    grown[:rows, :rows] = moved[:, :columns] @ F.T
-    grown[np.diag_indices(N)] += q
-    return grown
+    def hide(self, eye_w: Array, corners_w: Array) -> bool:
+        """Return whether a corner (4, 3) m, or the middle of a side, is out of sight from eye_w (3,) m, all world NED."""
+        points = np.concatenate([corners_w, (corners_w + np.roll(corners_w, -1, axis=0)) / 2])
+        sight = points - eye_w
+        toward, eye_g = sight @ self._R_wg, (eye_w - self._p_wg)[:, None] @ self._R_wg  # (G, 8, 3), (G, 1, 3)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            s = -eye_g[..., 0] / toward[..., 0]  # (G, 8), of the lines of sight to the frames' planes
+            across = np.abs(eye_g[..., 1:] + s[..., None] * toward[..., 1:]).max(axis=-1)
+            one, other = (self._low - eye_w) / sight, (self._high - eye_w) / sight  # (O, 8, 3)
+        framed = (s > 0) & (s < SHORT) & (across > self._inner_m) & (across < self._outer_m)
+        enter, leave = np.fmin(one, other).max(axis=-1), np.fmax(one, other).min(axis=-1)
+        return bool(framed.any() or ((enter <= leave) & (leave > 0) & (enter < 1)).any())
 
 
 NEAR_M = 0.3  # m, depth below which a corner has no usable projection
@@ -188,9 +157,9 @@ class Sighting:
     seen: np.ndarray  # (4,) bool, whether each corner is in the image
     range_m: float  # m, from the camera to the mean of the corners
 
-    def sigmas_px(self, doubt: Doubt) -> Array:
+    def sigmas_px(self, known: Doubt) -> Array:
         """Return the standard deviations (M,), px, of the coordinates of the seen corners."""
-        return np.full(2 * int(self.seen.sum()), doubt.corner_px if self.seen.all() else doubt.cut_px)
+        return np.full(2 * int(self.seen.sum()), known.corner_px if self.seen.all() else known.cut_px)
 
 
 class Sights:
@@ -205,7 +174,7 @@ class Sights:
 
     def at(self, motion: Motion, k: int) -> list[Sighting]:
         """Return unobstructed gates with at least two corners in the image of sample k, the nearest first."""
-        p_c = _in_camera(self._corners_w, motion, k, self.camera)
+        p_c = ((self._corners_w - motion.p_w[k]) @ motion.R_wb[k] - self.camera.p_bc) @ self.camera.R_bc
         eye_w = motion.p_w[k] + motion.R_wb[k] @ self.camera.p_bc
         ahead = (p_c[..., 2] > NEAR_M).all(axis=1)
         found, camera = [], self.camera
@@ -219,34 +188,14 @@ class Sights:
                 found.append(Sighting(self._marks[i], seen, float(np.linalg.norm(p_c[i].mean(axis=0)))))
         return sorted(found, key=lambda one: one.range_m)
 
-    def jacobian(self, sighting: Sighting, kept: int, motion: Motion, k: int) -> Array:
-        """Return the Jacobian (M, N) of the seen corners' pixels, of a gate in slot `kept`, with respect to the error states."""
-        gate, camera, R_wb = self.track.gates[sighting.landmark], self.camera, motion.R_wb[k]
-        corners_w = gate.corners()
-        p_b = (corners_w - motion.p_w[k]) @ R_wb
-        p_c = (p_b - camera.p_bc) @ camera.R_bc
-        tangent, z = p_c[:, :2] / p_c[:, 2:], p_c[:, 2]
-        focal = np.array([camera.fx_px, camera.fy_px])
-        B = focal[:, None] * (camera.R_bc.T[:2] - tangent[..., None] * camera.R_bc.T[2]) / z[:, None, None]
-        H = np.zeros((4, 2, N))
-        by_p = -B @ R_wb.T
-        own = slot(kept)
-        H[..., P], H[..., THETA], H[..., own.offset] = by_p, B @ cross(p_b), -by_p
-        H[..., MOUNT] = B @ cross(p_b - camera.p_bc) @ _mount_axes(camera)
-        H[..., ARM], H[..., FOCAL] = -B, (focal * tangent)[..., None]
-        H[:, [0, 1], [CENTRE.start, CENTRE.start + 1]] = 1.0
-        r2 = (tangent**2).sum(axis=1, keepdims=True)[..., None]
-        H[..., RADIAL] = (focal * tangent)[..., None] * np.concatenate([r2, r2**2], axis=-1)
-        H[..., DELAY] = (by_p @ motion.v_w[k] + H[..., THETA] @ motion.omega_b[k])[..., None]
-        row = (focal[1] * tangent[:, 1] + camera.cy_px + 0.5) / camera.height_px - 0.5
-        H[..., READOUT] = np.clip(row, -0.5, 0.5)[:, None, None] * H[..., DELAY]
-        H[..., SCALE] = -(by_p @ (gate.p_wg - self.track.start.p_wb))[..., None]
-        H[..., own.turns] = -by_p @ _swept(gate, corners_w)
-        outward = _outward(focal * tangent)
-        H[..., EDGE_PX] = outward[..., None]
-        H[..., own.edge] = (outward * (camera.fx_px / z)[:, None])[..., None]
-        H[..., own.depth] = -by_p @ gate.R_wg[:, :1]
-        return np.asarray(H[sighting.seen].reshape(-1, N))
+    def jacobian(self, sighting: Sighting, slot: int, motion: Motion, k: int) -> Array:
+        """Return the Jacobian (M, SIZE) of the seen corners' pixels, of a gate in a slot, by the errors at sample k."""
+        gate, x = self.track.gates[sighting.landmark], motion.nominal(k)
+        context = CameraContext(self.camera, motion.omega_b[k], 0.0, NO_TURN, self.track.start.p_wb)
+        H = np.zeros((4, 2, SIZE))
+        H[..., :N] = project(x, context, np.array([slot]), gate.corners()[None])[1][0]
+        H[..., DEPTH.start + slot] = -H[..., P] @ gate.R_wg[:, 0]
+        return np.asarray(H[sighting.seen].reshape(-1, SIZE))
 
 
 def recognised(images: Sequence[Sequence[Sighting]], late: int) -> list[list[Sighting]]:
@@ -258,39 +207,49 @@ def recognised(images: Sequence[Sequence[Sighting]], late: int) -> list[list[Sig
     return found
 
 
-def _in_camera(corners_w: Array, motion: Motion, k: int, camera: Camera) -> Array:
-    p_b = (corners_w - motion.p_w[k]) @ motion.R_wb[k]
-    return np.asarray((p_b - camera.p_bc) @ camera.R_bc)
-
-
-def _mount_axes(camera: Camera) -> Array:
-    """Return (3, 3), in columns, the axes in body FRD of the mount's yaw, tilt and roll: down, right, and the optical axis."""
-    return np.column_stack([(0.0, 0.0, 1.0), (0.0, 1.0, 0.0), camera.R_bc[:, 2]])
-
-
-def _swept(gate: Gate, corners_w: Array) -> Array:
-    """Return the derivatives (4, 3, 2) of the corners by rotations of a gate about its vertical and horizontal axis."""
-    axes = gate.R_wg[:, [2, 1]].T
-    return np.moveaxis(np.cross(axes[None], (corners_w - gate.p_wg)[:, None]), -1, -2)
-
-
-def _outward(px: Array) -> Array:
-    """Return the displacements (4, 2) of corners that shift every edge of a square outward by one pixel."""
-    middle = px - px.mean(axis=0)
-    reach = np.linalg.norm(middle, axis=1).mean()
-    return np.asarray(middle * (np.sqrt(2) / reach))
-
-
 IMU_HZ, IMAGE_HZ = 120.0, 30.0  # Hz, telemetry of the real builds, and VADR-TS-002 3.8
 STEPS = round(IMU_HZ / IMAGE_HZ)  # IMU samples from image to image
 REST_SAMPLES = 120  # IMU samples at rest on the pad
-SHARED = 0.5  # -, correlation of the map offsets of neighbouring gates: a map surveyed from gate to gate (chosen)
-PAD = -1  # number of the pad in the sequence of gates, the origin of the map
 AHEAD = 3  # number of gates, from the next one, whose position relative to the vehicle is predicted
 
 
+def noise_of(vehicle: Vehicle, known: Doubt) -> Noise:
+    """Return the filter's noise under an uncertainty model, without random walks but those of velocity and attitude."""
+    noise = Noise.of(vehicle, known)
+    kept = {name: one if name in ("v", "theta") else one._replace(walk=0.0) for name, one in noise.states.items()}
+    return replace(noise, states=kept)
+
+
+def transitions(motion: Motion) -> Array:
+    """Return F (M - 1, 9, n): derivatives of p, v, theta at the next sample with respect to the n errors in `MOVING`."""
+    dt, R = np.diff(motion.t)[:, None, None], motion.R_wb[:-1]
+    f, omega = motion.force_b, motion.omega_b[:-1]
+    A = np.zeros((len(dt), MOVING.stop, MOVING.stop))
+    A[:, P, V] = EYE3
+    A[:, V, THETA], A[:, V, B_A], A[:, V, S_A] = -R @ _cross(f[:-1]), -R, -R * f[:-1, None]
+    A[:, V, ACCEL_DELAY] = (R @ (np.diff(f, axis=0)[:, :, None] / dt))[..., 0]
+    A[:, THETA, THETA], A[:, THETA, B_G] = -_cross(omega), -EYE3
+    A[:, THETA, S_G] = -EYE3 * omega[:, None]
+    step = A * dt
+    F = np.eye(MOVING.stop) + step + 0.5 * step @ step
+    return np.ascontiguousarray(F[:, : THETA.stop])
+
+
+def _cross(a: Array) -> Array:
+    """Return the skew-symmetric matrices [a]x (M, 3, 3) of vectors (M, 3)."""
+    return np.asarray((a @ CROSS).reshape(-1, 3, 3))
+
+
+def growth(motion: Motion, noise: Noise) -> Array:
+    """Return the diagonals (M - 1, SIZE) of Q from sample to sample."""
+    readings = [ImuReading(t, f, w) for t, f, w in zip(motion.t, motion.force_b, motion.omega_b, strict=True)]
+    q = np.zeros((len(readings) - 1, SIZE))
+    q[:, :N] = [noise.growth(a, b) for a, b in pairwise(readings)]
+    return q
+
+
 @dataclass(frozen=True, eq=False)
-class EstimateDoubt:
+class EstimateCovariance:
     """Covariance of the estimate's error in position relative to the next gate and in velocity (6), world NED, SI."""
 
     cov: Array  # (M, 6, 6) at the samples of a motion
@@ -300,68 +259,41 @@ class EstimateDoubt:
     across_m: Array
 
 
-class Slots:
-    """Assignment of gates to slots of the state; the least recently used slot is reassigned."""
+class PredictedSlots(GateSlots):
+    """Slots of gates in the predicted state; the least recently used one is reassigned."""
 
-    def __init__(self, doubt: Doubt):
-        self._doubt, self._slot_of = doubt, dict[int, int]()
+    def __init__(self, known: Doubt, pad_w: Array):
+        super().__init__(known.map_m, known.map_turn, known.edge_m, pad_w)
+        self._wall_m = known.wall_m
 
     def admit(self, gate: int, cov: Array) -> tuple[int, Array]:
-        """Return the slot of a gate, and the covariance (N, N) with that gate in it. A new gate's offset is correlated with its
-        neighbour's (a Gauss-Markov process along the course, as in `model.gate_offsets`)."""
+        """Return the slot of a gate, and the covariance (SIZE, SIZE) with that gate in it."""
         if gate in self._slot_of:
-            self._slot_of[gate] = kept = self._slot_of.pop(gate)
-            return kept, cov
-        kept = len(self._slot_of)
-        if kept == GATES_KEPT:
-            kept = self._slot_of.pop(next(iter(self._slot_of)))
-        (near, shared), own = self._nearest(gate), slot(kept)
-        cov = cov.copy()
-        for part in own:
-            cov[part], cov[:, part] = 0.0, 0.0
-        if near != PAD:
-            offset, known = own.offset, slot(self._slot_of[near]).offset
-            cov[offset], cov[:, offset] = shared * cov[known], shared * cov[:, known]
-            cov[offset, offset] = shared**2 * cov[known, known]
-        cov[own.offset, own.offset] += self._own_variance(shared) * np.eye(3)
-        cov[own.turns, own.turns] = self._doubt.map_turn**2 * np.eye(2)
-        cov[own.edge, own.edge], cov[own.depth, own.depth] = self._doubt.edge_m**2, self._doubt.wall_m**2
-        self._slot_of[gate] = kept
-        return kept, cov
-
-    def relative(self, gate: int, cov: Array, from_pad: Array) -> Array:
-        """Return the covariance (3, 3) m^2 of the position relative to a gate, seen or not; from_pad (3,) m, as in `_to_gate`."""
-        near, shared = (gate, 1.0) if gate in self._slot_of else self._nearest(gate)
-        H = np.zeros((3, N))
-        H[:, P], H[:, SCALE] = np.eye(3), -from_pad[:, None]
-        if near != PAD:
-            H[:, slot(self._slot_of[near]).offset] = -shared * np.eye(3)
-        return np.asarray(H @ cov @ H.T + self._own_variance(shared) * np.eye(3))
-
-    def _nearest(self, gate: int) -> tuple[int, float]:
-        """Return the nearest gate in the course that has a slot, or the pad, and the share of its offset."""
-        near = min((PAD, *self._slot_of), key=lambda known: abs(known - gate))
-        return near, SHARED ** abs(near - gate)
-
-    def _own_variance(self, shared: float) -> float:
-        """Return the variance (m^2) of a gate's offset beyond the `shared` part of another's."""
-        return self._doubt.map_m**2 * (1 - shared**2) / (1 - SHARED**2)
+            self._slot_of[gate] = slot = self._slot_of.pop(gate)
+            return slot, cov
+        slot = self._free_slot(())
+        near, shared = self._nearest(gate)
+        cov, depth = self._begun(slot, near, shared, self._own_variance(shared) * EYE3, cov), DEPTH.start + slot
+        cov[depth], cov[:, depth] = 0.0, 0.0
+        cov[depth, depth] = self._wall_m**2
+        self._slot_of[gate] = slot
+        return slot, cov
 
 
-def update(cov: Array, H: Array, R: Array) -> Array:
-    """Return the covariance (N, N) after a measurement with Jacobian H (M, N) and noise R (M, M), in Joseph form."""
-    K = np.linalg.solve(H @ cov @ H.T + R, H @ cov).T
-    left = np.eye(len(cov)) - K @ H
-    after = left @ cov @ left.T + K @ R @ K.T
+def on_the_pad(motion: Motion, noise: Noise, known: Doubt) -> Array:
+    """Return the covariance (SIZE, SIZE) after alignment at rest: gravity and zero rates measure tilt and biases jointly."""
+    x, cov = motion.nominal(0), np.zeros((SIZE, SIZE))
+    cov[:N, :N] = prior(noise, GateAppearance(edge_offset_px=known.edge_px), x.q_wb)
+    measure, R = measurements.at_rest(np.zeros(3), np.zeros(3), REST_SAMPLES, noise.imu)
+    H = np.zeros((6, SIZE))
+    H[:, :N] = measure(x)[1]
+    return corrected(cov, H, R)
+
+
+def corrected(cov: Array, H: Array, R: Array) -> Array:
+    """Return the covariance after a measurement with Jacobian H (M, SIZE) and covariance R (M, M), symmetric."""
+    after = joseph(cov, H, R)[1]
     return np.asarray(0.5 * (after + after.T))
-
-
-def at_rest(cov: Array, motion: Motion, task: Task) -> Array:
-    """Return the covariance after alignment at rest on the pad, where gravity and zero rates measure tilt and biases jointly."""
-    imu, up_b, H = task.vehicle.imu, -motion.R_wb[0].T @ [0.0, 0.0, GRAVITY], np.zeros((6, N))
-    H[:3, THETA], H[:3, B_A], H[:3, S_A], H[3:, B_G] = cross(up_b), np.eye(3), np.diag(up_b), np.eye(3)
-    noise = np.repeat([imu.accel_noise_m_s2, imu.gyro_noise_rad_s], 3) ** 2 / REST_SAMPLES
-    return update(cov, H, np.diag(noise + 1e-10))
 
 
 def in_view(motion: Motion, task: Task) -> list[list[Sighting]]:
@@ -370,9 +302,9 @@ def in_view(motion: Motion, task: Task) -> list[list[Sighting]]:
     return [sights.at(motion, k) for k in range(0, len(motion.t), STEPS)]
 
 
-def estimate_doubt(
-    motion: Motion, images: Sequence[Sequence[Sighting]], flown_to: np.ndarray, task: Task, doubt: Doubt
-) -> EstimateDoubt:
+def estimate_covariance(
+    motion: Motion, images: Sequence[Sequence[Sighting]], flown_to: np.ndarray, task: Task, known: Doubt
+) -> EstimateCovariance:
     """Predict the estimate's covariance along a motion of M samples.
 
     Args:
@@ -380,14 +312,15 @@ def estimate_doubt(
         images: gates recognised, by image, the nearest first.
         flown_to: (M,) number in the flight of the next gate at each sample.
     """
-    sights, slots = Sights(task.track, task.vehicle.camera), Slots(doubt)
-    F, q = transitions(motion), growth(motion, task.vehicle.imu, doubt)
-    cov = at_rest(prior(task.vehicle, doubt, motion.R_wb[0]), motion, task)
+    noise, pad_w = noise_of(task.vehicle, known), task.track.start.p_wb
+    sights, slots = Sights(task.track, task.vehicle.camera), PredictedSlots(known, pad_w)
+    F, q = transitions(motion), growth(motion, noise)
+    cov = on_the_pad(motion, noise, known)
     found, moved = np.empty((len(motion.t), 6, 6)), np.zeros((len(motion.t), 6, 6))
-    across_m, pad_w = np.full((len(motion.t), len(task.landmarks)), np.inf), task.track.start.p_wb
+    across_m = np.full((len(motion.t), len(task.landmarks)), np.inf)
     for k in range(len(motion.t)):
         if k:
-            cov = carried(cov, F[k - 1], q[k - 1])
+            cov = carried(F[k - 1], cov, q[k - 1])
         target = task.landmarks[flown_to[k]]
         kept, cov = slots.admit(target, cov)
         relative = _to_gate(kept, task.track.gates[target].p_wg - pad_w)
@@ -396,21 +329,21 @@ def estimate_doubt(
             for sighting in images[k // STEPS][:GATES_KEPT]:
                 own, cov = slots.admit(sighting.landmark, cov)
                 rows.append(sights.jacobian(sighting, own, motion, k))
-                sigmas.append(sighting.sigmas_px(doubt))
-            cov = update(cov, np.vstack(rows), np.diag(np.concatenate(sigmas) ** 2))
+                sigmas.append(sighting.sigmas_px(known))
+            cov = corrected(cov, np.vstack(rows), np.diag(np.concatenate(sigmas) ** 2))
             kept, cov = slots.admit(target, cov)
             moved[k] = before - relative @ cov @ relative.T
         found[k] = relative @ cov @ relative.T
         for number in range(flown_to[k], min(flown_to[k] + AHEAD, len(task.landmarks))):
             mark = task.landmarks[number]
             gate = task.track.gates[mark]
-            across_m[k, number] = sigma_across(gate, slots.relative(mark, cov, gate.p_wg - pad_w))
-    return EstimateDoubt(found, moved, across_m)
+            across_m[k, number] = sigma_across(gate, slots.relative_covariance(mark, gate.p_wg, cov))
+    return EstimateCovariance(found, moved, across_m)
 
 
 def _to_gate(kept: int, from_pad: Array) -> Array:
-    """Return the map (6, N) to the errors of position relative to the gate in a slot and of velocity; from_pad (3,) m."""
-    H = np.zeros((6, N))
-    H[:3, P], H[3:, V], H[:3, slot(kept).offset] = np.eye(3), np.eye(3), -np.eye(3)
-    H[:3, SCALE] = -from_pad[:, None]
+    """Return the map (6, SIZE) to the errors of position relative to the gate in a slot and of velocity; from_pad (3,) m."""
+    H = np.zeros((6, SIZE))
+    H[:3, P], H[3:, V], H[:3, block(kept)] = EYE3, EYE3, -EYE3
+    H[:3, SCALE] = -from_pad
     return H

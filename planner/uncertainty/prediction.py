@@ -30,13 +30,14 @@ from gate_racer.planner.task import Task
 from gate_racer.planner.uncertainty.covariance import (
     IMU_HZ,
     RECOGNISED,
-    EstimateDoubt,
-    estimate_doubt,
+    EstimateCovariance,
+    Motion,
+    estimate_covariance,
     in_view,
+    motion,
     recognised,
 )
-from gate_racer.planner.uncertainty.motion import Motion, motion
-from gate_racer.planner.uncertainty.tracking import Response, shortfalls, tracking_doubt
+from gate_racer.planner.uncertainty.tracking import Response, shortfalls, tracking_covariance
 from gate_racer.tracks import gate as corridor
 from gate_racer.tracks.gate import Gate
 from gate_racer.vehicle.rotation import Array
@@ -312,9 +313,9 @@ def predict(plan: Plan, task: Task, doubt: Doubt, loop: Response | None = None) 
     ways = []
     for late, probability in RECOGNISED:
         seen = recognised(images, late)
-        estimate = estimate_doubt(path, seen, flown_to, task, doubt)
-        believed = estimate if doubt == Doubt() else estimate_doubt(path, seen, flown_to, task, Doubt())
-        tracked = tracking_doubt(path, estimate, task, doubt, loop)[:, :3, :3]
+        estimate = estimate_covariance(path, seen, flown_to, task, doubt)
+        believed = estimate if doubt == Doubt() else estimate_covariance(path, seen, flown_to, task, Doubt())
+        tracked = tracking_covariance(path, estimate, task, doubt, loop)[:, :3, :3]
         ways.append(_Way(probability, estimate, believed.across_m, tracked))
     crossings = tuple(
         _crossing(number, gate, float(t), plan.x[node, P], path, short_w, ways, task, loop)
@@ -328,8 +329,8 @@ class _Way(NamedTuple):
     """Prediction along a whole flight in one case of recognition."""
 
     probability: float
-    estimate: EstimateDoubt
-    across_m: Array  # (M, G) m, as in `EstimateDoubt`, but as the flight's filter believes, whose prior is the default `Doubt`
+    estimate: EstimateCovariance
+    across_m: Array  # (M, G) m, as in `EstimateCovariance`, by the filter in flight, whose prior is the default `Doubt`
     tracked: Array  # (M, 3, 3) m^2, world NED, of the estimated position about the plan
 
 

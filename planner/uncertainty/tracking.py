@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gate_racer.planner.task import Task
-from gate_racer.planner.uncertainty.covariance import EstimateDoubt
-from gate_racer.planner.uncertainty.motion import Motion
+from gate_racer.planner.uncertainty.covariance import EstimateCovariance, Motion
 from gate_racer.vehicle.dynamics import layout
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.uncertainty import Doubt
@@ -56,7 +55,9 @@ class Response:
         return self.line_grey_m if vehicle.grey_box else self.line_m
 
 
-def tracking_doubt(motion: Motion, estimate: EstimateDoubt, task: Task, doubt: Doubt, loop: Response) -> Array:
+def tracking_covariance(
+    motion: Motion, estimate: EstimateCovariance, task: Task, doubt: Doubt, loop: Response
+) -> Array:
     """Propagate the closed loop along a motion, driven by the corrections of the estimate.
 
     Returns:

@@ -18,8 +18,6 @@ from gate_racer.model.states import (
     DELAY,
     LEAN,
     MOVING,
-    PAD_SIGMA_TILT,
-    PAD_SIGMA_YAW,
     POSE,
     ROLL,
     TILT,
@@ -258,11 +256,11 @@ def test_the_doubt_about_the_pad_is_of_the_world_whatever_the_attitude(dcl, seed
     q_wb = normalised(np.random.default_rng(seed).normal(size=4))
     noise = Noise(dcl.imu, misaligned=0.0)
     cov_b = pad_attitude(noise, q_wb)
-    for axis, sigma in zip(np.eye(3), (PAD_SIGMA_TILT, PAD_SIGMA_TILT, PAD_SIGMA_YAW), strict=True):
+    for axis, sigma in zip(np.eye(3), (noise.pad_lean, noise.pad_lean, noise.pad_yaw), strict=True):
         turned = product(product(conjugate(q_wb), exp(1e-3 * axis)), q_wb)  # that turn of the world, about the own axes
         axis_b = 2e3 * np.array(turned[1:])
         assert axis_b @ cov_b @ axis_b == pytest.approx(sigma**2, rel=1e-5)
-    assert PAD_SIGMA_YAW != PAD_SIGMA_TILT
+    assert noise.pad_yaw != noise.pad_lean
 
 
 def test_the_calibrated_camera_is_the_one_that_the_filter_projects_with(vq1, dcl):

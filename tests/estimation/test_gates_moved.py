@@ -59,7 +59,7 @@ def test_the_doubt_in_a_gate_not_yet_seen_is_the_one_that_it_begins_with(gate):
         before = offsets.admit([k], before)
         before.cov[block(k // 2), P] = before.cov[P, block(k // 2)] = 0.01 * np.eye(3)
     at_w = PAD + [10.0, -3.0, 1.0]
-    doubt = offsets.doubt(gate, at_w, before.cov)
+    doubt = offsets.relative_covariance(gate, at_w, before.cov)
     after = offsets.admit([gate], before).cov
     H = np.zeros((3, N))
     H[:, P], H[:, block(offsets.slots([gate])[0])], H[:, SCALE] = np.eye(3), -np.eye(3), -(at_w - PAD)

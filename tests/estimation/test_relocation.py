@@ -160,11 +160,11 @@ def test_about_a_relocated_gate_the_map_is_known_as_well_as_its_place():
     offsets, state = GateOffsets(0.2, 0.02, 0.01, np.zeros(3)), belief(np.random.default_rng(3))
     state, cov = offsets.admit([0, 1], state), np.diag([1.0, 0.5, 0.3]) ** 2
     offsets.relocate(1, cov, state)
-    assert not offsets.reference_doubt.any()
+    assert not offsets.reference_cov.any()
     offsets.used(1)
-    assert offsets.reference_doubt == pytest.approx(cov)
+    assert offsets.reference_cov == pytest.approx(cov)
     offsets.used(0)
-    assert not offsets.reference_doubt.any()
+    assert not offsets.reference_cov.any()
 
 
 def test_a_displaced_gate_is_the_same_gate_elsewhere(vq1):
