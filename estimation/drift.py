@@ -1,176 +1,32 @@
-"""Swift's estimator: inertial odometry minus the drift measured by gates (Kaufmann et al. 2023, Methods, eq. 12-14).
+"""Swift's estimator: inertial odometry minus the drift measured by gates (Kaufmann et al., Nature 2023, Methods, eq. 12-14).
 
-Strap-down odometry: attitude from gyro and ATTITUDE, velocity and position by integration of specific force.
+State x = (p_d, v_d): position and velocity errors of the odometry. Estimate = odometry - drift. A gate sighting measures
+p_d = p_odometry - p_fix at the time of exposure, with H = [I 0]. Every image is a prediction, with or without gates; images
+whose gates are used are updates as well. As released: Zenodo 7955278.
 
-    q' = q * (0, (omega - b_g) / 2),   v' = R_wb (f - b_a) + g,   p' = v
-
-Biases are the mean readings at rest on the pad, whose pose the track gives. A short history covers the past, since images
-arrive late.
-
-Position fix of the vehicle from a gate's pose: IPPE, with a covariance from perturbed corners, as in Swift (Methods).
+Position fix of the vehicle from a gate's pose, by IPPE with a covariance from perturbed corners:
 
     p_wb = p_wg - R_wb (p_bc + R_bc p_cg),   R = R_wc cov(p_cg) R_wc'
 
 The attitude is the odometry's, far more accurate than that of a small square: the rotation from IPPE is not used.
-
-The drift filter of Swift (Kaufmann et al., Nature 2023, Methods, eq. 12-14), and as released (Zenodo 7955278).
-
-State x = (p_d, v_d): position and velocity errors of the odometry. Estimate = odometry - drift. A gate sighting measures
-p_d = p_odometry - p_fix at the time of exposure, with H = [I 0]. Every image is a prediction, with or without gates; images
-whose gates are used are updates as well.
-
-Swift's estimator: inertial odometry minus the drift measured by gates. Attitude comes from gyro and telemetry alone.
 """
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gate_racer.estimation.estimator import DOUBT_P, DOUBT_V, ExposureState, Health, State
-from gate_racer.link.messages import Attitude, Imu
-from gate_racer.model.imu import LONGEST_STEP_S, REPEATS_S, plausible
+from gate_racer.estimation.estimator import DOUBT_P, DOUBT_V, ExposureState, State
+from gate_racer.estimation.odometry import OdometryEstimator, Pose, estimated
+from gate_racer.model.kalman import joseph
 from gate_racer.model.measurements import POSITION_SIGMA_M
 from gate_racer.model.reprojection import GateSighting
 from gate_racer.perception.pose import gate_pose
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.dynamics import G_W
-from gate_racer.vehicle.rotation import Array, between, conjugate, exp, log, matrix, normalised, product
+from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.statistics import chi2_limit, mahalanobis2
-
-ATTITUDE_GAIN = 0.2  # share of the difference corrected per ATTITUDE sample, whose stamp is good to 1 ms only (chosen)
-HISTORY_S = 0.5  # s, length of the history
-
-
-@dataclass(frozen=True, slots=True)
-class Pose:
-    """Odometry at one time; world NED, body FRD."""
-
-    t: float  # s
-    p_w: Array  # (3,) m
-    v_w: Array  # (3,) m/s
-    q_wb: Array  # (4,) wxyz, body to world
-    omega_b: Array  # (3,) rad/s
-
-
-class InertialOdometry:
-    """Strap-down integration of every `Imu` and `Attitude`; `pose` is the newest one, `at` covers the last half second."""
-
-    def __init__(self, p_w: Array, q_wb: Array):
-        """Start at rest at a known pose, until `release`."""
-        self.pose = Pose(0.0, np.array(p_w), np.zeros(3), np.array(q_wb), np.zeros(3))
-        self.rest_samples = 0
-        self.rejected = self.gaps = 0
-        self._at_rest = True
-        self._accel_sum, self._gyro_sum, self._accel_bias, self._gyro_bias = (np.zeros(3) for _ in range(4))
-        self._force_w = np.zeros(3)
-        self._last: Imu | None = None
-        self._same_from = 0.0  # s, stamp of the first sample with the newest sample's values
-        self._anchor: tuple[Pose, Array] | None = None  # pose and force before a run of repeated samples
-        self._history: deque[Pose] = deque()
-
-    def release(self) -> None:
-        """End the rest: set the biases to the mean errors at rest."""
-        self._at_rest = False
-        if self.rest_samples:
-            q = self.pose.q_wb
-            self._gyro_bias = self._gyro_sum / self.rest_samples
-            self._accel_bias = self._accel_sum / self.rest_samples + matrix(q).T @ G_W
-
-    def restart_rest(self) -> None:
-        """Discard the readings at rest collected so far."""
-        self.rest_samples = 0
-        self._accel_sum, self._gyro_sum = np.zeros(3), np.zeros(3)
-
-    def imu(self, sample: Imu) -> bool:
-        """Integrate to the sample's time; return whether it was used: not if it is old or implausible."""
-        accel, gyro = np.array(sample.accel), np.array(sample.gyro)
-        if not plausible(sample) or sample.t <= self.pose.t:
-            self.rejected += 1
-            return False
-        dt = sample.t - self.pose.t
-        repeated = self._last is not None and (self._last.accel, self._last.gyro) == (sample.accel, sample.gyro)
-        if not repeated:
-            self._same_from = sample.t
-        if self._at_rest:
-            self.rest_samples += 1
-            self._accel_sum += accel
-            self._gyro_sum += gyro
-            self.pose = Pose(sample.t, self.pose.p_w, np.zeros(3), self.pose.q_wb, np.zeros(3))
-        else:
-            dt = self._bridge_repeats(sample.t, repeated, dt)
-            self._integrate(sample.t, dt, accel - self._accel_bias, gyro - self._gyro_bias)
-        self._last = sample
-        self._history.append(self.pose)
-        while self._history[0].t < sample.t - HISTORY_S:
-            self._history.popleft()
-        return True
-
-    def coast(self, sample: Imu) -> None:
-        """Integrate to a model-predicted, bias-free sample."""
-        self._anchor = None
-        if not self._at_rest and plausible(sample) and sample.t > self.pose.t:
-            self._integrate(sample.t, sample.t - self.pose.t, np.array(sample.accel), np.array(sample.gyro))
-            self._history.append(self.pose)
-
-    def _bridge_repeats(self, t: float, repeated: bool, dt: float) -> float:
-        """Return the step to integrate, s. A sample that repeats the last values under a new stamp is not a measurement.
-
-        Such steps use the old values provisionally; the next fresh sample integrates again from where they began. Equal values
-        for longer than `REPEATS_S` are true readings: a vehicle at rest, without noise.
-        """
-        if not repeated and self._anchor is not None:
-            (self.pose, self._force_w), self._anchor = self._anchor, None
-            return t - self.pose.t
-        if repeated and t - self._same_from > REPEATS_S:
-            self._anchor = None
-        elif repeated and self._anchor is None:
-            self._anchor = self.pose, self._force_w
-        return dt
-
-    def _integrate(self, t: float, dt: float, accel: Array, omega: Array) -> None:
-        self.gaps += dt > LONGEST_STEP_S
-        last = self.pose
-        q = normalised(product(last.q_wb, exp(0.5 * (last.omega_b + omega) * dt)))
-        force_w = matrix(q) @ accel
-        before = self._force_w if self._force_w.any() else force_w
-        a_w = 0.5 * (before + force_w) + G_W
-        self._force_w = force_w
-        self.pose = Pose(t, last.p_w + dt * last.v_w + 0.5 * dt * dt * a_w, last.v_w + dt * a_w, q, omega)
-
-    def attitude(self, sample: Attitude) -> bool:
-        """Correct the attitude towards the telemetry's; return whether it was used."""
-        q = np.array(sample.q_wb)
-        past = self.at(sample.t)
-        if not np.isfinite(q).all() or past is None or abs(q @ q - 1) > 1e-2:
-            self.rejected += 1
-            return False
-        gain = 1.0 if self._at_rest else ATTITUDE_GAIN
-        turn = exp(gain * log(product(conjugate(past.q_wb), q)))
-        now = self.pose
-        self.pose = Pose(now.t, now.p_w, now.v_w, normalised(product(now.q_wb, turn)), now.omega_b)
-        return True
-
-    def at(self, t: float) -> Pose | None:
-        """Return the odometry at t (s), interpolated or extrapolated by at most 50 ms; None outside the history."""
-        history = self._history
-        if not history or not history[0].t - 1e-9 <= t <= history[-1].t + 0.05:
-            return None
-        if len(history) == 1 or t >= history[-1].t:
-            a = b = history[-1]
-            dt = t - a.t
-            return Pose(t, a.p_w + dt * a.v_w, a.v_w, normalised(product(a.q_wb, exp(dt * a.omega_b))), a.omega_b)
-        k = next(k for k in range(len(history) - 1, 0, -1) if history[k - 1].t <= t)
-        a, b = history[k - 1], history[k]
-        s = (t - a.t) / (b.t - a.t)
-
-        def mix(x: Array, y: Array) -> Array:
-            return (1 - s) * x + s * y
-
-        return Pose(t, mix(a.p_w, b.p_w), mix(a.v_w, b.v_w), between(a.q_wb, b.q_wb, s), mix(a.omega_b, b.omega_b))
 
 
 class PoseFix:
@@ -282,13 +138,11 @@ class DriftFilter:
         R = np.zeros((3 * n, 3 * n))
         for k in range(n):
             R[3 * k : 3 * k + 3, 3 * k : 3 * k + 3] = covariances[k]
-        K = np.linalg.solve(H_all @ self.P @ H_all.T + R, H_all @ self.P).T
-        keep = np.eye(6) - K @ H_all
+        K, P = joseph(self.P, H_all, R)
         self.x = self.x + K @ (drifts.ravel() - H_all @ self.x)
-        self.P = keep @ self.P @ keep.T + K @ R @ K.T
-        self.P = 0.5 * (self.P + self.P.T)
+        self.P = 0.5 * (P + P.T)
 
-    def doubt(self, sigma_p: float, sigma_v: float) -> None:
+    def inflate(self, sigma_p: float, sigma_v: float) -> None:
         """Inflate the covariance by standard deviations of position (m) and velocity (m/s)."""
         self.P = self.P + np.diag([sigma_p**2] * 3 + [sigma_v**2] * 3)
 
@@ -297,34 +151,13 @@ ATTITUDE_SIGMA_RAD = 0.01  # standard deviation of the odometry's attitude about
 LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which a fix is rejected
 
 
-class DriftEstimator:
+class DriftEstimator(OdometryEstimator):
     """Swift's drift estimator; implements `estimation.estimator.MapEstimator`."""
 
     def __init__(self, start: Start, noise: DriftNoise, fix: PoseFix | None = None):
         """Start at rest on the pad. `fix` computes the position fix of a sighting; None to use that of the association."""
-        self._fix = fix
-        self.health = Health()
-        self.odometry = InertialOdometry(start.p_wb, start.q_wb)
-        self.drift = DriftFilter(noise)
-
-    @property
-    def t(self) -> float:
-        return self.odometry.pose.t
-
-    def imu(self, sample: Imu) -> bool:
-        used = self.odometry.imu(sample)
-        self.health.samples_refused += not used
-        self.health.gaps = self.odometry.gaps
-        return used
-
-    def coast(self, samples: Sequence[Imu]) -> None:
-        for sample in samples:
-            self.odometry.coast(sample)
-
-    def attitude(self, sample: Attitude) -> bool:
-        used = self.odometry.attitude(sample)
-        self.health.samples_refused += not used
-        return used
+        super().__init__(start.p_wb, start.q_wb)
+        self._fix, self.drift = fix, DriftFilter(noise)
 
     def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
         pose = self.odometry.at(t)
@@ -333,12 +166,6 @@ class DriftEstimator:
             return False
         self.drift.update(t, (pose.p_w - p_wb)[None], POSITION_SIGMA_M**2 * np.eye(3)[None])
         return True
-
-    def inflate_image_delay(self, sigma: float) -> None:
-        pass  # the image delay is not estimated
-
-    def restart_rest(self) -> None:
-        self.odometry.restart_rest()
 
     def release(self) -> None:
         self.odometry.release()
@@ -363,11 +190,7 @@ class DriftEstimator:
         pass  # gate offsets are not estimated
 
     def _state(self, pose: Pose) -> State:
-        x, P = self.drift.at(pose.t)
-        cov = np.diag(np.full(9, ATTITUDE_SIGMA_RAD**2))
-        cov[:6, :6] = P
-        size = float(np.linalg.norm(x[:3]))
-        return State(pose.t, pose.p_w - x[:3], pose.q_wb, pose.v_w - x[3:], pose.omega_b, cov, size)
+        return estimated(pose, *self.drift.at(pose.t), ATTITUDE_SIGMA_RAD)
 
     def predict(self, stamp: float) -> ExposureState | None:
         pose = self.odometry.at(stamp)
@@ -403,7 +226,7 @@ class DriftEstimator:
         self.health.gates_refused += len(sightings) - len(nis)
         used = self._update(t, np.array(drifts), np.array(covariances), nis)
         if self.health.should_inflate(t, used, unexplained + len(sightings)):
-            self.drift.doubt(DOUBT_P, DOUBT_V)
+            self.drift.inflate(DOUBT_P, DOUBT_V)
         return used
 
     def _update(self, t: float, drifts: np.ndarray, covariances: np.ndarray, nis: list[float]) -> int:

@@ -1,9 +1,8 @@
 """Error-state Kalman filter: IMU, gate corners and, where sent, attitude and position.
 
-Time management of the error-state filter: its state at the last exposure, and the IMU readings since then.
-
-An image moves the state along them to its own exposure and corrects it there; the present is then integrated again. Without
-images the state stays `BEHIND_S` behind the present, so that each IMU sample costs the same.
+The `Propagator` holds the state at the last exposure, and the IMU readings since then. An image moves the state along them to its
+own exposure and corrects it there; the present is then integrated again. Without images the state stays `BEHIND_S` behind the
+present, so that each IMU sample costs the same.
 """
 
 from collections import deque
@@ -282,7 +281,8 @@ class ErrorStateEstimator:
         if self._at_rest or not (exposure >= self._state.reading.t and ahead < AHEAD_S):
             self.health.images_late += 1
             return None
-        self._advance(exposure)
+        while self._step(exposure):
+            pass
         return self._exposed(stamp, self._on_map())
 
     def predict_at_rest(self, stamp: float) -> ExposureState:
@@ -342,11 +342,6 @@ class ErrorStateEstimator:
             a_w = matrix(x.q_wb) @ ((1 - x[S_A]) * (reading.accel - x[B_A])) + [0.0, 0.0, GRAVITY]
             self._update(*measurements.position(p_wb, v_w, x.t - told_t, a_w))
         return True
-
-    def _advance(self, t: float) -> None:
-        """Move the state to t (s), not beyond the newest reading."""
-        while self._step(t):
-            pass
 
     def _on_map(self) -> State:
         """Return the state for the association: position in the map frame, with the next gate's own offset in its covariance.

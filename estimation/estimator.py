@@ -1,9 +1,8 @@
 """Interfaces of the estimators: timed measurements in, possibly late; the state of the vehicle out.
 
-Health of an estimator: counts of rejected measurements, and the normalised innovation squared (NIS).
-
-NIS = r' S^-1 r / M of the gates used has mean 1 in a consistent filter. While images show only gates that cannot be associated,
-the covariance is inflated, and with it the association gate, until one of them fits: so a diverged filter recovers.
+The normalised innovation squared, NIS = r' S^-1 r / M, of the gates used has mean 1 in a consistent filter. While images show
+only gates that cannot be associated, the covariance is inflated, and with it the association gate, until one of them fits: so a
+diverged filter recovers.
 
 An image is used in two phases: `predict` returns the state at the exposure, by which detections are associated with gates, and
 `correct` applies the gates found. `DriftEstimator` (Swift's: odometry minus its drift) and `ErrorStateEstimator` (one filter

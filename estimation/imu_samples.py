@@ -1,11 +1,7 @@
-"""Selection of IMU samples that are measurements, and statistics at rest.
+"""Selection of IMU samples that are measurements, neither repeats nor spikes, and their statistics at rest.
 
-Statistics of an IMU at rest: the mean gives the biases, the standard deviation the noise.
-
-A vehicle's file states the nominal noise. That of a simulator may be several times greater, and a filter with too small a noise
-is overconfident in both its biases and its integration.
-
-Selection of IMU samples that are measurements: neither repeats of the last one, nor spikes beyond the vehicle's dynamics.
+At rest the mean gives the biases, the standard deviation the noise. A vehicle's file states the nominal noise; that of a
+simulator may be several times greater, and a filter with too small a noise is overconfident in its biases and its integration.
 
 Repeats: the real builds send 120 samples a second, of which 76 are fresh. A repeat is not a measurement: a reading extrapolated
 from the last two fresh ones replaces it provisionally. Equal values for longer are true: a vehicle at rest.

@@ -1,9 +1,8 @@
 """Localisation among gates without a map: the drift filter, with the gates as unknowns beside the drift.
 
-Position of an opening relative to the vehicle, from its known size by IPPE, with covariance including calibration errors.
-
-The attitude comes from gyro and ATTITUDE and is accurate to a few milliradians; given it, localisation and mapping are linear. A
-gate observed at z_w = R_wb (p_bc + R_bc p_cg) from odometry position p with drift d stands at m with
+The position of an opening relative to the vehicle follows from its known size by IPPE (`gate_fix`). The attitude comes from gyro
+and ATTITUDE and is accurate to a few milliradians; given it, localisation and mapping are linear. A gate observed at
+z_w = R_wb (p_bc + R_bc p_cg) from odometry position p with drift d stands at m with
 
     p + z_w = m + d + R_wb (theta x z_b),   d' = d_v,   d_v' = R_wb d_a,   d_a a random walk (apparent acceleration in body
     axes by biases and attitude errors, near hover),   theta the small constant misalignment of the camera's mount,
@@ -19,10 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gate_racer.estimation.drift import InertialOdometry, Pose
-from gate_racer.estimation.estimator import Health, Landmark, State
+from gate_racer.estimation.estimator import Landmark, State
 from gate_racer.estimation.imu_samples import levelled
+from gate_racer.estimation.odometry import InertialOdometry, OdometryEstimator, Pose, estimated
 from gate_racer.link.messages import Attitude, Imu
+from gate_racer.model.kalman import joseph
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.association import FORBIDDEN, assign
 from gate_racer.perception.detection import Detection
@@ -110,13 +110,12 @@ class _Track:
     last_t: float = 0.0  # s, exposure of the newest image
 
 
-class LandmarkEstimator:
+class LandmarkEstimator(OdometryEstimator):
     """Linear SLAM with gates as landmarks; implements `estimation.estimator.Mapper`."""
 
     def __init__(self, camera: Camera, opening_m: float, look: GateAppearance):
-        self.health = Health()
+        super().__init__(np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))
         self._camera, self._opening_m, self._look = camera, opening_m, look
-        self._odometry = InertialOdometry(np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))
         self._rest: deque[Imu] = deque(maxlen=REST_KEPT)
         self._has_attitude = False  # whether ATTITUDE was received
         self._x, self._P = np.zeros(FIRST), np.zeros((FIRST, FIRST))
@@ -124,23 +123,14 @@ class LandmarkEstimator:
         self._tracks: list[_Track] = []
         self._numbers = 0
 
-    @property
-    def t(self) -> float:
-        return self._odometry.pose.t
-
     def imu(self, sample: Imu) -> bool:
-        used = self._odometry.imu(sample)
-        self.health.samples_refused += not used
+        used = super().imu(sample)
         if used and self._t is None:
             self._rest.append(sample)
         return used
 
-    def coast(self, samples: Sequence[Imu]) -> None:
-        for sample in samples:
-            self._odometry.coast(sample)
-
     def attitude(self, sample: Attitude) -> bool:
-        used = self._odometry.attitude(sample)
+        used = super().attitude(sample)
         self._has_attitude |= used
         return used
 
@@ -148,30 +138,27 @@ class LandmarkEstimator:
         """Refuse the position: its errors would enter the map."""
         return False
 
-    def inflate_image_delay(self, sigma: float) -> None:
-        pass  # the image delay is not estimated
-
     def restart_rest(self) -> None:
         self._rest.clear()
-        self._odometry.restart_rest()
+        super().restart_rest()
 
     def release(self) -> None:
         if not self._has_attitude and self._rest:  # replay the rest from the attitude that gravity gives
-            self._odometry = InertialOdometry(
+            self.odometry = InertialOdometry(
                 np.zeros(3), levelled(np.mean([sample.accel for sample in self._rest], axis=0))
             )
             for sample in self._rest:
-                self._odometry.imu(sample)
-        self._odometry.release()
+                self.odometry.imu(sample)
+        self.odometry.release()
         self._P[6:9, 6:9] = FIRST_A**2 * np.eye(3)
         self._P[MOUNT, MOUNT] = FIRST_MOUNT**2 * np.eye(3)
         self._t = self.t
 
     def state(self) -> State:
-        return self._state(self._odometry.pose)
+        return self._state(self.odometry.pose)
 
     def at(self, t: float) -> State | None:
-        pose = self._odometry.at(t)
+        pose = self.odometry.at(t)
         return None if pose is None else self._state(pose)
 
     @property
@@ -186,7 +173,7 @@ class LandmarkEstimator:
         return found
 
     def see(self, t: float, detections: Sequence[Detection]) -> dict[int, int]:
-        pose = self._odometry.at(t)
+        pose = self.odometry.at(t)
         if self._t is None or pose is None or t < self._t:
             self.health.images_late += 1
             return {}
@@ -212,10 +199,7 @@ class LandmarkEstimator:
     def _state(self, pose: Pose) -> State:
         F = _growth(pose.t - (pose.t if self._t is None else self._t), pose)
         d, P = F @ self._x[:DRIFT], F @ self._P[:DRIFT, :DRIFT] @ F.T
-        cov = np.zeros((9, 9))
-        cov[:6, :6], cov[6:, 6:] = P[:6, :6], SIGMA_ATTITUDE**2 * np.eye(3)
-        p_wb, v_w = pose.p_w - d[:3], pose.v_w - d[3:6]
-        return State(pose.t, p_wb, pose.q_wb, v_w, pose.omega_b, cov, float(np.linalg.norm(d[:3])))
+        return estimated(pose, d, P[:6, :6], SIGMA_ATTITUDE)
 
     def _predict(self, t: float, pose: Pose) -> None:
         assert self._t is not None
@@ -252,10 +236,8 @@ class LandmarkEstimator:
     def _update(self, pose: Pose, pairs: list[tuple[GateFix, int]]) -> None:
         for fix, k in pairs:
             H, innovation = self._innovation(pose, fix, k)
-            K = np.linalg.solve(H @ self._P @ H.T + fix.cov, H @ self._P).T
-            keep = np.eye(len(self._x)) - K @ H
+            K, self._P = joseph(self._P, H, fix.cov)
             self._x = self._x + K @ innovation
-            self._P = keep @ self._P @ keep.T + K @ fix.cov @ K.T
             self.health.gates_used += 1
 
     @staticmethod

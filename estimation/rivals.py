@@ -19,6 +19,7 @@ import numpy as np
 from gate_racer.estimation.estimator import State
 from gate_racer.link.clock import APART_S
 from gate_racer.link.messages import RivalState
+from gate_racer.model.kalman import joseph
 from gate_racer.perception.association import assign
 from gate_racer.perception.detection import RivalDetection, RivalRanging
 from gate_racer.tracks.track import MOST
@@ -110,11 +111,9 @@ class _Track:
         return mahalanobis2(p_w - self.x[:3], self.cov[:3, :3] + cov)
 
     def correct(self, p_w: Array, cov: Array) -> None:
-        """Correct by a position (3,) m with covariance (3, 3) m^2, in Joseph's form."""
-        gain = np.linalg.solve(self.cov[:3, :3] + cov, self.cov[:3]).T
-        rest = np.eye(9) - gain @ FIX
+        """Correct by a position (3,) m with covariance (3, 3) m^2."""
+        gain, self.cov = joseph(self.cov, FIX, cov)
         self.x = self.x + gain @ (p_w - self.x[:3])
-        self.cov = rest @ self.cov @ rest.T + gain @ cov @ gain.T
         self.seen += 1
 
 

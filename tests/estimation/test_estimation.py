@@ -11,8 +11,8 @@ from gate_racer.estimation.drift import (
     DriftEstimator,
     DriftFilter,
     DriftNoise,
-    InertialOdometry,
 )
+from gate_racer.estimation.odometry import InertialOdometry
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.model.reprojection import GateSighting
 from gate_racer.tracks.track import Start

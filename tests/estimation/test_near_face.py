@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gate_racer.estimation.drift import Pose
 from gate_racer.estimation.landmarks import gate_fix
+from gate_racer.estimation.odometry import Pose
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection
 
