@@ -1,11 +1,7 @@
-"""Projections of squares: homographies, sides, lines, and the covariance of corners at their intersections.
-
-Projections of squares: the homography onto a quadrilateral, concentric squares, sides and the lines through them.
+"""Projections of squares: homographies, concentric squares, sides, lines, and the covariance of corners at their intersections.
 
 Quadrilaterals (..., 4, 2) px run clockwise as seen (u right, v down); side k runs from corner k to the next, so the outward
 normal of a side (du, dv) is (dv, -du). Compiled, as each image needs some hundred of them in small batches.
-
-Covariance of corners at the intersection of two measured lines.
 """
 
 import numpy as np

@@ -1,11 +1,7 @@
-"""Geometry of the drawn gate: a square ring with depth, its visible rims and silhouette.
-
-Projection model of the drawn gate: extent of its depth, and silhouette of its frame about an opening.
+"""Geometry of the drawn gate: a square ring with depth, its visible rims and silhouette, and its deviations from an ideal square.
 
 The *opening* is the visible hole, the *silhouette* the whole area that the frame covers. Both lie between the near and the far
 face of a frame of known depth.
-
-Visible rims of a gate with depth, as seen from a camera, and deviations of the drawn gate from an ideal square.
 
 Convention of the corners, for track, simulator, labels and detectors: the gate frame has its origin midway between the faces,
 half the depth behind the nearer one; tracks and maps give this point. A detection's corners are either those of the visible

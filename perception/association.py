@@ -1,12 +1,10 @@
 """Data association: from detections and a prior of the pose to identified gates and position fixes.
 
-One-to-one assignment of detections to gates, restricted to unambiguous pairs.
+    pairs by shape -> fixes -> Mahalanobis and reprojection gates -> assignment -> GateSighting
 
 The telemetry's attitude is far more accurate than the tilt of a small square, so a fix keeps it and solves for the position
 alone (`position`). Fixes are assigned to gates by their Mahalanobis distance from the prior, all detections of an image at once,
-and an ambiguous detection is rejected.
-
-    pairs by shape -> fixes -> Mahalanobis and reprojection gates -> assignment -> GateSighting
+and an ambiguous detection is rejected: the assignment is one-to-one, and restricted to unambiguous pairs.
 """
 
 import math

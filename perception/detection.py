@@ -1,19 +1,17 @@
-"""Interface of the detectors: image in, corners of every opening out, each with its own covariance.
+"""Interface of the detectors: image in, corners of every opening out, each with its own covariance; other vehicles as boxes.
 
-Suppression of duplicates: of detections of the same gate the most complete one is kept.
-
-Detections of other quadrotors as bounding boxes, and their positions in camera axes.
-
-A box gives the rival's direction, and by its size the range. The apparent size depends on the body's attitude, which is unknown;
+A box gives a rival's direction, and by its size the range. The apparent size depends on the body's attitude, which is unknown;
 the longer side of the box depends on it least. If the image border cuts a box, the side along that border gives the range, and
 the opposite edge the direction.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Image
@@ -116,6 +114,32 @@ class Detector(Protocol):
     def detect(self, image: Image | None, window: SearchWindow | None = None) -> list[Detection]:
         """Return all gates in an image (H, W, 3) BGR, or at least in the search window, best first. Pixel centres at integers."""
         ...
+
+
+class ImageDetector(ABC):
+    """Detector for images of a camera's size; `refused` counts others."""
+
+    def __init__(self, camera: Camera):
+        self.camera, self.refused = camera, 0
+        self._shape = camera.height_px, camera.width_px, 3
+
+    def detect(self, image: Image | None, window: SearchWindow | None = None) -> list[Detection]:
+        """Return all gates in an image (H, W, 3) BGR, or at least in the search window, best first."""
+        if not isinstance(image, np.ndarray) or image.shape != self._shape or image.dtype != np.uint8:
+            self.refused += 1
+            return []
+        return self._detect(image, window or SearchWindow(0.0))
+
+    @abstractmethod
+    def _detect(self, image: Image, window: SearchWindow) -> list[Detection]:
+        """Return the gates in an image of the right form."""
+
+
+def overlap(a: Array, b: Array) -> float:
+    """Return the intersection over union of two convex quadrilaterals (4, 2)."""
+    p, q = a.astype(np.float32), b.astype(np.float32)
+    common, _ = cv2.intersectConvexConvex(p, q)
+    return float(common / max(cv2.contourArea(p) + cv2.contourArea(q) - common, 1e-9))
 
 
 def decode(data: bytes, camera: Camera) -> Image | None:

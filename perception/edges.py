@@ -1,14 +1,12 @@
 """Sub-pixel edges and thin bright lines along the sides of quadrilaterals, in batches.
 
-Across each side the image is sampled on short profiles; each gives the position at which the brightness crosses half-way between
-its two ends, which a symmetric blur does not move. A robust line through these positions replaces the side, and neighbouring
-lines intersect in the corners.
+Edges (`fit_edges`): across each side the image is sampled on short profiles; each gives the position at which the brightness
+crosses half-way between its two ends, which a symmetric blur does not move. A robust line through these positions replaces the
+side, and neighbouring lines intersect in the corners.
 
-Thin bright lines along the sides of quadrilaterals, fitted by a template that models their surroundings.
-
-Blur displaces the edges of a line that is about as wide as the blur, but not its centre. The template is a line between a face, a
-wall behind it and the hole at the wall's end, blurred by a Gaussian; the levels follow by least squares (a matched filter),
-position and blur by search.
+Lines (`fit_lines`): blur displaces the edges of a line that is about as wide as the blur, but not its centre. The template is a
+line between a face, a wall behind it and the hole at the wall's end, blurred by a Gaussian; the levels follow by least squares
+(a matched filter), position and blur by search.
 """
 
 import math

@@ -1,15 +1,12 @@
-"""Pose of a square opening by IPPE, and position of a camera of known attitude.
-
-Pose of a square opening from its four corners, without a prior: IPPE.
+"""Pose of a square opening by IPPE, without a prior, and position of a camera of known attitude.
 
 IPPE: Collins and Bartoli, "Infinitesimal Plane-based Pose Estimation" (2014). The tilt of a small square is ambiguous: two
 poses fit it almost equally well. Covariance from 20 perturbed corner sets: Swift (Nature 2023), Methods.
 Corners run top-left, top-right, bottom-right, bottom-left in gate axes.
 
-Position of a camera of known attitude from corners with known world positions.
-
-With errors of 0.4 px at the corners and 0.6 deg of attitude it is more accurate than IPPE by up to a fifth at 12 m and a third
-at 30 m, and unambiguous. Linear triangulation (`ray_fit`) initialises Gauss-Newton on the weighted reprojection error.
+The position of a camera of known attitude follows from corners with known world positions (`locate_camera`). With errors of 0.4
+px at the corners and 0.6 deg of attitude it is more accurate than IPPE by up to a fifth at 12 m and a third at 30 m, and
+unambiguous. Linear triangulation (`ray_fit`) initialises Gauss-Newton on the weighted reprojection error.
 """
 
 from dataclasses import dataclass, replace

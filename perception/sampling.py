@@ -1,11 +1,8 @@
-"""Images: normalisation, and compiled sampling of edges, colours and bars.
+"""Images: normalisation to the exposure of the thresholds, the region that may contain gates, and compiled sampling.
 
-Preprocessing: normalisation of an image to the exposure of the thresholds, and the region that may contain gates.
-
-Compiled sampling of images: edges across the sides of quadrilaterals, colour counts on them, widths of bright bars.
-
-Each image needs some thousand samples in small batches, for which NumPy's call overhead exceeds the work. These functions call
-each other, and the cache of compiled code tracks one file only, so they stay in one.
+The samples are edges across the sides of quadrilaterals, colour counts on them, and widths of bright bars. Each image needs
+some thousand samples in small batches, for which NumPy's call overhead exceeds the work. These functions call each other, and
+the cache of compiled code tracks one file only, so they stay in one.
 """
 
 from dataclasses import dataclass

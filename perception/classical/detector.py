@@ -1,19 +1,14 @@
-"""Classical detector: propose, measure, complete, verify, refine, report.
-
-Stage 7, report: accepted hypotheses as detections, each corner with the covariance of its two lines' intersection.
-
-Classical detector, stage by stage: image in, corners of every opening out, wholly or partly in view.
-
-The red channel is near 255 on a gate and its white lettering, also through the cyan corridor of light, and low in the corridor,
-so an opening is a dark hole in a bright region. White lamps form such holes as well; the colour of the ring around a hole and the
-silhouette of the frame discriminate them.
+"""Classical detector: image in, corners of every opening out, wholly or partly in view.
 
     scene -> propose -> measure -> complete -> gather -> verify -> refine -> report
+
+The red channel is near 255 on a gate and its white lettering, also through the cyan corridor of light, and low in the corridor,
+so an opening is a dark hole in a bright region. White lamps form such holes as well; the colour of the ring around a hole and
+the silhouette of the frame discriminate them. Reported corners have the covariance of their two lines' intersection.
 """
 
 from dataclasses import replace
 
-import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Image
@@ -25,7 +20,7 @@ from gate_racer.perception.classical.proposals import complete, measure, propose
 from gate_racer.perception.classical.refine import Rims, refine
 from gate_racer.perception.classical.scene import PreparedImage, View
 from gate_racer.perception.classical.style import FrameStyle, StyleTracker, possible_styles, ratio_of
-from gate_racer.perception.detection import Detection, suppress_duplicates
+from gate_racer.perception.detection import Detection, ImageDetector, overlap, suppress_duplicates
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices
@@ -55,42 +50,31 @@ def report(evidence: Evidence, accepted: Indices, score: Array, rims: Rims, conf
 
 def is_same_gate(a: Detection, b: Detection, config: DuplicateConfig) -> bool:
     """Check whether two detections are of one opening: they overlap, or share a corner."""
-    quads = [detection.corners_px.astype(np.float32) for detection in (a, b)]
-    both = cv2.intersectConvexConvex(*quads)[0]
-    either = cv2.contourArea(quads[0]) + cv2.contourArea(quads[1]) - both
     apart = a.corners_px[a.visible][:, None] - b.corners_px[b.visible]
     shares_corner = bool((np.hypot(apart[..., 0], apart[..., 1]) < config.corner_px).any())
-    return bool(both > config.overlap * either) or shares_corner
+    return overlap(a.corners_px, b.corners_px) > config.overlap or shares_corner
 
 
 IMAGE_ORIGIN_PX = np.zeros(2)  # origin of a whole image
 
 
-class ColourDetector:
-    """Gate detector by the style of the frames. `refused` counts images of the wrong form.
+class ColourDetector(ImageDetector):
+    """Gate detector by the style of the frames, for openings of at least 8 px.
 
     Until a gate of the expected style is seen with high confidence, and when none is seen any more, images are searched for
     other styles. A style seen with high confidence first, or twice in the absence of the present one, is adopted.
     """
 
     def __init__(self, camera: Camera, config: ClassicalConfig | None = None):
-        self.camera = camera
-        self.refused = 0
+        super().__init__(camera)
         self._config = config or ClassicalConfig()
         self._tracker = StyleTracker(FrameStyle(), self._config.style)
 
-    def detect(self, image: Image | None, window: SearchWindow | None = None) -> list[Detection]:
-        """Return all gates in an image (H, W, 3) BGR with openings of at least 8 px, best first.
-
-        If a search window has a region, only gates of the present style within it; its edges count as the image border.
-        """
-        shape = (self.camera.height_px, self.camera.width_px, 3)
-        if image is None or image.shape != shape or image.dtype != np.uint8:
-            self.refused += 1
-            return []
-        if window is not None and window.frame_ratio:
+    def _detect(self, image: Image, window: SearchWindow) -> list[Detection]:
+        """Return all gates; if the window has a region, only those of the present style in it, whose edges count as a border."""
+        if window.frame_ratio:
             self._tracker.expect(FrameStyle.of_frame(window.frame_ratio))
-        if window is not None and window.region is not None:
+        if window.region is not None:
             rows, columns = window.region
             origin_px = np.array([columns.start, rows.start])
             part = np.ascontiguousarray(image[rows, columns])

@@ -1,9 +1,4 @@
-"""Evidence about each hypothesis, and the predicates that it must meet to be a gate.
-
-Stage 4, gather: measurements of colour and silhouette about each hypothesis, without a decision.
-
-Stage 5, verify: one predicate per criterion that a hypothesis must meet to be a gate, and its score.
-"""
+"""Stages 4 and 5: `gather` measures colour and silhouette about each hypothesis, `verify` decides, one predicate per criterion."""
 
 from dataclasses import dataclass
 

@@ -1,19 +1,13 @@
-"""Proposed quadrilaterals, their measured sides, and the hypotheses that complete them.
+"""Stages 1 to 3: proposed quadrilaterals, their measured sides, and the hypotheses that complete them.
 
-Stage 2, measure: sub-pixel sides of proposed openings, restricted to those that may be projections of a square.
+1. `propose`: quadrilaterals around the dark holes of a bright mask, and within its connected components. A hole is the opening
+   itself; a gate behind or the corridor of light may distort the hole, but rarely the frame's silhouette, which gives the opening
+   by its known proportion. A hole cut by the image border gives its remaining sides, and the others as those of a square.
+2. `measure`: sub-pixel sides of proposed openings, restricted to those that may be projections of a square.
+3. `complete`: a side may be outside the image, or be mistaken for that of a gate behind. Three sides determine the fourth of a
+   square. With fewer, the width of the frame, which is equal on all sides, gives the opening's size.
 
-Openings cut by the image border: their remaining sides, and the others guessed as those of a square.
-
-Stage 1, propose: quadrilaterals around the dark holes of a bright mask, and within its connected components.
-
-A hole is the opening itself; a gate behind or the corridor of light may distort the hole, but rarely the frame's silhouette,
-which gives the opening by its known proportion. A hole cut by the image border gives its remaining sides (`cut_holes`).
 Quadrilaterals run clockwise as seen (u right, v down).
-
-Stage 3, complete: predict unmeasured sides from the width of the frame and from the other three sides.
-
-A side may be outside the image, or be mistaken for that of a gate behind. Three sides determine the fourth of a square. With
-fewer, the width of the frame, which is equal on all sides, gives the opening's size.
 """
 
 from math import dist

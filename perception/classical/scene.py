@@ -1,11 +1,10 @@
 """Image preparation, so that gates of any colour are red and bright, and shares of gate-coloured samples.
 
-Shares of gate-coloured samples on the frame about an opening, and beyond the frame's end.
+The samples lie on the frame about an opening, and beyond the frame's end: lettering and checkers are holes within a continuous
+frame, and white lamps have a gate's shape without its colour.
 
-Lettering and checkers are holes within a continuous frame; white lamps have a gate's shape without its colour.
-
-Thresholds apply to red and orange gates; for others the colours are rotated about the grey axis until the gates are red. Then the
-image is normalised to the exposure of the real simulator, so that the thresholds hold in dim light and in haze as well.
+Thresholds apply to red and orange gates; for others the colours are rotated about the grey axis until the gates are red. Then
+the image is normalised to the exposure of the real simulator, so that the thresholds hold in dim light and in haze as well.
 """
 
 from functools import lru_cache

@@ -1,8 +1,6 @@
-"""Style common to the gates of a course, and the selection of the style to detect.
+"""Style common to the gates of a course: its identification in images, and the selection of the one to detect.
 
-Style common to the gates of a course, and its identification from an image of unknown gates.
-
-Selection of the gate style to detect: the expected one until another is confirmed.
+The expected style is detected until another is confirmed.
 """
 
 from collections.abc import Iterator

@@ -1,27 +1,15 @@
 """Learned detector: that of Swift (Nature 2023) at half resolution, on the CPU, with measured edges.
 
-Measure: extent of the bright frame about an opening, side by side, and sides that continue beyond their frame.
+    preprocess -> maps -> group corners -> measure edges -> verify
+
+The network maps the part of an image that is redder than green to heat maps of corners and fields of edges. These propose gates;
+missing corners of a group are guessed. The edges between the corners are measured in the image, whose resolution exceeds that of
+the maps, and the frame around them is verified:
 
 A frame is equally wide on all sides, whatever its proportion; so, scaled about the opening's centre, it ends at the same multiple
-of the opening.
-
-Verify: consistency of a quadrilateral with the apparent widths of the frame around it.
-
-A side that is another gate's edge cuts the opening: its frame continues, and the opposite frame, measured relative to the rest of
-the opening, appears too wide. An oblique view widens frames as well, since it shows their depth, but no more than it flattens the
-opening. The frames' ends, `ends` (Q, 4), are those of `frame_ends`.
-
-Verify and report: a frame must surround the measured opening, and no corner may be another gate's.
-
-Measure: edges between the proposed corners, in the image, whose resolution exceeds that of the maps.
-
-Missing corners of a group are guessed: three corners complete to a parallelogram, two to a square on their side.
-
-The network maps the part of an image that is redder than green to heat maps of corners and fields of edges. These propose gates,
-which the image verifies: the edges between the corners are measured in it, and the frame around them must be equally wide on all
-sides.
-
-    preprocess -> maps -> group corners -> measure edges -> verify
+of the opening, `ends` (Q, 4). A side that is another gate's edge cuts the opening: its frame continues, and the opposite frame,
+measured relative to the rest of the opening, appears too wide. An oblique view widens frames as well, since it shows their depth,
+but no more than it flattens the opening.
 """
 
 from dataclasses import replace
@@ -43,7 +31,7 @@ from gate_racer.model.quadrilateral import (
     skew_px,
 )
 from gate_racer.model.rims import DRAWN_GATE
-from gate_racer.perception.detection import Detection, suppress_duplicates
+from gate_racer.perception.detection import Detection, ImageDetector, suppress_duplicates
 from gate_racer.perception.edges import fit_edges
 from gate_racer.perception.learned.config import (
     AcceptanceConfig,
@@ -59,9 +47,9 @@ from gate_racer.perception.learned.network import (
     group_corners,
     padded,
 )
+from gate_racer.perception.networks import STRIDE, to_image
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.perception.sampling import PixelBox, gate_region, normalise_exposure
-from gate_racer.perception.taught.network import STRIDE, to_image
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Mask
 
@@ -346,8 +334,8 @@ def is_same_gate(a: Detection, b: Detection, config: AcceptanceConfig) -> bool:
     return int(near.any(1).sum()) >= (2 if a.visible.all() and b.visible.all() else 1)
 
 
-class LearnedDetector:
-    """Gate detector by a network, for gates with at least two visible corners. `refused` counts images of the wrong form."""
+class LearnedDetector(ImageDetector):
+    """Gate detector by a network, for gates with at least two visible corners."""
 
     def __init__(self, camera: Camera, config: LearnedConfig | None = None):
         """Load the network.
@@ -355,17 +343,11 @@ class LearnedDetector:
         Raises:
             UserError: the network's file is missing or has the wrong outputs.
         """
-        self.refused = 0
-        self.camera = camera
+        super().__init__(camera)
         self._config = config or LearnedConfig()
-        self._shape = (camera.height_px, camera.width_px, 3)
         self._network = GateNetwork(self._shape)
 
-    def detect(self, image: Image | None, window: SearchWindow | None = None) -> list[Detection]:
-        """Return all gates in an image (H, W, 3) BGR, or at least in the search window, best first."""
-        if not isinstance(image, np.ndarray) or image.shape != self._shape or image.dtype != np.uint8:
-            self.refused += 1
-            return []
+    def _detect(self, image: Image, window: SearchWindow) -> list[Detection]:
         card, config = self._network.card, self._config
         image = normalise_exposure(image, config.exposure)
         red = cv2.extractChannel(image, 2)
@@ -375,15 +357,13 @@ class LearnedDetector:
             return []
         measured = measure(red, groups, card, self.camera.fx_px, config)
         # The depth of frames narrower than usual appears as wide as theirs.
-        frame_ratio = window.frame_ratio if window is not None else 0.0
-        ratio = max(DRAWN_GATE.silhouette_ratio_of(frame_ratio), DRAWN_GATE.silhouette_ratio)
+        ratio = max(DRAWN_GATE.silhouette_ratio_of(window.frame_ratio), DRAWN_GATE.silhouette_ratio)
         found = verify(red, measured, ratio, card, config)
         return suppress_duplicates(found, lambda a, b: is_same_gate(a, b, config.acceptance))
 
-    def _reddish(self, image: Image, red: Image, window: SearchWindow | None) -> PixelBox:
+    def _reddish(self, image: Image, red: Image, window: SearchWindow) -> PixelBox:
         """Return the part of the image, or of its window, in which gates may be."""
-        region = window.region if window is not None else None
-        rows, columns = region or (slice(0, image.shape[0]), slice(0, image.shape[1]))
+        rows, columns = window.region or (slice(0, image.shape[0]), slice(0, image.shape[1]))
         box = gate_region(cv2.subtract(red[rows, columns], image[rows, columns, 1]), self._config.region)[1]
         return box._replace(u=box.u + columns.start, v=box.v + rows.start)
 

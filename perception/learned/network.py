@@ -1,14 +1,9 @@
-"""The network's maps of corners and edges, and the quadrilaterals that their peaks propose.
-
-Network: part of an image in, maps of its corners and edges at half the resolution out, run by OpenCV on the CPU.
+"""The network's maps of corners and edges at half the image's resolution, and the quadrilaterals that their peaks propose.
 
 Map k < 4 holds the log-odds of corner k (top-left, top-right, bottom-right, bottom-left as seen), maps 4 + 2k and 5 + 2k the
-unit vector along the edge from corner k to the next. Its training is described in `gate_net.yaml`.
-
-Propose: peaks of the corners' heat maps, grouped along the part-affinity fields of the edges.
-
-Fields: Cao et al., "Realtime multi-person 2D pose estimation using part affinity fields" (2017); for gates: Foehn et al.,
-"AlphaPilot" (2020). Positions are in pixels of the maps.
+unit vector along the edge from corner k to the next. Its training is described in `gate_net.yaml`. Peaks of the corners' maps
+are grouped along the part-affinity fields of the edges: Cao et al., "Realtime multi-person 2D pose estimation using part
+affinity fields" (2017); for gates: Foehn et al., "AlphaPilot" (2020). Positions are in pixels of the maps.
 """
 
 from collections.abc import Iterator
@@ -16,7 +11,6 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from pathlib import Path
 
-import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Float32, Image
@@ -24,8 +18,8 @@ from gate_racer.common.config import load
 from gate_racer.common.errors import UserError
 from gate_racer.model.quadrilateral import NEXT
 from gate_racer.perception.learned.config import HeatmapConfig
+from gate_racer.perception.networks import PART, STRIDE, OnnxNetwork, peak_offset, probability
 from gate_racer.perception.sampling import PixelBox
-from gate_racer.perception.taught.network import PART, STRIDE, blocks
 from gate_racer.vehicle.rotation import Array
 
 NET = Path(__file__).parent / "gate_net.onnx"
@@ -60,18 +54,14 @@ class GateNetwork:
             UserError: the network's file is missing or has the wrong outputs.
         """
         self.card = load(CARD, NetworkCard)
-        try:
-            self._net = cv2.dnn.readNetFromONNX(str(NET))
-            maps = self.maps(np.zeros(shape, np.uint8))
-        except cv2.error as error:
-            raise UserError(f"{NET}: cannot be loaded ({error.err})") from None
-        if maps.shape[0] != CORNERS + FIELDS:
-            raise UserError(f"{NET}: has {maps.shape[0]} output maps, must have {CORNERS + FIELDS}")
+        self._net = OnnxNetwork(NET, "cannot be loaded", shape=shape)
+        found = len(self.maps(np.zeros(shape, np.uint8)))
+        if found != CORNERS + FIELDS:
+            raise UserError(f"{NET}: has {found} output maps, must have {CORNERS + FIELDS}")
 
     def maps(self, image: Image) -> Float32:
         """Return the maps (12, H / 2, W / 2) of an image (H, W, 3) BGR."""
-        self._net.setInput(blocks(image))
-        return np.asarray(self._net.forward()[0][:, : image.shape[0] // STRIDE, : image.shape[1] // STRIDE])
+        return self._net.maps(image)[0][:, : image.shape[0] // STRIDE, : image.shape[1] // STRIDE]
 
 
 def padded(box: PixelBox, width: int, height: int) -> PixelBox:
@@ -86,7 +76,6 @@ def padded(box: PixelBox, width: int, height: int) -> PixelBox:
 
 
 STEP = np.array([-1, 0, 1])  # offsets to the neighbours of a pixel
-EPS = 1e-4  # -, below any relevant probability: keeps logarithms finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +123,7 @@ def _peaks(log_odds: Float32, config: HeatmapConfig) -> CornerPeaks:
         return CornerPeaks(np.empty((0, 2)), np.empty(0), np.empty((0, 4)))
     _, h, w = log_odds.shape
     near = log_odds[:, np.clip(v[:, None, None] + STEP[:, None], 0, h - 1), np.clip(u[:, None, None] + STEP, 0, w - 1)]
-    each = 1 / (1 + np.exp(-near.astype(float)))  # (4, n, 3, 3) about each
+    each = probability(near)  # (4, n, 3, 3) about each
     heat, named = np.minimum(each.sum(0), 1.0), each[:, :, 1, 1].T
     inside = (u > 0) & (u < w - 1) & (v > 0) & (v < h - 1)  # at the border a peak may be a cut edge
     top = inside & (heat[:, 1, 1] >= heat.max((1, 2))) & (heat[:, 1, 1] > config.above_mean * heat.mean((1, 2)))
@@ -144,12 +133,12 @@ def _peaks(log_odds: Float32, config: HeatmapConfig) -> CornerPeaks:
     apart = np.hypot(u[:, None] - u, v[:, None] - v)
     distinct = ~np.tril(apart < config.apart, -1).any(1)  # sums clipped at 1 form plateaus
     u, v, heat, named = u[distinct], v[distinct], heat[distinct], named[distinct]
-    log = np.log(heat + EPS)  # a Gaussian's logarithm is a parabola
-    centre, offset = log[:, 1, 1], []
-    for before, after in ((log[:, 1, 0], log[:, 1, 2]), (log[:, 0, 1], log[:, 2, 1])):
-        bend = np.maximum(2 * centre - before - after, 1e-3)
-        offset.append(np.clip((after - before) / (2 * bend), -0.5, 0.5))
-    return CornerPeaks(np.stack([u + offset[0], v + offset[1]], -1), heat[:, 1, 1], named)
+    centre = heat[:, 1, 1]
+    offset = [
+        peak_offset(before, centre, after)
+        for before, after in ((heat[:, 1, 0], heat[:, 1, 2]), (heat[:, 0, 1], heat[:, 2, 1]))
+    ]
+    return CornerPeaks(np.stack([u + offset[0], v + offset[1]], -1), centre, named)
 
 
 def _edges(fields: Float32, peaks: CornerPeaks, config: HeatmapConfig) -> list[tuple[float, int, int]]:

@@ -5,21 +5,19 @@ image -> network -> cells merged to gates -> corners at their peaks -> Detection
 
 from pathlib import Path
 
-import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Image
 from gate_racer.model.quadrilateral import first_corner, is_convex, is_inside, side_lengths, turned_like
-from gate_racer.perception.detection import Detection
+from gate_racer.perception.detection import Detection, ImageDetector, overlap
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.perception.taught.config import TaughtConfig
-from gate_racer.perception.taught.network import GateNetwork, NetworkCard, Proposals
+from gate_racer.perception.taught.network import GateNetwork, NetworkCard, Proposals, TaughtConfig
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Mask
 
 
-class TaughtDetector:
-    """Gate detector by a network, for gates with at least two visible corners. `refused` counts images of the wrong form."""
+class TaughtDetector(ImageDetector):
+    """Gate detector by a network, for gates with at least two visible corners."""
 
     def __init__(self, camera: Camera, file: Path, config: TaughtConfig | None = None):
         """Load a network.
@@ -27,18 +25,12 @@ class TaughtDetector:
         Raises:
             UserError: the network's file or its card is missing, malformed or of another network.
         """
-        self.refused = 0
-        self.camera = camera
+        super().__init__(camera)
         self._config = config or TaughtConfig()
-        self._shape = (camera.height_px, camera.width_px, 3)
         self._network = GateNetwork(file)
 
-    def detect(self, image: Image | None, window: SearchWindow | None = None) -> list[Detection]:
-        """Return all gates in an image (H, W, 3) BGR, or at least in the search window, best first."""
-        if not isinstance(image, np.ndarray) or image.shape != self._shape or image.dtype != np.uint8:
-            self.refused += 1
-            return []
-        rows, columns = (window.region if window is not None else None) or (slice(0, None), slice(0, None))
+    def _detect(self, image: Image, window: SearchWindow) -> list[Detection]:
+        rows, columns = window.region or (slice(0, None), slice(0, None))
         least = self._network.card.score
         found = [one for one in find_gates(self._network, image[rows, columns], self._config) if one.score >= least]
         return [one.moved(np.array([columns.start, rows.start])) for one in found]
@@ -95,10 +87,3 @@ def corner_sigma_px(corners_px: Array, measured: Mask, card: NetworkCard) -> Arr
     """Return the standard deviation (4,) of each coordinate of corners (4, 2), measured at a peak (4,) or predicted."""
     side_px = float(side_lengths(corners_px).mean())
     return np.where(measured, np.hypot(card.corner_px, card.corner_side * side_px), card.hidden_side * side_px)
-
-
-def overlap(a: Array, b: Array) -> float:
-    """Return the intersection over union of two convex quadrilaterals (4, 2)."""
-    p, q = a.astype(np.float32), b.astype(np.float32)
-    common, _ = cv2.intersectConvexConvex(p, q)
-    return float(common / max(cv2.contourArea(p) + cv2.contourArea(q) - common, 1e-9))

@@ -20,16 +20,32 @@ import numpy as np
 
 from gate_racer.common.compiled import Float32, Image
 from gate_racer.common.config import load
-from gate_racer.common.errors import UserError
-from gate_racer.perception.taught.config import TaughtConfig
+from gate_racer.perception.networks import STRIDE, OnnxNetwork, peak_offset, probability, to_image
 from gate_racer.vehicle.rotation import Array
 
-STRIDE = 2  # image pixels per pixel of the corner map
 HEAD_STRIDES = (8, 16, 32)  # image pixels per cell of each head
 OFFSET_UNIT = 4.0  # strides, unit of the offsets
 OUTPUTS = ("corners", *(f"gates{stride}" for stride in HEAD_STRIDES))
 INPUT = "blocks"
-PART = 32  # map pixels, divisor of map sizes: the network halves its maps five times
+
+
+@dataclass(frozen=True, slots=True)
+class TaughtConfig:
+    """Thresholds of all stages, in order of processing. Chosen, except where a source is named."""
+
+    cell_min: float = 0.15  # -, least probability of a cell that reports an opening
+    cells: int = 100  # greatest number of such cells, the likeliest: bounds the time (a gate has about eight)
+    # -, overlap above which two quadrilaterals are one opening's; gates in a row have 0.45 or less
+    same_iou: float = 0.55
+    side_min_px: float = 5.0  # least side of an opening
+    peak_min: float = 0.12  # -, least height of a corner's peak
+    peaks: int = 200  # greatest number of peaks, the highest
+    above_mean: float = 1.1  # -, least ratio of a peak to the mean of its 3 x 3 neighbourhood: a plateau has no peak
+    snap_px: float = 2.0  # greatest distance from a predicted corner to its peak, the network's stride,
+    # ... or this share of the side, if greater: three standard deviations of the prediction (measured)
+    snap_side: float = 0.12
+    border_px: float = 1.0  # a corner nearer to the image border may be cut
+    corners_min: int = 2  # least number of visible corners
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,63 +81,24 @@ class GateNetwork:
         Raises:
             UserError: the file or its card is missing, malformed or of another network.
         """
-        if not file.is_file():
-            raise UserError(f"{file}: no such network of a detector")
+        self._net = OnnxNetwork(file, "not a network of train-detector", OUTPUTS)
         self.card = card or load(file.with_suffix(".yaml"), NetworkCard)
-        try:
-            self._net = cv2.dnn.readNetFromONNX(str(file))
-            self._run(np.zeros((64, 64, 3), np.uint8))
-        except cv2.error as error:
-            raise UserError(f"{file}: not a network of train-detector ({error.err})") from None
 
     def look(self, image: Image, config: TaughtConfig) -> tuple[Proposals, Array]:
         """Return proposals, and the peaks (P, 2) px of visible corners, in an image (H, W, 3) BGR."""
         height, width = image.shape[:2]
-        corners, *heads = self._run(image)
+        corners, *heads = self._net.maps(image)
         peaks = find_peaks(corners[0, : height // STRIDE, : width // STRIDE], config)
         found = [_reports(head, stride, config) for head, stride in zip(heads, HEAD_STRIDES, strict=True)]
         score, quads = (np.concatenate(parts) for parts in zip(*found, strict=True))
         order = np.argsort(-score, kind="stable")[: config.cells]
         return Proposals(score[order], quads[order]), to_image(peaks)
 
-    def _run(self, image: Image) -> list[Float32]:
-        """Return the maps of an image, (1, h, w) and (9, h, w) each."""
-        self._net.setInput(blocks(image))
-        return [np.asarray(out[0]) for out in self._net.forward(OUTPUTS)]
-
-
-def blocks(image: Image) -> Float32:
-    """Return the network's input for an image (H, W, 3) BGR: 2 x 2 blocks as channels (1, 12, h, w), -0.5 to 0.5.
-
-    Map sizes h and w are multiples of 2^5, as the network halves them five times; the padding is 0.
-    """
-    h, w = image.shape[0] // STRIDE, image.shape[1] // STRIDE
-    x = image[: STRIDE * h, : STRIDE * w].reshape(h, STRIDE, w, STRIDE, 3).transpose(4, 1, 3, 0, 2).reshape(-1, h, w)
-    whole = np.zeros((1, len(x), -(-h // PART) * PART, -(-w // PART) * PART), np.float32)
-    np.multiply(x, np.float32(1 / 255), out=whole[0, :, :h, :w])
-    whole[0, :, :h, :w] -= np.float32(0.5)
-    return whole
-
-
-def to_image(at: Array) -> Array:
-    """Convert map to image pixels: map pixel i covers image pixels 2 i and 2 i + 1, so its centre is 2 i + 0.5."""
-    return STRIDE * at + (STRIDE - 1) / 2
-
-
-def to_map(px: Array) -> Array:
-    """Convert image to map pixels."""
-    return (px - (STRIDE - 1) / 2) / STRIDE
-
 
 def cell_centres(rows: int, columns: int, stride: int) -> Array:
     """Return the centres (rows, columns, 2) px of a head's cells."""
     u, v = np.meshgrid(np.arange(columns), np.arange(rows))
     return np.asarray(np.stack([u, v], -1) * stride + (stride - 1) / 2, float)
-
-
-def probability(log_odds: Float32) -> Array:
-    """Return the probabilities of log-odds."""
-    return np.asarray(1 / (1 + np.exp(-log_odds.astype(float))))
 
 
 def _reports(head: Float32, stride: int, config: TaughtConfig) -> tuple[Array, Array]:
@@ -134,10 +111,7 @@ def _reports(head: Float32, stride: int, config: TaughtConfig) -> tuple[Array, A
 
 
 def find_peaks(log_odds: Float32, config: TaughtConfig) -> Array:
-    """Return the local maxima (P, 2) of a corner map (h, w), map pixels to sub-pixel accuracy, the highest first.
-
-    The logarithm of a Gaussian peak is a parabola, whose vertex follows from three samples in each direction.
-    """
+    """Return the local maxima (P, 2) of a corner map (h, w), map pixels to sub-pixel accuracy, the highest first."""
     heat = probability(log_odds)
     above = cv2.dilate(heat, np.ones((3, 3)))
     top = (heat >= above) & (heat > config.peak_min) & (heat > config.above_mean * cv2.blur(heat, (3, 3)))
@@ -145,9 +119,7 @@ def find_peaks(log_odds: Float32, config: TaughtConfig) -> Array:
     v, u = np.nonzero(top)
     order = np.argsort(-heat[v, u], kind="stable")[: config.peaks]
     v, u = v[order], u[order]
-    log = np.log(heat + 1e-4)
-    at = []
-    for middle, before, after in ((u, log[v, u - 1], log[v, u + 1]), (v, log[v - 1, u], log[v + 1, u])):
-        bend = np.maximum(2 * log[v, u] - before - after, 1e-3)
-        at.append(middle + np.clip((after - before) / (2 * bend), -0.5, 0.5))
-    return np.stack(at, -1)
+    u_offset, v_offset = (
+        peak_offset(heat[v - dv, u - du], heat[v, u], heat[v + dv, u + du]) for du, dv in ((1, 0), (0, 1))
+    )
+    return np.stack([u + u_offset, v + v_offset], -1)

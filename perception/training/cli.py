@@ -16,9 +16,8 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.files import drafted
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.perception.registry import TAUGHT
-from gate_racer.perception.taught.config import TaughtConfig
 from gate_racer.perception.taught.detector import find_gates
-from gate_racer.perception.taught.network import GateNetwork, NetworkCard
+from gate_racer.perception.taught.network import GateNetwork, NetworkCard, TaughtConfig
 from gate_racer.perception.training.evaluation import LARGE_PX, Matches, corner_deviations, match
 from gate_racer.perception.training.labels import Photograph, read_photographs
 from gate_racer.perception.training.sheet import write_sheet

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gate_racer.model.quadrilateral import side_lengths, turned_like
-from gate_racer.perception.detection import Detection
-from gate_racer.perception.taught.detector import overlap
+from gate_racer.perception.detection import Detection, overlap
 from gate_racer.vehicle.rotation import Array, Mask
 
 IOUS = 0.5, 0.75  # overlaps at which an opening counts as found

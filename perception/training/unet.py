@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from gate_racer.perception.taught.network import HEAD_STRIDES, INPUT, OUTPUTS, PART, STRIDE
+from gate_racer.perception.networks import PART, STRIDE
+from gate_racer.perception.taught.network import HEAD_STRIDES, INPUT, OUTPUTS
 
 FILTERS = 8, 16, 24, 32, 48, 48  # per level; wider ones found no more in photographs, and took longer (measured)
 SLOPE = 0.01  # of the LeakyReLU below zero
@@ -18,7 +19,7 @@ RARE = -4.0  # initial log-odds: corners and centres are rare
 
 
 class GateUNet(nn.Module):
-    """Network from blocks (B, 12, h, w), -0.5 to 0.5 (`perception.taught.network.blocks`), to its outputs in order."""
+    """Network from blocks (B, 12, h, w), -0.5 to 0.5 (`perception.networks.blocks`), to its outputs in order."""
 
     def __init__(self) -> None:
         super().__init__()

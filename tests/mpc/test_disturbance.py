@@ -75,36 +75,27 @@ def test_an_old_state_is_flown_ahead_by_the_inputs_sent(plan, dcl, vq1, problem,
 )
 def test_errors_of_the_model_are_estimated(plan, dcl, thrust, drags, lift):
     """Truth and parameters differ by thrust, drag and lift, and then by a wind that blows from one side."""
-    filter, dt, facts = (
-        DisturbanceEstimator(dcl, load_adaptation()),
-        1 / 60,
-        (dcl.drag_linear_1_s, dcl.drag_quadratic_1_m),
-    )
+    filter, dt, air = DisturbanceEstimator(dcl, load_adaptation()), 1 / 60, (dcl.drag_linear_1_s, dcl.drag_quadratic_1_m)
+    one_lift = unpack(nominal_parameters(dcl))._replace(lift=1.0)
+
+    def found(name):
+        return filter.parameters[PARAMETERS[name].at]
 
     def fly(unknown_w):
-        for k in np.arange(len(plan.t) - 1):
-            x, parameters = plan.x[k].copy(), filter.parameters
-            for _ in range(4):
-                pull, resist = rotate(x[Q], (0.0, 0.0, -x[13])), np.array(drag(x[Q], x[V], *facts))
-                truth = thrust * np.array(pull) + drags * resist + unknown_w
-                model = (
-                    parameters[PARAMETERS["thrust_scale"].at] * np.array(pull) + parameters[PARAMETERS["residual"].at]
-                )
-                model += resist * parameters[PARAMETERS["drag_quadratic"].at] / dcl.drag_quadratic_1_m
-                lifting = (
-                    lifted(x[Q], x[V], unpack(nominal_parameters(dcl))._replace(lift=1.0)) * np.array(pull) / x[13]
-                )
-                truth, model = truth + lift * lifting, model + parameters[PARAMETERS["lift"].at] * lifting
-                filter.update(x, (truth - model) * dt, np.array([*x[10:13], x[13]]), x[13], dt)
+        for x in np.repeat(plan.x[:-1], 4, axis=0):
+            pull, resist = np.array(rotate(x[Q], (0.0, 0.0, -x[13]))), np.array(drag(x[Q], x[V], *air))
+            lifting = lifted(x[Q], x[V], one_lift) * pull / x[13]
+            truth = thrust * pull + drags * resist + unknown_w + lift * lifting
+            model = found("thrust_scale") * pull + found("residual") + found("lift") * lifting
+            model += resist * found("drag_quadratic") / dcl.drag_quadratic_1_m
+            filter.update(x, (truth - model) * dt, np.array([*x[10:13], x[13]]), x[13], dt)
 
     fly(np.zeros(3))
-    assert filter.parameters[PARAMETERS["thrust_scale"].at][0] == pytest.approx(thrust, abs=0.03)
-    assert filter.parameters[PARAMETERS["drag_quadratic"].at][0] / dcl.drag_quadratic_1_m == pytest.approx(
-        drags, rel=0.15
-    )
-    assert filter.parameters[PARAMETERS["lift"].at][0] == pytest.approx(lift, abs=0.003)
+    assert found("thrust_scale")[0] == pytest.approx(thrust, abs=0.03)
+    assert found("drag_quadratic")[0] / dcl.drag_quadratic_1_m == pytest.approx(drags, rel=0.15)
+    assert found("lift")[0] == pytest.approx(lift, abs=0.003)
     fly(np.array([0.0, 3.0, 0.0]))
-    assert filter.parameters[PARAMETERS["residual"].at][1] == pytest.approx(3.0, abs=1.0)
+    assert found("residual")[1] == pytest.approx(3.0, abs=1.0)
 
 
 def test_a_jump_of_the_estimate_teaches_nothing(plan, dcl):

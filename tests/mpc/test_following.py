@@ -24,11 +24,11 @@ def flying(control, solver, plan, dcl):
 
 def test_it_expects_to_be_where_its_last_solution_leads(flying):
     controller, t = flying
-    _, states, _ = controller._last
-    assert controller.expected(t, 0.0) == pytest.approx(states[0])
-    assert controller.expected(t, 0.05)[P] == pytest.approx(states[1, P])
+    p_w = controller.way(0.1)
+    assert controller.expected(t, 0.0)[P] == pytest.approx(p_w[0])
+    assert controller.expected(t, 0.05)[P] == pytest.approx(p_w[1])
     between = controller.expected(t, 0.075)
-    assert between[P] == pytest.approx((states[1, P] + states[2, P]) / 2)
+    assert between[P] == pytest.approx((p_w[1] + p_w[2]) / 2)
     assert np.linalg.norm(between[Q]) == pytest.approx(1.0)
     assert controller.expected(t, 1.2) is None  # beyond its horizon
     controller.rejoin(0.0, 1.0)

@@ -7,6 +7,7 @@ import casadi as ca
 import numpy as np
 import pytest
 
+from gate_racer.mpc.control import CourseBelief
 from gate_racer.mpc.model import PARAMETERS, lifted, nominal_parameters, thrust_needed, unpack
 from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.reference import EDGE, SEEING, SLOWEST, TARGET_PACE, PlanProgress, Reference
@@ -228,3 +229,11 @@ def test_the_line_beyond_a_plan_does_not_lead_into_the_floor(dcl, plan):
     for height_m in (np.inf, 0.5):
         (straight,) = Reference(diving, dcl, floor_m=float(x[-1, 2]) + height_m).sample(end + 1.0)
         assert np.allclose(straight[P], row[P] + row[V_R]), "far from the floor, and too near to it"
+
+
+def test_a_course_that_begins_elsewhere_joins_the_plan_at_its_gate():
+    belief, offset = CourseBelief(np.array([1.0, 2.5])), np.array([0.5, -1.0, 0.2])
+    belief.set_start_offset(offset)
+    moved, moving = belief.line(np.array([0.0, 0.5, 1.0, 2.0]))
+    assert moved[0] == pytest.approx(offset) and moved[1] == pytest.approx(offset / 2) and not moved[2:].any()
+    assert not moving[[0, 2, 3]].any() and moving[1] @ offset < 0

@@ -1,8 +1,5 @@
 """Both back-ends solve one problem, within the vehicle's limits; either flies alone."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +19,6 @@ from gate_racer.planner.plan import read_plan
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import RATES_X
-from tests.conftest import ROOT
 
 P, Q = (RATES_X[name].at for name in "pq")
 
@@ -87,54 +83,12 @@ def test_both_solvers_find_the_same(plan, vq1, dcl, name):
     assert np.allclose(found[0].u, found[1].u, atol=5e-3) and np.allclose(found[0].x, found[1].x, atol=5e-3)
 
 
-FAR_AWAY = """
-from gate_racer.mpc.registry import make_controller
-from gate_racer.planner.plan import read_plan
-from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.vehicle import load_vehicle
-
-plan = read_plan({path!r})
-controller = make_controller("mpcc", plan, load_vehicle("dcl"), load_track("vq1"), "acados")
-for k in range(3):
-    x = plan.x[60].copy()
-    x[:3] += 1e6 * k
-    control = controller.step(k / 60, x, 1 / 60)
-print(control.status, flush=True)
-"""
-
-
-def test_a_failed_solve_is_reported_by_its_status_alone(plan_folder):
-    """Run in a separate process, whose end flushes the C library's buffers."""
-    code = FAR_AWAY.format(path=str(plan_folder / "vq1.csv"))
-    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert int(told.stdout) != 0 and told.stderr == ""
-
-
 def test_casadi_flies_a_race_alone(sprint, dcl):
     track, plan = load_track(sprint / "sprint.yaml"), read_plan(sprint / "sprint.csv")
     controller = make_controller("tracking", plan, dcl, track, "casadi")
     flight = fly(controller, plan, as_believed(track, dcl), dcl, seed=5)
     assert flight.finished and flight.fallbacks == 0
     assert flight.time_s < plan.total_time + 0.1 and flight.margin_m > 0.35
-
-
-def test_acados_of_another_interface_is_refused(tmp_path):
-    (tmp_path / "acados_template").mkdir()
-    for module in ("__init__", "acados_code_gen_options"):
-        (tmp_path / "acados_template" / f"{module}.py").touch()
-    code = "from gate_racer.mpc.solvers import acados; acados._require_runs = lambda _: None; acados.import_template()"
-    told = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False,
-        env=os.environ | {"ACADOS_SOURCE_DIR": str(tmp_path), "PYTHONPATH": str(tmp_path)},
-    )  # fmt: skip
-    assert "AcadosMissingError: acados 0.6 has another interface" in told.stderr.splitlines()[-1]
-
-
-def test_without_asserts_acados_counts_as_missing():
-    """It creates its solvers in them, and would end the process."""
-    code = "from gate_racer.mpc.solvers.acados import import_template; import_template()"
-    told = subprocess.run([sys.executable, "-O", "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert told.returncode == 1 and "AcadosMissingError: " in told.stderr.splitlines()[-1]
 
 
 def test_an_unknown_controller_is_named():

@@ -5,7 +5,7 @@ import pytest
 
 from gate_racer.perception.learned.config import HeatmapConfig
 from gate_racer.perception.learned.network import CORNERS, FIELDS, group_corners
-from gate_racer.perception.taught.network import to_image, to_map
+from gate_racer.perception.networks import to_image, to_map
 
 H, W = 180, 320
 SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]]) / 2

@@ -16,6 +16,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.perception.registry import open_detector
 from gate_racer.perception.training.cli import parser, run
 from gate_racer.vehicle.vehicle import load_vehicle
+from tests.conftest import ROOT
 from tests.processes import run_here
 
 LEARNS = find_spec("torch") is not None
@@ -93,7 +94,7 @@ def test_a_ring_is_learned_and_found_by_detect_gates(folder, tmp_path):
 )
 def test_what_is_no_detector_is_refused_in_a_line(tmp_path, monkeypatch, name, says):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "bare.onnx").write_bytes(b"")
+    (tmp_path / "bare.onnx").write_bytes((ROOT / "tests/perception/orange.onnx").read_bytes())
     with pytest.raises(UserError, match=says):
         open_detector(name, load_vehicle("dcl").camera)
 

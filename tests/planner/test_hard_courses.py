@@ -4,7 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from gate_racer.benchmarks.planner import attempt
 from gate_racer.common.errors import UserError
 from gate_racer.planner.certificate.replay import clearances
 from gate_racer.planner.course import FreeSpace
@@ -123,3 +126,12 @@ SEEN = [
 def test_degenerate_courses_are_certified_with_the_gates_in_view(track, dcl):
     _, certificate = make_plan(track, dcl, replace(ONE, see=0.5))
     assert certificate.ok, certificate.status
+
+
+@settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(1000, 100_000))
+def test_no_certified_plan_of_a_random_course_is_contradicted(seed, dcl):
+    """Both controllers fly it without contact; `make fuzz-plans` tries many more."""
+    outcome = attempt(seed, dcl, PlanOptions(see=0.0, guesses=1))
+    assert not outcome.contradicted, outcome
+    assert "\n" not in outcome.answer

@@ -1,4 +1,4 @@
-"""Long courses are solved in stretches first: nothing is lost between them, and the optimum is that of the whole."""
+"""Long courses are solved in stretches first, and every search ends."""
 
 from dataclasses import replace
 
@@ -6,19 +6,24 @@ import numpy as np
 import pytest
 
 from gate_racer.benchmarks.planner import winding
+from gate_racer.common.errors import UserError
 from gate_racer.planner import search as stretches
 from gate_racer.planner.course import resolve
 from gate_racer.planner.guess import Guess, solve_point_mass
+from gate_racer.planner.planning import make_plan
 from gate_racer.planner.problem import TimeOptimalProblem
 from gate_racer.planner.search import LEVELS, from_guess, refined
-from gate_racer.planner.task import PlanOptions, Task
+from gate_racer.planner.task import Task
 from gate_racer.planner.terms import Duals, Point
+from tests.conftest import ONE_GUESS
+from tests.planner.test_hard_courses import course
+from tests.planner.test_planner import gate
 
 
 @pytest.mark.parametrize("gates", [1, 12, 13, 14, 25, 200])
 def test_every_leg_is_in_one_stretch_and_each_but_the_last_looks_ahead(gates):
     ways = [[3 * i, 3 * i + 1, 3 * i + 2] for i in range(gates)]
-    parts = list(stretches._stretches(ways))
+    parts = list(stretches.stretches(ways))
     assert [leg for first, kept, _ in parts for leg in range(first, kept)] == list(range(3 * gates))
     assert all(kept < seen <= 3 * gates for _, kept, seen in parts[:-1])
     assert parts[-1][1:] == (3 * gates, 3 * gates)
@@ -30,27 +35,37 @@ def test_stretches_of_a_point_joined_are_the_point():
     costate, x, u = (rng.normal(size=(n, 10)) for n in (13, 13, 4))
     duals = Duals(costate, x, u, rng.normal(size=4), rows)
     whole = Point(rng.normal(size=(13, 11)), rng.normal(size=(4, 10)), rng.normal(size=4), duals)
-    again = Point.joined(
-        [whole.stretch(mesh, slice(0, 1)), whole.stretch(mesh, slice(1, 3)), whole.stretch(mesh, slice(3, 4))]
-    )
+    again = Point.joined([whole.stretch(mesh, slice(*ends)) for ends in ((0, 1), (1, 3), (3, 4))])
     assert again.duals is not None
-    for name in ("x", "u", "durations"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(whole, name))
-    for name in ("costate", "x", "u", "durations"):
-        np.testing.assert_array_equal(getattr(again.duals, name), getattr(duals, name))
+    for one, other, names in ((again, whole, "x u durations"), (again.duals, duals, "costate x u durations")):
+        for name in names.split():
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     assert [list(row) for row in again.duals.mesh_free] == [list(row) for row in rows]
 
 
 def test_the_optimum_by_stretches_is_that_of_the_whole(dcl, monkeypatch):
     free = replace(dcl, mixer=None)  # with one, or with more thrust, two optima lie 0.2 % apart
-    course = resolve(Task(winding(4, 2), free, PlanOptions(guesses=1, reserve=0.85)))
-    point_mass, times = solve_point_mass(course), []
+    flight = resolve(Task(winding(4, 2), free, replace(ONE_GUESS, reserve=0.85)))
+    point_mass, times = solve_point_mass(flight), []
     for long in (99, 1):
         monkeypatch.setattr(stretches, "LONG", long)
         monkeypatch.setattr(stretches, "STRETCH", 2)
         monkeypatch.setattr(stretches, "AHEAD", 1)
-        problem = TimeOptimalProblem(course)
+        problem = TimeOptimalProblem(flight)
         best = refined(problem, from_guess(problem, point_mass, Guess("forward", 1.1), 2, None), LEVELS, None)
         assert best.solved.success
         times.append(best.total_time)
     assert times[1] == pytest.approx(times[0], rel=1e-3), "refined where its own first solution was coarse"
+
+
+def test_a_search_ends_in_time_with_one_line(dcl):
+    with pytest.raises(UserError, match=r"no plan within 0\.01 s of CPU time.*limit_s") as error:
+        make_plan(winding(7, 1), dcl, replace(ONE_GUESS, limit_s=0.01))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("metres", [2000.0, 5000.0])
+def test_a_leg_of_kilometres_is_refused_at_once(metres, dcl):
+    bounds = replace(course(gate(10.0)).bounds, high_m=(6000.0, 60.0, 3.0))
+    with pytest.raises(UserError, match=r"gates\[1\]: lies \d+ m from the previous goal"):
+        make_plan(course(gate(10.0), gate(metres), bounds=bounds), dcl, ONE_GUESS)

@@ -1,0 +1,114 @@
+"""acados: where it cannot run, CasADi flies instead; its code compiles whatever the paths; its failures are statuses."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gate_racer.mpc.registry import make_controller
+from gate_racer.mpc.solvers import acados_probe
+from gate_racer.mpc.solvers.acados import WHEEL
+from gate_racer.mpc.solvers.portable import CasadiSolver
+from tests.conftest import ROOT
+
+LIB = WHEEL / "acados" / "install" / "lib"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def run(code, *arguments, **env):
+    """Run code in a process of its own."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ | env)
+
+
+def test_the_wheel_runs_here_and_is_tried_once(cache, monkeypatch):
+    acados_probe.require_runs(LIB)
+    monkeypatch.setattr(acados_probe, "_tried", lambda folder: pytest.fail("tried again"))
+    acados_probe.require_runs(LIB)
+
+
+def test_another_processor_is_tried_again(cache, monkeypatch):
+    acados_probe.require_runs(LIB)
+    monkeypatch.setattr(acados_probe, "_processor", lambda: "flags: sse2")
+    monkeypatch.setattr(acados_probe, "_tried", lambda folder: "SIGILL: no")
+    with pytest.raises(OSError, match="SIGILL"):
+        acados_probe.require_runs(LIB)
+
+
+def test_a_truncated_library_is_reported(cache, tmp_path):
+    for path in LIB.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes()[: 20_000 if "blasfeo" in path.name else None])
+    with pytest.raises(OSError, match=r"SIGBUS|SIGSEGV|too short|truncated|invalid"):
+        acados_probe.require_runs(tmp_path)
+
+
+def test_if_acados_crashes_casadi_flies_and_one_line_says_so(cache, plan, dcl, vq1, monkeypatch, capsys):
+    script = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+    real = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda command, **more: real([command[0], "-c", script], **more))
+    controller = make_controller("auto", plan, dcl, vq1)
+    assert isinstance(controller.solver, CasadiSolver)
+    said = capsys.readouterr().err
+    assert "SIGILL" in said and "AVX2" in said and said.count("\n") == 1
+
+
+MAKES = """
+import sys
+from pathlib import Path
+from gate_racer.mpc.registry import make_controller
+from gate_racer.planner.plan import read_plan
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.vehicle import load_vehicle
+
+csv, track, name = sys.argv[1:]
+plan = read_plan(csv)
+controller = make_controller(name, plan, load_vehicle("dcl"), load_track(track), "acados")
+"""
+FAR_AWAY = """
+for k in range(3):
+    x = plan.x[60].copy()
+    x[:3] += 1e6 * k
+    control = controller.step(k / 60, x, 1 / 60)
+print(control.status, flush=True)
+"""
+
+
+@pytest.mark.skipif(not WHEEL.is_dir(), reason="needs the wheel of acados")
+def test_an_apostrophe_and_a_blank_in_every_path(tmp_path, sprint):
+    folder = tmp_path / "it's a folder"
+    folder.mkdir()
+    (folder / "venv").symlink_to(sys.prefix, target_is_directory=True)
+    done = subprocess.run(
+        [folder / "venv/bin" / Path(sys.executable).name, "-c", MAKES + "print(sys.prefix)",
+         sprint / "sprint.csv", sprint / "sprint.yaml", "tracking"],
+        env=os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout == f"{folder / 'venv'}\n", done.stderr
+    assert list((folder / "cache/gate-racer").glob("acados-*/c/*.so"))
+
+
+def test_a_failed_solve_is_reported_by_its_status_alone(plan_folder):
+    """Run in a separate process, whose end flushes the C library's buffers."""
+    done = run(MAKES + FAR_AWAY, plan_folder / "vq1.csv", "vq1", "mpcc")
+    assert done.returncode == 0 and int(done.stdout) != 0 and done.stderr == ""
+
+
+def test_acados_of_another_interface_is_refused(tmp_path):
+    (tmp_path / "acados_template").mkdir()
+    for module in ("__init__", "acados_code_gen_options"):
+        (tmp_path / "acados_template" / f"{module}.py").touch()
+    code = "from gate_racer.mpc.solvers import acados; acados._require_runs = lambda _: None; acados.import_template()"
+    done = run(code, ACADOS_SOURCE_DIR=str(tmp_path), PYTHONPATH=str(tmp_path))
+    assert "AcadosMissingError: acados 0.6 has another interface" in done.stderr.splitlines()[-1]
+
+
+def test_without_asserts_acados_counts_as_missing():
+    """It creates its solvers in them, and would end the process."""
+    done = run("from gate_racer.mpc.solvers.acados import import_template; import_template()", PYTHONOPTIMIZE="1")
+    assert done.returncode == 1 and "AcadosMissingError: " in done.stderr.splitlines()[-1]
