@@ -42,13 +42,15 @@ class About(NamedTuple):
             return f"must be one of {', '.join([*self.choices, *more[:-1]])}" + (f", or {more[-1]}" if more else "")
         if value is None or not isinstance(value, float | int):
             return ""
+        if self.positive and not value > 0:
+            return "must be positive"
         if not self.least <= value <= self.most:
             return (
                 f"must lie between {self.least:g} and {self.most:g}"
                 if self.most < inf
                 else f"must be at least {self.least:g}"
             )
-        return "must be positive" if self.positive and not value > 0 else ""
+        return ""
 
 
 class Key(NamedTuple):
@@ -220,12 +222,17 @@ def _assigned(text: str) -> tuple[str, str, str]:
 
 def _require(given: Any, cls: type, where: str) -> list[Key]:
     """Return the keys with the values given at one place, else their defaults. Raises UserError with that place."""
-    found = list(keys_of(from_dict(given, cls, where)))
+    return require_allowed(from_dict(given, cls, where), f"{where}: ")
+
+
+def require_allowed(settings: Any, where: str = "") -> list[Key]:
+    """Return the keys of settings with their values. Raises UserError for one that its key does not allow."""
+    found = list(keys_of(settings))
     for one in found:
         for value in one.default if one.listed else (one.default,):
             if objection := one.about.objection(value):
                 told = f"{value:g}" if isinstance(value, float) else value
-                raise UserError(f"{where}: {one.name} {told}: {objection}")
+                raise UserError(f"{where}{one.name} {told}: {objection}")
     return found
 
 

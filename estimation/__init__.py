@@ -3,4 +3,5 @@
 IMU sample -> imu_samples.py -> eskf.py (model/strapdown.py, model/kalman.py) -> State
 Detection, State at exposure -> localisation.py -> perception/association.py -> GateSighting
 GateSighting -> model/reprojection.py (predicted corners, Jacobian) -> eskf.py (update) -> State
+own odometry of a system, GateSighting -> odometry.py: drift.py (the drift) or landmarks.py (displaced gates too) -> State
 """

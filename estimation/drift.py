@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gate_racer.estimation.estimator import DOUBT_P, DOUBT_V, ExposureState, State
+from gate_racer.estimation.estimator import INFLATION_P_M, INFLATION_V_M_S, ExposureState, State
 from gate_racer.estimation.odometry import OdometryEstimator, Pose, estimated
 from gate_racer.model.kalman import joseph
 from gate_racer.model.measurements import POSITION_SIGMA_M
@@ -226,7 +226,7 @@ class DriftEstimator(OdometryEstimator):
         self.health.gates_refused += len(sightings) - len(nis)
         used = self._update(t, np.array(drifts), np.array(covariances), nis)
         if self.health.should_inflate(t, used, unexplained + len(sightings)):
-            self.drift.inflate(DOUBT_P, DOUBT_V)
+            self.drift.inflate(INFLATION_P_M, INFLATION_V_M_S)
         return used
 
     def _update(self, t: float, drifts: np.ndarray, covariances: np.ndarray, nis: list[float]) -> int:

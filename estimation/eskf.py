@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from gate_racer.estimation.estimator import AHEAD_S, DOUBT_P, DOUBT_V, ExposureState, Health, State
+from gate_racer.estimation.estimator import AHEAD_S, INFLATION_P_M, INFLATION_V_M_S, ExposureState, Health, State
 from gate_racer.estimation.imu_samples import Agility, ImuSamples, Rest, levelled
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.model import measurements
@@ -298,7 +298,7 @@ class ErrorStateEstimator:
         used = self._see(exposure.stamp, sightings)
         whole = sum(bool(sighting.visible.all()) for sighting in sightings)
         if self.health.should_inflate(exposure.stamp, used, unexplained + whole):
-            for what, sigma in ((P, DOUBT_P), (V, DOUBT_V)):
+            for what, sigma in ((P, INFLATION_P_M), (V, INFLATION_V_M_S)):
                 self._propagator.correct(inflate_covariance(self._state, what, sigma))
         return used
 
@@ -322,7 +322,7 @@ class ErrorStateEstimator:
         self._propagator.correct(self._offsets.relocate(gate, cov, self._state))
 
     def _follow(self) -> None:
-        """Keep the state near the present: told positions correct it no later than images need."""
+        """Keep the state near the present: given positions correct it no later than images need."""
         longest_s = min(self._image_age_s + SPARE_S, BEHIND_S) if self._positions else BEHIND_S
         while self._propagator.age_s > longest_s and self._step(self.t):
             pass
@@ -337,10 +337,10 @@ class ErrorStateEstimator:
         while self._attitudes and self._attitudes[0].t <= self._state.reading.t:
             self._correct_attitude(self._attitudes.popleft())
         while self._positions and self._positions[0][0] <= self._state.reading.t:
-            told_t, p_wb, v_w = self._positions.popleft()
+            t, p_wb, v_w = self._positions.popleft()
             x, reading = self._state.x, self._state.reading
             a_w = matrix(x.q_wb) @ ((1 - x[S_A]) * (reading.accel - x[B_A])) + [0.0, 0.0, GRAVITY]
-            self._update(*measurements.position(p_wb, v_w, x.t - told_t, a_w))
+            self._update(*measurements.position(p_wb, v_w, x.t - t, a_w))
         return True
 
     def _on_map(self) -> State:

@@ -23,8 +23,8 @@ from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.statistics import greatest_sigma
 
 NIS_GATES = 30  # gates, time constant of the mean NIS
-DOUBT_AFTER_S, DOUBT_AFTER = 0.3, 4  # s and consecutive images without a fitting gate before inflation (chosen)
-DOUBT_P, DOUBT_V = 0.3, 0.3  # m and m/s, standard deviations added per such image (chosen)
+INFLATE_AFTER_S, INFLATE_AFTER = 0.3, 4  # s and consecutive images without a fitting gate before inflation (chosen)
+INFLATION_P_M, INFLATION_V_M_S = 0.3, 0.3  # m and m/s, standard deviations added per such image (chosen)
 LOST_M = 0.75  # m, standard deviation of the position beyond which a gate can be missed
 
 
@@ -60,7 +60,7 @@ class Health:
         """Count an image at t (s) with `used` and `unexplained` gates; return whether to inflate the covariance."""
         misfit = used == 0 and unexplained > 0
         self.misfits = 0 if used else self.misfits + misfit
-        should_inflate = misfit and self.misfits >= DOUBT_AFTER and t - self.last_used > DOUBT_AFTER_S
+        should_inflate = misfit and self.misfits >= INFLATE_AFTER and t - self.last_used > INFLATE_AFTER_S
         self.inflations += should_inflate
         return should_inflate
 
@@ -130,7 +130,7 @@ class Estimator(Protocol):
         """Process a measured attitude; return whether it was used."""
 
     def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
-        """Process a position (3,) m and velocity (3,) m/s, world NED, told for time t (s); return whether it is used."""
+        """Process a position (3,) m and velocity (3,) m/s, world NED, given for time t (s); return whether it is used."""
 
     def coast(self, samples: Sequence[Imu]) -> None:
         """Bridge a telemetry gap by model-predicted, bias-free samples, with correspondingly greater process noise."""

@@ -102,7 +102,7 @@ class _Track:
     """Data of a landmark beside the filter's state."""
 
     number: int
-    first_way: Array  # (2,) unit, horizontal line of sight when first seen
+    first_bearing: Array  # (2,) unit, horizontal line of sight when first seen
     axis: Array  # (2,) weighted sum of the horizontal directions through it
     view_p_w: Array  # (3,) m, vehicle at the newest distinct viewpoint
     seen: int = 0  # images in which it was observed
@@ -179,8 +179,8 @@ class LandmarkEstimator(OdometryEstimator):
             return {}
         self._predict(t, pose)
         self._forget(t)
-        given = pose, self._camera, self._opening_m, self._look
-        fixes = {i: fix for i, one in enumerate(detections) if (fix := gate_fix(one, *given)) is not None}
+        found = (gate_fix(one, pose, self._camera, self._opening_m, self._look) for one in detections)
+        fixes = {i: fix for i, fix in enumerate(found) if fix is not None}
         pairs = self._assigned(pose, fixes)
         self._update(pose, [(fixes[i], k) for i, k in pairs.items()])
         for i, k in pairs.items():
@@ -242,7 +242,7 @@ class LandmarkEstimator(OdometryEstimator):
 
     @staticmethod
     def _note(t: float, track: _Track, fix: GateFix, p_w: Array) -> None:
-        sign = 1.0 if fix.axis @ track.first_way > 0 else -1.0
+        sign = 1.0 if fix.axis @ track.first_bearing > 0 else -1.0
         track.axis = track.axis + sign * fix.weight * fix.axis
         track.seen, track.last_t = track.seen + 1, t
         if np.linalg.norm(p_w - track.view_p_w) > ROUGH * np.linalg.norm(fix.z_w):

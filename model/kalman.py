@@ -15,7 +15,7 @@ import numpy as np
 
 from gate_racer.model.imu import ImuReading
 from gate_racer.model.states import EYE3, THETA, N, Nominal, column, cross
-from gate_racer.model.strapdown import carried, transition
+from gate_racer.model.strapdown import propagated, transition
 from gate_racer.vehicle.rotation import Array
 
 ITERATIONS = 3  # greatest number of iterations of an update
@@ -37,7 +37,7 @@ class FilterState:
 def propagate(state: FilterState, x: Nominal, reading: ImuReading, growth: Array) -> FilterState:
     """Propagate to a later reading, at which integration gives x; `growth` (N,) is the diagonal of Q."""
     F = transition(state.x, state.reading, reading)
-    return FilterState(x, carried(F, state.cov, growth), reading)
+    return FilterState(x, propagated(F, state.cov, growth), reading)
 
 
 def update(state: FilterState, measure: MeasurementModel, R: Array) -> FilterState:

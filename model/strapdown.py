@@ -45,14 +45,14 @@ def transition(x: Nominal, a: ImuReading, b: ImuReading) -> Array:
     return F
 
 
-def carried(F: Array, cov: Array, q: Array) -> Array:
+def propagated(F: Array, cov: Array, q: Array) -> Array:
     """Return F P F' + Q (N, N) for the rows F (9, 22) that differ from the identity and the diagonal q (N,) of Q."""
-    grown: Array = _carried(F, cov, q)
+    grown: Array = _propagated(F, cov, q)
     return grown
 
 
 @compiled("float64[:, ::1](float64[:, ::1], float64[:, ::1], float64[::1])")
-def _carried(F, cov, q):
+def _propagated(F, cov, q):
     rows, columns = F.shape
     grown, moved = cov.copy(), F @ cov[:columns]
     for i in range(rows):

@@ -7,14 +7,13 @@ error of that prediction is linear in theta:
 
 Scales and lift are slow random walks (battery, payload, errors of the drag coefficients); the residual (gusts, other unmodelled
 forces) is a first-order Gauss-Markov process. The filter combines the residual model of Torrente et al. (Data-driven MPC, RA-L
-2021) with the scheduled thrust scale of Sun et al. (T-RO 2022, sec. V). Delay and lag of the body rates are estimated in
-`response`; a residual of the rates is not estimated: on 24 random courses it gained nothing, and with the camera it follows
+2021) with the scheduled thrust scale of Sun et al. (T-RO 2022, sec. V). A residual of the
+rates is not estimated: on 24 random courses it gained nothing, and with the camera it follows
 errors of the gyro and effects of the turns.
 
-Estimation in flight of the delay and lag with which the body rates follow their commands.
-
-A Gaussian-sum filter (Alspach and Sorenson, 1972) on theta = (delay, lag scale): Kalman filters from several first delays, each
-weighted by the likelihood of its predictions. From one command to the next the rates follow a first-order lag,
+Delay and lag with which the body rates follow their commands: a Gaussian-sum filter (Alspach and Sorenson, 1972) on theta =
+(delay, lag scale): Kalman filters from several first delays, each weighted by the likelihood of its predictions. From one
+command to the next the rates follow a first-order lag,
 
     w(t + h) = u + (w(t) - u) exp(-h / (k tau)),    u as sent one delay before,
 
@@ -184,7 +183,7 @@ class DisturbanceEstimator:
 
         Args:
             x: (14,) the present state.
-            missed_v: (3,) m/s, the estimated velocity minus the model's prediction over dt.
+            velocity_error: (3,) m/s, the estimated velocity minus the model's prediction over dt.
             u: (4,) the input that acts.
             thrust: m/s^2, commanded thrust behind its lag.
             dt: s.

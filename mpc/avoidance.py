@@ -38,7 +38,7 @@ class AvoidanceTube:
         return np.stack([np.interp(times, self.times, p) for p in self.p_w.T], axis=1)
 
 
-def carried(rows: Array, vector_w: Array) -> Array:
+def transported(rows: Array, vector_w: Array) -> Array:
     """Transport a vector (3,) from the first reference row (M, NR) along the line, (M, 3), by `parallel_frames`."""
     frames = parallel_frames(rows)
     return np.asarray(frames @ (frames[0].T @ vector_w))

@@ -1,14 +1,6 @@
-"""Outputs of a controller, and the estimated offsets of a plan's gates from the map.
+"""Outputs of a controller (a command with its diagnostics, estimated parameters), and the estimated offsets of a plan's gates.
 
-Outputs of a controller: a command with its diagnostics, and the vehicle parameters estimated in flight.
-
-Estimated offsets of a plan's gates from the map, their uncertainty, and the resulting shift of the plan's line.
-
-Between gates k and k+1, at the fraction s of the plan's time from one to the next, the line is shifted by
-
-    d(s) = o_k + (o_k+1 - o_k) (3 s^2 - 2 s^3)
-
-with zero offset at the start, on the pad, unless another is set.
+The offsets from the map shift the plan's line (`planner.plan.gate_shift`), with none at the start, on the pad, unless it is set.
 """
 
 import enum
@@ -16,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gate_racer.planner.plan import gate_shift
 from gate_racer.vehicle.rotation import Array
 
 
@@ -55,7 +48,7 @@ class EstimatedParameters:
     rate_lag_scale: float  # -
 
 
-class CourseBelief:
+class CourseOffsets:
     """Offsets and standard deviations of the gates, by their number in the plan; initially zero."""
 
     def __init__(self, gates_s: Array):
@@ -72,20 +65,15 @@ class CourseBelief:
         """Set the offset of the start from the plan's, offset_w (3,) m, world NED."""
         self._offsets[0] = offset_w
 
-    def take(self, other: "CourseBelief") -> None:
+    def take(self, other: "CourseOffsets") -> None:
         """Copy the offsets of the same gates from another plan's estimate."""
         self._offsets[:], self._sigmas_m[:] = other._offsets, other._sigmas_m
 
     def line(self, theta: Array) -> tuple[Array, Array]:
         """Return the shift of the line at theta (M,), s of plan time, and its derivative: m and m per s of plan time, (M, 3)."""
-        knots_s, offsets = self._knots_s, self._offsets
-        if len(knots_s) == 1:
+        if len(self._knots_s) == 1:
             return np.zeros((len(theta), 3)), np.zeros((len(theta), 3))
-        k = np.minimum(np.maximum(knots_s.searchsorted(theta, side="right") - 1, 0), len(knots_s) - 2)
-        span_s = (knots_s[k + 1] - knots_s[k])[:, None]
-        s = np.minimum(np.maximum((theta - knots_s[k])[:, None] / span_s, 0.0), 1.0)
-        step = offsets[k + 1] - offsets[k]
-        return offsets[k] + step * (s * s * (3 - 2 * s)), step * (6 * s * (1 - s) / span_s)
+        return gate_shift(theta, self._knots_s, self._offsets)
 
     def gates(self, numbers: np.ndarray) -> tuple[Array, Array]:
         """Return offsets (M, 3) m and standard deviations (M,) m of gates (M,); numbers past the last gate give the last."""

@@ -62,7 +62,7 @@ class PlanController:
         self._course, self._floor_m = course, floor_m
         self.reference = Reference(plan, vehicle, course, floor_m)
         self.disturbance = DisturbanceEstimator(vehicle, adaptation)
-        self._formulation, self._solver, self._spare = problem.formulation, solver, spare
+        self._formulation, self.solver, self._spare = problem.formulation, solver, spare
         self._low, self._high = (limit[:NU] for limit in problem.input_limits(vehicle))
         self._attitude_gain = vehicle.attitude_gain_1_s
         self._predictor, self._allocation = Predictor(vehicle), Allocation(vehicle)
@@ -101,12 +101,12 @@ class PlanController:
 
     def set_gate_offset(self, number: int, offset_w: Array, sigma_m: float) -> None:
         """Set the offset of gate `number` from the map, offset_w (3,) m, world NED, and its std across the opening, sigma_m."""
-        self.reference.belief.set_offset(number, offset_w, sigma_m)
+        self.reference.offsets.set_offset(number, offset_w, sigma_m)
 
     def begin_at(self, p_w: Array) -> None:
         """Start the course at p_w (3,) m, world NED; it joins the plan's line at the first gate."""
-        self.reference.belief.set_start_offset(np.zeros(3))
-        self.reference.belief.set_start_offset(p_w - self.reference.sample(np.zeros(1))[0, P])
+        self.reference.offsets.set_start_offset(np.zeros(3))
+        self.reference.offsets.set_start_offset(p_w - self.reference.sample(np.zeros(1))[0, P])
 
     def limit_pace(self, most: float) -> None:
         """Limit the pace to `most`, 1.0 as planned, until the next call."""
@@ -151,10 +151,10 @@ class PlanController:
         The plan begins at the vehicle's present state, so that the last solution stays the initial guess. `course`: the gates, if
         the plan was made for where they stand; else they keep their offsets.
         """
-        belief, self._course = self.reference.belief, course or self._course
+        offsets, self._course = self.reference.offsets, course or self._course
         self.reference = Reference(plan, vehicle, self._course, self._floor_m)
         if course is None:
-            self.reference.belief.take(belief)
+            self.reference.offsets.take(offsets)
         self.progress.theta, self.progress.pace = theta, 1.0
         self._prepared = False
 
@@ -188,7 +188,7 @@ class PlanController:
         if not reason and not self._whole:
             reason = "the reference is not finite"
         if not reason:
-            solution = self._solver.solve(self._initial(ahead))
+            solution = self.solver.solve(self._initial(ahead))
             reason = _fault(solution)
         self._prepared = False
         status, solve_s = (solution.status, solution.solve_s) if solution else (-1, 0.0)
@@ -218,8 +218,8 @@ class PlanController:
             return
         parameters[:, TARGET_PACE] = self.progress.look_ahead(parameters, length_ratio)
         if not self._warm:
-            self._solver.start(*self._formulation.first_guess(rows))
-        self._solver.prepare(parameters)
+            self.solver.start(*self._formulation.first_guess(rows))
+        self.solver.prepare(parameters)
 
     def _ahead(self, t: float, x: Array, age: float) -> tuple[Array, str]:
         """Return the predicted state (14,) when a command issued at t acts, and the reason why there is none, or ""."""

@@ -1,8 +1,15 @@
 """The controller's model: dynamics with estimated parameters, actuator range, and prediction over the command delay.
 
-Saturation of commands where thrust and body torque share the rotors' range: yaw is reduced first, then the thrust.
+Dynamics: the `rates` model with a thrust scale, lift and a residual acceleration,
 
-A change of body rates takes the fraction
+    dc/dt = (k u_c - c) / tau,    dw/dt = (u_w - w) / tau
+    dv/dt = R (0, 0, -c - k_h (v_x^2 + v_y^2)) + drag + g + a_res
+
+The lift is that of the rotors in translational flight, v in body FRD (Faessler et al., RA-L 2018; Sun et al., T-RO 2022, eq. 3).
+All that distinguishes vehicles, or one vehicle's condition from flight to flight (battery, payload, wind), is a parameter, so
+that one generated solver serves all of them.
+
+Allocation: thrust and body torque share the rotors' range. A change of body rates takes the fraction
 
     r = sum_i |u_i - w_i| / (tau_i slew_i)    of the torque at half thrust,    of which 2 - 2 c / c_max is left at thrust c
 
@@ -11,19 +18,8 @@ turn. Roll and pitch direct the thrust, yaw does not; hence the priorities of Fa
 mixing, saturation, and body-rate control, RA-L 2017). Where thrust yields, all of the rate loop's torque is available at any
 thrust, and takes its share of the rotors' own range: a roll at the loop's limit takes a tenth of `archer`'s thrust.
 
-The controller's model of the vehicle: the `rates` model with a thrust scale, lift and a residual acceleration.
-
-    dc/dt = (k u_c - c) / tau,    dw/dt = (u_w - w) / tau
-    dv/dt = R (0, 0, -c - k_h (v_x^2 + v_y^2)) + drag + g + a_res
-
-The lift is that of the rotors in translational flight, v in body FRD (Faessler et al., RA-L 2018; Sun et al., T-RO 2022, eq. 3).
-
-All that distinguishes vehicles, or one vehicle's condition from flight to flight (battery, payload, wind), is a parameter, so
-that one generated solver serves all of them.
-
-Delay compensation: prediction of the state at the time at which a command issued now acts.
-
-Sun et al. (T-RO 2022, table V) lose 68 % of runs at 50 ms without it. The model is integrated over the inputs already
+Delay compensation: the state is predicted to the time at which a command issued now acts. Sun et al. (T-RO 2022, table V) lose
+68 % of runs at 50 ms without it. The model is integrated over the inputs already
 sent; thrust, which no sensor measures, is predicted in the same way.
 """
 

@@ -1,7 +1,5 @@
 """The optimal-control problem of a controller: settings, two formulations over one model, and one form for all back-ends.
 
-The two formulations over one model: each owns its layouts, costs, limits, initial guess and law of progress.
-
 Tracking (Foehn et al.; Sun et al., T-RO 2022, eq. 14-19): all states of the plan, sampled by progress along it, are tracked.
 
     minimise  sum_k |p - p_r|^2 + |2 vec(q_r^-1 q)|^2 + |v - v_r|^2 + |u - u_r|^2, weighted
@@ -10,8 +8,6 @@ Contouring (MPCC; Romero et al., T-RO 2022; MPCC++, RSS 2024): progress along th
 
     minimise  sum_k |e_contour|^2 + |e_lag|^2 + |pace_max - pace|^2 + |u - u_r|^2, weighted,
     with each gate's opening as a soft constraint, and a terminal cost on the deviation from the plan's state.
-
-Settings of a controller, from its YAML file: formulation, horizon, weights and limits.
 
 References and model parameters are stage parameters, so that one generated solver serves every vehicle, plan and set of weights.
 """

@@ -1,11 +1,8 @@
-"""The plan as the controller's reference, and the progress along it.
+"""The plan as the controller's reference, dense and sampled by progress along it, and that progress with its pace.
 
-The plan as the controller's reference: dense, with continuous quaternions, sampled by progress along the plan.
-
-Progress along a plan and its pace, which is reduced when the vehicle cannot keep up with the plan.
-
-The pace is the smaller of two bounds. The first is slightly above the pace flown at present. The second is predictive: at the
-pace s, with the estimated drag and wind, the specific thrust along the plan is, for accelerations that scale with s^2,
+The pace is reduced when the vehicle cannot keep up with the plan. It is the smaller of two bounds. The first is slightly above
+the pace flown at present. The second is predictive: at the pace s, with the estimated drag and wind, the specific thrust along
+the plan is, for accelerations that scale with s^2,
 
     T(s) = s^2 b + n,    b = a - drag(v),    n = -g - a_res,    |T(s)| <= k c_max + s^2 lift(v)
 
@@ -24,7 +21,7 @@ import math
 import casadi as ca
 import numpy as np
 
-from gate_racer.mpc.control import CourseBelief
+from gate_racer.mpc.control import CourseOffsets
 from gate_racer.mpc.model import Buffered, lifted, thrust_needed, unpack
 from gate_racer.mpc.terms import NP, NR, REFERENCE
 from gate_racer.planner.plan import Plan
@@ -51,7 +48,7 @@ LINEAR = slice(0, V.stop)  # columns interpolated linearly; the others are held 
 class Reference:
     """Samples of a plan at any progress theta, in s of plan time; after its end the line is extended straight.
 
-    `belief` holds the estimated offsets of the gates, with which the line moves; the floor does not move.
+    `offsets` holds the estimated offsets of the gates, with which the line moves; the floor does not move.
     """
 
     def __init__(self, plan: Plan, vehicle: Vehicle, course: tuple[Gate, ...] = (), floor_m: float = math.inf):
@@ -83,7 +80,7 @@ class Reference:
         self._lowest_m = floor_m - vehicle.contact_radius_m
         self._gates_s = plan.gate_times_s
         passed = self._gates_s[: len(course)]  # a stop after the last gate is no gate
-        self.belief = CourseBelief(passed)
+        self.offsets = CourseOffsets(passed)
         self._ahead = passed.searchsorted(self._t, side="right")  # number of the next gate
         self._binding = self._ahead.copy()  # number of the gate whose opening is a constraint
         self._rooms_m = np.full(len(passed) + 1, OPEN_M)  # m, half width left to the vehicle's centre
@@ -146,12 +143,12 @@ class Reference:
 
     def _lead(self, rows: Array, k: np.ndarray) -> None:
         """Shift rows, at indices k (M,) of the table, with the gates, and narrow openings by their position uncertainty."""
-        moved, moving = self.belief.line(rows[:, THETA])
-        offsets, sigmas_m = self.belief.gates(self._binding[k])
+        moved, moving = self.offsets.line(rows[:, THETA])
+        offsets, sigmas_m = self.offsets.gates(self._binding[k])
         free, rooms_m = self._free[k, None], self._rooms_m[self._binding[k]]
         rows[:, P] += moved
         rows[:, V] += moving
-        rows[:, LOOK] += self.belief.gates(self._ahead[k])[0]
+        rows[:, LOOK] += self.offsets.gates(self._ahead[k])[0]
         rows[:, GATE] += np.where(free, moved, offsets)
         narrowed = rooms_m / corridor.narrowed(rooms_m, sigmas_m)
         for side in (ACROSS, DOWN):
@@ -249,7 +246,7 @@ class PlanProgress:
     def look_ahead(self, parameters: Array, length_ratio: Array | float = 1.0) -> Array:
         """Return the largest pace (N + 1,) at each stage, from stage parameters (N + 1, NP), and update `limit`.
 
-        `length_ratio` (N + 1,): length of the displaced line over that of the plan's (`giving_way.length_ratios`).
+        `length_ratio` (N + 1,): length of the displaced line over that of the plan's (`avoidance.length_ratios`).
         """
         fastest = self._fastest
         fastest.arguments[0][:] = parameters

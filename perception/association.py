@@ -208,17 +208,17 @@ class Associator:
         plausible = (d2 < surprise) & self._reprojects(pairs, fix, range_m, camera, sigma_attitude_rad)
         likelihood = np.where(plausible, d2 + np.linalg.slogdet(S)[1], np.inf)  # -2 log + constant
         away_m = np.linalg.norm(self.rims.p_wg[pairs.gate] - fix.p_wc, axis=-1)
-        believed = self._believed(pairs, d2, range_m, away_m)
+        reportable = self._reportable(pairs, d2, range_m, away_m)
         cost, best = _best_orders(pairs, likelihood, len(detections))
 
         sightings, unexplained = [], {d for d, detection in enumerate(detections) if detection.visible.all()}
         for pair in unambiguous(cost, surprise):
             k = best[pair]
             unexplained.discard(pair[0])
-            if believed[k]:
+            if reportable[k]:
                 gate = pairs.gate[k : k + 1]
-                once_more = gate, pairs.near_face[k : k + 1], likely_w[k : k + 1]  # from the posterior position
-                corners_w = self._openings(*once_more)[1][0]
+                from_posterior = gate, pairs.near_face[k : k + 1], likely_w[k : k + 1]  # from the posterior position
+                corners_w = self._openings(*from_posterior)[1][0]
                 corners = pairs.corners_px[k], cov_px[k, :4], pairs.visible[k], corners_w
                 at = fix.p_wc[k] - prior_w + p_wb, fix.cov[k], fix.by_turn[k], float(away_m[k])
                 sightings.append(GateSighting(t, self._index[gate[0]], *at, *corners, pair[0]))
@@ -293,13 +293,13 @@ class Associator:
         misfit = self._config.misfit + sigma_attitude_rad / 2
         return np.asarray(fix.reprojection_px < misfit * diagonal_px)
 
-    def _believed(self, pairs: Pairs, d2: Array, range_m: Array, away_m: Array) -> Mask:
+    def _reportable(self, pairs: Pairs, d2: Array, range_m: Array, away_m: Array) -> Mask:
         """Check which pairs (N,) may be reported, with tighter limits for partial views; all of them count as alternatives."""
         config = self._config
-        believed = pairs.whole | ((d2 < chi2_limit(3, config.part_false_alarm)) & (away_m > config.part_m))
+        reportable = pairs.whole | ((d2 < chi2_limit(3, config.part_false_alarm)) & (away_m > config.part_m))
         nearest_m, farthest_m = config.lone_m
         in_range = (nearest_m < np.minimum(range_m, away_m)) & (range_m < farthest_m)
-        return np.asarray(believed & (~pairs.lone | ((d2 < chi2_limit(3, config.lone_false_alarm)) & in_range)))
+        return np.asarray(reportable & (~pairs.lone | ((d2 < chi2_limit(3, config.lone_false_alarm)) & in_range)))
 
 
 def _best_orders(pairs: Pairs, cost: Array, detections: int) -> tuple[Array, dict[tuple[int, int], int]]:

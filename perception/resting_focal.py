@@ -22,7 +22,7 @@ class RestingFocalConfig:
 
     least: float = 0.6  # -, smallest factor considered: 118 deg of view for a nominal 90
     most: float = 1.7  # -, greatest factor considered: 61 deg
-    as_believed: float = 0.095  # -, deviation from 1 that is ignored: a published map was 7.5 % too small
+    nominal: float = 0.095  # -, deviation from 1 that is ignored: a published map was 7.5 % too small
     same: float = 0.05  # -, relative difference of one factor by two gates, whose ranges are known to 1 or 2 %
     off_rad: float = 0.08  # rad, greatest offset of a gate from its prediction: mount and pad, three sigma, both axes
     misshapen: float = 0.07  # -, greatest rms error of the corners about their centre over the size: 6 deg of roll
@@ -49,13 +49,13 @@ def resting_focal(
     found: list[float] = []
     for detections in images:
         factors = _factors(detections, expected, camera, config)
-        believed = any(abs(s - 1) < config.as_believed for s in factors)
-        if (best := 1.0 if believed else _agreed(factors, config)) is not None:
+        near_nominal = any(abs(s - 1) < config.nominal for s in factors)
+        if (best := 1.0 if near_nominal else _agreed(factors, config)) is not None:
             found.append(best)
     middle = float(np.median(found)) if found else 1.0
     agree = int((np.abs(np.array(found) / middle - 1) < config.same).sum())
     sure = agree >= max(config.images, len(images) // 2 + 1)
-    return middle if sure and abs(middle - 1) >= config.as_believed else None
+    return middle if sure and abs(middle - 1) >= config.nominal else None
 
 
 def _expected(rims: GateRims, camera: Camera, p_wb: Array, q_wb: Array) -> Array:

@@ -273,7 +273,7 @@ class Replanning:
         gates_s, x = controller.reference.gate_times_s, controller.expected(t, ahead_s)
         if x is None or theta > gates_s[-1] or np.abs(gates_s - theta).min() < self._config.apart_s:
             return None
-        moved, moving = (rows[0] for rows in controller.reference.belief.line(np.array([theta])))
+        moved, moving = (rows[0] for rows in controller.reference.offsets.line(np.array([theta])))
         on_map = x.copy()
         on_map[P] -= moved
         on_map[V] -= moving * controller.progress.pace

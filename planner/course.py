@@ -1,20 +1,15 @@
 """The course as input of the optimiser: legs, solids, routes around them, and the free space in between.
 
-Legs of a flight: each ends on a plane normal to a gate's axis, in a ball, or at rest.
-
-A planar gate has three legs: to the plane at which its prism is entered, through the prism to the gate's plane, and on to the
-plane at which the prism is left.
-
-Solids that a path keeps clear of, and the free space between them.
+Each leg ends on a plane normal to a gate's axis, in a ball, or at rest. A planar gate has three legs: to the plane at which its
+prism is entered, through the prism to the gate's plane, and on to the plane at which the prism is left.
 
 Between gates the outline of every frame is solid, its opening included, so that a gate can neither be touched, nor passed out
 of turn, nor entered from behind; of a polygon, whose frame is not known, the opening alone. On the short way through a gate the
 path stays within the opening's prism instead, which is convex. The margin is measured from the opening's edge in the gate's
 plane: the frame's depth may take up the margin, but never the contact radius.
 
-Shortest path around solids, the initial guess where the straight line of a leg is blocked.
-
-A visibility graph (Lozano-Perez and Wesley, 1979) over points on the edges of the boxes found in the way, inflated by the
+Where the straight line of a leg is blocked, the initial guess is the shortest path around the solids, in a visibility graph
+(Lozano-Perez and Wesley, 1979) over points on the edges of the boxes found in the way, inflated by the
 clearance. The optimiser finds the best path on one side of a solid, but hardly ever changes the side.
 """
 
@@ -407,17 +402,17 @@ BLIND = 0.15  # -, last fraction of the way to a gate on which it may leave the 
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """Legs of a task with the initial state. A "way" is the sequence of legs from one gate passage to the next."""
+    """Legs of a task with the initial state. A "section" is the sequence of legs from one gate passage to the next."""
 
     task: Task
     space: FreeSpace
     legs: tuple[Leg, ...]
     x0: Array | None  # (NX,) initial state; None for a flying lap
     from_pad: bool  # whether the flight begins at rest on the pad
-    begun: float = 0.0  # -, fraction of the first way, in time, already flown
+    flown_share: float = 0.0  # -, fraction of the first section, in time, already flown
 
     @cached_property
-    def ways(self) -> list[list[int]]:
+    def sections(self) -> list[list[int]]:
         """Indices of the legs from one passage to the next; the last leg of each list ends in a passage."""
         result: list[list[int]] = [[]]
         for i, leg in enumerate(self.legs):
@@ -427,21 +422,21 @@ class Course:
         return result
 
     @cached_property
-    def longest_way_m(self) -> float:
-        """Length of the longest way, m, in straight lines between the ends of its legs."""
+    def longest_section_m(self) -> float:
+        """Length of the longest section, m, in straight lines between the ends of its legs."""
         ends = np.array([leg.target for leg in self.legs])
         begin = ends[-1] if self.x0 is None else self.x0[P]
         steps = np.linalg.norm(np.diff(ends, axis=0, prepend=begin[None]), axis=1)
-        return max(float(steps[parts].sum()) for parts in self.ways)
+        return max(float(steps[parts].sum()) for parts in self.sections)
 
     def view_window(self, near: float, passed: float) -> tuple[float, float]:
         """Return the times, s, between which a gate within range from `near` until it is passed stays in the image."""
-        options, way = self.task.options, passed - near
-        end = near + (1 - BLIND) * way
-        return min(near + (1 - BLIND - options.see) * way, end - options.sight_s), end
+        options, left = self.task.options, passed - near
+        end = near + (1 - BLIND) * left
+        return min(near + (1 - BLIND - options.see) * left, end - options.sight_s), end
 
     def in_range(self, parts: list[int], t: Array, path: Array) -> float:
-        """Return the time, s, from which the gate at the end of a way is within detection range of positions (M, 3) at t (M,)."""
+        """Return the time, s, from which the gate at a section's end is within detection range of positions (M, 3) at t (M,)."""
         gate = self.legs[parts[-1]].gate
         if gate is None:
             return float(t[0])
@@ -455,7 +450,7 @@ class Course:
         """Return the course of these legs alone, with initial state x0."""
         return replace(self, legs=self.legs[legs], x0=x0, from_pad=self.from_pad and legs.start == 0)
 
-    def goal(self, i: int) -> str:
+    def destination(self, i: int) -> str:
         """Return the name of the destination of leg i, for messages."""
         if self.legs[i].gate is None:
             return "the end position"
@@ -475,7 +470,7 @@ def resolve(task: Task) -> Course:
     before = targets[-1] if x0 is None else x0[P]
     for i, (a, b) in enumerate(pairwise([before, *targets])):
         if (far := float(np.linalg.norm(b - a))) > LEG_MOST_M:
-            where = f"{task.track.name}: {course.goal(i)}"
+            where = f"{task.track.name}: {course.destination(i)}"
             raise UserError(
                 f"{where}: lies {far:.0f} m from the previous goal; a leg may have {LEG_MOST_M:g} m at most"
             )

@@ -1,11 +1,7 @@
-"""Initial guess: the time-optimal point mass, whose time bounds the optimum, and attitudes from its thrust.
-
-The time-optimal point mass through the same gates: initial guess of the full problem, and a lower bound of its time.
+"""Initial guess: the time-optimal point mass through the same gates, with attitudes that follow from its thrust.
 
 State p, v; input the thrust acceleration in any direction, |a_t| <= c. It omits the attitude dynamics, so its time bounds the
 full problem's from below, up to the discretisation, among the paths on the same sides of all solids.
-
-Initial guess of the full problem: the point mass's trajectory, with attitudes that follow from its thrust.
 """
 
 import math
@@ -183,7 +179,7 @@ def _first_guess(course: Course, sides: tuple[Side, ...]) -> PointMass:
             way = route(previous, leg.target, around, space.keep_m, space.low, space.high)
         if way is None:
             raise NoWayError(
-                f"{task.track.name}: {course.goal(i)}: cannot be reached: no path"
+                f"{task.track.name}: {course.destination(i)}: cannot be reached: no path"
                 f" inside the bounds is {space.keep_m:.2f} m clear of obstacles and gates"
             )
         length = float(np.linalg.norm(np.diff(way, axis=0), axis=1).sum())

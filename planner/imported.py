@@ -1,10 +1,6 @@
-"""Files of other planners: trajectories (CPC, TOGT, Agilicious) and planning problems, converted to NED and FRD.
-
-Import of published trajectories: the CSV files of CPC, TOGT and Agilicious, by the names of their columns.
+"""Files of other planners: trajectories (CPC, TOGT, Agilicious) by the names of their columns, and planning problems.
 
 Their frames, world z up and body FLU, are converted to NED and FRD; row k's rotor thrusts are held over [t_k, t_k+1] in both.
-
-Reader of published planning problems (world z up, body FLU), converted to world NED, body FRD.
 """
 
 import math

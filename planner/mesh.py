@@ -29,7 +29,7 @@ def first_mesh(course: Course, durations: Array, paths: list[Array]) -> Mesh:
         paths: (3, M) positions, m, of each leg at equal time steps.
     """
     mesh = []
-    for parts in course.ways:
+    for parts in course.sections:
         ends = np.cumsum(durations[parts])
         spacing = min(NODE_S, ends[-1] / NODES_LEAST)
         edges = np.zeros(0)

@@ -1,20 +1,15 @@
 """Nonlinear programmes: assembly from compiled blocks, and solution by IPOPT within a time limit.
 
-Time limit of a search, in CPU time of the solving process, independent of the machine's load.
+`Deadline`: every solve has a limit of iterations. A limit of CPU time, independent of the machine's load, is a second one, since
+an iteration on an ill-conditioned matrix may take a hundred times as long as another. It ends the whole search with an error, so
+a faster machine may find a plan where a slower one finds none, but never a different plan.
 
-Every solve has a limit of iterations. The time limit is a second one, since an iteration on an ill-conditioned matrix may take a
-hundred times as long as another. It ends the whole search with an error, so a faster machine may find a plan where a slower one
-finds none, but never a different plan.
+`compiled`: derivatives take nine tenths of an optimisation's time in CasADi's virtual machine; compiled, once per function and
+machine, they take a tenth of that. Without a C compiler the function itself is used, which is slower.
 
-CasADi functions compiled to machine code, once per function and machine, then loaded in milliseconds.
-
-Derivatives take nine tenths of an optimisation's time in CasADi's virtual machine; compiled they take a tenth of that.
-Without a C compiler the function itself is used, which is slower.
-
-Blocks: a small function of few variables, applied many times in a programme, with exact derivatives as machine code.
-
-CasADi differentiates a programme by graph colouring, and evaluates the result in its virtual machine. The derivatives of blocks
-are assembled instead, J = diag(J_k) A and H = A' diag(H_k) A, where the constant matrix A selects each block's variables.
+`Blocks`: a small function of few variables, applied many times in a programme. CasADi differentiates a programme by graph
+colouring; the derivatives of blocks are assembled instead, J = diag(J_k) A and H = A' diag(H_k) A, where the constant matrix A
+selects each block's variables.
 """
 
 import contextlib

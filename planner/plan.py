@@ -146,6 +146,19 @@ class Plan:
         return np.append(times, self.t[-1]), np.vstack([states, self.x[-1]]), np.vstack([inputs, self.u[-1]])
 
 
+def gate_shift(t: Array, knots_s: Array, offsets: Array) -> tuple[Array, Array]:
+    """Return the shift of a plan's line at plan times t (M,), s, and its derivative, m and m/s, (M, 3).
+
+    Between the plan times knots_s (K,), at which the shift is offsets (K, 3) m, it is d(s) = o_k + (o_k+1 - o_k) (3 s^2 - 2 s^3)
+    at the fraction s.
+    """
+    k = np.minimum(np.maximum(knots_s.searchsorted(t, side="right") - 1, 0), len(knots_s) - 2)
+    span_s = (knots_s[k + 1] - knots_s[k])[:, None]
+    s = np.minimum(np.maximum((t - knots_s[k])[:, None] / span_s, 0.0), 1.0)
+    step = offsets[k + 1] - offsets[k]
+    return offsets[k] + step * (s * s * (3 - 2 * s)), step * (6 * s * (1 - s) / span_s)
+
+
 def accelerations(plan: Plan, vehicle: Vehicle) -> Array:
     """Return accelerations (N + 1, 3), m/s^2, world NED, at the nodes."""
     return np.array(plan.flight_model(vehicle).derivative(list(plan.x.T), list(plan.u.T))[7:10]).T

@@ -1,7 +1,5 @@
 """The time-optimal flight through the gates: multiple shooting with one free duration per leg, bounds on the nodes.
 
-Bounds on the nodes of a trajectory, and checks of them between nodes.
-
     minimise  sum_l T_l + regularisation,   x_k+1 = f(x_k, u_k, T_l / n_l),   terms: leg ends, view, limits, solids, prisms
 
 The gates' order is known, so one free duration per leg replaces the complementarity constraints of Foehn et al. (CPC, Science

@@ -16,7 +16,7 @@ from gate_racer.planner.certificate.replay import ReplayedPath, beyond, passages
 from gate_racer.planner.course import Course, resolve
 from gate_racer.planner.mesh import Mesh, first_mesh, intervals
 from gate_racer.planner.models import P, Q, RatesModel, V, W
-from gate_racer.planner.plan import Plan
+from gate_racer.planner.plan import Plan, gate_shift
 from gate_racer.planner.problem import TimeOptimalProblem, flight_block
 from gate_racer.planner.search import COARSE_TOLERANCE, as_plan, from_nearby, of_plan
 from gate_racer.planner.task import Initial, PlanOptions, Task
@@ -73,7 +73,7 @@ class Replanner:
         plan, left_s = rest.plan, rest.plan.total_time - rest.from_s
         try:
             task = _task(rest)
-            course = replace(resolve(task), begun=_begun(rest))
+            course = replace(resolve(task), flown_share=_flown_share(rest))
             mesh, point = _coarse(course, _led(_rest_of(rest, task.x0), task.gates))
             solved = TimeOptimalProblem(course).solve(mesh, point, NEARBY, None)
             iterations, status = solved.iterations, "" if solved.success else f"the solver stopped with {solved.status}"
@@ -102,7 +102,7 @@ def _task(rest: Remainder) -> Task:
     return Task(rest.track, rest.vehicle, replace(rest.options, start=start, risk=None, edge_margins_m=margins))
 
 
-def _begun(rest: Remainder) -> float:
+def _flown_share(rest: Remainder) -> float:
     """Return the fraction in time of the way to the next gate that the plan has already flown."""
     ends = np.append(0.0, rest.plan.gate_times_s)
     k = int(ends.searchsorted(rest.from_s, side="right"))
@@ -130,7 +130,7 @@ def _rest_of(rest: Remainder, x0: Array | None) -> Plan:
 def _led(plan: Plan, gates: tuple[Gate, ...]) -> Plan:
     """Shift the plan to the centre of each gate that it does not pass: an initial guess, not necessarily feasible.
 
-    Between gates the shift is that of the controller (`mpc.control`). Without it, a gate moved by 1.3 m is not reached
+    Without the shift, a gate moved by 1.3 m is not reached
     within the allowed iterations.
     """
     steps = np.zeros((len(plan.gate_nodes) + 1, 3))
@@ -138,13 +138,10 @@ def _led(plan: Plan, gates: tuple[Gate, ...]) -> Plan:
         p_w = plan.x[node, P]
         missed = gate.margin(p_w) < 0 or (not gate.is_ball and abs(gate.local(p_w)[0]) > ON_PLANE_M)
         steps[i + 1] = gate.p_wg - p_w if missed else 0.0
-    knots = np.append(0.0, plan.gate_times_s)
-    k = np.clip(knots.searchsorted(plan.t, side="right") - 1, 0, len(knots) - 2)
-    span = np.diff(knots)[k, None]
-    s, step = (plan.t - knots[k])[:, None] / span, np.diff(steps, axis=0)[k]
+    moved, moving = gate_shift(plan.t, np.append(0.0, plan.gate_times_s), steps)
     x = plan.x.copy()
-    x[:, P] += steps[k] + step * (s * s * (3 - 2 * s))
-    x[:, V] += step * (6 * s * (1 - s) / span)
+    x[:, P] += moved
+    x[:, V] += moving
     return replace(plan, x=x)
 
 

@@ -1,22 +1,16 @@
 """Search: several guesses on coarse meshes in parallel, and refinement of the best.
 
-Mesh refinement: solve, halve the intervals that need it, solve again from there.
+Refinement: solve, halve the intervals that need it, solve again from there. Time-optimal inputs jump, and a jump inside an
+interval costs time; between jumps long intervals are accurate enough. So the intervals are halved that lie beside a jump of the
+inputs, exceed the integration error, or violate constraints between nodes. On the 7-gate Split-S with rotor thrusts this gives
+7.391 s in 2 CPU s; a uniform mesh needs steps of 10 ms and 11 CPU s for the same time.
 
-Time-optimal inputs jump, and a jump inside an interval costs time; between jumps long intervals are accurate enough. So the
-intervals are halved that lie beside a jump of the inputs, exceed the integration error, or violate constraints between nodes.
-On the 7-gate Split-S with rotor thrusts this gives 7.391 s in 2 CPU s; a uniform mesh needs steps of 10 ms and 11 CPU s for
-the same time.
-
-Coarse optimum from an initial guess; a long course is solved in overlapping stretches, one after another.
-
-Both the number of iterations and the time of each grow with the number of gates, since all legs wait for the slowest to
-converge. So a long course is first solved in stretches of some gates. Each begins in the final state of the previous one and
+Stretches: both the number of iterations and the time of each grow with the number of gates, since all legs wait for the slowest
+to converge. So a long course is first solved in stretches of some gates. Each begins in the final state of the previous one and
 extends a few gates beyond its end, which are solved again with the next; the whole then starts close to its solution.
 
-Multistart: several initial guesses are solved in parallel on coarse meshes, and the best optimum is refined.
-
-Local optima differ by up to 0.1 % on the published courses and 0.5 % on VQ1. Their order after two meshes was that of the
-refined plans in every measured case, so only the best is refined.
+Multistart: local optima differ by up to 0.1 % on the published courses and 0.5 % on VQ1. Their order after two meshes was that
+of the refined plans in every measured case, so only the best is refined.
 """
 
 import math
@@ -167,7 +161,7 @@ def _shared(point: Point, ends: np.ndarray, is_end: np.ndarray) -> Duals | None:
 
 LONG_COURSE_LEGS = 24  # gates, above which a course is solved in stretches
 STRETCH, AHEAD = 12, 2  # gates of a stretch, and of its overlap with the next
-FAR_M = 50.0  # m, longest way above which the first optimum is found in steps
+FAR_M = 50.0  # m, longest section above which the first optimum is found in steps
 LOOKING_AWAY_S = 2.0  # s per unit tangent outside the image; with 10 s a gate 1 km away exceeds the time limit
 STRETCH_LEVELS = 3  # meshes of each stretch; the whole is solved on the next
 # Gates, above which joined stretches are not solved as a whole: 0.2 % slower at 200 gates, in half of the time.
@@ -181,8 +175,8 @@ def from_guess(
     mesh = first_mesh(problem.course, guess.slack * point_mass.durations, point_mass.p)
     start = first_guess(problem.course, point_mass, mesh, guess)
     first = None
-    if len(problem.course.ways) > LONG_COURSE_LEGS and problem.course.x0 is not None:
-        first = _in_stretches(problem, mesh, start, progress)
+    if len(problem.course.sections) > LONG_COURSE_LEGS and problem.course.x0 is not None:
+        first = _instretches(problem, mesh, start, progress)
     first = first or _first(problem, mesh, start, progress)
     return refined(problem, first, levels, progress) if first.solved.success else first
 
@@ -196,7 +190,7 @@ def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: Iter
     without the penalty, one course of 500 m converges and another does not.
     """
     course, options = problem.course, problem.course.task.options
-    if not options.gates_in_view or course.longest_way_m <= FAR_M:
+    if not options.gates_in_view or course.longest_section_m <= FAR_M:
         return coarse(problem, mesh, start, FIRST, progress)
     blind = replace(course, task=replace(course.task, options=replace(options, see=0.0, sight_s=0.0)))
     done = TimeOptimalProblem(blind, problem.deadline).solve(mesh, start, FIRST, progress)
@@ -211,11 +205,11 @@ def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: Iter
     return replace(optimum, iterations=optimum.iterations + iterations)
 
 
-def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: IterationCallback) -> Optimum | None:
+def _instretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: IterationCallback) -> Optimum | None:
     """Solve all stretches and join their optima; None if one has failed."""
     course, meshes, points, iterations = problem.course, Mesh(), list[Point](), 0
-    levels = STRETCH_LEVELS if len(course.ways) <= VERY_LONG else LEVELS
-    for first, kept, seen in _stretches(course.ways):
+    levels = STRETCH_LEVELS if len(course.sections) <= VERY_LONG else LEVELS
+    for first, kept, seen in stretches(course.sections):
         x0 = points[-1].x[:, -1] if points else course.x0
         part = TimeOptimalProblem(course.stretch(slice(first, seen), x0), problem.deadline)
         optimum = _first(part, mesh[first:seen], start.stretch(mesh, slice(first, seen)), progress)
@@ -229,11 +223,11 @@ def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progres
     return Optimum(levels, meshes, Solved(Point.joined(points), True, "in stretches", iterations), iterations)
 
 
-def _stretches(ways: list[list[int]]) -> Iterator[tuple[int, int, int]]:
+def stretches(sections: list[list[int]]) -> Iterator[tuple[int, int, int]]:
     """Yield per stretch the indices of its first leg, and one past its last leg without and with the overlap."""
-    for begin in range(0, len(ways), STRETCH):
-        kept, seen = ways[: begin + STRETCH][-1], ways[: begin + STRETCH + AHEAD][-1]
-        yield ways[begin][0], kept[-1] + 1, seen[-1] + 1
+    for begin in range(0, len(sections), STRETCH):
+        kept, seen = sections[: begin + STRETCH][-1], sections[: begin + STRETCH + AHEAD][-1]
+        yield sections[begin][0], kept[-1] + 1, seen[-1] + 1
 
 
 LONG = 8  # gates, above which one guess is solved: on longer courses a poor guess costs more than a good one gains
@@ -282,7 +276,7 @@ def plans(
 def _explored(problem: TimeOptimalProblem, ways: list[PointMass], progress: IterationCallback) -> dict[str, Optimum]:
     """Return the coarse optimum of every guess along the fastest way, and of one along others; several in parallel processes."""
     options = problem.course.task.options
-    count = options.guesses or (1 if len(problem.course.ways) > LONG else 2)
+    count = options.guesses or (1 if len(problem.course.sections) > LONG else 2)
     variants = guesses(options.gates_in_view)
     near = [way for way in ways[1:] if way.total_time < PROMISING * ways[0].total_time][:OTHER_WAYS]
     chosen = [(one.name, ways[0], one) for one in variants[:count]]
@@ -320,7 +314,7 @@ def of_plan(plan: Plan, course: Course) -> tuple[Mesh, Point]:
     Raises:
         UserError: the plan is of another model or has another number of legs.
     """
-    groups, model = course.ways, course.task.model
+    groups, model = course.sections, course.task.model
     if plan.model != model.name or len(plan.gate_nodes) != len(groups):
         raise UserError(
             f"warm: the plan has {len(plan.gate_nodes)} legs of the {plan.model} model,"
@@ -367,5 +361,5 @@ def as_plan(course: Course, mesh: Mesh, point: Point) -> Plan:
         t=np.concatenate([[0.0], np.cumsum(intervals(mesh, point.durations))]),
         x=point.x.T,
         u=u[[*range(len(u)), -1]],
-        gate_nodes=tuple(int(ends[parts[-1]]) for parts in course.ways),
+        gate_nodes=tuple(int(ends[parts[-1]]) for parts in course.sections),
     )

@@ -1,7 +1,4 @@
-"""Options of a plan, and the task that follows from course, vehicle and options.
-
-Task of a plan, shared by optimiser and certificate: the gates in order, the start, and the clearances.
-"""
+"""Options of a plan, and its task, shared by optimiser and certificate: the gates in order, the start, and the clearances."""
 
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -10,7 +7,7 @@ from math import inf, radians
 import numpy as np
 
 from gate_racer.common.errors import UserError
-from gate_racer.common.settings import key
+from gate_racer.common.settings import key, require_allowed
 from gate_racer.planner.models import MODELS, Model
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track
@@ -21,7 +18,6 @@ from gate_racer.vehicle.vehicle import Vehicle
 
 # Range of the risk: normal tails are not meaningful below the least; above the most, margins give no assurance (chosen).
 RISK_LEAST, RISK_MOST = 1e-6, 0.2
-SIGHT_MOST_S = 2.0  # s (chosen)
 # CPU time in s, ten times that of hard courses (a gate 1 km away 5 s, a figure of eight of six gates 10 s), for slower machines.
 LIMIT_S, LIMIT_PER_GATE_S = 60.0, 15.0
 
@@ -67,17 +63,20 @@ class PlanOptions:
 
     model: str = key("rates", "flight model", choices=tuple(MODELS))
     laps: int = key(1, "number of laps", "N")
-    reserve: float = key(0.9, "share of the thrust and body rates that the plan may use", "SHARE")
-    speed_m_s: float | None = key(None, "speed limit besides the vehicle's, m/s")
-    margin_m: float = key(0.15, "least distance between body and gate frames, m", "M")
-    see: float = key(0.5, "share of each leg over which the next gate is in view", "SHARE")
-    sight_s: float = key(0.0, "time for which each gate is in view before it is passed, at least, s")
+    reserve: float = key(0.9, "share of the thrust and body rates that the plan may use", "SHARE", least=0.2, most=1.0)
+    speed_m_s: float | None = key(None, "speed limit besides the vehicle's, m/s", positive=True)
+    margin_m: float = key(0.15, "least distance between body and gate frames, m", "M", least=0.0, most=0.99)
+    see: float = key(0.5, "share of each leg over which the next gate is in view", "SHARE", least=0.0, most=0.8)
+    sight_s: float = key(
+        0.0, "time for which each gate is in view before it is passed, at least, s", least=0.0, most=2.0
+    )
     see_corners: bool = key(False, "keep all four corners of the gate in view, not only its centre")
     bounds_clear: bool = True  # whether the body, not only its centre, stays inside the track's bounds
     flying_lap: bool = key(False, "plan the fastest periodic lap, from the last gate to itself")
     risk: float | None = key(
-        None, "highest probability of any contact; sets the margin at each gate unless one is given", "P"
-    )
+        None, "highest probability of any contact; sets the margin at each gate unless one is given", "P",
+        least=RISK_LEAST, most=RISK_MOST,
+    )  # fmt: skip
     # m, margins replacing `margin_m` per gate of the flight and edge of its opening (`Gate.edges`), derived from a risk.
     edge_margins_m: tuple[tuple[float, ...], ...] | None = None
     solid_margins_m: tuple[tuple[str, float], ...] = ()  # m, likewise per solid, by name
@@ -86,8 +85,10 @@ class PlanOptions:
         None, "initial state instead of the pad: `position_m`, `velocity_m_s`, `next_gate`, ..."
     )
     stop_m: Vector | None = key(None, "final position at rest instead of the track's end, [X, Y, Z] in m")
-    limit_s: float | None = key(None, f"CPU time of the search, s; else {LIMIT_S:g}, or {LIMIT_PER_GATE_S:g} per gate")
-    guesses: int | None = key(None, "initial guesses, solved in parallel; else 2, or 1 on a long course")
+    limit_s: float | None = key(
+        None, f"CPU time of the search, s; else {LIMIT_S:g}, or {LIMIT_PER_GATE_S:g} per gate", positive=True
+    )
+    guesses: int | None = key(None, "initial guesses, solved in parallel; else 2, or 1 on a long course", least=1)
 
     @property
     def stated(self) -> str:
@@ -102,26 +103,9 @@ class PlanOptions:
         return self.see > 0 or self.sight_s > 0
 
     def __post_init__(self) -> None:
-        if self.model not in MODELS:
-            raise UserError(f"model {self.model}: must be {' or '.join(MODELS)}")
-        if not 0.2 <= self.reserve <= 1:
-            raise UserError(f"reserve {self.reserve:g}: must lie between 0.2 and 1")
-        if self.speed_m_s is not None and not self.speed_m_s > 0:
-            raise UserError(f"speed_m_s {self.speed_m_s:g}: must be positive, in m/s")
-        if not 0 <= self.see <= 0.8:
-            raise UserError(f"see {self.see:g}: must lie between 0 and 0.8")
-        if not 0 <= self.sight_s <= SIGHT_MOST_S:
-            raise UserError(f"sight_s {self.sight_s:g}: must lie between 0 and {SIGHT_MOST_S:g} s")
-        if not 0 <= self.margin_m < 1:
-            raise UserError(f"margin_m {self.margin_m:g}: must lie between 0 and 1 m")
-        if self.risk is not None and not RISK_LEAST <= self.risk <= RISK_MOST:
-            raise UserError(f"risk {self.risk:g}: must lie between {RISK_LEAST:g} and {RISK_MOST:g}")
+        require_allowed(self)
         if self.risk is not None and (self.flying_lap or self.start is not None):
             raise UserError("risk: is evaluated from rest on the pad; leave out start and flying_lap")
-        if self.limit_s is not None and not self.limit_s > 0:
-            raise UserError(f"limit_s {self.limit_s:g}: must be positive")
-        if self.guesses is not None and self.guesses < 1:
-            raise UserError(f"guesses {self.guesses}: must be at least 1")
         if self.flying_lap and (self.laps != 1 or self.start is not None or self.stop_m is not None):
             raise UserError("flying_lap: leave out start, stop_m and laps, since the lap ends in its initial state")
 

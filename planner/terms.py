@@ -1,20 +1,19 @@
-"""Constraint terms of the time-optimal problem: passages, clearances, view, speed, thrust rate and torque.
+"""Constraint terms of the time-optimal problem, which holds a list of them.
 
-Terminal constraints of the legs, for all legs at once: few long expressions are differentiated faster than many short ones.
-
-Constraints that keep the path clear of solids, and within the prism of a gate that it passes, also between nodes.
+    LegEnds          each leg ends in its gate's opening or ball, or at rest; all legs at once, since few long expressions are
+                     differentiated faster than many short ones
+    ClearOfSolids    clearance to solids, also between nodes
+    WithinPrisms     the body stays within the prism of a gate that it passes, also between nodes
+    GatesInView      each gate stays in the image over the requested fraction of the way to it, or a requested time
+    SpeedLimit, ThrustRateLimit, TurnLimit
 
 Between nodes the path is the cubic Hermite interpolant.
-
-Visibility constraint: each gate stays in the image over the requested fraction of the way to it, or a requested time.
-
-Constraint terms of the time-optimal problem, which holds a list of them.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from math import inf
 from typing import Any, NamedTuple
@@ -207,25 +206,18 @@ class LegEnds(Term):
 
     def rows(self, nodes: Nodes) -> list[Rows]:
         _, _, p, v = (end[:, nodes.last] for end in nodes.ends)
-        return leg_ends(self.course.legs, p, v, nodes.still[:, nodes.last], self.course.task)
-
-
-def leg_ends(legs: Sequence[Leg], p: Any, v: Any, still: Any, task: Task) -> list[Rows]:
-    """Return constraints on the positions and velocities (3, L) at the last nodes of L legs.
-
-    At a stop, the expressions `still` (K, L) must vanish too.
-    """
-    flat = [i for i, leg in enumerate(legs) if leg.gate is not None and not leg.gate.is_ball]
-    balls = [i for i, leg in enumerate(legs) if leg.gate is not None and leg.gate.is_ball]
-    rows: list[Rows] = []
-    if balls:
-        rows.append(_balls([legs[i] for i in balls], p[:, balls]))
-    if flat:
-        rows += _planes([legs[i] for i in flat], p[:, flat], v[:, flat], task)
-    for i, leg in enumerate(legs):
-        if leg.gate is None:
-            rows.append(Rows.zero(ca.vertcat(p[:, i] - leg.target, v[:, i], still[:, i])))
-    return rows
+        legs, still = self.course.legs, nodes.still[:, nodes.last]
+        flat = [i for i, leg in enumerate(legs) if leg.gate is not None and not leg.gate.is_ball]
+        balls = [i for i, leg in enumerate(legs) if leg.gate is not None and leg.gate.is_ball]
+        rows: list[Rows] = []
+        if balls:
+            rows.append(_balls([legs[i] for i in balls], p[:, balls]))
+        if flat:
+            rows += _planes([legs[i] for i in flat], p[:, flat], v[:, flat], self.course.task)
+        for i, leg in enumerate(legs):
+            if leg.gate is None:
+                rows.append(Rows.zero(ca.vertcat(p[:, i] - leg.target, v[:, i], still[:, i])))
+        return rows
 
 
 def _balls(legs: list[Leg], p: Any) -> Rows:
@@ -307,33 +299,29 @@ def _ends() -> tuple[Any, Any, Any, Any, Any]:
     return p0, v0, p1, v1, ca.SX.sym("dt")
 
 
-def outside_box() -> Block:
+@cache
+def outside(thin: bool) -> Block:
     """Build (p_k, v_k, p_k+1, v_k+1, dt; centre, axes, half, keep) -> values, nonnegative if the cubic is clear of a box.
 
     Each is a smooth maximum of the distances to the box's faces, minus `keep`, with a nonzero gradient inside the box too. The
-    corners of {max = keep} are farther away than `keep`, which outweighs the smoothing error there.
+    corners of {max = keep} are farther away than `keep`, which outweighs the smoothing error there. For a `thin` box it is the
+    squared distance, so that the inflated edges are rounded with radius `keep`.
     """
     ends, centre, axes, half = _ends(), ca.SX.sym("centre", 3), ca.SX.sym("axes", 9), ca.SX.sym("half", 3)
     keep, values = ca.SX.sym("keep"), []
     for s in ALONG:
         p = ca.reshape(axes, 3, 3).T @ (cubic(*ends, s) - centre)
         beyond = [_rounded(p[i])[0] - half[i] for i in range(3)]
-        most, k = ca.fmax(ca.fmax(*beyond[:2]), beyond[2]), SHARPNESS / keep
-        values.append(most + ca.log(sum(ca.exp(k * (one - most)) for one in beyond)) / k - keep)
-    return Block.of("outside_box", ca.vertcat(*ends), ca.vertcat(centre, axes, half, keep), ca.vertcat(*values))
+        if thin:
+            values.append(sum(_rounded(one)[1] ** 2 for one in beyond) / keep - keep)
+        else:
+            most, k = ca.fmax(ca.fmax(*beyond[:2]), beyond[2]), SHARPNESS / keep
+            values.append(most + ca.log(sum(ca.exp(k * (one - most)) for one in beyond)) / k - keep)
+    name = "outside_plate" if thin else "outside_box"
+    return Block.of(name, ca.vertcat(*ends), ca.vertcat(centre, axes, half, keep), ca.vertcat(*values))
 
 
-def outside_plate() -> Block:
-    """Build the same for a thin box with the squared distance, so that the inflated edges are rounded with radius `keep`."""
-    ends, centre, axes, half = _ends(), ca.SX.sym("centre", 3), ca.SX.sym("axes", 9), ca.SX.sym("half", 3)
-    keep, values = ca.SX.sym("keep"), []
-    for s in ALONG:
-        p = ca.reshape(axes, 3, 3).T @ (cubic(*ends, s) - centre)
-        square = sum(_rounded(_rounded(p[i])[0] - half[i])[1] ** 2 for i in range(3))
-        values.append(square / keep - keep)
-    return Block.of("outside_plate", ca.vertcat(*ends), ca.vertcat(centre, axes, half, keep), ca.vertcat(*values))
-
-
+@cache
 def within_prism(edges: int) -> Block:
     """Build (p_k, v_k, p_k+1, v_k+1, dt; centre, axes, edges, half depth, body, keeps) -> values, nonnegative if the cubic is
 
@@ -362,23 +350,15 @@ class ClearOfSolids(Term):
         self.space, self._near_m = course.space, near_m
         self._frames = np.array([leg.frame for leg in course.legs])
 
-    @cached_property
-    def _outside_plate(self) -> Block:
-        return outside_plate()
-
-    @cached_property
-    def _outside_box(self) -> Block:
-        return outside_box()
-
     def rows(self, nodes: Nodes) -> list[Rows]:
         result, near, solids = [], self._near(nodes.path, nodes.legs), self.space.solids
         for thin in (True, False):
             pairs = [(k, i) for k, i in near if (solids[i].frame >= 0) == thin]
             if pairs:
-                outside, at = self._outside_plate if thin else self._outside_box, [k for k, _ in pairs]
+                at = [k for k, _ in pairs]
                 boxes = [(solids[i].box, solids[i].keep_m) for _, i in pairs]
                 given = [[*box.centre, *box.axes.T.ravel(), *box.half, keep] for box, keep in boxes]
-                result.append(Rows.not_negative_blocks(outside, nodes.motion[:, at], ca.DM(np.array(given).T)))
+                result.append(Rows.not_negative_blocks(outside(thin), nodes.motion[:, at], ca.DM(np.array(given).T)))
         return result
 
     def _near(self, path: Array, legs: np.ndarray) -> list[tuple[int, int]]:
@@ -415,7 +395,6 @@ class WithinPrisms(Term):
 
     def __init__(self, course: Course):
         self._legs, self._task = course.legs, course.task
-        self._within: dict[int, Block] = {}  # by number of edges
 
     def rows(self, nodes: Nodes) -> list[Rows]:
         legs = [(k, self._legs[i]) for k, i in enumerate(nodes.legs) if self._legs[i].inside]
@@ -428,10 +407,8 @@ class WithinPrisms(Term):
                 [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), leg.edge_half_m, body, *leg.keep_m]
                 for _, leg, gate in these
             ]
-            if count not in self._within:
-                self._within[count] = within_prism(count)
             motion = nodes.motion[:, [k for k, _, _ in these]]
-            result.append(Rows.not_negative_blocks(self._within[count], motion, ca.DM(np.array(given).T)))
+            result.append(Rows.not_negative_blocks(within_prism(count), motion, ca.DM(np.array(given).T)))
         return result
 
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
@@ -534,7 +511,7 @@ class GatesInView(Term):
 
     def rows(self, nodes: Nodes) -> list[Rows]:
         at, targets = list[int](), list[Array]()
-        for window in self._windows(nodes.mesh, nodes.durations, nodes.path):
+        for window in self.windows(nodes.mesh, nodes.durations, nodes.path):
             for target in self._targets(window.gate):
                 at += window.at.tolist()
                 targets += [target] * len(window.at)
@@ -566,7 +543,7 @@ class GatesInView(Term):
         """Return intervals in the window of a gate whose visible fraction, with views between the nodes, is too small."""
         result, dt = super().strays(mesh, point, path), intervals(mesh, point.durations)
         q = _interpolated(point.x[Q], len(path))
-        for gate, way, at, least_s in self._windows(mesh, point.durations, point.x[P].T):
+        for gate, way, at, least_s in self.windows(mesh, point.durations, point.x[P].T):
             seen = self._in_image(gate, np.moveaxis(path[:, way], -1, 0), q[:, :, way]).mean(axis=0)
             if dt[way] @ seen < least_s:
                 result[at] |= seen[at - way[0]] < 1.0
@@ -589,19 +566,22 @@ class GatesInView(Term):
         """Return the world points (K, 3), m, of a gate that shall be in view."""
         return gate.corners() if self.course.task.options.see_corners else gate.p_wg[None]
 
-    def _windows(self, mesh: Mesh, durations: Array, path: Array) -> Iterator[Window]:
-        """Yield the window of each visible gate, from where it is within detection range, on the way before at the earliest.
+    def windows(self, mesh: Mesh, durations: Array, path: Array) -> Iterator[Window]:
+        """Yield the window of each visible gate, from where it is within detection range, on the section before at the earliest.
 
         Args:
             path: (N + 1, 3) m, positions at the nodes.
         """
         options, course = self.course.task.options, self.course
         t, first, before = np.append(0.0, np.cumsum(intervals(mesh, durations))), 0, list[int]()
-        for number, parts in enumerate(course.ways if options.gates_in_view else []):
-            earliest, begun = first - sum(len(mesh[i]) for i in before), course.begun if number == 0 else 0.0
+        for number, parts in enumerate(course.sections if options.gates_in_view else []):
+            earliest, flown_share = (
+                first - sum(len(mesh[i]) for i in before),
+                course.flown_share if number == 0 else 0.0,
+            )
             last = first + sum(len(mesh[i]) for i in parts)
             within = course.in_range([*before, *parts], t[earliest : last + 1], path[earliest : last + 1])
-            near = within if within > t[first] else t[first] - begun / (1 - begun) * (t[last] - t[first])
+            near = within if within > t[first] else t[first] - flown_share / (1 - flown_share) * (t[last] - t[first])
             begin_s, end_s = course.view_window(near, t[last])
             end = first + int(np.abs(t[first + 1 : last + 1] - end_s).argmin())
             begin_s = max(begin_s + t[end + 1] - end_s, within)

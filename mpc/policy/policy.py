@@ -1,6 +1,4 @@
-"""Learned policies: the network and its .npz file, and the controller that commands by it.
-
-Network of a policy and its .npz file; inference needs NumPy only.
+"""Learned policies: the network and its .npz file, and the controller that commands by it; inference needs NumPy only.
 
 | array | shape | what |
 |---|---|---|
@@ -11,8 +9,6 @@ Network of a policy and its .npz file; inference needs NumPy only.
     h_k+1 = l(W_k h_k + b_k),    l(z) = max(z, 0.2 z),    action = tanh(W_n h_n + b_n)
 
 with Swift's two layers of 128 and their negative slope of 0.2 (Methods, "Training details").
-
-Controller that commands by a learned policy, from the state and the next gate.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Stages 4 and 5: `gather` measures colour and silhouette about each hypothesis, `verify` decides, one predicate per criterion."""
+"""Stages 4 and 5: `gather` measures colour and silhouette about hypotheses, `verify` decides, one predicate per criterion."""
 
 from dataclasses import dataclass
 

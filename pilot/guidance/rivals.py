@@ -40,10 +40,10 @@ from gate_racer.mpc.avoidance import (
     V,
     aside,
     binding,
-    carried,
     length_ratios,
     parallel_frames,
     smoothed,
+    transported,
 )
 from gate_racer.mpc.reference import OPEN_M, Reference
 from gate_racer.mpc.terms import REFERENCE
@@ -75,7 +75,7 @@ class PathState:
     def at(self, line: Reference, since: Array) -> Array:
         """Return the predicted positions (M, 3) m, since (M,) s from now: constant pace, decaying offset from the line."""
         rows: Array = line.sample(self.theta + self.pace * since)
-        off = carried(rows, self.off_w) + np.minimum(since, DRIFT_S)[:, None] * self.drift_w
+        off = transported(rows, self.off_w) + np.minimum(since, DRIFT_S)[:, None] * self.drift_w
         return rows[:, P] + off * np.exp(-since / RETURN_S)[:, None]
 
 

@@ -1,11 +1,7 @@
-"""Certificate of a plan: replayed, and checked against track, vehicle and options by code that the problem does not use.
-
-Visibility of the gates along a replayed path.
-
-Certificate of a plan: it is integrated again and checked against track, vehicle and options, and refused on any violation.
+"""Certificate of a plan: it is integrated again, checked against track, vehicle and options, and refused on any violation.
 
 The check shares nothing with the problem's constraints: `replay` integrates with DOP853 instead of fixed Runge-Kutta steps,
-`sweep` has its own geometry, and everything is checked between the nodes too.
+its geometry is its own, and everything is checked between the nodes too.
 """
 
 from dataclasses import asdict, dataclass
@@ -226,13 +222,8 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
         vehicle_hash=task.vehicle.hash,
         plan_hash=plan.hash,
         options=asdict(task.options),
-        solver_status=effort.solver_status,
-        iterations=effort.iterations,
-        build_s=effort.build_s,
-        solve_s=effort.solve_s,
-        point_mass_bound_s=effort.point_mass_bound_s,
-        guesses_s=effort.guesses_s,
         risk=risk,
+        **{name: value for name, value in asdict(effort).items() if name != "success"},
     )
 
 

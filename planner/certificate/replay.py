@@ -1,18 +1,10 @@
-"""Replay of a plan by independent integrators: limits with tolerances, gate passages and clearances.
+"""Replay of a plan by integrators that the problem does not use, and checks of the path: limits, gate passages, clearances.
 
-Tolerances of the certificate, and its check of a replayed path against the limits of vehicle, track and task.
+Each interval is integrated from its node, and the whole plan open loop. The intervals are independent, hence one system of
+equations in the fraction s of each interval, dx_k/ds = dt_k f(x_k, u_k), and DOP853 integrates them together.
 
-Replay of a plan by integrators that the problem does not use: each interval from its node, and the whole plan open loop.
-
-The intervals are independent, hence one system of equations in the fraction s of each interval,
-dx_k/ds = dt_k f(x_k, u_k), and DOP853 integrates them together.
-
-Geometry of the certificate: distances of a path to solids, and its passages through gates.
-
-It shares nothing with the problem's constraints: a frame is a square ring with a depth, an opening is an outline with signed
-distances to its sides, and gate axes come from the track file's angles.
-
-Checks of a replayed path: gate passages in order, no passage out of turn, and clearances.
+The geometry shares nothing with the problem's constraints: a frame is a square ring with a depth, an opening is an outline with
+signed distances to its sides, and gate axes come from the track file's angles.
 """
 
 from dataclasses import dataclass, replace

@@ -48,7 +48,7 @@ from gate_racer.model.states import (
     V,
     prior,
 )
-from gate_racer.model.strapdown import carried
+from gate_racer.model.strapdown import propagated
 from gate_racer.planner.models import C, W
 from gate_racer.planner.models import Q as PLAN_Q
 from gate_racer.planner.models import V as PLAN_V
@@ -320,7 +320,7 @@ def estimate_covariance(
     across_m = np.full((len(motion.t), len(task.landmarks)), np.inf)
     for k in range(len(motion.t)):
         if k:
-            cov = carried(F[k - 1], cov, q[k - 1])
+            cov = propagated(F[k - 1], cov, q[k - 1])
         target = task.landmarks[flown_to[k]]
         kept, cov = slots.admit(target, cov)
         relative = _to_gate(kept, task.track.gates[target].p_wg - pad_w)

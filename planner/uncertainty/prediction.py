@@ -1,11 +1,8 @@
 """Predicted distribution of the true position about the planned one, along a flight and at its gates.
 
-Probabilities of deviations towards edges: mixtures of normal distributions, and normal ones with a one-sided limit.
-
-Displacement of a crossing from the plan by the controller's corridor, which is narrow as long as the gate is not recognised.
-
-The controller aims at the point of the corridor nearest to the plan, and the vehicle follows as the closed loop does, from the
-time at which the gate comes into the controller's horizon:
+The controller's corridor, which is narrow as long as a gate is not recognised, displaces a crossing from the plan. The
+controller aims at the point of the corridor nearest to the plan, and the vehicle follows as the closed loop does, from the time
+at which the gate comes into the controller's horizon:
 
     m'' = w^2 (aim - m) - 2 zeta w m'
 
@@ -173,7 +170,7 @@ class Spread:
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class CrossingCase:
     """Crossing point in a gate's plane in one case of recognition, right and down: the planned one, plus a displacement by the
     corridor, plus errors of estimate, line and loop, plus one-sided displacements by missing thrust."""
 
@@ -194,7 +191,7 @@ class Crossing:
     p_w: Array  # (3,) m, planned position
     v_w: Array  # (3,) m/s, planned velocity
     short_m: Array  # (K, 2) m, right and down, one-sided shift by one standard deviation of each shortfall
-    cases: tuple[Case, ...]
+    cases: tuple[CrossingCase, ...]
 
     @cached_property
     def planned_m(self) -> Array:
@@ -310,22 +307,22 @@ def predict(plan: Plan, task: Task, doubt: Doubt, loop: Response | None = None) 
     passed = plan.gate_times_s[: len(task.gates)]
     flown_to = np.minimum(passed.searchsorted(path.t), len(passed) - 1)
     images, short_w = in_view(path, task), shortfalls(path, task.vehicle, doubt, loop)
-    ways = []
+    assumed = []
     for late, probability in RECOGNISED:
         seen = recognised(images, late)
         estimate = estimate_covariance(path, seen, flown_to, task, doubt)
         believed = estimate if doubt == Doubt() else estimate_covariance(path, seen, flown_to, task, Doubt())
         tracked = tracking_covariance(path, estimate, task, doubt, loop)[:, :3, :3]
-        ways.append(_Way(probability, estimate, believed.across_m, tracked))
+        assumed.append(_RecognitionCase(probability, estimate, believed.across_m, tracked))
     crossings = tuple(
-        _crossing(number, gate, float(t), plan.x[node, P], path, short_w, ways, task, loop)
+        _crossing(number, gate, float(t), plan.x[node, P], path, short_w, assumed, task, loop)
         for number, (gate, t, node) in enumerate(zip(task.gates, passed, plan.gate_nodes, strict=False))
     )
     line_cov = loop.line(task.vehicle) ** 2 * np.eye(3)
-    return Prediction(path, ways[0].estimate.cov[:, :3, :3] + ways[0].tracked + line_cov, short_w, crossings)
+    return Prediction(path, assumed[0].estimate.cov[:, :3, :3] + assumed[0].tracked + line_cov, short_w, crossings)
 
 
-class _Way(NamedTuple):
+class _RecognitionCase(NamedTuple):
     """Prediction along a whole flight in one case of recognition."""
 
     probability: float
@@ -341,21 +338,23 @@ def _crossing(
     p_w: Array,
     path: Motion,
     short_w: Array,
-    ways: Sequence[_Way],
+    assumed: Sequence[_RecognitionCase],
     task: Task,
     loop: Response,
 ) -> Crossing:
     """Return the crossing of gate `number` of a flight, planned at p_w (3,) m at t, s."""
-    k = int(path.t.searchsorted(t, side="right")) - 1  # the last sample on the way to the gate
+    k = int(path.t.searchsorted(t, side="right")) - 1  # the last sample on the one to the gate
     v = path.v_w[k] @ gate.R_wg
     # Derivative (2, 3) of the crossing point with respect to the position: p_yz - v_yz / v_x p_x.
     in_plane = np.column_stack([-v[1:] / max(v[0], SPEED_MIN), np.eye(2)]) @ gate.R_wg.T
     horizon = slice(*path.t.searchsorted([t - HORIZON_S, t]))
     room_m = np.array(corridor.room(gate, task.vehicle.contact_radius_m))
     cases, line_cov = [], loop.line(task.vehicle) ** 2 * np.eye(3)
-    for way in ways:
-        free_m = corridor.narrowed(room_m, way.across_m[horizon, number])
+    for one in assumed:
+        free_m = corridor.narrowed(room_m, one.across_m[horizon, number])
         drawn_m = displacement(gate.local(p_w)[1:], path.t[horizon], free_m, loop)
-        covs = (way.estimate.cov[k, :3, :3], line_cov, way.tracked[k])
-        cases.append(Case(way.probability, drawn_m, float(free_m[-1]), *(in_plane @ C @ in_plane.T for C in covs)))
+        covs = (one.estimate.cov[k, :3, :3], line_cov, one.tracked[k])
+        cases.append(
+            CrossingCase(one.probability, drawn_m, float(free_m[-1]), *(in_plane @ C @ in_plane.T for C in covs))
+        )
     return Crossing(gate, t, p_w, path.v_w[k], short_w[k] @ in_plane.T, tuple(cases))

@@ -31,7 +31,7 @@ from gate_racer.model.states import (
     turn,
     varied,
 )
-from gate_racer.model.strapdown import carried, integrated, transition
+from gate_racer.model.strapdown import integrated, propagated, transition
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import conjugate, exp, matrix, normalised, product
 from tests.estimation.flying import FIRST, HZ, PAD, SURE, before_gate, sighted
@@ -44,6 +44,14 @@ SIGMA = column(
         edge_px={"prior": 0.5}, gates={"prior": 0.1}, edge_m={"prior": 0.01}, turn={"prior": 0.02},
     ),
 )  # fmt: skip
+
+
+STILL = ImuReading(0.0, np.zeros(3), np.zeros(3))
+
+
+def placed(x, variance):
+    """A filter at x, unsure of its place by `variance` (m^2), and sure of its camera and map."""
+    return FilterState(x, np.diag([variance] * 3 + [1e-4 if variance < 1 else 1e-6] * 12 + [0.0] * (N - 15)), STILL)
 
 
 def differences(f, h=1e-6):
@@ -82,21 +90,11 @@ def test_the_projection_has_the_jacobian_of_its_differences(seed, vq1, dcl):
     camera = replace(dcl.camera, p_bc_m=tuple(rng.normal(0, 0.2, 3)), k1=-0.1, k2=0.02)
     context = CameraContext(camera, rng.normal(0, 3, 3), 0.003, SURE, PAD)
     x = before_gate(vq1.gates[0], rng).having(
-        yaw=0.03, roll=-0.02, focal=0.02, centre=[3.0, -2.0], radial=[-0.03, 0.01]
+        yaw=0.03, roll=-0.02, focal=0.02, centre=[3.0, -2.0], radial=[-0.03, 0.01], arm=rng.normal(0, 0.03, 3)
     )
-    x = x.having(arm=rng.normal(0, 0.03, 3))
     corners_w = vq1.gates[0].corners()[None]
     numeric = differences(lambda e: project(x.plus(e), context, FIRST, corners_w)[0])
     assert project(x, context, FIRST, corners_w)[1] == pytest.approx(numeric, abs=1e-5)
-
-
-def test_the_projection_is_the_cameras(vq1, dcl):
-    x = before_gate(vq1.gates[0], np.random.default_rng(1)).having(tilt=0.0)
-    corners_w = vq1.gates[0].corners()
-    camera = replace(dcl.camera, p_bc_m=(0.3, -0.1, 0.05), k1=-0.1, k2=0.02)
-    p_wc, R_wc = camera.pose(x.p_wb, x.q_wb)
-    px = project(x, CameraContext(camera, np.zeros(3), x[DELAY], SURE, PAD), FIRST, corners_w[None])[0][0]
-    assert px == pytest.approx(camera.project((corners_w - p_wc) @ R_wc))
 
 
 def test_the_errors_of_the_camera_are_the_cameras(vq1, dcl):
@@ -123,7 +121,7 @@ def test_the_errors_of_the_camera_are_the_cameras(vq1, dcl):
     assert project(x, context, FIRST, corners_w)[0] == pytest.approx(seen)
 
 
-def test_the_turn_of_the_image_is_what_a_nominal_camera_takes_it_for(dcl):
+def test_a_turned_camera_is_taken_for_a_turned_body(dcl):
     """Rays of a deviating camera, read by a nominal one on a body turned so, point where they point; to first order."""
     near_axis, h = np.array([[0.02, -0.01, 1.0], [-0.01, 0.02, 1.0]]), 1e-4
     for error in (YAW, TILT, ROLL, CENTRE.start, CENTRE.start + 1):
@@ -149,7 +147,7 @@ def test_the_linear_update_is_kalmans():
     """One update with a linear measurement is the textbook's, and the covariance stays symmetric and positive."""
     rng = np.random.default_rng(2)
     A = rng.normal(size=(N, N))
-    belief = FilterState(some_state(rng), 1e-4 * A @ A.T, ImuReading(0.0, np.zeros(3), np.zeros(3)))
+    belief = FilterState(some_state(rng), 1e-4 * A @ A.T, STILL)
     H, z, R = np.zeros((2, N)), np.array([0.01, -0.02]), 1e-4 * np.eye(2)
     H[0, 0], H[1, 4] = 1.0, 2.0
     after = update(belief, lambda x: (z - H @ x.minus(belief.x), H), R)
@@ -165,9 +163,7 @@ def test_the_linear_update_is_kalmans():
 def test_one_or_two_corners_help_and_more_help_more(vq1, dcl):
     rng, gate = np.random.default_rng(3), vq1.gates[0]
     x = before_gate(gate, rng).having(delay=0.0, tilt=0.0)
-    belief = FilterState(
-        x, np.diag([0.3**2] * 3 + [1e-4] * 12 + [0.0] * (N - 15)), ImuReading(0.0, np.zeros(3), np.zeros(3))
-    )
+    belief = placed(x, 0.3**2)
     context = CameraContext(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
     volumes = [np.linalg.det(belief.cov[P, P])]
     for shown in ((0,), (0, 2), (0, 1, 2, 3)):
@@ -182,9 +178,7 @@ def test_a_far_prior_is_brought_home_by_one_gate(vq1, dcl):
     gate = vq1.gates[0]
     true = before_gate(gate, np.random.default_rng(4)).having(delay=0.0, tilt=0.0)
     prior = true.having(p=true.p_wb + gate.R_wg @ [1.5, 1.0, -1.0])
-    belief = FilterState(
-        prior, np.diag([4.0] * 3 + [1e-6] * 12 + [0.0] * (N - 15)), ImuReading(0.0, np.zeros(3), np.zeros(3))
-    )
+    belief = placed(prior, 4.0)
     context = CameraContext(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
     measured = stack([sighted(gate, true, dcl.camera, sigma=0.1)], FIRST, prior, context)
     after = update(belief, lambda x: residual(x, context, measured), measured.R)
@@ -236,11 +230,11 @@ def test_the_covariance_is_carried_as_by_the_whole_transition():
     b = ImuReading(1 / HZ, a.accel + rng.normal(size=3), a.gyro + rng.normal(size=3))
     cov, q, F = A @ A.T, rng.random(N), np.eye(N)
     F[POSE, MOVING] = transition(x, a, b)
-    assert carried(transition(x, a, b), cov, q) == pytest.approx(F @ cov @ F.T + np.diag(q), rel=1e-12, abs=1e-11)
+    assert propagated(transition(x, a, b), cov, q) == pytest.approx(F @ cov @ F.T + np.diag(q), rel=1e-12, abs=1e-11)
 
 
 @pytest.mark.parametrize("shares", [(0.5,), (0.1,), (0.2, 0.3, 0.9)], ids=str)
-def test_the_noise_of_an_interval_is_the_same_however_it_is_cut(dcl, shares):
+def test_the_noise_of_an_interval_does_not_depend_on_cuts(dcl, shares):
     """An image exposed between two samples adds no information about the IMU, and takes none."""
     rng, noise, h = np.random.default_rng(3), Noise(dcl.imu), 1 / HZ
     a = ImuReading(0.0, 20 * rng.normal(size=3), 8 * rng.normal(size=3))
@@ -251,7 +245,7 @@ def test_the_noise_of_an_interval_is_the_same_however_it_is_cut(dcl, shares):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_doubt_about_the_pad_is_of_the_world_whatever_the_attitude(dcl, seed):
+def test_the_pads_covariance_is_of_the_world_at_any_attitude(dcl, seed):
     """Yaw is as doubtful about the vertical, and tilt about the level axes, as the pad is, on any slope."""
     q_wb = normalised(np.random.default_rng(seed).normal(size=4))
     noise = Noise(dcl.imu, misaligned=0.0)
@@ -263,29 +257,19 @@ def test_the_doubt_about_the_pad_is_of_the_world_whatever_the_attitude(dcl, seed
     assert noise.pad_yaw != noise.pad_lean
 
 
-def test_the_calibrated_camera_is_the_one_that_the_filter_projects_with(vq1, dcl):
+def test_the_filter_projects_with_the_calibrated_camera(vq1, dcl):
     rng = np.random.default_rng(8)
-    nominal = replace(dcl.camera, yaw_deg=3.0, roll_deg=-2.0, k1=-0.05)
-    x = (
-        before_gate(vq1.gates[0], rng)
-        .having(delay=0.0)
-        .having(
-            tilt=0.01,
-            yaw=-0.02,
-            roll=0.015,
-            focal=0.02,
-            centre=[3.0, -2.0],
-            arm=[0.01, 0.02, -0.03],
-            radial=[-0.03, 0.01],
-        )
-    )
+    nominal = replace(dcl.camera, yaw_deg=3.0, roll_deg=-2.0, k1=-0.05, p_bc_m=(0.3, -0.1, 0.05))
+    mount = {"tilt": 0.01, "yaw": -0.02, "roll": 0.015, "arm": [0.01, 0.02, -0.03]}
+    lens = {"focal": 0.02, "centre": [3.0, -2.0], "radial": [-0.03, 0.01]}
+    x = before_gate(vq1.gates[0], rng).having(delay=0.0, **mount, **lens)
     camera, corners_w = calibrated(nominal, x), vq1.gates[0].corners()
     p_wc, R_wc = camera.pose(x.p_wb, x.q_wb)
     px = project(x, CameraContext(nominal, np.zeros(3), 0.0, SURE, PAD), FIRST, corners_w[None])[0][0]
     assert camera.project((corners_w - p_wc) @ R_wc) == pytest.approx(px, abs=1e-6)
 
 
-def test_a_lens_that_folds_the_image_is_left_out_of_the_calibration(dcl):
+def test_a_lens_that_folds_the_image_is_not_calibrated(dcl):
     x = Nominal.at(0.0, *np.zeros((2, 3)), [1.0, 0, 0, 0], radial=[-0.6, 0.0], focal=0.01)
     camera = calibrated(dcl.camera, x)
     assert (camera.k1, camera.k2) == (dcl.camera.k1, dcl.camera.k2)

@@ -11,7 +11,7 @@ from gate_racer.model.gate_offsets import GateOffsets, block
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
-from gate_racer.vehicle.rotation import exp, matrix, product
+from gate_racer.vehicle.rotation import exp, product
 from tests.estimation.flying import before_gate
 from tests.estimation.test_gates_moved import belief
 
@@ -81,7 +81,7 @@ def test_what_is_taken_for_a_displaced_gate(steps_g, how, moves, vq1, dcl):
         assert error @ np.linalg.solve(found.cov, error) < 16.3, "its doubt is honest"
 
 
-def test_another_gate_where_the_map_has_it_is_not_the_one_that_is_missing(vq1, dcl):
+def test_another_gate_in_its_place_is_not_the_missing_one(vq1, dcl):
     """Two gates 2 m apart, one of them in view: it stands as usual, and nothing is known of the other."""
     other = displaced(vq1.gates[0], np.array([0.0, 2.0, 0.0]))
     sight = Sight(replace(vq1, gates=(vq1.gates[0], other)), dcl.camera)
@@ -112,7 +112,7 @@ def two_gates(track, camera, rotation_rad, steps_w, rng):
 
 
 @pytest.mark.parametrize("pitch_deg", [-4.0, 4.0])
-def test_what_an_error_of_attitude_does_to_all_gates_displaces_none(pitch_deg, vq1, dcl):
+def test_an_error_of_attitude_displaces_no_gate(pitch_deg, vq1, dcl):
     turned = np.radians([0.0, pitch_deg, 0.0])
     assert two_gates(vq1, dcl.camera, turned, np.zeros((2, 3)), np.random.default_rng(4)) == set()
 
@@ -133,21 +133,24 @@ def test_no_more_gates_than_stated_are_falsely_moved(vq1, dcl):
     assert moved <= 0.02 * 100 + 3 * np.sqrt(0.02 * 100)
 
 
-def test_a_gate_put_elsewhere_begins_anew_whatever_its_neighbours_are_off():
-    offsets, state = GateOffsets(0.2, 0.02, 0.01, np.zeros(3)), belief(np.random.default_rng(3))
-    state = offsets.admit([0, 1], state)
-    cov = np.diag([0.3, 0.1, 0.1]) ** 2
+@pytest.fixture
+def two():
+    """Offsets of two gates, and the filter's state."""
+    offsets = GateOffsets(0.2, 0.02, 0.01, np.zeros(3))
+    return offsets, offsets.admit([0, 1], belief(np.random.default_rng(3)))
+
+
+def test_a_relocated_gate_begins_anew_whatever_its_neighbours(two):
+    (offsets, state), cov, own = two, np.diag([0.3, 0.1, 0.1]) ** 2, block(1)
     after = offsets.relocate(1, cov, state)
-    own = block(1)
     assert after.cov[own, own] == pytest.approx(cov) and not after.x[own].any()
     rest = np.delete(np.arange(len(after.cov)), np.r_[own])
     assert not after.cov[np.ix_(np.r_[own], rest)].any() and offsets.slots([0, 1]).tolist() == [0, 1]
     assert np.delete(after.x.values, np.r_[own]) == pytest.approx(np.delete(state.x.values, np.r_[own]))
 
 
-def test_a_gate_put_elsewhere_was_seen_from_the_place_on_the_map_about_the_gate_used_last():
-    offsets, state = GateOffsets(0.2, 0.02, 0.01, np.zeros(3)), belief(np.random.default_rng(3))
-    state = offsets.admit([0, 1], state)
+def test_a_gate_is_relocated_in_the_map_frame_of_the_gate_used_last(two):
+    offsets, state = two
     state.x.values[block(0)] = [0.2, -0.1, 0.3]
     offsets.used(0)
     before = offsets.on_map(state.x)
@@ -156,19 +159,10 @@ def test_a_gate_put_elsewhere_was_seen_from_the_place_on_the_map_about_the_gate_
     assert offsets.on_map(after.x) == pytest.approx(before)
 
 
-def test_about_a_relocated_gate_the_map_is_known_as_well_as_its_place():
-    offsets, state = GateOffsets(0.2, 0.02, 0.01, np.zeros(3)), belief(np.random.default_rng(3))
-    state, cov = offsets.admit([0, 1], state), np.diag([1.0, 0.5, 0.3]) ** 2
+def test_about_a_relocated_gate_the_map_is_known_as_its_place(two):
+    (offsets, state), cov = two, np.diag([1.0, 0.5, 0.3]) ** 2
     offsets.relocate(1, cov, state)
-    assert not offsets.reference_cov.any()
-    offsets.used(1)
-    assert offsets.reference_cov == pytest.approx(cov)
-    offsets.used(0)
-    assert not offsets.reference_cov.any()
-
-
-def test_a_displaced_gate_is_the_same_gate_elsewhere(vq1):
-    gate = vq1.gates[1]
-    there = displaced(gate, np.array([1.0, -2.0, 0.5]))
-    assert there.p_wg - gate.p_wg == pytest.approx([1.0, -2.0, 0.5])
-    assert matrix(there.q_wg) == pytest.approx(matrix(gate.q_wg)) and there.opening_m == gate.opening_m
+    for used, reference in ((None, 0), (1, cov), (0, 0)):
+        if used is not None:
+            offsets.used(used)
+        assert offsets.reference_cov == pytest.approx(np.zeros((3, 3)) + reference)

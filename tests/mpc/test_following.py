@@ -43,7 +43,7 @@ def test_another_plan_is_followed_from_its_place_about_gates_where_they_stand(fl
     controller.follow(slower, dcl, 1.1)
     assert controller.theta == 1.1 and controller.progress.pace == 1.0
     assert controller.reference.gate_time(2) == pytest.approx(1.1 * plan.gate_times_s[2])
-    assert controller.reference.belief.line(controller.reference.gate_times_s[2:3])[0][0] == pytest.approx(offset)
+    assert controller.reference.offsets.line(controller.reference.gate_times_s[2:3])[0][0] == pytest.approx(offset)
     row = controller.reference.sample(np.array([1.1]))[0]
     x = np.array([np.interp(1.1, slower.t, column) for column in slower.x.T])
     x[P] = row[P]

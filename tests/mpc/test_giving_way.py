@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.mpc.avoidance import ACROSS, DOWN, GATE, A, AvoidanceTube, P, V, aside, carried, displace
+from gate_racer.mpc.avoidance import ACROSS, DOWN, GATE, A, AvoidanceTube, P, V, aside, displace, transported
 from gate_racer.mpc.terms import NR
 
 STILL = np.zeros(3)
@@ -88,7 +88,7 @@ def half_circle(up):
 def test_a_side_of_the_line_stays_the_same_one_through_bends_and_upside_down(up):
     rows = half_circle(up)
     along = rows[:, V] / 10.0
-    right, above = carried(rows, RIGHT), carried(rows, np.array([0.0, 0.0, -1.0]))
+    right, above = transported(rows, RIGHT), transported(rows, np.array([0.0, 0.0, -1.0]))
     for side in (right, above):
         assert np.linalg.norm(side, axis=1) == pytest.approx(1.0)
         assert np.einsum("ij,ij->i", side, along) == pytest.approx(0.0, abs=1e-9)

@@ -7,7 +7,7 @@ import casadi as ca
 import numpy as np
 import pytest
 
-from gate_racer.mpc.control import CourseBelief
+from gate_racer.mpc.control import CourseOffsets
 from gate_racer.mpc.model import PARAMETERS, lifted, nominal_parameters, thrust_needed, unpack
 from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.reference import EDGE, SEEING, SLOWEST, TARGET_PACE, PlanProgress, Reference
@@ -175,7 +175,7 @@ def test_a_moved_gate_is_flown_through_where_it_stands_and_the_floor_stays(plan,
     on_map, moved = (Reference(plan, dcl, vq1.course(1), floor_m=0.5) for _ in range(2))
     offsets = np.random.default_rng(0).uniform(-0.3, 0.3, (len(vq1.gates), 3))
     for k, offset in enumerate(offsets):
-        moved.belief.set_offset(k, offset, 0.0)
+        moved.offsets.set_offset(k, offset, 0.0)
     gates_s = plan.t[list(plan.gate_nodes)]
     here, there = on_map.sample(gates_s), moved.sample(gates_s)
     assert np.allclose(there[:, P] - here[:, P], offsets) and np.allclose(there[:, V_R], here[:, V_R])
@@ -196,7 +196,7 @@ def test_a_moved_gate_is_flown_through_where_it_stands_and_the_floor_stays(plan,
 
 def test_the_camera_is_led_to_where_the_next_gate_stands(plan, dcl, vq1):
     reference, look = Reference(plan, dcl, vq1.course(1)), REFERENCE["look"].at
-    reference.belief.set_offset(3, np.array([0.0, 1.0, 0.0]), 0.0)
+    reference.offsets.set_offset(3, np.array([0.0, 1.0, 0.0]), 0.0)
     before, after = plan.t[plan.gate_nodes[3]] - 0.1, plan.t[plan.gate_nodes[3]] + 0.1
     rows = reference.sample(np.array([before, after]))
     assert np.allclose(rows[0, look], vq1.gates[3].p_wg + [0.0, 1.0, 0.0])
@@ -209,7 +209,7 @@ def test_the_camera_is_led_to_where_the_next_gate_stands(plan, dcl, vq1):
 def test_an_opening_is_the_narrower_the_less_is_known_of_its_place(plan, dcl, vq1, sigma, left):
     reference, at = Reference(plan, dcl, vq1.course(1)), plan.t[list(plan.gate_nodes[2:4])]
     sure = reference.sample(at)
-    reference.belief.set_offset(2, np.zeros(3), sigma)
+    reference.offsets.set_offset(2, np.zeros(3), sigma)
     for side in ("across", "down"):
         before, after = (np.linalg.norm(rows[:, REFERENCE[side].at], axis=1) for rows in (sure, reference.sample(at)))
         assert before / after == pytest.approx([left, 1.0])
@@ -232,8 +232,8 @@ def test_the_line_beyond_a_plan_does_not_lead_into_the_floor(dcl, plan):
 
 
 def test_a_course_that_begins_elsewhere_joins_the_plan_at_its_gate():
-    belief, offset = CourseBelief(np.array([1.0, 2.5])), np.array([0.5, -1.0, 0.2])
-    belief.set_start_offset(offset)
-    moved, moving = belief.line(np.array([0.0, 0.5, 1.0, 2.0]))
+    offsets, offset = CourseOffsets(np.array([1.0, 2.5])), np.array([0.5, -1.0, 0.2])
+    offsets.set_start_offset(offset)
+    moved, moving = offsets.line(np.array([0.0, 0.5, 1.0, 2.0]))
     assert moved[0] == pytest.approx(offset) and moved[1] == pytest.approx(offset / 2) and not moved[2:].any()
     assert not moving[[0, 2, 3]].any() and moving[1] @ offset < 0

@@ -13,7 +13,7 @@ import pytest
 
 from gate_racer.field.report.findings import findings
 from gate_racer.field.report.flight import read_logged_flight
-from gate_racer.mpc.control import CourseBelief
+from gate_racer.mpc.control import CourseOffsets
 from gate_racer.pilot.replanning import (
     BETTER,
     LATEST_S,
@@ -69,7 +69,7 @@ class Followed:
         self.t, self.x, _ = plan.dense(vehicle, 8)
         self.progress = SimpleNamespace(theta=0.0, pace=1.0, most=1.05)
         self.disturbance = SimpleNamespace(vehicle=(np.array([1.0, drag]), SURE))
-        self.reference = SimpleNamespace(gate_times_s=plan.gate_times_s, belief=CourseBelief(plan.gate_times_s))
+        self.reference = SimpleNamespace(gate_times_s=plan.gate_times_s, offsets=CourseOffsets(plan.gate_times_s))
         self.off_m = 0.0
         self.followed = None
 
@@ -129,7 +129,7 @@ def test_a_new_plan_begins_where_the_vehicle_will_be(plan, vq1, dcl):
 def test_the_start_is_where_the_map_has_it_while_gates_stand_elsewhere(plan, vq1, dcl):
     planner, controller, offset = Planner(), Followed(plan, dcl), np.array([0.1, 0.2, -0.1])
     for number in range(len(plan.gate_nodes)):
-        controller.reference.belief.set_offset(number, offset, 0.0)
+        controller.reference.offsets.set_offset(number, offset, 0.0)
     flown(plan, vq1, dcl, planner, controller, from_s=plan.gate_times_s[0])  # before, it is led there from the pad
     rest = planner.asked[0]
     assert rest.x[P] == pytest.approx(controller.expected(GO + rest.from_s, 0.0)[P] - offset, abs=1e-6)

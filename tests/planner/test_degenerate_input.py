@@ -30,7 +30,7 @@ FIELDS = [  # what stands in the file, what stands there instead, what the line 
 OPTIONS = [
     ("--reserve nan", "--reserve nan: reserve: expected a number"),
     ("--margin .nan", "--margin .nan: margin_m: expected a finite number"),
-    ("--margin 1", "--margin 1: margin_m 1: must lie between 0 and 1 m"),
+    ("--margin 1", "--margin 1: margin_m 1: must lie between 0 and 0.99"),
     ("--see 1", "--see 1: see 1: must lie between 0 and 0.8"),
     ("--set limit_s=0", "limit_s 0: must be positive"),
     ("--set stop_m=[.nan,0,-2]", "stop_m[0]: expected a finite number"),

@@ -107,7 +107,7 @@ def test_the_file_gives_back_the_plan(plan, plan_folder, dcl, tmp_path):
     again = read_plan(tmp_path / "again.csv")
     assert again.hash == plan.hash == about["plan_hash"] and again.gate_nodes == plan.gate_nodes
     assert (tmp_path / "again.csv").read_text().splitlines()[0] == ",".join(COLUMNS["rates"])
-    named = "t p_x p_y p_z q_w q_x q_y q_z v_x v_y v_z w_x w_y w_z".split()
+    named = ["t", "p_x", "p_y", "p_z", "q_w", "q_x", "q_y", "q_z", "v_x", "v_y", "v_z", "w_x", "w_y", "w_z"]
     assert list(COLUMNS["rates"][:14]) == list(COLUMNS["rotors"][:14]) == named
 
 

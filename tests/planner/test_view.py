@@ -67,7 +67,7 @@ def test_nodes_lie_at_both_ends_of_the_window(see, dcl):
     durations = np.array([0.05 if leg.inside else 0.3 + 0.37 * i for i, leg in enumerate(course.legs)])
     mesh = first_mesh(course, durations, [leg.target[:, None] for leg in course.legs])
     assert [fractions.sum() for fractions in mesh] == pytest.approx([1.0] * len(course.legs))
-    for parts in course.ways:
+    for parts in course.sections:
         done = np.cumsum(intervals([mesh[i] for i in parts], durations[parts]))
         assert len(done) >= 8
         for edge in course.view_window(0.0, done[-1]) if see else ():

@@ -1,11 +1,12 @@
-"""A camera whose mount is not as its file says does not lead past the gates that it finds."""
+"""Landmarks: neither a wrong mount nor the frame's depth nor a drift leads past the gates that are found."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gate_racer.estimation.landmarks import LandmarkEstimator
+from gate_racer.estimation.landmarks import LandmarkEstimator, gate_fix
+from gate_racer.estimation.odometry import Pose
 from gate_racer.link.messages import Imu
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection
@@ -58,7 +59,7 @@ def approached(believed, true, push_b=(0.0, 0.4, 0.0), hidden_s=(0.0, 0.0)):
 @pytest.mark.parametrize(
     "off", [{}, {"yaw_deg": 1.5}, {"yaw_deg": -1.5}, {"tilt_deg": 1.5}, {"tilt_deg": -1.5}], ids=str
 )
-def test_a_gate_that_was_approached_is_known_from_where_the_vehicle_is(off, dcl):
+def test_an_approached_gate_is_known_from_the_vehicle(off, dcl):
     believed = dcl.camera
     true = replace(believed, **{name: getattr(believed, name) + by for name, by in off.items()})
     estimator, p_w = approached(believed, true)
@@ -68,7 +69,7 @@ def test_a_gate_that_was_approached_is_known_from_where_the_vehicle_is(off, dcl)
     assert np.abs(wrong[1:]).max() < 0.05
 
 
-def test_a_drift_beyond_its_covariance_is_found_out_when_the_gate_comes_into_sight_again(dcl):
+def test_a_drift_beyond_its_covariance_is_found_out_at_the_gate(dcl):
     """Three seconds of a false acceleration mislead by more than the gate's opening; it is still the same gate."""
     estimator, p_w = approached(dcl.camera, dcl.camera, push_b=(0.0, 0.4, 0.0), hidden_s=(2.5, 5.5))
     (gate,) = estimator.landmarks
@@ -88,3 +89,13 @@ def test_openings_that_do_not_overlap_in_one_image_are_two_gates(below_m, gates,
             p_w = GATE_W + [-12.0, 0.0, 2.0]
             estimator.see(k / HZ, [detection(dcl.camera, p_w), detection(dcl.camera, p_w, below_m)])
     assert len(estimator.landmarks) == gates
+
+
+@pytest.mark.parametrize("distance", [4.0, 9.0])
+def test_a_gate_stands_half_its_depth_behind_its_near_face(distance, dcl):
+    arm_w, R_wc = dcl.camera.pose(np.zeros(3), LEVEL)
+    middle_w, half = np.array([distance, 0.2, -1.5]), OPENING_M / 2
+    face_w = middle_w + [-LOOK.depth_m / 2, 0, 0] + half * np.array([[0, -1, -1], [0, 1, -1], [0, 1, 1], [0, -1, 1]])
+    seen = replace(Detection.whole(dcl.camera.project((face_w - arm_w) @ R_wc), 0.1, 1.0), near_face=True)
+    fix = gate_fix(seen, Pose(0.0, np.zeros(3), np.zeros(3), LEVEL, np.zeros(3)), dcl.camera, OPENING_M, LOOK)
+    assert fix is not None and fix.z_w == pytest.approx(middle_w, abs=1e-3)
