@@ -43,7 +43,7 @@ def test_a_new_gate_continues_the_nearest_one_in_the_course():
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 5), (3, 4, 9)])
-def test_offsets_have_the_covariance_of_their_process_whichever_gates_are_seen(order):
+def test_offsets_have_the_covariance_of_their_process(order):
     """m_k = m_k-1 / 2 + n from the pad on: C_ij = 2^(i-j) sigma^2 (1 - 4^-(i+1)) / (1 - 1/4) for i <= j."""
     b = GateOffsets(0.2, 0.02, 0.01, PAD).admit(order, belief(np.random.default_rng(1)))
     for i, j in combinations_with_replacement(range(len(order)), 2):
@@ -52,7 +52,7 @@ def test_offsets_have_the_covariance_of_their_process_whichever_gates_are_seen(o
 
 
 @pytest.mark.parametrize("gate", [0, 1, 4])
-def test_the_doubt_in_a_gate_not_yet_seen_is_the_one_that_it_begins_with(gate):
+def test_a_gate_not_yet_seen_has_its_initial_covariance(gate):
     """Var(p - scale (gate - pad) - m), the same before and after the gate has its place in the state."""
     offsets, before = GateOffsets(0.2, 0.02, 0.01, PAD), belief(np.random.default_rng(1))
     for k in (0, 2):
@@ -66,7 +66,7 @@ def test_the_doubt_in_a_gate_not_yet_seen_is_the_one_that_it_begins_with(gate):
     assert doubt == pytest.approx(H @ after @ H.T)
 
 
-def test_the_gate_used_least_recently_gives_its_place_and_leaves_no_trace():
+def test_the_gate_used_least_recently_gives_its_place():
     offsets, b = GateOffsets(0.2, 0.02, 0.01, PAD), belief(np.random.default_rng(1))
     for gate in range(GATES_KEPT):
         b = offsets.admit([gate], b)
@@ -114,7 +114,7 @@ def test_a_turn_that_is_believed_is_seen_as_a_turn_in_the_world(vq1, dcl):
         assert np.abs(px - project(x, context, FIRST, gate.corners()[None])[0]).max() > 0.05
 
 
-def test_a_gate_that_is_turned_on_its_map_is_passed_where_it_stands(vq1, dcl):
+def test_a_gate_turned_on_its_map_is_passed_where_it_stands(vq1, dcl):
     """Turn a gate by 3 and 2 deg, two standard deviations: its images are still used, and its rotation is estimated."""
     flight = Flight(vq1, dcl)
     gate = vq1.gates[0]
@@ -137,7 +137,7 @@ def test_on_a_true_map_nothing_is_moved(name, vq1, dcl):
     assert np.linalg.norm(flight.estimator.gate_offset(0, vq1.gates[0].p_wg)) < 0.05
 
 
-def test_what_a_gate_is_off_is_shared_between_scale_and_the_gate_by_their_variances(vq1, dcl):
+def test_an_offset_is_shared_between_scale_and_gate_by_variance(vq1, dcl):
     """Seen from a place that is known, 2 % farther from the pad than on the map: K = s^2 d^2 / (s^2 d^2 + m^2) of it."""
     gate, rng = vq1.gates[0], np.random.default_rng(2)
     x = before_gate(gate, rng).having(tilt=0.0, delay=0.0)

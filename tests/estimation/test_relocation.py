@@ -149,7 +149,7 @@ def test_a_relocated_gate_begins_anew_whatever_its_neighbours(two):
     assert np.delete(after.x.values, np.r_[own]) == pytest.approx(np.delete(state.x.values, np.r_[own]))
 
 
-def test_a_gate_is_relocated_in_the_map_frame_of_the_gate_used_last(two):
+def test_a_gate_is_relocated_in_the_frame_of_the_last_used(two):
     offsets, state = two
     state.x.values[block(0)] = [0.2, -0.1, 0.3]
     offsets.used(0)

@@ -36,7 +36,7 @@ def weave(t):
     )
 
 
-def test_the_manoeuvre_model_may_be_stepped_as_finely_as_one_likes():
+def test_the_manoeuvre_model_is_the_same_in_finer_steps():
     whole, noise = singer(0.1)
     half, half_noise = singer(0.05)
     assert whole == pytest.approx(half @ half)
@@ -44,7 +44,7 @@ def test_the_manoeuvre_model_may_be_stepped_as_finely_as_one_likes():
     assert np.linalg.eigvalsh(noise).min() > -1e-12
 
 
-def test_a_rival_that_manoeuvres_is_tracked_within_twice_what_is_said(dcl):
+def test_a_manoeuvring_rival_is_tracked_within_twice_its_sigma(dcl):
     tracker, rng, errors, speeds = SeenRivals(dcl.camera, dcl.body_m), np.random.default_rng(0), [], []
     for k in range(60):
         t = k / 30
@@ -58,7 +58,7 @@ def test_a_rival_that_manoeuvres_is_tracked_within_twice_what_is_said(dcl):
     assert np.mean(speeds) < 3.0
 
 
-def test_one_detection_is_nobody_and_who_is_not_seen_again_is_forgotten(dcl):
+def test_one_detection_is_nobody_and_the_unseen_are_forgotten(dcl):
     tracker, at = SeenRivals(dcl.camera, dcl.body_m), own(0.0)
     tracker.see(0.0, [seen_at(dcl, weave(0.0)[0], at)], at.p_wb, at)
     assert tracker.estimates() == []
@@ -87,7 +87,7 @@ def accelerating(t):
     return RivalState(t, 1, (4.0 * t * t, 0.0, 0.0), (8.0 * t, 0.0, 0.0))
 
 
-def test_the_acceleration_of_a_reported_rival_follows_from_its_velocities():
+def test_a_reported_rivals_acceleration_follows_from_velocities():
     told = ReceivedRivals(2)
     for k in range(20):
         told.receive(accelerating(k / 40))

@@ -27,7 +27,7 @@ def followed(vehicle, w, u):
     return np.array(mixed(np.array([*np.zeros(10), *w, u[3]]), u, MixedRates.of(vehicle)))
 
 
-def test_roll_and_pitch_are_followed_where_the_rotors_can_turn_at_all(dcl):
+def test_roll_and_pitch_are_followed_where_rotors_can(dcl):
     allocation, reach = Allocation(dcl), np.array(dcl.rate_lag_s) * dcl.slew_max
     followable = 0
     for w, u in commands(dcl):
@@ -40,7 +40,7 @@ def test_roll_and_pitch_are_followed_where_the_rotors_can_turn_at_all(dcl):
     assert followable > 1000
 
 
-def test_allocated_commands_keep_their_thrust_in_a_mixer_that_yields():
+def test_allocated_commands_keep_thrust_in_a_yielding_mixer():
     archer = load_vehicle("archer")
     allocation, half, lowered, withheld = Allocation(archer), archer.thrust_max / 2, 0, 0
     for w, u in commands(archer):
@@ -54,13 +54,13 @@ def test_allocated_commands_keep_their_thrust_in_a_mixer_that_yields():
     assert lowered > 100 and withheld > 100
 
 
-def test_a_turn_that_a_mixer_that_yields_can_afford_leaves_the_command_alone():
+def test_a_turn_that_a_yielding_mixer_affords_is_left_alone():
     archer = load_vehicle("archer")
     w, u = np.zeros(3), np.array([7.0, 0.0, 0.0, 0.9 * archer.thrust_max])
     assert np.array_equal(Allocation(archer).within(u, w), u)
 
 
-def test_yaw_takes_no_torque_from_roll_and_pitch_in_a_mixer_that_yields():
+def test_yaw_takes_no_roll_or_pitch_torque_in_a_yielding_mixer():
     archer = load_vehicle("archer")
     for w, u in commands(archer):
         roll, pitch, yaw, _ = Allocation(archer).within(u, w)

@@ -35,7 +35,7 @@ def test_it_expects_to_be_where_its_last_solution_leads(flying):
     assert controller.expected(t, 0.0) is None  # nothing solved is left
 
 
-def test_another_plan_is_followed_from_its_place_about_gates_where_they_stand(flying, plan, dcl):
+def test_another_plan_is_followed_through_displaced_gates(flying, plan, dcl):
     controller, t = flying
     offset = np.array([0.2, -0.1, 0.1])
     controller.set_gate_offset(2, offset, 0.1)

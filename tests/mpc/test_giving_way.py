@@ -34,7 +34,7 @@ def test_nobody_in_the_way_moves_nothing():
 
 
 @pytest.mark.parametrize("lateral", [-0.5, 0.0, 0.3])
-def test_the_line_leaves_each_tube_on_the_side_that_is_said_and_stays_where_that_is_far(lateral):
+def test_the_line_leaves_near_tubes_on_the_said_side(lateral):
     rows, other = line(), tube(np.array([5.0, lateral, 0.0]))
     steps = aside(rows, TIMES, [other])
     off = rows[:, P] + steps - other.at(TIMES)
@@ -50,7 +50,7 @@ def test_a_longer_tube_is_left_earlier_and_by_as_much():
     assert short.max() == pytest.approx(longer.max()) and (longer > 0).sum() > (short > 0).sum()
 
 
-def test_who_flies_ahead_at_the_same_speed_is_no_obstacle_and_beside_is_one_all_along():
+def test_who_flies_ahead_is_no_obstacle_and_beside_is_one():
     rows, v_w = line(), np.array([10.0, 0.0, 0.0])
     assert not aside(rows, TIMES, [tube(np.array([1.7, 0.0, 0.0]), v_w)]).any()
     beside = aside(rows, TIMES, [tube(np.array([0.0, -0.3, 0.0]), v_w)])
@@ -65,7 +65,7 @@ def test_nobody_is_led_out_of_an_opening_by_another_in_it():
     assert steps[9, 1] > 0.7
 
 
-def test_who_is_far_out_on_the_side_on_which_to_stay_is_not_gone_round():
+def test_who_is_far_out_on_the_own_side_is_not_gone_round():
     assert not aside(line(), TIMES, [tube(np.array([5.0, 3.0, 0.0]))]).any()
 
 
@@ -85,7 +85,7 @@ def half_circle(up):
 
 
 @pytest.mark.parametrize("up", [False, True])
-def test_a_side_of_the_line_stays_the_same_one_through_bends_and_upside_down(up):
+def test_a_side_stays_the_same_through_bends_and_upside_down(up):
     rows = half_circle(up)
     along = rows[:, V] / 10.0
     right, above = transported(rows, RIGHT), transported(rows, np.array([0.0, 0.0, -1.0]))
@@ -96,7 +96,7 @@ def test_a_side_of_the_line_stays_the_same_one_through_bends_and_upside_down(up)
     assert right[-1] == pytest.approx(RIGHT if up else -RIGHT) and above[-1, 2] == pytest.approx(1.0 if up else -1.0)
 
 
-def test_a_bend_led_inside_of_another_is_flown_with_the_speed_of_the_shorter_line():
+def test_an_inner_bend_is_flown_at_the_shorter_lines_speed():
     rows, straight = half_circle(up=False), line()
     rows[:, ACROSS], rows[:, DOWN] = [0, OPEN, 0], [0, 0, OPEN]
     rows[:, P] = np.cumsum(rows[:, V], axis=0) * np.pi / 40 / 10 * 4.0  # of 4 m radius

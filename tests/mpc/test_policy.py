@@ -56,7 +56,7 @@ def test_the_network_is_two_leaky_layers_and_a_tanh(policy):
     assert policy.act(seen) == pytest.approx(h, abs=1e-5)
 
 
-def test_an_observation_turns_with_the_vehicle_where_it_is_the_vehicle_s_view(policy, vq1):
+def test_an_observation_in_the_vehicles_view_turns_with_it(policy, vq1):
     rng = np.random.default_rng(3)
     x, action, gate, scaling = state(rng), rng.uniform(-1, 1, 4), vq1.gates[1], policy.scaling
     seen = {name: scaling.observation(x, gate.corners(), action)[field.at] for name, field in OBSERVATION.items()}

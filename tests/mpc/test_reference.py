@@ -49,7 +49,7 @@ def test_lost_time_is_lost(plan, dcl):
     assert progress.theta - 2.0 < 0.1
 
 
-def test_a_plan_that_is_too_fast_is_flown_slower_until_it_can_be_kept(plan, dcl):
+def test_too_fast_a_plan_is_flown_slower_until_it_is_kept(plan, dcl):
     reference, progress = Reference(plan, dcl), PlanProgress(dcl.thrust_max, 1)
     v = reference.sample(np.array([2.0]))[0, V_R]
     for _ in range(60):
@@ -108,7 +108,7 @@ def test_the_largest_pace_is_that_of_a_search(name):
 
 
 @pytest.mark.parametrize("drags", [1.0, 1.5, 2.0])
-def test_the_pace_of_who_looks_keeps_gates_in_view_that_the_plan_has_in_view(plan, dcl, vq1, drags):
+def test_the_slowed_pace_keeps_the_gates_in_view_of_the_plan(plan, dcl, vq1, drags):
     """Thrust turned up to the edge of the view where seeing binds, and nowhere beyond where it may be as slow as that."""
     times = np.linspace(0.3, plan.total_time - 0.1, 200)
     rows = Reference(plan, dcl, vq1.course(1)).sample(times)
@@ -170,7 +170,7 @@ def test_at_the_plan_only_progress_and_inputs_cost(plan, dcl, name):
     assert np.sum(np.abs(y_end)) == pytest.approx(sum(expected), abs=1e-6)
 
 
-def test_a_moved_gate_is_flown_through_where_it_stands_and_the_floor_stays(plan, dcl, vq1):
+def test_a_moved_gate_is_passed_where_it_stands_floor_kept(plan, dcl, vq1):
     times = np.linspace(0.0, plan.total_time + 0.2, 400)
     on_map, moved = (Reference(plan, dcl, vq1.course(1), floor_m=0.5) for _ in range(2))
     offsets = np.random.default_rng(0).uniform(-0.3, 0.3, (len(vq1.gates), 3))
@@ -206,7 +206,7 @@ def test_the_camera_is_led_to_where_the_next_gate_stands(plan, dcl, vq1):
 @pytest.mark.parametrize(
     ("sigma", "left"), [(0.0, 1.0), (0.05, 1 - 2 * 0.05 / 0.35), (1.0, 0.1 / 0.35), (np.inf, 0.1 / 0.35)]
 )
-def test_an_opening_is_the_narrower_the_less_is_known_of_its_place(plan, dcl, vq1, sigma, left):
+def test_an_opening_narrows_with_the_covariance_of_its_place(plan, dcl, vq1, sigma, left):
     reference, at = Reference(plan, dcl, vq1.course(1)), plan.t[list(plan.gate_nodes[2:4])]
     sure = reference.sample(at)
     reference.offsets.set_offset(2, np.zeros(3), sigma)
@@ -231,7 +231,7 @@ def test_the_line_beyond_a_plan_does_not_lead_into_the_floor(dcl, plan):
         assert np.allclose(straight[P], row[P] + row[V_R]), "far from the floor, and too near to it"
 
 
-def test_a_course_that_begins_elsewhere_joins_the_plan_at_its_gate():
+def test_a_course_begun_elsewhere_joins_the_plan_at_its_gate():
     offsets, offset = CourseOffsets(np.array([1.0, 2.5])), np.array([0.5, -1.0, 0.2])
     offsets.set_start_offset(offset)
     moved, moving = offsets.line(np.array([0.0, 0.5, 1.0, 2.0]))

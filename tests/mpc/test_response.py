@@ -46,7 +46,7 @@ def test_delay_and_lag_are_found(dcl, delay, lag):
     assert found.rate_lag_s == pytest.approx(vehicle.rate_lag_s, rel=0.07)
 
 
-def test_a_delay_far_above_the_file_is_found_in_half_a_second_and_not_taken_for_lag(dcl):
+def test_a_long_delay_is_found_in_half_a_second_and_is_no_lag(dcl):
     """A single Kalman filter found a lag of twice the file's instead, which ended in a limit cycle."""
     vehicle = replace(dcl, command_delay_s=dcl.command_delay_s + 0.075)
     for seed in range(5):

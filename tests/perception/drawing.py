@@ -30,6 +30,21 @@ def corners_px(gate: Gate, p_wb, q_wb, side_m=None) -> Array:
     return CAMERA.project((gate.corners(side_m) - np.asarray(p_wb)) @ R_wc)
 
 
+class View:
+    """What the camera sees from p_wb of gates, the first of which stands at its image's centre plus off_px."""
+
+    def __init__(self, p_wb, *gates, off_px=(0.0, 0.0), roll=0.0):
+        self.p_wb, self.gates = np.array(p_wb, float), gates
+        self.q_wb = looking_at(self.p_wb, gates[0], off_px, roll)
+        self.pose = self.p_wb, self.q_wb
+
+    def px(self, gate=None, side_m=None) -> Array:
+        return corners_px(gate or self.gates[0], self.p_wb, self.q_wb, side_m)
+
+    def image(self, seed, **distractions):
+        return render(self.gates, self.p_wb, self.q_wb, np.random.default_rng(seed), **distractions)
+
+
 def render(gates, p_wb, q_wb, rng, corridor=False, quality=90, paint=ORANGE, dark=25):
     """Flat gates, the farthest first, with white lettering, noise and JPEG; `corridor` adds cyan light over the nearest."""
     image = np.full((CAMERA.height_px * OVER, CAMERA.width_px * OVER, 3), dark, np.uint8)

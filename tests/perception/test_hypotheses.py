@@ -25,7 +25,7 @@ def test_three_sides_of_a_square_tell_the_fourth_exactly():
     assert tried > 200
 
 
-def test_a_quad_tells_how_far_the_depth_of_its_gate_reaches_across_its_sides():
+def test_a_quad_tells_how_far_depth_reaches_across_its_sides():
     rng = np.random.default_rng(1)
     for _ in range(100):
         gate = square_gate(yaw_deg=rng.uniform(-75, 75))
@@ -42,7 +42,7 @@ def test_a_quad_tells_how_far_the_depth_of_its_gate_reaches_across_its_sides():
 
 
 @pytest.mark.parametrize("yaw_deg", [0.0, 30.0, 60.0])
-def test_the_silhouette_of_a_deep_frame_is_what_its_near_and_far_face_cover_beside_the_hole(yaw_deg):
+def test_the_silhouette_is_what_both_faces_cover(yaw_deg):
     gate, p_wb = square_gate(yaw_deg=yaw_deg), np.array([-40.0, 0.0, 0.0])
     q_wb = looking_at(p_wb, gate)
     out_m = np.outer([-0.5, 0.5], gate.R_wg[:, 0]) * DRAWN_GATE.depth_ratio * gate.opening_m

@@ -3,7 +3,8 @@
 import cv2
 import numpy as np
 import pytest
-from drawing import CAMERA, corners_px, looking_at, square_gate
+from detections import NEES_BAND, nees
+from drawing import CAMERA, View, corners_px, square_gate
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
@@ -11,7 +12,6 @@ from scipy.stats import chi2
 from gate_racer.perception.pose import gate_pose, ippe, locate_camera, ray_fit, rays, residual
 from gate_racer.vehicle.rotation import exp, matrix, product
 
-NEES_BAND = (2.5, 3.5)  # of a mean NEES with 3 degrees of freedom and hundreds of samples
 RANGES = st.floats(2.5, 40.0)
 ANGLES = st.floats(-40.0, 40.0)
 
@@ -19,14 +19,14 @@ ANGLES = st.floats(-40.0, 40.0)
 def scene(range_m, yaw_deg, roll=0.0):
     """Gate, p_wb, q_wb, R_wc and the exact corners of an opening straight ahead."""
     gate = square_gate(x=1.0, y=-2.0, z=3.0, yaw_deg=yaw_deg)
-    p_wb = gate.p_wg - np.array([range_m, 0.1 * range_m, -0.05 * range_m])
-    q_wb = looking_at(p_wb, gate, roll=roll)
-    return gate, p_wb, q_wb, matrix(q_wb) @ CAMERA.R_bc, corners_px(gate, p_wb, q_wb)
+    view = View(gate.p_wg - np.array([range_m, 0.1 * range_m, -0.05 * range_m]), gate, roll=roll)
+    return gate, *view.pose, matrix(view.q_wb) @ CAMERA.R_bc, view.px()
 
 
-def alike(sigma_px):
-    """Covariances (4, 2, 2) of four corners with this standard deviation."""
-    return np.tile(sigma_px**2 * np.eye(2), (4, 1, 1))
+def located(px, sigma_px, gate, R_wc, prior, sigma_rad=0.0):
+    """The camera's position by the attitude, of four corners with a standard deviation of sigma_px."""
+    cov_px = np.tile(sigma_px**2 * np.eye(2), (4, 1, 1))
+    return locate_camera(px, cov_px, gate.corners(), R_wc, prior, np.float64(0.0), sigma_rad, CAMERA)
 
 
 @given(RANGES, ANGLES, st.floats(-1.0, 1.0))
@@ -45,8 +45,7 @@ def test_exact_corners_and_attitude_give_the_exact_position(range_m, yaw_deg, ro
     start, miss = ray_fit(rays(px, CAMERA) @ R_wc.T, gate.corners(), np.ones(4))
     np.testing.assert_allclose(start, p_wb, atol=1e-6)
     assert miss < 1e-7
-    fix = locate_camera(px, alike(0.3), gate.corners(), R_wc, p_wb + 0.05, np.float64(0.0), 0.0, CAMERA)
-    np.testing.assert_allclose(fix.p_wc, p_wb, atol=1e-6)
+    np.testing.assert_allclose(located(px, 0.3, gate, R_wc, p_wb + 0.05).p_wc, p_wb, atol=1e-6)
 
 
 def test_the_jacobians_are_the_derivatives():
@@ -62,11 +61,9 @@ def test_the_jacobians_are_the_derivatives():
 def test_depth_error_grows_with_the_square_of_the_range():
     sigma = []
     for range_m in (6.0, 12.0, 24.0):
-        gate, _, _, R_wc, px = scene(range_m, 20.0)
+        gate, p_wb, _, R_wc, px = scene(range_m, 20.0)
         pose = gate_pose(px, 0.2, gate.opening_m, CAMERA, np.random.default_rng(1))
-        by_attitude = locate_camera(
-            px, alike(0.2), gate.corners(), R_wc, scene(range_m, 20.0)[1], np.float64(0.0), 0.0, CAMERA
-        )
+        by_attitude = located(px, 0.2, gate, R_wc, p_wb)
         sight = pose.p_cg / np.linalg.norm(pose.p_cg)
         sigma.append([np.sqrt(sight @ pose.cov_p @ sight), np.sqrt(R_wc[:, 2] @ by_attitude.cov @ R_wc[:, 2])])
     ratio = np.array(sigma)[1:] / np.array(sigma)[:-1]
@@ -78,39 +75,27 @@ def test_depth_error_grows_with_the_square_of_the_range():
 @pytest.mark.parametrize("yaw_deg", [0.0, 35.0])
 def test_the_covariance_of_a_position_is_consistent(range_m, yaw_deg):
     rng = np.random.default_rng(2)
-    sigma_px, sigma_rad, nees = 0.4, 0.01, []
+    sigma_px, sigma_rad, errors = 0.4, 0.01, []
     gate, p_wb, q_wb, R_wc, _ = scene(range_m, yaw_deg)
     for _ in range(400):
         q_true = product(q_wb, exp(rng.normal(0, sigma_rad, 3)))
         px = corners_px(gate, p_wb, q_true) + rng.normal(0, sigma_px, (4, 2))
-        fix = locate_camera(
-            px,
-            alike(sigma_px),
-            gate.corners(),
-            R_wc,
-            p_wb,
-            np.float64(0.0),
-            sigma_rad,
-            CAMERA,
-        )
-        error = fix.p_wc - p_wb
-        nees.append(error @ np.linalg.solve(fix.cov, error))
-    assert NEES_BAND[0] < np.mean(nees) < NEES_BAND[1]
+        fix = located(px, sigma_px, gate, R_wc, p_wb, sigma_rad)
+        errors.append(nees(fix.p_wc - p_wb, fix.cov))
+    assert NEES_BAND[0] < np.mean(errors) < NEES_BAND[1]
 
 
-def test_the_covariance_of_a_gate_pose_is_consistent_over_a_thousand_sightings():
-    rng, sigma_px, nees = np.random.default_rng(4), 0.2, []
+def test_the_covariance_of_a_gate_pose_is_consistent():
+    rng, sigma_px, errors = np.random.default_rng(4), 0.2, []
     for _ in range(1000):
         gate = square_gate(yaw_deg=rng.uniform(-40, 40))
         p_wb = gate.p_wg - [rng.uniform(4, 12), *rng.uniform(-1, 1, 2)]
-        q_wb = looking_at(p_wb, gate, roll=rng.uniform(-0.5, 0.5))
-        R_wc = matrix(q_wb) @ CAMERA.R_bc
-        px = corners_px(gate, p_wb, q_wb) + rng.normal(0, sigma_px, (4, 2))
+        view = View(p_wb, gate, roll=rng.uniform(-0.5, 0.5))
+        R_wc, px = matrix(view.q_wb) @ CAMERA.R_bc, view.px() + rng.normal(0, sigma_px, (4, 2))
         pose = gate_pose(px, sigma_px, gate.opening_m, CAMERA, rng).nearest(R_wc.T @ gate.R_wg)
-        error = pose.p_cg - R_wc.T @ (gate.p_wg - p_wb)
-        nees.append(error @ np.linalg.solve(pose.cov_p, error))
-    low, high = chi2.ppf([0.025, 0.975], 3 * len(nees)) / len(nees)
-    assert low < np.mean(nees) < high
+        errors.append(nees(pose.p_cg - R_wc.T @ (gate.p_wg - p_wb), pose.cov_p))
+    low, high = chi2.ppf([0.025, 0.975], 3 * len(errors)) / len(errors)
+    assert low < np.mean(errors) < high
 
 
 def test_ippe_agrees_with_opencv():

@@ -26,7 +26,7 @@ def attitudes(n, seed=0):
 
 
 @pytest.mark.parametrize("p_c", [(0.0, 0.0, 2.0), (1.0, -0.5, 4.0), (-2.0, 1.0, 7.0)])
-def test_a_rival_is_placed_as_well_as_is_said_whatever_its_attitude(dcl, p_c):
+def test_a_rival_of_any_attitude_is_placed_within_its_covariance(dcl, p_c):
     ranging, rng, errors = RivalRanging(dcl.camera, dcl.body_m), np.random.default_rng(1), []
     for R in attitudes(300):
         box_px = box_of(dcl.camera, dcl.body_m, np.array(p_c), R) + rng.standard_normal(4)

@@ -109,7 +109,7 @@ def test_what_cannot_be_learned_from_is_refused_in_a_line(tmp_path, name, text, 
         read_photographs(folder_of(tmp_path, name, text))
 
 
-def test_a_folder_without_images_or_with_two_label_files_is_refused(tmp_path):
+def test_no_images_and_two_label_files_are_refused(tmp_path):
     with pytest.raises(UserError, match="no images"):
         read_photographs(tmp_path)
     folder_of(tmp_path, *csv(QUAD))

@@ -92,13 +92,13 @@ def test_a_gate_in_order_passes_every_predicate_and_is_accepted():
 
 
 @pytest.mark.parametrize(("predicate", "changes"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_hypothesis_that_fails_one_predicate_is_refused_for_it_alone(predicate, changes):
+def test_a_failed_predicate_refuses_and_is_the_only_failed_one(predicate, changes):
     evidence = replace(GATE, **changes)
     assert {name for name, holds in PREDICATES.items() if not holds(evidence).all()} == {predicate}
     assert not len(verify(evidence, CONFIG)[0])
 
 
-def test_a_hypothesis_that_explains_more_supersedes_the_opening_that_it_was_made_of():
+def test_a_completed_hypothesis_supersedes_its_opening():
     twice = {
         name: np.repeat(getattr(GATE, name), 2, 0)
         for name in ("visible", "on_frame", "beyond", "fits", "shown", "middle_inside", "silhouette_inside", "suspect")
@@ -115,7 +115,7 @@ def test_one_side_may_be_washed_white(side):
     assert verify(replace(GATE, on_frame=washed), CONFIG)[0].tolist() == [0]
 
 
-def test_a_suspect_side_lowers_the_score_unless_the_silhouette_vouches_for_it():
+def test_a_suspect_side_lowers_the_score_without_a_silhouette():
     suspect, unseen = sides(True, False, False, False), sides(False, True, True, True)
     score = {
         fits: verify(replace(GATE, suspect=suspect, fits=mask), CONFIG)[1][0] for fits, mask in ((1, ALL), (0, unseen))

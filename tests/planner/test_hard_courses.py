@@ -59,7 +59,7 @@ BENDS = [  # course; whether all is small, with corners of the body beyond its c
 
 
 @pytest.mark.parametrize(("track", "small"), [case[1:] for case in BENDS], ids=[case[0] for case in BENDS])
-def test_a_curve_within_a_frame_keeps_the_body_clear_of_it_without_a_margin(track, small, dcl):
+def test_a_curve_within_a_frame_is_clear_without_a_margin(track, small, dcl):
     vehicle = dcl
     if small:
         vehicle = replace(dcl, body_m=(0.09, 0.09, 0.07), contact_radius_m=0.057)
@@ -97,7 +97,7 @@ def test_an_infeasible_course_is_refused_at_once_in_one_line(what, track, words,
     assert "\n" not in str(error.value)
 
 
-def test_the_post_below_a_gate_is_a_solid_for_planner_and_certificate(dcl):
+def test_a_gates_post_is_a_solid_for_planner_and_certificate(dcl):
     posted = course(replace(gate(10.0, z=-6.0), stand_m=0.3), gate(10.0, z=-3.3), gate(20.0))
     lone = course(replace(gate(10.0, z=-6.0), stand_m=0.3), gate(20.0))
     under = np.array([[10.0, y, -2.0] for y in np.linspace(-5, 5, 101)])

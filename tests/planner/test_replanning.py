@@ -74,7 +74,7 @@ def test_a_gate_that_stands_elsewhere_is_flown_through_there(replan, rest, plan,
     assert crossing(again.plan, dcl, moved) > dcl.contact_radius_m + 0.1
 
 
-def test_a_vehicle_with_less_drag_is_faster_and_its_plan_is_of_its_own_motion(replan, rest, dcl):
+def test_less_drag_is_faster_and_planned_by_its_own_motion(replan, rest, dcl):
     slippery = replace(dcl, drag_quadratic_1_m=0.7 * dcl.drag_quadratic_1_m)
     usual, again = replan(rest), replan(replace(rest, vehicle=slippery))
     assert again.ok and again.rest_s < 0.97 * usual.rest_s
@@ -102,7 +102,7 @@ def test_the_same_rest_gives_the_same_plan(replan, rest, dcl):
         (lambda x: x.__setitem__(slice(None), np.nan), ""),
     ],
 )
-def test_a_state_that_cannot_be_planned_from_gives_a_reason_and_keeps_the_plan(replan, rest, wrong, says):
+def test_an_impossible_state_gives_a_reason_and_keeps_the_plan(replan, rest, wrong, says):
     x = rest.x.copy()
     wrong(x)
     again = replan(replace(rest, x=x))

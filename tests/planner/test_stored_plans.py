@@ -29,7 +29,7 @@ def test_a_plan_of_the_same_inputs_is_kept_whatever_its_options(stored, dcl, cap
     assert capsys.readouterr().err == "" and (folder / "sprint.png").read_bytes() == b"an old picture"
 
 
-def test_a_plan_of_other_inputs_is_made_again_with_its_own_options_and_told_of(stored, dcl, capsys):
+def test_a_plan_of_other_inputs_is_made_again_with_its_options(stored, dcl, capsys):
     folder, track, plan = stored
     x, y, z = track.gates[1].centre_m
     moved = replace(track, gates=(track.gates[0], replace(track.gates[1], centre_m=(x + 0.2, y, z))))

@@ -21,7 +21,7 @@ from tests.planner.test_planner import gate
 
 
 @pytest.mark.parametrize("gates", [1, 12, 13, 14, 25, 200])
-def test_every_leg_is_in_one_stretch_and_each_but_the_last_looks_ahead(gates):
+def test_every_leg_is_in_one_stretch_and_all_but_the_last_look_ahead(gates):
     ways = [[3 * i, 3 * i + 1, 3 * i + 2] for i in range(gates)]
     parts = list(stretches.stretches(ways))
     assert [leg for first, kept, _ in parts for leg in range(first, kept)] == list(range(3 * gates))

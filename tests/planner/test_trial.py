@@ -45,7 +45,7 @@ def test_a_model_that_is_the_plant_needs_no_trial(sprint, dcl):
 
 
 @pytest.mark.parametrize("failure", [{"cause": "hit gate 1"}, {"margin_m": 0.25}], ids=["crashed", "too near"])
-def test_a_plan_that_fails_is_made_again_slower_until_one_is_flown(failure, hop, dcl):
+def test_a_failing_plan_is_made_slower_until_one_is_flown(failure, hop, dcl):
     tried = []
 
     def fly(plan, task):
@@ -83,7 +83,7 @@ NONE = Trial(0, 2, 0.3, 0.9, 20.0)
         ([0.4, 0.29], 0.29, " by camera", True),
     ],
 )
-def test_a_flight_on_the_true_state_keeps_away_from_edges_and_obstacles(margins_m, clearance_m, by, ok):
+def test_a_flight_on_the_true_state_keeps_its_distances(margins_m, clearance_m, by, ok):
     trial = NONE.then(2, margins_m, clearance_m, "", by)
     assert trial.ok == ok and trial.margin_m == min(margins_m) and trial.clearance_m == clearance_m
 
@@ -110,7 +110,7 @@ def test_a_shipped_vehicle_flies_a_course_on_its_own_plant(hop, tmp_path, capsys
     assert about["trial"]["margin_m"] >= about["trial"]["needed_m"] > load_vehicle("swift").contact_radius_m
 
 
-def test_a_vehicle_that_the_air_turns_over_is_refused_in_one_line_and_planned_on_request(hop, tmp_path):
+def test_a_vehicle_that_the_air_turns_over_is_refused(hop, tmp_path):
     swift = (ROOT / "vehicle/swift.yaml").read_text(encoding="utf-8")
     frail = swift.replace("name: swift", "name: frail").replace("ty: {v: -10.3", "ty: {v: -200.0")
     (tmp_path / "frail.yaml").write_text(frail, encoding="utf-8")

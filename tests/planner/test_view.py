@@ -40,7 +40,7 @@ def test_the_view_counts_from_where_a_detector_finds_the_opening(away_m, opening
 
 
 @pytest.mark.parametrize("metres", [40.0, 200.0])
-def test_the_planner_asks_for_the_view_over_the_same_part_of_the_way(metres, dcl):
+def test_the_planner_asks_for_the_view_over_the_same_part(metres, dcl):
     task = Task(course(gate(metres, z=0.0)), dcl, SEEN)
     term, parts = GatesInView(resolve(task)), 100
     legs = resolve(task).legs
@@ -89,7 +89,7 @@ def test_intervals_that_look_away_in_part_are_refined(plan, vq1, dcl):
     assert np.flatnonzero(term.strays(mesh, turned, path)).tolist() == [window[0], window[3], window[4]]
 
 
-def test_intervals_that_are_too_fast_between_their_nodes_are_refined(dcl):
+def test_intervals_too_fast_between_nodes_are_refined(dcl):
     """At 20 m/s in every node; in the second interval it comes 1 cm farther than so in 0.1 s."""
     x = np.zeros((14, 4))
     x[V.start], x[0] = 20.0, [0.0, 2.0, 4.01, 6.01]

@@ -152,7 +152,7 @@ def test_a_loop_spreads_as_many_of_its_flights_do(task, path, plan, images):
     assert np.sqrt((off[:6] ** 2).mean(axis=1)) == pytest.approx(np.sqrt(cov[-1].diagonal()), rel=0.08)
 
 
-def test_a_loop_that_is_told_nothing_and_knows_its_vehicle_stays_on_its_plan(task, path, plan, images):
+def test_a_loop_without_errors_stays_on_its_plan(task, path, plan, images):
     estimate = estimate_covariance(path, images, flown_to(path, plan), task, DOUBT)
     still = replace(estimate, moved=np.zeros_like(estimate.moved))
     sure = replace(DOUBT, thrust=1e-9, drag=1e-9, response_s=1e-9, wind_m_s=1e-9)
@@ -218,7 +218,7 @@ def test_one_sided_laws_have_the_moments_of_their_samples():
         )
 
 
-def test_a_narrow_corridor_draws_to_the_middle_the_more_the_longer():
+def test_a_longer_corridor_draws_more_to_the_middle():
     t, planned = np.linspace(0.0, 0.8, 97), np.array([0.3, -0.1])
     wide, narrow = np.full(97, 0.35), np.full(97, 0.1)
     assert not displacement(planned, t, wide, Response()).any()
@@ -248,7 +248,7 @@ def test_a_gate_is_recognised_after_some_images_without_a_gap():
     assert sum(probability for _, probability in RECOGNISED) == pytest.approx(1.0)
 
 
-def test_more_risk_is_no_slower_and_the_certificate_counts_it_again(dcl):
+def test_more_risk_is_no_slower_and_is_certified(dcl):
     track = straight(gate(12.0), gate(30.0, 3.0, yaw=20.0))
     times = []
     for risk in (1e-4, 1e-2):
@@ -262,7 +262,7 @@ def test_more_risk_is_no_slower_and_the_certificate_counts_it_again(dcl):
     assert not refused.ok and "its risk is" in refused.status
 
 
-def test_an_opening_too_small_for_the_doubt_is_one_line_with_what_would_fit(dcl):
+def test_too_small_an_opening_is_one_line_with_what_would_fit(dcl):
     track = straight(gate(12.0, opening=0.95))
     with pytest.raises(UserError, match=r"gates\[0\]: the opening of 0.95 m is too small for risk 1e-06: .* would fit"):
         make_plan(track, dcl, replace(ONE, risk=1e-6, margin_m=0.1))

@@ -1,0 +1,203 @@
+"""What every detector holds to: it finds drawn gates, says what it does not see, and survives any image.
+
+`orange.onnx` was taught by `train-detector` on drawn frames of the simulator's gates.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from drawing import CAMERA, View, corners_px, looking_at, render, square_gate
+
+from gate_racer.perception.classical.detector import ColourDetector
+from gate_racer.perception.detection import Detector
+from gate_racer.perception.learned.config import GroupMeasurementConfig
+from gate_racer.perception.learned.detector import LearnedDetector, completed
+from gate_racer.perception.learned.network import NET
+from gate_racer.perception.roi import SearchWindow
+from gate_racer.perception.taught.detector import TaughtDetector
+from gate_racer.vehicle.camera import Camera
+
+SHAPE = (CAMERA.height_px, CAMERA.width_px, 3)
+
+
+TAUGHT = Path(__file__).parent / "orange.onnx"
+OPENED = {
+    "classical": ColourDetector,
+    "learned": LearnedDetector,
+    "taught": lambda camera: TaughtDetector(camera, TAUGHT),
+}
+by_the_shipped = pytest.mark.parametrize(
+    "opened", ["classical", "learned"], indirect=True
+)  # the other was taught too briefly
+
+
+@pytest.fixture(scope="module", params=OPENED)
+def opened(request):
+    return OPENED[request.param]
+
+
+@pytest.fixture(scope="module")
+def detector(opened) -> Detector:
+    return opened(CAMERA)
+
+
+def clockwise(px) -> bool:
+    u, v = px[2] - px[0], px[3] - px[1]
+    return bool(u[0] * v[1] > u[1] * v[0])
+
+
+def test_the_file_is_small():
+    assert NET.stat().st_size < 1_000_000
+
+
+@pytest.mark.parametrize("range_m", [4.0, 7.0, 12.0, 17.0])
+@pytest.mark.parametrize("yaw_deg", [-30.0, 10.0])
+def test_gates_are_found_to_a_fraction_of_a_pixel(detector, range_m, yaw_deg):
+    rng, gate = np.random.default_rng(round(range_m)), square_gate(yaw_deg=yaw_deg)
+    p_wb = [-range_m, *rng.uniform(-0.1, 0.1, 2) * range_m]
+    view = View(p_wb, gate, off_px=rng.uniform(-15, 15, 2), roll=rng.uniform(-0.5, 0.5))
+    found = detector.detect(view.image(rng))[0]
+    assert np.linalg.norm(found.corners_px - view.px(), axis=-1).max() < 2.0
+    assert found.visible.all() and clockwise(found.corners_px)
+    assert found.corners_px.sum(-1).argmin() == 0, "the first corner is the one nearest to the top left"
+    assert (np.linalg.eigvalsh(found.cov_px) > 0).all()
+    assert 0 < found.score <= 1
+
+
+@by_the_shipped
+def test_a_gate_within_a_gate_is_another_gate(detector):
+    view = View((-5, 0, 0), square_gate(), square_gate(x=6.0, y=0.1))
+    found = detector.detect(view.image(1))
+    for gate in view.gates:
+        assert min(np.abs(d.corners_px - view.px(gate)).max() for d in found) < 2.0
+
+
+def test_in_a_window_only_its_gates_are_looked_for(detector):
+    one, other, p_wb = square_gate(y=-3.0), square_gate(y=3.0), np.array([-8.0, 0.0, 0.0])
+    q_wb = looking_at(p_wb, square_gate())
+    image = render([one, other], p_wb, q_wb, np.random.default_rng(2))
+    assert len(detector.detect(image)) == 2
+    (found,) = detector.detect(image, SearchWindow(1.8, 331, 61, 641, 301))
+    assert np.abs(found.corners_px - corners_px(other, p_wb, q_wb)).max() < 2.0
+
+
+def test_an_opening_that_a_nearer_gate_cuts_is_not_called_whole(detector):
+    near = square_gate(x=-3.0, y=1.35)
+    view = View((-6, 0, 0), square_gate(x=3.0), near)
+    found = detector.detect(view.image(2))
+    assert any(np.abs(d.corners_px - view.px(near)).max() < 2.0 for d in found)
+    for d in found:
+        of_far = np.linalg.norm(d.corners_px.mean(0) - view.px().mean(0)) < 20
+        assert not (of_far and d.visible.all())
+
+
+def test_a_gate_cut_by_the_edge_of_the_image_is_never_called_whole(detector):
+    for off_px in (280.0, 300.0, 310.0):
+        view = View((-4, 0, 0), square_gate(), off_px=(off_px, 0.0))
+        assert CAMERA.sees(view.px()).tolist() == [True, False, False, True]
+        for found in detector.detect(view.image(3)):
+            assert not found.visible.all()
+            assert CAMERA.sees(found.corners_px)[found.visible].all()
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        None,
+        "image",
+        np.zeros((0, 0, 3), np.uint8),
+        np.zeros((1, 1, 3), np.uint8),
+        np.zeros((180, 320, 3), np.uint8),
+        np.zeros((2160, 3840, 3), np.uint8),
+        np.zeros(SHAPE[:2], np.uint8),
+        np.zeros((*SHAPE[:2], 4), np.uint8),
+        np.zeros(SHAPE),
+        np.full(SHAPE, np.nan),
+    ],
+    ids=["none", "text", "no pixel", "one pixel", "small", "huge", "grey", "four channels", "floats", "not finite"],
+)
+def test_images_of_another_form_are_refused_and_counted(detector, image):
+    before = detector.refused
+    assert detector.detect(image) == []
+    assert detector.refused == before + 1
+
+
+FACE, OUTLINE = (5, 50, 255), (20, 100, 255)  # BGR, as in real frames
+
+
+def noise(blur_px):
+    image = np.random.default_rng(5).integers(0, 256, SHAPE, dtype=np.uint8)
+    return cv2.GaussianBlur(image, (0, 0), blur_px) if blur_px else image
+
+
+def squares_without_hole():
+    image = np.zeros(SHAPE, np.uint8)
+    cv2.rectangle(image, (100, 100), (200, 200), (25, 60, 245), -1)
+    cv2.line(image, (300, 50), (500, 300), (25, 60, 245), 12)
+    return image
+
+
+WITHOUT_GATES = {
+    "black": np.full(SHAPE, 0, np.uint8),
+    "grey": np.full(SHAPE, 128, np.uint8),
+    "white": np.full(SHAPE, 255, np.uint8),
+    "gate-coloured": np.full(SHAPE, FACE, np.uint8),
+    "gate-coloured floor": np.vstack([np.zeros((180, 640, 3), np.uint8), np.full((180, 640, 3), FACE, np.uint8)]),
+    "stripes": np.where(np.indices(SHAPE[:2]).sum(0)[..., None] % 40 < 20, FACE, OUTLINE).astype(np.uint8),
+    "noise": noise(0),
+    "soft noise": noise(3),
+    "softest noise": noise(9),
+    "full squares": squares_without_hole(),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_GATES)
+def test_no_gate_is_seen_where_none_is(detector, name):
+    before = detector.refused
+    assert detector.detect(WITHOUT_GATES[name]) == []
+    assert detector.refused == before
+
+
+@by_the_shipped
+def test_lamps_are_no_gates(detector):
+    image = np.zeros(SHAPE, np.uint8)
+    for k, side in enumerate((12, 20, 40, 80)):
+        cv2.rectangle(image, (30 + 150 * k, 60), (30 + 150 * k + side, 60 + side), (255, 255, 255), max(2, side // 4))
+    cv2.circle(image, (100, 250), 20, (0, 0, 160), -1)
+    assert detector.detect(image) == []
+
+
+def test_the_same_image_gives_the_same_gates(opened):
+    image = View((-6, 0, 0), square_gate()).image(1)
+    a, b = (opened(CAMERA).detect(image)[0] for _ in range(2))
+    np.testing.assert_array_equal(a.corners_px, b.corners_px)
+
+
+def test_a_camera_of_another_size_finds_them_as_well():
+    camera, view = Camera(514, 482, 300.0, 300.0, 257.0, 241.0, 0.0), View((-6, 0, 0), square_gate())
+    found = LearnedDetector(camera).detect(cv2.resize(view.image(1), (514, 482)))[0]
+    truth = (view.px() + 0.5) * [514 / 640, 482 / 360] - 0.5
+    assert np.linalg.norm(found.corners_px - truth, axis=-1).max() < 2.0
+
+
+@pytest.mark.parametrize("size", [(360, 360), (345, 345), (640, 352)])
+def test_images_of_any_size_are_searched(size):
+    width, height = size
+    view = View((-6, 0, 0), square_gate())
+    u, v = (640 - width) // 2, (360 - height) // 2
+    image = view.image(1)[v : v + height, u : u + width]
+    found = TaughtDetector(replace(CAMERA, width_px=width, height_px=height), TAUGHT).detect(image)[0]
+    assert np.linalg.norm(found.corners_px + [u, v] - view.px(), axis=-1).max() < 2.0
+
+
+@pytest.mark.parametrize("missing", [(0,), (1,), (2,), (3,), (0, 1), (1, 2), (2, 3), (3, 0)])
+def test_a_square_is_completed_to_itself(missing):
+    square = np.array([[100.0, 50], [140, 60], [130, 100], [90, 90]])
+    part = square.copy()
+    part[list(missing)] = np.nan
+    px, sigma_px = completed(part, GroupMeasurementConfig())
+    np.testing.assert_allclose(px, square, atol=1e-9)
+    assert sigma_px > 10
