@@ -67,7 +67,7 @@ class Propagator:
     def __init__(self, state: FilterState, noise: Noise):
         self.noise = noise
         self._state = state
-        self._since = deque[tuple[Nominal, ImuReading]]()  # integrated states up to the present, step by step
+        self.since = deque[tuple[Nominal, ImuReading]]()  # integrated states up to the present, step by step
         self._stale = False  # whether the state was corrected after these were integrated
 
     @property
@@ -90,12 +90,12 @@ class Propagator:
         """Nominal state at the newest reading, and that reading."""
         if self._stale:
             self._replay()
-        return self._since[-1] if self._since else (self._state.x, self._state.reading)
+        return self.since[-1] if self.since else (self._state.x, self._state.reading)
 
     @property
     def t(self) -> float:
         """Time of the newest reading, s."""
-        return self._since[-1][1].t if self._since else self._state.reading.t
+        return self.since[-1][1].t if self.since else self._state.reading.t
 
     @property
     def age_s(self) -> float:
@@ -105,20 +105,20 @@ class Propagator:
     def append(self, reading: ImuReading) -> None:
         """Integrate to a newer reading."""
         x, last = self.now
-        self._since.append((integrated(x, last, reading), reading))
+        self.since.append((integrated(x, last, reading), reading))
 
     def forget(self, t: float) -> None:
         """Drop the readings after t (s), which were provisional."""
-        while self._since and self._since[-1][1].t > t:
-            self._since.pop()
+        while self.since and self.since[-1][1].t > t:
+            self.since.pop()
 
     def step(self, t: float) -> bool:
         """Move the state by one reading, or by the part of it up to t (s); return False if there is none before t."""
-        if not self._since or t <= self._state.reading.t:
+        if not self.since or t <= self._state.reading.t:
             return False
-        x, reading = self._since[0]
+        x, reading = self.since[0]
         if reading.t <= t:
-            self._since.popleft()
+            self.since.popleft()
             if self._stale:
                 x = integrated(self._state.x, self._state.reading, reading)
         else:
@@ -130,18 +130,18 @@ class Propagator:
     def present(self) -> FilterState:
         """Return all states and their covariance at the newest reading: F over the whole interval, Q summed over its steps."""
         x, reading = self.now
-        if not self._since:
+        if not self.since:
             return self._state
-        readings = [self._state.reading, *(reading for _, reading in self._since)]
+        readings = [self._state.reading, *(reading for _, reading in self.since)]
         growth: Array = np.asarray(sum(self.noise.growth(a, b) for a, b in pairwise(readings)))
         return propagate(self._state, x, reading, growth)
 
     def _replay(self) -> None:
         self._stale = False
         x, last = self._state.x, self._state.reading
-        for k, (_, reading) in enumerate(self._since):
+        for k, (_, reading) in enumerate(self.since):
             x, last = integrated(x, last, reading), reading
-            self._since[k] = x, reading
+            self.since[k] = x, reading
 
 
 ATTITUDE_LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which an attitude is an outlier
@@ -158,11 +158,11 @@ class ErrorStateEstimator:
     ):
         """Start at rest on the pad. Without `agility` no IMU sample is rejected as a spike."""
         self.health = Health()
-        self._camera, self._noise, self._start = camera, noise, start
+        self._camera, self.noise, self._start = camera, noise, start
         reading = ImuReading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
         known = {"delay": camera.delay_s, "readout": camera.readout_s, "accel_delay": noise.imu.accel_delay_s}
         x = Nominal.at(0.0, start.p_wb, np.zeros(3), start.q_wb, **known)
-        self._propagator = Propagator(FilterState(x, prior(noise, look, start.q_wb), reading), noise)
+        self.propagator = Propagator(FilterState(x, prior(noise, look, start.q_wb), reading), noise)
         self._recent: deque[ImuReading] = deque(maxlen=READINGS_KEPT)
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
         self._positions: deque[tuple[float, Array, Array]] = deque(maxlen=ATTITUDES_KEPT)  # t, p_wb, v_w
@@ -171,24 +171,24 @@ class ErrorStateEstimator:
         self._at_rest, self._image_age_s = True, 0.0
         self._samples = ImuSamples(reading, agility)
         self._corrected = np.zeros(3)
-        self._clock_sigma = float(np.sqrt(self._state.cov[DELAY, DELAY]))
+        self._clock_sigma = float(np.sqrt(self.delayed.cov[DELAY, DELAY]))
         self.restart_rest()
 
     @property
     def t(self) -> float:
-        return self._propagator.t
+        return self.propagator.t
 
     @property
-    def _state(self) -> FilterState:
+    def delayed(self) -> FilterState:
         """Filter state at the last exposure."""
-        return self._propagator.state
+        return self.propagator.state
 
     def inflate_image_delay(self, sigma: float) -> None:
         more = sigma**2 - self._clock_sigma**2
         if more > 0:
-            cov = self._state.cov.copy()
+            cov = self.delayed.cov.copy()
             cov[DELAY, DELAY] += more
-            self._propagator.correct(replace(self._state, cov=cov))
+            self.propagator.correct(replace(self.delayed, cov=cov))
             self._clock_sigma = sigma
 
     def restart_rest(self) -> None:
@@ -200,19 +200,19 @@ class ErrorStateEstimator:
         self._at_rest = False
         if not self._rest.samples:
             return
-        self._noise = self._propagator.noise = replace(self._noise, imu=self._rest.noise(self._noise.imu))
+        self.noise = self.propagator.noise = replace(self.noise, imu=self._rest.noise(self.noise.imu))
         self._level()
-        self._update(*measurements.at_rest(*self._rest.mean, self._rest.samples, self._noise.imu))
+        self._update(*measurements.at_rest(*self._rest.mean, self._rest.samples, self.noise.imu))
         if self._attitudes:
             self._correct_attitude(self._attitudes[-1])
         self._attitudes.clear()
 
     def _level(self) -> None:
         """Set roll and pitch by gravity at rest; only the yaw is the track file's. The covariance refers to these axes."""
-        x, cov, q_level = self._state.x, self._state.cov.copy(), levelled(self._rest.mean[0])
+        x, cov, q_level = self.delayed.x, self.delayed.cov.copy(), levelled(self._rest.mean[0])
         q_wb = np.array(product(from_euler(0.0, 0.0, np.radians(self._start.yaw_deg)), q_level))
-        cov[THETA, THETA] = pad_attitude(self._noise, q_wb)
-        self._propagator.correct(FilterState(replace(x, q_wb=q_wb), cov, self._state.reading))
+        cov[THETA, THETA] = pad_attitude(self.noise, q_wb)
+        self.propagator.correct(FilterState(replace(x, q_wb=q_wb), cov, self.delayed.reading))
 
     def imu(self, sample: Imu) -> bool:
         if not plausible(sample) or sample.t <= self.t:
@@ -223,32 +223,32 @@ class ErrorStateEstimator:
         readings, guessed_from = self._samples.accept(raw, self.t)
         self.health.samples_refused += self._samples.spikes - spikes
         self._recent.extend(readings)
-        self._propagator.forget(guessed_from)
+        self.propagator.forget(guessed_from)
         if self._at_rest:
             for reading in readings if readings[-1] is raw else ():  # substitutes are not measurements
                 self._rest.add(reading)
-            self._propagator.stand(sample.t, readings[-1])
+            self.propagator.stand(sample.t, readings[-1])
             return True
         self.health.gaps += sample.t - self.t > LONGEST_STEP_S
         for reading in readings:
             if reading.t > self.t:
-                self._propagator.append(ImuReading(reading.t, reading.accel, reading.gyro, reading.t - self.t))
+                self.propagator.append(ImuReading(reading.t, reading.accel, reading.gyro, reading.t - self.t))
         self._follow()
         return True
 
     def coast(self, samples: Sequence[Imu]) -> None:
         for sample in samples:
-            x, since = self._propagator.now[0], sample.t - self.t
+            x, since = self.propagator.now[0], sample.t - self.t
             if self._at_rest or not plausible(sample) or since <= 0:
                 continue
             accel = np.array(sample.accel) / (1 - x[S_A]) + x[B_A]
             gyro = np.array(sample.gyro) / (1 - x[S_G]) + x[B_G]
-            self._propagator.append(ImuReading(sample.t, accel, gyro, since, predicted=True))
+            self.propagator.append(ImuReading(sample.t, accel, gyro, since, predicted=True))
             self._follow()
 
     def attitude(self, sample: Attitude) -> bool:
         q = np.array(sample.q_wb)
-        if not (np.isfinite(q).all() and abs(q @ q - 1) < 1e-2 and self._state.reading.t <= sample.t < np.inf):
+        if not (np.isfinite(q).all() and abs(q @ q - 1) < 1e-2 and self.delayed.reading.t <= sample.t < np.inf):
             self.health.samples_refused += 1
             return False
         self._attitudes.append(sample)
@@ -256,7 +256,7 @@ class ErrorStateEstimator:
 
     def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
         sound = np.isfinite(p_wb).all() and np.isfinite(v_w).all()
-        if self._at_rest or not (sound and self._state.reading.t <= t < self.t + AHEAD_S):
+        if self._at_rest or not (sound and self.delayed.reading.t <= t < self.t + AHEAD_S):
             self.health.samples_refused += 1
             return False
         self._positions.append((t, p_wb, v_w))
@@ -265,20 +265,20 @@ class ErrorStateEstimator:
     def state(self) -> State:
         present = self.present()
         cov = present.cov[POSE, POSE].copy()
-        cov[THETA, THETA] += self._noise.misaligned**2 * EYE3  # the filter estimates the IMU's axes, not the body's
+        cov[THETA, THETA] += self.noise.misaligned**2 * EYE3  # the filter estimates the IMU's axes, not the body's
         x, to_gate = present.x, self._offsets.cov_on_map(present.x, present.cov)[P, P]
         drift = float(np.linalg.norm(self._corrected))
         return State(x.t, x.p_wb, x.q_wb, x.v_w, x.rates(present.reading), cov, drift, to_gate)
 
     def present(self) -> FilterState:
         """Return all states and their covariance at the newest IMU sample."""
-        return self._propagator.present()
+        return self.propagator.present()
 
     def predict(self, stamp: float) -> ExposureState | None:
-        exposure = stamp + self._state.x[DELAY]
+        exposure = stamp + self.delayed.x[DELAY]
         ahead = exposure - self.t
         self._image_age_s = max(-ahead, AGEING * self._image_age_s)
-        if self._at_rest or not (exposure >= self._state.reading.t and ahead < AHEAD_S):
+        if self._at_rest or not (exposure >= self.delayed.reading.t and ahead < AHEAD_S):
             self.health.images_late += 1
             return None
         while self._step(exposure):
@@ -289,42 +289,42 @@ class ErrorStateEstimator:
         return self._exposed(stamp, replace(self._on_map(), t=stamp))
 
     def _exposed(self, stamp: float, on_map: State) -> ExposureState:
-        return ExposureState(stamp, on_map, calibrated(self._camera, self._state.x), self._state.x.p_wb)
+        return ExposureState(stamp, on_map, calibrated(self._camera, self.delayed.x), self.delayed.x.p_wb)
 
     def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
-        if self._state.reading.t != exposure.state.t:  # the filter has moved on since the prediction
+        if self.delayed.reading.t != exposure.state.t:  # the filter has moved on since the prediction
             self.health.images_late += 1
             return 0
         used = self._see(exposure.stamp, sightings)
         whole = sum(bool(sighting.visible.all()) for sighting in sightings)
         if self.health.should_inflate(exposure.stamp, used, unexplained + whole):
             for what, sigma in ((P, INFLATION_P_M), (V, INFLATION_V_M_S)):
-                self._propagator.correct(inflate_covariance(self._state, what, sigma))
+                self.propagator.correct(inflate_covariance(self.delayed, what, sigma))
         return used
 
     def calibration(self) -> Camera:
-        state = self._state
+        state = self.delayed
         return replace(calibrated(self._camera, state.x), doubt=doubt_in(state.cov))
 
     def refocus(self, scale: float) -> None:
         self._camera = self._camera.zoomed(scale)
-        self._turns, cov = turns(self._camera), self._state.cov.copy()
+        self._turns, cov = turns(self._camera), self.delayed.cov.copy()
         cov[FOCAL, FOCAL] = max(cov[FOCAL, FOCAL], SIGMA_REFOCUSED**2)
-        self._propagator.correct(replace(self._state, cov=cov))
+        self.propagator.correct(replace(self.delayed, cov=cov))
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
-        return self._offsets.offset(gate, at_w, self._state.x)
+        return self._offsets.offset(gate, at_w, self.delayed.x)
 
     def gate_covariance(self, gate: int, at_w: Array) -> Array:
-        return self._offsets.relative_covariance(gate, at_w, self._state.cov)
+        return self._offsets.relative_covariance(gate, at_w, self.delayed.cov)
 
     def relocate(self, gate: int, cov: Array) -> None:
-        self._propagator.correct(self._offsets.relocate(gate, cov, self._state))
+        self.propagator.correct(self._offsets.relocate(gate, cov, self.delayed))
 
     def _follow(self) -> None:
         """Keep the state near the present: given positions correct it no later than images need."""
         longest_s = min(self._image_age_s + SPARE_S, BEHIND_S) if self._positions else BEHIND_S
-        while self._propagator.age_s > longest_s and self._step(self.t):
+        while self.propagator.age_s > longest_s and self._step(self.t):
             pass
 
     def _step(self, t: float) -> bool:
@@ -332,13 +332,13 @@ class ErrorStateEstimator:
 
         They wait until the state passes them, so that images, which arrive later, still find it at their exposure.
         """
-        if not self._propagator.step(t):
+        if not self.propagator.step(t):
             return False
-        while self._attitudes and self._attitudes[0].t <= self._state.reading.t:
+        while self._attitudes and self._attitudes[0].t <= self.delayed.reading.t:
             self._correct_attitude(self._attitudes.popleft())
-        while self._positions and self._positions[0][0] <= self._state.reading.t:
+        while self._positions and self._positions[0][0] <= self.delayed.reading.t:
             t, p_wb, v_w = self._positions.popleft()
-            x, reading = self._state.x, self._state.reading
+            x, reading = self.delayed.x, self.delayed.reading
             a_w = matrix(x.q_wb) @ ((1 - x[S_A]) * (reading.accel - x[B_A])) + [0.0, 0.0, GRAVITY]
             self._update(*measurements.position(p_wb, v_w, x.t - t, a_w))
         return True
@@ -349,17 +349,17 @@ class ErrorStateEstimator:
         About a relocated gate, the map is known as well as that gate's place. The uncertainty of the camera and of its delay
         is added to the pose's, as far as it rotates the image.
         """
-        x, cov, reading = self._state.x, self._state.cov, self._state.reading
-        omega, doubt = x.rates(reading), self._offsets.cov_on_map(x, cov)
-        doubt[P, P] += self._noise.map_m**2 * EYE3 + self._offsets.reference_cov
-        doubt[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
+        x, cov, reading = self.delayed.x, self.delayed.cov, self.delayed.reading
+        omega, on_map = x.rates(reading), self._offsets.cov_on_map(x, cov)
+        on_map[P, P] += self.noise.map_m**2 * EYE3 + self._offsets.reference_cov
+        on_map[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
         by_row = (cov[READOUT, READOUT] + x[READOUT] ** 2) / 12  # s^2, of a row's exposure on the rolling shutter
-        doubt[THETA, THETA] += (cov[DELAY, DELAY] + by_row) * np.outer(omega, omega)
-        doubt[THETA, THETA] += self._turns @ cov @ self._turns.T - cov[THETA, THETA]
+        on_map[THETA, THETA] += (cov[DELAY, DELAY] + by_row) * np.outer(omega, omega)
+        on_map[THETA, THETA] += self._turns @ cov @ self._turns.T - cov[THETA, THETA]
         # A relative error of the focal length shifts image points 45 deg off the axis by as much, as a tangent.
-        doubt[THETA, THETA] += cov[FOCAL, FOCAL] * EYE3
+        on_map[THETA, THETA] += cov[FOCAL, FOCAL] * EYE3
         drift = float(np.linalg.norm(self._corrected))
-        return State(reading.t, self._offsets.on_map(x), x.q_wb, x.v_w, omega, doubt, drift)
+        return State(reading.t, self._offsets.on_map(x), x.q_wb, x.v_w, omega, on_map, drift)
 
     def _see(self, stamp: float, sightings: Sequence[GateSighting]) -> int:
         """Correct by the gates that pass the chi-square test, in one update; return their number."""
@@ -367,11 +367,11 @@ class ErrorStateEstimator:
             return 0
         near = sorted(sightings, key=lambda sighting: sighting.range_m)[:GATES_KEPT]
         gates = [sighting.gate for sighting in near]
-        self._propagator.correct(self._offsets.admit(gates, self._state))
-        x, omega = self._state.x, self._state.x.rates(self._state.reading)
+        self.propagator.correct(self._offsets.admit(gates, self.delayed))
+        x, omega = self.delayed.x, self.delayed.x.rates(self.delayed.reading)
         context = CameraContext(self._camera, omega, x.t - stamp, self._sigma_turn(), self._start.p_wb)
         measured = stack(near, self._offsets.slots(gates), x, context)
-        nis, singular = passing(self._state.cov, measured)
+        nis, singular = passing(self.delayed.cov, measured)
         self.health.singular += singular
         self.health.gates_refused += len(near) - len(nis)
         if not nis:
@@ -381,35 +381,35 @@ class ErrorStateEstimator:
             return 0
         for k in sorted(nis, reverse=True):  # the nearest last
             self._offsets.used(gates[k])
-        self._corrected += self._state.x.p_wb - x.p_wb
-        self.health.used(self._state.reading.t, list(nis.values()))
+        self._corrected += self.delayed.x.p_wb - x.p_wb
+        self.health.used(self.delayed.reading.t, list(nis.values()))
         return len(nis)
 
     def _sigma_turn(self) -> Array:
         """Return the error (3,) rad of constant rates between the state's time and the uncertain time of exposure."""
-        t, sigma = self._state.reading.t, float(np.sqrt(self._state.cov[DELAY, DELAY]))
+        t, sigma = self.delayed.reading.t, float(np.sqrt(self.delayed.cov[DELAY, DELAY]))
         gyro = [reading.gyro for reading in self._recent if abs(reading.t - t) < 2 * sigma]
         return 0.5 * sigma * np.ptp(gyro, axis=0) if gyro else np.zeros(3)
 
     def _correct_attitude(self, sample: Attitude) -> bool:
         """Correct by an attitude measured just before the state's time; return whether it was used."""
-        x, reading = self._state.x, self._state.reading
+        x, reading = self.delayed.x, self.delayed.reading
         measure, R = measurements.attitude(np.array(sample.q_wb), reading.t - sample.t, x.rates(reading))
         try:
-            likely = mahalanobis2(measure(x)[0], self._state.cov[THETA, THETA] + R) < ATTITUDE_LIMIT
+            likely = mahalanobis2(measure(x)[0], self.delayed.cov[THETA, THETA] + R) < ATTITUDE_LIMIT
         except np.linalg.LinAlgError:
             self.health.singular += 1
             return False
         if not likely:
             self.health.samples_refused += 1
             # A single one is an outlier; repeated ones are right.
-            self._propagator.correct(inflate_covariance(self._state, THETA, measurements.ATTITUDE_SIGMA))
+            self.propagator.correct(inflate_covariance(self.delayed, THETA, measurements.ATTITUDE_SIGMA))
             return False
         return self._update(measure, R)
 
     def _update(self, measure: MeasurementModel, R: Array) -> bool:
         try:
-            self._propagator.correct(update(self._state, measure, R))
+            self.propagator.correct(update(self.delayed, measure, R))
         except np.linalg.LinAlgError:
             self.health.singular += 1
             return False

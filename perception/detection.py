@@ -196,17 +196,17 @@ class RivalRanging:
         low, high = self._camera.rays(seen.box_px.reshape(2, 2))
         sigma = seen.sigma_px / self._camera.fx_px
         sides = np.maximum(high - low, sigma)
-        middle, doubt = (low + high) / 2, np.full(2, sigma / math.sqrt(2))
+        middle, sigma_xy = (low + high) / 2, np.full(2, sigma / math.sqrt(2))
         length_m, spread, side = self._longer_m, self._longer_spread, float(sides.max())
         if any(seen.cut):
             edge = seen.cut.index(True)
             axis, before = edge % 2, edge < 2  # True if the low side is cut
             length_m, spread, side = self._side_m, self._side_spread, float(sides[1 - axis])
             middle[axis] = high[axis] - side / 2 if before else low[axis] + side / 2
-            doubt[axis] = math.hypot(sigma, math.sqrt(2) * spread * side / 2)
+            sigma_xy[axis] = math.hypot(sigma, math.sqrt(2) * spread * side / 2)
         ray, z = np.array([*middle, 1.0]), length_m / side
         sigma_z = z * math.hypot(spread, math.sqrt(2) * sigma / side)
-        return z * ray, z**2 * np.diag([*doubt**2, 0.0]) + sigma_z**2 * np.outer(ray, ray)
+        return z * ray, z**2 * np.diag([*sigma_xy**2, 0.0]) + sigma_z**2 * np.outer(ray, ray)
 
 
 def _sides(body_m: Array) -> Array:

@@ -171,12 +171,15 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class CrossingCase:
-    """Crossing point in a gate's plane in one case of recognition, right and down: the planned one, plus a displacement by the
-    corridor, plus errors of estimate, line and loop, plus one-sided displacements by missing thrust."""
+    """Crossing point in a gate's plane in one case of recognition, right and down.
+
+    It is the planned one, plus a displacement by the corridor, plus errors of estimate, line and loop, plus one-sided
+    displacements by missing thrust.
+    """
 
     probability: float
     drawn_m: Array  # (2,) m, displacement by the corridor
-    free_m: float  # m, half width of the corridor at the crossing, within which the controller keeps its belief
+    free_m: float  # m, half width of the corridor at the crossing, within which the controller keeps its estimate
     estimate_cov: Array  # (2, 2) m^2
     line_cov: Array  # (2, 2) m^2
     loop_cov: Array  # (2, 2) m^2
@@ -311,9 +314,9 @@ def predict(plan: Plan, task: Task, doubt: Doubt, loop: Response | None = None) 
     for late, probability in RECOGNISED:
         seen = recognised(images, late)
         estimate = estimate_covariance(path, seen, flown_to, task, doubt)
-        believed = estimate if doubt == Doubt() else estimate_covariance(path, seen, flown_to, task, Doubt())
+        nominal = estimate if doubt == Doubt() else estimate_covariance(path, seen, flown_to, task, Doubt())
         tracked = tracking_covariance(path, estimate, task, doubt, loop)[:, :3, :3]
-        assumed.append(_RecognitionCase(probability, estimate, believed.across_m, tracked))
+        assumed.append(_RecognitionCase(probability, estimate, nominal.across_m, tracked))
     crossings = tuple(
         _crossing(number, gate, float(t), plan.x[node, P], path, short_w, assumed, task, loop)
         for number, (gate, t, node) in enumerate(zip(task.gates, passed, plan.gate_nodes, strict=False))

@@ -147,14 +147,14 @@ def test_the_linear_update_is_kalmans():
     """One update with a linear measurement is the textbook's, and the covariance stays symmetric and positive."""
     rng = np.random.default_rng(2)
     A = rng.normal(size=(N, N))
-    belief = FilterState(some_state(rng), 1e-4 * A @ A.T, STILL)
+    known = FilterState(some_state(rng), 1e-4 * A @ A.T, STILL)
     H, z, R = np.zeros((2, N)), np.array([0.01, -0.02]), 1e-4 * np.eye(2)
     H[0, 0], H[1, 4] = 1.0, 2.0
-    after = update(belief, lambda x: (z - H @ x.minus(belief.x), H), R)
-    K = belief.cov @ H.T @ np.linalg.inv(H @ belief.cov @ H.T + R)
-    error = after.x.minus(belief.x)
+    after = update(known, lambda x: (z - H @ x.minus(known.x), H), R)
+    K = known.cov @ H.T @ np.linalg.inv(H @ known.cov @ H.T + R)
+    error = after.x.minus(known.x)
     assert error == pytest.approx(K @ z, abs=1e-9)
-    P_after = belief.cov - K @ H @ belief.cov
+    P_after = known.cov - K @ H @ known.cov
     others = [i for i in range(N) if i not in range(6, 9)]  # the attitude's error is counted anew
     assert after.cov[np.ix_(others, others)] == pytest.approx(P_after[np.ix_(others, others)], abs=1e-12)
     assert (after.cov == after.cov.T).all() and np.linalg.eigvalsh(after.cov)[0] > -1e-15
@@ -163,12 +163,12 @@ def test_the_linear_update_is_kalmans():
 def test_one_or_two_corners_help_and_more_help_more(vq1, dcl):
     rng, gate = np.random.default_rng(3), vq1.gates[0]
     x = before_gate(gate, rng).having(delay=0.0, tilt=0.0)
-    belief = placed(x, 0.3**2)
+    known = placed(x, 0.3**2)
     context = CameraContext(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
-    volumes = [np.linalg.det(belief.cov[P, P])]
+    volumes = [np.linalg.det(known.cov[P, P])]
     for shown in ((0,), (0, 2), (0, 1, 2, 3)):
         measured = stack([sighted(gate, x, dcl.camera, shown=shown)], FIRST, x, context)
-        after = update(belief, lambda x, m=measured: residual(x, context, m), measured.R)
+        after = update(known, lambda x, m=measured: residual(x, context, m), measured.R)
         volumes.append(np.linalg.det(after.cov[P, P]))
     assert volumes[0] > 10 * volumes[1] and volumes[1] > 3 * volumes[2] and volumes[2] > 1.05 * volumes[3]
 
@@ -178,10 +178,10 @@ def test_a_far_prior_is_brought_home_by_one_gate(vq1, dcl):
     gate = vq1.gates[0]
     true = before_gate(gate, np.random.default_rng(4)).having(delay=0.0, tilt=0.0)
     prior = true.having(p=true.p_wb + gate.R_wg @ [1.5, 1.0, -1.0])
-    belief = placed(prior, 4.0)
+    known = placed(prior, 4.0)
     context = CameraContext(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
     measured = stack([sighted(gate, true, dcl.camera, sigma=0.1)], FIRST, prior, context)
-    after = update(belief, lambda x: residual(x, context, measured), measured.R)
+    after = update(known, lambda x: residual(x, context, measured), measured.R)
     assert np.linalg.norm(after.x.p_wb - true.p_wb) < 0.02
 
 
@@ -192,7 +192,7 @@ def test_the_filter_is_consistent(vq1, dcl):
         true = before_gate(gate, rng).having(v=gate.R_wg @ [4.0, 0.0, 0.0], tilt=0.0, delay=0.0)
         x = true.plus(-SIGMA * rng.normal(size=N))
         still = ImuReading(0.0, matrix(true.q_wb).T @ [0, 0, -GRAVITY], np.zeros(3))
-        belief = FilterState(x, np.diag(SIGMA**2), still)
+        known = FilterState(x, np.diag(SIGMA**2), still)
         for k in range(1, 25):
             a, b = replace(still, t=(k - 1) / HZ), replace(still, t=k / HZ)
             Q = noise.growth(a, b)
@@ -201,17 +201,17 @@ def test_the_filter_is_consistent(vq1, dcl):
             # The true biases add to both readings; what the walks did shows in the state.
             true = moved.having(b_a=true[B_A], b_g=true[B_G]).plus(np.sqrt(Q) * rng.normal(size=N))
             a, b = (ImuReading(r.t, r.accel + true[B_A], r.gyro + true[B_G]) for r in (a, b))
-            belief = FilterState(belief.x, belief.cov, a)
-            belief = propagate(belief, integrated(belief.x, a, b), b, Q)
+            known = FilterState(known.x, known.cov, a)
+            known = propagate(known, integrated(known.x, a, b), b, Q)
             if k % 6 == 0:
                 # Where the true delay shows as a motion.
-                at = CameraContext(dcl.camera, np.zeros(3), belief.x[DELAY], SURE, PAD)
+                at = CameraContext(dcl.camera, np.zeros(3), known.x[DELAY], SURE, PAD)
                 seen = project(true, at, FIRST, gate.corners()[None])[0][0] + rng.normal(0, 0.3, (4, 2))
                 sighting = replace(sighted(gate, true, dcl.camera), corners_px=seen)
-                measured = stack([sighting], FIRST, belief.x, at)
-                belief = update(belief, lambda x, m=measured, at=at: residual(x, at, m), measured.R)
-        error = true.minus(belief.x)
-        nees.append(error @ np.linalg.solve(belief.cov, error))
+                measured = stack([sighting], FIRST, known.x, at)
+                known = update(known, lambda x, m=measured, at=at: residual(x, at, m), measured.R)
+        error = true.minus(known.x)
+        nees.append(error @ np.linalg.solve(known.cov, error))
     low, high = chi2.ppf([0.025, 0.975], N * len(nees)) / len(nees)
     assert low < np.mean(nees) < high
 
@@ -246,7 +246,7 @@ def test_the_noise_of_an_interval_does_not_depend_on_cuts(dcl, shares):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_pads_covariance_is_of_the_world_at_any_attitude(dcl, seed):
-    """Yaw is as doubtful about the vertical, and tilt about the level axes, as the pad is, on any slope."""
+    """Yaw is as uncertain about the vertical, and tilt about the level axes, as the pad is, on any slope."""
     q_wb = normalised(np.random.default_rng(seed).normal(size=4))
     noise = Noise(dcl.imu, misaligned=0.0)
     cov_b = pad_attitude(noise, q_wb)

@@ -27,7 +27,7 @@ def test_rest_on_the_tilted_pad_tells_the_biases(vq1, dcl):
     flight.fly(1.0, every=0)
     assert flight.error < 0.02
     turned = log(product(conjugate(flight.estimator.state().q_wb), flight.q))
-    assert np.linalg.norm(turned) < 5e-3  # the pad's own doubt: tilt and accelerometer bias look alike
+    assert np.linalg.norm(turned) < 5e-3  # the pad is known no better: tilt and accelerometer bias look alike
     assert np.linalg.norm(flight.estimator.state().omega_b) < 1e-3
 
 
@@ -107,12 +107,12 @@ def test_the_clocks_offset_is_found(flight):
             later = flight.t + 0.015
         if flight.k % 4 == 3 and flight.k > 123:
             flight.look(later, seen)
-    assert flight.estimator._state.x[DELAY] == pytest.approx(-0.015, abs=0.003) and flight.error < 0.08
+    assert flight.estimator.delayed.x[DELAY] == pytest.approx(-0.015, abs=0.003) and flight.error < 0.08
 
 
 def test_the_clocks_offset_stays_uncertain_where_the_rates_jump(flight):
     """Stamps 15 ms late while the vehicle jerks in pitch: constant rates do not lead back to the exposure, and that is known."""
-    believed, seen = [], None
+    errors, seen = [], None
     rates = np.repeat([6.0, -6.0, 5.0, -4.0, 5.0, -6.0], [5, 7, 6, 9, 11, 8])
     for rate in rates:
         flight.w = np.array([0.0, rate, 0.0])
@@ -121,9 +121,9 @@ def test_the_clocks_offset_stays_uncertain_where_the_rates_jump(flight):
             seen = flight.t + 0.015, flight.detections()
         if flight.k % 4 == 3 and seen is not None:
             flight.look(*seen)
-            belief = flight.estimator._state
-            believed.append(abs(belief.x[DELAY] + 0.015) / np.sqrt(belief.cov[DELAY, DELAY]))
-    assert max(believed) < 4.0 and flight.estimator.health.gates_refused < 0.2 * len(believed)
+            delayed = flight.estimator.delayed
+            errors.append(abs(delayed.x[DELAY] + 0.015) / np.sqrt(delayed.cov[DELAY, DELAY]))
+    assert max(errors) < 4.0 and flight.estimator.health.gates_refused < 0.2 * len(errors)
 
 
 def test_readings_that_repeat_under_new_stamps_add_no_drift(vq1, dcl):
@@ -157,18 +157,18 @@ def test_a_long_flight_without_images_is_lost_until_a_gate_is_seen(vq1, dcl):
 
 
 def test_a_filter_led_astray_finds_back(vq1, dcl):
-    """A wrong place, held for sure: gates that do not fit make doubt grow until they do."""
+    """A wrong place, held for sure: gates that do not fit inflate the covariance until they do."""
     flight = Flight(vq1, dcl)
     flight.fly(0.5)
-    belief = flight.estimator._state
-    flight.estimator._propagator.correct(replace(belief, x=belief.x.having(p=belief.x.p_wb + [0.0, 1.5, 0.0])))
+    delayed = flight.estimator.delayed
+    flight.estimator.propagator.correct(replace(delayed, x=delayed.x.having(p=delayed.x.p_wb + [0.0, 1.5, 0.0])))
     assert flight.error > 1.4 and flight.look() == 0
     flight.fly(2.0)
     assert flight.error < 0.2 and flight.estimator.health.inflations > 0
 
 
 @pytest.mark.parametrize("corners", [1, 2])
-def test_parts_of_openings_that_nothing_explains_add_no_doubt(corners, vq1, dcl):
+def test_parts_of_openings_that_nothing_explains_inflate_nothing(corners, vq1, dcl):
     """A corner at the image's edge fits many places: that it fits none is no sign that the filter is lost."""
     flight = Flight(vq1, dcl)
     flight.fly(0.5)
@@ -206,7 +206,7 @@ def test_equal_samples_at_rest_are_no_repeats(name, vq1, dcl):
 
 @pytest.mark.parametrize("pitch_deg", [17.8, -17.8, 40.0])
 def test_roll_and_pitch_at_rest_are_gravitys_and_not_the_files(pitch_deg, vq1, dcl):
-    """The file's tilt was believed to 3 deg: a pad pitched by 17.8 deg left a bias of the accelerometer that is none."""
+    """The file's tilt was errors to 3 deg: a pad pitched by 17.8 deg left a bias of the accelerometer that is none."""
     track = replace(vq1, start=replace(vq1.start, pitch_deg=vq1.start.pitch_deg + pitch_deg, roll_deg=5.0))
     flight = Flight(track, dcl, filed=vq1)
     turned = log(product(conjugate(flight.estimator.state().q_wb), flight.q))
@@ -215,13 +215,13 @@ def test_roll_and_pitch_at_rest_are_gravitys_and_not_the_files(pitch_deg, vq1, d
     assert flight.error < 0.02
 
 
-def test_the_doubt_of_the_present_is_that_of_the_steps_to_it(flight):
-    """Predicted in one stride from the belief, while the vehicle sways: the turn between two samples is not known to an arc."""
+def test_the_covariance_of_the_present_is_that_of_the_steps(flight):
+    """In one stride from the delayed state, while the vehicle sways: the turn between samples is not known to an arc."""
     for _ in range(40):
         flight.w = np.array([4.0 * np.cos(20 * flight.t), 0.0, 0.0])
         flight.tick()
-    estimator, belief = flight.estimator, flight.estimator._state
-    for x, reading in estimator._propagator._since:
-        belief = propagate(belief, x, reading, estimator._noise.growth(belief.reading, reading))
-    stepwise, stride = (np.sqrt(np.diag(cov)[6:9]) for cov in (belief.cov, estimator.state().cov))
-    assert stride == pytest.approx(np.hypot(stepwise, estimator._noise.misaligned), rel=0.2)
+    estimator, delayed = flight.estimator, flight.estimator.delayed
+    for x, reading in estimator.propagator.since:
+        delayed = propagate(delayed, x, reading, estimator.noise.growth(delayed.reading, reading))
+    stepwise, stride = (np.sqrt(np.diag(cov)[6:9]) for cov in (delayed.cov, estimator.state().cov))
+    assert stride == pytest.approx(np.hypot(stepwise, estimator.noise.misaligned), rel=0.2)

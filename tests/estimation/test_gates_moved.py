@@ -17,7 +17,7 @@ from tests.estimation.flying import FIRST, PAD, SURE, Flight, before_gate, sight
 STILL = ImuReading(0.0, np.zeros(3), np.zeros(3))
 
 
-def belief(rng):
+def prior_state(rng):
     x = Nominal.at(0.0, np.zeros(3), np.zeros(3), [1.0, 0, 0, 0])
     A = rng.normal(size=(N, N))
     cov = A @ A.T
@@ -27,7 +27,7 @@ def belief(rng):
 
 def test_a_new_gate_continues_the_nearest_one_in_the_course():
     """m_new = m_near / 2 + n beside it: C_new,x = C_near,x / 2 and C_new,new = C_near,near / 4 + sigma^2."""
-    offsets, before = GateOffsets(0.2, 0.02, 0.01, PAD), belief(np.random.default_rng(0))
+    offsets, before = GateOffsets(0.2, 0.02, 0.01, PAD), prior_state(np.random.default_rng(0))
     first = offsets.admit([0], before)
     assert first.cov[block(0), block(0)] == pytest.approx(0.04 * np.eye(3)) and not first.cov[block(0), P].any()
     first.cov[block(0), P] = first.cov[P, block(0)] = 0.01 * np.eye(3)
@@ -45,7 +45,7 @@ def test_a_new_gate_continues_the_nearest_one_in_the_course():
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 5), (3, 4, 9)])
 def test_offsets_have_the_covariance_of_their_process(order):
     """m_k = m_k-1 / 2 + n from the pad on: C_ij = 2^(i-j) sigma^2 (1 - 4^-(i+1)) / (1 - 1/4) for i <= j."""
-    b = GateOffsets(0.2, 0.02, 0.01, PAD).admit(order, belief(np.random.default_rng(1)))
+    b = GateOffsets(0.2, 0.02, 0.01, PAD).admit(order, prior_state(np.random.default_rng(1)))
     for i, j in combinations_with_replacement(range(len(order)), 2):
         law = 0.5 ** (order[j] - order[i]) * 0.04 * (1 - 0.25 ** (order[i] + 1)) / 0.75
         assert b.cov[block(i), block(j)] == pytest.approx(law * np.eye(3))
@@ -54,20 +54,20 @@ def test_offsets_have_the_covariance_of_their_process(order):
 @pytest.mark.parametrize("gate", [0, 1, 4])
 def test_a_gate_not_yet_seen_has_its_initial_covariance(gate):
     """Var(p - scale (gate - pad) - m), the same before and after the gate has its place in the state."""
-    offsets, before = GateOffsets(0.2, 0.02, 0.01, PAD), belief(np.random.default_rng(1))
+    offsets, before = GateOffsets(0.2, 0.02, 0.01, PAD), prior_state(np.random.default_rng(1))
     for k in (0, 2):
         before = offsets.admit([k], before)
         before.cov[block(k // 2), P] = before.cov[P, block(k // 2)] = 0.01 * np.eye(3)
     at_w = PAD + [10.0, -3.0, 1.0]
-    doubt = offsets.relative_covariance(gate, at_w, before.cov)
+    cov = offsets.relative_covariance(gate, at_w, before.cov)
     after = offsets.admit([gate], before).cov
     H = np.zeros((3, N))
     H[:, P], H[:, block(offsets.slots([gate])[0])], H[:, SCALE] = np.eye(3), -np.eye(3), -(at_w - PAD)
-    assert doubt == pytest.approx(H @ after @ H.T)
+    assert cov == pytest.approx(H @ after @ H.T)
 
 
 def test_the_gate_used_least_recently_gives_its_place():
-    offsets, b = GateOffsets(0.2, 0.02, 0.01, PAD), belief(np.random.default_rng(1))
+    offsets, b = GateOffsets(0.2, 0.02, 0.01, PAD), prior_state(np.random.default_rng(1))
     for gate in range(GATES_KEPT):
         b = offsets.admit([gate], b)
         offsets.used(gate)
@@ -87,7 +87,7 @@ def moved(track, gate, step):
 def test_a_gate_that_stands_elsewhere_is_found_there(vq1, dcl):
     """Displace a gate by 0.25 m across: the relative position stays correct, the absolute one within its covariance.
 
-    From near: at 8 m the camera's yaw and principal point are 0.05 m in doubt, as far as so short a flight tells them.
+    From near: at 8 m the camera's yaw and principal point are unknown to 0.05 m, as far as so short a flight tells them.
     """
     step = np.array([0.0, 0.2, -0.15])
     flight = Flight(vq1, dcl)
@@ -102,14 +102,14 @@ def test_a_gate_that_stands_elsewhere_is_found_there(vq1, dcl):
     assert error @ np.linalg.solve(state.cov_p, error) < 16.27
 
 
-def test_a_turn_that_is_believed_is_seen_as_a_turn_in_the_world(vq1, dcl):
+def test_an_estimated_turn_is_seen_as_a_turn_in_the_world(vq1, dcl):
     """Compare to first order: 0.02 rad move a corner by 0.02 * 0.75 m, and the neglected terms by a hundredth of that."""
     gate, x = vq1.gates[0], before_gate(vq1.gates[0], np.random.default_rng(3))
     context = CameraContext(dcl.camera, np.zeros(3), x[DELAY], SURE, PAD)
     for k, axis in enumerate(("yaw_deg", "pitch_deg")):
         turned = replace(gate, **{axis: getattr(gate, axis) + np.degrees(0.02)})
-        believed = x.having(turn=np.eye(2 * GATES_KEPT)[k] * 0.02)
-        px = project(believed, context, FIRST, gate.corners()[None])[0]
+        tilted = x.having(turn=np.eye(2 * GATES_KEPT)[k] * 0.02)
+        px = project(tilted, context, FIRST, gate.corners()[None])[0]
         assert px == pytest.approx(project(x, context, FIRST, turned.corners()[None])[0], abs=0.02)
         assert np.abs(px - project(x, context, FIRST, gate.corners()[None])[0]).max() > 0.05
 

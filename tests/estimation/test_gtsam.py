@@ -104,18 +104,18 @@ def test_the_filter_holds_what_a_smoother_finds(vq1, dcl):
     flight = Flight(vq1, dcl, rest=0)
     flight.associator = Associator(vq1.gates, dcl.camera, FLAT)
     estimator = flight.estimator = ErrorStateEstimator(vq1.start, dcl.camera, noise, FLAT)
-    known = estimator._propagator.state.cov.copy()
+    known = estimator.propagator.state.cov.copy()
     known[P, P], known[THETA, THETA] = PAD_SIGMA_P**2 * np.eye(3), PAD_SIGMA_ATTITUDE**2 * np.eye(3)
-    estimator._propagator.correct(replace(estimator._propagator.state, cov=known))
+    estimator.propagator.correct(replace(estimator.propagator.state, cov=known))
     estimator.release()
     flight.gyro_bias, bias = rng.normal(0, dcl.imu.gyro_bias_rad_s, 3), rng.normal(0, dcl.imu.accel_bias_m_s2, 3)
-    smoother, last = Smoother(estimator._state.x, noise, dcl.camera), estimator._state.reading
+    smoother, last = Smoother(estimator.delayed.x, noise, dcl.camera), estimator.delayed.reading
     flight.a_b = matrix(flight.q).T @ [-8.0, 0.0, -0.6]
     for _ in range(120):
         flight.w = np.array([0.2, 0.1 * np.cos(5 * flight.t), 0.4 * np.sin(9 * flight.t)])
         flight.bias = bias + rng.normal(0, dcl.imu.accel_noise_m_s2, 3)
         flight.tick()
-        reading = estimator._propagator.now[1]
+        reading = estimator.propagator.now[1]
         smoother.imu(last, reading)
         last = reading
         if flight.k % 4 == 0:

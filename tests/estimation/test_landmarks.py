@@ -39,9 +39,9 @@ def detection(camera, p_w, below_m=0.0):
     return Detection.whole(px, 0.3, 1.0) if inside.all() else None
 
 
-def approached(believed, true, push_b=(0.0, 0.4, 0.0), hidden_s=(0.0, 0.0)):
+def approached(nominal, true, push_b=(0.0, 0.4, 0.0), hidden_s=(0.0, 0.0)):
     """The estimator after an approach, and where the vehicle is; a false push is felt while the gate hides."""
-    estimator = LandmarkEstimator(believed, OPENING_M, LOOK)
+    estimator = LandmarkEstimator(nominal, OPENING_M, LOOK)
     for k in range(round((REST_S + FLIGHT_S) * HZ)):
         t = k / HZ - REST_S
         p_w, a_w = place(t) if t > 0 else (np.zeros(3), np.zeros(3))
@@ -60,9 +60,9 @@ def approached(believed, true, push_b=(0.0, 0.4, 0.0), hidden_s=(0.0, 0.0)):
     "off", [{}, {"yaw_deg": 1.5}, {"yaw_deg": -1.5}, {"tilt_deg": 1.5}, {"tilt_deg": -1.5}], ids=str
 )
 def test_an_approached_gate_is_known_from_the_vehicle(off, dcl):
-    believed = dcl.camera
-    true = replace(believed, **{name: getattr(believed, name) + by for name, by in off.items()})
-    estimator, p_w = approached(believed, true)
+    nominal = dcl.camera
+    true = replace(nominal, **{name: getattr(nominal, name) + by for name, by in off.items()})
+    estimator, p_w = approached(nominal, true)
     (gate,) = estimator.landmarks
     wrong = gate.p_w - estimator.state().p_wb - (GATE_W - p_w)
     assert np.linalg.norm(GATE_W - p_w) < 6.0

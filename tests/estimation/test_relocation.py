@@ -13,7 +13,7 @@ from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
 from gate_racer.vehicle.rotation import exp, product
 from tests.estimation.flying import before_gate
-from tests.estimation.test_gates_moved import belief
+from tests.estimation.test_gates_moved import prior_state
 
 FLAT = GateAppearance(outline_m=0.0, depth_m=0.0)
 SIGMA_M, PX, ATTITUDE = 0.05, 0.3, 0.003
@@ -78,7 +78,7 @@ def test_what_is_taken_for_a_displaced_gate(steps_g, how, moves, vq1, dcl):
         assert images == len(steps_g)
         error = found.step_w - vq1.gates[0].R_wg @ steps_g[-1]
         assert np.linalg.norm(error) < 0.5
-        assert error @ np.linalg.solve(found.cov, error) < 16.3, "its doubt is honest"
+        assert error @ np.linalg.solve(found.cov, error) < 16.3, "its covariance is honest"
 
 
 def test_another_gate_in_its_place_is_not_the_missing_one(vq1, dcl):
@@ -137,7 +137,7 @@ def test_no_more_gates_than_stated_are_falsely_moved(vq1, dcl):
 def two():
     """Offsets of two gates, and the filter's state."""
     offsets = GateOffsets(0.2, 0.02, 0.01, np.zeros(3))
-    return offsets, offsets.admit([0, 1], belief(np.random.default_rng(3)))
+    return offsets, offsets.admit([0, 1], prior_state(np.random.default_rng(3)))
 
 
 def test_a_relocated_gate_begins_anew_whatever_its_neighbours(two):

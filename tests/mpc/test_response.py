@@ -13,10 +13,10 @@ DT, PARTS = 1 / 60, 10
 SETTINGS = load_adaptation().response
 
 
-def follow(vehicle, believed, seconds, agility=3.0, noise=0.0, seed=0, spoil=None):
-    """The estimator of a believed vehicle after so long a flight of another one, whose commands change all the time."""
-    rng, predictor = np.random.default_rng(seed), Predictor(believed)
-    estimator = ResponseEstimator(believed, predictor, SETTINGS)
+def follow(vehicle, nominal, seconds, agility=3.0, noise=0.0, seed=0, spoil=None):
+    """The estimator of the nominal vehicle after so long a flight of another one, whose commands change all the time."""
+    rng, predictor = np.random.default_rng(seed), Predictor(nominal)
+    estimator = ResponseEstimator(nominal, predictor, SETTINGS)
     x = np.array([*np.zeros(3), 1.0, *np.zeros(9), 10.0])
     late = vehicle.command_delay_s / DT * PARTS
     inputs, u, before = [np.zeros(4)], np.array([0.0, 0.0, 0.0, 10.0]), None
@@ -79,7 +79,7 @@ def test_rates_that_no_command_explains_teach_nothing(dcl, clean, spoiled):
     assert np.isfinite(found.rate_lag_s).all()
 
 
-def test_no_delay_is_believed_that_no_vehicle_has(dcl):
+def test_no_delay_is_found_that_no_vehicle_has(dcl):
     found = follow(replace(dcl, command_delay_s=0.3), dcl, 2.0)
     assert 0.0 <= found.delay_s <= SETTINGS.delay_high
     assert (found.rate_lag_s <= SETTINGS.lag_high * np.array(dcl.rate_lag_s) + 1e-12).all()

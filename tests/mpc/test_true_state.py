@@ -1,4 +1,4 @@
-"""Races on the true state, with a vehicle that differs from the one believed in."""
+"""Races on the true state, with a vehicle that differs from the nominal one."""
 
 import numpy as np
 import pytest
