@@ -3,12 +3,15 @@
 import gc
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 from hypothesis import settings
 
+from gate_racer.common.errors import UserError
 from gate_racer.planner.plan import Plan, read_plan, write_plan
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions
@@ -56,6 +59,14 @@ def pytest_collection_finish() -> None:
 def undrawn(monkeypatch):
     """Flights in this process without the plot beside the log, for which others fly a second."""
     monkeypatch.setattr("gate_racer.pilot.records.plot.draw_flight", lambda *_: None)
+
+
+@contextmanager
+def refused(words: str, kind: type[UserError] = UserError) -> Iterator[None]:
+    """What is done within is refused with an error of one line that matches `words`."""
+    with pytest.raises(kind, match=words) as error:
+        yield
+    assert "\n" not in str(error.value)
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ from gate_racer.tracks.track import Obstacle, bars, load_track
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.rotation import exp, product
 from gate_racer.vehicle.vehicle import load_vehicle
+from tests.conftest import refused
 from tests.planner.test_planner import SOLVED, gate, straight
 
 P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")
@@ -195,17 +196,6 @@ def test_a_polygon_is_not_passed_backwards(dcl):
     assert np.abs(beside).max() > 0.75, "it passes beside the opening on its way back"
 
 
-@pytest.mark.parametrize(("times", "ok"), [(0.0, True), (1.9, True), (2.1, False), (10.0, False)])
-def test_a_gap_that_the_defects_do_not_explain_is_refused(plan, vq1, dcl, monkeypatch, times, ok):
-    """No plan has one: the replay, or the bound on it, would be wrong."""
-    explained = 0.1
-    monkeypatch.setattr(
-        "gate_racer.planner.certificate.certificate.open_loop_gap", lambda *_: (times * explained, explained)
-    )
-    certificate = judged(plan, vq1, dcl)
-    assert certificate.ok == ok and ("open-loop replay" in certificate.status) != ok
-
-
 def test_a_frame_in_the_way_is_a_solid_for_the_certificate(plan, vq1, dcl):
     """The same flight on a course with one more gate, whose frame stands where it flies."""
     x, y, z = plan.x[plan.gate_nodes[0] + 12, P]
@@ -267,9 +257,8 @@ def test_a_file_is_flown_only_as_it_was_certified(stored, plan, vq1, dcl):
     lines[20] = lines[20].replace("-", "", 1)
     stored.write_text("\n".join(lines))
     words = r"rows differ from those .* plan-track .*vq1.yaml.*plan.uncertified=true"
-    with pytest.raises(PlanError, match=words) as error:
+    with refused(words, PlanError):
         require_certified(stored, read_plan(stored))
-    assert "\n" not in str(error.value)
     with pytest.raises(PlanError, match=words):
         find_or_make_plan(stored.parent, vq1, dcl, PlanOptions(), None)
     assert find_or_make_plan(stored.parent, vq1, dcl, PlanOptions(), None, uncertified=True).hash != plan.hash
@@ -295,6 +284,5 @@ def test_the_certificate_states_its_tolerances_and_keeps_them(plan, vq1, dcl):
     assert certificate.tolerances == TOLERANCES
     assert all(certificate.drifts_per_s[name] <= DRIFT_TOLERANCES[name] / 5 for name in DRIFT_TOLERANCES)
     assert all(certificate.defects[name] <= TOLERANCES[name] for name in TOLERANCES)
-    assert certificate.open_loop_gap_m <= certificate.open_loop_explained_m + 1e-6 < 0.1
     assert certificate.clearance_m is not None and certificate.clearance_m >= dcl.contact_radius_m
     assert certificate.clearance_of.startswith("the frame of gates[")

@@ -17,7 +17,7 @@ from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Obstacle, load_track
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.vehicle import load_vehicle
-from tests.conftest import ROOT
+from tests.conftest import ROOT, refused
 from tests.planner.test_planner import gate, straight
 
 P, Q, V, C = (RATES_X[name].at for name in "pqvc")
@@ -182,9 +182,8 @@ def test_a_moved_gate_is_planned_again_from_the_old_plan(dcl):
     ],
 )
 def test_an_infeasible_course_names_the_gate_and_the_reason(track, options, words, dcl):
-    with pytest.raises(UserError, match=words) as error:
+    with refused(words):
         make_plan(track, dcl, options)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.skipif(not PEERS.exists(), reason="needs the published trajectories beside the checkout")
@@ -236,6 +235,5 @@ def test_a_file_that_is_no_trajectory_is_one_clear_line(text, words, tmp_path, d
     path = Path(tmp_path / "peer.csv")
     if text is not None:
         path.write_text(text)
-    with pytest.raises(PlanError, match=words) as error:
+    with refused(words, PlanError):
         read_peer_plan(path, Task(TWO_GATES, dcl, ONE))
-    assert "\n" not in str(error.value)

@@ -21,6 +21,7 @@ from gate_racer.tracks.track import Bounds, Start, Track
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.rotation import matrix
 from gate_racer.vehicle.vehicle import load_vehicle
+from tests.conftest import refused
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
 
@@ -133,9 +134,8 @@ def test_a_damaged_plan_file_is_one_clear_line(plan_folder, tmp_path, damage):
     (tmp_path / "p.csv").write_text(text.replace("p_x", "x", 1) if damage == "header" else text)
     if damage == "header":
         (tmp_path / "p.json").write_text((plan_folder / "vq1.json").read_text())
-    with pytest.raises(PlanError, match=r"p\.") as error:
+    with refused(r"p\.", PlanError):
         read_plan(tmp_path / "p.csv")
-    assert "\n" not in str(error.value)
 
 
 def test_both_models_plan_one_course_in_nearly_the_same_time():
