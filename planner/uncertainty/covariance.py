@@ -55,7 +55,7 @@ from gate_racer.planner.models import V as PLAN_V
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import Task
 from gate_racer.tracks.gate import sigma_across
-from gate_racer.tracks.track import Track
+from gate_racer.tracks.track import Track, of_obstacle
 from gate_racer.vehicle.camera import LEAST_SIDE_PX, Camera
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, matrix
@@ -122,21 +122,20 @@ class Screens:
         self._R_wg = np.reshape([gate.R_wg for gate in frames], (-1, 3, 3))
         self._inner_m = np.array([gate.opening_m / 2 for gate in frames])[:, None]
         self._outer_m = np.array([gate.outer_m / 2 for gate in frames])[:, None]
-        self._low = np.reshape([solid.low_m for solid in track.obstacles], (-1, 1, 3))
-        self._high = np.reshape([solid.high_m for solid in track.obstacles], (-1, 1, 3))
+        self._boxes = [of_obstacle(obstacle) for obstacle in track.obstacles]
 
     def hide(self, eye_w: Array, corners_w: Array) -> bool:
         """Return whether a corner (4, 3) m, or the middle of a side, is out of sight from eye_w (3,) m, all world NED."""
         points = np.concatenate([corners_w, (corners_w + np.roll(corners_w, -1, axis=0)) / 2])
-        sight = points - eye_w
-        toward, eye_g = sight @ self._R_wg, (eye_w - self._p_wg)[:, None] @ self._R_wg  # (G, 8, 3), (G, 1, 3)
+        if any(box.meets(eye_w, points).any() for box in self._boxes):
+            return True
+        toward = (points - eye_w) @ self._R_wg  # (G, 8, 3)
+        eye_g = (eye_w - self._p_wg)[:, None] @ self._R_wg  # (G, 1, 3)
         with np.errstate(divide="ignore", invalid="ignore"):
             s = -eye_g[..., 0] / toward[..., 0]  # (G, 8), of the lines of sight to the frames' planes
             across = np.abs(eye_g[..., 1:] + s[..., None] * toward[..., 1:]).max(axis=-1)
-            one, other = (self._low - eye_w) / sight, (self._high - eye_w) / sight  # (O, 8, 3)
         framed = (s > 0) & (s < SHORT) & (across > self._inner_m) & (across < self._outer_m)
-        enter, leave = np.fmin(one, other).max(axis=-1), np.fmax(one, other).min(axis=-1)
-        return bool(framed.any() or ((enter <= leave) & (leave > 0) & (enter < 1)).any())
+        return bool(framed.any())
 
 
 NEAR_M = 0.3  # m, depth below which a corner has no usable projection
