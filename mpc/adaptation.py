@@ -208,20 +208,16 @@ def _filter(s: Adaptation, vehicle: Vehicle) -> ca.Function:
     walk = [s.thrust_walk**2 * dt, s.drag_walk**2 * dt, s.lift_walk**2 * dt, *[s.residual_sigma**2 * (1 - keep**2)] * 3]
     before, spread = fade @ theta, fade @ P @ fade + ca.diag(ca.vertcat(*walk))
     q, v = ca.vertsplit(x[Q]), ca.vertsplit(x[V])
-    pull, resist = (
-        ca.vertcat(*rotate(q, (0.0, 0.0, -thrust))),
-        ca.vertcat(*drag(q, v, vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m)),
-    )
+    pull = ca.vertcat(*rotate(q, (0.0, 0.0, -thrust)))
+    resist = ca.vertcat(*drag(q, v, vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m))
     v_b = rotate(conjugate(q), v)
     lift = ca.vertcat(*rotate(q, (0.0, 0.0, -(v_b[0] ** 2) - v_b[1] ** 2)))
     H = ca.horzcat(pull, resist, lift, ca.SX.eye(3))
     noise = s.noise**2 + s.noise_turning**2 * ca.sumsqr(u[:3] - x[W])
     S = H @ spread @ H.T + noise * ca.SX.eye(3)
     K = ca.solve(S, H @ spread).T
-    low, high = (
-        ca.DM([s.thrust_low, 0, -s.lift_high, *[-s.gate] * 3]),
-        ca.DM([s.thrust_high, DRAG_HIGH, s.lift_high, *[s.gate] * 3]),
-    )
+    low = ca.DM([s.thrust_low, 0, -s.lift_high, *[-s.gate] * 3])
+    high = ca.DM([s.thrust_high, DRAG_HIGH, s.lift_high, *[s.gate] * 3])
     after = ca.fmin(ca.fmax(before + K @ innovation, low), high)
     received = ca.logic_and(ca.sumsqr(x[V]) > s.speed_min**2, ca.sumsqr(innovation) < s.gate**2)
     spread_after = spread - K @ H @ spread

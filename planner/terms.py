@@ -575,10 +575,8 @@ class GatesInView(Term):
         options, course = self.course.task.options, self.course
         t, first, before = np.append(0.0, np.cumsum(intervals(mesh, durations))), 0, list[int]()
         for number, parts in enumerate(course.sections if options.gates_in_view else []):
-            earliest, flown_share = (
-                first - sum(len(mesh[i]) for i in before),
-                course.flown_share if number == 0 else 0.0,
-            )
+            earliest = first - sum(len(mesh[i]) for i in before)
+            flown_share = course.flown_share if number == 0 else 0.0
             last = first + sum(len(mesh[i]) for i in parts)
             within = course.in_range([*before, *parts], t[earliest : last + 1], path[earliest : last + 1])
             near = within if within > t[first] else t[first] - flown_share / (1 - flown_share) * (t[last] - t[first])

@@ -143,11 +143,8 @@ def is_even(ends: Array, quads: Array, hidden: Mask, ratio: float, config: Frame
 def fitting_share(ends: Array, quads: Array, ratio: float, config: FrameWidthConfig) -> Array:
     """Return the share (Q,) of the sides of quads (Q, 4, 2) beside which a frame ending at (Q, 4) has its expected width."""
     width = ends - 1
-    known, frame, wall = (
-        ~np.isnan(width),
-        _frame(np.where(np.isnan(width), np.inf, width), ratio, config),
-        _wall(quads, config),
-    )
+    known, wall = ~np.isnan(width), _wall(quads, config)
+    frame = _frame(np.where(known, width, np.inf), ratio, config)
     most, px = (x[:, [0, 1, 0, 1]] for x in ((frame + 2 * wall) / (1 - wall), 2 * config.wider_px / _apart(quads)))
     fits = known & (width > frame / config.alike - px) & (width < config.alike * most + px)
     return np.asarray(fits.sum(-1) / np.maximum(known.sum(-1), 1))

@@ -75,11 +75,8 @@ def test_an_old_state_is_flown_ahead_by_the_inputs_sent(plan, dcl, vq1, problem,
 )
 def test_errors_of_the_model_are_estimated(plan, dcl, thrust, drags, lift):
     """Truth and parameters differ by thrust, drag and lift, and then by a wind that blows from one side."""
-    filter, dt, air = (
-        DisturbanceEstimator(dcl, load_adaptation()),
-        1 / 60,
-        (dcl.drag_linear_1_s, dcl.drag_quadratic_1_m),
-    )
+    filter, dt = DisturbanceEstimator(dcl, load_adaptation()), 1 / 60
+    air = dcl.drag_linear_1_s, dcl.drag_quadratic_1_m
     one_lift = unpack(nominal_parameters(dcl))._replace(lift=1.0)
 
     def found(name):

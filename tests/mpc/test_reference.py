@@ -21,6 +21,19 @@ P, Q, V = (RATES_X[name].at for name in "pqv")
 V_R = REFERENCE["v"].at
 
 
+def parameters_of(vehicle, **changed):
+    """The model parameters of a vehicle, some of them changed."""
+    parameters = nominal_parameters(vehicle)
+    for name, value in changed.items():
+        parameters[PARAMETERS[name].at] = value
+    return parameters
+
+
+def look_ahead(progress, rows, parameters):
+    """The pace in each row (N,) of a reference."""
+    return progress.look_ahead(np.hstack([rows, np.tile(parameters, (len(rows), 1))]))
+
+
 def test_the_reference_at_the_nodes_is_the_plan(plan, dcl):
     rows = Reference(plan, dcl).sample(plan.t)
     assert np.allclose(rows[:, P], plan.x[:, P]) and np.allclose(rows[:, 7:10], plan.x[:, V])
@@ -67,14 +80,9 @@ def test_too_fast_a_plan_is_flown_slower_until_it_is_kept(plan, dcl):
 def test_the_pace_is_the_fastest_that_the_thrust_allows(plan, dcl, scale, drags, lift):
     """At the pace found, thrust reaches its limit wherever the plan's pace would exceed it, and never exceeds it."""
     rows = Reference(plan, dcl).sample(np.linspace(0.5, plan.total_time - 0.1, 40))
-    parameters = nominal_parameters(dcl)
-    parameters[PARAMETERS["thrust_scale"].at], parameters[PARAMETERS["drag_quadratic"].at] = (
-        scale,
-        drags * dcl.drag_quadratic_1_m,
-    )
-    parameters[PARAMETERS["lift"].at] = lift
+    parameters = parameters_of(dcl, thrust_scale=scale, drag_quadratic=drags * dcl.drag_quadratic_1_m, lift=lift)
     progress = PlanProgress(0.8 * dcl.thrust_max, len(rows))
-    s = progress.look_ahead(np.hstack([rows, np.tile(parameters, (len(rows), 1))]))
+    s = look_ahead(progress, rows, parameters)
     q, v, a = (rows[:, REFERENCE[name].at].T for name in "qva")
     thrust = np.linalg.norm(thrust_needed(q, s * v, s**2 * a, unpack(parameters)), axis=0)
     thrust -= lifted(q, s * v, unpack(parameters))
@@ -88,18 +96,15 @@ def test_the_largest_pace_is_that_of_a_search(name):
     """With any lift, at any speed and tilt, every slower pace is within the thrust limit, and a faster one is not."""
     vehicle, paces = load_vehicle(name), np.linspace(SLOWEST, 1, 1401)
     for lift, speed in product((-0.01, 0.0, 0.005, 0.013, 0.02, 0.05), (10.0, 20.0, vehicle.speed_max_m_s)):
-        parameters = nominal_parameters(vehicle)
-        parameters[PARAMETERS["lift"].at] = lift
+        parameters = parameters_of(vehicle, lift=lift)
         par, tilts = unpack(parameters), np.linspace(-3.0, 3.0, 25)
         a = 0.8 * vehicle.thrust_max * np.array([np.sin(tilts), 0 * tilts, -np.cos(tilts)])
         q = (np.cos(tilts / 2), 0 * tilts, -np.sin(tilts / 2), 0 * tilts)
         v = (np.full(25, speed), 0 * tilts, 0 * tilts)
         rows = np.zeros((25, NR))
-        rows[:, REFERENCE["q"].at], rows[:, REFERENCE["v"].at], rows[:, REFERENCE["a"].at] = (
-            *map(np.transpose, (q, v)),
-            a.T,
-        )
-        found = PlanProgress(vehicle.thrust_max, 25).look_ahead(np.hstack([rows, np.tile(parameters, (25, 1))]))
+        for name, values in zip("qva", (q, v, a), strict=True):
+            rows[:, REFERENCE[name].at] = np.transpose(values)
+        found = look_ahead(PlanProgress(vehicle.thrust_max, 25), rows, parameters)
         n = np.array(thrust_needed((1, 0, 0, 0), (0, 0, 0), (0, 0, 0), par))[:, None]
         b, y = np.array(thrust_needed(q, v, a, par)) - n, paces[:, None, None] ** 2
         over = np.linalg.norm(y * b + n, axis=1) > vehicle.thrust_max + y[:, 0] * lifted(q, v, par)
@@ -112,12 +117,10 @@ def test_the_slowed_pace_keeps_the_gates_in_view_of_the_plan(plan, dcl, vq1, dra
     """Thrust turned up to the edge of the view where seeing binds, and nowhere beyond where it may be as slow as that."""
     times = np.linspace(0.3, plan.total_time - 0.1, 200)
     rows = Reference(plan, dcl, vq1.course(1)).sample(times)
-    parameters = nominal_parameters(dcl)
-    parameters[PARAMETERS["drag_quadratic"].at] = drags * dcl.drag_quadratic_1_m
-    table = np.hstack([rows, np.tile(parameters, (len(rows), 1))])
+    parameters = parameters_of(dcl, drag_quadratic=drags * dcl.drag_quadratic_1_m)
     free, looking = (PlanProgress(0.9 * dcl.thrust_max, len(rows), 1.2, dcl.camera) for _ in range(2))
     looking.looking = True
-    s, fastest = looking.look_ahead(table), free.look_ahead(table)
+    s, fastest = (look_ahead(progress, rows, parameters) for progress in (looking, free))
     p, q, v, a, look = (rows[:, REFERENCE[name].at].T for name in ("p", "q", "v", "a", "look"))
     d = (look - p) / np.linalg.norm(look - p, axis=0)
     sine = np.sin(dcl.camera.elevation(EDGE))
@@ -183,9 +186,8 @@ def test_a_moved_gate_is_passed_where_it_stands_floor_kept(plan, dcl, vq1):
     assert np.allclose(there[:, gate] - here[:, gate], offsets), "each opening where it stands"
     rows, before = moved.sample(times), on_map.sample(times)
     steered = times < plan.total_time
-    bound = (
-        steered & (before[:, REFERENCE["down"].at.stop - 1] == 1.0) & (rows[:, REFERENCE["down"].at.stop - 1] == 1.0)
-    )
+    floor = REFERENCE["down"].at.stop - 1
+    bound = steered & (before[:, floor] == 1.0) & (rows[:, floor] == 1.0)
     assert np.allclose(rows[bound, gate][:, 2], before[bound, gate][:, 2]), "floors do not move with gates"
     line = rows[:, P] - before[:, P]
     assert np.allclose(line[0], 0.0), "the pad is where the course begins"

@@ -165,10 +165,8 @@ def test_the_targets_decode_to_the_openings_that_they_encode(seed):
 
 
 def test_small_and_unplaced_openings_neither_count_nor_err():
-    small, unknown = (
-        QUAD.mean(0) + 0.02 * (QUAD - QUAD.mean(0)),
-        np.where(np.arange(4)[:, None] == 1, np.nan, QUAD + 100),
-    )
+    small = QUAD.mean(0) + 0.02 * (QUAD - QUAD.mean(0))
+    unknown = np.where(np.arange(4)[:, None] == 1, np.nan, QUAD + 100)
     for quad in (small, unknown):
         for k in range(len(HEAD_STRIDES)):
             target = head_target(quad[None], k)
