@@ -176,7 +176,7 @@ def from_guess(
     start = first_guess(problem.course, point_mass, mesh, guess)
     first = None
     if len(problem.course.sections) > LONG_COURSE_LEGS and problem.course.x0 is not None:
-        first = _instretches(problem, mesh, start, progress)
+        first = _in_stretches(problem, mesh, start, progress)
     first = first or _first(problem, mesh, start, progress)
     return refined(problem, first, levels, progress) if first.solved.success else first
 
@@ -205,7 +205,7 @@ def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: Iter
     return replace(optimum, iterations=optimum.iterations + iterations)
 
 
-def _instretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: IterationCallback) -> Optimum | None:
+def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: IterationCallback) -> Optimum | None:
     """Solve all stretches and join their optima; None if one has failed."""
     course, meshes, points, iterations = problem.course, Mesh(), list[Point](), 0
     levels = STRETCH_LEVELS if len(course.sections) <= VERY_LONG else LEVELS

@@ -58,18 +58,13 @@ def test_the_path_goes_around_an_obstacle_and_takes_longer(what, box, dcl):
 def test_the_faster_side_of_a_wall_is_taken_where_the_other_is_shorter(dcl):
     """The right is shorter, but gates[1] is crossed towards the right: the way from the left needs no turn."""
     wall = Obstacle((25.0, -6.5, -9.0), (26.0, 6.0, 0.5))
-    course = replace(
-        straight(
-            gate(12.0, z=-2.0), gate(40.0, z=-2.0, yaw=70.0), gate(44.0, 16.0, z=-2.0, yaw=80.0), start=(0, 0, -1)
-        ),
-        bounds=Bounds((-10.0, -20.0, -9.0), (70.0, 30.0, 0.5)),
-    )
+    gates = gate(12.0, z=-2.0), gate(40.0, z=-2.0, yaw=70.0), gate(44.0, 16.0, z=-2.0, yaw=80.0)
+    bounds = Bounds((-10.0, -20.0, -9.0), (70.0, 30.0, 0.5))
+    course = replace(straight(*gates, start=(0, 0, -1)), bounds=bounds)
     free, closed = replace(ONE, see=0.0), replace(wall, high_m=(26.0, 30.0, 0.5))
-    (plan, certificate), left = (
-        make_plan(replace(course, obstacles=(wall,)), dcl, free),
-        replace(course, obstacles=(closed,)),
-    )
-    assert plan.total_time == pytest.approx(planned(left, dcl, free).total_time, rel=2e-3)
+    plan, certificate = make_plan(replace(course, obstacles=(wall,)), dcl, free)
+    left = planned(replace(course, obstacles=(closed,)), dcl, free)
+    assert plan.total_time == pytest.approx(left.total_time, rel=2e-3)
     assert certificate.point_mass_bound_s < plan.total_time
 
 
