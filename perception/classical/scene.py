@@ -29,14 +29,8 @@ def colour_shares(image: Image, openings: Array, silhouettes: Array, config: Col
     on_frame = openings[:, None] + across * (silhouettes - openings)[:, None]
     squares = np.concatenate([on_frame, concentric(silhouettes, np.array(config.beyond))], 1)
     sampled, coloured = _count(image, squares, config)
-    first_beyond = len(config.on_frame)
-    parts = (
-        sampled[..., :first_beyond],
-        coloured[..., :first_beyond],
-        sampled[..., first_beyond:],
-        coloured[..., first_beyond:],
-    )
-    return _share(*parts[:2], 1.0), _share(*parts[2:], 0.0)
+    on, beyond = np.s_[..., : len(config.on_frame)], np.s_[..., len(config.on_frame) :]
+    return _share(sampled[on], coloured[on], 1.0), _share(sampled[beyond], coloured[beyond], 0.0)
 
 
 def colour_by_scale(image: Image, openings: Array, scales: Array, config: ColourConfig) -> tuple[Array, Array]:

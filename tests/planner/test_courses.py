@@ -55,7 +55,7 @@ def test_the_path_goes_around_an_obstacle_and_takes_longer(what, box, dcl):
     assert obstacle.distance(through[:, P]).min() == 0
 
 
-def test_the_faster_side_of_a_wall_is_taken_where_the_other_is_shorter(dcl):
+def test_the_faster_side_of_a_wall_is_taken_though_longer(dcl):
     """The right is shorter, but gates[1] is crossed towards the right: the way from the left needs no turn."""
     wall = Obstacle((25.0, -6.5, -9.0), (26.0, 6.0, 0.5))
     gates = gate(12.0, z=-2.0), gate(40.0, z=-2.0, yaw=70.0), gate(44.0, 16.0, z=-2.0, yaw=80.0)
