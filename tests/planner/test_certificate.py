@@ -170,11 +170,14 @@ def test_rest_is_level_and_still(plan, vq1, dcl):
 @given(st.lists(st.floats(-4.0, 4.0), min_size=6, max_size=6))
 def test_a_point_is_hidden_where_the_line_to_it_meets_an_obstacle(ends):
     a, b = np.array(ends[:3]), np.array(ends[3:])
-    wall = Obstacle((-1.0, -1.5, -0.5), (1.0, 1.5, 0.5))
-    on_line = wall.distance(a + np.linspace(0.0, 1.0, 2000)[:, None] * (b - a))
-    assume(not 0 < on_line.min() < 0.01)
+    line = a + np.linspace(0.0, 1.0, 2000)[:, None] * (b - a)
+    wall, within, about = (
+        Obstacle((-1.0 - d, -1.5 - d, -0.5 - d), (1.0 + d, 1.5 + d, 0.5 + d)) for d in (0.0, -0.01, 0.01)
+    )
+    met = within.distance(line).min() == 0
+    assume(met == (about.distance(line).min() == 0))  # a line that only touches the wall may be either
     course = replace(straight(gate(5.0)), obstacles=(wall,))
-    assert hidden(course, a[None], b)[0] == (on_line.min() == 0)
+    assert hidden(course, a[None], b)[0] == met
 
 
 def test_a_gate_behind_a_wall_is_seen_from_above_it(dcl):
