@@ -132,8 +132,8 @@ class PartController(PlanController):
     """Controller of a user along a plan."""
 
     def step(self, t: float, x: Array, dt: float, age: float = 0.0) -> Control:
-        assert isinstance(self._solver, PartSolver)
-        self._solver.t = t
+        assert isinstance(self.solver, PartSolver)
+        self.solver.t = t
         return super().step(t, x, dt, age)
 
 
