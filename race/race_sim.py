@@ -27,8 +27,8 @@ from gate_racer.sim.betaflight.station import BetaflightStation, SafetyPilot
 from gate_racer.sim.heat import Commentator, Heat, HeatSetup, standings, write_standings
 from gate_racer.sim.physics.part import plant_setting
 from gate_racer.sim.physics.plant import UnmodelledAcceleration
+from gate_racer.sim.physics.plants import natural
 from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals
-from gate_racer.sim.physics.swift_plant import natural
 from gate_racer.sim.referee import Referee
 from gate_racer.sim.report import SimulatorRecord, report, write_report
 from gate_racer.sim.simulator import RunSetup, Simulator

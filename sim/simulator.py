@@ -42,9 +42,8 @@ from gate_racer.link.messages import (
 from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.sim.physics.contact import Body, ColliderKind, Colliders, Contact
 from gate_racer.sim.physics.plant import Q, Truth, UnmodelledAcceleration, V, W
+from gate_racer.sim.physics.plants import MotorSource, Setting, make_plant, natural
 from gate_racer.sim.physics.residual import together
-from gate_racer.sim.physics.rotors_plant import MotorSource
-from gate_racer.sim.physics.swift_plant import Setting, make_plant, natural
 from gate_racer.sim.referee import Referee, RunStatus
 from gate_racer.sim.traffic import Rival, StateChange, TrafficView
 from gate_racer.sim.wire.position import PositionControl

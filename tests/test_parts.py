@@ -20,7 +20,7 @@ from gate_racer.pilot.racer import Racer, RacerOptions
 from gate_racer.planner.plan import read_plan
 from gate_racer.race.campaign.choice import Choice
 from gate_racer.sim.physics.part import plant_setting
-from gate_racer.sim.physics.swift_plant import make_plant, natural
+from gate_racer.sim.physics.plants import make_plant, natural
 from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.renderer import RenderedCamera
 from gate_racer.tracks.track import load_track

@@ -7,7 +7,7 @@ from gate_racer.common.compiled import warm_up
 from gate_racer.link.profile import load_profile
 from gate_racer.sim.physics.batch import Batch
 from gate_racer.sim.physics.contact import Colliders
-from gate_racer.sim.physics.swift_plant import natural
+from gate_racer.sim.physics.plants import natural
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track

@@ -44,8 +44,8 @@ from gate_racer.race.campaign.store import FILE, Row, Store
 from gate_racer.race.campaign.worlds import asked as asked_for
 from gate_racer.race.campaign.worlds import cells_of
 from gate_racer.race.trial import fly_trial
+from gate_racer.sim.physics.plants import make_plant
 from gate_racer.sim.physics.residual import ObservationModel, Residuals
-from gate_racer.sim.physics.swift_plant import make_plant
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.rotation import Array, Indices, conjugate, log, product

@@ -19,10 +19,10 @@ from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, digest
 from gate_racer.race.campaign.worlds import FACTORS, UNKNOWN, cells_of
-from gate_racer.sim.physics import swift_plant as setting
+from gate_racer.sim.physics import plants as setting
 from gate_racer.sim.physics.part import plant_setting
+from gate_racer.sim.physics.plants import Setting
 from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration, Residuals
-from gate_racer.sim.physics.swift_plant import Setting
 from gate_racer.sim.worlds.distribution import load_worlds
 from gate_racer.sim.worlds.world import NOMINAL
 from gate_racer.tracks.track import SPACING_M, Track

@@ -11,6 +11,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.files import reading, require_output
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.link.record_reader import Record, read_records
+from gate_racer.sim.physics.plants import natural
 from gate_racer.sim.physics.residual import (
     NEIGHBOURS,
     SAMPLES,
@@ -19,7 +20,6 @@ from gate_racer.sim.physics.residual import (
     Residuals,
     residual_accelerations,
 )
-from gate_racer.sim.physics.swift_plant import natural
 from gate_racer.vehicle.rotation import Array, between, conjugate, log, product
 from gate_racer.vehicle.vehicle import load_vehicle
 

@@ -18,8 +18,8 @@ from gate_racer.sim.environment.kernel import Reward
 from gate_racer.sim.physics.batch import Batch
 from gate_racer.sim.physics.contact import Colliders
 from gate_racer.sim.physics.plant import RIGID, P, Q, V
+from gate_racer.sim.physics.plants import SETTINGS, Setting
 from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration
-from gate_racer.sim.physics.swift_plant import SETTINGS, Setting
 from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array, Indices, Mask, from_euler, product

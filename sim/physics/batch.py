@@ -11,13 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.sim.physics import rates_plant, swift, swift_plant
+from gate_racer.sim.physics import swift
 from gate_racer.sim.physics.contact import NOTHING, Colliders, body_of, far
 from gate_racer.sim.physics.jit import boxed, inlined, njit
 from gate_racer.sim.physics.lanes import LANES, gather, scatter
 from gate_racer.sim.physics.plant import RIGID, SUBSTEP_S, MixedRates
-from gate_racer.sim.physics.swift import ALL
-from gate_racer.sim.physics.swift_plant import Setting, natural
+from gate_racer.sim.physics.plants import (
+    THRUST,
+    Setting,
+    fly_rates,
+    fly_rates_lanes,
+    fly_swift,
+    fly_swift_lanes,
+    natural,
+)
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
@@ -64,20 +71,20 @@ def advance(fly_lanes, fly, x, u, residual, pars, substeps, dt, solids, bodies, 
 
 @inlined
 def fly_armed(x, u, residual, pars, substeps, dt, solids, first, bodies, impulses):
-    """Advance one armed grey-box vehicle with all terms, with the arguments of `rates_plant.fly`."""
-    swift_plant.fly(x, u, True, residual, pars, ALL, substeps, dt, solids, first, bodies, impulses)
+    """Advance one armed grey-box vehicle, with the arguments of `fly_rates`."""
+    fly_swift(x, u, True, residual, pars, substeps, dt, solids, first, bodies, impulses)
 
 
 @njit
-def fly_rates(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
+def advance_rates(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
     """`advance` for states as RATES_X; thrust command in m/s^2."""
-    advance(rates_plant.fly_lanes, rates_plant.fly, x, u, residual, pars, substeps, dt, solids, bodies, impulses)
+    advance(fly_rates_lanes, fly_rates, x, u, residual, pars, substeps, dt, solids, bodies, impulses)
 
 
 @njit
-def fly_swift(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
+def advance_swift(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
     """`advance` for states as `sim.physics.swift.X`; throttle, 0..1."""
-    advance(swift_plant.fly_lanes, fly_armed, x, u, residual, pars, substeps, dt, solids, bodies, impulses)
+    advance(fly_swift_lanes, fly_armed, x, u, residual, pars, substeps, dt, solids, bodies, impulses)
 
 
 class Batch:
@@ -153,7 +160,7 @@ class Batch:
         if self._aerodynamic:
             self._x[which, swift.OMEGA] = math.sqrt(self._par[0].hover_sqr)
         else:
-            self._x[which, rates_plant.THRUST] = GRAVITY
+            self._x[which, THRUST] = GRAVITY
 
     def step(self, omega: Array, throttle: Array, dt: float, residual: Array | None = None) -> None:
         """Advance by dt (s) with constant body rates (N, 3) in rad/s and throttle (N,) in 0..1, both clipped to their limits.
@@ -185,7 +192,7 @@ class Batch:
 
     def _fly(self, u: Array, unknown: Array, substeps: int, dt: float) -> Callable[[slice], None]:
         """Return the function that advances a slice of the vehicles."""
-        law = fly_swift if self._aerodynamic else fly_rates
+        law = advance_swift if self._aerodynamic else advance_rates
         rest = self._par, substeps, dt, self._solids, self._body
 
         def fly(part: slice) -> None:

@@ -1,10 +1,7 @@
 """Battery model: voltage under load, after Bauersfeld and Scaramuzza (RA-L 2022, Swift's reference 46), and eq. (5).
 
-State (3,): energy drawn in kJ/Ah, slow sag and ohmic drop of one cell in V.
+State (3,): energy drawn in kJ/Ah, slow sag and ohmic drop of one cell in V. `par`: a `Battery`, or its record.
 """
-
-from dataclasses import astuple
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,23 +11,6 @@ from gate_racer.vehicle.vehicle import Battery
 
 ENERGY, SLOW, FAST = range(3)
 CUT_OFF_V = 3.0  # V, lower limit of one cell's voltage: the cut-off of a pack's protection
-
-
-class BatteryParameters(NamedTuple):
-    """Parameters of `vehicle.vehicle.Battery`, in its order."""
-
-    cells: int
-    capacity_ah: float
-    start_v: float
-    nominal_v: float
-    full_v: float
-    energy_linear: float
-    energy_square: float
-    energy_cube: float
-    power_v: float
-    slow_s: float
-    fast_s: float
-    resistance_ohm: float
 
 
 @inlined
@@ -63,12 +43,7 @@ def discharged(x, power, par, sag, dt):
     )
 
 
-def parameters(battery: Battery) -> BatteryParameters:
-    """Return the compiled code's parameters of a vehicle's battery."""
-    return BatteryParameters(*astuple(battery))
-
-
-def at_rest(par: BatteryParameters) -> Array:
+def at_rest(par: Battery) -> Array:
     """Return the state (3,) before the run, with the energy drawn at which the open-circuit voltage is `start_v`."""
     from scipy.optimize import brentq  # imported late: takes 0.3 s, and only a vehicle with a battery needs it
 

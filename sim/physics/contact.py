@@ -1,14 +1,8 @@
-"""Rays against the solids of a track, and collisions of the vehicle's box with them.
+"""Rays against the solids of a track, for rangefinders and LiDARs, and collisions of the vehicle's box with them.
 
-Ray casting against the solids of a track, for rangefinders and LiDARs.
-
-The slab method (Kay and Kajiya, "Ray tracing complex scenes", 1986): in the axes of a box the ray is inside between the last
-entry into a slab and the first exit from one.
-
-Collision of the vehicle's box with the solids of a track: contact detection and impulse response.
-
-Newton's law of restitution along the normal and Coulomb's law across it, at one point of contact
-(Mirtich and Canny, "Impulse-based simulation of rigid bodies", 1995).
+Rays by the slab method (Kay and Kajiya, "Ray tracing complex scenes", 1986): in the axes of a box a ray is inside between the
+last entry into a slab and the first exit from one. Collisions by Newton's law of restitution along the normal and Coulomb's law
+across it, at one point of contact (Mirtich and Canny, "Impulse-based simulation of rigid bodies", 1995).
 """
 
 import enum

@@ -9,7 +9,7 @@ import math
 from typing import NamedTuple
 
 from gate_racer.sim.physics.jit import inlined
-from gate_racer.vehicle.vehicle import FlightControllerParameters, Rotors, SpeedMap
+from gate_racer.vehicle.vehicle import FlightControllerParameters, Rotors
 
 # Betaflight's PTERM_SCALE 0.032029, ITERM_SCALE 0.244381 and DTERM_SCALE 0.000529: thousandths of the motor range per deg/s.
 P_SCALE, I_SCALE, D_SCALE = (math.degrees(1) / 1000 * scale for scale in (0.032029, 0.244381, 0.000529))
@@ -29,18 +29,6 @@ class ControllerParameters(NamedTuple):
     low: float  # DShot value of throttle 0
     high: float  # DShot value of throttle 1
     mix: tuple[tuple[float, float, float], ...]  # roll, pitch and yaw to motor outputs
-
-
-class SpeedMapParameters(NamedTuple):
-    """Coefficients of `vehicle.vehicle.SpeedMap` and the limits of the motor speed, rad/s."""
-
-    offset: float
-    volt: float
-    sqrt: float
-    linear: float
-    volt_sqrt: float
-    low: float
-    high: float
 
 
 @inlined
@@ -91,14 +79,12 @@ def mixed(torque, throttle, par):
 
 
 @inlined
-def steady_speed(output, volt, par, speed):
-    """Return the steady motor speed, rad/s, at a motor output 0..1 and a voltage, V: eq. (6)."""
-    command = par.low + output * (par.high - par.low)
+def steady_speed(output, volt, par, motors):
+    """Return the steady motor speed, rad/s, at a motor output 0..1 and a voltage, V: eq. (6). motors: `MotorParameters`."""
+    speed, command = motors.speed, par.low + output * (par.high - par.low)
     root = math.sqrt(command)
-    omega = (
-        speed.offset + speed.volt * volt + speed.sqrt * root + speed.linear * command + speed.volt_sqrt * volt * root
-    )
-    return min(max(omega, speed.low), speed.high)
+    linear = speed.offset_rad_s + speed.volt * volt + speed.sqrt * root + speed.linear * command
+    return min(max(linear + speed.volt_sqrt * volt * root, motors.speed_min_rad_s), motors.speed_max_rad_s)
 
 
 def parameters(controller: FlightControllerParameters, rotors: Rotors) -> ControllerParameters:
@@ -120,11 +106,6 @@ def parameters(controller: FlightControllerParameters, rotors: Rotors) -> Contro
         high=high,
         mix=tuple((-math.copysign(1, y), math.copysign(1, x), math.copysign(1, torque)) for x, y, torque in signs),
     )
-
-
-def speed_parameters(speed: SpeedMap, low: float, high: float) -> SpeedMapParameters:
-    """Return the motor speed map for the compiled code, limited to low..high, rad/s."""
-    return SpeedMapParameters(speed.offset_rad_s, speed.volt, speed.sqrt, speed.linear, speed.volt_sqrt, low, high)
 
 
 def _scaled(gains: tuple[float, float, float], scale: float) -> tuple[float, float, float]:

@@ -7,6 +7,7 @@ own file only, and would keep stale code of functions inlined from other files.
 import functools
 import hashlib
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -52,8 +53,8 @@ njit: Callable[[Callable[..., Any]], Callable[..., Any]] = compiled(folder=_fold
 
 
 def record(parameters: T) -> T:
-    """Convert a (nested) NamedTuple of numbers and tuples to a NumPy record of the same names: a few us per call to pass."""
-    return cast(T, np.array(parameters, dtype=_dtype(parameters))[()])
+    """Convert a NamedTuple of numbers, tuples, dataclasses and NamedTuples to a NumPy record of the same names."""
+    return cast(T, np.array(_plain(parameters), dtype=_dtype(parameters))[()])
 
 
 def boxed(parameters: tuple) -> Array:
@@ -61,9 +62,19 @@ def boxed(parameters: tuple) -> Array:
     return np.array([record(parameters)])
 
 
+def _names(parameters: Any) -> tuple[str, ...]:
+    """Return the names of the fields of a NamedTuple or a dataclass; none for a value."""
+    if is_dataclass(parameters):
+        return tuple(field.name for field in fields(parameters))
+    return getattr(parameters, "_fields", ())
+
+
+def _plain(parameters: Any) -> Any:
+    names = _names(parameters)
+    return tuple(_plain(getattr(parameters, name)) for name in names) if names else parameters
+
+
 def _dtype(parameters: Any) -> np.dtype:
-    fields = [
-        (name, _dtype(value)) if hasattr(value, "_fields") else (name, np.float64, np.shape(value))
-        for name, value in zip(parameters._fields, parameters, strict=True)
-    ]
-    return np.dtype((np.record, fields))
+    parts = ((name, getattr(parameters, name)) for name in _names(parameters))
+    kinds = [(name, _dtype(one)) if _names(one) else (name, np.float64, np.shape(one)) for name, one in parts]
+    return np.dtype((np.record, kinds))

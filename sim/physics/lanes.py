@@ -1,7 +1,9 @@
-"""SIMD layout of several vehicles: entry k of vehicle i of n is at index k n + i of a flat array.
+"""SIMD layout of several vehicles, entry k of vehicle i of n at index k n + i of a flat array, and Runge-Kutta steps of tuples.
 
 A single vehicle is i = 0, n = 1. States are tuples of scalars, which stay in registers where arrays would be allocated.
 """
+
+import math
 
 from gate_racer.sim.physics.jit import inlined
 
@@ -65,6 +67,34 @@ def ahead_rigid(x, h, k):
         x[11] + h * k[11],
         x[12] + h * k[12],
     )
+
+
+@inlined
+def ahead_with_four(x, h, k):
+    """Return x + h k of pose, motion and four states of motors or rotors (17), scalar by scalar."""
+    return (*ahead_rigid(x, h, k), x[13] + h * k[13], x[14] + h * k[14], x[15] + h * k[15], x[16] + h * k[16])
+
+
+@inlined
+def slopes(slope, ahead, x, u, residual, par, dt):
+    """Return the four slopes of a Runge-Kutta step of length dt at constant u, by `slope` (x, u, residual, par) and `ahead`."""
+    k1 = slope(x, u, residual, par)
+    k2 = slope(ahead(x, dt / 2, k1), u, residual, par)
+    k3 = slope(ahead(x, dt / 2, k2), u, residual, par)
+    return k1, k2, k3, slope(ahead(x, dt, k3), u, residual, par)
+
+
+@inlined
+def summed(ahead, x, k, dt):
+    """Return x + dt (k1 + 2 k2 + 2 k3 + k4) / 6 of slopes k."""
+    return ahead(ahead(ahead(ahead(x, dt / 6, k[0]), dt / 3, k[1]), dt / 3, k[2]), dt / 6, k[3])
+
+
+@inlined
+def with_unit_attitude(x):
+    """Return the state with its quaternion normalised."""
+    norm = math.sqrt(x[3] ** 2 + x[4] ** 2 + x[5] ** 2 + x[6] ** 2)
+    return (*x[:3], x[3] / norm, x[4] / norm, x[5] / norm, x[6] / norm, *x[7:])
 
 
 @inlined

@@ -9,8 +9,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.parts import CLASS, Part, array_of, is_part
 from gate_racer.sim.physics.contact import collide
 from gate_racer.sim.physics.plant import Q, V
-from gate_racer.sim.physics.rates_plant import RatesPlant
-from gate_racer.sim.physics.swift_plant import SETTINGS, Setting
+from gate_racer.sim.physics.plants import SETTINGS, RatesPlant, Setting
 from gate_racer.vehicle.dynamics import G_W, RATES_X
 from gate_racer.vehicle.rotation import Array, matrix
 from gate_racer.vehicle.vehicle import Vehicle

@@ -117,7 +117,8 @@ class Plant(ABC):
     ):
         """Set up the plant on its pad. `residual`: unmodelled acceleration, constant within a tick: Swift eq. (11)."""
         self._vehicle, self._start, self._colliders, self._residual = vehicle, start, colliders, residual
-        self._boxed_body = boxed(body_of(vehicle))
+        self._par = self._parameters()
+        self._pars, self._boxed_body = boxed(self._par), boxed(body_of(vehicle))
         self._solids = colliders.solids if colliders else NOTHING
         self._impulses = np.zeros(len(colliders.things) if colliders else 0)
         self._unknown_w = np.zeros(3)  # m/s^2, residual acceleration of the current tick, world
@@ -193,6 +194,10 @@ class Plant(ABC):
     @abstractmethod
     def thrust(self) -> float:
         """Rotor thrust over mass along -z of the body, m/s^2."""
+
+    @abstractmethod
+    def _parameters(self) -> Any:
+        """Return the model's parameters, a NamedTuple."""
 
     @abstractmethod
     def _at_rest(self) -> Array:

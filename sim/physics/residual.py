@@ -27,7 +27,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_arrays, reading, write_arrays
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.sim.physics.plant import RIGID, P, Q, UnmodelledAcceleration, V
-from gate_racer.sim.physics.swift_plant import Setting, make_plant
+from gate_racer.sim.physics.plants import Setting, make_plant
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.rotation import Array, Indices, exp, product, rotate
 from gate_racer.vehicle.vehicle import Vehicle

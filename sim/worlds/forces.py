@@ -119,7 +119,9 @@ class Forces:
             q, v = x[Q].tolist(), v_air.tolist()  # Python's floats cost a third of numpy's
             return np.array(drag(q, v, vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m))
         R_wb = matrix(x[Q])
-        squared = float(x[-1]) * self._swift.mass / (4 * self._swift.c_l)  # mean squared motor speed, (rad/s)^2
+        squared = (
+            float(x[-1]) * self._swift.rotors.mass / (4 * self._swift.motors.thrust_n_s2)
+        )  # mean squared motor speed, (rad/s)^2
         force, _ = swift.aero(tuple(R_wb.T @ v_air), squared, self._swift)
         return np.asarray(R_wb @ np.array(force))
 

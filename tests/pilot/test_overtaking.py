@@ -14,7 +14,7 @@ from gate_racer.mpc.reference import Reference
 from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch, StartGrid
 from gate_racer.sim.physics.contact import Colliders
-from gate_racer.sim.physics.swift_plant import make_plant, natural
+from gate_racer.sim.physics.plants import make_plant, natural
 from gate_racer.sim.referee import Referee
 from gate_racer.tracks.track import place
 

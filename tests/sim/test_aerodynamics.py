@@ -9,7 +9,7 @@ import pytest
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.sim.physics import swift
 from gate_racer.sim.physics.jit import record
-from gate_racer.sim.physics.swift_plant import SwiftPlant
+from gate_racer.sim.physics.plants import SwiftPlant
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.vehicle import Aero, Lift, SideForce, SideTorque, YawTorque, load_vehicle
 
@@ -70,14 +70,14 @@ def test_swift_s_square_brakes_both_ways_and_the_other_one_way_only():
 
 def test_voltage_counts_the_more_the_higher_the_command_where_the_map_says_so():
     """Eq. (6): d Omega / d U = volt + volt_sqrt sqrt(u)."""
-    par = record(swift.parameters(load_vehicle("swift")))
-    with_it = par.speed.copy()
-    with_it["volt_sqrt"], with_it["sqrt"] = 2.0, par.speed["sqrt"] - 2.0 * 15.6
+    vehicle = load_vehicle("swift")
+    loop, motors = swift.parameters(vehicle).loop, vehicle.motors
+    with_it = replace(motors, speed=replace(motors.speed, volt_sqrt=2.0, sqrt=motors.speed.sqrt - 2.0 * 15.6))
     for output in (0.2, 0.6, 0.9):
-        root = math.sqrt(par.loop.low + output * (par.loop.high - par.loop.low))
-        speeds = [swift.steady_speed(output, volt, par.loop, with_it) for volt in (15.5, 15.7)]
-        assert (speeds[1] - speeds[0]) / 0.2 == pytest.approx(par.speed["volt"] + 2.0 * root)
-        same = [swift.steady_speed(output, 15.6, par.loop, speed) for speed in (par.speed, with_it)]
+        root = math.sqrt(loop.low + output * (loop.high - loop.low))
+        speeds = [swift.steady_speed(output, volt, loop, with_it) for volt in (15.5, 15.7)]
+        assert (speeds[1] - speeds[0]) / 0.2 == pytest.approx(motors.speed.volt + 2.0 * root)
+        same = [swift.steady_speed(output, 15.6, loop, one) for one in (motors, with_it)]
         assert same[0] == pytest.approx(same[1])
 
 

@@ -8,8 +8,8 @@ import pytest
 from gate_racer.common.errors import UserError
 from gate_racer.sim.environment.kernel import Reward, through
 from gate_racer.sim.environment.racing import Options, Perturbation, RacingEnvironment, Randomisation, turned
+from gate_racer.sim.physics.plants import SETTINGS
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration
-from gate_racer.sim.physics.swift_plant import SETTINGS
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.observation import Scaling
 from gate_racer.tracks.track import load_track

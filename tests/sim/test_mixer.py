@@ -9,7 +9,7 @@ import pytest
 from gate_racer.sim.physics.flight_controller import mixed as motors_mixed
 from gate_racer.sim.physics.jit import record
 from gate_racer.sim.physics.plant import MixedRates, mixed
-from gate_racer.sim.physics.rates_plant import stepped
+from gate_racer.sim.physics.plants import rates_stepped
 from gate_racer.vehicle.dynamics import RATES_X
 from gate_racer.vehicle.vehicle import Mixer, load_vehicle
 
@@ -25,7 +25,7 @@ def flying(thrust, w=STILL):
 
 def turned(vehicle, x, u):
     """(3,) rad/s^2 and m/s^3: how rates and thrust begin to change."""
-    after = np.array(stepped(tuple(x), tuple(u), tuple(STILL), record(MixedRates.of(vehicle)), DT))
+    after = np.array(rates_stepped(tuple(x), tuple(u), tuple(STILL), record(MixedRates.of(vehicle)), DT))
     return (after[W] - x[W]) / DT, (after[C] - x[C]) / DT
 
 

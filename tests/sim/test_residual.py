@@ -11,9 +11,8 @@ from gate_racer.link.profile import load_profile
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.race.campaign import cli, fit_residuals
 from gate_racer.sim.physics.plant import RIGID, V
-from gate_racer.sim.physics.rates_plant import RatesPlant
+from gate_racer.sim.physics.plants import SETTINGS, RatesPlant, SwiftPlant, make_plant, natural
 from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals, residual_accelerations, together
-from gate_racer.sim.physics.swift_plant import SETTINGS, SwiftPlant, make_plant, natural
 from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Start

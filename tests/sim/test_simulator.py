@@ -9,7 +9,7 @@ from gate_racer.link.messages import Ack, Arm, Attitude, AttitudeTarget, GroundS
 from gate_racer.link.profile import load_profile, ticks
 from gate_racer.sim.physics.contact import Colliders, Contact, body_of, corners_w
 from gate_racer.sim.physics.plant import P, Q, Truth, V, W
-from gate_racer.sim.physics.rates_plant import RatesPlant
+from gate_racer.sim.physics.plants import RatesPlant
 from gate_racer.sim.referee import Referee, RunStatus
 from gate_racer.sim.simulator import Sensors, Simulator
 from gate_racer.sim.worlds.world import as_believed

@@ -18,7 +18,7 @@ from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.link.msp.sticks import raw_attitude, raw_imu
 from gate_racer.sim.betaflight.sitl import SitlController, firmware, motion, order, set_up
 from gate_racer.sim.betaflight.station import BetaflightStation
-from gate_racer.sim.physics.rotors_plant import RotorsPlant
+from gate_racer.sim.physics.plants import RotorsPlant
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
@@ -75,7 +75,7 @@ class Spun:
 
 def flown(seconds, *outputs):
     track = load_track("pq")
-    plant = RotorsPlant(ARCHER, track.start, motors=Spun(*outputs))
+    plant = RotorsPlant(Spun(*outputs), ARCHER, track.start)
     plant.place(np.array([0.0, 0.0, -5.0]), np.array([1.0, 0.0, 0.0, 0.0]), np.zeros(3))
     plant.advance(seconds)
     return plant.truth.x

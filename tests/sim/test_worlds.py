@@ -10,7 +10,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import load_profile
 from gate_racer.sim.physics.plant import Q, V
-from gate_racer.sim.physics.swift_plant import SwiftPlant
+from gate_racer.sim.physics.plants import SwiftPlant
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.distribution import load_worlds, resolve
 from gate_racer.sim.worlds.forces import Dryden, Forces, forces_of

@@ -11,8 +11,8 @@ from torch import Tensor
 from gate_racer.mpc.policy.policy import Policy, PolicyProvenance
 from gate_racer.planner.plan import Plan
 from gate_racer.sim.environment.racing import TRUTH, EnvironmentStep, Options, RacingEnvironment, Randomisation
+from gate_racer.sim.physics.plants import SETTINGS
 from gate_racer.sim.physics.residual import Residuals
-from gate_racer.sim.physics.swift_plant import SETTINGS
 from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array

@@ -22,8 +22,8 @@ from gate_racer.link.profile import load_profile
 from gate_racer.mpc.policy.policy import write_policy
 from gate_racer.planner.plan import read_plan
 from gate_racer.sim.environment.racing import Randomisation
+from gate_racer.sim.physics.plants import SETTINGS
 from gate_racer.sim.physics.residual import Residuals
-from gate_racer.sim.physics.swift_plant import SETTINGS
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tools.training.learner import Learner, LearningTask
