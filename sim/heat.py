@@ -1,6 +1,5 @@
-"""Several simulators on one clock in one world, coupled by contacts, sight and wakes, and their ranking.
-
-Ranking of a heat: by gates passed, then by the time of the last passage on the common clock.
+"""Several simulators on one clock in one world, coupled by contacts, sight and wakes, and their ranking: by gates passed, then
+by the time of the last passage on the common clock.
 
 Each vehicle has its own plant, sensors, referee and link. After every tick of all vehicles `settle` resolves the contacts
 between bodies and updates what each vehicle observes of the others.
@@ -19,7 +18,7 @@ from gate_racer.link.profile import Profile
 from gate_racer.sim.physics.contact import ColliderKind, Contact
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import RunSetup, Simulator
-from gate_racer.sim.traffic import CollidingBody, Traffic, impact, rotors_of
+from gate_racer.sim.traffic import CollidingBody, Traffic, TrafficView, impact, rotors_of
 from gate_racer.sim.worlds.world import World
 from gate_racer.tracks.track import SPACING_M, place
 from gate_racer.vehicle.rotation import Array
@@ -65,7 +64,7 @@ class Heat:
         self.seeds = [seed + NEXT_SEED * k for k in range(n)]
         self.simulators: list[Simulator] = []
         for k in range(n):
-            around = self.traffic.around(k) if n > 1 else None
+            around = TrafficView(self.traffic, k) if n > 1 else None
             self.simulators.append(Simulator(self.worlds[k], profile, self.seeds[k], setup, around))
         self.profile, self.encounters = profile, list[Encounter]()
         self._touched: dict[tuple[int, int], float] = {}  # s, time of the last contact of each pair
@@ -112,7 +111,7 @@ class Heat:
 
     def _look(self) -> None:
         truths = [simulator.truth for simulator in self.simulators]
-        self.traffic.update(truths)
+        self.traffic.truths = truths
         self._last_poses: list[tuple[Array, int]] = [
             (truth.p_wb, simulator.resets) for truth, simulator in zip(truths, self.simulators, strict=True)
         ]

@@ -1,7 +1,4 @@
-"""Report of a run: verdict and true path, and the simulator's own log of its runs.
-
-The simulator's own log of its runs (MCAP): truth, commands received, verdicts, and every MAVLink byte.
-"""
+"""Report of a run: verdict and true path, and the simulator's own log of its runs (MCAP)."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -85,7 +82,7 @@ SCHEMAS = {
 
 
 class SimulatorRecord:
-    """A `sim.wire.station.TrafficRecorder`: topics /truth, /command, /contact, /referee; /sent and /heard as raw MAVLink 2."""
+    """Recorder of a station: topics /truth, /command, /contact, /referee; /sent and /heard as raw MAVLink 2. Times in s."""
 
     def __init__(self, path: Path):
         """Open the file. Raises UserError when it cannot be written."""

@@ -1,11 +1,8 @@
 """Simulator core without sockets or clocks: one `tick` is one physics step, and returns the messages to be sent.
 
-IMU with noise, bias and the deviations of its world, and the attitude telemetry.
-
-Telemetry schedule: every message at its own rate, a divider of the profile's stamping clock.
-
-A message carries the state at its time stamp, interpolated between physics ticks where the two clocks differ. IMU samples
-may repeat the previous values under a new stamp, as in the real simulator.
+Every message has its own rate, a divider of the profile's stamping clock, and carries the state at its time stamp, interpolated
+between physics ticks where the two clocks differ. IMU samples may repeat the previous values under a new stamp, as in the real
+simulator.
 
 Images are not rendered here: a tick may return an `Exposure`, which the driver's camera turns into a `Frame`.
 """
@@ -52,7 +49,7 @@ from gate_racer.sim.worlds.forces import forces_of
 from gate_racer.sim.worlds.world import ImuDeviation, VideoTransport, World, rotation_vector
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.dynamics import RATES_X
-from gate_racer.vehicle.rotation import Array, exp, matrix, normalised, product
+from gate_racer.vehicle.rotation import Array, as_vector, exp, matrix, normalised, product
 from gate_racer.vehicle.vehicle import Vehicle
 
 NO_ERRORS = ImuDeviation()
@@ -169,7 +166,7 @@ class Reporter:
                 output = max(IDLE, self._vehicle.throttle.throttle(float(then.x[13]))) if armed else 0.0
                 messages.append(Motors(t, (output,) * 4))
             if self._position(n):
-                messages.append(LocalPosition(t, _vector(then.p_wb), _vector(then.x[V])))
+                messages.append(LocalPosition(t, as_vector(then.p_wb), as_vector(then.x[V])))
             if self._odometry(n):
                 messages.append(_odometry(then, resets))
             if self._image(n):
@@ -202,20 +199,13 @@ class Reporter:
 def _odometry(truth: Truth, resets: int) -> Odometry:
     v_b = matrix(truth.q_wb).T @ truth.x[V]
     q = truth.q_wb.tolist()
-    return Odometry(truth.t, _vector(truth.p_wb), (q[0], q[1], q[2], q[3]), _vector(v_b), _vector(truth.x[W]), resets)
+    return Odometry(
+        truth.t, as_vector(truth.p_wb), (q[0], q[1], q[2], q[3]), as_vector(v_b), as_vector(truth.x[W]), resets
+    )
 
 
-def _vector(a: np.ndarray) -> tuple[float, float, float]:
-    x, y, z = a.tolist()
-    return x, y, z
-
-
-STRUCK = {
-    ColliderKind.GATE: Struck.GATE,
-    ColliderKind.OBSTACLE: Struck.ENVIRONMENT,
-    ColliderKind.BOUNDS: Struck.ENVIRONMENT,
-    ColliderKind.RIVAL: Struck.ENVIRONMENT,
-}
+def _struck(contact: Contact) -> Struck:
+    return Struck.GATE if contact.kind is ColliderKind.GATE else Struck.ENVIRONMENT
 
 
 RIVALS_HZ = 40.0  # Hz, rate of the reports on rivals
@@ -369,10 +359,8 @@ class Simulator:
                 self._reset(command.race)
             case _ if self.clock.false_start(self.t, command):
                 self._plant.disarm()
-                self.referee.race.status, self.referee.race.cause = (
-                    RunStatus.ABORTED,
-                    "false start: thrust before GO",
-                )
+                race = self.referee.race
+                race.status, race.cause = RunStatus.ABORTED, "false start: thrust before GO"
             case PositionTarget():
                 self._position.follow(command, self._plant.truth)
             case _:
@@ -444,7 +432,7 @@ class Simulator:
             self._disarm()
         messages, exposures = self._reporter.report(self.count, truth, self.armed, self.landed, self.resets)
         telemetry: list[Outgoing] = [*self._answers, *self._race_news(), *messages]
-        telemetry += [Collision(self.t, STRUCK[contact.kind], contact.impulse) for contact in contacts]
+        telemetry += [Collision(self.t, _struck(contact), contact.impulse) for contact in contacts]
         if self._traffic is not None and self._rivals_due(self.count):
             telemetry += self._traffic.rival_states(self.t)
         self._answers.clear()

@@ -1,8 +1,7 @@
 """The other vehicles of a race: their images, rotor wakes, and collisions with them.
 
-Rotor wake: a jet that leaves the rotor disc and trails behind a moving vehicle.
-
-Induced velocity at the disc by momentum theory in forward flight (Glauert 1926), in hover v_i = sqrt(T / (2 rho A)):
+Rotor wake: a jet that leaves the rotor disc and trails behind a moving vehicle. Induced velocity at the disc by momentum theory
+in forward flight (Glauert 1926), in hover v_i = sqrt(T / (2 rho A)):
 
     T = 2 rho A v_i |V + v_i d|      d along the jet, V the velocity of the air towards the disc
 
@@ -15,12 +14,9 @@ with z along the jet's axis, which trails behind a moving vehicle, and r across 
 r = 1.18 s = 0.094 z in the far field (Pope, "Turbulent Flows", 5.1). The wake is quasi-steady (no propagation delay), and
 the flow between and around the rotors is not modelled.
 
-Collision of two flying bodies, modelled by their circumscribed balls, with an impulse response.
-
-Newton's law of restitution along the line of centres and Coulomb's law across it (see `sim.physics.contact`). The time of
-contact is found on the straight paths between two ticks (continuous detection), so that fast bodies do not tunnel.
-
-Traffic of a heat: the other vehicles as of the last tick, their images and their wakes.
+Collision of two flying bodies, modelled by their circumscribed balls: Newton's law of restitution along the line of centres and
+Coulomb's law across it (see `sim.physics.contact`). The time of contact is found on the straight paths between two ticks
+(continuous detection), so that fast bodies do not tunnel.
 """
 
 import math
@@ -32,7 +28,7 @@ import numpy as np
 from gate_racer.link.messages import RivalState
 from gate_racer.sim.physics.contact import REST_M_S, Body, body_of
 from gate_racer.sim.physics.plant import P, Q, Truth, V, W
-from gate_racer.vehicle.rotation import Array, Vector, exp, matrix, product
+from gate_racer.vehicle.rotation import Array, Vector, as_vector, exp, matrix, product
 from gate_racer.vehicle.vehicle import Vehicle
 
 AIR_KG_M3 = 1.225  # air density at sea level, 15 deg C (ISA)
@@ -236,47 +232,14 @@ class Traffic:
 
     def __init__(self, vehicles: Sequence[Vehicle], rotors: Sequence[Rotors | None], send_states: bool = False):
         """Set up the vehicles. `rotors`: sources of wake, None for none. `send_states`: send pilots the states of rivals."""
-        self.send_states = send_states
-        self._sizes = [(vehicle.body_m, body_of(vehicle).radius) for vehicle in vehicles]
-        self._rotors = rotors
-        self._truths: list[Truth] = []
-
-    def update(self, truths: Sequence[Truth]) -> None:
-        """Store the true states of all vehicles, in order, at one time."""
-        self._truths = list(truths)
-
-    @property
-    def windy(self) -> bool:
-        """Whether any wake is simulated."""
-        return any(rotors is not None for rotors in self._rotors)
-
-    def around(self, i: int) -> "TrafficView":
-        """Return the traffic around vehicle i (from 0)."""
-        return TrafficView(self, i)
-
-    def seen(self, i: int, t: float) -> tuple[Rival, ...]:
-        """Return the other vehicles at t (s), extrapolated from the last tick."""
-        found = []
-        for k, truth in enumerate(self._truths):
-            if k != i:
-                x = truth.x.copy()
-                rival = Rival(k + 1, x[:3], x[Q], x[V], x[10:13], *self._sizes[k])
-                found.append(rival.at(t - truth.t))
-        return tuple(found)
-
-    def air_w(self, i: int, p_w: Array) -> Array:
-        """Return the air velocity (3,) m/s, world, at p_w (3,) m that the others' wakes induce."""
-        total = np.zeros(3)
-        for k, truth in enumerate(self._truths):
-            rotors = self._rotors[k]
-            if k != i and rotors is not None:
-                total += downwash(truth.x, rotors, p_w)
-        return total
+        self.send_states, self.rotors = send_states, rotors
+        self.sizes = [(vehicle.body_m, body_of(vehicle).radius) for vehicle in vehicles]
+        self.truths: list[Truth] = []  # of all vehicles, in order, at one time
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficView:
-    """Traffic as one vehicle observes it."""
+    """Traffic as vehicle i (from 0) observes it."""
 
     traffic: Traffic
     i: int
@@ -284,23 +247,28 @@ class TrafficView:
     @property
     def windy(self) -> bool:
         """Whether any wake is simulated."""
-        return self.traffic.windy
+        return any(rotors is not None for rotors in self.traffic.rotors)
 
     def seen(self, t: float) -> tuple[Rival, ...]:
-        """Return the other vehicles at t (s)."""
-        return self.traffic.seen(self.i, t)
+        """Return the other vehicles at t (s), extrapolated from the last tick."""
+        found = []
+        for k, truth in enumerate(self.traffic.truths):
+            if k != self.i:
+                x = truth.x.copy()
+                rival = Rival(k + 1, x[P], x[Q], x[V], x[W], *self.traffic.sizes[k])
+                found.append(rival.at(t - truth.t))
+        return tuple(found)
 
     def rival_states(self, t: float) -> list[RivalState]:
         """Return the messages on the others at t (s); empty unless rivals' states are sent."""
         if not self.traffic.send_states:
             return []
-        return [RivalState(t, one.place, _vector(one.p_wb), _vector(one.v_w)) for one in self.seen(t)]
+        return [RivalState(t, one.place, as_vector(one.p_wb), as_vector(one.v_w)) for one in self.seen(t)]
 
     def air_w(self, p_w: Array) -> Array:
         """Return the air velocity (3,) m/s, world, at p_w (3,) m that the others' wakes induce."""
-        return self.traffic.air_w(self.i, p_w)
-
-
-def _vector(a: Array) -> Vector:
-    x, y, z = a.tolist()
-    return x, y, z
+        total = np.zeros(3)
+        for k, (truth, rotors) in enumerate(zip(self.traffic.truths, self.traffic.rotors, strict=False)):
+            if k != self.i and rotors is not None:
+                total += downwash(truth.x, rotors, p_w)
+        return total

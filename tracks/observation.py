@@ -5,8 +5,7 @@ body FRD (the paper does not state the axes), and the last action. An action (4,
 the largest, and body rates between their limits. `sim.environment` computes the same for many vehicles at once.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,8 +28,7 @@ ACTION = layout(
 P, Q, V = (RATES_X[name].at for name in "pqv")
 
 
-@dataclass(frozen=True, eq=False)
-class Scaling:
+class Scaling(NamedTuple):
     """Scaling of observations and actions to about -1..1."""
 
     middle_m: Array  # (3,) m, centre of the bounds, world NED
@@ -46,12 +44,12 @@ class Scaling:
         limits = vehicle.speed_max_m_s, vehicle.thrust_max, np.array(vehicle.rate_max_rad_s)
         return cls((low + high) / 2, (high - low) / 2, *limits)
 
-    @cached_property
+    @property
     def reach_m(self) -> float:
         """Scale of the corners, m."""
         return float(np.linalg.norm(self.half_m))
 
-    @cached_property
+    @property
     def hover(self) -> Array:
         """Action (4,) of hover: thrust equal to weight, zero body rates."""
         return np.array([2 * GRAVITY / self.thrust_max_m_s2 - 1, 0.0, 0.0, 0.0])

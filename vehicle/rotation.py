@@ -22,6 +22,12 @@ Indices = NDArray[np.intp]
 DOWN_W: Array = np.array([0.0, 0.0, 1.0])  # unit vector, world NED
 
 
+def as_vector(a: Array) -> Vector:
+    """Return an array (3,) as a tuple, for messages and records."""
+    x, y, z = a.tolist()
+    return x, y, z
+
+
 def product(a: Scalars, b: Scalars) -> Scalars4:
     """Return the Hamilton product a * b of two wxyz quaternions (4 scalars each)."""
     return (

@@ -14,7 +14,7 @@ with Swift's two layers of 128 and their negative slope of 0.2 (Methods, "Traini
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ FOLDER = Path(__file__).parent
 SLOPE = 0.2  # -, negative slope of the leaky ReLU, as in Swift
 BYTES = 4 << 20  # bytes, largest unpacked file; two layers of 128 take 90 kB, of 512 1.2 MB
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]  # weights (out, in), biases (out,)
-SCALING = [field.name for field in fields(Scaling)]
+SCALING = Scaling._fields
 
 
 @dataclass(frozen=True)

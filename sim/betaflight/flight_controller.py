@@ -1,14 +1,8 @@
 """Betaflight without an aircraft: bytes in, bytes out, time as an argument.
 
-Set-points of the rate loop from channels: rate curve or angle mode, then Betaflight's set-point filter.
-
-The filter (PT3) is three equal first-order stages, y' = (x - y) / tau each, solved exactly for an input held between two calls.
-
-Measurements of the flight controller in counts, with the biases due to spinning propellers.
-
-The specific force is low-pass filtered, the attitude is updated by a task of its own; rates are those of the present.
-
-Identification and settings messages of the simulated flight controller for a profile.
+Set-points of the rate loop come from channels by rate curve or angle mode, then Betaflight's set-point filter: PT3, three equal
+first-order stages, y' = (x - y) / tau each, solved exactly for an input held between two calls. Measurements are in counts, with
+the biases due to spinning propellers; the specific force is low-pass filtered, the attitude is updated by a task of its own.
 
 The serial task runs at 100 Hz and executes one command per run; replies leave at the line's baud rate. A `#` outside a frame,
 followed by silence, opens the command line while disarmed, and the port then has no MSP until `exit` or a restart.
@@ -18,7 +12,6 @@ Betaflight 4.4, `src/main/msp/msp_serial.c`.
 import math
 import re
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
@@ -210,24 +203,10 @@ SENSORS = 0b100011  # accelerometer, barometer, gyro
 PID_LOOP_US = 125
 
 
-class Sensing(Protocol):
-    """Current measurements of the flight controller, in its own units."""
-
-    def advance(self) -> None:
-        """Measure the present state; called at every step of the physics."""
-        ...
-
-    def imu(self) -> RawImu: ...
-
-    def attitude(self) -> RawAttitude: ...
-
-    def altitude(self) -> Altitude: ...
-
-
 class FlightController(Uart):
     """Flight controller on one UART: `receive` takes and `spoken` returns bytes, `serve` advances it, `fly` gives set-points."""
 
-    def __init__(self, profile: BetaflightProfile, sensing: Sensing):
+    def __init__(self, profile: BetaflightProfile, sensing: SimulatedSensing):
         super().__init__(profile.baud, profile.serial_task_hz)
         self.profile, self._sensing, self._settings = profile, sensing, settings(profile)
         self.receiver, self.arming, self._setpoints = Receiver(profile), Arming(profile), Setpoints(profile)

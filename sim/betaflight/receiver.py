@@ -1,14 +1,9 @@
-"""Receiver, arming and serial line of the simulated aircraft.
+"""Receiver, arming and serial line of the simulated aircraft. Betaflight 4.4, `src/main/rx/rx.c` and `src/main/fc/core.c`.
 
-Receiver of Betaflight 4.4: the pilot's transmitter, with the MSP override by the companion computer, and signal loss.
-
-Channels are in the order of the receiver's map, AUX1 at index 4. MSP's buffer is initially zero, which means no pulse, and
-has no time-out: the last values stay. A flight channel without a pulse is held briefly; then the signal counts as lost, sticks
-are centred, throttle is low, and the AUX channels keep their values, the override's included (`src/main/rx/rx.c`).
-
-Betaflight's arming: the arm switch and the conditions that disable it. Betaflight 4.4, `src/main/fc/core.c`.
-
-Serial line with transmission time and queueing of bytes.
+The receiver has the pilot's transmitter, the MSP override by the companion computer, and signal loss. Channels are in the order
+of its map, AUX1 at index 4. MSP's buffer is initially zero, which means no pulse, and has no time-out: the last values stay. A
+flight channel without a pulse is held briefly; then the signal counts as lost, sticks are centred, throttle is low, and the AUX
+channels keep their values, the override's included.
 """
 
 import math

@@ -6,7 +6,6 @@ import select
 import socket
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from gate_racer.common.process import real_time
 from gate_racer.link.msp.ports import SITL_PORT
@@ -20,20 +19,8 @@ AT_ONCE = 4096
 LANDING_S = 25.0  # for which a run that is over waits until its pilot has landed
 
 
-class Line(Protocol):
-    """Simulator's end of the serial line."""
-
-    name: str  # what a client is to open
-
-    def read(self, timeout_s: float) -> bytes: ...
-
-    def write(self, data: bytes) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class TerminalLine:
-    """Pseudo-terminal, which a client opens by its name like a serial port."""
+    """Simulator's end of a pseudo-terminal, which a client opens by its name like a serial port."""
 
     def __init__(self) -> None:
         """Open a pseudo-terminal. Raises LinkError where the system has none."""
@@ -115,7 +102,7 @@ class TcpLine:
         self._server.close()
 
 
-def open_line(where: str) -> Line:
+def open_line(where: str) -> TerminalLine | TcpLine:
     """Open the line `pty` or `tcp:HOST:PORT`. Raises LinkError for other names and for a line that cannot be opened."""
     if where == TERMINAL:
         return TerminalLine()
@@ -127,7 +114,7 @@ def open_line(where: str) -> Line:
 class BetaflightServer:
     """Server that follows the wall clock; it wakes for every event on the line and every tick."""
 
-    def __init__(self, station: BetaflightStation, line: Line, expose: Callable[[Exposure], object]):
+    def __init__(self, station: BetaflightStation, line: TerminalLine | TcpLine, expose: Callable[[Exposure], object]):
         self._station, self._line, self._expose = station, line, expose
         self._aftermath = EndTimer(LANDING_S)
         self.worst_lag_s = 0.0

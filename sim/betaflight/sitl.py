@@ -1,15 +1,9 @@
-"""Betaflight's own firmware as a program (SITL) in place of the simulated flight controller.
-
-Settings of the firmware for a profile, as command-line input. Betaflight 4.4.3, `src/main/cli/settings.c`.
-
-Betaflight's own firmware as a program (SITL): start, configuration by its command line, and exchange of motion and motors.
+"""Betaflight's own firmware as a program (SITL): start, configuration, and its place behind the companion's line.
 
 It receives the vehicle's motion on UDP 9003, answers each packet with motor outputs on UDP 9002, and has its UARTs on TCP 5761
 and up. `sitl_clock.c` replaces its clock by the simulation's, so that both stay in step under any load. All packets carry the
 same time, since the firmware scales its clock by the rate at which it advances. Layout and signs: Betaflight 4.4.3,
-`src/main/target/SITL/target.c`.
-
-The firmware in place of the simulated flight controller: the companion's line and the transmitter's.
+`src/main/target/SITL/target.c`; settings: `src/main/cli/settings.c`.
 
 SITL has no receiver but MSP, so transmitter and override are simulated in front of it: the output of `Receiver` is sent to a
 second UART as SET_RAW_RC, with each of the companion's and in between. The companion's own SET_RAW_RC is acknowledged here;

@@ -1,9 +1,4 @@
-"""Simulated aircraft: flight controller, safety pilot and plant on one clock, without ports or sockets.
-
-Safety pilot at the transmitter: arms once the companion computer sends sticks, hands over control, and disarms at the end.
-
-Companion's end of a simulated line in the same process: waiting advances the simulator's clock.
-"""
+"""Simulated aircraft: flight controller, safety pilot and plant on one clock, without ports or sockets."""
 
 import math
 from dataclasses import replace
@@ -36,7 +31,10 @@ def switched(profile: BetaflightProfile, *modes: AuxRange) -> list[float]:
 
 
 class SafetyPilot:
-    """Model of the safety pilot; call `channels` at every cycle. Times in s."""
+    """Safety pilot at the transmitter: arms once the companion sends sticks, hands over control, and disarms at the end.
+
+    Call `channels` at every cycle. Times in s.
+    """
 
     def __init__(self, profile: BetaflightProfile, arms: bool = True, patience_s: float = math.inf):
         """Set up the pilot. `arms` False keeps all switches off. `patience_s`: time limit for take-off after the handover."""
@@ -168,7 +166,7 @@ class BetaflightStation:
 
 
 class StationPort:
-    """`link.msp.ports.Port` of a station, with the simulator's clock."""
+    """`link.msp.ports.Port` of a station in the same process: waiting advances the simulator's clock."""
 
     def __init__(self, station: BetaflightStation):
         self._station, self.t = station, station.t

@@ -49,33 +49,22 @@ class CourseArrays(NamedTuple):
     low: Array  # (3,) m
     high: Array  # (3,) m
     optical_axis_b: Array  # (3,)
+    reach_m: float  # m, scale of the corners in an observation
 
     @classmethod
     def of(cls, track: Track, vehicle: Vehicle) -> "CourseArrays":
         """Build from a track, and the vehicle for its camera's mount."""
         gates, bounds = track.gates, track.bounds
-        places = (
+        return cls(
             np.array([g.p_wg for g in gates]),
             np.array([g.R_wg for g in gates]),
             np.array([g.corners() for g in gates]),
+            np.array([g.half for g in gates]),
+            np.array(bounds.low_m, float),
+            np.array(bounds.high_m, float),
+            np.ascontiguousarray(vehicle.camera.R_bc[:, 2]),
+            Scaling.of(track, vehicle).reach_m,
         )
-        box = np.array(bounds.low_m, float), np.array(bounds.high_m, float)
-        return cls(*places, np.array([g.half for g in gates]), *box, np.ascontiguousarray(vehicle.camera.R_bc[:, 2]))
-
-
-class Scales(NamedTuple):
-    """Fields of `Scaling` as a NamedTuple for compiled code."""
-
-    middle_m: Array  # (3,)
-    half_m: Array  # (3,)
-    speed_m_s: float
-    reach_m: float
-    rate_max_rad_s: Array  # (3,)
-
-    @classmethod
-    def of(cls, scaling: Scaling) -> "Scales":
-        """Copy the fields of a `Scaling`."""
-        return cls(scaling.middle_m, scaling.half_m, scaling.speed_m_s, scaling.reach_m, scaling.rate_max_rad_s)
 
 
 @inlined
@@ -118,7 +107,7 @@ def observe(which, x, error, gate, action, course, scales, seen):
             corner = course.corners[gate[i], c]
             b = rotate(back, (corner[0] - p[0], corner[1] - p[1], corner[2] - p[2]))
             for k in range(3):
-                out[15 + 3 * c + k] = b[k] / scales.reach_m
+                out[15 + 3 * c + k] = b[k] / course.reach_m
         for k in range(4):
             out[27 + k] = action[i, k]
         for k in range(31):

@@ -1,9 +1,8 @@
 """Vectorised races for learning: Swift's observations, rewards, episodes and starts.
 
-Start states of episodes: at a random gate, a perturbed state of an earlier passage (Swift, Methods).
-
-Observations and actions are defined in `tracks.observation`. Commands act one command delay later. The paper does not
-randomise the dynamics but finetunes on residual models; `Randomisation` is its baseline of domain randomisation.
+Episodes start at a random gate, in a perturbed state of an earlier passage (Swift, Methods). Observations and actions are
+defined in `tracks.observation`. Commands act one command delay later. The paper does not randomise the dynamics but finetunes
+on residual models; `Randomisation` is its baseline of domain randomisation.
 """
 
 import math
@@ -156,9 +155,8 @@ class RacingEnvironment:
         self._starts = StartStates(track, vehicle.contact_radius_m, options.start)
         self._residual = residual
         self._realisations = [observation.sample(rng) for _ in range(options.realisations)] if observation else []
-        scaling = Scaling.of(track, vehicle)
-        self._course, self._scales = kernel.CourseArrays.of(track, vehicle), kernel.Scales.of(scaling)
-        self._rates, self._hover = scaling.rate_max_rad_s, scaling.hover
+        self._course, self._scales = kernel.CourseArrays.of(track, vehicle), Scaling.of(track, vehicle)
+        self._hover = self._scales.hover
         self._linear = np.array(vehicle.drag_linear_1_s)
         delay = vehicle.command_delay_s * options.control_hz  # command delay in steps
         late = math.ceil(delay - 1e-6)  # steps after which a command acts for the whole step
@@ -266,7 +264,7 @@ class RacingEnvironment:
         thrust = 0.5 * (acting[:, 0] + 1) * self._vehicle.thrust_max
         curve = self._vehicle.throttle
         throttle = np.interp(thrust, curve.thrust_m_s2, curve.command)
-        self._batch.step(acting[:, 1:] * self._rates, throttle, dt, self._unknown(thrust))
+        self._batch.step(acting[:, 1:] * self._scales.rate_max_rad_s, throttle, dt, self._unknown(thrust))
 
     def _unknown(self, thrust: Array) -> Array | None:
         """Return unmodelled accelerations (N, 3), m/s^2, world, or None. `thrust` (N,): commanded thrust, m/s^2."""

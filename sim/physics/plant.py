@@ -1,12 +1,11 @@
 """Simulated vehicles: command delay, mixer, pad and contacts; subclasses have the equations of motion.
 
-Mixer saturation: collective thrust and torques share the range of the four rotors.
-
-A rotor's thrust lies between zero and a quarter of the vehicle's maximum, so the torque available is proportional to the
-distance of the collective thrust from the nearer limit: largest at half thrust, zero at full. At the lower limit rates have
-priority and the thrust rises. At the upper limit either thrust has priority, as observed in the competition's simulator, or the
-rates, as in a Betaflight mixer with airmode (4.4, `applyMixerAdjustment` in `src/main/flight/mixer.c`, which shares motor
-outputs; here it is thrust). There the rate loop slews more slowly than the rotors alone could, and uses less of their range.
+Mixer saturation: collective thrust and torques share the range of the four rotors. A rotor's thrust lies between zero and a
+quarter of the vehicle's maximum, so the torque available is proportional to the distance of the collective thrust from the
+nearer limit: largest at half thrust, zero at full. At the lower limit rates have priority and the thrust rises. At the upper
+limit either thrust has priority, as observed in the competition's simulator, or the rates, as in a Betaflight mixer with
+airmode (4.4, `applyMixerAdjustment` in `src/main/flight/mixer.c`, which shares motor outputs; here it is thrust). There the
+rate loop slews more slowly than the rotors alone could, and uses less of their range.
 """
 
 import math

@@ -1,9 +1,8 @@
 """Residual models of observation and dynamics, learned from flights with ground truth (Swift, Methods, eq. 10 and 11).
 
-Gaussian processes over several flights: hyperparameters by marginal likelihood, and function samples of the posterior.
-
-Swift (Kaufmann et al. 2023, Methods, eq. 10) has  k(z, z') = sigma_f^2 exp(-1/2 (z - z')' L^-2 (z - z')) + sigma_n^2  with L
-diagonal. Here the error at one state may differ between flights, or between passes of a course, as drift does:
+Gaussian processes over several flights have hyperparameters by marginal likelihood. Swift (Kaufmann et al. 2023, Methods, eq.
+10) has k(z, z') = sigma_f^2 exp(-1/2 (z - z')' L^-2 (z - z')) + sigma_n^2 with L diagonal. Here the error at one state may
+differ between flights, or between passes of a course, as drift does:
 
     k = (shared + own [same flight]) exp(-1/2 (z - z')' L^-2 (z - z')) + noise [same sample],   shared + own + noise = 1
 

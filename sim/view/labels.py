@@ -1,4 +1,4 @@
-"""Ground-truth labels: image positions and visibility of the corners of the openings.
+"""Openings of the rendered gates, and ground-truth labels: image positions and visibility of their corners.
 
 An opening is the visible hole: the near and the far face both limit the view, and each side of the hole is the side of the
 face that reaches further in. It is given in the gate's plane, as in `perception.association`.
@@ -20,6 +20,34 @@ RIM = 1.1  # ratio to the opening of the square on the frame on which occlusion 
 RIM_SIDE = 12  # samples on each side of that square
 
 
+class Openings:
+    """Openings of a track's `drawn_gates`, as rendered with a look: K gates, or some of them by index."""
+
+    def __init__(self, track: Track, look: Look):
+        gates = drawn_gates(track)
+        self.p_wg = np.array([gate.p_wg for gate in gates]).reshape(-1, 3)  # m, world
+        self.R_wg = np.array([gate.R_wg for gate in gates]).reshape(-1, 3, 3)
+        self.half_m = np.array([hole_m(gate, look) / 2 for gate in gates])  # of the hole
+        self.outer_m = np.array([gate.outer_m / 2 for gate in gates])  # half of the frame
+        self.depth_m = look.depth_m
+
+    def corners_w(self, gate: np.ndarray, eye_w: Array) -> Array:
+        """Return the corners (K, 4, 3) m, world, of the holes of gates (K,) visible from eye_w (3,), in the gates' planes.
+
+        The near and the far face both limit the view; each side is that of the face that reaches further in.
+        """
+        eye_g = ((eye_w - self.p_wg[gate])[:, None] @ self.R_wg[gate])[:, 0]
+        x = np.copysign(np.maximum(np.abs(eye_g[:, :1]), self.depth_m), eye_g[:, :1])
+        eye, half = eye_g[:, 1:], self.half_m[gate][:, None]
+        scale = x / (x - self.depth_m / 2 * np.array([-1.0, 1.0]))  # (K, 2): from either face to the plane
+        low = (eye[:, None] + (-half - eye)[:, None] * scale[..., None]).max(1)
+        high = (eye[:, None] + (half - eye)[:, None] * scale[..., None]).min(1)
+        hole_g = np.zeros((len(gate), 4, 3))
+        hole_g[:, [0, 3], 1], hole_g[:, [1, 2], 1] = low[:, :1], high[:, :1]
+        hole_g[:, [0, 1], 2], hole_g[:, [2, 3], 2] = low[:, 1:], high[:, 1:]
+        return self.p_wg[gate][:, None] + hole_g @ np.swapaxes(self.R_wg[gate], -1, -2)
+
+
 @dataclass(frozen=True, slots=True)
 class Labels:
     """Openings ahead of the camera in one image, nearest first."""
@@ -35,20 +63,15 @@ class Labeller:
     """Labeller for the gates of one track, rendered with one look."""
 
     def __init__(self, track: Track, camera: Camera, look: Look):
-        self.camera, self._depth_m = camera, look.depth_m
-        gates = drawn_gates(track)
-        self._p_wg = np.array([gate.p_wg for gate in gates]).reshape(-1, 3)
-        self._R_wg = np.array([gate.R_wg for gate in gates]).reshape(-1, 3, 3)
-        self._half_m = np.array([hole_m(gate, look) / 2 for gate in gates])
-        self._outer_m = np.array([gate.outer_m / 2 for gate in gates])
+        self.camera, self._gates = camera, Openings(track, look)
 
     def label(self, p_wb: Array, q_wb: Array, depth_m: np.ndarray) -> Labels:
         """Return the labels of an image with depth `depth_m` (H, W), see `RenderedCamera.depth_m`."""
         R_wc = matrix(q_wb) @ self.camera.R_bc
-        sight = self._p_wg - p_wb
-        ahead = np.flatnonzero(sight @ R_wc[:, 2] > -self._outer_m)
+        sight = self._gates.p_wg - p_wb
+        ahead = np.flatnonzero(sight @ R_wc[:, 2] > -self._gates.outer_m)
         ahead = ahead[np.argsort(np.linalg.norm(sight[ahead], axis=-1))]
-        corners_w = self._holes(ahead, p_wb)
+        corners_w = self._gates.corners_w(ahead, p_wb)
         corners_c = (corners_w - p_wb) @ R_wc
         z = corners_c[..., 2:]
         px = np.where(z > NEAR_M, self.camera.project(np.where(z > NEAR_M, corners_c, 1.0)), np.nan)
@@ -60,7 +83,7 @@ class Labeller:
         visible = free[:, :, 0] & self.camera.sees(np.nan_to_num(px, nan=-9.0))
         edges_px = self._edges(corners_c)
         # A gate seen from behind has its corners in the opposite order.
-        behind = ((p_wb - self._p_wg[ahead])[:, None] @ self._R_wg[ahead])[:, 0, 0] > 0
+        behind = ((p_wb - self._gates.p_wg[ahead])[:, None] @ self._gates.R_wg[ahead])[:, 0, 0] > 0
         px[behind], visible[behind] = px[behind][:, ::-1], visible[behind][:, ::-1]
         edges_px[behind] = edges_px[behind][:, [2, 1, 0, 3]][:, :, ::-1]
         return Labels(px, visible, free.mean((1, 2)), edges_px, np.linalg.norm(sight[ahead], axis=-1))
@@ -74,22 +97,9 @@ class Labeller:
         u, v = (np.clip(np.round(px[..., k]), 0, most - 1).astype(int) for k, most in ((0, width), (1, height)))
         return np.asarray(ahead & (depth_m[v, u] > z - NEARER_M))
 
-    def _holes(self, gate: np.ndarray, eye_w: Array) -> Array:
-        """Return the corners (K, 4, 3) m, world, of the holes of gates (K,) visible from eye_w (3,), in the gates' planes."""
-        eye_g = ((eye_w - self._p_wg[gate])[:, None] @ self._R_wg[gate])[:, 0]
-        x = np.copysign(np.maximum(np.abs(eye_g[:, :1]), self._depth_m), eye_g[:, :1])
-        eye, half = eye_g[:, None, 1:], self._half_m[gate][:, None, None]
-        scale = (x / (x - self._depth_m / 2 * np.array([-1.0, 1.0])))[..., None]  # (K, 2, 1) either face to the plane
-        low = (eye + (-half - eye) * scale).max(1)
-        high = (eye + (half - eye) * scale).min(1)
-        y = np.stack([low[:, 0], high[:, 0], high[:, 0], low[:, 0]], -1)
-        z = np.stack([low[:, 1], low[:, 1], high[:, 1], high[:, 1]], -1)
-        hole_g = np.stack([np.zeros_like(y), y, z], -1)
-        return self._p_wg[gate][:, None] + hole_g @ np.swapaxes(self._R_wg[gate], -1, -2)
-
     def _open(self, gate: np.ndarray, corners_w: Array) -> np.ndarray:
         """Return the mask (K,) of holes that are open: at a slant the near face covers the opening of the far one."""
-        diagonal_g = ((corners_w[:, 2] - corners_w[:, 0])[:, None] @ self._R_wg[gate])[:, 0]
+        diagonal_g = ((corners_w[:, 2] - corners_w[:, 0])[:, None] @ self._gates.R_wg[gate])[:, 0]
         return (diagonal_g[:, 1:] > 0).all(-1)
 
     def _edges(self, corners_c: Array) -> Array:

@@ -1,17 +1,13 @@
-"""Models of detectors' output on the rendered image, without rendering, for Monte-Carlo.
+"""Models of detectors' output on the rendered image, without rendering, for Monte-Carlo. No false positives.
 
-Model of a rival detector's output without rendering: bounding boxes of the rivals with detection errors.
+`ProjectedCamera`: the holes of the gates are projected by the true lens and mount; occluded or too small ones are dropped, the
+others receive the miss rates and errors that `tools/fit_corner_noise.py` has measured on rendered images. Of a hole cut by the
+image's border the sides in view are measured and the others extrapolated, as by a detector. Misses are independent between
+frames; correlated loss of a corner comes from a world's `dropout`, or from a rival, modelled as a ball.
 
-Detection rates are those of openings of the same size (`corner_noise.yaml`); the errors are a guess, larger than those of
-openings, since no detector of rivals has been measured. A rival less than half in the image, or whose centre is occluded by a
-frame, an obstacle or another rival, is not reported. No false positives.
-
-`ProjectedCamera`: model of a gate detector's output on the rendered image, without rendering, for Monte-Carlo studies.
-
-The holes of the gates are projected by the true lens and mount; occluded or too small ones are dropped, the others receive
-the miss rates and errors that `tools/fit_corner_noise.py` has measured on rendered images. Of a hole cut by the image's
-border the sides in view are measured and the others extrapolated, as by a detector. Misses are independent between frames;
-correlated loss of a corner comes from a world's `dropout`, or from a rival, modelled as a ball. No false positives.
+`RivalOutlines`: bounding boxes of rivals. Detection rates are those of openings of the same size (`corner_noise.yaml`); the
+errors are a guess, larger than those of openings, since no detector of rivals has been measured. A rival less than half in the
+image, or whose centre is occluded by a frame, an obstacle or another rival, is not reported.
 """
 
 from collections.abc import Sequence
@@ -23,8 +19,9 @@ from numpy.typing import ArrayLike
 
 from gate_racer.common.config import load
 from gate_racer.sim.traffic import Rival
+from gate_racer.sim.view.labels import Openings
 from gate_racer.sim.view.look import Look
-from gate_racer.sim.view.scene import drawn_gates, hole_m
+from gate_racer.sim.view.scene import drawn_gates
 from gate_racer.sim.worlds.world import AS_BELIEVED, CameraDeviation, MarkovChain
 from gate_racer.tracks.track import SolidBox, Track, bars, of_obstacle
 from gate_racer.vehicle.camera import Camera
@@ -120,17 +117,13 @@ class ProjectedCamera:
         """
         self.camera, self.noise = camera, noise or load(NOISE, CornerNoise)
         self._rng = np.random.default_rng([seed, 2])
-        gates = drawn_gates(track)
+        self._gates = Openings(track, look)
         self._hidden_corners: MarkovChain | None = None
         if off.dropout:
             rng = np.random.default_rng([seed, 4])
-            self._hidden_corners = MarkovChain(off.dropout, off.dropout_frames, (len(gates), 4), rng)
-        self._p_wg = np.array([gate.p_wg for gate in gates]).reshape(-1, 3)
-        self._R_wg = np.array([gate.R_wg for gate in gates]).reshape(-1, 3, 3)
-        self._side_by_side = np.concatenate([np.empty((3, 0)), *self._R_wg], 1)
-        self._half_m = np.array([hole_m(gate, look) / 2 for gate in gates])
-        self._outer_m = np.array([gate.outer_m / 2 for gate in gates])
-        self._depth_m, self._readout_s = look.depth_m, look.readout_s
+            self._hidden_corners = MarkovChain(off.dropout, off.dropout_frames, (len(self._gates.p_wg), 4), rng)
+        self._side_by_side = np.concatenate([np.empty((3, 0)), *self._gates.R_wg], 1)
+        self._readout_s = look.readout_s
         self._low = np.array([solid.low_m for solid in track.obstacles]).reshape(-1, 3)
         self._high = np.array([solid.high_m for solid in track.obstacles]).reshape(-1, 3)
         self._names = tuple(name.name for name in fields(CornerNoise) if name.name not in ("source", "side_px"))
@@ -178,10 +171,10 @@ class ProjectedCamera:
     def visible(self, p_wb: ArrayLike, q_wb: ArrayLike, v_w: ArrayLike = STILL, omega_b: ArrayLike = STILL) -> Visible:
         """Return the openings at least partly in view, large enough, not too oblique and not occluded by gates or obstacles."""
         eye_w, R_wc = self.camera.pose(p_wb, q_wb)
-        p_c = (self._p_wg - eye_w) @ R_wc
-        far_m = 2 * self._half_m * max(self.camera.fx_px, self.camera.fy_px) / self.noise.side_px[0]
-        ahead = np.flatnonzero((p_c[:, 2] > NEAR_M) & (p_c[:, 2] < far_m + self._half_m))
-        holes_w = self._holes(ahead, eye_w)
+        p_c = (self._gates.p_wg - eye_w) @ R_wc
+        far_m = 2 * self._gates.half_m * max(self.camera.fx_px, self.camera.fy_px) / self.noise.side_px[0]
+        ahead = np.flatnonzero((p_c[:, 2] > NEAR_M) & (p_c[:, 2] < far_m + self._gates.half_m))
+        holes_w = self._gates.corners_w(ahead, eye_w)
         corners_c = (holes_w - eye_w) @ R_wc
         whole = corners_c[..., 2].min(-1) > NEAR_M
         ahead, holes_w, corners_c = ahead[whole], holes_w[whole], corners_c[whole]
@@ -206,7 +199,7 @@ class ProjectedCamera:
         rays = self.camera.rays(seen.corners_px)
         rays = np.concatenate([rays, np.ones((*rays.shape[:2], 1))], -1)
         rays /= np.linalg.norm(rays, axis=-1, keepdims=True)
-        far_m = np.linalg.norm(self._p_wg[seen.gate] - eye_w, axis=-1)[:, None]
+        far_m = np.linalg.norm(self._gates.p_wg[seen.gate] - eye_w, axis=-1)[:, None]
         hidden = np.zeros(rays.shape[:2], bool)
         for rival in rivals:
             centre_c = (rival.p_wb - eye_w) @ R_wc
@@ -236,32 +229,16 @@ class ProjectedCamera:
         first, last = np.fmin(enter, leave).max(-1), np.fmax(enter, leave).min(-1)
         return np.minimum(last, 1) - np.maximum(first, 0), np.asarray(((px >= low) & (px <= high)).all(-1))
 
-    def _holes(self, gate: np.ndarray, eye_w: Array) -> Array:
-        """Return the corners (K, 4, 3) m, world, of the holes of gates (K,) visible from eye_w (3,), in the gates' planes.
-
-        The near and the far face both limit the view; each side is that of the face that reaches further in.
-        """
-        eye_g = ((eye_w - self._p_wg[gate])[:, None] @ self._R_wg[gate])[:, 0]
-        x = np.copysign(np.maximum(np.abs(eye_g[:, :1]), self._depth_m), eye_g[:, :1])
-        eye, half = eye_g[:, 1:], self._half_m[gate][:, None]
-        scale = x / (x - self._depth_m / 2 * np.array([-1.0, 1.0]))  # (K, 2): from either face to the plane
-        low = (eye[:, None] + (-half - eye)[:, None] * scale[..., None]).max(1)
-        high = (eye[:, None] + (half - eye)[:, None] * scale[..., None]).min(1)
-        hole_g = np.zeros((len(gate), 4, 3))
-        hole_g[:, [0, 3], 1], hole_g[:, [1, 2], 1] = low[:, :1], high[:, :1]
-        hole_g[:, [0, 1], 2], hole_g[:, [2, 3], 2] = low[:, 1:], high[:, 1:]
-        return self._p_wg[gate][:, None] + hole_g @ np.swapaxes(self._R_wg[gate], -1, -2)
-
     def _hidden(self, holes_w: Array, eye_w: Array) -> np.ndarray:
         """Return the mask (K,) of holes with a corner or a side's midpoint occluded by another gate's frame or an obstacle."""
         points = np.concatenate([holes_w, (holes_w + holes_w[:, NEXT]) / 2], 1)  # (K, 8, 3)
         sight = points - eye_w
-        toward = (sight.reshape(-1, 3) @ self._side_by_side).reshape(*sight.shape[:2], len(self._p_wg), 3)
-        eye_g = ((eye_w - self._p_wg)[:, None] @ self._R_wg)[:, 0]
+        toward = (sight.reshape(-1, 3) @ self._side_by_side).reshape(*sight.shape[:2], len(self._gates.p_wg), 3)
+        eye_g = ((eye_w - self._gates.p_wg)[:, None] @ self._gates.R_wg)[:, 0]
         with np.errstate(divide="ignore", invalid="ignore"):
             s = -eye_g[:, 0] / toward[..., 0]  # lines of sight at the planes of all gates, (K, 8, G)
             across = np.abs(eye_g[:, 1:] + s[..., None] * toward[..., 1:]).max(-1)
-            frame = (s > 0) & (s < 0.98) & (across > self._half_m) & (across < self._outer_m)
+            frame = (s > 0) & (s < 0.98) & (across > self._gates.half_m) & (across < self._gates.outer_m)
         hidden = frame.any((1, 2))
         if len(self._low):
             with np.errstate(divide="ignore", invalid="ignore"):

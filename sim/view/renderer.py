@@ -1,14 +1,8 @@
 """`RenderedCamera`: the vehicle's camera image of the world, by off-screen OpenGL.
 
-OpenGL vertex arrays and shaders.
-
-Rendered images in other spectra: grey, and infrared, with brightness taken for temperature.
-
 The projection is exactly that of `vehicle.camera`. OpenGL has the centre of column i at i + 0.5, the pinhole model at i; the
 image is rendered upside down, so that rows are read top first. For a distorting lens a larger and finer pinhole image is
 rendered, and each pixel of the lens is sampled where its ray intersects that image.
-
-Rendering of one image to a file, for `race-sim --set shot.file=FILE`.
 """
 
 import math
@@ -65,7 +59,10 @@ def render(drawn: moderngl.VertexArray | None, mode: int, uniforms: dict[str, by
 
 
 def in_light(image: Image, type_id: int) -> Image:
-    """Convert a BGR image (H, W, 3) to the spectrum of a camera type: (H, W) or (H, W, 3), 8 bit."""
+    """Convert a BGR image (H, W, 3) to the spectrum of a camera type, in infrared with brightness taken for temperature.
+
+    Returns: (H, W) or (H, W, 3), 8 bit.
+    """
     if type_id not in (GREY, INFRARED, INFRARED_GREY):
         return image
     grey = np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), np.uint8)
@@ -327,7 +324,7 @@ def _projection(camera: Camera) -> Array:
 
 
 def shoot(file: Path, track: Track, vehicle: Vehicle, look: Look, seed: int, pose: str) -> None:
-    """Render the camera's image at rest and write it as PNG.
+    """Render the camera's image at rest and write it as PNG, for `race-sim --set shot.file=FILE`.
 
     Args:
         pose: "x,y,z,roll,pitch,yaw" of the body in m and degrees, or "" for the start.

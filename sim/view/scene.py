@@ -1,23 +1,11 @@
 """`Scene`: geometry of the rendered world in world NED, built from a track, a look and a seed.
 
-Vertices of simple shapes in world NED, from which the scenes are built.
-
 A solid vertex is position (3, m), texture coordinate (2), layer, colour (3, RGB 0 to 1) and shine (0 lit, 1 luminous).
 
-Rendered gates: a painted square ring with an orange outline. `sim.view.look` defines the nominal squares.
-
-Mesh of a rival: a dark body, four arms and grey discs, the size of its colliding box, and a red tail light.
-
-Additive light: the corridor along the course, and the light of gates and lamps on the floor.
-
-Furniture of the hangar: lamps that look like gates, pillars lit by gates, jets, trusses.
-
-Halls of the two real courses: a black room with a grid and floating grey boxes, and a hangar.
-
-Both fill the bounds of the course, so that the visible walls are the bounds. Furniture keeps clear of the straight lines
-start-gate-gate and does not collide; only the track's own obstacles are solid.
-
-The appearance follows the qualifier's simulator: glowing orange gates, a dark hall, a cyan ribbon along the course.
+The appearance follows the qualifier's simulator: glowing orange gates, a dark hall, a cyan ribbon along the course. The halls
+are those of its two courses: a black room with a grid and floating grey boxes, and a hangar with lamps that look like gates,
+pillars lit by gates, jets and trusses. Both fill the bounds of the course, so that the visible walls are the bounds. Furniture
+keeps clear of the straight lines start-gate-gate and does not collide; only the track's own obstacles are solid.
 """
 
 import itertools
@@ -313,13 +301,8 @@ def aircraft(foot: Array, heading: float) -> list[Array]:
     def place(points: list[list[float]]) -> Array:
         return foot + np.array(points) @ R.T
 
-    stations = (
-        (7.0, 0.05, 1.5),
-        (4.5, 0.5, 1.6),
-        (2.0, 0.8, 1.8),
-        (-5.0, 0.8, 1.7),
-        (-7.0, 0.4, 1.7),
-    )  # x, radius, height
+    # x, radius, height
+    stations = (7.0, 0.05, 1.5), (4.5, 0.5, 1.6), (2.0, 0.8, 1.8), (-5.0, 0.8, 1.7), (-7.0, 0.4, 1.7)
     angle = np.arange(6) * np.pi / 3
     rings = [place([[x, r * np.cos(k), -h + 0.8 * r * np.sin(k)] for k in angle]) for x, r, h in stations]
     parts = []
@@ -327,25 +310,13 @@ def aircraft(foot: Array, heading: float) -> list[Array]:
         for k in range(6):
             shade = 0.17 + 0.06 * np.cos(angle[k] - np.pi / 2 + np.pi)  # lighter above
             parts.append(patch([a[k], a[k - 1], b[k - 1], b[k]], np.full(3, shade)))
-    for side in (-1.0, 1.0):
-        parts.append(
-            patch(
-                place([[2, side * 0.7, -1.7], [-2.5, side * 5, -1.6], [-4, side * 5, -1.6], [-4.5, side * 0.7, -1.7]]),
-                np.full(3, 0.2),
-            )
-        )
-        parts.append(
-            patch(
-                place([[-4, side * 0.6, -2.2], [-6, side * 1.3, -4], [-7, side * 1.3, -4], [-6.5, side * 0.6, -2.2]]),
-                np.full(3, 0.22),
-            )
-        )
-        parts.append(
-            patch(
-                place([[-1, side * 1, -1.2], [-1, side * 1.1, 0], [-1.2, side * 1.1, 0], [-1.2, side * 1, -1.2]]),
-                np.full(3, 0.08),
-            )
-        )
+    for s in (-1.0, 1.0):
+        for points, grey in (
+            ([[2, s * 0.7, -1.7], [-2.5, s * 5, -1.6], [-4, s * 5, -1.6], [-4.5, s * 0.7, -1.7]], 0.2),  # wing
+            ([[-4, s * 0.6, -2.2], [-6, s * 1.3, -4], [-7, s * 1.3, -4], [-6.5, s * 0.6, -2.2]], 0.22),  # tail
+            ([[-1, s * 1, -1.2], [-1, s * 1.1, 0], [-1.2, s * 1.1, 0], [-1.2, s * 1, -1.2]], 0.08),  # wheel
+        ):
+            parts.append(patch(place(points), np.full(3, grey)))
     return parts
 
 

@@ -1,23 +1,13 @@
 """Sensors of RflySim requests: mounts, gimbals, rendered images and ray-cast measurements.
 
-Mount of an RflySim sensor: its pose and motion from the vehicle's.
-
-Geometry for ray casting: the solids of the course and the boxes of the hall's furniture, which does not collide.
-
-Ray-cast sensors: rangefinder, depth, point clouds, LiDARs and segmentation, against the solids and the furniture.
-
-Sensor axes are front-right-down on the mount; points of clouds are front-left-up, or world NED for type 21.
-
-Equidistant fisheye camera, r = f theta with f = W / FOV, sampled from the rendered faces of a cube.
-
-Kannala and Brandt, "A generic camera model ... for conventional, wide-angle and fish-eye lenses", 2006, its first term.
-
-Gimbal: a rendered camera that turns, zooms and ranges on command, and reports its state.
+Rays are cast against the solids of the course and the boxes of the hall's furniture, which does not collide. Sensor axes are
+front-right-down on the mount; points of clouds are front-left-up, or world NED for type 21.
 """
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import cv2
 import numpy as np
@@ -53,7 +43,6 @@ from gate_racer.link.rflysim.request import (
     RGB,
     SEGMENTATION,
     SENSORS,
-    Floats,
     SensorRequest,
 )
 from gate_racer.sim.physics.contact import NO_RAY as NOTHING
@@ -63,7 +52,7 @@ from gate_racer.sim.view.look import Look
 from gate_racer.sim.view.renderer import RenderedCamera, in_light
 from gate_racer.sim.view.scene import SOLID, furniture
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.rotation import Array, from_euler, matrix, normalised, product, to_euler
+from gate_racer.vehicle.rotation import Array, as_vector, from_euler, matrix, normalised, product, to_euler
 
 
 @dataclass(frozen=True)
@@ -153,11 +142,27 @@ CONES_DEG = {MID40: (-19.2, 19.2, -19.2, 19.2), MID360: (-180.0, 180.0, -7.0, 52
 GOLDEN = (math.sqrt(5) - 1) / 2  # step of the low-discrepancy sequence of a Livox pattern
 
 
-class Rangefinder:
+class Sense(ABC):
+    """Sensor that produces the payload of its frames."""
+
+    def __init__(self, request: SensorRequest):
+        self._request, self._mount = request, mount_of(request)
+
+    @abstractmethod
+    def payload(self, exposure: Exposure) -> bytes:
+        """Return the payload of the frame of an exposure."""
+
+    def close(self) -> None:
+        """Release the sensor's resources, where it has any."""
+        return
+
+
+class Rangefinder(Sense):
     """Rangefinder: one ray along the x axis of the mount; without a hit the distance is the maximum range."""
 
     def __init__(self, request: SensorRequest, around: Surroundings):
-        self._request, self._mount, self._around = request, mount_of(request), around
+        super().__init__(request)
+        self._around = around
         self._range_m = request.other[0] or RANGE_M
 
     def payload(self, exposure: Exposure) -> bytes:
@@ -168,32 +173,26 @@ class Rangefinder:
         hit = at.p_wb + reach * ahead
         target = hit if box == NOTHING else solids.centre[box]
         mount = self._request.euler[0], self._request.euler[1], self._request.euler[2]
-        return Range(reach, self._request.copter, _vector(at.p_wb), mount, _vector(hit), _vector(target)).encode()
-
-    def close(self) -> None:
-        pass
+        return Range(reach, self._request.copter, as_vector(at.p_wb), mount, as_vector(hit), as_vector(target)).encode()
 
 
-class Scanner:
+class Scanner(Sense):
     """Sensors with many rays: depth images, depth clouds and LiDARs."""
 
     def __init__(self, request: SensorRequest, around: Surroundings):
-        self._request, self._mount, self._around = request, mount_of(request), around
+        super().__init__(request)
+        self._around = around
         self._range_m = (request.other[1] if request.type_id == DEPTH else request.other[0]) or RANGE_M
         if request.type_id in (DEPTH, DEPTH_CLOUD):
             widest = max(request.width_px, request.height_px)
             step = 1 if request.type_id == DEPTH else round(min(max(request.other[1], 1.0), widest))
             self._rays = _pixel_rays(request, step)
         else:
-            self._rays = np.zeros((0, 3))
-            if not 0 < self._count <= MOST_RAYS:
+            self._rays, count = np.zeros((0, 3)), request.width_px * request.height_px
+            if not 0 < count <= MOST_RAYS:
                 raise UserError(
-                    f"sensor {request.seq_id}: DataWidth x DataHeight: {self._count} rays, expected 1 to {MOST_RAYS}"
+                    f"sensor {request.seq_id}: DataWidth x DataHeight: {count} rays, expected 1 to {MOST_RAYS}"
                 )
-
-    @property
-    def _count(self) -> int:
-        return self._request.width_px * self._request.height_px
 
     def payload(self, exposure: Exposure) -> bytes:
         request, at = self._request, self._mount.seen(exposure)
@@ -209,13 +208,10 @@ class Scanner:
         points = at.p_wb + points_s @ R_ws.T if request.type_id == LIDAR_WORLD else points_s * FRD_TO_FLU
         labelled = request.type_id != DEPTH_CLOUD and request.send[7] == 1
         segments = self._around.solids.thing[box[hit]].astype(np.float32) if labelled else None
-        pose = _vector(exposure.p_wb), to_euler(exposure.q_wb)
+        pose = as_vector(exposure.p_wb), to_euler(exposure.q_wb)
         layout = CloudLayout.XYZ_SEG if labelled else CloudLayout.XYZ
         axes = WORLD if request.type_id == LIDAR_WORLD else LOCAL
         return encode_cloud(Cloud(*pose, points.astype(np.float32), segments, request.copter, axes, layout))
-
-    def close(self) -> None:
-        pass
 
 
 def _pixel_rays(request: SensorRequest, step: int) -> Array:
@@ -243,11 +239,12 @@ def _lidar_rays(request: SensorRequest, frame: int) -> Array:
     return np.stack([np.cos(pitch) * np.cos(yaw), np.cos(pitch) * np.sin(yaw), -np.sin(pitch)], -1)
 
 
-class Segmenter:
+class Segmenter(Sense):
     """Segmentation camera: one colour per object."""
 
     def __init__(self, request: SensorRequest, around: Surroundings):
-        self._request, self._mount, self._around = request, mount_of(request), around
+        super().__init__(request)
+        self._around = around
         self._rays, self._colours = _pixel_rays(request, 1), around.colours()
 
     def payload(self, exposure: Exposure) -> bytes:
@@ -256,14 +253,6 @@ class Segmenter:
         thing = np.where(box == NOTHING, self._around.things, solids.thing[box])
         image = self._colours[thing].reshape(self._request.height_px, self._request.width_px, 3)
         return encode_payload(image, self._request.mode)
-
-    def close(self) -> None:
-        pass
-
-
-def _vector(p: Array) -> tuple[float, float, float]:
-    x, y, z = p.tolist()
-    return x, y, z
 
 
 FACES = ((0, 0), (0, 90), (0, -90), (0, 180), (90, 0), (-90, 0))  # pitch and yaw of each face, deg
@@ -281,17 +270,40 @@ def fisheye_rays(request: SensorRequest) -> tuple[Array, NDArray[np.bool_]]:
     return np.stack([np.cos(theta), x * scale, y * scale], -1), theta <= math.radians(request.fov_deg) / 2
 
 
-class Fisheye:
-    """Fisheye camera that renders the cube faces within its field of view."""
+class DrawnCamera(Sense):
+    """Rendered camera: RGB, grey or infrared, with brightness taken for temperature."""
+
+    def __init__(self, request: SensorRequest, track: Track, look: Look, seed: int, of: SensorRequest | None = None):
+        """Open the camera; `of`: request whose pinhole is rendered, if another."""
+        super().__init__(request)
+        self._quality, self._light = look.jpeg_quality, request.type_id
+        self._open: Callable[[SensorRequest], RenderedCamera] = lambda of: RenderedCamera(
+            track, pinhole(of), look, seed
+        )
+        self._camera = self._open(of or request)
+
+    def payload(self, exposure: Exposure) -> bytes:
+        at = self._mount.seen(exposure)
+        image = self._camera.expose(at.p_wb, at.q_wb, at.v_w, at.omega_b, at.t)
+        return encode_payload(in_light(image, self._light), self._request.mode, self._quality)
+
+    def close(self) -> None:
+        self._camera.close()
+
+
+class Fisheye(DrawnCamera):
+    """Equidistant fisheye camera, r = f theta with f = W / FOV, sampled from the faces of a cube within its field of view.
+
+    Kannala and Brandt, "A generic camera model ... for conventional, wide-angle and fish-eye lenses", 2006, its first term.
+    """
 
     def __init__(self, request: SensorRequest, track: Track, look: Look, seed: int):
         """Open the cube camera. otherParams[0]: side of a face in px; 0 for the resolution of the image."""
-        self._request, self._mount, self._quality = request, mount_of(request), look.jpeg_quality
         side = round(request.other[0]) or math.ceil(request.width_px * FACE_DEG / request.fov_deg)
         side = min(max(side, LEAST_PX), MOST_PX)
         face = replace(request, width_px=side, height_px=side, fov_deg=FACE_DEG)
-        camera = pinhole(face)
-        self._camera = RenderedCamera(track, camera, look, seed)
+        super().__init__(request, track, look, seed, face)
+        camera = self._camera.camera
         rays, self._inside = fisheye_rays(request)
         self._faces = []
         for pitch, yaw in FACES:
@@ -310,9 +322,6 @@ class Fisheye:
             image[here] = cv2.remap(drawn, u, v, cv2.INTER_LINEAR)[here]
         return encode_payload(image, self._request.mode, self._quality)
 
-    def close(self) -> None:
-        self._camera.close()
-
 
 LIGHTS = RGB, INFRARED, INFRARED_GREY  # TypeID of the spectrum for each value of `GimbalOrder.light`
 LEAST_FOV_DEG = 1.0  # lower limit of the field of view under zoom (chosen)
@@ -320,21 +329,15 @@ MOST_RATE_DEG_S = 720.0  # deg/s, rate limit where the request has none (chosen)
 PITCH, YAW = 1, 2  # indices in roll, pitch, yaw
 
 
-class Gimbal:
+class Gimbal(DrawnCamera):
     """Gimbal camera. otherParams of its request: pitch limits (deg), rate limits (deg/s), zoom, range limit (m); 0: default."""
 
     def __init__(self, request: SensorRequest, track: Track, around: Surroundings, look: Look, seed: int):
-        self._request, self._around, self._quality = request, around, look.jpeg_quality
-        self._drawn = track, look, seed
-        self._rest: Floats = request.euler
+        self._around, self._rest = around, request.euler
         self._euler, self._fov_deg = list(request.euler), request.fov_deg
         self._focal, self._rates, self._zoom = 0.0, (0.0, 0.0), max(request.other[4], 1.0)
+        super().__init__(request, track, look, seed, replace(request, fov_deg=self._seen_deg))
         self._ranging, self._light, self._t = False, RGB, -math.inf
-        self._camera = self._open()
-
-    def _open(self) -> RenderedCamera:
-        track, look, seed = self._drawn
-        return RenderedCamera(track, pinhole(replace(self._request, fov_deg=self._seen_deg)), look, seed)
 
     @property
     def _seen_deg(self) -> float:
@@ -371,13 +374,12 @@ class Gimbal:
         self._light = self._light if order.light is None else LIGHTS[order.light]
         if self._seen_deg != before:
             self._camera.close()
-            self._camera = self._open()
+            self._camera = self._open(replace(self._request, fov_deg=self._seen_deg))
 
     def payload(self, exposure: Exposure) -> bytes:
         self._turn(exposure.t)
-        at = mount_of(self._aimed).seen(exposure)
-        image = self._camera.expose(at.p_wb, at.q_wb, at.v_w, at.omega_b, at.t)
-        return encode_payload(in_light(image, self._light), self._request.mode, self._quality)
+        self._mount = mount_of(replace(self._request, euler=tuple(self._euler), by_quat=0.0, quat=IDENTITY))
+        return super().payload(exposure)
 
     def state(self, exposure: Exposure) -> GimbalState:
         """Return the reported state at an exposure."""
@@ -387,10 +389,6 @@ class Gimbal:
             self._request.seq_id, self._request.copter, roll_pitch_yaw, tuple(q), self._seen_deg, self._focal, self._rates,
             camera.fx_px, camera.fy_px, camera.width_px, camera.height_px, self._range_m(exposure),
         )  # fmt: skip
-
-    @property
-    def _aimed(self) -> SensorRequest:
-        return replace(self._request, euler=tuple(self._euler), by_quat=0.0, quat=IDENTITY)
 
     def _turn(self, t: float) -> None:
         """Integrate the commanded rates up to time t, s, within the limits."""
@@ -408,27 +406,12 @@ class Gimbal:
         """Return the range along the optical axis, m; 0 while ranging is off."""
         if not self._ranging:
             return 0.0
-        at, most = mount_of(self._aimed).seen(exposure), self._request.other[5] or RANGE_M
+        at, most = self._mount.seen(exposure), self._request.other[5] or RANGE_M
         (distance,), _ = cast(self._around.solids, at.p_wb, matrix(at.q_wb)[:, :1].T, most)
         return min(float(distance), most)
 
-    def close(self) -> None:
-        self._camera.close()
-
 
 MOST_SIDE_PX = 2048  # largest side of an image (chosen)
-
-
-class Sense(Protocol):
-    """Sensor that produces the payload of its frames."""
-
-    def payload(self, exposure: Exposure) -> bytes:
-        """Return the payload of the frame of an exposure."""
-        ...
-
-    def close(self) -> None:
-        """Release the sensor's resources."""
-        ...
 
 
 def open_sense(request: SensorRequest, track: Track, around: Surroundings, look: Look, seed: int) -> Sense:
@@ -448,7 +431,7 @@ def open_sense(request: SensorRequest, track: Track, around: Surroundings, look:
         )
     kind = request.type_id
     if kind in (RGB, GREY, INFRARED_GREY, INFRARED):
-        return _Drawn(request, track, look, seed)
+        return DrawnCamera(request, track, look, seed)
     if kind == FISHEYE:
         return Fisheye(request, track, look, seed)
     if kind == GIMBAL:
@@ -461,19 +444,3 @@ def open_sense(request: SensorRequest, track: Track, around: Surroundings, look:
         return Scanner(request, around)
     name = SENSORS[request.type_id].name if request.type_id in SENSORS else f"sensor of type {request.type_id}"
     raise UserError(f"{where}: {name}: is not simulated")
-
-
-class _Drawn:
-    """Rendered camera: RGB, grey or infrared, with brightness taken for temperature."""
-
-    def __init__(self, request: SensorRequest, track: Track, look: Look, seed: int):
-        self._request, self._mount, self._quality = request, mount_of(request), look.jpeg_quality
-        self._camera = RenderedCamera(track, pinhole(request), look, seed)
-
-    def payload(self, exposure: Exposure) -> bytes:
-        at = self._mount.seen(exposure)
-        image = self._camera.expose(at.p_wb, at.q_wb, at.v_w, at.omega_b, at.t)
-        return encode_payload(in_light(image, self._request.type_id), self._request.mode, self._quality)
-
-    def close(self) -> None:
-        self._camera.close()

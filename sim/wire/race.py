@@ -1,10 +1,10 @@
 """Start procedure of a run, and the monitor of a client's compliance with VADR-TS-002.
 
-Start procedure of a run and its messages. Without a `RaceSchedule` in the profile arming is GO; with one there is a
-countdown, during which the real simulator sends its map, and disqualifies a client that commands thrust.
+Without a `RaceSchedule` in the profile arming is GO; with one there is a countdown, during which the real simulator sends its
+map, and disqualifies a client that commands thrust.
 
-Monitor of a client's compliance with VADR-TS-002 (4.4 and 5.2): rates of set-points and heartbeats on the simulator's
-clock, set-points while disarmed, and dropped messages. Violations are reported to the referee.
+Compliance (4.4 and 5.2): rates of set-points and heartbeats on the simulator's clock, set-points while disarmed, and dropped
+messages. Violations are reported to the referee.
 """
 
 import math

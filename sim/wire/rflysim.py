@@ -33,7 +33,7 @@ LEASE_S = 30.0  # s for which a request holds on a port that other machines reac
 
 
 class RequestPort(UdpEndpoint, ABC):
-    """Bound socket of a service that clients send requests to.
+    """Bound socket of a service that clients send requests to; malformed and refused ones are counted and reported.
 
     A small request brings much data, and its sender can be forged: data go to the host of the sender only, and where others
     than this machine can send, for `LEASE_S` after the last request.

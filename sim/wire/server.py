@@ -9,15 +9,16 @@ import signal
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gate_racer.common.process import real_time
-from gate_racer.link.messages import Imu
 from gate_racer.link.sockets import Address
 from gate_racer.sim.heat import Heat
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Exposure, Simulator
+from gate_racer.sim.view.feed import FeedProcess, Outlet
+from gate_racer.sim.wire.rflysim import CopterSimImu
 from gate_racer.sim.wire.station import Station
 
 MOST_STRANGERS = 100  # hosts that are counted (chosen)
@@ -26,30 +27,6 @@ AFTERMATH_S = 1.0  # s for which telemetry continues after the end of a run
 PAUSE_S = 0.5  # s without an answer in lock-step after which the tick is sent again
 FAREWELLS = 3  # repetitions of the farewell, since UDP may lose one
 GONE_S = 10.0  # s of silence after which the run of a client that nobody else will wait for is aborted
-
-
-class LocalCamera(Protocol):
-    """Camera that renders in the caller's process and returns datagrams."""
-
-    def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
-        """Render an exposure and return its datagrams, each with its target address."""
-        ...
-
-
-class RemoteCamera(Protocol):
-    """Camera that renders and sends in another process."""
-
-    def expose(self, exposure: Exposure) -> bool:
-        """Request the image of an exposure; False when the camera has ended."""
-        ...
-
-
-class ImuService(Protocol):
-    """Receiver of each tick's IMU samples beside the client."""
-
-    def serve(self, measured: Iterable[Imu]) -> None:
-        """Send the IMU samples of one tick."""
-        ...
 
 
 ReportTick = Callable[[float], None]  # called after each tick with the lag, s
@@ -94,7 +71,7 @@ class EndTimer:
 class Seat:
     """One vehicle on its UDP socket, which accepts the client's host only. Network errors are suppressed."""
 
-    def __init__(self, station: Station, bound: socket.socket, client: Address, imu: ImuService | None = None):
+    def __init__(self, station: Station, bound: socket.socket, client: Address, imu: CopterSimImu | None = None):
         """Serve `station` on the MAVLink socket `bound`."""
         self.station, self.socket, self.client, self._imu = station, bound, client, imu
         self.socket.setblocking(False)
@@ -168,7 +145,7 @@ class Server:
 class RealTimeServer(Server):
     """Server that follows the wall clock."""
 
-    def __init__(self, heat: Heat, seats: Sequence[Seat], cameras: Sequence[RemoteCamera], speed: float):
+    def __init__(self, heat: Heat, seats: Sequence[Seat], cameras: Sequence[FeedProcess], speed: float):
         """Set up the server. `speed`: ratio of simulated to wall time."""
         super().__init__(heat, seats)
         self._cameras, self._speed = cameras, speed
@@ -207,7 +184,7 @@ class LockstepServer(Server):
     A client that falls silent in the only run, or in a race of several, is aborted, and not waited for after the end of its run.
     """
 
-    def __init__(self, heat: Heat, seats: Sequence[Seat], cameras: Sequence[LocalCamera | None]):
+    def __init__(self, heat: Heat, seats: Sequence[Seat], cameras: Sequence[Outlet | None]):
         super().__init__(heat, seats)
         self._cameras = cameras
         # Delayed frames of each seat: due time in s, datagrams.

@@ -1,7 +1,5 @@
 """A `Simulator` behind its wire protocol: datagrams in and out, without sockets or clock; the core of every server."""
 
-from typing import Protocol
-
 from gate_racer.link.mavlink import SigningKey
 from gate_racer.link.messages import (
     Ack,
@@ -19,33 +17,14 @@ from gate_racer.link.messages import (
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import Address
 from gate_racer.sim.referee import RunStatus
-from gate_racer.sim.simulator import Exposure, Simulator, Tick
+from gate_racer.sim.report import SimulatorRecord
+from gate_racer.sim.simulator import Exposure, Simulator
 from gate_racer.sim.wire.position import alterations
 from gate_racer.sim.wire.px4 import Px4Services
 from gate_racer.sim.wire.race import Compliance
 
 STAMP_SLACK_MS = 1.0  # ms, tolerance for a client's rounding of stamps
 CLIENT_SILENCE_S = 3.0  # s of silence after which another client may take over
-
-
-class TrafficRecorder(Protocol):
-    """Recorder of all datagrams, commands and ticks."""
-
-    def sent(self, t: float, datagram: bytes) -> None:
-        """Record a datagram sent at t, s, simulator clock."""
-        ...
-
-    def received(self, t: float, datagram: bytes) -> None:
-        """Record a datagram received at t, s, simulator clock."""
-        ...
-
-    def commanded(self, t: float, command: Command) -> None:
-        """Record a command accepted at t, s, simulator clock."""
-        ...
-
-    def ticked(self, simulator: Simulator, tick: Tick) -> None:
-        """Record the true state, contacts and verdict after a tick."""
-        ...
 
 
 class Station:
@@ -56,7 +35,7 @@ class Station:
     def __init__(
         self,
         simulator: Simulator,
-        recorder: TrafficRecorder | None = None,
+        recorder: SimulatorRecord | None = None,
         client: Address | None = None,
         key: SigningKey | None = None,
         waits: bool = False,

@@ -1,14 +1,7 @@
-"""`World`: the truth that a simulator flies, made of the pilot's models and `Deviations` from them.
-
-`Deviations`: differences of the true world from the pilot's models, as plain numbers. Default: no difference.
+"""`World`: the truth that a simulator flies, made of the pilot's models and `Deviations` from them, as plain numbers.
 
 Sections and fields are those of a world's YAML file. Scales are factors; all other values are added to the model's.
 Axes: world NED, body FRD. `docs/worlds.md` gives the width of each distribution.
-
-Video transport: losses, latency and time stamps of the frames.
-
-Losses: the two-state Markov chain of Gilbert (1960). Latency in excess of the nominal one: a mean and a first-order
-Gauss-Markov process, clipped at zero, as under a varying load.
 
 A pilot receives Track, Vehicle and Profile; a simulator receives a World. A world equal to the models has to be requested
 explicitly: `as_believed`.
@@ -229,7 +222,11 @@ class MarkovChain:
 
 
 class VideoTransport:
-    """Transport of the frames; call once per frame, in order."""
+    """Losses, latency and time stamps of the frames; call once per frame, in order.
+
+    Losses: the two-state Markov chain of Gilbert (1960). Latency in excess of the nominal one: a mean and a first-order
+    Gauss-Markov process, clipped at zero, as under a varying load.
+    """
 
     def __init__(self, link: LinkDeviation, video_hz: float, rng: np.random.Generator):
         self._link, self._rng = link, rng
