@@ -47,7 +47,6 @@ from gate_racer.vehicle.vehicle import Rotors, Vehicle
 
 CLOCK = "sitl_clock.so"
 UARTS = 2  # that speak MSP: the companion's, and the transmitter's
-RATE_KINDS = {"betaflight": "BETAFLIGHT", "actual": "ACTUAL", "quick": "QUICK"}
 # The aircraft's are not published. With the thrust's lag of `archer`, a step of 3 rad/s of the stick is followed to 63 % within
 # 0.05 to 0.07 s in roll and pitch and 0.09 to 0.11 s in yaw, and overshot by 7 to 19 %. Betaflight's own swing up on it: 45, 80
 # and 40 in roll and pitch; 45, 90 and 0 in yaw, where with 45 for 90 a yaw of 1 rad/s still swings up to twice of that.
@@ -71,7 +70,7 @@ def set_up(profile: BetaflightProfile) -> list[str]:
         f"set thr_expo = {profile.throttle.expo}",
         f"set rx_min_usec = {profile.valid_us[0]}",
         f"set rx_max_usec = {profile.valid_us[1]}",
-        f"set rates_type = {RATE_KINDS[profile.rates.kind]}",
+        f"set rates_type = {profile.rates.kind.upper()}",
         *(line for axis, rates in names for line in (
             f"set {axis}_rc_rate = {rates.rc_rate}",
             f"set {axis}_srate = {rates.rate}",
@@ -343,7 +342,6 @@ class SitlMotors:
 
 # In runs of the serial task, which carries out one command each and is late at times: more would queue up.
 STICKS_EVERY, STATUS_EVERY = 3, 10
-LARGEST_READ = 1 << 16
 # Of the wall clock, which the firmware's own threads keep: to take in what was sent before its time goes on.
 WAKE_S = 2e-4
 NUDGE = b"\0"  # no frame: what the firmware has to say leaves when a byte comes, on whichever of its sockets, or after 0.5 s
@@ -433,7 +431,7 @@ class SitlController(Uart):
 
 def _received(uart: socket.socket) -> bytes:
     with contextlib.suppress(OSError):  # nothing yet, or the firmware has ended
-        return uart.recv(LARGEST_READ)
+        return uart.recv(LARGEST)
     return b""
 
 

@@ -8,7 +8,7 @@ explicitly: `as_believed`.
 """
 
 import math
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,16 +27,24 @@ from gate_racer.vehicle.vehicle import Vehicle
 ZERO: Vector = (0.0, 0.0, 0.0)
 
 
-def _positive(section: Any, *names: str) -> None:
-    for name in names:
-        if getattr(section, name) <= 0:
-            raise ValueError(f"{name} must be positive")
+def positive(default: float) -> Any:
+    """Return a field whose value must be positive."""
+    return field(default=default, metadata={"wrong": (lambda value: value <= 0, "must be positive")})
 
 
-def _not_negative(section: Any, *names: str) -> None:
-    for name in names:
-        if getattr(section, name) < 0:
-            raise ValueError(f"{name} must not be negative")
+def not_negative(default: float = 0.0) -> Any:
+    """Return a field whose value must not be negative."""
+    return field(default=default, metadata={"wrong": (lambda value: value < 0, "must not be negative")})
+
+
+class Section:
+    """Base class of a world's sections, which checks their fields. Raises ValueError."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):  # type: ignore[arg-type]
+            wrong, what = one.metadata.get("wrong", (lambda _: False, ""))
+            if wrong(getattr(self, one.name)):
+                raise ValueError(f"{one.name} {what}")
 
 
 def _chain(share: float, mean_frames: float, what: str) -> None:
@@ -46,36 +54,30 @@ def _chain(share: float, mean_frames: float, what: str) -> None:
 
 
 @dataclass(frozen=True)
-class PlantDeviation:
+class PlantDeviation(Section):
     """Deviations of the vehicle's dynamics."""
 
-    thrust_scale: float = 1.0
-    throttle_exponent: float = 1.0  # the modelled thrust curve is evaluated at throttle ** exponent
-    drag_scale: float = 1.0
+    thrust_scale: float = positive(1.0)
+    throttle_exponent: float = positive(1.0)  # the modelled thrust curve is evaluated at throttle ** exponent
+    drag_scale: float = positive(1.0)
     drag_linear_1_s: float = 0.0  # added on every axis
-    thrust_lag_scale: float = 1.0
-    rate_lag_scale: float = 1.0  # `rates` model only; a grey-box vehicle has its own rate loop
-    slew_scale: float = 1.0  # of the angular acceleration limits, where the vehicle has a mixer
+    thrust_lag_scale: float = positive(1.0)
+    rate_lag_scale: float = positive(1.0)  # `rates` model only; a grey-box vehicle has its own rate loop
+    slew_scale: float = positive(1.0)  # of the angular acceleration limits, where the vehicle has a mixer
     command_delay_s: float = 0.0
-    battery_sag_1_s: float = 0.0  # fraction of the thrust lost per second at hover power
-    ground_effect_radius_m: float = 0.0  # radius of a single rotor equivalent to all four; 0: no ground effect
-
-    def __post_init__(self) -> None:
-        _positive(
-            self, "thrust_scale", "throttle_exponent", "drag_scale", "thrust_lag_scale", "rate_lag_scale", "slew_scale"
-        )
-        _not_negative(self, "battery_sag_1_s", "ground_effect_radius_m")
+    battery_sag_1_s: float = not_negative()  # fraction of the thrust lost per second at hover power
+    ground_effect_radius_m: float = not_negative()  # of one rotor equivalent to all four; 0: no ground effect
 
 
 @dataclass(frozen=True)
-class CameraDeviation:
+class CameraDeviation(Section):
     """Deviations of the camera's mount and lens, and corner dropout."""
 
     yaw_deg: float = 0.0  # mount, positive to the right
     tilt_deg: float = 0.0  # mount, positive up
     roll_deg: float = 0.0  # mount, clockwise about the optical axis
     position_m: Vector = ZERO  # mount, body FRD
-    focal_scale: float = 1.0
+    focal_scale: float = positive(1.0)
     cx_px: float = 0.0
     cy_px: float = 0.0
     k1: float = 0.0  # radial distortion
@@ -84,62 +86,54 @@ class CameraDeviation:
     dropout_frames: float = 1.0  # mean length of a dropout, frames
 
     def __post_init__(self) -> None:
-        _positive(self, "focal_scale")
+        super().__post_init__()
         _chain(self.dropout, self.dropout_frames, "dropout")
 
 
 @dataclass(frozen=True)
-class ImuDeviation:
+class ImuDeviation(Section):
     """IMU and attitude errors beyond the noise and bias of the vehicle's file."""
 
     accel_bias_m_s2: Vector = ZERO
     gyro_bias_rad_s: Vector = ZERO
-    noise_scale: float = 1.0
+    noise_scale: float = positive(1.0)
     accel_scale: Vector = ZERO  # relative scale error per axis
     gyro_scale: Vector = ZERO
     misalignment_deg: Vector = ZERO  # rotation vector from the body's axes to the sensor's
-    accel_age_s: float = 0.0  # delay of the specific force, with its axes, relative to its stamp
+    accel_age_s: float = not_negative()  # delay of the specific force, with its axes, relative to its stamp
     attitude_deg: Vector = ZERO  # rotation vector, body axes, error of the reported ATTITUDE
-
-    def __post_init__(self) -> None:
-        _positive(self, "noise_scale")
-        _not_negative(self, "accel_age_s")
 
 
 @dataclass(frozen=True)
-class LinkDeviation:
+class LinkDeviation(Section):
     """Deviations of clocks and transport."""
 
-    telemetry_delay_s: float = 0.0  # rounded to whole ticks
+    telemetry_delay_s: float = not_negative()  # rounded to whole ticks
     imu_drift_ppm: float = 0.0  # drift of the clock that stamps IMU and attitude
     video_offset_s: float = 0.0  # stamps of frames minus their exposure
     video_drift_ppm: float = 0.0
     video_latency_s: float = 0.0  # mean
-    video_jitter_s: float = 0.0  # standard deviation of the latency, a first-order Gauss-Markov process
-    video_jitter_tau_s: float = 1.0  # correlation time of that process
+    video_jitter_s: float = not_negative()  # standard deviation of the latency, a first-order Gauss-Markov process
+    video_jitter_tau_s: float = positive(1.0)  # correlation time of that process
     frame_loss: float = 0.0  # fraction of the frames lost
     frame_loss_frames: float = 1.0  # mean length of a burst of losses, frames
 
     def __post_init__(self) -> None:
-        _not_negative(self, "telemetry_delay_s", "video_jitter_s")
-        _positive(self, "video_jitter_tau_s")
+        super().__post_init__()
         _chain(self.frame_loss, self.frame_loss_frames, "frame_loss")
 
 
 @dataclass(frozen=True)
-class CourseDeviation:
+class CourseDeviation(Section):
     """Deviations of the gates' poses. Each list is empty or has one entry per gate of the track, in its order."""
 
-    scale: float = 1.0  # scale of all distances from the pad; gates keep their size
+    scale: float = positive(1.0)  # scale of all distances from the pad; gates keep their size
     gate_moved_m: tuple[Vector, ...] = ()
     gate_turned_deg: tuple[tuple[float, float], ...] = ()  # yaw, pitch
 
-    def __post_init__(self) -> None:
-        _positive(self, "scale")
-
 
 @dataclass(frozen=True)
-class PadDeviation:
+class PadDeviation(Section):
     """Deviations of the vehicle's pose on the pad."""
 
     moved_m: Vector = ZERO
@@ -149,36 +143,28 @@ class PadDeviation:
 
 
 @dataclass(frozen=True)
-class AirDeviation:
+class AirDeviation(Section):
     """Mean wind and Dryden gusts, see `sim.worlds.forces`."""
 
     wind_north_m_s: float = 0.0  # velocity of the air over ground
     wind_east_m_s: float = 0.0
-    gust_m_s: float = 0.0  # standard deviation along the wind
-    gust_height_m: float = 6.0  # height above ground that sets the length scales of the turbulence
-
-    def __post_init__(self) -> None:
-        _not_negative(self, "gust_m_s")
-        _positive(self, "gust_height_m")
+    gust_m_s: float = not_negative()  # standard deviation along the wind
+    gust_height_m: float = positive(6.0)  # height above ground that sets the length scales of the turbulence
 
 
 @dataclass(frozen=True)
-class ViewDeviation:
+class ViewDeviation(Section):
     """Deviations of the rendering: engine, lens, encoder and gate frames. The projected camera follows `readout_s`, `depth_m`
     and `outline_m` only."""
 
-    softness_px: float = 0.0
-    bloom: float = 0.0
-    gamma_scale: float = 1.0
-    exposure_s: float = 0.0
-    readout_s: float = 0.0
+    softness_px: float = not_negative()
+    bloom: float = not_negative()
+    gamma_scale: float = positive(1.0)
+    exposure_s: float = not_negative()
+    readout_s: float = not_negative()
     jpeg_quality: float = 0.0
     depth_m: float = 0.0  # added to the depth of the gates' frames in the look; their centre stays
     outline_m: float = 0.0  # added to the width of the frames' edge lines in the look; clipped at 0
-
-    def __post_init__(self) -> None:
-        _positive(self, "gamma_scale")
-        _not_negative(self, "softness_px", "bloom", "exposure_s", "readout_s")
 
 
 @dataclass(frozen=True)
@@ -335,8 +321,8 @@ def true_vehicle(vehicle: Vehicle, deviations: Deviations) -> Vehicle:
         return changed
     motors, _, _, aero = vehicle.require_grey_box()
     forces = {name: _scaled(getattr(aero, name), plant.drag_scale) for name in ("fx", "fy", "fz")}
-    for name, field in (("fx", "v"), ("fy", "v"), ("fz", "vz")):
-        forces[name] = replace(forces[name], **{field: getattr(forces[name], field) - plant.drag_linear_1_s})
+    for name, linear in (("fx", "v"), ("fy", "v"), ("fz", "vz")):
+        forces[name] = replace(forces[name], **{linear: getattr(forces[name], linear) - plant.drag_linear_1_s})
     return replace(
         changed,
         motors=replace(
@@ -417,7 +403,7 @@ def _scaled_vector(a: Vector, factor: float) -> Vector:
 
 def _scaled(part: Any, factor: float) -> Any:
     """Return a dataclass of numbers with all fields scaled."""
-    return replace(part, **{field.name: getattr(part, field.name) * factor for field in fields(part)})
+    return replace(part, **{one.name: getattr(part, one.name) * factor for one in fields(part)})
 
 
 def rotation_vector(degrees: Vector) -> np.ndarray:
