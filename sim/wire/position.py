@@ -32,7 +32,7 @@ class PositionControl:
         """Set up without a target. `turns`: whether yaw and yaw rate are followed."""
         self._vehicle, self._turns = vehicle, turns
         self._goal: PositionTarget | None = None
-        self._hold_w, self._since, self._yaw = np.zeros(3), 0.0, 0.0
+        self._since, self._yaw = 0.0, 0.0
 
     @property
     def active(self) -> bool:

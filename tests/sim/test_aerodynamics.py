@@ -61,14 +61,14 @@ def test_every_summand_of_the_polynomial_is_what_its_name_says(part):
             assert felt(part, field.name, v, W) == pytest.approx(expected), field.name
 
 
-def test_swift_s_square_brakes_both_ways_and_the_other_one_way_only():
+def test_swift_s_square_brakes_both_ways_the_other_one_way():
     for part, axis in (("fx", 0), ("fy", 1)):
         for summand, odd in (("v_abs", True), ("v_sqr", False)):
             to, fro = (felt(part, summand, np.eye(3)[axis] * sign * 5.0, 1e6) for sign in (1, -1))
             assert to == pytest.approx(25.0) and fro == pytest.approx(-25.0 if odd else 25.0)
 
 
-def test_voltage_counts_the_more_the_higher_the_command_where_the_map_says_so():
+def test_voltage_counts_the_more_the_higher_the_command():
     """Eq. (6): d Omega / d U = volt + volt_sqrt sqrt(u)."""
     vehicle = load_vehicle("swift")
     loop, motors = swift.parameters(vehicle).loop, vehicle.motors

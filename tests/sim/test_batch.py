@@ -30,7 +30,7 @@ def flown(vehicle, setting, colliders=None, steps=12, batch=None, **options):
 
 
 @pytest.mark.parametrize(("name", "setting"), KINDS)
-def test_side_by_side_is_as_one_by_one_near_gates_and_far_from_them(vq1, name, setting):
+def test_contacts_change_only_the_vehicles_that_hit(vq1, name, setting):
     vehicle, world = load_vehicle(name), Colliders(vq1)
     free, _ = flown(vehicle, setting)
     batch, hits = flown(vehicle, setting, world)
@@ -42,7 +42,7 @@ def test_side_by_side_is_as_one_by_one_near_gates_and_far_from_them(vq1, name, s
 
 @pytest.mark.parametrize(("name", "setting"), KINDS)
 @pytest.mark.parametrize("n", [FEW, LANES, LANES + FEW])
-def test_a_batch_flies_as_its_vehicles_would_one_by_one_to_the_last_bit(name, setting, n):
+def test_a_batch_is_bit_identical_to_its_vehicles_one_by_one(name, setting, n):
     vehicle, rng = load_vehicle(name), np.random.default_rng(2)
     side_by_side = Batch(vehicle, SETTINGS[setting], n)
     alone = [Batch(vehicle, SETTINGS[setting], 1) for _ in range(n)]

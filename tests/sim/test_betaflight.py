@@ -159,7 +159,7 @@ def disabled(bench):
     return status.disabled
 
 
-def test_it_does_not_arm_before_it_has_booted_and_the_switch_has_to_be_moved_again():
+def test_it_arms_after_boot_by_a_switch_moved_again():
     bench = Bench()
     bench.run(3.0, AUX.arm)
     assert not bench.fc.armed and disabled(bench) == DisableFlag.ARM_SWITCH
@@ -187,7 +187,7 @@ def test_sticks_act_only_while_the_pilot_hands_over():
     assert bench.target.throttle == pytest.approx(0, abs=0.01), "he takes back at any time"
 
 
-def test_a_stream_that_stops_leaves_the_last_sticks_acting_for_ever():
+def test_a_stream_that_stops_leaves_the_last_sticks_acting():
     bench = Bench()
     bench.arm(AUX.override)
     bench.run(0.3, AUX.arm, AUX.override, us=(1600, 1500, 1400, 1500))
@@ -196,7 +196,7 @@ def test_a_stream_that_stops_leaves_the_last_sticks_acting_for_ever():
     assert bench.fc.armed and bench.target.omega == pytest.approx(before.omega, rel=1e-3) and before.omega[0] > 0.3
 
 
-def test_override_without_any_sticks_is_a_dead_receiver_that_freezes_the_switches():
+def test_override_without_sticks_freezes_the_switches():
     bench = Bench()
     bench.run(2.5)
     bench.run(0.5, AUX.arm)
@@ -220,7 +220,7 @@ def test_sticks_that_leave_channels_out_are_no_pulses_there():
     assert bench.fc.receiver.lost
 
 
-def test_a_hash_outside_of_a_frame_locks_the_port_until_it_restarts():
+def test_a_hash_outside_a_frame_locks_the_port_until_a_restart():
     bench = Bench()
     bench.fc.receive(b"#", 0.0)
     bench.run(0.2)
@@ -301,7 +301,7 @@ def test_another_mask_hands_over_other_channels():
 # Its accelerometer: a filtered force, late by the filter's delay.
 
 
-def test_a_force_that_grows_steadily_is_read_late_by_the_delay_of_the_filter():
+def test_a_growing_force_is_read_late_by_the_filter_s_delay():
     low_pass, dt = LowPass(BF.accel_lpf_hz, np.zeros(1)), 1 / 4000
     times = np.arange(1, 4000) * dt
     read = []

@@ -64,7 +64,7 @@ def test_it_has_the_face_of_the_client_for_mavlink():
     assert not public - set(dir(Companion().client))
 
 
-def test_telemetry_comes_as_fast_as_the_line_allows_and_bears_times_that_rise():
+def test_telemetry_is_as_fast_as_the_line_with_rising_times():
     companion = Companion().run(4.0)
     samples, attitudes = companion.of(Imu), companion.of(Attitude)
     assert len(samples) == len(attitudes) == pytest.approx(4.0 * 58, rel=0.1)
@@ -75,7 +75,7 @@ def test_telemetry_comes_as_fast_as_the_line_allows_and_bears_times_that_rise():
     assert companion.client.counters.timeouts == companion.client.counters.checksum == 0
 
 
-def test_gravity_reads_the_same_before_and_after_the_propellers_spin():
+def test_gravity_reads_the_same_with_and_without_propellers():
     before = [sample.accel[2] for sample in Companion().run(2.0).of(Imu)]
     armed = Companion().run(4.0)
     armed.received.clear()
@@ -91,7 +91,7 @@ def test_arming_is_answered_by_what_the_pilot_has_done(handed_over):
     assert [ack.accepted for ack in handed_over.of(Ack)] == [True]
 
 
-def test_before_he_has_handed_over_arming_is_refused_and_no_target_acts():
+def test_before_the_handover_arming_is_refused():
     companion = Companion().run(1.0)
     companion.send(Arm()), companion.send(AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), 0.9))
     companion.run(1.7)  # booted and armed, but still in his hands
@@ -136,7 +136,7 @@ class AnglePilot:
         return switched(BF, *handed, *([BF.aux.angle] if self.angle else []))
 
 
-def test_attitudes_are_followed_in_angle_mode_alone_and_sticks_are_centred_when_it_ends():
+def test_attitudes_are_followed_in_angle_mode_alone():
     pilot = AnglePilot()
     companion = Companion(pilot).run(3.0)
     tilted = AttitudeTarget((math.cos(0.1), 0.0, -math.sin(0.1), 0.0), (0.0, 0.0, 0.0), 1.3 * HOVER, by_rates=False)

@@ -72,7 +72,7 @@ def test_the_pilot_arms_once_sticks_come_and_then_hands_over():
     assert flight.station.controller.receiver.companion_t + STREAM_S < 2.0
 
 
-def test_without_sticks_and_without_a_willing_pilot_nothing_is_armed():
+def test_without_sticks_or_a_willing_pilot_nothing_is_armed():
     alone = Flight()
     while alone.station.t < 4.0:
         alone.station.serve(alone.station.tick_t)
@@ -81,7 +81,7 @@ def test_without_sticks_and_without_a_willing_pilot_nothing_is_armed():
     assert not Flight(pilot=SafetyPilot(BF, arms=False)).fly(4.0).station.simulator.armed
 
 
-def test_it_flies_by_sticks_and_tells_of_it_with_the_aircrafts_signs():
+def test_it_flies_by_sticks_and_reports_the_aircrafts_signs():
     flight = Flight().ready()
     assert flight.station.simulator.landed
     flight.fly(0.6, throttle=1.4 * HOVER)
@@ -96,7 +96,7 @@ def test_it_flies_by_sticks_and_tells_of_it_with_the_aircrafts_signs():
     assert raw.accel[2] > 300 and flight.received[StatusEx].armed
 
 
-def test_at_rest_gravity_is_512_counts_and_reads_low_with_spinning_propellers_as_does_the_altitude():
+def test_spinning_propellers_lower_gravity_and_altitude():
     flight = Flight()
     before = [flight.fly(0.06).received[RawImu].accel[2] for _ in range(25)]
     assert abs(flight.received[Altitude].altitude_cm) < 160

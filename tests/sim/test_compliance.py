@@ -140,7 +140,7 @@ UNFLOWN = {
 
 @pytest.mark.parametrize("name", UNFLOWN)
 @pytest.mark.parametrize("profile", [SPEC, DCL], ids=["spec", "dcl"])
-def test_a_control_message_that_is_not_flown_is_named_once_and_counted(peer, profile, name, capsys):
+def test_a_control_message_not_flown_is_named_once_and_counted(peer, profile, name, capsys):
     pilot, narrate = peer(profile, beats=True), Narrator(None)
     for _ in range(20):
         pilot.bytes(packed(UNFLOWN[name]))
@@ -165,7 +165,7 @@ LIMITED = {
 
 
 @pytest.mark.parametrize("field", LIMITED)
-def test_what_is_flown_otherwise_than_sent_is_told_and_never_disqualifies(peer, field, capsys):
+def test_an_altered_set_point_is_reported_and_never_disqualifies(peer, field, capsys):
     command, profile, reason = LIMITED[field]
     pilot, narrate = armed(peer(profile, beats=True, strict=True)), Narrator(None)
     for _ in range(3):
@@ -219,7 +219,7 @@ def test_each_kind_of_dropped_set_point_has_its_count_and_reason(peer, fault, st
     assert pilot.simulator.armed != strict
 
 
-def test_an_arm_command_that_is_neither_yes_nor_no_is_dropped_and_told(peer):
+def test_an_arm_command_neither_yes_nor_no_is_reported(peer):
     pilot = peer()
     long = dialect.MAVLink_command_long_message(1, 1, 400, 0, 0.5, 0, 0, 0, 0, 0, 0)
     pilot.bytes(long.pack(dialect.MAVLink(None)))
@@ -234,7 +234,7 @@ def test_an_arm_command_that_is_neither_yes_nor_no_is_dropped_and_told(peer):
         (DISARMED, lambda pilot: pilot.say(HOVER)),
     ],
 )
-def test_a_strict_referee_disqualifies_at_once_and_stops_the_motors(peer, rule, act):
+def test_a_strict_referee_disqualifies_and_stops_the_motors(peer, rule, act):
     pilot = peer(strict=True)
     act(pilot)
     pilot.ticks(0.1)
@@ -317,7 +317,7 @@ def test_the_next_set_point_takes_over_again(peer):
     assert pilot.simulator.truth.x[9] < -1, "it climbs again"
 
 
-def test_a_profile_without_failsafe_flies_on_as_the_real_builds_do(peer):
+def test_a_profile_without_failsafe_flies_on(peer):
     pilot = peer(replace(SPEC, failsafe=None))
     aloft(pilot, 0.5)
     pilot.ticks(2.0)

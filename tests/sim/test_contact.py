@@ -144,7 +144,7 @@ def test_a_hit_ends_the_run_and_the_vehicle_bounces_on(dcl):
     assert not simulator.armed and simulator.truth.p_wb[2] < 0.1  # the floor holds
 
 
-def test_a_vehicle_that_sinks_back_before_lift_off_rests_on_its_pad(dcl):
+def test_a_vehicle_sinking_back_before_lift_off_rests_on_its_pad(dcl):
     simulator = Simulator(as_believed(TRACK, dcl), load_profile("spec"), 0)
     simulator.command(Arm(True))
     simulator.command(AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), 0.3, True))

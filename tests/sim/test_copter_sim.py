@@ -36,7 +36,7 @@ def ear_of(service, rate_hz=200):
     return ImuReceiver(LOCAL_HOST, rate_hz, ask_port=service.address[1], port=0)
 
 
-def test_samples_come_in_body_axes_numbered_and_stamped_like_the_frames(service):
+def test_samples_are_numbered_and_stamped_like_the_frames(service):
     ear = ear_of(service)
     try:
         assert list(ear.samples()) == []  # asks
@@ -65,7 +65,7 @@ def test_everybody_has_a_rate_of_his_own(service, capfd):
     assert "500 Hz were requested, limited to 120 Hz" in capfd.readouterr().err
 
 
-def test_numbers_go_on_for_a_client_that_is_killed_and_asks_again(service):
+def test_numbers_continue_for_a_client_that_asks_again(service):
     port = free_port()
     numbers = []
     for first in (1, 11):
@@ -118,7 +118,7 @@ def test_samples_go_to_the_host_that_asks_and_while_it_asks(host, repeat_s, last
     assert counts[-1] == last and counts[0] == (host[0] == 0)
 
 
-def test_the_usual_port_of_another_program_is_told_of_and_a_chosen_one_refused(capfd):
+def test_a_default_port_in_use_is_reported_a_chosen_one_refused(capfd):
     assert (imu_port(1), imu_port(3)) == (30100, 30104)
     with bind_udp(LOCAL_HOST, 0) as other:
         assert open_imu(other.getsockname(), PX4, chosen=False) is None

@@ -57,7 +57,7 @@ def put(environment, p, v=(0.0, 0.0, 0.0), gate=0, q=LEVEL):
     environment.next_gate[:] = gate
 
 
-def test_an_observation_is_state_gate_and_last_action_within_about_one(make, vq1, dcl):
+def test_an_observation_is_scaled_state_gate_and_last_action(make, vq1, dcl):
     env, rng = make(n=4 * N), np.random.default_rng(4)
     seen = env.reset()
     assert seen.shape == (4 * N, 31) and np.abs(seen).max() < 2.5
@@ -148,7 +148,7 @@ def test_the_reward_is_the_paper_s_term_by_term(make, vq1, dcl):
 
 
 @pytest.mark.parametrize(("aside", "passes"), [(0.0, True), (0.5, True), (1.05, False)])
-def test_a_gate_is_passed_through_its_opening_only_and_the_next_one_follows(make, vq1, aside, passes):
+def test_a_gate_is_passed_through_its_opening_only(make, vq1, aside, passes):
     env, gate = make(), vq1.gates[0]
     R = gate.R_wg
     put(env, gate.p_wg - 0.05 * R[:, 0] + aside * R[:, 1], 10.0 * R[:, 0])
@@ -210,7 +210,7 @@ def test_a_closed_course_goes_on_with_its_first_gate(make):
     assert step.passed.all() and not step.truncated.any() and (env.next_gate == 0).all()
 
 
-def test_episodes_begin_at_every_gate_and_on_the_pad_near_where_it_was_passed(make, vq1):
+def test_episodes_begin_at_every_gate_and_on_the_pad(make, vq1):
     env = make(Options(), n=400)
     env.reset()
     assert set(env.next_gate) == set(range(len(vq1.gates)))
@@ -224,7 +224,7 @@ def test_episodes_begin_at_every_gate_and_on_the_pad_near_where_it_was_passed(ma
     assert env.state[:, :3].std(axis=0).min() > 0 and not env.step(hover(env)).terminated.any()
 
 
-def test_the_same_generator_gives_the_same_races_and_threads_change_nothing(make):
+def test_a_generator_gives_the_same_races_with_any_threads(make):
     def flown(**more):
         env, rng = make(Options(episode_steps=20), seed=3, n=40, **more), np.random.default_rng(9)
         seen = [env.reset()] + [s.observation for s in (env.step(rng.uniform(-1, 1, (40, 4))) for _ in range(30))]
@@ -248,7 +248,7 @@ def test_actions_that_are_none_are_refused_or_harmless(make):
     assert step.terminated[2] and np.isfinite(step.observation).all() and np.isfinite(step.reward).all()
 
 
-def test_randomisation_errs_within_its_bounds_and_by_default_not_at_all(make, vq1, dcl):
+def test_randomisation_errs_within_its_bounds(make, vq1, dcl):
     env = make(
         replace(EXACT, randomisation=Randomisation(thrust=0.2, drag=0.5, position_m=0.3, velocity_m_s=0.4)), n=64
     )
@@ -264,7 +264,7 @@ def test_randomisation_errs_within_its_bounds_and_by_default_not_at_all(make, vq
     assert 0.2 < np.abs(gap[:, 0]).max() / (8.0**2 * dcl.drag_quadratic_1_m) < 0.6
 
 
-def test_finetuning_flies_by_residual_models_and_each_episode_has_its_realisation(make, vq1, dcl):
+def test_finetuning_flies_by_residual_models(make, vq1, dcl):
     rng = np.random.default_rng(0)
     x = rng.normal(0, 10, (30, 13))
     x[:, 3:7] /= np.linalg.norm(x[:, 3:7], axis=1)[:, None]

@@ -21,7 +21,7 @@ def after(x, omega, u, par):
     return np.array(then), np.array(motors)
 
 
-def test_the_d_term_only_damps_a_step_of_the_command_does_not_kick_it():
+def test_the_d_term_only_damps_and_no_command_kicks_it():
     par, x = loop(), np.zeros(9)
     x, first = after(x, np.zeros(3), (5.0, 0, 0, 0.5), par)
     assert x[6:9] == pytest.approx(np.zeros(3))
@@ -31,7 +31,7 @@ def test_the_d_term_only_damps_a_step_of_the_command_does_not_kick_it():
     assert x[6] > 0  # and a turning body is damped
 
 
-def test_the_i_term_is_limited_and_forgotten_when_the_throttle_is_cut():
+def test_the_i_term_is_limited_and_reset_by_cut_throttle():
     par, x = loop(), np.zeros(9)
     for _ in range(2000):
         x, _ = after(x, np.zeros(3), (5.0, -5.0, 2.0, 0.5), par)

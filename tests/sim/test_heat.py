@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.link.messages import Arm, AttitudeTarget, Collision, RivalState
+from gate_racer.link.messages import Arm, AttitudeTarget, Collision, Imu, RivalState
 from gate_racer.sim.heat import Commentator, Heat, HeatSetup, standings, write_standings
 from gate_racer.sim.physics.contact import body_of
 from gate_racer.sim.referee import RunStatus
@@ -70,7 +70,7 @@ def test_a_contact_keeps_momentum_and_gives_no_energy(dcl, v_b):
     assert 0 < after < before
 
 
-def test_bodies_part_as_fast_as_restitution_says_and_do_not_overlap_afterwards(dcl):
+def test_bodies_part_by_restitution_and_do_not_overlap(dcl):
     a, b = mover(dcl, (0, 0, 0), (5.0, 0, 0)), mover(dcl, (0.41, 0, 0), (0.0, 0, 0))
     hit = impact(a, b, DT)
     assert hit is not None
@@ -110,7 +110,7 @@ def test_a_hovering_disc_moves_air_by_momentum_theory():
 
 
 @pytest.mark.parametrize("z", [0.01, 1.0, 4.0])
-def test_the_momentum_of_a_hovering_wake_is_the_thrust_at_every_depth(z):
+def test_the_momentum_of_a_wake_is_the_thrust_at_every_depth(z):
     thrust_m_s2, r = 9.81, np.linspace(0.0, 3.0, 3000)
     w = np.array([downwash(state(thrust=thrust_m_s2), ROTORS, np.array([radius, 0.0, z]))[2] for radius in r])
     flow = AIR_KG_M3 * np.trapezoid(w**2 * 2 * math.pi * r, r)
@@ -125,7 +125,7 @@ def test_a_wake_lies_below_a_hoverer_and_behind_a_racer():
     assert not downwash(race, ROTORS, ahead).any()
 
 
-def test_a_wake_presses_down_who_hangs_in_it_and_none_is_flown_unasked(vq1, dcl):
+def test_a_wake_presses_down_the_vehicle_below_if_asked_for(vq1, dcl):
     swift = load_vehicle("swift")
     assert rotors_of(dcl, 0.065) is None and rotors_of(swift, 0.0) is None
     falls = {}
@@ -173,7 +173,7 @@ def test_a_rival_is_drawn_where_it_is(vq1, dcl, draw):
     assert (images[0] == images[2]).all()
 
 
-def test_rivals_are_told_of_only_where_that_is_asked_for_and_only_the_others(heat):
+def test_states_of_rivals_are_sent_only_where_asked_for(heat):
     for told in (False, True):
         two = heat(told=told)
         sent = fly(two, 0.5)
@@ -198,33 +198,25 @@ def fly(heat, seconds, throttle=None):
     return sent
 
 
-def test_a_heat_of_one_flies_as_a_simulator_alone_does(vq1, dcl, heat):
-    alone, one = Simulator(as_believed(vq1, dcl), SPEC, 3), heat(seed=3, pilots=1)
-    for simulator in (alone, one.simulators[0]):
+@pytest.mark.parametrize("pilots", [1, 2])
+def test_vehicles_that_do_not_meet_fly_as_if_alone(heat, pilots):
+    several = heat(seed=4, pilots=pilots)
+    last = several.simulators[-1]
+    alone = Simulator(several.worlds[-1], SPEC, several.seeds[-1])
+    for simulator in (*several.simulators, alone):
         simulator.command(Arm(True))
+    several.settle()
     for _ in range(60):
-        for simulator in (alone, one.simulators[0]):
-            simulator.command(AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.1, 0.2, 0.0), 0.5))
-        assert alone.tick().telemetry == one.simulators[0].tick().telemetry
-        one.settle()
-
-
-def test_vehicles_that_do_not_meet_fly_as_if_alone(vq1, dcl, heat):
-    two = heat(seed=4)
-    alone = Simulator(two.worlds[1], SPEC, two.seeds[1])
-    for simulator in (*two.simulators, alone):
-        simulator.command(Arm(True))
-    two.settle()
-    for _ in range(40):
-        command = AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.5)
-        for simulator in (*two.simulators, alone):
+        command, sent = AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.1, 0.2, 0.0), 0.5), {}
+        for simulator in (*several.simulators, alone):
             simulator.command(command)
-            simulator.tick()
-        two.settle()
-    assert (alone.truth.x == two.simulators[1].truth.x).all() and alone.truth.x[2] < 0
+            sent[id(simulator)] = [message for message in simulator.tick().telemetry if isinstance(message, Imu)]
+        several.settle()
+        assert sent[id(alone)] == sent[id(last)]
+    assert (alone.truth.x == last.truth.x).all() and alone.truth.x[2] < 0
 
 
-def test_places_lie_side_by_side_across_the_heading_around_the_track_s_own(vq1):
+def test_places_lie_side_by_side_around_the_track_s_start(vq1):
     starts = [place(vq1, k, 3, 2.0).start for k in (1, 2, 3)]
     assert starts[1].p_wb == pytest.approx(vq1.start.p_wb)
     to_the_right = starts[2].p_wb - starts[0].p_wb
@@ -245,7 +237,7 @@ def test_a_place_that_is_nowhere_ahead_is_refused(vq1):
         place(vq1, 1, 2, 2.0, ahead_m=float("nan"))
 
 
-def test_who_is_ready_waits_for_the_others_and_go_is_the_same_for_all(heat):
+def test_a_ready_vehicle_waits_for_all_and_go_is_the_same(heat):
     two = heat()
     two.simulators[0].command(Arm(True))
     fly(two, 0.5)
@@ -269,7 +261,7 @@ def test_a_countdown_begins_once_the_last_pilot_has_spoken(heat):
     )
 
 
-def test_vehicles_that_touch_are_told_and_counted_once_and_race_on(heat):
+def test_vehicles_that_touch_are_counted_once_and_race_on(heat):
     two = heat(spacing_m=0.5)
     for simulator in two.simulators:
         simulator.command(Arm(True))

@@ -70,7 +70,7 @@ def racing(vq1, dcl, make):
             thread.join()
 
 
-def test_time_waits_for_every_client_and_each_flies_its_own_vehicle(vq1, dcl):
+def test_time_waits_for_every_client(vq1, dcl):
     with racing(vq1, dcl, lambda heat, seats: LockstepServer(heat, seats, [None, None])) as (heat, clients):
         while heat.t < 0.6:
             assert any([client.turn() for client in clients])

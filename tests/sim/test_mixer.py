@@ -30,7 +30,7 @@ def turned(vehicle, x, u):
 
 
 @pytest.mark.parametrize("axis", range(3))
-def test_one_axis_alone_has_its_whole_slew_at_half_thrust_and_none_at_full(dcl, axis):
+def test_one_axis_has_its_whole_slew_at_half_thrust_none_at_full(dcl, axis):
     u, most = np.zeros(4), dcl.thrust_max
     u[axis] = 10 * dcl.rate_max_rad_s[axis]
     slews = []

@@ -84,7 +84,7 @@ def test_draws_change_along_the_lap_as_fast_as_the_errors(own):
     assert correlation(own.draws, 1 / 72).min() > 0.9, "and smoothly between the samples"
 
 
-def test_draws_share_the_common_errors_of_flights_and_differ_in_the_others(own, mixed):
+def test_draws_share_the_errors_that_all_flights_have(own, mixed):
     mean = np.sqrt((own.draws.mean(0) ** 2).mean()) / np.sqrt((own.draws**2).mean())
     assert mean < 0.75
     alike = [np.corrcoef(mixed.draws.mean(0)[:, k], mixed.common[:, k])[0, 1] for k in range(9)]
@@ -98,7 +98,7 @@ def test_noise_is_found_drawn_and_forgotten_over_a_sample(mixed):
     assert np.abs(correlation(left, 1 / 24)).max() < 0.45 and np.abs(correlation(left, 1 / 6)).max() < 0.2
 
 
-def test_a_length_scale_at_its_bound_says_that_its_feature_has_no_effect(monkeypatch):
+def test_a_feature_without_effect_has_its_length_at_the_bound(monkeypatch):
     rng = np.random.default_rng(4)
     z, flight = rng.normal(size=(60, 2)), np.zeros(60, int)
     y = np.sin(2 * z[:, :1])
@@ -128,7 +128,7 @@ def test_the_gradient_of_the_likelihood_is_its_slope():
     assert likelihood(theta, y)[1] == pytest.approx(slope, rel=1e-3, abs=1e-3)
 
 
-def test_draws_of_one_flight_match_the_posterior_of_an_independent_implementation():
+def test_draws_match_the_posterior_of_scikit_learn():
     s, x = lap(30)
     kernel = Kernel(np.full(15, 2.0), 0.9, 0.0)
     model = ObservationModel(x, np.tile(np.sin(3 * s)[:, None], 9), np.zeros(30, int), [kernel] * 9)
@@ -149,7 +149,7 @@ def features_of(x):
     return np.array([[*row[:3], *row[7:10], *matrix(row[3:7]).ravel()] for row in x])
 
 
-def test_a_realisation_is_a_function_of_the_state_and_each_seed_is_another(own):
+def test_a_realisation_is_a_function_of_the_state_by_seed(own):
     _, x = lap(7)
     one = own.model.sample(np.random.default_rng(1))
     assert one.errors(x)[3] == pytest.approx(one.errors(x[3:4])[0])
@@ -182,7 +182,7 @@ def test_arrays_make_the_same_model_and_others_none(own):
             ObservationModel.from_arrays(**arrays | {name: wrong})
 
 
-def test_errors_of_a_chosen_size_have_it_change_over_their_length_and_are_each_flight_s_own():
+def test_errors_of_a_chosen_size_have_it_and_differ_by_flight():
     way_w = np.column_stack([np.linspace(0, 300, 60), np.zeros((60, 2))])
     model, x = ObservationModel.of_size(way_w, (0.5, 0.2, 0.03), 10.0), np.zeros((60, 13))
     x[:, :3], x[:, 3] = way_w, 1.0

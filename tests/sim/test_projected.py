@@ -145,7 +145,7 @@ def reports(track, dcl, p_w, others=(), n=100):
     return [found for _ in range(n) for found in outlines.see(EYE, SOUTH, everybody)]
 
 
-def test_a_rival_in_view_is_reported_about_where_it_is_and_sometimes_missed(vq1, dcl):
+def test_a_rival_in_view_is_reported_and_sometimes_missed(vq1, dcl):
     p_w = np.array([-4.0, 0.3, -1.5])
     found = reports(vq1, dcl, p_w)
     assert 70 < len(found) < 100

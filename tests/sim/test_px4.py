@@ -85,7 +85,7 @@ def test_offboard_is_granted_with_one_and_told_in_heartbeats(peer):
     assert {beat.mode for beat in of(Heartbeat, peer.stream(2.0, 20))} == {"OFFBOARD"}
 
 
-def test_a_stream_under_2_hz_drops_out_of_offboard_and_the_vehicle_lands(peer):
+def test_a_stream_under_2_hz_ends_offboard_and_lands(peer):
     peer.fly(0.5)
     received = peer.ticks(0.6)
     assert [text.text for text in of(StatusText, received)] == ["Failsafe activated: no offboard control signal"]
@@ -129,7 +129,7 @@ def long(command, *parameters):
     return dialect.MAVLink_command_long_message(1, 1, command, 0, *parameters, *[0.0] * (7 - len(parameters)))
 
 
-def test_disarming_in_the_air_has_to_be_forced_and_the_client_forces_it(peer):
+def test_disarming_in_the_air_has_to_be_forced(peer):
     peer.fly()
     *_, ack = peer.packet(long(400, 0.0))
     assert ack.result == dialect.MAV_RESULT_TEMPORARILY_REJECTED and peer.simulator.armed
@@ -196,7 +196,7 @@ def test_a_text_of_any_length_comes_whole(length):
     assert told[:-1] == [None] * (len(told) - 1) and told[-1] == text
 
 
-def test_a_text_without_its_beginning_is_dropped_and_spoils_no_other():
+def test_a_text_without_its_beginning_is_dropped():
     reader, packets = TextReader(), text_packets("x" * 120, 2)
     assert [reader.read(packet) for packet in packets[1:]] == [None, None]
     assert [reader.read(packet) for packet in packets[:2]] == [None, None]

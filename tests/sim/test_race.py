@@ -19,18 +19,10 @@ from gate_racer.link.messages import (
 )
 from gate_racer.sim.referee import RunStatus
 from gate_racer.vehicle.rotation import matrix
-from tests.sim.peer import DCL, HOVER, Peer, of
+from tests.sim.peer import DCL, HOVER, of
 
 
-@pytest.fixture
-def peer(vq1, dcl):
-    return lambda profile=DCL, **options: Peer(vq1, dcl, profile, **options)
-
-
-# The race.
-
-
-def test_the_map_comes_once_before_go_and_names_the_feet_of_the_gates(peer, vq1):
+def test_the_map_comes_once_before_go_with_the_gates_feet(peer, vq1):
     pilot = peer()
     (told,) = of(TrackMap, pilot.until_go() + pilot.ticks(2.0))
     assert len(told.gates) == 6
@@ -49,14 +41,14 @@ def test_a_race_is_scheduled_told_and_started(peer):
     assert pilot.simulator.referee.race.status is RunStatus.RUNNING
 
 
-def test_a_vehicle_armed_before_the_countdown_stays_armed_through_go(peer):
+def test_a_vehicle_armed_before_the_countdown_stays_armed(peer):
     pilot = peer()
     pilot.say(Arm(True))
     pilot.until_go()
     assert pilot.simulator.armed and pilot.race.status is RunStatus.RUNNING
 
 
-def test_the_first_status_with_a_start_comes_three_seconds_before_go(peer):
+def test_a_start_is_published_three_seconds_before_go(peer):
     left = [status.start - status.t for status in of(RaceStatus, peer().until_go()) if status.start is not None]
     assert 3.0 - 1 / DCL.race.status_hz < left[0] <= 3.0
 
@@ -101,7 +93,7 @@ MOTION = [
 
 
 @pytest.mark.parametrize("command", MOTION, ids=["rates", "attitude", "velocity", "little"])
-def test_thrust_in_the_countdown_is_a_false_start_that_no_message_tells(peer, command):
+def test_thrust_in_the_countdown_is_an_unreported_false_start(peer, command):
     pilot = peer()
     pilot.beat()
     pilot.ticks(DCL.race.lobby_s + 0.5)

@@ -46,7 +46,7 @@ def flown(plant, vehicle, seconds=4.0):
 
 
 @pytest.mark.parametrize(("name", "number"), [("dcl", 1), ("swift", 1), ("swift", 3)])
-def test_an_acceleration_that_no_model_knows_is_found_and_in_its_own_plant_nothing_else(name, number):
+def test_an_unmodelled_acceleration_is_found_and_nothing_else(name, number):
     vehicle, setting = load_vehicle(name), SETTINGS[number]
     for put_in in (np.zeros(3), UNKNOWN):
         t, x = flown(make_plant(vehicle, AIR, setting, None, lambda t, x, c, a=put_in: a), vehicle)
@@ -88,7 +88,7 @@ def test_the_pad_and_a_blow_teach_nothing(dcl):
     assert len(states) > 20 and np.abs(accel).max() < 20
 
 
-def test_the_residual_acceleration_is_the_mean_of_five_neighbours():
+def test_a_residual_acceleration_is_the_mean_of_five_neighbours():
     _, x = flown(RatesPlant(load_vehicle("dcl"), AIR), load_vehicle("dcl"), 1.0)
     x, c, accel = x[:40], np.linspace(10, 20, 40), np.arange(120.0).reshape(40, 3)
     model = ResidualAcceleration(x, c, accel)
@@ -166,7 +166,7 @@ def test_a_residual_file_flies_only_where_it_was_fitted(learned, dcl):
         residuals.require(load_vehicle("swift"), SETTINGS[1], "r.npz")
 
 
-def test_errors_of_a_published_size_become_a_residual_file_that_flies_with_every_plant(tmp_path):
+def test_errors_of_a_published_size_fly_with_every_plant(tmp_path):
     assert race_bench("make-errors", "swift", "splits_swift", "--out", tmp_path / "e.npz") == 0
     residuals, swift = Residuals.load(tmp_path / "e.npz"), load_vehicle("swift")
     assert residuals.acceleration is None
@@ -213,7 +213,7 @@ def test_the_simulator_flies_with_a_residual_file(learned, tmp_path):
     assert done.returncode == 2 and "was fitted to another vehicle" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_estimates_between_two_truths_are_judged_by_what_lies_between():
+def test_estimates_are_judged_by_the_truth_interpolated():
     truth = [{"t": t, "p": [t, 0, 0], "q": list(LEVEL), "v": [1.0, 0, 0]} for t in (0.0, 1.0)]
     state = [{"t": t, "p": [t + 0.1, 0, 0], "q": list(LEVEL), "v": [1.0, 0, 0]} for t in (-1.0, 0.25, 2.0)]
     x, errors = fit_residuals.odometry_errors(truth, state)

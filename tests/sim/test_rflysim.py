@@ -71,7 +71,7 @@ def test_all_sensors_of_a_config_answer_over_udp(outlet, vq1, tmp_path):
     assert len(report) == 4 and sum("first frame" in line for line in told) == 4
 
 
-def test_a_release_ends_the_frames_and_asking_again_brings_them_back(outlet, vq1):
+def test_a_release_ends_the_frames_until_a_new_request(outlet, vq1):
     about = (request(5, other=(50.0,)),)
     with SensorReceiver(about, outlet.address, lambda line: None) as receiver:
         assert len(exchange(outlet, receiver, [at(vq1, number=n) for n in range(3)])) == 3
@@ -145,7 +145,7 @@ def test_a_request_brings_nothing_to_a_host_that_did_not_ask(open_outlet, vq1, c
 @pytest.mark.parametrize(
     ("bound", "repeat_s", "ends"), [("0.0.0.0", 0, True), ("0.0.0.0", 10, False), (LOCAL_HOST, 0, False)]
 )
-def test_frames_for_a_port_open_to_others_end_unless_requests_go_on(open_outlet, vq1, bound, repeat_s, ends, capfd):
+def test_frames_end_unless_requests_continue_on_an_open_port(open_outlet, vq1, bound, repeat_s, ends, capfd):
     now = [1e9]
     opened = open_outlet(bound, clock=lambda: now[0])
     about = request(5, 7, other=(50.0,))
@@ -178,7 +178,7 @@ def test_heartbeats_tell_when_the_simulation_began(open_outlet, vq1):
         assert ear.start(0.0, 0.0) == pytest.approx(wall - 7.0, abs=1e-3)
 
 
-def test_nobody_gets_the_images_of_another_copter_and_they_are_stamped_by_a_clock_of_their_own(open_outlet, vq1, capfd):
+def test_a_copter_s_images_are_its_own_by_its_own_clock(open_outlet, vq1, capfd):
     second = open_outlet(copter=2, epoch_s=7.0)
     with quiet(request(5, 1), request(5, 2, copter=2), outlet=second) as receiver:
         samples = exchange(second, receiver, [at(vq1, 1.5, number=n) for n in range(1, 3)])

@@ -88,7 +88,7 @@ def test_a_fisheye_is_equidistant():
     assert rays[100, 150, 1] > 0 and rays[150, 100, 2] > 0, "right and down"
 
 
-def test_a_fisheye_sees_what_a_pinhole_sees_in_the_same_direction(vq1, around):
+def test_a_fisheye_sees_what_a_pinhole_sees(vq1, around):
     exposure = at(vq1, yaw=math.radians(180))
     about = request(8, width=300, height=300, mode=RAW, fov_deg=200.0)
     wide, camera = seen(about, vq1, around, exposure), pinhole(replace(about, type_id=1, fov_deg=90.0))
@@ -177,7 +177,7 @@ def test_it_zooms_and_ranges(operator, around):
     ("order", "words"),
     [({"box": 1}, "neither tracking nor target boxes"), ({"light": 7}, "light 7"), ({"quat": (0.0,) * 4}, "length 1")],
 )
-def test_an_order_that_cannot_be_carried_out_is_refused_and_the_gimbal_goes_on(operator, order, words, capfd):
+def test_an_impossible_order_is_refused_and_the_gimbal_goes_on(operator, order, words, capfd):
     before = operator.state()
     if "quat" in order:
         operator.wire.sendto(

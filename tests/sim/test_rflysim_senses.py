@@ -39,7 +39,7 @@ unit = st.builds(lambda seed: np.random.default_rng(seed).normal(size=3), st.int
 
 @settings(deadline=None)
 @given(unit, st.floats(0.1, 60.0))
-def test_a_ray_ends_on_the_surface_of_what_it_hits_and_never_passes_through_a_solid(course, direction, range_m):
+def test_a_ray_ends_on_the_first_surface(course, direction, range_m):
     solids, p = course.solids, np.array([0.0, 0.0, -2.0])
     (s,), (box,) = cast(solids, p, direction[None], range_m)
 

@@ -58,7 +58,7 @@ def fly_by_position(port: int, legs: list, over: threading.Event) -> None:
     link.close()
 
 
-def test_a_client_of_position_targets_flies_all_gates_over_udp_in_lock_step(vq1, dcl):
+def test_position_targets_fly_all_gates_over_udp_in_lock_step(vq1, dcl):
     track = replace(vq1, gates=vq1.gates[:2])
     legs = [(gate.p_wg + ahead * gate.R_wg[:, 0]).tolist() for gate in track.gates for ahead in (-4.0, 1.5)]
     heat, over = Heat(as_believed(track, dcl), SPEC, 0, HeatSetup(pose=True)), threading.Event()
@@ -86,7 +86,7 @@ def test_a_client_of_position_targets_flies_all_gates_over_udp_in_lock_step(vq1,
 # Lock-step.
 
 
-def test_time_stands_until_the_sample_is_answered_with_its_own_stamp(vq1, dcl):
+def test_time_stands_until_the_sample_is_answered_by_its_stamp(vq1, dcl):
     station, client = Station(Simulator(as_believed(vq1, dcl), SPEC, 0)), ClientCodec(SPEC)
     station.tick()
     t = station.simulator.t
@@ -138,7 +138,7 @@ def test_the_same_seed_and_commands_give_the_same_bytes(peer, profile):
 # Who may command, and what no bytes can do.
 
 
-def test_commands_are_taken_from_one_client_until_it_falls_silent(vq1, dcl):
+def test_one_client_commands_until_it_falls_silent(vq1, dcl):
     station, client = Station(Simulator(as_believed(vq1, dcl), SPEC, 0)), ClientCodec(SPEC)
     station.receive(client.heartbeat(), ME, 0.0)
     station.receive(client.encode(Arm(True), 0.0), OTHER, 1.0)
@@ -147,7 +147,7 @@ def test_commands_are_taken_from_one_client_until_it_falls_silent(vq1, dcl):
     assert station.simulator.armed
 
 
-def test_whom_the_telemetry_goes_to_need_not_wait_for_one_who_never_falls_silent(vq1, dcl):
+def test_the_receiver_of_the_telemetry_may_take_over(vq1, dcl):
     station, client = Station(Simulator(as_believed(vq1, dcl), SPEC, 0), client=ME), ClientCodec(SPEC)
     for now in range(20):
         station.receive(client.heartbeat(), OTHER, float(now))

@@ -7,7 +7,7 @@ import pytest
 
 from gate_racer.link.messages import Ack, Arm, Attitude, AttitudeTarget, GroundStatus, Heartbeat, Imu, TimesyncRequest
 from gate_racer.link.profile import load_profile, ticks
-from gate_racer.sim.physics.contact import Colliders, Contact, body_of, corners_w
+from gate_racer.sim.physics.contact import Colliders, Contact, body_of
 from gate_racer.sim.physics.plant import P, Q, Truth, V, W
 from gate_racer.sim.physics.plants import RatesPlant
 from gate_racer.sim.referee import Referee, RunStatus
@@ -57,7 +57,7 @@ def test_it_lifts_off_when_thrust_carries_it_and_not_before(dcl, vq1):
     assert not plant.on_pad and plant.x[2] < vq1.start.p_wb[2]
 
 
-def test_commands_act_one_delay_after_they_came_even_between_ticks(dcl):
+def test_commands_act_one_delay_later_even_between_ticks(dcl):
     plant = air(dcl)
     fly(plant, hover(), 1.0)
     sent = plant.t
@@ -67,15 +67,6 @@ def test_commands_act_one_delay_after_they_came_even_between_ticks(dcl):
     late = 0.003
     plant.advance(sent + dcl.command_delay_s + late)
     assert plant.x[W][1] == pytest.approx(5.0 * (1 - np.exp(-late / dcl.rate_lag_s[1])), rel=1e-3)
-
-
-def test_rates_reach_63_percent_after_one_lag(dcl):
-    for axis in range(3):
-        omega = tuple(2.0 if k == axis else 0.0 for k in range(3))
-        plant = air(dcl)
-        plant.command(0.0, hover(omega=omega))
-        plant.advance(dcl.command_delay_s + dcl.rate_lag_s[axis])
-        assert plant.x[W][axis] == pytest.approx(2.0 * (1 - np.exp(-1)), rel=1e-3)
 
 
 @pytest.mark.parametrize(("axis", "low", "high"), [(0, 0.02, 0.03), (1, 0.02, 0.03), (2, 0.045, 0.076)])
@@ -91,6 +82,7 @@ def test_rates_follow_as_the_real_simulator_s(dcl, axis, low, high):
     onset, lag = np.interp(0.02, rate, t), np.interp(2.0 * (1 - np.exp(-1)), rate, t)
     assert 0.035 <= onset <= 0.0415  # s after the command
     assert low <= lag - dcl.command_delay_s <= high
+    assert lag - dcl.command_delay_s == pytest.approx(dcl.rate_lag_s[axis], abs=1e-3)
     assert rate[-1] == pytest.approx(2.0, rel=0.02)  # gain 1 of commands in rad/s
 
 
@@ -142,8 +134,8 @@ def test_sensor_noise_has_the_stated_size(dcl, vq1):
     truth = RatesPlant(dcl, vq1.start).truth
     accel = np.array([sensors.imu(truth).accel for _ in range(4000)])
     assert accel.std(axis=0) == pytest.approx(np.full(3, dcl.imu.accel_noise_m_s2), rel=0.1)
-    bias = np.array([Sensors(dcl, np.random.default_rng(k))._accel_bias for k in range(500)])
-    assert bias.std() == pytest.approx(dcl.imu.accel_bias_m_s2, rel=0.1)
+    biased = np.array([Sensors(dcl, np.random.default_rng(k)).imu(truth).accel for k in range(500)])
+    assert biased.std(axis=0) == pytest.approx(np.hypot(accel.std(axis=0), dcl.imu.accel_bias_m_s2), rel=0.1)
 
 
 def test_the_spec_s_rates_are_on_the_tick_clock(dcl, vq1):
@@ -161,14 +153,6 @@ def test_rates_that_do_not_divide_are_refused():
     assert ticks(30, 120) == 4
     with pytest.raises(ValueError, match="50 Hz does not divide 120 Hz"):
         ticks(50, 120)
-
-
-def test_the_same_seed_gives_the_same_samples_and_another_other_ones(dcl, vq1):
-    def samples(seed):
-        simulator = Simulator(as_believed(vq1, dcl), load_profile("spec"), seed)
-        return [message for _ in range(60) for message in simulator.tick().telemetry]
-
-    assert samples(3) == samples(3) != samples(4)
 
 
 def test_arming_is_answered_and_starts_the_clock(dcl, vq1):
@@ -207,6 +191,7 @@ AROUND_TWO = [(0, 0, 0), (0, 4, 0), (9, 4, 0), (9, 0, 0), (12, 0, 0)]
 AFTER_ONE = [(0, 0, 0), (3, 0, 0), (3, 4, 0), (9, 4, 0), (9, 0, 0), (12, 0, 0)]
 BACK = [(0, 0, 0), (7, 0, 0), (3, 0, 0), (12, 0, 0)]
 FROM_BEHIND = [(0, 4, 0), (12, 4, 0), (12, 0, 0), (8, 0, 0)]
+THERE_AND_BACK = [(0, 0, 0), (8, 0, 0), (1, 0, 0)]
 AROUND = [(0, 0, 0), (3, 4, 0), (7, 4, 0), (9, 0, 0), (12, 0, 0)]
 
 
@@ -223,6 +208,7 @@ AROUND = [(0, 0, 0), (3, 4, 0), (7, 4, 0), (9, 0, 0), (12, 0, 0)]
         ("a later one backwards", [square(5), square(10)], FROM_BEHIND, RunStatus.RUNNING, 0),
         ("beside the only gate", [square(5)], [(0, 4, 0), (8, 4, 0)], RunStatus.RUNNING, 0),
         ("backwards", [square(5)], [(0, 4, 0), (8, 4, 0), (8, 0, 0), (2, 0, 0)], RunStatus.MISSED_GATE, 0),
+        ("one frame either way", [square(5), replace(square(5), yaw_deg=180.0)], THERE_AND_BACK, RunStatus.FINISHED, 2),
         ("out of bounds", [square(5)], [(0, 0, 0), (0, 0, -30)], RunStatus.CRASHED, 0),
     ],
 )  # fmt: skip
@@ -258,16 +244,6 @@ def test_the_limit_is_8_minutes_on_both_sides():
     assert {load_profile(name).run_limit_s for name in ("spec", "dcl")} == {8 * 60}
 
 
-@pytest.mark.parametrize("lap", [1, 2])
-def test_laps_and_gates_that_are_used_again_are_no_misses(dcl, lap):
-    there, back = square(5), replace(square(5), yaw_deg=180.0)
-    track = replace(course(there, back), closed=True)
-    referee = Referee(track, lap, 60.0)
-    assert all(not ahead for ahead in referee._ahead), "the same frame, either way"
-    race = run(dcl, course(there, back), [(0, 0, 0), (8, 0, 0), (1, 0, 0)])
-    assert race.status is RunStatus.FINISHED
-
-
 def test_a_restart_forgets_the_run_before(dcl):
     referee = Referee(course(square(5)), 1, 60.0)
     referee.go(0.0)
@@ -276,11 +252,3 @@ def test_a_restart_forgets_the_run_before(dcl):
     assert referee.race.status is RunStatus.WAITING
     referee.go(3.0)
     assert (referee.race.status, referee.race.cause, referee.race.gate_times_s) == (RunStatus.RUNNING, "", [])
-
-
-def test_a_tilted_body_reaches_further_than_a_level_one(dcl):
-    world, p = Colliders(course(square(5))), np.array([5.0, 0.0, 0.75 - 0.12])
-    reach = [corners_w(dcl, p, q)[:, 2].max() for q in (np.array(LEVEL), from_euler(0.0, -1.0, 0.0))]
-    assert reach[0] < 0.75 < reach[1]
-    hits = [world.touched(body_of(dcl), p, q) for q in (np.array(LEVEL), from_euler(0.0, -1.0, 0.0))]
-    assert hits == [[], [("gate", 0)]]

@@ -30,7 +30,7 @@ PROGRAM = os.environ.get("BETAFLIGHT_SITL", "")
 INSTALLED = pytest.mark.skipif(not PROGRAM, reason="BETAFLIGHT_SITL names no program")
 
 
-def test_the_firmware_makes_of_a_packet_what_the_profile_says_stands_on_the_wire():
+def test_the_firmware_converts_a_packet_to_the_profile_s_counts():
     sample, q = Imu(0.0, (1.5, -2.0, -9.0), (0.5, -1.0, 2.0)), from_euler(0.3, -0.2, 1.0)
     _, *values = struct.unpack("<17d", motion(BF, sample, Attitude(0.0, tuple(q.tolist()))))
     rates, force, (w, x, y, z) = np.array(values[:3]), np.array(values[3:6]), values[6:10]
@@ -81,7 +81,7 @@ def flown(seconds, *outputs):
     return plant.truth.x
 
 
-def test_a_plant_of_rotors_hovers_by_its_vehicles_curve_and_falls_without_thrust():
+def test_rotors_hover_by_the_curve_and_fall_without_thrust():
     hover = ARCHER.throttle.throttle(GRAVITY)
     x = flown(2.0, *(hover,) * 4)
     assert x[13] == pytest.approx(GRAVITY, rel=1e-6) and np.allclose(x[10:13], 0.0, atol=1e-9)
@@ -109,7 +109,7 @@ def relayed():
             one.close()
 
 
-def test_sticks_of_the_companion_reach_the_firmware_only_with_the_override_on(relayed):
+def test_sticks_reach_the_firmware_only_with_the_override_on(relayed):
     controller, _, transmitter = relayed
     sticks = pack(Frame(Code.SET_RAW_RC, Channels((1600, 1600, 1600, 1600)).encode()))
     for k, (aux5, roll) in enumerate([(1000, 1500), (1900, 1600)]):
@@ -124,7 +124,7 @@ def test_sticks_of_the_companion_reach_the_firmware_only_with_the_override_on(re
     assert [frame.command for frame in acknowledged] == [Code.SET_RAW_RC] * 2
 
 
-def test_other_requests_and_answers_pass_through_and_the_firmware_says_whether_it_is_armed(relayed):
+def test_other_frames_pass_and_the_firmware_reports_arming(relayed):
     controller, companion, transmitter = relayed
     request = pack(Frame(Code.ATTITUDE))
     controller.receive(request, 0.0)
@@ -139,7 +139,7 @@ def test_other_requests_and_answers_pass_through_and_the_firmware_says_whether_i
 
 
 @INSTALLED
-def test_betaflight_itself_arms_climbs_and_turns_as_its_sticks_ask():
+def test_betaflight_itself_arms_climbs_and_turns_by_its_sticks():
     from gate_racer.link.msp.codec import MspCodec
     from gate_racer.link.msp.sticks import sticks_by_rates
 

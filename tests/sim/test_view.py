@@ -169,7 +169,7 @@ def test_without_opengl_the_error_says_what_to_install(monkeypatch):
         RenderedCamera(ONE_GATE, VADR, RACE, 0)
 
 
-def test_a_resting_camera_does_not_blur_and_a_turning_one_blurs_by_its_exposure(draw):
+def test_a_turning_camera_blurs_by_its_exposure_only(draw):
     drawn = draw(ONE_GATE, look=replace(RACE, exposure_s=0.01), gates_only=True)
     p_wb, q_wb = facing(GATE, VADR, 4.0, 0.0, 0.0)
     rest, still = np.zeros(3), drawn.image(p_wb, q_wb)
@@ -185,7 +185,7 @@ def test_a_resting_camera_does_not_blur_and_a_turning_one_blurs_by_its_exposure(
     assert abs((row * u).sum() / row.sum() - (still[180, :, 2] * u).sum() / still[180, :, 2].sum(dtype=float)) < 0.5
 
 
-def test_an_obstacle_stands_where_the_track_says_and_hides_what_is_behind(draw):
+def test_an_obstacle_hides_what_is_behind_it(draw):
     box = Obstacle((3.0, -1.0, -4.0), (3.5, 3.0, 0.0))
     pose = facing(GATE, VADR, 5.0, 0.0, 0.0)
     free, blocked = (draw(replace(ONE_GATE, obstacles=solid)).image(*pose) for solid in ((), (box,)))

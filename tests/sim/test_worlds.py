@@ -9,9 +9,9 @@ import pytest
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import load_profile
-from gate_racer.sim.physics.plant import Q, V
+from gate_racer.sim.physics.plant import Q, Truth, V
 from gate_racer.sim.physics.plants import SwiftPlant
-from gate_racer.sim.simulator import Simulator
+from gate_racer.sim.simulator import Sensors, Simulator
 from gate_racer.sim.worlds.distribution import load_worlds, resolve
 from gate_racer.sim.worlds.forces import Dryden, Forces, forces_of
 from gate_racer.sim.worlds.world import (
@@ -85,7 +85,7 @@ def test_a_factor_alone_changes_its_own_field_and_nothing_else(name, sign, vq1, 
     assert changed == {(section, one)}
 
 
-def test_a_vector_alone_is_two_sigma_long_and_turns_with_the_seed(vq1, dcl):
+def test_a_vector_alone_is_two_sigma_long_by_the_seed(vq1, dcl):
     steps = [
         np.array(resolve(f"unknown:{seed}:course.gate_moved_m{sign}", vq1, dcl).deviations.course.gate_moved_m)
         for seed, sign in ((1, "+"), (1, "-"), (2, "+"))
@@ -179,7 +179,7 @@ def test_the_imu_errs_as_its_section_says(vq1, dcl):
     assert sample.accel == pytest.approx((1.01 * y + 0.1, -x + 0.2, z + 0.3))
 
 
-def test_stamps_of_a_drifting_clock_run_ahead_and_telemetry_comes_late(vq1, dcl):
+def test_a_drifting_clock_runs_ahead_and_telemetry_comes_late(vq1, dcl):
     link = LinkDeviation(imu_drift_ppm=100.0, telemetry_delay_s=0.017)
     simulator = Simulator(world(vq1, dcl, link=link), SPEC, 0)
     assert not simulator.tick().telemetry and not simulator.tick().telemetry
@@ -188,9 +188,6 @@ def test_stamps_of_a_drifting_clock_run_ahead_and_telemetry_comes_late(vq1, dcl)
 
 
 def test_a_force_as_old_as_a_tick_is_the_one_of_the_tick_before(dcl, vq1):
-    from gate_racer.sim.physics.plant import Truth
-    from gate_racer.sim.simulator import Sensors
-
     quiet = replace(dcl, imu=replace(dcl.imu, accel_noise_m_s2=0.0, accel_bias_m_s2=0.0))
     sensors = Sensors(quiet, np.random.default_rng(0), replace(AS_BELIEVED.imu, accel_age_s=0.01))
     x = np.zeros(14)
@@ -218,7 +215,7 @@ def test_a_vehicle_that_drifts_with_the_wind_feels_none(name, vq1):
     assert with_wind == pytest.approx(own_drag)
 
 
-def test_a_sagging_battery_and_the_ground_change_the_thrust_along_the_rotors(vq1, dcl):
+def test_battery_sag_and_ground_effect_change_the_thrust(vq1, dcl):
     x = np.zeros(14)
     x[3], x[13] = 1.0, GRAVITY
     sag = Forces(world(vq1, dcl, plant=PlantDeviation(battery_sag_1_s=0.01)), 0)
@@ -241,7 +238,7 @@ def test_grey_box_and_simple_plants_take_the_same_thrust_scale(vq1):
     assert stronger.throttle.thrust(0.5) / swift.throttle.thrust(0.5) == pytest.approx(1.1)
 
 
-def test_gusts_have_the_stated_strength_and_memory_whatever_the_step(dcl):
+def test_gusts_have_their_strength_and_memory_at_any_step(dcl):
     """Stationary standard deviations, and the autocorrelation of u, exp(-V t / L)."""
     for dt, n in ((0.05, 20000), (0.2, 10000)):
         gusts, rows = Dryden(1.5, 6.0, np.random.default_rng(1)), []
@@ -264,7 +261,7 @@ def test_losses_come_in_bursts_of_the_stated_share_and_length():
     assert lost.mean() == pytest.approx(0.1, rel=0.05) and lost[1:].sum() / begins == pytest.approx(4.0, rel=0.05)
 
 
-def test_a_frame_s_way_is_never_shorter_than_the_nominal_and_remembers_its_load():
+def test_the_latency_of_frames_is_correlated_and_not_negative():
     link = LinkDeviation(
         video_latency_s=0.01, video_jitter_s=0.005, video_jitter_tau_s=1.0, video_offset_s=0.1, video_drift_ppm=50
     )
