@@ -41,8 +41,8 @@ from gate_racer.race.perception import detections
 from gate_racer.sim.physics.plant import P, Q, V
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
-from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.projected import NOISE, CornerNoise, ProjectedCamera
+from gate_racer.sim.view.style import load_style
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Start, Track, load_track
 from gate_racer.vehicle.camera import Camera
@@ -206,7 +206,7 @@ def measured(track: Track, vehicle: Vehicle, record: RecordedFlight, trouble: Tr
         gate if gate.is_ball else replace(gate, centre_m=tuple(gate.p_wg + step), opening_m=gate.opening_m + more)
         for gate, step, more in gates
     ))  # fmt: skip
-    projector = ProjectedCamera(world, _calibrated(vehicle.camera, true), load_look("race"), seed, noise)
+    projector = ProjectedCamera(world, _calibrated(vehicle.camera, true), load_style("race"), seed, noise)
     images = {}
     for stamp, p_wb, q_wb in record.exposures[:: round(CAMERA_HZ / trouble.camera_hz)]:
         seen = detections(projector.see(p_wb, q_wb))

@@ -1,7 +1,7 @@
 """Recall, precision and accuracy of the detectors on images with ground truth.
 
 python benchmarks/perception.py flights                      rendered images along the plans of all tracks
-python benchmarks/perception.py approaches --looks glowing   straight approaches to gates, uniform in log range
+python benchmarks/perception.py approaches --styles glowing   straight approaches to gates, uniform in log range
 python benchmarks/perception.py --labels FOLDER              a folder with images and labels.json (`detect-gates --json`)
 
 The truth of an opening is computed with the pinhole model and the depth of the rendered image. Its size is the smaller of
@@ -42,9 +42,9 @@ from gate_racer.planner.task import PlanOptions
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.feed import Feed
 from gate_racer.sim.view.labels import Labeller, Labels
-from gate_racer.sim.view.look import Look, load_look
 from gate_racer.sim.view.renderer import RenderedCamera
 from gate_racer.sim.view.scene import drawn_gates
+from gate_racer.sim.view.style import RenderingStyle, load_style
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.camera import Camera
@@ -105,11 +105,11 @@ class BenchmarkShot:
 
 
 def flight(
-    plan: Plan, track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int
+    plan: Plan, track: Track, vehicle: Vehicle, style_name: str, seed: int, frames: int
 ) -> Iterator[BenchmarkShot]:
     """Yield images along the plan, uniform in time, with random errors of the pose."""
     rng, camera = np.random.default_rng([seed, 7]), vehicle.camera
-    with closing(_Photographer(track, vehicle, load_look(look_name), seed)) as photographer:
+    with closing(_Photographer(track, vehicle, load_style(style_name), seed)) as photographer:
         for n, t in enumerate(np.sort(rng.uniform(plan.t[0], plan.t[-1], frames))):
             x = np.array([np.interp(t, plan.t, column) for column in plan.x.T])
             p_wb = x[:3] + rng.normal(0, ASTRAY_M, 3)
@@ -133,10 +133,10 @@ def pose(gate: Gate, tilt_deg: float, rng: np.random.Generator) -> tuple[Array, 
     return gate.p_wg + gate.R_wg @ [-back, side, up], np.array(q_wb)
 
 
-def approaches(track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int) -> Iterator[BenchmarkShot]:
+def approaches(track: Track, vehicle: Vehicle, style_name: str, seed: int, frames: int) -> Iterator[BenchmarkShot]:
     """Yield images of gates from poses in front of them, uniform in the logarithm of the range."""
     rng, gates = np.random.default_rng([seed, 11]), drawn_gates(track)
-    with closing(_Photographer(track, vehicle, load_look(look_name), seed)) as photographer:
+    with closing(_Photographer(track, vehicle, load_style(style_name), seed)) as photographer:
         for n in range(frames):
             p_wb, q_wb = pose(gates[int(rng.integers(len(gates)))], vehicle.camera.tilt_deg, rng)
             v_w, omega_b = rng.normal(0, 6, 3), rng.normal(0, 1, 3)
@@ -146,12 +146,12 @@ def approaches(track: Track, vehicle: Vehicle, look_name: str, seed: int, frames
 class _Photographer:
     """Renderer of images with ground truth."""
 
-    def __init__(self, track: Track, vehicle: Vehicle, look: Look, seed: int):
-        look = replace(look, readout_s=0.0)  # a rolling shutter would displace the true corners
+    def __init__(self, track: Track, vehicle: Vehicle, style: RenderingStyle, seed: int):
+        style = replace(style, readout_s=0.0)  # a rolling shutter would displace the true corners
         self._track, self._camera = track, vehicle.camera
-        self._labeller, self._feed = Labeller(track, vehicle.camera, look), Feed(track, vehicle, look, seed)
-        self._depth = RenderedCamera(track, vehicle.camera, look, seed)
-        self._rims = GateRims(drawn_gates(track), GateAppearance(depth_m=look.depth_m))
+        self._labeller, self._feed = Labeller(track, vehicle.camera, style), Feed(track, vehicle, style, seed)
+        self._depth = RenderedCamera(track, vehicle.camera, style, seed)
+        self._rims = GateRims(drawn_gates(track), GateAppearance(depth_m=style.depth_m))
 
     def shot(self, exposure: Exposure) -> BenchmarkShot:
         """Return the image of an exposure with its ground truth."""
@@ -328,26 +328,26 @@ def _mean(values: list[bool]) -> float:
 
 
 def image_sets(a: Any, vehicle: Vehicle) -> Iterator[tuple[str, str, Iterator[BenchmarkShot], Associator | None]]:
-    """Yield sets of images: course, look, images, and the associator for fixes."""
+    """Yield sets of images: course, style, images, and the associator for fixes."""
     if a.labels is not None:
         yield str(a.labels), "real", labelled(a.labels), None
         return
-    for look, course in product_of(a.looks, a.tracks):
+    for style, course in product_of(a.styles, a.tracks):
         track = load_track(course)
         if a.what == "approaches":
-            shots = approaches(track, vehicle, look, a.seed, a.frames)
+            shots = approaches(track, vehicle, style, a.seed, a.frames)
         else:
             plan = find_or_make_plan(ROOT / "plans", track, vehicle, PlanOptions(), None)
-            shots = flight(plan, track, vehicle, look, a.seed, a.frames)
-        yield course, look, shots, Associator(track.gates, vehicle.camera)
+            shots = flight(plan, track, vehicle, style, a.seed, a.frames)
+        yield course, style, shots, Associator(track.gates, vehicle.camera)
 
 
 def main() -> int:
     parser = script(__doc__)
     parser.add_argument("what", choices=("flights", "approaches"), nargs="?", default="flights")
-    parser.add_argument("--frames", type=int, default=150, help="number of images of each track and look")
+    parser.add_argument("--frames", type=int, default=150, help="number of images of each track and style")
     parser.add_argument("--tracks", nargs="+", default=sorted(path.stem for path in (ROOT / "tracks").glob("*.yaml")))
-    parser.add_argument("--looks", nargs="+", default=["race"])
+    parser.add_argument("--styles", nargs="+", default=["race"])
     parser.add_argument("--detectors", nargs="+", default=list(DETECTORS))
     parser.add_argument(
         "--labels", type=Path, help="folder of labelled images with labels.json instead of rendered ones"
@@ -357,7 +357,7 @@ def main() -> int:
     cv2.setNumThreads(1)
     rows: list[dict[str, Any]] = []
     sizes: list[dict[str, Any]] = []
-    for course, look, shots, associator in image_sets(a, vehicle):
+    for course, style, shots, associator in image_sets(a, vehicle):
         tallies = [
             DetectionTally(open_detector(name, vehicle.camera), np.random.default_rng(a.seed)) for name in a.detectors
         ]
@@ -365,7 +365,7 @@ def main() -> int:
             for tally in tallies:
                 tally.look(shot, associator)
         for name, tally in zip(a.detectors, tallies, strict=True):
-            about = {"detector": name, "course": course, "look": look}
+            about = {"detector": name, "course": course, "style": style}
             rows.append(about | tally.row())
             sizes += [about | row for row in tally.by_size()]
     conclude(a.json, *(Result.of(f"Detectors, {kind}", found, "", f"{a.seed}")

@@ -1,6 +1,7 @@
 """Settings of a command: frozen dataclasses, filled from a YAML file (`--config`), by `--set KEY=VALUE`, and by options.
 
 Each setting is a key. An option is the short form of a frequent one, and takes precedence over `--set`, which does over the file.
+`FORMER` of a command's class names the present key or section of each former one, which is still read.
 """
 
 import argparse
@@ -199,7 +200,7 @@ def given_fields(arguments: argparse.Namespace, cls: type) -> dict[str, Any]:
     known = {one.name: one for one in keys_of(cls())}
     given: dict[str, Any] = {}
     if arguments.config is not None:
-        given = read_fields(arguments.config)
+        given = _current(read_fields(arguments.config), cls)
         for one in _require(given, cls, str(arguments.config)):
             if one.about.typed and one.default != known[one.name].default:
                 raise UserError(f"{arguments.config}: {one.name}: must be typed, by --set")
@@ -207,8 +208,24 @@ def given_fields(arguments: argparse.Namespace, cls: type) -> dict[str, Any]:
         nested = known[name].parsed(value, where) if name in known else parse_value(str(value), where)
         for part in reversed(name.split(".")):
             nested = {part: nested}
+        nested = _current(nested, cls)
         _require(nested, cls, where)
         given = _merged(given, nested)
+    return given
+
+
+def _current(given: dict[str, Any], cls: type) -> dict[str, Any]:
+    """Return nested fields with the former names of keys and sections, the class's `FORMER`, replaced; a current name wins."""
+    for old, new in getattr(cls, "FORMER", {}).items():
+        *path, last = old.split(".")
+        section: Any = given
+        for part in path:
+            section = section.get(part) if isinstance(section, dict) else None
+        if isinstance(section, dict) and last in section:
+            value = section.pop(last)
+            for part in reversed(new.split(".")):
+                value = {part: value}
+            given = _merged(value, given)
     return given
 
 

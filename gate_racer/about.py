@@ -18,7 +18,7 @@ from gate_racer.link.profile import FOLDER as PROFILES
 from gate_racer.mpc.policy.policy import names as policies
 from gate_racer.mpc.problem import CONTROLLERS
 from gate_racer.perception.registry import DETECTORS
-from gate_racer.sim.view.look import FOLDER as LOOKS
+from gate_racer.sim.view.style import FOLDER as STYLES
 from gate_racer.sim.worlds.distribution import FOLDER as WORLDS
 from gate_racer.tracks.track import FOLDER as TRACKS
 from gate_racer.vehicle.vehicle import FOLDER as VEHICLES
@@ -32,7 +32,7 @@ FOLDERS = {  # folder of the named files, by kind and option
     "wire profiles (--profile)": PROFILES,
     "flight controllers by MSP (race-sim --profile)": MSP_PROFILES,
     "worlds (--world)": WORLDS,
-    "looks (world.look)": LOOKS,
+    "styles (world.style)": STYLES,
 }
 SHELLS = ("bash", "zsh", "fish")
 COMPLETED = {  # folders of the names of an argument
@@ -40,7 +40,7 @@ COMPLETED = {  # folders of the names of an argument
     **dict.fromkeys(("vehicle", "vehicles"), (VEHICLES,)),
     **dict.fromkeys(("world", "worlds"), (WORLDS,)),
     "profile": (PROFILES, MSP_PROFILES),
-    "look": (LOOKS,),
+    "style": (STYLES,),
 }
 
 
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     add_common(arguments, "the output")
     what = arguments.add_subparsers(dest="what", required=True, metavar="COMMAND")
     listing = (
-        "list the names of tracks, vehicles, profiles, worlds, looks, controllers, policies, detectors and estimators"
+        "list the names of tracks, vehicles, profiles, worlds, styles, controllers, policies, detectors and estimators"
     )
     doctor = "check this machine, and name the remedy for what is missing"
     for name, purpose in {"list": listing, "doctor": doctor}.items():

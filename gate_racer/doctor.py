@@ -14,7 +14,7 @@ from gate_racer.link.profile import load_profile
 from gate_racer.link.sockets import LinkError, bind_udp
 from gate_racer.mpc.solvers.acados import WHEEL, AcadosMissingError, import_template
 from gate_racer.planner.nlp import find_compiler
-from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 
@@ -104,7 +104,7 @@ def _images() -> Finding:
     try:
         from gate_racer.sim.view.renderer import RenderedCamera  # loads OpenGL, which may be missing
 
-        RenderedCamera(load_track("vq1"), load_vehicle("dcl").camera, load_look("race"), 0).close()
+        RenderedCamera(load_track("vq1"), load_vehicle("dcl").camera, load_style("race"), 0).close()
         return Finding("rendered images", True, "rendered off-screen by OpenGL")
     except Exception as error:  # drivers raise various exceptions
         remedy = "install libegl1, libgl1 and libgl1-mesa-dri (Debian, Ubuntu), or fly --lockstep --camera projected"

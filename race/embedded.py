@@ -25,7 +25,7 @@ class EmbeddedSimulator:
         world: World,
         vehicle: str,
         profile: str,
-        look: str,
+        style: str,
         seed: int,
         setup: RunSetup,
         ports: tuple[int, int],
@@ -48,7 +48,7 @@ class EmbeddedSimulator:
         self._command += ["--profile", profile, "--world", str(true_world), "--seed", str(seed)]
         client, video = (f"127.0.0.1:{port}" for port in ports)
         keys = (
-            f"world.look={look}",
+            f"world.style={style}",
             f"laps={setup.laps}",
             f"link.pose={str(setup.pose).lower()}",
             f"plant={plant}",

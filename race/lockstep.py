@@ -1,6 +1,6 @@
 """The closed loop: pilots and their simulators in one process, tick by tick, deterministic for a seed.
 
-A single flight is a heat of one. Behind a flight controller, sticks and polls go over a simulated serial line, images beside it.
+A single flight is a race of one. Behind a flight controller, sticks and polls go over a simulated serial line, images beside it.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from gate_racer.race.embedded import referees_verdict
 from gate_racer.race.perception import LockstepPerception
 from gate_racer.sim.betaflight.sitl import firmware
 from gate_racer.sim.betaflight.station import BetaflightStation, StationPort
-from gate_racer.sim.heat import Heat, HeatSetup
+from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup
 from gate_racer.sim.report import report
 from gate_racer.sim.simulator import USUAL, RunSetup, Simulator
 from gate_racer.sim.wire.station import Station
@@ -62,9 +62,9 @@ def fly_lockstep(
         UserError: the vehicle does not support the setting; as `sim.betaflight.sitl.firmware`.
     """
     if not isinstance(profile, BetaflightProfile):
-        alone = HeatSetup(setup.laps, entry.pilot.pose, setup.setting, setup.residual, setup.strict)
-        heat = Heat(world, profile, seed, alone)
-        return fly_heat(heat, [entry])[0]
+        alone = MultiVehicleSetup(setup.laps, entry.pilot.pose, setup.setting, setup.residual, setup.strict)
+        race = MultiVehicleRace(world, profile, seed, alone)
+        return fly_together(race, [entry])[0]
     with firmware(sitl, profile, world.vehicle) if sitl is not None else contextlib.nullcontext() as program:
         station = BetaflightStation(world, profile, seed, setup, sitl=program)
         link = BetaflightLink(station, profile, entry.eye)
@@ -74,18 +74,18 @@ def fly_lockstep(
         return _ended(flight, link)
 
 
-def fly_heat(
-    heat: Heat, entries: Sequence[Entry], tell: Callable[[Heat], None] = lambda heat: None
+def fly_together(
+    race: MultiVehicleRace, entries: Sequence[Entry], tell: Callable[[MultiVehicleRace], None] = lambda race: None
 ) -> list[tuple[LinkReport, Verdict]]:
     """Fly until every pilot is done; a pilot that is done earlier disarms, falls, and remains an obstacle.
 
     Args:
-        entries: one for each of the heat's vehicles, in their order.
+        entries: one for each of the race's vehicles, in their order.
         tell: called after each tick.
     """
-    links = [EmbeddedLink(one, entry.eye) for one, entry in zip(heat.simulators, entries, strict=True)]
+    links = [EmbeddedLink(one, entry.eye) for one, entry in zip(race.simulators, entries, strict=True)]
     flights = [
-        LockstepFlight(entry.pilot, heat.profile, link, entry.recorder, entry.status)
+        LockstepFlight(entry.pilot, race.profile, link, entry.recorder, entry.status)
         for link, entry in zip(links, entries, strict=True)
     ]
     running = dict(enumerate(map(iter, flights)))
@@ -98,8 +98,8 @@ def fly_heat(
         for k, link in enumerate(links):
             if k not in running:
                 link.simulator.tick()
-        heat.settle()
-        tell(heat)
+        race.settle()
+        tell(race)
 
 
 def _ended(flight: LockstepFlight, link: "EmbeddedLink | BetaflightLink") -> tuple[LinkReport, Verdict]:

@@ -12,8 +12,8 @@ from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import DetectedImage
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.feed import Feed
-from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.projected import ProjectedCamera, RivalOutlines, SeenGate, SeenRival
+from gate_racer.sim.view.style import load_style
 from gate_racer.sim.worlds.world import AS_BELIEVED, World
 from gate_racer.vehicle.camera import Camera
 
@@ -46,10 +46,10 @@ class LockstepPerception(Protocol):
 class RenderedPerception:
     """Perception that renders, compresses, packetises, reassembles, decodes and detects; stamps pass the client's clock model."""
 
-    def __init__(self, world: World, camera: Camera, profile: Profile, look: str, seed: int, detector: str):
+    def __init__(self, world: World, camera: Camera, profile: Profile, style: str, seed: int, detector: str):
         """`camera`: the detector's model of it. Raises UserError if this machine cannot render, or for an unknown detector."""
         self._detector = open_detector(detector, camera)
-        self._feed = Feed(world.track, world.vehicle, world.seen(load_look(look)), seed)
+        self._feed = Feed(world.track, world.vehicle, world.seen(load_style(style)), seed)
         self._profile, self._reassembler = profile, image_reassembler()
         self._clock = StreamClock.of(profile)
 
@@ -85,9 +85,9 @@ class ProjectedPerception:
 
     refused = 0
 
-    def __init__(self, world: World, camera: Camera, profile: Profile, look: str, seed: int, detector: str):
+    def __init__(self, world: World, camera: Camera, profile: Profile, style: str, seed: int, detector: str):
         self._camera = ProjectedCamera(
-            world.track, world.vehicle.camera, world.seen(load_look(look)), seed, off=world.deviations.camera
+            world.track, world.vehicle.camera, world.seen(load_style(style)), seed, off=world.deviations.camera
         )
         self._outlines = RivalOutlines(world.track, world.vehicle.camera, seed)
         self._profile = profile
@@ -134,13 +134,13 @@ CAMERAS: dict[str, type[RenderedPerception] | type[ProjectedPerception]] = {
 
 
 def open_perception(
-    camera: str, look: str, world: World, camera_model: Camera, profile: Profile, seed: int, detector: str = CLASSICAL
+    camera: str, style: str, world: World, camera_model: Camera, profile: Profile, seed: int, detector: str = CLASSICAL
 ) -> LockstepPerception:
-    """Open the camera `camera` on a look of the world; only a rendered one uses the detector and `camera_model`.
+    """Open the camera `camera` on a style of the world; only a rendered one uses the detector and `camera_model`.
 
     Raises:
-        UserError: unknown camera, look or detector, or this machine cannot render.
+        UserError: unknown camera, style or detector, or this machine cannot render.
     """
     if camera not in CAMERAS:
         raise UserError(f"no camera {camera!r}; known: {', '.join(CAMERAS)}")
-    return CAMERAS[camera](world, camera_model, profile, look, seed, detector)
+    return CAMERAS[camera](world, camera_model, profile, style, seed, detector)

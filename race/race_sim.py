@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 from gate_racer.common.command import add_common, main_of, remark, require_outputs
 from gate_racer.common.errors import UserError
@@ -24,7 +25,7 @@ from gate_racer.race.settings import PLANT, WorldSettings
 from gate_racer.sim.betaflight.server import TERMINAL, BetaflightServer, open_line
 from gate_racer.sim.betaflight.sitl import SitlController, firmware
 from gate_racer.sim.betaflight.station import BetaflightStation, SafetyPilot
-from gate_racer.sim.heat import Commentator, Heat, HeatSetup, standings, write_standings
+from gate_racer.sim.multi_vehicle import Commentator, MultiVehicleRace, MultiVehicleSetup, standings, write_standings
 from gate_racer.sim.physics.part import plant_setting
 from gate_racer.sim.physics.plant import UnmodelledAcceleration
 from gate_racer.sim.physics.plants import natural
@@ -33,8 +34,8 @@ from gate_racer.sim.referee import Referee
 from gate_racer.sim.report import SimulatorRecord, report, write_report
 from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.view.feed import FeedProcess, Outlet, VideoOutlet
-from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.renderer import shoot
+from gate_racer.sim.view.style import load_style
 from gate_racer.sim.wire.rflysim import CopterSimImu, RflySimOutlet, open_imu
 from gate_racer.sim.wire.server import LockstepServer, RealTimeServer, Seat, stop_on_signals
 from gate_racer.sim.wire.station import Station
@@ -50,10 +51,12 @@ OpenImu = Callable[[], CopterSimImu | None]
 
 
 OPTIONS = {
-    "race": {"--vehicle": "vehicle", "--pilots": "heat.pilots", "--world": "world.file", "--seed": "world.seed"},
+    "race": {"--vehicle": "vehicle", "--pilots": "rivals.pilots", "--world": "world.file", "--seed": "world.seed"},
     "link": {"--profile": "link.profile", "--lockstep": "link.lockstep"},
 }
 MOVED = {  # former options
+    "--look": "--set world.style=NAME",
+    "--tell-rivals": "--set rivals.publish_states=true",
     "--setting": "--set plant=N",
     "--vision-protocol": "--set link.vision_protocol=NAME",
     "--shot": "--set shot.file=FILE.png",
@@ -97,7 +100,7 @@ class ServedLinkSettings:
 
 
 @dataclass(frozen=True)
-class HeatSettings:
+class MultiVehicleSettings:
     """Settings of a race of several vehicles."""
 
     pilots: int = key(
@@ -111,7 +114,7 @@ class HeatSettings:
     rotor_radius_m: float = key(
         0.0, "radius of each rotor, m, for its downwash on the others; 0 for none", least=0, most=1
     )
-    tell_rivals: bool = key(False, "send each pilot the states of the others, see docs/racing.md")
+    publish_states: bool = key(False, "send each pilot the states of the others, see docs/racing.md")
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,12 @@ class ShotSettings:
 class SimulatorSettings:
     """Settings of `race-sim`."""
 
+    FORMER: ClassVar = {
+        "heat": "rivals",
+        "rivals.tell_rivals": "rivals.publish_states",
+        "world.look": "world.style",
+    }
+
     vehicle: str = key("dcl", "name or YAML file", "NAME")
     laps: int = key(1, "number of laps of a closed track")
     plant: str = key("", f"{PLANT}; else the most detailed that the vehicle has")
@@ -133,26 +142,26 @@ class SimulatorSettings:
     strict: bool = key(False, "disqualify for a violation of the interface (docs/vadr.md), besides reporting it")
     once: bool = key(False, "end after the first run")
     record: Path | None = key(None, "log of truth, commands and every message (MCAP)", "FILE")
-    heat: HeatSettings = field(default_factory=HeatSettings)
+    rivals: MultiVehicleSettings = field(default_factory=MultiVehicleSettings)
     link: ServedLinkSettings = field(default_factory=ServedLinkSettings)
     shot: ShotSettings = field(default_factory=ShotSettings)
     world: WorldSettings = field(default_factory=WorldSettings)
 
     def require_consistent(self) -> None:
         """Check that the settings do not contradict each other. Raises UserError where they do."""
-        link, heat = self.link, self.heat
+        link, rivals = self.link, self.rivals
         if link.bind and link.bind == link.client:
             raise UserError(
                 f"link.bind and link.client are one address, {link.bind}: the simulator would talk to itself"
             )
         if link.lockstep and link.realtime != 1.0:
             raise UserError("--lockstep and link.realtime exclude each other: in lock-step the client sets the pace")
-        if heat.pilots == 1 and heat != HeatSettings():
-            raise UserError("heat: needs --pilots 2 or more")
-        if heat.pilots > 1:
-            link.require_usual(("vision_protocol", "msp"), f"cannot be used with --pilots {heat.pilots}")
+        if rivals.pilots == 1 and rivals != MultiVehicleSettings():
+            raise UserError("rivals: needs --pilots 2 or more")
+        if rivals.pilots > 1:
+            link.require_usual(("vision_protocol", "msp"), f"cannot be used with --pilots {rivals.pilots}")
             if self.record is not None:
-                raise UserError(f"record: cannot be used with --pilots {heat.pilots}")
+                raise UserError(f"record: cannot be used with --pilots {rivals.pilots}")
 
 
 def race_mavlink(
@@ -167,22 +176,22 @@ def race_mavlink(
     Raises:
         UserError: options that exclude each other, an address or key that cannot be used, or a protocol of the images.
     """
-    if settings.heat.rotor_radius_m and world.vehicle.rotors is None:
+    if settings.rivals.rotor_radius_m and world.vehicle.rotors is None:
         raise UserError(
-            f"heat.rotor_radius_m: vehicle {world.vehicle.name}: has no `rotors` section, which states its mass"
+            f"rivals.rotor_radius_m: vehicle {world.vehicle.name}: has no `rotors` section, which states its mass"
         )
-    n, lockstep, signing_key = settings.heat.pilots, settings.link.lockstep, settings.link.signing_key
+    n, lockstep, signing_key = settings.rivals.pilots, settings.link.lockstep, settings.link.signing_key
     own, client, video = addresses(settings.link, profile)
     signing = read_key(signing_key, time.time()) if signing_key is not None else None
     with never_swallowed():  # Numba drops what strikes while it loads
-        heat = Heat(world, profile, settings.world.seed, _setup(settings, residual))
+        race = MultiVehicleRace(world, profile, settings.world.seed, _setup(settings, residual))
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(bind_udp(*_next(own, k))) for k in range(n)]
         record = SimulatorRecord(settings.record) if settings.record else None
         if record is not None:
             stack.callback(record.close)
         seats, outlets, links = [], [], []
-        for k, (simulator, here, bound) in enumerate(zip(heat.simulators, heat.worlds, sockets, strict=True)):
+        for k, (simulator, here, bound) in enumerate(zip(race.simulators, race.worlds, sockets, strict=True)):
             to, images = _next(client, k), _next(video, k)
             open_outlet, open_service, described = _cameras(settings, profile, here, images)
             if (imu := open_service()) is not None:
@@ -195,15 +204,15 @@ def race_mavlink(
         feeds: list[FeedProcess] = []
         if lockstep:
             server = LockstepServer(
-                heat, seats, [stack.enter_context(contextlib.closing(outlet())) for outlet in outlets]
+                race, seats, [stack.enter_context(contextlib.closing(outlet())) for outlet in outlets]
             )
         else:
             feeds = [stack.enter_context(contextlib.closing(FeedProcess(outlet))) for outlet in outlets]
-            server = RealTimeServer(heat, seats, feeds, settings.link.realtime)
-        _introduce(settings, heat, links)
+            server = RealTimeServer(race, seats, feeds, settings.link.realtime)
+        _introduce(settings, race, links)
         stop_on_signals(server)
-        alone = partial(Narrator(json), heat.simulators[0])
-        server.run(settings.once, alone if n == 1 else HeatNarrator(heat, json))
+        alone = partial(Narrator(json), race.simulators[0])
+        server.run(settings.once, alone if n == 1 else MultiVehicleNarrator(race, json))
         if isinstance(server, RealTimeServer):
             remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
         for k, feed in enumerate(feeds, 1):
@@ -217,31 +226,31 @@ def race_mavlink(
     return 0
 
 
-def _setup(settings: SimulatorSettings, residual: UnmodelledAcceleration | None) -> HeatSetup:
-    heat = settings.heat
-    return HeatSetup(
-        pilots=heat.pilots,
-        spacing_m=heat.spacing_m,
-        rotor_radius_m=heat.rotor_radius_m,
+def _setup(settings: SimulatorSettings, residual: UnmodelledAcceleration | None) -> MultiVehicleSetup:
+    rivals = settings.rivals
+    return MultiVehicleSetup(
+        pilots=rivals.pilots,
+        spacing_m=rivals.spacing_m,
+        rotor_radius_m=rivals.rotor_radius_m,
         laps=settings.laps,
         pose=settings.link.pose,
         setting=plant_setting(settings.plant),
         residual=residual,
         strict=settings.strict,
-        told=heat.tell_rivals,
+        publish_states=rivals.publish_states,
     )
 
 
-def _introduce(settings: SimulatorSettings, heat: Heat, links: list[str]) -> None:
+def _introduce(settings: SimulatorSettings, race: MultiVehicleRace, links: list[str]) -> None:
     """Print the race and the link of each vehicle."""
-    n, world = len(links), heat.worlds[0]
+    n, world = len(links), race.worlds[0]
     several = "" if n == 1 else f"{n} x "
-    about = f"race-sim: {world.track.name}, {several}{world.vehicle.name}, {heat.profile.name}, world {world.name}"
+    about = f"race-sim: {world.track.name}, {several}{world.vehicle.name}, {race.profile.name}, world {world.name}"
     about += f", seed {settings.world.seed}"
     if n == 1:
         print(f"{about}; {links[0]}", flush=True)
         return
-    print(f"{about}, {settings.heat.spacing_m:g} m apart", flush=True)
+    print(f"{about}, {settings.rivals.spacing_m:g} m apart", flush=True)
     for k, link in enumerate(links, 1):
         print(f"pilot {k}: {link}", flush=True)
 
@@ -272,7 +281,7 @@ def _cameras(
     settings: SimulatorSettings, profile: Profile, world: World, video: Address
 ) -> tuple[Callable[[], Outlet], OpenImu, str]:
     """Return the functions that open the camera's outlet and CopterSim's IMU, and their description."""
-    seen, seed = world.seen(load_look(settings.world.look)), settings.world.seed
+    seen, seed = world.seen(load_style(settings.world.style)), settings.world.seed
     if settings.link.vision_protocol == VADR:
         outlet = partial(VideoOutlet, world.track, world.vehicle, profile, seen, seed, video)
         return outlet, lambda: None, f"video -> {video[0]}:{video[1]}"
@@ -304,26 +313,26 @@ def _desk(link: ServedLinkSettings, profile: Profile) -> tuple[Address, OpenImu]
 PORT_STEP = 1  # offset between the ports of consecutive pilots, as between PX4 instances
 
 
-class HeatNarrator:
-    """Terminal output of a heat: events as they happen, and the final standings."""
+class MultiVehicleNarrator:
+    """Terminal output of a race: events as they happen, and the final standings."""
 
-    def __init__(self, heat: Heat, file: Path | None):
-        self._heat, self._file = heat, file
-        self._commentator, self._reported = Commentator(heat), False
+    def __init__(self, race: MultiVehicleRace, file: Path | None):
+        self._race, self._file = race, file
+        self._commentator, self._reported = Commentator(race), False
 
     def __call__(self, lag: float) -> None:
-        heat = self._heat
-        if self._reported and not heat.over:
+        race = self._race
+        if self._reported and not race.over:
             self._reported = False
             self._commentator.forget()
         for line in self._commentator.news():
             print(line, flush=True)
-        if heat.over and not self._reported:
+        if race.over and not self._reported:
             self._reported = True
-            for standing in standings(heat):
+            for standing in standings(race):
                 print(standing, flush=True)
             if self._file is not None:
-                write_standings(self._file, heat)
+                write_standings(self._file, race)
 
 
 def race_betaflight(settings: SimulatorSettings, profile: BetaflightProfile, world: World, json: Path | None) -> int:
@@ -334,7 +343,7 @@ def race_betaflight(settings: SimulatorSettings, profile: BetaflightProfile, wor
         if getattr(settings, name):
             raise UserError(f"{name}: {unfit}")
     person = SafetyPilot(profile, patience_s=math.inf if link.take_back_s is None else link.take_back_s)
-    wire, seen = profile.wire, world.seen(load_look(settings.world.look))
+    wire, seen = profile.wire, world.seen(load_style(settings.world.style))
     video = reachable(parse_address(link.video or "127.0.0.1", wire.video_port), "0.0.0.0")
     outlet = partial(VideoOutlet, world.track, world.vehicle, wire, seen, seed, video)
     setup = RunSetup(settings.laps, setting=plant_setting(settings.plant))
@@ -447,16 +456,18 @@ def run(arguments: argparse.Namespace) -> int:
     track, vehicle = load_track(arguments.track), load_vehicle(settings.vehicle)
     for line in remarks(track, vehicle):
         remark(line)
-    profile, look = load_wire(settings.link.profile), load_look(settings.world.look)
-    inputs = arguments.track, settings.vehicle, settings.link.profile, settings.world.look, settings.residual
+    profile, style = load_wire(settings.link.profile), load_style(settings.world.style)
+    inputs = arguments.track, settings.vehicle, settings.link.profile, settings.world.style, settings.residual
     require_outputs((settings.record, json, settings.shot.file), *inputs, arguments.config)
     world = resolve(settings.world.file, track, vehicle)
     if settings.shot.file is not None:
-        shoot(settings.shot.file, world.track, world.vehicle, world.seen(look), settings.world.seed, settings.shot.pose)
+        shoot(
+            settings.shot.file, world.track, world.vehicle, world.seen(style), settings.world.seed, settings.shot.pose
+        )
         return 0
     if isinstance(profile, BetaflightProfile):
-        if settings.heat.pilots > 1:
-            raise UserError(f"--pilots {settings.heat.pilots}: has no meaning with the MSP profile {profile.name}")
+        if settings.rivals.pilots > 1:
+            raise UserError(f"--pilots {settings.rivals.pilots}: has no meaning with the MSP profile {profile.name}")
         return race_betaflight(settings, profile, world, json)
     settings.link.require_usual(BY_MSP, f"profile {profile.name} is for MAVLink; --profile betaflight is for MSP")
     return race_mavlink(settings, profile, world, residual_of(settings, vehicle), json)

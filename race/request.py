@@ -26,7 +26,7 @@ from gate_racer.planner.planning import find_or_make_plan, options_of, plan_path
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.settings import FlownPlanSettings, RunSettings
 from gate_racer.race.trial import fly_trial
-from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.style import load_style
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.tracks.plausible import remarks
 from gate_racer.tracks.track import Track, load_track, others, parse_place, place
@@ -139,7 +139,7 @@ def _vehicle_and_wire(settings: RunSettings) -> tuple[Vehicle, _Wire]:
     if vision is not None and profile.offboard is not None:
         profile = profile.of_copter(vision.sensor.copter)
     if not link.live:
-        load_look(settings.world.look)
+        load_style(settings.world.style)
     if link.sitl is not None:
         from gate_racer.sim.betaflight.sitl import require_program
 

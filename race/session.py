@@ -208,7 +208,7 @@ def flown(session: Session, pilot: AnyPilot, recorder: Recorder) -> tuple[LinkRe
 def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
     world, seed, settings = session.world, session.seed, session.settings
     assert world is not None
-    seen = settings.world.camera, settings.world.look, world, session.vehicle.camera, session.profile, seed
+    seen = settings.world.camera, settings.world.style, world, session.vehicle.camera, session.profile, seed
     eye = open_perception(*seen, settings.perception.detector)
     try:
         entry, profile = Entry(pilot, eye, recorder, status), session.msp or session.profile
@@ -229,7 +229,7 @@ def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
             session.world,
             settings.vehicle,
             session.profile.name,
-            settings.world.look,
+            settings.world.style,
             session.seed,
             session.setup,
             (client.address[1], perception.address[1]),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from gate_racer.common.errors import UserError
 from gate_racer.common.parts import CLASS
@@ -50,6 +51,7 @@ RACE = {  # options of `run-mpc`, in groups
     "records": {"--log": "record.log", "--view": "record.view"},
 }
 MOVED = {  # former options
+    "--look": "--set world.style=NAME",
     "--policy": "--controller NAME",
     "--no-retry": "--set guidance.retry=false",
     "--no-check": "--set link.check=false",
@@ -195,7 +197,7 @@ class RivalSettings:
     grid: str = key("", "K/N[:M], with `link.live`: start position K of N, M m apart (1), see race-sim --pilots")
     rivals: str = key(
         "unknown",
-        "`told` uses the rivals' states that race-sim sends with `heat.tell_rivals`",
+        "`told` uses the rivals' states that race-sim sends with `rivals.publish_states`",
         choices=("unknown", "told"),
     )
 
@@ -228,7 +230,7 @@ class WorldSettings:
         NOMINAL, "deviations of the simulated world from track and vehicle, see docs/worlds.md", "FILE[:SEED]"
     )
     seed: int = key(0, "random seed of the simulator's noise and scenery", "N", least=0)
-    look: str = key("race", "rendering: name or YAML file")
+    style: str = key("race", "rendering style: name or YAML file")
 
 
 @dataclass(frozen=True)
@@ -246,6 +248,8 @@ class BuiltInSettings(WorldSettings):
 @dataclass(frozen=True)
 class RunSettings:
     """All settings."""
+
+    FORMER: ClassVar = {"world.look": "world.style"}
 
     vehicle: str = key("dcl", "name or YAML file", "NAME")
     laps: int = key(1, "number of laps", "N")

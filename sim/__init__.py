@@ -3,5 +3,5 @@
 models, deviations -> worlds/ -> World, the truth
 command -> simulator.py: physics/ (plant), referee.py -> messages -> wire/ -> datagrams
 exposure -> view/ -> images, or corners without images
-several simulators -> heat.py; behind a flight controller -> betaflight/; for learning -> environment/
+several simulators -> multi_vehicle.py; behind a flight controller -> betaflight/; for learning -> environment/
 """

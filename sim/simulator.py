@@ -281,7 +281,7 @@ class Simulator:
         """Set up one vehicle in its world.
 
         Args:
-            around: other vehicles of a heat (`sim.heat`).
+            around: other vehicles of a race (`sim.multi_vehicle`).
             motors: source of the motor outputs that replaces the commands (`sim.betaflight.sitl`).
 
         Raises:
@@ -306,7 +306,7 @@ class Simulator:
         self._status = RateDivider(profile.race.status_hz if profile.race else 0.0, profile.stamp_hz)
         self._rivals_due = RateDivider(RIVALS_HZ, profile.physics_hz)
         self.count = self.resets = 0
-        # In a heat an arm command is held until every vehicle has received one.
+        # In a race an arm command is held until every vehicle has received one.
         self.waits = self.ready = False
         self._answers: list[Ack] = []
         self.path: list[tuple[float, Array]] = []  # true path of the run: time in s, state (14,) as RATES_X

@@ -228,7 +228,7 @@ class Rival:
 
 
 class Traffic:
-    """All vehicles of a heat. Interactions use the states of the last tick, so that the order of stepping has no effect."""
+    """All vehicles of a race. Interactions use the states of the last tick, so that the order of stepping has no effect."""
 
     def __init__(self, vehicles: Sequence[Vehicle], rotors: Sequence[Rotors | None], send_states: bool = False):
         """Set up the vehicles. `rotors`: sources of wake, None for none. `send_states`: send pilots the states of rivals."""

@@ -28,7 +28,7 @@ from gate_racer.common.settings import settings_of
 from gate_racer.link.msp.profile import load_wire
 from gate_racer.link.rflysim.client import parse_vision
 from gate_racer.link.rflysim.config import load_sensors
-from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
@@ -139,7 +139,7 @@ READERS = {  # of what an option or argument names
     "vehicle": load_vehicle,
     "track": load_track,
     "what": load_track,
-    "look": load_look,
+    "style": load_style,
     "vision": parse_vision,
     "config": load_sensors,
 }

@@ -17,9 +17,9 @@ from gate_racer.perception.detection import Detection, decode
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.feed import Feed
 from gate_racer.sim.view.labels import Labeller, Labels
-from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.projected import NOISE, CornerNoise, ProjectedCamera, Visible
 from gate_racer.sim.view.renderer import RenderedCamera
+from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
@@ -68,14 +68,14 @@ def _uncovered(seen: Visible, labels: Labels) -> np.ndarray:
 
 
 def sample(
-    track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int
+    track: Track, vehicle: Vehicle, style_name: str, seed: int, frames: int
 ) -> tuple[list[tuple], list[tuple], int]:
     """Return rows (side, corners, errors or None, sigma, score) of all gates entirely in the images, rows (side, found) of
     those cut by the border, both without gates occluded by a wall or pillar, and the number of false detections."""
-    rng, look = np.random.default_rng(seed), load_look(look_name)
-    feed, detector = Feed(track, vehicle, look, seed), ColourDetector(vehicle.camera, HOLES)
-    ideal = ProjectedCamera(track, vehicle.camera, look, seed, FIT_FROM)
-    labeller, depth = Labeller(track, vehicle.camera, look), RenderedCamera(track, vehicle.camera, look, seed)
+    rng, style = np.random.default_rng(seed), load_style(style_name)
+    feed, detector = Feed(track, vehicle, style, seed), ColourDetector(vehicle.camera, HOLES)
+    ideal = ProjectedCamera(track, vehicle.camera, style, seed, FIT_FROM)
+    labeller, depth = Labeller(track, vehicle.camera, style), RenderedCamera(track, vehicle.camera, style, seed)
     gates = [gate for gate in track.gates if not gate.is_ball]
     rows, cut, false = [], [], 0
     for n in range(frames):
@@ -139,15 +139,15 @@ def main() -> None:
     """Fit the noise, print it, and write it with `--write`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--frames", type=int, default=1500, help="number of frames per course")
-    parser.add_argument("--look", default="race")
+    parser.add_argument("--style", default="race")
     parser.add_argument("--write", action="store_true")
     a = parser.parse_args()
     vehicle, rows, cut, false = load_vehicle("dcl"), [], [], 0
     for seed, course in enumerate(("vq1", "vq2")):
-        more, more_cut, wrong = sample(load_track(course), vehicle, a.look, seed, a.frames)
+        more, more_cut, wrong = sample(load_track(course), vehicle, a.style, seed, a.frames)
         rows, cut, false = rows + more, cut + more_cut, false + wrong
     print(" " * 22 + "  ".join(f"{name[:8]:>8s}" for name in COLUMNS))
-    about = f"{len(rows) + len(cut)} gates in {2 * a.frames} images of vq1 and vq2, look {a.look}, ColourDetector"
+    about = f"{len(rows) + len(cut)} gates in {2 * a.frames} images of vq1 and vq2, style {a.style}, ColourDetector"
     noise = fit(rows, cut, f"tools/fit_corner_noise.py: {about}")
     print(f"false detections per image: {false / (2 * a.frames):.4f}")
     if a.write:

@@ -210,7 +210,7 @@ def path_of(verdict: Verdict) -> Array:
     return np.column_stack([t - verdict.t[0], x[:, :3], np.linalg.norm(x[:, 7:10], axis=1)])
 
 
-LOOK = "race"  # look of all flights
+STYLE = "race"  # style of all flights
 
 
 class NoLog:
@@ -274,7 +274,7 @@ def _by_sight(
         pilot = build_free(models, case.controller, options)
     recorder = EvaluationRecorder(log, course.track, models.estimator)
     perception = open_perception(
-        conditions.camera, LOOK, world, vehicle.camera, profile, case.seed, conditions.detector
+        conditions.camera, STYLE, world, vehicle.camera, profile, case.seed, conditions.detector
     )
     try:
         _, verdict = fly_lockstep(Entry(pilot, perception, recorder), world, wire, case.seed, _run(case, course))

@@ -25,11 +25,11 @@ from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.race.campaign.campaign import prepare
 from gate_racer.race.campaign.choice import SETTINGS, BenchSettings, PreparedCourse
-from gate_racer.race.campaign.flight import LOOK, NoLog
+from gate_racer.race.campaign.flight import STYLE, NoLog
 from gate_racer.race.campaign.worlds import asked
-from gate_racer.race.lockstep import Entry, fly_heat
+from gate_racer.race.lockstep import Entry, fly_together
 from gate_racer.race.perception import open_perception
-from gate_racer.sim.heat import Heat, HeatSetup, Standing, standings
+from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup, Standing, standings
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.tracks.track import MOST, load_track
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -72,7 +72,7 @@ def load_grid(name: str) -> Grid:
 
 
 @dataclass(frozen=True)
-class HeatResult:
+class MultiVehicleResult:
     """Result of one race of several pilots."""
 
     seed: int
@@ -107,30 +107,30 @@ class HeatResult:
 
 
 def race(
-    pilots: Sequence[tuple[Entrant, PreparedCourse]], profile: Profile, world: str, seed: int, setup: HeatSetup
-) -> HeatResult:
+    pilots: Sequence[tuple[Entrant, PreparedCourse]], profile: Profile, world: str, seed: int, setup: MultiVehicleSetup
+) -> MultiVehicleResult:
     """Fly one race in lock-step; pilots in the order of their places, `world` as in `race-bench --worlds`."""
     track, vehicle = pilots[0][1].track, pilots[0][1].vehicle
-    heat = Heat(resolve(asked(world, seed), track, vehicle), profile, seed, setup)
+    race = MultiVehicleRace(resolve(asked(world, seed), track, vehicle), profile, seed, setup)
     entries = []
-    for k, ((entrant, course), here, own) in enumerate(zip(pilots, heat.worlds, heat.seeds, strict=True), 1):
+    for k, ((entrant, course), here, own) in enumerate(zip(pilots, race.worlds, race.seeds, strict=True), 1):
         published = here.published
         follow = make_controller(entrant.controller, course.plan, vehicle, published)
-        others = {i: one.published.start.position_m for i, one in enumerate(heat.worlds, 1) if i != k}
+        others = {i: one.published.start.position_m for i, one in enumerate(race.worlds, 1) if i != k}
         start = StartGrid(k, Known(entrant.rivals), others)
         models = PilotModels.of(published, vehicle, profile)
         pilot = build_racer(models, follow, FlightOptions(laps=setup.laps, grid=start))
-        eye = open_perception("projected", LOOK, here, vehicle.camera, profile, own)
+        eye = open_perception("projected", STYLE, here, vehicle.camera, profile, own)
         entries.append(Entry(pilot, eye, Recorder(cast(FlightLog, NoLog()))))
-    fly_heat(heat, entries)
-    go_t = min((s.referee.race.go_t or 0.0 for s in heat.simulators), default=0.0)
-    touched, names = heat.encounters, [entrant.name for entrant, _ in pilots]
-    return HeatResult(
-        seed, names, standings(heat), [one.t - go_t for one in touched], [one.approach_m_s for one in touched]
+    fly_together(race, entries)
+    go_t = min((s.referee.race.go_t or 0.0 for s in race.simulators), default=0.0)
+    touched, names = race.encounters, [entrant.name for entrant, _ in pilots]
+    return MultiVehicleResult(
+        seed, names, standings(race), [one.t - go_t for one in touched], [one.approach_m_s for one in touched]
     )
 
 
-def table(names: Sequence[str], races: Sequence[HeatResult]) -> str:
+def table(names: Sequence[str], races: Sequence[MultiVehicleResult]) -> str:
     """Return one line for a pairing and one for each of its pilots."""
     contacts = np.array([len(one.touched_s) for one in races])
     whole = sum(all(standing.status == "finished" for standing in one.order) for one in races)
@@ -156,19 +156,19 @@ def run(a: BenchSettings, folder: Path, json: Path | None) -> int:
     Raises:
         UserError: unknown grid, course or plan, or a setting without projected camera.
     """
-    grid, flown = load_grid(a.rivals.grid), list[HeatResult]()
-    setup = HeatSetup(
+    grid, flown = load_grid(a.rivals.grid), list[MultiVehicleResult]()
+    setup = MultiVehicleSetup(
         laps=a.laps,
         pilots=grid.at_once,
         spacing_m=a.rivals.spacing_m,
         rotor_radius_m=a.rivals.rotor_radius_m,
-        told=True,
+        publish_states=True,
         ahead_m=a.rivals.ahead_m,
     )
     for track, vehicle, setting in product(map(load_track, a.tracks), map(load_vehicle, a.vehicles), a.flown):
         if setting not in FLOWN:
             raise UserError(f"--settings {setting}: races of several are flown by {' or '.join(FLOWN)}")
-        profile, races = load_profile(SETTINGS[setting].profile), list[HeatResult]()
+        profile, races = load_profile(SETTINGS[setting].profile), list[MultiVehicleResult]()
         pilots = [
             (one, prepare(track, vehicle, a.laps, False, folder, remark, plan_asked=one.plan)) for one in grid.pilots
         ]

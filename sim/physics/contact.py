@@ -37,7 +37,7 @@ class Contact:
 
     t: float  # s, end of the tick
     kind: ColliderKind
-    index: int  # gate or obstacle of the track, axis of the bounds, or rival in the heat
+    index: int  # gate or obstacle of the track, axis of the bounds, or rival in the race
     impulse: float  # kg m/s, sum over the tick; m/s (per mass) for a vehicle of unknown mass
 
 

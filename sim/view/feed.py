@@ -22,8 +22,8 @@ from gate_racer.link.profile import Profile
 from gate_racer.link.sockets import Address
 from gate_racer.link.video import datagrams
 from gate_racer.sim.simulator import Exposure
-from gate_racer.sim.view.look import Look
 from gate_racer.sim.view.renderer import RenderedCamera
+from gate_racer.sim.view.style import RenderingStyle
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -34,11 +34,11 @@ ENOUGH = 0.8  # fraction of the images due that a vision-based client needs (cho
 class Feed:
     """Rendering and compression in the caller's process."""
 
-    def __init__(self, track: Track, vehicle: Vehicle, look: Look, seed: int):
+    def __init__(self, track: Track, vehicle: Vehicle, style: RenderingStyle, seed: int):
         """Open the camera. Raises UserError when this machine cannot render."""
-        self._camera = RenderedCamera(track, vehicle.camera, look, seed)
+        self._camera = RenderedCamera(track, vehicle.camera, style, seed)
         chroma = cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420
-        self._quality = [cv2.IMWRITE_JPEG_QUALITY, look.jpeg_quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, chroma]
+        self._quality = [cv2.IMWRITE_JPEG_QUALITY, style.jpeg_quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, chroma]
 
     def frame(self, exposure: Exposure) -> VideoFrame:
         """Render and compress one exposure."""
@@ -68,9 +68,11 @@ class Outlet(Protocol):
 class VideoOutlet:
     """Video stream of VADR-TS-002, 4.6."""
 
-    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, look: Look, seed: int, target: Address):
+    def __init__(
+        self, track: Track, vehicle: Vehicle, profile: Profile, style: RenderingStyle, seed: int, target: Address
+    ):
         """Open the camera and render a first image, which takes longest. Raises UserError when this machine cannot render."""
-        self._feed, self._profile, self._target = Feed(track, vehicle, look, seed), profile, target
+        self._feed, self._profile, self._target = Feed(track, vehicle, style, seed), profile, target
         self._feed.frame(Exposure(0, 0.0, track.start.p_wb, track.start.q_wb, np.zeros(3), np.zeros(3), 0.0, 0.0))
 
     def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gate_racer.sim.view.look import Look
 from gate_racer.sim.view.scene import drawn_gates, hole_m
+from gate_racer.sim.view.style import RenderingStyle
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, matrix
@@ -21,15 +21,15 @@ RIM_SIDE = 12  # samples on each side of that square
 
 
 class Openings:
-    """Openings of a track's `drawn_gates`, as rendered with a look: K gates, or some of them by index."""
+    """Openings of a track's `drawn_gates`, as rendered with a style: K gates, or some of them by index."""
 
-    def __init__(self, track: Track, look: Look):
+    def __init__(self, track: Track, style: RenderingStyle):
         gates = drawn_gates(track)
         self.p_wg = np.array([gate.p_wg for gate in gates]).reshape(-1, 3)  # m, world
         self.R_wg = np.array([gate.R_wg for gate in gates]).reshape(-1, 3, 3)
-        self.half_m = np.array([hole_m(gate, look) / 2 for gate in gates])  # of the hole
+        self.half_m = np.array([hole_m(gate, style) / 2 for gate in gates])  # of the hole
         self.outer_m = np.array([gate.outer_m / 2 for gate in gates])  # half of the frame
-        self.depth_m = look.depth_m
+        self.depth_m = style.depth_m
 
     def corners_w(self, gate: np.ndarray, eye_w: Array) -> Array:
         """Return the corners (K, 4, 3) m, world, of the holes of gates (K,) visible from eye_w (3,), in the gates' planes.
@@ -60,10 +60,10 @@ class Labels:
 
 
 class Labeller:
-    """Labeller for the gates of one track, rendered with one look."""
+    """Labeller for the gates of one track, rendered with one style."""
 
-    def __init__(self, track: Track, camera: Camera, look: Look):
-        self.camera, self._gates = camera, Openings(track, look)
+    def __init__(self, track: Track, camera: Camera, style: RenderingStyle):
+        self.camera, self._gates = camera, Openings(track, style)
 
     def label(self, p_wb: Array, q_wb: Array, depth_m: np.ndarray) -> Labels:
         """Return the labels of an image with depth `depth_m` (H, W), see `RenderedCamera.depth_m`."""

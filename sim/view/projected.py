@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 from gate_racer.common.config import load
 from gate_racer.sim.traffic import Rival
 from gate_racer.sim.view.labels import Openings
-from gate_racer.sim.view.look import Look
 from gate_racer.sim.view.scene import drawn_gates
+from gate_racer.sim.view.style import RenderingStyle
 from gate_racer.sim.worlds.world import AS_BELIEVED, CameraDeviation, MarkovChain
 from gate_racer.tracks.track import SolidBox, Track, bars, of_obstacle
 from gate_racer.vehicle.camera import Camera
@@ -98,13 +98,13 @@ class Visible:
 
 
 class ProjectedCamera:
-    """Simulated gate detector on the gates as a look renders them. Deterministic for a seed and a sequence of poses."""
+    """Simulated gate detector on the gates as a style renders them. Deterministic for a seed and a sequence of poses."""
 
     def __init__(
         self,
         track: Track,
         camera: Camera,
-        look: Look,
+        style: RenderingStyle,
         seed: int,
         noise: CornerNoise | None = None,
         off: CameraDeviation = AS_BELIEVED.camera,
@@ -117,13 +117,13 @@ class ProjectedCamera:
         """
         self.camera, self.noise = camera, noise or load(NOISE, CornerNoise)
         self._rng = np.random.default_rng([seed, 2])
-        self._gates = Openings(track, look)
+        self._gates = Openings(track, style)
         self._hidden_corners: MarkovChain | None = None
         if off.dropout:
             rng = np.random.default_rng([seed, 4])
             self._hidden_corners = MarkovChain(off.dropout, off.dropout_frames, (len(self._gates.p_wg), 4), rng)
         self._side_by_side = np.concatenate([np.empty((3, 0)), *self._gates.R_wg], 1)
-        self._readout_s = look.readout_s
+        self._readout_s = style.readout_s
         self._low = np.array([solid.low_m for solid in track.obstacles]).reshape(-1, 3)
         self._high = np.array([solid.high_m for solid in track.obstacles]).reshape(-1, 3)
         self._names = tuple(name.name for name in fields(CornerNoise) if name.name not in ("source", "side_px"))

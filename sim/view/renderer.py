@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from gate_racer.common.errors import UserError
 from gate_racer.link.rflysim.request import GREY, INFRARED, INFRARED_GREY
 from gate_racer.sim.traffic import Rival
-from gate_racer.sim.view.look import Look
 from gate_racer.sim.view.scene import Floats, build, quadrotors
+from gate_racer.sim.view.style import RenderingStyle
 from gate_racer.sim.view.texture import Image
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera
@@ -91,36 +91,38 @@ class RenderedCamera:
     Not thread-safe: use it from the thread that created it.
     """
 
-    def __init__(self, track: Track, camera: Camera, look: Look, seed: int, gates_only: bool = False) -> None:
+    def __init__(
+        self, track: Track, camera: Camera, style: RenderingStyle, seed: int, gates_only: bool = False
+    ) -> None:
         """Build the scene of `track`.
 
         Args:
             track: course to render; balls and invisible gates are left out.
             camera: intrinsics and mount.
-            look: appearance; its random parts are drawn with the seed.
-            seed: seed of the look and of the hall's furniture.
+            style: appearance; its random parts are drawn with the seed.
+            seed: seed of the style and of the hall's furniture.
             gates_only: render the gates alone, on black.
 
         Raises:
             CameraError: OpenGL 3.3 or the number of samples per pixel is not available.
         """
-        self.camera, self.look = camera, look.varied(seed)
+        self.camera, self.style = camera, style.varied(seed)
         self._pinhole: Camera = camera
         self._lookup: tuple[Floats, Floats] | None = None
         if camera.distorts:
             self._pinhole, self._lookup = _lens_lookup(camera)
         self._context = ctx = _context()
-        if look.samples > ctx.max_samples:
+        if style.samples > ctx.max_samples:
             limit = ctx.max_samples
             ctx.release()
-            raise CameraError(f"{look.samples} samples per pixel requested, this OpenGL supports at most {limit}")
+            raise CameraError(f"{style.samples} samples per pixel requested, this OpenGL supports at most {limit}")
         size = (self._pinhole.width_px, self._pinhole.height_px)
         with ctx:
             self._drawn = ctx.framebuffer(
-                ctx.renderbuffer(size, samples=look.samples), ctx.depth_renderbuffer(size, samples=look.samples)
+                ctx.renderbuffer(size, samples=style.samples), ctx.depth_renderbuffer(size, samples=style.samples)
             )
             self._resolved = ctx.framebuffer(ctx.renderbuffer(size), ctx.depth_renderbuffer(size))
-            scene = build(track, self.look, seed, gates_only)
+            scene = build(track, self.style, seed, gates_only)
             k, side = scene.layers.shape[:2]
             self._layers = ctx.texture_array((side, side, k), 3, scene.layers.tobytes(), alignment=1)
             self._layers.build_mipmaps()
@@ -157,13 +159,13 @@ class RenderedCamera:
         clip_from_world = self._clip_from_camera @ np.block(
             [[R_cw, -(R_cw @ eye_w)[:, None]], [np.zeros(3), np.ones(1)]]
         )
-        swing = 1 + self.look.flicker * math.sin(2 * math.pi * FLICKER_HZ * t)
+        swing = 1 + self.style.flicker * math.sin(2 * math.pi * FLICKER_HZ * t)
         uniforms = {
             "clip_from_world": clip_from_world.T.astype(np.float32).tobytes(),  # OpenGL is column-major
-            "ambient": np.float32(swing * self.look.ambient).tobytes(),
-            "lamps": np.float32(self.look.lamps).tobytes(),
-            "glow": np.float32(self.look.glow).tobytes(),
-            "fill": np.float32(self.look.corridor).tobytes(),
+            "ambient": np.float32(swing * self.style.ambient).tobytes(),
+            "lamps": np.float32(self.style.lamps).tobytes(),
+            "glow": np.float32(self.style.glow).tobytes(),
+            "fill": np.float32(self.style.corridor).tobytes(),
             "reach_m": np.float32(REACH_M).tobytes(),
             "time_s": np.float32(t % WAVES_S).tobytes(),
             "eye_w": eye_w.astype(np.float32).tobytes(),
@@ -223,7 +225,7 @@ class RenderedCamera:
     def expose(
         self, p_wb: Array, q_wb: Array, v_w: Array, omega_b: Array, t: float, rivals: tuple[Rival, ...] = ()
     ) -> Image:
-        """Render with motion blur over the look's `exposure_s`, centred on t, and a rolling shutter over its `readout_s`.
+        """Render with motion blur over the style's `exposure_s`, centred on t, and a rolling shutter over its `readout_s`.
 
         The body moves at v_w (3,) m/s and omega_b (3,) rad/s, and rivals, given at t, at their own velocities. One instant is
         averaged for blur, and one band of rows rendered for the shutter, per `STEP_PX` of image motion.
@@ -239,7 +241,7 @@ class RenderedCamera:
             others = tuple(rival.at(dt) for rival in rivals) if dt else rivals
             return self._pinhole_image(p, q, t, part, others)
 
-        rows, blur = instants(self.look.readout_s), instants(self.look.exposure_s)
+        rows, blur = instants(self.style.readout_s), instants(self.style.exposure_s)
         image = np.empty((self.camera.height_px, self.camera.width_px, 3), np.uint8)
         for part, later in zip(np.array_split(np.arange(len(image)), len(rows)), rows, strict=True):
             band = slice(int(part[0]), int(part[-1]) + 1)
@@ -251,16 +253,16 @@ class RenderedCamera:
         return self._developed(image)
 
     def _developed(self, image: Image) -> Image:
-        """Apply bloom, blur and gamma of the look."""
-        look = self.look
-        if look.bloom:
+        """Apply bloom, blur and gamma of the style."""
+        style = self.style
+        if style.bloom:
             light = np.maximum(image, BRIGHT).astype(np.float32) - BRIGHT
             spread = cv2.GaussianBlur(light, (0, 0), BLOOM_PX)
-            image = np.clip(image + look.bloom * spread, 0, 255).astype(np.uint8)
-        if look.softness_px:
-            image = np.asarray(cv2.GaussianBlur(image, (0, 0), look.softness_px), np.uint8)
-        if look.gamma != 1:
-            curve = 255 * (np.arange(256) / 255) ** look.gamma
+            image = np.clip(image + style.bloom * spread, 0, 255).astype(np.uint8)
+        if style.softness_px:
+            image = np.asarray(cv2.GaussianBlur(image, (0, 0), style.softness_px), np.uint8)
+        if style.gamma != 1:
+            curve = 255 * (np.arange(256) / 255) ** style.gamma
             image = np.asarray(cv2.LUT(image, curve.round().astype(np.uint8)), np.uint8)
         return image
 
@@ -323,7 +325,7 @@ def _projection(camera: Camera) -> Array:
     )
 
 
-def shoot(file: Path, track: Track, vehicle: Vehicle, look: Look, seed: int, pose: str) -> None:
+def shoot(file: Path, track: Track, vehicle: Vehicle, style: RenderingStyle, seed: int, pose: str) -> None:
     """Render the camera's image at rest and write it as PNG, for `race-sim --set shot.file=FILE`.
 
     Args:
@@ -335,7 +337,7 @@ def shoot(file: Path, track: Track, vehicle: Vehicle, look: Look, seed: int, pos
     p_wb, q_wb = parse_pose(pose) if pose else (track.start.p_wb, track.start.q_wb)
     if file.suffix.lower() != ".png":
         raise UserError(f"shot.file {file}: the name must end in .png")
-    with RenderedCamera(track, vehicle.camera, look, seed) as camera:
+    with RenderedCamera(track, vehicle.camera, style, seed) as camera:
         image = camera.image(p_wb, q_wb)
     try:
         file.write_bytes(cv2.imencode(".png", image)[1].tobytes())

@@ -1,4 +1,4 @@
-"""`Scene`: geometry of the rendered world in world NED, built from a track, a look and a seed.
+"""`Scene`: geometry of the rendered world in world NED, built from a track, a style and a seed.
 
 A solid vertex is position (3, m), texture coordinate (2), layer, colour (3, RGB 0 to 1) and shine (0 lit, 1 luminous).
 
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gate_racer.sim.traffic import Rival
 from gate_racer.sim.view import texture
-from gate_racer.sim.view.look import Look
+from gate_racer.sim.view.style import RenderingStyle
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Obstacle, Track
 from gate_racer.vehicle.rotation import DOWN_W, Array, Vector, matrix
@@ -114,16 +114,16 @@ def drawn_gates(track: Track) -> list[Gate]:
     return [gate for gate in gates if gate.visible and gate.outer_m > gate.opening_m > 0]
 
 
-def hole_m(gate: Gate, look: Look) -> float:
+def hole_m(gate: Gate, style: RenderingStyle) -> float:
     """Return the side of the visible hole in the front and rear face, m."""
-    return gate.opening_m - look.outline_m
+    return gate.opening_m - style.outline_m
 
 
-def gate_solid(gate: Gate, look: Look) -> Array:
-    """Return a square ring of depth `look.depth_m` centred on the gate's plane; solid vertices (n, 10)."""
+def gate_solid(gate: Gate, style: RenderingStyle) -> Array:
+    """Return a square ring of depth `style.depth_m` centred on the gate's plane; solid vertices (n, 10)."""
     rings = {}
-    for name, x in (("front", -look.depth_m / 2), ("back", look.depth_m / 2)):
-        for what, length in (("outer", gate.outer_m), ("inner", hole_m(gate, look))):
+    for name, x in (("front", -style.depth_m / 2), ("back", style.depth_m / 2)):
+        for what, length in (("outer", gate.outer_m), ("inner", hole_m(gate, style))):
             rings[name, what] = np.column_stack([np.full(4, x), SQUARE / 2 * length])
     strips = [
         (rings["front", "outer"], rings["front", "inner"], texture.GATE),
@@ -243,7 +243,7 @@ def gate_pool(gate: Gate, floor: float) -> list[Array]:
     ]
 
 
-LAMP = 2.0  # shine above 1 marks a lamp, whose brightness is that of the look
+LAMP = 2.0  # shine above 1 marks a lamp, whose brightness is that of the style
 
 
 def ceiling_lamp(centre: Array, half: float = 1.4, bar: float = 0.12) -> Array:
@@ -473,36 +473,36 @@ class Scene:
     layers: NDArray[np.uint8]  # (k, side, side, 3) RGB, row 0 at the top
 
 
-def build(track: Track, look: Look, seed: int, gates_only: bool = False) -> Scene:
+def build(track: Track, style: RenderingStyle, seed: int, gates_only: bool = False) -> Scene:
     """Build the scene of a track, without balls and invisible gates. `gates_only`: the gates alone, on black."""
     gates = drawn_gates(track)
-    opening, outer_m = (hole_m(gates[0], look) / gates[0].outer_m, gates[0].outer_m) if gates else (0.5, 1.0)
-    layers = texture.layers(seed, opening, (look.outline_m / outer_m, look.outline_m / max(look.depth_m, 1e-6)))
-    solids = [gate_solid(gate, look) for gate in gates]
+    opening, outer_m = (hole_m(gates[0], style) / gates[0].outer_m, gates[0].outer_m) if gates else (0.5, 1.0)
+    layers = texture.layers(seed, opening, (style.outline_m / outer_m, style.outline_m / max(style.depth_m, 1e-6)))
+    solids = [gate_solid(gate, style) for gate in gates]
     if gates_only:
         return Scene(stack(solids, SOLID), stack([], LINE), stack([], CORRIDOR), stack([], POOL), layers)
-    hall = _hall(track, look, seed)
+    hall = _hall(track, style, seed)
     solids += [*hall.solids, pad(track.start.p_wb), *map(obstacle, track.obstacles)]
-    ribbon = [corridor(course(track, gates), look.corridor_half_m)] if gates else []
+    ribbon = [corridor(course(track, gates), style.corridor_half_m)] if gates else []
     return Scene(
         stack(solids, SOLID), stack(hall.lines, LINE), stack(ribbon, CORRIDOR), stack(hall.pools, POOL), layers
     )
 
 
-def furniture(track: Track, look: Look, seed: int) -> list[Array]:
+def furniture(track: Track, style: RenderingStyle, seed: int) -> list[Array]:
     """Return the hall's furniture, without gates and obstacles: solid vertices (n, 10) for each part."""
-    return _hall(track, look, seed).solids
+    return _hall(track, style, seed).solids
 
 
-def _hall(track: Track, look: Look, seed: int) -> Hall:
-    furnish = hangar if world(track, look) == "hangar" else neon
+def _hall(track: Track, style: RenderingStyle, seed: int) -> Hall:
+    furnish = hangar if world(track, style) == "hangar" else neon
     return furnish(track, drawn_gates(track), np.random.default_rng(seed))
 
 
-def world(track: Track, look: Look) -> str:
-    """Return the name of the hall; a look with world `course` has the hangar where the course is low."""
-    if look.world != "course":
-        return look.world
+def world(track: Track, style: RenderingStyle) -> str:
+    """Return the name of the hall; a style with world `course` has the hangar where the course is low."""
+    if style.world != "course":
+        return style.world
     return "hangar" if track.bounds.high_m[2] - track.bounds.low_m[2] < HANGAR_HEIGHT_M else "neon"
 
 

@@ -48,9 +48,9 @@ from gate_racer.link.rflysim.request import (
 from gate_racer.sim.physics.contact import NO_RAY as NOTHING
 from gate_racer.sim.physics.contact import Colliders, Solids, cast
 from gate_racer.sim.simulator import Exposure
-from gate_racer.sim.view.look import Look
 from gate_racer.sim.view.renderer import RenderedCamera, in_light
 from gate_racer.sim.view.scene import SOLID, furniture
+from gate_racer.sim.view.style import RenderingStyle
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array, as_vector, from_euler, matrix, normalised, product, to_euler
 
@@ -105,11 +105,11 @@ class Surroundings:
         return np.vstack([(64 + 191 * np.stack(channels, -1)).astype(np.uint8), np.zeros((1, 3), np.uint8)])
 
 
-def surroundings(track: Track, look: Look, seed: int) -> Surroundings:
-    """Return the boxes of a course as rendered with a look and a seed. Parts not axis-aligned boxes or quads are left out."""
+def surroundings(track: Track, style: RenderingStyle, seed: int) -> Surroundings:
+    """Return the boxes of a course as rendered with a style and a seed. Parts not axis-aligned boxes or quads are left out."""
     colliders = Colliders(track)
     course, scenery = colliders.solids, len(colliders.things)
-    boxes = [edges for part in furniture(track, look.varied(seed), seed) if (edges := _edges(part)) is not None]
+    boxes = [edges for part in furniture(track, style.varied(seed), seed) if (edges := _edges(part)) is not None]
     if not boxes:
         return Surroundings(course, scenery)
     low, high = (np.array(ends) for ends in zip(*boxes, strict=True))
@@ -273,12 +273,14 @@ def fisheye_rays(request: SensorRequest) -> tuple[Array, NDArray[np.bool_]]:
 class DrawnCamera(Sense):
     """Rendered camera: RGB, grey or infrared, with brightness taken for temperature."""
 
-    def __init__(self, request: SensorRequest, track: Track, look: Look, seed: int, of: SensorRequest | None = None):
+    def __init__(
+        self, request: SensorRequest, track: Track, style: RenderingStyle, seed: int, of: SensorRequest | None = None
+    ):
         """Open the camera; `of`: request whose pinhole is rendered, if another."""
         super().__init__(request)
-        self._quality, self._light = look.jpeg_quality, request.type_id
+        self._quality, self._light = style.jpeg_quality, request.type_id
         self._open: Callable[[SensorRequest], RenderedCamera] = lambda of: RenderedCamera(
-            track, pinhole(of), look, seed
+            track, pinhole(of), style, seed
         )
         self._camera = self._open(of or request)
 
@@ -297,12 +299,12 @@ class Fisheye(DrawnCamera):
     Kannala and Brandt, "A generic camera model ... for conventional, wide-angle and fish-eye lenses", 2006, its first term.
     """
 
-    def __init__(self, request: SensorRequest, track: Track, look: Look, seed: int):
+    def __init__(self, request: SensorRequest, track: Track, style: RenderingStyle, seed: int):
         """Open the cube camera. otherParams[0]: side of a face in px; 0 for the resolution of the image."""
         side = round(request.other[0]) or math.ceil(request.width_px * FACE_DEG / request.fov_deg)
         side = min(max(side, LEAST_PX), MOST_PX)
         face = replace(request, width_px=side, height_px=side, fov_deg=FACE_DEG)
-        super().__init__(request, track, look, seed, face)
+        super().__init__(request, track, style, seed, face)
         camera = self._camera.camera
         rays, self._inside = fisheye_rays(request)
         self._faces = []
@@ -332,11 +334,11 @@ PITCH, YAW = 1, 2  # indices in roll, pitch, yaw
 class Gimbal(DrawnCamera):
     """Gimbal camera. otherParams of its request: pitch limits (deg), rate limits (deg/s), zoom, range limit (m); 0: default."""
 
-    def __init__(self, request: SensorRequest, track: Track, around: Surroundings, look: Look, seed: int):
+    def __init__(self, request: SensorRequest, track: Track, around: Surroundings, style: RenderingStyle, seed: int):
         self._around, self._rest = around, request.euler
         self._euler, self._fov_deg = list(request.euler), request.fov_deg
         self._focal, self._rates, self._zoom = 0.0, (0.0, 0.0), max(request.other[4], 1.0)
-        super().__init__(request, track, look, seed, replace(request, fov_deg=self._seen_deg))
+        super().__init__(request, track, style, seed, replace(request, fov_deg=self._seen_deg))
         self._ranging, self._light, self._t = False, RGB, -math.inf
 
     @property
@@ -414,7 +416,7 @@ class Gimbal(DrawnCamera):
 MOST_SIDE_PX = 2048  # largest side of an image (chosen)
 
 
-def open_sense(request: SensorRequest, track: Track, around: Surroundings, look: Look, seed: int) -> Sense:
+def open_sense(request: SensorRequest, track: Track, around: Surroundings, style: RenderingStyle, seed: int) -> Sense:
     """Open the sensor that a request describes.
 
     Raises:
@@ -431,11 +433,11 @@ def open_sense(request: SensorRequest, track: Track, around: Surroundings, look:
         )
     kind = request.type_id
     if kind in (RGB, GREY, INFRARED_GREY, INFRARED):
-        return DrawnCamera(request, track, look, seed)
+        return DrawnCamera(request, track, style, seed)
     if kind == FISHEYE:
-        return Fisheye(request, track, look, seed)
+        return Fisheye(request, track, style, seed)
     if kind == GIMBAL:
-        return Gimbal(request, track, around, look, seed)
+        return Gimbal(request, track, around, style, seed)
     if kind == SEGMENTATION:
         return Segmenter(request, around)
     if kind == RANGE:

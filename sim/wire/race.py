@@ -43,7 +43,7 @@ class RaceClock:
             self._map_due = self._race.map_lead_s > 0
 
     def wait(self, t: float) -> None:
-        """Postpone a scheduled GO as if the client had appeared at t, while other clients of the heat are missing."""
+        """Postpone a scheduled GO as if the client had appeared at t, while other clients of the race are missing."""
         if self._race is not None and self.go_t is not None:
             self.go_t = t + self._race.lobby_s + self._race.countdown_s
 

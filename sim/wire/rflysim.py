@@ -25,8 +25,8 @@ from gate_racer.link.rflysim.request import SensorRequest, decode_request, reply
 from gate_racer.link.rflysim.stream import RateLimitedReporter
 from gate_racer.link.sockets import Address, LinkError, UdpEndpoint
 from gate_racer.sim.simulator import Exposure
-from gate_racer.sim.view.look import Look
 from gate_racer.sim.view.sensing import Gimbal, Sense, open_sense, surroundings
+from gate_racer.sim.view.style import RenderingStyle
 from gate_racer.tracks.track import Track
 
 LEASE_S = 30.0  # s for which a request holds on a port that other machines reach (chosen)
@@ -212,7 +212,7 @@ class RflySimOutlet(RequestPort):
     def __init__(
         self,
         track: Track,
-        look: Look,
+        style: RenderingStyle,
         seed: int,
         video_hz: float,
         own: Address,
@@ -230,11 +230,11 @@ class RflySimOutlet(RequestPort):
         Raises:
             LinkError: the port for requests is in use.
         """
-        self._track, self._look, self._seed, self._hz = track, look, seed, video_hz
+        self._track, self._style, self._seed, self._hz = track, style, seed, video_hz
         self._copter, self._epoch_s, self._clock = copter, epoch_s, clock
         self._start: float | None = None  # s since 1970, zero of the frames' clock
         self._beat, self._beats = RateDivider(HEARTBEAT_HZ, video_hz), 0
-        self._around = surroundings(track, look, seed)
+        self._around = surroundings(track, style, seed)
         self._sensors = dict[Address, Sensor]()  # by target address of their frames
         super().__init__(own)
 
@@ -284,7 +284,7 @@ class RflySimOutlet(RequestPort):
             return
         if known is None and len(self._sensors) == MOST_SENSORS:
             raise UserError(f"sensor {request.seq_id}: at most {MOST_SENSORS} sensors are possible")
-        sense = open_sense(request, self._track, self._around, self._look, self._seed)
+        sense = open_sense(request, self._track, self._around, self._style, self._seed)
         if known is not None:
             self._drop(known)
         self._warn_of_shared_id(request, target)

@@ -1,6 +1,6 @@
 """The simulator's server on UDP: one vehicle or several, in real time or in lock-step with all clients.
 
-A `Seat` is one vehicle of the heat: its `Station` behind a socket, and its camera. A single race is a heat of one.
+A `Seat` is one vehicle of the race: its `Station` behind a socket, and its camera. A single race is a race of one.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from gate_racer.common.process import real_time
 from gate_racer.link.sockets import Address
-from gate_racer.sim.heat import Heat
+from gate_racer.sim.multi_vehicle import MultiVehicleRace
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Exposure, Simulator
 from gate_racer.sim.view.feed import FeedProcess, Outlet
@@ -118,18 +118,18 @@ class Seat:
 
 
 class Server:
-    """Base class: the seats of a heat, and the end of a race."""
+    """Base class: the seats of a race, and the end of a race."""
 
-    def __init__(self, heat: Heat, seats: Sequence[Seat]):
-        """Set up with one seat per vehicle of the heat, in their order."""
-        self._heat, self._seats = heat, seats
+    def __init__(self, race: MultiVehicleRace, seats: Sequence[Seat]):
+        """Set up with one seat per vehicle of the race, in their order."""
+        self._race, self._seats = race, seats
         self.stopped = False  # set it to end `run`
 
     def _done(self, once: bool) -> bool:
-        """Check whether to stop after a finished race; otherwise reset the heat once its aftermath has passed."""
+        """Check whether to stop after a finished race; otherwise reset the race once its aftermath has passed."""
         passed = [seat.aftermath.passed(seat.station.simulator) or (once and seat.gone) for seat in self._seats]
         if all(passed) and not once:
-            self._heat.reset()
+            self._race.reset()
         return all(passed) and once
 
     def _listen(self, until: float) -> bool:
@@ -145,15 +145,15 @@ class Server:
 class RealTimeServer(Server):
     """Server that follows the wall clock."""
 
-    def __init__(self, heat: Heat, seats: Sequence[Seat], cameras: Sequence[FeedProcess], speed: float):
+    def __init__(self, race: MultiVehicleRace, seats: Sequence[Seat], cameras: Sequence[FeedProcess], speed: float):
         """Set up the server. `speed`: ratio of simulated to wall time."""
-        super().__init__(heat, seats)
+        super().__init__(race, seats)
         self._cameras, self._speed = cameras, speed
         self.worst_lag_s = 0.0
 
     def run(self, once: bool, report: ReportTick) -> None:
         """Tick until stopped, or with `once` until the first race is over."""
-        period = 1 / (self._heat.profile.physics_hz * self._speed)
+        period = 1 / (self._race.profile.physics_hz * self._speed)
         with real_time():
             due = time.monotonic()
             while not self.stopped:
@@ -169,7 +169,7 @@ class RealTimeServer(Server):
                     seat.tell()
                     if exposure is not None:
                         camera.expose(exposure)
-                self._heat.settle()
+                self._race.settle()
                 report(lag)
                 if self._done(once):
                     return
@@ -184,8 +184,8 @@ class LockstepServer(Server):
     A client that falls silent in the only run, or in a race of several, is aborted, and not waited for after the end of its run.
     """
 
-    def __init__(self, heat: Heat, seats: Sequence[Seat], cameras: Sequence[Outlet | None]):
-        super().__init__(heat, seats)
+    def __init__(self, race: MultiVehicleRace, seats: Sequence[Seat], cameras: Sequence[Outlet | None]):
+        super().__init__(race, seats)
         self._cameras = cameras
         # Delayed frames of each seat: due time in s, datagrams.
         self._coming: list[deque[tuple[float, list[tuple[bytes, Address]]]]] = [deque() for _ in seats]
@@ -199,7 +199,7 @@ class LockstepServer(Server):
                     seat.gone = seat.gone and seat.station.simulator.referee.race.over
                     self._draw(k, seat.tick())
                     seat.tell()
-                self._heat.settle()
+                self._race.settle()
                 begin = time.monotonic()
                 self._await(report, impatient=once or len(self._seats) > 1)
                 report(time.monotonic() - begin)

@@ -17,7 +17,7 @@ import numpy as np
 
 from gate_racer.common.config import write
 from gate_racer.common.errors import UserError
-from gate_racer.sim.view.look import Look
+from gate_racer.sim.view.style import RenderingStyle
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Obstacle, Start, Track
 from gate_racer.vehicle.camera import Camera
@@ -163,8 +163,8 @@ class ViewDeviation(Section):
     exposure_s: float = not_negative()
     readout_s: float = not_negative()
     jpeg_quality: float = 0.0
-    depth_m: float = 0.0  # added to the depth of the gates' frames in the look; their centre stays
-    outline_m: float = 0.0  # added to the width of the frames' edge lines in the look; clipped at 0
+    depth_m: float = 0.0  # added to the depth of the gates' frames in the style; their centre stays
+    outline_m: float = 0.0  # added to the width of the frames' edge lines in the style; clipped at 0
 
 
 @dataclass(frozen=True)
@@ -258,19 +258,19 @@ class World:
             raise UserError(f"world {name}: {vehicle.name}: {error}") from None
         return cls(name, deviations, true_track(name, track, deviations), true, track)
 
-    def seen(self, look: Look) -> Look:
-        """Return the look with the rendering deviations of this world."""
+    def seen(self, style: RenderingStyle) -> RenderingStyle:
+        """Return the style with the rendering deviations of this world."""
         off = self.deviations.view
         return replace(
-            look,
-            softness_px=look.softness_px + off.softness_px,
-            bloom=look.bloom + off.bloom,
-            gamma=look.gamma * off.gamma_scale,
-            exposure_s=look.exposure_s + off.exposure_s,
-            readout_s=look.readout_s + off.readout_s,
-            jpeg_quality=min(max(look.jpeg_quality + round(off.jpeg_quality), 1), 100),
-            depth_m=max(look.depth_m + off.depth_m, 0.0),
-            outline_m=max(look.outline_m + off.outline_m, 0.0),
+            style,
+            softness_px=style.softness_px + off.softness_px,
+            bloom=style.bloom + off.bloom,
+            gamma=style.gamma * off.gamma_scale,
+            exposure_s=style.exposure_s + off.exposure_s,
+            readout_s=style.readout_s + off.readout_s,
+            jpeg_quality=min(max(style.jpeg_quality + round(off.jpeg_quality), 1), 100),
+            depth_m=max(style.depth_m + off.depth_m, 0.0),
+            outline_m=max(style.outline_m + off.outline_m, 0.0),
         )
 
     @cached_property

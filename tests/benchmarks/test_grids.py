@@ -6,8 +6,8 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.race.campaign import cli, rivals
-from gate_racer.race.campaign.rivals import GRIDS, HeatResult, load_grid, table
-from gate_racer.sim.heat import Standing
+from gate_racer.race.campaign.rivals import GRIDS, MultiVehicleResult, load_grid, table
+from gate_racer.sim.multi_vehicle import Standing
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in GRIDS.glob("*.yaml")))
@@ -44,8 +44,8 @@ def standing(rank, pilot, times):
 
 def test_a_table_counts_ranks_by_name_wherever_one_stood():
     races = [
-        HeatResult(0, ["a", "b"], [standing(1, 1, [1.0, 2.0]), standing(2, 2, [1.1, 2.2])], [], []),
-        HeatResult(1, ["b", "a"], [standing(1, 2, [1.2, 2.0]), standing(2, 1, [1.1, 2.4])], [0.5], [3.0]),
+        MultiVehicleResult(0, ["a", "b"], [standing(1, 1, [1.0, 2.0]), standing(2, 2, [1.1, 2.2])], [], []),
+        MultiVehicleResult(1, ["b", "a"], [standing(1, 2, [1.2, 2.0]), standing(2, 1, [1.1, 2.4])], [0.5], [3.0]),
     ]
     assert races[1].leaders == ["b", "a"]
     lines = table(["a", "b"], races).splitlines()
@@ -57,7 +57,7 @@ def test_race_bench_turns_places_from_seed_to_seed_and_writes_every_race(monkeyp
     def race(pilots, profile, world, seed, setup):
         assert (profile.name, world, setup.ahead_m) == ("dcl", "unknown", 1.0)
         names = [entrant.name for entrant, _ in pilots]
-        return HeatResult(seed, names, [standing(1, 1, [1.0]), standing(2, 2, [1.5])], [], [])
+        return MultiVehicleResult(seed, names, [standing(1, 1, [1.0]), standing(2, 2, [1.5])], [], [])
 
     monkeypatch.setattr(rivals, "race", race)
     monkeypatch.setattr(rivals, "prepare", lambda *_, **__: None)

@@ -65,7 +65,7 @@ def make_corpus(folder: Path) -> dict[str, Path]:
         "vehicle.yaml": ROOT / "vehicle/kolibri.yaml",
         "profile.yaml": ROOT / "link/profiles/dcl.yaml",
         "betaflight.yaml": ROOT / "link/msp/profiles/betaflight.yaml",
-        "look.yaml": ROOT / "sim/view/looks/race.yaml",
+        "style.yaml": ROOT / "sim/view/styles/race.yaml",
         "settings.yaml": ROOT / "mpc/mpcc.yaml",
         "Config.json": ROOT / "examples/rflysim.json",
     }

@@ -43,7 +43,7 @@ from gate_racer.race.campaign.tables import cells, markdown
 from gate_racer.sim.betaflight.station import BetaflightStation
 from gate_racer.sim.physics.residual import Residuals
 from gate_racer.sim.report import read_report
-from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.style import load_style
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -113,7 +113,7 @@ FILE_READERS = (
     FileReader("wire profile", ("profile.yaml",), lambda path: load_profile(str(path))),
     FileReader("MSP profile", ("betaflight.yaml",), lambda path: load_betaflight(str(path))),
     FileReader("preflight", ("preflight.yaml",), load_preflight),
-    FileReader("look", ("look.yaml",), lambda path: load_look(str(path))),
+    FileReader("style", ("style.yaml",), lambda path: load_style(str(path))),
     FileReader("controller", ("settings.yaml",), lambda path: load_settings(str(path))),
     FileReader("sensors", ("Config.json",), load_sensors),
     FileReader("plan", ("plan.csv",), read_plan, "plan.json"),

@@ -9,7 +9,7 @@ import pytest
 from gate_racer.commands import ABOUT, COMMANDS
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import add_settings, as_fields, settings_of
-from gate_racer.race import run_mpc
+from gate_racer.race import race_sim, run_mpc
 from gate_racer.race.settings import RACE, RunSettings
 from tests.processes import run_here
 from tools.settings_page import PAGE, page
@@ -87,6 +87,16 @@ def test_settings_are_recorded_in_the_form_of_a_file(tmp_path):
     assert settings("--config", str(tmp_path / "run.yaml")) == given
 
 
+def test_former_keys_are_still_read(tmp_path):
+    (tmp_path / "sim.yaml").write_text("{heat: {pilots: 3, tell_rivals: true}, world: {look: dark, seed: 5}}")
+    parsed = race_sim.parser().parse_args(["--config", str(tmp_path / "sim.yaml"), "--set", "heat.spacing_m=2"])
+    now = settings_of(parsed, race_sim.SimulatorSettings)
+    assert (now.rivals.pilots, now.rivals.publish_states, now.rivals.spacing_m) == (3, True, 2.0)
+    assert (now.world.style, now.world.seed) == ("dark", 5)
+    assert settings("--set", "world.look=bright").world.style == "bright"
+    assert settings("--set", "world.look=bright", "world.style=dark").world.style == "dark"
+
+
 FORMER = {
     "run-mpc --video 127.0.0.1:5600": "--video: is now --set link.video=VALUE",
     "run-mpc --timeout 5": "--timeout: is now --set link.timeout_s=VALUE",
@@ -94,7 +104,7 @@ FORMER = {
     "run-mpc --no-check": "--no-check: is now --set link.check=false",
     "run-mpc --policy splits_swift": "--policy: is now --controller NAME",
     "run-mpc --explore": "--explore: is now the command explore",
-    "race-sim --spacing 2": "--spacing: is now --set heat.spacing_m=VALUE",
+    "race-sim --spacing 2": "--spacing: is now --set rivals.spacing_m=VALUE",
     "race-sim --once": "--once: is now --set once=true",
     "plan-track vq1 --stop 1,2,3": "--stop: is now --set stop_m=VALUE",
     "race-bench --vehicles swift": "--vehicles: is now --set vehicles=VALUE",

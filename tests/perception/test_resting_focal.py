@@ -8,8 +8,8 @@ import pytest
 from gate_racer.perception.association import Associator
 from gate_racer.perception.resting_focal import resting_focal
 from gate_racer.race.perception import detections
-from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.projected import ProjectedCamera
+from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import from_euler, product
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -29,7 +29,7 @@ def from_pad(course, scale, seed, images=20, stretched=1.0):
     p = start.p_wb + rng.normal(0, 0.1, 3)
     q = np.array(product(start.q_wb, from_euler(*rng.normal(0, 0.01, 3))))
     gates = [replace(g, centre_m=tuple(start.p_wb + stretched * (g.p_wg - start.p_wb))) for g in track.gates]
-    eye = ProjectedCamera(replace(track, gates=tuple(gates)), true, load_look("race"), seed)
+    eye = ProjectedCamera(replace(track, gates=tuple(gates)), true, load_style("race"), seed)
     seen = [detections(eye.see(p, q)) for _ in range(images)]
     return resting_focal(seen, Associator(track.gates, nominal).rims, nominal, start.p_wb, start.q_wb)
 
@@ -56,7 +56,7 @@ def test_an_opening_cut_by_a_gate_behind_it_says_nothing(cut):
     """Seen from the pad of pq the second gate's frame crosses the first one's opening, whose lower part was taken for ground."""
     track, vehicle = load_track("pq"), load_vehicle("archer")
     p_wb, q_wb = track.start.p_wb, track.start.q_wb
-    first = detections(ProjectedCamera(track, vehicle.camera, load_look("race"), 0).see(p_wb, q_wb))[0]
+    first = detections(ProjectedCamera(track, vehicle.camera, load_style("race"), 0).see(p_wb, q_wb))[0]
     low = first.corners_px.copy()
     low[2:] += cut * (first.corners_px[[1, 0]] - first.corners_px[[2, 3]])
     rims = Associator(track.gates, vehicle.camera).rims

@@ -8,54 +8,54 @@ from gate_racer.pilot.guidance.rivals import Known, StartGrid
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import read_plan
 from gate_racer.race.campaign.flight import NoLog
-from gate_racer.race.lockstep import Entry, fly_heat
+from gate_racer.race.lockstep import Entry, fly_together
 from gate_racer.race.perception import open_perception
-from gate_racer.sim.heat import Heat, HeatSetup
+from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup
 from gate_racer.sim.worlds.world import as_believed
 
 SPEC = load_profile("spec")
 
 
-def duel(track, vehicle, plan, until_s, told=False):
-    """The heat and its verdicts, once its pilots were stopped then."""
-    heat = Heat(as_believed(track, vehicle), SPEC, 7, HeatSetup(pilots=2, told=told))
+def duel(track, vehicle, plan, until_s, published=False):
+    """The race and its verdicts, once its pilots were stopped then."""
+    race = MultiVehicleRace(as_believed(track, vehicle), SPEC, 7, MultiVehicleSetup(pilots=2, publish_states=published))
     entries = []
-    for place, (world, seed) in enumerate(zip(heat.worlds, heat.seeds, strict=True), 1):
+    for place, (world, seed) in enumerate(zip(race.worlds, race.seeds, strict=True), 1):
         here = world.published
         controller = make_controller("tracking", plan, vehicle, here)
-        grid = StartGrid(place, Known.TOLD, {}) if told else None
+        grid = StartGrid(place, Known.TOLD, {}) if published else None
         pilot = build_racer(PilotModels.of(here, vehicle, SPEC), controller, FlightOptions(grid=grid))
         entries.append(
             Entry(pilot, open_perception("projected", "race", world, vehicle.camera, SPEC, seed), Recorder(NoLog()))
         )
 
-    def stop(heat):
-        if heat.t > until_s:
+    def stop(race):
+        if race.t > until_s:
             for entry in entries:
                 entry.pilot.abort(EndReason.ERROR, "enough")
 
-    return heat, [verdict for _, verdict in fly_heat(heat, entries, stop)]
+    return race, [verdict for _, verdict in fly_together(race, entries, stop)]
 
 
 def test_two_pilots_race_from_one_go_and_who_knows_nothing_of_rivals_meets_them(vq1, dcl, plan_folder):
     plan = read_plan(plan_folder / "vq1.csv")
-    heat, verdicts = duel(vq1, dcl, plan, 1.7)
-    go = {simulator.referee.race.go_t for simulator in heat.simulators}
+    race, verdicts = duel(vq1, dcl, plan, 1.7)
+    go = {simulator.referee.race.go_t for simulator in race.simulators}
     assert len(go) == 1 and None not in go
-    assert len(heat.encounters) == 1, "both take the same line from places beside each other"
+    assert len(race.encounters) == 1, "both take the same line from places beside each other"
     paths = [verdict.x[:, :2] for verdict in verdicts]
     assert paths[0][0, 1] > 0.4 and paths[1][0, 1] < -0.4
     assert all(abs(path[-1, 0]) > 2.0 for path in paths), "both have set off"
     again, _ = duel(vq1, dcl, plan, 1.7)
-    assert again.encounters == heat.encounters
-    assert all((a.truth.x == b.truth.x).all() for a, b in zip(again.simulators, heat.simulators, strict=True))
+    assert again.encounters == race.encounters
+    assert all((a.truth.x == b.truth.x).all() for a, b in zip(again.simulators, race.simulators, strict=True))
 
 
 def test_pilots_that_are_told_of_each_other_do_not_touch_and_go_through_the_first_gate_one_behind_the_other(
     vq1, dcl, plan_folder
 ):
-    heat, verdicts = duel(vq1, dcl, read_plan(plan_folder / "vq1.csv"), 3.3, told=True)
-    assert heat.encounters == []
+    race, verdicts = duel(vq1, dcl, read_plan(plan_folder / "vq1.csv"), 3.3, published=True)
+    assert race.encounters == []
     gate = vq1.gates[0]
     ahead_m = [float((verdict.x[-1, :3] - gate.p_wg) @ gate.R_wg[:, 0]) for verdict in verdicts]
     assert ahead_m[0] > 0, "it is through"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gate_racer.sim.view.look import Look
 from gate_racer.sim.view.renderer import CameraError, RenderedCamera
+from gate_racer.sim.view.style import RenderingStyle
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera
 from tests.sim.drawn import RACE, VADR
@@ -15,9 +15,11 @@ def draw():
     """Make cameras that are closed at the end; skip where there is no OpenGL."""
     made = []
 
-    def make(track: Track, camera: Camera = VADR, seed: int = 0, look: Look = RACE, **more) -> RenderedCamera:
+    def make(
+        track: Track, camera: Camera = VADR, seed: int = 0, style: RenderingStyle = RACE, **more
+    ) -> RenderedCamera:
         try:
-            made.append(RenderedCamera(track, camera, look, seed, **more))
+            made.append(RenderedCamera(track, camera, style, seed, **more))
         except CameraError as error:
             pytest.skip(str(error))
         return made[-1]

@@ -11,16 +11,16 @@ from gate_racer.common.config import load
 from gate_racer.common.errors import UserError
 from gate_racer.race.perception import detections
 from gate_racer.sim.traffic import Rival
-from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.projected import NOISE, CornerNoise, ProjectedCamera, RivalOutlines
 from gate_racer.sim.view.renderer import CameraError
 from gate_racer.sim.view.scene import hole_m
+from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Obstacle, Start, Track, load_track
 from gate_racer.vehicle.rotation import from_euler, matrix, product
 from tools.fit_corner_noise import fit, sample
 
-RACE = load_look("race")
+RACE = load_style("race")
 GATE = Gate((8.0, 0.5, -2.0), 0.0, 0.0, 1.5, 2.72, 0.26)
 COURSE = Track("one", Start((0, 0, 0), 0.0), Bounds((-5, -9, -9), (40, 9, 5)), (GATE,), False, None)
 EXACT = CornerNoise("none", (1.0, 999.0), *[(value, value) for value in (1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.3, 1.0)])

@@ -16,7 +16,7 @@ from gate_racer.link.rflysim.desk import HEARTBEAT_PORT, HeartbeatReceiver
 from gate_racer.link.rflysim.payloads import PNG, RAW
 from gate_racer.link.rflysim.stream import MOST_TOPICS
 from gate_racer.link.sockets import bind_udp
-from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.style import load_style
 from gate_racer.sim.wire.rflysim import RflySimOutlet
 from tests.processes import free_port
 from tests.sim.rflysim_requests import LOCAL_HOST, at, request
@@ -37,7 +37,7 @@ def open_outlet(vq1):
     """Make outlets that are closed at the end."""
     with ExitStack() as stack:
         yield lambda host=LOCAL_HOST, **more: stack.enter_context(
-            closing(RflySimOutlet(vq1, load_look("race"), 0, 30.0, (host, 0), **more))
+            closing(RflySimOutlet(vq1, load_style("race"), 0, 30.0, (host, 0), **more))
         )
 
 

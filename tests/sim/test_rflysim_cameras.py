@@ -13,25 +13,25 @@ from gate_racer.link.rflysim.payloads import RAW, decode_payload
 from gate_racer.link.sockets import bind_udp
 from gate_racer.sim.physics.contact import NO_RAY as NOTHING
 from gate_racer.sim.physics.contact import cast
-from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.renderer import FAR_M, RenderedCamera
 from gate_racer.sim.view.sensing import fisheye_rays, mount_of, open_sense, surroundings
+from gate_racer.sim.view.style import load_style
 from gate_racer.sim.wire.rflysim import RflySimOutlet
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import matrix
 from tests.conftest import ROOT
 from tests.sim.rflysim_requests import LOCAL_HOST, at, request
 
-LOOK, WIDTH, HEIGHT = load_look("race"), 160, 120
+STYLE, WIDTH, HEIGHT = load_style("race"), 160, 120
 
 
 @pytest.fixture(scope="module")
 def around(vq1):
-    return surroundings(vq1, LOOK, 0)
+    return surroundings(vq1, STYLE, 0)
 
 
 def seen(about, track, around, exposure):
-    sense = open_sense(about, track, around, LOOK, 0)
+    sense = open_sense(about, track, around, STYLE, 0)
     try:
         return decode_payload(sense.payload(exposure), about)
     finally:
@@ -53,12 +53,12 @@ def pixel_rays(camera, at_sensor):
 def test_rays_meet_what_is_drawn(course):
     track = load_track(ROOT / f"tracks/{course}.yaml")
     exposure, camera = at(track, yaw=math.radians(track.start.yaw_deg)), pinhole(camera_request(1))
-    with RenderedCamera(track, camera, LOOK, 0) as drawn:
+    with RenderedCamera(track, camera, STYLE, 0) as drawn:
         drawn.image(exposure.p_wb, exposure.q_wb)
         depth = drawn.depth_m()
     rays = pixel_rays(camera, exposure).reshape(-1, 3)
     length = np.linalg.norm(rays, axis=1)
-    distance, _ = cast(surroundings(track, LOOK, 0).solids, exposure.p_wb, rays / length[:, None], FAR_M)
+    distance, _ = cast(surroundings(track, STYLE, 0).solids, exposure.p_wb, rays / length[:, None], FAR_M)
     cast_m = (distance / length).reshape(depth.shape)
     surface = depth < 0.9 * FAR_M
     close = np.abs(cast_m - depth) < 0.02 * depth + 0.2
@@ -92,7 +92,7 @@ def test_a_fisheye_sees_what_a_pinhole_sees(vq1, around):
     exposure = at(vq1, yaw=math.radians(180))
     about = request(8, width=300, height=300, mode=RAW, fov_deg=200.0)
     wide, camera = seen(about, vq1, around, exposure), pinhole(replace(about, type_id=1, fov_deg=90.0))
-    with RenderedCamera(vq1, camera, LOOK, 0) as drawn:
+    with RenderedCamera(vq1, camera, STYLE, 0) as drawn:
         narrow = drawn.image(exposure.p_wb, exposure.q_wb)
     rays, _ = fisheye_rays(about)
     rays_c = (rays @ camera.R_bc)[110:190, 110:190]
@@ -119,7 +119,7 @@ class Operator:
 
     def __init__(self, track, **fields):
         self.track = track
-        self.outlet = RflySimOutlet(track, LOOK, 0, 30.0, (LOCAL_HOST, 0))
+        self.outlet = RflySimOutlet(track, STYLE, 0, 30.0, (LOCAL_HOST, 0))
         self.gimbal = camera_request(9, seq_id=3, other=(-60.0, 30.0, 90.0, 90.0), **fields)
         self.wire, self.frame = bind_udp(LOCAL_HOST, 0), 0
         self.wire.sendto(self.gimbal.encode(), self.outlet.address)

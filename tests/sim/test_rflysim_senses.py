@@ -14,15 +14,15 @@ from gate_racer.link.rflysim.payloads import LOCAL, RAW, WORLD, depth_m
 from gate_racer.link.rflysim.stream import Stream
 from gate_racer.sim.physics.contact import NO_RAY as NOTHING
 from gate_racer.sim.physics.contact import Colliders, cast
-from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.sensing import Mount, open_sense, surroundings
+from gate_racer.sim.view.style import load_style
 from gate_racer.vehicle.rotation import exp, from_euler, matrix, product, to_euler
 from tests.sim.rflysim_requests import at, request
 
 
 @pytest.fixture(scope="module")
 def world(vq1):
-    made = surroundings(vq1, load_look("race"), 0)
+    made = surroundings(vq1, load_style("race"), 0)
     cast(made.solids, np.zeros(3), np.eye(3), 1.0)  # compiles
     return made
 
@@ -71,7 +71,7 @@ def off_surface(world, points):
 
 
 def test_a_depth_cloud_as_coarse_as_can_be_asked_for_has_a_point(vq1, world):
-    sense = open_sense(request(7, other=(100.0, 3e38), euler=(0.0, -90.0, 0.0)), vq1, world, load_look("race"), 0)
+    sense = open_sense(request(7, other=(100.0, 3e38), euler=(0.0, -90.0, 0.0)), vq1, world, load_style("race"), 0)
     stream = Stream(request(7), lambda line: None)
     (datagram,) = fragments(Payload(0.0, 1, sense.payload(at(vq1))))
     sample = stream.feed(datagram, "sim", 0.0)
@@ -80,12 +80,12 @@ def test_a_depth_cloud_as_coarse_as_can_be_asked_for_has_a_point(vq1, world):
 
 def test_every_sensor_finds_the_surfaces_where_they_are(vq1, world):
     """Depth image, clouds and rangefinder agree with the world through mount, attitude and the frames of the protocol."""
-    exposure, look = at(vq1, yaw=2.0), load_look("race")
+    exposure, style = at(vq1, yaw=2.0), load_style("race")
     down = (10.0, -50.0, 20.0)
 
     def sensed(about):
         told = []
-        sense, stream = open_sense(about, vq1, world, look, 0), Stream(about, told.append)
+        sense, stream = open_sense(about, vq1, world, style, 0), Stream(about, told.append)
         (sample,) = (stream.feed(d, "sim", 0.0) for d in fragments(Payload(0.0, 1, sense.payload(exposure))))
         assert sample is not None, told
         return sample.value

@@ -19,7 +19,7 @@ from gate_racer.link.messages import (
     Imu,
 )
 from gate_racer.link.sockets import bind_udp
-from gate_racer.sim.heat import Heat, HeatSetup
+from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.wire.race import COMMAND_RATE
@@ -61,13 +61,13 @@ def fly_by_position(port: int, legs: list, over: threading.Event) -> None:
 def test_position_targets_fly_all_gates_over_udp_in_lock_step(vq1, dcl):
     track = replace(vq1, gates=vq1.gates[:2])
     legs = [(gate.p_wg + ahead * gate.R_wg[:, 0]).tolist() for gate in track.gates for ahead in (-4.0, 1.5)]
-    heat, over = Heat(as_believed(track, dcl), SPEC, 0, HeatSetup(pose=True)), threading.Event()
-    simulator = heat.simulators[0]
+    race, over = MultiVehicleRace(as_believed(track, dcl), SPEC, 0, MultiVehicleSetup(pose=True)), threading.Event()
+    simulator = race.simulators[0]
     with bind_udp("127.0.0.1", 0) as probe:
         port = probe.getsockname()[1]
     client = threading.Thread(target=fly_by_position, args=(port, legs, over))
     with bind_udp("127.0.0.1", 0) as bound:
-        server = LockstepServer(heat, [Seat(Station(simulator), bound, ("127.0.0.1", port))], [None])
+        server = LockstepServer(race, [Seat(Station(simulator), bound, ("127.0.0.1", port))], [None])
 
         def stop(*_):
             server.stopped = simulator.t > 120
@@ -103,17 +103,17 @@ def test_time_stands_until_the_sample_is_answered_by_its_stamp(vq1, dcl):
 
 
 def test_a_silent_client_is_told_the_tick_again_and_time_stands(vq1, dcl):
-    heat = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup())
+    race = MultiVehicleRace(as_believed(vq1, dcl), SPEC, 0, MultiVehicleSetup())
     with bind_udp("127.0.0.1", 0) as bound, bind_udp("127.0.0.1", 0) as ear:
         ear.settimeout(5.0)
-        server = LockstepServer(heat, [Seat(Station(heat.simulators[0]), bound, ear.getsockname())], [None])
+        server = LockstepServer(race, [Seat(Station(race.simulators[0]), bound, ear.getsockname())], [None])
 
         def stop(*_):
             server.stopped = server.pauses >= 2
 
         server.run(False, stop)
         said = [ear.recv(300) for _ in range(5)]
-    assert heat.simulators[0].count == 1
+    assert race.simulators[0].count == 1
     first, beat, again = said[:2], said[2], said[3:]
     assert ClientCodec(SPEC).decode(beat) == [Heartbeat(0.0, False)], "first of all, so that who comes late can meet it"
     assert [packet[7:-2] for packet in first] == [packet[7:-2] for packet in again]
@@ -158,10 +158,10 @@ def test_the_receiver_of_the_telemetry_may_take_over(vq1, dcl):
 
 
 def test_only_the_clients_host_is_heard_and_others_are_told_of(vq1, dcl):
-    heat, client = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup()), ClientCodec(SPEC)
+    race, client = MultiVehicleRace(as_believed(vq1, dcl), SPEC, 0, MultiVehicleSetup()), ClientCodec(SPEC)
     with bind_udp("0.0.0.0", 0) as bound, bind_udp("127.0.0.2", 0) as stranger:
-        seat = Seat(Station(heat.simulators[0]), bound, ("127.0.0.1", 14550))
-        server = LockstepServer(heat, [seat], [None])
+        seat = Seat(Station(race.simulators[0]), bound, ("127.0.0.1", 14550))
+        server = LockstepServer(race, [seat], [None])
         for _ in range(3):
             stranger.sendto(client.encode(Arm(True), 0.0), ("127.0.0.1", bound.getsockname()[1]))
 
@@ -169,7 +169,7 @@ def test_only_the_clients_host_is_heard_and_others_are_told_of(vq1, dcl):
             server.stopped = True
 
         server.run(False, stop)
-    assert not heat.simulators[0].armed and seat.strangers == {"127.0.0.2": 3}
+    assert not race.simulators[0].armed and seat.strangers == {"127.0.0.2": 3}
 
 
 def packet(message_id: int, payload: bytes, crc_extra: int) -> bytes:
@@ -213,14 +213,14 @@ def test_no_packet_of_any_kind_upsets_the_vehicle(vq1, dcl, profile):
 
 def test_a_client_that_arms_and_falls_silent_ends_the_only_run(vq1, dcl, monkeypatch):
     monkeypatch.setattr("gate_racer.sim.wire.server.GONE_S", 0.6)
-    heat, client = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup()), ClientCodec(SPEC)
+    race, client = MultiVehicleRace(as_believed(vq1, dcl), SPEC, 0, MultiVehicleSetup()), ClientCodec(SPEC)
     with bind_udp("127.0.0.1", 0) as ear, bind_udp("127.0.0.1", 0) as bound:
         ear.sendto(client.encode(Arm(True), 0.0), bound.getsockname())
-        LockstepServer(heat, [Seat(Station(heat.simulators[0]), bound, ear.getsockname())], [None]).run(
+        LockstepServer(race, [Seat(Station(race.simulators[0]), bound, ear.getsockname())], [None]).run(
             True, lambda _: None
         )
         said = [message for datagram in received(ear) for message in client.decode(datagram)]
-    race = heat.simulators[0].referee.race
+    race = race.simulators[0].referee.race
     assert race.status is RunStatus.ABORTED and race.cause == "the client stopped answering"
     assert said[-1] == Farewell(said[-1].t, "aborted: the client stopped answering")
 

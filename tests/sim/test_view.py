@@ -11,15 +11,15 @@ from scipy.ndimage import map_coordinates
 from gate_racer.common.errors import UserError
 from gate_racer.sim.view import scene as halls
 from gate_racer.sim.view import texture
-from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.projected import ProjectedCamera
 from gate_racer.sim.view.renderer import CameraError, RenderedCamera, shoot
 from gate_racer.sim.view.scene import build, hole_m
+from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Obstacle
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import from_euler, product
-from tests.sim.drawn import GATE, LOOKS, ONE_GATE, RACE, SMOOTH, VADR, facing, track
+from tests.sim.drawn import GATE, ONE_GATE, RACE, SMOOTH, STYLES, VADR, facing, track
 
 ODD = Camera(400, 300, 250.0, 260.0, 190.3, 155.8, 0.0, (0.2, -0.1, 0.05))
 
@@ -68,17 +68,17 @@ CASES = [
     (ODD, "smooth"),
     (LENS, "smooth"),
     (LENS, "race"),
-    *((VADR, name) for name in LOOKS if name != "smooth"),
+    *((VADR, name) for name in STYLES if name != "smooth"),
 ]
 
 
 @pytest.mark.parametrize(("camera", "name"), CASES, ids=[f"{CAMERAS[id(c)]} {n}" for c, n in CASES])
 def test_drawn_corners_are_the_camera_s(draw, camera, name):
-    look = load_look(name)
-    drawn = draw(ONE_GATE, camera, look=look, gates_only=True)
-    for side_m, face in ((hole_m(GATE, look), 1), (GATE.outer_m, -1)):
+    style = load_style(name)
+    drawn = draw(ONE_GATE, camera, style=style, gates_only=True)
+    for side_m, face in ((hole_m(GATE, style), 1), (GATE.outer_m, -1)):
         rng, errors = np.random.default_rng(1), []
-        corners_w = GATE.corners(side_m) + face * look.depth_m / 2 * GATE.R_wg[:, 0]
+        corners_w = GATE.corners(side_m) + face * style.depth_m / 2 * GATE.R_wg[:, 0]
         while len(errors) < 25:
             pose = facing(GATE, camera, rng.uniform(2, 6), *rng.uniform(-0.5, 0.5, 2), rng.uniform(-0.4, 0.4, 3))
             corners = projected(camera, *pose, corners_w)
@@ -124,7 +124,7 @@ def test_both_faces_of_a_gate_read_from_left_to_right(draw, behind):
     square = np.float32([[0, 0], [last, 0], [last, last], [0, last]])
     to_face = cv2.getPerspectiveTransform(corners.astype(np.float32), square)
     face = cv2.warpPerspective(
-        draw(ONE_GATE, look=SMOOTH, gates_only=True).image(*pose), to_face, (texture.SIZE, texture.SIZE)
+        draw(ONE_GATE, style=SMOOTH, gates_only=True).image(*pose), to_face, (texture.SIZE, texture.SIZE)
     )
     painted = texture.gate_face(1.48 / 2.72, 0.02 / 2.72)[..., ::-1]
     bar = slice(0, texture.SIZE // 5)
@@ -170,7 +170,7 @@ def test_without_opengl_the_error_says_what_to_install(monkeypatch):
 
 
 def test_a_turning_camera_blurs_by_its_exposure_only(draw):
-    drawn = draw(ONE_GATE, look=replace(RACE, exposure_s=0.01), gates_only=True)
+    drawn = draw(ONE_GATE, style=replace(RACE, exposure_s=0.01), gates_only=True)
     p_wb, q_wb = facing(GATE, VADR, 4.0, 0.0, 0.0)
     rest, still = np.zeros(3), drawn.image(p_wb, q_wb)
     assert (drawn.expose(p_wb, q_wb, rest, rest, 0.0) == still).all()
@@ -208,7 +208,7 @@ def test_a_shot_is_the_image_from_the_pose(draw, tmp_path, dcl):
 def test_a_rolling_shutter_draws_and_projects_the_same_corners(draw):
     """While the body turns, rows above the middle are from before the frame's time and those below from after it."""
     rolling, turning = replace(SMOOTH, readout_s=0.012), (np.array([1.0, 0, 0]), np.array([0.3, 0, 2.0]))
-    drawn = draw(ONE_GATE, look=rolling, gates_only=True)
+    drawn = draw(ONE_GATE, style=rolling, gates_only=True)
     shifts = []
     for y in (-0.4, 0.0, 0.4):
         p_wb, q_wb = facing(GATE, VADR, 3.0, y, 0.0)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from gate_racer.sim.view.labels import Labeller, Labels
-from gate_racer.sim.view.look import load_look
 from gate_racer.sim.view.renderer import RenderedCamera
+from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Obstacle, Start, Track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import from_euler, matrix
-from tools.training.courses import random_look, random_track
+from tools.training.courses import random_style, random_track
 from tools.training.frames import keypoints
 
 CAMERA = Camera(width_px=640, height_px=360, fx_px=320.0, fy_px=320.0, cx_px=320.0, cy_px=180.0, tilt_deg=20.0)
@@ -21,8 +21,8 @@ NOTHING = np.full((360, 640), 400.0)  # as far as one sees
 
 
 def thin(**changes):
-    """A look of gates without depth and outline, so that the hole is the nominal square."""
-    return replace(load_look("race"), depth_m=0.0, outline_m=0.0, **changes)
+    """A style of gates without depth and outline, so that the hole is the nominal square."""
+    return replace(load_style("race"), depth_m=0.0, outline_m=0.0, **changes)
 
 
 def track_of(*gates):
@@ -53,11 +53,11 @@ def test_labels_equal_the_pinhole_projection(yaw_deg):
 
 
 def test_labels_stand_on_the_edges_of_the_drawn_gate():
-    look, p_wb, q_wb = load_look("smooth"), np.array([0.0, 0.0, 0.0]), level()
+    style, p_wb, q_wb = load_style("smooth"), np.array([0.0, 0.0, 0.0]), level()
     track = track_of(gate(5.0, 0.5, 0.2, 25.0))
-    with RenderedCamera(track, CAMERA, look, 0, gates_only=True) as camera:
+    with RenderedCamera(track, CAMERA, style, 0, gates_only=True) as camera:
         image = camera.image(p_wb, q_wb)
-    found = Labeller(track, CAMERA, look).label(p_wb, q_wb, NOTHING)
+    found = Labeller(track, CAMERA, style).label(p_wb, q_wb, NOTHING)
     corners = found.corners_px[0]
     middle = corners.mean(0)
     for corner in corners:
@@ -68,10 +68,10 @@ def test_labels_stand_on_the_edges_of_the_drawn_gate():
 
 def test_corners_behind_a_gate_a_wall_or_the_eye_are_not_visible():
     near, far, passed, wall = gate(3.0, 2.0), gate(9.0, 3.4), gate(-3.0), Obstacle((5.0, -3.0, -2.0), (6.0, -1.0, 2.0))
-    track, look = replace(track_of(near, far, passed, gate(8.0, -2.4)), obstacles=(wall,)), thin()
-    with RenderedCamera(track, CAMERA, look, 0) as camera:
+    track, style = replace(track_of(near, far, passed, gate(8.0, -2.4)), obstacles=(wall,)), thin()
+    with RenderedCamera(track, CAMERA, style, 0) as camera:
         camera.image(np.zeros(3), level())
-        found = Labeller(track, CAMERA, look).label(np.zeros(3), level(), camera.depth_m())
+        found = Labeller(track, CAMERA, style).label(np.zeros(3), level(), camera.depth_m())
     assert len(found.range_m) == 3, "the gate behind the eye is left out"
     assert found.visible[0].all() and found.free[0] == 1, "the nearest gate is seen"
     behind_wall, behind_gate = found.visible[1:]
@@ -93,4 +93,4 @@ def test_keypoints_tell_what_is_seen_hidden_and_behind_the_eye():
 def test_the_same_seed_draws_the_same_course():
     a, b = (random_track(np.random.default_rng(7)) for _ in range(2))
     assert a.hash == b.hash
-    assert random_look(np.random.default_rng(7)) == random_look(np.random.default_rng(7))
+    assert random_style(np.random.default_rng(7)) == random_style(np.random.default_rng(7))

@@ -1,12 +1,12 @@
-"""Random courses, looks and poses for the training frames. None of the project's own tracks is among them."""
+"""Random courses, styles and poses for the training frames. None of the project's own tracks is among them."""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from gate_racer.sim.view.look import WORLDS, Look
 from gate_racer.sim.view.scene import course
+from gate_racer.sim.view.style import WORLDS, RenderingStyle
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
 from gate_racer.vehicle.camera import Camera
@@ -60,13 +60,13 @@ def random_track(rng: np.random.Generator) -> Track:
     return Track("random", start, box, tuple(gates), False, None)
 
 
-def random_look(rng: np.random.Generator) -> Look:
-    """Draw a look: light, blur and proportions of gates."""
+def random_style(rng: np.random.Generator) -> RenderingStyle:
+    """Draw a style: light, blur and proportions of gates."""
 
     def factor(spread: float) -> float:
         return float(np.exp(spread * rng.standard_normal()))
 
-    return Look(
+    return RenderingStyle(
         name="random",
         source="tools.training",
         world=str(rng.choice(WORLDS)),

@@ -2,7 +2,7 @@
 
 python -m tools.training.frames FOLDER [--count 4000] [--seed 1]
 
-Each course and look is used for a few frames. Images go to FOLDER as JPEG of high quality, labels to FOLDER/labels.json (COCO).
+Each course and style is used for a few frames. Images go to FOLDER as JPEG of high quality, labels to FOLDER/labels.json (COCO).
 """
 
 import argparse
@@ -16,9 +16,9 @@ import numpy as np
 from gate_racer.sim.view.labels import Labeller, Labels
 from gate_racer.sim.view.renderer import RenderedCamera
 from gate_racer.vehicle.vehicle import load_vehicle
-from tools.training.courses import random_look, random_shot, random_track
+from tools.training.courses import random_shot, random_style, random_track
 
-PER_COURSE = 20  # frames per course and look (chosen)
+PER_COURSE = 20  # frames per course and style (chosen)
 NARROW_PX = 3.0  # shortest side of an opening whose corners can be told apart (chosen)
 PLACED = 2  # least number of visible corners of an opening whose place can be told (chosen)
 SAVED = [cv2.IMWRITE_JPEG_QUALITY, 97, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
@@ -31,9 +31,9 @@ def draw(folder: Path, count: int, seed: int) -> None:
     images, annotations = [], []
     for first in range(0, count, PER_COURSE):
         rng = np.random.default_rng([seed, first])
-        track, look, hall = random_track(rng), random_look(rng), int(rng.integers(1 << 31))
-        labeller = Labeller(track, camera, look)
-        with RenderedCamera(track, camera, look, hall) as drawing:
+        track, style, hall = random_track(rng), random_style(rng), int(rng.integers(1 << 31))
+        labeller = Labeller(track, camera, style)
+        with RenderedCamera(track, camera, style, hall) as drawing:
             for k in range(first, min(first + PER_COURSE, count)):
                 shot = random_shot(track, camera, rng)
                 image = drawing.expose(shot.p_wb, shot.q_wb, shot.v_w, shot.omega_b, shot.t)

@@ -1,5 +1,5 @@
 #version 330
-// What shines (alpha 1) is seen as it is, a lamp (alpha 2) as bright as the look says; what is lit (alpha 0) gets the
+// What shines (alpha 1) is seen as it is, a lamp (alpha 2) as bright as the style says; what is lit (alpha 0) gets the
 // hall's light and sinks into the dark far away.
 uniform sampler2DArray layers;
 uniform float ambient, lamps, reach_m;

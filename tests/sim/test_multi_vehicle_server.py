@@ -1,4 +1,4 @@
-"""Heats over UDP: ports of their own, time that waits for every client, and options that make no sense."""
+"""Races over UDP: ports of their own, time that waits for every client, and options that make no sense."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import Arm, AttitudeTarget, Imu
 from gate_racer.link.sockets import bind_udp
 from gate_racer.race.race_sim import parser, run
-from gate_racer.sim.heat import Heat, HeatSetup
+from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup
 from gate_racer.sim.wire.server import LockstepServer, RealTimeServer, Seat
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.world import as_believed
@@ -51,52 +51,52 @@ class Client:
 
 @contextlib.contextmanager
 def racing(vq1, dcl, make):
-    """A heat of two behind sockets, its server and its clients."""
-    heat = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(pilots=2))
+    """A race of two behind sockets, its server and its clients."""
+    race = MultiVehicleRace(as_believed(vq1, dcl), SPEC, 0, MultiVehicleSetup(pilots=2))
     with contextlib.ExitStack() as stack:
         clients = [Client(0.0), Client(0.9)]
         seats = []
-        for simulator, client in zip(heat.simulators, clients, strict=True):
+        for simulator, client in zip(race.simulators, clients, strict=True):
             stack.callback(client.ear.close)
             bound = stack.enter_context(bind_udp("127.0.0.1", 0))
             seats.append(Seat(Station(simulator), bound, client.ear.getsockname()))
-        server = make(heat, seats)
+        server = make(race, seats)
         thread = threading.Thread(target=server.run, args=(True, lambda lag: None))
         thread.start()
         try:
-            yield heat, clients
+            yield race, clients
         finally:
             server.stopped = True
             thread.join()
 
 
 def test_time_waits_for_every_client(vq1, dcl):
-    with racing(vq1, dcl, lambda heat, seats: LockstepServer(heat, seats, [None, None])) as (heat, clients):
-        while heat.t < 0.6:
+    with racing(vq1, dcl, lambda race, seats: LockstepServer(race, seats, [None, None])) as (race, clients):
+        while race.t < 0.6:
             assert any([client.turn() for client in clients])
         clients[1].mute = True
         while clients[1].turn():
             pass
         for _ in range(40):  # time stands: the one that still answers moves nothing
             clients[0].turn()
-        stood = heat.t
+        stood = race.t
         for _ in range(10):
             clients[0].turn()
-        assert heat.t == stood
-        assert heat.simulators[0].landed and not heat.simulators[1].landed
-        go = {simulator.referee.race.go_t for simulator in heat.simulators}
+        assert race.t == stood
+        assert race.simulators[0].landed and not race.simulators[1].landed
+        go = {simulator.referee.race.go_t for simulator in race.simulators}
         assert len(go) == 1 and None not in go
 
 
 def test_in_real_time_both_fly_on_one_clock(vq1, dcl):
-    make = lambda heat, seats: RealTimeServer(heat, seats, [NoCamera(), NoCamera()], 5.0)  # noqa: E731
-    with racing(vq1, dcl, make) as (heat, clients):
+    make = lambda race, seats: RealTimeServer(race, seats, [NoCamera(), NoCamera()], 5.0)  # noqa: E731
+    with racing(vq1, dcl, make) as (race, clients):
         end = time.monotonic() + 20.0
-        while heat.simulators[1].landed and time.monotonic() < end:
+        while race.simulators[1].landed and time.monotonic() < end:
             for client in clients:
                 client.turn()
-        assert not heat.simulators[1].landed and heat.simulators[0].landed
-        assert len({simulator.count for simulator in heat.simulators}) <= 2, "one may be a tick ahead just now"
+        assert not race.simulators[1].landed and race.simulators[0].landed
+        assert len({simulator.count for simulator in race.simulators}) <= 2, "one may be a tick ahead just now"
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_in_real_time_both_fly_on_one_clock(vq1, dcl):
     [
         (["--pilots", "0"], "pilots 0: must lie between 1 and 8"),
         (["--pilots", "9"], "pilots 9: must lie between 1 and 8"),
-        (["--set", "heat.spacing_m=2"], "heat: needs --pilots"),
-        (["--set", "heat.tell_rivals=true"], "heat: needs --pilots"),
-        (["--pilots", "2", "--set", "heat.spacing_m=99"], "outside the bounds"),
-        (["--pilots", "2", "--set", "heat.spacing_m=-1"], "spacing -1 m: must be positive"),
+        (["--set", "rivals.spacing_m=2"], "rivals: needs --pilots"),
+        (["--set", "rivals.publish_states=true"], "rivals: needs --pilots"),
+        (["--pilots", "2", "--set", "rivals.spacing_m=99"], "outside the bounds"),
+        (["--pilots", "2", "--set", "rivals.spacing_m=-1"], "spacing -1 m: must be positive"),
         (["--pilots", "2", "--set", "record=x.mcap"], "record: cannot be used with --pilots 2"),
         (["--pilots", "2", "--set", "link.vision_protocol=rflysim"], "link.vision_protocol: cannot be used"),
-        (["--pilots", "2", "--set", "heat.rotor_radius_m=2"], "rotor_radius_m 2: must lie between"),
-        (["--pilots", "2", "--set", "heat.rotor_radius_m=0.06"], "has no `rotors` section"),
+        (["--pilots", "2", "--set", "rivals.rotor_radius_m=2"], "rotor_radius_m 2: must lie between"),
+        (["--pilots", "2", "--set", "rivals.rotor_radius_m=0.06"], "has no `rotors` section"),
         (["--pilots", "2", "--profile", "betaflight"], "MSP profile"),
     ],
 )
@@ -122,15 +122,15 @@ def test_what_a_race_of_several_cannot_be_is_said_in_a_line(options, said):
 
 
 def test_a_report_holds_the_order_and_the_contacts(vq1, dcl, tmp_path):
-    from gate_racer.race.race_sim import HeatNarrator
+    from gate_racer.race.race_sim import MultiVehicleNarrator
 
-    heat = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(pilots=2))
-    narrator = HeatNarrator(heat, tmp_path / "heat.json")
-    for simulator in heat.simulators:
+    race = MultiVehicleRace(as_believed(vq1, dcl), SPEC, 0, MultiVehicleSetup(pilots=2))
+    narrator = MultiVehicleNarrator(race, tmp_path / "race.json")
+    for simulator in race.simulators:
         simulator.command(Arm(True))
-    heat.settle()
-    for simulator in heat.simulators:
+    race.settle()
+    for simulator in race.simulators:
         simulator.command(Arm(False))
     narrator(0.0)
-    told = json.loads((tmp_path / "heat.json").read_text())
+    told = json.loads((tmp_path / "race.json").read_text())
     assert [one["status"] for one in told["standings"]] == ["aborted"] * 2 and told["contacts"] == []

@@ -1,4 +1,4 @@
-"""Looks: every one shows gates, and differs from the others by what its file says."""
+"""Styles: every one shows gates, and differs from the others by what its file says."""
 
 from dataclasses import replace
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.sim.view.look import FOLDER, load_look
-from tests.sim.drawn import GATE, LOOKS, ONE_GATE, RACE, SMOOTH, VADR, facing, track
+from gate_racer.sim.view.style import FOLDER, load_style
+from tests.sim.drawn import GATE, ONE_GATE, RACE, SMOOTH, STYLES, VADR, facing, track
 
 
 @pytest.mark.parametrize("name", ["vq1", "vq2"])
@@ -21,7 +21,7 @@ def test_images_are_as_dark_as_the_real_ones(draw, name):
 
 def test_no_samples_leave_staircases_and_four_smooth_them(draw):
     pose = facing(GATE, VADR, 4.0, 0.3, 0.2, (0.1, 0.0, 0.0))
-    red = {look.name: draw(ONE_GATE, look=look, gates_only=True).image(*pose)[..., 2] for look in (RACE, SMOOTH)}
+    red = {style.name: draw(ONE_GATE, style=style, gates_only=True).image(*pose)[..., 2] for style in (RACE, SMOOTH)}
     between = {name: ((image > 20) & (image < 230)).mean() for name, image in red.items()}
     assert between["race"] == 0 < between["smooth"]
 
@@ -37,11 +37,11 @@ def test_light_runs_along_the_corridor_with_time(draw):
 
 
 def test_a_varied_style_differs_from_seed_to_seed():
-    mixed = load_look("mixed")
-    looks = [mixed.varied(seed) for seed in range(30)]
-    assert looks == [mixed.varied(seed) for seed in range(30)]
-    assert {look.world for look in looks} == {"neon", "hangar"}
-    assert len({look.ambient for look in looks}) == 30 and all(look.ambient > 0 for look in looks)
+    mixed = load_style("mixed")
+    styles = [mixed.varied(seed) for seed in range(30)]
+    assert styles == [mixed.varied(seed) for seed in range(30)]
+    assert {style.world for style in styles} == {"neon", "hangar"}
+    assert len({style.ambient for style in styles}) == 30 and all(style.ambient > 0 for style in styles)
     assert RACE.varied(5) == RACE
 
 
@@ -54,14 +54,14 @@ def test_a_look_that_cannot_be_drawn_is_refused_by_name(tmp_path, change, words)
     lines = [line for line in (FOLDER / "race.yaml").read_text().splitlines() if not line.startswith(f"{key}:")]
     (tmp_path / "odd.yaml").write_text("\n".join([*lines, change]))
     with pytest.raises(UserError, match=words):
-        load_look(str(tmp_path / "odd.yaml"))
+        load_style(str(tmp_path / "odd.yaml"))
 
 
-@pytest.mark.parametrize("name", LOOKS)
+@pytest.mark.parametrize("name", STYLES)
 def test_every_look_shows_gates_on_every_course(draw, name):
     for course in (track("vq1"), track("vq2")):
         gate = course.gates[1]
-        image = draw(course, look=load_look(name)).image(*facing(gate, VADR, 6.0, 0.0, 0.0))
+        image = draw(course, style=load_style(name)).image(*facing(gate, VADR, 6.0, 0.0, 0.0))
         assert ((image[..., 2] > 200) & (image[..., 1] < 110)).mean() > 0.02
 
 
@@ -79,5 +79,5 @@ DEVELOPED = [
 @pytest.mark.parametrize(("option", "value", "seen"), DEVELOPED, ids=[d[0] for d in DEVELOPED])
 def test_other_engines_soften_glow_and_darken(draw, option, value, seen):
     pose, rest = facing(GATE, VADR, 4.0, 0.0, 0.0), np.zeros(3)
-    plain, other = (draw(ONE_GATE, look=look, gates_only=True) for look in (RACE, replace(RACE, **{option: value})))
+    plain, other = (draw(ONE_GATE, style=style, gates_only=True) for style in (RACE, replace(RACE, **{option: value})))
     assert seen(plain.expose(*pose, rest, rest, 0.0), other.expose(*pose, rest, rest, 0.0))

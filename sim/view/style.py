@@ -1,4 +1,4 @@
-"""`Look`: appearance of the rendered world, as data, so that perception can be tested and trained on many.
+"""`RenderingStyle`: appearance of the rendered world, as data, so that perception can be tested and trained on many.
 
 A gate's nominal squares are the track's `opening_m` and the outer square of the same frame. The outline, `outline_m` wide,
 straddles both: the visible hole is `opening_m - outline_m` wide. The track's `outer_m` is the size sent in the map message,
@@ -13,12 +13,12 @@ import numpy as np
 
 from gate_racer.common.config import load_named
 
-FOLDER = Path(__file__).parent / "looks"
+FOLDER = Path(__file__).parent / "styles"
 WORLDS = ("neon", "hangar")
 
 
 @dataclass(frozen=True)
-class Look:
+class RenderingStyle:
     """Appearance of the rendered world. Brightnesses are factors on those of the real frames."""
 
     name: str
@@ -55,8 +55,8 @@ class Look:
         if min(self.ambient, self.lamps, self.glow, self.corridor) < 0:
             raise ValueError("ambient, lamps, glow and corridor must not be negative")
 
-    def varied(self, seed: int) -> "Look":
-        """Return the look of one flight, with world and brightnesses drawn with the seed."""
+    def varied(self, seed: int) -> "RenderingStyle":
+        """Return the style of one flight, with world and brightnesses drawn with the seed."""
         rng = np.random.default_rng([seed, 1])
         world = str(rng.choice(WORLDS)) if self.world == "any" else self.world
         lights = {
@@ -66,10 +66,10 @@ class Look:
         return replace(self, world=world, variation=0.0, **lights)
 
 
-def load_look(name: str) -> Look:
-    """Load a look by name (`race`) or path of a YAML file.
+def load_style(name: str) -> RenderingStyle:
+    """Load a style by name (`race`) or path of a YAML file.
 
     Raises:
-        UserError: no such look, or a malformed file.
+        UserError: no such style, or a malformed file.
     """
-    return load_named(name, FOLDER, Look, "look")
+    return load_named(name, FOLDER, RenderingStyle, "rendering style")

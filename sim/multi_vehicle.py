@@ -38,20 +38,20 @@ class Encounter:
 
 
 @dataclass(frozen=True, slots=True)
-class HeatSetup(RunSetup):
-    """Setup shared by all vehicles of a heat."""
+class MultiVehicleSetup(RunSetup):
+    """Setup shared by all vehicles of a race."""
 
     pilots: int = 1
     spacing_m: float = SPACING_M
     rotor_radius_m: float = 0.0  # radius of the rotors whose wake is simulated; 0: none
-    told: bool = False  # whether each pilot receives the states of the others
+    publish_states: bool = False  # whether each pilot receives the states of the others
     ahead_m: float = 0.0  # head start of the first vehicle over the others
 
 
-class Heat:
+class MultiVehicleRace:
     """Race of several vehicles. Deterministic for a seed; vehicle i (from 0) has the noise of seed + 1000 i."""
 
-    def __init__(self, world: World, profile: Profile, seed: int, setup: HeatSetup):
+    def __init__(self, world: World, profile: Profile, seed: int, setup: MultiVehicleSetup):
         """Place copies of the world's vehicle side by side at its start.
 
         Raises:
@@ -59,7 +59,7 @@ class Heat:
         """
         n = setup.pilots
         rotors = rotors_of(world.vehicle, setup.rotor_radius_m)
-        self.traffic = Traffic([world.vehicle] * n, [rotors] * n, setup.told)
+        self.traffic = Traffic([world.vehicle] * n, [rotors] * n, setup.publish_states)
         self.worlds = [on_grid(world, k, n, setup.spacing_m, 0.0 if k else setup.ahead_m) for k in range(n)]
         self.seeds = [seed + NEXT_SEED * k for k in range(n)]
         self.simulators: list[Simulator] = []
@@ -92,7 +92,7 @@ class Heat:
         ]
         for pair in combinations(range(len(self.simulators)), 2):
             self._meet(*pair)
-        self._look()
+        self._observe()
         if any(simulator.waits for simulator in self.simulators):
             self._gather()
 
@@ -107,9 +107,9 @@ class Heat:
         self._touched.clear()
         for simulator in self.simulators:
             simulator.waits, simulator.ready = len(self.simulators) > 1, False
-        self._look()
+        self._observe()
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         truths = [simulator.truth for simulator in self.simulators]
         self.traffic.truths = truths
         self._last_poses: list[tuple[Array, int]] = [
@@ -179,61 +179,51 @@ class Standing:
         )
 
 
-def standings(heat: Heat) -> list[Standing]:
+def standings(race: MultiVehicleRace) -> list[Standing]:
     """Return the current standings by rank."""
-    races = [simulator.referee.race for simulator in heat.simulators]
+    referees = [simulator.referee for simulator in race.simulators]
 
     def order(k: int) -> tuple[int, float, int]:
-        race = races[k]
-        began_t = race.go_t or 0.0 if heat.simulators[k].referee.track.clock == "go" else 0.0
-        last = (heat.simulators[k].referee.elapsed_s or 0.0) + began_t
-        return -len(race.gate_times_s), last, k
+        referee, run = referees[k], referees[k].race
+        began_t = run.go_t or 0.0 if referee.track.clock == "go" else 0.0
+        return -len(run.gate_times_s), (referee.elapsed_s or 0.0) + began_t, k
 
-    return [
-        Standing(
-            rank,
-            k + 1,
-            races[k].status.value,
-            races[k].cause,
-            len(races[k].gate_times_s),
-            len(heat.simulators[k].referee.course),
-            heat.simulators[k].referee.elapsed_s,
-            heat.contacts(k),
-            list(races[k].gate_times_s),
-            list(races[k].gate_margins_m),
-        )
-        for rank, k in enumerate(sorted(range(len(races)), key=order), 1)
-    ]
+    found = []
+    for rank, k in enumerate(sorted(range(len(referees)), key=order), 1):
+        run, passed, total = referees[k].race, len(referees[k].race.gate_times_s), len(referees[k].course)
+        result = run.status.value, run.cause, passed, total, referees[k].elapsed_s, race.contacts(k)
+        found.append(Standing(rank, k + 1, *result, list(run.gate_times_s), list(run.gate_margins_m)))
+    return found
 
 
-def write_standings(path: Path, heat: Heat) -> None:
+def write_standings(path: Path, race: MultiVehicleRace) -> None:
     """Write standings and encounters (JSON, pilots from 1), atomically. Raises FileError."""
-    touched = [{**asdict(one), "pilots": [k + 1 for k in one.pilots]} for one in heat.encounters]
-    rows = [asdict(standing) for standing in standings(heat)]
+    touched = [{**asdict(one), "pilots": [k + 1 for k in one.pilots]} for one in race.encounters]
+    rows = [asdict(standing) for standing in standings(race)]
     write_file(path, json.dumps({"standings": rows, "contacts": touched}, indent=2) + "\n")
 
 
 class Commentator:
     """Live commentary: gate passages, encounters and ends of runs."""
 
-    def __init__(self, heat: Heat):
-        self._heat = heat
+    def __init__(self, race: MultiVehicleRace):
+        self._race = race
         self.forget()
 
     def forget(self) -> None:
         """Reset for another race."""
-        n = len(self._heat.simulators)
+        n = len(self._race.simulators)
         self._passed, self._over, self._touched = [0] * n, [False] * n, 0
         self._first: dict[int, float] = {}  # s, time of the first passage of each gate
 
     def news(self) -> list[str]:
         """Return the lines for events since the last call."""
         said = []
-        for encounter in self._heat.encounters[self._touched :]:
+        for encounter in self._race.encounters[self._touched :]:
             i, k = (pilot + 1 for pilot in encounter.pilots)
             said.append(f"{encounter.t:8.2f} s  pilots {i} and {k} touch at {encounter.approach_m_s:.1f} m/s")
-        self._touched = len(self._heat.encounters)
-        for k, simulator in enumerate(self._heat.simulators):
+        self._touched = len(self._race.encounters)
+        for k, simulator in enumerate(self._race.simulators):
             said += self._gates(k)
             race = simulator.referee.race
             if race.over and not self._over[k]:
@@ -243,7 +233,7 @@ class Commentator:
         return said
 
     def _gates(self, k: int) -> list[str]:
-        simulator, said = self._heat.simulators[k], list[str]()
+        simulator, said = self._race.simulators[k], list[str]()
         race, total = simulator.referee.race, len(simulator.referee.course)
         for gate in range(self._passed[k], len(race.gate_times_s)):
             t = race.gate_times_s[gate] + (race.go_t or 0.0)

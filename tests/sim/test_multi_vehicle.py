@@ -8,7 +8,7 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Arm, AttitudeTarget, Collision, Imu, RivalState
-from gate_racer.sim.heat import Commentator, Heat, HeatSetup, standings, write_standings
+from gate_racer.sim.multi_vehicle import Commentator, MultiVehicleRace, MultiVehicleSetup, standings, write_standings
 from gate_racer.sim.physics.contact import body_of
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
@@ -36,9 +36,9 @@ ROTORS = Rotors(mass_kg=0.87, area_m2=4 * math.pi * 0.065**2)
 
 
 @pytest.fixture
-def heat(vq1, dcl):
-    return lambda profile=SPEC, seed=0, **options: Heat(
-        as_believed(vq1, dcl), profile, seed, HeatSetup(**{"pilots": 2, **options})
+def race(vq1, dcl):
+    return lambda profile=SPEC, seed=0, **options: MultiVehicleRace(
+        as_believed(vq1, dcl), profile, seed, MultiVehicleSetup(**{"pilots": 2, **options})
     )
 
 
@@ -130,14 +130,14 @@ def test_a_wake_presses_down_the_vehicle_below_if_asked_for(vq1, dcl):
     assert rotors_of(dcl, 0.065) is None and rotors_of(swift, 0.0) is None
     falls = {}
     for radius in (0.0, 0.065):
-        heat = Heat(as_believed(vq1, swift), SPEC, 0, HeatSetup(pilots=2, rotor_radius_m=radius))
-        for simulator, height in zip(heat.simulators, (-5.0, -3.5), strict=True):
+        race = MultiVehicleRace(as_believed(vq1, swift), SPEC, 0, MultiVehicleSetup(pilots=2, rotor_radius_m=radius))
+        for simulator, height in zip(race.simulators, (-5.0, -3.5), strict=True):
             simulator._plant.place(np.array([-5.0, 0.0, height]), LEVEL, np.zeros(3))
         hold = swift.throttle.throttle(9.81)
-        for simulator in heat.simulators:
+        for simulator in race.simulators:
             simulator._plant.command(0.0, AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), hold))
-        fly(heat, 0.6)
-        falls[radius] = heat.simulators[1].truth.x[9]
+        fly(race, 0.6)
+        falls[radius] = race.simulators[1].truth.x[9]
     assert falls[0.065] > falls[0.0] + 0.3, "it sinks in the downwash"
 
 
@@ -173,34 +173,34 @@ def test_a_rival_is_drawn_where_it_is(vq1, dcl, draw):
     assert (images[0] == images[2]).all()
 
 
-def test_states_of_rivals_are_sent_only_where_asked_for(heat):
-    for told in (False, True):
-        two = heat(told=told)
+def test_states_of_rivals_are_sent_only_where_asked_for(race):
+    for published in (False, True):
+        two = race(publish_states=published)
         sent = fly(two, 0.5)
         places = [{message.place for message in one if isinstance(message, RivalState)} for one in sent]
-        assert places == ([{2}, {1}] if told else [set(), set()])
+        assert places == ([{2}, {1}] if published else [set(), set()])
     last = next(message for message in reversed(sent[0]) if isinstance(message, RivalState))
     assert last.p_w == pytest.approx(two.simulators[1].truth.p_wb) and last.v_w == (0.0, 0.0, 0.0)
 
 
-# The heat.
+# The race.
 
 
-def fly(heat, seconds, throttle=None):
+def fly(race, seconds, throttle=None):
     """Ticks; all that was sent, for each vehicle. `throttle` is that of each of them."""
-    sent = [[] for _ in heat.simulators]
-    for _ in range(round(seconds * heat.profile.physics_hz)):
-        for k, simulator in enumerate(heat.simulators):
+    sent = [[] for _ in race.simulators]
+    for _ in range(round(seconds * race.profile.physics_hz)):
+        for k, simulator in enumerate(race.simulators):
             if throttle is not None:
                 simulator.command(AttitudeTarget(tuple(simulator.truth.q_wb), (0.0, 0.0, 0.0), throttle[k]))
             sent[k] += simulator.tick().telemetry
-        heat.settle()
+        race.settle()
     return sent
 
 
 @pytest.mark.parametrize("pilots", [1, 2])
-def test_vehicles_that_do_not_meet_fly_as_if_alone(heat, pilots):
-    several = heat(seed=4, pilots=pilots)
+def test_vehicles_that_do_not_meet_fly_as_if_alone(race, pilots):
+    several = race(seed=4, pilots=pilots)
     last = several.simulators[-1]
     alone = Simulator(several.worlds[-1], SPEC, several.seeds[-1])
     for simulator in (*several.simulators, alone):
@@ -237,8 +237,8 @@ def test_a_place_that_is_nowhere_ahead_is_refused(vq1):
         place(vq1, 1, 2, 2.0, ahead_m=float("nan"))
 
 
-def test_a_ready_vehicle_waits_for_all_and_go_is_the_same(heat):
-    two = heat()
+def test_a_ready_vehicle_waits_for_all_and_go_is_the_same(race):
+    two = race()
     two.simulators[0].command(Arm(True))
     fly(two, 0.5)
     assert not any(simulator.armed for simulator in two.simulators)
@@ -248,8 +248,8 @@ def test_a_ready_vehicle_waits_for_all_and_go_is_the_same(heat):
     assert len({simulator.referee.race.go_t for simulator in two.simulators}) == 1
 
 
-def test_a_countdown_begins_once_the_last_pilot_has_spoken(heat):
-    two = heat(DCL)
+def test_a_countdown_begins_once_the_last_pilot_has_spoken(race):
+    two = race(DCL)
     two.simulators[0].command(AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.0))
     fly(two, 8.0)
     late = two.t
@@ -261,15 +261,15 @@ def test_a_countdown_begins_once_the_last_pilot_has_spoken(heat):
     )
 
 
-def test_vehicles_that_touch_are_counted_once_and_race_on(heat):
-    two = heat(spacing_m=0.5)
+def test_vehicles_that_touch_are_counted_once_and_race_on(race):
+    two = race(spacing_m=0.5)
     for simulator in two.simulators:
         simulator.command(Arm(True))
     fly(two, 0.1)
     towards = [simulator.truth.p_wb * [0, 1, 0] for simulator in two.simulators]
     for simulator, aside in zip(two.simulators, (towards[1] - towards[0], towards[0] - towards[1]), strict=True):
         simulator._plant.place(simulator.truth.p_wb - [0, 0, 5.0], LEVEL, 4 * aside)
-    two._look()
+    two._observe()
     sent = fly(two, 0.3)
     assert [two.contacts(k) for k in (0, 1)] == [1, 1] and two.encounters[0].approach_m_s == pytest.approx(
         4.0, rel=0.05
@@ -278,8 +278,8 @@ def test_vehicles_that_touch_are_counted_once_and_race_on(heat):
     assert all(simulator.referee.race.status is RunStatus.RUNNING for simulator in two.simulators)
 
 
-def test_gates_count_first_and_then_the_time_on_the_common_clock(heat, tmp_path):
-    three = heat(pilots=3)
+def test_gates_count_first_and_then_the_time_on_the_common_clock(race, tmp_path):
+    three = race(pilots=3)
     commentator = Commentator(three)
     for simulator, times in zip(three.simulators, ([1.5, 2.9], [1.4], [1.6, 2.8]), strict=True):
         race = simulator.referee.race
@@ -295,5 +295,5 @@ def test_gates_count_first_and_then_the_time_on_the_common_clock(heat, tmp_path)
     news = commentator.news()
     assert any("pilot 2 crashed" in line for line in news) and sum("gate" in line for line in news) == 5
     assert commentator.news() == [], "nothing is told twice"
-    write_standings(tmp_path / "heat.json", three)
-    assert [one["pilot"] for one in json.loads((tmp_path / "heat.json").read_text())["standings"]] == [3, 1, 2]
+    write_standings(tmp_path / "race.json", three)
+    assert [one["pilot"] for one in json.loads((tmp_path / "race.json").read_text())["standings"]] == [3, 1, 2]
