@@ -37,7 +37,7 @@ from gate_racer.sim.view.feed import FeedProcess, Outlet, VideoOutlet
 from gate_racer.sim.view.renderer import shoot
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.wire.rflysim import CopterSimImu, RflySimOutlet, open_imu
-from gate_racer.sim.wire.server import LockstepServer, RealTimeServer, Seat, stop_on_signals
+from gate_racer.sim.wire.server import Endpoint, LockstepServer, RealTimeServer, stop_on_signals
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import World
@@ -190,13 +190,13 @@ def race_mavlink(
         record = SimulatorRecord(settings.record) if settings.record else None
         if record is not None:
             stack.callback(record.close)
-        seats, outlets, links = [], [], []
+        endpoints, outlets, links = [], [], []
         for k, (simulator, here, bound) in enumerate(zip(race.simulators, race.worlds, sockets, strict=True)):
             to, images = _next(client, k), _next(video, k)
             open_outlet, open_service, described = _cameras(settings, profile, here, images)
             if (imu := open_service()) is not None:
                 stack.callback(imu.close)
-            seats.append(Seat(Station(simulator, record, to, signing, lockstep), bound, to, imu))
+            endpoints.append(Endpoint(Station(simulator, record, to, signing, lockstep), bound, to, imu))
             outlets.append(open_outlet)
             host, port = bound.getsockname()
             links.append(f"MAVLink {host}:{port} -> {to[0]}:{to[1]}, {described}" + _matching(k, n, to, images))
@@ -204,11 +204,11 @@ def race_mavlink(
         feeds: list[FeedProcess] = []
         if lockstep:
             server = LockstepServer(
-                race, seats, [stack.enter_context(contextlib.closing(outlet())) for outlet in outlets]
+                race, endpoints, [stack.enter_context(contextlib.closing(outlet())) for outlet in outlets]
             )
         else:
             feeds = [stack.enter_context(contextlib.closing(FeedProcess(outlet))) for outlet in outlets]
-            server = RealTimeServer(race, seats, feeds, settings.link.realtime)
+            server = RealTimeServer(race, endpoints, feeds, settings.link.realtime)
         _introduce(settings, race, links)
         stop_on_signals(server)
         alone = partial(Narrator(json), race.simulators[0])
@@ -218,9 +218,9 @@ def race_mavlink(
         for k, feed in enumerate(feeds, 1):
             if feed.trouble:
                 remark(feed.trouble if n == 1 else f"pilot {k}: {feed.trouble}")
-        for seat in seats:
-            for host, count in seat.strangers.items():
-                remark(f"{count} datagrams of {host} were not read: the client is {seat.client[0]} (link.client)")
+        for endpoint in endpoints:
+            for host, count in endpoint.foreign_datagrams.items():
+                remark(f"{count} datagrams of {host} were not read: the client is {endpoint.client[0]} (link.client)")
         if server.stopped:
             remark("stopped")
     return 0

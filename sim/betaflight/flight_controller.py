@@ -204,7 +204,7 @@ PID_LOOP_US = 125
 
 
 class FlightController(Uart):
-    """Flight controller on one UART: `receive` takes and `spoken` returns bytes, `serve` advances it, `fly` gives set-points."""
+    """Flight controller on one UART: `receive` and `transmitted` exchange bytes, `serve` advances it, `fly` gives set-points."""
 
     def __init__(self, profile: BetaflightProfile, sensing: SimulatedSensing):
         super().__init__(profile.baud, profile.serial_task_hz)

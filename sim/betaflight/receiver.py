@@ -182,6 +182,6 @@ class Uart:
         """Send bytes from the other end at t, s."""
         self._in.send(data, t)
 
-    def spoken(self, t: float) -> bytes:
+    def transmitted(self, t: float) -> bytes:
         """Return the bytes that have arrived at the other end by t, s, since the last call."""
         return self._out.arrived(t)

@@ -151,8 +151,8 @@ class Sitl:
         """
         self._binary, self._folder, self._profile, self._order = binary, folder, profile, order(rotors)
         require_program(binary)
-        self._told = bind_udp(LOOPBACK, MOTORS_PORT)
-        self._told.setblocking(False)
+        self._motors = bind_udp(LOOPBACK, MOTORS_PORT)
+        self._motors.setblocking(False)
         self._speeds = np.zeros(4)
         self._clock, self._its_clock = socket.socketpair()
         self._clock.settimeout(ANSWER_S)
@@ -171,12 +171,12 @@ class Sitl:
 
     def outputs(self, sample: Imu, attitude: Attitude) -> Array:
         """Return the newest motor outputs (4,), 0..1, in the order of the vehicle's rotors."""
-        self._told.sendto(motion(self._profile, sample, attitude), (LOOPBACK, MOTION_PORT))
+        self._motors.sendto(motion(self._profile, sample, attitude), (LOOPBACK, MOTION_PORT))
         self.asked += 1
         self._run_to(self._boot_ns + round(1e9 * sample.t))
         with contextlib.suppress(BlockingIOError, ConnectionError):
             while True:
-                packet = self._told.recv(MOTORS.size + 1)
+                packet = self._motors.recv(MOTORS.size + 1)
                 if len(packet) == MOTORS.size:
                     self._speeds = np.array(MOTORS.unpack(packet))
                     self.answers += 1
@@ -198,7 +198,7 @@ class Sitl:
         if hasattr(self, "_process"):
             self._process.kill()
             self._process.wait()
-        for own in (self._told, self._clock, self._its_clock):
+        for own in (self._motors, self._clock, self._its_clock):
             own.close()
 
     def _run_to(self, t_ns: int) -> None:

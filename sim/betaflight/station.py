@@ -39,9 +39,9 @@ class SafetyPilot:
     def __init__(self, profile: BetaflightProfile, arms: bool = True, patience_s: float = math.inf):
         """Set up the pilot. `arms` False keeps all switches off. `patience_s`: time limit for take-off after the handover."""
         self._profile, self._arms, self._patience_s = profile, arms, patience_s
-        self.step_back()
+        self.reset()
 
-    def step_back(self) -> None:
+    def reset(self) -> None:
         """Turn all switches off, for another run."""
         self._armed_t: float | None = None
         self._taken_back_t: float | None = None
@@ -146,7 +146,7 @@ class BetaflightStation:
         self.controller.serve(t)
         if self.controller.armed != self.simulator.armed:
             self.simulator.command(Arm(self.controller.armed))
-        return self.controller.spoken(t)
+        return self.controller.transmitted(t)
 
     def tick(self) -> Exposure | None:
         """Advance one physics step and return its exposure, if any."""
@@ -162,7 +162,7 @@ class BetaflightStation:
         """Return the vehicle to its pad for another run."""
         self.simulator.reset()
         self.controller.boot(self.t)
-        self.pilot.step_back()
+        self.pilot.reset()
 
 
 class StationPort:

@@ -50,7 +50,7 @@ def put_rigid(x, values, i, n):
 
 
 @inlined
-def ahead_rigid(x, h, k):
+def add_scaled_rigid(x, h, k):
     """Return x + h k of pose and motion (13), scalar by scalar."""
     return (
         x[0] + h * k[0],
@@ -70,24 +70,24 @@ def ahead_rigid(x, h, k):
 
 
 @inlined
-def ahead_with_four(x, h, k):
+def add_scaled_with_four(x, h, k):
     """Return x + h k of pose, motion and four states of motors or rotors (17), scalar by scalar."""
-    return (*ahead_rigid(x, h, k), x[13] + h * k[13], x[14] + h * k[14], x[15] + h * k[15], x[16] + h * k[16])
+    return (*add_scaled_rigid(x, h, k), x[13] + h * k[13], x[14] + h * k[14], x[15] + h * k[15], x[16] + h * k[16])
 
 
 @inlined
-def slopes(slope, ahead, x, u, residual, par, dt):
-    """Return the four slopes of a Runge-Kutta step of length dt at constant u, by `slope` (x, u, residual, par) and `ahead`."""
+def slopes(slope, add_scaled, x, u, residual, par, dt):
+    """Return the four slopes of a Runge-Kutta step of length dt at constant u; add_scaled (x, h, k) returns x + h k."""
     k1 = slope(x, u, residual, par)
-    k2 = slope(ahead(x, dt / 2, k1), u, residual, par)
-    k3 = slope(ahead(x, dt / 2, k2), u, residual, par)
-    return k1, k2, k3, slope(ahead(x, dt, k3), u, residual, par)
+    k2 = slope(add_scaled(x, dt / 2, k1), u, residual, par)
+    k3 = slope(add_scaled(x, dt / 2, k2), u, residual, par)
+    return k1, k2, k3, slope(add_scaled(x, dt, k3), u, residual, par)
 
 
 @inlined
-def summed(ahead, x, k, dt):
+def summed(add_scaled, x, k, dt):
     """Return x + dt (k1 + 2 k2 + 2 k3 + k4) / 6 of slopes k."""
-    return ahead(ahead(ahead(ahead(x, dt / 6, k[0]), dt / 3, k[1]), dt / 3, k[2]), dt / 6, k[3])
+    return add_scaled(add_scaled(add_scaled(add_scaled(x, dt / 6, k[0]), dt / 3, k[1]), dt / 3, k[2]), dt / 6, k[3])
 
 
 @inlined

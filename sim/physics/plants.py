@@ -44,9 +44,9 @@ def drag_force(x, par):
 
 
 @inlined
-def rates_ahead(x, h, k):
+def rates_add_scaled(x, h, k):
     """Return x + h k of 14 scalars."""
-    return (*lanes.ahead_rigid(x, h, k), x[13] + h * k[13])
+    return (*lanes.add_scaled_rigid(x, h, k), x[13] + h * k[13])
 
 
 @inlined
@@ -59,8 +59,8 @@ def rates_slope(x, u, residual, par):
 @inlined
 def rates_stepped(x, u, residual, par, dt):
     """Return the state (14) as RATES_X after one Runge-Kutta step. `residual`: acceleration (3), m/s^2, world."""
-    k = lanes.slopes(rates_slope, rates_ahead, x, u, residual, par, dt)
-    return lanes.with_unit_attitude(lanes.summed(rates_ahead, x, k, dt))
+    k = lanes.slopes(rates_slope, rates_add_scaled, x, u, residual, par, dt)
+    return lanes.with_unit_attitude(lanes.summed(rates_add_scaled, x, k, dt))
 
 
 @inlined
@@ -214,11 +214,15 @@ def rotors_slope(x, wanted, residual, par):
 def fly_rotors(x, wanted, residual, pars, substeps, dt, solids, first, bodies, impulses):
     """`fly_rates` of four rotors, x (17,), at constant target thrusts (4,), N."""
     par, body = pars[0], bodies[0]
-    commanded, unknown, ahead = lanes.four(wanted, 0, 0, 1), lanes.three(residual, 0, 0, 1), lanes.ahead_with_four
+    commanded, unknown, add_scaled = (
+        lanes.four(wanted, 0, 0, 1),
+        lanes.three(residual, 0, 0, 1),
+        lanes.add_scaled_with_four,
+    )
     for _ in range(substeps):
         now = (*lanes.rigid(x, 0, 1), *lanes.four(x, 13, 0, 1))
-        k = lanes.slopes(rotors_slope, ahead, now, commanded, unknown, par, dt)
-        y = lanes.with_unit_attitude(lanes.summed(ahead, now, k, dt))
+        k = lanes.slopes(rotors_slope, add_scaled, now, commanded, unknown, par, dt)
+        y = lanes.with_unit_attitude(lanes.summed(add_scaled, now, k, dt))
         lanes.put_rigid(x, y, 0, 1)
         lanes.put_four(x, y[13:], 13, 0, 1)
         collide(x, solids, first, body, impulses)

@@ -13,7 +13,7 @@ from gate_racer.sim.physics.battery import at_rest as pack_at_rest
 from gate_racer.sim.physics.battery import discharged, sags, voltage
 from gate_racer.sim.physics.flight_controller import ControllerParameters, rate_loop, smoothing, steady_speed
 from gate_racer.sim.physics.jit import inlined
-from gate_racer.sim.physics.lanes import ahead_with_four, slopes, summed, with_unit_attitude
+from gate_racer.sim.physics.lanes import add_scaled_with_four, slopes, summed, with_unit_attitude
 from gate_racer.vehicle.dynamics import GRAVITY, RotorsParameters, layout
 from gate_racer.vehicle.rotation import Array, conjugate, rate, rotate
 from gate_racer.vehicle.vehicle import Aero, Battery, MotorParameters, Vehicle
@@ -174,8 +174,8 @@ def stepped(x, loop, pack, u, armed, residual, par, share, dt):
     u: commanded body rates (3) in rad/s and throttle 0..1. share: from `shares`.
     """
     then, omega_ss = steady_speeds(loop, pack, (x[10], x[11], x[12]), u, armed, par, share[0], dt)
-    k = slopes(derivative, ahead_with_four, x, omega_ss, residual, par, dt)
-    y = with_unit_attitude(ahead_with_four(x, 1.0, summed(ahead_with_four, STILL, k, dt)))
+    k = slopes(derivative, add_scaled_with_four, x, omega_ss, residual, par, dt)
+    y = with_unit_attitude(add_scaled_with_four(x, 1.0, summed(add_scaled_with_four, STILL, k, dt)))
     return y, then, discharged(pack, motor_power(y[13:], par.motors), par.battery, share[1], dt)
 
 

@@ -1,6 +1,6 @@
 """The simulator's server on UDP: one vehicle or several, in real time or in lock-step with all clients.
 
-A `Seat` is one vehicle of the race: its `Station` behind a socket, and its camera. A single race is a race of one.
+A `Endpoint` is one vehicle of the race: its `Station` behind a socket, and its camera. A single flight is a race of one.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from gate_racer.sim.view.feed import FeedProcess, Outlet
 from gate_racer.sim.wire.rflysim import CopterSimImu
 from gate_racer.sim.wire.station import Station
 
-MOST_STRANGERS = 100  # hosts that are counted (chosen)
+MOST_FOREIGN_HOSTS = 100  # hosts that are counted (chosen)
 LAG_LIMIT_S = 0.25  # s behind schedule after which the lost time is skipped
 AFTERMATH_S = 1.0  # s for which telemetry continues after the end of a run
 PAUSE_S = 0.5  # s without an answer in lock-step after which the tick is sent again
@@ -68,14 +68,14 @@ class EndTimer:
         return since_s > AFTERMATH_S and (not simulator.armed or since_s > self._landing_s)
 
 
-class Seat:
+class Endpoint:
     """One vehicle on its UDP socket, which accepts the client's host only. Network errors are suppressed."""
 
     def __init__(self, station: Station, bound: socket.socket, client: Address, imu: CopterSimImu | None = None):
         """Serve `station` on the MAVLink socket `bound`."""
         self.station, self.socket, self.client, self._imu = station, bound, client, imu
         self.socket.setblocking(False)
-        self.strangers: Counter[str] = Counter()  # datagrams by other hosts, which are discarded
+        self.foreign_datagrams: Counter[str] = Counter()  # datagrams by other hosts, which are discarded
         self.aftermath = EndTimer()
         self.gone = False  # whether the client has left after the end of its run
         self._packets: list[bytes] = []  # of the last tick
@@ -86,8 +86,8 @@ class Seat:
             datagram, sender = self.socket.recvfrom(65535)
             if sender[0] == self.client[0]:
                 self.send(self.station.receive(datagram, sender, time.monotonic()))
-            elif len(self.strangers) < MOST_STRANGERS:
-                self.strangers[sender[0]] += 1
+            elif len(self.foreign_datagrams) < MOST_FOREIGN_HOSTS:
+                self.foreign_datagrams[sender[0]] += 1
 
     def send(self, packets: list[bytes], target: Address | None = None) -> None:
         """Send datagrams to `target`, by default the client."""
@@ -97,17 +97,17 @@ class Seat:
                 self.socket.sendto(packet, target or self.client)
 
     def tick(self) -> Exposure | None:
-        """Advance one physics step, and pass its IMU samples on; its telemetry is sent by `tell`."""
+        """Advance one physics step, and pass its IMU samples on; its telemetry is sent by `send_telemetry`."""
         self._packets, exposure = self.station.tick()
         if self._imu is not None:
             self._imu.serve(self.station.measured)
         return exposure
 
-    def tell(self) -> None:
+    def send_telemetry(self) -> None:
         """Send the telemetry of the last tick."""
         self.send(self._packets)
 
-    def tell_again(self) -> None:
+    def resend_telemetry(self) -> None:
         """Send the last tick again, with a HEARTBEAT, since a client ignores a system that it has not discovered."""
         self.send([*self.station.heartbeat(), *self._packets])
 
@@ -118,36 +118,41 @@ class Seat:
 
 
 class Server:
-    """Base class: the seats of a race, and the end of a race."""
+    """Base class: the endpoints of a race, and the end of a race."""
 
-    def __init__(self, race: MultiVehicleRace, seats: Sequence[Seat]):
-        """Set up with one seat per vehicle of the race, in their order."""
-        self._race, self._seats = race, seats
+    def __init__(self, race: MultiVehicleRace, endpoints: Sequence[Endpoint]):
+        """Set up with one endpoint per vehicle of the race, in their order."""
+        self._race, self._endpoints = race, endpoints
         self.stopped = False  # set it to end `run`
 
     def _done(self, once: bool) -> bool:
         """Check whether to stop after a finished race; otherwise reset the race once its aftermath has passed."""
-        passed = [seat.aftermath.passed(seat.station.simulator) or (once and seat.gone) for seat in self._seats]
+        passed = [
+            endpoint.aftermath.passed(endpoint.station.simulator) or (once and endpoint.gone)
+            for endpoint in self._endpoints
+        ]
         if all(passed) and not once:
             self._race.reset()
         return all(passed) and once
 
     def _listen(self, until: float) -> bool:
         """Receive one datagram on each readable socket; False when none has arrived by `until` (monotonic, s)."""
-        sockets = [seat.socket for seat in self._seats]
+        sockets = [endpoint.socket for endpoint in self._endpoints]
         ready, _, _ = select.select(sockets, [], [], max(0.0, until - time.monotonic()))
-        for seat in self._seats:
-            if seat.socket in ready:
-                seat.receive()
+        for endpoint in self._endpoints:
+            if endpoint.socket in ready:
+                endpoint.receive()
         return bool(ready)
 
 
 class RealTimeServer(Server):
     """Server that follows the wall clock."""
 
-    def __init__(self, race: MultiVehicleRace, seats: Sequence[Seat], cameras: Sequence[FeedProcess], speed: float):
+    def __init__(
+        self, race: MultiVehicleRace, endpoints: Sequence[Endpoint], cameras: Sequence[FeedProcess], speed: float
+    ):
         """Set up the server. `speed`: ratio of simulated to wall time."""
-        super().__init__(race, seats)
+        super().__init__(race, endpoints)
         self._cameras, self._speed = cameras, speed
         self.worst_lag_s = 0.0
 
@@ -164,9 +169,9 @@ class RealTimeServer(Server):
                 self.worst_lag_s = max(self.worst_lag_s, lag)
                 if lag > LAG_LIMIT_S:
                     due += lag
-                for seat, camera in zip(self._seats, self._cameras, strict=True):
-                    exposure = seat.tick()
-                    seat.tell()
+                for endpoint, camera in zip(self._endpoints, self._cameras, strict=True):
+                    exposure = endpoint.tick()
+                    endpoint.send_telemetry()
                     if exposure is not None:
                         camera.expose(exposure)
                 self._race.settle()
@@ -184,52 +189,52 @@ class LockstepServer(Server):
     A client that falls silent in the only run, or in a race of several, is aborted, and not waited for after the end of its run.
     """
 
-    def __init__(self, race: MultiVehicleRace, seats: Sequence[Seat], cameras: Sequence[Outlet | None]):
-        super().__init__(race, seats)
+    def __init__(self, race: MultiVehicleRace, endpoints: Sequence[Endpoint], cameras: Sequence[Outlet | None]):
+        super().__init__(race, endpoints)
         self._cameras = cameras
-        # Delayed frames of each seat: due time in s, datagrams.
-        self._coming: list[deque[tuple[float, list[tuple[bytes, Address]]]]] = [deque() for _ in seats]
+        # Delayed frames of each endpoint: due time in s, datagrams.
+        self._coming: list[deque[tuple[float, list[tuple[bytes, Address]]]]] = [deque() for _ in endpoints]
         self.pauses = 0
 
     def run(self, once: bool, report: ReportTick) -> None:
         """Tick as `RealTimeServer.run`; the lag reported is the clients' response time, s."""
         try:
             while not self.stopped and not self._done(once):
-                for k, seat in enumerate(self._seats):
-                    seat.gone = seat.gone and seat.station.simulator.referee.race.over
-                    self._draw(k, seat.tick())
-                    seat.tell()
+                for k, endpoint in enumerate(self._endpoints):
+                    endpoint.gone = endpoint.gone and endpoint.station.simulator.referee.race.over
+                    self._draw(k, endpoint.tick())
+                    endpoint.send_telemetry()
                 self._race.settle()
                 begin = time.monotonic()
-                self._await(report, impatient=once or len(self._seats) > 1)
+                self._await(report, impatient=once or len(self._endpoints) > 1)
                 report(time.monotonic() - begin)
         finally:
             for _ in range(FAREWELLS):
-                for seat in self._seats:
-                    seat.send(seat.station.farewell())
+                for endpoint in self._endpoints:
+                    endpoint.send(endpoint.station.farewell())
 
     def _draw(self, k: int, exposure: Exposure | None) -> None:
-        """Render an exposure of seat k (from 0), and send the images that are due."""
-        seat, camera, coming = self._seats[k], self._cameras[k], self._coming[k]
-        t = seat.station.simulator.t
+        """Render an exposure of endpoint k (from 0), and send the images that are due."""
+        endpoint, camera, coming = self._endpoints[k], self._cameras[k], self._coming[k]
+        t = endpoint.station.simulator.t
         if exposure is not None and camera is not None:
             coming.append((t + exposure.late_s, camera.datagrams(exposure)))
         while coming and coming[0][0] <= t:
             for datagram, target in coming.popleft()[1]:
-                seat.send([datagram], target)
+                endpoint.send([datagram], target)
 
     def _await(self, report: ReportTick, impatient: bool) -> None:
         """Wait until every client has answered its newest sample; `impatient`: abort one that stays silent in its run."""
         begin, until = time.monotonic(), time.monotonic() + PAUSE_S
-        while not self.stopped and (silent := [seat for seat in self._seats if not seat.answered]):
+        while not self.stopped and (silent := [endpoint for endpoint in self._endpoints if not endpoint.answered]):
             if self._listen(until) or time.monotonic() < until:
                 continue
             until = time.monotonic() + PAUSE_S
-            for seat in silent:
-                referee = seat.station.simulator.referee
+            for endpoint in silent:
+                referee = endpoint.station.simulator.referee
                 if impatient and referee.race.status is RunStatus.RUNNING and time.monotonic() - begin > GONE_S:
                     referee.abort("the client stopped answering")
-                seat.gone = impatient and referee.race.over
-                seat.tell_again()
+                endpoint.gone = impatient and referee.race.over
+                endpoint.resend_telemetry()
             self.pauses += 1
             report(time.monotonic() - begin)

@@ -43,7 +43,7 @@ class Person:
 
     station: BetaflightStation
 
-    def step_back(self):
+    def reset(self):
         pass
 
     def channels(self, controller, t):

@@ -67,7 +67,7 @@ class Bench:
             self.t += STEP_S
             self.fc.serve(self.t)
             self.target = self.fc.fly(LEVEL, self.t)
-            received = self.fc.spoken(self.t)
+            received = self.fc.transmitted(self.t)
             self.said += received
             answers += self.codec.feed(received)
         return answers
@@ -97,7 +97,7 @@ def paced(stick_hz, requests, seconds=4.0, step_s=0.00025):
         if scheduler.poll_due(t):
             fc.receive(codec.poll(requests[turn % len(requests)]), t)
         fc.serve(t)
-        for answer in codec.feed(fc.spoken(t)):
+        for answer in codec.feed(fc.transmitted(t)):
             if answer.command != Code.SET_RAW_RC:
                 scheduler.answer(t)
                 turn += 1

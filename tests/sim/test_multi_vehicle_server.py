@@ -12,7 +12,7 @@ from gate_racer.link.messages import Arm, AttitudeTarget, Imu
 from gate_racer.link.sockets import bind_udp
 from gate_racer.race.race_sim import parser, run
 from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup
-from gate_racer.sim.wire.server import LockstepServer, RealTimeServer, Seat
+from gate_racer.sim.wire.server import Endpoint, LockstepServer, RealTimeServer
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.world import as_believed
 from tests.sim.peer import SPEC
@@ -55,12 +55,12 @@ def racing(vq1, dcl, make):
     race = MultiVehicleRace(as_believed(vq1, dcl), SPEC, 0, MultiVehicleSetup(pilots=2))
     with contextlib.ExitStack() as stack:
         clients = [Client(0.0), Client(0.9)]
-        seats = []
+        endpoints = []
         for simulator, client in zip(race.simulators, clients, strict=True):
             stack.callback(client.ear.close)
             bound = stack.enter_context(bind_udp("127.0.0.1", 0))
-            seats.append(Seat(Station(simulator), bound, client.ear.getsockname()))
-        server = make(race, seats)
+            endpoints.append(Endpoint(Station(simulator), bound, client.ear.getsockname()))
+        server = make(race, endpoints)
         thread = threading.Thread(target=server.run, args=(True, lambda lag: None))
         thread.start()
         try:
@@ -71,7 +71,7 @@ def racing(vq1, dcl, make):
 
 
 def test_time_waits_for_every_client(vq1, dcl):
-    with racing(vq1, dcl, lambda race, seats: LockstepServer(race, seats, [None, None])) as (race, clients):
+    with racing(vq1, dcl, lambda race, endpoints: LockstepServer(race, endpoints, [None, None])) as (race, clients):
         while race.t < 0.6:
             assert any([client.turn() for client in clients])
         clients[1].mute = True
@@ -89,7 +89,7 @@ def test_time_waits_for_every_client(vq1, dcl):
 
 
 def test_in_real_time_both_fly_on_one_clock(vq1, dcl):
-    make = lambda race, seats: RealTimeServer(race, seats, [NoCamera(), NoCamera()], 5.0)  # noqa: E731
+    make = lambda race, endpoints: RealTimeServer(race, endpoints, [NoCamera(), NoCamera()], 5.0)  # noqa: E731
     with racing(vq1, dcl, make) as (race, clients):
         end = time.monotonic() + 20.0
         while race.simulators[1].landed and time.monotonic() < end:

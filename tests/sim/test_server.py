@@ -23,7 +23,7 @@ from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.wire.race import COMMAND_RATE
-from gate_racer.sim.wire.server import LockstepServer, Seat
+from gate_racer.sim.wire.server import Endpoint, LockstepServer
 from gate_racer.sim.wire.station import CLIENT_SILENCE_S, Station
 from gate_racer.sim.worlds.world import as_believed
 from tests.sim.peer import DCL, HOVER, ME, OTHER, SPEC, Peer, of
@@ -67,7 +67,7 @@ def test_position_targets_fly_all_gates_over_udp_in_lock_step(vq1, dcl):
         port = probe.getsockname()[1]
     client = threading.Thread(target=fly_by_position, args=(port, legs, over))
     with bind_udp("127.0.0.1", 0) as bound:
-        server = LockstepServer(race, [Seat(Station(simulator), bound, ("127.0.0.1", port))], [None])
+        server = LockstepServer(race, [Endpoint(Station(simulator), bound, ("127.0.0.1", port))], [None])
 
         def stop(*_):
             server.stopped = simulator.t > 120
@@ -106,7 +106,7 @@ def test_a_silent_client_is_told_the_tick_again_and_time_stands(vq1, dcl):
     race = MultiVehicleRace(as_believed(vq1, dcl), SPEC, 0, MultiVehicleSetup())
     with bind_udp("127.0.0.1", 0) as bound, bind_udp("127.0.0.1", 0) as ear:
         ear.settimeout(5.0)
-        server = LockstepServer(race, [Seat(Station(race.simulators[0]), bound, ear.getsockname())], [None])
+        server = LockstepServer(race, [Endpoint(Station(race.simulators[0]), bound, ear.getsockname())], [None])
 
         def stop(*_):
             server.stopped = server.pauses >= 2
@@ -160,8 +160,8 @@ def test_the_receiver_of_the_telemetry_may_take_over(vq1, dcl):
 def test_only_the_clients_host_is_heard_and_others_are_told_of(vq1, dcl):
     race, client = MultiVehicleRace(as_believed(vq1, dcl), SPEC, 0, MultiVehicleSetup()), ClientCodec(SPEC)
     with bind_udp("0.0.0.0", 0) as bound, bind_udp("127.0.0.2", 0) as stranger:
-        seat = Seat(Station(race.simulators[0]), bound, ("127.0.0.1", 14550))
-        server = LockstepServer(race, [seat], [None])
+        endpoint = Endpoint(Station(race.simulators[0]), bound, ("127.0.0.1", 14550))
+        server = LockstepServer(race, [endpoint], [None])
         for _ in range(3):
             stranger.sendto(client.encode(Arm(True), 0.0), ("127.0.0.1", bound.getsockname()[1]))
 
@@ -169,7 +169,7 @@ def test_only_the_clients_host_is_heard_and_others_are_told_of(vq1, dcl):
             server.stopped = True
 
         server.run(False, stop)
-    assert not race.simulators[0].armed and seat.strangers == {"127.0.0.2": 3}
+    assert not race.simulators[0].armed and endpoint.foreign_datagrams == {"127.0.0.2": 3}
 
 
 def packet(message_id: int, payload: bytes, crc_extra: int) -> bytes:
@@ -216,7 +216,7 @@ def test_a_client_that_arms_and_falls_silent_ends_the_only_run(vq1, dcl, monkeyp
     race, client = MultiVehicleRace(as_believed(vq1, dcl), SPEC, 0, MultiVehicleSetup()), ClientCodec(SPEC)
     with bind_udp("127.0.0.1", 0) as ear, bind_udp("127.0.0.1", 0) as bound:
         ear.sendto(client.encode(Arm(True), 0.0), bound.getsockname())
-        LockstepServer(race, [Seat(Station(race.simulators[0]), bound, ear.getsockname())], [None]).run(
+        LockstepServer(race, [Endpoint(Station(race.simulators[0]), bound, ear.getsockname())], [None]).run(
             True, lambda _: None
         )
         said = [message for datagram in received(ear) for message in client.decode(datagram)]

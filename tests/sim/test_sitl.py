@@ -120,7 +120,7 @@ def test_sticks_reach_the_firmware_only_with_the_override_on(relayed):
         frames = Parser((Direction.REQUEST,)).feed(transmitter.recv(1 << 16))
         newest = [Channels.decode(frame.payload) for frame in frames if frame.command == Code.SET_RAW_RC][-1]
         assert newest.us[0] == roll and newest.us[4] == 1900
-    acknowledged = Parser((Direction.ANSWER,)).feed(controller.spoken(2.0))
+    acknowledged = Parser((Direction.ANSWER,)).feed(controller.transmitted(2.0))
     assert [frame.command for frame in acknowledged] == [Code.SET_RAW_RC] * 2
 
 
@@ -135,7 +135,7 @@ def test_other_frames_pass_and_the_firmware_reports_arming(relayed):
     transmitter.sendall(pack(Frame(Code.STATUS_EX, status.encode(), Direction.ANSWER)))
     controller.serve(0.02)
     controller.serve(0.03)
-    assert controller.spoken(1.0) == b"answer" and controller.armed
+    assert controller.transmitted(1.0) == b"answer" and controller.armed
 
 
 @INSTALLED
