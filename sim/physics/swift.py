@@ -8,12 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gate_racer.sim.physics import flight_controller
-from gate_racer.sim.physics.battery import at_rest as pack_at_rest
-from gate_racer.sim.physics.battery import discharged, sags, voltage
-from gate_racer.sim.physics.flight_controller import ControllerParameters, rate_loop, smoothing, steady_speed
 from gate_racer.sim.physics.jit import inlined
 from gate_racer.sim.physics.lanes import add_scaled_with_four, slopes, summed, with_unit_attitude
+from gate_racer.sim.physics.powertrain import (
+    ControllerParameters,
+    battery_at_rest,
+    controller_parameters,
+    discharged,
+    rate_loop,
+    sags,
+    smoothing,
+    steady_speed,
+    voltage,
+)
 from gate_racer.vehicle.dynamics import GRAVITY, RotorsParameters, layout
 from gate_racer.vehicle.rotation import Array, conjugate, rate, rotate
 from gate_racer.vehicle.vehicle import Aero, Battery, MotorParameters, Vehicle
@@ -185,7 +192,7 @@ def parameters(vehicle: Vehicle) -> SwiftParameters:
     rotors = vehicle.rotors_parameters
     assert vehicle.rotors is not None
     hover_sqr = rotors.mass * GRAVITY / (4 * motors.thrust_n_s2)
-    loop = flight_controller.parameters(controller, vehicle.rotors)
+    loop = controller_parameters(controller, vehicle.rotors)
     return SwiftParameters(rotors, motors, hover_sqr, aerodynamics, loop, battery)
 
 
@@ -193,5 +200,5 @@ def at_rest(par: SwiftParameters) -> Array:
     """Return the state as `X` at the origin, level, with motors off and the battery at its starting voltage."""
     x = np.zeros(X.size)
     x[3] = 1.0
-    x[BATTERY] = pack_at_rest(par.battery)
+    x[BATTERY] = battery_at_rest(par.battery)
     return x

@@ -59,14 +59,6 @@ def armed(pilot):
     return pilot
 
 
-@pytest.mark.parametrize(("hz", "told"), [(500, True), (120, True), (101, True), (100, True), (99, False), (60, False)])
-def test_100_set_points_a_second_are_too_many_and_99_are_not(peer, hz, told):
-    pilot = armed(peer(beats=True))
-    streaming(pilot, hz, 4.0)
-    assert (COMMAND_RATE in pilot.violations) == told, pilot.violations
-    assert not told or pilot.violations[COMMAND_RATE] > 1
-
-
 def test_a_burst_within_one_second_is_too_much_whatever_the_mean(peer):
     pilot = armed(peer(beats=True))
     streaming(pilot, 20, 2.0)
@@ -79,13 +71,6 @@ def test_heartbeats_come_twice_a_second_at_least(peer, gap_s, told):
     pilot = armed(peer())
     beating(pilot, gap_s, 8.0)
     assert (HEARTBEAT_RATE in pilot.violations) == told, pilot.violations
-
-
-def test_a_client_without_heartbeats_is_reported(peer):
-    pilot = peer()
-    pilot.say(Arm(True))
-    streaming(pilot, 50, 1.0)
-    assert pilot.violations == {HEARTBEAT_RATE: 1}
 
 
 def test_one_gap_counts_once_and_two_count_twice(peer):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gate_racer.sim.physics import flight_controller
+from gate_racer.sim.physics import powertrain
 from gate_racer.sim.physics.jit import record
 from gate_racer.vehicle.vehicle import load_vehicle
 
@@ -12,12 +12,12 @@ DT = 1 / 960
 
 def loop(name="kolibri"):
     vehicle = load_vehicle(name)
-    return record(flight_controller.parameters(vehicle.flight_controller, vehicle.rotors))
+    return record(powertrain.controller_parameters(vehicle.flight_controller, vehicle.rotors))
 
 
 def after(x, omega, u, par):
     """State and motor outputs of the loop one step on."""
-    then, motors = flight_controller.rate_loop(x, omega, u, par, flight_controller.smoothing(par, DT), DT)
+    then, motors = powertrain.rate_loop(x, omega, u, par, powertrain.smoothing(par, DT), DT)
     return np.array(then), np.array(motors)
 
 
@@ -44,7 +44,7 @@ def test_the_i_term_is_limited_and_reset_by_cut_throttle():
 @pytest.mark.parametrize("torque", [(0.1, 0.0, 0.0), (0.1, -0.2, 0.05), (2.0, 1.0, -0.5)])
 def test_rates_come_before_thrust_when_motors_saturate(torque, throttle):
     par = loop()
-    motor = np.array(flight_controller.mixed(np.array(torque), throttle, par))
+    motor = np.array(powertrain.motor_outputs(np.array(torque), throttle, par))
     assert motor.min() >= -1e-12 and motor.max() <= 1 + 1e-12
     achieved = np.array(par.mix).T @ motor / 4
     scale = achieved @ np.array(torque) / (np.array(torque) @ np.array(torque))

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gate_racer.sim.physics.flight_controller import mixed as motors_mixed
 from gate_racer.sim.physics.jit import record
 from gate_racer.sim.physics.plant import MixedRates, mixed
 from gate_racer.sim.physics.plants import rates_stepped
+from gate_racer.sim.physics.powertrain import motor_outputs
 from gate_racer.vehicle.dynamics import RATES_X
 from gate_racer.vehicle.vehicle import Mixer, load_vehicle
 
@@ -82,7 +82,7 @@ def test_yielding_thrust_is_that_of_betaflights_mixer(axes):
         share, thrust = np.zeros(3), rng.uniform(0, most)
         share[list(axes)] = rng.uniform(-0.8, 0.8, 2)  # of what there is at half thrust
         *rates, flown = mixed(flying(thrust), (*(share * reach), thrust), par)
-        outputs = motors_mixed(tuple(share / 2), thrust / most, motors)
+        outputs = motor_outputs(tuple(share / 2), thrust / most, motors)
         assert flown == pytest.approx(most * np.mean(outputs), abs=1e-9)
         assert rates == pytest.approx(share * reach / max(np.abs(share).sum(), 1.0))
 

@@ -1,15 +1,21 @@
-"""Betaflight's rate loop, and the static map of the ESC from motor outputs to steady motor speeds.
+"""Powertrain of the grey-box quadrotor: Betaflight's rate loop, the ESCs' map from motor outputs to steady speeds, and the battery.
 
 Three properties of Betaflight are modelled (Swift, Methods): the D term has a zero reference, cutting the throttle resets
 the I term, and under saturation body rates have priority over thrust.
-State (9,): integral (3), filtered rates (3), filtered angular acceleration (3).
+State of the rate loop (9,): integral (3), filtered rates (3), filtered angular acceleration (3).
+
+Voltage under load after Bauersfeld and Scaramuzza (RA-L 2022, Swift's reference 46), and eq. (5).
+State of the battery (3,): energy drawn in kJ/Ah, slow sag and ohmic drop of one cell in V. `par`: a `Battery`, or its record.
 """
 
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from gate_racer.sim.physics.jit import inlined
-from gate_racer.vehicle.vehicle import FlightControllerParameters, Rotors
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.vehicle import Battery, FlightControllerParameters, Rotors
 
 # Betaflight's PTERM_SCALE 0.032029, ITERM_SCALE 0.244381 and DTERM_SCALE 0.000529: thousandths of the motor range per deg/s.
 P_SCALE, I_SCALE, D_SCALE = (math.degrees(1) / 1000 * scale for scale in (0.032029, 0.244381, 0.000529))
@@ -47,7 +53,7 @@ def rate_loop(x, omega, u, par, smooth, dt):
     pitch = axis_torque(x, 1, omega, u, par, smooth, dt)
     yaw = axis_torque(x, 2, omega, u, par, smooth, dt)
     then = (roll[0], pitch[0], yaw[0], roll[1], pitch[1], yaw[1], roll[2], pitch[2], yaw[2])
-    return then, mixed((roll[3], pitch[3], yaw[3]), u[3], par)
+    return then, motor_outputs((roll[3], pitch[3], yaw[3]), u[3], par)
 
 
 @inlined
@@ -68,7 +74,7 @@ def motor_demand(i, torque, par):
 
 
 @inlined
-def mixed(torque, throttle, par):
+def motor_outputs(torque, throttle, par):
     """Return motor outputs (4), 0..1. Torque has priority: demands are scaled into the range, then the throttle is shifted."""
     a, b = motor_demand(0, torque, par), motor_demand(1, torque, par)
     c, d = motor_demand(2, torque, par), motor_demand(3, torque, par)
@@ -87,7 +93,7 @@ def steady_speed(output, volt, par, motors):
     return min(max(linear + speed.volt_sqrt * volt * root, motors.speed_min_rad_s), motors.speed_max_rad_s)
 
 
-def parameters(controller: FlightControllerParameters, rotors: Rotors) -> ControllerParameters:
+def controller_parameters(controller: FlightControllerParameters, rotors: Rotors) -> ControllerParameters:
     """Convert gains, filters and limits from Betaflight's units, and derive the mixer from the rotors' places and senses."""
     slope = DSHOT_MAX - controller.dshot_offset * DSHOT_RANGE
     low, high = (
@@ -110,3 +116,45 @@ def parameters(controller: FlightControllerParameters, rotors: Rotors) -> Contro
 
 def _scaled(gains: tuple[float, float, float], scale: float) -> tuple[float, float, float]:
     return gains[0] * scale, gains[1] * scale, gains[2] * scale
+
+
+ENERGY, SLOW, FAST = range(3)
+CUT_OFF_V = 3.0  # V, lower limit of one cell's voltage: the cut-off of a pack's protection
+
+
+@inlined
+def open_circuit(energy, par):
+    """Return the open-circuit voltage of one cell, V: a cubic in the energy drawn, kJ/Ah."""
+    return par.full_v + energy * (par.energy_linear + energy * (par.energy_square + energy * par.energy_cube))
+
+
+@inlined
+def voltage(x, par):
+    """Return the voltage of the pack under load, V."""
+    return par.cells * max(open_circuit(x[ENERGY], par) - x[SLOW] - x[FAST], CUT_OFF_V)
+
+
+@inlined
+def sags(par, dt):
+    """Return the first-order step gains 1 - exp(-dt / tau) of the slow and the fast voltage drop."""
+    return 1 - np.exp(-dt / par.slow_s), 1 - np.exp(-dt / par.fast_s)
+
+
+@inlined
+def discharged(x, power, par, sag, dt):
+    """Return the state (3) after `power` (W, whole pack) was drawn for dt; exact at constant power. `sag`: from `sags`."""
+    share = power / (par.cells * par.capacity_ah)  # W/Ah
+    current = power / voltage(x, par)  # A through every cell
+    return (
+        x[ENERGY] + share * dt * 1e-3,
+        x[SLOW] + sag[0] * (par.power_v * share - x[SLOW]),
+        x[FAST] + sag[1] * (par.resistance_ohm * current - x[FAST]),
+    )
+
+
+def battery_at_rest(par: Battery) -> Array:
+    """Return the state (3,) before the run, with the energy drawn at which the open-circuit voltage is `start_v`."""
+    from scipy.optimize import brentq  # imported late: takes 0.3 s, and only a vehicle with a battery needs it
+
+    drawn = brentq(lambda energy: par.cells * open_circuit(energy, par) - par.start_v, 0.0, 5.0)
+    return np.array([drawn, 0.0, 0.0])
