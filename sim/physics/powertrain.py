@@ -1,4 +1,4 @@
-"""Powertrain of the grey-box quadrotor: Betaflight's rate loop, the ESCs' map from motor outputs to steady speeds, and the battery.
+"""Powertrain of the grey-box quadrotor: Betaflight's rate loop, the ESCs' map to steady motor speeds, and the battery.
 
 Three properties of Betaflight are modelled (Swift, Methods): the D term has a zero reference, cutting the throttle resets
 the I term, and under saturation body rates have priority over thrust.
