@@ -21,7 +21,7 @@ from gate_racer.planner.plan import read_plan
 from gate_racer.race.campaign.choice import Choice
 from gate_racer.sim.physics.part import plant_setting
 from gate_racer.sim.physics.plants import make_plant, natural
-from gate_racer.sim.view.look import load_look
+from gate_racer.sim.view.style import load_style
 from gate_racer.sim.view.renderer import RenderedCamera
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import from_euler
@@ -241,7 +241,7 @@ def test_a_detector_written_from_the_page_sees_the_gates(mine, vq1, dcl):
     detector, gate = open_detector(f"{mine}:Orange", dcl.camera), vq1.gates[0]
     x, y, _ = gate.R_wg[:, 0]
     level = from_euler(0.0, -np.radians(dcl.camera.tilt_deg), np.arctan2(y, x))
-    with RenderedCamera(vq1, dcl.camera, load_look("race"), 0) as renderer:
+    with RenderedCamera(vq1, dcl.camera, load_style("race"), 0) as renderer:
         found = detector.detect(renderer.image(gate.p_wg - 5.0 * gate.R_wg[:, 0], level))
     middles = [one.corners_px.mean(axis=0) for one in found]
     assert not detector.refused and min(np.linalg.norm(middle - [320, 180]) for middle in middles) < 20
