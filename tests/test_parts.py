@@ -21,8 +21,8 @@ from gate_racer.planner.plan import read_plan
 from gate_racer.race.campaign.choice import Choice
 from gate_racer.sim.physics.part import plant_setting
 from gate_racer.sim.physics.plants import make_plant, natural
-from gate_racer.sim.view.style import load_style
 from gate_racer.sim.view.renderer import RenderedCamera
+from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import from_euler
 from tests.conftest import ROOT
