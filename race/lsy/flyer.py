@@ -1,0 +1,293 @@
+"""The controller of the leaderboard's levels: at every step, one iteration of the time-optimal flight over all gates left.
+
+Openings, frames, stands and poles enter as half-spaces about the last iterate, with the reach of the body's box in that
+direction at that attitude; a place that has not been seen gets room for where it may stand, and a gate a speed at which it
+can still be met. So a gate that shows itself elsewhere is only a parameter of the next step, 20 ms later.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.interpolate import CubicHermiteSpline
+from scipy.spatial.transform import Rotation
+
+from gate_racer.race.lsy.arena import Observation
+from gate_racer.race.lsy.level import Places, rules
+from gate_racer.race.lsy.model import ANGLES, DT, FC, GRAVITY, NU, NX, RATES, TORQUES, DT_NEXT, F, P, V, drone, predicted
+from gate_racer.race.lsy.shapes import OPENING_M, Capsules, capsules_of, support
+from gate_racer.race.lsy.solver import DT_REF, GAIN, HALFSPACES, LAST, LONGEST_S, NP, PACE, ROWS, SHORTEST_S, STEPS, YAW, Limits, Solver, inputs_within
+from gate_racer.vehicle.rotation import Array
+
+
+@dataclass(frozen=True)
+class Options:
+    """How much room the flight keeps; lengths in m, speeds in m/s."""
+
+    margin: float = 0.03  # between body and edges of a seen opening
+    clear: float = 0.03  # between body and frames, stands, poles
+    unseen_half: float = 0.03  # half-width of the window at an unseen gate's centre
+    unseen_clear: float = 0.06  # more room about what has not been seen
+    unseen_speed: float = 3.0  # at an unseen gate
+    through: float = 0.09  # before and behind a gate's plane, within which the body is in the opening
+    finish: float = 0.03  # behind the last plane
+    first_solves: int = 60
+    solves: int = 1
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A part of the course that ends on a plane of a gate, in its opening."""
+
+    gate: int
+    ahead: float  # m, of the plane behind the gate's
+    steps: int
+
+
+@dataclass
+class Iterate:
+    """A flight over the rest of the course."""
+
+    x: Array  # (STEPS + 1, NX)
+    u: Array  # (STEPS, NU)
+
+    @property
+    def times(self) -> Array:
+        """Times of the nodes, s from the first."""
+        return np.concatenate([[0.0], np.cumsum(self.x[:-1, DT])])
+
+
+def legs_left(first: int, gates: int, done: int, options: Options) -> list[Leg]:
+    """Return the legs from gate `first` on, of which `done` of its own two are flown, with all intervals but the first."""
+    ends = [(g, a) for g in range(first, gates) for a in (-options.through, options.through)]
+    ends[-1] = (gates - 1, options.finish)
+    ends = ends[done:]
+    short = [a > 0 for _, a in ends]
+    few = 2 if len(ends) > 1 else STEPS - 1
+    free = STEPS - 1 - few * sum(short)
+    long = len(ends) - sum(short)
+    legs, given = [], 0
+    for (g, a), is_short in zip(ends, short, strict=True):
+        steps = few if is_short else (free * (given + 1)) // long - (free * given) // long
+        given += not is_short
+        legs.append(Leg(g, a, steps))
+    if long == 0:
+        legs[0] = Leg(legs[0].gate, legs[0].ahead, STEPS - 1 - sum(leg.steps for leg in legs[1:]))
+    return legs
+
+
+def bodies(angles: Array, yaw: Array) -> Array:
+    """Return rotations (n, 3, 3) of roll and pitch (n, 2) and yaw (n,)."""
+    return Rotation.from_euler("xyz", np.column_stack([angles, yaw])).as_matrix()
+
+
+class Flyer:
+    """One drone's controller: `command = flyer.step(observation)`."""
+
+    def __init__(self, options: Options = Options(), solver: Solver | None = None):
+        self._o, self._solver, self._limits = options, solver or Solver(), Limits()
+        self._flight: Iterate | None = None
+        self._legs: list[Leg] = []
+        self._ends: Array = np.zeros(0)  # s, time of each leg's end in the last iterate
+        self._gain, self._sureness = drone().thrust_gain, 1 / 0.08**2
+        self._thrust, self._torques = 0.0, np.zeros(2)
+        self._last: tuple[Observation, Array] | None = None
+        self.statuses: list[int] = []
+
+    def step(self, o: Observation) -> Array:
+        """Return the command (4,): roll, pitch, yaw in rad and thrust in N."""
+        yaw = self._estimate(o)
+        x0 = self._state(o)
+        gates = len(o.places.centres)
+        if self._flight is None:
+            self._legs = legs_left(0, gates, 0, self._o)
+            self._flight = self._guess(x0, o.places)
+            for i in range(self._o.first_solves):
+                self._iterate(x0, o, yaw)
+        elif o.target >= 0:
+            self._advance(o)
+        if o.target >= 0:
+            for _ in range(self._o.solves):
+                self._iterate(x0, o, yaw)
+        u = self._flight.u[0]
+        self._last = (o, u)
+        return np.array([u[0], u[1], 0.0, u[FC] * drone().mass_kg])
+
+    def _estimate(self, o: Observation) -> float:
+        """Update thrust gain, thrust and rotor torques over the last step; return the yaw, rad."""
+        angles = Rotation.from_matrix(o.rotation).as_euler("xyz")
+        if self._last is not None:
+            before, u = self._last
+            dt, d = o.t - before.t, drone()
+            old = np.array([*before.position, *before.velocity, *self._angles(before), *self._torques, self._thrust, dt])
+            new = predicted(old, u, 0.0, self._gain, dt)
+            mean = u[FC] + (self._thrust - u[FC]) * d.thrust_lag_s / dt * (1 - np.exp(-dt / d.thrust_lag_s))
+            up = (before.rotation + o.rotation)[:, 2] / 2
+            felt = (o.velocity - before.velocity) / dt + (0.0, 0.0, GRAVITY)
+            felt += d.drag_1_s * (o.velocity + before.velocity) / 2
+            self._thrust, self._torques = new[F], new[TORQUES]
+            if o.t > 0.15:
+                weight = (mean / 0.6) ** 2
+                self._sureness += weight
+                self._gain += weight / self._sureness * (felt @ up / mean - self._gain)
+        return float(angles[2])
+
+    def _angles(self, o: Observation) -> Array:
+        """Return roll, pitch and their rates (4,)."""
+        roll, pitch, _ = Rotation.from_matrix(o.rotation).as_euler("xyz")
+        w = o.rates
+        turning = np.sin(roll) * w[1] + np.cos(roll) * w[2]
+        return np.array([roll, pitch, w[0] + np.tan(pitch) * turning, np.cos(roll) * w[1] - np.sin(roll) * w[2]])
+
+    def _state(self, o: Observation) -> Array:
+        return np.array([*o.position, *o.velocity, *self._angles(o), *self._torques, self._thrust, rules().control_s])
+
+    def _guess(self, x0: Array, places: Places) -> Iterate:
+        """Return straight flight from plane to plane at a moderate speed."""
+        points = [x0[P]] + [self._goal(leg, places) for leg in self._legs]
+        lengths = [max(float(np.linalg.norm(b - a)), 0.02) for a, b in zip(points, points[1:])]
+        x, u = np.zeros((STEPS + 1, NX)), np.zeros((STEPS, NU))
+        x[:, F] = u[:, FC] = GRAVITY
+        x[0], k, dt0 = x0, 1, rules().control_s
+        x[1, P], x[1, V] = x0[P], 0.0
+        for leg, a, b, length in zip(self._legs, points, points[1:], lengths):
+            dt = float(np.clip(length / 1.6 / leg.steps, SHORTEST_S, LONGEST_S))
+            share = np.arange(1, leg.steps + 1)[:, None] / leg.steps
+            x[k + 1 : k + leg.steps + 1, P] = a + share * (b - a)
+            x[k : k + leg.steps + 1, V] = (b - a) / (dt * leg.steps)
+            x[k : k + leg.steps, DT] = dt
+            u[k - 1, DT_NEXT] = dt
+            u[k : k + leg.steps, DT_NEXT] = dt
+            k += leg.steps
+        x[-1, DT] = x[-2, DT]
+        x[0] = x0
+        self._ends = np.cumsum([dt0] + [leg.steps * 0.0 for leg in self._legs])[1:]
+        return Iterate(x, u)
+
+    def _goal(self, leg: Leg, places: Places) -> Array:
+        return places.centres[leg.gate] + leg.ahead * places.rotations[leg.gate][:, 0]
+
+    def _advance(self, o: Observation) -> None:
+        """Move the last iterate on by one control step, onto the mesh of the legs that are left."""
+        flight, step_s = self._flight, rules().control_s
+        assert flight is not None
+        counts = np.cumsum([1] + [leg.steps for leg in self._legs])
+        t = flight.times
+        ends = t[counts[1:]] - step_s
+        legs = [(leg, end) for leg, end in zip(self._legs, ends) if end > 1.5 * step_s and not self._behind(leg, o)]
+        if not legs:
+            legs = [(self._legs[-1], max(ends[-1], 2 * step_s))]
+        first = legs[0][0]
+        done = 1 if first.ahead > 0 else 0
+        gates = len(o.places.centres)
+        self._legs = legs_left(first.gate, gates, done, self._o)
+        times, before = [0.0, step_s], step_s
+        u_next = np.zeros(STEPS)
+        for leg, (_, end) in zip(self._legs, legs, strict=True):
+            end = max(end, before + SHORTEST_S * leg.steps)
+            nodes = np.linspace(before, end, leg.steps + 1)
+            times += list(nodes[1:])
+            before = end
+        new = np.array(times)
+        self._flight = _resampled(flight, new + step_s, np.diff(new))
+
+    def _behind(self, leg: Leg, o: Observation) -> bool:
+        """Whether the plane that a leg ends on has been passed."""
+        if leg.gate < o.target:
+            return leg.ahead < 0 or self._along(leg.gate, o) > leg.ahead
+        return leg.gate == o.target and leg.ahead < 0 and -leg.ahead > -self._along(leg.gate, o) > -0.2 and False
+
+    def _along(self, gate: int, o: Observation) -> float:
+        return float((o.position - o.places.centres[gate]) @ o.places.rotations[gate][:, 0])
+
+    def _iterate(self, x0: Array, o: Observation, yaw: float) -> None:
+        flight = self._flight
+        assert flight is not None
+        p = self._parameters(flight, o, yaw)
+        x, u, status = self._solver(flight.x, flight.u, p, x0)
+        self.statuses.append(status)
+        if np.isfinite(x).all() and np.isfinite(u).all() and status in (0, 2):
+            x[:, DT] = np.clip(x[:, DT], SHORTEST_S, 2 * LONGEST_S)
+            self._flight = Iterate(x, u)
+
+    def _parameters(self, flight: Iterate, o: Observation, yaw: float) -> Array:
+        """Return the parameters (STEPS + 1, NP) of the program about an iterate."""
+        x, t = flight.x, flight.times
+        p = np.zeros((STEPS + 1, NP))
+        p[:, YAW] = yaw * np.exp(-drone().yaw_rate_1_s * t)
+        p[:, GAIN] = self._gain
+        p[:, DT_REF] = x[:, DT] - 1.0 / PACE
+        rows = p[:, HALFSPACES:].reshape(STEPS + 1, ROWS, 7)
+        rows[:, :, 6] = 1.0
+        R = bodies(x[:, ANGLES], p[:, YAW])
+        self._fill_obstacles(rows, x, R, o)
+        k = 1
+        p[0, LAST] = 1.0
+        for leg in self._legs:
+            k += leg.steps
+            p[k - 1, LAST] = 1.0
+            self._fill_window(rows[k], x[k], R[k], leg, o)
+        return p
+
+    def _fill_window(self, rows: Array, x: Array, R: Array, leg: Leg, o: Observation) -> None:
+        """Set the first seven half-spaces: the leg's plane, the opening, and the speed at an unseen gate."""
+        centre, G = o.places.centres[leg.gate], o.places.rotations[leg.gate]
+        seen = o.gates_seen[leg.gate]
+        n = G[:, 0]
+        at = centre @ n + leg.ahead
+        rows[0, :3], rows[0, 6] = n, 0.005 - at
+        rows[1, :3], rows[1, 6] = -n, 0.005 + at
+        for i, axis in ((2, G[:, 1]), (4, G[:, 2])):
+            half = OPENING_M / 2 - float(support(R, axis)) - self._o.margin
+            half = max(half, 0.01) if seen else self._o.unseen_half
+            rows[i, :3], rows[i, 6] = axis, half - centre @ axis
+            rows[i + 1, :3], rows[i + 1, 6] = -axis, half + centre @ axis
+        if not seen:
+            speed = np.linalg.norm(x[V])
+            rows[6, 3:6], rows[6, 6] = -x[V] / max(speed, 0.1), self._o.unseen_speed
+
+    def _fill_obstacles(self, rows: Array, x: Array, R: Array, o: Observation) -> None:
+        """Set the other half-spaces: the nearest solids to each node and to the middle of its interval."""
+        capsules = capsules_of(o.places)
+        gate_seen, pole_seen = o.gates_seen, o.poles_seen
+        seen = np.array([gate_seen[g] if g >= 0 else pole_seen[-1 - g] for g in capsules.owner])
+        room = capsules.radius + self._o.clear + np.where(seen, 0.0, self._o.unseen_clear)
+        dt = x[:, DT : DT + 1]
+        middle = x[:, P] + dt / 2 * x[:, V]
+        middle[:-1] = (x[:-1, P] + x[1:, P]) / 2 + dt[:-1] / 8 * (x[:-1, V] - x[1:, V])
+        left = ROWS - 7
+        gaps, normals, offsets = [], [], []
+        for points in (x[:, P], middle):
+            axis = capsules.nearest(points)
+            away = points[:, None] - axis
+            distance = np.linalg.norm(away, axis=-1)
+            n = away / np.maximum(distance, 1e-6)[..., None]
+            reach = support(R[:, None], n) + room
+            gaps.append(distance - reach)
+            normals.append(n)
+            offsets.append(np.einsum("kni,kni->kn", n, axis) + reach)
+        gap, n, off = np.concatenate(gaps, 1), np.concatenate(normals, 1), np.concatenate(offsets, 1)
+        count = len(capsules.radius)
+        chosen = np.argsort(gap, axis=1)[:, :left]
+        k = np.arange(STEPS + 1)[:, None]
+        rows[:, 7:, :3] = n[k, chosen]
+        # The middle is p + dt/2 v less a quarter of what the velocity changes, as in the iterate.
+        late = chosen >= count
+        rows[:, 7:, 3:6] = np.where(late[..., None], n[k, chosen] * dt[:, None] / 2, 0.0)
+        bend = middle - x[:, P] - dt / 2 * x[:, V]
+        rows[:, 7:, 6] = np.where(late, np.einsum("kci,ki->kc", n[k, chosen], bend), 0.0) - off[k, chosen]
+        rows[0] = 0.0
+        rows[0, :, 6] = 1.0
+
+
+def _resampled(flight: Iterate, times: Array, durations: Array) -> Iterate:
+    """Return a flight at other times, s from its first node; beyond its end it goes on as it ends."""
+    t, x = flight.times, flight.x
+    keep = np.concatenate([[True], np.diff(t) > 1e-9])
+    t, x = t[keep], x[keep]
+    late = np.clip(times, t[0], t[-1])
+    new = np.stack([np.interp(late, t, x[:, i]) for i in range(NX)], axis=1)
+    new[:, P] = CubicHermiteSpline(t, x[:, P], x[:, V])(late) + (times - late)[:, None] * x[-1, V]
+    u = flight.u[np.clip(np.searchsorted(flight.times, late[:-1] + 1e-6, side="right") - 1, 0, STEPS - 1)].copy()
+    new[:-1, DT], new[-1, DT] = durations, durations[-1]
+    u[:-1, DT_NEXT], u[-1, DT_NEXT] = durations[1:], durations[-1]
+    return Iterate(new, u)
