@@ -15,7 +15,7 @@ from gate_racer.race.lsy.arena import Observation
 from gate_racer.race.lsy.level import Places, rules
 from gate_racer.race.lsy.model import ANGLES, DT, FC, GRAVITY, NU, NX, RATES, TORQUES, DT_NEXT, F, P, V, drone, predicted
 from gate_racer.race.lsy.shapes import OPENING_M, Capsules, capsules_of, support
-from gate_racer.race.lsy.solver import DT_REF, GAIN, HALFSPACES, LAST, LONGEST_S, NP, PACE, ROWS, SHORTEST_S, STEPS, YAW, Limits, Solver, inputs_within
+from gate_racer.race.lsy.solver import DT_REF, GAIN, HALFSPACES, LAST, LONGEST_S, NP, PACE, ROWS, SHORTEST_S, STEPS, U_REF, YAW, Limits, Solver, inputs_within
 from gate_racer.vehicle.rotation import Array
 
 
@@ -27,11 +27,13 @@ class Options:
     clear: float = 0.03  # between body and frames, stands, poles
     unseen_half: float = 0.03  # half-width of the window at an unseen gate's centre
     unseen_clear: float = 0.06  # more room about what has not been seen
-    unseen_speed: float = 3.0  # at an unseen gate
+    unseen_speed: float = 2.6  # where an unseen gate may show itself
+    floor: float = 0.05
     through: float = 0.09  # before and behind a gate's plane, within which the body is in the opening
     finish: float = 0.03  # behind the last plane
-    first_solves: int = 60
-    solves: int = 1
+    first_solves: int = 25
+    solves: int = 2
+    solves_new: int = 6
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Flyer:
         self._gain, self._sureness = drone().thrust_gain, 1 / 0.08**2
         self._thrust, self._torques = 0.0, np.zeros(2)
         self._last: tuple[Observation, Array] | None = None
+        self._seen: tuple[bool, ...] = ()
         self.statuses: list[int] = []
 
     def step(self, o: Observation) -> Array:
@@ -106,7 +109,10 @@ class Flyer:
         elif o.target >= 0:
             self._advance(o)
         if o.target >= 0:
-            for _ in range(self._o.solves):
+            seen = (*o.gates_seen, *o.poles_seen)
+            solves = self._o.solves if seen == self._seen else self._o.solves_new
+            self._seen = seen
+            for _ in range(solves):
                 self._iterate(x0, o, yaw)
         u = self._flight.u[0]
         self._last = (o, u)
@@ -216,6 +222,7 @@ class Flyer:
         p[:, YAW] = yaw * np.exp(-drone().yaw_rate_1_s * t)
         p[:, GAIN] = self._gain
         p[:, DT_REF] = x[:, DT] - 1.0 / PACE
+        p[:-1, U_REF] = flight.u[:, :3]
         rows = p[:, HALFSPACES:].reshape(STEPS + 1, ROWS, 7)
         rows[:, :, 6] = 1.0
         R = bodies(x[:, ANGLES], p[:, YAW])
@@ -223,13 +230,24 @@ class Flyer:
         k = 1
         p[0, LAST] = 1.0
         for leg in self._legs:
+            self._fill_speed(rows[k : k + leg.steps + 1], x[k : k + leg.steps + 1], leg, o)
             k += leg.steps
             p[k - 1, LAST] = 1.0
-            self._fill_window(rows[k], x[k], R[k], leg, o)
+            self._fill_window(rows[k], R[k], leg, o)
         return p
 
-    def _fill_window(self, rows: Array, x: Array, R: Array, leg: Leg, o: Observation) -> None:
-        """Set the first seven half-spaces: the leg's plane, the opening, and the speed at an unseen gate."""
+    def _fill_speed(self, rows: Array, x: Array, leg: Leg, o: Observation) -> None:
+        """Limit the speed where an unseen gate will show itself."""
+        if o.gates_seen[leg.gate]:
+            return
+        off = np.linalg.norm(x[:, :2] - o.places.centres[leg.gate, :2], axis=1)
+        near = off < rules().sensor_m
+        speed = np.linalg.norm(x[near, V], axis=1)
+        rows[near, 6, 3:6] = -x[near, V] / np.maximum(speed, 0.1)[:, None]
+        rows[near, 6, 6] = self._o.unseen_speed
+
+    def _fill_window(self, rows: Array, R: Array, leg: Leg, o: Observation) -> None:
+        """Set the first six half-spaces at the end of a leg: its plane, and the opening."""
         centre, G = o.places.centres[leg.gate], o.places.rotations[leg.gate]
         seen = o.gates_seen[leg.gate]
         n = G[:, 0]
@@ -241,15 +259,13 @@ class Flyer:
             half = max(half, 0.01) if seen else self._o.unseen_half
             rows[i, :3], rows[i, 6] = axis, half - centre @ axis
             rows[i + 1, :3], rows[i + 1, 6] = -axis, half + centre @ axis
-        if not seen:
-            speed = np.linalg.norm(x[V])
-            rows[6, 3:6], rows[6, 6] = -x[V] / max(speed, 0.1), self._o.unseen_speed
 
     def _fill_obstacles(self, rows: Array, x: Array, R: Array, o: Observation) -> None:
         """Set the other half-spaces: the nearest solids to each node and to the middle of its interval."""
         capsules = capsules_of(o.places)
         gate_seen, pole_seen = o.gates_seen, o.poles_seen
         seen = np.array([gate_seen[g] if g >= 0 else pole_seen[-1 - g] for g in capsules.owner])
+        floor = np.array([0.0, 0.0, 1.0])
         room = capsules.radius + self._o.clear + np.where(seen, 0.0, self._o.unseen_clear)
         dt = x[:, DT : DT + 1]
         middle = x[:, P] + dt / 2 * x[:, V]
@@ -262,11 +278,12 @@ class Flyer:
             distance = np.linalg.norm(away, axis=-1)
             n = away / np.maximum(distance, 1e-6)[..., None]
             reach = support(R[:, None], n) + room
-            gaps.append(distance - reach)
-            normals.append(n)
-            offsets.append(np.einsum("kni,kni->kn", n, axis) + reach)
+            low = np.minimum(support(R, np.broadcast_to(floor, points.shape)) + self._o.floor, o.position[2] - 0.05)
+            gaps += [distance - reach, (points[:, 2] - low)[:, None]]
+            normals += [n, np.broadcast_to(floor, (len(n), 1, 3))]
+            offsets += [np.einsum("kni,kni->kn", n, axis) + reach, low[:, None]]
         gap, n, off = np.concatenate(gaps, 1), np.concatenate(normals, 1), np.concatenate(offsets, 1)
-        count = len(capsules.radius)
+        count = len(capsules.radius) + 1
         chosen = np.argsort(gap, axis=1)[:, :left]
         k = np.arange(STEPS + 1)[:, None]
         rows[:, 7:, :3] = n[k, chosen]

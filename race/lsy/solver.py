@@ -23,14 +23,15 @@ from gate_racer.mpc.solvers.acados import TICK, _bound, _silence, import_templat
 from gate_racer.race.lsy.model import ANGLES, DT, DT_NEXT, FC, NU, NX, Drone, F, drone, step
 from gate_racer.vehicle.rotation import Array
 
-STEPS = 50  # intervals
+STEPS = 40  # intervals
 ROWS = 12  # half-spaces a node
 # Parameters of a stage: yaw, thrust gain, whether a leg ends here, reference of dt, weights of a row (6) and its offset.
-YAW, GAIN, LAST, DT_REF, HALFSPACES = 0, 1, 2, 3, 4
-NP = 4 + 7 * ROWS
+YAW, GAIN, LAST, DT_REF, U_REF, HALFSPACES = 0, 1, 2, 3, slice(4, 7), 7
+NP = HALFSPACES + 7 * ROWS
 SHORTEST_S, LONGEST_S = 0.0005, 0.15  # s, of an interval
 PACE = 20.0  # 1/s, weight of changes of durations from the last iterate, against the 1 of the time itself
 EFFORT = np.array([0.004, 0.004, 0.00004])  # of commands beyond the present roll, pitch, thrust
+INERTIA = np.array([0.01, 0.01, 0.0001])  # of changes of commands from the last iterate
 PRICE, WEIGHT = 30.0, 300.0  # s/m, s/m^2, of violated half-spaces
 
 
@@ -38,8 +39,8 @@ PRICE, WEIGHT = 30.0, 300.0  # s/m, s/m^2, of violated half-spaces
 class Limits:
     """Bounds of the commands."""
 
-    tilt: float = 0.95  # rad
-    thrust_share: float = 0.93  # of the largest: the rest steers
+    tilt: float = 0.85  # rad
+    thrust_share: float = 0.9  # of the largest: the rest steers
 
 
 def inputs_within(limits: Limits, d: Drone) -> tuple[Array, Array]:
@@ -81,15 +82,15 @@ def _formulate(template: Any, folder: Path, name: str) -> Any:
     model.disc_dyn_expr = ca.vertcat(
         step(x, u, p[YAW], p[GAIN], x[DT], d), (1 - p[LAST]) * x[DT] + p[LAST] * u[DT_NEXT]
     )
-    model.cost_y_expr = ca.vertcat(x[DT] - p[DT_REF], u[:2] - x[ANGLES], u[FC] - x[F], u[DT_NEXT] - x[DT])
+    model.cost_y_expr = ca.vertcat(x[DT] - p[DT_REF], u[:2] - x[ANGLES], u[FC] - x[F], u[DT_NEXT] - x[DT], u[:3] - p[U_REF])
     model.cost_y_expr_e = x[DT] - p[DT_REF]
     rows = ca.reshape(p[HALFSPACES:], 7, ROWS)
     model.con_h_expr = model.con_h_expr_e = ca.mtimes(rows[:6, :].T, x[:6]) + rows[6, :].T
     ocp.model, ocp.parameter_values = model, np.zeros(NP)
     ocp.dims.N = STEPS
     ocp.cost.cost_type = ocp.cost.cost_type_e = "NONLINEAR_LS"
-    ocp.cost.W, ocp.cost.W_e = np.diag([PACE, *EFFORT, 0.01]), np.array([[1e-3]])
-    ocp.cost.yref, ocp.cost.yref_e = np.zeros(5), np.zeros(1)
+    ocp.cost.W, ocp.cost.W_e = np.diag([PACE, *EFFORT, 0.01, *INERTIA]), np.array([[1e-3]])
+    ocp.cost.yref, ocp.cost.yref_e = np.zeros(8), np.zeros(1)
     c = ocp.constraints
     c.x0, c.idxbu, c.lbu, c.ubu = np.zeros(NX), np.arange(NU), -np.ones(NU), np.ones(NU)
     c.lh = c.lh_e = np.zeros(ROWS)
@@ -103,7 +104,7 @@ def _formulate(template: Any, folder: Path, name: str) -> Any:
     o.nlp_solver_type, o.qp_solver, o.hessian_approx, o.integrator_type = (
         "SQP_RTI", "PARTIAL_CONDENSING_HPIPM", "GAUSS_NEWTON", "DISCRETE",
     )
-    o.qp_solver_cond_N, o.qp_solver_iter_max, o.qp_tol, o.hpipm_mode = STEPS, 40, 1e-5, "SPEED"
+    o.qp_solver_cond_N, o.qp_solver_iter_max, o.qp_tol, o.hpipm_mode = STEPS // 4, 40, 1e-5, "SPEED"
     o.levenberg_marquardt = 1e-5
     o.ext_fun_compile_flags = "-O3"
     ocp.code_export_directory = str(folder / "c")
