@@ -17,6 +17,7 @@ from gate_racer.race.campaign.store import Row, Store
 from gate_racer.race.campaign.tables import as_json, cells, markdown
 from gate_racer.race.campaign.worlds import costs
 from gate_racer.race.campaign.worlds import markdown as worlds_markdown
+from gate_racer.race.lsy import bench as lsy
 from gate_racer.sim.worlds.world import NOMINAL
 
 OPTIONS = {
@@ -42,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
     versus.add_argument("b", type=Path, help="second campaign, folder or file")
     fit_residuals.add_parser(commands)
     make_errors.add_parser(commands)
+    lsy.add_parser(commands)
     again = commands.add_parser("report", help="rewrite tables and report of a campaign")
     again.add_argument("folder", type=Path)
     add_common(arguments, "the tables")
@@ -85,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         differences = [asdict(one) | {"mean": one.mean, "verdict": one.verdict} for one in found]
         write_json(arguments.json, {"differs_by_intent": varied, "differences": differences})
         return 0
-    for making in (fit_residuals, make_errors):
+    for making in (fit_residuals, make_errors, lsy):
         if arguments.command == making.NAME:
             making.run(arguments)
             return 0

@@ -5,7 +5,8 @@ direction at that attitude; a place that has not been seen gets room for where i
 can still be met. So a gate that shows itself elsewhere is only a parameter of the next step, 20 ms later.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from scipy.interpolate import CubicHermiteSpline
@@ -13,10 +14,28 @@ from scipy.spatial.transform import Rotation
 
 from gate_racer.race.lsy.arena import Observation
 from gate_racer.race.lsy.level import Places, rules
-from gate_racer.race.lsy.model import ANGLES, DT, FC, GRAVITY, NU, NX, RATES, TORQUES, DT_NEXT, F, P, V, drone, predicted
-from gate_racer.race.lsy.shapes import OPENING_M, Capsules, capsules_of, support
-from gate_racer.race.lsy.solver import DT_REF, GAIN, HALFSPACES, LAST, LONGEST_S, NP, PACE, ROWS, SHORTEST_S, STEPS, U_REF, YAW, Limits, Solver, inputs_within
+from gate_racer.race.lsy.model import ANGLES, DT, DT_NEXT, FC, GRAVITY, NU, NX, TORQUES, F, P, V, drone, predicted
+from gate_racer.race.lsy.shapes import OPENING_M, boxes_of, support
+from gate_racer.race.lsy.solver import (
+    DT_REF,
+    GAIN,
+    HALFSPACES,
+    LAST,
+    LONGEST_S,
+    NP,
+    PACE,
+    ROWS,
+    SHORTEST_S,
+    STEPS,
+    U_REF,
+    YAW,
+    Limits,
+    Solver,
+)
 from gate_racer.vehicle.rotation import Array
+
+YAW_STEP = 0.06  # rad, by which yaw is commanded back at once
+FARTHEST_M = 8.0  # m, of a sane iterate
 
 
 @dataclass(frozen=True)
@@ -25,11 +44,11 @@ class Options:
 
     margin: float = 0.03  # between body and edges of a seen opening
     clear: float = 0.03  # between body and frames, stands, poles
-    unseen_half: float = 0.03  # half-width of the window at an unseen gate's centre
+    unseen_half: float = 0.05  # half-width of the window at an unseen gate's centre
     unseen_clear: float = 0.06  # more room about what has not been seen
-    unseen_speed: float = 2.6  # where an unseen gate may show itself
+    unseen_speed: float = 2.8  # where an unseen gate may show itself
     floor: float = 0.05
-    through: float = 0.09  # before and behind a gate's plane, within which the body is in the opening
+    through: float = 0.05  # before and behind a gate's plane, within which the body is in the opening
     finish: float = 0.03  # behind the last plane
     first_solves: int = 25
     solves: int = 2
@@ -82,6 +101,21 @@ def bodies(angles: Array, yaw: Array) -> Array:
     return Rotation.from_euler("xyz", np.column_stack([angles, yaw])).as_matrix()
 
 
+def turned_to(rotation: Array, up: Array) -> Array:
+    """Return the roll, pitch and yaw (3,) nearest to a rotation that point the thrust along `up` (3,), and little yaw.
+
+    The on-board loop gives yaw errors more of the rotors' range than all else, and commands of roll and pitch at once are
+    such errors; the shortest turn is none.
+    """
+    now = rotation[:, 2]
+    axis = np.cross(now, up)
+    size = float(np.linalg.norm(axis))
+    turn = axis / max(size, 1e-9) * np.arctan2(size, now @ up)
+    aimed = Rotation.from_rotvec(turn) * Rotation.from_matrix(rotation)
+    back = -np.clip(aimed.as_euler("xyz")[2], -YAW_STEP, YAW_STEP)
+    return (aimed * Rotation.from_euler("z", back)).as_euler("xyz")
+
+
 class Flyer:
     """One drone's controller: `command = flyer.step(observation)`."""
 
@@ -89,12 +123,18 @@ class Flyer:
         self._o, self._solver, self._limits = options, solver or Solver(), Limits()
         self._flight: Iterate | None = None
         self._legs: list[Leg] = []
-        self._ends: Array = np.zeros(0)  # s, time of each leg's end in the last iterate
         self._gain, self._sureness = drone().thrust_gain, 1 / 0.08**2
         self._thrust, self._torques = 0.0, np.zeros(2)
         self._last: tuple[Observation, Array] | None = None
         self._seen: tuple[bool, ...] = ()
         self.statuses: list[int] = []
+
+    @property
+    def planned(self) -> Iterate:
+        """The flight over the rest of the course, as of the last step."""
+        if self._flight is None:
+            raise ValueError("nothing is planned before the first step")
+        return self._flight
 
     def step(self, o: Observation) -> Array:
         """Return the command (4,): roll, pitch, yaw in rad and thrust in N."""
@@ -104,7 +144,7 @@ class Flyer:
         if self._flight is None:
             self._legs = legs_left(0, gates, 0, self._o)
             self._flight = self._guess(x0, o.places)
-            for i in range(self._o.first_solves):
+            for _ in range(self._o.first_solves):
                 self._iterate(x0, o, yaw)
         elif o.target >= 0:
             self._advance(o)
@@ -116,7 +156,9 @@ class Flyer:
                 self._iterate(x0, o, yaw)
         u = self._flight.u[0]
         self._last = (o, u)
-        return np.array([u[0], u[1], 0.0, u[FC] * drone().mass_kg])
+        return np.array(
+            [*turned_to(o.rotation, bodies(u[None, :2], np.array([yaw]))[0, :, 2]), u[FC] * drone().mass_kg]
+        )
 
     def _estimate(self, o: Observation) -> float:
         """Update thrust gain, thrust and rotor torques over the last step; return the yaw, rad."""
@@ -124,7 +166,9 @@ class Flyer:
         if self._last is not None:
             before, u = self._last
             dt, d = o.t - before.t, drone()
-            old = np.array([*before.position, *before.velocity, *self._angles(before), *self._torques, self._thrust, dt])
+            old = np.array(
+                [*before.position, *before.velocity, *self._angles(before), *self._torques, self._thrust, dt]
+            )
             new = predicted(old, u, 0.0, self._gain, dt)
             mean = u[FC] + (self._thrust - u[FC]) * d.thrust_lag_s / dt * (1 - np.exp(-dt / d.thrust_lag_s))
             up = (before.rotation + o.rotation)[:, 2] / 2
@@ -150,12 +194,12 @@ class Flyer:
     def _guess(self, x0: Array, places: Places) -> Iterate:
         """Return straight flight from plane to plane at a moderate speed."""
         points = [x0[P]] + [self._goal(leg, places) for leg in self._legs]
-        lengths = [max(float(np.linalg.norm(b - a)), 0.02) for a, b in zip(points, points[1:])]
+        lengths = [max(float(np.linalg.norm(b - a)), 0.02) for a, b in pairwise(points)]
         x, u = np.zeros((STEPS + 1, NX)), np.zeros((STEPS, NU))
         x[:, F] = u[:, FC] = GRAVITY
-        x[0], k, dt0 = x0, 1, rules().control_s
-        x[1, P], x[1, V] = x0[P], 0.0
-        for leg, a, b, length in zip(self._legs, points, points[1:], lengths):
+        k = 1
+        x[1, P] = x0[P]
+        for leg, (a, b), length in zip(self._legs, pairwise(points), lengths, strict=True):
             dt = float(np.clip(length / 1.6 / leg.steps, SHORTEST_S, LONGEST_S))
             share = np.arange(1, leg.steps + 1)[:, None] / leg.steps
             x[k + 1 : k + leg.steps + 1, P] = a + share * (b - a)
@@ -166,7 +210,6 @@ class Flyer:
             k += leg.steps
         x[-1, DT] = x[-2, DT]
         x[0] = x0
-        self._ends = np.cumsum([dt0] + [leg.steps * 0.0 for leg in self._legs])[1:]
         return Iterate(x, u)
 
     def _goal(self, leg: Leg, places: Places) -> Array:
@@ -179,7 +222,11 @@ class Flyer:
         counts = np.cumsum([1] + [leg.steps for leg in self._legs])
         t = flight.times
         ends = t[counts[1:]] - step_s
-        legs = [(leg, end) for leg, end in zip(self._legs, ends) if end > 1.5 * step_s and not self._behind(leg, o)]
+        legs = [
+            (leg, end)
+            for leg, end in zip(self._legs, ends, strict=True)
+            if end > 1.5 * step_s and not self._behind(leg, o)
+        ]
         if not legs:
             legs = [(self._legs[-1], max(ends[-1], 2 * step_s))]
         first = legs[0][0]
@@ -187,7 +234,6 @@ class Flyer:
         gates = len(o.places.centres)
         self._legs = legs_left(first.gate, gates, done, self._o)
         times, before = [0.0, step_s], step_s
-        u_next = np.zeros(STEPS)
         for leg, (_, end) in zip(self._legs, legs, strict=True):
             end = max(end, before + SHORTEST_S * leg.steps)
             nodes = np.linspace(before, end, leg.steps + 1)
@@ -197,13 +243,9 @@ class Flyer:
         self._flight = _resampled(flight, new + step_s, np.diff(new))
 
     def _behind(self, leg: Leg, o: Observation) -> bool:
-        """Whether the plane that a leg ends on has been passed."""
-        if leg.gate < o.target:
-            return leg.ahead < 0 or self._along(leg.gate, o) > leg.ahead
-        return leg.gate == o.target and leg.ahead < 0 and -leg.ahead > -self._along(leg.gate, o) > -0.2 and False
-
-    def _along(self, gate: int, o: Observation) -> float:
-        return float((o.position - o.places.centres[gate]) @ o.places.rotations[gate][:, 0])
+        """Whether the plane that a leg ends on lies behind a gate that has been passed, and behind the drone."""
+        along = (o.position - o.places.centres[leg.gate]) @ o.places.rotations[leg.gate][:, 0]
+        return leg.gate < o.target and (leg.ahead < 0 or bool(along > leg.ahead))
 
     def _iterate(self, x0: Array, o: Observation, yaw: float) -> None:
         flight = self._flight
@@ -211,7 +253,10 @@ class Flyer:
         p = self._parameters(flight, o, yaw)
         x, u, status = self._solver(flight.x, flight.u, p, x0)
         self.statuses.append(status)
-        if np.isfinite(x).all() and np.isfinite(u).all() and status in (0, 2):
+        sane = np.isfinite(x).all() and np.isfinite(u).all() and np.abs(x[:, P]).max() < FARTHEST_M
+        if not sane:
+            self._flight = self._guess(x0, o.places)
+        else:
             x[:, DT] = np.clip(x[:, DT], SHORTEST_S, 2 * LONGEST_S)
             self._flight = Iterate(x, u)
 
@@ -262,18 +307,18 @@ class Flyer:
 
     def _fill_obstacles(self, rows: Array, x: Array, R: Array, o: Observation) -> None:
         """Set the other half-spaces: the nearest solids to each node and to the middle of its interval."""
-        capsules = capsules_of(o.places)
+        solids = boxes_of(o.places)
         gate_seen, pole_seen = o.gates_seen, o.poles_seen
-        seen = np.array([gate_seen[g] if g >= 0 else pole_seen[-1 - g] for g in capsules.owner])
+        seen = np.array([gate_seen[g] if g >= 0 else pole_seen[-1 - g] for g in solids.owner])
         floor = np.array([0.0, 0.0, 1.0])
-        room = capsules.radius + self._o.clear + np.where(seen, 0.0, self._o.unseen_clear)
+        room = solids.radius + self._o.clear + np.where(seen, 0.0, self._o.unseen_clear)
         dt = x[:, DT : DT + 1]
         middle = x[:, P] + dt / 2 * x[:, V]
         middle[:-1] = (x[:-1, P] + x[1:, P]) / 2 + dt[:-1] / 8 * (x[:-1, V] - x[1:, V])
         left = ROWS - 7
         gaps, normals, offsets = [], [], []
         for points in (x[:, P], middle):
-            axis = capsules.nearest(points)
+            axis = solids.nearest(points)
             away = points[:, None] - axis
             distance = np.linalg.norm(away, axis=-1)
             n = away / np.maximum(distance, 1e-6)[..., None]
@@ -283,7 +328,7 @@ class Flyer:
             normals += [n, np.broadcast_to(floor, (len(n), 1, 3))]
             offsets += [np.einsum("kni,kni->kn", n, axis) + reach, low[:, None]]
         gap, n, off = np.concatenate(gaps, 1), np.concatenate(normals, 1), np.concatenate(offsets, 1)
-        count = len(capsules.radius) + 1
+        count = len(solids.radius) + 1
         chosen = np.argsort(gap, axis=1)[:, :left]
         k = np.arange(STEPS + 1)[:, None]
         rows[:, 7:, :3] = n[k, chosen]

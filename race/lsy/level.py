@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from scipy.spatial.transform import Rotation
 
 from gate_racer.common.config import load
@@ -151,10 +152,10 @@ def _laid_out(r: Rules, rng: np.random.Generator) -> Places:
     axes = [np.linspace(a, b, how.cells) for a, b in zip(low, high, strict=True)]
     grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
 
-    def clear(centre: Array) -> Array:
+    def clear(centre: Array) -> npt.NDArray[np.bool_]:
         return np.linalg.norm(grid - centre, axis=1) > how.apart_m
 
-    def pick(allowed: Array) -> Array:
+    def pick(allowed: npt.NDArray[np.bool_]) -> Array:
         cells = np.flatnonzero(allowed) if allowed.any() else np.arange(len(grid))
         return grid[rng.choice(cells)] + _within(rng, (high - low) / how.cells / 2)
 

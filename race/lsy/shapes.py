@@ -1,4 +1,4 @@
-"""Gates, stands and poles as boxes and capsules: exact gaps for the referee, convex parts for the controller."""
+"""Gates, stands and poles as boxes and capsules: exact gaps for the referee, nearest points for the controller."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,34 +21,29 @@ NEAR_M = 0.3  # m, gaps beyond are not computed
 
 
 @dataclass(frozen=True)
-class Capsules:
-    """All points within a radius of segments."""
+class Boxes:
+    """All points within a radius of boxes."""
 
-    a: Array  # (n, 3) m
-    b: Array  # (n, 3) m
+    centres: Array  # (n, 3) m
+    rotations: Array  # (n, 3, 3), box to world
+    half: Array  # (n, 3) m
     radius: Array  # (n,) m
     owner: Array  # (n,) index of the gate, -1 - index of a pole
 
     def nearest(self, points: Array) -> Array:
-        """Return the point of each axis nearest to each of points (..., 3): (..., n, 3)."""
-        leg = self.b - self.a
-        along = np.einsum("...ni,ni->...n", points[..., None, :] - self.a, leg) / np.einsum("ni,ni->n", leg, leg)
-        return self.a + np.clip(along, 0.0, 1.0)[..., None] * leg
+        """Return the point of each box nearest to each of points (..., 3): (..., n, 3)."""
+        local = np.einsum("...ni,nij->...nj", points[..., None, :] - self.centres, self.rotations)
+        return self.centres + np.einsum("nij,...nj->...ni", self.rotations, np.clip(local, -self.half, self.half))
 
 
-def capsules_of(places: Places) -> Capsules:
-    """Return the capsules about bars, stands and poles."""
-    parts = []
+def boxes_of(places: Places) -> Boxes:
+    """Return bars, stands and poles."""
+    parts: list[tuple[Any, ...]] = []
     for g, (centre, R) in enumerate(zip(places.centres, places.rotations, strict=True)):
-        for middle, half in (*FRAME, STAND):
-            longest = int(np.argmax(half))
-            radius = sorted(half)[1]
-            axis = np.eye(3)[longest] * (half[longest] - (radius if longest != 2 or middle != STAND[0] else 0.0))
-            parts.append((centre + R @ (middle - axis), centre + R @ (middle + axis), radius, g))
-    down = np.array([0.0, 0.0, POLE_M])
-    parts += [(top - down, top, POLE_RADIUS_M, -1 - k) for k, top in enumerate(places.poles)]
-    a, b, radius, owner = zip(*parts, strict=True)
-    return Capsules(np.array(a), np.array(b), np.array(radius), np.array(owner))
+        parts += [(centre + R @ middle, R, half, 0.0, g) for middle, half in (*FRAME, STAND)]
+    middle, half = np.array([0.0, 0.0, -POLE_M / 2]), (0.0, 0.0, POLE_M / 2)
+    parts += [(top + middle, np.eye(3), half, POLE_RADIUS_M, -1 - k) for k, top in enumerate(places.poles)]
+    return Boxes(*(np.array(one) for one in zip(*parts, strict=True)))
 
 
 class Solids:

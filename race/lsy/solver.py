@@ -31,7 +31,7 @@ NP = HALFSPACES + 7 * ROWS
 SHORTEST_S, LONGEST_S = 0.0005, 0.15  # s, of an interval
 PACE = 20.0  # 1/s, weight of changes of durations from the last iterate, against the 1 of the time itself
 EFFORT = np.array([0.004, 0.004, 0.00004])  # of commands beyond the present roll, pitch, thrust
-INERTIA = np.array([0.01, 0.01, 0.0001])  # of changes of commands from the last iterate
+INERTIA = np.array([0.03, 0.03, 0.0002])  # of changes of commands from the last iterate
 PRICE, WEIGHT = 30.0, 300.0  # s/m, s/m^2, of violated half-spaces
 
 
@@ -82,7 +82,9 @@ def _formulate(template: Any, folder: Path, name: str) -> Any:
     model.disc_dyn_expr = ca.vertcat(
         step(x, u, p[YAW], p[GAIN], x[DT], d), (1 - p[LAST]) * x[DT] + p[LAST] * u[DT_NEXT]
     )
-    model.cost_y_expr = ca.vertcat(x[DT] - p[DT_REF], u[:2] - x[ANGLES], u[FC] - x[F], u[DT_NEXT] - x[DT], u[:3] - p[U_REF])
+    model.cost_y_expr = ca.vertcat(
+        x[DT] - p[DT_REF], u[:2] - x[ANGLES], u[FC] - x[F], u[DT_NEXT] - x[DT], u[:3] - p[U_REF]
+    )
     model.cost_y_expr_e = x[DT] - p[DT_REF]
     rows = ca.reshape(p[HALFSPACES:], 7, ROWS)
     model.con_h_expr = model.con_h_expr_e = ca.mtimes(rows[:6, :].T, x[:6]) + rows[6, :].T
@@ -102,7 +104,10 @@ def _formulate(template: Any, folder: Path, name: str) -> Any:
     o = ocp.solver_options
     o.tf = float(STEPS)
     o.nlp_solver_type, o.qp_solver, o.hessian_approx, o.integrator_type = (
-        "SQP_RTI", "PARTIAL_CONDENSING_HPIPM", "GAUSS_NEWTON", "DISCRETE",
+        "SQP_RTI",
+        "PARTIAL_CONDENSING_HPIPM",
+        "GAUSS_NEWTON",
+        "DISCRETE",
     )
     o.qp_solver_cond_N, o.qp_solver_iter_max, o.qp_tol, o.hpipm_mode = STEPS // 4, 40, 1e-5, "SPEED"
     o.levenberg_marquardt = 1e-5

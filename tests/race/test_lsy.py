@@ -1,0 +1,123 @@
+"""The levels of lsy_drone_racing: draws, referee's geometry, the model, the program over a course, and a flight in crazyflow."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from gate_racer.race.lsy import bench
+from gate_racer.race.lsy.arena import Observation, missing
+from gate_racer.race.lsy.flyer import Flyer, Options, bodies, legs_left, turned_to
+from gate_racer.race.lsy.level import LEVELS, draw, rules
+from gate_racer.race.lsy.model import FC, GRAVITY, NX, RATES, F, P, drone, predicted
+from gate_racer.race.lsy.shapes import boxes_of, support
+from gate_racer.race.lsy.solver import STEPS
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_draw_keeps_to_the_published_ranges_and_its_seed(level):
+    r = rules()
+    for seed in range(20):
+        race, again, other = draw(level, seed), draw(level, seed), draw(level, seed + 100)
+        assert np.array_equal(race.true.centres, again.true.centres) and race.mass_offset == again.mass_offset
+        assert (race.mass_offset != other.mass_offset) == (level >= r.vehicle_from)
+        off = np.abs(race.true.centres - race.told.centres)
+        assert np.all(off <= r.gate_m) and off.any() == (level >= r.places_from)
+        assert np.all(np.abs(race.true.poles - race.told.poles) <= r.pole_m)
+        assert abs(race.mass_offset) <= r.mass_kg
+        if level == 3:
+            apart = np.linalg.norm(race.told.centres[1:, :2] - race.told.centres[:-1, :2], axis=1)
+            assert np.all(apart > r.layout.apart_m - 0.1)
+
+
+def test_the_reach_of_the_body_is_that_of_its_corners():
+    rotations = Rotation.random(20, rng=np.random.default_rng(1)).as_matrix()
+    corners = np.array(np.meshgrid(*[(-1, 1)] * 3)).reshape(3, -1).T * rules().body_half_m
+    direction = np.array([0.6, 0.0, 0.8])
+    for R in rotations:
+        assert support(R, direction) == pytest.approx((corners @ R.T @ direction).max())
+
+
+def test_boxes_leave_the_openings_free_and_fill_the_frames():
+    places = draw(0, 0).told
+    boxes = boxes_of(places)
+
+    def gap(point):
+        return (np.linalg.norm(point - boxes.nearest(point), axis=-1) - boxes.radius).min()
+
+    for centre, R in zip(places.centres, places.rotations, strict=True):
+        assert gap(centre) == pytest.approx(0.2)
+        assert gap(centre + R @ (0, 0.28, 0)) == gap(centre + R @ (0, 0, -0.5)) == 0
+
+
+def test_hover_is_an_equilibrium_and_a_command_is_reached():
+    x, u = np.zeros(NX), np.zeros(4)
+    x[F] = u[FC] = GRAVITY
+    assert np.allclose(predicted(x, u, 0.0, 1.0, 0.1)[:13], x[:13])
+    u[0] = 0.3
+    for _ in range(50):
+        x = predicted(x, u, 0.0, 1.0, 0.02)
+    assert x[6] == pytest.approx(0.3, abs=0.01) and np.allclose(x[RATES], 0.0, atol=0.02)
+
+
+def test_the_shortest_turn_points_the_thrust_as_asked_and_turns_yaw_back():
+    rotation = Rotation.from_euler("xyz", [0.3, -0.2, 0.4]).as_matrix()
+    up = bodies(np.array([[-0.5, 0.6]]), np.array([0.4]))[0, :, 2]
+    commanded = Rotation.from_euler("xyz", turned_to(rotation, up)).as_matrix()
+    assert np.allclose(commanded[:, 2], up)
+    level = Rotation.from_euler("z", 0.4).as_matrix()
+    assert 0.3 < turned_to(level, np.array([0.0, 0.0, 1.0]))[2] < 0.4
+
+
+def test_legs_share_all_intervals_but_the_first_of_any_rest():
+    for first in range(4):
+        for done in (0, 1):
+            legs = legs_left(first, 4, done, Options())
+            assert sum(leg.steps for leg in legs) == STEPS - 1 and legs[-1].gate == 3
+            assert all(leg.steps > 0 for leg in legs)
+
+
+def seen_whole(race):
+    gates, poles = np.ones(len(race.true.centres), bool), np.ones(len(race.true.poles), bool)
+    return Observation(0.0, race.start, race.rotation, np.zeros(3), np.zeros(3), 0, race.true, gates, poles)
+
+
+def test_a_flight_is_planned_through_all_openings_within_the_first_step():
+    race = draw(0, 0)
+    flyer = Flyer()
+    command = flyer.step(seen_whole(race))
+    assert np.all(np.abs(command[:3]) < np.pi / 2) and drone().thrust_n[0] <= command[3] <= drone().thrust_n[1]
+    planned = flyer.planned
+    assert 2.0 < planned.times[-1] < 3.5
+    for centre, R in zip(race.true.centres, race.true.rotations, strict=True):
+        local = (planned.x[:, P] - centre) @ R
+        nearest = np.abs(local[:, 0]) < 0.1
+        assert np.abs(local[nearest][:, 1:]).max(axis=1).min() < 0.15
+
+
+def test_a_published_observation_is_read_as_ours():
+    told = {"pos": [0, 0, 1], "quat": [0, 0, 0, 1], "vel": [1, 0, 0], "ang_vel": [0, 0, 0], "target_gate": 2}
+    told |= {"gates_pos": np.zeros((4, 3)), "gates_quat": np.tile([0, 0, 1, 0], (4, 1)), "gates_visited": [True] * 4}
+    told |= {"obstacles_pos": np.zeros((4, 3)), "obstacles_visited": [False] * 4}
+    ours = bench.observed(told, 0.5)
+    assert ours.target == 2 and np.allclose(ours.rotation, np.eye(3)) and ours.gates_seen.all()
+    assert np.allclose(ours.places.rotations[0], np.diag([-1, -1, 1]))
+
+
+def test_the_score_is_the_mean_of_the_finished_if_half_finish():
+    flights = [bench.Result(i, "finished" if i % 2 else "contact", 3.0 + i, 4, 0.02) for i in range(20)]
+    assert bench.summary(flights)["score_s"] == pytest.approx(np.mean([3.0 + i for i in range(1, 20, 2)]))
+    assert bench.summary(flights[:1])["score_s"] is None and "seed 0: contact" in bench.table(2, flights)
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_a_race_is_finished_in_crazyflow(tmp_path):
+    import subprocess
+
+    file = tmp_path / "one.json"
+    command = [sys.executable, "-m", "gate_racer.race.campaign.cli", "lsy", "0", "--seeds", "1", "--json", str(file)]
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
+    found = json.loads(file.read_text())
+    assert found["completion"] == 1.0 and found["flights"][0]["gates"] == 4
