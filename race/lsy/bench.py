@@ -41,26 +41,26 @@ def add_parser(commands: Any) -> None:
     one = commands.add_parser(NAME, help="fly the levels of the open leaderboard lsy_drone_racing in crazyflow")
     one.add_argument("level", type=int, choices=LEVELS)
     one.add_argument("--seeds", type=int, default=OFFICIAL, metavar="N", help="number of races, from seed 0")
-    one.add_argument("--lsy", type=Path, metavar="PATH", help="fly in the environment of this checkout instead")
+    one.add_argument("checkout", type=Path, nargs="?", help="fly in the environment of this checkout instead")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Fly, print the table and write the JSON file.
 
     Raises:
-        UserError: crazyflow is missing, or PATH is no checkout.
+        UserError: crazyflow is missing, or the folder is no checkout.
     """
     if why := missing():
         raise UserError(why)
     seeds = list(range(arguments.seeds))
-    workers = min(os.cpu_count() or 1, len(seeds)) if arguments.lsy is None else 1
+    workers = min(os.cpu_count() or 1, len(seeds)) if arguments.checkout is None else 1
     os.environ["SCIPY_ARRAY_API"] = "1"  # which crazyflow asks for before SciPy is loaded: in new processes
-    jobs = [(arguments.level, seeds[i::workers], arguments.lsy) for i in range(workers)]
+    jobs = [(arguments.level, seeds[i::workers], arguments.checkout) for i in range(workers)]
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         results = sorted((r for part in pool.map(fly, *zip(*jobs, strict=True)) for r in part), key=lambda r: r.seed)
     about = summary(results)
     print(table(arguments.level, results))
-    where = str(arguments.lsy) if arguments.lsy else "crazyflow"
+    where = str(arguments.checkout) if arguments.checkout else "crazyflow"
     write_json(
         arguments.json, {"level": arguments.level, "in": where, **about, "flights": [asdict(r) for r in results]}
     )

@@ -57,7 +57,7 @@ def slope(x: Any, u: Any, yaw: Any, gain: Any, d: Drone) -> Any:
     return ca.vertcat(x[V], dv, x[RATES], x[TORQUES], turn / d.torque_lag_s, (u[FC] - x[F]) / d.thrust_lag_s)
 
 
-def step(x: Any, u: Any, yaw: Any, gain: Any, dt: Any, d: Drone, parts: int = 2) -> Any:
+def step(x: Any, u: Any, yaw: Any, gain: Any, dt: Any, d: Drone, parts: int = 4) -> Any:
     """Return the first 13 states after dt, symbolic, by Runge-Kutta."""
     y, h = x[:DT], dt / parts
     for _ in range(parts):
