@@ -3,16 +3,14 @@
 Physics, on-board attitude controller and rotors are crazyflow's; courses, disturbances and rules are those of `level.py`.
 """
 
-import importlib.util
 import inspect
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
-from gate_racer.common.errors import UserError
 from gate_racer.race.lsy.level import Places, Race, Rules, rules
+from gate_racer.race.lsy.rotations import rotation
 from gate_racer.race.lsy.shapes import Solids
 from gate_racer.vehicle.rotation import Array
 
@@ -34,23 +32,11 @@ class Observation:
     poles_seen: Array  # (K,) bool
 
 
-def missing() -> str:
-    """Return why crazyflow cannot be used here, or ""."""
-    absent = [name for name in ("crazyflow", "jax", "mujoco") if importlib.util.find_spec(name) is None]
-    return f"{', '.join(absent)} not installed: pip install 'gate-racer[sims]'" if absent else ""
-
-
 class Physics:
     """crazyflow's vehicles, one a race, advanced by one control step at a time."""
 
     def __init__(self, races: list[Race]):
-        """Compile the physics, in half a minute, and set the vehicles on their starts.
-
-        Raises:
-            UserError: crazyflow is not installed.
-        """
-        if why := missing():
-            raise UserError(why)
+        """Compile the physics, in half a minute, and set the vehicles on their starts."""
         from crazyflow.sim import Sim
 
         self._rules = r = rules()
@@ -65,7 +51,7 @@ class Physics:
         data, params = self._sim.data, self._sim.data.params
         states = data.states.replace(
             pos=np.array([[race.start] for race in races], np.float32),
-            quat=np.array([[Rotation.from_matrix(race.rotation).as_quat()] for race in races], np.float32),
+            quat=np.array([[rotation().from_matrix(race.rotation).as_quat()] for race in races], np.float32),
         )
         mass = np.asarray(params.mass) + np.array([race.mass_offset for race in races]).reshape(-1, 1, 1)
         inertia = np.asarray(params.J) + np.array([[np.diag(race.inertia_offset)] for race in races])
@@ -80,7 +66,7 @@ class Physics:
         """Return positions (n, 3), rotations (n, 3, 3), velocities (n, 3), body rates (n, 3)."""
         s = self._sim.data.states
         position, quaternion, velocity, rates = (np.asarray(a, float)[:, 0] for a in (s.pos, s.quat, s.vel, s.ang_vel))
-        return position, Rotation.from_quat(quaternion).as_matrix(), velocity, rates
+        return position, rotation().from_quat(quaternion).as_matrix(), velocity, rates
 
     def advance(self, commands: Array) -> tuple[Array, Array]:
         """Fly a control step under commands (n, 4), roll, pitch, yaw in rad and thrust in N.

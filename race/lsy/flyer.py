@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy.interpolate import CubicHermiteSpline
-from scipy.spatial.transform import Rotation
 
 from gate_racer.race.lsy.arena import Observation
 from gate_racer.race.lsy.level import Places, rules
 from gate_racer.race.lsy.model import ANGLES, DT, DT_NEXT, FC, GRAVITY, NU, NX, TORQUES, F, P, V, drone, predicted
+from gate_racer.race.lsy.rotations import rotation
 from gate_racer.race.lsy.shapes import OPENING_M, boxes_of, support
 from gate_racer.race.lsy.solver import (
     DT_REF,
@@ -98,7 +97,7 @@ def legs_left(first: int, gates: int, done: int, options: Options) -> list[Leg]:
 
 def bodies(angles: Array, yaw: Array) -> Array:
     """Return rotations (n, 3, 3) of roll and pitch (n, 2) and yaw (n,)."""
-    return Rotation.from_euler("xyz", np.column_stack([angles, yaw])).as_matrix()
+    return rotation().from_euler("xyz", np.column_stack([angles, yaw])).as_matrix()
 
 
 def turned_to(rotation: Array, up: Array) -> Array:
@@ -111,9 +110,9 @@ def turned_to(rotation: Array, up: Array) -> Array:
     axis = np.cross(now, up)
     size = float(np.linalg.norm(axis))
     turn = axis / max(size, 1e-9) * np.arctan2(size, now @ up)
-    aimed = Rotation.from_rotvec(turn) * Rotation.from_matrix(rotation)
+    aimed = rotation().from_rotvec(turn) * rotation().from_matrix(rotation)
     back = -np.clip(aimed.as_euler("xyz")[2], -YAW_STEP, YAW_STEP)
-    return (aimed * Rotation.from_euler("z", back)).as_euler("xyz")
+    return (aimed * rotation().from_euler("z", back)).as_euler("xyz")
 
 
 class Flyer:
@@ -162,7 +161,7 @@ class Flyer:
 
     def _estimate(self, o: Observation) -> float:
         """Update thrust gain, thrust and rotor torques over the last step; return the yaw, rad."""
-        angles = Rotation.from_matrix(o.rotation).as_euler("xyz")
+        angles = rotation().from_matrix(o.rotation).as_euler("xyz")
         if self._last is not None:
             before, u = self._last
             dt, d = o.t - before.t, drone()
@@ -183,7 +182,7 @@ class Flyer:
 
     def _angles(self, o: Observation) -> Array:
         """Return roll, pitch and their rates (4,)."""
-        roll, pitch, _ = Rotation.from_matrix(o.rotation).as_euler("xyz")
+        roll, pitch, _ = rotation().from_matrix(o.rotation).as_euler("xyz")
         w = o.rates
         turning = np.sin(roll) * w[1] + np.cos(roll) * w[2]
         return np.array([roll, pitch, w[0] + np.tan(pitch) * turning, np.cos(roll) * w[1] - np.sin(roll) * w[2]])
@@ -343,6 +342,8 @@ class Flyer:
 
 def _resampled(flight: Iterate, times: Array, durations: Array) -> Iterate:
     """Return a flight at other times, s from its first node; beyond its end it goes on as it ends."""
+    from scipy.interpolate import CubicHermiteSpline
+
     t, x = flight.times, flight.x
     keep = np.concatenate([[True], np.diff(t) > 1e-9])
     t, x = t[keep], x[keep]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial.transform import Rotation
 
 from gate_racer.common.config import load
+from gate_racer.race.lsy.rotations import rotation
 from gate_racer.vehicle.rotation import Array
 
 LEVELS = (0, 1, 2, 3)
@@ -119,7 +119,7 @@ def draw(level: int, seed: int) -> Race:
         told,
         true,
         start + rng.uniform(r.start_low_m, r.start_high_m),
-        Rotation.from_euler("xyz", _within(rng, r.start_rpy)).as_matrix(),
+        rotation().from_euler("xyz", _within(rng, r.start_rpy)).as_matrix(),
         float(rng.uniform(-r.mass_kg, r.mass_kg)),
         _within(rng, r.inertia_kg_m2),
     )
@@ -130,15 +130,15 @@ def _within(rng: np.random.Generator, half: Array | Box) -> Array:
 
 
 def _nominal(r: Rules) -> Places:
-    rotations = Rotation.from_euler("xyz", [gate.rpy for gate in r.gates]).as_matrix()
+    rotations = rotation().from_euler("xyz", [gate.rpy for gate in r.gates]).as_matrix()
     return Places(np.array([gate.centre for gate in r.gates]), rotations, np.array(r.poles))
 
 
 def _moved(r: Rules, told: Places, rng: np.random.Generator) -> Places:
     """Return places displaced as published: positions, and the Euler angles of the gates."""
     centres = told.centres + np.array([_within(rng, r.gate_m) for _ in told.centres])
-    rpy = Rotation.from_matrix(told.rotations).as_euler("xyz")
-    turned = Rotation.from_euler("xyz", rpy + [_within(rng, r.gate_rpy) for _ in rpy]).as_matrix()
+    rpy = rotation().from_matrix(told.rotations).as_euler("xyz")
+    turned = rotation().from_euler("xyz", rpy + [_within(rng, r.gate_rpy) for _ in rpy]).as_matrix()
     return Places(centres, turned, told.poles + np.array([_within(rng, r.pole_m) for _ in told.poles]))
 
 
@@ -177,5 +177,5 @@ def _laid_out(r: Rules, rng: np.random.Generator) -> Places:
         poles.append(pole)
         before = gate
     heights = [gate.centre[2] for gate in r.gates], [pole[2] for pole in r.poles]
-    rotations = Rotation.from_euler("z", np.array(yaws)[:, None]).as_matrix()
+    rotations = rotation().from_euler("z", np.array(yaws)[:, None]).as_matrix()
     return Places(np.column_stack([gates, heights[0]]), rotations, np.column_stack([poles, heights[1]]))

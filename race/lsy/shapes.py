@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from gate_racer.race.lsy.level import Places, rules
+from gate_racer.race.lsy.rotations import rotation
 from gate_racer.vehicle.rotation import Array
 
 # Collision shapes of the published assets, in the frame of a gate: centre and half-widths of boxes, m.
@@ -88,9 +89,7 @@ class Solids:
 
 
 def _wxyz(R: Array) -> Array:
-    from scipy.spatial.transform import Rotation
-
-    return Rotation.from_matrix(R).as_quat(scalar_first=True)
+    return rotation().from_matrix(R).as_quat(scalar_first=True)
 
 
 def support(rotation: Array, direction: Array) -> Array:

@@ -8,7 +8,9 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from gate_racer.race.lsy import bench
-from gate_racer.race.lsy.arena import Observation, missing
+from gate_racer.race.lsy.arena import Observation
+from gate_racer.race.lsy.bench import missing
+from gate_racer.race.lsy.flights import observed
 from gate_racer.race.lsy.flyer import Flyer, Options, bodies, legs_left, turned_to
 from gate_racer.race.lsy.level import LEVELS, draw, rules
 from gate_racer.race.lsy.model import FC, GRAVITY, NX, RATES, F, P, drone, predicted
@@ -101,7 +103,7 @@ def test_a_published_observation_is_read_as_ours():
     told = {"pos": [0, 0, 1], "quat": [0, 0, 0, 1], "vel": [1, 0, 0], "ang_vel": [0, 0, 0], "target_gate": 2}
     told |= {"gates_pos": np.zeros((4, 3)), "gates_quat": np.tile([0, 0, 1, 0], (4, 1)), "gates_visited": [True] * 4}
     told |= {"obstacles_pos": np.zeros((4, 3)), "obstacles_visited": [False] * 4}
-    ours = bench.observed(told, 0.5)
+    ours = observed(told, 0.5)
     assert ours.target == 2 and np.allclose(ours.rotation, np.eye(3)) and ours.gates_seen.all()
     assert np.allclose(ours.places.rotations[0], np.diag([-1, -1, 1]))
 
