@@ -100,17 +100,17 @@ def bodies(angles: Array, yaw: Array) -> Array:
     return rotation().from_euler("xyz", np.column_stack([angles, yaw])).as_matrix()
 
 
-def turned_to(rotation: Array, up: Array) -> Array:
+def turned_to(R: Array, up: Array) -> Array:
     """Return the roll, pitch and yaw (3,) nearest to a rotation that point the thrust along `up` (3,), and little yaw.
 
     The on-board loop gives yaw errors more of the rotors' range than all else, and commands of roll and pitch at once are
     such errors; the shortest turn is none.
     """
-    now = rotation[:, 2]
+    now = R[:, 2]
     axis = np.cross(now, up)
     size = float(np.linalg.norm(axis))
     turn = axis / max(size, 1e-9) * np.arctan2(size, now @ up)
-    aimed = rotation().from_rotvec(turn) * rotation().from_matrix(rotation)
+    aimed = rotation().from_rotvec(turn) * rotation().from_matrix(R)
     back = -np.clip(aimed.as_euler("xyz")[2], -YAW_STEP, YAW_STEP)
     return (aimed * rotation().from_euler("z", back)).as_euler("xyz")
 
