@@ -60,7 +60,7 @@ def handed_over():
 
 
 def test_it_has_the_face_of_the_client_for_mavlink():
-    public = {name for name in dir(MavlinkClient) if not name.startswith("_")} | {"counters", "socket", "address"}
+    public = {name for name in vars(MavlinkClient) if not name.startswith("_")} | {"counters", "socket", "address"}
     assert not public - set(dir(Companion().client))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gate_racer.link.rflysim.config import pinhole
 from gate_racer.link.rflysim.fragments import Payload, fragments
 from gate_racer.link.rflysim.payloads import LOCAL, RAW, WORLD, depth_m
-from gate_racer.link.rflysim.stream import Stream
+from gate_racer.link.rflysim.stream import Stream, reader
 from gate_racer.sim.physics.contact import NO_RAY as NOTHING
 from gate_racer.sim.physics.contact import Colliders, cast
 from gate_racer.sim.view.sensing import Mount, open_sense, surroundings
@@ -72,7 +72,7 @@ def off_surface(world, points):
 
 def test_a_depth_cloud_as_coarse_as_can_be_asked_for_has_a_point(vq1, world):
     sense = open_sense(request(7, other=(100.0, 3e38), euler=(0.0, -90.0, 0.0)), vq1, world, load_style("race"), 0)
-    stream = Stream(request(7), lambda line: None)
+    stream = Stream(request(7), lambda line: None, reader(request(7)))
     (datagram,) = fragments(Payload(0.0, 1, sense.payload(at(vq1))))
     sample = stream.feed(datagram, "sim", 0.0)
     assert sample is not None and len(sample.value.points) == 1
@@ -85,7 +85,7 @@ def test_every_sensor_finds_the_surfaces_where_they_are(vq1, world):
 
     def sensed(about):
         told = []
-        sense, stream = open_sense(about, vq1, world, style, 0), Stream(about, told.append)
+        sense, stream = open_sense(about, vq1, world, style, 0), Stream(about, told.append, reader(about))
         (sample,) = (stream.feed(d, "sim", 0.0) for d in fragments(Payload(0.0, 1, sense.payload(exposure))))
         assert sample is not None, told
         return sample.value
