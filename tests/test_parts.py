@@ -228,8 +228,8 @@ def test_a_live_flight_whose_parts_all_fail_has_its_result(wrong, sprint, tmp_pa
     """The detector fails in a process of its own, and the controller in the flight loop."""
     out, detector = tmp_path / "result.json", f"{wrong}:Undefined"
     done = run(
-        RUN, sprint / "sprint.csv", "--controller", f"{wrong}:Stalling", "--detector", detector, "--log", tmp_path,
-        "--json", out, timeout=600,
+        RUN, sprint / "sprint.csv", "--pose", "--controller", f"{wrong}:Stalling", "--detector", detector,
+        "--log", tmp_path, "--json", out, timeout=600,
     )  # fmt: skip
     flight = json.loads(out.read_text())
     assert done.returncode in (0, 1) and "Traceback" not in done.stdout + done.stderr
