@@ -212,8 +212,9 @@ class Guess:
 
 def guesses(gates_in_view: bool) -> tuple[Guess, ...]:
     """Return all variants, the most promising first: heading forward if gates shall be in view."""
-    noses = ("forward", "kept", "tilted") if gates_in_view else ("tilted", "kept", "forward")
-    return tuple(Guess(nose, slack) for slack in (1.1, 1.5) for nose in noses)
+    first, second, third = ("forward", "kept", "tilted") if gates_in_view else ("tilted", "kept", "forward")
+    order = (first, 1.1), (second, 1.1), (first, 1.5), (third, 1.1), (second, 1.5), (third, 1.5)
+    return tuple(Guess(nose, slack) for nose, slack in order)
 
 
 def first_guess(course: Course, point_mass: PointMass, mesh: Mesh, guess: Guess) -> Point:

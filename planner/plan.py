@@ -41,7 +41,7 @@ class SolverStatistics:
     build_s: float
     solve_s: float
     point_mass_bound_s: float | None
-    guesses_s: dict[str, float | None]  # s, per initial guess the time of its coarse optimum; None without one
+    guesses_s: dict[str, float | None]  # s, per initial guess the time of its optimum; None without one
 
 
 class PlanError(UserError):

@@ -127,7 +127,7 @@ class Certificate:
     build_s: float
     solve_s: float
     point_mass_bound_s: float | None
-    guesses_s: dict[str, float | None]  # s, per initial guess, the time of its optimum on a coarse mesh
+    guesses_s: dict[str, float | None]  # s, per initial guess, the time of its optimum
     risk: FlightRisk | None  # under the options' uncertainty model; None if not requested
     track_hash: str
     vehicle_hash: str
