@@ -35,6 +35,10 @@ from gate_racer.vehicle.rotation import Array
 
 YAW_STEP = 0.06  # rad, by which yaw is commanded back at once
 FARTHEST_M = 8.0  # m, of a sane iterate
+# A flight that stands still hangs between half-spaces: after SLOW_S at less than SLOW_M_S it is sought anew, with its first part
+# bent by DETOUR_M to each side, or above.
+SLOW_M_S, SLOW_S, DETOUR_M = 0.5, 0.2, 0.5
+TOUCH_S_M = 20.0  # s/m, price of violated half-spaces in the comparison of these
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,7 @@ class Flyer:
         self._thrust, self._torques = 0.0, np.zeros(2)
         self._last: tuple[Observation, Array] | None = None
         self._seen: tuple[bool, ...] = ()
+        self._moved_t = 0.0  # s, when it last was not slow
         self.statuses: list[int] = []
 
     @property
@@ -142,7 +147,7 @@ class Flyer:
         gates = len(o.places.centres)
         if self._flight is None:
             self._legs = legs_left(0, gates, 0, self._o)
-            self._flight = self._guess(x0, o.places)
+            self._flight, self._moved_t = self._guess(x0, o.places), o.t + SLOW_S
             for _ in range(self._o.first_solves):
                 self._iterate(x0, o, yaw)
         elif o.target >= 0:
@@ -153,11 +158,35 @@ class Flyer:
             self._seen = seen
             for _ in range(solves):
                 self._iterate(x0, o, yaw)
+            if np.linalg.norm(o.velocity) > SLOW_M_S:
+                self._moved_t = max(o.t, self._moved_t)
+            elif o.t - self._moved_t > SLOW_S:
+                self._seek(x0, o, yaw)
+                self._moved_t = o.t
         u = self._flight.u[0]
         self._last = (o, u)
         return np.array(
             [*turned_to(o.rotation, bodies(u[None, :2], np.array([yaw]))[0, :, 2]), u[FC] * drone().mass_kg]
         )
+
+    def _seek(self, x0: Array, o: Observation, yaw: float) -> None:
+        """Take the best of the present flight and of those from other guesses."""
+        assert self._flight is not None
+        ahead = self._goal(self._legs[0], o.places) - o.position
+        aside = np.array([-ahead[1], ahead[0], 0.0]) / max(float(np.linalg.norm(ahead[:2])), 1e-3)
+        found = [self._flight]
+        for bend in (0.0 * aside, aside, -aside, np.array([0.0, 0.0, 1.0])):
+            self._flight = self._guess(x0, o.places, DETOUR_M * bend)
+            for _ in range(self._o.solves_new):
+                self._iterate(x0, o, yaw)
+            found.append(self._flight)
+        self._flight = min(found, key=lambda flight: self._cost_s(flight, o, yaw))
+
+    def _cost_s(self, flight: Iterate, o: Observation, yaw: float) -> float:
+        """Return a flight's duration with the price of violated half-spaces, s."""
+        rows = self._parameters(flight, o, yaw)[:, HALFSPACES:].reshape(STEPS + 1, ROWS, 7)
+        room = np.einsum("kri,ki->kr", rows[:, :, :6], flight.x[:, :6]) + rows[:, :, 6]
+        return float(flight.times[-1] + TOUCH_S_M * np.maximum(-room, 0.0).max())
 
     def _estimate(self, o: Observation) -> float:
         """Update thrust gain, thrust and rotor torques over the last step; return the yaw, rad."""
@@ -190,8 +219,8 @@ class Flyer:
     def _state(self, o: Observation) -> Array:
         return np.array([*o.position, *o.velocity, *self._angles(o), *self._torques, self._thrust, rules().control_s])
 
-    def _guess(self, x0: Array, places: Places) -> Iterate:
-        """Return straight flight from plane to plane at a moderate speed."""
+    def _guess(self, x0: Array, places: Places, bend: Array | None = None) -> Iterate:
+        """Return straight flight from plane to plane at a moderate speed, its first part bent aside by `bend` (3,), m."""
         points = [x0[P]] + [self._goal(leg, places) for leg in self._legs]
         lengths = [max(float(np.linalg.norm(b - a)), 0.02) for a, b in pairwise(points)]
         x, u = np.zeros((STEPS + 1, NX)), np.zeros((STEPS, NU))
@@ -207,6 +236,9 @@ class Flyer:
             u[k - 1, DT_NEXT] = dt
             u[k : k + leg.steps, DT_NEXT] = dt
             k += leg.steps
+        if bend is not None:
+            first = slice(1, self._legs[0].steps + 2)
+            x[first, P] += np.sin(np.linspace(0.0, np.pi, self._legs[0].steps + 1))[:, None] * bend
         x[-1, DT] = x[-2, DT]
         x[0] = x0
         return Iterate(x, u)
