@@ -118,8 +118,9 @@ def _texts(values: Mapping[str, Any]) -> Iterator[str | Path | None]:
     while rest:
         value = rest.pop()
         if isinstance(value, str | Path):
-            yield value
-            yield str(value).partition("=")[2] or None  # of --set KEY=VALUE
+            for text in (str(value), str(value).partition("=")[2]):  # of --set KEY=VALUE
+                yield text or None
+                yield text.rpartition(":")[0] or None  # of FILE.py:CLASS
         elif isinstance(value, Mapping):
             rest += value.values()
         elif isinstance(value, Sequence):

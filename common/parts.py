@@ -3,6 +3,7 @@
 A call that raises, or does not return in time, gives a reason in place of a result, and is counted; nothing is raised in flight.
 """
 
+import copy
 import importlib
 import importlib.util
 import queue
@@ -24,6 +25,7 @@ from gate_racer.common.files import read_bytes
 
 NAME = re.compile(r"(?P<where>.+\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<cls>[^\W\d]\w*)")
 SOURCE_BYTES = 4 << 20  # bytes, largest source file (chosen)
+REASON = 200  # characters, longest reason of a failure (chosen)
 PATIENCE_S = (
     5.0  # s, longest call where time stands still meanwhile: more than any load of the machine delays one (chosen)
 )
@@ -101,8 +103,18 @@ def _imported(name: str, load: Callable[[], ModuleType]) -> ModuleType:
         raise UserError(f"{name}: cannot be imported: {described(error)}") from None
 
 
+def one_line(text: str) -> str:
+    """Return a text without line breaks, control characters and addresses of objects, cut to REASON characters."""
+    text = re.sub(r" at 0x[0-9a-f]+", "", " ".join(text.split()))
+    return "".join(char if char.isprintable() else "?" for char in text)[:REASON]
+
+
 def described(error: BaseException) -> str:
     """Return type, message and place of an error in the code of a user: the last line of it that is not ours."""
+    try:
+        message = one_line(str(error))
+    except Exception:  # of an error that cannot be shown
+        message = ""
     ours = str(Path(__file__).parent.parent)
     frames = [
         one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith((ours, "<frozen"))
@@ -111,7 +123,7 @@ def described(error: BaseException) -> str:
         place = f" ({error.filename}:{error.lineno})"
     else:
         place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}" if str(error) else f"{type(error).__name__}{place}"
+    return f"{type(error).__name__}: {message}{place}" if message else f"{type(error).__name__}{place}"
 
 
 def array_of(value: object, *shape: int) -> NDArray[np.float64] | None:
@@ -143,8 +155,8 @@ class Part:
         self._patience_s, self._busy = patience_s, False
         cls = load_part(name, what, needed)
         try:
-            self._instance = cls(*given)
-        except Exception as error:
+            self._instance = cls(*copy.deepcopy(given))
+        except (Exception, SystemExit) as error:
             raise UserError(f"{name}: cannot be made: {described(error)}") from None
         self._asked: queue.SimpleQueue[tuple[Any, tuple[Any, ...]]] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[tuple[Any, str]] = queue.SimpleQueue()
@@ -159,13 +171,16 @@ class Part:
         return callable(getattr(self._instance, method, None))
 
     def call(self, method: str, *given: Any) -> tuple[Any, str]:
-        """Return the result of a method, and why there is none, or ""; each failure is counted in `faults`."""
+        """Return the result of a method, and why there is none, or ""; each failure is counted in `faults`.
+
+        The method gets copies, which are its own: what it changes in them is changed nowhere else.
+        """
         if self._busy:
             self._busy = self._answers.empty()
             if self._busy:
                 return None, self.fault("it has not returned from an earlier call")
             self._answers.get()
-        self._asked.put((getattr(self._instance, method), given))
+        self._asked.put((getattr(self._instance, method), copy.deepcopy(given)))
         try:
             result, why = self._answers.get(timeout=self._patience_s)
         except queue.Empty:
@@ -175,6 +190,7 @@ class Part:
 
     def fault(self, why: str) -> str:
         """Count a failure, and return it with the part's name."""
+        why = one_line(why)
         self.faults[why] += 1
         return f"{self.name}: {why}"
 

@@ -1,5 +1,6 @@
 """`Racer`: the pilot without a link, for a loop of one's own: a state in, a command out, by the flight that `run-mpc` flies."""
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -127,12 +128,18 @@ class Racer:
         self.plan = plan or self._planned(None) if needs_plan(options.controller) else None
         self._flight = self._begun()
         self._go_t: float | None = None
+        self._t = 0.0  # s, of the last command
         self._images = 0
         self._replan: Replanner | None = None
 
     def step(self, t: float, state: State | None = None) -> RacerCommand:
-        """Return the command at t (s), from a told state at t or before, or the estimator's; the first call is GO."""
+        """Return the command at t (s), from a told state at t or before, or the estimator's; the first call is GO.
+
+        A time that is not finite is taken for one command period after the last.
+        """
         flight, estimator = self._flight, self._estimator
+        t = t if math.isfinite(t) else self._t + 1 / self._options.command_hz
+        self._t = t
         if self._go_t is None:
             self._go_t = t
             estimator.release()
@@ -167,6 +174,8 @@ class Racer:
         """
         if [gate.is_ball for gate in track.gates] != [gate.is_ball for gate in self._track.gates]:
             raise UserError(f"{track.name}: has {len(track.gates)} gates, not those of {self._track.name}")
+        if not np.isfinite([gate.centre_m for gate in track.gates]).all():
+            raise UserError(f"{track.name}: the centre of a gate is not finite")
         self._track, guidance = track, self._guidance
         if self._go_t is None:
             self.plan = self._planned(self.plan) if self.plan is not None else None

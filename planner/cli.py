@@ -114,9 +114,10 @@ def run(arguments: argparse.Namespace, fly: Fly) -> int:
     outputs = path, path.with_suffix(".json"), path.with_suffix(".png"), arguments.json
     require_outputs(outputs, *inputs)  # a plan may replace its own warm start
     if settings.import_csv is not None:
-        task = Task(track, vehicle, options)
-        plan = read_peer_plan(settings.import_csv, task)
-        certificate = certify(plan, task, IMPORTED)
+        plan = read_peer_plan(settings.import_csv, Task(track, vehicle, options))
+        if "model" not in given_fields(arguments, PlanSettings):
+            options = replace(options, model=plan.model)
+        certificate = certify(plan, Task(track, vehicle, options), IMPORTED)
     else:
         warm = _warm(settings.warm, Task(track, vehicle, options)) if settings.warm is not None else None
         flown = fly if settings.check else None

@@ -45,6 +45,8 @@ def read_peer_plan(path: Path, task: Task) -> Plan:
         # Some files hold x, y, z, w under these names.
         q = min((q, q[:, [3, 0, 1, 2]]), key=lambda q: _turning_error(t, q, w))
         p, v, w, q = p * HALF_TURN, v * HALF_TURN, w * HALF_TURN, q * [1, 1, -1, -1]
+    if not np.linalg.norm(q, axis=1).all():
+        raise PlanError(f"{path}: q_w to q_z of row {int(np.linalg.norm(q, axis=1).argmin()) + 2} are zero")
     q = q / np.linalg.norm(q, axis=1)[:, None]  # rounded in the file
     thrusts = np.column_stack([columns.get(name, 0 * t) for name in THRUSTS])
     if thrusts.any() and vehicle.rotors is not None:
@@ -210,6 +212,10 @@ def read_problem(path: str | Path) -> tuple[Track, Vehicle, PlanOptions]:
         raise ConfigError(f"{path}: end.condition: {problem.end.condition!r} is not supported, only hover is")
     if abs(quad.gravity - GRAVITY) > GRAVITY_TOLERANCE:
         raise ConfigError(f"{quads[0]}: gravity: {quad.gravity:g} m/s^2 is not supported, only {GRAVITY:g} is")
+    if problem.pass_tolerance is not None and not problem.pass_tolerance > 0:
+        raise ConfigError(f"{path}: pass_tolerance: {problem.pass_tolerance:g}: must be positive, in m")
+    if not math.hypot(*problem.start.attitude) > 0:
+        raise ConfigError(f"{path}: start.attitude: must be a quaternion, wxyz, found {problem.start.attitude}")
     gates = tuple(_gate(one, problem.pass_tolerance, f"{path}: gates[{i}]") for i, one in enumerate(problem.gates))
     begin = problem.start
     roll, pitch, yaw = (math.degrees(angle) for angle in to_euler(_frd(begin.attitude)))
@@ -219,7 +225,10 @@ def read_problem(path: str | Path) -> tuple[Track, Vehicle, PlanOptions]:
     low, high = points.min(axis=0) - REACH_M, points.max(axis=0) + REACH_M
     bounds = Bounds((low[0], low[1], low[2]), (high[0], high[1], -quad.z_min))
     track = Track(problem.name, pad, bounds, gates, False, end, str(Path(path).resolve()))
-    vehicle = _vehicle(quad, quads[0].stem)
+    try:
+        vehicle = _vehicle(quad, quads[0].stem)
+    except ValueError as error:
+        raise ConfigError(f"{quads[0]}: {error}") from None
     options = replace(AS_PUBLISHED, bounds_clear=False, start=start, guesses=1)  # the floor is one for the centre
     if problem.pass_tolerance is None:
         radius = Task(track, vehicle, options).radius_m

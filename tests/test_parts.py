@@ -62,6 +62,16 @@ class Stalling(Raising):
     def step(self, *given): time.sleep(0.5)
     steer = detect = imu = fix = state = step
 
+class Grasping:
+    def __init__(self, *given): self.change(*given)
+    def change(self, *given):
+        for one in given:
+            for array in [one, *getattr(one, "__dict__", {}).values()]:
+                if isinstance(array, np.ndarray): array[...] = 7.0
+    def step(self, *given):
+        self.change(*given)
+        raise Exception("\\x1b[31m two\\nlines " + 999 * "z")
+
 class Unmade:
     def __init__(self, *given): raise RuntimeError("no battery")
     def step(self, *given): pass
@@ -95,6 +105,22 @@ def sprint_course(sprint):
 def result_of(done, file):
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(file.read_text())
+
+
+def test_a_part_changes_nothing_but_its_own(wrong):
+    """Neither what it is made with, nor what its methods get; and its reasons are one short line."""
+    gate = load_track("vq1").gates[0]
+    centre, x = gate.p_wg.copy(), np.zeros(3)
+    part = Part(f"{wrong}:Grasping", "controller", ("step",), (gate,))
+    _, why = part.call("step", gate, x)
+    assert (gate.p_wg == centre).all() and not x.any()
+    assert why.isprintable() and "two lines zzz" in why and len(why) < 400
+
+
+def test_a_part_s_own_file_is_no_output(mine, sprint):
+    before = mine.read_bytes()
+    done = run_here(RUN, sprint / "sprint.csv", "--lockstep", "--controller", f"{mine}:Geometric", "--json", mine)
+    assert done.returncode == 2 and "would overwrite" in done.stderr and mine.read_bytes() == before
 
 
 def test_names_of_parts_have_one_form():

@@ -17,7 +17,7 @@ from gate_racer.planner.certificate.replay import (
     broken_ends,
     broken_limits,
     broken_turns,
-    drift_rates,
+    defect_rates,
     hidden,
     passages,
     replay,
@@ -112,7 +112,7 @@ class Certificate:
     step_defect_m_s: float
     defects: dict[str, float]  # largest defect over all intervals, by state
     tolerances: dict[str, float]  # largest tolerated defects, by state
-    drifts_per_s: dict[str, float]  # largest drift per second of windows integrated open loop, by state
+    drifts_per_s: dict[str, float]  # largest sum of defects per second, over windows, by state
     drift_tolerances_per_s: dict[str, float]
     clearance_m: float | None  # m, least distance from the vehicle's centre to a solid; None without solids
     clearance_of: str  # name of that solid
@@ -170,7 +170,7 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
     defects = state_errors(path.off)
     failures += _broken_intervals(plan, defects) + _broken_form(plan, task)
     failures += broken_limits(path.x, plan, task) + broken_ends(plan, task)
-    drifts = drift_rates(plan, task.vehicle)
+    drifts = defect_rates(plan.t, defects)
     failures += [
         f"its inputs lead away from its rows by {rate:.2g} {_unit(name)} per s in {name.split('_')[0]},"
         f" the tolerance is {DRIFT_TOLERANCES[name]:g}"

@@ -87,7 +87,10 @@ def test_a_ring_is_learned_and_found_by_detect_gates(folder, tmp_path):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("oracle", "no detector 'oracle'; known: classical, learned, FILE.onnx of train-detector, or a class of your own"),
+        (
+            "oracle",
+            "no detector 'oracle'; known: classical, learned, FILE.onnx of train-detector, or a class of your own",
+        ),
         ("gone.onnx", r"gone\.onnx: no such network"),
         ("bare.onnx", r"bare\.yaml"),
     ],

@@ -152,6 +152,15 @@ def test_many_rows_cannot_hide_a_force():
     assert "an interval" not in status and "lead away from its rows by 9 m/s per s in velocity" in status
 
 
+def test_many_rows_cannot_hide_a_step_aside_and_back():
+    """Each within its interval's tolerance, they lead past a pillar and back within a window."""
+    plan, task = climb(20_000)
+    k = np.arange(len(plan.t))
+    aside = 0.9 * TOLERANCES["position_m"] * np.clip(np.minimum(k - 9_000, 10_000 - k), 0, None)
+    moved = replace(plan, x=plan.x + aside[:, None] * np.eye(13)[0])
+    assert "m per s in position" in certify(moved, task, SOLVED).status
+
+
 def test_an_obstacle_between_two_rows_is_met():
     plan, task = climb(1)
     course = replace(task.track, obstacles=(Obstacle((-5.0, -5.0, -4.05), (5.0, 5.0, -4.0)),))
