@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gate_racer.common.errors import UserError
+from gate_racer.common.errors import UserError, one_line
 from gate_racer.common.files import read_bytes
 
 NAME = re.compile(r"(?P<where>.+\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<cls>[^\W\d]\w*)")
 SOURCE_BYTES = 4 << 20  # bytes, largest source file (chosen)
 REASON = 200  # characters, longest reason of a failure (chosen)
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object, by which equal reasons would differ
 PATIENCE_S = (
     5.0  # s, longest call where time stands still meanwhile: more than any load of the machine delays one (chosen)
 )
@@ -103,16 +104,10 @@ def _imported(name: str, load: Callable[[], ModuleType]) -> ModuleType:
         raise UserError(f"{name}: cannot be imported: {described(error)}") from None
 
 
-def one_line(text: str) -> str:
-    """Return a text without line breaks, control characters and addresses of objects, cut to REASON characters."""
-    text = re.sub(r" at 0x[0-9a-f]+", "", " ".join(text.split()))
-    return "".join(char if char.isprintable() else "?" for char in text)[:REASON]
-
-
 def described(error: BaseException) -> str:
     """Return type, message and place of an error in the code of a user: the last line of it that is not ours."""
     try:
-        message = one_line(str(error))
+        message = one_line(str(error), REASON)
     except Exception:  # of an error that cannot be shown
         message = ""
     ours = str(Path(__file__).parent.parent)
@@ -190,7 +185,7 @@ class Part:
 
     def fault(self, why: str) -> str:
         """Count a failure, and return it with the part's name."""
-        why = one_line(why)
+        why = one_line(ADDRESS.sub("", why), REASON)
         self.faults[why] += 1
         return f"{self.name}: {why}"
 

@@ -74,12 +74,12 @@ class PartEstimator(ErrorStateEstimator):
     def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
         used = super().position(t, p_wb, v_w)
         if used and self._part.has("position"):
-            self._tell("position", t, p_wb.copy(), v_w.copy())
+            self._tell("position", t, p_wb, v_w)
         return used
 
     def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
         for seen in sightings:
-            self._tell("fix", seen.t, seen.gate, seen.p_wb.copy(), seen.cov.copy())
+            self._tell("fix", seen.t, seen.gate, seen.p_wb, seen.cov)
         return super().correct(exposure, sightings, unexplained)
 
     def state(self) -> State:

@@ -121,7 +121,7 @@ class PartSolver:
         x, u = np.zeros((len(rows), RATES_X.size)), rows[:-1, INPUT].copy()
         first, last = RATES_X["p"].at.start, RATES_X["v"].at.stop
         x[:, first:last] = rows[:, first:last]  # p, q and v are laid out alike
-        given, why = command_of(self.part, CONTROLLER, self.t, x0.copy(), PlanAhead.of(rows, self._step_s))
+        given, why = command_of(self.part, CONTROLLER, self.t, x0, PlanAhead.of(rows, self._step_s))
         if given is None:
             return Solution(x, u, FAILED, 0.0, why)
         u[0] = given
@@ -147,7 +147,7 @@ class FreePart:
 
     def step(self, t: float, x: Array, gate: Gate) -> Control:
         """Return the part's command for a state x (14,) and the next gate; brake where there is none."""
-        u, why = command_of(self.part, GUIDANCE, t, x.copy(), gate)
+        u, why = command_of(self.part, GUIDANCE, t, x, gate)
         source = Source.SOLVED if u is not None else Source.LEVEL
         u = np.clip(u if u is not None else geometric.brake(x), self._least, self._most)
         q_wb = np.array(product(x[Q], exp(u[:3] / self._attitude_gain)))

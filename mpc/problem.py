@@ -249,6 +249,10 @@ class Problem:
 
     settings: Settings
 
+    def __reduce__(self) -> tuple[type["Problem"], tuple[Settings]]:
+        """Pickle the settings alone: symbols belong to their process."""
+        return Problem, (self.settings,)
+
     @property
     def formulation(self) -> Formulation:
         """Formulation of the controller that the settings name."""

@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass, fields, replace
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 from gate_racer.common.command import add_common, remark, require_outputs, write_json
 from gate_racer.common.config import from_dict
@@ -75,9 +76,8 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
-def _settings(arguments: argparse.Namespace) -> PlanSettings:
+def _settings(arguments: argparse.Namespace, given: dict[str, Any]) -> PlanSettings:
     """Return the settings; for a peer's trajectory the defaults are the vehicle's full limits. Raises UserError."""
-    given = given_fields(arguments, PlanSettings)
     if (arguments.track is None) is (given.get("problem") is None):
         raise UserError("expected a track, such as vq1, or --set problem=FILE")
     if "doubt" in given and given.get("risk") is None:
@@ -95,11 +95,11 @@ def _settings(arguments: argparse.Namespace) -> PlanSettings:
 
 def run(arguments: argparse.Namespace, fly: Fly) -> int:
     """Plan or import a trajectory, certify it, fly it by `fly` if wanted, and write it; returns the exit code."""
-    settings = _settings(arguments)
+    given = given_fields(arguments, PlanSettings)
+    settings = _settings(arguments, given)
     if settings.out.suffix in (".csv", ".json", ".png"):
         raise UserError(f"--out {settings.out}: must be a folder; the files in it are named after track and vehicle")
     if settings.problem is not None:
-        given = given_fields(arguments, PlanSettings)
         if "vehicle" in given:
             raise UserError(f"vehicle: is that of the problem, in the quad_*.yaml beside {settings.problem}")
         track, vehicle, options = read_problem(settings.problem)
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace, fly: Fly) -> int:
     require_outputs(outputs, *inputs)  # a plan may replace its own warm start
     if settings.import_csv is not None:
         plan = read_peer_plan(settings.import_csv, Task(track, vehicle, options))
-        if "model" not in given_fields(arguments, PlanSettings):
+        if "model" not in given:
             options = replace(options, model=plan.model)
         certificate = certify(plan, Task(track, vehicle, options), IMPORTED)
     else:

@@ -14,11 +14,11 @@ import numpy as np
 
 from gate_racer.common.errors import UserError
 from gate_racer.planner.course import Course, Side, along, crossings, route
-from gate_racer.planner.mesh import Mesh, intervals
+from gate_racer.planner.mesh import Mesh, Point, intervals
 from gate_racer.planner.models import P, Q, V
 from gate_racer.planner.nlp import ENDLESS, Block, Blocks, Deadline, Nlp, Rows
 from gate_racer.planner.task import Task
-from gate_racer.planner.terms import ClearOfSolids, LegEnds, Nodes, Point, WithinPrisms
+from gate_racer.planner.terms import ClearOfSolids, LegEnds, Nodes, WithinPrisms
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, aligned, conjugate, exp, from_euler, log, matrix, product
 from gate_racer.vehicle.vehicle import Vehicle
@@ -70,7 +70,7 @@ def _step(vehicle: Vehicle) -> Block:
     return Block.of("point_mass", ca.vertcat(p, v, a, dt), ca.SX(0, 1), ca.vertcat(p_next, v_next))
 
 
-SOLVES = 32  # largest number of point masses on other sides of solids (chosen)
+SOLIDS_MOST = 8  # solids whose sides are tried (chosen)
 SAME = 1e-4  # -, relative difference of times below which two ways are the same
 
 
@@ -86,7 +86,7 @@ def ways_past_solids(course: Course, deadline: Deadline = ENDLESS) -> list[Point
     best = solve_point_mass(course, deadline)
     found, chosen = [best], tuple[Side, ...]()
     choices = crossings(course) if best.solved else []
-    for sides in choices[: SOLVES // 4]:
+    for sides in choices[:SOLIDS_MOST]:
         kept: tuple[Side, ...] = ()
         for side in sides:
             try:

@@ -1,4 +1,7 @@
-"""Meshes: per leg, the lengths of its intervals as fractions of its duration."""
+"""Meshes: per leg, the lengths of its intervals as fractions of its duration; and candidate solutions on a mesh."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -45,3 +48,55 @@ def first_mesh(course: Course, durations: Array, paths: list[Array]) -> Mesh:
             counts = np.maximum(np.diff(np.round(shares * np.ceil(T / spacing))), 1).astype(int)
             mesh.append(np.repeat(np.diff(shares) / counts, counts))
     return mesh
+
+
+@dataclass(frozen=True)
+class Duals:
+    """Multipliers of a solution: of the dynamics (costates), of the bounds, and of mesh-independent terms."""
+
+    costate: Array  # (NX, N)
+    x: Array  # (NX, N)
+    u: Array  # (NU, N)
+    durations: Array  # (L,)
+    mesh_free: list[Array]  # per leg
+
+    def stretch(self, nodes: slice, legs: slice) -> "Duals":
+        """Return the multipliers of a range of nodes and legs."""
+        costate, x, u = (one[:, nodes] for one in (self.costate, self.x, self.u))
+        return Duals(costate, x, u, self.durations[legs], self.mesh_free[legs])
+
+    @staticmethod
+    def joined(parts: Sequence["Duals"]) -> "Duals":
+        """Return the multipliers of consecutive stretches, concatenated."""
+        return Duals(
+            np.hstack([one.costate for one in parts]),
+            np.hstack([one.x for one in parts]),
+            np.hstack([one.u for one in parts]),
+            np.hstack([one.durations for one in parts]),
+            [row for one in parts for row in one.mesh_free],
+        )
+
+
+@dataclass(frozen=True)
+class Point:
+    """Candidate solution on a mesh, with multipliers if known."""
+
+    x: Array  # (NX, N + 1) states at the nodes
+    u: Array  # (NU, N) inputs
+    durations: Array  # (L,) s, of the legs
+    duals: Duals | None = None
+
+    def stretch(self, mesh: Mesh, legs: slice) -> "Point":
+        """Return the part of it on these legs."""
+        first, end, _ = legs.indices(len(mesh))
+        a, b = (sum(map(len, mesh[:leg])) for leg in (first, end))
+        duals = self.duals.stretch(slice(a, b), legs) if self.duals is not None else None
+        return Point(self.x[:, a : b + 1], self.u[:, a:b], self.durations[legs], duals)
+
+    @staticmethod
+    def joined(points: Sequence["Point"]) -> "Point":
+        """Concatenate points, each beginning in the final state of the previous one."""
+        x = np.column_stack([points[0].x[:, 0], *(point.x[:, 1:] for point in points)])
+        u, durations = np.hstack([point.u for point in points]), np.hstack([point.durations for point in points])
+        known = [point.duals for point in points if point.duals is not None]
+        return Point(x, u, durations, Duals.joined(known) if len(known) == len(points) else None)

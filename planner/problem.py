@@ -14,17 +14,15 @@ import casadi as ca
 import numpy as np
 
 from gate_racer.planner.course import Course
-from gate_racer.planner.mesh import Mesh, intervals
+from gate_racer.planner.mesh import Duals, Mesh, Point, intervals
 from gate_racer.planner.models import Model, P, Q, V, W
 from gate_racer.planner.nlp import ENDLESS, Block, Blocks, Deadline, IterationCallback, Nlp, Rows
 from gate_racer.planner.terms import (
     STRAY_M,
     ClearOfSolids,
-    Duals,
     GatesInView,
     LegEnds,
     Nodes,
-    Point,
     SpeedLimit,
     Term,
     ThrustRateLimit,

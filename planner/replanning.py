@@ -14,13 +14,12 @@ import numpy as np
 from gate_racer.common.errors import UserError
 from gate_racer.planner.certificate.replay import ReplayedPath, beyond, passages, too_near
 from gate_racer.planner.course import Course, resolve
-from gate_racer.planner.mesh import Mesh, first_mesh, intervals
+from gate_racer.planner.mesh import Mesh, Point, first_mesh, intervals
 from gate_racer.planner.models import P, Q, RatesModel, V, W
 from gate_racer.planner.plan import Plan, gate_shift
 from gate_racer.planner.problem import TimeOptimalProblem, flight_block
 from gate_racer.planner.search import COARSE_TOLERANCE, as_plan, from_nearby, of_plan
 from gate_racer.planner.task import Initial, PlanOptions, Task
-from gate_racer.planner.terms import Point
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array, Vector, to_euler

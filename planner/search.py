@@ -28,12 +28,11 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.process import shielded
 from gate_racer.planner.course import Course, Leg
 from gate_racer.planner.guess import Guess, PointMass, first_guess, guesses, ways_past_solids
-from gate_racer.planner.mesh import Mesh, first_mesh, intervals
+from gate_racer.planner.mesh import Duals, Mesh, Point, first_mesh, intervals
 from gate_racer.planner.models import Model, P, V, W
 from gate_racer.planner.nlp import ENDLESS, Deadline, IterationCallback
 from gate_racer.planner.plan import Plan, SolverStatistics
 from gate_racer.planner.problem import Solved, TimeOptimalProblem
-from gate_racer.planner.terms import Duals, Point
 from gate_racer.vehicle.rotation import Array
 
 LEVELS = 6  # largest number of meshes, the first included; the last gains 0.002 % of time

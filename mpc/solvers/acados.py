@@ -20,8 +20,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,7 +33,7 @@ from gate_racer.common.cache import cache_folder, entry
 from gate_racer.common.errors import UserError, exit_code
 from gate_racer.common.files import FileError
 from gate_racer.common.process import command_line
-from gate_racer.mpc.problem import Problem, Settings
+from gate_racer.mpc.problem import Problem
 from gate_racer.mpc.solvers.acados_probe import LIBRARIES, require_runs
 from gate_racer.mpc.solvers.solver import Solution
 from gate_racer.mpc.terms import NP
@@ -43,6 +43,7 @@ from gate_racer.vehicle.vehicle import Vehicle
 WHEEL = Path(sys.prefix) / "acados-wheel"
 TICK = Path(__file__).with_name("tick.c")
 JSON = "ocp.json"  # acados's description of a problem
+Formulate = Callable[[ModuleType, Path], Any]
 
 
 class AcadosMissingError(UserError):
@@ -105,7 +106,7 @@ class AcadosSolver:
         """
         steps = problem.settings.horizon.steps
         self._solver = solver = _load(problem)
-        _silence()
+        silence()
         weights, weights_end = problem.weights
         low, high = problem.input_limits(vehicle)
         for k in range(steps):
@@ -120,7 +121,7 @@ class AcadosSolver:
         self._p = np.zeros((steps + 1, NP))
         self._x, self._u = np.zeros((steps + 1, problem.x.size)), np.zeros((steps, problem.u.size))
         self._prepare, self._feedback, self._start = (
-            _bound(solver, name, arrays)
+            bound(solver, name, arrays)
             for name, arrays in (
                 ("tick_prepare", (self._p,)),
                 ("tick_feedback", (self._x0, self._x, self._u)),
@@ -147,7 +148,7 @@ class AcadosSolver:
 
 
 @cache
-def _silence() -> None:
+def silence() -> None:
     """Discard the C library's stdout, where acados prints every failed iteration; its status is reported in `Solution`.
 
     Python's streams do not use the C library's and are unaffected.
@@ -160,7 +161,7 @@ def _silence() -> None:
         stdout.value = c.fopen(os.devnull.encode(), b"w")
 
 
-def _bound(solver: Any, name: str, arrays: tuple[Array, ...]) -> Callable[[], int]:
+def bound(solver: Any, name: str, arrays: tuple[Array, ...]) -> Callable[[], int]:
     """Bind a C function to its argument buffers, which must not move."""
     function = getattr(solver.shared_lib, name)
     function.argtypes, function.restype = [ctypes.c_void_p] * (1 + len(arrays)), ctypes.c_int
@@ -175,7 +176,7 @@ def _price(solver: Any, stage: int, n: int, weight: float, price: float) -> None
         solver.cost_set(stage, name, np.full(n, value))
 
 
-def _formulate(template: ModuleType, problem: Problem, folder: Path) -> Any:
+def _formulate(problem: Problem, template: ModuleType, folder: Path) -> Any:
     """Formulate the problem as an `AcadosOcp`, with generated code under `folder`."""
     s, horizon = problem.symbols, problem.settings.horizon
     nx, nu, ny, ny_end, nh = s.x.numel(), s.u.numel(), s.y.numel(), s.y_end.numel(), s.h.numel()
@@ -209,6 +210,12 @@ def _formulate(template: ModuleType, problem: Problem, folder: Path) -> Any:
     # Races take 3 to 10 QP iterations, a poor guess 22. The limit bounds the tick's time; a truncated solve is still an iterate.
     options.qp_solver_cond_N, options.qp_solver_iter_max = min(5, horizon.steps), 25
     options.qp_tol, options.hpipm_mode, options.qp_solver_warm_start = 1e-6, "SPEED", 0
+    return with_tick(ocp, folder)
+
+
+def with_tick(ocp: Any, folder: Path) -> Any:
+    """Return an `AcadosOcp` whose code is generated under a folder, compiled with `tick.c`."""
+    options = ocp.solver_options
     options.ext_fun_compile_flags = "-O3"
     ocp.code_export_directory = str(folder / "c")
     options.custom_update_filename, options.custom_update_header_filename = "tick.c", "tick.h"
@@ -216,49 +223,62 @@ def _formulate(template: ModuleType, problem: Problem, folder: Path) -> Any:
     return ocp
 
 
-def _write_tick(problem: Problem, code: Path) -> None:
-    """Write `tick.c`, with this problem's name, beside the generated code."""
-    text = re.sub(r"NAME_N([XUP])", rf"{problem.name.upper()}_N\1", TICK.read_text(encoding="utf-8"))
+def _write_tick(name: str, code: Path) -> None:
+    """Write `tick.c`, with the problem's name, beside the generated code."""
+    text = re.sub(r"NAME_N([XUP])", rf"{name.upper()}_N\1", TICK.read_text(encoding="utf-8"))
     code.mkdir(parents=True)
-    (code / "tick.c").write_text(text.replace("NAME", problem.name), encoding="utf-8")
-    capsule = f"{problem.name}_solver_capsule *"
-    header = [f'#include "acados_solver_{problem.name}.h"']
-    header += [f"int custom_update_{name}function({capsule});" for name in ("init_", "terminate_")]
+    (code / "tick.c").write_text(text.replace("NAME", name), encoding="utf-8")
+    capsule = f"{name}_solver_capsule *"
+    header = [f'#include "acados_solver_{name}.h"']
+    header += [f"int custom_update_{kind}function({capsule});" for kind in ("init_", "terminate_")]
     header.append(f"int custom_update_function({capsule}, double *, int);")
     (code / "tick.h").write_text("\n".join(header) + "\n", encoding="utf-8")
 
 
 def _load(problem: Problem) -> Any:
-    """Load the compiled solver from the cache, or build it. The cache key covers everything that the code depends on."""
-    template = import_template()
-    s, settings = problem.symbols, problem.settings
+    s = problem.symbols
     text = ca.Function("key", [s.x, s.u, s.p], [s.after, s.y, s.y_end, s.h]).serialize()
+    return load_generated(problem.name, partial(_formulate, problem), [text, problem.settings.horizon])
+
+
+def load_generated(name: str, formulate: Formulate, stated: Sequence[object]) -> Any:
+    """Load a compiled solver with `tick.c` from the cache, or build it.
+
+    Args:
+        name: of the problem, in C.
+        formulate: of `template` and a folder, the `AcadosOcp`, see `with_tick`; it is pickled for another process.
+        stated: what the code depends on, besides acados and this file.
+
+    Raises:
+        AcadosMissingError: no acados, or its code cannot be compiled.
+    """
+    template = import_template()
     built = next(Path(os.environ["ACADOS_SOURCE_DIR"]).glob("lib/libacados.*")).stat()
-    stated = [text, settings.horizon, ca.__version__, template.__file__, built.st_size, built.st_mtime_ns]
+    tools = [ca.__version__, template.__file__, built.st_size, built.st_mtime_ns]
     sources = [path.read_text(encoding="utf-8") for path in (Path(__file__), TICK)]
-    key = hashlib.sha256(repr([*stated, *sources]).encode()).hexdigest()[:16]
-    name = f"acados-{key}"
+    key = hashlib.sha256(repr([*stated, *tools, *sources]).encode()).hexdigest()[:16]
+    place = cache_folder() / f"acados-{key}"
     try:
-        folder = entry(name, lambda draft: _build(problem, draft, cache_folder() / name))
+        folder = entry(place.name, lambda draft: _build((name, formulate, draft, place)))
     except FileError as error:
         raise AcadosMissingError(f"acados: {error}") from None
     with contextlib.redirect_stdout(io.StringIO()):
-        ocp = _formulate(template, problem, folder)
+        ocp = formulate(template, folder)
         return template.AcadosOcpSolver(ocp, build=False, generate=False, json_file=str(folder / JSON))
 
 
-def _build(problem: Problem, draft: Path, folder: Path) -> None:
+def _build(job: tuple[str, Formulate, Path, Path]) -> None:
     """Generate and compile in a subprocess: acados runs its tools by os.system, which ignores Ctrl-C.
 
     Raises:
         AcadosMissingError: generation or compilation failed.
     """
-    command, job = command_line("gate_racer.mpc.solvers.acados"), pickle.dumps((problem.settings, draft, folder))
+    command = command_line("gate_racer.mpc.solvers.acados")
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     ) as child:
         try:
-            _, stderr = child.communicate(job)
+            _, stderr = child.communicate(pickle.dumps(job))
         except BaseException:
             os.killpg(child.pid, signal.SIGKILL)
             raise
@@ -278,18 +298,17 @@ def _plain(path: Path, link: Path) -> Path:
     return link
 
 
-def _generate(settings: Settings, draft: Path, folder: Path) -> None:
+def _generate(name: str, formulate: Formulate, draft: Path, folder: Path) -> None:
     """Generate and compile in the folder `draft`, which is moved to `folder` afterwards."""
-    problem = Problem(settings)
-    _write_tick(problem, draft / "c")
+    _write_tick(name, draft / "c")
     with contextlib.redirect_stdout(io.StringIO()), tempfile.TemporaryDirectory() as links:
         wheel, place = _plain(WHEEL, Path(links) / "wheel"), _plain(draft, Path(links) / "draft")
         sys.path[:] = [path for path in sys.path if path != str(WHEEL)]  # of the process that started this one
         template = import_template(wheel)
-        ocp = _formulate(template, problem, place)
+        ocp = formulate(template, place)
         template.AcadosOcpSolver.generate(ocp, json_file=str(place / JSON))
         template.AcadosOcpSolver.build(str(place / "c"), verbose=False)
-    if not any((draft / "c").glob(f"*acados_ocp_solver_{problem.name}.*")):
+    if not any((draft / "c").glob(f"*acados_ocp_solver_{name}.*")):
         raise AcadosMissingError("the generated solver did not compile; a C compiler and make are needed")
     about = json.loads((draft / JSON).read_text(encoding="utf-8"))
     about["code_export_directory"] = str(folder / "c")

@@ -1,6 +1,6 @@
 """Replay of a plan by integrators that the problem does not use, and checks of the path: limits, gate passages, clearances.
 
-Each interval is integrated from its node, and the whole plan open loop. The intervals are independent, hence one system of
+Each interval is integrated from its node. The intervals are independent, hence one system of
 equations in the fraction s of each interval, dx_k/ds = dt_k f(x_k, u_k), and DOP853 integrates them together.
 
 The geometry shares nothing with the problem's constraints: a frame is a square ring with a depth, an opening is an outline with
@@ -93,14 +93,8 @@ def broken_ends(plan: Plan, task: Task) -> list[str]:
 
 def _apart(a: Array, b: Array) -> str:
     """Return the blocks in which two states (NX,) differ, with the differences; "" if none."""
-    found = []
-    for name, block in BLOCKS.items():
-        if block.stop <= len(a):
-            sign = np.sign(a[Q] @ b[Q]) if block == Q else 1.0
-            off = float(np.linalg.norm(a[block] - sign * b[block])) * (2.0 if block == Q else 1.0)
-            if not off <= END_TOLERANCES[name]:
-                found.append(f"{name} by {off:.2g}")
-    return ", ".join(found)
+    off = state_errors(a[None] - _in_hemisphere(b[None], a[None]))
+    return ", ".join(f"{name} by {one[0]:.2g}" for name, one in off.items() if not one[0] <= END_TOLERANCES[name])
 
 
 TOLERANCE = 1e-11  # relative and absolute tolerance of the integrator, for the RMS over all intervals
@@ -142,7 +136,7 @@ def replay(plan: Plan, vehicle: Vehicle) -> ReplayedPath:
     t, x = [np.empty(0)] * len(dt), [np.empty(0)] * len(dt)
     for count in set(points.tolist()):
         these = np.flatnonzero(points == count)
-        _, fine = _integrated(plan, vehicle, these, count)
+        fine = rough[these] if count == POINTS_LEAST else _integrated(plan, vehicle, these, count)[1]
         for i, path in zip(these, fine, strict=True):
             t[i], x[i] = plan.t[i] + dt[i] * np.arange(count) / count, path
     off = ends - _in_hemisphere(plan.x[1:], ends)

@@ -17,6 +17,7 @@ import casadi as ca
 import numpy as np
 
 from gate_racer.common.config import load
+from gate_racer.vehicle.dynamics import rk4
 from gate_racer.vehicle.rotation import Array
 
 NX, NU = 14, 4
@@ -59,14 +60,14 @@ def slope(x: Any, u: Any, yaw: Any, gain: Any, d: Drone) -> Any:
 
 def step(x: Any, u: Any, yaw: Any, gain: Any, dt: Any, d: Drone, parts: int = 4) -> Any:
     """Return the first 13 states after dt, symbolic, by Runge-Kutta."""
-    y, h = x[:DT], dt / parts
+
+    def f(y: Any, u: Any, d: Drone) -> Any:
+        return ca.vertsplit(slope(ca.vertcat(*y), u, yaw, gain, d))
+
+    y = ca.vertsplit(x[:DT])
     for _ in range(parts):
-        k1 = slope(y, u, yaw, gain, d)
-        k2 = slope(y + h / 2 * k1, u, yaw, gain, d)
-        k3 = slope(y + h / 2 * k2, u, yaw, gain, d)
-        k4 = slope(y + h * k3, u, yaw, gain, d)
-        y = y + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-    return y
+        y = rk4(f, y, u, d, dt / parts)
+    return ca.vertcat(*y)
 
 
 @cache

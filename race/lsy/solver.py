@@ -6,11 +6,6 @@
 All that changes from tick to tick is a parameter, so that one compiled solver serves all courses and all of a flight.
 """
 
-import contextlib
-import hashlib
-import io
-import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +13,11 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from gate_racer.common.cache import cache_folder, entry
-from gate_racer.mpc.solvers.acados import TICK, _bound, _silence, import_template
+from gate_racer.mpc.solvers.acados import bound, load_generated, silence, with_tick
 from gate_racer.race.lsy.model import ANGLES, DT, DT_NEXT, FC, NU, NX, Drone, F, drone, step
 from gate_racer.vehicle.rotation import Array
 
+NAME = "lsy"  # of the problem, in C
 STEPS = 40  # intervals
 ROWS = 12  # half-spaces a node
 # Parameters of a stage: yaw, thrust gain, whether a leg ends here, reference of dt, weights of a row (6) and its offset.
@@ -56,7 +51,7 @@ class Solver:
     def __init__(self, limits: Limits = Limits()):
         """Load the compiled solver; the first time on a machine it is generated and compiled, in ten seconds."""
         self._solver = solver = _load()
-        _silence()
+        silence()
         low, high = inputs_within(limits, drone())
         for k in range(STEPS):
             solver.constraints_set(k, "lbu", low)
@@ -64,7 +59,7 @@ class Solver:
         self._p = np.zeros((STEPS + 1, NP))
         self._x0, self._x, self._u = np.zeros(NX), np.zeros((STEPS + 1, NX)), np.zeros((STEPS, NU))
         calls = (("start", (self._x, self._u)), ("prepare", (self._p,)), ("feedback", (self._x0, self._x, self._u)))
-        self._start, self._prepare, self._feedback = (_bound(solver, f"tick_{name}", given) for name, given in calls)
+        self._start, self._prepare, self._feedback = (bound(solver, f"tick_{name}", given) for name, given in calls)
 
     def __call__(self, x: Array, u: Array, p: Array, x0: Array) -> tuple[Array, Array, int]:
         """Return the next iterate x (STEPS + 1, NX), u (STEPS, NU) from x0 (NX,), and acados's status, 0 if good."""
@@ -75,10 +70,10 @@ class Solver:
         return self._x.copy(), self._u.copy(), int(status)
 
 
-def _formulate(template: Any, folder: Path, name: str) -> Any:
+def _formulate(template: Any, folder: Path) -> Any:
     model, ocp, d = template.AcadosModel(), template.AcadosOcp(), drone()
     x, u, p = ca.SX.sym("x", NX), ca.SX.sym("u", NU), ca.SX.sym("p", NP)
-    model.name, model.x, model.u, model.p = name, x, u, p
+    model.name, model.x, model.u, model.p = NAME, x, u, p
     model.disc_dyn_expr = ca.vertcat(
         step(x, u, p[YAW], p[GAIN], x[DT], d), (1 - p[LAST]) * x[DT] + p[LAST] * u[DT_NEXT]
     )
@@ -111,35 +106,9 @@ def _formulate(template: Any, folder: Path, name: str) -> Any:
     )
     o.qp_solver_cond_N, o.qp_solver_iter_max, o.qp_tol, o.hpipm_mode = STEPS // 4, 40, 1e-5, "SPEED"
     o.levenberg_marquardt = 1e-5
-    o.ext_fun_compile_flags = "-O3"
-    ocp.code_export_directory = str(folder / "c")
-    o.custom_update_filename, o.custom_update_header_filename, o.custom_update_copy = "tick.c", "tick.h", False
-    return ocp
+    return with_tick(ocp, folder)
 
 
 def _load() -> Any:
-    template = import_template()
-    sources = [path.read_bytes() for path in (Path(__file__), Path(__file__).with_name("model.py"), TICK)]
-    key = hashlib.sha256(repr((sources, drone(), os.environ["ACADOS_SOURCE_DIR"])).encode()).hexdigest()[:16]
-    name = f"lsy_{key}"
-    folder = entry(name, lambda draft: _build(template, draft, cache_folder() / name, name))
-    with contextlib.redirect_stdout(io.StringIO()):
-        ocp = _formulate(template, folder, name)
-        return template.AcadosOcpSolver(ocp, build=False, generate=False, json_file=str(folder / "ocp.json"))
-
-
-def _build(template: Any, draft: Path, folder: Path, name: str) -> None:
-    code = draft / "c"
-    code.mkdir()
-    text = re.sub(r"NAME_N([XUP])", rf"{name.upper()}_N\1", TICK.read_text(encoding="utf-8"))
-    (code / "tick.c").write_text(text.replace("NAME", name), encoding="utf-8")
-    capsule = f"{name}_solver_capsule *"
-    header = [f'#include "acados_solver_{name}.h"', f"int custom_update_function({capsule}, double *, int);"]
-    header += [f"int custom_update_{kind}_function({capsule});" for kind in ("init", "terminate")]
-    (code / "tick.h").write_text("\n".join(header) + "\n", encoding="utf-8")
-    with contextlib.redirect_stdout(io.StringIO()):
-        ocp = _formulate(template, draft, name)
-        template.AcadosOcpSolver.generate(ocp, json_file=str(draft / "ocp.json"))
-        template.AcadosOcpSolver.build(str(code), verbose=False)
-    description = draft / "ocp.json"
-    description.write_text(description.read_text(encoding="utf-8").replace(str(draft), str(folder)), encoding="utf-8")
+    sources = [path.read_text(encoding="utf-8") for path in (Path(__file__), Path(__file__).with_name("model.py"))]
+    return load_generated(NAME, _formulate, [drone(), *sources])

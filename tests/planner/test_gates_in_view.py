@@ -6,12 +6,12 @@ import pytest
 from gate_racer.planner.certificate.certificate import seen_shares
 from gate_racer.planner.certificate.replay import ReplayedPath
 from gate_racer.planner.course import resolve
-from gate_racer.planner.mesh import first_mesh, intervals
+from gate_racer.planner.mesh import Point, first_mesh, intervals
 from gate_racer.planner.models import Q, RatesModel, V
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.search import of_plan
 from gate_racer.planner.task import PlanOptions, Task
-from gate_racer.planner.terms import GatesInView, Point, SpeedLimit
+from gate_racer.planner.terms import GatesInView, SpeedLimit
 from gate_racer.vehicle.camera import LEAST_SIDE_PX
 from gate_racer.vehicle.rotation import from_euler, product
 from tests.planner.test_hard_courses import course

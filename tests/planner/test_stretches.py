@@ -10,11 +10,11 @@ from gate_racer.common.errors import UserError
 from gate_racer.planner import search as stretches
 from gate_racer.planner.course import resolve
 from gate_racer.planner.guess import Guess, solve_point_mass
+from gate_racer.planner.mesh import Duals, Point
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.problem import TimeOptimalProblem
 from gate_racer.planner.search import LEVELS, from_guess, refined
 from gate_racer.planner.task import Task
-from gate_racer.planner.terms import Duals, Point
 from tests.conftest import ONE_GUESS, refused
 from tests.planner.test_hard_courses import course
 from tests.planner.test_planner import gate
