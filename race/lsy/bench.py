@@ -50,6 +50,8 @@ def run(arguments: argparse.Namespace) -> None:
     Raises:
         UserError: crazyflow is missing, or the folder is no checkout.
     """
+    if arguments.seeds < 1:
+        raise UserError(f"--seeds {arguments.seeds}: must be at least 1")
     if why := missing():
         raise UserError(why)
     seeds = list(range(arguments.seeds))

@@ -16,6 +16,7 @@ from gate_racer.race.lsy.level import LEVELS, draw, rules
 from gate_racer.race.lsy.model import FC, GRAVITY, NX, RATES, F, P, drone, predicted
 from gate_racer.race.lsy.shapes import boxes_of, support
 from gate_racer.race.lsy.solver import STEPS
+from tests.processes import run_here
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -123,3 +124,8 @@ def test_a_race_is_finished_in_crazyflow(tmp_path):
     subprocess.run(command, check=True, capture_output=True, timeout=600)
     found = json.loads(file.read_text())
     assert found["completion"] == 1.0 and found["flights"][0]["gates"] == 4
+
+
+def test_no_race_is_refused():
+    done = run_here("gate_racer.race.campaign.cli", "lsy", 0, "--seeds", 0)
+    assert done.returncode == 2 and "--seeds 0: must be at least 1" in done.stderr
