@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from gate_racer.common.errors import UserError, one_line
 from gate_racer.common.files import read_bytes
 
-NAME = re.compile(r"(?P<where>.+\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<cls>[^\W\d]\w*)")
+NAME = re.compile(r"(.+\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):[^\W\d]\w*|.+\.py")
 SOURCE_BYTES = 4 << 20  # bytes, largest source file (chosen)
 REASON = 200  # characters, longest reason of a failure (chosen)
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object, by which equal reasons would differ
@@ -36,13 +36,13 @@ CLASS = "a class of your own, `package.module:Class` or `file.py:Class`"
 
 
 def is_part(name: str) -> bool:
-    """Return whether it has the form `package.module:Class` or `path/file.py:Class`."""
+    """Return whether it has the form `package.module:Class` or `path/file.py:Class`; a file alone counts, and is refused."""
     return NAME.fullmatch(name) is not None
 
 
 def part_content(name: str) -> bytes:
     """Return the source of the module that a part comes from. Raises UserError where there is none."""
-    where = name.rpartition(":")[0]
+    where, _ = _parted(name)
     source = where if where.endswith(".py") else _module(name, where).__file__
     if source is None:
         raise UserError(f"{name}: {where} has no source file")
@@ -59,18 +59,25 @@ def load_part(name: str, what: str, needed: Sequence[str]) -> type:
     Raises:
         UserError: no such file, module or class, an error while it is imported, or none of the methods.
     """
-    where, _, cls = name.rpartition(":")
+    where, cls = _parted(name)
     module = _module(name, where)
     found = getattr(module, cls, None)
     if not isinstance(found, type):
         known = [
             key for key, one in vars(module).items() if isinstance(one, type) and one.__module__ == module.__name__
         ]
-        raise UserError(f"{name}: {where} has no class {cls!r}; it has: {', '.join(known) or 'none'}")
+        lacks = f"{where} has no class {cls!r}" if cls else f"the class is missing, as in {where}:Class"
+        raise UserError(f"{name}: {lacks}; it has: {', '.join(known) or 'none'}")
     if not any(callable(getattr(found, method, None)) for method in needed):
         methods = " nor ".join(f"`{method}`" for method in needed)
         raise UserError(f"{name}: {cls} has no method {methods}, by which it would be a {what}, see {PAGE}")
     return found
+
+
+def _parted(name: str) -> tuple[str, str]:
+    """Return module or file, and class; "" for a file alone."""
+    where, _, cls = name.rpartition(":")
+    return (where, cls) if where and not cls.endswith(".py") else (name, "")
 
 
 def _module(name: str, where: str) -> ModuleType:

@@ -4,7 +4,7 @@ import argparse
 import base64
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from gate_racer.common.command import add_common, main_of, require_outputs, write_json
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import file_name, reading, require_named, within, write_figure
+from gate_racer.common.files import file_name, reading, require_named, within, write_figure, write_file
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import FROM_PAD, localise, refocused
@@ -26,7 +26,7 @@ from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection, Detector, decode
 from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT, open_detector
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.pilot.records.imported import THIN, course_of, is_imported, ratm_course, read_any_records
+from gate_racer.pilot.records.imported import THIN, course_of, is_imported, is_ratm, ratm_course, read_any_records
 from gate_racer.tracks.track import Track, load_track, load_track_of
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
@@ -55,7 +55,7 @@ def setting_of_own(settings: "ReplaySettings", log: Path, about: dict[str, Any])
 def setting_of_others(settings: "ReplaySettings", log: Path) -> ReplaySetting:
     """Return the setting for a foreign log: the folder's own course, the requested track, or the start position alone."""
     vehicle = load_vehicle(settings.vehicle or IMPORTED_VEHICLE)
-    if log.is_dir():
+    if is_ratm(log):
         with reading(log):
             course = ratm_course(read_ratm(log))
         figures = {"mount_error_deg": course.mount_error_deg}
@@ -68,6 +68,7 @@ LOGGED = "logged"  # detections recorded in flight, instead of a detector
 SOURCES = *DETECTORS, LOGGED
 RPE_S = 1.0  # s, over which the relative error is taken
 FLYING = ("launch", "race")
+LEVEL = (1.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -286,6 +287,19 @@ def draw(path: Path, run: Replay, title: str) -> None:
     plt.close(figure)
 
 
+def tum(poses: Iterable[tuple[float, Sequence[float] | Array, Sequence[float] | Array]]) -> str:
+    """Return times, positions (3,) and attitudes (4,) as TUM's text: t, x, y, z (NED), qx, qy, qz, qw (FRD to NED).
+
+    An unknown attitude is written as level, since readers refuse NaN; a pose without a position is left out.
+    """
+    lines = []
+    for t, p, q in poses:
+        w, x, y, z = q if np.isfinite(q).all() else LEVEL
+        if np.isfinite(p).all():
+            lines.append(" ".join(f"{value:.9f}" for value in (t, *p, x, y, z, w)))
+    return "\n".join([*lines, ""])
+
+
 OPTIONS = {
     "estimate": {"--detector": "detector"},
     "records": {"--out": "out"},
@@ -307,13 +321,16 @@ class ReplaySettings:
     track: str = key("", "name or YAML file; else the log's")
     vehicle: str = key("", "name or YAML file; else the log's")
     out: Path | None = key(None, "path without suffix for PNG and JSON; else beside the log", "PATH")
+    tum: bool = key(False, "also write estimate and truth as OUT.tum and OUT-truth.tum, as evo and others read them")
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line of `replay-flight`."""
     arguments = argparse.ArgumentParser(prog="replay-flight", description=__doc__)
     arguments.add_argument(
-        "log", type=Path, help="flight log (.mcap) of run-mpc, .ulg, .bbl, .tlog, .bin, or a folder of TII-RATM"
+        "log",
+        type=Path,
+        help="flight log (.mcap) of run-mpc, .ulg, .bbl, .tlog, .bin, or a folder of TII-RATM, EuRoC or UZH-FPV",
     )
     add_settings(arguments, ReplaySettings(), OPTIONS, file=False)
     add_common(arguments, "the errors of both estimates")
@@ -327,7 +344,9 @@ def run(arguments: argparse.Namespace) -> int:
     out = settings.out or source.with_name(source.stem + "-replay")
     if not out.name:
         raise UserError(f"--out {out}: must end in a file name, such as {out / source.stem}")
-    outputs = out.with_suffix(".json"), out.with_suffix(".png")
+    outputs = [out.with_suffix(".json"), out.with_suffix(".png")]
+    poses = [out.with_suffix(".tum"), out.with_name(f"{out.stem}-truth.tum")] if settings.tum else []
+    outputs += poses
     require_outputs((*outputs, arguments.json), source, settings.track or None, settings.vehicle or None)
     imported = is_imported(source)
     log = read_log(source)
@@ -356,6 +375,9 @@ def run(arguments: argparse.Namespace) -> int:
     for path in (outputs[0], arguments.json):
         write_json(path, figures)
     draw(outputs[1], repeated, line)
+    if poses:
+        write_file(poses[0], tum((state.t, state.p_wb, state.q_wb) for state in repeated.states))
+        write_file(poses[1], tum((row["t"], row["p"], row.get("q", LEVEL)) for row in log.truth))
     print(line)
     return 0
 

@@ -22,7 +22,7 @@ from gate_racer.planner.search import COARSE_TOLERANCE, as_plan, from_nearby, of
 from gate_racer.planner.task import Initial, PlanOptions, Task
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.rotation import Array, Vector, to_euler
+from gate_racer.vehicle.rotation import Array, as_vector, to_euler
 from gate_racer.vehicle.vehicle import Vehicle
 
 # Initial barrier 1e-3: with 1e-4 or 1e-5 a gate moved by 2 m needs more than the allowed iterations, with 1e-2 almost any change.
@@ -94,7 +94,7 @@ def _task(rest: Remainder) -> Task:
     """
     first = int(rest.plan.gate_times_s.searchsorted(rest.from_s, side="right"))
     roll, pitch, yaw = (degrees(angle) for angle in to_euler(rest.x[Q]))
-    p_w, v_w, omega_b = (_vector(rest.x[part]) for part in (P, V, W))
+    p_w, v_w, omega_b = (as_vector(rest.x[part]) for part in (P, V, W))
     start = Initial(p_w, v_w, roll, pitch, yaw, omega_b, float(rest.x[-1]), first)
     margins = rest.options.edge_margins_m
     margins = margins[first:] if margins is not None else None
@@ -106,11 +106,6 @@ def _flown_share(rest: Remainder) -> float:
     ends = np.append(0.0, rest.plan.gate_times_s)
     k = int(ends.searchsorted(rest.from_s, side="right"))
     return float((rest.from_s - ends[k - 1]) / (ends[k] - ends[k - 1]))
-
-
-def _vector(a: Array) -> Vector:
-    x, y, z = a.tolist()
-    return x, y, z
 
 
 def _rest_of(rest: Remainder, x0: Array | None) -> Plan:

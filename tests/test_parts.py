@@ -124,15 +124,14 @@ def test_a_part_s_own_file_is_no_output(mine, sprint):
 
 
 def test_names_of_parts_have_one_form():
-    named = ["mine.py:Mine", "a/b c/mine.py:Mine", "C:\\x\\mine.py:Mine", "package.module:Class"]
+    named = ["mine.py:Mine", "a/b c/mine.py:Mine", "C:\\x\\mine.py:Mine", "package.module:Class", "mine.py"]
     assert all(map(is_part, named))
-    assert not any(
-        map(is_part, ["mpcc", "tuned.yaml", "x.npz", "vq1:3", "mine.py", "tcp:localhost:5761", "a.b:3c", ":C"])
-    )
+    assert not any(map(is_part, ["mpcc", "tuned.yaml", "x.npz", "vq1:3", "tcp:localhost:5761", "a.b:3c", ":C"]))
 
 
 UNLOADABLE = {
     "nowhere.py:Mine": "nowhere.py:Mine: nowhere.py: no such file",
+    "wrong.py": "wrong.py: the class is missing, as in wrong.py:Class; it has: Raising, Nothing,",
     "wrong.py:Mine": "wrong.py has no class 'Mine'; it has: Raising, Nothing,",
     "wrong.py:Guess": "Guess has no method `step` nor `steer`, by which it would be a controller, see docs/parts.md",
     "wrong.py:Unmade": "cannot be made: RuntimeError: no battery (",

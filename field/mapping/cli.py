@@ -18,7 +18,7 @@ from gate_racer.field.mapping.flight import MapError, read_flight
 from gate_racer.link.logs.ratm import read_ratm
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.registry import DETECTORS, TAUGHT, open_detector
-from gate_racer.pilot.records.imported import THIN, ratm_course
+from gate_racer.pilot.records.imported import THIN, is_ratm, ratm_course
 from gate_racer.tracks.track import VADR_FRAME, GateFrame, Start
 from gate_racer.vehicle.rotation import from_euler, matrix, to_euler
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     require_outputs((out, out.with_suffix(".png"), arguments.json), *arguments.log, settings.vehicle)
     vehicle, frame = load_vehicle(settings.vehicle), settings.frame
     look = GateAppearance()
-    if arguments.log[0].is_dir():
+    if is_ratm(arguments.log[0]):
         vehicle, look = replace(vehicle, camera=ratm_course(read_ratm(arguments.log[0])).camera), THIN
     detector = open_detector(settings.detector, vehicle.camera) if settings.detector else None
     at = _numbers(settings.start)

@@ -64,7 +64,7 @@ from gate_racer.model.states import (
 )
 from gate_racer.model.strapdown import integrated, transition
 from gate_racer.perception.detection import Detection, Detector, decode
-from gate_racer.pilot.records.imported import is_imported, read_any_records
+from gate_racer.pilot.records.imported import is_imported, is_ratm, read_any_records
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, conjugate, exp, log, matrix, product
 from gate_racer.vehicle.statistics import chi2_limit
@@ -169,8 +169,8 @@ def read_flight(path: Path, detector: Detector | None) -> LoggedFlight:
         UserError: not an MCAP file.
         MapError: IMU samples, a flight or openings are missing.
     """
-    if is_imported(path) and (detector or not path.is_dir()):
-        hint = "use its labelled corners, without --detector" if path.is_dir() else "map-track needs gates in images"
+    if is_imported(path) and (detector or not is_ratm(path)):
+        hint = "use its labelled corners, without --detector" if is_ratm(path) else "map-track needs gates in images"
         raise MapError(f"{path}: holds no images; {hint}")
     flight = LoggedFlight(path)
     with reading(path):

@@ -6,9 +6,10 @@ from importlib import import_module
 from pathlib import Path
 
 from gate_racer.common.files import read_start, reading
+from gate_racer.link.logs.inertial import layout_of
 from gate_racer.link.logs.samples import LoggedSignals, SignalError, usable
 
-OWN, TABLE, ROS = "record", "table", "ros"
+OWN, TABLE, ROS, INERTIAL = "record", "table", "ros", "inertial"
 STARTS = {
     b"\x89MCAP0\r\n": OWN,
     b"ULog\x01\x12\x35": "ulog",
@@ -26,12 +27,13 @@ READERS = {  # module and function, by kind
     OWN: ("own", "record_signals"),
     TABLE: ("tables", "table_signals"),
     ROS: ("ros", "ros_signals"),
+    INERTIAL: ("inertial", "inertial_signals"),
     "ulog": ("ulog", "ulog_signals"),
     "tlog": ("mavlink", "tlog_signals"),
     "dataflash": ("mavlink", "dataflash_signals"),
     "betaflight": ("betaflight", "betaflight_signals"),
 }
-READ = "MCAP, ULog, DataFlash, .tlog, Betaflight's blackbox, bags of ROS, CSV, folders of TII-RATM and of ROS 2"
+READ = "MCAP, ULog, DataFlash, .tlog, Betaflight's blackbox, bags of ROS, CSV, folders of ROS 2, TII-RATM, EuRoC and UZH-FPV"
 START_BYTES = 64
 TIME_FIRST = re.compile(rb"(t|t_s|time|time_s|timestamp)\s*[,\[(]")  # of a table's header
 ROS_PROFILES = (b"ros1", b"ros2")  # of an MCAP, in the record that follows its first bytes
@@ -45,6 +47,8 @@ def log_kind(path: Path) -> str:
         SignalError: it is empty, or no log that is read.
     """
     if path.is_dir():
+        if layout_of(path):
+            return INERTIAL
         if not (path / "metadata.yaml").is_file():
             raise SignalError(f"{path}: is a folder without a flight; name a log in it: read are {READ}")
         return ROS

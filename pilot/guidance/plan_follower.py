@@ -26,7 +26,7 @@ from gate_racer.pilot.replanning import Replanning
 from gate_racer.planner.plan import Plan
 from gate_racer.tracks.gate import Gate, sigma_across
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.rotation import Array, Vector
+from gate_racer.vehicle.rotation import Array, as_vector
 from gate_racer.vehicle.statistics import greatest_sigma
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -239,7 +239,7 @@ class PlanFollower(FlightGuidance[MapEstimator]):
         """Return the samples predicted by the model from the commands sent."""
         x = state_vector(state)
         readings = self.controller.coast(x, state.t, min(t, state.t + STALE_S))
-        return [Imu(t, _vector(force), _vector(omega)) for t, force, omega in readings]
+        return [Imu(t, as_vector(force), as_vector(omega)) for t, force, omega in readings]
 
     def _lead_course(self, estimator: MapEstimator) -> None:
         """Shift the course near the vehicle to the estimated gate positions."""
@@ -279,8 +279,3 @@ class PlanFollower(FlightGuidance[MapEstimator]):
     def _next(self) -> int:
         """Number of the next gate; after the last, that of the last."""
         return min(len(self.passages.times_s), len(self.course) - 1)
-
-
-def _vector(a: Array) -> Vector:
-    x, y, z = a.tolist()
-    return x, y, z

@@ -79,8 +79,9 @@ def flight_records(flight: RatmFlight) -> Iterator[tuple[str, Record]]:
     events += imu_events(flight.t, flight.force_b, flight.omega_b)
     nowhere = [np.nan] * 3
     v_w = np.gradient(flight.p_wb, flight.t, axis=0)
-    for t, p, v, w in zip(*(a.tolist() for a in (flight.t, flight.p_wb, v_w, flight.omega_b)), strict=True):
-        events.append((t, "/truth", {"t": t, "p": p}))
+    q_wb = np.array([from_matrix(R) for R in flight.R_wb])
+    for t, p, q, v, w in zip(*(a.tolist() for a in (flight.t, flight.p_wb, q_wb, v_w, flight.omega_b)), strict=True):
+        events.append((t, "/truth", {"t": t, "p": p, "q": q}))
         if released == flight.t[0] and 0 < t - released < START_S:
             events.append((t, "/position", {"t": t, "p": p, "v": v}))
         if t >= released:
@@ -150,7 +151,7 @@ def _crossing_of_diagonals(corners: Array) -> Array:
 
 
 UNKNOWN = "unknown"
-WIDTHS = {"q": 4, "throttle": 1}  # values per signal, where not three
+WIDTHS = {"q": 4, "true_q": 4, "throttle": 1}  # values per signal, where not three
 ANYWHERE_M = 1e6  # m, bounds of a flight without a known track
 
 Records = Iterator[tuple[str, Record]]
@@ -201,7 +202,9 @@ def _events(log: LoggedSignals, late_s: float) -> list[Event]:
     events += imu_events(force.t, force.values, omega.at(force.t))
     truth = log.get("true_p")
     on_time = (truth.t - late_s).tolist()
-    events += [(t, "/truth", {"t": t, "p": p}) for t, p in zip(on_time, truth.values.tolist(), strict=True)]
+    true_q = _at(log, "true_q", truth.t)
+    for t, p, q in zip(on_time, truth.values.tolist(), true_q.tolist(), strict=True):
+        events.append((t, "/truth", {"t": t, "p": p, "q": q}))
     stamps = (log.get("p", "q") or force).t
     stamps = stamps[stamps >= released]
     columns = {key: _at(log, name, stamps) for key, name in (("p", "p"), ("q", "q"), ("v", "v"), ("w", "omega"))}
@@ -217,14 +220,14 @@ def _events(log: LoggedSignals, late_s: float) -> list[Event]:
 
 
 def course_of(path: Path) -> Track:
-    """Return the course of a foreign log: TII-RATM's gates, or none, with the start at the autopilot's first pose."""
+    """Return the course of a foreign log: TII-RATM's gates, or none; it starts at the first pose of autopilot or truth."""
     if is_ratm(path):
         flight = read_ratm(path)
         with reading(path):
             return ratm_course(flight).track
     log = read_log_signals(path)
     with reading(path):
-        p, q = log.get("p"), log.get("q")
+        p, q = log.get("p", "true_p"), log.get("q", "true_q")
         roll, pitch, yaw = (float(np.degrees(one)) for one in to_euler(q.values[0])) if len(q) else (0.0, 0.0, 0.0)
         x, y, z = p.values[0].tolist() if len(p) else (0.0, 0.0, 0.0)
         bounds = Bounds((-ANYWHERE_M,) * 3, (ANYWHERE_M,) * 3)

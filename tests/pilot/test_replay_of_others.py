@@ -11,7 +11,7 @@ from gate_racer.link.logs.alignment import clock_offset, rigid
 from gate_racer.link.logs.ratm import read_ratm
 from gate_racer.pilot.replay import main
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import from_euler, matrix
+from gate_racer.vehicle.rotation import from_euler, from_matrix, matrix
 from tests.link import blackbox_writer as blackbox
 from tests.link.log_writers import ULogWriter
 from tests.pilot import ratm_folder
@@ -114,6 +114,48 @@ def test_a_ulog_is_replayed_by_its_imu_alone_and_held_against_px4s_own_estimate(
     assert code == 0, error
     assert figures["attitude_deg"] < 1.0 and figures["from_logged_rms_m"] < 1.0 and "attitude" in said
     assert figures["gates_used"] == 0
+
+
+Z_UP = np.array([1.0, -1.0, -1.0])
+
+
+def euroc(folder):
+    """The swaying flight in ASL's layout: times in ns, axes of the IMU x up, y right, z forward."""
+    imu, truth = folder / "mav0/imu0/data.csv", folder / "mav0/state_groundtruth_estimate0/data.csv"
+    R_sb = np.array([[0.0, 0.0, -1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+    rows, poses = ["#timestamp [ns],w_RS_S_x [rad s^-1],...,a_RS_S_z [m s^-2]"], ["#timestamp, p_RS_R_x [m], ..."]
+    for t, force, rate, q, p in zip(*swaying(), strict=True):
+        stamp, R_rs = 1_403_636_579_000_000_000 + round(1e9 * t), Z_UP[:, None] * matrix(q) @ R_sb.T
+        rows.append(",".join(map(str, [stamp, *R_sb @ rate, *R_sb @ force])))
+        poses.append(",".join(map(str, [stamp, *Z_UP * p, *from_matrix(R_rs), *[0.0] * 9])))
+    return {imu: rows, truth: poses}
+
+
+def uzh_fpv(folder):
+    """The swaying flight in the text files of UZH-FPV: x forward, y left, z up, rows of the IMU numbered."""
+    rows, poses = ["# timestamp ang_vel_x ang_vel_y ang_vel_z lin_acc_x lin_acc_y lin_acc_z"], ["# timestamp tx ty tz"]
+    for k, (t, force, rate, q, p) in enumerate(zip(*swaying(), strict=True)):
+        rows.append(" ".join(map(str, [k, 1_540_821_844.0 + t, *Z_UP * rate, *Z_UP * force])))
+        w, x, y, z = from_matrix(Z_UP[:, None] * matrix(q) * Z_UP)
+        poses.append(" ".join(map(str, [1_540_821_844.0 + t, *Z_UP * p, x, y, z, w])))
+    return {folder / "imu.txt": rows, folder / "groundtruth.txt": poses}
+
+
+@pytest.mark.parametrize("layout", [euroc, uzh_fpv])
+def test_flights_of_data_sets_are_held_against_their_truth_and_exported_for_evo(layout, tmp_path, monkeypatch, capsys):
+    for file, lines in layout(tmp_path / "flight").items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n".join(lines))
+    out = tmp_path / "again"
+    code, said, error = replayed(monkeypatch, capsys, tmp_path / "flight", "--out", out, "--set", "tum=true")
+    assert code == 0, error
+    assert json.loads(out.with_suffix(".json").read_text())["error_rms_m"] < 1.0, said
+    estimate, truth = (np.loadtxt(tmp_path / name) for name in ("again.tum", "again-truth.tum"))
+    *_, q, p = swaying()
+    np.testing.assert_allclose(truth[:, 1:4], p, atol=1e-6)
+    np.testing.assert_allclose(np.abs((truth[:, [7, 4, 5, 6]] * q).sum(axis=1)), 1.0, atol=1e-6)
+    at_true = np.searchsorted(truth[:, 0], estimate[:, 0] - 1e-4)
+    assert np.abs((estimate[:, 4:] * truth[at_true, 4:]).sum(axis=1)).min() > np.cos(np.radians(1.0))
 
 
 def test_a_blackbox_log_is_replayed_against_its_own_attitude(tmp_path, monkeypatch, capsys):

@@ -1,0 +1,104 @@
+"""Flights of visual-inertial data sets: folders with an IMU and a ground truth, in which the body's axes are the IMU's.
+
+| data set | layout | axes of the IMU |
+|---|---|---|
+| EuRoC (Burri et al., IJRR 2016) | ASL's folders below `mav0/` | x up, y right, z forward |
+| UZH-FPV (Delmerico et al., ICRA 2019), Snapdragon | `imu.txt`, `groundtruth.txt` | x forward, y left, z up |
+
+Both worlds have z up. Columns are counted from the last, since a number precedes each row in some releases of UZH-FPV.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gate_racer.common.files import read_text, reading
+from gate_racer.link.logs.samples import LoggedSignals
+from gate_racer.link.logs.sources import FRD, Source, found, turned, xyz
+from gate_racer.vehicle.rotation import Array, from_matrix, matrix
+
+IMU, TRUTH = "imu", "truth"
+SCALAR_FIRST, SCALAR_LAST = "wxyz", "xyzw"
+OMEGA, FORCE, POSITION, VELOCITY = (xyz(f"{name}_{{}}") for name in "wapv")
+QUATERNION = xyz("q_{}", SCALAR_FIRST)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Files of a flight, relative to its folder; the last columns of each by name, and the IMU's axes."""
+
+    imu: str
+    truth: str
+    imu_columns: tuple[str, ...]
+    truth_columns: tuple[str, ...]
+    separator: str | None  # None: blanks
+    tick_s: float  # s, unit of the times
+    R_bs: Array  # (3, 3), from the IMU's axes to FRD
+
+    def sources(self) -> dict[str, tuple[Source, ...]]:
+        """Return where the signals are, and what makes them ours."""
+        to_body: Callable[[Array], Array] = lambda values: values @ self.R_bs.T  # noqa: E731
+
+        def attitudes(q: Array) -> Array:
+            return np.array([from_matrix(FRD[:, None] * matrix(one) @ self.R_bs.T) for one in q]).reshape(-1, 4)
+
+        return {
+            "omega": (Source(IMU, OMEGA, to_body),),
+            "force": (Source(IMU, FORCE, to_body),),
+            "true_p": (Source(TRUTH, POSITION, turned),),
+            "true_v": (Source(TRUTH, VELOCITY, turned),),
+            "true_q": (Source(TRUTH, QUATERNION, attitudes),),
+        }
+
+
+LAYOUTS = (
+    Layout(
+        imu="mav0/imu0/data.csv",
+        truth="mav0/state_groundtruth_estimate0/data.csv",
+        imu_columns=("t", *OMEGA, *FORCE),
+        truth_columns=("t", *POSITION, *QUATERNION, *VELOCITY, *xyz("gyro_bias_{}"), *xyz("accel_bias_{}")),
+        separator=",",
+        tick_s=1e-9,
+        R_bs=np.array([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]]),
+    ),
+    Layout(
+        imu="imu.txt",
+        truth="groundtruth.txt",
+        imu_columns=("t", *OMEGA, *FORCE),
+        truth_columns=("t", *POSITION, *xyz("q_{}", SCALAR_LAST)),
+        separator=None,
+        tick_s=1.0,
+        R_bs=np.diag(FRD),
+    ),
+)
+
+
+def layout_of(folder: Path) -> Layout | None:
+    """Return the layout of a folder, or None for another one."""
+    return next((one for one in LAYOUTS if (folder / one.imu).is_file()), None)
+
+
+def inertial_signals(folder: Path) -> LoggedSignals:
+    """Return the signals of a flight's folder; its ground truth may be missing, as in the held-back flights of UZH-FPV.
+
+    Raises:
+        FileError: a file cannot be read, or is not of the layout.
+    """
+    layout = next(one for one in LAYOUTS if (folder / one.imu).is_file())
+    tables = {IMU: _table(folder / layout.imu, layout.imu_columns, layout)}
+    if (folder / layout.truth).is_file():
+        tables[TRUTH] = _table(folder / layout.truth, layout.truth_columns, layout)
+    return found(tables, layout.sources())
+
+
+def _table(path: Path, names: tuple[str, ...], layout: Layout) -> dict[str, Array]:
+    """Return the last columns by name, times in s. Raises FileError."""
+    rows = [line for line in read_text(path).splitlines() if line.strip() and not line.startswith("#")]
+    with reading(path):
+        values = np.array([line.split(layout.separator)[-len(names) :] for line in rows], float)
+        if values.ndim != 2 or values.shape[1] != len(names):
+            raise ValueError(f"has rows of fewer than {len(names)} columns")
+        columns = dict(zip(names, values.T, strict=True))
+        return {**columns, "t": columns["t"] * layout.tick_s}
