@@ -4,28 +4,33 @@ import argparse
 import os
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from gate_racer.bootcamp.api import Report
+from gate_racer.bootcamp.cell import scenario_of
 from gate_racer.bootcamp.crew import Crew, ProgramOutcome
+from gate_racer.bootcamp.diagnosis import kind_of
 from gate_racer.bootcamp.display import ADDRESS, BrowserView
 from gate_racer.bootcamp.floor import make_floor
 from gate_racer.bootcamp.generate import generate_track, write_track
-from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
-from gate_racer.bootcamp.program import hint_lines, scenario_of
+from gate_racer.bootcamp.hints import hint_lines
+from gate_racer.bootcamp.judge import Judgement, ProgramEnd
 from gate_racer.bootcamp.scenario import Scenario, make_scenario
 from gate_racer.bootcamp.stages import Job, log_of
 from gate_racer.bootcamp.world import DRONES, FILE, MOST, PX_MAX, STEP_MIN_S, Arena, load_world
 from gate_racer.common.command import add_common, complain, main_of, remark, write_json
 from gate_racer.common.errors import UserError, say
 from gate_racer.common.files import require_output, write_file
+from gate_racer.common.process import no_survivors
 from gate_racer.common.settings import add_settings, key, settings_of
 
 GATES = 6  # of a generated course
-SEEDS = 20  # of a grade
+SEEDS, CLASS_SEEDS = 20, 3  # of a grade, and of a class's
+GRADE = Path("grade")  # word before the folder of a class
 EXIT = {ProgramEnd.ABORTED: 130}
 
 
@@ -97,6 +102,8 @@ class BootcampSettings:
         const=SEEDS,
         least=1,
     )
+    time_limit_s: float = key(300.0, "grade: greatest time of a program's answers in one flight, s", least=1)
+    memory_limit_mb: int = key(4096, "grade: memory of a program's process, MiB", least=256)
     replay: Path | None = key(None, "repeat the flight of a log and compare it bit by bit", "LOG")
     generate: str = key("", f"write a random track (of {GATES} gates) and exit", "seed=N[,gates=N]")
     logs: Path = key(Path("logs"), "folder for logs and films")
@@ -108,7 +115,12 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog="bootcamp", description="Fly a program that returns one command per step, and judge the flight."
     )
-    arguments.add_argument("program", nargs="*", type=Path, help="Python file with decide(report, pads)")
+    arguments.add_argument(
+        "program",
+        nargs="*",
+        type=Path,
+        help="Python file with decide(report, pads); or `grade FOLDER`: grade all programs in a folder",
+    )
     add_settings(arguments, BootcampSettings(), OPTIONS, MOVED, file=False)
     add_common(arguments, "the result")
     return arguments
@@ -133,8 +145,20 @@ def run(arguments: argparse.Namespace) -> int:
     if settings.generate:
         return _generate(settings, json)
     world = settings.world.arena()
+    if programs[0] == GRADE and not GRADE.is_file():
+        programs = programs[1:]
+        if len(programs) != 1 or not programs[0].is_dir():
+            raise UserError("grade: give a folder of programs, e.g. bootcamp grade programs/")
+    folder = programs[0] if len(programs) == 1 and programs[0].is_dir() else None
+    if folder is not None:
+        from gate_racer.bootcamp.grade import programs_in
+
+        programs = programs_in(folder)
+        if not programs:
+            raise UserError(f"{folder}: holds no programs (*.py)")
+        return _grade(settings, programs, world, json, folder.resolve().name)
     if settings.grade is not None:
-        return _grade(settings, programs, world, json)
+        return _grade(settings, programs, world, json, "")
     if len(programs) > 1:
         raise UserError("give one program; several are flown with --grade")
     for line in hint_lines(programs):  # before the program runs
@@ -172,25 +196,48 @@ def fly(job: Job, json_file: Path | None = None) -> int:
         job.stem.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"logs {job.stem.parent}: cannot be created ({error.strerror})") from None
-    crew, judge = Crew(job), Judge(job.scenario)
-
-    def tell(report: Report) -> None:
-        judge.see(report)
-        if report.warning:
-            remark(f"step {report.step}: warning: {report.warning}")
-
-    try:
-        crew.fly(tell)
-    finally:
-        verdict = judge.verdict(crew.outcome.end, crew.outcome.cause)
-        result = report(job, crew.outcome, verdict)
-        path = job.stem.with_name(job.stem.name + ".json")
-        for wanted in (path, json_file):
-            write_json(wanted, result)
-        say(told_of(crew.outcome, verdict, path))
+    warnings = Warnings()
+    with no_survivors():
+        crew = Crew(job, printed=lambda name, line: remark(f"{name}: {line}"))
+        try:
+            crew.fly(warnings.tell)
+        finally:
+            warnings.close()
+            _tell_result(job, crew, json_file)
     if crew.outcome.traceback:
         complain(crew.outcome.traceback.rstrip())
-    return EXIT.get(crew.outcome.end, 0 if verdict.done else 1)
+    return EXIT.get(crew.outcome.end, 0 if crew.verdict().done else 1)
+
+
+class Warnings:
+    """Terminal lines of a flight's warnings: the first of equal ones, and then their number."""
+
+    def __init__(self) -> None:
+        self._kind, self._count = "", 0
+
+    def tell(self, report: Report) -> None:
+        """Print a report's warning, unless it is like the last one but for its numbers."""
+        kind = kind_of(report.warning)
+        if report.warning and kind == self._kind:
+            self._count += 1
+        elif report.warning:
+            self.close()
+            self._kind, self._count = kind, 1
+            remark(f"step {report.step}: warning: {report.warning}")
+
+    def close(self) -> None:
+        """Print how often the last warning came."""
+        if self._count > 1:
+            remark(f"  the same warning {self._count} times in all")
+        self._kind, self._count = "", 0
+
+
+def _tell_result(job: Job, crew: Crew, json_file: Path | None) -> None:
+    """Write and print the result of a flight."""
+    verdict, path = crew.verdict(), job.stem.with_name(job.stem.name + ".json")
+    for wanted in (path, json_file):
+        write_json(wanted, report(job, crew.outcome, verdict))
+    say(told_of(crew.outcome, verdict, path))
 
 
 def report(job: Job, outcome: ProgramOutcome, verdict: Judgement) -> dict[str, Any]:
@@ -204,6 +251,7 @@ def report(job: Job, outcome: ProgramOutcome, verdict: Judgement) -> dict[str, A
         "mode": "realtime" if job.realtime else "lockstep",
         "end": outcome.end,
         "cause": outcome.cause,
+        "why": verdict.cause,
         "done": verdict.done,
         "reasons": verdict.reasons,
         "score": asdict(verdict.score),
@@ -212,6 +260,7 @@ def report(job: Job, outcome: ProgramOutcome, verdict: Judgement) -> dict[str, A
         "nearest_pad_m": nearest,
         "report": asdict(last) if last else None,
         "counters": outcome.counters,
+        "mistakes": {text.replace("{}", str(count)): count for text, count in outcome.mistakes.items()},
         "drained": outcome.drained,
         "terminated": outcome.terminated,
         "traceback": outcome.traceback,
@@ -230,41 +279,70 @@ def told_of(outcome: ProgramOutcome, verdict: Judgement, path: Path) -> str:
     return f"{outcome.end}{cause}: {cost}\n{verdict}\nreport {path}"
 
 
-def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json: Path | None) -> int:
-    """Grade programs over seeds; return 0 if every program reached the goal for every seed."""
+def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json: Path | None, class_: str) -> int:
+    """Grade programs over seeds; return 0 if every program reached the goal for every seed.
+
+    Args:
+        class_: name of the class whose programs are graded, "" if there is none.
+    """
     from gate_racer.bootcamp.grade import (  # imports the simulator
         HEAD,
-        PATIENCE_S,
         Exam,
         Grade,
+        GradeBook,
+        Limits,
         grade,
         page,
         row,
         summary,
     )
 
-    first, exams = settings.seed or 0, list[Exam]()
+    first, count = settings.seed or 0, settings.grade or (CLASS_SEEDS if class_ else SEEDS)
     for line in hint_lines(programs):
         remark(line)
-    for path in programs:
-        name = settings.scenario or scenario_of(path)
-        exams += [Exam(path, make_scenario(name, first + k, world)) for k in range(settings.grade or SEEDS)]
-    _require_map(exams[0].scenario)
-    out = settings.logs / f"grades-{time.strftime('%Y%m%d-%H%M%S')}.html"
+    exams = list[Exam]()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        scenarios = list(pool.map(lambda path: settings.scenario or _scenario_or_problem(path), programs))
+    for path, name in zip(programs, scenarios, strict=True):
+        if isinstance(name, UserError):
+            if len(programs) == 1:
+                raise name
+            exams.append(Exam(path, first, None, str(name)))
+        else:
+            exams += [Exam(path, first + k, make_scenario(name, first + k, world)) for k in range(count)]
+    if (flown := next((exam.scenario for exam in exams if exam.scenario), None)) is not None:
+        _require_map(flown)
+    out = settings.logs / f"grades-{class_ or time.strftime('%Y%m%d-%H%M%S')}.html"
     require_output(out, *programs)
-    say(HEAD)
+    book, grades = GradeBook(out.with_suffix(".csv")), dict[int, Grade]()
+    for number, exam in enumerate(exams):
+        if (known := book.known(exam)) is not None:
+            grades[number] = known
+    if grades:
+        remark(f"{len(grades)} of {len(exams)} flights are in {out.with_suffix('.csv')}; delete it to repeat them")
+    left = [number for number in range(len(exams)) if number not in grades]
+    (remark if class_ else say)(HEAD)
 
     def tell(number: int, result: Grade) -> None:
-        say(row(exams[number], result))
+        grades[left[number]] = result
+        book.add(exams[left[number]], result)
+        (remark if class_ else say)(row(exams[left[number]], result))
 
-    grades = grade(exams, min(os.cpu_count() or 1, len(exams)), PATIENCE_S, tell)
-    write_file(out, page(exams, grades))
-    say("\n".join([*summary(exams, grades), f"page {out}"]))
-    results = [
-        {"program": e.program, "seed": e.scenario.seed, **asdict(g.verdict)} for e, g in zip(exams, grades, strict=True)
-    ]
+    limits = Limits(flight_s=settings.time_limit_s, memory_bytes=settings.memory_limit_mb << 20)
+    grade([exams[number] for number in left], min(os.cpu_count() or 1, len(left)), limits, tell)
+    ordered = [grades[number] for number in range(len(exams))]
+    write_file(out, page(exams, ordered))
+    say("\n".join([*summary(exams, ordered), f"page {out}, table {out.with_suffix('.csv')}"]))
+    results = [{"program": e.program, "seed": e.seed, **asdict(g.verdict)} for e, g in zip(exams, ordered, strict=True)]
     write_json(json, {"page": out, "grades": results})
-    return 0 if all(result.verdict.done for result in grades) else 1
+    return 0 if all(result.verdict.done for result in ordered) else 1
+
+
+def _scenario_or_problem(path: Path) -> str | UserError:
+    try:
+        return scenario_of(path)
+    except UserError as error:
+        return error
 
 
 def _race(scenario: Scenario, folder: Path) -> int:

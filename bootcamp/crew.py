@@ -2,14 +2,20 @@
 
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
 
-from gate_racer.bootcamp.api import Report, Status
-from gate_racer.bootcamp.edges import CounterReport, Desk, Failed, Mailbox, Queue
-from gate_racer.bootcamp.judge import ProgramEnd
-from gate_racer.bootcamp.program import confine, error_line, process_context, traceback_text
+from gate_racer.bootcamp.api import Report
+from gate_racer.bootcamp.cell import Cell, confine, process_context
+from gate_racer.bootcamp.edges import CounterReport, Desk, Failed, Mailbox, Queue, Step, receive
+from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
+from gate_racer.bootcamp.program import error_in_flight, traceback_text
 from gate_racer.bootcamp.stages import STAGES, Job
 from gate_racer.common.process import Worker, leave, shielded
 
@@ -20,6 +26,7 @@ NEXT = {
     "decision": ("simulation",),
     "display": (),
 }
+FUNCTIONS = {"detection": "detect", "geolocation": "locate", "decision": "decide"}  # of the program, by worker
 WRITER = {sink: name for name, sinks in NEXT.items() for sink in sinks}
 LOOK_S = 0.1  # s, period of the watchdog (chosen)
 PATIENCE_S = 30.0  # s, greatest time of a worker on one item (chosen)
@@ -34,6 +41,7 @@ class ProgramOutcome:
     cause: str = ""
     report: Report | None = None  # the last one received
     counters: dict[str, dict[str, int]] = field(default_factory=dict)  # of each worker that reported them
+    mistakes: Counter[str] = field(default_factory=Counter)  # in boxes and places
     drained: dict[str, int] = field(default_factory=dict)  # items left in the inboxes of ended workers
     terminated: list[str] = field(default_factory=list)  # workers that had to be killed
     traceback: str = ""
@@ -42,20 +50,28 @@ class ProgramOutcome:
 class Crew:
     """Workers of one flight. Use once, from the main thread."""
 
-    def __init__(self, job: Job, patience_s: float = PATIENCE_S):
-        context = process_context()
+    def __init__(
+        self, job: Job, patience_s: float = PATIENCE_S, printed: Callable[[str, str], None] = lambda name, line: None
+    ):
+        """Start the workers; `printed` receives the lines that each worker of the program prints, in a thread."""
+        context, self._judge = process_context(), Judge(job.scenario)
         kinds: dict[str, type[Queue]] = dict.fromkeys(STAGES, Mailbox if job.realtime else Queue)
         kinds |= {"simulation": Queue, "display": Mailbox}  # commands are never lost, images never waited for
-        self._patience_s, self._steps_max = patience_s, job.scenario.world.steps_max
+        self._patience_s = patience_s
         self._inboxes = {name: kind(context) for name, kind in kinds.items()}
         self._lights = context.RawArray("d", len(STAGES))
-        self._lines, self.processes = {}, {}
+        self._workers = dict[str, Worker]()
         with shielded():
             for place, (name, stage) in enumerate(STAGES.items()):
                 sinks = tuple(self._inboxes[sink] for sink in NEXT[name])
                 desk = Desk(place, self._inboxes[name], sinks, self._lights)
-                worker = Worker(_work, stage, job, desk, name=name, context=context)
-                self._lines[name], self.processes[name] = worker.pipe, worker.process
+                if name in FUNCTIONS:
+                    worker: Worker = Cell(_work, job.program, stage, job, desk, name=name, tell=partial(printed, name))
+                else:
+                    worker = Worker(_own_work, job.program, stage, job, desk, name=name, context=context)
+                self._workers[name] = worker
+        self._lines = {name: worker.pipe for name, worker in self._workers.items()}
+        self.processes = {name: worker.process for name, worker in self._workers.items()}
         self.outcome = ProgramOutcome()
         self._over = self._interrupted = False
         self._reported = time.monotonic()  # s, monotonic time of the last step's report
@@ -89,30 +105,29 @@ class Crew:
         for name in [name for name, line in self._lines.items() if line in ready]:
             try:
                 while self._lines[name].poll():
-                    self._take(name, self._lines[name].recv(), tell)
-            except (EOFError, OSError):  # it has ended, perhaps within a message
+                    self._take(name, receive(self._lines[name]), tell)
+            except (EOFError, OSError, UnpicklingError):  # it has ended, perhaps within a message
                 self._lines.pop(name).close()
-                self.processes[name].join(GRACE_S)
+                worker = self._workers[name]
+                worker.process.join(GRACE_S)
                 if name not in self.outcome.counters:
-                    code = self.processes[name].exitcode
-                    self._end(ProgramEnd.WORKER_DIED, f"worker {name} died (exit code {code})")
+                    how = f": {worker.how_it_ended()}" if isinstance(worker, Cell) else ""
+                    self._end(ProgramEnd.WORKER_DIED, f"worker {name} died (exit code {worker.process.exitcode}){how}")
 
-    def _take(self, name: str, news: Report | Failed | CounterReport, tell: Callable[[Report], None]) -> None:
+    def _take(self, name: str, news: object, tell: Callable[[Report], None]) -> None:
         match news:
             case CounterReport():
                 self.outcome.counters[name] = news.counters
+                self.outcome.mistakes.update(news.mistakes)
             case Failed():
                 self.outcome.traceback = self.outcome.traceback or news.traceback
                 self._end(ProgramEnd.WORKER_ERROR, f"worker {name}: {news.cause}")
-            case Report():
-                self.outcome.report, self._reported = news, time.monotonic()
-                tell(news)
-                if news.status is Status.LANDED:
-                    self._end(ProgramEnd.LANDED, "")
-                elif news.status is Status.CRASHED:
-                    self._end(ProgramEnd.CRASHED, news.warning)
-                elif news.step >= self._steps_max:
-                    self._end(ProgramEnd.TIMEOUT, f"not landed after {news.step} steps")
+            case Step() if name == "simulation":
+                self.outcome.report, self._reported = news.report, time.monotonic()
+                self._judge.see(news.report, news.command)
+                tell(news.report)
+                if self._judge.end is not None:
+                    self._end(*self._judge.end)
 
     def _look_around(self) -> None:
         """Check for an interrupt, and for workers that are alive but do not respond."""
@@ -120,10 +135,13 @@ class Crew:
             self._end(ProgramEnd.ABORTED, "interrupted")
         for name, since in zip(STAGES, self._lights, strict=True):
             if since and time.monotonic() - since > self._patience_s and self.processes[name].is_alive():
-                self.processes[name].kill()
-                self.processes[name].join()
+                worker, told = self._workers[name], f"busy with one item for {self._patience_s:g} s"
+                if isinstance(worker, Cell):
+                    told = f"{worker.stop_hung() or f'in `{FUNCTIONS[name]}`'}: {told}"
+                else:
+                    worker.close(0.0)
                 self.outcome.terminated.append(name)
-                self._end(ProgramEnd.WORKER_DIED, f"worker {name} hung: busy with one item for {self._patience_s:g} s")
+                self._end(ProgramEnd.WORKER_DIED, f"worker {name} hung {told}")
         if self._stands_still():
             self._end(
                 ProgramEnd.WORKER_DIED, f"no step for {self._patience_s:g} s, and all workers idle: an answer was lost"
@@ -145,11 +163,13 @@ class Crew:
                 self._look_around()
                 self._drain()
             if process.is_alive():
-                process.kill()
                 self.outcome.terminated.append(name)
+                process.kill()
             process.join()
         self._receive(tell, 0.0)
         self._drain()
+        for worker in self._workers.values():
+            worker.close(0.0)
         for inbox in self._inboxes.values():
             inbox.close()
 
@@ -165,14 +185,23 @@ class Crew:
             elif taken := self._inboxes[name].empty():
                 self.outcome.drained[name] = self.outcome.drained.get(name, 0) + taken
 
+    def verdict(self) -> Judgement:
+        """Return the verdict on the flight, after its end."""
+        return self._judge.verdict(self.outcome.end, self.outcome.cause, self.outcome.mistakes)
 
-def _work(main: Connection, stage: Callable[[Job, Desk], None], job: Job, desk: Desk) -> None:
-    """Run a worker's stage; report any exception to main."""
+
+def _own_work(main: Connection, *arguments: Any) -> None:
+    """Run a worker that runs nothing of the program."""
     confine()
+    _work(main, *arguments)
+    leave(0)
+
+
+def _work(main: Connection, program: Path, stage: Callable[[Job, Desk], None], job: Job, desk: Desk) -> None:
+    """Run a worker's stage; report any exception to main."""
     desk.open(main)
     try:
         stage(job, desk)
     except BaseException as error:  # a program may well call exit()
-        desk.tell(Failed(error_line(error), traceback_text(error)))
+        desk.tell(Failed(error_in_flight(error, program), traceback_text(error)))
     desk.leave()
-    leave(0)

@@ -278,8 +278,8 @@ class Drone:
         north, east, height = here.north + go.north, here.east + go.east, self._hold_height + go.up
         if max(abs(north), abs(east)) > limit:
             return (
-                f"{go}: leads to {north:.1f} m north, {east:.1f} m east, outside the boundary of {limit:g} m; Go is relative to"
-                f" the drone, which is at {here.north:.1f} m north, {here.east:.1f} m east: subtract report.position"
+                f"{go}: leads from {here.north:.1f} m north, {here.east:.1f} m east to {north:.1f} m north, {east:.1f} m east,"
+                f" outside the boundary of {limit:g} m"
             )
         if not HEIGHT_MIN_M <= height <= ceiling:
             return f"{go}: leads to a height of {height:.1f} m, outside {HEIGHT_MIN_M:g} to {ceiling:g} m"

@@ -7,7 +7,9 @@ the sentinel: nothing follows.
 """
 
 import contextlib
+import io
 import multiprocessing
+import pickle
 import select
 import sys
 import threading
@@ -19,7 +21,45 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any
 
+from gate_racer.bootcamp.api import Command, Report, Unreadable
+
 POLL_S = 0.1  # s, period of polling (chosen)
+
+
+ROOM = __package__
+MESSAGES = {  # names of the types in messages, by module
+    f"{ROOM}.api": {"Box", "CourseGate", "Go", "Halt", "Land", "Location", "Null", "Report", "Status", "Unreadable"},
+    f"{ROOM}.edges": {"Failed", "CounterReport", "Step"},
+    f"{ROOM}.stages": {"Packet", "Answer"},
+    "gate_racer.vehicle.camera": {"Camera"},
+    "gate_racer.vehicle.lens": {"Lens"},
+}
+ARRAYS = {"_reconstruct", "_frombuffer", "ndarray", "dtype", "scalar"}  # names in numpy of which arrays are made
+
+
+class _Reader(pickle.Unpickler):
+    """Unpickler that makes the messages' types and arrays only: a learner's process may send anything."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name in MESSAGES.get(module, ()) or (module.split(".")[0] == "numpy" and name in ARRAYS):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} is no type of a message")
+
+
+def receive(pipe: Connection, most_bytes: int | None = None) -> Any:
+    """Return the next message of a pipe, which is at most `most_bytes` long.
+
+    Raises:
+        EOFError, OSError: the other end is closed.
+        pickle.UnpicklingError: it is no message.
+    """
+    data = pipe.recv_bytes(most_bytes)
+    try:
+        return _Reader(io.BytesIO(data)).load()
+    except (EOFError, OSError, pickle.UnpicklingError):
+        raise
+    except Exception as error:
+        raise pickle.UnpicklingError(f"no message ({type(error).__name__})") from None
 
 
 class Nothing:
@@ -103,8 +143,8 @@ class Queue:
 
     def _receive(self, timeout_s: float) -> Any:
         try:
-            return self._reader.recv() if self._reader.poll(timeout_s) else NOTHING
-        except (EOFError, OSError):
+            return receive(self._reader) if self._reader.poll(timeout_s) else NOTHING
+        except (EOFError, OSError, pickle.UnpicklingError):
             return None
 
     def close(self) -> None:
@@ -167,6 +207,14 @@ FLUSH_S = 5.0  # s for the last items to be fetched (chosen)
 
 
 @dataclass(frozen=True)
+class Step:
+    """Message to main: a step of the flight."""
+
+    report: Report
+    command: Command | Unreadable | None
+
+
+@dataclass(frozen=True)
 class Failed:
     """Message to main: an uncaught exception."""
 
@@ -179,6 +227,7 @@ class CounterReport:
     """Last message to main: the worker's counters."""
 
     counters: dict[str, int]
+    mistakes: dict[str, int]  # in boxes and places, by a text with {} for their number
 
 
 @dataclass
@@ -190,6 +239,7 @@ class Desk:
     sinks: tuple[Queue, ...]
     lights: Any  # shared: monotonic time (s) since which each worker has been busy; 0 when idle
     counters: Counter[str] = field(default_factory=Counter)
+    mistakes: Counter[str] = field(default_factory=Counter)
     nothing = NOTHING
 
     def open(self, main: Connection) -> None:
@@ -239,4 +289,4 @@ class Desk:
         for sink in self.sinks:
             sink.flush(FLUSH_S)
             self.counters["replaced by newer"] += sink.replaced
-        self.tell(CounterReport(dict(self.counters)))
+        self.tell(CounterReport(dict(self.counters), dict(+self.mistakes)))

@@ -13,7 +13,7 @@ from gate_racer.bootcamp.display import compose, ground_map, landing_image
 from gate_racer.bootcamp.drone import Drone
 from gate_racer.bootcamp.program import load_program
 from gate_racer.bootcamp.scenario import Scenario, make_scenario
-from gate_racer.bootcamp.stages import SoloStep, fly_alone
+from gate_racer.bootcamp.stages import Player, SoloStep, fly_alone
 from gate_racer.bootcamp.world import KINEMATIC, SIMULATED, load_world
 from gate_racer.common.errors import UserError, exit_code
 from gate_racer.common.files import write_file
@@ -38,7 +38,7 @@ def lesson_figure(path: Path, when_seen: bool) -> Image:
         if step.report.step % EVERY == 0:
             kept.append(step)
 
-    flight = fly_alone(path, scenario, look)
+    flight = fly_alone(Player(path, scenario), scenario, look)
     seen = [step for step in kept if step.pads]
     step = seen[0] if when_seen and seen else kept[round(MOST * (len(kept) - 1))]
     known, report = trail[: step.report.step + 1], step.report
@@ -60,7 +60,7 @@ def overview(scenario: Scenario, path: Path) -> Image:
         if step.report.reached and step.pads and not frames:
             frames.append(compose(step.image, step.report, step.boxes, step.pads, trail, scenario.world.boundary_m))
 
-    fly_alone(path, scenario, look)
+    fly_alone(Player(path, scenario), scenario, look)
     return frames[0]
 
 

@@ -1,30 +1,52 @@
 """`bootcamp --grade`: judge programs over seeds, with a table for the terminal and a page for the browser."""
 
 import base64
+import contextlib
+import csv
 import html
-import multiprocessing
+import io
 import statistics
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from hashlib import sha256
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import cv2
 
+from gate_racer.bootcamp.api import Report
+from gate_racer.bootcamp.cell import LOAD_S, MEMORY_BYTES, Cell, confine, process_context
 from gate_racer.bootcamp.display import landing_image
 from gate_racer.bootcamp.drone import Drone
+from gate_racer.bootcamp.edges import CounterReport, Failed, receive
+from gate_racer.bootcamp.hints import hint_lines, imported
 from gate_racer.bootcamp.judge import Judgement, ProgramEnd, Score
-from gate_racer.bootcamp.program import confine, error_line, hint_lines
+from gate_racer.bootcamp.program import error_in_flight, error_line
 from gate_racer.bootcamp.scenario import Scenario
-from gate_racer.bootcamp.stages import SoloStep, fly_alone
+from gate_racer.bootcamp.stages import Answer, Player, SoloStep, fly_alone
 from gate_racer.common.errors import UserError
-from gate_racer.common.process import Worker
+from gate_racer.common.files import read_text, write_file
+from gate_racer.common.process import Worker, leave, no_survivors
+from gate_racer.sim.view.texture import Image
 
-PATIENCE_S = 120.0  # s for one step, enough for an import on a fully loaded machine
+PATIENCE_S = 30.0  # s for one step
+GRACE_S = 60.0  # s over all limits after which an examiner itself is taken to hang (chosen)
 SHOT_PX = 320  # px, width of a landing image on the page
+LINES_MAX = 5  # lines of a program's output kept of each flight
+ANSWER_BYTES = 1 << 20  # greatest size of an answer
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one flight."""
+
+    step_s: float = PATIENCE_S  # of one answer
+    flight_s: float = 300.0  # of all answers together
+    memory_bytes: int = MEMORY_BYTES  # of the program's process
 
 
 @dataclass(frozen=True)
@@ -32,7 +54,15 @@ class Exam:
     """One program and one seed."""
 
     program: Path
-    scenario: Scenario
+    seed: int
+    scenario: Scenario | None  # None if the program cannot be loaded
+    problem: str = ""  # why it cannot
+
+    @property
+    def key(self) -> str:
+        """Digest of all that the flight depends on: the program, the modules beside it that it imports, and the scenario."""
+        files = [self.program, *imported(self.program)]
+        return sha256(repr(([file.read_bytes() for file in files], self.scenario)).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -42,81 +72,168 @@ class Grade:
     verdict: Judgement
     warning: str = ""  # the last one
     image: bytes = b""  # JPEG of the landing
+    output: tuple[str, ...] = ()  # first lines that the program has printed
+    lasting: bool = True  # whether another flight would give the same: not after a limit of time or memory
 
 
-def examine(exam: Exam, look: Callable[[SoloStep, Drone], None] = lambda step, drone: None) -> Grade:
-    """Fly an exam in this process. A program that cannot be loaded fails it."""
+class CellPlayer:
+    """Program in a process of its own that answers reports."""
+
+    def __init__(self, exam: Exam, scenario: Scenario, limits: Limits):
+        """Load the program.
+
+        Raises:
+            UserError: it cannot be loaded.
+        """
+        self._limits, self._left_s, self.lasting = limits, limits.flight_s, True
+        self.output, self.looks = list[str](), False
+        tell, memory = self._keep, limits.memory_bytes
+        self._cell = Cell(_play, exam.program, scenario, name="player", tell=tell, memory_bytes=memory)
+        self._pending = self._receive(LOAD_S + limits.step_s)
+        if isinstance(self._pending, Failed):
+            self._cell.close(0.0)
+            raise UserError(self._pending.cause)
+        self.looks = self._pending is True
+
+    def answer(self, report: Report, image: Image | None) -> Answer | Failed:
+        """Return the program's answer to a report, or why there is none."""
+        began = time.monotonic()
+        try:
+            self._cell.pipe.send((report, image))
+        except OSError:
+            return Failed(self._cell.how_it_ended(), "")
+        answer = self._receive(min(self._limits.step_s, max(self._left_s, 0.0)))
+        self._left_s -= time.monotonic() - began
+        return answer if isinstance(answer, Answer | Failed) else Failed("the program sent what is no answer", "")
+
+    def found(self) -> Counter[str]:
+        """Return the number of each mistake in boxes and places."""
+        with contextlib.suppress(OSError, ValueError):
+            self._cell.pipe.send(None)
+            told = self._receive(self._limits.step_s)
+            if isinstance(told, CounterReport):
+                return Counter({str(text): int(count) for text, count in told.mistakes.items()})
+        return Counter()
+
+    def close(self) -> None:
+        """End the program's process."""
+        self._cell.close(0.0)
+
+    def _receive(self, within_s: float) -> object:
+        try:
+            if self._cell.pipe.poll(within_s):
+                return receive(self._cell.pipe, ANSWER_BYTES)
+        except UnpicklingError:
+            return Failed("the program sent what is no answer", "")
+        except (EOFError, OSError):
+            self.lasting = False
+            return Failed(self._cell.how_it_ended(), "")
+        self.lasting = False
+        told = f"no answer for {within_s:.3g} s"
+        if within_s < self._limits.step_s:
+            told = f"over {self._limits.flight_s:g} s for all answers of a flight"
+        return Failed(f"hung {self._cell.stop_hung() or 'somewhere'}: {told}", "")
+
+    def _keep(self, line: str) -> None:
+        if len(self.output) < LINES_MAX:
+            self.output.append(line)
+
+
+def _play(main: Connection, path: Path, scenario: Scenario) -> None:
+    """Answer reports, in the program's process."""
     try:
-        flight = fly_alone(exam.program, exam.scenario, look)
+        player = Player(path, scenario)
     except UserError as error:
-        return _failed(str(error))
-    if flight.end is not ProgramEnd.LANDED:
-        return Grade(flight.verdict, flight.warning)
-    image = landing_image(exam.scenario, flight.report)
+        main.send(Failed(str(error), ""))
+        return
+    except BaseException as error:  # such as a KeyboardInterrupt raised by the program itself
+        main.send(Failed(error_in_flight(error, path), ""))
+        return
+    main.send(player.looks)
+    with contextlib.suppress(EOFError, OSError):
+        while (asked := main.recv()) is not None:
+            main.send(player.answer(*asked))
+        main.send(CounterReport({}, dict(+player.mistakes)))
+
+
+def examine(exam: Exam, limits: Limits, look: Callable[[SoloStep, Drone], None] = lambda step, drone: None) -> Grade:
+    """Fly an exam: drone and judge in this process, the program in another. A program that cannot be loaded fails it."""
+    if exam.scenario is None:
+        return failed(exam.problem)
+    try:
+        player = CellPlayer(exam, exam.scenario, limits)
+    except UserError as error:
+        return failed(str(error))
+    try:
+        flight = fly_alone(player, exam.scenario, look)
+    except UserError as error:
+        return failed(str(error))
+    finally:
+        player.close()
+    image = _shot(exam.scenario, flight.report) if flight.end is ProgramEnd.LANDED else b""
+    return Grade(flight.verdict, flight.warning, image, tuple(player.output), player.lasting)
+
+
+def _shot(scenario: Scenario, report: Report) -> bytes:
+    image = landing_image(scenario, report)
     image = cv2.resize(image, (SHOT_PX, SHOT_PX * image.shape[0] // image.shape[1]), interpolation=cv2.INTER_AREA)
-    return Grade(flight.verdict, flight.warning, cv2.imencode(".jpg", image)[1].tobytes())
+    return cv2.imencode(".jpg", image)[1].tobytes()
 
 
-def _failed(reason: str) -> Grade:
-    return Grade(Judgement(False, (reason,), Score()))
+def failed(reason: str, lasting: bool = True) -> Grade:
+    """Return the grade of an exam that was not flown to its end."""
+    return Grade(Judgement(False, (reason,), Score()), lasting=lasting)
 
 
 class _Examiner(Worker):
-    def __init__(self) -> None:
-        # Shared: monotonic time (s) at which the current step began; 0 while loading.
-        self.light = multiprocessing.get_context("spawn").RawValue("d", 0.0)
+    def __init__(self, limits: Limits) -> None:
+        context = process_context()
+        self.light = context.RawValue("d", 0.0)  # shared: monotonic time (s) at which the current step began
         self.exam = -1  # index of the current exam; -1: none
-        self.program: Path | None = None  # the only one that it runs: no side effects on another's grade
-        super().__init__(_serve, self.light, name="grade")
+        super().__init__(_serve, self.light, limits, name="grade", daemon=False, context=context)
 
 
-def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable[[int, Grade], None]) -> list[Grade]:
-    """Return all grades, in the order of the exams. A step over `patience_s` (s), or the end of the process, fails an exam.
+def grade(exams: Sequence[Exam], workers: int, limits: Limits, tell: Callable[[int, Grade], None]) -> None:
+    """Fly exams in parallel. A step or a flight over the limits, or the end of the program's process, fails an exam.
 
     Args:
         tell: receives each exam's index and grade as it ends.
     """
-    grades: dict[int, Grade] = {}
     waiting, crew = deque(range(len(exams))), list[_Examiner]()
+    longest_s = limits.step_s + LOAD_S + GRACE_S
 
     def over(worker: _Examiner, result: Grade) -> None:
-        grades[worker.exam] = result
         tell(worker.exam, result)
         worker.exam = -1
 
-    try:
-        while len(grades) < len(exams):
-            for worker in [w for w in crew if waiting and w.exam < 0 and w.program != exams[waiting[0]].program]:
-                worker.close(0.0)
-                crew.remove(worker)
-            while waiting and len(crew) < workers:
-                crew.append(_Examiner())
-            for worker in crew:
-                if waiting and worker.exam < 0 and worker.program in (None, exams[waiting[0]].program):
-                    worker.exam, worker.light.value = waiting.popleft(), 0.0
-                    worker.program = exams[worker.exam].program
-                    worker.pipe.send(exams[worker.exam])
-            busy = [worker for worker in crew if worker.exam >= 0]
-            ready = wait([worker.pipe for worker in busy], 0.5)
-            for worker in busy:
-                if worker.pipe in ready:
-                    try:
-                        over(worker, worker.pipe.recv())
-                    except (EOFError, OSError):
-                        worker.process.join()
-                        over(worker, _failed(f"the program ended its process (exit code {worker.process.exitcode})"))
+    with no_survivors():
+        try:
+            while waiting or any(worker.exam >= 0 for worker in crew):
+                while waiting and len(crew) < workers:
+                    crew.append(_Examiner(limits))
+                for worker in crew:
+                    if waiting and worker.exam < 0:
+                        worker.exam, worker.light.value = waiting.popleft(), time.monotonic()
+                        worker.pipe.send(exams[worker.exam])
+                busy = [worker for worker in crew if worker.exam >= 0]
+                ready = wait([worker.pipe for worker in busy], 0.5)
+                for worker in busy:
+                    if worker.pipe in ready:
+                        try:
+                            over(worker, worker.pipe.recv())
+                        except (EOFError, OSError):
+                            over(worker, failed("the program ended the process that examines it", lasting=False))
+                            crew.remove(worker)
+                    elif time.monotonic() - worker.light.value > longest_s:
+                        worker.process.kill()
+                        over(worker, failed(f"no answer for {longest_s:g} s", lasting=False))
                         crew.remove(worker)
-                elif worker.light.value and time.monotonic() - worker.light.value > patience_s:
-                    worker.process.kill()
-                    over(worker, _failed(f"no answer for {patience_s:g} s: a function may never return"))
-                    crew.remove(worker)
-    finally:
-        for worker in crew:
-            worker.close(0.0)
-    return [grades[number] for number in range(len(exams))]
+        finally:
+            for worker in crew:
+                worker.close(0.0)
 
 
-def _serve(line: Connection, light: Any) -> None:
+def _serve(line: Connection, light: Any, limits: Limits) -> None:
     def look(step: SoloStep | None = None, drone: Drone | None = None) -> None:
         light.value = time.monotonic()
 
@@ -125,34 +242,113 @@ def _serve(line: Connection, light: Any) -> None:
         try:
             exam = line.recv()
             look()
-            line.send(examine(exam, look))
-        except EOFError:
-            return
+            with no_survivors():
+                result = examine(exam, limits, look)
+            line.send(result)
+        except (EOFError, OSError):
+            leave(0)
         except Exception as error:
-            line.send(_failed(error_line(error)))
+            line.send(failed(error_line(error)))
 
 
 def row(exam: Exam, result: Grade) -> str:
     """Return a line for the terminal."""
     score = result.verdict.score
+    told = str(result.verdict).partition(": ")[2]
     return (
-        f"{exam.program.stem:<16} {exam.scenario.seed:>6} {'done' if result.verdict.done else 'NOT':>5} {score.time_s:>7.1f} s"
-        f" {score.distance_m:>7.1f} m {score.commands:>6} {score.warnings:>6}  {', '.join(result.verdict.reasons)}"
+        f"{exam.program.stem:<16} {exam.seed:>6} {'done' if result.verdict.done else 'NOT':>5} {score.time_s:>7.1f} s"
+        f" {score.distance_m:>7.1f} m {score.commands:>6} {score.warnings:>6}  {told}"
     )
 
 
-HEADS = ["program", "scenario", "seed", "verdict", "time\xa0[s]", "distance\xa0[m]", "commands", "warnings", "reasons"]
+COLUMNS = [
+    "program",
+    "scenario",
+    "seed",
+    "verdict",
+    "time_s",
+    "distance_m",
+    "commands",
+    "warnings",
+    "reasons",
+    "cause",
+    "key",
+]
+
+
+class GradeBook:
+    """CSV file of grades, a row for each flight as it ends; those of an earlier run count again."""
+
+    def __init__(self, path: Path):
+        """Read the file, if it exists.
+
+        Raises:
+            UserError: it is no such file, or cannot be written.
+        """
+        self._path, self._kept, rows = path, dict[str, Grade](), list[dict[str, str]]()
+        if path.exists():
+            rows = list(csv.DictReader(io.StringIO(read_text(path))))
+        for row in rows:
+            try:
+                score = Score(*(kind(row[name]) for kind, name in zip(SCORE, COLUMNS[4:8], strict=True)))
+                verdict = Judgement(row["verdict"] == "done", tuple(row["reasons"].split("; ")), score, row["cause"])
+                self._kept[row["key"]] = Grade(verdict)
+            except (KeyError, ValueError, TypeError, AttributeError):
+                raise UserError(f"{path}: not a table of grades; remove it, or name another folder for logs") from None
+        if not rows:
+            write_file(path, ",".join(COLUMNS) + "\n")
+
+    def known(self, exam: Exam) -> Grade | None:
+        """Return the grade of an exam that an earlier run has flown, unless program or scenario have changed."""
+        return self._kept.get(exam.key) if exam.scenario is not None else None
+
+    def add(self, exam: Exam, result: Grade) -> None:
+        """Add a row."""
+        verdict, score = result.verdict, result.verdict.score
+        with self._path.open("a", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerow([
+                exam.program, exam.scenario.name if exam.scenario else "", exam.seed, "done" if verdict.done else "not done",
+                *astuple(score), "; ".join(verdict.reasons), verdict.cause, exam.key if result.lasting else "",
+            ])  # fmt: skip
+
+
+SCORE = (float, float, int, int)  # types of the columns of a score
+
+
+def programs_in(folder: Path) -> list[Path]:
+    """Return the programs of a folder and its subfolders: Python files that no other file beside them imports."""
+    files = [
+        path for path in sorted(folder.rglob("*.py")) if not any(part.startswith((".", "__")) for part in path.parts)
+    ]
+    helpers = {other for path in files for other in imported(path)}
+    return [path for path in files if path.absolute() not in helpers]
+
+
+HEADS = [
+    "program",
+    "scenario",
+    "seed",
+    "verdict",
+    "time\xa0[s]",
+    "distance\xa0[m]",
+    "commands",
+    "warnings",
+    "reasons",
+    "cause",
+]
 HEAD = f"{'program':<16} {'seed':>6} {'':>5} {'time':>9} {'distance':>9} {'cmds':>6} {'warn.':>6}"
 
 
 def summary(exams: Sequence[Exam], grades: Sequence[Grade]) -> list[str]:
-    """Return a line per program: number of seeds done, and median time."""
+    """Return a line per program: number of seeds done, median time, and the most frequent failure."""
     lines = []
     for path in dict.fromkeys(exam.program for exam in exams):
         own = [result.verdict for exam, result in zip(exams, grades, strict=True) if exam.program == path]
         times = [verdict.score.time_s for verdict in own if verdict.done]
         median = f", median time {statistics.median(times):.1f} s" if times else ""
-        lines.append(f"{path}: {len(times)} of {len(own)} seeds done{median}")
+        failures = Counter(str(verdict).partition(": ")[2] for verdict in own if not verdict.done)
+        why = f"; {failures.most_common(1)[0][0]}" if failures else ""
+        lines.append(f"{path}: {len(times)} of {len(own)} seeds done{median}{why}")
     return lines
 
 
@@ -164,13 +360,13 @@ def page(exams: Sequence[Exam], grades: Sequence[Grade]) -> str:
     for exam, result in zip(exams, grades, strict=True):
         verdict, score = result.verdict, result.verdict.score
         rows.append([
-            exam.program.stem, exam.scenario.name, exam.scenario.seed, "done" if verdict.done else "not done",
+            exam.program.stem, exam.scenario.name if exam.scenario else "", exam.seed, "done" if verdict.done else "not done",
             f"{score.time_s:.1f}", f"{score.distance_m:.1f}", score.commands, score.warnings,
-            ", ".join([*verdict.reasons, *([f"last warning: {result.warning}"] if result.warning else [])]),
+            ", ".join([*verdict.reasons, *([f"last warning: {result.warning}"] if result.warning else [])]), verdict.cause,
         ])  # fmt: skip
         if result.image:
             data = base64.b64encode(result.image).decode()
-            label = html.escape(f"{exam.program.stem}, seed {exam.scenario.seed}: {verdict}")
+            label = html.escape(f"{exam.program.stem}, seed {exam.seed}: {verdict}")
             shots.append(
                 f'<figure><img src="data:image/jpeg;base64,{data}" alt="{label}"><figcaption>{label}</figcaption></figure>'
             )
@@ -180,7 +376,13 @@ def page(exams: Sequence[Exam], grades: Sequence[Grade]) -> str:
         figures.append({"title": what, "data": data_, "layout": axes})
     lines_above = [*summary(exams, grades), *hint_lines(list(dict.fromkeys(exam.program for exam in exams)))]
     above = "<h1>Grades</h1>" + "".join(f"<p>{html.escape(line)}</p>" for line in lines_above)
-    return html_page("grades", above + html_table(HEADS, rows), figures, f"<h2>Landings</h2>{''.join(shots)}")
+    printed = [
+        html.escape(f"{exam.program.stem}, seed {exam.seed}: {line}")
+        for exam, result in zip(exams, grades, strict=True)
+        for line in result.output
+    ]
+    output = f"<h2>Output of the programs</h2><pre>{'<br>'.join(printed)}</pre>" if printed else ""
+    return html_page("grades", above + html_table(HEADS, rows), figures, f"{output}<h2>Landings</h2>{''.join(shots)}")
 
 
 def _bars(path: Path, exams: Sequence[Exam], grades: Sequence[Grade], value: str) -> dict[str, Any]:
@@ -188,6 +390,6 @@ def _bars(path: Path, exams: Sequence[Exam], grades: Sequence[Grade], value: str
     return {
         "type": "bar",
         "name": path.stem,
-        "x": [str(exam.scenario.seed) for exam, _ in own],
+        "x": [str(exam.seed) for exam, _ in own],
         "y": [round(getattr(result.verdict.score, value), 2) for _, result in own],
     }

@@ -1,11 +1,13 @@
-"""Judgement of a flight by its scenario's goal: verdict, reasons and cost."""
+"""Judgement of a flight by its scenario's goal: its end, verdict, reasons, the cause of a failure, and cost."""
 
 import enum
 import itertools
 import math
+from collections import Counter
 from dataclasses import dataclass
 
-from gate_racer.bootcamp.api import Location, Report, Status
+from gate_racer.bootcamp.api import Command, Location, Report, Status, Unreadable
+from gate_racer.bootcamp.diagnosis import Diagnosis
 from gate_racer.bootcamp.scenario import Scenario
 
 
@@ -15,9 +17,13 @@ class ProgramEnd(enum.StrEnum):
     LANDED = "landed"
     CRASHED = "crashed"
     TIMEOUT = "timeout"
+    STUCK = "stuck"  # the same warning over and over
     WORKER_ERROR = "worker_error"
     WORKER_DIED = "worker_died"
     ABORTED = "aborted"
+
+
+DIAGNOSED = (ProgramEnd.TIMEOUT, ProgramEnd.STUCK, ProgramEnd.CRASHED)  # ends whose cause the flight itself tells
 
 
 @dataclass(frozen=True)
@@ -37,43 +43,69 @@ class Judgement:
     done: bool
     reasons: tuple[str, ...]
     score: Score
+    cause: str = ""  # of a failure, in the learner's terms
 
     def __str__(self) -> str:
-        return f"{'done' if self.done else 'not done'}: {', '.join(self.reasons)}"
+        told = f"{'done' if self.done else 'not done'}: {', '.join(self.reasons)}"
+        return told if self.cause in told else f"{told}: {self.cause}"
 
 
 class Judge:
-    """Judge of one flight, by its reports."""
+    """Judge of one flight, by its reports and commands."""
 
     def __init__(self, scenario: Scenario):
-        self._scenario = scenario
+        self._scenario, self._diagnosis = scenario, Diagnosis(scenario)
         self._last: Report | None = None
         self._distance_m = 0.0
         self._loops_m2 = {1: 0.0, -1: 0.0}  # area swept about the start, clockwise and counter-clockwise
 
-    def see(self, report: Report) -> None:
-        """Process the report of one step."""
+    def see(self, report: Report, command: Command | Unreadable | None = None) -> None:
+        """Process the report of one step, and the command that was carried out in it or ignored."""
         if self._last is not None:
             a, b = self._last.position, report.position
             self._distance_m += a.distance(b)
             swept = (a.north * b.east - a.east * b.north) / 2
             self._loops_m2[1 if swept > 0 else -1] += abs(swept)
+        self._diagnosis.see(report, command)
         self._last = report
 
-    def verdict(self, end: ProgramEnd, cause: str) -> Judgement:
-        """Return the verdict after the end of the flight."""
+    @property
+    def end(self) -> tuple[ProgramEnd, str] | None:
+        """Reason for which the flight is over, and its cause; None before."""
+        last = self._last
+        if last is None:
+            return None
+        if last.status is Status.LANDED:
+            return ProgramEnd.LANDED, ""
+        if last.status is Status.CRASHED:
+            return ProgramEnd.CRASHED, last.warning
+        if self._diagnosis.stuck:
+            return ProgramEnd.STUCK, self._diagnosis.stuck
+        if last.step >= self._scenario.world.steps_max:
+            return ProgramEnd.TIMEOUT, f"not landed after {last.step} steps"
+        return None
+
+    def verdict(self, end: ProgramEnd, cause: str, mistakes: Counter[str] | None = None) -> Judgement:
+        """Return the verdict after the end of the flight.
+
+        Args:
+            mistakes: number of each mistake that was found in boxes and places.
+        """
         last = self._last
         score = Score()
         if last is not None:
             score = Score(last.t, self._distance_m, last.taken, last.ignored)
         if last is None or last.status is not Status.LANDED:
             missing = [] if last is None else self._missing(last)
-            return Judgement(False, (f"not landed ({cause or end})", *missing), score)
+            told = self._diagnosis.cause(mistakes) if end in DIAGNOSED else cause
+            return Judgement(False, (f"not landed ({cause or end})", *missing), score, told)
         missing = self._missing(last)
         where, on_target = self._landing(last)
         if not on_target:
             missing.insert(0, where)
-        return Judgement(not missing, tuple(missing or [where]), score)
+        return Judgement(
+            not missing, tuple(missing or [where]), score, self._diagnosis.cause(mistakes) if missing else ""
+        )
 
     def _landing(self, last: Report) -> tuple[str, bool]:
         """Return a description of the landing place, and whether it meets the goal."""

@@ -1,197 +1,39 @@
-"""A learner's program: loading, common mistakes, and its calls in flight.
+"""A learner's program: its loading, and its calls in flight, with every mistake in what it returns or raises named.
 
-It is a Python file with `decide(report, pads)`, and optionally `detect(image)`, `locate(box, report)` and `SCENARIO`. Its
-results are validated commands, boxes and places, or an error that names its line. Common mistakes are found without
-running it; it first runs in a process of its own, so that its statements cannot affect main.
+It is a Python file with `decide(report, pads)`, and optionally `detect(image)`, `locate(box, report)` and `SCENARIO`; modules
+beside it can be imported. Its results are validated commands, boxes and places. It runs in a process of its own (`cell.py`).
 """
 
-import ast
 import contextlib
+import difflib
 import dis
 import itertools
-import multiprocessing
 import os
 import runpy
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
-from types import FrameType, FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import FunctionType
+from typing import Any
 
 import numpy as np
 
 from gate_racer.bootcamp.api import Box, Command, Go, Halt, Land, Location, Null, Report, Unreadable
 from gate_racer.bootcamp.floor import detect_pads, locate
-from gate_racer.common.errors import UserError, one_line, say
-from gate_racer.common.process import Worker, end_forked_copies, end_with_parent, leave, limit_memory
+from gate_racer.bootcamp.hints import blanks
+from gate_racer.bootcamp.mistakes import advice_on_answer, advice_on_error
+from gate_racer.common.errors import UserError, one_line
 from gate_racer.sim.view.texture import Image
-
-if TYPE_CHECKING:
-    from multiprocessing.context import ForkServerContext, SpawnContext
-
-NO_RETURN = "does every path through `decide` end in a `return`?"
-CHANGES = {
-    "append",
-    "extend",
-    "add",
-    "update",
-    "insert",
-    "pop",
-    "popleft",
-    "appendleft",
-    "clear",
-    "remove",
-    "setdefault",
-}
-WORKERS = {"detect": "detection", "locate": "geolocation", "decide": "decision"}  # each runs in its own process
-
-
-class Hint(NamedTuple):
-    """Line of a program, and what to check there."""
-
-    line: int
-    text: str
-
-
-def blanks(path: Path) -> list[Hint]:
-    """Return the lines where a value is still `...`, with their comments. A body that is only `...` does not count."""
-    tree, lines = _parsed(path)
-    harmless = set[int]()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and isinstance(node.body[-1], ast.Expr):
-            harmless.add(id(node.body[-1].value))
-        if isinstance(node, ast.Subscript):  # a[..., 0], tuple[int, ...]
-            harmless |= {id(child) for child in ast.walk(node.slice)}
-    found = [
-        Hint(node.lineno, lines[node.lineno - 1].partition("#")[2].strip() or "put a value in its place")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and node.value is ... and id(node) not in harmless
-    ]
-    return sorted(found)
-
-
-def hints(path: Path) -> list[Hint]:
-    """Return the probable mistakes in a program; none for a file that does not parse, which fails when it is run."""
-    tree, _ = _parsed(path)
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    found = [*_no_return(functions), *_loops(tree), *_shared(tree, functions)]
-    return sorted(found)
-
-
-def hint_lines(programs: Sequence[Path]) -> list[str]:
-    """Return the hints on several programs, as lines of text."""
-    return [f"hint: {path}:{hint.line}: {hint.text}" for path in programs for hint in hints(path)]
-
-
-def _parsed(path: Path) -> tuple[ast.Module, list[str]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        return ast.parse(text), text.splitlines()
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return ast.Module([], []), []
-
-
-def _no_return(functions: dict[str, ast.FunctionDef]) -> Iterator[Hint]:
-    for name in WORKERS:
-        if name in functions and not _ends(functions[name].body):
-            text = f"`{name}` can end without a `return`, which returns None"
-            yield Hint(functions[name].lineno, text)
-
-
-def _ends(body: list[ast.stmt]) -> bool:
-    """Check whether control never reaches the end of these statements."""
-    match body[-1] if body else None:
-        case ast.Return() | ast.Raise():
-            return True
-        case ast.If(body=yes, orelse=no):
-            return _ends(yes) and _ends(no)
-        case ast.With(body=inner):
-            return _ends(inner)
-        case ast.Try(body=tried, handlers=handlers, orelse=no, finalbody=last):
-            paths = [*(handler.body for handler in handlers), [*tried, *no]]
-            return _ends(last) or all(map(_ends, paths))
-        case ast.Match(cases=cases):
-            return any(_any(case) for case in cases) and all(_ends(case.body) for case in cases)
-        case ast.While(test=ast.Constant(value=forever)):
-            return bool(forever) and not any(isinstance(node, ast.Break) for node in ast.walk(body[-1]))
-    return False
-
-
-def _any(case: ast.match_case) -> bool:
-    """Check whether a case matches any subject."""
-    return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None
-
-
-def _loops(tree: ast.Module) -> Iterator[Hint]:
-    for node in tree.body:
-        if isinstance(node, ast.While):
-            yield Hint(
-                node.lineno,
-                "a loop outside of functions runs before the flight; `decide` is called at every step without it",
-            )
-
-
-def _shared(tree: ast.Module, functions: dict[str, ast.FunctionDef]) -> Iterator[Hint]:
-    """Yield hints on globals that one worker changes and another one reads."""
-    stored = {name.id for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) for name in _targets(node)}
-    used = {worker: _names(worker, functions, set()) & stored for worker in WORKERS if worker in functions}
-    for writer in used:
-        for name, line in sorted(_changed(writer, functions, set())):
-            readers = [other for other in used if other != writer and name in used[other]]
-            if name in stored and readers:
-                text = f"`{name}` is changed in `{writer}` and used in `{readers[0]}`, which run in separate processes"
-                yield Hint(line, f"{text}: a value stored by one is not available to the other")
-
-
-def _targets(node: ast.Assign | ast.AnnAssign) -> Iterator[ast.Name]:
-    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-        yield from (name for name in ast.walk(target) if isinstance(name, ast.Name))
-
-
-def _names(name: str, functions: dict[str, ast.FunctionDef], seen: set[str]) -> set[str]:
-    """Return the names used in a function, and in the file's functions that it calls."""
-    seen.add(name)
-    names = {node.id for node in ast.walk(functions[name]) if isinstance(node, ast.Name)}
-    return names.union(*(_names(other, functions, seen) for other in names & functions.keys() - seen))
-
-
-def _changed(name: str, functions: dict[str, ast.FunctionDef], seen: set[str]) -> set[tuple[str, int]]:
-    """Return the names whose objects a function changes, with line numbers."""
-    seen.add(name)
-    found = set[tuple[str, int]]()
-    for node in ast.walk(functions[name]):
-        match node:
-            case ast.Global(names=names):
-                found |= {(one, node.lineno) for one in names}
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=one), attr=method)) if method in CHANGES:
-                found.add((one, node.lineno))
-            case (
-                ast.Subscript(value=ast.Name(id=one), ctx=ast.Store())
-                | ast.Attribute(value=ast.Name(id=one), ctx=ast.Store())
-            ):
-                found.add((one, node.lineno))
-            case ast.Call(func=ast.Name(id=one)) if one in functions and one not in seen:
-                found |= _changed(one, functions, seen)
-    return found
-
 
 TEXT_MAX = 80  # characters shown of an unreadable command
 TRACEBACK_MAX = 20_000  # characters kept of a traceback, the last ones (chosen)
 BOXES_MAX = 1000  # greatest number of boxes used of an image
 NUMBER_MAX = 1e6  # greatest coordinate of a box in px or a place in m, beyond drawing and flying
-LOAD_S = 20.0  # s for the statements of a file; its functions run later
-TIMEOUTS_MAX = 3  # timeouts after which a file that catches the exception is terminated
 ALL_LOCALS = ("locals", "vars", "dir", "eval", "exec", "sys", "inspect")  # names that give access to unnamed arguments
-TOLD_CODE = 77  # exit code of a process that has already printed its error
-
-
-class StillRunning(BaseException):
-    """Raised in a file whose statements do not end within `LOAD_S`."""
+SITES = ("site-packages", "dist-packages")  # folders of installed modules, perhaps beside the program
 
 
 @dataclass(frozen=True)
@@ -206,7 +48,17 @@ class Program:
     @property
     def looks(self) -> bool:
         """Whether any command may depend on an image: `detect` or `locate` is its own, or `decide` reads pads."""
-        return (self.detect, self.locate) != (detect_pads, _default_locate) or _reads_second(self.decide)
+        return self.own_detect or self.own_locate or _reads_second(self.decide)
+
+    @property
+    def own_detect(self) -> bool:
+        """Whether `detect` is the program's own."""
+        return self.detect is not detect_pads
+
+    @property
+    def own_locate(self) -> bool:
+        """Whether `locate` is the program's own."""
+        return self.locate is not _default_locate
 
     def command(self, report: Report, pads: Sequence[Location]) -> Command | Unreadable:
         """Return the next command. Raises whatever the program raises; an invalid return value is `Unreadable`."""
@@ -216,22 +68,20 @@ class Program:
         except Exception as error:
             return Unreadable(f"{shown(returned)} ({error_line(error)})")
 
-    def boxes(self, image: Image) -> tuple[list[Box], int]:
-        """Return its detections in an image (H, W, 3) BGR, and the number of malformed boxes."""
-        returned = self.detect(image)
-        answers = (
-            list(itertools.islice(returned, BOXES_MAX))
-            if isinstance(returned, list | tuple | np.ndarray)
-            else [returned]
-        )
-        boxes = [box for answer in answers if (box := _box(answer)) is not None]
-        return boxes, len(answers) - len(boxes)
+    def boxes(self, image: Image) -> tuple[list[Box], Counter[str]]:
+        """Return its detections in an image (H, W, 3) BGR, and the reasons for which others are dropped."""
+        returned, dropped = self.detect(image), Counter[str]()
+        if not isinstance(returned, list | tuple | np.ndarray) or isinstance(returned, Box):
+            return [], Counter([f"detect returned {_kind(returned)}: return a list of boxes"])
+        answers = [_box(answer) for answer in itertools.islice(returned, BOXES_MAX)]
+        dropped.update(answer for answer in answers if isinstance(answer, str))
+        return [answer for answer in answers if isinstance(answer, Box)], dropped
 
-    def places(self, boxes: Sequence[Box], report: Report) -> tuple[list[Location], int]:
-        """Return the places of boxes on the ground, and the number of boxes without one."""
-        found = [_numbers(self.locate(box, report), 2) for box in boxes]
-        places = [Location(*place) for place in found if place]
-        return places, len(found) - len(places)
+    def places(self, boxes: Sequence[Box], report: Report) -> tuple[list[Location], Counter[str]]:
+        """Return the places of boxes on the ground, and the reasons for which others are dropped."""
+        found = [_place(self.locate(box, report)) for box in boxes]
+        dropped = Counter(place for place in found if isinstance(place, str))
+        return [place for place in found if isinstance(place, Location)], dropped
 
 
 def _command(returned: Any) -> Command | Unreadable:
@@ -239,27 +89,51 @@ def _command(returned: Any) -> Command | Unreadable:
     if isinstance(returned, Go):
         numbers = (returned.north, returned.east, returned.up)
         if any(isinstance(n, bool) or not isinstance(n, int | float | np.number) for n in numbers):
-            return Unreadable(shown(returned))
+            return Unreadable(shown(returned), "north, east and up must be numbers, in m")
         return Go(*map(float, numbers))
     for kind in (Null, Halt, Land):
         if isinstance(returned, kind):
             return kind()
-    return Unreadable(shown(returned), NO_RETURN if returned is None else "")
+    return Unreadable(shown(returned), advice_on_answer(returned))
 
 
 def _numbers(answer: Any, count: int) -> list[float] | None:
-    """Return exactly `count` numbers, none beyond NUMBER_MAX; None if the answer is otherwise."""
+    """Return exactly `count` numbers; None if the answer is otherwise."""
     try:
         numbers = [float(number) for number in itertools.islice(iter(answer), count + 1)]
     except Exception:
         return None
-    return numbers if len(numbers) == count and all(abs(number) <= NUMBER_MAX for number in numbers) else None
+    return numbers if len(numbers) == count else None
 
 
-def _box(answer: Any) -> Box | None:
+def _kind(value: Any) -> str:
+    """Return the kind of a value that should be another, in words."""
+    return "None" if value is None else f"one {type(value).__name__}"
+
+
+def _box(answer: Any) -> Box | str:
+    """Return a box, or the reason for which it is none."""
     numbers = _numbers(answer, 4)
-    box = Box(*numbers) if numbers else None
-    return box if box and box.left <= box.right and box.top <= box.bottom else None
+    if numbers is None:
+        return "a box has four numbers: left, top, right and bottom"
+    if not all(abs(number) <= NUMBER_MAX for number in numbers):
+        return f"numbers that are not finite, or over {NUMBER_MAX:g}"
+    box = Box(*numbers)
+    if box.left > box.right:
+        return "x1 < x0, did you pass x, y, w, h?"
+    return "y1 < y0, did you pass x, y, w, h?" if box.top > box.bottom else box
+
+
+def _place(answer: Any) -> Location | str:
+    """Return a place, or the reason for which it is none."""
+    numbers = _numbers(answer, 2)
+    if answer is None:
+        return "locate returned None: does every path through `locate` end in a `return`?"
+    if numbers is None:
+        return "a place has two numbers, north and east"
+    if not all(abs(number) <= NUMBER_MAX for number in numbers):
+        return f"numbers that are not finite, or over {NUMBER_MAX:g}"
+    return Location(*numbers)
 
 
 def shown(value: Any) -> str:
@@ -273,7 +147,8 @@ def shown(value: Any) -> str:
 def error_line(error: BaseException) -> str:
     """Return an exception as one line, even if its own `__str__` fails."""
     try:
-        return one_line(f"{type(error).__name__}: {error}")
+        text = str(error)
+        return one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
     except BaseException:
         return type(error).__name__
 
@@ -287,27 +162,63 @@ def traceback_text(error: BaseException) -> str:
     return text[-TRACEBACK_MAX:]
 
 
+def own_file(file: str, path: Path) -> bool:
+    """Check whether a file of a traceback is the program, or a module beside it."""
+    folder = os.fspath(path.absolute().parent) + os.sep
+    return file == str(path) or (file.startswith(folder) and not any(site in file for site in SITES))
+
+
+def error_place(error: BaseException, path: Path) -> tuple[Path, int, str] | None:
+    """Return file, line and function of the innermost frame of an exception that is the learner's own."""
+    if isinstance(error, SyntaxError) and error.filename and own_file(error.filename, path):
+        return Path(error.filename), error.lineno or 1, "<module>"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if own_file(frame.filename, path)]
+    return (Path(frames[-1].filename), frames[-1].lineno or 1, frames[-1].name) if frames else None
+
+
+def error_told(error: BaseException) -> str:
+    """Return an exception as one line, with what to do about a usual mistake."""
+    line, advice = error_line(error), ""
+    with contextlib.suppress(BaseException):  # the exception is the learner's own, and so are its attributes
+        advice = advice_on_error(error, line)
+    return f"{line}; {advice}" if advice else line
+
+
+def error_in_flight(error: BaseException, path: Path) -> str:
+    """Return an exception as one line, with the program's own innermost line."""
+    place = error_place(error, path)
+    return (
+        error_told(error) if place is None else f"{error_told(error)} (in `{place[2]}` at {place[0].name}:{place[1]})"
+    )
+
+
 def load_program(path: Path) -> Program:
-    """Run the file once and return its program.
+    """Run the file once and return its program. Its folder is the first to import from, each time with new modules.
 
     Raises:
-        UserError: the file is missing, fails, does not end, has a blank left to fill in, or has no function `decide`.
+        UserError: the file is missing, fails, has a blank left to fill in, or has no function `decide`.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such program; `gate-racer examples` writes some to examples/")
     if left := blanks(path):
         raise UserError(f"{path}:{left[0].line}: a blank (...) is left to fill in: {left[0].text}")
+    folder = str(path.absolute().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    before = set(sys.modules)
     try:
-        with _limited(path):
-            names = runpy.run_path(str(path))
-    except (Exception, SystemExit, StillRunning) as error:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        line = (error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else 1) or 1
-        what = _endless() if isinstance(error, StillRunning) else error_line(error)
-        raise UserError(f"{path}:{line}: {what}") from None
+        names = runpy.run_path(str(path))
+    except (Exception, SystemExit) as error:
+        file, line, _ = error_place(error, path) or (path, 1, "")
+        raise UserError(f"{file}:{line}: {error_told(error)}") from None
+    for name in set(sys.modules) - before:
+        if own_file(getattr(sys.modules[name], "__file__", None) or "", path):
+            del sys.modules[name]
     decide, detect, place = names.get("decide"), names.get("detect", detect_pads), names.get("locate", _default_locate)
     if not callable(decide):
-        raise UserError(f"{path}: has no function decide(report, pads); see examples/waypoint.py")
+        near = difflib.get_close_matches("decide", [name for name, value in names.items() if callable(value)], 1)
+        meant = f"; is `{near[0]}` meant to be it?" if near else "; see examples/waypoint.py"
+        raise UserError(f"{path}: has no function decide(report, pads){meant}")
     for name, function, form in (("detect", detect, "detect(image)"), ("locate", place, "locate(box, report)")):
         if not callable(function):
             raise UserError(f"{path}: {name} must be a function {form}")
@@ -328,98 +239,3 @@ def _reads_second(function: Callable[..., Any]) -> bool:
         named = instruction.argval  # newer Pythons load two names in one instruction
         loaded.update(named if isinstance(named, tuple) else (named,))
     return not loaded.isdisjoint({code.co_varnames[1], *ALL_LOCALS})
-
-
-def _endless() -> str:
-    return (
-        f"still running after {LOAD_S:g} s: a loop outside of functions? `decide` is called at every step, so the file"
-        " needs no loop of its own"
-    )
-
-
-@contextlib.contextmanager
-def _limited(path: Path) -> Iterator[None]:
-    """Raise `StillRunning` in the block every LOAD_S, and after `TIMEOUTS_MAX` times print the error and exit the process.
-
-    Without timers (Windows), or outside the main thread, there is no limit.
-    """
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    strikes = 0
-
-    def strike(_: int, frame: FrameType | None) -> None:
-        nonlocal strikes
-        strikes += 1
-        if strikes == TIMEOUTS_MAX:
-            while frame is not None and frame.f_code.co_filename != str(path):
-                frame = frame.f_back
-            say(f"error: {path}:{frame.f_lineno if frame else 1}: {_endless()}", sys.stderr)
-            os._exit(TOLD_CODE)
-        raise StillRunning
-
-    before = signal.signal(signal.SIGALRM, strike)
-    signal.setitimer(signal.ITIMER_REAL, LOAD_S, LOAD_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
-
-
-MEMORY_BYTES = 4 << 30  # limit of one worker; with images of 4096 x 4096 the display needs the most, 1.4 GiB
-PRELOADED = f"{__package__}.crew"  # imports all modules that workers need
-LONGEST_S = LOAD_S * (TIMEOUTS_MAX + 1) + 60.0  # s to start the process and run the file
-
-
-def process_context() -> "SpawnContext | ForkServerContext":
-    """Return a fork-server context with preloaded modules, for fast starts, where available, else a spawn context."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([PRELOADED])
-    return context
-
-
-def scenario_of(path: Path) -> str:
-    """Load a program in a separate process and return the name of its scenario.
-
-    Raises:
-        UserError: it cannot be loaded, see `load_program`, or it ends its own process.
-        SystemExit: it does not end; its process has printed the error.
-    """
-    worker = Worker(_load, path, name="load", context=process_context())
-    endless = f"{path}: does not end when it is loaded"
-    try:
-        problem, scenario = worker.pipe.recv() if worker.pipe.poll(LONGEST_S) else (endless, "")
-    except (EOFError, OSError):
-        worker.process.join(1.0)
-        code = worker.process.exitcode
-        if code == TOLD_CODE:
-            raise SystemExit(2) from None
-        problem, scenario = f"{path}: ends its own process (exit code {code}) while it is loaded", ""
-    finally:
-        worker.close(0.0)
-    if problem:
-        raise UserError(problem)
-    return str(scenario)
-
-
-def confine() -> None:
-    """Confine a process before it runs a learner's program: ignore Ctrl-C, end with main, and limit memory."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # main terminates this process
-    end_with_parent()
-    end_forked_copies()
-    limit_memory(MEMORY_BYTES)
-
-
-def _load(line: Connection, path: Path) -> None:
-    confine()
-    try:
-        answer = "", load_program(path).scenario
-    except UserError as error:
-        answer = str(error), ""
-    except BaseException as error:  # such as a KeyboardInterrupt raised by the program itself
-        answer = f"{path}: {error_line(error)}", ""
-    line.send(answer)
-    leave(0)

@@ -6,19 +6,21 @@ and figures, draws images on demand only: drawing and detecting cost three times
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from gate_racer.bootcamp.api import Box, Command, Location, Report, Status, Unreadable
 from gate_racer.bootcamp.display import BrowserView, Screen, compose, landing_image, screenshot
-from gate_racer.bootcamp.drone import OVER, Drone
-from gate_racer.bootcamp.edges import Desk
+from gate_racer.bootcamp.drone import Drone
+from gate_racer.bootcamp.edges import Desk, Failed, Step
 from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
-from gate_racer.bootcamp.program import error_line, load_program
+from gate_racer.bootcamp.mistakes import UNSEEN, box_mistakes, place_mistakes, sees_pad
+from gate_racer.bootcamp.program import Program, error_in_flight, load_program, traceback_text
 from gate_racer.bootcamp.scenario import Scenario
 from gate_racer.common.images import Film
 from gate_racer.sim.view.texture import Image
@@ -49,15 +51,15 @@ class Packet:
 
 def simulation(job: Job, desk: Desk) -> None:
     """Fly the drone. In lock-step time waits for each command; in real time a step proceeds without a late one."""
-    from gate_racer.bootcamp.drone import Drone  # the other workers start sooner without the simulator
     from gate_racer.bootcamp.record import FlightRecord
 
     scenario = job.scenario
     record = FlightRecord(log_of(job.stem), scenario)
-    drone, camera = Drone(scenario), GroundCamera(scenario)
+    drone, camera, judge = Drone(scenario), GroundCamera(scenario), Judge(scenario)
     report, due = drone.report(), time.monotonic()
     desk.put(Packet(report, camera.frame(drone.p_wb, report)))
-    desk.tell(report)
+    desk.tell(Step(report, None))
+    judge.see(report)
     while True:
         due += scenario.world.step_s
         command = desk.get(max(0.0, due - time.monotonic()) if job.realtime else None)
@@ -73,8 +75,9 @@ def simulation(job: Job, desk: Desk) -> None:
             record.step(taken, report, drone.digest(), image)
             desk.counters["steps"] += 1
         desk.put(Packet(report, image))
-        desk.tell(report)
-        if report.status in (Status.LANDED, Status.CRASHED) or report.step >= scenario.world.steps_max:
+        desk.tell(Step(report, taken))
+        judge.see(report, taken)
+        if judge.end is not None:
             break
     record.close()
     desk.until_sentinel(command)
@@ -82,30 +85,55 @@ def simulation(job: Job, desk: Desk) -> None:
 
 def detection(job: Job, desk: Desk) -> None:
     """Detect pads by the program's own detector, or the built-in one."""
-    program = load_program(job.program)
+    program = _loaded(job, desk)
 
     def detect(packet: Packet) -> None:
-        packet.boxes, malformed = program.boxes(packet.image)
+        packet.boxes = detected(program, packet.image, packet.report, job.scenario, desk.mistakes)
         desk.counters["boxes"] += len(packet.boxes)
-        desk.counters["malformed boxes"] += malformed
 
     _each(desk, detect)
 
 
 def geolocation(job: Job, desk: Desk) -> None:
     """Locate boxes on the ground, given the drone's pose at the image: by the program's own function, or the built-in one."""
-    program = load_program(job.program)
+    program = _loaded(job, desk)
 
     def place(packet: Packet) -> None:
-        packet.pads, lost = program.places(packet.boxes, packet.report)
-        desk.counters["boxes off the ground"] += lost
+        packet.pads = located(program, packet.boxes, packet.report, job.scenario, desk.mistakes)
 
     _each(desk, place)
 
 
+def detected(program: Program, image: Image, report: Report, scenario: Scenario, mistakes: Counter[str]) -> list[Box]:
+    """Return a program's boxes in an image, and count the mistakes in them by what they are."""
+    boxes, dropped = program.boxes(image)
+    for reason, count in dropped.items():
+        mistakes[f"boxes: {{}} dropped: {reason}"] += count
+    if program.own_detect:
+        for box in boxes:
+            found = box_mistakes(box, report, scenario.pads, scenario.world.pad_m)
+            mistakes.update(f"boxes: {{}} are {mistake}" for mistake in found)
+        if not boxes and not dropped and report.has_image and sees_pad(report, scenario.pads, scenario.world.pad_m):
+            mistakes[UNSEEN] += 1
+    return boxes
+
+
+def located(
+    program: Program, boxes: list[Box], report: Report, scenario: Scenario, mistakes: Counter[str]
+) -> list[Location]:
+    """Return a program's places of boxes on the ground, and count the mistakes in them by what they are."""
+    places, dropped = program.places(boxes, report)
+    for reason, count in dropped.items():
+        mistakes[f"places: {{}} dropped: {reason}"] += count
+    for place in places if program.own_locate else ():
+        found = place_mistakes(place, report, scenario.pads)
+        mistakes.update(f"places: {{}} are {mistake}" for mistake in found)
+    return places
+
+
 def decision(job: Job, desk: Desk) -> None:
     """Decide one command per step. In real time, reports older than the effect of the last command are skipped."""
-    program, sent = load_program(job.program), 0
+    program, sent = _loaded(job, desk), 0
     while (packet := desk.get(None)) is not None:
         if packet.report.taken < sent:
             desk.counters["reports passed over"] += 1
@@ -152,6 +180,12 @@ def _show(
     return frame
 
 
+def _loaded(job: Job, desk: Desk) -> Program:
+    """Load the program, which may never end."""
+    with desk.busy():
+        return load_program(job.program)
+
+
 def log_of(stem: Path) -> Path:
     """Return the path of the flight's log."""
     return stem.with_name(stem.name + ".log")
@@ -196,43 +230,74 @@ class Flight:
     warning: str  # the last one
 
 
+class Answer(NamedTuple):
+    """Answer of a program to a report."""
+
+    boxes: list[Box]  # empty if the program does not use images
+    pads: list[Location]
+    command: Command | Unreadable
+
+
+class Player:
+    """Program that answers reports. As with workers, detection, geolocation and decision each have their own globals."""
+
+    def __init__(self, path: Path, scenario: Scenario):
+        """Load the program.
+
+        Raises:
+            UserError: it cannot be loaded.
+        """
+        self._detector, self._geolocator, self._decider = (load_program(path) for _ in range(3))
+        self._path, self._scenario, self.mistakes = path, scenario, Counter[str]()
+        self.looks = self._decider.looks
+
+    def answer(self, report: Report, image: Image | None) -> Answer | Failed:
+        """Return the answer to a report, or what the program raises; `image` only if the program `looks`."""
+        boxes, pads = list[Box](), list[Location]()
+        try:
+            if image is not None:
+                boxes = detected(self._detector, image, report, self._scenario, self.mistakes)
+                pads = located(self._geolocator, boxes, report, self._scenario, self.mistakes)
+            return Answer(boxes, pads, self._decider.command(report, pads))
+        except BaseException as error:  # a program may well call exit()
+            return Failed(error_in_flight(error, self._path), traceback_text(error))
+
+    def found(self) -> Counter[str]:
+        """Return the number of each mistake in boxes and places."""
+        return self.mistakes
+
+
+class Answering(Protocol):
+    """What answers reports: a program in this process or in another."""
+
+    looks: bool
+
+    def answer(self, report: Report, image: Image | None) -> Answer | Failed: ...
+    def found(self) -> Counter[str]: ...
+
+
 def fly_alone(
-    path: Path, scenario: Scenario, look: Callable[[SoloStep, Drone], None] = lambda step, drone: None
+    player: Answering, scenario: Scenario, look: Callable[[SoloStep, Drone], None] = lambda step, drone: None
 ) -> Flight:
-    """Fly a program; `look` receives each step together with its command.
-
-    As with workers, detection, geolocation and decision each have their own globals.
-
-    Raises:
-        UserError: the program cannot be loaded.
-    """
-    detector, geolocator, decider = (load_program(path) for _ in range(3))
-    drone, camera, judge = Drone(scenario), GroundCamera(scenario), Judge(scenario)
-    report, end, cause, warning = drone.report(), ProgramEnd.TIMEOUT, "", ""
-    looks = decider.looks
+    """Fly a program; `look` receives each step together with its command."""
+    drone, judge = Drone(scenario), Judge(scenario)
+    report, warning, camera = drone.report(), "", cache(partial(GroundCamera, scenario))
 
     def step_of(report: Report) -> SoloStep:
-        return SoloStep(report, partial(camera.frame, drone.p_wb, report))
+        p_wb = drone.p_wb
+        return SoloStep(report, lambda: camera().frame(p_wb, report))
 
     judge.see(report)
-    while report.status not in OVER and report.step < scenario.world.steps_max:
+    while (over := judge.end) is None:
         step = step_of(report)
-        try:
-            if looks:
-                step.boxes, _ = detector.boxes(step.image)
-                step.pads, _ = geolocator.places(step.boxes, report)
-            step.command = decider.command(report, step.pads)
-        except BaseException as error:  # a program may well call exit()
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            end, cause = ProgramEnd.WORKER_ERROR, error_line(error)
+        answer = player.answer(report, step.image if player.looks else None)
+        if isinstance(answer, Failed):
+            over = ProgramEnd.WORKER_ERROR, answer.cause
             break
+        step.boxes, step.pads, step.command = answer
         look(step, drone)
         report = drone.step(step.command)
         warning = report.warning or warning
-        judge.see(report)
-    if not cause:
-        end = {Status.LANDED: ProgramEnd.LANDED, Status.CRASHED: ProgramEnd.CRASHED}.get(report.status, end)
-        cause = report.warning if end is ProgramEnd.CRASHED else f"not landed after {report.step} steps"
+        judge.see(report, step.command)
     look(step_of(report), drone)
-    return Flight(end, cause, judge.verdict(end, cause), report, warning)
+    return Flight(*over, judge.verdict(*over, player.found()), report, warning)

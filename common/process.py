@@ -6,16 +6,18 @@ s in every second (0 of 2 finished); with niceness both finish.
 """
 
 import contextlib
+import ctypes
 import gc
 import multiprocessing
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gate_racer.common.errors import UserError
@@ -152,7 +154,68 @@ def limit_memory(most_bytes: int) -> None:
 
 def _leave_after(parent: BaseProcess) -> None:
     parent.join()
+    end_descendants(os.getpid())
     os._exit(1)
+
+
+PR_SET_CHILD_SUBREAPER = 36  # of Linux's prctl(2)
+ROUNDS_MAX = 500  # greatest number of searches for processes that start others while they are ended (chosen)
+
+
+def adopt_orphans(wanted: bool = True) -> None:
+    """Make this process the parent of its descendants' orphans, so that it can find and end them. Only on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
+
+
+def descendants(of: int) -> set[int]:
+    """Return the process numbers of all living processes below one; empty without /proc."""
+    children = dict[int, list[int]]()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            state, parent = path.read_text(errors="replace").rpartition(")")[2].split()[:2]
+            if state not in "ZX":
+                children.setdefault(int(parent), []).append(int(path.parent.name))
+    found, rest = set[int](), [of]
+    while rest:
+        below = [pid for pid in children.get(rest.pop(), []) if pid not in found]
+        found.update(below)
+        rest += below
+    return found
+
+
+def end_descendants(of: int, keep: Container[int] = ()) -> None:
+    """Kill all processes below one except those to keep, also those that start others meanwhile."""
+    for _ in range(ROUNDS_MAX):
+        left = [pid for pid in descendants(of) if pid not in keep]
+        if not left:
+            return
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # a stopped process starts no other
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+        for pid in left:
+            with contextlib.suppress(ChildProcessError):  # not a child of this process
+                os.waitpid(pid, 0)
+
+
+@contextlib.contextmanager
+def no_survivors() -> Iterator[None]:
+    """Context at whose end all processes that foreign code has started inside have ended, orphans too. Only on Linux."""
+    if sys.platform != "linux":
+        yield
+        return
+    from multiprocessing import forkserver  # Windows has none
+
+    forkserver.ensure_running()  # it and its like are not inside
+    resource_tracker.ensure_running()
+    keep = descendants(os.getpid())
+    adopt_orphans()
+    try:
+        yield
+    finally:
+        end_descendants(os.getpid(), keep)
+        adopt_orphans(False)
 
 
 def end(process: BaseProcess, patience_s: float) -> None:

@@ -14,7 +14,7 @@ from gate_racer.bootcamp.drone import Drone, SimulatedBody, _world
 from gate_racer.bootcamp.program import load_program
 from gate_racer.bootcamp.record import FlightRecord, replay
 from gate_racer.bootcamp.scenario import make_scenario
-from gate_racer.bootcamp.stages import fly_alone
+from gate_racer.bootcamp.stages import Player, fly_alone
 from gate_racer.bootcamp.world import PROFILE, load_world
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Arm
@@ -198,7 +198,7 @@ def flight(task, seed):
     """A whole flight of an example: its scenario and its steps."""
     path, steps = ROOT / f"examples/{task}.py", []
     scenario = make_scenario(load_program(path).scenario, seed)
-    fly_alone(path, scenario, lambda step, drone: steps.append((step, drone.digest())))
+    fly_alone(Player(path, scenario), scenario, lambda step, drone: steps.append((step, drone.digest())))
     return scenario, steps
 
 
@@ -270,7 +270,8 @@ def test_a_program_is_taken_at_its_word_or_refused_in_one_line(tmp_path):
     program = load_program(file)
     answers = [program.command(None, []) for _ in said]
     assert answers[0] == Go(1.0, 2.0) and all(isinstance(answer, Unreadable) for answer in answers[1:])
-    assert program.boxes(np.zeros((2, 2, 3), np.uint8)) == ([Box(1, 2, 3, 4)], 5)
+    boxes, dropped = program.boxes(np.zeros((2, 2, 3), np.uint8))
+    assert boxes == [Box(1, 2, 3, 4)] and dropped.total() == 5
     assert "whose repr raises ZeroDivisionError" in answers[-2].text and "OverflowError" in answers[-3].text
     for text, line in [
         ("x = 1 +", r"mine.py:1: SyntaxError"),

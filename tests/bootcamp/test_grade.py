@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 from gate_racer.bootcamp.cli import _race, parser, run
-from gate_racer.bootcamp.grade import Exam, grade
+from gate_racer.bootcamp.grade import Exam, Limits, grade
 from gate_racer.bootcamp.scenario import make_scenario
 from gate_racer.bootcamp.world import load_world
 from gate_racer.common.settings import settings_of
@@ -24,9 +24,9 @@ PROGRAMS = {
 SAID = {
     "good": "landed 0.00 m from the waypoint",
     "short": "landed 5.00 m from the waypoint, at most 1 m are allowed",
-    "raises": "not landed (KeyError: '<b>')",
+    "raises": "not landed (KeyError: '<b>' (in `decide` at raises.py:4))",
     "leaves": "the program ended its process (exit code 7)",
-    "hangs": "no answer for 1 s: a function may never return",
+    "hangs": "not landed (hung in `decide` at hangs.py:5: no answer for 1 s)",
 }
 
 
@@ -54,9 +54,10 @@ def test_every_program_is_graded_whatever_it_does(tmp_path, capsys):
 
 def test_one_that_never_answers_is_not_done_and_the_next_is_flown_all_the_same(tmp_path):
     (path,) = write(tmp_path, "hangs")
-    exams = [Exam(path, make_scenario("hear", seed, replace(load_world(), drone="kinematic"))) for seed in (0, 1)]
-    grades = grade(exams, 1, 1.0, lambda number, result: None)
-    assert [result.verdict.reasons for result in grades] == [(SAID["hangs"],)] * 2
+    world, told = replace(load_world(), drone="kinematic"), dict()
+    exams = [Exam(path, seed, make_scenario("hear", seed, world)) for seed in (0, 1)]
+    grade(exams, 1, Limits(step_s=1.0), told.__setitem__)
+    assert [told[number].verdict.reasons for number in (0, 1)] == [(SAID["hangs"],)] * 2
 
 
 def test_a_course_that_is_done_is_raced_by_run_mpc(tmp_path, monkeypatch):

@@ -3,8 +3,10 @@
 import pytest
 
 from gate_racer.bootcamp.api import Go
+from gate_racer.bootcamp.cell import scenario_of
 from gate_racer.bootcamp.drone import Drone
-from gate_racer.bootcamp.program import TOLD_CODE, blanks, hints, load_program
+from gate_racer.bootcamp.hints import blanks, hints
+from gate_racer.bootcamp.program import load_program
 from gate_racer.bootcamp.scenario import make_scenario
 from gate_racer.common.errors import UserError
 from tests.conftest import ROOT
@@ -55,23 +57,16 @@ def test_a_blank_is_a_value_and_not_a_body_or_a_slice(tmp_path):
     assert [(hint.line, hint.text) for hint in blanks(path)] == [(4, "remember"), (5, "put a value in its place")]
 
 
-def test_a_file_that_never_ends_is_named_with_its_line(tmp_path, monkeypatch):
+ENDLESS = [("while n == 0: pass\n", 2), ("while n < 9:\n    try: time.sleep(9)\n    except BaseException: n += 1\n", 3)]
+
+
+@pytest.mark.parametrize(("loop", "line"), ENDLESS, ids=["in a loop", "that swallows exceptions"])
+def test_a_file_that_never_ends_is_named_with_its_line(tmp_path, monkeypatch, loop, line):
     path = tmp_path / "mine.py"
-    path.write_text("n = 0\nwhile n == 0: pass\n")
-    monkeypatch.setattr("gate_racer.bootcamp.program.LOAD_S", 1.0)
-    with pytest.raises(UserError, match=r"mine.py:2: still running after 1 s: a loop outside of functions\?"):
-        load_program(path)
-
-
-def test_one_that_swallows_that_is_left_with_the_same_line(tmp_path, monkeypatch, capsys):
-    path, left = tmp_path / "mine.py", []
-    caught = "    try: time.sleep(9)\n    except BaseException: n += 1\n"
-    path.write_text(f"import time\nn = 0\nwhile n <= 3:\n{caught}")
-    monkeypatch.setattr("gate_racer.bootcamp.program.LOAD_S", 0.3)
-    monkeypatch.setattr("gate_racer.bootcamp.program.os._exit", left.append)
-    with pytest.raises(UserError, match="has no function decide"):  # the loop of this one ends after four strikes
-        load_program(path)
-    assert left == [TOLD_CODE] and "mine.py:4: still running after 0.3 s" in capsys.readouterr().err
+    path.write_text(f"n = 0; import time\n{loop}")
+    monkeypatch.setattr("gate_racer.bootcamp.cell.LOAD_S", 1.0)
+    with pytest.raises(UserError, match=rf"mine.py:{line}: still running after 1 s: a loop outside of functions\?"):
+        scenario_of(path)
 
 
 def test_a_go_beyond_the_boundary_is_told_where_the_drone_is_and_none_that_a_return_may_lack(tmp_path):
@@ -81,4 +76,4 @@ def test_a_go_beyond_the_boundary_is_told_where_the_drone_is_and_none_that_a_ret
     said = load_program(path).command(drone.report(), [])
     assert "None is not a command" in drone.step(said).warning and "end in a `return`?" in drone.step(said).warning
     warning = drone.step(Go(61.0, 0.0)).warning
-    assert "outside the boundary of 60 m" in warning and "subtract report.position" in warning
+    assert "outside the boundary of 60 m" in warning and "from 0.0 m north" in warning

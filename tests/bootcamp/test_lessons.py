@@ -9,7 +9,7 @@ import pytest
 from gate_racer.bootcamp.cli import parser
 from gate_racer.bootcamp.program import load_program
 from gate_racer.bootcamp.scenario import make_scenario
-from gate_racer.bootcamp.stages import fly_alone
+from gate_racer.bootcamp.stages import Player, fly_alone
 from gate_racer.bootcamp.world import KINEMATIC, SIMULATED, load_world
 from gate_racer.common.errors import UserError
 from tests.conftest import ROOT
@@ -57,7 +57,8 @@ def test_a_skeleton_differs_from_its_solution_by_its_blanks_alone(name):
 def test_a_solution_does_its_scenario_whatever_the_seed(name, seeds):
     path, world = ROOT / f"examples/solutions/{name}.py", world_of(name)
     task = load_program(path).scenario
-    flights = {seed: fly_alone(path, make_scenario(task, seed, world)) for seed in seeds}
+    scenarios = {seed: make_scenario(task, seed, world) for seed in seeds}
+    flights = {seed: fly_alone(Player(path, scenario), scenario) for seed, scenario in scenarios.items()}
     assert {seed: str(flight.verdict) for seed, flight in flights.items() if not flight.verdict.done} == {}
     assert {seed: flight.warning for seed, flight in flights.items() if flight.verdict.score.warnings} == {}
 
@@ -83,7 +84,7 @@ def test_a_solution_with_a_usual_mistake_does_not(tmp_path, name, right, wrong, 
     assert right in text
     path.write_text(text.replace(right, wrong))
     scenario = make_scenario(load_program(path).scenario, seed, world_of(name, steps_max=250))
-    assert not fly_alone(path, scenario).verdict.done
+    assert not fly_alone(Player(path, scenario), scenario).verdict.done
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)

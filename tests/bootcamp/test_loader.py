@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from gate_racer.bootcamp.api import Box, Location
+from gate_racer.bootcamp.cell import scenario_of
 from gate_racer.bootcamp.cli import fly
-from gate_racer.bootcamp.program import NUMBER_MAX, Program, load_program, scenario_of
+from gate_racer.bootcamp.program import NUMBER_MAX, Program, load_program
 from gate_racer.bootcamp.scenario import make_scenario
 from gate_racer.bootcamp.stages import Job
 from gate_racer.bootcamp.world import load_world
@@ -19,9 +20,9 @@ HEAD = "from gate_racer.bootcamp.api import *\nimport atexit, os, signal, sys, t
 LANDS = "def decide(r, p): return Land() if r.status is Status.HALTED else Null()\n"
 SPINS = "def spin():\n    while True: time.sleep(0.01)\nthreading.Thread(target=spin).start()\n"
 ENDS = [
-    ("os._exit(0)", "mine.py: ends its own process (exit code 0) while it is loaded"),
-    ("os.kill(os.getpid(), signal.SIGKILL)", "mine.py: ends its own process (exit code -9) while it is loaded"),
-    ("sys.exit(0)", "mine.py:4: SystemExit: 0"),
+    ("os._exit(0)", "mine.py: the program ended its process (exit code 0): os._exit()? while it was loaded"),
+    ("os.kill(os.getpid(), signal.SIGKILL)", "mine.py: the program's process was killed (SIGKILL)"),
+    ("sys.exit(0)", "mine.py:4: SystemExit: 0; Land() ends a flight"),
     ("def f(): f()\nf()", "mine.py:4: RecursionError: maximum recursion depth exceeded"),
     ("x = bytearray(10**15)", "mine.py:4: MemoryError"),
     (
@@ -79,7 +80,7 @@ def test_threads_left_running_and_floods_of_output_end_with_the_flight(mine, tmp
     told, errors = capfd.readouterr()
     assert "done: landed 0.00 m from the pad" in told and "Traceback" not in errors and "OpenCV" not in errors
     report = (tmp_path / "logs/flight.json").read_text()
-    assert '"terminated": []' in report and '"malformed boxes"' in report
+    assert '"terminated": []' in report and "numbers that are not finite" in report
 
 
 def test_a_number_that_nothing_could_be_drawn_at_is_no_answer(mine):
@@ -93,7 +94,7 @@ def test_a_number_that_nothing_could_be_drawn_at_is_no_answer(mine):
     ]
     boxed = Program(program.decide, lambda image: answers, lambda box, report: (box.left, 2 * NUMBER_MAX), "hear")
     boxes, malformed = boxed.boxes(None)
-    assert boxes == [Box(0, 0, 9, 9)] * 2 and malformed == 3
-    assert boxed.places(boxes, None) == ([], 2)
+    assert boxes == [Box(0, 0, 9, 9)] * 2 and malformed.total() == 3
+    assert boxed.places(boxes, None)[1].total() == 2
     near = Program(program.decide, program.detect, lambda box, report: (box.left, 2.0), "hear")
-    assert near.places(boxes[:1], None) == ([Location(0.0, 2.0)], 0)
+    assert near.places(boxes[:1], None) == ([Location(0.0, 2.0)], {})

@@ -8,7 +8,7 @@ import pytest
 from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.program import load_program
 from gate_racer.bootcamp.scenario import make_scenario
-from gate_racer.bootcamp.stages import fly_alone
+from gate_racer.bootcamp.stages import Player, fly_alone
 from gate_racer.bootcamp.world import load_world
 
 HEAD = "from gate_racer.bootcamp.api import *\nimport functools\nimport sys\nSCENARIO = 'hear'\n"
@@ -59,7 +59,9 @@ def test_images_are_rendered_only_for_programs_that_read_them(mine, monkeypatch)
     def flown(text):
         steps, digests = [], []
         flight = fly_alone(
-            mine(text), scenario, lambda step, drone: (steps.append(step), digests.append(drone.digest()))
+            Player(mine(text), scenario),
+            scenario,
+            lambda step, drone: (steps.append(step), digests.append(drone.digest())),
         )
         return flight, steps, digests
 

@@ -1,0 +1,226 @@
+"""Process that runs a learner's program: confined, its output limited, and the place known where it hangs or crashed.
+
+What it sends is read as data of known types (`edges.receive`), and processes that it starts end with it (`no_survivors`).
+"""
+
+import contextlib
+import faulthandler
+import json
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gate_racer.bootcamp.program import error_told, load_program, own_file
+from gate_racer.common.errors import UserError, one_line, say
+from gate_racer.common.process import (
+    Worker,
+    adopt_orphans,
+    descendants,
+    end_descendants,
+    end_forked_copies,
+    end_with_parent,
+    leave,
+    limit_memory,
+)
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
+
+MEMORY_BYTES = 4 << 30  # limit of one process; with images of 4096 x 4096 the display needs the most, 1.4 GiB
+PROCESSES_MAX = 32  # processes of a program at a time (chosen)
+PRELOADED = f"{__package__}.crew"  # imports all modules that workers need
+LOAD_S = 20.0  # s for the statements of a file; its functions run later
+ENDLESS = "`decide` is called at every step, so the file needs no loop of its own"
+LINES_PER_S, LINE_MAX = 20, 200  # lines of output passed on in each second, and their characters
+TRACE_S = 1.0  # s to wait for the place where a process hangs (chosen)
+TRACE_BYTES = 1 << 16  # bytes of a trace and of output read at once
+STARTS = ("subprocess.Popen", "os.posix_spawn", "os.system")  # audit events
+FRAME = re.compile(r'File "(.+)", line (\d+) in (\w+|<\w+>)')  # of faulthandler
+
+
+def process_context() -> "SpawnContext | ForkServerContext":
+    """Return a fork-server context with preloaded modules, for fast starts, where available, else a spawn context."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([PRELOADED])
+    return context
+
+
+def confine(memory_bytes: int = MEMORY_BYTES) -> None:
+    """Confine this process: ignore Ctrl-C, end with main, end what it starts, and limit memory and processes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # main terminates this process
+    end_with_parent()
+    end_forked_copies()
+    adopt_orphans()
+    limit_memory(memory_bytes)
+
+
+class Cell(Worker):
+    """Confined process of a learner's program, behind a pipe."""
+
+    def __init__(
+        self,
+        work: Callable[..., None],
+        program: Path,
+        *arguments: object,
+        name: str,
+        tell: Callable[[str], None] = lambda line: None,
+        memory_bytes: int = MEMORY_BYTES,
+    ):
+        """Start `work(pipe, program, *arguments)`; `tell` receives the lines that it prints, in a thread."""
+        context, self.program = process_context(), program
+        self._trace, trace = context.Pipe(duplex=False)
+        output, printed = context.Pipe(duplex=False)
+        super().__init__(_confined, trace, printed, memory_bytes, work, program, *arguments, name=name, context=context)
+        trace.close()
+        printed.close()
+        self._reader = threading.Thread(target=_pass_on, args=(output, tell), name=f"output of {name}", daemon=True)
+        self._reader.start()
+
+    def stop_hung(self) -> str:
+        """Kill the process, which does not answer; return where it hangs: "in `decide` at mine.py:17", or ""."""
+        if hasattr(signal, "SIGUSR1") and self.process.is_alive() and self.process.pid is not None:
+            with contextlib.suppress(OSError):
+                os.kill(self.process.pid, signal.SIGUSR1)
+            self._trace.poll(TRACE_S)
+            time.sleep(0.1 * TRACE_S)  # until all of it is written
+        self.kill()
+        return self._place()
+
+    def how_it_ended(self) -> str:
+        """Return how the process, which has ended by itself, did."""
+        self.process.join(TRACE_S)
+        code, place = self.process.exitcode, self._place()
+        name = signal.Signals(-code).name if code is not None and -code in set(signal.Signals) else ""
+        if name == "SIGKILL":
+            return "the program's process was killed (SIGKILL): by itself, or for want of memory"
+        if name:
+            return f"the program crashed its process ({name}){f' {place}' if place else ''}"
+        return f"the program ended its process (exit code {code}): os._exit()?"
+
+    def kill(self) -> None:
+        """End the process and all that it has started at once."""
+        if self.process.pid is not None and self.process.is_alive():
+            end_descendants(self.process.pid)
+            self.process.kill()
+        self.process.join()
+
+    def close(self, patience_s: float) -> None:
+        self.process.join(patience_s)
+        self.kill()
+        super().close(0.0)
+        self._reader.join(TRACE_S)
+        self._trace.close()
+
+    def _place(self) -> str:
+        """Return the innermost line of the program in what `faulthandler` has written."""
+        text = b""
+        with contextlib.suppress(OSError, EOFError):
+            while len(text) < 16 * TRACE_BYTES and self._trace.poll(0) and (piece := _read(self._trace)):
+                text += piece
+        for file, line, function in FRAME.findall(text.decode("ascii", "replace")):
+            file = file.encode().decode("unicode_escape")  # as `faulthandler` writes what is not ASCII
+            if own_file(file, self.program):
+                within = "" if function == "<module>" else f"in `{function}` "
+                return f"{within}at {Path(file).name}:{line}"
+        return ""
+
+
+def scenario_of(path: Path) -> str:
+    """Load a program in a separate process and return the name of its scenario.
+
+    Raises:
+        UserError: it cannot be loaded, see `load_program`, does not end, or ends its own process.
+    """
+    cell = Cell(_load, path, name="load", tell=lambda line: say(line, sys.stderr))
+    problem, scenario, pipe = "", "", cell.pipe
+    try:
+        pipe.recv_bytes()  # it has started
+        if pipe.poll(LOAD_S):
+            problem, scenario = json.loads(pipe.recv_bytes(TRACE_BYTES))
+        else:
+            place = re.sub(r".*:(?=\d+$)", ":", cell.stop_hung())
+            problem = f"{path}{place}: still running after {LOAD_S:g} s: a loop outside of functions? {ENDLESS}"
+    except (EOFError, OSError, ValueError):
+        problem = f"{path}: {cell.how_it_ended()} while it was loaded"
+    finally:
+        cell.close(0.0)
+    if problem:
+        raise UserError(str(problem))
+    return str(scenario)
+
+
+def _load(main: Connection, path: Path) -> None:
+    main.send_bytes(b"started")
+    try:
+        answer = "", load_program(path).scenario
+    except UserError as error:
+        answer = str(error), ""
+    except BaseException as error:  # such as a KeyboardInterrupt raised by the program itself
+        answer = f"{path}: {error_told(error)}", ""
+    main.send_bytes(json.dumps(answer).encode())
+
+
+def _read(pipe: Connection) -> bytes:
+    return os.read(pipe.fileno(), TRACE_BYTES)
+
+
+def _confined(
+    main: Connection,
+    trace: Connection,
+    printed: Connection,
+    memory_bytes: int,
+    work: Callable[..., None],
+    *arguments: Any,
+) -> None:
+    confine(memory_bytes)
+    if sys.platform != "win32":
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for descriptor in (1, 2):
+            os.dup2(printed.fileno(), descriptor)
+        printed.close()
+        faulthandler.enable(trace.fileno())
+        faulthandler.register(signal.SIGUSR1, trace.fileno(), all_threads=False)
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.addaudithook(_refuse_more)
+    work(main, *arguments)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    end_descendants(os.getpid())
+    leave(0)
+
+
+def _refuse_more(event: str, _: object) -> None:
+    """Refuse to start more processes than PROCESSES_MAX at a time; an audit hook cannot be removed."""
+    if event in STARTS and len(descendants(os.getpid())) >= PROCESSES_MAX:
+        raise RuntimeError(f"a program may have at most {PROCESSES_MAX} processes at a time")
+
+
+def _pass_on(output: Connection, tell: Callable[[str], None]) -> None:
+    """Give the lines of a process's output to `tell`, at most LINES_PER_S in a second; count the others."""
+    rest, since, told, dropped = b"", time.monotonic(), 0, 0
+    while piece := _read(output):
+        *lines, rest = (rest + piece).split(b"\n")
+        rest = rest[-TRACE_BYTES:]
+        if time.monotonic() - since >= 1.0:
+            since, told = time.monotonic(), 0
+        for line in lines[: LINES_PER_S - told]:
+            tell(one_line(line.decode(errors="replace"), LINE_MAX))
+        passed = min(len(lines), LINES_PER_S - told)
+        told, dropped = told + passed, dropped + len(lines) - passed
+    if rest:
+        tell(one_line(rest.decode(errors="replace"), LINE_MAX))
+    if dropped:
+        tell(f"({dropped} more lines, over {LINES_PER_S} in a second, are not shown)")
+    output.close()

@@ -1,0 +1,218 @@
+"""Usual mistakes of learners, recognised by what a program raises, returns, detects and commands.
+
+A mistake in detections, places and displacements is a wrong map from the right value: each candidate map is applied to the
+scenario's truth, and the one that gives the program's value is named. A value near a right one is never called wrong.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from gate_racer.bootcamp.api import Box, Command, Go, Halt, Land, Location, Null, Report, Status
+from gate_racer.vehicle.rotation import Array, matrix
+
+NAMES = "Box, Command, CourseGate, Go, Halt, Land, Location, Null, Report, Status"
+EMPTY = "a list may be empty: test `if pads:` (or route, gates) before its elements are used"
+ERRORS: tuple[tuple[str, str], ...] = (  # pattern of an exception's line, and what to do
+    (r"NameError: name '(Go|Halt|Land|Null|Status|Box|Location)'", "write `from gate_racer.program import {0}`"),
+    (r"UnboundLocalError: .*variable '(\w+)'", "`{0}` is assigned within the function: declare `global {0}` there"),
+    (r"TypeError: decide\(\) (takes|missing)", "it is called as decide(report, pads)"),
+    (r"TypeError: detect\(\) (takes|missing)", "it is called as detect(image)"),
+    (r"TypeError: locate\(\) (takes|missing)", "it is called as locate(box, report)"),
+    (r"TypeError: (Go|Land|Halt|Null)\.__init__\(\)", "the commands are Go(north, east), Halt(), Land() and Null()"),
+    (r"TypeError: Box\.__new__\(\)|TypeError: .*Box.*argument", "it is Box(left, top, right, bottom), in px"),
+    (r"TypeError: Location\.__new__\(\)", "it is Location(north, east), in m"),
+    (r"AttributeError: 'NoneType' object has no attribute '(north|east|distance)'",
+     "the place is None: not every scenario has a waypoint, and a function may have returned nothing"),
+    (r"AttributeError: 'NoneType' object has no attribute", "a value is None: a function may have returned nothing"),
+    (r"TypeError: 'NoneType' object", "a value is None: a function may have returned nothing"),
+    (r"TypeError: unsupported operand type\(s\) for -: 'Location'", "subtract .north and .east one by one"),
+    (r"TypeError: unsupported operand type\(s\) for (\S+): '(Location|tuple|CourseGate)'",
+     "places have no arithmetic: use .north and .east one by one"),
+    (r"TypeError: 'Report' object is not", "its values are attributes, such as report.position"),
+    (r"TypeError: '(function|method|builtin_function_or_method|type)' object is not subscriptable",
+     "a function is called with round brackets"),
+    (r"TypeError: '(Location|Status|Camera|float|int|bool|list|tuple)' object is not callable",
+     "it is a value, not a function: no brackets behind it"),
+    (r"FrozenInstanceError|AttributeError: can't set attribute",
+     "reports, places and commands cannot be changed: keep your own values in a `global`"),
+    (r"AttributeError: 'Location' object has no attribute", "a Location has .north and .east, in m, and .distance(other)"),
+    (r"AttributeError: 'CourseGate' object", "a gate has .north, .east, .height and .heading"),
+    (r"AttributeError: 'Box' object", "a Box has .left, .top, .right and .bottom"),
+    (r"AttributeError: '(list|tuple)' object has no attribute '(north|east|distance|left|top|height|heading)'",
+     "it is a list: take one element first, such as pads[0]"),
+    (r"AttributeError: (type object 'Status' has no attribute|[A-Z]\w*$)",
+     "the statuses are HALTED, MOVING, LANDED and CRASHED"),
+    (r"IndexError: (list|tuple) index out of range", EMPTY),
+    (r"ValueError: (min|max)\(\) .*(empty|iterable)", EMPTY),
+    (r"StatisticsError: ", EMPTY),
+    (r"RecursionError", "a function calls itself without end"),
+    (r"(SystemExit|KeyboardInterrupt)", "Land() ends a flight, not an exit"),
+    (r"ModuleNotFoundError: No module named '(\w+)", "put {0}.py beside the program, or install it"),
+    (r"ImportError: cannot import name '\w+' from 'gate_racer.program'", f"its names are {NAMES}"),
+    (r"(IndentationError|TabError)", "indent by four spaces, never by tabs"),
+    (r"MemoryError", "the memory of a program is limited: does a list grow at every step?"),
+)  # fmt: skip
+
+
+def advice_on_error(error: BaseException, line: str) -> str:
+    """Return what to do about an exception, of which `line` is the text; "" if it is no usual mistake."""
+    unknown = re.match(r"AttributeError: 'Report' object has no attribute '(\w+)'", line)
+    if unknown:
+        names = [field.name for field in fields(Report)]
+        near = difflib.get_close_matches(SYNONYMS.get(unknown[1].lower(), unknown[1]), names, 1)
+        return f"did you mean report.{near[0]}?" if near else f"a report has {', '.join(names)}"
+    for pattern, advice in ERRORS:
+        if found := re.match(pattern, line):
+            return advice.format(*found.groups())
+    return ""
+
+
+SYNONYMS = {
+    "altitude": "height", "alt": "height", "z": "height", "state": "status", "velocity": "speed", "time": "t", "pos": "position",
+    "location": "position", "target": "waypoint", "goal": "waypoint", "dest": "destination", "x": "position", "y": "position",
+    "north": "position", "east": "position", "image": "has_image", "attitude": "q_wb", "orientation": "q_wb", "landed": "status",
+    "waypoints": "route", "places": "route", "next_gate": "passed", "pads": "position",
+}  # fmt: skip  # words for fields of a report
+
+
+def advice_on_answer(returned: Any) -> str:
+    """Return what is probably wrong with a value that is not a command; "" for an unknown mistake."""
+    if returned is None:
+        return "does every path through `decide` end in a `return`?"
+    if isinstance(returned, type) and returned in (Go, Halt, Land, Null, Command):
+        return f"call it: {returned.__name__}()"
+    if isinstance(returned, Status):
+        return "a status is what a report has"
+    if isinstance(returned, Location):
+        return "a place is not a command: Go takes the difference to report.position"
+    if isinstance(returned, str):
+        return "a command is an object, without quotation marks"
+    kind = type(returned).__name__
+    if kind in ("generator", "coroutine", "async_generator"):
+        return "`decide` must be a plain function with `return`, without `yield` and `async`"
+    if kind in ("list", "tuple", "set") and any(isinstance(one, Go | Halt | Land | Null) for one in returned):
+        return "one command per step: remember the others in a `global`"
+    if kind in ("list", "tuple", "ndarray") and len(returned) in (2, 3):
+        return "write Go(north, east)"
+    return "return the command itself, not a test of it" if isinstance(returned, bool) else ""
+
+
+Maps = Iterable[tuple[str, Sequence[float]]]
+NEAR_M, APART_M = 0.6, 3.0  # m, within which places agree, and from where a wrong one is told from a right one (chosen)
+
+
+def _matches(value: Sequence[float], right: Sequence[float], maps: Maps, near: float, apart: float) -> set[str]:
+    """Return the names of the maps that give the value; none if the value is right or not to be told from it."""
+    if math.dist(value, right) < apart:
+        return set()
+    return {name for name, mapped in maps if math.dist(value, mapped) < near}
+
+
+def go_mistakes(go: Go, position: Location, targets: Sequence[Location]) -> set[str]:
+    """Return the mistakes that explain a displacement: wrong maps of the right displacement to a target."""
+
+    def of(target: Location) -> set[str]:
+        n, e = target.north - position.north, target.east - position.east
+        a, b = target
+        maps: Maps = [
+            ("it leads from the start, not from the drone: subtract report.position from the place", (a, b)),
+            ("north and east are swapped", (e, n)),
+            ("the sign is wrong: it is the place minus report.position", (-n, -e)),
+            ("report.position is added to the place: subtract it", (a + position.north, b + position.east)),
+            ("the sign of east is wrong", (n, -e)),
+            ("the sign of north is wrong", (-n, e)),
+            ("north and east are swapped, and from the start", (b, a)),
+            ("east is left out", (n, 0.0)),
+            ("north is left out", (0.0, e)),
+            *((f"the unit is not m: it is {scale:g} times too long", (scale * n, scale * e)) for scale in SCALES),
+        ]
+        return _matches((go.north, go.east), (n, e), maps, NEAR_M, APART_M)
+
+    right = [(target.north - position.north, target.east - position.east) for target in targets]
+    if math.hypot(go.north, go.east) < APART_M or any(math.dist((go.north, go.east), way) < APART_M for way in right):
+        return set()
+    return set().union(*map(of, targets))
+
+
+SCALES = (2.0, 10.0, 32.0, 100.0, 1000.0)  # of usual confusions of units: m, dm, px, cm, mm
+
+
+def box_mistakes(box: Box, report: Report, pads: Sequence[Location], pad_m: float) -> set[str]:
+    """Return the mistakes that explain a box: a wrong order or origin of the right numbers of a pad in view."""
+    camera = report.camera
+    width, height = camera.width_px, camera.height_px
+    near = 0.2 * pad_m * camera.fx_px / max(report.height, 1.0)
+
+    def of(pad: Location) -> set[str]:
+        seen = _seen(report, pad, pad_m)
+        if seen is None:
+            return set()
+        l, t, r, b = seen  # noqa: E741
+        maps: Maps = [
+            ("x, y, w, h: a Box is left, top, right, bottom", (l, t, r - l, b - t)),
+            ("centre and size: a Box is left, top, right, bottom", ((l + r) / 2, (t + b) / 2, r - l, b - t)),
+            ("rows before columns: a Box is left, top, right, bottom", (t, l, b, r)),
+            ("upside down: rows grow downward", (l, height - b, r, height - t)),
+            ("shares of the image: a Box is in px", (l / width, t / height, r / width, b / height)),
+            ("of an image half as large", (l / 2, t / 2, r / 2, b / 2)),
+        ]
+        return _matches(box, seen, maps, near, near)
+
+    return set().union(*map(of, pads))
+
+
+UNSEEN = "no box in {} images that show a pad"
+
+
+def sees_pad(report: Report, pads: Sequence[Location], pad_m: float) -> bool:
+    """Check whether a pad is wholly in view."""
+    return any(_seen(report, pad, pad_m) for pad in pads)
+
+
+def _seen(report: Report, pad: Location, pad_m: float) -> tuple[float, float, float, float] | None:
+    """Return the bounding box (px) of a pad in the image of a report; None if it is not wholly in view."""
+    half = pad_m / 2
+    signs = [(-1, -1), (-1, 1), (1, 1), (1, -1)]
+    corners = np.array([(pad.north + half * a, pad.east + half * b, 0.0) for a, b in signs])
+    rays = (corners - (*report.position, -report.height)) @ matrix(report.q_wb) @ report.camera.R_bc
+    if (rays[:, 2] <= 0).any():
+        return None
+    px: Array = (rays / rays[:, 2:]) @ report.camera.K.T
+    (left, top), (right, bottom) = px[:, :2].min(0).tolist(), px[:, :2].max(0).tolist()
+    inside = left >= 0 and top >= 0 and right < report.camera.width_px and bottom < report.camera.height_px
+    return (left, top, right, bottom) if inside else None
+
+
+def place_mistakes(place: Location, report: Report, pads: Sequence[Location]) -> set[str]:
+    """Return the mistakes that explain a pad's place: wrong maps of its place or of its image."""
+    here, camera = report.position, report.camera
+
+    def of(pad: Location) -> set[str]:
+        n, e = pad.north - here.north, pad.east - here.east
+        ray = np.array([n, e, report.height]) @ matrix(report.q_wb) @ camera.R_bc
+        right, down = (ray[:2] / ray[2] * report.height).tolist() if ray[2] > 0 else (e, -n)
+        px = (camera.K @ ray / ray[2])[:2].tolist() if ray[2] > 0 else (0.0, 0.0)
+        maps: Maps = [
+            ("relative to the drone: add report.position", (n, e)),
+            ("north and east are swapped", (pad.east, pad.north)),
+            ("north has the wrong sign: rows grow southward", (here.north - n, pad.east)),
+            ("east has the wrong sign", (pad.north, here.east - e)),
+            ("both signs are wrong", (here.north - n, here.east - e)),
+            ("columns are taken for north, and rows for east", (here.north + e, here.east + n)),
+            ("columns are taken for north, and rows for east", (here.north + right, here.east + down)),
+            ("as of a camera that looks straight down: use R_bc and q_wb", (here.north - down, here.east + right)),
+            ("north has the wrong sign: rows grow southward", (here.north + down, here.east + right)),
+            ("pixels, not metres: divide by the scale of the image", px),
+            ("pixels, not metres: divide by the scale of the image", px[::-1]),
+        ]
+        return _matches(place, pad, maps, NEAR_M, 2 * NEAR_M)
+
+    if any(place.distance(pad) < 2 * NEAR_M for pad in pads):
+        return set()
+    return set().union(*map(of, pads))
