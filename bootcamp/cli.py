@@ -314,10 +314,8 @@ def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json:
         _require_map(flown)
     out = settings.logs / f"grades-{class_ or time.strftime('%Y%m%d-%H%M%S')}.html"
     require_output(out, *programs)
-    book, grades = GradeBook(out.with_suffix(".csv")), dict[int, Grade]()
-    for number, exam in enumerate(exams):
-        if (known := book.known(exam)) is not None:
-            grades[number] = known
+    book = GradeBook(out.with_suffix(".csv"), exams)
+    grades = book.grades
     if grades:
         remark(f"{len(grades)} of {len(exams)} flights are in {out.with_suffix('.csv')}; delete it to repeat them")
     left = [number for number in range(len(exams)) if number not in grades]

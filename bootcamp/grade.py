@@ -277,30 +277,27 @@ COLUMNS = [
 
 
 class GradeBook:
-    """CSV file of grades, a row for each flight as it ends; those of an earlier run count again."""
+    """CSV file of grades, a row for each flight as it ends. Rows of an earlier run count again if nothing has changed."""
 
-    def __init__(self, path: Path):
-        """Read the file, if it exists.
+    def __init__(self, path: Path, exams: Sequence[Exam]):
+        """Read the file, if it exists, and keep the rows of these exams.
 
         Raises:
             UserError: it is no such file, or cannot be written.
         """
-        self._path, self._kept, rows = path, dict[str, Grade](), list[dict[str, str]]()
-        if path.exists():
-            rows = list(csv.DictReader(io.StringIO(read_text(path))))
-        for row in rows:
+        self._path, self.grades = path, dict[int, Grade]()
+        keys = {exam.key: number for number, exam in enumerate(exams)}
+        for row in csv.DictReader(io.StringIO(read_text(path))) if path.exists() else ():
             try:
                 score = Score(*(kind(row[name]) for kind, name in zip(SCORE, COLUMNS[4:8], strict=True)))
-                verdict = Judgement(row["verdict"] == "done", tuple(row["reasons"].split("; ")), score, row["cause"])
-                self._kept[row["key"]] = Grade(verdict)
+                reasons, number = tuple(row["reasons"].split(APART)), keys.get(row["key"])
+                if number is not None:
+                    self.grades[number] = Grade(Judgement(row["verdict"] == "done", reasons, score, row["cause"]))
             except (KeyError, ValueError, TypeError, AttributeError):
                 raise UserError(f"{path}: not a table of grades; remove it, or name another folder for logs") from None
-        if not rows:
-            write_file(path, ",".join(COLUMNS) + "\n")
-
-    def known(self, exam: Exam) -> Grade | None:
-        """Return the grade of an exam that an earlier run has flown, unless program or scenario have changed."""
-        return self._kept.get(exam.key) if exam.scenario is not None else None
+        write_file(path, ",".join(COLUMNS) + "\n")
+        for number, result in self.grades.items():
+            self.add(exams[number], result)
 
     def add(self, exam: Exam, result: Grade) -> None:
         """Add a row."""
@@ -308,10 +305,12 @@ class GradeBook:
         with self._path.open("a", encoding="utf-8", newline="") as file:
             csv.writer(file).writerow([
                 exam.program, exam.scenario.name if exam.scenario else "", exam.seed, "done" if verdict.done else "not done",
-                *astuple(score), "; ".join(verdict.reasons), verdict.cause, exam.key if result.lasting else "",
+                *(round(value, 3) for value in astuple(score)), APART.join(verdict.reasons), verdict.cause,
+                exam.key if result.lasting else "",
             ])  # fmt: skip
 
 
+APART = " | "  # between the reasons in a cell
 SCORE = (float, float, int, int)  # types of the columns of a score
 
 
@@ -346,7 +345,7 @@ def summary(exams: Sequence[Exam], grades: Sequence[Grade]) -> list[str]:
         own = [result.verdict for exam, result in zip(exams, grades, strict=True) if exam.program == path]
         times = [verdict.score.time_s for verdict in own if verdict.done]
         median = f", median time {statistics.median(times):.1f} s" if times else ""
-        failures = Counter(str(verdict).partition(": ")[2] for verdict in own if not verdict.done)
+        failures = Counter(verdict.cause or ", ".join(verdict.reasons) for verdict in own if not verdict.done)
         why = f"; {failures.most_common(1)[0][0]}" if failures else ""
         lines.append(f"{path}: {len(times)} of {len(own)} seeds done{median}{why}")
     return lines
