@@ -1,6 +1,7 @@
 """Command `bootcamp`: fly and judge a learner's program, grade several over seeds, replay a log, or generate a course."""
 
 import argparse
+import contextlib
 import os
 import re
 import time
@@ -169,14 +170,20 @@ def run(arguments: argparse.Namespace) -> int:
     _require_map(scenario)
     if settings.race and scenario.course is None:
         raise UserError(f"race: the scenario {scenario.name} has no gates: use --set scenario=gates")
-    if settings.browser:
-        BrowserView(settings.browser, "").close()
     stem = settings.logs / f"{programs[0].stem}-{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"
-    job = Job(programs[0], scenario, settings.realtime, settings.browser, stem)
-    print(f"seed {seed}: {scenario.name}, log {log_of(stem)}", flush=True)
-    if settings.browser:
-        remark(f"live view: http://{settings.browser}/")
-    code = fly(job, json)
+    job = Job(programs[0], scenario, settings.realtime, bool(settings.browser), stem)
+    with contextlib.ExitStack() as stack:
+        view = (
+            stack.enter_context(contextlib.closing(BrowserView(settings.browser, stem.name))) if job.browser else None
+        )
+        print(f"seed {seed}: {scenario.name}, log {log_of(stem)}", flush=True)
+        if view is not None:
+            remark(f"open {view.url} in a browser: the flight then begins, and is repeated until you close the page")
+            view.wait_opened()
+        code = fly(job, json, view)
+        if view is not None:
+            with contextlib.suppress(KeyboardInterrupt):
+                view.play(scenario.world.step_s)
     return _race(scenario, settings.logs) if code == 0 and settings.race else code
 
 
@@ -190,15 +197,19 @@ def _require_map(scenario: Scenario) -> None:
         make_floor(scenario)
 
 
-def fly(job: Job, json_file: Path | None = None) -> int:
-    """Fly a job and write its report in any case, to `json_file` too; return the exit code, 0 if the goal was reached."""
+def fly(job: Job, json_file: Path | None = None, view: BrowserView | None = None) -> int:
+    """Fly a job and write its report in any case, to `json_file` too; return the exit code, 0 if the goal was reached.
+
+    Args:
+        view: shows the flight.
+    """
     try:
         job.stem.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"logs {job.stem.parent}: cannot be created ({error.strerror})") from None
     warnings = Warnings()
     with no_survivors():
-        crew = Crew(job, printed=lambda name, line: remark(f"{name}: {line}"))
+        crew = Crew(job, printed=lambda name, line: remark(f"{name}: {line}"), view=view)
         try:
             crew.fly(warnings.tell)
         finally:

@@ -13,7 +13,8 @@ from typing import Any
 
 from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.cell import Cell, confine, process_context
-from gate_racer.bootcamp.edges import CounterReport, Desk, Failed, Mailbox, Queue, Step, receive
+from gate_racer.bootcamp.display import BrowserView
+from gate_racer.bootcamp.edges import CounterReport, Desk, Failed, Frame, Mailbox, Queue, Step, receive
 from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
 from gate_racer.bootcamp.program import error_in_flight, traceback_text
 from gate_racer.bootcamp.stages import STAGES, Job
@@ -28,8 +29,10 @@ NEXT = {
 }
 FUNCTIONS = {"detection": "detect", "geolocation": "locate", "decision": "decide"}  # of the program, by worker
 WRITER = {sink: name for name, sinks in NEXT.items() for sink in sinks}
+BESIDE = ("display",)  # workers without which a flight goes on
 LOOK_S = 0.1  # s, period of the watchdog (chosen)
 PATIENCE_S = 30.0  # s, greatest time of a worker on one item (chosen)
+FILM_S = 60.0  # s for the display to end, on a slow machine (chosen)
 GRACE_S = 10.0  # s for a worker to end after its sentinel (chosen)
 
 
@@ -51,13 +54,21 @@ class Crew:
     """Workers of one flight. Use once, from the main thread."""
 
     def __init__(
-        self, job: Job, patience_s: float = PATIENCE_S, printed: Callable[[str, str], None] = lambda name, line: None
+        self,
+        job: Job,
+        patience_s: float = PATIENCE_S,
+        printed: Callable[[str, str], None] = lambda name, line: None,
+        view: BrowserView | None = None,
     ):
-        """Start the workers; `printed` receives the lines that each worker of the program prints, in a thread."""
+        """Start the workers; `printed` receives the lines that each worker of the program prints, in a thread.
+
+        Args:
+            view: receives the images, if the job wants them for browsers.
+        """
         context, self._judge = process_context(), Judge(job.scenario)
         kinds: dict[str, type[Queue]] = dict.fromkeys(STAGES, Mailbox if job.realtime else Queue)
         kinds |= {"simulation": Queue, "display": Mailbox}  # commands are never lost, images never waited for
-        self._patience_s = patience_s
+        self._patience_s, self._view = patience_s, view
         self._inboxes = {name: kind(context) for name, kind in kinds.items()}
         self._lights = context.RawArray("d", len(STAGES))
         self._workers = dict[str, Worker]()
@@ -110,18 +121,21 @@ class Crew:
                 self._lines.pop(name).close()
                 worker = self._workers[name]
                 worker.process.join(GRACE_S)
-                if name not in self.outcome.counters:
+                if name not in self.outcome.counters and name not in BESIDE:
                     how = f": {worker.how_it_ended()}" if isinstance(worker, Cell) else ""
                     self._end(ProgramEnd.WORKER_DIED, f"worker {name} died (exit code {worker.process.exitcode}){how}")
 
     def _take(self, name: str, news: object, tell: Callable[[Report], None]) -> None:
         match news:
+            case Frame() if name == "display" and self._view is not None:
+                self._view.show(news.jpeg)
             case CounterReport():
                 self.outcome.counters[name] = news.counters
                 self.outcome.mistakes.update(news.mistakes)
             case Failed():
                 self.outcome.traceback = self.outcome.traceback or news.traceback
-                self._end(ProgramEnd.WORKER_ERROR, f"worker {name}: {news.cause}")
+                if name not in BESIDE:
+                    self._end(ProgramEnd.WORKER_ERROR, f"worker {name}: {news.cause}")
             case Step() if name == "simulation":
                 self.outcome.report, self._reported = news.report, time.monotonic()
                 self._judge.see(news.report, news.command)
@@ -157,7 +171,7 @@ class Crew:
         self._over = True
         for name, process in self.processes.items():
             self._inboxes[name].end()
-            until = time.monotonic() + GRACE_S
+            until = time.monotonic() + (FILM_S if name in BESIDE else GRACE_S)
             while process.is_alive() and time.monotonic() < until:
                 self._receive(tell, LOOK_S / 10)
                 self._look_around()

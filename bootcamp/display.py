@@ -8,6 +8,7 @@ import html
 import math
 import socket
 import threading
+import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,17 +19,19 @@ import numpy as np
 
 from gate_racer.bootcamp.api import Box, Location, Report
 from gate_racer.bootcamp.floor import GroundCamera
+from gate_racer.bootcamp.generate import OPENING_M, OUTER_M
 from gate_racer.bootcamp.judge import target_of
 from gate_racer.bootcamp.scenario import Scenario
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import write_file
-from gate_racer.common.images import Film
 from gate_racer.link.sockets import parse_address
 from gate_racer.sim.view.texture import Image
 
 PORT = 8766  # default TCP port of the page (chosen)
 ADDRESS = f"127.0.0.1:{PORT}"
 LINGER_S = 2.0  # s after the last frame for all clients to finish reading, and for each to send its request (chosen)
+OPEN_S = 120.0  # s to wait for the page to be opened (chosen)
+KEPT_MAX = 1000  # greatest number of frames kept to repeat a flight (chosen)
 QUALITY = 85  # of 100, JPEG quality (chosen)
 BOUNDARY = "frame"  # separator of the stream's parts
 PAGE = Template("""<!doctype html>
@@ -49,7 +52,7 @@ POLICY = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; base-ur
 
 
 class BrowserView:
-    """Server of the newest frame. Slow clients do not delay the flight."""
+    """Server of the newest frame, and then of the whole flight, over and over. Slow clients do not delay the flight."""
 
     def __init__(self, address: str, title: str):
         """Start the server.
@@ -61,6 +64,8 @@ class BrowserView:
         self._page = PAGE.substitute(title=html.escape(title)).encode()
         self._news = threading.Condition()
         self._jpeg, self._number, self._over = b"", 0, False
+        self._kept, self._every, self._shown = list[bytes](), 1, 0  # frames to repeat, each how-manieth, and all
+        self._watching = 0  # number of open pages
         self._answered = set[socket.socket]()  # connections that a request has come from
         view = self
 
@@ -82,12 +87,34 @@ class BrowserView:
         self.url = f"http://{host}:{self._server.server_port}/"
         threading.Thread(target=self._server.serve_forever, name="browser", daemon=True).start()
 
-    def show(self, frame: Image, step: int) -> None:
-        """Show an image (H, W, 3) BGR."""
-        jpeg = cv2.imencode(".jpg", frame, (cv2.IMWRITE_JPEG_QUALITY, QUALITY))[1].tobytes()
+    def show(self, jpeg: bytes) -> None:
+        """Show a JPEG, and keep it if it is due."""
+        if self._shown % self._every == 0:
+            self._kept.append(jpeg)
+        self._shown += 1
+        if len(self._kept) > KEPT_MAX:
+            self._kept, self._every = self._kept[::2], 2 * self._every
+        self._publish(jpeg)
+
+    def _publish(self, jpeg: bytes) -> None:
         with self._news:
             self._jpeg, self._number = jpeg, self._number + 1
             self._news.notify_all()
+
+    def wait_opened(self, within_s: float = OPEN_S) -> bool:
+        """Wait until a browser has opened the page; return whether one has."""
+        with self._news:
+            return self._news.wait_for(lambda: self._watching > 0, within_s)
+
+    def play(self, step_s: float) -> None:
+        """Repeat the flight, with step_s (s) from step to step, as long as the page is open."""
+        while self._kept and self._watching:
+            for jpeg in self._kept:
+                self._publish(jpeg)
+                time.sleep(step_s * self._every)
+                if not self._watching:
+                    return
+            time.sleep(LINGER_S)
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         """Answer one request, in its own thread."""
@@ -117,8 +144,18 @@ class BrowserView:
         request.end_headers()
 
     def _stream(self, request: BaseHTTPRequestHandler) -> None:
-        sent, over = 0, False
         request.wfile.write(f"--{BOUNDARY}\r\n".encode())
+        with self._news:
+            self._watching += 1
+            self._news.notify_all()
+        try:
+            self._send_frames(request)
+        finally:
+            with self._news:
+                self._watching -= 1
+
+    def _send_frames(self, request: BaseHTTPRequestHandler) -> None:
+        sent, over = 0, False
         while not over:
             with self._news:
                 while self._number <= sent and not self._over:
@@ -143,13 +180,17 @@ class BrowserView:
 
 
 PANE_PX, MAP_PX = 240, 200  # px, width of the pane and side of the map
+SCALE_M = 20.0  # m, length of the map's bar
+GATE_PX, GATE_VIEW_M = 160, 6.0  # px and m, side of the view of a gate (chosen)
 INK, FOUND, ROUTE = (235, 235, 235), (0, 220, 255), (255, 190, 90)  # BGR
 LEVEL = (1.0, 0.0, 0.0, 0.0)  # q_wb, level and facing north
 SHOT_MARGIN = 1.25  # -, over the height from which the landing image just shows the target (chosen)
 SHOT_MIN_M = 10.0  # m, least height of the landing image (chosen)
 
 
-Screen = Film | BrowserView
+def jpeg_of(frame: Image) -> bytes:
+    """Return an image (H, W, 3) BGR as JPEG."""
+    return cv2.imencode(".jpg", frame, (cv2.IMWRITE_JPEG_QUALITY, QUALITY))[1].tobytes()
 
 
 def compose(
@@ -165,9 +206,11 @@ def compose(
     for box in boxes:
         left, top, right, bottom = (round(edge) for edge in box)
         cv2.rectangle(seen, (left, top), (right, bottom), FOUND, 2)
+    if report.gates and min(image.shape[:2]) > GATE_PX + 16:
+        _draw_gate(seen, report)
     pane = np.full((len(image), PANE_PX, 3), 30, np.uint8)
     for row, line in enumerate(_lines(report, pads), start=1):
-        cv2.putText(pane, line, (8, 18 * row), cv2.FONT_HERSHEY_SIMPLEX, 0.4, INK, 1, cv2.LINE_AA)
+        _write(pane, line, (8, 18 * row))
     left, top = (PANE_PX - MAP_PX) // 2, len(image) - MAP_PX - 10
     pane[top : top + MAP_PX, left : left + MAP_PX] = ground_map(MAP_PX, report, trail, boundary_m)
     return np.hstack([pane, seen])
@@ -192,7 +235,37 @@ def ground_map(side_px: int, report: Report, trail: list[Location], boundary_m: 
     if report.waypoint is not None:
         cv2.drawMarker(drawn, at(report.waypoint), FOUND, cv2.MARKER_CROSS, 8)
     cv2.circle(drawn, at(report.position), 3, FOUND, -1)
+    return _with_scale(drawn, scale)
+
+
+def _with_scale(drawn: Image, scale: float) -> Image:
+    """Draw a bar of SCALE_M and an arrow to the north into a map of `scale` px/m."""
+    side, long = len(drawn), round(SCALE_M * scale)
+    cv2.line(drawn, (6, side - 7), (6 + long, side - 7), INK, 2)
+    _write(drawn, f"{SCALE_M:g} m", (6, side - 12))
+    cv2.arrowedLine(drawn, (side - 10, 34), (side - 10, 18), INK, 1, cv2.LINE_AA, tipLength=0.4)
+    _write(drawn, "N", (side - 14, 14))
     return drawn
+
+
+def _write(image: Image, text: str, at: tuple[int, int]) -> None:
+    cv2.putText(image, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.4, INK, 1, cv2.LINE_AA)
+
+
+def _draw_gate(image: Image, report: Report) -> None:
+    """Draw the next gate as seen in its direction of flight into the upper right corner, with the drone in front of it."""
+    gate, side = report.gates[min(report.passed, len(report.gates) - 1)], GATE_PX
+    view, scale = image[8 : 8 + side, -8 - side : -8], side / GATE_VIEW_M
+    view[:] = 30
+    for width, colour in ((OUTER_M, ROUTE), (OPENING_M, (30, 30, 30))):
+        low, high = (round(side / 2 + sign * scale * width / 2) for sign in (-1, 1))
+        cv2.rectangle(view, (low, low), (high, high), colour, -1)
+    n, e = report.position.north - gate.north, report.position.east - gate.east
+    right, up = -n * math.sin(gate.heading) + e * math.cos(gate.heading), report.height - gate.height
+    ahead = -n * math.cos(gate.heading) - e * math.sin(gate.heading)
+    dot = np.clip(np.round([side / 2 + scale * right, side / 2 - scale * up]), 4, side - 5).astype(int).tolist()
+    cv2.circle(view, dot, 4, FOUND, -1)
+    _write(view, f"gate {min(report.passed + 1, len(report.gates))}, {_number(ahead)} m ahead", (4, side - 6))
 
 
 def _lines(report: Report, pads: list[Location]) -> list[str]:
@@ -201,7 +274,7 @@ def _lines(report: Report, pads: list[Location]) -> list[str]:
         f"seed {report.seed}   step {report.step}   {report.t:.1f} s",
         f"state {report.status}",
         f"position {_place(report.position)}",
-        f"height {report.height:.1f} m",
+        f"height {_number(report.height)} m",
         f"speed {report.speed:.2f} m/s",
         f"drift {report.drift:.2f} m",
         f"destination {_place(report.destination)}",
@@ -216,7 +289,11 @@ def _lines(report: Report, pads: list[Location]) -> list[str]:
 
 
 def _place(location: Location) -> str:
-    return f"{location.north:.1f} N {location.east:.1f} E"
+    return f"{_number(location.north)} N {_number(location.east)} E"
+
+
+def _number(value: float) -> str:
+    return f"{round(value, 1) + 0.0:.1f}"  # a sum with zero has no minus zero
 
 
 def landing_image(scenario: Scenario, report: Report) -> Image:

@@ -29,7 +29,7 @@ POLL_S = 0.1  # s, period of polling (chosen)
 ROOM = __package__
 MESSAGES = {  # names of the types in messages, by module
     f"{ROOM}.api": {"Box", "CourseGate", "Go", "Halt", "Land", "Location", "Null", "Report", "Status", "Unreadable"},
-    f"{ROOM}.edges": {"Failed", "CounterReport", "Step"},
+    f"{ROOM}.edges": {"Failed", "CounterReport", "Frame", "Step"},
     f"{ROOM}.stages": {"Packet", "Answer"},
     "gate_racer.vehicle.camera": {"Camera"},
     "gate_racer.vehicle.lens": {"Lens"},
@@ -212,6 +212,13 @@ class Step:
 
     report: Report
     command: Command | Unreadable | None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Message to main: an image of the display, for browsers."""
+
+    jpeg: bytes
 
 
 @dataclass(frozen=True)

@@ -238,17 +238,17 @@ def _serve(line: Connection, light: Any, limits: Limits) -> None:
         light.value = time.monotonic()
 
     confine()
-    while True:
-        try:
+    with contextlib.suppress(EOFError, OSError):
+        while True:
             exam = line.recv()
             look()
-            with no_survivors():
-                result = examine(exam, limits, look)
+            try:
+                with no_survivors():
+                    result = examine(exam, limits, look)
+            except Exception as error:  # such as a process of this one that the program has killed
+                result = failed(f"not landed ({error_line(error)})", lasting=False)
             line.send(result)
-        except (EOFError, OSError):
-            leave(0)
-        except Exception as error:
-            line.send(failed(error_line(error)))
+    leave(0)
 
 
 def row(exam: Exam, result: Grade) -> str:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from gate_racer.bootcamp.api import Box, Command, Location, Report, Status, Unreadable
-from gate_racer.bootcamp.display import BrowserView, Screen, compose, landing_image, screenshot
+from gate_racer.bootcamp.display import compose, jpeg_of, landing_image, screenshot
 from gate_racer.bootcamp.drone import Drone
-from gate_racer.bootcamp.edges import Desk, Failed, Step
+from gate_racer.bootcamp.edges import Desk, Failed, Frame, Step
 from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
 from gate_racer.bootcamp.mistakes import UNSEEN, box_mistakes, place_mistakes, sees_pad
@@ -35,7 +35,7 @@ class Job:
     program: Path
     scenario: Scenario
     realtime: bool
-    browser: str  # host:port of the live view, or ""
+    browser: bool  # whether images are wanted for browsers
     stem: Path  # common stem of all files of the flight
 
 
@@ -147,48 +147,41 @@ def decision(job: Job, desk: Desk) -> None:
 
 def display(job: Job, desk: Desk) -> None:
     """Show each packet; save the last frame as a screenshot, after a landing with a view from above."""
-    packet, trail = None, list[Location]()
-    screens: list[Screen] = [Film(job.stem.with_name(job.stem.name + ".webm"), job.scenario.world.step_s)]
-    screens += [BrowserView(job.browser, job.stem.name)] if job.browser else []
+    packet, trail, scenario = None, list[Location](), job.scenario
+    film = Film(job.stem.with_name(job.stem.name + ".webm"), scenario.world.step_s)
+
+    def show(packet: Packet, image: Image, step: int) -> Image:
+        boxes = packet.boxes if image is packet.image else []
+        frame = compose(image, packet.report, boxes, packet.pads, trail, scenario.world.boundary_m)
+        film.show(frame, step)
+        if job.browser:
+            desk.tell(Frame(jpeg_of(frame)))
+        return frame
+
     try:
         while (coming := desk.get(None)) is not None:
-            with desk.busy():
-                packet = coming
-                trail.append(packet.report.position)
-                _show(screens, job.scenario, packet, packet.image, trail, packet.report.step)
-                desk.counters["frames"] += 1
+            packet = coming
+            trail.append(packet.report.position)
+            show(packet, packet.image, packet.report.step)
+            desk.counters["frames"] += 1
         if packet is not None:
-            image = packet.image
-            if packet.report.status is Status.LANDED:
-                image = landing_image(job.scenario, packet.report)
-            last = packet.report.step + round(HOLD_S / job.scenario.world.step_s)
-            frame = _show(screens, job.scenario, packet, image, trail, last)
+            landed = packet.report.status is Status.LANDED
+            image = landing_image(scenario, packet.report) if landed else packet.image
+            frame = show(packet, image, packet.report.step + round(HOLD_S / scenario.world.step_s))
             screenshot(job.stem.with_name(job.stem.name + ".png"), frame)
     finally:
-        for screen in screens:
-            screen.close()
+        film.close()
 
 
-def _show(
-    screens: list[Screen], scenario: Scenario, packet: Packet, image: Image, trail: list[Location], step: int
-) -> Image:
-    """Show a frame on all screens and return it."""
-    boxes = packet.boxes if image is packet.image else []
-    frame = compose(image, packet.report, boxes, packet.pads, trail, scenario.world.boundary_m)
-    for screen in screens:
-        screen.show(frame, step)
-    return frame
+def log_of(stem: Path) -> Path:
+    """Return the path of the flight's log."""
+    return stem.with_name(stem.name + ".log")
 
 
 def _loaded(job: Job, desk: Desk) -> Program:
     """Load the program, which may never end."""
     with desk.busy():
         return load_program(job.program)
-
-
-def log_of(stem: Path) -> Path:
-    """Return the path of the flight's log."""
-    return stem.with_name(stem.name + ".log")
 
 
 def _each(desk: Desk, work: Callable[[Any], None]) -> None:

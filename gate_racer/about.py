@@ -24,6 +24,7 @@ from gate_racer.tracks.track import FOLDER as TRACKS
 from gate_racer.vehicle.vehicle import FOLDER as VEHICLES
 
 EXAMPLES = TRACKS.parent / "examples"
+PAGES = TRACKS.parent / "docs/bootcamp"
 EXAMPLE_BYTES = 1 << 20  # largest example
 
 FOLDERS = {  # folder of the named files, by kind and option
@@ -60,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     doctor = "check this machine, and name the remedy for what is missing"
     for name, purpose in {"list": listing, "doctor": doctor}.items():
         add_common(what.add_parser(name, help=purpose), "the output", within=True)
-    purpose = "copy the example programs of the bootcamp and of the documentation to examples/ in this folder"
+    purpose = "copy the example programs of the bootcamp and of the documentation to examples/ in this folder, and its lessons to docs/"
     add_common(what.add_parser("examples", help=purpose), "the files", within=True)
     purpose = "print a shell script that completes commands, options and names, to be sourced or installed"
     what.add_parser("completion", help=purpose).add_argument("shell", choices=SHELLS)
@@ -123,15 +124,21 @@ def completion(shell: str, commands: Mapping[str, str]) -> str:
 
 
 def _copy_examples(json: Path | None) -> int:
-    """Copy the examples to the working directory; files that exist there are kept, since a learner may have edited them."""
-    here = Path(EXAMPLES.name)
-    files = sorted(path.relative_to(EXAMPLES) for kind in ("*.py", "*.json") for path in EXAMPLES.rglob(kind))
-    absent = [file for file in files if not (here / file).exists()]
+    """Copy the examples and the bootcamp's pages to the working directory; files that exist there are kept."""
+    kinds = {EXAMPLES: ("*.py", "*.json"), PAGES: ("*.md", "*.png")}
+    files = {
+        Path(path.relative_to(EXAMPLES.parent)): path
+        for folder, patterns in kinds.items()
+        for pattern in patterns
+        for path in sorted(folder.rglob(pattern))
+    }
+    absent = [file for file in files if not file.exists()]
     for file in absent:
-        write_file(here / file, read_bytes(EXAMPLES / file, EXAMPLE_BYTES))
+        write_file(file, read_bytes(files[file], EXAMPLE_BYTES))
     kept = len(files) - len(absent)
-    say(f"{len(absent)} files written to {here}/" + (f", {kept} that exist are kept" if kept else ""))
-    write_json(json, {"written": [here / file for file in absent], "kept": kept})
+    folders = f"{EXAMPLES.name}/ and {PAGES.relative_to(EXAMPLES.parent).as_posix()}/"
+    say(f"{len(absent)} files written to {folders}" + (f", {kept} that exist are kept" if kept else ""))
+    write_json(json, {"written": absent, "kept": kept})
     return 0
 
 

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from gate_racer.bootcamp.display import BrowserView
+from gate_racer.bootcamp.display import BrowserView, jpeg_of
 from gate_racer.common.errors import UserError
 
 
@@ -45,13 +45,27 @@ def test_the_page_shows_the_stream_and_nothing_of_it_can_run(view):
 def test_images_come_as_they_are_shown_and_one_who_does_not_read_holds_nobody_up(view):
     with socket.create_connection(("127.0.0.1", int(view.url.split(":")[2][:-1]))) as lazy:
         lazy.sendall(b"GET /live HTTP/1.0\r\n\r\n")
-        view.show(frame(50), 0)
+        view.show(jpeg_of(frame(50)))
         with urllib.request.urlopen(view.url + "live", timeout=10) as stream:
             assert stream.headers["Content-Type"] == "multipart/x-mixed-replace; boundary=frame"
             assert part(stream).mean() == pytest.approx(50, abs=2)
-            for step in range(300):
-                view.show(frame(200), step)
+            for _ in range(300):
+                view.show(jpeg_of(frame(200)))
             assert part(stream).mean() == pytest.approx(200, abs=2)
+
+
+def test_a_flight_waits_for_its_page_and_is_repeated_until_it_is_closed(view):
+    assert not view.wait_opened(0.01)
+    for grey in (50, 200):
+        view.show(jpeg_of(frame(grey)))
+    with urllib.request.urlopen(view.url + "live", timeout=10) as stream:
+        assert view.wait_opened(10.0)
+        playing = threading.Thread(target=view.play, args=(0.01,), daemon=True)
+        playing.start()
+        greys = {round(part(stream).mean() / 50) for _ in range(4)}
+        assert greys == {1, 4}
+    playing.join(30)
+    assert not playing.is_alive()
 
 
 def closed(view):
@@ -69,7 +83,7 @@ def test_connections_that_have_asked_for_nothing_are_not_waited_for(monkeypatch)
         for said in [b"", b"GET /li"] * 2:
             silent = stack.enter_context(socket.create_connection(("127.0.0.1", int(view.url.split(":")[2][:-1]))))
             silent.sendall(said)
-        view.show(frame(50), 0)
+        view.show(jpeg_of(frame(50)))
         assert closed(view)
 
 
@@ -81,8 +95,8 @@ def test_clients_that_never_read_are_cut_off_at_the_end(monkeypatch):
         for _ in range(3):
             lazy = stack.enter_context(socket.create_connection(("127.0.0.1", int(view.url.split(":")[2][:-1]))))
             lazy.sendall(b"GET /live HTTP/1.0\r\n\r\n")
-        for step in range(10):
-            view.show(noise, step)
+        for _ in range(10):
+            view.show(jpeg_of(noise))
         assert closed(view)
 
 

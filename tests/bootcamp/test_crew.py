@@ -34,7 +34,7 @@ def job(tmp_path):
     def make(text, realtime=False):
         program = tmp_path / "mine.py"
         program.write_text(text)
-        return Job(program, make_scenario("figure8", 3), realtime, "", tmp_path / "logs/flight")
+        return Job(program, make_scenario("figure8", 3), realtime, False, tmp_path / "logs/flight")
 
     return make
 

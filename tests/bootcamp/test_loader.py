@@ -76,7 +76,7 @@ def test_threads_left_running_and_floods_of_output_end_with_the_flight(mine, tmp
         f"{SPINS}def detect(image):\n    print('x' * 10**5)\n    return [Box(-1e308, -1e308, 1e308, 1e308)] * 2000"
     )
     scenario = make_scenario("detector", 1, replace(load_world(), drone="kinematic"))
-    assert fly(Job(path, scenario, False, "", tmp_path / "logs/flight")) == 0
+    assert fly(Job(path, scenario, False, False, tmp_path / "logs/flight")) == 0
     told, errors = capfd.readouterr()
     assert "done: landed 0.00 m from the pad" in told and "Traceback" not in errors and "OpenCV" not in errors
     report = (tmp_path / "logs/flight.json").read_text()

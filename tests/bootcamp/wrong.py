@@ -104,6 +104,7 @@ CHANGES = [  # name, lesson, changes, sentence
     ("a sum", "2_go", [(" - report.position", " + report.position")], "report.position is added to the place"),
     ("east left out", "2_go", [("Go(north, east)", "Go(north, 0)")], "east is left out"),
     ("decimetres", "2_go", [("Go(north, east)", "Go(10 * north, 10 * east)")], "it is 10 times too long"),
+    ("no memory", "6_lost", [("seen.extend(pads)", "seen[:] = pads")], "Land() was never commanded"),
     ("x, y, w, h", "3_detect", [(BOX, "Box(x, y, w, h)")], "x, y, w, h"),
     ("rows first", "3_detect", [(BOX, "Box(y, x, y + h - 1, x + w - 1)")], "rows before columns"),
     ("shares", "3_detect", [(BOX, "Box(x / 640, y / 480, (x + w) / 640, (y + h) / 480)")], "shares of the image"),

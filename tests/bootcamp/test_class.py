@@ -1,0 +1,109 @@
+"""A class is graded in one go: whatever a program does, it gets its row, harms no other, and leaves nothing behind."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from gate_racer.bootcamp.cli import parser, run
+from gate_racer.bootcamp.hints import imported
+from gate_racer.common.errors import UserError
+
+HEAD = "from gate_racer.program import *\nimport os, subprocess, sys, threading, time\nSCENARIO = 'hear'\n"
+FLIES = "def decide(r, p):\n    if r.status is not Status.HALTED: return Null()\n    return Land() if r.reached else Go(10, 0)\n"
+PATCHES = (
+    "import gate_racer.bootcamp.drone as d, gate_racer.bootcamp.grade as g, gate_racer.bootcamp.judge as j\n"
+    "j.Judge.verdict = lambda *given: j.Judgement(True, ('won',), j.Score())\nd.Drone.step = g.fly_alone = None\n"
+    "def decide(r, p): return Land()\n"
+)
+STARTS = "subprocess.Popen(['sleep', '{}'], start_new_session=True)\nsubprocess.run(['sh', '-c', 'sleep {} &'])\n"
+BOMB = "def decide(r, p):\n    while True: subprocess.Popen(['sleep', '{}'])\n"
+FORGES = (  # an answer that runs code where it is read
+    "class Evil:\n    def __reduce__(self): return os.system, ('touch {}',)\n"
+    "import gc, multiprocessing.connection as c\n"
+    "def decide(r, p):\n    for o in gc.get_objects():\n"
+    "        if isinstance(o, c.Connection) and o.writable and o.readable: o.send(Evil())\n    return Null()\n"
+)
+PROGRAMS = {  # text, and what its row says
+    "flies": (FLIES, "landed 0.00 m from the waypoint"),
+    "imports": ("import helper\ndecide = helper.decide\n", "landed 0.00 m from the waypoint"),
+    "patches": (PATCHES, "landed 10 m from the waypoint"),
+    "leaves": ("def decide(r, p): os._exit(0)\n", "the program ended its process (exit code 0)"),
+    "crashes": ("def decide(r, p): os.abort()\n", "the program crashed its process (SIGABRT) in `decide` at crashes.py:4"),
+    "floods": (FLIES.replace("    if", "    print('x' * 99, file=sys.stderr)\n    os.write(1, b'y' * 9999)\n    if", 1),
+               "landed 0.00"),
+    "grows": ("kept = []\ndef decide(r, p): kept.append(bytearray(10**8))\n", "MemoryError"),
+    "starts": (STARTS + FLIES, "landed 0.00 m from the waypoint"),
+    "bombs": (BOMB, "a program may have at most 32 processes at a time"),
+    "forges": (FORGES, "the program sent what is no answer"),
+    "spins": ("def spin():\n    while True: pass\nthreading.Thread(target=spin).start()\n" + FLIES, "landed 0.00 m"),
+    "kills": ("def decide(r, p): os.kill(os.getppid(), 9)\n", "not landed"),
+    "fails": ("1 / 0\n", "fails.py:4: ZeroDivisionError: division by zero"),
+}  # fmt: skip
+
+
+def living(*words: str) -> list[str]:
+    """Command lines of processes that end with one of these words."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(path.read_bytes().decode(errors="replace").split("\0"))
+        except OSError:
+            continue
+    return [" ".join(line) for line in lines if set(line) & set(words)]
+
+
+def table(logs: Path) -> dict[str, dict[str, str]]:
+    (path,) = logs.glob("*.csv")
+    return {Path(row["program"]).stem: row for row in csv.DictReader(path.read_text().splitlines())}
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc to look for survivors in")
+def test_every_program_of_a_class_gets_its_row_and_leaves_nothing(tmp_path, capfd):
+    folder, logs, mark = tmp_path / "class", tmp_path / "logs", tmp_path / "mark"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "helper.py").write_text(HEAD + FLIES)
+    numbers = "7200001", "7200002", "7200003"
+    for name, (text, _) in PROGRAMS.items():
+        text = text.replace("{}", str(mark)) if name == "forges" else text
+        for number in numbers[2:] if name == "bombs" else numbers[:2]:
+            text = text.replace("{}", number, 1)
+        (folder / f"{name}.py").write_text(HEAD + text)
+    limits = ["--set", "world.drone=kinematic", f"logs={logs}", "memory_limit_mb=700"]
+    assert run(parser().parse_args(["grade", str(folder), "--grade", "1", *limits])) == 1
+    rows = table(logs)
+    assert rows.keys() == PROGRAMS.keys()
+    for name, (_, told) in PROGRAMS.items():
+        assert told in " ".join(rows[name].values()), rows[name]
+        assert (rows[name]["verdict"] == "done") == (told.startswith("landed 0.0")), rows[name]
+    assert not living(*numbers) and not mark.exists()
+    out = capfd.readouterr().out
+    assert "xxx" not in out and "yyy" not in out and "flies.py: 1 of 1 seeds done" in out
+
+
+def test_a_class_that_was_graded_is_not_flown_again_unless_it_changes(tmp_path, capsys):
+    folder, logs = tmp_path / "class", tmp_path / "logs"
+    folder.mkdir()
+    for name in ("one", "two"):
+        (folder / f"{name}.py").write_text(HEAD + FLIES)
+    words = ["grade", str(folder), "--grade", "2", "--set", "world.drone=kinematic", f"logs={logs}"]
+    assert run(parser().parse_args(words)) == 0
+    (folder / "two.py").write_text(HEAD + "def decide(r, p): return Land()\n")
+    capsys.readouterr()
+    assert run(parser().parse_args(words)) == 1
+    told = capsys.readouterr()
+    assert "2 of 4 flights are in" in told.err and "one.py: 2 of 2" in told.out and "two.py: 0 of 2" in told.out
+
+
+def test_a_class_without_programs_is_one_line(tmp_path):
+    for words, line in ((["grade"], "give a folder"), (["grade", str(tmp_path)], "holds no programs")):
+        with pytest.raises(UserError, match=line):
+            run(parser().parse_args(words))
+
+
+def test_modules_that_a_program_imports_are_found(tmp_path):
+    for name, text in {"a": "import b\nimport os\n", "b": "from c.d import x\n", "e": "import a\n"}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c/d.py").write_text("x = 1\n")
+    assert imported(tmp_path / "a.py") == [tmp_path / "b.py", tmp_path / "c/d.py"]
