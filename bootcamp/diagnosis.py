@@ -95,8 +95,10 @@ class Diagnosis:
         """Return the most frequent mistake, those in boxes and places first, as the commands follow from them."""
         unseen = Counter({UNSEEN: seen[UNSEEN]})
         most = self._scenario.goal.ignored_max
-        matters = self.stuck or (most is not None and last.ignored > most)
-        for found in (seen - unseen, self._mistakes, self._ignored if matters else Counter[str](), unseen):
+        ignored = self._ignored if most is not None and last.ignored > most else Counter[str]()
+        if self.stuck:
+            ignored = Counter({self._examples[self._kind]: self._repeated})
+        for found in (seen - unseen, self._mistakes, ignored, unseen):
             if +found:
                 mistake, count = found.most_common(1)[0]
                 return mistake.replace("{}", str(count))

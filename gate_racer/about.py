@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     doctor = "check this machine, and name the remedy for what is missing"
     for name, purpose in {"list": listing, "doctor": doctor}.items():
         add_common(what.add_parser(name, help=purpose), "the output", within=True)
-    purpose = "copy the example programs of the bootcamp and of the documentation to examples/ in this folder, and its lessons to docs/"
+    purpose = "copy the example programs to examples/ in this folder, and the lessons of the bootcamp to docs/bootcamp/"
     add_common(what.add_parser("examples", help=purpose), "the files", within=True)
     purpose = "print a shell script that completes commands, options and names, to be sourced or installed"
     what.add_parser("completion", help=purpose).add_argument("shell", choices=SHELLS)
