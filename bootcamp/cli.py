@@ -164,7 +164,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("give one program; several are flown with --grade")
     for line in hint_lines(programs):  # before the program runs
         remark(line)
-    own = scenario_of(programs[0])
+    with no_survivors():
+        own = scenario_of(programs[0])
     seed = time.time_ns() % 2**32 if settings.seed is None else settings.seed
     scenario = make_scenario(settings.scenario or own, seed, world)
     _require_map(scenario)
@@ -312,7 +313,7 @@ def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json:
     for line in hint_lines(programs):
         remark(line)
     exams = list[Exam]()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with no_survivors(), ThreadPoolExecutor(os.cpu_count()) as pool:
         scenarios = list(pool.map(lambda path: settings.scenario or _scenario_or_problem(path), programs))
     for path, name in zip(programs, scenarios, strict=True):
         if isinstance(name, UserError):

@@ -14,10 +14,11 @@ from typing import Any
 from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.cell import Cell, confine, process_context
 from gate_racer.bootcamp.display import BrowserView
-from gate_racer.bootcamp.edges import CounterReport, Desk, Failed, Frame, Mailbox, Queue, Step, receive
+from gate_racer.bootcamp.edges import CounterReport, Desk, Failed, Frame, Mailbox, Queue, Step, counts, receive
 from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
 from gate_racer.bootcamp.program import error_in_flight, traceback_text
 from gate_racer.bootcamp.stages import STAGES, Job
+from gate_racer.common.errors import one_line
 from gate_racer.common.process import Worker, leave, shielded
 
 NEXT = {
@@ -117,7 +118,14 @@ class Crew:
             try:
                 while self._lines[name].poll():
                     self._take(name, receive(self._lines[name]), tell)
-            except (EOFError, OSError, UnpicklingError):  # it has ended, perhaps within a message
+            except (
+                EOFError,
+                OSError,
+                UnpicklingError,
+                AttributeError,
+            ) as error:  # it has ended, perhaps within a message
+                if isinstance(error, AttributeError) and name not in FUNCTIONS:
+                    raise
                 self._lines.pop(name).close()
                 worker = self._workers[name]
                 worker.process.join(GRACE_S)
@@ -130,12 +138,12 @@ class Crew:
             case Frame() if name == "display" and self._view is not None:
                 self._view.show(news.jpeg)
             case CounterReport():
-                self.outcome.counters[name] = news.counters
-                self.outcome.mistakes.update(news.mistakes)
+                self.outcome.counters[name] = dict(counts(news.counters))
+                self.outcome.mistakes.update(counts(news.mistakes))
             case Failed():
-                self.outcome.traceback = self.outcome.traceback or news.traceback
+                self.outcome.traceback = self.outcome.traceback or str(news.traceback)
                 if name not in BESIDE:
-                    self._end(ProgramEnd.WORKER_ERROR, f"worker {name}: {news.cause}")
+                    self._end(ProgramEnd.WORKER_ERROR, f"worker {name}: {one_line(str(news.cause))}")
             case Step() if name == "simulation":
                 self.outcome.report, self._reported = news.report, time.monotonic()
                 self._judge.see(news.report, news.command)
@@ -153,7 +161,8 @@ class Crew:
                 if isinstance(worker, Cell):
                     told = f"{worker.stop_hung() or f'in `{FUNCTIONS[name]}`'}: {told}"
                 else:
-                    worker.close(0.0)
+                    worker.process.kill()
+                    worker.process.join()
                 self.outcome.terminated.append(name)
                 self._end(ProgramEnd.WORKER_DIED, f"worker {name} hung {told}")
         if self._stands_still():

@@ -62,6 +62,12 @@ def receive(pipe: Connection, most_bytes: int | None = None) -> Any:
         raise pickle.UnpicklingError(f"no message ({type(error).__name__})") from None
 
 
+def counts(told: object) -> Counter[str]:
+    """Return the counters in a message of a learner's process, which may be anything."""
+    items = told.items() if isinstance(told, dict) else ()
+    return Counter({text: count for text, count in items if isinstance(text, str) and isinstance(count, int)})
+
+
 class Nothing:
     """Type of the value that `get` returns after its timeout."""
 

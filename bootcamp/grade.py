@@ -22,7 +22,7 @@ from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.cell import LOAD_S, MEMORY_BYTES, Cell, confine, process_context
 from gate_racer.bootcamp.display import landing_image
 from gate_racer.bootcamp.drone import Drone
-from gate_racer.bootcamp.edges import CounterReport, Failed, receive
+from gate_racer.bootcamp.edges import CounterReport, Failed, counts, receive
 from gate_racer.bootcamp.hints import hint_lines, imported
 from gate_racer.bootcamp.judge import Judgement, ProgramEnd, Score
 from gate_racer.bootcamp.program import error_in_flight, error_line
@@ -108,11 +108,11 @@ class CellPlayer:
 
     def found(self) -> Counter[str]:
         """Return the number of each mistake in boxes and places."""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, AttributeError):
             self._cell.pipe.send(None)
             told = self._receive(self._limits.step_s)
             if isinstance(told, CounterReport):
-                return Counter({str(text): int(count) for text, count in told.mistakes.items()})
+                return counts(told.mistakes)
         return Counter()
 
     def close(self) -> None:
