@@ -132,7 +132,7 @@ class CellPlayer:
         told = f"no answer for {within_s:.3g} s"
         if within_s < self._limits.step_s:
             told = f"over {self._limits.flight_s:g} s for all answers of a flight"
-        return Failed(f"hung {self._cell.stop_hung() or 'somewhere'}: {told}", "")
+        return Failed(f"hung {self._cell.stop_hung() or 'at an unknown line'}: {told}", "")
 
     def _keep(self, line: str) -> None:
         if len(self.output) < LINES_MAX:

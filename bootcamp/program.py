@@ -147,7 +147,7 @@ def shown(value: Any) -> str:
 def error_line(error: BaseException) -> str:
     """Return an exception as one line, even if its own `__str__` fails."""
     try:
-        text = str(error)
+        text = str(error)[:TRACEBACK_MAX]
         return one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
     except BaseException:
         return type(error).__name__
@@ -155,11 +155,7 @@ def error_line(error: BaseException) -> str:
 
 def traceback_text(error: BaseException) -> str:
     """Return the traceback of an exception, its last `TRACEBACK_MAX` characters, even if the exception cannot be shown."""
-    try:
-        text = "".join(traceback.format_exception(error))
-    except BaseException:
-        text = "".join([*traceback.format_tb(error.__traceback__), type(error).__name__])
-    return text[-TRACEBACK_MAX:]
+    return "".join([*traceback.format_tb(error.__traceback__), error_line(error)])[-TRACEBACK_MAX:]
 
 
 def own_file(file: str, path: Path) -> bool:
