@@ -313,15 +313,23 @@ def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json:
     for line in hint_lines(programs):
         remark(line)
     exams = list[Exam]()
+
+    def scenarios(path: Path) -> list[Scenario] | UserError:
+        try:
+            name = settings.scenario or scenario_of(path)
+            return [make_scenario(name, first + k, world) for k in range(count)]
+        except UserError as error:
+            return error
+
     with no_survivors(), ThreadPoolExecutor(os.cpu_count()) as pool:
-        scenarios = list(pool.map(lambda path: settings.scenario or _scenario_or_problem(path), programs))
-    for path, name in zip(programs, scenarios, strict=True):
-        if isinstance(name, UserError):
+        drawn = list(pool.map(scenarios, programs))
+    for path, those in zip(programs, drawn, strict=True):
+        if isinstance(those, UserError):
             if len(programs) == 1:
-                raise name
-            exams.append(Exam(path, first, None, str(name)))
+                raise those
+            exams.append(Exam(path, first, None, str(those)))
         else:
-            exams += [Exam(path, first + k, make_scenario(name, first + k, world)) for k in range(count)]
+            exams += [Exam(path, scenario.seed, scenario) for scenario in those]
     if (flown := next((exam.scenario for exam in exams if exam.scenario), None)) is not None:
         _require_map(flown)
     out = settings.logs / f"grades-{class_ or time.strftime('%Y%m%d-%H%M%S')}.html"
@@ -346,13 +354,6 @@ def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json:
     results = [{"program": e.program, "seed": e.seed, **asdict(g.verdict)} for e, g in zip(exams, ordered, strict=True)]
     write_json(json, {"page": out, "grades": results})
     return 0 if all(result.verdict.done for result in ordered) else 1
-
-
-def _scenario_or_problem(path: Path) -> str | UserError:
-    try:
-        return scenario_of(path)
-    except UserError as error:
-        return error
 
 
 def _race(scenario: Scenario, folder: Path) -> int:

@@ -62,7 +62,9 @@ class Exam:
     def key(self) -> str:
         """Digest of all that the flight depends on: the program, the modules beside it that it imports, and the scenario."""
         files = [self.program, *imported(self.program)]
-        return sha256(repr(([file.read_bytes() for file in files], self.scenario)).encode()).hexdigest()[:16]
+        return sha256(repr((self.program, [file.read_bytes() for file in files], self.scenario)).encode()).hexdigest()[
+            :16
+        ]
 
 
 @dataclass(frozen=True)
