@@ -37,7 +37,7 @@ PROGRAMS = {  # text, and what its row says
     "bombs": (BOMB, "a program may have at most 32 processes at a time"),
     "forges": (FORGES, "the program sent what is no answer"),
     "spins": ("def spin():\n    while True: pass\nthreading.Thread(target=spin).start()\n" + FLIES, "landed 0.00 m"),
-    "kills": ("def decide(r, p): os.kill(os.getppid(), 9)\n", "not landed"),
+    "kills": ("def decide(r, p): os.kill(os.getppid(), 9)\n", "not done"),
     "moon": ("SCENARIO = 'moon'\n" + FLIES, "no scenario 'moon'"),
     "fails": ("1 / 0\n", "fails.py:4: ZeroDivisionError: division by zero"),
 }  # fmt: skip
