@@ -11,6 +11,7 @@ A world's file (YAML) holds fixed deviations (`world`) and random factors. A wor
 Each factor has its own random stream, so that adding or removing a factor leaves the draws of the others unchanged.
 """
 
+import math
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,25 +34,61 @@ PER_GATE = {"course.gate_moved_m": 3, "course.gate_turned_deg": 2}  # numbers pe
 
 @dataclass(frozen=True)
 class Factor:
-    """Random factor of a distribution: normal about the model's value, or uniform in a range."""
+    """Random factor of a distribution: uniform in `range`, or with a width of `sigma` about the model's value.
+
+    The latter is normal; `tails` makes it Student's t, `skew` Azzalini's skew-normal, and `cause` correlates it with the other
+    factors of that cause. `range` then bounds its values.
+    """
 
     of: str  # name in `Deviations`: section.field
     why: str  # source of the width
-    sigma: float | None = None  # standard deviation of every number
-    range: tuple[float, float] | None = None
+    sigma: float | None = None  # standard deviation of every number, before `tails` and `skew`
+    range: tuple[float, float] | None = None  # values
+    tails: float | None = None  # degrees of freedom
+    skew: float = 0.0  # between -1, only lower values, and 1, only higher ones
+    cause: str = ""  # what several factors have in common, such as a load of the machine
+    share: float = 0.0  # correlation with it; the vectors of all gates have one cause
 
     def __post_init__(self) -> None:
         if self.of not in NAMES:
             raise ValueError(f"of: unknown deviation {self.of!r}; known: {', '.join(NAMES)}")
-        if (self.sigma is None) == (self.range is None):
-            raise ValueError(f"{self.of}: needs either sigma or range")
+        if self.sigma is None and (self.range is None or self.tails is not None or self.skew or self.cause):
+            raise ValueError(f"{self.of}: needs sigma, or range alone")
         if (self.sigma is not None and self.sigma <= 0) or (self.range is not None and self.range[0] >= self.range[1]):
             raise ValueError(f"{self.of}: sigma must be positive, and range must increase")
+        if (self.tails is not None and self.tails <= 0) or max(abs(self.skew), abs(self.share)) > 1:
+            raise ValueError(f"{self.of}: tails must be positive, skew and share must lie between -1 and 1")
+        if bool(self.cause) != bool(self.share):
+            raise ValueError(f"{self.of}: cause and share belong together")
 
     @property
     def signs(self) -> str:
         """Signs with which the factor can be varied alone."""
         return "+-" if self.sigma is not None else "+"
+
+    def drawn(self, seed: int, shape: tuple[int, ...]) -> Array:
+        """Return deviations from the model's value, of this shape: one number or vector, or one vector per gate (G, n)."""
+        rng = _stream(self.of, seed)
+        if self.sigma is None:
+            assert self.range is not None
+            return rng.uniform(*self.range, shape) - _believed(self.of)
+        z = rng.standard_normal(shape)
+        if self.cause:
+            common = _stream(f"cause {self.cause}", seed).standard_normal(3)[: shape[-1] if shape else 1]
+            z = self.share * (common if shape else common[0]) + math.sqrt(1 - self.share**2) * z
+        if self.skew:
+            side = np.abs(rng.standard_normal(shape))
+            z = self.skew * side + math.sqrt(1 - self.skew**2) * z
+        if self.tails is not None:
+            z = z * np.sqrt(self.tails / rng.chisquare(self.tails, (*shape[:-1], 1) if shape else ()))
+        return self.bounded(self.sigma * z)
+
+    def bounded(self, step: Array | float) -> Array:
+        """Return deviations within `range`."""
+        if self.range is None:
+            return np.asarray(step)
+        low, high = np.subtract.outer(self.range, _believed(self.of))
+        return np.clip(step, low, high)
 
 
 @dataclass(frozen=True)
@@ -72,13 +109,7 @@ class WorldFile:
         """Return the deviations with all factors drawn."""
         deviations = self.world
         for factor in self.factors:
-            rng = _stream(factor, seed)
-            if factor.sigma is not None:
-                step = factor.sigma * rng.standard_normal(_shape(factor, track))
-            else:
-                assert factor.range is not None
-                step = rng.uniform(*factor.range, _shape(factor, track)) - _flat(AS_BELIEVED, factor.of)
-            deviations = _stepped(deviations, factor.of, step, track)
+            deviations = _stepped(deviations, factor.of, factor.drawn(seed, _shape(factor.of, track)), track)
         return deviations
 
     def alone(self, name: str, sign: str, track: Track, seed: int) -> Deviations:
@@ -87,16 +118,17 @@ class WorldFile:
         if factor is None or sign not in factor.signs:
             known = ", ".join(one.of + s for one in self.factors for s in one.signs)
             raise UserError(f"world {self.name}: no factor {name + sign!r}; known: {known}")
-        shape = _shape(factor, track)
-        if factor.range is not None:
-            believed = _flat(AS_BELIEVED, name)
-            return _stepped(self.world, name, max((end - believed for end in factor.range), key=abs), track)
-        assert factor.sigma is not None
+        shape = _shape(name, track)
+        if factor.sigma is None:
+            assert factor.range is not None
+            far = max((end - _believed(name) for end in factor.range), key=np.linalg.norm)
+            return _stepped(self.world, name, np.broadcast_to(far, shape), track)
         step = np.ones(shape)
         if shape:
-            step = _stream(factor, seed).standard_normal(shape)
+            step = _stream(name, seed).standard_normal(shape)
             step /= np.linalg.norm(step, axis=-1, keepdims=True)
-        return _stepped(self.world, name, (1 if sign == "+" else -1) * SIGMAS * factor.sigma * step, track)
+        step = factor.bounded((1 if sign == "+" else -1) * SIGMAS * factor.sigma * step)
+        return _stepped(self.world, name, step, track)
 
 
 def load_worlds(name: str) -> WorldFile:
@@ -115,7 +147,7 @@ def resolve(reference: str, track: Track, vehicle: Vehicle) -> World:
         reference: FILE[:SEED[:FACTOR+]] as above; the default seed is 0.
 
     Raises:
-        UserError: no such world, or one that does not fit track or vehicle.
+        UserError: no such world, one that does not fit track or vehicle, or a draw that cannot be.
     """
     name, *rest = reference.split(":")
     file = load_worlds(name)
@@ -123,20 +155,27 @@ def resolve(reference: str, track: Track, vehicle: Vehicle) -> World:
         raise UserError(f"--world {reference}: expected FILE[:SEED[:FACTOR+]], with a seed of digits")
     seed = int(rest[0]) if rest else 0
     factor = rest[1] if len(rest) == 2 else ""
-    deviations = file.alone(factor[:-1], factor[-1:], track, seed) if factor else file.jointly(track, seed)
+    try:
+        deviations = file.alone(factor[:-1], factor[-1:], track, seed) if factor else file.jointly(track, seed)
+    except ValueError as error:
+        raise UserError(f"world {reference}: drawn with seed {seed}: {error}; `range` bounds a factor") from None
     label = ":".join([file.name, str(seed), *rest[1:]]) if file.factors else file.name
     return World.of(label, deviations, track, vehicle)
 
 
-def _stream(factor: Factor, seed: int) -> np.random.Generator:
-    return np.random.default_rng([seed, zlib.crc32(factor.of.encode())])
+def _stream(name: str, seed: int) -> np.random.Generator:
+    """Return the random stream of a factor or a cause."""
+    return np.random.default_rng([seed, zlib.crc32(name.encode())])
 
 
-def _shape(factor: Factor, track: Track) -> tuple[int, ...]:
-    """Return the shape of the numbers that the factor draws."""
-    if factor.of in PER_GATE:
-        return len(track.gates), PER_GATE[factor.of]
-    return np.shape(_flat(AS_BELIEVED, factor.of))
+def _shape(name: str, track: Track) -> tuple[int, ...]:
+    """Return the shape of the numbers that a factor draws."""
+    return (len(track.gates), PER_GATE[name]) if name in PER_GATE else np.shape(_flat(AS_BELIEVED, name))
+
+
+def _believed(name: str) -> Array:
+    """Return the value of a factor that does not deviate."""
+    return np.zeros(()) if name in PER_GATE else np.asarray(_flat(AS_BELIEVED, name))
 
 
 def _flat(deviations: Deviations, name: str) -> Any:

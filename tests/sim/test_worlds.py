@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from scipy.stats import kurtosis, skew, spearmanr
 
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Imu
@@ -12,7 +13,7 @@ from gate_racer.link.profile import load_profile
 from gate_racer.sim.physics.plant import Q, Truth, V
 from gate_racer.sim.physics.plants import SwiftPlant
 from gate_racer.sim.simulator import Sensors, Simulator
-from gate_racer.sim.worlds.distribution import load_worlds, resolve
+from gate_racer.sim.worlds.distribution import Factor, WorldFile, load_worlds, resolve
 from gate_racer.sim.worlds.forces import Dryden, Forces, forces_of
 from gate_racer.sim.worlds.world import (
     AS_BELIEVED,
@@ -115,8 +116,35 @@ def test_a_gate_that_the_course_uses_twice_moves_once(vq1, dcl):
     assert moved[6] == moved[0] != moved[1]
 
 
+def drawn(vq1, count, **form):
+    """Deviations of two factors from the model, as numbers (count, 1 + 6 gates x 3)."""
+    names = "camera.yaw_deg", "course.gate_moved_m"
+    file = WorldFile("w", factors=tuple(Factor(of, "x", 1.0, **form) for of in names))
+    worlds = [file.jointly(vq1, seed) for seed in range(count)]
+    return np.array([[w.camera.yaw_deg, *np.ravel(w.course.gate_moved_m)] for w in worlds])
+
+
+def test_a_factor_has_the_tails_the_skew_and_the_correlation_that_it_asks_for(vq1):
+    plain, heavy = drawn(vq1, 1500), drawn(vq1, 1500, tails=5.0)
+    assert kurtosis(plain[:, 0]) == pytest.approx(0, abs=0.5) and kurtosis(heavy[:, 0]) > 2
+    assert skew(plain[:, 0]) == pytest.approx(0, abs=0.2) and skew(drawn(vq1, 1500, skew=-1.0)[:, 0]) < -0.8
+    alike = np.corrcoef(drawn(vq1, 1500, cause="knock", share=0.8).T)
+    assert alike[0, 1] == pytest.approx(0.64, abs=0.06) and alike[1, 4] == pytest.approx(0.64, abs=0.06)
+    assert abs(alike[1, 2]) < 0.1 and abs(np.corrcoef(plain.T)[0, 1]) < 0.1  # each axis has its own part of the cause
+    within = drawn(vq1, 300, tails=1.0, range=(-0.5, 2.0))
+    assert within.min() == -0.5 and within.max() == 2.0
+
+
+def test_an_adverse_world_can_always_be_and_is_no_prior_of_the_filter(vq1, dcl):
+    off = [resolve(f"adverse:{seed}", vq1, dcl).deviations for seed in range(300)]
+    assert skew([d.plant.thrust_scale for d in off]) < -1 and kurtosis([d.camera.tilt_deg for d in off]) > 2
+    weak, slow = np.array([(d.plant.thrust_scale, d.plant.battery_sag_1_s) for d in off]).T
+    assert spearmanr(weak, slow).statistic < -0.2
+    assert {factor.of for factor in load_worlds("adverse").factors if factor.tails is None} == set()
+
+
 WRONG = [
-    ("unknwon", "no world 'unknwon'; known: as_believed, known, unknown"),
+    ("unknwon", "no world 'unknwon'; known: adverse, as_believed, known, unknown"),
     ("unknown:x", "expected FILE[:SEED[:FACTOR+]]"),
     ("unknown:1:camera.yaw_deg", "no factor 'camera.yaw_deg'; known: plant.thrust_scale+"),
     ("unknown:1:camera.dropout-", "no factor 'camera.dropout-'"),
@@ -126,8 +154,12 @@ WRONG = [
     ("{world: {link: {frame_loss: 1.5}}}", "world.link: frame_loss needs"),
     ("{world: {camera: {k1: -3.0}}}", "folds the picture"),
     ("{factors: [{of: camera.yaw, sigma: 1, why: x}]}", "unknown deviation 'camera.yaw'"),
-    ("{factors: [{of: camera.yaw_deg, why: x}]}", "needs either sigma or range"),
+    ("{factors: [{of: camera.yaw_deg, why: x}]}", "needs sigma, or range alone"),
     ("{factors: [{of: camera.yaw_deg, sigma: -1, why: x}]}", "sigma must be positive"),
+    ("{factors: [{of: camera.yaw_deg, range: [0, 1], tails: 3, why: x}]}", "needs sigma, or range alone"),
+    ("{factors: [{of: camera.yaw_deg, sigma: 1, skew: 2, why: x}]}", "must lie between -1 and 1"),
+    ("{factors: [{of: camera.yaw_deg, sigma: 1, cause: knock, why: x}]}", "cause and share belong together"),
+    ("{factors: [{of: plant.drag_scale, sigma: 90, skew: -1, why: x}]}", "`range` bounds a factor"),
 ]
 
 
