@@ -49,5 +49,14 @@ function draw(figure) {  // resolves to plotly's element
   return Plotly.newPlot(box, plain(figure.data), layout, { responsive: true, displaylogo: false, ...figure.config });
 }
 
+function sort(head) {  // the rows below a column's head, numbers as such and before texts; once more the other way round
+  const sign = head.dataset.sign = head.dataset.sign === "1" ? "-1" : "1";
+  const [, ...rows] = head.closest("table").rows, cell = row => row.cells[head.cellIndex].textContent;
+  const number = text => text.trim() && !isNaN(text) ? Number(text) : Infinity;
+  const ahead = (a, b) => number(a) === number(b) ? a.localeCompare(b) : number(a) - number(b);
+  rows.sort((a, b) => sign * ahead(cell(a), cell(b))).forEach(row => row.parentNode.append(row));
+}
+document.addEventListener("click", event => event.target.matches("table.sorts th") && sort(event.target));
+
 const drawn = load().then(() => Promise.all(page.figures.map(draw)));
 drawn.then(boxes => document.body.dataset.drawn = boxes.length, wrong);

@@ -63,10 +63,10 @@ def html_page(
 
 
 def html_table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table that scrolls sideways where it is wide; its cells are escaped."""
+    """Return a table that scrolls sideways where it is wide, and is sorted by a click on a head; its cells are escaped."""
     lines = [f"<tr>{''.join(f'<th>{html.escape(str(cell))}</th>' for cell in head)}</tr>"]
     lines += [f"<tr>{''.join(f'<td>{html.escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows]
-    return f"<div style='overflow-x: auto'><table>{''.join(lines)}</table></div>"
+    return f"<div style='overflow-x: auto'><table class='sorts'>{''.join(lines)}</table></div>"
 
 
 def packed(text: str) -> str:

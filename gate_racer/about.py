@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
-from gate_racer.commands import COMMANDS
+from gate_racer.commands import COMMANDS, WITHIN
 from gate_racer.common.command import add_common, main_of, write_json
 from gate_racer.common.config import names
 from gate_racer.common.errors import UserError, say
@@ -50,8 +50,8 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog=DISTRIBUTION,
         description="Plan and fly drone races through gates.",
-        epilog=f"Further commands: {', '.join(COMMANDS)}. Each has --help, and is also installed under its own name:"
-        " run-mpc is gate-racer run-mpc.",
+        epilog=f"Further commands: {', '.join((*WITHIN, *COMMANDS))}. Each has --help, and is also installed under its own name:"
+        " run-mpc is gate-racer run-mpc; board is race-bench board.",
     )
     add_common(arguments, "the output")
     what = arguments.add_subparsers(dest="what", required=True, metavar="COMMAND")
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     add_common(what.add_parser("examples", help=purpose), "the files", within=True)
     purpose = "print a shell script that completes commands, options and names, to be sourced or installed"
     what.add_parser("completion", help=purpose).add_argument("shell", choices=SHELLS)
-    for name in COMMANDS:
+    for name in (*COMMANDS, *WITHIN):
         what.add_parser(name, add_help=False)
     return arguments
 

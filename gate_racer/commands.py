@@ -22,6 +22,7 @@ COMMANDS = {  # module of each command, with a `main` and a `parser`
     "train-detector": "gate_racer.perception.training.cli",
     "bootcamp": "gate_racer.bootcamp.cli",
 }
+WITHIN = {"board": "race-bench"}  # commands of `gate-racer` that are sub-commands of another
 ABOUT = "gate_racer.about"
 
 
@@ -42,6 +43,8 @@ def gate_racer() -> int:
     import sys
 
     name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name in WITHIN:
+        sys.argv.insert(1, name := WITHIN[name])
     if name not in COMMANDS:
         return launch(ABOUT, DISTRIBUTION)
     sys.argv[:2] = [name]

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -269,8 +269,8 @@ ROOT = Path(__file__).resolve().parents[2]  # of a checkout
 
 
 def campaign(
-    tracks: list[str],
-    choice: Choice,
+    tracks: Sequence[str],
+    choices: Sequence[Choice],
     folder: Path,
     workers: int,
     scheduler: str = "",
@@ -285,30 +285,21 @@ def campaign(
         UserError: unknown names, no plan, a file of another commit, or no scheduler.
     """
     loaded = [load_track(track) for track in tracks]
-    vehicles, residuals = [load_vehicle(name) for name in choice.vehicles], choice.residuals
-    for track in loaded:
-        track.course(choice.laps)
-    for vehicle, name in itertools.product(vehicles, choice.flown):
-        if (simulated := conditions_of(name).simulated) is not None:
-            # Raises before any flight where the vehicle lacks parameters.
-            make_plant(vehicle, loaded[0].start, simulated)
-        if residuals is not None:
-            residuals.require(vehicle, conditions_of(name).flown(vehicle), f"residual {choice.residual}")
-    for track, vehicle, world in itertools.product(loaded, vehicles, cells_of(choice.worlds)):
-        resolve(asked_for(world, 0), track, vehicle)  # raises before any flight
+    for choice in choices:
+        _require(choice, loaded)
     store = Store(folder / FILE)
     store.require({**machine(), **{f"gates:{track.name}": _outlines(track) for track in loaded}}, "commit")
     done = {key for key, status in store.done().items() if not (retry and status == "failed")}
     jobs, requested = list[FlightJob](), list[str]()
-    for track in loaded:
-        for vehicle in vehicles:
+    for choice, track in itertools.product(choices, loaded):
+        for vehicle in map(load_vehicle, choice.vehicles):
             cases = choice.cases(track, vehicle)
             requested += [case.id for case in cases]
             missing = [case for case in cases if (case.id, case.content) not in done]
             for plan in dict.fromkeys(case.plan for case in missing):
                 of_plan = [case for case in missing if case.plan == plan]
                 noisy = any(conditions_of(case.setting).noisy for case in of_plan)
-                given = (folder / "plans", remark, choice.uncertified, plan, residuals)
+                given = (folder / "plans", remark, choice.uncertified, plan, choice.residuals)
                 course = prepare(track, vehicle, choice.laps, noisy, *given)
                 jobs += [(case, course) for case in of_plan]
     stale = {case.id for case, _ in jobs} & {name for name, _ in store.done()}
@@ -321,6 +312,20 @@ def campaign(
             store.add(case, flown)
             progress(flown)
     return store, requested
+
+
+def _require(choice: Choice, tracks: Sequence[Track]) -> None:
+    """Check, before any flight, that each case can be flown. Raises UserError."""
+    vehicles, residuals = [load_vehicle(name) for name in choice.vehicles], choice.residuals
+    for track in tracks:
+        track.course(choice.laps)
+    for vehicle, name in itertools.product(vehicles, choice.flown):
+        if (simulated := conditions_of(name).simulated) is not None:
+            make_plant(vehicle, tracks[0].start, simulated)  # which may lack parameters
+        if residuals is not None:
+            residuals.require(vehicle, conditions_of(name).flown(vehicle), f"residual {choice.residual}")
+    for track, vehicle, world in itertools.product(tracks, vehicles, cells_of(choice.worlds)):
+        resolve(asked_for(world, 0), track, vehicle)
 
 
 def worst(rows: list[Row], count: int) -> list[Row]:

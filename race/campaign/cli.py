@@ -8,11 +8,13 @@ from pathlib import Path
 from gate_racer.common.command import add_common, main_of, remark, write_json
 from gate_racer.common.files import write_file
 from gate_racer.common.settings import add_settings, settings_of
-from gate_racer.race.campaign import fit_residuals, make_errors, rivals
+from gate_racer.race.campaign import board, fit_residuals, make_errors, rivals
 from gate_racer.race.campaign.campaign import campaign, commit, fly_again, worst
+from gate_racer.race.campaign.case import Case
 from gate_racer.race.campaign.choice import BenchSettings
 from gate_racer.race.campaign.compare import compare, table
 from gate_racer.race.campaign.report import write_report
+from gate_racer.race.campaign.standings import as_csv, entries_of
 from gate_racer.race.campaign.store import Row, Store
 from gate_racer.race.campaign.tables import as_json, cells, markdown
 from gate_racer.race.campaign.worlds import costs
@@ -44,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     fit_residuals.add_parser(commands)
     make_errors.add_parser(commands)
     lsy.add_parser(commands)
+    board.add_parser(commands)
     again = commands.add_parser("report", help="rewrite tables and report of a campaign")
     again.add_argument("folder", type=Path)
     add_common(arguments, "the tables")
@@ -56,7 +59,7 @@ def fly(settings: BenchSettings, folder: Path) -> tuple[Store, list[Row]]:
     """Fly a campaign; return its file and the requested rows, in order. Raises UserError for invalid settings."""
     how = settings.workers or os.cpu_count() or 1, settings.scheduler, settings.retry
     try:
-        store, requested = campaign(list(settings.tracks), settings, folder, *how)
+        store, requested = campaign(settings.tracks, [settings], folder, *how)
     except KeyboardInterrupt:
         remark(f"\ncompleted flights are kept in {folder}; repeat the command to continue")
         raise
@@ -74,9 +77,15 @@ def write(store: Store, json_file: Path | None) -> None:
     write_file(folder / "tables.md", text)
     for path in (folder / "tables.json", json_file):
         write_json(path, as_json(about, found, cost))
-    write_report(folder, about, rows, found)
+    standing = entries_of(rows, about.get("commit", "?"), _level, lambda case: case.content)
+    write_file(folder / "tables.csv", as_csv(standing))
+    write_report(folder, about, rows, found, standing)
     print(text.replace("±", "+-"))
-    remark(f"written: {folder}/tables.md, tables.json, report.html")
+    remark(f"written: {folder}/tables.md, tables.json, tables.csv, report.html")
+
+
+def _level(case: Case) -> str:
+    return f"{case.setting}, {case.world}".replace(NOMINAL, "as believed")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -91,6 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.command == making.NAME:
             making.run(arguments)
             return 0
+    if arguments.command == board.NAME:
+        return board.run(arguments)
     if arguments.command == "report":
         write(Store.existing(arguments.folder), arguments.json)
         return 0

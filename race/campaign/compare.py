@@ -88,10 +88,10 @@ def compare(a: list[Row], b: list[Row]) -> tuple[tuple[str, ...], list[Differenc
     """
     varied = treatment(a, b)
 
-    found = [d for name, pairs in _paired_up(a, b, varied) for d in _cell(name, pairs)]
+    found = [d for name, pairs in _paired_up(a, b, varied) for d in differences(name, pairs)]
     if not found:
         raise UserError("the two campaigns have no common case: needs the same track, setting and seed in both")
-    return varied, _holm(found)
+    return varied, holm(found)
 
 
 def _paired_up(a: list[Row], b: list[Row], varied: tuple[str, ...]) -> list[tuple[str, list[tuple[Outcome, Outcome]]]]:
@@ -109,7 +109,8 @@ def _paired_up(a: list[Row], b: list[Row], varied: tuple[str, ...]) -> list[tupl
     return [("/".join(map(str, filter(None, name))), pairs) for name, pairs in sorted(groups.items())]
 
 
-def _cell(name: str, pairs: list[tuple[Outcome, Outcome]]) -> list[Difference]:
+def differences(name: str, pairs: list[tuple[Outcome, Outcome]]) -> list[Difference]:
+    """Return the differences of a cell's pairs, with p-values before correction."""
     done = np.array([(x.finished, y.finished) for x, y in pairs], float)
     found = [_difference(name, "share finished", done, _mcnemar(done), 1)]
     for figure, (value, better) in FIGURES.items():
@@ -148,7 +149,7 @@ def _signed_rank(known: Array) -> float:
     return float(wilcoxon(gaps, zero_method="zsplit").pvalue) if np.any(gaps) and len(gaps) >= LEAST_PAIRS else 1.0
 
 
-def _holm(found: list[Difference]) -> list[Difference]:
+def holm(found: list[Difference]) -> list[Difference]:
     """Apply Holm's step-down correction over all tests."""
     tested = sorted((d for d in found if d.p is not None), key=lambda d: d.p or 0.0)
     adjusted, worst = {}, 0.0

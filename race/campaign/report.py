@@ -5,6 +5,7 @@ Plots use Plotly, whose script is embedded, so that the file needs no network.
 
 import html
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from gate_racer.common.files import write_file
 from gate_racer.field.page import html_page
 from gate_racer.race.campaign.campaign import log_of, worst
+from gate_racer.race.campaign.standings import Entry, as_html
 from gate_racer.race.campaign.store import Row, flown_by
 from gate_racer.race.campaign.tables import Cell, markdown
 from gate_racer.sim.worlds.world import NOMINAL
@@ -21,13 +23,15 @@ PATHS = 6  # worst paths drawn per configuration
 WORST = 20  # rows of the list of worst flights
 
 
-def write_report(folder: Path, about: dict[str, str], rows: list[Row], found: list[Cell]) -> None:
+def write_report(
+    folder: Path, about: dict[str, str], rows: list[Row], found: list[Cell], standing: Sequence[Entry]
+) -> None:
     """Write report.html into the campaign's folder."""
     figures = [
         figure for name in dict.fromkeys(course_of(row) for row in rows) for figure in _figures(name, about, rows)
     ]
     flown_with = html.escape(f"commit {about.get('commit', '?')}, {about.get('machine', '?')}")
-    above = f"<h1>race-bench</h1>\n<p>{flown_with}</p>\n{_html(markdown(found))}"
+    above = f"<h1>race-bench</h1>\n<p>{flown_with}</p>\n{as_html(standing)}\n{_html(markdown(found))}"
     page = html_page("race-bench", above, figures, f"<h2>Worst flights</h2>\n{_worst(folder, rows)}")
     write_file(folder / "report.html", page)
 

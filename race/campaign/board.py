@@ -1,0 +1,166 @@
+"""`gate-racer board`: a fixed set of seeded races in several levels, flown by configurations that are then compared.
+
+Its JSON holds every flight, the digests of what was flown, and a SHA-256 over all of it, by which an edited file is refused.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gate_racer.common.command import remark, write_json
+from gate_racer.common.config import from_dict, load
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import read_json, write_file
+from gate_racer.common.parts import is_part, part_content
+from gate_racer.common.settings import add_settings, key, settings_of
+from gate_racer.estimation.registry import ESTIMATORS
+from gate_racer.mpc.problem import CONTROLLERS
+from gate_racer.mpc.registry import controller_content
+from gate_racer.race.campaign.campaign import campaign, commit
+from gate_racer.race.campaign.case import Case, digest
+from gate_racer.race.campaign.choice import USUAL, Choice
+from gate_racer.race.campaign.report import write_report
+from gate_racer.race.campaign.standings import Entry, as_csv, as_markdown, entries_of
+from gate_racer.race.campaign.tables import cells
+from gate_racer.sim.worlds.distribution import load_worlds
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.vehicle import load_vehicle
+
+NAME = "board"
+FIRST_SEED = 50_000  # none below was flown while the stack was made
+OPTIONS = {"configurations": {"--controllers": "controllers"}, "board": {"--seeds": "seeds", "--out": "out"}}
+
+
+@dataclass(frozen=True)
+class Level:
+    """Setting and world of `race-bench`, under one name."""
+
+    name: str
+    setting: str
+    world: str
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Schema of `board.yaml`."""
+
+    vehicle: str
+    tracks: tuple[str, ...]
+    levels: tuple[Level, ...]
+
+    def chosen(self, names: Sequence[str]) -> tuple[Level, ...]:
+        """Return the levels of these names, or all that can be flown here. Raises UserError for an unknown name."""
+        known = {level.name: level for level in self.levels}
+        if unknown := [name for name in names if name not in known]:
+            raise UserError(f"levels {unknown[0]}: unknown; known: {', '.join(known)}")
+        return tuple(known[name] for name in names) if names else self.levels
+
+
+@dataclass(frozen=True)
+class BoardSettings:
+    """Settings of `gate-racer board`."""
+
+    controllers: tuple[str, ...] = key((CONTROLLERS[0],), "as of race-bench", "NAME")
+    estimators: tuple[str, ...] = key((ESTIMATORS[0],), "as of race-bench", choices=tuple(ESTIMATORS), part=True)
+    plans: tuple[str, ...] = key((USUAL,), "as of race-bench")
+    levels: tuple[str, ...] = key((), "names in race/campaign/board.yaml; else all that can be flown here")
+    seeds: int = key(5, "flights in each level of each course", "N", least=1)
+    first_seed: int = key(FIRST_SEED, "seed of the first", least=0)
+    beside: tuple[str, ...] = key((), "JSON files of other boards, whose rows stand beside")
+    workers: int | None = key(None, "number of processes on this machine; else one per core", least=1)
+    scheduler: str = key("", "fly on the workers of this Dask scheduler, `tcp://HOST:PORT`")
+    out: Path | None = key(None, "folder, which is continued if it exists; else logs/board-COMMIT", "FOLDER")
+
+
+@dataclass(frozen=True)
+class Board:
+    """Standings, and digests of courses, vehicle and worlds."""
+
+    contents: dict[str, str]
+    rows: tuple[Entry, ...]
+    sha256: str = ""  # of both
+
+    def signed(self) -> "Board":
+        """Return it with its hash."""
+        told = json.dumps([self.contents, [asdict(row) for row in self.rows]], sort_keys=True)
+        return replace(self, sha256=hashlib.sha256(told.encode()).hexdigest())
+
+    @classmethod
+    def load(cls, path: Path) -> "Board":
+        """Return a stored board. Raises UserError for one that was edited."""
+        board = from_dict(read_json(path), cls, str(path))
+        if board != board.signed():
+            raise UserError(f"{path}: was changed after it was written: its SHA-256 is another; fly the board again")
+        return board
+
+    def with_rows_of(self, path: Path) -> "Board":
+        """Return it with another board's rows in front. Raises UserError where these were flown on something else."""
+        other = Board.load(path)
+        both = self.contents.keys() & other.contents.keys()
+        if differs := sorted(name for name in both if self.contents[name] != other.contents[name]):
+            raise UserError(f"{path}: was flown with another {differs[0]}; its rows cannot be compared")
+        return replace(self, contents=other.contents | self.contents, rows=other.rows + self.rows)
+
+
+def add_parser(commands: Any) -> None:
+    """Add the sub-command."""
+    about = "fly the fixed levels of race/campaign/board.yaml by some configurations, and compare them"
+    add_settings(commands.add_parser(NAME, help=about), BoardSettings(), OPTIONS, file=False)
+
+
+def run(arguments: Any) -> int:
+    """Fly, print the standings and write them. Returns the exit code, 1 if a flight failed."""
+    settings = settings_of(arguments, BoardSettings)
+    known = load(Path(__file__).with_suffix(".yaml"), Levels)
+    levels = known.chosen(settings.levels)
+    board = Board(_contents(known, levels), ())
+    for path in settings.beside:
+        board = board.with_rows_of(Path(path))  # raises before any flight
+    revision = commit()
+    folder = settings.out or Path("logs") / f"board-{revision}"
+    how = settings.workers or os.cpu_count() or 1, settings.scheduler
+    store, asked = campaign(known.tracks, [_choice(settings, known.vehicle, level) for level in levels], folder, *how)
+    requested, about = set(asked), store.about()
+    rows = [row for row in store.rows() if row.case.id in requested]
+    named = {(level.setting, level.world): level.name for level in levels}
+    entries = entries_of(rows, revision, lambda case: named[case.setting, case.world], _content)
+    board = replace(board, rows=board.rows + entries).signed()
+    write_json(folder / "board.json", board)
+    write_json(arguments.json, board)
+    write_file(folder / "board.csv", as_csv(board.rows))
+    write_report(folder, about, rows, cells(rows), board.rows)
+    print(as_markdown(board.rows), end="")
+    remark(f"written: {folder}/board.json, board.csv, report.html")
+    return 1 if any(row.outcome.status == "failed" for row in rows) else 0
+
+
+def _choice(settings: BoardSettings, vehicle: str, level: Level) -> Choice:
+    return Choice(
+        vehicles=(vehicle,),
+        settings=(level.setting,),
+        controllers=settings.controllers,
+        estimators=settings.estimators,
+        seeds=settings.seeds,
+        worlds=(level.world,),
+        plans=settings.plans,
+        first_seed=settings.first_seed,
+    )
+
+
+def _contents(known: Levels, levels: Sequence[Level]) -> dict[str, str]:
+    """Return the digests of what is flown, by kind and name."""
+    return {
+        **{f"track {name}": load_track(name).hash for name in known.tracks},
+        f"vehicle {known.vehicle}": load_vehicle(known.vehicle).hash,
+        **{f"world {level.world}": digest(load_worlds(level.world)) for level in levels},
+        **{f"level {level.name}": digest(level) for level in levels},
+    }
+
+
+def _content(case: Case) -> str:
+    brought = [part_content(case.estimator)] if is_part(case.estimator) else []
+    return digest(controller_content(case.controller), *brought)
