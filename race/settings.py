@@ -16,13 +16,14 @@ from gate_racer.mpc.registry import controller_content, needs_plan
 from gate_racer.mpc.solvers.solver import AUTO, SOLVERS
 from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
 from gate_racer.pilot.records.flight_log import LIMIT_MB
+from gate_racer.sim.physics.foreign import PLANTS
 from gate_racer.sim.worlds.world import NOMINAL
 from gate_racer.tracks.track import VADR_FRAME
 
 WAIT_S = 60.0  # s, default wait for a simulator in another process (chosen)
 START_S = 300.0  # s, for the built-in one: it compiles at its first use, on a machine that may be loaded (chosen)
 VIEW_PORT = 8765  # TCP port, Foxglove's default
-PLANT = f"plant: 1, 2 the controller's model, 3, 4 the grey-box model, or {CLASS}"
+PLANT = f"plant: 1, 2 the controller's model, 3, 4 the grey-box model, {', '.join(PLANTS)}, or {CLASS}"
 MODES = {  # mode by live and lock-step
     (True, True): "live-lockstep",
     (True, False): "live",

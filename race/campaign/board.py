@@ -26,6 +26,7 @@ from gate_racer.race.campaign.choice import USUAL, Choice
 from gate_racer.race.campaign.report import write_report
 from gate_racer.race.campaign.standings import Entry, as_csv, as_markdown, entries_of
 from gate_racer.race.campaign.tables import cells
+from gate_racer.sim.physics.foreign import PLANTS, missing, version_of
 from gate_racer.sim.worlds.distribution import load_worlds
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -57,7 +58,13 @@ class Levels:
         known = {level.name: level for level in self.levels}
         if unknown := [name for name in names if name not in known]:
             raise UserError(f"levels {unknown[0]}: unknown; known: {', '.join(known)}")
-        return tuple(known[name] for name in names) if names else self.levels
+        if names:
+            return tuple(known[name] for name in names)
+        absent = {level.setting: missing(level.setting) for level in self.levels if level.setting in PLANTS}
+        for setting, why in absent.items():
+            if why:
+                remark(f"level {setting} is left out: {why}")
+        return tuple(level for level in self.levels if not absent.get(level.setting))
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,7 @@ def _contents(known: Levels, levels: Sequence[Level]) -> dict[str, str]:
         **{f"track {name}": load_track(name).hash for name in known.tracks},
         f"vehicle {known.vehicle}": load_vehicle(known.vehicle).hash,
         **{f"world {level.world}": digest(load_worlds(level.world)) for level in levels},
-        **{f"level {level.name}": digest(level) for level in levels},
+        **{f"level {level.name}": digest(level, version_of(level.setting)) for level in levels},
     }
 
 

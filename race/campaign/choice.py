@@ -20,6 +20,7 @@ from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, digest
 from gate_racer.race.campaign.worlds import FACTORS, UNKNOWN, cells_of
 from gate_racer.sim.physics import plants as setting
+from gate_racer.sim.physics.foreign import PLANTS, class_of, version_of
 from gate_racer.sim.physics.part import plant_setting
 from gate_racer.sim.physics.plants import Setting
 from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration, Residuals
@@ -122,7 +123,7 @@ SETTINGS["learned"] = FlightConditions(camera="rendered", detector="learned")
 
 
 def conditions_of(setting: str) -> FlightConditions:
-    """Return the conditions of a setting; a plant of a user's is flown by projected camera."""
+    """Return the conditions of a setting; a foreign plant, or a user's, is flown by projected camera. Raises UserError."""
     return SETTINGS[setting] if setting in SETTINGS else FlightConditions(plant_setting(setting), "projected")
 
 
@@ -146,7 +147,9 @@ class Choice:
     """Axes of a campaign, settings of `race-bench`."""
 
     vehicles: tuple[str, ...] = key(("dcl",), "names or YAML files")
-    settings: tuple[str, ...] = key(("projected",), f"from {', '.join(SETTINGS)}, or a range such as 1-4", "S")
+    settings: tuple[str, ...] = key(
+        ("projected",), f"from {', '.join((*SETTINGS, *PLANTS))}, or a range such as 1-4", "S"
+    )
     controllers: tuple[str, ...] = key(
         (CONTROLLERS[0],),
         f"from {', '.join(CONTROLLERS)}, YAML files, learned policies (name or .npz), or {CLASS}",
@@ -170,8 +173,9 @@ class Choice:
     def __post_init__(self) -> None:
         """Check names and numbers. Raises UserError for an unknown name."""
         for name in self.flown:
-            if name not in SETTINGS and not is_part(name):
-                raise UserError(f"settings {name}: unknown; known: {', '.join(SETTINGS)}, or {CLASS}")
+            if name not in (*SETTINGS, *PLANTS) and not is_part(name):
+                raise UserError(f"settings {name}: unknown; known: {', '.join((*SETTINGS, *PLANTS))}, or {CLASS}")
+            conditions_of(name)
         for name in self.controllers:
             if not is_part(name):  # which are loaded for the cases
                 controller_content(name)
@@ -216,14 +220,14 @@ class Choice:
         course = track.hash, vehicle.hash, *files
         contents = {name: controller_content(name) for name in self.controllers}
         needing = {name: needs_plan(name) for name in self.controllers}
-        brought = {name: part_content(name) for name in (*self.flown, *self.estimators) if is_part(name)}
+        parts = {name: class_of(name) if name in PLANTS else name for name in (*self.flown, *self.estimators)}
+        brought = {name: (part_content(part), version_of(name)) for name, part in parts.items() if is_part(part)}
         worlds = cells_of(self.worlds)
         plans = dict.fromkeys(map(plan_name, self.plans))
         axes = product(plans, self.flown, self.controllers, self.estimators, worlds)
         for asked, name, controller, estimator, world in axes:
             conditions, plan = conditions_of(name), asked if needing[controller] else ""
-            parts = [brought[one] for one in (name, estimator) if one in brought]
-            content = digest(*course, contents[controller], *parts)
+            content = digest(*course, contents[controller], *(brought[k] for k in (name, estimator) if k in brought))
             drawn = conditions.random or world != NOMINAL
             for seed in range(self.first_seed, self.first_seed + self.seeds) if drawn else range(1):
                 by = NO_ESTIMATOR if conditions.given else estimator

@@ -8,6 +8,7 @@ from gate_racer.common.config import shown
 from gate_racer.common.errors import UserError
 from gate_racer.common.parts import CLASS, Part, array_of, is_part
 from gate_racer.sim.physics.contact import collide
+from gate_racer.sim.physics.foreign import PLANTS, class_of
 from gate_racer.sim.physics.plant import Q, V
 from gate_racer.sim.physics.plants import SETTINGS, RatesPlant, Setting
 from gate_racer.vehicle.dynamics import G_W, RATES_X
@@ -88,11 +89,15 @@ class PartPlant(RatesPlant):
 
 
 def plant_setting(name: str) -> Setting | None:
-    """Return the setting of a number of `SETTINGS` or a user's class; None for an empty name. Raises UserError for any other."""
+    """Return the setting of a number of `SETTINGS`, of a name in `foreign.PLANTS` or of a user's class; None for an empty name.
+
+    Raises:
+        UserError: another name, or a package that is not installed.
+    """
     if not name:
         return None
-    if is_part(name):
-        return Setting(aerodynamic=False, noisy=False, part=name)
+    if is_part(name) or name in PLANTS:
+        return Setting(aerodynamic=False, noisy=False, part=class_of(name) if name in PLANTS else name)
     if name not in map(str, SETTINGS):
-        raise UserError(f"plant {name}: must be one of {', '.join(map(str, SETTINGS))}, or {CLASS}")
+        raise UserError(f"plant {name}: must be one of {', '.join([*map(str, SETTINGS), *PLANTS])}, or {CLASS}")
     return SETTINGS[int(name)]
