@@ -124,13 +124,14 @@ def run(arguments: Any) -> int:
     settings = settings_of(arguments, BoardSettings)
     known = load(Path(__file__).with_suffix(".yaml"), Levels)
     levels = known.chosen(settings.levels)
+    choices = [_choice(settings, known.vehicle, level) for level in levels]
     board = Board(_contents(known, levels), ())
     for path in settings.beside:
         board = board.with_rows_of(Path(path))  # raises before any flight
     revision = commit()
     folder = settings.out or Path("logs") / f"board-{revision}"
     how = settings.workers or os.cpu_count() or 1, settings.scheduler
-    store, asked = campaign(known.tracks, [_choice(settings, known.vehicle, level) for level in levels], folder, *how)
+    store, asked = campaign(known.tracks, choices, folder, *how)
     requested, about = set(asked), store.about()
     rows = [row for row in store.rows() if row.case.id in requested]
     named = {(level.setting, level.world): level.name for level in levels}

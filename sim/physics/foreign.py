@@ -9,7 +9,7 @@ sensors, wind and contacts are those of any plant here.
 import importlib.util
 import math
 import os
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
@@ -125,5 +125,8 @@ def class_of(name: str) -> str:
 
 
 def version_of(name: str) -> str:
-    """Return the version of a plant's package; empty for any other name."""
-    return version(PLANTS[name][1]) if name in PLANTS else ""
+    """Return the version of a plant's package; empty for any other name, and for a package that does not tell it."""
+    try:
+        return version(PLANTS[name][1]) if name in PLANTS else ""
+    except PackageNotFoundError:
+        return ""
