@@ -70,7 +70,16 @@ PARSERS = {
     "map-track": gate_racer.field.mapping.cli.parser,
     "import-calibration": gate_racer.field.import_calibration.parser,
     "gate-racer": gate_racer.about.parser,
+    "gate-racer board": gate_racer.race.campaign.cli.parser,
 }
+
+
+def words_of(line):
+    """Return the program and the words behind its name, among them that of its sub-command."""
+    program, *words = shlex.split(line)
+    whole = f"{program} {words[0]}" if words else program
+    return (whole if whole in PARSERS else program), *words
+
 
 SETTINGS = {
     name: type(defaults) for names, (defaults, _) in settings_page.COMMANDS.items() for name in names.split(", ")
@@ -79,7 +88,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_commands_are_understood(line):
-    program, *arguments = shlex.split(line)
+    program, *arguments = words_of(line)
     if program == "python":
         assert (ROOT / arguments[0]).exists()
         shown = subprocess.run(
@@ -147,7 +156,7 @@ READERS = {  # of what an option or argument names
 
 def named(line):
     """Return the names in a command as pairs of reader and name, by the options above, except files made by earlier commands."""
-    program, *arguments = shlex.split(line)
+    program, *arguments = words_of(line)
     if program in SETTINGS:
         typed = PARSERS[program]().parse_args(arguments)
         chosen = [(name, value) for _, name, value in typed.given] + [text.split("=", 1) for text in typed.set]

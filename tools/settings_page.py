@@ -17,6 +17,7 @@ from gate_racer.pilot import detect_gates, replay
 from gate_racer.planner import cli as plan
 from gate_racer.race import race_sim
 from gate_racer.race import settings as race
+from gate_racer.race.campaign import board
 from gate_racer.race.campaign import cli as bench
 from gate_racer.race.campaign.choice import BenchSettings
 
@@ -45,6 +46,7 @@ COMMANDS: dict[str, tuple[Any, Mapping[str, Mapping[str, str]]]] = {  # settings
     "run-mpc, explore, excite": (race.RunSettings(), race.RACE),
     "race-sim": (race_sim.SimulatorSettings(), race_sim.OPTIONS),
     "race-bench": (BenchSettings(), bench.OPTIONS),
+    "gate-racer board": (board.BoardSettings(), board.OPTIONS),
     "bootcamp": (bootcamp.BootcampSettings(), bootcamp.OPTIONS),
     "probe-link": (probe.ProbeSettings(), probe.OPTIONS),
     "preflight": (preflight.PreflightSettings(), preflight.OPTIONS),

@@ -59,7 +59,7 @@ class Levels:
         if unknown := [name for name in names if name not in known]:
             raise UserError(f"levels {unknown[0]}: unknown; known: {', '.join(known)}")
         if names:
-            return tuple(known[name] for name in names)
+            return tuple(known[name] for name in dict.fromkeys(names))
         absent = {level.setting: missing(level.setting) for level in self.levels if level.setting in PLANTS}
         for setting, why in absent.items():
             if why:
@@ -78,6 +78,7 @@ class BoardSettings:
     seeds: int = key(5, "flights in each level of each course", "N", least=1)
     first_seed: int = key(FIRST_SEED, "seed of the first", least=0)
     beside: tuple[str, ...] = key((), "JSON files of other boards, whose rows stand beside")
+    retry: bool = key(False, "repeat failed flights")
     workers: int | None = key(None, "number of processes on this machine; else one per core", least=1)
     scheduler: str = key("", "fly on the workers of this Dask scheduler, `tcp://HOST:PORT`")
     out: Path | None = key(None, "folder, which is continued if it exists; else logs/board-COMMIT", "FOLDER")
@@ -130,10 +131,10 @@ def run(arguments: Any) -> int:
         board = board.with_rows_of(Path(path))  # raises before any flight
     revision = commit()
     folder = settings.out or Path("logs") / f"board-{revision}"
-    how = settings.workers or os.cpu_count() or 1, settings.scheduler
+    how = settings.workers or os.cpu_count() or 1, settings.scheduler, settings.retry
     store, asked = campaign(known.tracks, choices, folder, *how)
-    requested, about = set(asked), store.about()
-    rows = [row for row in store.rows() if row.case.id in requested]
+    by_id, about = {row.case.id: row for row in store.rows()}, store.about()
+    rows = [by_id[name] for name in dict.fromkeys(asked)]
     named = {(level.setting, level.world): level.name for level in levels}
     entries = entries_of(rows, revision, lambda case: named[case.setting, case.world], _content)
     board = replace(board, rows=board.rows + entries).signed()

@@ -175,7 +175,6 @@ class Choice:
         for name in self.flown:
             if name not in (*SETTINGS, *PLANTS) and not is_part(name):
                 raise UserError(f"settings {name}: unknown; known: {', '.join((*SETTINGS, *PLANTS))}, or {CLASS}")
-            conditions_of(name)
         for name in self.controllers:
             if not is_part(name):  # which are loaded for the cases
                 controller_content(name)

@@ -2,15 +2,17 @@
 
 import argparse
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
+from gate_racer.benchmarks.tables import RESULTS, Result
 from gate_racer.commands import COMMANDS
 from gate_racer.common.errors import UserError
 from gate_racer.race.campaign import board as module
 from gate_racer.race.campaign.board import Board, Level, Levels
 from gate_racer.race.campaign.cli import parser
-from gate_racer.race.campaign.standings import ALL, Entry, LevelFlight, as_csv, as_html, as_markdown, paired
+from gate_racer.race.campaign.standings import ALL, Entry, LevelFlight, as_csv, as_html, as_markdown, levels_of, paired
 from gate_racer.sim.physics import foreign
 from tests.processes import run_here
 
@@ -121,3 +123,11 @@ def test_a_board_is_flown_written_and_stands_beside_another(sprint, tmp_path, mo
     page = (tmp_path / "b/report.html").read_text()
     assert page.index("Standings") < page.index("Paired tests") and "too few pairs: 1" in page
     assert (tmp_path / "b/board.csv").read_text().count("\n") == 3
+
+
+def test_the_committed_rows_are_as_flown_and_in_the_page_of_results():
+    board, stored = Board.load(RESULTS.parent / "board.json"), Result.load(RESULTS / "board.json")
+    flown = [[row.name, level, *row.figures(level)] for row in board.rows for level in levels_of(board.rows)]
+    assert [[None if cell == "" else cell for cell in row] for row in flown] == [
+        [float(cell) if isinstance(cell, Decimal) else cell for cell in row] for row in stored.rows
+    ]

@@ -220,7 +220,7 @@ def cluster():
 def test_two_workers_of_a_cluster_fly_what_one_process_flies(cluster, course, sprint, tmp_path):
     shutil.copytree(sprint, tmp_path / "plans")
     choice = Choice(["dcl"], ["1", "projected"], ["tracking"], ["drift"], 1, 1, ["as_believed"])
-    store, asked = campaign([str(sprint / "sprint.yaml")], choice, tmp_path, 1, cluster.scheduler_address)
+    store, asked = campaign([str(sprint / "sprint.yaml")], [choice], tmp_path, 1, cluster.scheduler_address)
     rows = store.rows()
     assert {row.case.id for row in rows} == set(asked) and len(asked) == 2
     for row in rows:
@@ -282,7 +282,7 @@ WRONG = [
     (["--set", "laps=2"], "not closed"),
     (["--seeds", "0"], "seeds 0: must lie between 1 and 100000"),
     (["--seeds", "1000000000"], "seeds 1000000000: must lie between 1 and 100000"),
-    (["--worlds", "unknwon"], "no world 'unknwon'; known: as_believed, known, unknown"),
+    (["--worlds", "unknwon"], "no world 'unknwon'; known: adverse, as_believed, known, unknown"),
     (["--worlds", "unknown:3"], "without a seed, since each flight's seed draws its world"),
     (["--set", "workers=0"], "workers 0: must be at least 1"),
     (["--settings", "3"], "vehicle dcl: has no `motors`"),

@@ -76,7 +76,7 @@ def test_it_flies_a_race_by_camera_and_imu_as_a_setting_of_a_campaign(plant, spr
 def test_a_plant_of_a_package_that_is_not_installed_is_one_line(name, monkeypatch):
     monkeypatch.setattr(foreign.importlib.util, "find_spec", lambda _: None)
     said = f"plant {name}: {name} is not installed: pip install 'gate-racer\\[sims\\]'"
-    for asked in (plant_setting, lambda one: Choice(settings=(one,))):
+    for asked in (plant_setting, conditions_of):
         with pytest.raises(UserError, match=said):
             asked(name)
 
