@@ -87,7 +87,7 @@ class Forces:
 
     def __call__(self, t: float, x: Array, c: float) -> Array:
         """Return the acceleration (3,) m/s^2, world, at t (s) in the state x (14,) as RATES_X."""
-        thrust, dt, self._t = float(x[-1]), t - self._t, t
+        thrust, dt, self._t = max(float(x[-1]), 0.0), t - self._t, t  # rotors that hardly turn may brake
         self._drawn += (thrust / GRAVITY) ** 1.5 * dt
         more = (1 - self._plant.battery_sag_1_s * self._drawn) * self._ground(x) - 1
         lift = -max(more, -1.0) * thrust * matrix(x[Q])[:, 2]
@@ -120,7 +120,7 @@ class Forces:
             return np.array(drag(q, v, vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m))
         R_wb = matrix(x[Q])
         squared = (
-            float(x[-1]) * self._swift.rotors.mass / (4 * self._swift.motors.thrust_n_s2)
+            max(float(x[-1]), 0.0) * self._swift.rotors.mass / (4 * self._swift.motors.thrust_n_s2)
         )  # mean squared motor speed, (rad/s)^2
         force, _ = swift.aero(tuple(R_wb.T @ v_air), squared, self._swift)
         return np.asarray(R_wb @ np.array(force))
