@@ -252,6 +252,9 @@ def test_battery_sag_and_ground_effect_change_the_thrust(vq1, dcl):
     x[3], x[13] = 1.0, GRAVITY
     sag = Forces(world(vq1, dcl, plant=PlantDeviation(battery_sag_1_s=0.01)), 0)
     assert sag(10.0, x, 0.0) == pytest.approx([0.0, 0.0, 0.1 * GRAVITY])  # hover power for ten seconds
+    x[13] = -0.1  # of rotors that hardly turn
+    assert np.isfinite(sag(20.0, x, 0.0)).all()
+    x[13] = GRAVITY
     near = Forces(world(vq1, dcl, plant=PlantDeviation(ground_effect_radius_m=0.2)), 0)
     x[2] = vq1.bounds.high_m[2] - 0.2
     assert near(0.0, x, 0.0)[2] == pytest.approx(-GRAVITY * (1 / (1 - 1 / 16) - 1))
