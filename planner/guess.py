@@ -230,7 +230,7 @@ def first_guess(course: Course, point_mass: PointMass, mesh: Mesh, guess: Guess)
     for k in range(len(dt)):
         fast = np.linalg.norm(v[:, k + 1]) > 1.0
         ahead = v[:, k + 1] if guess.nose == "forward" and fast else nose
-        q[:, k + 1] = _tilted(down[:, k], level) if guess.nose == "tilted" else aligned(down[:, k], ahead)
+        q[:, k + 1] = tilted(down[:, k], level) if guess.nose == "tilted" else aligned(down[:, k], ahead)
     q[:, 0] = x0[Q] if x0 is not None else q[:, -1]
     limit = TURN_SHARE * model.w_high
     for k in range(len(dt)):
@@ -254,7 +254,7 @@ def _path(point_mass: PointMass, mesh: Mesh) -> tuple[Array, Array, Array]:
     return np.hstack(p), np.hstack(v), np.hstack(thrust)
 
 
-def _tilted(down: Array, level: Array) -> Array:
+def tilted(down: Array, level: Array) -> Array:
     """Return q_wb (4,) with the body's z axis along `down` (3,), by the shortest rotation from a level attitude (4,)."""
     axis = np.cross([0.0, 0.0, 1.0], down)
     sine = math.sqrt(axis @ axis)

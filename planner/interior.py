@@ -28,6 +28,10 @@ LINEAR, EDGE, BALL, SPEED, BOX, RIM, INPUT, TURN, SLEW, STILL, LEVEL, VIEW, LEAN
 TURN_S = 0.03  # s, which scales rows of angular acceleration
 WEIGHT = 1e-3  # s^2/rad^2, weight of commanded rates, which determines yaw
 SCALES = np.array([0.01] * 3 + [1.0] * 3 + [0.01] * 3 + [0.01] * 3 + [1e-3] + [1.0] + [0.01] * 3 + [1e-3])
+SETTLED_IN, SETTLED, HELD = 3, 2e-3, 1.0
+TUBE = 0.02
+NEARBY = 0.2
+DEFECT, BROKEN = 4e-6, 5e-5
 STIFF = 1e4  # weight of equalities
 
 
@@ -469,6 +473,37 @@ def curvature(H, x, u, h, share, par, lam, lam0):
     H[U + 3, 13] += t * (1 - e)
 
 
+@compiled(error_model="numpy")
+def bent(H, kind, given, x, u, h, share, par, z):
+    """Add -z times the Hessian of a row of a stage to H (18, 18), for the kinds of rows where it matters."""
+    if kind == SPEED:
+        for i in range(6, 9):
+            H[i, i] += z / given[0]
+    elif kind == BALL:
+        for i in range(3):
+            H[i, i] += z / given[3]
+    elif kind == TURN:
+        a = z * share / TURN_S
+        for i in range(3):
+            e = exp(-h / par[i]) / par[i]
+            t = a * given[i] * e
+            H[13, 9 + i] -= t
+            H[9 + i, 13] -= t
+            H[13, U + i] += t
+            H[U + i, 13] += t
+            H[13, 13] -= a * share * given[i] * (u[i] - x[10 + i]) * e / par[i]
+        if given[5] == 0:
+            by_c, by_u = given[4], 0.0
+        else:
+            e, r = exp(-h / par[3]), h / par[3]
+            by_c, by_u = given[4] * e * (1 - r), given[4] * (1 - e + e * r)
+            H[13, 13] += a * share * given[4] * (u[3] - x[13]) * e / par[3] * (2 - r)
+        H[13, 12] += a * by_c
+        H[12, 13] += a * by_c
+        H[13, U + 3] += a * by_u
+        H[U + 3, 13] += a * by_u
+
+
 @compiled(error_model="numpy", fastmath=True)
 def backward(H0, h0, J, d, starts, reg, P, p, K, k0, KT, kT):
     """Riccati sweep; returns whether every block of the inputs and of T is positive definite.
@@ -634,7 +669,7 @@ def minimise(X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal,
     G, S = np.zeros((R, NZ)), np.zeros((PARTS + 1, NX, NZ))
     J = np.zeros((N, NX, NZ))
     H, h = np.zeros((N + 1, NZ, NZ)), np.zeros((N + 1, NZ))
-    C = np.zeros((N, NZ, NZ))
+    C = np.zeros((N + 1, NZ, NZ))
     failed = 0
     P, p = np.zeros((N + 1, 14, 14)), np.zeros((N + 1, 14))
     K, k0, KT, kT = np.zeros((N, 4, 14)), np.zeros((N, 4)), np.zeros((N, NX)), np.zeros(N)
@@ -651,33 +686,36 @@ def minimise(X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal,
             s[r] = max(g[r], 0.05)
             z[r] = mu / s[r]
     reg = 1e-2
+    closing, held, stalled = False, HELD, 0
+    recent = np.full(SETTLED_IN, inf)
     for count in range(most):
-        # errors
-        off, product, number = 0.0, 0.0, 0
+        defect, infeasible, broken, phi, product, number = 0.0, 0.0, 0.0, 0.0, 0.0, 0
         for k in range(N):
             for i in range(NX):
-                off = max(off, abs(d[k, i]))
-        infeasible = 0.0
-        for k in range(N):
-            for i in range(NX):
+                defect = max(defect, abs(d[k, i]))
                 infeasible += abs(d[k, i])
-        phi = 0.0
         for r in range(R):
             e = g[r] if equal[r] else g[r] - s[r]
             infeasible += abs(e)
-            off = max(off, abs(e))
+            broken = max(broken, abs(e))
             if not equal[r]:
                 product += s[r] * z[r]
                 number += 1
                 phi -= log(s[r])
         phi = mu * phi + T.sum()
         mean = product / number
-        if count > 0:
-            stats[count, 0], stats[count, 1], stats[count, 2] = T.sum(), off, mu
-            stats[count, 5] = mean
-            if off < 1e-6 and mu <= least_mu and mean < 1.5 * least_mu:
-                return True, count
+        stats[count, 0], stats[count, 1], stats[count, 2] = T.sum(), max(defect, broken), mu
+        stats[count, 5] = mean
+        if closing and defect < DEFECT and broken < BROKEN:
+            return True, count
+        total = T.sum()
+        if not closing and mu <= least_mu and max(defect, broken) < NEARBY:
+            closing = abs(recent[count % SETTLED_IN] / total - 1) < SETTLED
+        recent[count % SETTLED_IN] = total
+        if closing:
+            reg, held = max(reg, held), min(4 * held, 1e3)
         H[:] = 0.0
+        C[:] = 0.0
         h[:] = 0.0
         for k in range(N + 1):
             if k < N:
@@ -685,9 +723,7 @@ def minimise(X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal,
                 spread(X[k], V[k], hk, shares[k], parts[k], par, ways[k], S)
                 J[k] = S[parts[k]]
                 if count > 0:
-                    C[k] = 0.0
                     curvature(C[k], X[k], V[k], hk, shares[k], par, lam[k + 1], lam[k])
-                    H[k] += C[k]
                 for i in range(3):
                     h[k, U + i] += 2 * WEIGHT * hk * V[k, i]
                     H[k, U + i, U + i] += 2 * WEIGHT * hk
@@ -712,6 +748,8 @@ def minimise(X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal,
                         for i in range(9):
                             t += gx[i] * S[at[r], i, m]
                         Gr[m] = t
+                if kind == TURN or kind == SPEED or kind == BALL:
+                    bent(C[k], kind, given[r], X[k], u, hk, shares[k] if k < N else 1.0, par, z[r])
                 if equal[r]:
                     sigma, push = STIFF, STIFF * g[r] + z[r]
                 else:
@@ -722,23 +760,23 @@ def minimise(X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal,
                     h[k, i] += push * Gr[i]
                     H[k, i, i] += sigma * Gr[i] * Gr[i]
                     continue
-                for i in range(NZ):
+                first = 9 if kind == TURN or kind == SLEW else 0
+                for i in range(first, NZ):
                     if Gr[i] != 0.0:
                         h[k, i] += push * Gr[i]
                         t = sigma * Gr[i]
-                        for j in range(i + 1):
+                        for j in range(first, i + 1):
                             H[k, i, j] += t * Gr[j]
         for k in range(N + 1):
             for i in range(NZ):
                 H[k, i, i] += reg * SCALES[i]
                 for j in range(i):
                     H[k, j, i] = H[k, i, j]
+        if count > 0:
+            H += C
         if not backward(H, h, J, d, starts, 0.0, P, p, K, k0, KT, kT):
             tries = 1
-            for k in range(N):
-                for i in range(NZ):
-                    for j in range(NZ):
-                        H[k, i, j] -= C[k, i, j]
+            H -= C
             if not backward(H, h, J, d, starts, 1e-6, P, p, K, k0, KT, kT):
                 return False, count
             reg = min(reg * 4, 100.0)
@@ -799,11 +837,13 @@ def minimise(X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal,
                     bad += abs(newg[r] - news[r])
                     new_phi -= log(news[r])
             new_phi = mu * new_phi + newT.sum()
-            if new_phi + 2.0 * bad <= phi + 2.0 * infeasible + 1e-6:
+            if new_phi + 2.0 * bad <= phi + 2.0 * infeasible + 1e-4 * mu * number or (
+                bad <= TUBE * N and new_phi <= phi and not closing
+            ):
                 break
             alpha /= 2
         if trial > 1:
-            reg = min(reg * 10, 100.0)
+            reg = min(reg * 6, 100.0)
         stats[count, 3] = alpha
         for r in range(R):
             if equal[r]:
@@ -819,7 +859,10 @@ def minimise(X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal,
             if not equal[r]:
                 product += s[r] * z[r]
         mean = product / number
-        if alpha > 0.5:
+        stalled = stalled + 1 if alpha < 0.05 else 0
+        if stalled > 2 or (closing and alpha < 0.5):  # slacks far off their centres
+            mu, closing, held, stalled = min(3 * max(mu, mean), 1e-2), False, HELD, 0
+        elif alpha > 0.5:
             mu = max(least_mu, min(mu, 0.3 * mean))
         elif alpha > 0.1:
             mu = max(least_mu, min(mu, 0.8 * mean))

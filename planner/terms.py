@@ -299,7 +299,7 @@ class ClearOfSolids(Term):
         self._frames = np.array([leg.frame for leg in course.legs])
 
     def rows(self, nodes: Nodes) -> list[Rows]:
-        result, near, solids = [], self._near(nodes.path, nodes.legs), self.space.solids
+        result, near, solids = [], self.near(nodes.path, nodes.legs), self.space.solids
         for thin in (True, False):
             pairs = [(k, i) for k, i in near if (solids[i].frame >= 0) == thin]
             if pairs:
@@ -309,7 +309,7 @@ class ClearOfSolids(Term):
                 result.append(Rows.not_negative_blocks(outside(thin), nodes.motion[:, at], ca.DM(np.array(given).T)))
         return result
 
-    def _near(self, path: Array, legs: np.ndarray) -> list[tuple[int, int]]:
+    def near(self, path: Array, legs: np.ndarray) -> list[tuple[int, int]]:
         """Return pairs (interval, solid) for intervals of a path (N + 1, 3), on legs (N,), that are near a solid.
 
         A leg that stays on one side of a frame, such as one that ends in its opening, is not constrained by it.
@@ -379,6 +379,13 @@ class WithinPrisms(Term):
 VIEW_FRACTION = 0.7
 SIGHT_M = 0.3  # m, distance of a line of sight from an obstacle below which it is kept aside (chosen)
 SHARE_SLACK = 5e-3  # -, tolerance of the visible fraction, by which nodes may miss the ends of the window
+
+
+def view_normals(camera: Camera) -> Array:
+    """Return the inward normals (4, 3), body axes, of the pyramid of view: |x_c| <= k_x z_c, |y_c| <= k_y z_c, camera RDF."""
+    kx = VIEW_FRACTION * min(camera.cx_px, camera.width_px - camera.cx_px) / camera.fx_px
+    ky = VIEW_FRACTION * min(camera.cy_px, camera.height_px - camera.cy_px) / camera.fy_px
+    return np.array([[-1, 0, kx], [1, 0, kx], [0, -1, ky], [0, 1, ky]]) @ camera.R_bc.T
 
 
 def view(camera: Camera, target_w: Any, p: Any, R_wb: Any) -> list[Any]:
@@ -460,7 +467,7 @@ class GatesInView(Term):
     def rows(self, nodes: Nodes) -> list[Rows]:
         at, targets = list[int](), list[Array]()
         for window in self.windows(nodes.mesh, nodes.durations, nodes.path):
-            for target in self._targets(window.gate):
+            for target in self.targets(window.gate):
                 at += window.at.tolist()
                 targets += [target] * len(window.at)
         if not at:
@@ -500,7 +507,7 @@ class GatesInView(Term):
     def _in_image(self, gate: Gate, p_w: Array, q_wb: Array) -> np.ndarray:
         """Return (...) whether all targets of a gate are in the full image, from positions (3, ...) at attitudes (4, ...)."""
         camera, result = self.course.task.vehicle.camera, np.ones(p_w.shape[1:], bool)
-        for target in self._targets(gate):
+        for target in self.targets(gate):
             to_b = rotate(conjugate(q_wb), target.reshape(3, *[1] * result.ndim) - p_w)
             p_c = (np.stack(to_b, axis=-1) - camera.p_bc) @ camera.R_bc
             ahead = p_c[..., 2] > 0
@@ -510,7 +517,7 @@ class GatesInView(Term):
                 result &= ~box.meets(np.moveaxis(p_w, 0, -1), target)
         return result
 
-    def _targets(self, gate: Gate) -> Array:
+    def targets(self, gate: Gate) -> Array:
         """Return the world points (K, 3), m, of a gate that shall be in view."""
         return gate.corners() if self.course.task.options.see_corners else gate.p_wg[None]
 
