@@ -9,7 +9,8 @@ the gates (TOGT) is 3 to 17 % slower in flight, and the same problem solved by I
 """
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -18,11 +19,21 @@ import numpy as np
 from gate_racer.common.errors import UserError
 from gate_racer.planner import interior as ip
 from gate_racer.planner.course import Course, Leg, Side, crossings, route
-from gate_racer.planner.guess import SOLIDS_MOST, NoWayError, tilted
+from gate_racer.planner.guess import SAME, SOLIDS_MOST, NoWayError, tilted
 from gate_racer.planner.mesh import Mesh, Point, first_mesh, intervals, leg_numbers
-from gate_racer.planner.models import C, P, Q, V, W
-from gate_racer.planner.problem import NodeBounds
-from gate_racer.planner.terms import CROSSING_SPEED_MIN, SIGNS, ClearOfSolids, GatesInView, view_normals
+from gate_racer.planner.models import C, P, Q, RatesModel, V, W
+from gate_racer.planner.plan import Plan, SolverStatistics
+from gate_racer.planner.problem import LevelLiftOff, NodeBounds, Solved
+from gate_racer.planner.search import as_plan
+from gate_racer.planner.terms import (
+    CROSSING_SPEED_MIN,
+    SIGNS,
+    ClearOfSolids,
+    GatesInView,
+    WithinPrisms,
+    strays,
+    view_normals,
+)
 from gate_racer.vehicle.dynamics import GRAVITY, flat
 from gate_racer.vehicle.rotation import Array, aligned, conjugate, from_euler, log, product, to_euler
 
@@ -76,6 +87,10 @@ def rows(course: Course, mesh: Mesh, point: Point, parts: Array) -> tuple[Array,
         box = solid.box
         found.add(np.full(len(j), k), ip.BOX, (*box.centre, *box.axes.T.ravel(), *box.half, keep), at=j)
     _view(found, course, mesh, point)
+    lean = LevelLiftOff(course)
+    if lean.holds:
+        early = lean.early(intervals(mesh, point.durations))
+        found.add(early + 1, ip.LEAN, (lean.height_m, lean.rim_m))
     return found.sorted(n + 1)
 
 
@@ -212,45 +227,42 @@ SMOOTH_S = 0.1  # s, half of the time over which the guess's acceleration is tak
 THRUST_LEAST, THRUST_MOST, TURN_MOST = 2.0, 0.9, 0.5  # m/s^2, shares of the limits: thrust and rates of the guess
 
 
-def _path(course: Course) -> tuple[list[Array], Array, Array]:
-    """Return the smooth path of least time that was found, its times and velocities.
+@dataclass(frozen=True)
+class Path:
+    """Path of a guess with its times."""
 
-    One solid after another, in the order of the flight, all its sides are tried with those already chosen for the others.
+    legs: list[Array]  # (M, 3) m, world NED, both ends included
+    t: Array  # (M,) s, of all points
+    v: Array  # (M, 3) m/s
 
-    Raises:
-        NoWayError: there is no way to a gate.
-    """
-    c = course.task.options.reserve * course.task.vehicle.thrust_max
-    most = SHARE * math.sqrt(max(c**2 - GRAVITY**2, 1.0))
+    @property
+    def total_time(self) -> float:
+        """Flight time, s."""
+        return float(self.t[-1])
 
-    def flown(*sides: Side) -> tuple[list[Array], Array, Array]:
+    @staticmethod
+    def of(course: Course, sides: Sequence[Side]) -> "Path":
+        """Return the smooth path on these sides of solids, at the speed that a share of the thrust allows.
+
+        Raises:
+            NoWayError: there is no way to a gate.
+        """
+        c = course.task.options.reserve * course.task.vehicle.thrust_max
         legs = _smooth(course, sides)
-        return legs, *_timed(np.vstack([legs[0], *(one[1:] for one in legs[1:])]), course, most)
-
-    best, chosen = flown(), tuple[Side, ...]()
-    for sides in crossings(course)[:SOLIDS_MOST]:
-        kept: tuple[Side, ...] = ()
-        for side in sides:
-            try:
-                one = flown(*chosen, side)
-            except NoWayError:
-                continue
-            if one[1][-1] < best[1][-1]:
-                best, kept = one, (side,)
-        chosen += kept
-    return best
+        t, v = _timed(_joined(legs), course, SHARE * math.sqrt(max(c**2 - GRAVITY**2, 1.0)))
+        return Path(legs, t, v)
 
 
-def guess(course: Course) -> tuple[Mesh, Point]:
-    """Return a guess on the first mesh.
+def _joined(legs: list[Array]) -> Array:
+    return np.vstack([legs[0], *(one[1:] for one in legs[1:])])
 
-    Raises:
-        NoWayError: there is no way to a gate.
-    """
+
+def guess(course: Course, way: Path) -> tuple[Mesh, Point]:
+    """Return a guess along a path on the first mesh."""
     model, vehicle, x0 = course.task.model, course.task.vehicle, course.x0
     assert x0 is not None, "a flying lap has no start"
-    legs, t, v = _path(course)
-    path, c = np.vstack([legs[0], *(one[1:] for one in legs[1:])]), course.task.options.reserve * vehicle.thrust_max
+    legs, t, v, path = way.legs, way.t, way.v, _joined(way.legs)
+    c = course.task.options.reserve * vehicle.thrust_max
     marks = np.append(0.0, t[np.cumsum([len(one) - 1 for one in legs])])
     durations = np.diff(marks)
     paths = [_at(np.linspace(a, b, SAMPLES + 1), t, path) for a, b in pairwise(marks)]
@@ -309,18 +321,74 @@ def _timed(path: Array, course: Course, most: float) -> tuple[Array, Array]:
     return np.append(0.0, np.cumsum(2 * ds / (speed[1:] + speed[:-1]))), ahead * speed[:, None]
 
 
-def solve(course: Course, mesh: Mesh, point: Point, mu=1e-2, least=1e-5, most=100, verbose=False):
-    dt = intervals(mesh, point.durations)
-    parts = np.clip(np.ceil(dt / PART_S), 1, ip.PARTS).astype(int)
-    table = rows(course, mesh, point, parts)
-    X, U, T = np.ascontiguousarray(point.x.T), np.ascontiguousarray(point.u.T), point.durations.copy()
-    stats = np.zeros((most, 10))
-    par = np.array(flat(course.task.model.parameters))
-    ok, count = ip.minimise(
-        X, U, T, leg_numbers(mesh), np.concatenate(mesh), parts, par, *table, mu, least, most, stats
+ITERATIONS, PASSES = 80, 3  # most iterations; most solutions, each with the views and solids of the one before
+PROMISING = 1.1  # -, times of a guess over that of the best up to which it is solved
+
+
+def improved(course: Course, mesh: Mesh, point: Point, mu: float = ip.MU) -> Solved:
+    """Return the solution from a point on a mesh; `mu`: s, first parameter of the barrier, less where the point is near."""
+    parts = np.clip(np.ceil(intervals(mesh, point.durations) / PART_S), 1, ip.PARTS).astype(int)
+    x, u, durations = np.ascontiguousarray(point.x.T), np.ascontiguousarray(point.u.T), point.durations.copy()
+    par, table = np.array(flat(course.task.model.parameters)), rows(course, mesh, point, parts)
+    done, count = ip.minimise(
+        x, u, durations, leg_numbers(mesh), np.concatenate(mesh), parts, par, *table, mu, ITERATIONS
     )
-    if verbose:
-        for i, one in enumerate(stats[: count + 1]):
-            print(i, *(f"{v:.3g}" for v in one))
-        print(f"{ok} {count} it, {len(dt)} intervals, {len(table[1])} rows")
-    return ok, count, Point(X.T, U.T, T)
+    return Solved(Point(x.T, u.T, durations), done, "Solve_Succeeded" if done else "Maximum_Iterations_Exceeded", count)
+
+
+def settled(course: Course, mesh: Mesh, point: Point, mu: float = ip.MU) -> Solved:
+    """Return the solution from a point, again with the views and solids of the last one while its path strays between nodes."""
+    terms = [GatesInView(course), ClearOfSolids(course, NEAR_M), WithinPrisms(course)]
+    solved = improved(course, mesh, point, mu)
+    for _ in range(PASSES - 1):
+        if not solved.success or not strays(terms, mesh, solved.point).any():
+            break
+        again = improved(course, mesh, solved.point, ip.MU_NEARBY)
+        solved = replace(again, iterations=solved.iterations + again.iterations)
+    return solved
+
+
+def solution(course: Course) -> tuple[Mesh, Solved]:
+    """Return the fastest solution that was found.
+
+    One solid after another, in the order of the flight, all its sides are tried with those already chosen for the others, where
+    the guess is not much slower than the first one.
+
+    Raises:
+        UserError: a flying lap, the `rotors` model, or no way to a gate.
+    """
+    name = course.task.track.name
+    if course.x0 is None or course.task.model.name != RatesModel.name:
+        raise UserError(f"{name}: fast: plans the rates model from a start, not a flying lap or the rotors model")
+    first, chosen = Path.of(course, ()), tuple[Side, ...]()
+    mesh, point = guess(course, first)
+    best, known = settled(course, mesh, point), [first.total_time]
+    for sides in crossings(course)[:SOLIDS_MOST]:
+        kept: tuple[Side, ...] = ()
+        for side in sides:
+            try:
+                path = Path.of(course, (*chosen, side))
+            except NoWayError:
+                continue
+            if path.total_time > PROMISING * first.total_time or min(abs(path.total_time / t - 1) for t in known) < SAME:
+                continue
+            known.append(path.total_time)
+            on, point = guess(course, path)
+            one = settled(course, on, point)
+            if one.success and (not best.success or one.total_time < best.total_time):
+                mesh, best, kept = on, one, (side,)
+        chosen += kept
+    return mesh, best
+
+
+def fast_plans(course: Course) -> Iterator[tuple[Plan, SolverStatistics]]:
+    """Yield the fast plan of the flight through the course with its statistics, like `search.plans`.
+
+    Raises:
+        UserError: as of `solution`.
+    """
+    begin = time.perf_counter()
+    mesh, found = solution(course)
+    solve_s, total_s = time.perf_counter() - begin, found.total_time if found.success else None
+    effort = SolverStatistics(found.status, found.success, found.iterations, 0.0, solve_s, None, {"fast": total_s})
+    yield as_plan(course, mesh, found.point), effort

@@ -24,15 +24,21 @@ from gate_racer.vehicle.rotation import Array
 NX, NZ, U = 13, 18, 14  # tangent of a state, that of a stage with T and input, index of the input
 PARTS = 8  # most parts of an interval
 NP = 18  # parameters of a row
-LINEAR, EDGE, BALL, SPEED, BOX, RIM, INPUT, TURN, SLEW, STILL, LEVEL, VIEW, LEAN = range(13)  # kinds of rows
+# Kinds of rows: of a state, and, from INPUT on, of a stage.
+LINEAR, EDGE, BALL, SPEED, BOX, RIM, STILL, LEVEL, LEAN, VIEW, INPUT, TURN, SLEW = range(13)
 TURN_S = 0.03  # s, which scales rows of angular acceleration
 WEIGHT = 1e-3  # s^2/rad^2, weight of commanded rates, which determines yaw
-SCALES = np.array([0.01] * 3 + [1.0] * 3 + [0.01] * 3 + [0.01] * 3 + [1e-3] + [1.0] + [0.01] * 3 + [1e-3])
-SETTLED_IN, SETTLED, HELD = 3, 2e-3, 1.0
-TUBE = 0.02
-NEARBY = 0.2
-DEFECT, BROKEN = 4e-6, 5e-5
 STIFF = 1e4  # weight of equalities
+MU, MU_NEARBY, MU_LEAST = 1e-2, 1e-3, 1e-5  # s, parameter of the barrier: at first, from a nearby solution, at last
+SLACK_LEAST, INSIDE = 0.05, 0.99  # least initial slack; largest share of the way to a bound in one step
+TURN_MOST, FALL_MOST, RISE_MOST = 0.8, 0.5, 0.7  # rad, -, largest changes of an attitude and of a duration in one step
+REG, REG_LEAST, REG_MOST = 1e-2, 1e-7, 100.0  # multiples of SCALES on the Hessian's diagonal
+SCALES = np.array([0.01] * 3 + [1.0] * 3 + [0.01] * 6 + [1e-3, 1.0] + [0.01] * 3 + [1e-3])
+TRIALS, PRICE = 5, 2.0  # steps of a line search; s, price of a violation
+TUBE = 0.02  # violations per interval below which they do not count in it, which would cut the step (Maratos)
+# The search settles where T changes by less than a share over some iterations; then steps held near close the last defects.
+SETTLED_IN, SETTLED, NEARBY, HELD, HELD_MOST = 3, 2e-3, 0.2, 1.0, 1e3
+DEFECT, BROKEN = 4e-6, 5e-5  # tolerances of intervals and of rows
 
 
 @compiled(error_model="numpy")
@@ -219,12 +225,8 @@ def spread(x: Array, u: Array, h: float, share: float, n: int, par: Array, way: 
 
 
 @compiled(error_model="numpy")
-def row(kind: int, given: Array, x: Array, first: Array, u: Array, h: float, share: float, par: Array, G: Array, D: Array) -> float:
-    """Return the value of a row, and write its derivatives by the tangent of x to G (13,), by those of (x_k, T, u_k) to D (18,).
-
-    Args:
-        x: (14,) state at the end of the row's part of the interval, of which `first` is the state at the beginning.
-    """
+def state_row(kind, given, x, G):
+    """Return the value of a row of the state x (14,), and write its derivatives by the tangent of x to G (13,)."""
     G[:] = 0.0
     if kind == LINEAR:
         value = given[6]
@@ -324,6 +326,12 @@ def row(kind: int, given: Array, x: Array, first: Array, u: Array, h: float, sha
         G[4] = given[9] * (given[8] * e[0] - given[6] * e[2])
         G[5] = given[9] * (given[6] * e[1] - given[7] * e[0])
         return given[9] * value
+    return inf  # no such kind
+
+
+@compiled(error_model="numpy")
+def stage_row(kind, given, first, u, h, share, par, D):
+    """Return the value of a row of a stage, and write its derivatives by (x_k, T, u_k) to D (18,); x_k is `first`."""
     D[:] = 0.0
     if kind == INPUT:  # number, sign over range, bound
         i = int(given[0])
@@ -387,22 +395,21 @@ def moved(x: Array, dx: Array, alpha: float, out: Array) -> None:
 def values(X, V, T, legs, shares, parts, par, begins, kinds, at, given, ways, d, g):
     """Evaluate paths, defects d (N, 13) and rows g (R,)."""
     N = len(legs)
-    G, D = np.empty(NX), np.empty(NZ)
+    G, D, h = np.empty(NX), np.empty(NZ), 1.0
     for k in range(N + 1):
         if k < N:
             h = T[legs[k]] * shares[k]
             flow(X[k], V[k], h, parts[k], par, ways[k])
             apart(ways[k, parts[k]], X[k + 1], d[k])
-            u, share = V[k], shares[k]
-        else:
-            h, u, share = 1.0, V[k - 1], 1.0
         for r in range(begins[k], begins[k + 1]):
-            state = X[k] if at[r] == 0 else ways[k, at[r]]
-            g[r] = row(kinds[r], given[r], state, X[k], u, h, share, par, G, D)
+            if kinds[r] >= INPUT:
+                g[r] = stage_row(kinds[r], given[r], X[k], V[k], h, shares[k], par, D)
+            else:
+                g[r] = state_row(kinds[r], given[r], X[k] if at[r] == 0 else ways[k, at[r]], G)
 
 
 @compiled(error_model="numpy")
-def curvature(H, x, u, h, share, par, lam, lam0):
+def curvature(H, x, u, h, share, par, lam):
     """Add the Hessian of the Hamiltonian, h lam . f, with the costates `lam` (13,), to that of a stage (18, 18)."""
     R = np.empty((3, 3))
     axes(x[3:7], R)
@@ -474,7 +481,7 @@ def curvature(H, x, u, h, share, par, lam, lam0):
 
 
 @compiled(error_model="numpy")
-def bent(H, kind, given, x, u, h, share, par, z):
+def bend(H, kind, given, x, u, h, share, par, z):
     """Add -z times the Hessian of a row of a stage to H (18, 18), for the kinds of rows where it matters."""
     if kind == SPEED:
         for i in range(6, 9):
@@ -654,216 +661,183 @@ def forward(J, d, legs, starts, P, p, K, k0, KT, kT, dx, du, dT, lam):
 
 
 @compiled(error_model="numpy")
-def minimise(X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal, mu, least_mu, most, stats):
-    """Improve X (N + 1, 14), V (N, 4) and T (L,) in place; returns whether the tolerances are reached, and the iterations.
+def derivatives(X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal, ways, mu, g, s, z, lam, J, G, H, h, C):
+    """Write the derivatives of intervals to J (N, 13, 18) and of rows to G (R, 18), and Hessian H, gradient h and curvature C.
+
+    H (N + 1, 18, 18) holds the barrier, the equalities' weight and the cost, of which only the lower half is written; C is the
+    Lagrangian's curvature, which may be indefinite.
+    """
+    N = len(legs)
+    S, gx, gz, hk = np.zeros((PARTS + 1, NX, NZ)), np.empty(NX), np.empty(NZ), 1.0
+    H[:], C[:], h[:] = 0.0, 0.0, 0.0
+    for k in range(N + 1):
+        if k < N:
+            hk = T[legs[k]] * shares[k]
+            spread(X[k], V[k], hk, shares[k], parts[k], par, ways[k], S)
+            J[k] = S[parts[k]]
+            curvature(C[k], X[k], V[k], hk, shares[k], par, lam[k + 1])
+            for i in range(U, U + 3):
+                h[k, i] += 2 * WEIGHT * hk * V[k, i - U]
+                H[k, i, i] += 2 * WEIGHT * hk
+            if k == 0 or legs[k] != legs[k - 1]:
+                h[k, 13] += 1.0
+        for r in range(begins[k], begins[k + 1]):
+            kind, Gr, first = kinds[r], G[r], 0
+            if kind >= INPUT:
+                stage_row(kind, given[r], X[k], V[k], hk, shares[k], par, gz)
+                Gr[:], first = gz, 9
+            else:
+                state_row(kind, given[r], X[k] if at[r] == 0 else ways[k, at[r]], gx)
+                if at[r] == 0:
+                    Gr[:NX], Gr[NX:] = gx, 0.0
+                else:
+                    for m in range(NZ):
+                        total = 0.0
+                        for i in range(9):
+                            total += gx[i] * S[at[r], i, m]
+                        Gr[m] = total
+            if kind == TURN or kind == SPEED or kind == BALL:
+                bend(C[k], kind, given[r], X[k], V[min(k, N - 1)], hk, shares[min(k, N - 1)], par, z[r])
+            if equal[r]:
+                weight, push = STIFF, STIFF * g[r] + z[r]
+            else:
+                weight = z[r] / s[r]
+                push = weight * (g[r] - s[r]) - mu / s[r]
+            if kind == INPUT:
+                first = U + int(given[r, 0])
+                h[k, first] += push * Gr[first]
+                H[k, first, first] += weight * Gr[first] * Gr[first]
+                continue
+            for i in range(first, NZ):
+                if Gr[i] != 0.0:
+                    h[k, i] += push * Gr[i]
+                    for j in range(first, i + 1):
+                        H[k, i, j] += weight * Gr[i] * Gr[j]
+
+
+@compiled(error_model="numpy")
+def lengths(begins, legs, equal, mu, T, g, s, z, G, dx, du, dT, ds):
+    """Write the steps of slacks, or of equalities' values, to ds (R,); return the largest steps of primal and dual variables."""
+    N, alpha, beta = len(legs), 1.0, 1.0
+    for k in range(N + 1):
+        for r in range(begins[k], begins[k + 1]):
+            step = g[r] if equal[r] else g[r] - s[r]
+            for i in range(NX):
+                step += G[r, i] * dx[k, i]
+            if k < N:
+                step += G[r, 13] * dT[legs[k]]
+                for i in range(4):
+                    step += G[r, U + i] * du[k, i]
+            ds[r] = step
+            if not equal[r]:
+                dz = (mu - z[r] * step) / s[r] - z[r]
+                if step < 0:
+                    alpha = min(alpha, -INSIDE * s[r] / step)
+                if dz < 0:
+                    beta = min(beta, -INSIDE * z[r] / dz)
+        turn = sqrt(dx[k, 3] ** 2 + dx[k, 4] ** 2 + dx[k, 5] ** 2)
+        alpha = min(alpha, TURN_MOST / max(turn, 1e-9))
+    for i in range(len(T)):
+        share = FALL_MOST if dT[i] < 0 else RISE_MOST
+        alpha = min(alpha, share * T[i] / max(abs(dT[i]), 1e-9))
+    return alpha, beta
+
+
+@compiled(error_model="numpy")
+def merit(T, d, g, s, equal, mu):
+    """Return the cost with its barrier, the sum of all violations, and the largest ones of intervals and of rows."""
+    cost, total, defect, broken = T.sum(), 0.0, 0.0, 0.0
+    for k in range(len(d)):
+        for i in range(NX):
+            total += abs(d[k, i])
+            defect = max(defect, abs(d[k, i]))
+    for r in range(len(g)):
+        off = abs(g[r]) if equal[r] else abs(g[r] - s[r])
+        total += off
+        broken = max(broken, off)
+        if not equal[r]:
+            cost -= mu * log(s[r])
+    return cost, total, defect, broken
+
+
+@compiled(error_model="numpy")
+def minimise(X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal, mu, most):
+    """Improve X (N + 1, 14), V (N, 4) and T (L,) in place; returns whether the tolerances are met, and the iterations.
 
     Args:
         legs, shares, parts: (N,) leg of each interval, its share of the leg's duration, and its number of parts.
         begins: (N + 2,) first row of each node; kinds, at, equal: (R,) kind, part and whether the row is an equality.
         given: (R, NP) parameters of the rows.
-        mu, least_mu: first and last parameter of the barrier.
+        mu: first parameter of the barrier.
+        most: largest number of iterations.
     """
     N, R, L = len(legs), len(kinds), len(T)
-    ways = np.zeros((N, PARTS + 1, 14))
-    d, g, s, z = np.zeros((N, NX)), np.zeros(R), np.zeros(R), np.zeros(R)
-    G, S = np.zeros((R, NZ)), np.zeros((PARTS + 1, NX, NZ))
-    J = np.zeros((N, NX, NZ))
-    H, h = np.zeros((N + 1, NZ, NZ)), np.zeros((N + 1, NZ))
-    C = np.zeros((N + 1, NZ, NZ))
-    failed = 0
+    ways, d, g = np.zeros((N, PARTS + 1, 14)), np.zeros((N, NX)), np.zeros(R)
+    G, J = np.zeros((R, NZ)), np.zeros((N, NX, NZ))
+    H, h, C = np.zeros((N + 1, NZ, NZ)), np.zeros((N + 1, NZ)), np.zeros((N + 1, NZ, NZ))
     P, p = np.zeros((N + 1, 14, 14)), np.zeros((N + 1, 14))
     K, k0, KT, kT = np.zeros((N, 4, 14)), np.zeros((N, 4)), np.zeros((N, NX)), np.zeros(N)
-    dx, du, dT, lam = np.zeros((N + 1, NX)), np.zeros((N, 4)), np.zeros(L), np.zeros((N + 1, NX))
-    ds = np.zeros(R)
-    newX, newV, newT, newd, newg, news = X.copy(), V.copy(), T.copy(), d.copy(), g.copy(), s.copy()
-    starts = np.zeros(N, np.bool_)
-    gx, gz = np.empty(NX), np.empty(NZ)
-    for k in range(N):
-        starts[k] = k == 0 or legs[k] != legs[k - 1]
+    dx, du, dT, lam, ds = np.zeros((N + 1, NX)), np.zeros((N, 4)), np.zeros(L), np.zeros((N + 1, NX)), np.zeros(R)
+    newX, newV, newT, newd, newg = X.copy(), V.copy(), T.copy(), d.copy(), g.copy()
+    starts = np.append(True, np.diff(legs) != 0)
     values(X, V, T, legs, shares, parts, par, begins, kinds, at, given, ways, d, g)
-    for r in range(R):
-        if not equal[r]:
-            s[r] = max(g[r], 0.05)
-            z[r] = mu / s[r]
-    reg = 1e-2
-    closing, held, stalled = False, HELD, 0
-    recent = np.full(SETTLED_IN, inf)
+    s = np.maximum(g, SLACK_LEAST)
+    z = np.where(equal, 0.0, mu / s)
+    news, number = s.copy(), R - equal.sum()
+    reg, closing, held, stalled, recent = REG, False, HELD, 0, np.full(SETTLED_IN, inf)
     for count in range(most):
-        defect, infeasible, broken, phi, product, number = 0.0, 0.0, 0.0, 0.0, 0.0, 0
-        for k in range(N):
-            for i in range(NX):
-                defect = max(defect, abs(d[k, i]))
-                infeasible += abs(d[k, i])
-        for r in range(R):
-            e = g[r] if equal[r] else g[r] - s[r]
-            infeasible += abs(e)
-            broken = max(broken, abs(e))
-            if not equal[r]:
-                product += s[r] * z[r]
-                number += 1
-                phi -= log(s[r])
-        phi = mu * phi + T.sum()
-        mean = product / number
-        stats[count, 0], stats[count, 1], stats[count, 2] = T.sum(), max(defect, broken), mu
-        stats[count, 5] = mean
+        cost, off, defect, broken = merit(T, d, g, s, equal, mu)
         if closing and defect < DEFECT and broken < BROKEN:
             return True, count
         total = T.sum()
-        if not closing and mu <= least_mu and max(defect, broken) < NEARBY:
+        if not closing and mu <= MU_LEAST and max(defect, broken) < NEARBY:
             closing = abs(recent[count % SETTLED_IN] / total - 1) < SETTLED
         recent[count % SETTLED_IN] = total
         if closing:
-            reg, held = max(reg, held), min(4 * held, 1e3)
-        H[:] = 0.0
-        C[:] = 0.0
-        h[:] = 0.0
-        for k in range(N + 1):
-            if k < N:
-                hk = T[legs[k]] * shares[k]
-                spread(X[k], V[k], hk, shares[k], parts[k], par, ways[k], S)
-                J[k] = S[parts[k]]
-                if count > 0:
-                    curvature(C[k], X[k], V[k], hk, shares[k], par, lam[k + 1], lam[k])
-                for i in range(3):
-                    h[k, U + i] += 2 * WEIGHT * hk * V[k, i]
-                    H[k, U + i, U + i] += 2 * WEIGHT * hk
-                u = V[k]
-                if starts[k]:
-                    h[k, 13] += 1.0
-            else:
-                hk, u = 1.0, V[k - 1]
-            for r in range(begins[k], begins[k + 1]):
-                state = X[k] if at[r] == 0 else ways[k, at[r]]
-                row(kinds[r], given[r], state, X[k], u, hk, shares[k] if k < N else 1.0, par, gx, gz)
-                Gr = G[r]
-                kind = kinds[r]
-                if kind == INPUT or kind == TURN or kind == SLEW:
-                    Gr[:] = gz
-                elif at[r] == 0:
-                    Gr[:NX] = gx
-                    Gr[NX:] = 0.0
-                else:
-                    for m in range(NZ):
-                        t = 0.0
-                        for i in range(9):
-                            t += gx[i] * S[at[r], i, m]
-                        Gr[m] = t
-                if kind == TURN or kind == SPEED or kind == BALL:
-                    bent(C[k], kind, given[r], X[k], u, hk, shares[k] if k < N else 1.0, par, z[r])
-                if equal[r]:
-                    sigma, push = STIFF, STIFF * g[r] + z[r]
-                else:
-                    sigma = z[r] / s[r]
-                    push = -mu / s[r] + sigma * (g[r] - s[r])
-                if kind == INPUT:
-                    i = U + int(given[r, 0])
-                    h[k, i] += push * Gr[i]
-                    H[k, i, i] += sigma * Gr[i] * Gr[i]
-                    continue
-                first = 9 if kind == TURN or kind == SLEW else 0
-                for i in range(first, NZ):
-                    if Gr[i] != 0.0:
-                        h[k, i] += push * Gr[i]
-                        t = sigma * Gr[i]
-                        for j in range(first, i + 1):
-                            H[k, i, j] += t * Gr[j]
+            reg, held = max(reg, held), min(4 * held, HELD_MOST)
+        derivatives(
+            X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal, ways, mu, g, s, z, lam, J, G, H, h, C
+        )
         for k in range(N + 1):
             for i in range(NZ):
                 H[k, i, i] += reg * SCALES[i]
                 for j in range(i):
                     H[k, j, i] = H[k, i, j]
-        if count > 0:
-            H += C
-        if not backward(H, h, J, d, starts, 0.0, P, p, K, k0, KT, kT):
-            tries = 1
-            H -= C
-            if not backward(H, h, J, d, starts, 1e-6, P, p, K, k0, KT, kT):
-                return False, count
-            reg = min(reg * 4, 100.0)
-            failed += 1
+        H += C
+        if backward(H, h, J, d, starts, 0.0, P, p, K, k0, KT, kT):
+            reg = max(reg / 3, REG_LEAST)
         else:
-            reg = max(reg / 3, 1e-7)
-        stats[count, 4] = reg
+            H -= C
+            if not backward(H, h, J, d, starts, REG_LEAST, P, p, K, k0, KT, kT):
+                return False, count
+            reg = min(4 * reg, REG_MOST)
         forward(J, d, legs, starts, P, p, K, k0, KT, kT, dx, du, dT, lam)
-        # step of slacks and multipliers
-        alpha, beta = 1.0, 1.0
-        for k in range(N + 1):
-            for r in range(begins[k], begins[k + 1]):
-                t = 0.0
-                for i in range(NX):
-                    t += G[r, i] * dx[k, i]
-                if k < N:
-                    t += G[r, 13] * dT[legs[k]]
-                    for i in range(4):
-                        t += G[r, U + i] * du[k, i]
-                if equal[r]:
-                    ds[r] = g[r] + t
-                    continue
-                ds[r] = g[r] - s[r] + t
-                dz = (mu - z[r] * ds[r]) / s[r] - z[r]
-                if ds[r] < 0:
-                    if -0.99 * s[r] / ds[r] < alpha:
-                        alpha = -0.99 * s[r] / ds[r]
-                        stats[count, 6], stats[count, 7], stats[count, 8] = kinds[r], k, s[r]
-                if dz < 0:
-                    beta = min(beta, -0.99 * z[r] / dz)
-        for i in range(L):
-            if dT[i] < 0:
-                alpha = min(alpha, -0.5 * T[i] / dT[i])
-            else:
-                alpha = min(alpha, 0.7 * T[i] / max(dT[i], 1e-9))
-        for k in range(N + 1):
-            turn = sqrt(dx[k, 3] ** 2 + dx[k, 4] ** 2 + dx[k, 5] ** 2)
-            alpha = min(alpha, 0.8 / max(turn, 1e-9))
-        stats[count, 9] = alpha
-        for trial in range(5):
+        alpha, beta = lengths(begins, legs, equal, mu, T, g, s, z, G, dx, du, dT, ds)
+        for trial in range(TRIALS):
             for k in range(N + 1):
                 moved(X[k], dx[k], alpha, newX[k])
-            for k in range(N):
-                for i in range(4):
-                    newV[k, i] = V[k, i] + alpha * du[k, i]
-            for i in range(L):
-                newT[i] = T[i] + alpha * dT[i]
+            newV[:], newT[:] = V + alpha * du, T + alpha * dT
             values(newX, newV, newT, legs, shares, parts, par, begins, kinds, at, given, ways, newd, newg)
-            bad, new_phi = 0.0, 0.0
-            for k in range(N):
-                for i in range(NX):
-                    bad += abs(newd[k, i])
-            for r in range(R):
-                if equal[r]:
-                    bad += abs(newg[r])
-                else:
-                    news[r] = max(s[r] + alpha * ds[r], newg[r])
-                    bad += abs(newg[r] - news[r])
-                    new_phi -= log(news[r])
-            new_phi = mu * new_phi + newT.sum()
-            if new_phi + 2.0 * bad <= phi + 2.0 * infeasible + 1e-4 * mu * number or (
-                bad <= TUBE * N and new_phi <= phi and not closing
-            ):
+            news[:] = np.where(equal, 1.0, np.maximum(s + alpha * ds, newg))
+            new_cost, new_off, _, _ = merit(newT, newd, newg, news, equal, mu)
+            descends = new_cost + PRICE * new_off <= cost + PRICE * off + 1e-4 * mu * number
+            if descends or (new_off <= TUBE * N and new_cost <= cost and not closing):
                 break
             alpha /= 2
-        if trial > 1:
-            reg = min(reg * 6, 100.0)
-        stats[count, 3] = alpha
+            if trial == 2:
+                reg = min(6 * reg, REG_MOST)
         for r in range(R):
             if equal[r]:
                 z[r] += alpha * STIFF * ds[r]
             else:
-                dz = (mu - z[r] * ds[r]) / s[r] - z[r]
-                z[r] += beta * dz
+                z[r] += beta * ((mu - z[r] * ds[r]) / s[r] - z[r])
                 s[r] = news[r]
                 z[r] = min(max(z[r], 1e-3 * mu / s[r]), 1e3 * mu / s[r])
         X[:], V[:], T[:], d[:], g[:] = newX, newV, newT, newd, newg
-        product = 0.0
-        for r in range(R):
-            if not equal[r]:
-                product += s[r] * z[r]
-        mean = product / number
+        mean = (np.where(equal, 0.0, s * z)).sum() / number
         stalled = stalled + 1 if alpha < 0.05 else 0
-        if stalled > 2 or (closing and alpha < 0.5):  # slacks far off their centres
-            mu, closing, held, stalled = min(3 * max(mu, mean), 1e-2), False, HELD, 0
-        elif alpha > 0.5:
-            mu = max(least_mu, min(mu, 0.3 * mean))
+        if stalled > 2 or (closing and alpha < 0.5):  # slacks are far off their centres
+            mu, closing, held, stalled = min(3 * max(mu, mean), MU), False, HELD, 0
         elif alpha > 0.1:
-            mu = max(least_mu, min(mu, 0.8 * mean))
+            mu = max(MU_LEAST, min(mu, (0.3 if alpha > 0.5 else 0.8) * mean))
     return False, most

@@ -28,7 +28,8 @@ from gate_racer.planner.terms import (
     ThrustRateLimit,
     TurnLimit,
     WithinPrisms,
-    cubic,
+    sampled,
+    strays,
 )
 from gate_racer.vehicle.dynamics import GRAVITY, flat, rk4, shaped
 from gate_racer.vehicle.rotation import Array
@@ -96,17 +97,22 @@ class LevelLiftOff(Term):
     """
 
     def __init__(self, course: Course):
-        self._rim, self._x0 = course.task.vehicle.contact_radius_m, course.x0
-        floor = course.task.track.bounds.high_m[2]
-        self._holds = course.x0 is not None and course.from_pad and floor - course.x0[DOWN] < course.space.keep_m
+        x0, floor = course.x0, course.task.track.bounds.high_m[2]
+        self.rim_m, self.height_m = course.task.vehicle.contact_radius_m, 0.0
+        self.holds = x0 is not None and course.from_pad and floor - x0[DOWN] < course.space.keep_m
+        if x0 is not None:  # z, m, from which on the rim touches the floor even upright
+            self.height_m = float(x0[DOWN] + LEAN_M + self.rim_m * np.sqrt(1 - _upright(*x0[Q][1:3]) ** 2))
+
+    def early(self, dt: Array) -> np.ndarray:
+        """Return the intervals, of lengths dt (N,), s, that end during lift-off."""
+        return np.flatnonzero(np.cumsum(dt) < LIFT_OFF_S)
 
     def rows(self, nodes: Nodes) -> list[Rows]:
-        early = np.flatnonzero(np.cumsum(intervals(nodes.mesh, nodes.durations)) < LIFT_OFF_S).tolist()
-        if self._x0 is None or not self._holds or not early:
+        early = self.early(intervals(nodes.mesh, nodes.durations)).tolist()
+        if not self.holds or not early:
             return []
-        at_first = LEAN_M + self._rim * np.sqrt(1 - _upright(*self._x0[Q][1:3]) ** 2)
         after = nodes.after[:, early]
-        room = (self._x0[DOWN] - after[DOWN, :] + at_first) / self._rim
+        room = (self.height_m - after[DOWN, :]) / self.rim_m
         return [Rows.not_negative(room**2 - 1 + _upright(after[Q.start + 1, :], after[Q.start + 2, :]) ** 2)]
 
 
@@ -126,6 +132,11 @@ class Solved:
     success: bool
     status: str
     iterations: int
+
+    @property
+    def total_time(self) -> float:
+        """Flight time, s."""
+        return float(self.point.durations.sum())
 
 
 class TimeOptimalProblem:
@@ -188,10 +199,7 @@ class TimeOptimalProblem:
 
     def strays(self, mesh: Mesh, point: Point) -> np.ndarray:
         """Return for each interval, (N,), whether the candidate violates bounds or a term between its nodes."""
-        dt = intervals(mesh, point.durations)
-        ends = (point.x[P, :-1], point.x[V, :-1], point.x[P, 1:], point.x[V, 1:])
-        path = np.stack([cubic(*ends, dt, s).T for s in np.linspace(0, 1, 9)])
-        return np.any([self._bounds.strays(path), *(term.strays(mesh, point, path) for term in self.terms)], axis=0)
+        return self._bounds.strays(sampled(mesh, point)) | strays(self.terms, mesh, point)
 
     def _nodes(self, mesh: Mesh, start: Point, X: Any, U: Any, T: Any, slack: Any) -> Nodes:
         first = ca.MX(self._x0) if self._x0 is not None else _turned(start.x) * X[:, -1]

@@ -79,7 +79,7 @@ class Optimum:
     @property
     def total_time(self) -> float:
         """Flight time, s."""
-        return float(self.solved.point.durations.sum())
+        return self.solved.total_time
 
 
 def coarse(

@@ -374,6 +374,18 @@ class WithinPrisms(Term):
         return result
 
 
+def sampled(mesh: Mesh, point: Point) -> Array:
+    """Return positions (9, N, 3), m, of a candidate along each interval, both ends included."""
+    ends = (point.x[P, :-1], point.x[V, :-1], point.x[P, 1:], point.x[V, 1:])
+    return np.stack([cubic(*ends, intervals(mesh, point.durations), s).T for s in np.linspace(0, 1, 9)])
+
+
+def strays(terms: Sequence[Term], mesh: Mesh, point: Point) -> np.ndarray:
+    """Return for each interval, (N,), whether a candidate violates one of the terms between its nodes."""
+    path = sampled(mesh, point)
+    return np.any([term.strays(mesh, point, path) for term in terms], axis=0)
+
+
 # Fraction of the half image within which the gate's centre stays. With 0.85, plans of VQ2 never had the whole opening in view on
 # the way to 7 of 17 gates.
 VIEW_FRACTION = 0.7
