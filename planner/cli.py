@@ -35,6 +35,7 @@ OPTIONS = {
         "--reserve": "reserve",
         "--margin": "margin_m",
         "--see": "see",
+        "--fast": "fast",
     },
     "records": {"--out": "out"},
 }

@@ -69,8 +69,13 @@ class Rows:
         return begins, kinds[order], at[order], given[order], equal[order]
 
 
-def rows(course: Course, mesh: Mesh, point: Point, parts: Array) -> tuple[Array, ...]:
-    """Return the rows of a course on a mesh, about a point, with these numbers of parts (N,) of each interval."""
+def rows(course: Course, mesh: Mesh, point: Point, parts: Array, strayed: np.ndarray) -> tuple[Array, ...]:
+    """Return the rows of a course on a mesh, about a point.
+
+    Args:
+        parts: (N,) number of parts of each interval.
+        strayed: (N,) whether the point violates constraints there, between the nodes.
+    """
     found, n = Rows(), len(parts)
     _limits(found, course, n)
     _bounds(found, course, mesh, point, parts)
@@ -86,7 +91,7 @@ def rows(course: Course, mesh: Mesh, point: Point, parts: Array) -> tuple[Array,
         keep = solid.keep_m + apart**2 / (8 * solid.keep_m)
         box = solid.box
         found.add(np.full(len(j), k), ip.BOX, (*box.centre, *box.axes.T.ravel(), *box.half, keep), at=j)
-    _view(found, course, mesh, point)
+    _view(found, course, mesh, point, strayed)
     lean = LevelLiftOff(course)
     if lean.holds:
         early = lean.early(intervals(mesh, point.durations))
@@ -171,16 +176,17 @@ def _prism(found: Rows, course: Course, leg: Leg, own: Array, end: int, parts: A
         found.add(k, ip.LINEAR, (*-normal, 0, 0, 0, h + normal @ gate.p_wg - body - AHEAD_M), at=j)
 
 
-def _view(found: Rows, course: Course, mesh: Mesh, point: Point) -> None:
-    """Add the views of gates."""
+def _view(found: Rows, course: Course, mesh: Mesh, point: Point, strayed: np.ndarray) -> None:
+    """Add the views of gates, from a node earlier where the point has missed their share."""
     camera, path, term = course.task.vehicle.camera, point.x[P].T, GatesInView(course)
     for window in term.windows(mesh, point.durations, path):
+        at = np.arange(max(window.at[0] - strayed[window.at].any(), 0), window.at[-1] + 1)
         for target in term.targets(window.gate):
-            far = np.linalg.norm(path[window.at + 1] - target, axis=1)
+            far = np.linalg.norm(path[at + 1] - target, axis=1)
             for normal in view_normals(camera):
                 given = np.tile([*target, *camera.p_bc, *normal, 0.0], (len(far), 1))
                 given[:, 9] = 1 / np.maximum(far, 0.5)
-                found.add(window.at + 1, ip.VIEW, given)
+                found.add(at + 1, ip.VIEW, given)
 
 
 def _smooth(course: Course, sides: Sequence[Side] = ()) -> list[Array]:
@@ -325,11 +331,16 @@ ITERATIONS, PASSES = 80, 3  # most iterations; most solutions, each with the vie
 PROMISING = 1.1  # -, times of a guess over that of the best up to which it is solved
 
 
-def improved(course: Course, mesh: Mesh, point: Point, mu: float = ip.MU) -> Solved:
-    """Return the solution from a point on a mesh; `mu`: s, first parameter of the barrier, less where the point is near."""
+def improved(course: Course, mesh: Mesh, point: Point, mu: float, strayed: np.ndarray) -> Solved:
+    """Return the solution from a point on a mesh.
+
+    Args:
+        mu: s, first parameter of the barrier, less where the point is near the solution.
+        strayed: (N,) whether the point violates constraints on an interval, between the nodes.
+    """
     parts = np.clip(np.ceil(intervals(mesh, point.durations) / PART_S), 1, ip.PARTS).astype(int)
     x, u, durations = np.ascontiguousarray(point.x.T), np.ascontiguousarray(point.u.T), point.durations.copy()
-    par, table = np.array(flat(course.task.model.parameters)), rows(course, mesh, point, parts)
+    par, table = np.array(flat(course.task.model.parameters)), rows(course, mesh, point, parts, strayed)
     done, count = ip.minimise(
         x, u, durations, leg_numbers(mesh), np.concatenate(mesh), parts, par, *table, mu, ITERATIONS
     )
@@ -339,11 +350,12 @@ def improved(course: Course, mesh: Mesh, point: Point, mu: float = ip.MU) -> Sol
 def settled(course: Course, mesh: Mesh, point: Point, mu: float = ip.MU) -> Solved:
     """Return the solution from a point, again with the views and solids of the last one while its path strays between nodes."""
     terms = [GatesInView(course), ClearOfSolids(course, NEAR_M), WithinPrisms(course)]
-    solved = improved(course, mesh, point, mu)
+    solved = improved(course, mesh, point, mu, np.zeros(sum(map(len, mesh)), bool))
     for _ in range(PASSES - 1):
-        if not solved.success or not strays(terms, mesh, solved.point).any():
+        strayed = strays(terms, mesh, solved.point)
+        if not solved.success or not strayed.any():
             break
-        again = improved(course, mesh, solved.point, ip.MU_NEARBY)
+        again = improved(course, mesh, solved.point, ip.MU_NEARBY, strayed)
         solved = replace(again, iterations=solved.iterations + again.iterations)
     return solved
 

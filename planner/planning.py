@@ -10,6 +10,7 @@ from gate_racer.common.files import FileError, read_json
 from gate_racer.common.process import never_swallowed
 from gate_racer.planner.certificate.certificate import Certificate, certify
 from gate_racer.planner.course import resolve
+from gate_racer.planner.fast import fast_plans
 from gate_racer.planner.nlp import Deadline, IterationCallback, find_compiler
 from gate_racer.planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
 from gate_racer.planner.search import plans
@@ -89,7 +90,8 @@ def _solved(task: Task, progress: IterationCallback, warm: Plan | None) -> tuple
     first = None
     deadline = Deadline.after(task.limit_s * (1.0 if find_compiler() else UNCOMPILED))
     with never_swallowed():
-        for plan, effort in plans(resolve(task), deadline, progress, warm):
+        course = resolve(task)
+        for plan, effort in fast_plans(course) if task.options.fast else plans(course, deadline, progress, warm):
             certificate = certify(plan, task, effort)
             if certificate.ok:
                 return plan, certificate
