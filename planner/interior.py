@@ -1,19 +1,24 @@
-"""Interior-point method of the fast planner, compiled: one sparse Newton step costs two Riccati sweeps along the course.
+"""Interior-point method of the fast planner, compiled: a Newton step is two Riccati sweeps along the course.
 
-Multiple shooting of the `rates` model. Per interval k a state x_k = (p, q, v, w, c), an input u_k, held, and per leg a duration T:
+Multiple shooting of the `rates` model. Per interval k a state x_k = (p, q, v, w, c), a held input u_k, and per leg a duration T:
 
-    minimise  sum_l T_l + W |u_w|^2 dt,   x_k+1 = F(x_k, u_k, T_l share_k),   g(x_k, u_k, T_l) = s >= 0,   e(x_k) = 0
+    minimise  sum_l T_l + WEIGHT |u_w|^2 dt,   x_k+1 = F(x_k, u_k, T_l share_k),   g(x_k, u_k, T_l) = s >= 0,   e(x_k) = 0
 
-Tangents are local, (dp, dtheta of the body, dv, dw, dc), so that the quaternion needs no constraint. T is a state that is constant
-within a leg and free where one begins. Slacks and multipliers are eliminated (Waechter and Biegler, 2006), equalities are held by
-a proximal method of multipliers, and the Hessian is that of the Hamiltonian, exact up to the second order of the interval, to which
-a multiple of the identity is added until each input's block is positive definite.
+Tangents are local, (dp, dtheta of the body, dv, dw, dc), so that the quaternion needs no constraint. T is a state that is
+constant within a leg and free where one begins. Slacks and multipliers are eliminated (Waechter and Biegler, 2006), equalities
+are held by a proximal method of multipliers. The Hessian is that of the Hamiltonian and of the limits of torque, the rest is
+left out; without it, and regularised, where a block of the inputs is not positive definite.
 
-F: w and c follow their lags exactly, the attitude follows by Magnus expansion of fourth order, v and p by Runge-Kutta, in parts of an
-interval. Rows of g are of a few kinds, with parameters, at the end of a part.
+F: w and c follow their lags exactly, the attitude follows by a Magnus expansion of fourth order, v and p by Runge-Kutta, in parts
+of an interval. Rows of g are of a few kinds, with parameters, at the end of a part.
+
+Arrays are contiguous; their types are in the signature of `minimise`.
 """
 
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
 from math import cos, exp, inf, log, sin, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -296,7 +301,7 @@ def state_row(kind, given, x, G):
     if kind == STILL:
         G[9 + int(given[0])] = 1.0
         return x[10 + int(given[0])]
-    if kind == LEVEL or kind == LEAN:
+    if kind in (LEVEL, LEAN):
         w, a, b, c = x[3], x[4], x[5], x[6]
         if kind == LEVEL:
             if given[0] == 0:
@@ -308,7 +313,9 @@ def state_row(kind, given, x, G):
         room = (given[0] - x[2]) / given[1]
         G[3], G[4], G[2] = -2 * up * 2 * (b * c + w * a), 2 * up * 2 * (a * c - w * b), -2 * room / given[1]
         return room * room - 1 + up * up
-    if kind == VIEW:  # target, camera's position, direction in the body; scale: nonnegative for n.(R'(t - p) - p_bc) >= 0
+    if (
+        kind == VIEW
+    ):  # target, camera's position, direction in the body; scale: nonnegative for n.(R'(t - p) - p_bc) >= 0
         w, a, b, c = x[3], x[4], x[5], x[6]
         r = np.empty((3, 3))
         axes(x[3:7], r)
@@ -383,7 +390,11 @@ def apart(a: Array, b: Array, out: Array) -> None:
 def moved(x: Array, dx: Array, alpha: float, out: Array) -> None:
     """Write the state x, moved by alpha dx (13,), to `out`."""
     for i in range(3):
-        out[i], out[7 + i], out[10 + i] = x[i] + alpha * dx[i], x[7 + i] + alpha * dx[6 + i], x[10 + i] + alpha * dx[9 + i]
+        out[i], out[7 + i], out[10 + i] = (
+            x[i] + alpha * dx[i],
+            x[7 + i] + alpha * dx[6 + i],
+            x[10 + i] + alpha * dx[9 + i],
+        )
     out[13] = x[13] + alpha * dx[12]
     turned(x[3:7], alpha * dx[3:6], out[3:7])
     size = sqrt(out[3] * out[3] + out[4] * out[4] + out[5] * out[5] + out[6] * out[6])
@@ -661,7 +672,9 @@ def forward(J, d, legs, starts, P, p, K, k0, KT, kT, dx, du, dT, lam):
 
 
 @compiled(error_model="numpy")
-def derivatives(X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal, ways, mu, g, s, z, lam, J, G, H, h, C):
+def derivatives(
+    X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal, ways, mu, g, s, z, lam, J, G, H, h, C
+):
     """Write the derivatives of intervals to J (N, 13, 18) and of rows to G (R, 18), and Hessian H, gradient h and curvature C.
 
     H (N + 1, 18, 18) holds the barrier, the equalities' weight and the cost, of which only the lower half is written; C is the
@@ -696,7 +709,7 @@ def derivatives(X, V, T, legs, shares, parts, par, begins, kinds, at, given, equ
                         for i in range(9):
                             total += gx[i] * S[at[r], i, m]
                         Gr[m] = total
-            if kind == TURN or kind == SPEED or kind == BALL:
+            if kind in (TURN, SPEED, BALL):
                 bend(C[k], kind, given[r], X[k], V[min(k, N - 1)], hk, shares[min(k, N - 1)], par, z[r])
             if equal[r]:
                 weight, push = STIFF, STIFF * g[r] + z[r]
@@ -760,8 +773,27 @@ def merit(T, d, g, s, equal, mu):
     return cost, total, defect, broken
 
 
-@compiled(error_model="numpy")
-def minimise(X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal, mu, most):
+@compiled(
+    "Tuple((b1, i8))(f8[:,::1], f8[:,::1], f8[::1], i8[::1], f8[::1], i8[::1], f8[::1], i8[::1], i8[::1], i8[::1], f8[:,::1],"
+    " b1[::1], f8, i8)",
+    error_model="numpy",
+)
+def minimise(
+    X: Any,
+    V: Any,
+    T: Any,
+    legs: Any,
+    shares: Any,
+    parts: Any,
+    par: Any,
+    begins: Any,
+    kinds: Any,
+    at: Any,
+    given: Any,
+    equal: Any,
+    mu: Any,
+    most: Any,
+) -> tuple[bool, int]:
     """Improve X (N + 1, 14), V (N, 4) and T (L,) in place; returns whether the tolerances are met, and the iterations.
 
     Args:

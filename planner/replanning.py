@@ -1,8 +1,7 @@
 """Replanning in flight: the rest of a plan from a state near it, warm-started on a coarse mesh, in a fraction of a second.
 
-The old plan is the initial guess, and the barrier starts small. On the coarse mesh the rest of an unchanged course comes within
-1 % of the refined plan's time; its defects are small against what a controller corrects, and are checked together with the
-gate passages and clearances.
+The old plan is the initial guess of the interior-point method of `fast`, whose barrier starts small. On the coarse mesh the
+rest of an unchanged course comes within 1 % of the refined plan's time; its defects, passages and clearances are checked.
 """
 
 import time
@@ -11,22 +10,22 @@ from math import degrees
 
 import numpy as np
 
+from gate_racer.common.compiled import warm_up
 from gate_racer.common.errors import UserError
 from gate_racer.planner.certificate.replay import ReplayedPath, beyond, passages, too_near
 from gate_racer.planner.course import Course, resolve
+from gate_racer.planner.fast import settled
+from gate_racer.planner.interior import MU_NEARBY
 from gate_racer.planner.mesh import Mesh, Point, first_mesh, intervals
-from gate_racer.planner.models import P, Q, RatesModel, V, W
+from gate_racer.planner.models import P, Q, V, W
 from gate_racer.planner.plan import Plan, gate_shift
-from gate_racer.planner.problem import TimeOptimalProblem, flight_block
-from gate_racer.planner.search import COARSE_TOLERANCE, as_plan, from_nearby, of_plan
+from gate_racer.planner.search import as_plan, of_plan
 from gate_racer.planner.task import Initial, PlanOptions, Task
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array, as_vector, to_euler
 from gate_racer.vehicle.vehicle import Vehicle
 
-# Initial barrier 1e-3: with 1e-4 or 1e-5 a gate moved by 2 m needs more than the allowed iterations, with 1e-2 almost any change.
-NEARBY = from_nearby(1e-3) | {"ipopt.tol": COARSE_TOLERANCE, "ipopt.max_iter": 60}
 ON_PLANE_M = 0.05  # m, distance from a gate's plane within which a plan's gate node passes it
 PARTS = 8  # points per interval at which a new plan is checked
 DEFECT_M = 0.05  # m, largest difference of the mesh's integration to a finer one: a tenth of the room in an opening
@@ -61,10 +60,10 @@ class ReplanResult:
 
 
 class Replanner:
-    """Replanner, with the dynamics compiled before the first request."""
+    """Replanner, with the solver compiled before the first request."""
 
-    def __init__(self, vehicle: Vehicle):
-        flight_block(RatesModel(vehicle))
+    def __init__(self) -> None:
+        warm_up()
 
     def __call__(self, rest: Remainder) -> ReplanResult:
         """Solve a request. Nothing is raised: a failure is reported in the status."""
@@ -74,7 +73,7 @@ class Replanner:
             task = _task(rest)
             course = replace(resolve(task), flown_share=_flown_share(rest))
             mesh, point = _coarse(course, _led(_rest_of(rest, task.x0), task.gates))
-            solved = TimeOptimalProblem(course).solve(mesh, point, NEARBY, None)
+            solved = settled(course, mesh, point, MU_NEARBY)
             iterations, status = solved.iterations, "" if solved.success else f"the solver stopped with {solved.status}"
             if solved.success:
                 part = as_plan(course, mesh, solved.point)

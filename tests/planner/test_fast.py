@@ -1,0 +1,74 @@
+"""Fast plans: certified on random courses, never faster than the point mass, symmetric, and refused in one line."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gate_racer.benchmarks.planner import random_track, winding
+from gate_racer.common.errors import UserError
+from gate_racer.planner.course import resolve
+from gate_racer.planner.fast import solution
+from gate_racer.planner.guess import solve_point_mass
+from gate_racer.planner.models import P
+from gate_racer.planner.planning import make_plan
+from gate_racer.planner.task import PlanOptions, Task
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Bounds, Start, Track, load_track
+from gate_racer.vehicle.vehicle import load_vehicle
+
+BLIND = PlanOptions(see=0.0, fast=True)
+
+
+def mirrored(track):
+    """The same course with left and right exchanged."""
+    gates = tuple(
+        replace(gate, centre_m=(gate.centre_m[0], -gate.centre_m[1], gate.centre_m[2]), yaw_deg=-gate.yaw_deg)
+        for gate in track.gates
+    )
+    (x, y, z), yaw = track.start.position_m, track.start.yaw_deg
+    return replace(track, gates=gates, start=replace(track.start, position_m=(x, -y, z), yaw_deg=-yaw))
+
+
+@pytest.mark.parametrize("seed", [0, 4, 19, 26])
+def test_random_courses_are_certified_and_not_faster_than_the_point_mass(seed, dcl):
+    track = random_track(seed)
+    _, certificate = make_plan(track, dcl, BLIND)
+    assert certificate.ok, certificate.verdict
+    mass = solve_point_mass(resolve(Task(track, dcl, BLIND)))
+    assert mass.solved
+    assert certificate.total_time_s > (1 - 1e-3) * mass.total_time
+
+
+def test_forty_gates_and_views_are_certified(vq1, dcl):
+    for track, options in ((winding(40, 1), BLIND), (vq1, PlanOptions(fast=True))):
+        _, certificate = make_plan(track, dcl, options)
+        assert certificate.ok, certificate.verdict
+
+
+def test_it_is_within_three_percent_of_the_optimum(vq1, dcl):
+    fast, best = (make_plan(vq1, dcl, options)[1] for options in (BLIND, replace(BLIND, fast=False)))
+    assert fast.ok
+    assert best.total_time_s < fast.total_time_s < 1.03 * best.total_time_s
+
+
+def test_a_mirrored_course_takes_the_same_time(dcl):
+    track = winding(7, 3)
+    times = [solution(resolve(Task(one, dcl, BLIND)))[1].total_time for one in (track, mirrored(track))]
+    assert times[0] == pytest.approx(times[1], rel=2e-3)
+
+
+def test_it_stops_at_rest(dcl):
+    bounds = Bounds((-100.0, -100.0, -100.0), (100.0, 100.0, 100.0))
+    gate = Gate((15.0, 2.0, -1.0), 20.0, 0.0, 1.5, 2.7, 0.26)
+    track = Track("stop", Start((0.0, 0.0, 0.0), 0.0), bounds, (gate,), False, None)
+    plan, certificate = make_plan(track, dcl, replace(BLIND, stop_m=(25.0, 6.0, -2.0)))
+    assert certificate.ok, certificate.verdict
+    assert plan.x[-1, P] == pytest.approx(np.array([25.0, 6.0, -2.0]), abs=1e-3)
+
+
+def test_what_it_cannot_do_is_refused_in_one_line():
+    figure8, cpc = load_track("figure8"), load_vehicle("cpc")
+    for options in (replace(BLIND, flying_lap=True), replace(BLIND, model="rotors")):
+        with pytest.raises(UserError, match=r"^.*fast: plans the rates model from a start[^\n]*$"):
+            make_plan(figure8, cpc, options)
