@@ -231,7 +231,7 @@ class Racer:
         x = controller.expected(controller.due_t, 0.0)
         if x is None:
             return "no solution to plan on from"
-        self._replan = self._replan or Replanner(self._vehicle)
+        self._replan = self._replan or Replanner()
         found = self._replan(Remainder(plan, controller.theta, x, self._track, self._vehicle, options))
         if not found.ok:
             return found.status

@@ -109,8 +109,8 @@ class RemainderPlanner(Protocol):
 class InlinePlanner:
     """Planner that runs while the flight's time stands still, so that a lock-step flight does not depend on the load."""
 
-    def __init__(self, vehicle: Vehicle):
-        self._replan, self._answer = Replanner(vehicle), None
+    def __init__(self) -> None:
+        self._replan, self._answer = Replanner(), None
 
     idle, latency_s = True, STANDING_S
     _answer: ReplanResult | None
@@ -179,7 +179,7 @@ def _work(pipe: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):  # the parent has ended
         while (rest := pipe.recv()) is not None:
             if replan is None:
-                replan = Replanner(rest.vehicle)
+                replan = Replanner()
                 replan(rest)  # the first solve loads what later ones need
             pipe.send(replan(rest))
 

@@ -83,6 +83,8 @@ def _settings(arguments: argparse.Namespace, given: dict[str, Any]) -> PlanSetti
         raise UserError("expected a track, such as vq1, or --set problem=FILE")
     if "doubt" in given and given.get("risk") is None:
         raise UserError("doubt: needs a risk, such as risk=1e-3, of which it is the uncertainty model")
+    if given.get("fast") and given.get("warm") is not None:
+        raise UserError("fast: starts from a guess of its own; leave out warm")
     wide = "margin_m" in given
     if given.get("import_csv") is not None:
         given = {name: getattr(AS_PUBLISHED, name) for name in ("model", "reserve", "margin_m", "see")} | given

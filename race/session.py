@@ -141,7 +141,7 @@ class Session:
         if self.replan is None or self.plan is None:
             return nullcontext()
         if self.lockstep:
-            return closing(InlinePlanner(self.vehicle))
+            return closing(InlinePlanner())
         plan = self.plan
         first_s = float(plan.gate_times_s[0])
         x = plan.x[plan.gate_nodes[0]]

@@ -172,7 +172,7 @@ def test_nobody_is_asked_who_is_busy_and_nothing_is_taken_over_once_the_plan_is_
 
 def test_a_process_plans_the_same_and_a_dead_one_leaves_the_flight_on_its_plan(plan, vq1, dcl):
     rest = Remainder(plan, float(plan.gate_times_s[-2]) + 0.1, plan.x[plan.gate_nodes[-2]], vq1, dcl, PlanOptions())
-    process, here = PlannerProcess(rest), InlinePlanner(dcl)
+    process, here = PlannerProcess(rest), InlinePlanner()
     try:
         assert not process.idle and process.answer() is None  # it plans
         here.ask(rest)

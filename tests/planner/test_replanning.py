@@ -27,7 +27,7 @@ def rest(plan, vq1, dcl):
 
 @pytest.fixture(scope="module")
 def replan(dcl):
-    return Replanner(dcl)
+    return Replanner()
 
 
 def crossing(plan, vehicle, gate):
@@ -91,7 +91,7 @@ def test_less_drag_is_faster_and_planned_by_its_own_motion(replan, rest, dcl):
 
 
 def test_the_same_rest_gives_the_same_plan(replan, rest, dcl):
-    assert replan(rest).plan.hash == Replanner(dcl)(rest).plan.hash
+    assert replan(rest).plan.hash == Replanner()(rest).plan.hash
 
 
 @pytest.mark.parametrize(
