@@ -225,7 +225,7 @@ class DriftEstimator(OdometryEstimator):
                 nis.append(d2 / 3)
         self.health.gates_refused += len(sightings) - len(nis)
         used = self._update(t, np.array(drifts), np.array(covariances), nis)
-        if self.health.should_inflate(t, used, unexplained + len(sightings)):
+        if self.health.should_inflate(used, unexplained + len(sightings)):
             self.drift.inflate(INFLATION_P_M, INFLATION_V_M_S)
         return used
 
@@ -237,5 +237,5 @@ class DriftEstimator(OdometryEstimator):
         except np.linalg.LinAlgError:
             self.health.singular += 1
             return 0
-        self.health.used(t, nis)
+        self.health.used(nis)
         return len(nis)

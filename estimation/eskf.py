@@ -14,6 +14,7 @@ import numpy as np
 
 from gate_racer.estimation.estimator import AHEAD_S, INFLATION_P_M, INFLATION_V_M_S, ExposureState, Health, State
 from gate_racer.estimation.imu_samples import Agility, ImuSamples, Rest, levelled
+from gate_racer.estimation.widths import COURSE, MOUNT, PriorWidths
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.model import measurements
 from gate_racer.model.gate_offsets import GateOffsets
@@ -172,6 +173,7 @@ class ErrorStateEstimator:
         self._samples = ImuSamples(reading, agility)
         self._corrected = np.zeros(3)
         self._clock_sigma = float(np.sqrt(self.delayed.cov[DELAY, DELAY]))
+        self.widths = PriorWidths(self.delayed)
         self.restart_rest()
 
     @property
@@ -188,6 +190,7 @@ class ErrorStateEstimator:
         if more > 0:
             cov = self.delayed.cov.copy()
             cov[DELAY, DELAY] += more
+            self.widths.assume(DELAY, float(np.sqrt(cov[DELAY, DELAY])))
             self.propagator.correct(replace(self.delayed, cov=cov))
             self._clock_sigma = sigma
 
@@ -209,9 +212,9 @@ class ErrorStateEstimator:
 
     def _level(self) -> None:
         """Set roll and pitch by gravity at rest; only the yaw is the track file's. The covariance refers to these axes."""
-        x, cov, q_level = self.delayed.x, self.delayed.cov.copy(), levelled(self._rest.mean[0])
+        x, q_level = self.delayed.x, levelled(self._rest.mean[0])
         q_wb = np.array(product(from_euler(0.0, 0.0, np.radians(self._start.yaw_deg)), q_level))
-        cov[THETA, THETA] = pad_attitude(self.noise, q_wb)
+        cov = pad_attitude(self.delayed.cov, self.noise, q_wb)
         self.propagator.correct(FilterState(replace(x, q_wb=q_wb), cov, self.delayed.reading))
 
     def imu(self, sample: Imu) -> bool:
@@ -265,7 +268,8 @@ class ErrorStateEstimator:
     def state(self) -> State:
         present = self.present()
         cov = present.cov[POSE, POSE].copy()
-        cov[THETA, THETA] += self.noise.misaligned**2 * EYE3  # the filter estimates the IMU's axes, not the body's
+        # The filter estimates the IMU's axes, not the body's.
+        cov[THETA, THETA] += (self.widths.width(MOUNT) * self.noise.misaligned) ** 2 * EYE3
         x, to_gate = present.x, self._offsets.cov_on_map(present.x, present.cov)[P, P]
         drift = float(np.linalg.norm(self._corrected))
         return State(x.t, x.p_wb, x.q_wb, x.v_w, x.rates(present.reading), cov, drift, to_gate)
@@ -296,8 +300,7 @@ class ErrorStateEstimator:
             self.health.images_late += 1
             return 0
         used = self._see(exposure.stamp, sightings)
-        whole = sum(bool(sighting.visible.all()) for sighting in sightings)
-        if self.health.should_inflate(exposure.stamp, used, unexplained + whole):
+        if self.health.should_inflate(used if self._nearest else 0, unexplained + len(sightings)):
             for what, sigma in ((P, INFLATION_P_M), (V, INFLATION_V_M_S)):
                 self.propagator.correct(inflate_covariance(self.delayed, what, sigma))
         return used
@@ -310,6 +313,7 @@ class ErrorStateEstimator:
         self._camera = self._camera.zoomed(scale)
         self._turns, cov = turns(self._camera), self.delayed.cov.copy()
         cov[FOCAL, FOCAL] = max(cov[FOCAL, FOCAL], SIGMA_REFOCUSED**2)
+        self.widths.assume(FOCAL, float(np.sqrt(cov[FOCAL, FOCAL])))
         self.propagator.correct(replace(self.delayed, cov=cov))
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
@@ -351,7 +355,7 @@ class ErrorStateEstimator:
         """
         x, cov, reading = self.delayed.x, self.delayed.cov, self.delayed.reading
         omega, on_map = x.rates(reading), self._offsets.cov_on_map(x, cov)
-        on_map[P, P] += self.noise.map_m**2 * EYE3 + self._offsets.reference_cov
+        on_map[P, P] += (self.widths.width(COURSE) * self.noise.map_m) ** 2 * EYE3 + self._offsets.reference_cov
         on_map[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
         by_row = (cov[READOUT, READOUT] + x[READOUT] ** 2) / 12  # s^2, of a row's exposure on the rolling shutter
         on_map[THETA, THETA] += (cov[DELAY, DELAY] + by_row) * np.outer(omega, omega)
@@ -363,6 +367,7 @@ class ErrorStateEstimator:
 
     def _see(self, stamp: float, sightings: Sequence[GateSighting]) -> int:
         """Correct by the gates that pass the chi-square test, in one update; return their number."""
+        self._nearest = False
         if not sightings:
             return 0
         near = sorted(sightings, key=lambda sighting: sighting.range_m)[:GATES_KEPT]
@@ -374,6 +379,7 @@ class ErrorStateEstimator:
         nis, singular = passing(self.delayed.cov, measured)
         self.health.singular += singular
         self.health.gates_refused += len(near) - len(nis)
+        self._nearest = 0 in nis
         if not nis:
             return 0
         good = measured if len(nis) == len(near) else measured.of(list(nis))
@@ -382,8 +388,15 @@ class ErrorStateEstimator:
         for k in sorted(nis, reverse=True):  # the nearest last
             self._offsets.used(gates[k])
         self._corrected += self.delayed.x.p_wb - x.p_wb
-        self.health.used(self.delayed.reading.t, list(nis.values()))
+        self.health.used(list(nis.values()))
+        self._widen()
         return len(nis)
+
+    def _widen(self) -> None:
+        """Widen the priors that the state contradicts."""
+        self.propagator.correct(self.widths.test(self.delayed, self._offsets.constants()))
+        self._offsets.width = self.widths.width(COURSE)
+        self.health.contradicted_t, self.health.widths = self.widths.contradicted_t, self.widths.all
 
     def _sigma_turn(self) -> Array:
         """Return the error (3,) rad of constant rates between the state's time and the uncertain time of exposure."""

@@ -23,7 +23,7 @@ from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.statistics import greatest_sigma
 
 NIS_GATES = 30  # gates, time constant of the mean NIS
-INFLATE_AFTER_S, INFLATE_AFTER = 0.3, 4  # s and consecutive images without a fitting gate before inflation (chosen)
+INFLATE_AFTER = 2  # consecutive images whose nearest gate does not fit before inflation: one may be an outlier
 INFLATION_P_M, INFLATION_V_M_S = 0.3, 0.3  # m and m/s, standard deviations added per such image (chosen)
 LOST_M = 0.75  # m, standard deviation of the position beyond which a gate can be missed
 
@@ -41,7 +41,10 @@ class Health:
     inflations: int = 0  # images after which the covariance was inflated
     misfits: int = 0  # consecutive images with gates, none of which fits
     nis: float = 1.0  # -, running mean of the gates used
-    last_used: float = 0.0  # s, exposure of the last image that was used
+    contradicted_t: float | None = None  # s, since when the measurements contradict the assumed uncertainties
+    widths: dict[str, float] = field(
+        default_factory=dict
+    )  # ratio by which those of each factor are greater than assumed
     fallbacks: int = 0  # calls of a user's filter that failed, or gave no usable state
     fallback_reason: str = ""  # of the last of them
 
@@ -49,18 +52,17 @@ class Health:
         """Count a failure of a user's filter."""
         self.fallbacks, self.fallback_reason = self.fallbacks + 1, why
 
-    def used(self, t: float, nis: list[float]) -> None:
-        """Record that gates of an image at t (s) were used, each with its NIS."""
+    def used(self, nis: list[float]) -> None:
+        """Record that gates of an image were used, each with its NIS."""
         self.gates_used += len(nis)
-        self.last_used = t
         for value in nis:
             self.nis += (value - self.nis) / NIS_GATES
 
-    def should_inflate(self, t: float, used: int, unexplained: int) -> bool:
-        """Count an image at t (s) with `used` and `unexplained` gates; return whether to inflate the covariance."""
+    def should_inflate(self, used: int, unexplained: int) -> bool:
+        """Count an image with `used` and `unexplained` gates; return whether to inflate the covariance."""
         misfit = used == 0 and unexplained > 0
         self.misfits = 0 if used else self.misfits + misfit
-        should_inflate = misfit and self.misfits >= INFLATE_AFTER and t - self.last_used > INFLATE_AFTER_S
+        should_inflate = misfit and self.misfits >= INFLATE_AFTER
         self.inflations += should_inflate
         return should_inflate
 

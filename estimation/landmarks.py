@@ -193,7 +193,7 @@ class LandmarkEstimator(OdometryEstimator):
             elif not pairs and len(near) == 1 and self._tracks[near[0]].seen >= CONFIRMED:
                 self._recover(pose, fixes[i], near[0])
         if pairs:
-            self.health.used(t, [])
+            self.health.used([])
         return {i: self._tracks[k].number for i, k in pairs.items()}
 
     def _state(self, pose: Pose) -> State:

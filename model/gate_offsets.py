@@ -10,13 +10,15 @@ A distorted map is thus followed along the course, and a single displaced gate i
 for a few gates at a time; when all are taken, the least recently used gate loses its own.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from gate_racer.model.kalman import FilterState
-from gate_racer.model.states import EDGE_M, EYE3, GATES, GATES_KEPT, POSE, SCALE, TURN, Nominal, P
+from gate_racer.model.states import EDGE_M, EYE3, GATES, GATES_KEPT, POSE, SCALE, TURN, N, Nominal, P
 from gate_racer.vehicle.rotation import Array
 
 SHARED = 0.5  # -, share of the previous gate's offset: a map measured from gate to gate (chosen)
@@ -28,6 +30,13 @@ def block(slot: int) -> slice:
     return slice(GATES.start + 3 * slot, GATES.start + 3 * slot + 3)
 
 
+class Constants(NamedTuple):
+    """M combinations of states, constant and zero by their independent priors."""
+
+    H: Array  # (M, N)
+    sigma: Array  # (M,) standard deviations of the priors
+
+
 class GateSlots:
     """Slots of gates, by their index in the course, in order of use, and the covariance of their offsets."""
 
@@ -35,6 +44,7 @@ class GateSlots:
         """Set the standard deviations of a gate's own offset (each axis), rotation and edges, and the pad's place (3,) m."""
         self._sigma_m, self._turn_sigma, self._edge_sigma_m, self._pad_w = sigma_m, turn_sigma, edge_sigma_m, pad_w
         self._slot_of: dict[int, int] = {}
+        self.width = 1.0  # of the priors of offsets and rotations, as a ratio of their standard deviations
 
     def slots(self, gates: Sequence[int]) -> np.ndarray:
         """Return the slots (G,) of gates that all have one."""
@@ -51,7 +61,7 @@ class GateSlots:
 
     def _own_variance(self, shared: float) -> float:
         """Return the variance (m^2) of a gate's offset beyond the `shared` part of another's."""
-        return self._sigma_m**2 * (1 - shared**2) / (1 - SHARED**2)
+        return (self.width * self._sigma_m) ** 2 * (1 - shared**2) / (1 - SHARED**2)
 
     def _nearest(self, gate: int) -> tuple[int | None, float]:
         """Return the slot of the nearest gate in the course that has one (None for the pad), and the share of its offset."""
@@ -76,7 +86,7 @@ class GateSlots:
         for at in (edge, turn):
             cov[at], cov[:, at] = 0.0, 0.0
         cov[edge, edge] = self._edge_sigma_m**2
-        cov[turn, turn] = self._turn_sigma**2 * np.eye(2)
+        cov[turn, turn] = (self.width * self._turn_sigma) ** 2 * np.eye(2)
         return cov
 
 
@@ -90,6 +100,9 @@ class GateOffsets(GateSlots):
     def __init__(self, sigma_m: float, turn_sigma: float, edge_sigma_m: float, pad_w: Array):
         super().__init__(sigma_m, turn_sigma, edge_sigma_m, pad_w)
         self._last: int | None = None  # slot of the gate used last
+        self._begun_from: dict[
+            int, tuple[int | None, float]
+        ] = {}  # by slot: the slot of which it has a share, and the share
         self._relocated: dict[int, Array] = {}  # (3, 3) m^2, covariances of the places of relocated gates
         self.reference_cov = np.zeros((3, 3))  # m^2, of the place of the gate used last, if it was relocated
 
@@ -125,7 +138,20 @@ class GateOffsets(GateSlots):
                 near, shared = self._nearest(gate)
                 state = self._begin(slot, near, shared, self._own_variance(shared) * EYE3, state)
                 self._slot_of[gate] = slot
+                self._begun_from[slot] = near, shared
         return state
+
+    def constants(self) -> Constants:
+        """Return the own offsets and the rotations of the gates that have slots, with the priors of width 1."""
+        H, sigma = [np.zeros((0, N))], list[float]()
+        for slot, (near, shared) in self._begun_from.items():
+            rows = np.zeros((5, N))
+            rows[:3, block(slot)], rows[3:, _edge_and_turn(slot)[1]] = EYE3, np.eye(2)
+            if near is not None:
+                rows[:3, block(near)] = -shared * EYE3
+            H.append(rows)
+            sigma += [math.sqrt(self._own_variance(shared)) / self.width] * 3 + [self._turn_sigma] * 2
+        return Constants(np.concatenate(H), np.array(sigma))
 
     def relocate(self, gate: int, cov: Array, state: FilterState) -> FilterState:
         """Reset a gate whose place on the map, as that lies about the vehicle, has covariance (3, 3) m^2; its neighbours' offsets
@@ -140,6 +166,7 @@ class GateOffsets(GateSlots):
 
     def _begin(self, slot: int, near: int | None, shared: float, own_cov: Array, state: FilterState) -> FilterState:
         """Initialise `slot` with a share of the offset in slot `near`, and an own part of covariance (3, 3) m^2."""
+        self._begun_from = {k: begun for k, begun in self._begun_from.items() if slot not in (k, begun[0])}
         values, (edge, turn) = state.x.values.copy(), _edge_and_turn(slot)
         values[block(slot)] = 0.0 if near is None else shared * values[block(near)]
         values[edge], values[turn] = 0.0, 0.0

@@ -96,6 +96,9 @@ def table(known: Doubt) -> dict[str, StateBlock]:
         "readout": StateBlock(
             "", "s", "readout time from the first row of an image to its last", known.readout_s, linear=2e-3
         ),
+        # Errors of position and attitude at rest in their part, so that a flight tells how wrong the pad's pose was.
+        "pad": StateBlock(XYZ, "m", "offset of the pad from its place on the map, world NED", known.pad_m),
+        "heading": StateBlock("", "rad", "heading on the pad beyond that on the map", known.pad_yaw),
     }
 
 
@@ -104,10 +107,10 @@ ERROR = layout(**{name: (block.axes, block.unit, block.about) for name, block in
 P, V, THETA, B_A, B_G, S_A, S_G = (ERROR[name].at for name in ("p", "v", "theta", "b_a", "b_g", "s_a", "s_g"))
 GATES, EDGE_M, TURN = (ERROR[name].at for name in ("gates", "edge_m", "turn"))
 CENTRE, ARM, LEAN = (ERROR[name].at for name in ("centre", "arm", "lean"))
-RADIAL = ERROR["radial"].at
+RADIAL, PAD = (ERROR[name].at for name in ("radial", "pad"))
 ACCEL_DELAY, TILT, DELAY = (ERROR[name].at.start for name in ("accel_delay", "tilt", "delay"))
 EDGE_PX, SCALE = (ERROR[name].at.start for name in ("edge_px", "scale"))
-YAW, ROLL, FOCAL, READOUT = (ERROR[name].at.start for name in ("yaw", "roll", "focal", "readout"))
+YAW, ROLL, FOCAL, READOUT, HEADING = (ERROR[name].at.start for name in ("yaw", "roll", "focal", "readout", "heading"))
 POSE = slice(0, THETA.stop)  # errors propagated by others: position, velocity and attitude
 MOVING = slice(0, S_G.stop)  # these and the errors that drive them; the rest: camera, clocks and map
 N = ERROR.size
@@ -279,15 +282,18 @@ def prior(noise: Noise, look: GateAppearance, q_wb: Array) -> Array:
     sigma[B_G] = np.hypot(imu.gyro_bias_rad_s, sigma[B_G])
     sigma[EDGE_PX] = look.edge_offset_px
     cov = np.diag(sigma**2)
-    cov[THETA, THETA] = pad_attitude(noise, q_wb)
+    cov[P, PAD] = cov[PAD, P] = cov[P, P]
+    return pad_attitude(cov, noise, q_wb)
+
+
+def pad_attitude(cov: Array, noise: Noise, q_wb: Array) -> Array:
+    """Return the covariance (N, N) with that of the IMU's attitude on the pad, rad^2, about its own axes."""
+    R_wb, cov = matrix(q_wb), cov.copy()
+    cov_w = np.diag([noise.pad_lean, noise.pad_lean, noise.pad_yaw]) ** 2
+    cov[THETA, THETA] = R_wb.T @ cov_w @ R_wb + noise.misaligned**2 * EYE3
+    cov[HEADING, HEADING] = cov_w[2, 2]
+    cov[THETA, HEADING] = cov[HEADING, THETA] = R_wb.T @ cov_w[2]
     return cov
-
-
-def pad_attitude(noise: Noise, q_wb: Array) -> Array:
-    """Return the covariance (3, 3) rad^2 of the IMU's attitude on the pad, about its own axes."""
-    R_wb = matrix(q_wb)
-    cov_b = R_wb.T @ np.diag([noise.pad_lean, noise.pad_lean, noise.pad_yaw]) ** 2 @ R_wb
-    return np.asarray(cov_b + noise.misaligned**2 * EYE3)
 
 
 @compiled("float64[::1](" + 7 * "float64, " + "float64[::1], float64[::1], float64[::1], float64[::1], float64[::1])")

@@ -185,7 +185,8 @@ class Associator:
         sigma_attitude_rad: float,
         camera: Camera | None = None,
     ) -> tuple[list[GateSighting], int]:
-        """Return the sightings in one image, and the number of whole openings associated with no gate.
+        """Return the sightings in one image, and the number of whole openings associated with no gate, and of partial views which
+        are of one gate only, but contradict the prior.
 
         Args:
             t: s, of exposure.
@@ -208,14 +209,16 @@ class Associator:
         plausible = (d2 < surprise) & self._reprojects(pairs, fix, range_m, camera, sigma_attitude_rad)
         likelihood = np.where(plausible, d2 + np.linalg.slogdet(S)[1], np.inf)  # -2 log + constant
         away_m = np.linalg.norm(self.rims.p_wg[pairs.gate] - fix.p_wc, axis=-1)
-        reportable = self._reportable(pairs, d2, range_m, away_m)
+        in_range, (likely, reportable) = self._in_range(pairs, range_m, away_m), self._likely(pairs, d2)
         cost, best = _best_orders(pairs, likelihood, len(detections))
 
         sightings, unexplained = [], {d for d, detection in enumerate(detections) if detection.visible.all()}
         for pair in unambiguous(cost, surprise):
             k = best[pair]
             unexplained.discard(pair[0])
-            if reportable[k]:
+            if in_range[k] and not likely[k]:
+                unexplained.add(pair[0])
+            if in_range[k] and reportable[k]:
                 gate = pairs.gate[k : k + 1]
                 from_posterior = gate, pairs.near_face[k : k + 1], likely_w[k : k + 1]  # from the posterior position
                 corners_w = self._openings(*from_posterior)[1][0]
@@ -293,13 +296,16 @@ class Associator:
         misfit = self._config.misfit + sigma_attitude_rad / 2
         return np.asarray(fix.reprojection_px < misfit * diagonal_px)
 
-    def _reportable(self, pairs: Pairs, d2: Array, range_m: Array, away_m: Array) -> Mask:
-        """Check which pairs (N,) may be reported, with tighter limits for partial views; all of them count as alternatives."""
-        config = self._config
-        reportable = pairs.whole | ((d2 < chi2_limit(3, config.part_false_alarm)) & (away_m > config.part_m))
-        nearest_m, farthest_m = config.lone_m
-        in_range = (nearest_m < np.minimum(range_m, away_m)) & (range_m < farthest_m)
-        return np.asarray(reportable & (~pairs.lone | ((d2 < chi2_limit(3, config.lone_false_alarm)) & in_range)))
+    def _in_range(self, pairs: Pairs, range_m: Array, away_m: Array) -> Mask:
+        """Check which pairs (N,) are whole, or partial views at a range at which these may be used."""
+        nearest_m, farthest_m = self._config.lone_m
+        lone_in_range = (nearest_m < np.minimum(range_m, away_m)) & (range_m < farthest_m)
+        return np.asarray(pairs.whole | ((away_m > self._config.part_m) & (~pairs.lone | lone_in_range)))
+
+    def _likely(self, pairs: Pairs, d2: Array) -> tuple[Mask, Mask]:
+        """Check which pairs (N,) agree with the prior, and which may be reported; all of them count as alternatives."""
+        likely = pairs.whole | (d2 < chi2_limit(3, self._config.part_false_alarm))
+        return likely, likely & (~pairs.lone | (d2 < chi2_limit(3, self._config.lone_false_alarm)))
 
 
 def _best_orders(pairs: Pairs, cost: Array, detections: int) -> tuple[Array, dict[tuple[int, int], int]]:

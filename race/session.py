@@ -360,6 +360,7 @@ def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightRe
                 failure = error
             if failed := pilot.estimator.health.fallbacks:
                 recorder.note("estimator", f"failed {failed} times: {pilot.estimator.health.fallback_reason}")
+            recorder.widths(pilot.estimator.health)
             verdict = verdict or live_verdict(pilot, recorder.scoreboard)
             log_verdict(recorder, verdict)
             recorder.calibration(pilot.estimator.t, pilot.estimator.calibration())

@@ -45,11 +45,14 @@ class Caution:
         self._radius_m, self._wanted_s = contact_radius_m, period_s
         self._mean_s, self._last = period_s, math.nan
 
-    def pace(self, t: float, gate: Gate, cov_to_gate: Array | None) -> float:
-        """Return the greatest pace at time t (s), 1.0 as planned, for a covariance (3, 3) m^2 of the position to the gate;
-        inf: no limit.
+    def pace(self, t: float, gate: Gate, to_last: Array | None, to_next: Array | None = None) -> float:
+        """Return the greatest pace at time t (s), 1.0 as planned, inf without a limit.
+
+        Args:
+            to_last, to_next: covariances (3, 3) m^2 of the position relative to the gate used last, and to the next `gate`, of
+                which the part across its opening counts.
         """
-        return min(self._in_doubt(gate, cov_to_gate), self._in_haste(t))
+        return min(self._in_doubt(gate, to_last, to_next), self._in_haste(t))
 
     def looks(self, gate: Gate, cov: Array | None) -> bool:
         """Return whether the next gate, with covariance (3, 3) m^2, must be seen better before it is passed."""
@@ -58,11 +61,12 @@ class Caution:
             return False
         return sigma_across(gate, cov) > UNSEEN * room
 
-    def _in_doubt(self, gate: Gate, cov: Array | None) -> float:
+    def _in_doubt(self, gate: Gate, to_last: Array | None, to_next: Array | None) -> float:
         room = room_in(gate, self._radius_m)
-        if cov is None or room <= 0:
+        if room <= 0:
             return math.inf
-        share = (greatest_sigma(cov) / room - BEGIN) / (FULL - BEGIN)
+        sigma = max(0.0 if to_last is None else greatest_sigma(to_last), sigma_across(gate, to_next))
+        share = (sigma / room - BEGIN) / (FULL - BEGIN)
         return math.inf if share <= 0 else max(1 - (1 - SLOWEST) * share, SLOWEST)
 
     def _in_haste(self, t: float) -> float:
@@ -200,8 +204,9 @@ class PlanFollower(FlightGuidance[MapEstimator]):
 
     def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
         gate = self.course[self._next]
-        most = self._caution.pace(t, gate, state.cov_to_gate)
-        self.controller.look(self._caution.looks(gate, self._gate_doubt(self._next, estimator)))
+        doubt = self._gate_doubt(self._next, estimator)
+        most = self._caution.pace(t, gate, state.cov_to_gate, doubt)
+        self.controller.look(self._caution.looks(gate, doubt))
         self._lead_course(estimator)
         if self._rivals is not None:
             controller, progress = self.controller, self.controller.progress

@@ -243,6 +243,13 @@ SCHEMAS = {
         delay_s={"type": "number", "description": "s, from a command to its effect in the IMU's stamps"},
         rate_lag_scale=_NUMBER,
     ),
+    "widths": record(  # at the time when the measurements first contradicted the assumed uncertainties
+        ratios={
+            "type": "object",
+            "description": "standard deviations at the end of the flight over those assumed, by factor",
+            "additionalProperties": _NUMBER,
+        }
+    ),
     "counters": record(  # once, at the end
         frames=_INTEGER,
         frames_dropped=_INTEGER,

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from gate_racer.estimation.estimator import Health
 from gate_racer.link.messages import WARNING, Attitude, Farewell, HumanSticks, Imu, RaceStatus, StatusText, Telemetry
 from gate_racer.model.reprojection import GateSighting
 from gate_racer.mpc.control import EstimatedParameters
@@ -260,6 +261,13 @@ class Recorder:
         """Record the vehicle parameters estimated in flight."""
         if learned is not None:
             self._log.write("learned", t, **asdict(learned))
+
+    def widths(self, health: Health) -> None:
+        """Record that the measurements contradicted the assumed uncertainties, and what these were taken for."""
+        if health.contradicted_t is not None:
+            self._log.write("widths", health.contradicted_t, ratios=health.widths)
+            ratios = ", ".join(f"{factor} x{width:.1f}" for factor, width in health.widths.items())
+            self.note("widths", f"errors are greater than assumed, standard deviations: {ratios}")
 
     def replans(self, go_t: float | None, replans: Sequence[Replan]) -> None:
         """Record the plans requested in flight."""

@@ -1,17 +1,19 @@
 """Distributions of worlds, and the syntax by which a world is named.
 
-A world's file (YAML) holds fixed deviations (`world`) and random factors. A world is named by FILE[:SEED[:FACTOR+]]:
+A world's file (YAML) holds fixed deviations (`world`) and random factors. A world is named by FILE[@TIMES][:SEED[:FACTOR+]]:
 
     as_believed                      no deviations
     unknown:7                        all factors drawn jointly, with seed 7
     unknown:7:camera.yaw_deg+        this factor alone, two standard deviations up (or - down); for a vector or for gates
                                      the direction is drawn with the seed
+    unknown@2:7                      all factors, twice as wide
     mine.yaml                        a file of the user's, such as the one written beside a flight log
 
 Each factor has its own random stream, so that adding or removing a factor leaves the draws of the others unchanged.
 """
 
 import math
+import re
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +31,7 @@ from gate_racer.vehicle.vehicle import Vehicle
 
 FOLDER = Path(__file__).parent
 SIGMAS = 2.0  # standard deviations of a factor that is varied alone (chosen)
+LEAST = 0.1  # least scale in a widened distribution: no vehicle has a drag or a lag below zero (chosen)
 PER_GATE = {"course.gate_moved_m": 3, "course.gate_turned_deg": 2}  # numbers per gate
 
 
@@ -65,6 +68,14 @@ class Factor:
     def signs(self) -> str:
         """Signs with which the factor can be varied alone."""
         return "+-" if self.sigma is not None else "+"
+
+    def widened(self, times: float) -> "Factor":
+        """Return the factor that deviates `times` as far from the model's value; scales stay above `LEAST`."""
+        believed = float(np.ravel(_believed(self.of))[0])
+        low, high = (believed + times * (end - believed) for end in self.range or (-math.inf, math.inf))
+        low = max(low, LEAST) if believed == 1 else low
+        sigma = None if self.sigma is None else times * self.sigma
+        return replace(self, sigma=sigma, range=None if -low == high == math.inf else (low, high))
 
     def drawn(self, seed: int, shape: tuple[int, ...]) -> Array:
         """Return deviations from the model's value, of this shape: one number or vector, or one vector per gate (G, n)."""
@@ -132,19 +143,25 @@ class WorldFile:
 
 
 def load_worlds(name: str) -> WorldFile:
-    """Load a world's file by name (`unknown`) or path.
+    """Load a world's file by name (`unknown`) or path, with factors several times as wide after @ (`unknown@2`).
 
     Raises:
         UserError: the file is missing or malformed.
     """
-    return load_named(name, FOLDER, WorldFile, "world")
+    scaled = re.fullmatch(r"(.+)@(\d{1,3}(?:\.\d{1,6})?)", name)
+    if scaled is None:
+        return load_named(name, FOLDER, WorldFile, "world")
+    file, times = load_named(scaled[1], FOLDER, WorldFile, "world"), float(scaled[2])
+    if times <= 0:
+        raise UserError(f"world {name}: factors must be more than 0 times as wide")
+    return replace(file, name=f"{file.name}@{scaled[2]}", factors=tuple(one.widened(times) for one in file.factors))
 
 
 def resolve(reference: str, track: Track, vehicle: Vehicle) -> World:
     """Return the world of a name, as deviations from a modelled track and vehicle.
 
     Args:
-        reference: FILE[:SEED[:FACTOR+]] as above; the default seed is 0.
+        reference: FILE[@TIMES][:SEED[:FACTOR+]] as above; the default seed is 0.
 
     Raises:
         UserError: no such world, one that does not fit track or vehicle, or a draw that cannot be.

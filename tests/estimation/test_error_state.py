@@ -16,10 +16,12 @@ from gate_racer.model.states import (
     B_G,
     CENTRE,
     DELAY,
+    HEADING,
     LEAN,
     MOVING,
     POSE,
     ROLL,
+    THETA,
     TILT,
     YAW,
     N,
@@ -249,11 +251,15 @@ def test_the_pads_covariance_is_of_the_world_at_any_attitude(dcl, seed):
     """Yaw is as uncertain about the vertical, and tilt about the level axes, as the pad is, on any slope."""
     q_wb = normalised(np.random.default_rng(seed).normal(size=4))
     noise = Noise(dcl.imu, misaligned=0.0)
-    cov_b = pad_attitude(noise, q_wb)
+    cov = pad_attitude(np.zeros((N, N)), noise, q_wb)
+    cov_b = cov[THETA, THETA]
     for axis, sigma in zip(np.eye(3), (noise.pad_lean, noise.pad_lean, noise.pad_yaw), strict=True):
         turned = product(product(conjugate(q_wb), exp(1e-3 * axis)), q_wb)  # that turn of the world, about the own axes
         axis_b = 2e3 * np.array(turned[1:])
         assert axis_b @ cov_b @ axis_b == pytest.approx(sigma**2, rel=1e-5)
+    assert axis_b @ cov[THETA, HEADING] == pytest.approx(cov[HEADING, HEADING], rel=1e-5), (
+        "an error of yaw is one of heading"
+    )
     assert noise.pad_yaw != noise.pad_lean
 
 

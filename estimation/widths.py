@@ -1,0 +1,138 @@
+"""Widths of the priors of constants, tested in flight, and widened where the measurements contradict them.
+
+A constant u, in units of its prior's standard deviation, enters the filter as a measurement of 0 with variance 1. In a consistent
+filter its estimates have the covariance W = I - P, P that of their errors. If the prior's variance is r instead of 1,
+
+    D = u' u,   E(D) = tr W + (r - 1) tr W^2,   var(D) = 2 tr W^2 for r = 1
+
+so D is tested as a scaled chi-square variable (Satterthwaite 1946, its quantile by Wilson and Hilferty 1931), and r estimated by
+1 + (D - tr W) / tr W^2: score test and scoring of a variance component (Rao 1948). Constants that were not observed have W = 0
+and do not count.
+
+The filter need not start again. The share 1 - 1/r of the prior's information is withdrawn, as by a measurement of 0 with the
+variance -r / (r - 1). In a linear filter that gives state and covariance of one that began with the wider prior.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gate_racer.model.gate_offsets import Constants
+from gate_racer.model.kalman import FilterState
+from gate_racer.model.states import ERROR, N
+from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.statistics import chi2_limit
+
+COURSE, MOUNT = "course", "mount"
+FACTORS: Mapping[str, tuple[str, ...]] = {  # states whose priors have one width
+    "IMU": ("b_a", "b_g", "accel_delay", "s_a", "s_g"),
+    MOUNT: ("yaw", "tilt", "roll", "arm"),
+    "lens": ("focal", "centre", "radial"),
+    "clock": ("delay", "readout"),
+    "pad": ("pad", "heading"),
+    COURSE: ("scale",),  # and places and rotations of the gates
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WidthConfig:
+    """Thresholds of the tests."""
+
+    false_alarm: float = 1e-3  # of a test, of all factors or of one, after one image
+    observed: float = 0.5  # least degrees of freedom of a test (chosen)
+    widest: float = 3.0  # greatest width common to all factors, and greatest ratio of a factor's to it (chosen)
+
+
+class PriorWidths:
+    """Widths of the priors, as ratios of their standard deviations to those at the start: 1 until a test contradicts these.
+
+    A few images show that errors are large, but not whose. Therefore the factors share one width, which is estimated anew after
+    each image once a test has failed; a factor that is contradicted even then is widened alone.
+    """
+
+    def __init__(self, start: FilterState, config: WidthConfig = WidthConfig()):
+        self.contradicted_t: float | None = None  # s, when the first test failed
+        self._common, self._own = 1.0, dict.fromkeys(FACTORS, 1.0)
+        self._config, self._quantile = config, math.sqrt(chi2_limit(1, 2 * config.false_alarm))
+        rows = {one: np.concatenate([np.arange(N)[ERROR[name].at] for name in names]) for one, names in FACTORS.items()}
+        self._rows = np.concatenate(list(rows.values()))
+        self._factor = np.repeat(list(rows), [len(some) for some in rows.values()])
+        self._mean, self._sigma = start.x.values[self._rows], np.sqrt(start.cov.diagonal()[self._rows])
+
+    def width(self, factor: str) -> float:
+        """Return the width of a factor's priors."""
+        return self._common * self._own[factor]
+
+    @property
+    def all(self) -> dict[str, float]:
+        """Widths of all factors."""
+        return {one: self.width(one) for one in FACTORS}
+
+    def assume(self, row: int, sigma: float) -> None:
+        """Set the standard deviation at the start of one state, by its index in the error state."""
+        self._sigma[self._rows == row] = sigma
+
+    def test(self, state: FilterState, gates: Constants) -> FilterState:
+        """Return the state with the priors that it contradicts widened; `gates`: of the gates, at their width at the start."""
+        if self.contradicted_t is None:
+            if not any(self._evidence(state, gates, some).contradicts(self._quantile) for some in _TESTS):
+                return state
+            self.contradicted_t = state.x.t
+        evidence = self._evidence(state, gates, FACTORS)
+        before, self._common = self._common, self._bounded(self._common * math.sqrt(evidence.ratio))
+        state = evidence.widened((self._common / before) ** 2)
+        for one in FACTORS:
+            evidence = self._evidence(state, gates, [one])
+            if evidence.contradicts(self._quantile):
+                before, self._own[one] = self._own[one], self._bounded(self._own[one] * math.sqrt(evidence.ratio))
+                state = evidence.widened((self._own[one] / before) ** 2)
+        return state
+
+    def _bounded(self, width: float) -> float:
+        return min(max(width, 1.0), self._config.widest)
+
+    def _evidence(self, state: FilterState, gates: Constants, factors: Iterable[str]) -> "Evidence":
+        """Return what the state says of the priors of some factors."""
+        own = np.isin(self._factor, list(factors))
+        H, mean = np.eye(N)[self._rows[own]], self._mean[own]
+        sigma = self._sigma[own] * [self.width(one) for one in self._factor[own]]
+        if COURSE in factors:
+            H, mean = np.concatenate([H, gates.H]), np.append(mean, np.zeros(len(gates.H)))
+            sigma = np.append(sigma, self.width(COURSE) * gates.sigma)
+        return Evidence(state, H, mean, sigma, self._config.observed)
+
+
+_TESTS = [list(FACTORS), *([one] for one in FACTORS)]
+
+
+class Evidence:
+    """What a state says of the priors of the constants u = (H x - mean) / sigma, in number M."""
+
+    def __init__(self, state: FilterState, H: Array, mean: Array, sigma: Array, observed: float):
+        """Create it; with fewer than `observed` degrees of freedom it says nothing. H (M, N), mean and sigma (M,)."""
+        self._state, self._u = state, (H @ state.x.values - mean) / sigma
+        self._by_u = state.cov @ H.T / sigma
+        self._cov = H @ self._by_u / sigma[:, None]
+        W = np.eye(len(H)) - self._cov
+        self._trace, self._squares, self._D = float(np.trace(W)), float((W * W).sum()), float(self._u @ self._u)
+        self._observed = self._trace > observed and self._trace**2 > observed * self._squares
+
+    def contradicts(self, quantile: float) -> bool:
+        """Return whether D exceeds this quantile, in standard deviations of a normal variable."""
+        c = 2 * self._squares / (9 * self._trace**2)
+        return self._observed and self._trace * (1 - c + quantile * math.sqrt(c)) ** 3 < self._D
+
+    @property
+    def ratio(self) -> float:
+        """Estimated ratio of the true variances to those assumed."""
+        return max(1 + (self._D - self._trace) / self._squares, 0.0) if self._observed else 1.0
+
+    def widened(self, ratio: float) -> FilterState:
+        """Return the state for priors with `ratio` times the variance."""
+        if ratio == 1:
+            return self._state
+        gain = np.linalg.solve(ratio / (ratio - 1) * np.eye(len(self._u)) - self._cov, self._by_u.T).T
+        cov = self._state.cov + gain @ self._by_u.T
+        return FilterState(self._state.x.plus(gain @ self._u), 0.5 * (cov + cov.T), self._state.reading)

@@ -1,0 +1,115 @@
+"""The widths of priors: kept while errors are as assumed, found where they are greater, as if right from the start."""
+
+import numpy as np
+import pytest
+
+from gate_racer.estimation.widths import FACTORS, Evidence, PriorWidths, WidthConfig
+from gate_racer.model.gate_offsets import Constants, GateOffsets
+from gate_racer.model.imu import ImuReading
+from gate_racer.model.kalman import FilterState, update
+from gate_racer.model.rims import GateAppearance
+from gate_racer.model.states import ERROR, GATES, THETA, N, Noise, Nominal, P, prior
+from gate_racer.vehicle.statistics import mahalanobis2
+
+STILL = ImuReading(0.0, np.zeros(3), np.zeros(3))
+PLACE = np.array([1.0, 0.0, 0.0, 0.0])
+NO_GATES = Constants(np.zeros((0, N)), np.zeros(0))
+ROWS = {one: np.concatenate([np.arange(N)[ERROR[name].at] for name in names]) for one, names in FACTORS.items()}
+EVERY = np.concatenate(list(ROWS.values()))
+IMAGES, CORNERS = 30, 8
+
+
+def began(dcl, times=1.0, rows=EVERY):
+    """A filter at rest, its priors of some states `times` as wide as usual, and no doubt in what a linear update cannot turn."""
+    cov = prior(Noise(dcl.imu), GateAppearance(), PLACE)
+    cov[THETA], cov[:, THETA], cov[P], cov[:, P] = 0.0, 0.0, 0.0, 0.0
+    cov[rows] *= times
+    cov[:, rows] *= times
+    return FilterState(Nominal.at(0.0, np.zeros(3), np.zeros(3), PLACE), cov, STILL)
+
+
+class Images:
+    """Linear measurements of constants, each by the size of its prior, with noise of 0.3."""
+
+    def __init__(self, start, rng, times=1.0, rows=EVERY):
+        sigma = np.sqrt(start.cov.diagonal())
+        scale = np.ones(N)
+        scale[rows] = times
+        self.true, self.rng = sigma * scale * rng.normal(size=N), rng
+        self.per_unit = np.divide(1, sigma, out=np.zeros(N), where=sigma > 0)
+
+    def see(self, state):
+        H = self.per_unit * self.rng.normal(size=(CORNERS, N)) / np.sqrt(len(EVERY))
+        z = H @ self.true + 0.3 * self.rng.normal(size=CORNERS)
+        return update(state, lambda x: (z - H @ x.values, H), 0.09 * np.eye(CORNERS))
+
+
+def flown(dcl, seed, times=1.0, rows=EVERY):
+    """Widths, state and true constants at the end of a flight whose errors are `times` as great as assumed."""
+    start = began(dcl)
+    images, widths, state = Images(start, np.random.default_rng(seed), times, rows), PriorWidths(start), start
+    for _ in range(IMAGES):
+        state = widths.test(images.see(state), NO_GATES)
+    return widths, state, images.true
+
+
+def nees(state, true):
+    return mahalanobis2((true - state.x.values)[EVERY], state.cov[np.ix_(EVERY, EVERY)]) / len(EVERY)
+
+
+def test_errors_as_assumed_widen_nothing(dcl):
+    """Of 60 flights with 30 images and seven tests of 1e-3 each, which repeat most of their data."""
+    assert sum(flown(dcl, seed)[0].contradicted_t is not None for seed in range(60)) <= 3
+
+
+def test_small_errors_narrow_nothing(dcl):
+    widths, _, _ = flown(dcl, 0, times=0.0)
+    assert widths.contradicted_t is None and set(widths.all.values()) == {1.0}
+
+
+@pytest.mark.parametrize("times", [1.5, 2.0, 2.5])
+def test_the_widths_converge_to_the_ratio_of_the_errors_to_those_assumed(times, dcl):
+    flights = [flown(dcl, seed, times) for seed in range(20)]
+    assert np.mean([widths.width("pad") for widths, _, _ in flights]) == pytest.approx(times, rel=0.2)
+    assert np.mean([nees(state, true) for _, state, true in flights]) == pytest.approx(1.0, abs=0.35)
+
+
+def test_a_factor_that_is_wrong_alone_is_widened_more_than_the_others(dcl):
+    widths = flown(dcl, 0, 6.0, ROWS["lens"])[0].all
+    assert widths["lens"] == max(widths.values()) > 1.5 * widths["IMU"]
+
+
+@pytest.mark.parametrize("times", [0.5, 1.5, 3.0])
+def test_a_widened_prior_is_one_that_was_wide_from_the_start(times, dcl):
+    start, wide = began(dcl), began(dcl, times)
+    sigma = np.sqrt(start.cov.diagonal())
+    one, other = (Images(start, np.random.default_rng(1), 2.0) for _ in range(2))
+    for _ in range(5):
+        start, wide = one.see(start), other.see(wide)
+    own = EVERY[sigma[EVERY] > 0]
+    got = Evidence(start, np.eye(N)[own], np.zeros(len(own)), sigma[own], 0.0).widened(times**2)
+    assert got.cov == pytest.approx(wide.cov, rel=1e-6, abs=1e-12)
+    assert got.x.values == pytest.approx(wide.x.values, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("times", [3.0, 30.0])
+def test_the_covariance_stays_positive_and_the_widths_bounded(times, dcl):
+    widths, state, _ = flown(dcl, 2, times)
+    assert np.linalg.eigvalsh(state.cov).min() > -1e-12 * state.cov.max()
+    assert all(1 <= width <= WidthConfig().widest ** 2 for width in widths.all.values())
+
+
+def test_a_gates_own_offset_counts_as_long_as_it_is_known_from_where(dcl, vq1):
+    """A gate seen at twice the others' offsets has a share of the first one's; the first one's slot may be given to another."""
+    offsets, state = GateOffsets(0.1, 0.02, 0.01, np.zeros(3)), began(dcl)
+    state = offsets.admit([0, 1], state)
+    constants = offsets.constants()
+    assert constants.H.shape == (10, N) and constants.H[5:8, GATES].any(0).sum() == 6
+    assert np.diag(constants.H @ state.cov @ constants.H.T) == pytest.approx(constants.sigma**2)
+    offsets.width = 2.0
+    assert offsets.constants().sigma == pytest.approx(constants.sigma)
+    state = offsets.admit([2], state)
+    wide = offsets.constants()
+    assert np.diag(wide.H @ state.cov @ wide.H.T)[10:] == pytest.approx(4 * wide.sigma[10:] ** 2)
+    state = offsets.relocate(0, np.eye(3), state)
+    assert len(offsets.constants().H) == 5, "neither the relocated gate, nor what began from it"
