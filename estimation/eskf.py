@@ -173,7 +173,7 @@ class ErrorStateEstimator:
         self._samples = ImuSamples(reading, agility)
         self._corrected = np.zeros(3)
         self._clock_sigma = float(np.sqrt(self.delayed.cov[DELAY, DELAY]))
-        self.widths = PriorWidths(self.delayed)
+        self.widths = PriorWidths(self.delayed, noise.walks)
         self.restart_rest()
 
     @property
@@ -394,7 +394,10 @@ class ErrorStateEstimator:
 
     def _widen(self) -> None:
         """Widen the priors that the state contradicts."""
-        self.propagator.correct(self.widths.test(self.delayed, self._offsets.constants()))
+        try:
+            self.propagator.correct(self.widths.test(self.delayed, self._offsets.constants()))
+        except np.linalg.LinAlgError:
+            self.health.singular += 1
         self._offsets.width = self.widths.width(COURSE)
         self.health.contradicted_t, self.health.widths = self.widths.contradicted_t, self.widths.all
 

@@ -52,14 +52,18 @@ class PriorWidths:
     each image once a test has failed; a factor that is contradicted even then is widened alone.
     """
 
-    def __init__(self, start: FilterState, config: WidthConfig = WidthConfig()):
+    def __init__(self, start: FilterState, walks: Array, config: WidthConfig = WidthConfig()):
+        """Create it with the state at rest, and the growth of the variances per second, (N,)."""
         self.contradicted_t: float | None = None  # s, when the first test failed
         self._common, self._own = 1.0, dict.fromkeys(FACTORS, 1.0)
         self._config, self._quantile = config, math.sqrt(chi2_limit(1, 2 * config.false_alarm))
-        rows = {one: np.concatenate([np.arange(N)[ERROR[name].at] for name in names]) for one, names in FACTORS.items()}
+        variances = start.cov.diagonal()
+        rows = {one: np.concatenate([np.arange(N)[ERROR[name].at] for name in FACTORS[one]]) for one in FACTORS}
+        rows = {one: some[variances[some] > 0] for one, some in rows.items()}
         self._rows = np.concatenate(list(rows.values()))
         self._factor = np.repeat(list(rows), [len(some) for some in rows.values()])
-        self._mean, self._sigma = start.x.values[self._rows], np.sqrt(start.cov.diagonal()[self._rows])
+        self._mean, self._variance, self._walk = start.x.values[self._rows], variances[self._rows], walks[self._rows]
+        self._begun_t: float | None = None  # s, of the first test
 
     def width(self, factor: str) -> float:
         """Return the width of a factor's priors."""
@@ -72,22 +76,27 @@ class PriorWidths:
 
     def assume(self, row: int, sigma: float) -> None:
         """Set the standard deviation at the start of one state, by its index in the error state."""
-        self._sigma[self._rows == row] = sigma
+        self._variance[self._rows == row] = sigma**2
 
     def test(self, state: FilterState, gates: Constants) -> FilterState:
-        """Return the state with the priors that it contradicts widened; `gates`: of the gates, at their width at the start."""
+        """Return the state with the priors that it contradicts widened; `gates`: of the gates, at their width at the start.
+
+        Raises:
+            numpy.linalg.LinAlgError: the covariance is not that of a filter with these priors.
+        """
+        self._begun_t = state.x.t if self._begun_t is None else self._begun_t
         if self.contradicted_t is None:
             if not any(self._evidence(state, gates, some).contradicts(self._quantile) for some in _TESTS):
                 return state
             self.contradicted_t = state.x.t
         evidence = self._evidence(state, gates, FACTORS)
-        before, self._common = self._common, self._bounded(self._common * math.sqrt(evidence.ratio))
-        state = evidence.widened((self._common / before) ** 2)
+        width = self._bounded(self._common * math.sqrt(evidence.ratio))
+        state, self._common = evidence.widened((width / self._common) ** 2), width
         for one in FACTORS:
             evidence = self._evidence(state, gates, [one])
             if evidence.contradicts(self._quantile):
-                before, self._own[one] = self._own[one], self._bounded(self._own[one] * math.sqrt(evidence.ratio))
-                state = evidence.widened((self._own[one] / before) ** 2)
+                width = self._bounded(self._own[one] * math.sqrt(evidence.ratio))
+                state, self._own[one] = evidence.widened((width / self._own[one]) ** 2), width
         return state
 
     def _bounded(self, width: float) -> float:
@@ -97,8 +106,11 @@ class PriorWidths:
         """Return what the state says of the priors of some factors."""
         own = np.isin(self._factor, list(factors))
         H, mean = np.eye(N)[self._rows[own]], self._mean[own]
-        sigma = self._sigma[own] * [self.width(one) for one in self._factor[own]]
-        if COURSE in factors:
+        walked_s = state.x.t - (self._begun_t or state.x.t)
+        sigma = np.sqrt(self._variance[own] + walked_s * self._walk[own]) * [
+            self.width(one) for one in self._factor[own]
+        ]
+        if COURSE in factors and len(gates.H):
             H, mean = np.concatenate([H, gates.H]), np.append(mean, np.zeros(len(gates.H)))
             sigma = np.append(sigma, self.width(COURSE) * gates.sigma)
         return Evidence(state, H, mean, sigma, self._config.observed)
@@ -121,8 +133,10 @@ class Evidence:
 
     def contradicts(self, quantile: float) -> bool:
         """Return whether D exceeds this quantile, in standard deviations of a normal variable."""
+        if not self._observed:
+            return False
         c = 2 * self._squares / (9 * self._trace**2)
-        return self._observed and self._trace * (1 - c + quantile * math.sqrt(c)) ** 3 < self._D
+        return self._trace * (1 - c + quantile * math.sqrt(c)) ** 3 < self._D
 
     @property
     def ratio(self) -> float:
@@ -130,9 +144,15 @@ class Evidence:
         return max(1 + (self._D - self._trace) / self._squares, 0.0) if self._observed else 1.0
 
     def widened(self, ratio: float) -> FilterState:
-        """Return the state for priors with `ratio` times the variance."""
+        """Return the state for priors with `ratio` times the variance.
+
+        Raises:
+            numpy.linalg.LinAlgError: the estimates are less certain than their priors.
+        """
         if ratio == 1:
             return self._state
-        gain = np.linalg.solve(ratio / (ratio - 1) * np.eye(len(self._u)) - self._cov, self._by_u.T).T
-        cov = self._state.cov + gain @ self._by_u.T
-        return FilterState(self._state.x.plus(gain @ self._u), 0.5 * (cov + cov.T), self._state.reading)
+        S, sign = ratio / (ratio - 1) * np.eye(len(self._u)) - self._cov, math.copysign(1.0, ratio - 1)
+        root = np.linalg.solve(np.linalg.cholesky(sign * S), self._by_u.T)
+        gain = np.linalg.solve(S, self._by_u.T).T
+        cov = self._state.cov + sign * root.T @ root
+        return FilterState(self._state.x.plus(gain @ self._u), cov, self._state.reading)

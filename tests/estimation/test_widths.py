@@ -47,7 +47,11 @@ class Images:
 def flown(dcl, seed, times=1.0, rows=EVERY):
     """Widths, state and true constants at the end of a flight whose errors are `times` as great as assumed."""
     start = began(dcl)
-    images, widths, state = Images(start, np.random.default_rng(seed), times, rows), PriorWidths(start), start
+    images, widths, state = (
+        Images(start, np.random.default_rng(seed), times, rows),
+        PriorWidths(start, np.zeros(N)),
+        start,
+    )
     for _ in range(IMAGES):
         state = widths.test(images.see(state), NO_GATES)
     return widths, state, images.true
@@ -113,3 +117,11 @@ def test_a_gates_own_offset_counts_as_long_as_it_is_known_from_where(dcl, vq1):
     assert np.diag(wide.H @ state.cov @ wide.H.T)[10:] == pytest.approx(4 * wide.sigma[10:] ** 2)
     state = offsets.relocate(0, np.eye(3), state)
     assert len(offsets.constants().H) == 5, "neither the relocated gate, nor what began from it"
+
+
+def test_what_was_never_seen_contradicts_nothing_for_however_long_it_walks(dcl):
+    start, walks = began(dcl), Noise(dcl.imu).walks
+    widths, state = PriorWidths(start, walks), start
+    for t in (0.0, 3600.0):
+        state = FilterState(Nominal.at(t, np.zeros(3), np.zeros(3), PLACE), start.cov + t * np.diag(walks), STILL)
+        assert widths.test(state, NO_GATES) is state
