@@ -167,6 +167,19 @@ def test_a_filter_led_astray_finds_back(vq1, dcl):
     assert flight.error < 0.2 and flight.estimator.health.inflations > 0
 
 
+def test_a_filter_whose_next_gate_contradicts_it_finds_back_by_parts_of_that(vq1, dcl):
+    flight = Flight(vq1, dcl)
+    flight.fly(0.5)
+    delayed = flight.estimator.delayed
+    step_w = 3.7 * np.sqrt(delayed.cov[1, 1]) * np.array([0.0, 1.0, 0.0])
+    flight.estimator.propagator.correct(replace(delayed, x=delayed.x.having(p=delayed.x.p_wb + step_w)))
+    for _ in range(5):
+        flight.tick()
+        shown = np.arange(4) < 2
+        flight.look(detections=[Detection.partly(flight.detections()[0].corners_px, shown, shown, 0.3, 0.9)])
+    assert flight.estimator.health.inflations > 0 and flight.estimator.health.gates_used > 15
+
+
 @pytest.mark.parametrize("corners", [1, 2])
 def test_parts_of_openings_that_nothing_explains_inflate_nothing(corners, vq1, dcl):
     """A corner at the image's edge fits many places: that it fits none is no sign that the filter is lost."""

@@ -254,3 +254,13 @@ def test_a_side_is_never_taken_for_the_opposite_one(hidden, behind):
             assert np.abs(fix.p_wb - view.p_wb).max() < 0.5
             fixed += 1
     assert fixed > 20
+
+
+def test_a_part_that_contradicts_the_prior_is_counted_where_it_can_be_of_one_gate_only():
+    """It is used within 3.4 standard deviations of the prior, and no sign of anything beyond four, where it may be of no gate."""
+    gate = square_gate()
+    view = View((-5, 0, 0), gate)
+    (whole,), _ = seen([gate], *view.pose, 15)
+    prior_w = [np.array(view.p_wb) + [0.0, off, 0.0] for off in (0.0, 0.72, 3.0)]
+    answers = [associated([gate], [cut(whole, (1, 2))], p_w, view.q_wb, 0.04) for p_w in prior_w]
+    assert [(len(fixes), refused) for fixes, refused in answers] == [(1, 0), (0, 1), (0, 0)]

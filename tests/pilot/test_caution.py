@@ -36,6 +36,13 @@ def test_the_worst_direction_counts(vq1):
     assert Caution(RADIUS_M, PERIOD_S).pace(0.0, vq1.gates[0], cov) == pytest.approx(asked(vq1.gates[0], 0.4))
 
 
+def test_of_the_next_gates_doubt_the_part_across_its_opening_counts(vq1):
+    gate, sure, caution = vq1.gates[0], 1e-6 * np.eye(3), Caution(RADIUS_M, PERIOD_S)
+    along, *across = (0.4**2 * np.outer(axis, axis) for axis in gate.R_wg.T)
+    assert caution.pace(0.0, gate, sure, along) == math.inf
+    assert [caution.pace(0.0, gate, sure, cov) for cov in across] == pytest.approx([asked(gate, 0.4)] * 2)
+
+
 @pytest.mark.parametrize(("cov", "radius_m"), [(None, RADIUS_M), (np.eye(3), 2.0)])
 def test_without_doubt_or_without_room_nothing_is_slowed(cov, radius_m, vq1):
     assert Caution(radius_m, PERIOD_S).pace(0.0, vq1.gates[0], cov) == math.inf

@@ -104,6 +104,19 @@ def test_draws_have_the_stated_widths(vq1):
     assert gates.shape == (400, 6, 3) and gates.std() == pytest.approx(0.1, rel=0.05)
 
 
+def test_wider_worlds_are_as_far_in_the_same_direction(vq1, dcl):
+    one, two = (resolve(f"unknown{times}:3", vq1, dcl).deviations for times in ("", "@2"))
+    for off, twice in ((one.camera.yaw_deg, two.camera.yaw_deg), (one.link.frame_loss, two.link.frame_loss)):
+        assert twice == pytest.approx(2 * off)
+    assert two.plant.slew_scale - 1 == pytest.approx(2 * (one.plant.slew_scale - 1)), "a range about the model's value"
+    assert resolve("unknown@1:3", vq1, dcl).deviations == one
+
+
+def test_a_wider_distribution_has_no_scale_below_zero(vq1):
+    drawn = [load_worlds("unknown@10").jointly(vq1, seed).plant.drag_scale for seed in range(50)]
+    assert min(drawn) > 0 and max(drawn) > 3
+
+
 def test_a_factor_less_leaves_the_other_draws_as_they_are(vq1):
     less = replace(UNKNOWN, factors=UNKNOWN.factors[1:])
     a, b = UNKNOWN.jointly(vq1, 5), less.jointly(vq1, 5)
@@ -145,6 +158,8 @@ def test_an_adverse_world_can_always_be_and_is_no_prior_of_the_filter(vq1, dcl):
 
 WRONG = [
     ("unknwon", "no world 'unknwon'; known: adverse, as_believed, known, unknown"),
+    ("unknown@0", "more than 0 times as wide"),
+    ("unknown@two", "no world 'unknown@two'"),
     ("unknown:x", "expected FILE[:SEED[:FACTOR+]]"),
     ("unknown:1:camera.yaw_deg", "no factor 'camera.yaw_deg'; known: plant.thrust_scale+"),
     ("unknown:1:camera.dropout-", "no factor 'camera.dropout-'"),
