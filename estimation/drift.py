@@ -225,7 +225,7 @@ class DriftEstimator(OdometryEstimator):
                 nis.append(d2 / 3)
         self.health.gates_refused += len(sightings) - len(nis)
         used = self._update(t, np.array(drifts), np.array(covariances), nis)
-        if self.health.should_inflate(used, unexplained + len(sightings)):
+        if self.health.should_inflate(used > 0, unexplained + len(sightings)):
             self.drift.inflate(INFLATION_P_M, INFLATION_V_M_S)
         return used
 

@@ -299,11 +299,11 @@ class ErrorStateEstimator:
         if self.delayed.reading.t != exposure.state.t:  # the filter has moved on since the prediction
             self.health.images_late += 1
             return 0
-        used = self._see(exposure.stamp, sightings)
-        if self.health.should_inflate(used if self._nearest else 0, unexplained + len(sightings)):
+        fitting = self._see(exposure.stamp, sightings)
+        if self.health.should_inflate(0 in fitting, unexplained + len(sightings)):
             for what, sigma in ((P, INFLATION_P_M), (V, INFLATION_V_M_S)):
                 self.propagator.correct(inflate_covariance(self.delayed, what, sigma))
-        return used
+        return len(fitting)
 
     def calibration(self) -> Camera:
         state = self.delayed
@@ -365,11 +365,10 @@ class ErrorStateEstimator:
         drift = float(np.linalg.norm(self._corrected))
         return State(reading.t, self._offsets.on_map(x), x.q_wb, x.v_w, omega, on_map, drift)
 
-    def _see(self, stamp: float, sightings: Sequence[GateSighting]) -> int:
-        """Correct by the gates that pass the chi-square test, in one update; return their number."""
-        self._nearest = False
+    def _see(self, stamp: float, sightings: Sequence[GateSighting]) -> list[int]:
+        """Correct by the gates that pass the chi-square test, in one update; return their places in the order of range."""
         if not sightings:
-            return 0
+            return []
         near = sorted(sightings, key=lambda sighting: sighting.range_m)[:GATES_KEPT]
         gates = [sighting.gate for sighting in near]
         self.propagator.correct(self._offsets.admit(gates, self.delayed))
@@ -379,18 +378,17 @@ class ErrorStateEstimator:
         nis, singular = passing(self.delayed.cov, measured)
         self.health.singular += singular
         self.health.gates_refused += len(near) - len(nis)
-        self._nearest = 0 in nis
         if not nis:
-            return 0
+            return []
         good = measured if len(nis) == len(near) else measured.of(list(nis))
         if not self._update(lambda x: residual(x, context, good), good.R):
-            return 0
+            return []
         for k in sorted(nis, reverse=True):  # the nearest last
             self._offsets.used(gates[k])
         self._corrected += self.delayed.x.p_wb - x.p_wb
         self.health.used(list(nis.values()))
         self._widen()
-        return len(nis)
+        return list(nis)
 
     def _widen(self) -> None:
         """Widen the priors that the state contradicts."""

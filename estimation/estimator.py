@@ -1,8 +1,8 @@
 """Interfaces of the estimators: timed measurements in, possibly late; the state of the vehicle out.
 
-The normalised innovation squared, NIS = r' S^-1 r / M, of the gates used has mean 1 in a consistent filter. While images show
-only gates that cannot be associated, the covariance is inflated, and with it the association gate, until one of them fits: so a
-diverged filter recovers.
+The normalised innovation squared, NIS = r' S^-1 r / M, of the gates used has mean 1 in a consistent filter. While the nearest
+gate in images does not fit, the covariance is inflated, and with it the association gate, until it does: so a diverged filter
+recovers.
 
 An image is used in two phases: `predict` returns the state at the exposure, by which detections are associated with gates, and
 `correct` applies the gates found. `DriftEstimator` (Swift's: odometry minus its drift) and `ErrorStateEstimator` (one filter
@@ -58,10 +58,10 @@ class Health:
         for value in nis:
             self.nis += (value - self.nis) / NIS_GATES
 
-    def should_inflate(self, used: int, unexplained: int) -> bool:
-        """Count an image with `used` and `unexplained` gates; return whether to inflate the covariance."""
-        misfit = used == 0 and unexplained > 0
-        self.misfits = 0 if used else self.misfits + misfit
+    def should_inflate(self, fits: bool, unexplained: int) -> bool:
+        """Count an image whose nearest gate `fits`, or which has `unexplained` ones; return whether to inflate the covariance."""
+        misfit = not fits and unexplained > 0
+        self.misfits = 0 if fits else self.misfits + misfit
         should_inflate = misfit and self.misfits >= INFLATE_AFTER
         self.inflations += should_inflate
         return should_inflate
