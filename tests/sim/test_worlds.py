@@ -113,7 +113,9 @@ def test_wider_worlds_are_as_far_in_the_same_direction(vq1, dcl):
 
 
 def test_a_wider_distribution_has_no_scale_below_zero(vq1):
-    drawn = [load_worlds("unknown@10").jointly(vq1, seed).plant.drag_scale for seed in range(50)]
+    wide = load_worlds("unknown@10")
+    alone = replace(wide, factors=tuple(factor for factor in wide.factors if factor.of == "plant.drag_scale"))
+    drawn = [alone.jointly(vq1, seed).plant.drag_scale for seed in range(50)]
     assert min(drawn) > 0 and max(drawn) > 3
 
 
