@@ -25,14 +25,16 @@ def peer(vq1, dcl):
     return lambda profile=SPEC, **options: Peer(vq1, dcl, profile, **options)
 
 
-def attitude(mask=128, q=(1, 0, 0, 0), thrust=0.3, system=1):
-    message = dialect.MAVLink_set_attitude_target_message(0, system, 1, mask, q, 0, 0, 0, thrust)
+def packed(message):
     return message.pack(dialect.MAVLink(None, srcSystem=255))
+
+
+def attitude(mask=128, q=(1, 0, 0, 0), thrust=0.3, system=1):
+    return packed(dialect.MAVLink_set_attitude_target_message(0, system, 1, mask, q, 0, 0, 0, thrust))
 
 
 def position(frame=1, mask=3576, x=0.0):
-    message = dialect.MAVLink_set_position_target_local_ned_message(0, 1, 1, frame, mask, x, *[0.0] * 10)
-    return message.pack(dialect.MAVLink(None, srcSystem=255))
+    return packed(dialect.MAVLink_set_position_target_local_ned_message(0, 1, 1, frame, mask, x, *[0.0] * 10))
 
 
 def streaming(pilot, hz, seconds, command=ON_PAD):
@@ -91,23 +93,22 @@ def test_set_points_without_arming_are_told_of(peer):
 
 
 def test_a_client_disarmed_by_the_race_has_time_to_react(peer):
-    pilot = peer(replace(DCL, race=replace(DCL.race, disarm_at_go=True)), beats=True)
-    pilot.beat()
-    pilot.say(Arm(True))
-    pilot.ticks(DCL.race.lobby_s + DCL.race.countdown_s + 0.02)
+    pilot = armed(peer(replace(DCL, race=replace(DCL.race, disarm_at_go=True)), beats=True))
+    pilot.ticks(0.1)
+    assert pilot.simulator.armed
+    pilot.ticks(DCL.race.lobby_s + DCL.race.countdown_s)
     assert not pilot.simulator.armed and pilot.race.status is RunStatus.RUNNING
     streaming(pilot, 50, 0.3)
     assert not pilot.violations
     streaming(pilot, 50, 0.5)
     assert DISARMED in pilot.violations
+    pilot.say(Arm(True))
+    pilot.ticks(0.1)
+    assert pilot.simulator.armed and pilot.race.status is RunStatus.RUNNING
 
 
-def packed(message):
-    return message.pack(dialect.MAVLink(None, srcSystem=255))
-
-
-def ordered(command):
-    return dialect.MAVLink_command_long_message(1, 1, command, 0, *[0.0] * 7)
+def ordered(command, first=0.0):
+    return dialect.MAVLink_command_long_message(1, 1, command, 0, first, *[0.0] * 6)
 
 
 UNFLOWN = {
@@ -206,8 +207,7 @@ def test_each_kind_of_dropped_set_point_has_its_count_and_reason(peer, fault, st
 
 def test_an_arm_command_neither_yes_nor_no_is_reported(peer):
     pilot = peer()
-    long = dialect.MAVLink_command_long_message(1, 1, 400, 0, 0.5, 0, 0, 0, 0, 0, 0)
-    pilot.bytes(long.pack(dialect.MAVLink(None)))
+    pilot.bytes(packed(ordered(dialect.MAV_CMD_COMPONENT_ARM_DISARM, 0.5)))
     assert pilot.violations == {f"{DROPPED}: {Fault.VALUE}": 1} and not pilot.simulator.armed
 
 
@@ -228,6 +228,11 @@ def test_a_strict_referee_disqualifies_and_stops_the_motors(peer, rule, act):
     pilot.say(Arm(True))
     pilot.ticks(0.1)
     assert not pilot.simulator.armed, "the run is over"
+    pilot.simulator.reset()
+    pilot.ticks(1.0)
+    assert pilot.race.status is RunStatus.WAITING and not pilot.violations, "another one begins with a clean sheet"
+    beating(armed(pilot), 0.4, 1.2)
+    assert pilot.race.status is RunStatus.RUNNING and not pilot.violations
 
 
 def test_messages_after_the_end_are_not_judged(peer):
@@ -236,18 +241,6 @@ def test_messages_after_the_end_are_not_judged(peer):
     assert pilot.race.status is RunStatus.ABORTED
     streaming(pilot, 300, 2.0)
     assert not pilot.violations
-
-
-def test_another_run_begins_with_a_clean_sheet(peer):
-    pilot = peer(strict=True, beats=True)
-    pilot.say(HOVER)
-    pilot.ticks(0.1)
-    assert pilot.race.status is RunStatus.DISQUALIFIED
-    pilot.simulator.reset()
-    assert pilot.race.status is RunStatus.WAITING and not pilot.violations
-    armed(pilot)
-    streaming(pilot, 60, 1.0)
-    assert pilot.race.status is RunStatus.RUNNING and not pilot.violations
 
 
 def test_each_rule_is_said_once_and_stands_in_the_report(peer, capsys, tmp_path):
@@ -276,36 +269,31 @@ def aloft(pilot, seconds=1.0):
     return pilot
 
 
-def test_a_silent_client_s_last_set_point_does_not_act_for_ever(peer):
+def test_the_failsafe_sinks_until_the_next_set_point(peer):
     pilot = aloft(peer())
     assert pilot.simulator.truth.x[9] < -1, "it climbs"
     pilot.ticks(SPEC.failsafe.after_s + 2.0)
     assert LINK_LOSS in pilot.violations and HEARTBEAT_RATE in pilot.violations
     v_w = pilot.simulator.truth.x[7:10]
     assert np.hypot(*v_w[:2]) < 0.3 and v_w[2] == pytest.approx(SPEC.failsafe.sink_m_s, abs=0.3), v_w
-
-
-@pytest.mark.parametrize("life", ["beat", "say"])
-def test_heartbeats_or_set_points_keep_it_in_the_client_s_hands(peer, life):
-    pilot = aloft(peer(), 0.5)
-    for _ in range(4):
-        pilot.beat() if life == "beat" else pilot.say(ALOFT)
-        pilot.ticks(0.4)
-    assert LINK_LOSS not in pilot.violations and pilot.simulator.truth.x[9] < -1
-
-
-def test_the_next_set_point_takes_over_again(peer):
-    pilot = aloft(peer())
-    pilot.ticks(SPEC.failsafe.after_s + 2.0)
     pilot.beat()
     streaming(pilot, 50, 0.5, ALOFT)
     assert pilot.simulator.truth.x[9] < -1, "it climbs again"
 
 
-def test_a_profile_without_failsafe_flies_on(peer):
-    pilot = peer(replace(SPEC, failsafe=None))
-    aloft(pilot, 0.5)
-    pilot.ticks(2.0)
+ALIVE = {
+    "heartbeats": (SPEC, Peer.beat),
+    "set-points": (SPEC, lambda pilot: pilot.say(ALOFT)),
+    "a profile without failsafe": (replace(SPEC, failsafe=None), lambda pilot: None),
+}
+
+
+@pytest.mark.parametrize(("profile", "act"), ALIVE.values(), ids=ALIVE)
+def test_it_stays_in_the_client_s_hands_by(peer, profile, act):
+    pilot = aloft(peer(profile), 0.5)
+    for _ in range(5):
+        act(pilot)
+        pilot.ticks(0.4)
     assert LINK_LOSS not in pilot.violations and pilot.simulator.truth.x[9] < -1
 
 
