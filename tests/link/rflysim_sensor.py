@@ -1,9 +1,13 @@
 """A request for a sensor of RflySim, for tests."""
 
+from dataclasses import replace
+
 from gate_racer.link.rflysim.payloads import JPEG
 from gate_racer.link.rflysim.request import SensorRequest
 
 
-def sensor(type_id=1, mode=JPEG, width=64, height=48, other=(0.0,) * 16):
-    send = (mode, 127, 0, 0, 1, 0, 0, 0)
-    return SensorRequest(2, type_id, 1, 0, width, height, 30, send, 90.0, (0.0,) * 3, (0.0,) * 3, other, 0.0)
+def sensor(type_id=1, mode=JPEG, width=64, height=48, other=(), seq_id=2, port=0, **fields):
+    """`other` is filled up with zeros."""
+    send, filled = (mode, 127, 0, 0, 1, port, 0, 0), (*other, *[0.0] * (16 - len(other)))
+    made = SensorRequest(seq_id, type_id, 1, 0, width, height, 30, send, 90.0, (0.0,) * 3, (0.0,) * 3, filled, 0.0)
+    return replace(made, **fields)

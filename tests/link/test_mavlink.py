@@ -140,8 +140,6 @@ def test_another_clients_heartbeat_is_not_the_simulators():
 @pytest.mark.parametrize(
     "datagram",
     [
-        target(8),
-        target(128 | 64 | 7),
         target(128, rates=(math.nan, 0, 0)),
         target(128, thrust=math.inf),
         target(7, q=(0, 0, 0, 0)),

@@ -78,10 +78,9 @@ def test_all_4096_masks_of_set_position_target_local_ned():
 FRAMES = {1: TargetFrame.LOCAL, 7: TargetFrame.OFFSET, 8: TargetFrame.BODY, 9: TargetFrame.BODY, 12: TargetFrame.BODY}
 
 
-@pytest.mark.parametrize("frame", range(256))
-def test_all_frames(frame):
-    received = read(position(3576, frame))
-    assert received == (PositionTarget(P, (None,) * 3, frame=FRAMES[frame]) if frame in FRAMES else Fault.FRAME)
+def test_all_256_frames():
+    known = {frame: PositionTarget(P, (None,) * 3, frame=read_as) for frame, read_as in FRAMES.items()}
+    assert [read(position(3576, frame)) for frame in range(256)] == [known.get(k, Fault.FRAME) for k in range(256)]
 
 
 @pytest.mark.parametrize("mask", range(0, 4096, 37))
@@ -113,14 +112,13 @@ def test_thrust_along_the_body_comes_in_the_place_of_the_throttle(mask, thrust_b
     assert (target.throttle, target.keep_throttle) == (throttle, False)
 
 
-def test_a_thrust_across_the_body_is_refused_and_so_is_one_that_is_not_finite():
+def test_a_thrust_across_the_body_or_not_finite_is_refused():
     assert read(extended(32, (0.1, 0, -0.5))) == Fault.VALUE
     assert read(extended(32, (0, 0, NAN))) == Fault.NOT_FINITE
 
 
-@pytest.mark.parametrize("cut", range(13))
-def test_zeros_cut_off_the_end_of_a_payload_are_zeros(cut):
-    assert read(extended(32, (0, 0, 0), cut)).throttle == 0.0
+def test_zeros_cut_off_the_end_of_a_payload_are_zeros():
+    assert [read(extended(32, (0, 0, 0), cut)).throttle for cut in range(13)] == [0.0] * 13
 
 
 @pytest.mark.parametrize("target", [

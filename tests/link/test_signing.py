@@ -33,14 +33,6 @@ def test_both_ends_with_one_key_understand_each_other():
     assert ours.counters.unsigned == theirs.counters.unsigned == 0
 
 
-@pytest.mark.parametrize("key", [None, OTHER], ids=["unsigned", "signed with another key"])
-def test_messages_not_signed_with_the_key_are_refused_and_counted(key):
-    ours, theirs = client(), ServerCodec(SPEC, key)
-    assert ours.decode(*theirs.encode(BEAT)) == [] and ours.counters.unsigned == 1
-    server = ServerCodec(SPEC, KEY)
-    assert server.decode(client(key).encode(Arm(), 0.0)) == [] and server.counters.unsigned == 1
-
-
 def test_a_changed_bit_is_refused():
     ours, (packet,) = client(), ServerCodec(SPEC, KEY).encode(BEAT)
     for bit in range(8 * len(packet)):
@@ -63,11 +55,6 @@ def test_a_forgery_with_a_stamp_of_the_future_silences_nobody():
     forgery = bytearray(ServerCodec(SPEC, SigningKey(OTHER.secret, NOW_S + 1e6)).encode(BEAT)[0])
     assert ours.decode(bytes(forgery)) == []
     assert ours.decode(*theirs.encode(BEAT)) == [BEAT]
-
-
-def test_a_recording_of_another_day_is_refused():
-    yesterday = ServerCodec(SPEC, SigningKey(KEY.secret, NOW_S - 86_400))
-    assert client().decode(*yesterday.encode(BEAT)) == []
 
 
 def ticking(ahead_s, clock):
@@ -119,7 +106,7 @@ LINES = {
 def test_each_cause_of_a_refusal_is_told_apart_in_one_line_at_both_ends(line, vq1, dcl):
     ours, mine = client(ticking(0.0, [0.0])), ticking(0.0, [0.0])
     assert ours.decode(*ServerCodec(SPEC, LINES[line]).encode(BEAT)) == []
-    assert line in ours.refused and "\n" not in ours.refused
+    assert line in ours.refused and "\n" not in ours.refused and ours.counters.unsigned == 1
     station = Station(Simulator(as_believed(vq1, dcl), SPEC, 0, RunSetup(strict=True)), key=mine)
     for _ in range(3):
         station.receive(client(LINES[line]).encode(Arm(), 0.0), ("127.0.0.1", 1), 0.0)

@@ -1,13 +1,11 @@
 """Exposures and requests for sensors of RflySim, for tests."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from gate_racer.link.rflysim.payloads import JPEG
-from gate_racer.link.rflysim.request import SensorRequest
 from gate_racer.sim.simulator import Exposure
 from gate_racer.vehicle.rotation import from_euler
+from tests.link.rflysim_sensor import sensor
 from tests.processes import free_port
 
 LOCAL_HOST = "127.0.0.1"
@@ -20,9 +18,5 @@ def at(track, t=0.0, number=0, yaw=0.0):
 
 
 def request(type_id, seq_id=0, width=64, height=36, mode=JPEG, other=(), **fields):
-    send = (mode, 127, 0, 0, 1, free_port(), 0, 0)
-    filled = (*other, *[0.0] * (16 - len(other)))
-    zero = (0.0, 0.0, 0.0)
-    return replace(
-        SensorRequest(seq_id, type_id, 1, 0, width, height, 30, send, 90.0, zero, zero, filled, 0.0), **fields
-    )
+    """One whose samples go to a port of their own."""
+    return sensor(type_id, mode, width, height, other, seq_id, free_port(), **fields)

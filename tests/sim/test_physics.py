@@ -52,16 +52,6 @@ def test_without_air_it_is_the_planner_s_rotor_model(name):
 
 
 @both
-def test_the_gyroscopic_torque_does_no_work(name):
-    vehicle, par, x = model(name)
-    tumbling(x, 2)
-    still = swift.parameters(replace(vehicle, aero=NO_AIR))
-    torque = np.array(par.rotors.inertia) * swift.derivative(x, np.zeros(4), CALM, still)[10:13]
-    assert np.linalg.norm(torque) > 1e-4
-    assert x[10:13] @ torque == pytest.approx(0, abs=1e-12)
-
-
-@both
 def test_a_fall_without_air_keeps_energy_and_angular_momentum(name):
     vehicle, par, x = model(name)
     tumbling(x, 3)

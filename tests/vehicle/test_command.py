@@ -11,6 +11,7 @@ import pytest
 
 from gate_racer.common.command import write_json
 from tests.conftest import ROOT
+from tests.processes import run_here
 
 TOY = """
 import argparse, os, subprocess, sys
@@ -82,11 +83,14 @@ def test_results_go_to_stdout_and_to_a_file_and_how_it_goes_to_stderr(toy, tmp_p
 @pytest.mark.parametrize(
     "named", [("a",), ("b", "--out", "a"), ("b", "--set", "x=1", "y=a"), ("b", "--config", "c.yaml")]
 )
-def test_a_result_takes_the_place_of_nothing_that_the_command_line_names(toy, tmp_path, named):
+def test_a_result_takes_the_place_of_nothing_that_the_command_line_names(tmp_path, named, monkeypatch):
+    (tmp_path / "toy.py").write_text(TOY)
     (tmp_path / "c.yaml").write_text("detector: {network: ./a}\n")
-    code, out, told = toy(*named, "--json", "a", "--quiet")
-    assert (code, out) == (2, "") and not (tmp_path / "a").exists()
-    assert next(iter(told)).startswith("error: a: would overwrite ")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "toy", raising=False)
+    done = run_here("toy", *named, "--json", "a", "--quiet", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "") and not (tmp_path / "a").exists()
+    assert done.stderr.startswith("error: a: would overwrite ")
 
 
 @dataclass

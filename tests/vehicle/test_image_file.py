@@ -1,4 +1,4 @@
-"""An image is decoded only when its header says what was to be expected."""
+"""An image is decoded only when its header says what was to be expected; a film plays, in its own time."""
 
 import struct
 import tracemalloc
@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from gate_racer.common.images import MOST_SCANS, decode_image, image_size
+from gate_racer.common.images import MOST_SCANS, Film, decode_image, image_size
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim.config import load_sensors
 from gate_racer.link.rflysim.payloads import decode_payload
@@ -73,3 +73,17 @@ def test_a_sensor_of_rflysim_takes_only_its_own_size(monkeypatch):
     monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("decoded"))
     with pytest.raises(MalformedError, match="30000 x 30000"):
         decode_payload(claiming(JPEG, 30000, 30000), sensor)
+
+
+def test_a_film_keeps_the_flights_time_when_frames_were_left_out(tmp_path, capfd):
+    film = Film(tmp_path / "film.webm", 0.1)
+    for step in (0, 1, 5, 9):
+        film.show(np.full((96, 128, 3), 20 * step, np.uint8), step)
+    film.close()
+    assert (tmp_path / "film.webm").read_bytes()[:4] == bytes.fromhex("1A45DFA3")  # EBML: what browsers take for WebM
+    read = cv2.VideoCapture(str(tmp_path / "film.webm"))
+    assert read.get(cv2.CAP_PROP_FRAME_COUNT) == 10 and read.get(cv2.CAP_PROP_FPS) == 10
+    assert int(read.get(cv2.CAP_PROP_FOURCC)).to_bytes(4, "little") == b"VP80"
+    frames = [read.read()[1] for _ in range(10)]
+    assert [round(frame.mean() / 20) for frame in frames] == [0, 1, *[5] * 4, *[9] * 4], "it plays"
+    assert capfd.readouterr().err == "", "the encoder's remarks are nothing that a user can mend"

@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate_racer.common.errors import UserError
+from gate_racer.sim.physics.plant import Truth
+from gate_racer.sim.simulator import Sensors
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.dynamics import rotors
+from gate_racer.vehicle.dynamics import GRAVITY, rotors
 from gate_racer.vehicle.rotation import from_euler
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
 
-CURVE = load_vehicle("dcl").throttle
+CURVE, ARCHER = load_vehicle("dcl").throttle, load_vehicle("archer")
 
 
 @pytest.mark.parametrize("name", ["dcl", "cpc", "kolibri", "swift", "archer"])
@@ -51,8 +53,7 @@ def test_every_parameter_changes_the_hash_and_a_default_that_is_stated_does_not(
 
 
 def test_rotors_turn_it_most_with_those_of_one_side_at_their_most():
-    archer = load_vehicle("archer")
-    par, own = archer.rotors_parameters, archer.rotors
+    par, own = ARCHER.rotors_parameters, ARCHER.rotors
     for axis, arms in enumerate((-np.array(own.y_m), np.array(own.x_m), np.array(own.torque_m))):
         thrusts = np.where(arms > 0, own.thrust_max_n, 0.0)
         turned = rotors([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], thrusts.tolist(), par)[10:]
@@ -153,3 +154,29 @@ def test_the_elevation_is_that_of_the_ray_through_the_images_upper_half(share, d
     camera, e = dcl.camera, dcl.camera.elevation(share)
     px = camera.project(camera.R_bc.T @ [np.cos(e), 0.0, -np.sin(e)])
     assert px == pytest.approx([camera.cx_px, (1 - share) * camera.cy_px])
+
+
+# Vibration lets the accelerometer read low, as the square of the throttle; the pilot knows it, the simulator has it.
+
+
+def test_the_loss_is_the_published_one():
+    full, nine_tenths = ARCHER.thrust_max, ARCHER.throttle.thrust(0.9)
+    assert ARCHER.accel_loss(full) == pytest.approx(0.46 * GRAVITY, rel=0.01)
+    assert ARCHER.accel_loss(nine_tenths) == pytest.approx(3.6, rel=0.03)
+    assert 0.2 < ARCHER.accel_loss(GRAVITY) < 0.35
+    assert ARCHER.accel_loss(0.0) == 0.0
+
+
+@pytest.mark.parametrize("thrust", [3.0, GRAVITY, 25.0, 44.0, 58.84])
+def test_what_the_sensor_loses_the_pilot_puts_back(thrust):
+    quiet = replace(ARCHER.imu, accel_noise_m_s2=0.0, accel_bias_m_s2=0.0, accel_delay_s=0.0)
+    vehicle = replace(ARCHER, imu=quiet)
+    x = np.zeros(14)
+    x[-1] = thrust
+    measured = Sensors(vehicle, np.random.default_rng(0)).imu(Truth(0.0, x, np.array([0.4, -0.2, -thrust]))).accel
+    assert measured[2] == pytest.approx(-thrust + vehicle.accel_loss(thrust))
+    assert vehicle.steadied(measured) == pytest.approx((0.4, -0.2, -thrust), abs=1e-2), "the curve is linear in pieces"
+
+
+def test_a_vehicle_without_it_is_read_as_it_is():
+    assert load_vehicle("dcl").steadied((1.0, 2.0, -30.0)) == (1.0, 2.0, -30.0)
