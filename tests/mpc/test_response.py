@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from loops import flown
 
 from gate_racer.mpc.adaptation import ResponseEstimator, load_adaptation
 from gate_racer.mpc.model import Predictor
+from gate_racer.vehicle.dynamics import rates, rk4
 
 DT, PARTS = 1 / 60, 10
 SETTINGS = load_adaptation().response
@@ -33,7 +33,7 @@ def follow(vehicle, nominal, seconds, agility=3.0, noise=0.0, seed=0, spoil=None
         inputs.append(u)
         for part in range(PARTS):
             acting = inputs[max(int(np.floor((k * PARTS + part - late) / PARTS + 1e-9)) + 1, 0)]
-            x = flown(x, acting, vehicle, DT / PARTS)
+            x = np.array(rk4(rates, x, acting, vehicle.rates_parameters, DT / PARTS))
             x[3:7] /= np.linalg.norm(x[3:7])
     return estimator
 
