@@ -129,13 +129,11 @@ def check_landing(seed):
 
 
 DYING = {
-    "it climbs": (1.0, (0.0, 0.0, 0.0), 1.2, 0.4),
+    "it climbs": (0.6, (0.0, 0.0, 0.0), 1.2, 0.2),
     "it rolls": (1.0, (4.0, 0.0, 0.0), 1.3, 0.3),
     "it is thrown over": (2.0, (0.0, -6.0, 0.0), 1.3, 0.5),
-    "it turns and leans": (1.0, (1.0, 1.0, 4.0), 1.5, 0.5),
+    "it turns and leans": (0.6, (1.0, 1.0, 4.0), 1.3, 0.4),
 }
-
-
 CASES = [
     ("it climbs", "a strong vehicle"),
     ("it rolls", "a drained battery"),
@@ -220,7 +218,7 @@ def test_a_late_thrust_does_not_make_the_throttle_ring(strength, late_s):
 def test_nobody_is_cut_because_time_has_passed_and_who_cannot_feel_does_not_turn():
     descent, channel = Descent(PROFILE, HOVER), PROFILE.channel("T")
     descent.begin(0.0)
-    for t in np.arange(0.0, 300.0, 0.025):
+    for t in np.arange(0.0, 300.0, 0.1):
         sticks = descent.sticks(float(t))
     level = sticks_by_rates(PROFILE, (0.0, 0.0, 0.0), HOVER)
     assert sticks[channel] > PROFILE.throttle.min_check_us and sticks[channel] < level[channel]

@@ -4,6 +4,7 @@ import random
 import struct
 import subprocess
 import time
+from contextlib import closing
 
 import pytest
 
@@ -33,34 +34,27 @@ def tick(service, n):
 
 
 def ear_of(service, rate_hz=200):
-    return ImuReceiver(LOCAL_HOST, rate_hz, ask_port=service.address[1], port=0)
+    return closing(ImuReceiver(LOCAL_HOST, rate_hz, ask_port=service.address[1], port=0))
 
 
 def test_samples_are_numbered_and_stamped_like_the_frames(service):
-    ear = ear_of(service)
-    try:
+    with ear_of(service) as ear:
         assert list(ear.samples()) == []  # asks
         for n in range(1, 7):
             tick(service, n)
         samples = list(ear.samples())
-    finally:
-        ear.close()
     assert [sample.number for sample in samples] == list(range(1, 7))
     assert [sample.t for sample in samples] == pytest.approx([PX4.video_epoch_s + n / PX4.imu_hz for n in range(1, 7)])
     assert samples[0].accel == pytest.approx(STILL, abs=1e-5) and samples[5].gyro[2] == 6.0
 
 
 def test_everybody_has_a_rate_of_his_own(service, capfd):
-    slow, fast = ear_of(service, 30), ear_of(service, 500)
-    try:
+    with ear_of(service, 30) as slow, ear_of(service, 500) as fast:
         for ear in (slow, fast):
             list(ear.samples())
         for n in range(1, 121):
             tick(service, n)
         counts = [len(list(ear.samples())) for ear in (slow, fast)]
-    finally:
-        for ear in (slow, fast):
-            ear.close()
     assert counts == [30, 120]
     assert "500 Hz were requested, limited to 120 Hz" in capfd.readouterr().err
 
@@ -136,13 +130,11 @@ def test_race_sim_serves_it_beside_the_telemetry():
     ) as server:  # fmt: skip
         try:
             assert server.stdout is not None and "sensors to be asked for" in server.stdout.readline()
-            ear, samples, until = ImuReceiver(LOCAL_HOST, 200, ask_port=imu, port=0), [], time.monotonic() + 20
-            try:
+            samples, until = [], time.monotonic() + 20
+            with closing(ImuReceiver(LOCAL_HOST, 200, ask_port=imu, port=0)) as ear:
                 while len(samples) < 30 and time.monotonic() < until:
                     samples += ear.samples()
                     time.sleep(0.01)
-            finally:
-                ear.close()
         finally:
             server.terminate()
             told = server.communicate(timeout=30)[0]

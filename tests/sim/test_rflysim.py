@@ -22,6 +22,10 @@ from tests.processes import free_port
 from tests.sim.rflysim_requests import LOCAL_HOST, at, request
 
 
+def quiet(*abouts, outlet):
+    return SensorReceiver(abouts, outlet.address, lambda line: None)
+
+
 def exchange(outlet, receiver, exposures):
     samples = []
     with bind_udp(LOCAL_HOST, 0) as wire:
@@ -72,16 +76,12 @@ def test_all_sensors_of_a_config_answer_over_udp(outlet, vq1, tmp_path):
 
 
 def test_a_release_ends_the_frames_until_a_new_request(outlet, vq1):
-    about = (request(5, other=(50.0,)),)
-    with SensorReceiver(about, outlet.address, lambda line: None) as receiver:
+    about = request(5, other=(50.0,))
+    with quiet(about, outlet=outlet) as receiver:
         assert len(exchange(outlet, receiver, [at(vq1, number=n) for n in range(3)])) == 3
     assert outlet.datagrams(at(vq1, number=4)) == []
-    with SensorReceiver(about, outlet.address, lambda line: None) as receiver:
+    with quiet(about, outlet=outlet) as receiver:
         assert len(exchange(outlet, receiver, [at(vq1, number=5)])) == 1
-
-
-def quiet(*abouts, outlet):
-    return SensorReceiver(abouts, outlet.address, lambda line: None)
 
 
 def test_a_changed_request_changes_the_frames_and_loses_none(outlet, vq1):

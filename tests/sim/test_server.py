@@ -12,12 +12,7 @@ from pymavlink.dialects.v20 import common as dialect
 from pymavlink.generator.mavcrc import x25crc
 
 from gate_racer.link.client import ClientCodec
-from gate_racer.link.messages import (
-    Arm,
-    Farewell,
-    Heartbeat,
-    Imu,
-)
+from gate_racer.link.messages import Arm, Farewell, Heartbeat, Imu
 from gate_racer.link.sockets import bind_udp
 from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup
 from gate_racer.sim.referee import RunStatus
@@ -27,6 +22,28 @@ from gate_racer.sim.wire.server import Endpoint, LockstepServer
 from gate_racer.sim.wire.station import CLIENT_SILENCE_S, Station
 from gate_racer.sim.worlds.world import as_believed
 from tests.sim.peer import DCL, HOVER, ME, OTHER, SPEC, Peer, of
+
+
+@pytest.fixture
+def lockstep(vq1, dcl):
+    """Make the server of a race of one, behind a bound socket, for the client at an address; and its end of the link."""
+
+    def make(bound, client, track=vq1, **setup):
+        race = MultiVehicleRace(as_believed(track, dcl), SPEC, 0, MultiVehicleSetup(**setup))
+        endpoint = Endpoint(Station(race.simulators[0]), bound, client)
+        return LockstepServer(race, [endpoint], [None]), endpoint
+
+    return make
+
+
+def serve(server, once, over):
+    """Run a server until `over()` holds after a tick or a pause."""
+
+    def stop(*_):
+        server.stopped = over()
+
+    server.run(once, stop)
+
 
 # Clients that know nothing of this project.
 
@@ -58,27 +75,23 @@ def fly_by_position(port: int, legs: list, over: threading.Event) -> None:
     link.close()
 
 
-def test_position_targets_fly_all_gates_over_udp_in_lock_step(vq1, dcl):
+def test_position_targets_fly_all_gates_over_udp_in_lock_step(vq1, lockstep):
     track = replace(vq1, gates=vq1.gates[:2])
     legs = [(gate.p_wg + ahead * gate.R_wg[:, 0]).tolist() for gate in track.gates for ahead in (-4.0, 1.5)]
-    race, over = MultiVehicleRace(as_believed(track, dcl), SPEC, 0, MultiVehicleSetup(pose=True)), threading.Event()
-    simulator = race.simulators[0]
+    over = threading.Event()
     with bind_udp("127.0.0.1", 0) as probe:
         port = probe.getsockname()[1]
     client = threading.Thread(target=fly_by_position, args=(port, legs, over))
     with bind_udp("127.0.0.1", 0) as bound:
-        server = LockstepServer(race, [Endpoint(Station(simulator), bound, ("127.0.0.1", port))], [None])
-
-        def stop(*_):
-            server.stopped = simulator.t > 120
-
+        server, endpoint = lockstep(bound, ("127.0.0.1", port), track, pose=True)
         client.start()
         try:
-            server.run(True, stop)
+            serve(server, True, lambda: endpoint.station.simulator.t > 120)
         finally:
             over.set()
             client.join()
-    race, told = simulator.referee.race, simulator.referee.violations
+    referee = endpoint.station.simulator.referee
+    race, told = referee.race, referee.violations
     assert race.status is RunStatus.FINISHED and min(race.gate_margins_m) > 0.4, race
     assert told.keys() == {COMMAND_RATE}, "it answers every sample with a set-point, 120 times a second"
 
@@ -102,18 +115,13 @@ def test_time_stands_until_the_sample_is_answered_by_its_stamp(vq1, dcl):
     assert station.answered
 
 
-def test_a_silent_client_is_told_the_tick_again_and_time_stands(vq1, dcl):
-    race = MultiVehicleRace(as_believed(vq1, dcl), SPEC, 0, MultiVehicleSetup())
+def test_a_silent_client_is_told_the_tick_again_and_time_stands(lockstep):
     with bind_udp("127.0.0.1", 0) as bound, bind_udp("127.0.0.1", 0) as ear:
         ear.settimeout(5.0)
-        server = LockstepServer(race, [Endpoint(Station(race.simulators[0]), bound, ear.getsockname())], [None])
-
-        def stop(*_):
-            server.stopped = server.pauses >= 2
-
-        server.run(False, stop)
+        server, endpoint = lockstep(bound, ear.getsockname())
+        serve(server, False, lambda: server.pauses >= 2)
         said = [ear.recv(300) for _ in range(5)]
-    assert race.simulators[0].count == 1
+    assert endpoint.station.simulator.count == 1
     first, beat, again = said[:2], said[2], said[3:]
     assert ClientCodec(SPEC).decode(beat) == [Heartbeat(0.0, False)], "first of all, so that who comes late can meet it"
     assert [packet[7:-2] for packet in first] == [packet[7:-2] for packet in again]
@@ -157,19 +165,14 @@ def test_the_receiver_of_the_telemetry_may_take_over(vq1, dcl):
     assert station.simulator.armed and station.foreign == 1
 
 
-def test_only_the_clients_host_is_heard_and_others_are_told_of(vq1, dcl):
-    race, client = MultiVehicleRace(as_believed(vq1, dcl), SPEC, 0, MultiVehicleSetup()), ClientCodec(SPEC)
+def test_only_the_clients_host_is_heard_and_others_are_told_of(lockstep):
+    client = ClientCodec(SPEC)
     with bind_udp("0.0.0.0", 0) as bound, bind_udp("127.0.0.2", 0) as stranger:
-        endpoint = Endpoint(Station(race.simulators[0]), bound, ("127.0.0.1", 14550))
-        server = LockstepServer(race, [endpoint], [None])
+        server, endpoint = lockstep(bound, ("127.0.0.1", 14550))
         for _ in range(3):
             stranger.sendto(client.encode(Arm(True), 0.0), ("127.0.0.1", bound.getsockname()[1]))
-
-        def stop(*_):
-            server.stopped = True
-
-        server.run(False, stop)
-    assert not race.simulators[0].armed and endpoint.foreign_datagrams == {"127.0.0.2": 3}
+        serve(server, False, lambda: True)
+    assert not endpoint.station.simulator.armed and endpoint.foreign_datagrams == {"127.0.0.2": 3}
 
 
 def packet(message_id: int, payload: bytes, crc_extra: int) -> bytes:
@@ -211,16 +214,15 @@ def test_no_packet_of_any_kind_upsets_the_vehicle(vq1, dcl, profile):
     assert pilot.station.foreign
 
 
-def test_a_client_that_arms_and_falls_silent_ends_the_only_run(vq1, dcl, monkeypatch):
+def test_a_client_that_arms_and_falls_silent_ends_the_only_run(lockstep, monkeypatch):
     monkeypatch.setattr("gate_racer.sim.wire.server.GONE_S", 0.6)
-    race, client = MultiVehicleRace(as_believed(vq1, dcl), SPEC, 0, MultiVehicleSetup()), ClientCodec(SPEC)
+    client = ClientCodec(SPEC)
     with bind_udp("127.0.0.1", 0) as ear, bind_udp("127.0.0.1", 0) as bound:
         ear.sendto(client.encode(Arm(True), 0.0), bound.getsockname())
-        LockstepServer(race, [Endpoint(Station(race.simulators[0]), bound, ear.getsockname())], [None]).run(
-            True, lambda _: None
-        )
+        server, endpoint = lockstep(bound, ear.getsockname())
+        server.run(True, lambda _: None)
         said = [message for datagram in received(ear) for message in client.decode(datagram)]
-    race = race.simulators[0].referee.race
+    race = endpoint.station.simulator.referee.race
     assert race.status is RunStatus.ABORTED and race.cause == "the client stopped answering"
     assert said[-1] == Farewell(said[-1].t, "aborted: the client stopped answering")
 

@@ -54,11 +54,8 @@ def test_without_deviations_all_is_as_believed_to_the_bit(name, vq1):
     made = World.of("none", AS_BELIEVED, vq1, vehicle)
     assert (made.track, made.vehicle) == (vq1, vehicle) and forces_of(made, 0) is None
     assert made.nominal == (name in ("cpc", "dcl"))  # the others' plants are more than the model
+    assert resolve("as_believed", vq1, vehicle) == as_believed(vq1, vehicle)
     assert ticks(Simulator(made, SPEC, 3)) == ticks(Simulator(as_believed(vq1, vehicle), SPEC, 3))
-
-
-def test_the_named_world_is_the_one_that_equals_the_belief(vq1, dcl):
-    assert resolve("as_believed", vq1, dcl) == as_believed(vq1, dcl)
 
 
 # Names and files
