@@ -1,28 +1,37 @@
-"""Rays hit what stands there, and every sensor finds the surfaces where they are."""
+"""Rays hit what stands there; sensors of RflySim find the surfaces, cameras agree with them, gimbals obey."""
 
 import math
 from dataclasses import replace
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate_racer.link.rflysim.config import pinhole
+from gate_racer.link.rflysim.desk import DOCUMENT, STATE_PORT, GimbalOrder, decode_state, gimbal_request
 from gate_racer.link.rflysim.fragments import Payload, fragments
-from gate_racer.link.rflysim.payloads import LOCAL, RAW, WORLD, depth_m
+from gate_racer.link.rflysim.payloads import LOCAL, RAW, WORLD, decode_payload, depth_m
 from gate_racer.link.rflysim.stream import Stream, reader
+from gate_racer.link.sockets import bind_udp
 from gate_racer.sim.physics.contact import NO_RAY as NOTHING
 from gate_racer.sim.physics.contact import Colliders, cast
-from gate_racer.sim.view.sensing import Mount, open_sense, surroundings
+from gate_racer.sim.view.renderer import FAR_M, RenderedCamera
+from gate_racer.sim.view.sensing import Mount, fisheye_rays, mount_of, open_sense, surroundings
 from gate_racer.sim.view.style import load_style
+from gate_racer.sim.wire.rflysim import RflySimOutlet
+from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import exp, from_euler, matrix, product, to_euler
-from tests.sim.rflysim_requests import at, request
+from tests.conftest import ROOT
+from tests.sim.rflysim_requests import LOCAL_HOST, at, request
+
+STYLE = load_style("race")
 
 
 @pytest.fixture(scope="module")
-def world(vq1):
-    made = surroundings(vq1, load_style("race"), 0)
+def around(vq1):
+    made = surroundings(vq1, STYLE, 0)
     cast(made.solids, np.zeros(3), np.eye(3), 1.0)  # compiles
     return made
 
@@ -54,38 +63,38 @@ def test_a_ray_ends_on_the_first_surface(course, direction, range_m):
         assert all(beyond(point, i) > -1e-9 for i in range(len(solids.half)))
 
 
-def test_a_gate_is_seen_by_its_frame_and_through_its_opening(vq1, world):
+def test_a_gate_is_seen_by_its_frame_and_through_its_opening(vq1, around):
     gate = vq1.gates[0]
     before, ahead = gate.p_wg - 3.0 * gate.R_wg[:, 0], gate.R_wg[:, :1].T
-    (through,), _ = cast(world.solids, before, ahead, 3.5)
+    (through,), _ = cast(around.solids, before, ahead, 3.5)
     bar = before + gate.R_wg[:, 1] * (gate.opening_m + gate.outer_m) / 4
-    (frame,), (box,) = cast(world.solids, bar, ahead, 3.5)
+    (frame,), (box,) = cast(around.solids, bar, ahead, 3.5)
     assert through == math.inf and frame == pytest.approx(3.0 - gate.depth_m / 2)
-    assert Colliders(vq1).things[world.solids.thing[box]] == ("gate", 0)
+    assert Colliders(vq1).things[around.solids.thing[box]] == ("gate", 0)
 
 
-def off_surface(world, points):
+def off_surface(around, points):
     """Return the distances of points (N, 3) from the nearest surface, m."""
-    local = np.einsum("nmi,mij->nmj", points[:, None] - world.solids.centre, world.solids.axes)
-    return np.abs((np.abs(local) - world.solids.half).max(-1)).min(-1)
+    local = np.einsum("nmi,mij->nmj", points[:, None] - around.solids.centre, around.solids.axes)
+    return np.abs((np.abs(local) - around.solids.half).max(-1)).min(-1)
 
 
-def test_a_depth_cloud_as_coarse_as_can_be_asked_for_has_a_point(vq1, world):
-    sense = open_sense(request(7, other=(100.0, 3e38), euler=(0.0, -90.0, 0.0)), vq1, world, load_style("race"), 0)
+def test_a_depth_cloud_as_coarse_as_can_be_asked_for_has_a_point(vq1, around):
+    sense = open_sense(request(7, other=(100.0, 3e38), euler=(0.0, -90.0, 0.0)), vq1, around, STYLE, 0)
     stream = Stream(request(7), lambda line: None, reader(request(7)))
     (datagram,) = fragments(Payload(0.0, 1, sense.payload(at(vq1))))
     sample = stream.feed(datagram, "sim", 0.0)
     assert sample is not None and len(sample.value.points) == 1
 
 
-def test_every_sensor_finds_the_surfaces_where_they_are(vq1, world):
+def test_every_sensor_finds_the_surfaces_where_they_are(vq1, around):
     """Depth image, clouds and rangefinder agree with the world through mount, attitude and the frames of the protocol."""
-    exposure, style = at(vq1, yaw=2.0), load_style("race")
+    exposure = at(vq1, yaw=2.0)
     down = (10.0, -50.0, 20.0)
 
     def sensed(about):
         told = []
-        sense, stream = open_sense(about, vq1, world, style, 0), Stream(about, told.append, reader(about))
+        sense, stream = open_sense(about, vq1, around, STYLE, 0), Stream(about, told.append, reader(about))
         (sample,) = (stream.feed(d, "sim", 0.0) for d in fragments(Payload(0.0, 1, sense.payload(exposure))))
         assert sample is not None, told
         return sample.value
@@ -96,17 +105,17 @@ def test_every_sensor_finds_the_surfaces_where_they_are(vq1, world):
         other = (100.0, 1.0, -20.0, 20.0, -20.0, 20.0) if type_id == 20 else (100.0, 1.0)
         cloud = sensed(request(type_id, other=other, euler=down))
         points = exposure.p_wb + (cloud.points * [1, -1, -1]) @ (R_wb @ R_bs).T
-        assert len(points) > 500 and off_surface(world, points).max() < 1e-3
+        assert len(points) > 500 and off_surface(around, points).max() < 1e-3
         np.testing.assert_allclose((*cloud.p_wb, *cloud.rpy), (*exposure.p_wb, *to_euler(exposure.q_wb)), rtol=1e-6)
         assert cloud.axes == LOCAL
     world_cloud = sensed(request(21, other=(100.0, 1.0, -20.0, 20.0, -20.0, 20.0), euler=down))
     assert (
         world_cloud.axes == WORLD
         and len(world_cloud.points) > 500
-        and off_surface(world, world_cloud.points).max() < 1e-3
+        and off_surface(around, world_cloud.points).max() < 1e-3
     )
     laser = sensed(request(5, other=(100.0,), euler=down))
-    assert off_surface(world, np.array([laser.hit_w]))[0] < 1e-4
+    assert off_surface(around, np.array([laser.hit_w]))[0] < 1e-4
     assert laser.distance_m == pytest.approx(math.dist(laser.origin_w, laser.hit_w), rel=1e-5)
     about = request(2, mode=RAW, euler=down)
     depth, camera = depth_m(sensed(about), about), pinhole(about)
@@ -114,7 +123,7 @@ def test_every_sensor_finds_the_surfaces_where_they_are(vq1, world):
     rays_c = np.stack([(u - camera.cx_px) / camera.fx_px, (v - camera.cy_px) / camera.fy_px, np.ones(u.shape)], -1)
     points = exposure.p_wb + (rays_c * depth[..., None]) @ (R_wb @ R_bs @ camera.R_bc).T
     seen = points[np.isfinite(depth)]
-    assert len(seen) > 500 and off_surface(world, seen).max() < 2e-3
+    assert len(seen) > 500 and off_surface(around, seen).max() < 2e-3
 
 
 def test_a_mount_turns_and_carries_the_sensor(vq1):
@@ -131,3 +140,176 @@ def test_a_mount_turns_and_carries_the_sensor(vq1):
     np.testing.assert_allclose(moved.q_wb, product(seen.q_wb, exp(seen.omega_b * dt)), atol=1e-9)
     fixed = Mount(p_bs, q_bs, 3).seen(exposure)
     assert (fixed.q_wb == q_bs).all() and (fixed.p_wb == seen.p_wb).all()
+
+
+# Cameras: segmentation, fisheye, infrared and gimbals.
+
+
+WIDTH, HEIGHT = 160, 120
+
+
+def seen(about, track, around, exposure):
+    sense = open_sense(about, track, around, STYLE, 0)
+    try:
+        return decode_payload(sense.payload(exposure), about)
+    finally:
+        sense.close()
+
+
+def camera_request(type_id, **fields):
+    return request(type_id, width=WIDTH, height=HEIGHT, mode=RAW, **fields)
+
+
+def pixel_rays(camera, at_sensor):
+    """World rays (H, W, 3), not of unit length: one along the axis."""
+    u, v = np.meshgrid(np.arange(camera.width_px), np.arange(camera.height_px))
+    rays_c = np.stack([(u - camera.cx_px) / camera.fx_px, (v - camera.cy_px) / camera.fy_px, np.ones(u.shape)], -1)
+    return rays_c @ camera.R_bc.T @ matrix(at_sensor.q_wb).T
+
+
+@pytest.mark.parametrize("course", ["vq1", "vq2"])
+def test_rays_meet_what_is_drawn(course):
+    track = load_track(ROOT / f"tracks/{course}.yaml")
+    exposure, camera = at(track, yaw=math.radians(track.start.yaw_deg)), pinhole(camera_request(1))
+    with RenderedCamera(track, camera, STYLE, 0) as drawn:
+        drawn.image(exposure.p_wb, exposure.q_wb)
+        depth = drawn.depth_m()
+    rays = pixel_rays(camera, exposure).reshape(-1, 3)
+    length = np.linalg.norm(rays, axis=1)
+    distance, _ = cast(surroundings(track, STYLE, 0).solids, exposure.p_wb, rays / length[:, None], FAR_M)
+    cast_m = (distance / length).reshape(depth.shape)
+    surface = depth < 0.9 * FAR_M
+    close = np.abs(cast_m - depth) < 0.02 * depth + 0.2
+    assert surface.mean() > 0.2 and close[surface].mean() > 0.9
+
+
+def test_a_segmentation_shows_each_thing_in_its_colour(vq1, around):
+    exposure, about = at(vq1, yaw=math.radians(180)), camera_request(4)
+    image = seen(about, vq1, around, exposure)
+    rays = pixel_rays(pinhole(about), exposure).reshape(-1, 3)
+    _, box = cast(around.solids, exposure.p_wb, rays / np.linalg.norm(rays, axis=1)[:, None], FAR_M)
+    thing = np.where(box == NOTHING, around.things, around.solids.thing[box]).reshape(HEIGHT, WIDTH)
+    colours = around.colours()
+    assert len(np.unique(colours, axis=0)) == len(colours)
+    assert len(np.unique(thing)) >= 3
+    for k in np.unique(thing):
+        assert (image[thing == k] == colours[k]).all()
+
+
+def test_a_fisheye_is_equidistant():
+    about = request(8, width=200, height=200, fov_deg=180.0)
+    rays, inside = fisheye_rays(about)
+    assert np.linalg.norm(rays, axis=-1) == pytest.approx(1.0)
+    theta = np.arccos(rays[100, :, 0])
+    np.testing.assert_allclose(np.diff(theta)[101:], math.pi / 200, rtol=1e-6)
+    assert inside.mean() == pytest.approx(math.pi / 4, abs=0.02)
+    assert rays[100, 150, 1] > 0 and rays[150, 100, 2] > 0, "right and down"
+
+
+def test_a_fisheye_sees_what_a_pinhole_sees(vq1, around):
+    exposure = at(vq1, yaw=math.radians(180))
+    about = request(8, width=300, height=300, mode=RAW, fov_deg=200.0)
+    wide, camera = seen(about, vq1, around, exposure), pinhole(replace(about, type_id=1, fov_deg=90.0))
+    with RenderedCamera(vq1, camera, STYLE, 0) as drawn:
+        narrow = drawn.image(exposure.p_wb, exposure.q_wb)
+    rays, _ = fisheye_rays(about)
+    rays_c = (rays @ camera.R_bc)[110:190, 110:190]
+    where = camera.project(rays_c).astype(np.float32)
+    expected = cv2.remap(narrow, where[..., 0], where[..., 1], cv2.INTER_LINEAR).astype(float)
+    alike = np.corrcoef(wide[110:190, 110:190].ravel(), expected.ravel())[0, 1]
+    assert alike > 0.9 and expected.std() > 10.0
+    assert (wide[0, 0] == 0).all(), "nothing outside of the field of view"
+
+
+def test_infrared_shows_what_shines(vq1, around):
+    exposure = at(vq1, yaw=math.radians(180))
+    grey, warm, colour = (seen(camera_request(kind), vq1, around, exposure) for kind in (3, 40, 41))
+    assert (grey == warm).all() and colour.shape == (HEIGHT, WIDTH, 3)
+    hot, cold = np.unravel_index(warm.argmax(), warm.shape), np.unravel_index(warm.argmin(), warm.shape)
+    assert colour[hot].sum() > colour[cold].sum()
+
+
+# Gimbals
+
+
+class Operator:
+    """Orders, and what comes of them."""
+
+    def __init__(self, track, **fields):
+        self.track = track
+        self.outlet = RflySimOutlet(track, STYLE, 0, 30.0, (LOCAL_HOST, 0))
+        self.gimbal = camera_request(9, seq_id=3, other=(-60.0, 30.0, 90.0, 90.0), **fields)
+        self.wire, self.frame = bind_udp(LOCAL_HOST, 0), 0
+        self.wire.sendto(self.gimbal.encode(), self.outlet.address)
+
+    def order(self, **order):
+        self.wire.sendto(gimbal_request(self.gimbal, GimbalOrder(**order), DOCUMENT).encode(), self.outlet.address)
+        return self.state()
+
+    def state(self, frames=1):
+        """The last of so many states; each comes with a frame."""
+        for _ in range(frames):
+            self.frame += 1
+            sent = self.outlet.datagrams(at(self.track, self.frame / 30, self.frame))
+            (state,) = (datagram for datagram, target in sent if target[1] == STATE_PORT)
+            assert len(sent) > 1
+        return decode_state(state)
+
+
+@pytest.fixture
+def operator(vq1):
+    made = Operator(vq1)
+    yield made
+    made.wire.close()
+    made.outlet.close()
+
+
+def test_a_gimbal_tells_attitude_view_and_intrinsics(operator):
+    state = operator.state()
+    assert (state.seq_id, state.euler, state.width_px, state.height_px) == (3, (0.0, 0.0, 0.0), WIDTH, HEIGHT)
+    assert state.fov_deg == pytest.approx(90.0) and state.fx_px == pytest.approx(WIDTH / 2)
+
+
+def test_it_turns_as_ordered_at_its_rates_and_within_its_limits(operator):
+    operator.state()
+    assert operator.order(euler=(0.0, -30.0, 10.0)).euler == pytest.approx((0.0, -30.0, 10.0))
+    operator.order(rates=(0.0, math.radians(30)))
+    begin, end = operator.state().euler, operator.state(15).euler
+    assert end[2] - begin[2] == pytest.approx(15.0, abs=0.1) and end[1] == begin[1]
+    operator.order(rates=(-10.0, 1e30))
+    assert operator.state(60).euler[1] == pytest.approx(-60.0), "its least pitch"
+    assert operator.order(centre=True).euler == (0.0, 0.0, 0.0)
+
+
+def test_it_zooms_and_ranges(operator, around):
+    operator.state()
+    assert operator.order(zoom=2.0).fx_px == pytest.approx(WIDTH)
+    assert operator.state().range_m == 0.0
+    state, exposure = operator.order(ranging=True), at(operator.track)
+    ahead = mount_of(operator.gimbal).seen(exposure)
+    (distance,), _ = cast(around.solids, ahead.p_wb, matrix(ahead.q_wb)[:, :1].T, 100.0)
+    assert state.range_m == pytest.approx(min(distance, 100.0), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [({"box": 1}, "neither tracking nor target boxes"), ({"light": 7}, "light 7"), ({"quat": (0.0,) * 4}, "length 1")],
+)
+def test_an_impossible_order_is_refused_and_the_gimbal_goes_on(operator, order, words, capfd):
+    before = operator.state()
+    if "quat" in order:
+        operator.wire.sendto(
+            replace(operator.gimbal, mask=0, by_quat=1.0, quat=order["quat"]).encode(), operator.outlet.address
+        )
+        after = operator.state()
+    else:
+        after = operator.order(**order)
+    assert after == before and words in capfd.readouterr().err and operator.outlet.refused == 1
+
+
+def test_an_order_to_no_gimbal_is_refused(operator, capfd):
+    operator.state()
+    stranger = replace(gimbal_request(operator.gimbal, GimbalOrder(centre=True), DOCUMENT), seq_id=7)
+    operator.wire.sendto(stranger.encode(), operator.outlet.address)
+    operator.state()
+    assert "no such gimbal" in capfd.readouterr().err

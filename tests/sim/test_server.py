@@ -26,7 +26,7 @@ from tests.sim.peer import DCL, HOVER, ME, OTHER, SPEC, Peer, of
 
 @pytest.fixture
 def lockstep(vq1, dcl):
-    """Make the server of a race of one, behind a bound socket, for the client at an address; and its end of the link."""
+    """Make the server of a race of one and its end of the link, a bound socket; its client is at an address."""
 
     def make(bound, client, track=vq1, **setup):
         race = MultiVehicleRace(as_believed(track, dcl), SPEC, 0, MultiVehicleSetup(**setup))
