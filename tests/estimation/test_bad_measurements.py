@@ -24,7 +24,7 @@ BAD_SAMPLES = {  # time since the last sample, specific force, body rates
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_bad_samples_and_attitudes_are_refused_counted_and_change_nothing(name, vq1, dcl):
+def test_bad_samples_and_attitudes_are_refused_and_move_nothing(name, vq1, dcl):
     estimator = Flight(vq1, dcl, name).estimator
     before, t = estimator.state(), estimator.t
     for what, (step_s, force, omega) in BAD_SAMPLES.items():
