@@ -20,6 +20,7 @@ COMMANDS = {  # module of each command, with a `main` and a `parser`
     "import-calibration": "gate_racer.field.import_calibration",
     "detect-gates": "gate_racer.pilot.detect_gates",
     "train-detector": "gate_racer.perception.training.cli",
+    "train-policy": "gate_racer.race.training.cli",
     "bootcamp": "gate_racer.bootcamp.cli",
 }
 WITHIN = {"board": "race-bench"}  # commands of `gate-racer` that are sub-commands of another

@@ -24,7 +24,7 @@ EXTRAS = {  # use by distribution
     "shtab": "gate-racer completion",
     "cma": "tools/tune_mpc.py of a checkout",
     "distributed": "race-bench --scheduler",
-    "torch": "train-detector, and tools/training of a checkout",
+    "torch": "train-detector and train-policy",
 }
 
 

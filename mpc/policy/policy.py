@@ -1,43 +1,39 @@
-"""Learned policies: the network and its .npz file, and the controller that commands by it; inference needs NumPy only.
+"""Learned policies: their files, and the controller that commands by them; inference needs neither PyTorch nor a trainer.
+
+An .onnx file has its metadata as `network` defines it. An .npz file has
 
 | array | shape | what |
 |---|---|---|
 | `about` | () text | JSON of `PolicyProvenance` |
 | `middle_m`, `half_m`, `speed_m_s`, `thrust_max_m_s2`, `rate_max_rad_s` | (3,) or () | `Scaling` |
-| `weight_k`, `bias_k` | (out, in), (out,) float32 | layer k; the first includes the normalisation of observations in training |
-
-    h_k+1 = l(W_k h_k + b_k),    l(z) = max(z, 0.2 z),    action = tanh(W_n h_n + b_n)
-
-with Swift's two layers of 128 and their negative slope of 0.2 (Methods, "Training details").
+| `weight_k`, `bias_k` | (out, in), (out,) float32 | layer k of `LayeredNetwork`; the first includes the normalisation |
 """
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gate_racer.common.config import shown
+from gate_racer.common.config import from_dict, shown
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import parse_json, read_arrays, reading, write_arrays
+from gate_racer.common.files import parse_json, read_arrays, read_bytes, reading
 from gate_racer.mpc import geometric
 from gate_racer.mpc.control import Control, Source
+from gate_racer.mpc.policy.network import COLUMNS, Layer, LayeredNetwork, OnnxPolicyNetwork, metadata, with_metadata
 from gate_racer.tracks.gate import Gate
-from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
+from gate_racer.tracks.observation import Scaling
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.dynamics import RATES_X
 from gate_racer.vehicle.rotation import Array, exp, product
 from gate_racer.vehicle.vehicle import Vehicle
 
 FOLDER = Path(__file__).parent
-SLOPE = 0.2  # -, negative slope of the leaky ReLU, as in Swift
+LAYERS, ONNX = ".npz", ".onnx"  # suffixes of files
 BYTES = 4 << 20  # bytes, largest unpacked file; two layers of 128 take 90 kB, of 512 1.2 MB
-Layer = tuple[NDArray[np.float32], NDArray[np.float32]]  # weights (out, in), biases (out,)
-SCALING = Scaling._fields
 
 
 @dataclass(frozen=True)
@@ -56,20 +52,11 @@ class PolicyProvenance:
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """Network from observation to action, with its scaling and provenance."""
+    """Network from observation (31,) to action (4,), in -1..1, with its scaling and provenance."""
 
     about: PolicyProvenance
     scaling: Scaling
-    layers: Sequence[Layer]  # weights (out, in) and biases (out,), float32
-
-    def act(self, observation: Array) -> Array:
-        """Return the action (4,), in -1..1, for an observation (31,)."""
-        h: NDArray[np.float32] = observation.astype(np.float32)
-        for weight, bias in self.layers[:-1]:
-            h = weight @ h + bias
-            h = np.maximum(h, SLOPE * h)
-        weight, bias = self.layers[-1]
-        return np.tanh(weight @ h + bias).astype(float)
+    act: Callable[[Array], Array]
 
     def require(self, vehicle: Vehicle, command_hz: float) -> None:
         """Check that vehicle and command rate are those of the training.
@@ -96,79 +83,69 @@ class Policy:
 
 def names() -> list[str]:
     """Return the names of the shipped policies."""
-    return sorted(path.stem for path in FOLDER.glob("*.npz"))
+    return sorted(path.stem for path in FOLDER.iterdir() if path.suffix in (LAYERS, ONNX))
 
 
 def is_policy(name: str) -> bool:
     """Return whether it is the name or the file of a policy."""
-    return Path(name).suffix == ".npz" or name in names()
+    return Path(name).suffix in (LAYERS, ONNX) or name in names()
 
 
 def path_of(name: str) -> Path:
     """Return the file of a policy, by its name or path. Raises UserError for an unknown name."""
-    if Path(name).suffix == ".npz":
+    if Path(name).suffix in (LAYERS, ONNX):
         return Path(name)
     if name not in names():
-        raise UserError(f"no policy {shown(name)}; known: {', '.join(names())}, or the path of an .npz file")
-    return FOLDER / f"{name}.npz"
+        raise UserError(f"no policy {shown(name)}; known: {', '.join(names())}, or the path of an .onnx or .npz file")
+    return next(path for path in map(FOLDER.joinpath, (name + LAYERS, name + ONNX)) if path.exists())
 
 
 def load_policy(name: str) -> Policy:
-    """Load the policy of a name, or of an .npz file's path.
+    """Load the policy of a name, or of a file's path.
 
     Raises:
         UserError: no such policy, or a malformed file.
     """
     path = path_of(name)
+    return _from_onnx(path) if path.suffix == ONNX else _from_arrays(path)
+
+
+def _from_onnx(path: Path) -> Policy:
+    model = read_bytes(path, BYTES)
+    with reading(path, "not a policy file"):
+        known = metadata(model)
+        for key, columns in COLUMNS.items():
+            if known[key] != columns:
+                raise ValueError(f"its {key} is {shown(known[key])}, must be {columns}")
+        about, scaling = (parse_json(known[key], f"{path}: {key}") for key in ("about", "scaling"))
+        return Policy(from_dict(about, PolicyProvenance, str(path)), _scaling(scaling), OnnxPolicyNetwork(model))
+
+
+def _from_arrays(path: Path) -> Policy:
     arrays = read_arrays(path, BYTES)
     with reading(path, "not a policy file"):
-        about = parse_json(str(arrays["about"]), str(path))
-        about["settings"] = tuple(map(int, about["settings"]))
-        layers: list[Layer] = []
+        about, layers = parse_json(str(arrays["about"]), str(path)), list[Layer]()
         while f"weight_{len(layers)}" in arrays:
             layers.append((arrays[f"weight_{len(layers)}"], arrays[f"bias_{len(layers)}"]))
-        numbers: dict[str, Any] = {key: arrays[key] if arrays[key].ndim else float(arrays[key]) for key in SCALING}
-        scaling = Scaling(**numbers)
-        _check(scaling, layers)
-        return Policy(PolicyProvenance(**about), scaling, layers)
+        return Policy(from_dict(about, PolicyProvenance, str(path)), _scaling(arrays), LayeredNetwork(layers))
 
 
-def write_policy(path: Path, policy: Policy) -> None:
-    """Write a policy to an .npz file.
-
-    Raises:
-        FileError: the file cannot be written.
-    """
-    arrays = {"about": np.array(json.dumps(asdict(policy.about)))}
-    arrays |= {key: np.array(getattr(policy.scaling, key)) for key in SCALING}
-    for k, (weight, bias) in enumerate(policy.layers):
-        arrays |= {f"weight_{k}": weight, f"bias_{k}": bias}
-    write_arrays(path, arrays)
+def described(model: bytes, about: PolicyProvenance, scaling: Scaling) -> bytes:
+    """Return an ONNX model, whose input is an observation and whose output an action, with its metadata as a policy."""
+    numbers = {key: np.asarray(value).tolist() for key, value in scaling._asdict().items()}
+    return with_metadata(model, COLUMNS | {"about": json.dumps(asdict(about)), "scaling": json.dumps(numbers)})
 
 
-def _check(scaling: Scaling, layers: Sequence[Layer]) -> None:
-    """Check shapes and values of a policy.
-
-    Raises:
-        ValueError: a layer or a scaling does not fit.
-    """
-    columns = OBSERVATION.size
-    for k, (weight, bias) in enumerate(layers):
-        rows = ACTION.size if k == len(layers) - 1 else len(bias)
-        if weight.dtype != np.float32 or weight.shape != (rows, columns) or bias.shape != (rows,):
-            raise ValueError(f"weight_{k} is {weight.dtype} {weight.shape}, must be float32 ({rows}, {columns})")
-        if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
-            raise ValueError(f"layer {k} is not finite")
-        columns = rows
-    if not layers:
-        raise ValueError("no layer: weight_0 is missing")
-    for key in SCALING:
-        value = np.asarray(getattr(scaling, key))
-        shape = (3,) if key in ("middle_m", "half_m", "rate_max_rad_s") else ()
+def _scaling(values: Mapping[str, Any]) -> Scaling:
+    """Return the scaling of a file. Raises ValueError for a number that is none."""
+    found: dict[str, Any] = {}
+    for key in Scaling._fields:
+        value, shape = np.asarray(values[key], float), (3,) if key in ("middle_m", "half_m", "rate_max_rad_s") else ()
         if value.shape != shape or not np.isfinite(value).all() or (key != "middle_m" and (value <= 0).any()):
-            raise ValueError(
-                f"{key} is {value.tolist()}, must be {'three positive finite numbers' if shape else 'a positive finite number'}"
-            )
+            form = "three positive finite numbers" if shape else "a positive finite number"
+            raise ValueError(f"{key} is {value.tolist()}, must be {form}")
+        found[key] = value if shape else float(value)
+    return Scaling(**found)
 
 
 P, Q, V = (RATES_X[name].at for name in "pqv")

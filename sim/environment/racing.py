@@ -12,13 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gate_racer.common.errors import UserError
+from gate_racer.common.settings import key
 from gate_racer.sim.environment import kernel
+from gate_racer.sim.environment.errors import ErrorTables
 from gate_racer.sim.environment.kernel import Reward
 from gate_racer.sim.physics.batch import Batch
 from gate_racer.sim.physics.contact import Colliders
 from gate_racer.sim.physics.plant import RIGID, P, Q, V
 from gate_racer.sim.physics.plants import SETTINGS, Setting
-from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration
+from gate_racer.sim.physics.residual import ERRORS, ObservationModel, ResidualAcceleration
 from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array, Indices, Mask, from_euler, product
@@ -77,19 +79,18 @@ class StartStates:
         return x, place % (len(self.states) - 1)
 
 
-ERRORS = 9  # observation errors: position (m), velocity (m/s) and attitude (rad, rotation vector), world
 TRUTH = 15  # true position (3), velocity (3) and rotation matrix (9), scaled
 
 
 @dataclass(frozen=True)
 class Randomisation:
-    """Bounds of each episode's uniform draws: relative errors of thrust and drag, constant offsets of the observation."""
+    """Half widths of each episode's uniform draws: relative errors of thrust and drag, constant offsets of the observation."""
 
-    thrust: float = 0.0
-    drag: float = 0.0
-    position_m: float = 0.0
-    velocity_m_s: float = 0.0
-    attitude_rad: float = 0.0
+    thrust: float = key(0.0, "relative error of the thrust, most of an episode", least=0, most=1)
+    drag: float = key(0.0, "relative error of the drag, most of an episode", least=0, most=1)
+    position_m: float = key(0.0, "offset of the observed position on each axis, most of an episode, m", least=0)
+    velocity_m_s: float = key(0.0, "offset of the observed velocity, likewise, m/s", least=0)
+    attitude_rad: float = key(0.0, "offset of the observed attitude, likewise, rad", least=0)
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Options:
     reward: Reward = field(default_factory=Reward)
     start: Perturbation = field(default_factory=Perturbation)
     randomisation: Randomisation = field(default_factory=Randomisation)
-    realisations: int = 16  # realisations of the observation model shared by the episodes; sampling each takes time
+    realisations: int = 16  # tabulated realisations of the observation model, one of which an episode has
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class RacingEnvironment:
         self._batch = Batch(vehicle, options.setting, n, Colliders(track), threads)
         self._starts = StartStates(track, vehicle.contact_radius_m, options.start)
         self._residual = residual
-        self._realisations = [observation.sample(rng) for _ in range(options.realisations)] if observation else []
+        self._tables = ErrorTables(observation, options.realisations, rng) if observation else None
         self._course, self._scales = kernel.CourseArrays.of(track, vehicle), Scaling.of(track, vehicle)
         self._hover = self._scales.hover
         self._linear = np.array(vehicle.drag_linear_1_s)
@@ -245,7 +246,7 @@ class RacingEnvironment:
         self._drag_error[which] = self._rng.uniform(-by.drag, by.drag, k)
         bounds = np.repeat([by.position_m, by.velocity_m_s, by.attitude_rad], 3)
         self._error[which] = self._rng.uniform(-bounds, bounds, (k, ERRORS))
-        self._drawn[which] = self._rng.integers(max(len(self._realisations), 1), size=k)
+        self._drawn[which] = self._rng.integers(len(self._tables) if self._tables else 1, size=k)
 
     def _fly(self, action: Array) -> Mask:
         """Advance one step with the delayed commands; return the mask (N,) of vehicles with a contact."""
@@ -279,17 +280,8 @@ class RacingEnvironment:
     def _observe(self, which: Indices) -> Array:
         """Return the observations (k, 31) of vehicles `which` (k,)."""
         error, seen = self._error, np.empty((len(which), OBSERVATION.size))
-        if self._realisations:
-            error = error + self._realised()
+        if self._tables is not None:
+            error = error + self._tables.errors(self.state, self._drawn)
         view = self._course, self._scales
         kernel.observe(which, self.state, error, self.next_gate, self._action, *view, seen)
         return seen
-
-    def _realised(self) -> Array:
-        """Return the odometry errors (N, 9) under the realisation of each vehicle's episode."""
-        x = np.nan_to_num(self.state[:, :10])
-        error = np.zeros((self.n, ERRORS))
-        for k in np.unique(self._drawn):
-            members = self._drawn == k
-            error[members] = self._realisations[k].errors(x[members])
-        return error

@@ -18,7 +18,6 @@ from gate_racer.bootcamp.record import FlightRecord
 from gate_racer.bootcamp.scenario import make_scenario
 from gate_racer.link.msp.preflight import write_preflight
 from gate_racer.link.record import RecordFile
-from gate_racer.mpc.policy.policy import Policy, PolicyProvenance, write_policy
 from gate_racer.perception.detection import Detection
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.planner.plan import COLUMNS, Plan, write_plan
@@ -26,12 +25,12 @@ from gate_racer.race.campaign.case import Case, Flown, Outcome
 from gate_racer.race.campaign.store import Store
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.report import RunReport, write_report
-from gate_racer.tracks.observation import Scaling
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.link import blackbox_writer as blackbox
 from tests.link.log_writers import ULogWriter, dataflash, tlog, write_bag
+from tests.mpc.policy_files import random_layers, write_layers, write_onnx
 from tests.preflights import made
 
 ROOT = Path(__file__).parent.parent.parent
@@ -94,16 +93,10 @@ def make_corpus(folder: Path) -> dict[str, Path]:
     write_report(folder / "report.json", result)
     _campaign(folder / "campaign.sqlite")
     _residual(folder / "residual.npz")
-    _policy(folder / "policy.npz")
-    return {path.name: path for path in sorted(folder.iterdir()) if path.is_file()}
-
-
-def _policy(path: Path) -> None:
-    """Write a policy with one layer."""
     track, vehicle = load_track(ROOT / "tracks/vq1.yaml"), load_vehicle("dcl")
-    about = PolicyProvenance(track.name, track.hash, vehicle.name, vehicle.hash, 60.0, (1, 3), 1, 0)
-    layer = np.zeros((4, 31), np.float32), np.zeros(4, np.float32)
-    write_policy(path, Policy(about, Scaling.of(track, vehicle), [layer]))
+    write_layers(folder / "policy.npz", track, vehicle, random_layers((31, 4)))
+    write_onnx(folder / "policy.onnx", track, vehicle)
+    return {path.name: path for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def _residual(path: Path) -> None:

@@ -3,36 +3,38 @@
 import json
 from dataclasses import asdict, replace
 
+import cv2
 import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_arrays, write_arrays
 from gate_racer.mpc.control import Source
-from gate_racer.mpc.policy.policy import Policy, PolicyController, PolicyProvenance, load_policy, names, write_policy
-from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
+from gate_racer.mpc.policy.network import metadata, with_metadata
+from gate_racer.mpc.policy.policy import PolicyController, load_policy, names
+from gate_racer.tracks.observation import OBSERVATION, Scaling
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import exp, matrix
-from tests.conftest import refused
-
-
-@pytest.fixture(scope="module")
-def policy(dcl, vq1):
-    """Return a policy with random weights."""
-    rng = np.random.default_rng(0)
-    sizes = (OBSERVATION.size, 16, 16, ACTION.size)
-    layers = [
-        (rng.normal(0, 0.5, (b, a)).astype(np.float32), rng.normal(0, 0.1, b).astype(np.float32))
-        for a, b in zip(sizes[:-1], sizes[1:], strict=True)
-    ]
-    return Policy(PolicyProvenance("vq1", vq1.hash, "dcl", dcl.hash, 60.0, (1, 3), 7, 0), Scaling.of(vq1, dcl), layers)
+from tests.conftest import ROOT, refused
+from tests.mpc.policy_files import SMALL, provenance, random_layers, write_layers, write_onnx
 
 
 @pytest.fixture
-def file(policy, tmp_path):
-    write_policy(tmp_path / "mine.npz", policy)
+def file(dcl, vq1, tmp_path):
+    write_layers(tmp_path / "mine.npz", vq1, dcl, random_layers())
     return tmp_path / "mine.npz"
+
+
+@pytest.fixture
+def onnx(dcl, vq1, tmp_path):
+    write_onnx(tmp_path / "mine.onnx", vq1, dcl)
+    return tmp_path / "mine.onnx"
+
+
+@pytest.fixture
+def policy(file):
+    return load_policy(str(file))
 
 
 def state(rng):
@@ -41,20 +43,35 @@ def state(rng):
     return x
 
 
-def test_a_file_gives_back_what_was_written(policy, file):
-    read = load_policy(str(file))
-    assert read.about == policy.about and read.scaling.middle_m == pytest.approx(policy.scaling.middle_m)
-    seen = np.random.default_rng(1).normal(size=OBSERVATION.size)
-    assert np.array_equal(read.act(seen), policy.act(seen))
+@pytest.mark.parametrize("kind", ["file", "onnx"])
+def test_a_file_says_what_it_was_trained_for(kind, request, dcl, vq1):
+    read = load_policy(str(request.getfixturevalue(kind)))
+    assert read.about == provenance(vq1, dcl)
+    assert all(map(np.array_equal, read.scaling, Scaling.of(vq1, dcl)))
 
 
-def test_the_network_is_two_leaky_layers_and_a_tanh(policy):
+def test_the_network_of_arrays_is_two_leaky_layers_and_a_tanh(policy):
     seen = np.random.default_rng(2).normal(size=OBSERVATION.size)
-    h = seen
-    for k, (weight, bias) in enumerate(policy.layers):
+    h, layers = seen, random_layers()
+    for k, (weight, bias) in enumerate(layers):
         h = np.array([sum(w * x for w, x in zip(row, h, strict=True)) for row in weight.astype(float)]) + bias
-        h = np.tanh(h) if k == len(policy.layers) - 1 else np.where(h > 0, h, 0.2 * h)
+        h = np.tanh(h) if k == len(layers) - 1 else np.where(h > 0, h, 0.2 * h)
     assert policy.act(seen) == pytest.approx(h, abs=1e-5)
+
+
+def test_an_onnx_network_acts_as_its_graph_says_within_the_limits(onnx):
+    policy, net = load_policy(str(onnx)), cv2.dnn.readNetFromONNX(str(SMALL))
+    for size in (1.0, 1e3, np.inf, np.nan):
+        seen = size * np.random.default_rng(2).normal(size=OBSERVATION.size)
+        net.setInput(seen[None].astype(np.float32))
+        said = np.nan_to_num(net.forward()[0], nan=0.0, posinf=1.0, neginf=-1.0)
+        assert policy.act(seen) == pytest.approx(np.clip(said, -1, 1)), size
+
+
+def test_metadata_are_appended_and_read_back():
+    model = SMALL.read_bytes()
+    entries = {"a": "", "long": 300 * "x", "name": "é"}
+    assert metadata(model) == {} and metadata(with_metadata(model, entries)) == entries
 
 
 def test_an_observation_in_the_vehicles_view_turns_with_it(policy, vq1):
@@ -117,8 +134,29 @@ def test_a_file_that_is_none_is_refused_in_one_line(file, what):
         load_policy(str(file))
 
 
+DETECTOR = ROOT / "perception/learned/gate_net.onnx"
+BROKEN_ONNX = {
+    "not a policy file": lambda model: SMALL.read_bytes(),
+    "cut off": lambda model: model[:-1],
+    "OpenCV cannot run it": lambda model: model[len(SMALL.read_bytes()) :],
+    "its observation is .*p_x.*, must be p_x": lambda model: with_metadata(model, {"observation": "p_x"}),
+    "track: missing": lambda model: with_metadata(model, {"about": "{}"}),
+    "speed_m_s is -35.0": lambda model: model.replace(b'"speed_m_s": ', b'"speed_m_s":-'),
+    "no ONNX model": lambda model: b"\x07" + model,
+    "its output is|OpenCV": lambda model: with_metadata(DETECTOR.read_bytes(), metadata(model)),
+    "": lambda model: b"",
+}
+
+
+@pytest.mark.parametrize("says", BROKEN_ONNX)
+def test_a_model_that_is_none_is_refused_in_one_line(onnx, says):
+    onnx.write_bytes(BROKEN_ONNX[says](onnx.read_bytes()))
+    with refused(rf"mine\.onnx.*({says})"):
+        load_policy(str(onnx))
+
+
 def test_names_are_those_of_the_shipped_files(dcl):
-    with pytest.raises(UserError, match=r"no policy 'nothing'; known: .*or the path of an .npz file"):
+    with pytest.raises(UserError, match=r"no policy 'nothing'; known: .*or the path of an .onnx or .npz file"):
         load_policy("nothing")
     for name in names():
         about = load_policy(name).about

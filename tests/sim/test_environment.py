@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
+from gate_racer.sim.environment.errors import ErrorTables
 from gate_racer.sim.environment.kernel import Reward, through
 from gate_racer.sim.environment.racing import Options, Perturbation, RacingEnvironment, Randomisation, turned
 from gate_racer.sim.physics.plants import SETTINGS
@@ -292,3 +293,26 @@ def test_a_course_that_cannot_be_observed_is_refused(make, vq1):
     ball = replace(vq1, gates=(Gate((0.0, 0.0, -2.0), radius_m=0.5),))
     with pytest.raises(UserError, match=r"gates\[0\]: the observation needs four corners"):
         make(track=ball)
+
+
+def path_model(x, errors, length_m):
+    """Errors that are functions of the position along states x (n, 13), correlated over a length."""
+    spread = x[:, :3].std(axis=0)
+    kernel = Kernel(np.concatenate([length_m / spread, np.full(12, 1e3)]), 0.0, 1.0)
+    return ObservationModel(x, errors, np.zeros(len(x), int), [kernel] * 9)
+
+
+def test_tabulated_errors_are_the_realisations_along_the_data():
+    rng, s = np.random.default_rng(0), np.linspace(0, 2 * np.pi, 60)
+    x = np.zeros((60, 13))
+    x[:, :3], x[:, 3] = np.column_stack([20 * np.cos(s), 10 * np.sin(s), 2 * np.sin(2 * s)]), 1.0
+    model = path_model(x, 0.3 * rng.normal(size=(60, 9)), 8.0)
+    tables, drawn = ErrorTables(model, 2, np.random.default_rng(1)), np.arange(60) % 2
+    again = np.random.default_rng(1)
+    exact = np.array([model.sample(again).errors(x) for _ in range(2)])[drawn, np.arange(60)]
+    found = tables.errors(x, drawn)
+    assert np.sqrt(((found - exact) ** 2).mean()) < 0.15 * exact.std()
+    assert np.abs(tables.errors(x, 1 - drawn) - exact).max() > 0.1
+    away = np.vstack([x[:2], x[:2]])
+    away[2:, 0], away[3, 1] = 1e9, np.nan
+    assert np.isfinite(tables.errors(away, np.zeros(4, int))).all(), "beyond the table its border counts"
