@@ -68,7 +68,9 @@ class ControllerSettings:
     """Settings of the controller."""
 
     name: str = key(
-        AUTO, f"mpcc (auto), tracking, a YAML file of settings, a learned policy (name or .npz), or {CLASS}", "NAME"
+        AUTO,
+        f"mpcc (auto), tracking, a YAML file of settings, a learned policy (name, .onnx or .npz), or {CLASS}",
+        "NAME",
     )
     solver: str = key(AUTO, "`casadi` needs no compiler", choices=tuple(SOLVERS))
     command: str = key(AUTO, "kind of set-point; `auto` is the profile's", choices=(AUTO, *COMMANDS))

@@ -35,10 +35,12 @@ from gate_racer.sim.report import report
 from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array, conjugate, log, normalised, product
 
 GOOD = 0.25  # share of half an opening within which an estimate leaves a policy room to pass (chosen)
+NEAR_M = 1.0  # m, greatest distance from a gate's plane of an end at that gate (chosen)
 LAST_S = 0.5  # s before the end in which the cause is sought (chosen)
 NEES_EVERY = 10  # commands between samples of the NEES, since consecutive errors are correlated
 PATH_HZ = 30.0  # Hz, rate of the stored path
@@ -130,9 +132,8 @@ def measure(
     )
     late = t > t[-1] - LAST_S if len(t) else np.zeros(0, bool)
     half_m = course.track.gates[len(gate_s) % gates].half
-    return Flown(
-        replace(outcome, rule=why(outcome, off[late], lost[late], half_m, any(flight.theta))), path_of(verdict)
-    )
+    line = "" if any(flight.theta) else own_line(verdict, world.track.gates[len(gate_s) % gates])
+    return Flown(replace(outcome, rule=why(outcome, off[late], lost[late], half_m, line)), path_of(verdict))
 
 
 def _crossings(verdict: Verdict, world: World) -> list[tuple[float, float]]:
@@ -160,12 +161,12 @@ def _across(off_w: list[Array], world: World) -> list[tuple[float, float]]:
     return found
 
 
-def why(outcome: Outcome, off: Array, lost: Array, half_m: float, planned: bool = True) -> str:
+def why(outcome: Outcome, off: Array, lost: Array, half_m: float, line: str = "") -> str:
     """Return the first rule that applies.
 
     Args:
         off, lost: distances from the plan, and errors of the position relative to the next gate, m, at the end.
-        planned: whether a plan was flown instead of a policy.
+        line: `own_line` of a flight without a plan; empty where one was flown.
     """
     if outcome.finished:
         return ""
@@ -175,15 +176,24 @@ def why(outcome: Outcome, off: Array, lost: Array, half_m: float, planned: bool 
         return "estimate lost: off by more than half a gate"
     if len(off) and np.nanmax(off, initial=0.0) > half_m:
         return "tracking lost: off the plan by more than half a gate"
-    if outcome.status == "crashed" and planned:
+    if outcome.status == "crashed" and not line:
         return "clipped: near the plan, which left too little room"
     if outcome.status == "crashed":
-        if not np.isfinite(lost).any():
-            return "clipped: the policy's line, on an estimate that was not measured"
-        if np.nanmax(lost) < GOOD * half_m:
-            return "clipped: the policy's line, on an estimate within a quarter of half a gate"
-        return "clipped: the estimate was off"
+        off_m = np.nanmax(lost, initial=0.0)
+        return "clipped: the estimate was off" if off_m > GOOD * half_m else f"clipped: the policy flew {line}"
     return outcome.status.replace("_", " ")
+
+
+def own_line(verdict: Verdict, gate: Gate) -> str:
+    """Return where a flight without a plan ended, from its next gate."""
+    if verdict.x is None or not len(verdict.x):
+        return "where nobody saw it"
+    along, right, down = gate.local(verdict.x[-1, :3]).tolist()
+    if abs(along) > NEAR_M:
+        return f"{'behind' if along > 0 else 'before'} its next gate"
+    if abs(right) >= abs(down):
+        return "right of the opening" if right > 0 else "left of the opening"
+    return "below the opening" if down > 0 else "above the opening"
 
 
 def _nees(states: list[State], verdict: Verdict) -> float | None:

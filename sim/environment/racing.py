@@ -100,6 +100,7 @@ class Options:
     control_hz: float = 100.0
     setting: Setting = SETTINGS[1]  # only its plant counts; observation errors are those of the environment
     episode_steps: int = 1500
+    gate_steps: int = 1500  # steps without a gate after which an episode ends as after a crash, but without its penalty
     reward: Reward = field(default_factory=Reward)
     start: Perturbation = field(default_factory=Perturbation)
     randomisation: Randomisation = field(default_factory=Randomisation)
@@ -112,7 +113,7 @@ class EnvironmentStep:
 
     observation: Array  # (N, 31); of the new episode where one has begun
     reward: Array  # (N,)
-    terminated: Mask  # (N,) ended by a crash
+    terminated: Mask  # (N,) ended by a crash, or long without a gate
     truncated: Mask  # (N,) ended by the step limit, or by the last gate of an open course
     final_observation: Array  # (N, 31); before any new episode
     final_truth: Array  # (N, 15); before any new episode, see `RacingEnvironment.truth`
@@ -165,7 +166,7 @@ class RacingEnvironment:
         self._commands = np.tile(self._hover, (late + 1, n, 1))  # ring buffer, indexed by the step count
         self._count = 0
         self._action = np.tile(self._hover, (n, 1))
-        self.next_gate, self._steps = np.zeros(n, int), np.zeros(n, int)
+        self.next_gate, self._steps, self._since_gate = np.zeros(n, int), np.zeros(n, int), np.zeros(n, int)
         self._error, self._drawn = np.zeros((n, ERRORS)), np.zeros(n, int)  # observation offset; realisation
         self._thrust_error, self._drag_error = np.zeros(n), np.zeros(n)
         self._everyone = np.arange(n)
@@ -220,15 +221,17 @@ class RacingEnvironment:
             kept = passed & ~done
             self._starts.keep(self.next_gate[kept], self._batch.x[kept], self._rng)
         self._steps += 1
+        self._since_gate = np.where(passed, 0, self._since_gate + 1)
         truncated: Mask = ~crashed & (done | (self._steps >= self.options.episode_steps))
+        terminated = crashed | (~truncated & (self._since_gate >= self.options.gate_steps))
         final, final_truth = self._observe(self._everyone), self.truth()
-        ended = np.flatnonzero(crashed | truncated)
+        ended = np.flatnonzero(terminated | truncated)
         observation = final
         if len(ended):
             self._begin(ended)
             observation = final.copy()
             observation[ended] = self._observe(ended)
-        return EnvironmentStep(observation, reward, crashed, truncated, final, final_truth, passed)
+        return EnvironmentStep(observation, reward, terminated, truncated, final, final_truth, passed)
 
     def close(self) -> None:
         """Shut down the threads."""
@@ -240,7 +243,7 @@ class RacingEnvironment:
         self._batch.reset(which, x)
         self._batch.carry(which)
         self._action[which] = self._commands[:, which] = self._hover
-        self._steps[which] = 0
+        self._steps[which] = self._since_gate[which] = 0
         by, k = self.options.randomisation, len(which)
         self._thrust_error[which] = self._rng.uniform(-by.thrust, by.thrust, k)
         self._drag_error[which] = self._rng.uniform(-by.drag, by.drag, k)

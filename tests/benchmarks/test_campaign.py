@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
+from gate_racer.pilot.records.result import Verdict
 from gate_racer.planner.plan import read_plan
 from gate_racer.race.campaign import campaign as prepare_module
 from gate_racer.race.campaign import campaign as run
@@ -19,7 +20,7 @@ from gate_racer.race.campaign import choice as registry
 from gate_racer.race.campaign.campaign import campaign, commit, prepare
 from gate_racer.race.campaign.case import Case, Flown, Outcome
 from gate_racer.race.campaign.choice import Choice, PreparedCourse
-from gate_racer.race.campaign.flight import EvaluationRecorder, NoLog, _by_state, attempt, measure, why
+from gate_racer.race.campaign.flight import EvaluationRecorder, NoLog, _by_state, attempt, measure, own_line, why
 from gate_racer.race.campaign.store import FILE, Store
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.worlds.world import AS_BELIEVED, Deviations, World, as_believed
@@ -134,10 +135,19 @@ def test_each_end_has_its_rule(status, cause, off, lost, rule):
     assert found.startswith(rule) and bool(found) == bool(rule)
 
 
-@pytest.mark.parametrize("lost", [[], [np.nan], [np.nan, np.nan]])
-def test_no_estimate_is_praised_or_blamed_that_was_not_measured(lost):
-    found = why(Outcome("crashed", "hit gate 2"), np.array([0.1]), np.array(lost), 0.75, planned=False)
-    assert "not measured" in found and "off" not in found and "within" not in found
+@pytest.mark.parametrize(
+    ("off_g", "line"),
+    [((0.1, 0.9, 0.2), "right of the opening"), ((-0.1, -0.9, 0.2), "left of the opening"), ((0, 0, 0.8), "below"),
+     ((0, 0.3, -0.8), "above the opening"), ((-3, 0, 0), "before its next gate"), ((2, 0, 0), "behind its next gate")],
+)  # fmt: skip
+def test_a_crash_without_a_plan_is_explained_by_where_the_policy_flew(off_g, line):
+    gate = load_track("splits_swift").gates[2]
+    x = np.concatenate([gate.p_wg + gate.R_wg @ off_g, np.zeros(11)])[None]
+    found = own_line(Verdict("crashed", "hit gate 2", [], [], np.zeros(1), x), gate)
+    assert found.startswith(line)
+    for lost, blamed in (([], False), ([np.nan, np.nan], False), ([0.1], False), ([0.3], True)):
+        told = why(Outcome("crashed", "hit gate 2"), np.array([0.1]), np.array(lost), 0.75, found)
+        assert ("estimate" in told) == blamed and (found in told) != blamed
 
 
 def test_seeds_are_flown_only_where_something_is_random():
