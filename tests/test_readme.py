@@ -24,6 +24,7 @@ import gate_racer.race.explore
 import gate_racer.race.plan_track
 import gate_racer.race.race_sim
 import gate_racer.race.run_mpc
+import gate_racer.race.training.cli
 from gate_racer.common.settings import settings_of
 from gate_racer.link.msp.profile import load_wire
 from gate_racer.link.rflysim.client import parse_vision
@@ -64,6 +65,7 @@ PARSERS = {
     "fly-report": gate_racer.field.report.cli.parser,
     "detect-gates": gate_racer.pilot.detect_gates.parser,
     "train-detector": gate_racer.perception.training.cli.parser,
+    "train-policy": gate_racer.race.training.cli.parser,
     "probe-link": gate_racer.field.probe.cli.parser,
     "preflight": gate_racer.field.preflight.cli.parser,
     "identify-vehicle": gate_racer.field.identify.cli.parser,

@@ -20,6 +20,7 @@ from gate_racer.race import settings as race
 from gate_racer.race.campaign import board
 from gate_racer.race.campaign import cli as bench
 from gate_racer.race.campaign.choice import BenchSettings
+from gate_racer.race.training import cli as learning
 
 PAGE = Path(__file__).parent.parent / "docs/settings.md"
 HEAD = """# Settings
@@ -56,6 +57,7 @@ COMMANDS: dict[str, tuple[Any, Mapping[str, Mapping[str, str]]]] = {  # settings
     "fly-report": (fly_report.ReportSettings(), fly_report.OPTIONS),
     "detect-gates": (detect_gates.DetectionSettings(), detect_gates.OPTIONS),
     "train-detector": (teaching.TeachingSettings(), teaching.OPTIONS),
+    "train-policy": (learning.TrainingSettings(), learning.OPTIONS),
 }
 
 

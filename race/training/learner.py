@@ -22,7 +22,10 @@ from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
 
 HIDDEN = 128  # nodes of each of two layers (Swift)
-HORIZON = 64  # steps of each vehicle between two updates (chosen)
+HORIZON = 32  # steps of each vehicle between two updates (chosen)
+# Against hovering before a gate, which the reward for looking at it pays: the share of episodes that start before their first
+# gate, and the time without a gate that ends an episode (chosen).
+APPROACHES, GATE_S = 0.5, 4.0
 ALGORITHM: dict[str, Any] = {  # gamma, clip and first learning rate are Swift's; the rest is common practice
     "class_name": "PPO",
     "gamma": 0.99,
@@ -43,8 +46,10 @@ NETWORK: dict[str, Any] = {
     "activation": "lrelu",
     "obs_normalization": True,
 }
-# First standard deviation of an action: half of its range, or, of networks that fly already, no more than this (chosen).
-EXPLORATION, EXPLORATION_AGAIN = 0.5, 0.2
+EXPLORATION, EXPLORATION_AGAIN = (
+    0.4,
+    0.2,
+)  # first standard deviation of an action; at most, of networks that fly (chosen)
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,13 @@ class LearningTask:
         found, known = [], self.residuals
         learned = (known.acceleration, known.observation) if known else (None, None)
         for number in self.settings:
-            options = Options(self.command_hz, SETTINGS[number], randomisation=self.randomisation)
+            options = Options(
+                self.command_hz,
+                SETTINGS[number],
+                gate_steps=round(GATE_S * self.command_hz),
+                approaches=APPROACHES,
+                randomisation=self.randomisation,
+            )
             n, rng = self.vehicles // len(self.settings), np.random.default_rng([seed, number])
             found.append(RacingEnvironment(self.vehicle, self.track, n, rng, options, *learned))
         return found

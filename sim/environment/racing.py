@@ -21,6 +21,7 @@ from gate_racer.sim.physics.contact import Colliders
 from gate_racer.sim.physics.plant import RIGID, P, Q, V
 from gate_racer.sim.physics.plants import SETTINGS, Setting
 from gate_racer.sim.physics.residual import ERRORS, ObservationModel, ResidualAcceleration
+from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array, Indices, Mask, from_euler, product
@@ -28,6 +29,7 @@ from gate_racer.vehicle.vehicle import Vehicle
 
 SLOTS = 64  # passages stored per gate (chosen)
 SPEED_M_S = 5.0  # m/s, initial speed at a gate without a stored passage (chosen)
+APPROACH_M = 0.5, 8.0  # m, range of the distances before a gate of starts on its axis (chosen)
 CLEAR_M = 0.1  # m, clearance of the body from the gate's frame and from the pad (chosen)
 
 
@@ -50,10 +52,17 @@ def turned(phi: Array, q: Array) -> Array:
 class StartStates:
     """Buffer of start states (13,), the first blocks of RATES_X, by next gate, and on the pad."""
 
-    def __init__(self, track: Track, radius_m: float, perturbation: Perturbation, slots: int = SLOTS):
-        """Fill the buffer with states behind the centre of each gate, level, at SPEED_M_S. `radius_m`: of the body."""
+    def __init__(
+        self, track: Track, radius_m: float, perturbation: Perturbation, approaches: float = 0.0, slots: int = SLOTS
+    ):
+        """Fill the buffer with states behind the centre of each gate, level, at SPEED_M_S.
+
+        Args:
+            radius_m: of the body.
+            approaches: share of starts that lie on the axis before the next gate, level and at SPEED_M_S.
+        """
         n = len(track.gates)
-        self._perturbation = perturbation
+        self._perturbation, self._approaches, self._track = perturbation, approaches, track
         self.states = np.zeros((n + 1, slots, 13))
         for k, gate in enumerate(track.gates):
             along, yaw = gate.R_wg[:, 0], np.arctan2(gate.R_wg[1, 0], gate.R_wg[0, 0])
@@ -73,10 +82,23 @@ class StartStates:
         """Draw n perturbed states (n, 13), and the next gate (n,) of each."""
         place = self._places[rng.integers(len(self._places), size=n)]
         x, by = self.states[place, rng.integers(self.states.shape[1], size=n)], self._perturbation
+        gate = place % (len(self.states) - 1)
+        if self._approaches:
+            for i in np.flatnonzero(rng.random(n) < self._approaches):
+                ahead = self._track.gates[gate[i]]
+                x[i] = self._before(ahead, rng.uniform(*APPROACH_M))
         x[:, P] += rng.uniform(-by.position_m, by.position_m, (n, 3))
         x[:, V] += rng.uniform(-by.velocity_m_s, by.velocity_m_s, (n, 3))
         x[:, Q] = turned(rng.uniform(-by.attitude_rad, by.attitude_rad, (n, 3)), x[:, Q])
-        return x, place % (len(self.states) - 1)
+        return x, gate
+
+    def _before(self, gate: Gate, distance_m: float) -> Array:
+        """Return the state (13,) at a distance before a gate, no nearer to the bounds than the body."""
+        along, (low, high) = gate.R_wg[:, 0], (self._track.bounds.low_m, self._track.bounds.high_m)
+        x = np.zeros(13)
+        x[P] = np.clip(gate.p_wg - distance_m * along, np.add(low, CLEAR_M), np.subtract(high, CLEAR_M))
+        x[Q], x[V] = from_euler(0.0, 0.0, np.arctan2(along[1], along[0])), SPEED_M_S * along
+        return x
 
 
 TRUTH = 15  # true position (3), velocity (3) and rotation matrix (9), scaled
@@ -103,6 +125,7 @@ class Options:
     gate_steps: int = 1500  # steps without a gate after which an episode ends as after a crash, but without its penalty
     reward: Reward = field(default_factory=Reward)
     start: Perturbation = field(default_factory=Perturbation)
+    approaches: float = 0.0  # share of episodes that start before their first gate, on its axis
     randomisation: Randomisation = field(default_factory=Randomisation)
     realisations: int = 16  # tabulated realisations of the observation model, one of which an episode has
 
@@ -154,7 +177,7 @@ class RacingEnvironment:
         self.options = options = options or Options()
         self.n, self._vehicle, self._track, self._rng = n, vehicle, track, rng
         self._batch = Batch(vehicle, options.setting, n, Colliders(track), threads)
-        self._starts = StartStates(track, vehicle.contact_radius_m, options.start)
+        self._starts = StartStates(track, vehicle.contact_radius_m, options.start, options.approaches)
         self._residual = residual
         self._tables = ErrorTables(observation, options.realisations, rng) if observation else None
         self._course, self._scales = kernel.CourseArrays.of(track, vehicle), Scaling.of(track, vehicle)

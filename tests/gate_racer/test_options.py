@@ -14,7 +14,7 @@ from gate_racer.race.settings import RACE, RunSettings
 from tests.processes import run_here
 from tools.settings_page import PAGE, page
 
-MOST, MOST_OF_ALL = {"run-mpc": 19}, 111
+MOST, MOST_OF_ALL = {"run-mpc": 19, "train-policy": 8}, 119
 
 
 def options_of(parser):
