@@ -6,8 +6,10 @@ What an ONNX file observes, commands and was trained for stands in its metadata 
 |---|---|
 | `observation`, `action` | columns of the network's input and output, in order: `p_x p_y ...`, as of `tracks.observation` |
 | `about`, `scaling` | JSON of `PolicyProvenance` and of `Scaling` |
+| `digest` | SHA-256 of all before this entry, the last: OpenCV can die of a damaged model |
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import cv2
@@ -63,8 +65,8 @@ class OnnxPolicyNetwork:
         try:
             self._net = cv2.dnn.readNetFromONNX(np.frombuffer(model, np.uint8))
             out = self._forward(np.zeros(OBSERVATION.size))
-        except cv2.error as error:
-            raise ValueError(f"OpenCV cannot run it: {error.err}") from None
+        except cv2.error:
+            raise ValueError("OpenCV cannot run it") from None
         if out.shape != (1, ACTION.size):
             raise ValueError(f"its output is {out.shape}, must be (1, {ACTION.size})")
 
@@ -91,6 +93,17 @@ def with_metadata(model: bytes, entries: Mapping[str, str]) -> bytes:
     for key, value in entries.items():
         model += _field(METADATA, _field(KEY, key.encode()) + _field(VALUE, value.encode()))
     return model
+
+
+def sealed(model: bytes) -> bytes:
+    """Return an ONNX model with the digest of its content at its end."""
+    return with_metadata(model, {"digest": hashlib.sha256(model).hexdigest()})
+
+
+def require_sealed(model: bytes) -> None:
+    """Raise ValueError for a model that does not end with the digest of its content."""
+    if sealed(model[: -len(sealed(b""))]) != model:
+        raise ValueError("its content does not have its digest")
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -23,7 +23,16 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.files import parse_json, read_arrays, read_bytes, reading
 from gate_racer.mpc import geometric
 from gate_racer.mpc.control import Control, Source
-from gate_racer.mpc.policy.network import COLUMNS, Layer, LayeredNetwork, OnnxPolicyNetwork, metadata, with_metadata
+from gate_racer.mpc.policy.network import (
+    COLUMNS,
+    Layer,
+    LayeredNetwork,
+    OnnxPolicyNetwork,
+    metadata,
+    require_sealed,
+    sealed,
+    with_metadata,
+)
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.observation import Scaling
 from gate_racer.tracks.track import Track
@@ -114,6 +123,7 @@ def _from_onnx(path: Path) -> Policy:
     model = read_bytes(path, BYTES)
     with reading(path, "not a policy file"):
         known = metadata(model)
+        require_sealed(model)
         for key, columns in COLUMNS.items():
             if known[key] != columns:
                 raise ValueError(f"its {key} is {shown(known[key])}, must be {columns}")
@@ -133,7 +143,7 @@ def _from_arrays(path: Path) -> Policy:
 def described(model: bytes, about: PolicyProvenance, scaling: Scaling) -> bytes:
     """Return an ONNX model, whose input is an observation and whose output an action, with its metadata as a policy."""
     numbers = {key: np.asarray(value).tolist() for key, value in scaling._asdict().items()}
-    return with_metadata(model, COLUMNS | {"about": json.dumps(asdict(about)), "scaling": json.dumps(numbers)})
+    return sealed(with_metadata(model, COLUMNS | {"about": json.dumps(asdict(about)), "scaling": json.dumps(numbers)}))
 
 
 def _scaling(values: Mapping[str, Any]) -> Scaling:

@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
             text = ", ".join(
                 f"{label} {value:.3g}" for label, value in zip(CURVES.values(), _curves(learner.report()), strict=True)
             )
-            left_min = (total - learner.steps) / rate / 60
+            left_min = max(total - learner.steps, 0) / rate / 60
             remark(
                 f"{learner.steps / 1e6:.2f} million steps, {rate:.0f} per second, {left_min:.0f} minutes left: {text}"
             )

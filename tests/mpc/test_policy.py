@@ -10,7 +10,7 @@ import pytest
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_arrays, write_arrays
 from gate_racer.mpc.control import Source
-from gate_racer.mpc.policy.network import metadata, with_metadata
+from gate_racer.mpc.policy.network import metadata, sealed, with_metadata
 from gate_racer.mpc.policy.policy import PolicyController, load_policy, names
 from gate_racer.tracks.observation import OBSERVATION, Scaling
 from gate_racer.tracks.track import load_track
@@ -134,16 +134,24 @@ def test_a_file_that_is_none_is_refused_in_one_line(file, what):
         load_policy(str(file))
 
 
+def changed(model, *entries):
+    """Return the model with other metadata, whose digest is right."""
+    return sealed(with_metadata(model, dict(entries)))
+
+
 DETECTOR = ROOT / "perception/learned/gate_net.onnx"
 BROKEN_ONNX = {
-    "not a policy file": lambda model: SMALL.read_bytes(),
+    "'observation' is missing": lambda model: sealed(SMALL.read_bytes()),
+    "does not have its digest": lambda model: model.replace(b"onnx", b"onny"),
     "cut off": lambda model: model[:-1],
-    "OpenCV cannot run it": lambda model: model[len(SMALL.read_bytes()) :],
-    "its observation is .*p_x.*, must be p_x": lambda model: with_metadata(model, {"observation": "p_x"}),
-    "track: missing": lambda model: with_metadata(model, {"about": "{}"}),
-    "speed_m_s is -35.0": lambda model: model.replace(b'"speed_m_s": ', b'"speed_m_s":-'),
+    "OpenCV cannot run it": lambda model: changed(model[len(SMALL.read_bytes()) :]),
+    "its observation is .*p_x.*, must be p_x": lambda model: changed(model, ("observation", "p_x")),
+    "track: missing": lambda model: changed(model, ("about", "{}")),
+    "speed_m_s is -3": lambda model: changed(
+        model, ("scaling", metadata(model)["scaling"].replace('"speed_m_s": 3', '"speed_m_s": -3'))
+    ),
     "no ONNX model": lambda model: b"\x07" + model,
-    "its output is|OpenCV": lambda model: with_metadata(DETECTOR.read_bytes(), metadata(model)),
+    "its output is|OpenCV": lambda model: changed(DETECTOR.read_bytes(), *metadata(model).items()),
     "": lambda model: b"",
 }
 
