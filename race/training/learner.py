@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from rsl_rl.algorithms import PPO
-from torch import Tensor, nn
+from torch import nn
 
 from gate_racer.mpc.policy.network import SLOPE
 from gate_racer.mpc.policy.policy import PolicyProvenance, described
@@ -46,7 +46,6 @@ NETWORK: dict[str, Any] = {
     "activation": "lrelu",
     "obs_normalization": True,
 }
-KEPT = 0.99  # decay of the averaged weights per update (chosen)
 EXPLORATION, EXPLORATION_AGAIN = (
     0.4,
     0.2,
@@ -150,8 +149,6 @@ class Learner:
             self._ppo.load(origin._ppo.save(), {"actor": True, "critic": True}, strict=True)
             with torch.no_grad():
                 self._ppo.actor.distribution.log_std_param.clamp_(max=float(np.log(EXPLORATION_AGAIN)))
-        # Updates of a policy that flies near its limits go back and forth; their average does not.
-        self._average = torch.optim.swa_utils.AveragedModel(self._ppo.actor, avg_fn=_averaged, use_buffers=True)
         self.statistics = EpisodeStatistics(self._races.num_envs, 1 / task.command_hz, len(task.track.gates))
         self.curve: list[dict[str, float]] = []  # one row per report
 
@@ -171,7 +168,6 @@ class Learner:
                 self.statistics.add(self._races.last)
             self._ppo.compute_returns(self._seen)
         self._ppo.update()
-        self._average.update_parameters(self._ppo.actor)
         self.steps += HORIZON * self._races.num_envs
 
     def report(self) -> dict[str, float]:
@@ -180,9 +176,9 @@ class Learner:
         return self.curve[-1]
 
     def policy(self) -> bytes:
-        """Return the deterministic policy, of averaged weights, as an ONNX model with its metadata."""
+        """Return the deterministic policy as an ONNX model with its metadata."""
         task, model = self.task, io.BytesIO()
-        network = self._average.module.as_onnx(verbose=False).eval()
+        network = self._ppo.get_policy().as_onnx(verbose=False).eval()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the exporter's age: the new one needs seconds
             torch.onnx.export(
@@ -205,8 +201,3 @@ class Learner:
     def __setstate__(self, state: dict[str, Any]) -> None:
         torch.set_rng_state(state.pop("random"))
         self.__dict__.update(state)
-
-
-def _averaged(average: Tensor, now: Tensor, _: Tensor | int) -> Tensor:
-    """Return the moving average of a weight."""
-    return average + (now - average) * (1 - KEPT)
