@@ -27,7 +27,7 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import from_euler
 from tests.conftest import ROOT
 from tests.pilot.test_racer import flown
-from tests.processes import run, run_here
+from tests.processes import few_images, run, run_here
 
 PAGE = (ROOT / "docs/parts.md").read_text(encoding="utf-8")
 OWN = PAGE.partition("## Bring your own part")[2].partition("## Fly in a loop")[0]
@@ -251,10 +251,12 @@ def test_a_flight_whose_parts_all_fail_has_its_result(wrong, sprint, tmp_path):
 
 def test_a_live_flight_whose_parts_all_fail_has_its_result(wrong, sprint, tmp_path):
     """The detector fails in a process of its own, and the controller in the flight loop."""
-    out, detector = tmp_path / "result.json", f"{wrong}:Undefined"
+    out, detector, profile = tmp_path / "result.json", f"{wrong}:Undefined", few_images("dcl", tmp_path)
+    text = profile.read_text(encoding="utf-8")  # a flight that misses its gate goes on to the limit
+    profile.write_text(re.sub(r"(?m)^run_limit_s: [\d.]+", "run_limit_s: 10.0", text), encoding="utf-8")
     done = run(
         RUN, sprint / "sprint.csv", "--pose", "--controller", f"{wrong}:Stalling", "--detector", detector,
-        "--log", tmp_path, "--json", out, timeout=600,
+        "--profile", profile, "--log", tmp_path, "--json", out,
     )  # fmt: skip
     flight = json.loads(out.read_text())
     assert done.returncode in (0, 1) and "Traceback" not in done.stdout + done.stderr
