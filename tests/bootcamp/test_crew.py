@@ -13,7 +13,7 @@ import pytest
 
 from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.cli import fly
-from gate_racer.bootcamp.crew import Crew
+from gate_racer.bootcamp.crew import PATIENCE_S, Crew
 from gate_racer.bootcamp.floor import detect_pads
 from gate_racer.bootcamp.judge import ProgramEnd
 from gate_racer.bootcamp.record import replay
@@ -22,7 +22,7 @@ from gate_racer.bootcamp.stages import HOLD_S, STAGES, Job, log_of
 from tests.conftest import ROOT
 from tests.processes import command, run, survivors
 
-PATIENCE_S = 3.0  # with three processes for each core, one waits a second for its turn
+SOON_S = 3.0  # patience where it is to run out: with three processes for each core, one waits a second for its turn
 HEAD = "from gate_racer.bootcamp.api import *\nimport os, time\nSCENARIO = 'figure8'\n"
 HOVER = HEAD + "def decide(report, pads): return Null()\n"
 
@@ -47,9 +47,9 @@ def ended(crew):
     assert not any(process.is_alive() for process in crew.processes.values())
 
 
-def crew_of(job):
+def crew_of(job, patience_s=PATIENCE_S):
     job.stem.parent.mkdir()
-    return Crew(job, PATIENCE_S)
+    return Crew(job, patience_s)
 
 
 def test_the_command_flies_lands_and_leaves_log_film_screenshot_and_report(tmp_path):
@@ -162,11 +162,11 @@ def test_a_group_of_processes_that_is_told_to_end_leaves_a_report_of_that(tmp_pa
 
 def test_a_program_that_never_answers_is_named(job):
     mine = job(HEAD + "def decide(report, pads):\n    while report.step == 2: time.sleep(0.1)\n    return Null()\n")
-    crew = crew_of(mine)
+    crew = crew_of(mine, SOON_S)
     outcome = crew.fly(lambda report: None)
     assert (outcome.end, outcome.terminated) == (ProgramEnd.WORKER_DIED, ["decision"])
     assert (
-        outcome.cause == f"worker decision hung in `decide` at mine.py:5: busy with one item for {PATIENCE_S:g} s"
+        outcome.cause == f"worker decision hung in `decide` at mine.py:5: busy with one item for {SOON_S:g} s"
         and outcome.report.step == 2
     )
     assert left(mine, ".png").exists()
@@ -176,12 +176,13 @@ def test_a_program_that_never_answers_is_named(job):
 def test_an_answer_that_is_lost_on_its_way_is_noticed(job):
     """A program that closes what is not its own: its worker ends in order, and everybody waits."""
     crew = crew_of(
-        job(HEAD + "def decide(report, pads):\n    if report.step == 3: os.closerange(3, 99)\n    return Null()\n")
+        job(HEAD + "def decide(report, pads):\n    if report.step == 3: os.closerange(3, 99)\n    return Null()\n"),
+        SOON_S,
     )
     outcome = crew.fly(lambda report: None)
     ended(crew)
     assert outcome.end is ProgramEnd.WORKER_DIED and outcome.report.step == 3
-    assert "no step for 3 s" in outcome.cause or "worker decision died" in outcome.cause, outcome.cause
+    assert f"no step for {SOON_S:g} s" in outcome.cause or "worker decision died" in outcome.cause, outcome.cause
 
 
 def test_a_copy_of_a_worker_that_a_program_forks_takes_no_part(job):
