@@ -207,8 +207,8 @@ def no_survivors() -> Iterator[None]:
         return
     from multiprocessing import forkserver  # Windows has none
 
-    forkserver.ensure_running()  # it and its like are not inside
-    resource_tracker.ensure_running()
+    with shielded():  # it is inherited by all that the server forks
+        forkserver.ensure_running()  # it and its like are not inside
     keep = descendants(os.getpid())
     adopt_orphans()
     try:
