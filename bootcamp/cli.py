@@ -342,8 +342,7 @@ def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json:
     (remark if class_ else say)(HEAD)
 
     def tell(number: int, result: Grade) -> None:
-        grades[left[number]] = result
-        book.add(exams[left[number]], result)
+        book.add(left[number], result)
         (remark if class_ else say)(row(exams[left[number]], result))
 
     limits = Limits(flight_s=settings.time_limit_s, memory_bytes=settings.memory_limit_mb << 20)

@@ -287,28 +287,30 @@ class GradeBook:
         Raises:
             UserError: it is no such file, or cannot be written.
         """
-        self._path, self.grades = path, dict[int, Grade]()
-        keys = {exam.key: number for number, exam in enumerate(exams)}
+        self._path, self._exams, self.grades = path, exams, dict[int, Grade]()
+        self._keys = [exam.key for exam in exams]  # of the files as they are flown, which may be edited meanwhile
+        numbers = {key: number for number, key in enumerate(self._keys)}
         for row in csv.DictReader(io.StringIO(read_text(path))) if path.exists() else ():
             try:
                 score = Score(*(kind(row[name]) for kind, name in zip(SCORE, COLUMNS[4:8], strict=True)))
-                reasons, number = tuple(row["reasons"].split(APART)), keys.get(row["key"])
+                reasons, number = tuple(row["reasons"].split(APART)), numbers.get(row["key"])
                 if number is not None:
                     self.grades[number] = Grade(Judgement(row["verdict"] == "done", reasons, score, row["cause"]))
             except (KeyError, ValueError, TypeError, AttributeError):
                 raise UserError(f"{path}: not a table of grades; remove it, or name another folder for logs") from None
         write_file(path, ",".join(COLUMNS) + "\n")
         for number, result in self.grades.items():
-            self.add(exams[number], result)
+            self.add(number, result)
 
-    def add(self, exam: Exam, result: Grade) -> None:
-        """Add a row."""
-        verdict, score = result.verdict, result.verdict.score
+    def add(self, number: int, result: Grade) -> None:
+        """Add the grade of an exam, by its number, and a row."""
+        self.grades[number] = result
+        exam, verdict, score = self._exams[number], result.verdict, result.verdict.score
         with self._path.open("a", encoding="utf-8", newline="") as file:
             csv.writer(file).writerow([
                 exam.program, exam.scenario.name if exam.scenario else "", exam.seed, "done" if verdict.done else "not done",
                 *(round(value, 3) for value in astuple(score)), APART.join(verdict.reasons), verdict.cause,
-                exam.key if result.lasting else "",
+                self._keys[number] if result.lasting else "",
             ])  # fmt: skip
 
 

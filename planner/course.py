@@ -13,7 +13,8 @@ Where the straight line of a leg is blocked, the initial guess is the shortest p
 clearance. The optimiser finds the best path on one side of a solid, but hardly ever changes the side.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -307,6 +308,53 @@ def crossings(course: "Course") -> list[list[Side]]:
                     across = [axis for axis in range(3) if axis != through]
                     found.append([Side(i, k, through, axis, sign) for axis in across for sign in (-1, 1)])
     return found
+
+
+SOLIDS_MOST = 8  # solids whose sides are tried (chosen)
+
+
+class NoWayError(UserError):
+    """Solids and bounds leave no way to a gate."""
+
+
+def try_sides(course: "Course", is_best: Callable[[tuple[Side, ...]], bool]) -> None:
+    """Try all sides of one solid after another, in the order of the flight, each with those that were best for the others.
+
+    The optimiser hardly ever changes the side of a solid that its guess has.
+
+    Args:
+        is_best: solves with these sides, and returns whether that is the best so far; may raise NoWayError.
+    """
+    chosen: tuple[Side, ...] = ()
+    for sides in crossings(course)[:SOLIDS_MOST]:
+        best: tuple[Side, ...] = ()
+        for side in sides:
+            with contextlib.suppress(NoWayError):
+                if is_best((*chosen, side)):
+                    best = (side,)
+        chosen += best
+
+
+def way_to(course: "Course", i: int, begin: Array, sides: Sequence[Side]) -> Array:
+    """Return the vertices (K, 3), m, of the shortest free way of leg i from `begin`, on these sides of solids.
+
+    Raises:
+        NoWayError: there is none.
+    """
+    leg, space = course.legs[i], course.space
+    if leg.inside:
+        return np.stack([begin, leg.target])
+    around = [solid.box for solid in space.solids]
+    for side in sides:
+        if side.leg == i:
+            around[side.solid] = side.open_only(around[side.solid])
+    way = route(begin, leg.target, around, space.keep_m, space.low, space.high)
+    if way is None:
+        raise NoWayError(
+            f"{course.task.track.name}: {course.destination(i)}: cannot be reached: no path"
+            f" inside the bounds is {space.keep_m:.2f} m clear of obstacles and gates"
+        )
+    return way
 
 
 FAR_M = 1e4  # m, beyond all bounds

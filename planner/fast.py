@@ -19,8 +19,8 @@ import numpy as np
 from gate_racer.common.compiled import warm_up
 from gate_racer.common.errors import UserError
 from gate_racer.planner import interior as ip
-from gate_racer.planner.course import Course, Leg, Side, crossings, route
-from gate_racer.planner.guess import SAME, SOLIDS_MOST, NoWayError, tilted
+from gate_racer.planner.course import Course, Leg, Side, try_sides, way_to
+from gate_racer.planner.guess import SAME, tilted
 from gate_racer.planner.mesh import Mesh, Point, first_mesh, intervals, leg_numbers
 from gate_racer.planner.models import C, P, Q, RatesModel, V, W
 from gate_racer.planner.plan import Plan, SolverStatistics
@@ -198,20 +198,11 @@ def _smooth(course: Course, sides: Sequence[Side] = ()) -> list[Array]:
     Raises:
         NoWayError: there is no way to a gate.
     """
-    space, x0 = course.space, course.x0
+    x0 = course.x0
     assert x0 is not None, "a flying lap has no start"
     vertices, marks, aimed = [x0[P]], [0], dict[int, Array]()
     for i, leg in enumerate(course.legs):
-        way: Array | None = np.stack([vertices[-1], leg.target])
-        if not leg.inside:
-            boxes = [one.box for one in space.solids]
-            for side in sides:
-                if side.leg == i:
-                    boxes[side.solid] = side.open_only(boxes[side.solid])
-            way = route(vertices[-1], leg.target, boxes, space.keep_m, space.low, space.high)
-        if way is None:
-            raise NoWayError(f"{course.task.track.name}: {course.destination(i)}: cannot be reached")
-        vertices += list(way[1:])
+        vertices += list(way_to(course, i, vertices[-1], sides)[1:])
         marks.append(len(vertices) - 1)
         if leg.gate is not None and not leg.gate.is_ball:
             aimed[marks[-1]] = leg.gate.R_wg[:, 0]
@@ -364,10 +355,7 @@ def settled(course: Course, mesh: Mesh, point: Point, mu: float = ip.MU) -> Solv
 
 
 def solution(course: Course) -> tuple[Mesh, Solved]:
-    """Return the fastest solution that was found.
-
-    One solid after another, in the order of the flight, all its sides are tried with those already chosen for the others, where
-    the guess is not much slower than the first one.
+    """Return the fastest solution that was found; sides of solids are tried where their guess is not much slower than the first.
 
     Raises:
         UserError: a flying lap, the `rotors` model, or no way to a gate.
@@ -375,27 +363,25 @@ def solution(course: Course) -> tuple[Mesh, Solved]:
     name = course.task.track.name
     if course.x0 is None or course.task.model.name != RatesModel.name:
         raise UserError(f"{name}: fast: plans the rates model from a start, not a flying lap or the rotors model")
-    first, chosen = Path.of(course, ()), tuple[Side, ...]()
+    first = Path.of(course, ())
     mesh, point = guess(course, first)
     best, known = settled(course, mesh, point), [first.total_time]
-    for sides in crossings(course)[:SOLIDS_MOST]:
-        kept: tuple[Side, ...] = ()
-        for side in sides:
-            try:
-                path = Path.of(course, (*chosen, side))
-            except NoWayError:
-                continue
-            if (
-                path.total_time > PROMISING * first.total_time
-                or min(abs(path.total_time / t - 1) for t in known) < SAME
-            ):
-                continue
-            known.append(path.total_time)
-            on, point = guess(course, path)
-            one = settled(course, on, point)
-            if one.success and (not best.success or one.total_time < best.total_time):
-                mesh, best, kept = on, one, (side,)
-        chosen += kept
+
+    def is_best(sides: tuple[Side, ...]) -> bool:
+        nonlocal mesh, best
+        path = Path.of(course, sides)
+        slow = path.total_time > PROMISING * first.total_time
+        if slow or min(abs(path.total_time / t - 1) for t in known) < SAME:
+            return False
+        known.append(path.total_time)
+        on, point = guess(course, path)
+        one = settled(course, on, point)
+        if not one.success or (best.success and one.total_time >= best.total_time):
+            return False
+        mesh, best = on, one
+        return True
+
+    try_sides(course, is_best)
     return mesh, best
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from gate_racer.common.errors import UserError
-from gate_racer.planner.course import Course, Side, along, crossings, route
+from gate_racer.planner.course import Course, Side, along, try_sides, way_to
 from gate_racer.planner.mesh import Mesh, Point, intervals
 from gate_racer.planner.models import P, Q, V
 from gate_racer.planner.nlp import ENDLESS, Block, Blocks, Deadline, Nlp, Rows
@@ -70,39 +69,31 @@ def _step(vehicle: Vehicle) -> Block:
     return Block.of("point_mass", ca.vertcat(p, v, a, dt), ca.SX(0, 1), ca.vertcat(p_next, v_next))
 
 
-SOLIDS_MOST = 8  # solids whose sides are tried (chosen)
 SAME = 1e-4  # -, relative difference of times below which two ways are the same
 
 
 def ways_past_solids(course: Course, deadline: Deadline = ENDLESS) -> list[PointMass]:
-    """Return the point masses on different sides of the solids in the way, the fastest first.
-
-    The optimiser hardly ever changes the side of a solid that its guess has. One solid after another, in the order of the
-    flight, all its sides are tried with those already chosen for the others, and the fastest is kept.
+    """Return the point masses on different sides of the solids in the way, the fastest first; see `try_sides`.
 
     Raises:
         UserError: as `solve_point_mass`.
     """
     best = solve_point_mass(course, deadline)
-    found, chosen = [best], tuple[Side, ...]()
-    choices = crossings(course) if best.solved else []
-    for sides in choices[:SOLIDS_MOST]:
-        kept: tuple[Side, ...] = ()
-        for side in sides:
-            try:
-                one = solve_point_mass(course, deadline, (*chosen, side))
-            except NoWayError:
-                continue
-            if one.solved and all(abs(one.total_time / other.total_time - 1) > SAME for other in found):
-                found.append(one)
-            if one.solved and one.total_time < best.total_time:
-                best, kept = one, (side,)
-        chosen += kept
+    found = [best]
+
+    def is_best(sides: tuple[Side, ...]) -> bool:
+        nonlocal best
+        one = solve_point_mass(course, deadline, sides)
+        if one.solved and all(abs(one.total_time / other.total_time - 1) > SAME for other in found):
+            found.append(one)
+        if not one.solved or one.total_time >= best.total_time:
+            return False
+        best = one
+        return True
+
+    if best.solved:
+        try_sides(course, is_best)
     return sorted(found, key=lambda one: one.total_time)
-
-
-class NoWayError(UserError):
-    """Solids and bounds leave no way to a gate."""
 
 
 def solve_point_mass(course: Course, deadline: Deadline = ENDLESS, sides: tuple[Side, ...] = ()) -> PointMass:
@@ -166,22 +157,11 @@ def _first_guess(course: Course, sides: tuple[Side, ...]) -> PointMass:
     Raises:
         NoWayError: there is no way to a gate.
     """
-    task, space, most = course.task, course.space, _speed_max(course.task)
+    most = _speed_max(course.task)
     previous = course.legs[-1].target if course.x0 is None else course.x0[P]
     durations, p, v, thrust = [], [], [], []
     for i, leg in enumerate(course.legs):
-        way: Array | None = np.stack([previous, leg.target])
-        if not leg.inside:
-            around = [solid.box for solid in space.solids]
-            for side in sides:
-                if side.leg == i:
-                    around[side.solid] = side.open_only(around[side.solid])
-            way = route(previous, leg.target, around, space.keep_m, space.low, space.high)
-        if way is None:
-            raise NoWayError(
-                f"{task.track.name}: {course.destination(i)}: cannot be reached: no path"
-                f" inside the bounds is {space.keep_m:.2f} m clear of obstacles and gates"
-            )
+        way = way_to(course, i, previous, sides)
         length = float(np.linalg.norm(np.diff(way, axis=0), axis=1).sum())
         speed = min(CRUISE * max(1.0, np.sqrt(length / LONG_M)), FAST_SHARE * most)
         n = INSIDE_NODES if leg.inside else max(NODES, ceil(length / SPACING_M))

@@ -8,7 +8,6 @@
 Both worlds have z up. Columns are counted from the last, since a number precedes each row in some releases of UZH-FPV.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +38,9 @@ class Layout:
 
     def sources(self) -> dict[str, tuple[Source, ...]]:
         """Return where the signals are, and what makes them ours."""
-        to_body: Callable[[Array], Array] = lambda values: values @ self.R_bs.T  # noqa: E731
+
+        def to_body(values: Array) -> Array:
+            return values @ self.R_bs.T
 
         def attitudes(q: Array) -> Array:
             return np.array([from_matrix(FRD[:, None] * matrix(one) @ self.R_bs.T) for one in q]).reshape(-1, 4)
@@ -86,7 +87,8 @@ def inertial_signals(folder: Path) -> LoggedSignals:
     Raises:
         FileError: a file cannot be read, or is not of the layout.
     """
-    layout = next(one for one in LAYOUTS if (folder / one.imu).is_file())
+    layout = layout_of(folder)
+    assert layout is not None, "the reader has recognised its files"
     tables = {IMU: _table(folder / layout.imu, layout.imu_columns, layout)}
     if (folder / layout.truth).is_file():
         tables[TRUTH] = _table(folder / layout.truth, layout.truth_columns, layout)
