@@ -5,14 +5,19 @@ declares them. `warm_up` compiles those of a known signature, before a flight.
 """
 
 import functools
+import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gate_racer.common.cache import cache_folder
 from gate_racer.common.errors import say
+from gate_racer.common.files import FileError
 
 Image = NDArray[np.uint8]  # (H, W) one channel or (H, W, 3) BGR; pixel centres are at integers
 Float32 = NDArray[np.float32]
@@ -33,6 +38,23 @@ def compiled(
         return cast(Function, CompiledFunction(function, signature, folder, options))
 
     return declared
+
+
+def code_folder(sources: Callable[[], Sequence[Path]]) -> Callable[[], str]:
+    """Return the `folder` of functions in several files that call each other: named by a hash of all these sources.
+
+    It is empty where none can be used: Numba's own choice, or no cache.
+    """
+
+    @functools.cache
+    def folder() -> str:
+        content = b"".join(path.read_bytes() for path in sources()) + version("numba").encode()
+        try:
+            return str(cache_folder() / f"numba-{hashlib.sha256(content).hexdigest()[:16]}")
+        except FileError:
+            return ""
+
+    return folder
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ import numpy as np
 from gate_racer.common.compiled import warm_up
 from gate_racer.common.errors import UserError
 from gate_racer.planner import interior as ip
+from gate_racer.planner import stages as st
 from gate_racer.planner.course import Course, Leg, Side, try_sides, way_to
 from gate_racer.planner.guess import SAME, tilted
 from gate_racer.planner.mesh import Mesh, Point, first_mesh, intervals, leg_numbers
@@ -56,7 +57,7 @@ class Rows:
     def add(self, nodes: object, kind: int, given: object, at: object = 0, equal: bool = False) -> None:
         """Add a row per node (M,) of a kind with parameters (M, K) or (K,), at the end of part `at`, (M,) or one for all."""
         nodes = np.atleast_1d(np.asarray(nodes, int))
-        table = np.zeros((len(nodes), ip.NP))
+        table = np.zeros((len(nodes), st.NP))
         given = np.asarray(given, float)
         table[:, : given.shape[-1]] = given
         full = np.full(len(nodes), 0)
@@ -93,12 +94,12 @@ def rows(
         apart = SPARE * float(np.linalg.norm(path[k + 1] - path[k])) / len(j)
         keep = solid.keep_m + apart**2 / (8 * solid.keep_m)
         box = solid.box
-        found.add(np.full(len(j), k), ip.BOX, (*box.centre, *box.axes.T.ravel(), *box.half, keep), at=j)
+        found.add(np.full(len(j), k), st.BOX, (*box.centre, *box.axes.T.ravel(), *box.half, keep), at=j)
     _view(found, course, mesh, point, strayed)
     lean = LevelLiftOff(course)
     if lean.holds:
         early = lean.early(intervals(mesh, point.durations))
-        found.add(early + 1, ip.LEAN, (lean.height_m, lean.rim_m))
+        found.add(early + 1, st.LEAN, (lean.height_m, lean.rim_m))
     return found.sorted(n + 1)
 
 
@@ -107,16 +108,16 @@ def _limits(found: Rows, course: Course, n: int) -> None:
     model, k = course.task.model, np.arange(n)
     span, slew = model.u_high - model.u_low, model.slew_max
     for i in range(4):
-        found.add(k, ip.INPUT, (i, 1 / span[i], model.u_low[i]))
-        found.add(k, ip.INPUT, (i, -1 / span[i], model.u_high[i]))
+        found.add(k, st.INPUT, (i, 1 / span[i], model.u_low[i]))
+        found.add(k, st.INPUT, (i, -1 / span[i], model.u_high[i]))
     if np.isfinite(slew).all():
         room = float(model.turning(0.0))
         for signs in SIGNS:
             for end in (0, 1):
-                found.add(k, ip.TURN, (*(np.array(signs) / slew), room, room - float(model.turning(1.0)), end))
+                found.add(k, st.TURN, (*(np.array(signs) / slew), room, room - float(model.turning(1.0)), end))
     if math.isfinite(model.thrust_rate_max):
         for sign in (-1.0, 1.0):
-            found.add(k, ip.SLEW, (sign / model.thrust_rate_max,))
+            found.add(k, st.SLEW, (sign / model.thrust_rate_max,))
 
 
 def _bounds(found: Rows, course: Course, mesh: Mesh, point: Point, parts: np.ndarray) -> None:
@@ -130,38 +131,38 @@ def _bounds(found: Rows, course: Course, mesh: Mesh, point: Point, parts: np.nda
             given = np.zeros((len(k), 7))
             given[:, i], given[:, 6] = sign, -sign * bound - AHEAD_M
             close, between = room < BOUND_M, halved & (room < BOUND_PART_M)
-            found.add(k[close] + 1, ip.LINEAR, given[close])
-            found.add(k[between], ip.LINEAR, given[between], at=parts[between] // 2)
+            found.add(k[close] + 1, st.LINEAR, given[close])
+            found.add(k[between], st.LINEAR, given[between], at=parts[between] // 2)
     if math.isfinite(most):
-        found.add(k + 1, ip.SPEED, ((1 - AHEAD) * most,))
-        found.add(k[halved], ip.SPEED, ((1 - AHEAD) * most,), at=parts[halved] // 2)
+        found.add(k + 1, st.SPEED, ((1 - AHEAD) * most,))
+        found.add(k[halved], st.SPEED, ((1 - AHEAD) * most,), at=parts[halved] // 2)
 
 
 def _leg_end(found: Rows, course: Course, leg: Leg, end: int) -> None:
     """Add the conditions at the end of a leg: on its plane within the opening, in its ball, or at rest."""
     gate, body = leg.gate, course.task.body_m
     if gate is None:
-        found.add(np.full(6, end), ip.LINEAR, np.column_stack([np.eye(6), [*-leg.target, 0, 0, 0]]), equal=True)
-        found.add(np.full(3, end), ip.STILL, np.arange(3)[:, None], equal=True)
-        found.add(np.full(2, end), ip.LEVEL, np.arange(2)[:, None], equal=True)
+        found.add(np.full(6, end), st.LINEAR, np.column_stack([np.eye(6), [*-leg.target, 0, 0, 0]]), equal=True)
+        found.add(np.full(3, end), st.STILL, np.arange(3)[:, None], equal=True)
+        found.add(np.full(2, end), st.LEVEL, np.arange(2)[:, None], equal=True)
         return
     if gate.is_ball:
-        found.add(end, ip.BALL, (*leg.target, gate.half - leg.keep_m[0]))
+        found.add(end, st.BALL, (*leg.target, gate.half - leg.keep_m[0]))
         return
     axis = gate.R_wg[:, 0]
-    found.add(end, ip.LINEAR, (*axis, 0, 0, 0, -axis @ leg.target), equal=True)
+    found.add(end, st.LINEAR, (*axis, 0, 0, 0, -axis @ leg.target), equal=True)
     if leg.passes:
-        found.add(end, ip.LINEAR, (0, 0, 0, *axis, -CROSSING_SPEED_MIN))
+        found.add(end, st.LINEAR, (0, 0, 0, *axis, -CROSSING_SPEED_MIN))
     for (n_y, n_z, h), keep in zip(gate.edges, leg.keep_m, strict=True):
         normal = gate.R_wg[:, 1:] @ (n_y, n_z)
         about = (*axis, *normal, *gate.p_wg)
         if not leg.passes:
-            found.add(end, ip.LINEAR, (*-normal, 0, 0, 0, h + normal @ gate.p_wg - body - AHEAD_M))
+            found.add(end, st.LINEAR, (*-normal, 0, 0, 0, h + normal @ gate.p_wg - body - AHEAD_M))
             continue
         for side in (-leg.edge_half_m, leg.edge_half_m) if leg.edge_half_m else (0.0,):
-            found.add(end, ip.EDGE, (*about, h, side, keep))
+            found.add(end, st.EDGE, (*about, h, side, keep))
         if leg.coast_m:
-            found.add(end, ip.EDGE, (*about, h - body, leg.coast_m, 0.0))
+            found.add(end, st.EDGE, (*about, h - body, leg.coast_m, 0.0))
 
 
 def _prism(found: Rows, course: Course, leg: Leg, own: np.ndarray, end: int, parts: np.ndarray) -> None:
@@ -175,8 +176,8 @@ def _prism(found: Rows, course: Course, leg: Leg, own: np.ndarray, end: int, par
     axis = gate.R_wg[:, 0]
     for (n_y, n_z, h), keep in zip(gate.edges, leg.keep_m, strict=True):
         normal = gate.R_wg[:, 1:] @ (n_y, n_z)
-        found.add(k, ip.RIM, (*axis, *normal, *gate.p_wg, h, leg.edge_half_m, keep), at=j)
-        found.add(k, ip.LINEAR, (*-normal, 0, 0, 0, h + normal @ gate.p_wg - body - AHEAD_M), at=j)
+        found.add(k, st.RIM, (*axis, *normal, *gate.p_wg, h, leg.edge_half_m, keep), at=j)
+        found.add(k, st.LINEAR, (*-normal, 0, 0, 0, h + normal @ gate.p_wg - body - AHEAD_M), at=j)
 
 
 def _view(found: Rows, course: Course, mesh: Mesh, point: Point, strayed: np.ndarray) -> None:
@@ -189,7 +190,7 @@ def _view(found: Rows, course: Course, mesh: Mesh, point: Point, strayed: np.nda
             for normal in view_normals(camera):
                 given = np.tile([*target, *camera.p_bc, *normal, 0.0], (len(far), 1))
                 given[:, 9] = 1 / np.maximum(far, 0.5)
-                found.add(at + 1, ip.VIEW, given)
+                found.add(at + 1, st.VIEW, given)
 
 
 def _smooth(course: Course, sides: Sequence[Side] = ()) -> list[Array]:

@@ -4,20 +4,15 @@ Machine code is cached outside the source tree under a hash of all its sources: 
 own file only, and would keep stale code of functions inlined from other files.
 """
 
-import functools
-import hashlib
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from gate_racer.common.cache import cache_folder
-from gate_racer.common.compiled import compiled
+from gate_racer.common.compiled import code_folder, compiled
 from gate_racer.common.compiled import inlined as inlined
-from gate_racer.common.files import FileError
 from gate_racer.vehicle import dynamics, rotation
 from gate_racer.vehicle.rotation import Array
 
@@ -37,19 +32,14 @@ for _function in (
 T = TypeVar("T", bound=tuple)
 
 
-@functools.cache
-def _folder() -> str:
-    """Return the folder of the machine code; empty where none can be used: Numba's own choice, or no cache."""
-    sources = [Path(dynamics.__file__), Path(rotation.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
-    key = hashlib.sha256(b"".join(path.read_bytes() for path in sources) + version("numba").encode()).hexdigest()[:16]
-    try:
-        return str(cache_folder() / f"numba-{key}")
-    except FileError:
-        return ""
+def _sources() -> list[Path]:
+    return [Path(dynamics.__file__), Path(rotation.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
 
 
 # Release the GIL; division by zero gives inf.
-njit: Callable[[Callable[..., Any]], Callable[..., Any]] = compiled(folder=_folder, nogil=True, error_model="numpy")
+njit: Callable[[Callable[..., Any]], Callable[..., Any]] = compiled(
+    folder=code_folder(_sources), nogil=True, error_model="numpy"
+)
 
 
 def record(parameters: T) -> T:
