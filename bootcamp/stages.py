@@ -1,7 +1,7 @@
 """Work of each process of the ring, and the whole flight in one process.
 
-The ring: simulation, detection, geolocation, decision and back; and a display beside it, fed by a mailbox, which cannot
-delay the others. Every worker ends at the sentinel, and then reports its counters. A flight in one process, for grades
+The ring: simulation, detection, geolocation, decision and back; and a display beside it, which cannot delay the others.
+Every worker ends at the sentinel, and then reports its counters. A flight in one process, for grades
 and figures, draws images on demand only: drawing and detecting cost three times as much as flying.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from gate_racer.bootcamp.api import Box, Command, Location, Report, Status, Unreadable
 from gate_racer.bootcamp.display import compose, jpeg_of, landing_image, screenshot
 from gate_racer.bootcamp.drone import Drone
-from gate_racer.bootcamp.edges import Desk, Failed, Frame, Step
+from gate_racer.bootcamp.edges import NOTHING, Desk, Failed, Frame, Step
 from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
 from gate_racer.bootcamp.mistakes import UNSEEN, box_mistakes, place_mistakes, sees_pad
@@ -66,21 +66,19 @@ def simulation(job: Job, desk: Desk) -> None:
         if command is None:
             break
         if job.realtime:
-            desk.counters["steps without a command"] += command is desk.nothing
+            desk.counters["steps without a command"] += command is NOTHING
             time.sleep(max(0.0, due - time.monotonic()))
-        with desk.busy():
-            taken = None if command is desk.nothing else command
-            report = drone.step(taken)
-            image = camera.frame(drone.p_wb, report)
-            record.step(taken, report, drone.digest(), image)
-            desk.counters["steps"] += 1
+        taken = None if command is NOTHING else command
+        report = drone.step(taken)
+        image = camera.frame(drone.p_wb, report)
+        record.step(taken, report, drone.digest(), image)
+        desk.counters["steps"] += 1
         desk.put(Packet(report, image))
         desk.tell(Step(report, taken))
         judge.see(report, taken)
         if judge.end is not None:
             break
     record.close()
-    desk.until_sentinel(command)
 
 
 def detection(job: Job, desk: Desk) -> None:
@@ -134,13 +132,11 @@ def located(
 def decision(job: Job, desk: Desk) -> None:
     """Decide one command per step. In real time, reports older than the effect of the last command are skipped."""
     program, sent = _loaded(job, desk), 0
-    while (packet := desk.get(None)) is not None:
+    while (packet := desk.get()) is not None:
         if packet.report.taken < sent:
             desk.counters["reports passed over"] += 1
             continue
-        with desk.busy():
-            command = program.command(packet.report, packet.pads)
-        desk.put(command)
+        desk.put(program.command(packet.report, packet.pads))
         sent += 1
     desk.counters["commands"] = sent
 
@@ -159,7 +155,7 @@ def display(job: Job, desk: Desk) -> None:
         return frame
 
     try:
-        while (coming := desk.get(None)) is not None:
+        while (coming := desk.get()) is not None:
             packet = coming
             trail.append(packet.report.position)
             show(packet, packet.image, packet.report.step)
@@ -180,14 +176,13 @@ def log_of(stem: Path) -> Path:
 
 def _loaded(job: Job, desk: Desk) -> Program:
     """Load the program, which may never end."""
-    with desk.busy():
-        return load_program(job.program)
+    desk.busy()
+    return load_program(job.program)
 
 
 def _each(desk: Desk, work: Callable[[Any], None]) -> None:
-    while (packet := desk.get(None)) is not None:
-        with desk.busy():
-            work(packet)
+    while (packet := desk.get()) is not None:
+        work(packet)
         desk.put(packet)
 
 
