@@ -110,15 +110,6 @@ def key_table(settings: Any, options: Mapping[str, Mapping[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def as_fields(settings: Any) -> dict[str, Any]:
-    """Return settings as nested fields for JSON, as a file for `--config` has them."""
-    values = {one.name: getattr(settings, one.name) for one in fields(settings)}
-    return {
-        name: as_fields(value) if is_dataclass(value) else str(value) if isinstance(value, Path) else value
-        for name, value in values.items()
-    }
-
-
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()

@@ -4,9 +4,8 @@ Camera and clock are combined from the calibrations of several flights, weighted
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -52,23 +51,10 @@ def _curve(fit: Fit, base: ThrottleCurve) -> ThrottleCurve:
 
 def write_vehicle(path: Path, vehicle: Vehicle) -> None:
     """Write the YAML file for `load_vehicle`."""
-    write_yaml(path, asdict(vehicle))
+    write(path, vehicle, DIGITS)
 
 
-def write_yaml(path: Path, fields: dict[str, Any]) -> None:
-    """Write fields to a file for the strict loader: numbers with six digits, no absent values."""
-    write(path, _rounded(fields))
-
-
-def _rounded(value: Any) -> Any:
-    """Round numbers to six digits."""
-    if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [_rounded(one) for one in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
+DIGITS = 6  # significant, of all that is measured
 # Factor on the filter's standard deviations, which are up to 2 too small (docs/worlds.md: NEES of 3.9 per degree of freedom).
 OVERCONFIDENCE = 2.0
 SIGNIFICANT = 2.0  # standard deviations by which a camera must differ from its model

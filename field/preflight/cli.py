@@ -14,15 +14,16 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from gate_racer.common.command import add_common, main_of, remark, require_outputs, write_json
+from gate_racer.common.config import write
 from gate_racer.common.errors import UserError, say
 from gate_racer.common.settings import add_settings, key, settings_of
-from gate_racer.field.files import write_yaml
+from gate_racer.field.files import DIGITS
 from gate_racer.field.probe.check import Check, CheckVerdict, number, same, table
 from gate_racer.link.msp.line import LinkFigures, MspLine, neutral
 from gate_racer.link.msp.messages import Channels, Message, RawAttitude, RawImu, StatusEx
@@ -369,7 +370,7 @@ def run(arguments: argparse.Namespace) -> int:
         if settings.own_profile is not None:
             source = f"{found.firmware} on {found.board}, rates as read; all other values are those of {profile.name}."
             own = replace(profile, name=settings.own_profile.stem, source=source, rates=found.rates or profile.rates)
-            write_yaml(settings.own_profile, asdict(own))
+            write(settings.own_profile, own, DIGITS)
             remark(f"wrote {settings.own_profile}")
         if differs := sum(check.verdict is CheckVerdict.DIFFERS for check in checks):
             print(f"{differs} of {len(checks)} differ: correct the aircraft or the files; no file is written")
