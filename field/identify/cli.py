@@ -23,11 +23,7 @@ class IdentificationSettings:
 
     base: str = key("dcl", "vehicle that supplies all other parameters")
     linear_drag: bool = key(False, "also fit drag proportional to speed")
-    out: Path = key(Path("identified.yaml"), "file to write, whose name the vehicle gets", "NAME.yaml")
-
-    def __post_init__(self) -> None:
-        if self.out.suffix != ".yaml":
-            raise ValueError(f"out {self.out}: a vehicle file ends in .yaml")
+    out: Path = key(Path("identified.yaml"), "file to write, whose name the vehicle gets", "NAME.yaml", ending=".yaml")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -49,11 +49,7 @@ class MappingSettings:
         suffix=TAUGHT,
         part=True,
     )
-    out: Path | None = key(None, "track file to write, e.g. tracks/found.yaml", "FILE")
-
-    def __post_init__(self) -> None:
-        if self.out is not None and self.out.suffix != ".yaml":
-            raise ValueError(f"out {self.out}: a track file ends in .yaml")
+    out: Path | None = key(None, "track file to write, e.g. tracks/found.yaml", "FILE", ending=".yaml")
 
     @property
     def frame(self) -> GateFrame:

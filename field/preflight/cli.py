@@ -331,13 +331,8 @@ class PreflightSettings:
         False, "propellers off: also rehearse the hand-over with the person at the transmitter, stick by stick"
     )
     limit_s: float = key(120.0, "time limit of the rehearsal, s", positive=True)
-    out: Path | None = key(None, "file to write for run-mpc if nothing differs (YAML)", "FILE")
-    own_profile: Path | None = key(None, "write the profile with the rates as read to this file (YAML)")
-
-    def __post_init__(self) -> None:
-        for file in filter(None, (self.out, self.own_profile)):
-            if file.suffix != ".yaml":
-                raise ValueError(f"out {file}: must end in .yaml")
+    out: Path | None = key(None, "file to write for run-mpc if nothing differs (YAML)", "FILE", ending=".yaml")
+    own_profile: Path | None = key(None, "write the profile with the rates as read to this file (YAML)", ending=".yaml")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -133,11 +133,7 @@ class ProbeSettings:
     vehicle: str = key("dcl", "vehicle with which the motion is compared")
     seconds: float = key(5.0, "duration of the measurement at rest, s", least=1, most=600)
     fly: bool = key(True, "measure in a short flight too; else at rest only, motors off")
-    out: Path | None = key(None, "write the measured profile to this file (YAML)", "FILE")
-
-    def __post_init__(self) -> None:
-        if self.out is not None and self.out.suffix != ".yaml":
-            raise ValueError(f"out {self.out}: a profile ends in .yaml")
+    out: Path | None = key(None, "write the measured profile to this file (YAML)", "FILE", ending=".yaml")
 
 
 def parser() -> argparse.ArgumentParser:

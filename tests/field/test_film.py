@@ -58,7 +58,7 @@ def test_a_flight_without_images_is_no_film(still, vq1, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--set", "film=film.mp4"], "film film.mp4: needs a single log, and a file name that ends in .webm"),
+        (["--set", "film=film.mp4"], "film film.mp4: must end in .webm"),
         (["other.mcap", "--set", "film=film.webm"], "film film.webm: needs a single log"),
         (["--set", "slower=99"], "slower 99: must lie between 0.1 and 20"),
         (["--set", "film=film.webm", "slower=.nan"], "slower: expected a finite number"),
