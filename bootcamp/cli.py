@@ -256,26 +256,16 @@ def report(job: Job, outcome: ProgramOutcome, verdict: Judgement) -> dict[str, A
     """Return the result of a flight, for JSON."""
     last, scenario = outcome.report, job.scenario
     nearest = min((pad.distance(last.position) for pad in scenario.pads), default=None) if last else None
-    return {
+    mistakes = {text.replace("{}", str(count)): count for text, count in outcome.mistakes.items()}
+    told = vars(outcome) | vars(verdict) | {"cause": outcome.cause, "why": verdict.cause, "mistakes": mistakes}
+    return told | {
         "seed": scenario.seed,
         "scenario": scenario.name,
-        "program": str(job.program),
+        "program": job.program,
         "mode": "realtime" if job.realtime else "lockstep",
-        "end": outcome.end,
-        "cause": outcome.cause,
-        "why": verdict.cause,
-        "done": verdict.done,
-        "reasons": verdict.reasons,
-        "score": asdict(verdict.score),
         "waypoint": scenario.waypoint,
         "pads": scenario.pads,
         "nearest_pad_m": nearest,
-        "report": asdict(last) if last else None,
-        "counters": outcome.counters,
-        "mistakes": {text.replace("{}", str(count)): count for text, count in outcome.mistakes.items()},
-        "drained": outcome.drained,
-        "terminated": outcome.terminated,
-        "traceback": outcome.traceback,
         "version": version("gate-racer"),
     }
 

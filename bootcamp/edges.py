@@ -8,6 +8,7 @@ import contextlib
 import io
 import pickle
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -121,6 +122,11 @@ class Desk:
             return None if data == SENTINEL else unpacked(data[len(ITEM) :])
         except (EOFError, OSError, pickle.UnpicklingError):
             return None
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the items up to the sentinel."""
+        while (item := self.get()) is not None:
+            yield item
 
     def put(self, item: Any) -> None:
         """Send an item for the next workers to main. Raises OSError without main."""

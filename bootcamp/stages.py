@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from gate_racer.bootcamp.api import Box, Command, Location, Report, Status, Unreadable
 from gate_racer.bootcamp.display import compose, jpeg_of, landing_image, screenshot
@@ -84,22 +84,18 @@ def simulation(job: Job, desk: Desk) -> None:
 def detection(job: Job, desk: Desk) -> None:
     """Detect pads by the program's own detector, or the built-in one."""
     program = _loaded(job, desk)
-
-    def detect(packet: Packet) -> None:
+    for packet in desk:
         packet.boxes = detected(program, packet.image, packet.report, job.scenario, desk.mistakes)
         desk.counters["boxes"] += len(packet.boxes)
-
-    _each(desk, detect)
+        desk.put(packet)
 
 
 def geolocation(job: Job, desk: Desk) -> None:
     """Locate boxes on the ground, given the drone's pose at the image: by the program's own function, or the built-in one."""
     program = _loaded(job, desk)
-
-    def place(packet: Packet) -> None:
+    for packet in desk:
         packet.pads = located(program, packet.boxes, packet.report, job.scenario, desk.mistakes)
-
-    _each(desk, place)
+        desk.put(packet)
 
 
 def detected(program: Program, image: Image, report: Report, scenario: Scenario, mistakes: Counter[str]) -> list[Box]:
@@ -132,7 +128,7 @@ def located(
 def decision(job: Job, desk: Desk) -> None:
     """Decide one command per step. In real time, reports older than the effect of the last command are skipped."""
     program, sent = _loaded(job, desk), 0
-    while (packet := desk.get()) is not None:
+    for packet in desk:
         if packet.report.taken < sent:
             desk.counters["reports passed over"] += 1
             continue
@@ -143,7 +139,8 @@ def decision(job: Job, desk: Desk) -> None:
 
 def display(job: Job, desk: Desk) -> None:
     """Show each packet; save the last frame as a screenshot, after a landing with a view from above."""
-    packet, trail, scenario = None, list[Location](), job.scenario
+    packet: Packet | None = None
+    trail, scenario = list[Location](), job.scenario
     film = Film(job.stem.with_name(job.stem.name + ".webm"), scenario.world.step_s)
 
     def show(packet: Packet, image: Image, step: int) -> Image:
@@ -155,8 +152,7 @@ def display(job: Job, desk: Desk) -> None:
         return frame
 
     try:
-        while (coming := desk.get()) is not None:
-            packet = coming
+        for packet in desk:
             trail.append(packet.report.position)
             show(packet, packet.image, packet.report.step)
             desk.counters["frames"] += 1
@@ -178,12 +174,6 @@ def _loaded(job: Job, desk: Desk) -> Program:
     """Load the program, which may never end."""
     desk.busy()
     return load_program(job.program)
-
-
-def _each(desk: Desk, work: Callable[[Any], None]) -> None:
-    while (packet := desk.get()) is not None:
-        work(packet)
-        desk.put(packet)
 
 
 STAGES: dict[str, Callable[[Job, Desk], None]] = {  # in order of start and shutdown
@@ -212,7 +202,6 @@ class Flight:
     """Result of a flight."""
 
     end: ProgramEnd
-    cause: str
     verdict: Judgement
     report: Report
     warning: str  # the last one
@@ -288,4 +277,4 @@ def fly_alone(
         warning = report.warning or warning
         judge.see(report, step.command)
     look(step_of(report), drone)
-    return Flight(*over, judge.verdict(*over, player.found()), report, warning)
+    return Flight(over[0], judge.verdict(*over, player.found()), report, warning)

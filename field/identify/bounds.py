@@ -137,11 +137,10 @@ def least(against: Misfit, grid: Array | None = None, every: int = 1) -> tuple[f
     delays, lags = DELAYS_S[::every], LAGS_S[::every]
     values = on_grid(against, delays, lags) if grid is None else grid
     i, j = np.unravel_index(int(values.argmin()), values.shape)
-    start = np.array([delays[i], lags[j]])
-    found = minimize(
-        lambda x: against(*bounded(x)), start, method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-9}
-    )
-    return bounded(found.x)
+    limits = [(DELAYS_S[0], DELAYS_S[-1]), (LAGS_S[0], LAGS_S[-1])]
+    how = {"method": "Nelder-Mead", "bounds": limits, "options": {"xatol": 1e-4, "fatol": 1e-9}}
+    delay, lag = minimize(lambda x: against(*x), [delays[i], lags[j]], **how).x.tolist()
+    return delay, lag
 
 
 def on_grid(against: Misfit, delays: Array = DELAYS_S, lags: Array = LAGS_S) -> Array:
@@ -192,8 +191,3 @@ def independent_samples(residual: Array, t: Array) -> float:
         _, block = np.unique(np.floor(t / length), return_inverse=True)
         sums.append(float((np.bincount(block, residual) ** 2).sum()))
     return len(residual) * white / max(white, *sums, 1e-12)
-
-
-def bounded(x: Array) -> tuple[float, float]:
-    """Return delay and lag within the grid."""
-    return float(np.clip(x[0], DELAYS_S[0], DELAYS_S[-1])), float(np.clip(x[1], LAGS_S[0], LAGS_S[-1]))
