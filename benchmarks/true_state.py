@@ -49,9 +49,8 @@ BACK_ENDS: dict[str, Callable[[Problem, Vehicle], Solver]] = {"acados": AcadosSo
 OPTIONS = PlanOptions(margin_m=0.25)
 FIRST_SEED = 5000  # first seed of starts and gusts; not used in tuning
 RACES = (("vq1", "dcl"), ("vq2", "dcl"), ("splits_swift", "swift"), ("splits_swift", "kolibri"))
-CASES: dict[
-    str, tuple[Deviations, float | None]
-] = {  # deviations, command delay of both model and plant, s; None: the vehicle's
+# Deviations, and the command delay of both model and plant, s; None: the vehicle's.
+CASES: dict[str, tuple[Deviations, float | None]] = {
     "as believed": (AS_BELIEVED, None),
     "delay 0 ms": (AS_BELIEVED, 0.0),
     "delay 60 ms": (AS_BELIEVED, 0.06),

@@ -15,12 +15,12 @@ from typing import Any
 
 from gate_racer.bootcamp.api import Command, Report, Unreadable
 
-ASK, BUSY, ITEM, SENTINEL = (
+ASK, BUSY, ITEM = (
     b"a",
     b"b",
     b"i",
-    b"",
-)  # first byte of a signal or item; other messages are pickles, and begin with 0x80
+)  # first bytes of what main receives; other messages are pickles, which begin with 0x80
+SENTINEL = b""  # what a worker receives last
 ROOM = __package__
 MESSAGES = {  # names of the types in messages, by module
     f"{ROOM}.api": {"Box", "CourseGate", "Go", "Halt", "Land", "Location", "Null", "Report", "Status", "Unreadable"},

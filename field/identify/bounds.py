@@ -70,9 +70,8 @@ def widened(half: Array, sigma: Array) -> Array:
 
 
 DELAYS_S = np.linspace(0.0, 0.12, 25)  # s, of a command; the real builds have 0.04 s
-LAGS_S = np.array(
-    [2e-3, 5e-3, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.075, 0.1, 0.15, 0.2, 0.3]
-)  # s, range of lags (chosen)
+# s, range of lags (chosen)
+LAGS_S = np.array([2e-3, 5e-3, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.075, 0.1, 0.15, 0.2, 0.3])
 WIDEST_S = 0.07  # s, interval above which nothing is known of the delay (chosen): the range of what vehicles have
 
 Misfit = Callable[[float, float], float]  # mean square of the residual for delay and lag, s

@@ -10,10 +10,8 @@ from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Mask
 
 GAP_S, COMMAND_GAP_S = 0.1, 0.5  # s without samples of the motion, without commands, above which the log has a gap
-FILLED, STRAIGHT = (
-    4,
-    1e-4,
-)  # samples on one line that were filled in; relative error of its slope: no sensor is so even (chosen)
+FILLED = 4  # samples on one line that were filled in (chosen)
+STRAIGHT = 1e-4  # -, relative error of its slope: no sensor is so even (chosen)
 MOST_M_S2 = 16 * GRAVITY  # m/s^2, range of the accelerometers of racing vehicles
 OUTSIDE = 0.02  # -, throttle beyond 0..1 that no rounding explains
 PUSHED_M_S2 = 1.0  # m/s^2, deviation of the specific force from gravity that shows flight (chosen)

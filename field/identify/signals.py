@@ -16,9 +16,8 @@ STEP_S = 0.01  # s, grid spacing: finer than any lag of interest
 LONGEST_S = 4 * 3600.0  # s, longest log for the grid
 BEYOND = 0.02  # -, throttle beyond 0..1 by rounding or by a radio that was calibrated by hand (chosen)
 LEAST_SAMPLES = 20  # samples, least number of any signal (chosen)
-OUTLIERS = (
-    0.05  # share of the throttle's samples that may lie beyond 0..1 and are cut; else its unit is another (chosen)
-)
+# Share of the throttle's samples that may lie beyond 0..1 and are cut; else its unit is another (chosen).
+OUTLIERS = 0.05
 NO_VELOCITY = "holds no velocity: drag is that of --base, and thrust is best fitted to slow flights"
 LEVEL = np.array([1.0, 0.0, 0.0, 0.0])
 FULL, NEARLY_FULL, ROUNDED = 0.995, 0.95, 1e-3  # -, of motors and throttle (chosen)

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-import gate_racer.field.preflight.cli
-import gate_racer.race.run_mpc
 from gate_racer.common.errors import UserError
+from gate_racer.field.preflight import cli
 from gate_racer.field.preflight.cli import at_rest
 from gate_racer.field.probe.check import CheckVerdict
 from gate_racer.link.msp.codec import Frame, pack
@@ -25,6 +24,7 @@ from gate_racer.link.msp.preflight import (
     require_unchanged,
 )
 from gate_racer.link.msp.profile import STICKS, load_betaflight
+from gate_racer.race import run_mpc
 from gate_racer.sim.betaflight.flight_controller import settings
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.preflights import LEVEL, running
@@ -35,9 +35,7 @@ SWITCHED = replace(BF, aux=replace(BF.aux, override=replace(BF.aux.override, cha
 
 
 def preflight(*arguments):
-    return gate_racer.field.preflight.cli.run(
-        gate_racer.field.preflight.cli.parser().parse_args([str(a) for a in arguments])
-    )
+    return cli.run(cli.parser().parse_args(list(map(str, arguments))))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +43,7 @@ def file(tmp_path_factory):
     """Return the file that preflight writes for an aircraft that matches its profile."""
     path = tmp_path_factory.mktemp("preflight") / "archer.yaml"
     with running(BF) as where, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gate_racer.field.preflight.cli, "LATE", 100.0)  # a busy machine is no slow line
+        patch.setattr(cli, "LATE", 100.0)  # a busy machine is no slow line
         assert preflight(where, "--set", "seconds=1.5", "--out", path) == 0
     return path
 
@@ -214,11 +212,8 @@ def test_a_flight_is_refused_before_anything_is_planned(arguments, words, file):
     given = [word for text in arguments for word in ("--set", text.replace("FILE", str(file)))]
     live = ["--live"] * any("link.msp" in text for text in arguments)
     with pytest.raises(UserError, match=words):
-        gate_racer.race.run_mpc.run(
-            gate_racer.race.run_mpc.parser().parse_args(
-                ["pq", "--profile", "betaflight", "--vehicle", "swift", *live, *given]
-            )
-        )
+        words = ["pq", "--profile", "betaflight", "--vehicle", "swift", *live, *given]
+        run_mpc.run(run_mpc.parser().parse_args(words))
 
 
 WRONG = {
