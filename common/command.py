@@ -26,6 +26,7 @@ from gate_racer.common.files import require_output, write_file
 from gate_racer.common.launch import QUIET
 
 STDOUT = Path("-")
+TRACK_OPTIONS, TRACK_ARGUMENTS = ("--track", "--tracks"), ("track", "what")  # a course, by option or by place
 OUT, ERR = 1, 2  # file descriptors, to which libraries and child processes write
 
 
@@ -70,7 +71,7 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
     def performed() -> int:
         for one in (parser, *_commands_of(parser)):
             one.error = refuse  # type: ignore[method-assign]  # argparse's own prints the whole usage first
-        arguments = parser.parse_args()
+        arguments = parser.parse_args(_understood(parser, sys.argv[1:]))
         with contextlib.ExitStack() as streams:
             if arguments.quiet:
                 streams.enter_context(contextlib.redirect_stderr(_Hushed(sys.stderr)))
@@ -81,6 +82,19 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
             return run(arguments)
 
     return exit_code(performed)
+
+
+def _understood(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """Return the command line with `--track` as the command spells it."""
+    options = parser._option_string_actions
+    named = any(action.dest in TRACK_ARGUMENTS for action in parser._actions if not action.option_strings)
+    understood: list[str] = []
+    for word in words:
+        if word in TRACK_OPTIONS and word not in options:
+            understood += [] if named else [name for name in TRACK_OPTIONS if name in options] or [word]
+        else:
+            understood.append(word)
+    return understood
 
 
 def require_outputs(outputs: Iterable[Path | None], *inputs: Path | str | None) -> None:
