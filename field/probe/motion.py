@@ -21,6 +21,7 @@ import cv2
 import numpy as np
 
 from gate_racer.common.images import decode_image
+from gate_racer.field.identify.regression import lagged
 from gate_racer.field.probe.links import ReceivedMessages
 from gate_racer.model.imu import LONGEST_STEP_S, REPEATS_S, ImuReading
 from gate_racer.model.states import Nominal
@@ -222,13 +223,9 @@ class Commands:
 
     def followed(self, delay: float, lag: float, growth: tuple[float, ...] | None) -> Array:
         """Return the responses (N, M) of unit gain; with `growth` None (N, 2 M), to the commands and to their signed squares."""
-        from scipy.signal import lfilter  # slow to load, and rarely needed
-
         square = self.u * np.abs(self.u)
         u = np.column_stack([self.u, square]) if growth is None else self.u + square * np.array(growth)
-        late = np.column_stack([np.interp(self.grid - delay, self.grid, column) for column in u.T])
-        decay = np.exp(-GRID_S / max(lag, GRID_S))
-        response = lfilter([1 - decay], [1.0, -decay], late, axis=0)
+        response = lagged(u, delay, max(lag, GRID_S), GRID_S)
         return np.column_stack([np.interp(self.t, self.grid, column) for column in response.T])
 
     def quick_gain(self, measured: Array) -> float:
