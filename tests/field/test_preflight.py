@@ -2,7 +2,7 @@
 
 import re
 import threading
-import time
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -136,38 +136,28 @@ def test_an_aircraft_that_is_not_safe_to_read_is_refused(line, words):
 
 
 def test_a_line_on_which_another_client_speaks_is_refused():
-    with running(BF) as where:
-        one, other = open_port(where, BF.baud), open_port(where, BF.baud)
+    with running(BF) as where, closing(open_port(where, BF.baud)) as one, closing(open_port(where, BF.baud)) as other:
+        require_alone(one)
+        stop = threading.Event()
+
+        def speak():
+            while not stop.wait(0.05):
+                other.write(pack(Frame(Code.ATTITUDE)))
+
+        thread = threading.Thread(target=speak)
+        thread.start()
         try:
-            require_alone(one)
-            stop = threading.Event()
-
-            def speak():
-                while not stop.is_set():
-                    other.write(pack(Frame(Code.ATTITUDE)))
-                    time.sleep(0.05)
-
-            thread = threading.Thread(target=speak)
-            thread.start()
-            try:
-                with pytest.raises(UserError, match="end the other client on this line"):
-                    require_alone(one)
-            finally:
-                stop.set()
-                thread.join()
+            with pytest.raises(UserError, match="end the other client on this line"):
+                require_alone(one)
         finally:
-            one.close()
-            other.close()
+            stop.set()
+            thread.join()
 
 
 def test_changes_since_the_file_are_named(file):
-    with running(OWN) as where:
-        port = open_port(where, BF.baud)
-        try:
-            with pytest.raises(UserError, match=r"archer\.yaml: tuning\.rate_roll was 75, is 80: run preflight again"):
-                require_unchanged(port, file, load_preflight(file), BF)
-        finally:
-            port.close()
+    words = r"archer\.yaml: tuning\.rate_roll was 75, is 80: run preflight again"
+    with running(OWN) as where, closing(open_port(where, BF.baud)) as port, pytest.raises(UserError, match=words):
+        require_unchanged(port, file, load_preflight(file), BF)
 
 
 def test_a_switch_that_was_added_is_a_change():
