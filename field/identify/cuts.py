@@ -20,7 +20,7 @@ CARRIED = 0.8  # -, share of the throttle of hover below which force that equals
 LIFTING = 0.97  # -, that share up to which a vehicle that stands still has not taken off (chosen)
 OFF = 0.02  # -, throttle of motors that are off (chosen)
 AFTER_S = 0.3  # s for which a command may still act, and the body bounce: delay and lags (chosen)
-STEP_S = 0.01  # s, of the grid
+STEP_S = 0.01  # s, grid spacing: finer than any lag of interest
 SPIN_DOWN = 10  # samples for which a motor that was saturated differs from the others (chosen)
 LOST, IMPOSSIBLE = "filled in where the radio lost data", "of impossible values"
 
@@ -36,6 +36,12 @@ class Cut:
     def seconds(self) -> float:
         """Duration of what is cut, s."""
         return float(self.mask.sum()) * STEP_S
+
+
+def averaged(x: Array, n: int) -> Array:
+    """Return centred means (N,) over n samples, about."""
+    half = n // 2
+    return np.convolve(np.pad(x, half, mode="edge"), np.ones(2 * half + 1) / (2 * half + 1), "valid")
 
 
 @dataclass(frozen=True)
@@ -59,9 +65,7 @@ class Motion:
     @property
     def weighs(self) -> Mask:
         """Where the force is that of rest or of hover."""
-        smooth = np.column_stack(
-            [np.convolve(np.pad(f, 2, mode="edge"), np.ones(5) / 5, "valid") for f in self.force_b.T]
-        )
+        smooth = np.column_stack([averaged(f, 5) for f in self.force_b.T])
         return np.asarray(np.abs(np.linalg.norm(smooth, axis=1) - GRAVITY) < PUSHED_M_S2)
 
 

@@ -23,7 +23,7 @@ from gate_racer.field.identify.bounds import (
     white_widths,
     widened,
 )
-from gate_racer.field.identify.cuts import around
+from gate_racer.field.identify.cuts import STEP_S, around
 from gate_racer.field.identify.regression import (
     AXES,
     EXPONENTS,
@@ -46,7 +46,7 @@ from gate_racer.field.identify.regression import (
     vertical_rows,
     weights,
 )
-from gate_racer.field.identify.signals import STEP_S, Signals
+from gate_racer.field.identify.signals import Signals
 from gate_racer.link.logs.samples import SignalError
 from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.vehicle.dynamics import GRAVITY

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate_racer.field.identify.bounds import LAGS_S, LOG_S, RATE_SCALE, Interval, half_widths, widened
-from gate_racer.field.identify.signals import STEP_S, Signals
+from gate_racer.field.identify.cuts import STEP_S
+from gate_racer.field.identify.signals import Signals
 from gate_racer.pilot.guidance.exciter import THROTTLES
 from gate_racer.vehicle.dynamics import G_W
 from gate_racer.vehicle.rotation import Array, Mask
