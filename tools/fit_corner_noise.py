@@ -44,6 +44,12 @@ class Row:
     detection: Detection | None
 
     @property
+    def side_px(self) -> float:
+        """Shortest side of the opening, px, as the simulator has it; 0 unless all corners are ahead of the camera."""
+        px = self.opening.corners_px
+        return float(np.nan_to_num(np.linalg.norm(px - np.roll(px, 1, 0), axis=-1).min()))
+
+    @property
     def errors_px(self) -> Array:
         """Errors (4, 2) px of the detection in the cyclic order that fits best."""
         assert self.detection is not None
@@ -61,7 +67,8 @@ def sample(track: Track, vehicle: Vehicle, style: str, seed: int, frames: int) -
             wanted = [one for one in left if one.visible.all() or not opening.demanded]
             found = next((one for one in wanted if len(hit(one, opening).nees)), None)
             left = [one for one in left if one is not found]
-            (whole if opening.demanded else cut).append(Row(opening, found))
+            if (row := Row(opening, found)).side_px >= SIDES_PX[0]:
+                (whole if opening.demanded else cut).append(row)
         false += sum(one.visible.all() for one in left)
     return whole, cut, false
 
@@ -70,8 +77,8 @@ def fit(rows: list[Row], cut: list[Row], source: str) -> CornerNoise:
     """Fit the noise at each size; rows count for the size nearest on the logarithmic scale."""
 
     def nearest(rows: list[Row]) -> np.ndarray:
-        sizes = [max(row.opening.size_px or row.opening.longest_px, 1.0) for row in rows]
-        return np.abs(np.log(sizes)[:, None] - np.log(SIDES_PX)).argmin(1)
+        sides = np.array([row.side_px for row in rows])
+        return np.abs(np.log(sides)[:, None] - np.log(SIDES_PX)).argmin(1)
 
     place, cut_place, cut_hit = nearest(rows), nearest(cut), np.array([row.detection is not None for row in cut])
     table: dict[str, list[float]] = {name: [] for name in COLUMNS}
